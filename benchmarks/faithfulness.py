@@ -26,7 +26,7 @@ import torch
 import provenance
 import regard
 from regard.models.protocol import inference
-from regard.seeing.attribution import METHODS, attribute
+from regard.seeing.attribution import METHODS, attribute, method_title
 from regard.seeing.faithfulness import as_numbers, measure, summarize
 from regard.seeing.input_scorer import InputScorer, PrefixScorer, Question, SourceScorer
 from regard.seeing.replacements import token_replacements
@@ -38,7 +38,7 @@ BUNDLED: Final = Path(regard.__file__).parent / "bundled"
 HEADING: Final = "## Measured on two models"
 SHUFFLED: Final = "shuffled"
 TITLES: Final = {
-    **{name: method.title for name, method in METHODS.items()},
+    **{name: method_title(name) for name in METHODS},
     SHUFFLED: "shuffled scores of ablation (planted)",
     "random": "random order",
 }

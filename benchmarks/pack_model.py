@@ -52,6 +52,10 @@ A model that comes with regard: it pronounces English words, and shows where it 
 
 ```
 regard show {name} attention
+regard show {name} knight
+regard show {name} choir
+regard show {name} rhythm
+regard show {name} bouquet
 echo attention | regard predict {name}
 regard serve
 ```

@@ -14,6 +14,10 @@ import thinning
 # before anything of the package is imported
 jaxtyping.jaxtyped = shapes.jaxtyped
 
+from regard import messages  # noqa: E402
+
+# Expectations are in English, whatever the locale.
+os.environ["REGARD_LANG"] = "en"
 # Tests run side by side, and their tensors are tiny: more threads would only fight over the cores.
 torch.set_num_threads(1)
 # A warning that torch gives once would be an error in whichever test comes first.
@@ -36,6 +40,7 @@ SETTINGS = (
     (torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled),
     (torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled),
     (torch._C._get_cudnn_enabled, torch._C._set_cudnn_enabled),
+    (lambda: messages._process, messages.set_language),
     (os.getcwd, os.chdir),
 )
 

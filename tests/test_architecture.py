@@ -17,6 +17,7 @@ FLOORS = (
         "extras",
         "atomic_files",
         "masks",
+        "messages",
         "device",
         "symbols",
         "state",

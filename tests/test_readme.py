@@ -12,7 +12,7 @@ from regard.training import make_config, parse_overrides
 from regard.training.config import check_model
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "README.zh.md", *(ROOT / "docs").glob("*.md")])
 
 # ```python is run, ```python no-run is not
 BLOCK = re.compile(r"^```python *\n(.*?)^``` *$", re.MULTILINE | re.DOTALL)
@@ -94,6 +94,29 @@ def test_commands_of_the_pages_are_known(words):
 def test_pages_have_commands_of_many_verbs():
     verbs = {param.values[0][0] for param in EVERY}
     assert {"train", "predict", "show", "evaluate", "serve", "export", "align", "lab"} <= verbs
+
+
+def blocks(text):
+    """All blocks of code, without their comments, which may be in another language."""
+    found = re.findall(r"^```(\w+) *\n(.*?)^``` *$", text, re.MULTILINE | re.DOTALL)
+    return [(kind, re.sub(r" *# .*", "", code)) for kind, code in found]
+
+
+def test_the_chinese_readme_has_the_same_code_links_and_sections():
+    english, chinese = (
+        (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "README.zh.md")
+    )
+    assert len(blocks(english)) == 5
+    assert blocks(chinese) == blocks(english)
+    links = [
+        sorted(set(re.findall(r"\]\(([^)]+)\)", text)) - {"README.md", "README.zh.md"})
+        for text in (english, chinese)
+    ]
+    assert links[0] == links[1]
+    headings = [len(re.findall(r"^## ", text, re.MULTILINE)) for text in (english, chinese)]
+    assert headings[0] == headings[1]
+    assert "](README.zh.md)" in english.split("\n\n")[1]
+    assert "](README.md)" in chinese.split("\n\n")[1]
 
 
 TEXT = """

@@ -7,8 +7,10 @@ import subprocess
 import sys
 
 import pytest
+from rich.cells import cell_len
 
 from cli.tools import done, regard, sentence
+from regard.messages import set_language
 from regard.seeing import Map, Text, Token, Trace, display
 from regard.seeing.storage import from_json, to_json
 from regard.seeing.trace import KINDS
@@ -287,3 +289,33 @@ def test_a_run_without_attention_says_so(runs):
 
     plain = train(runs, "plain", reversed_pairs(60), "preset=seq2seq", "steps=1")
     assert "must have attention to draw" in sentence(regard("show", plain, "abc"), 2)
+
+
+def test_output_is_chinese_if_asked_for_before_or_after_the_command(saved, monkeypatch):
+    after = done(regard("show", str(saved), "--lang", "zh")).splitlines()
+    assert after == done(regard("--lang", "zh", "show", str(saved))).splitlines()
+    assert after[0].startswith("每一行是一个输出，单元格标明它关注了哪里 · 交叉注意力")
+    assert after[-1].startswith("· 小于 .05（平均每行隐去")
+    set_language(None)  # what a new process has
+    assert "Output 1" in done(regard("show", str(saved), "--plain"))
+    monkeypatch.setenv("REGARD_LANG", "zh_CN.UTF-8")
+    assert "第 1 个输出“le”主要关注“the”(0.70)" in done(regard("show", str(saved), "--plain"))
+    told = sentence(regard("show", str(saved), "--lang", "fr"), code=2)
+    assert "--lang must be one of en, zh, but it is 'fr'" in told
+
+
+def test_chinese_columns_line_up(saved):
+    """Cells of wide characters are counted twice: each row ends where the header does."""
+    header, *rows = done(
+        regard("show", str(saved), "--special", "hide", "--lang", "zh")
+    ).splitlines()[1:4]
+    assert header.rstrip().endswith("p")
+    place = cell_len(header[: header.index("隐藏")]) + cell_len("隐藏")
+    for row in rows:
+        assert re.match(r".*\d\.\d\d$", row[:place].rstrip())
+        assert row[:place].rstrip() == row[:place]
+
+
+def test_a_segmenter_that_is_not_known_is_an_error(saved):
+    told = sentence(regard("show", str(saved), "--segmenter", "mecab"), code=2)
+    assert "segmenter must be auto or one of jieba, budoux, pythainlp" in told

@@ -45,6 +45,28 @@ def streams(references):
     return [[r[i] if i < len(r) else None for r in references] for i in range(3)]
 
 
+@pytest.mark.parametrize(
+    ("references", "tokenize"),
+    [
+        (["我们昨天去了 Berlin 动物园。"], "zh"),
+        (["昨日は動物園に行きました。"], "char"),
+        (["เมื่อวานเราไปสวนสัตว์"], "char"),
+        (["the cat sat on the mat , 猫"], "13a"),
+        (["1 2 3 4 5"], "13a"),
+    ],
+)
+def test_bleu_counts_words_of_the_script_and_states_how(references, tokenize):
+    predictions = [references[0][:-2] + "x"]
+    found = score("bleu", predictions, references)
+    expected = sacrebleu.BLEU(tokenize=tokenize).corpus_score(predictions, [references]).score
+    assert found.value == pytest.approx(expected, abs=1e-9)
+    assert f"|tok:{tokenize}|" in found.signature
+    assert confidence_interval("bleu", predictions, references).value == found.value
+    named = score("bleu-char", predictions, references)
+    assert "|tok:char|" in named.signature
+    assert (named.value == found.value) == (tokenize == "char")
+
+
 @pytest.mark.parametrize("tokenize", ["13a", "none", "char"])
 def test_bleu_is_sacrebleus(tokenize):
     metric = sacrebleu.BLEU(tokenize=tokenize)

@@ -9,7 +9,8 @@ import torch.nn.functional as F
 
 import regard as package
 from cli.tools import done, regard
-from regard.api.heads import NO_CROSS, profile_heads
+from regard.api.heads import profile_heads
+from regard.messages import message
 from regard.pretrained.head_probe import prediction_scorer, pretrained_switches
 from regard.seeing.alignment import Gold
 from regard.seeing.head_habits import head_habits
@@ -121,4 +122,4 @@ def test_gold_links_need_cross_attention(saved):
     gold = [Gold(frozenset({(0, 0)}), frozenset({(0, 0)}))]
     found = profile_heads(package.load(saved("bert")), ["the cat"], ablate=0, golds=gold)
     assert found.best_aligned is None
-    assert found.notes == [NO_CROSS]
+    assert found.notes == [message("heads.note.no-cross")]

@@ -64,7 +64,7 @@ def test_no_token_becomes_markup():
     assert [attrs for tag, attrs in parsed.found if tag in ("b", "img")] == []
     assert not any("onerror" in attrs for _, attrs in parsed.found)
     kinds = [attrs.get("type") for tag, attrs in parsed.found if tag == "script"]
-    assert kinds == ["application/json", None]
+    assert kinds == ["application/json", "application/json", None]
     assert "{{" not in re.sub(r"\{\{title\}\}", "", page.split("<script")[0])
 
 

@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 
+from regard import extras
+from regard.data import word_segmentation
+from regard.extras import MissingExtraError
 from regard.seeing import Map, Text, Token, Trace
-from regard.seeing.words import groups, merge
+from regard.seeing.words import groups, merge, with_segmented_words
 from seeing.tools import SOURCE, TARGET, random_weights, translation
 
 
@@ -101,3 +104,47 @@ def test_no_tokens_are_no_words():
     assert merged.columns == ()
     assert merged.weights.shape[-1] == 0
     np.testing.assert_allclose(merged.missing, [[1.0, 1.0, 1.0]])
+
+
+def chinese():
+    """“我喜欢猫。” as characters and pieces, all of one word, as spaces count."""
+    spans = [(0, 2), (2, 3), (3, 4), (4, 5)]
+    tokens = tuple(Token("我喜欢猫。"[a:b], (a, b), word=0) for a, b in spans)
+    end = Token("</s>", special=True)
+    weights = np.eye(5, dtype=np.float32)[None]
+    text = Text("我喜欢猫。", (*tokens, end))
+    return Trace(text, text, (Map.of("cross", 0, weights),))
+
+
+def split(monkeypatch, *words):
+    """Makes a segmenter that finds these words, whatever is installed."""
+    monkeypatch.setattr(word_segmentation, "_made", lambda name: lambda run: list(words))
+
+
+def test_tokens_of_a_script_without_spaces_belong_to_the_words_in_which_they_begin(monkeypatch):
+    split(monkeypatch, "我", "喜欢", "猫", "。")
+    found = with_segmented_words(chinese())
+    # 我喜 begins in 我, and 欢 in 喜欢
+    assert [token.word for token in found.source.tokens] == [0, 1, 2, 3, None]
+    split(monkeypatch, "我喜欢", "猫。")
+    found = with_segmented_words(chinese())
+    assert labels(found, "source") == ["我喜欢", "猫。", "</s>"]
+    merged = merge(found, found.maps[0])
+    # by hand: each word looks at itself alone, and the rows of a word are averaged
+    np.testing.assert_allclose(merged.weights[0], np.eye(3), atol=1e-6)
+
+
+def test_a_trace_of_another_script_is_left_alone(monkeypatch):
+    monkeypatch.setattr(word_segmentation, "_made", None)
+    trace = translation()
+    assert with_segmented_words(trace) is trace
+
+
+def test_without_a_segmenter_tokens_stay_and_a_note_says_how_to_install_one(monkeypatch):
+    monkeypatch.setattr(extras, "is_installed", lambda module: False)
+    word_segmentation._made.cache_clear()
+    found = with_segmented_words(chinese())
+    assert labels(found, "source") == ["我喜", "欢", "猫", "。", "</s>"]
+    assert found.notes[-1].endswith("run `pip install 'regard[cjk]'`")
+    with pytest.raises(MissingExtraError, match="jieba"):
+        with_segmented_words(chinese(), "jieba")

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import pytest
 
@@ -197,3 +198,24 @@ def test_traces_of_a_batch_are_those_of_each_alone(models):
             for one, other in zip(found.target.tokens, alone.target.tokens, strict=True):
                 assert dict(one.alternatives) == pytest.approx(dict(other.alternatives), abs=1e-5)
             assert found.maps[0].weights == pytest.approx(alone.maps[0].weights, abs=1e-5)
+
+
+def test_a_client_chooses_the_language_and_the_length_of_an_answer(client):
+    asked = {"text": "abcd", "beam": 1}
+    whole = client.post("/api/run", json=asked).json()["target"]["tokens"]
+    short = client.post("/api/run", json={**asked, "max_len": 2}).json()["target"]["tokens"]
+    assert len(short) <= 2 < len(whole)
+    assert short == whole[: len(short)]
+    assert client.post("/api/run", json={**asked, "max_len": 0}).status_code == 422
+    chinese = client.post("/api/check", json=asked, headers={"accept-language": "zh"}).json()
+    assert chinese["checks"]["sentences"][0].startswith("注意力与消融")
+    english = client.post("/api/check", json=asked, headers={"accept-language": "xx"}).json()
+    assert english["checks"]["sentences"][0].startswith("Attention and ablation")
+
+
+def test_the_page_has_what_models_do_in_all_languages(client):
+    page = client.get("/").text
+    (info,) = re.findall(r'id="live">(.*?)</script>', page)
+    first = json.loads(info)["models"][0]
+    assert first["said"]["en"]["reads"] == first["reads"]
+    assert first["said"]["zh"]["reads"] != first["reads"]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from regard.errors import ArgumentError
+from regard.messages import catalogue, language, message
 from regard.pretrained import is_pretrained
 from regard.training import RunError, RunFolder
 
@@ -71,6 +72,14 @@ def first() -> Path:
             "RUN", "be given, since no model is bundled", "missing", "name a run folder"
         )
     return Path(bundled[0])
+
+
+def about(name: str) -> str:
+    """Return a phrase on what a bundled model does, in the current language if there is one."""
+    key = f"models.{name}.what"
+    if language() != "en" and key in catalogue(language()):
+        return message(key)
+    return card(name).get("what it is", "")
 
 
 def card(name: str) -> dict[str, str]:

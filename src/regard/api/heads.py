@@ -15,6 +15,7 @@ from regard.decoding import force_decode
 from regard.errors import ArgumentError
 from regard.evaluation import ratio_differences
 from regard.evaluation.metrics import Statistics
+from regard.messages import message
 from regard.pretrained import PretrainedModel
 from regard.pretrained.head_probe import prediction_scorer, pretrained_switches, text_traces
 from regard.seeing import Text, Trace
@@ -36,15 +37,6 @@ SCORED: Final = 32
 #: examples that are kept to be drawn, and tokens along a side of them
 EXAMPLES: Final = 4
 LONGEST: Final = 40
-NO_SWITCH: Final = (
-    "Only heads of multi-head attention can be switched off: others have no importance"
-)
-SHARED: Final = "Layers that share their weights are switched off together"
-DIVERGENCE: Final = (
-    "The model writes no text: the cost is how far its predictions move, in nats for each of them"
-)
-NO_CROSS: Final = "The model has no cross-attention, which alone is compared with gold links"
-NO_SCORE: Final = "A model without an output layer predicts nothing: no head has an importance"
 
 
 class HeadImportance(NamedTuple):
@@ -143,7 +135,7 @@ def profile_heads(
         costs, notes = _importance(model, habits, sources[part], corpus.written[part])
     aligned = corpus.alignments()
     if golds is not None and not aligned:
-        notes = [*notes, NO_CROSS]
+        notes = [*notes, message("heads.note.no-cross")]
     heads = [HeadProfile(one, costs.get(one.key), aligned.get(one.key)) for one in habits]
     if costs:
         heads.sort(key=lambda head: -head.importance.cost if head.importance else np.inf)
@@ -174,12 +166,13 @@ def _importance(
         switches = transformer_switches(model.module)
         score = partial(target_nats, model, sources, targets)
     if score is None:
-        return {}, [NO_SCORE]
+        return {}, [message("heads.note.no-score")]
     own = {one.key: switches[one.key] for one in habits if one.key in switches}
     costs = head_importance(own, score)
     distinct = len({(id(switch.projection), switch.start) for switch in own.values()})
-    notes = [NO_SWITCH] * (len(own) < len(habits)) + [SHARED] * (distinct < len(own))
-    return costs, notes + [DIVERGENCE] * (bool(costs) and not _writes(model))
+    notes = [message("heads.note.no-switch")] * (len(own) < len(habits))
+    notes += [message("heads.note.shared")] * (distinct < len(own))
+    return costs, notes + [message("heads.note.divergence")] * (bool(costs) and not _writes(model))
 
 
 def head_importance(

@@ -20,6 +20,7 @@ from regard.errors import ArgumentError
 from regard.models.protocol import Maps
 from regard.seeing import DecodingInfo, Map, ModelInfo, Text, Token, Trace
 from regard.seeing.trace import KINDS, SIDES, MapKind, brief
+from regard.seeing.words import with_segmented_words
 from regard.symbols import EOS
 from regard.training import RunFolder
 
@@ -56,13 +57,15 @@ class TraceHeader:
     def trace(self, maps: Maps) -> Trace:
         """Return the trace with these maps, which may have a row for an `eos` that was cut off."""
         ended = self.end_is_certain or any(token.special for token in self.target.tokens[-1:])
-        return Trace(
-            source=self.source,
-            target=self.target,
-            maps=self._trimmed(maps),
-            model=self.model,
-            decoded=self.decoded,
-            notes=self.notes if ended else (*self.notes, CUT_OFF),
+        return with_segmented_words(
+            Trace(
+                source=self.source,
+                target=self.target,
+                maps=self._trimmed(maps),
+                model=self.model,
+                decoded=self.decoded,
+                notes=self.notes if ended else (*self.notes, CUT_OFF),
+            )
         )
 
     def _trimmed(self, maps: Maps) -> tuple[Map, ...]:

@@ -33,6 +33,7 @@ from regard.decoding import (
 from regard.errors import ArgumentError, DataError
 from regard.kinds import DataKind, Source
 from regard.kinds.text_source import text_given, text_written
+from regard.messages import message
 from regard.models import AnyModel, EncoderDecoder, SequenceModel
 from regard.models.cpu import CpuModel, refuse_cpu_model
 from regard.models.int8 import is_int8
@@ -434,8 +435,8 @@ class Predictor:
         plain = self._greedy_text(row, max_len)
         with shuffled_attention(self.module):
             shuffled = self._greedy_text(row, max_len)
-        change = "the same" if shuffled == plain else repr(shuffled)
-        sentence = f"Left to itself it writes {plain!r}; with its attention shuffled, {change}."
+        change = message("check.the-same") if shuffled == plain else repr(shuffled)
+        sentence = message("check.left-to-itself", plain=repr(plain), shuffled=change)
         more = {"greedy_text": plain, "shuffled_text": shuffled}
         sentences = [*found.checks["sentences"], sentence]
         return replace(found, checks={**found.checks, **more, "sentences": sentences})

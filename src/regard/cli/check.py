@@ -12,9 +12,10 @@ from regard import api
 from regard.cli.console import print_table, result_console
 from regard.cli.input_lines import one_source, warn_if_bare
 from regard.errors import ArgumentError
+from regard.messages import message
 from regard.pretrained import MediaModel, PretrainedModel
 from regard.seeing import Trace
-from regard.seeing.attribution import METHODS
+from regard.seeing.attribution import METHODS, method_title
 from regard.seeing.checks import looked_at, shares
 from regard.seeing.display import check_ending, save
 from regard.seeing.forecast import ForecastView
@@ -27,6 +28,8 @@ from regard.seeing.trace import Weights
 MAX_NAMED: Final = 3
 #: the same in the table of methods, whose scores have different units and are not shown
 MAX_BY_METHOD: Final = 2
+#: measures of faithfulness beside the gain
+FAITHFULNESS: Final = ("insertion", "deletion", "comprehensiveness", "sufficiency")
 
 
 def check(
@@ -93,17 +96,20 @@ def _show(trace: Trace, console: Console) -> None:
 def _show_attention(trace: Trace, console: Console) -> None:
     looked = looked_at(trace)
     looked = trace.derived.get("attention") if looked is None else looked
-    columns: list[tuple[str, Weights]] = [] if looked is None else [("looked at", looked)]
-    columns.append(("costs if not known (nats)", trace.derived["ablation"]))
-    columns.append(("gradient (share)", shares(trace.derived["gradient"])))
+    columns: list[tuple[str, Weights]] = (
+        [] if looked is None else [(message("check.column.looked"), looked)]
+    )
+    columns.append((message("check.column.costs"), trace.derived["ablation"]))
+    columns.append((message("check.column.gradient"), shares(trace.derived["gradient"])))
     if "rollout" in trace.derived:
-        columns.append(("rollout", trace.derived["rollout"]))
+        columns.append((message("check.column.rollout"), trace.derived["rollout"]))
     labels, rows = number_duplicates(list(map(printable, trace.source.labels))), []
     for i, token in enumerate(trace.target.tokens):
         cells = [_strongest(labels, matrix[i].tolist()) for _, matrix in columns]
         prob = "" if token.prob is None else f"{token.prob:.2f}"
         rows.append([printable(token.text), prob, *cells])
-    print_table(console, ["output", "p", *(name for name, _ in columns)], rows)
+    titles = [message("check.column.output"), "p", *(name for name, _ in columns)]
+    print_table(console, titles, rows)
 
 
 def _strongest(labels: list[str], row: list[float]) -> str:
@@ -121,13 +127,17 @@ def _show_methods(trace: Trace, console: Console) -> None:
     for i, token in enumerate(trace.target.tokens):
         scores = [trace.derived[name + suffix][i] for name in names]
         rows.append([printable(token.text), *(_highest(labels, row.tolist()) for row in scores)])
-    title = "output" if versus is None else f"output, not {printable(versus)}"
+    title = message("check.column.output")
+    if versus is not None:
+        title = message("check.column.output-not", token=printable(versus))
     print_table(console, [title, *names], rows)
     console.print()
     found: Mapping[str, Mapping[str, float | None]] = trace.checks["faithfulness"]
-    columns = ["gain", "95%", "insertion", "deletion", "comprehensiveness", "sufficiency"]
-    print_table(console, ["method", *columns], [_faithfulness(*row) for row in found.items()])
-    console.print("gain: insertion less deletion; a random order has 0", style="dim")
+    columns = [message("check.column.method"), message("measure.gain.title")]
+    columns += [message("check.column.interval")]
+    columns += [message(f"measure.{name}.title") for name in FAITHFULNESS]
+    print_table(console, columns, [_faithfulness(*row) for row in found.items()])
+    console.print(message("check.gain"), style="dim")
 
 
 def _highest(labels: list[str], row: list[float]) -> str:
@@ -139,7 +149,6 @@ def _faithfulness(name: str, found: Mapping[str, Any]) -> list[str]:
     def number(key: str) -> str:
         return "–" if found[key] is None else f"{found[key]:.2f}"
 
-    title = METHODS[name].title if name in METHODS else "random order"
-    interval = f"{number('gain_low')} to {number('gain_high')}"
-    rest = ("insertion", "deletion", "comprehensiveness", "sufficiency")
-    return [title, number("gain"), interval, *map(number, rest)]
+    title = method_title(name) if name in METHODS else message("measure.random.title")
+    interval = message("check.range", low=number("gain_low"), high=number("gain_high"))
+    return [title, number("gain"), interval, *map(number, FAITHFULNESS)]

@@ -29,6 +29,7 @@ from regard.cli.completion import (
 )
 from regard.cli.error_handling import CommandGroup
 from regard.decoding_options import DecodingOptions
+from regard.messages import LANGUAGES, check_language, set_language
 from regard.serve.limits import Limits
 from regard.version import __version__
 
@@ -190,6 +191,7 @@ def command(module: str = "", **settings: Any) -> Callable[[Declaration], Declar
 
         @wraps(declared)
         def execute(**options: Any) -> None:
+            options.pop("lang")
             getattr(import_module(f"regard.cli.{module or name}"), name)(**options)
 
         execute.__signature__ = expanded_signature(declared)  # type: ignore[attr-defined]
@@ -200,7 +202,10 @@ def command(module: str = "", **settings: Any) -> Callable[[Declaration], Declar
 
 
 def expanded_signature(declared: Declaration) -> inspect.Signature:
-    """Return the signature of a declaration, with the fields of a dataclass for `**options`."""
+    """Return the signature of a declaration, with the fields of a dataclass for `**options`.
+
+    Each command also takes `--lang`, which its help leaves to that of `regard` itself.
+    """
     parameters: dict[str, Parameter] = {}
     for name, parameter in inspect.signature(declared).parameters.items():
         if parameter.kind is Parameter.VAR_KEYWORD:
@@ -208,6 +213,10 @@ def expanded_signature(declared: Declaration) -> inspect.Signature:
             parameters = {one.name: one for one in made} | parameters
         else:
             parameters[name] = parameter.replace(kind=Parameter.KEYWORD_ONLY)
+    lang = Option("--lang", callback=_language, is_eager=True, hidden=True)
+    parameters["lang"] = Parameter(
+        "lang", Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, lang]
+    )
     return inspect.Signature(list(parameters.values()))
 
 
@@ -237,10 +246,25 @@ def _version(wanted: bool) -> bool:
     return wanted
 
 
+def _language(name: str | None) -> str | None:
+    """Set the language of all output."""
+    if name is not None:
+        set_language(check_language(name, "--lang"))
+    return name
+
+
 @app.callback()
 def _root(
     version: bool = Option(
         False, "--version", callback=_version, is_eager=True, help="Print the version."
+    ),
+    lang: str | None = Option(
+        None,
+        callback=_language,
+        is_eager=True,
+        metavar="|".join(LANGUAGES),
+        help="Language of output and pages, before or after a command.",
+        show_default="REGARD_LANG, or the locale",
     ),
 ) -> None:
     """Sequence models that show what they look at."""
@@ -433,7 +457,8 @@ def evaluate(
     tgt: TargetsArgument = None,
     metrics: str | None = Option(
         None,
-        help="Comma-separated: bleu, chrf, ter, wer, cer, per, exact; of answers, em and f1; of "
+        help="Comma-separated: bleu (bleu-13a, bleu-zh, bleu-char by that tokeniser of sacrebleu), "
+        "chrf, ter, wer, cer, per, exact; of answers, em and f1; of "
         "summaries, rouge-1, rouge-2 and rouge-l; of labels, accuracy and macro-f1; of tags, "
         "tag-accuracy and span-f1.",
         show_default="by target",
@@ -515,6 +540,11 @@ def show(
     head: str = Option("auto", help="Number from 0, mean, all, or auto for the sharpest."),
     words: bool | None = Option(
         None, "--words/--tokens", help="Merge subwords to words.", show_default="auto"
+    ),
+    segmenter: str = Option(
+        "auto",
+        help="Words of a script without spaces: jieba (Chinese), budoux (Japanese), pythainlp "
+        "(Thai), or auto by the script.",
     ),
     special: str = Option(
         "dim", help="Special tokens like </s>: dim, hide (their weight is printed) or show."

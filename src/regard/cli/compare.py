@@ -30,6 +30,7 @@ from regard.cli.example_files import read_examples
 from regard.cli.input_lines import one_source
 from regard.errors import ArgumentError
 from regard.evaluation import SHARES
+from regard.messages import message, translated
 from regard.pretrained import PretrainedModel
 from regard.seeing import Trace, select, terminal
 from regard.seeing.compare_page import ExamplePair, PageTable, render_comparison
@@ -87,7 +88,7 @@ def compare(
     if output is not None:
         with atomic_output(output) as written:
             written.write(_page(names, found).encode("utf-8", "backslashreplace"))
-        note(f"saved {output}")
+        note(message("show.saved", path=output))
     if as_json:
         return print_json(_as_object(names, found))
     return _print(names, found, result_console())
@@ -113,18 +114,19 @@ def _print(names: tuple[str, str], found: ModelComparison, console: Console) -> 
         rows = [[fit(printable(one_line(cell)), CELL) for cell in row] for row in table.rows]
         print_table(console, table.columns, rows[:MOST_ROWS])
         if len(rows) > MOST_ROWS:
-            console.print(f"{len(rows) - MOST_ROWS} more: --json and -o x.html have them")
+            console.print(message("compare.more", count=len(rows) - MOST_ROWS))
         if table.note:
             console.print(table.note, highlight=False, markup=False)
     for sentence in found.notes:
-        console.print(f"{sentence}.", highlight=False, markup=False)
+        console.print(message("sentence", text=sentence), highlight=False, markup=False)
     worst = found.examples[0]
     if worst.traces is not None and worst.largest > SAME:
-        console.print(f"\nExample {worst.number}, {worst.distance.heads[0].name}", style="bold")
         head = worst.distance.heads[0]
+        title = message("compare.example-head", number=worst.number, head=head.name)
+        console.print(f"\n{title}", style="bold")
         sys.stdout.write(side_by_side(worst.traces, head, console.width) + "\n")
     elif found.heads:
-        console.print("All maps are the same.")
+        console.print(message("compare.all-same"))
 
 
 def side_by_side(traces: tuple[Trace, Trace], worst: HeadDistance, width: int) -> str:
@@ -148,14 +150,13 @@ def _scores(found: ModelComparison) -> PageTable | None:
         [
             one.name,
             *(_value(one.name, value) for value in (one.first, one.second)),
-            f"{_value(one.name, one.low)} to {_value(one.name, one.high)}",
+            message("check.range", low=_value(one.name, one.low), high=_value(one.name, one.high)),
             f"{one.p_value:.3f}",
         ]
         for one in found.scores
     ]
-    columns = ["metric", "A", "B", "A - B, 95% interval", "p"]
-    said = "The interval and p are those of the difference, by a paired bootstrap."
-    return PageTable("Scores", columns, rows, said)
+    columns = [message("compare.metric"), "A", "B", message("compare.interval"), "p"]
+    return PageTable(message("compare.scores"), columns, rows, message("compare.scores-note"))
 
 
 def _tables(found: ModelComparison) -> list[PageTable]:
@@ -174,26 +175,23 @@ def _tables(found: ModelComparison) -> list[PageTable]:
         [str(one.number), one.source, *one.answers, _distance(one.largest if heads else None)]
         for one in found.examples
     ]
-    said = (
-        f"Distance is the mean total variation of rows, from 0 to 1; for these maps {found.forced}."
-    )
-    columns = ["kind", "layer", "head", "distance", "largest", "on example"]
-    tables = [PageTable("Heads that differ most", columns, heads, said)] if heads else []
-    columns = ["example", "source", "A", "B", "distance"]
-    return [
-        *tables,
-        PageTable("Examples that differ most", columns, examples, _agreement(found)),
-    ]
+    forced = translated("compare.forced", found.forced)
+    said = message("compare.distance-note", forced=forced)
+    columns = [message(f"table.{name}") for name in ("kind", "layer", "head", "distance")]
+    columns += [message("compare.largest"), message("compare.on-example")]
+    tables = [PageTable(message("compare.heads"), columns, heads, said)] if heads else []
+    columns = [message("compare.example"), message("compare.source"), "A", "B"]
+    columns.append(message("table.distance"))
+    title = message("compare.examples")
+    return [*tables, PageTable(title, columns, examples, _agreement(found))]
 
 
 def _agreement(found: ModelComparison) -> str:
     same = found.agreement
     if same is None:
         return ""
-    return (
-        f"{same.value:.1%} of {len(found.examples):,} answers are the same "
-        f"({same.low:.1%} to {same.high:.1%})."
-    )
+    values = {"share": same.value, "low": same.low, "high": same.high}
+    return message("compare.agreement", count=len(found.examples), **values)
 
 
 def _distance(value: float | None) -> str:
@@ -210,7 +208,7 @@ def _page(names: tuple[str, str], found: ModelComparison) -> str:
         for one in found.examples
         if one.traces is not None
     ]
-    facts = {"A": names[0], "B": names[1], "examples": f"{len(found.examples):,}"}
+    facts = {"A": names[0], "B": names[1], message("compare.facts"): f"{len(found.examples):,}"}
     return render_comparison(names, facts, _scores(found), _tables(found), pairs, found.notes)
 
 

@@ -12,6 +12,7 @@ from regard.cli.console import note, print_json, print_table, progress_bar, resu
 from regard.cli.example_files import ExampleFile, read_examples
 from regard.cli.gold_alignments import read_gold_file
 from regard.errors import ArgumentError
+from regard.messages import message
 from regard.pretrained import PretrainedModel
 from regard.seeing.alignment import Gold
 from regard.seeing.head_habits import HABITS
@@ -64,7 +65,7 @@ def heads(
     if output is not None:
         with atomic_output(output) as written:
             written.write(_page(str(run), report).encode("utf-8", "backslashreplace"))
-        note(f"saved {output}")
+        note(message("show.saved", path=output))
     if as_json:
         return print_json(_as_object(str(run), report))
     return _print(report, result_console())
@@ -85,29 +86,33 @@ def _print(report: HeadReport, console: Console) -> None:
     names = [name for name in HABITS if any(name in h.habits.habits for h in report.heads)]
     has_cost = any(head.importance is not None for head in report.heads)
     has_aer = any(head.alignment is not None for head in report.heads)
-    titles = ["kind", "layer", "head", "habit", *names]
-    titles += ["cost if off (nats per token)"] * has_cost + ["AER"] * has_aer
+    titles = [message(f"table.{name}") for name in ("kind", "layer", "head")]
+    titles += [message("heads.habit"), *(message(f"heads.habit.{name}") for name in names)]
+    titles += [message("heads.cost")] * has_cost + [message("heads.aer")] * has_aer
     rows = [_row(head, names, has_cost, has_aer) for head in report.heads]
     print_table(console, titles, rows[:MOST_ROWS])
     if len(rows) > MOST_ROWS:
-        console.print(f"{len(rows) - MOST_ROWS} more heads: --json and -o x.html have them")
-    ablated = f"; heads were switched off on {report.ablated:,} of them" if report.ablated else ""
+        console.print(message("heads.more", count=len(rows) - MOST_ROWS))
+    ablated = message("heads.ablated", count=report.ablated) if report.ablated else ""
+    number = "one" if report.texts == 1 else "several"
     console.print(
-        f"Shares of attention in {report.texts:,} text{'s' * (report.texts != 1)}{ablated}.",
+        message(f"heads.shares.{number}", texts=report.texts, ablated=ablated),
         highlight=False,
         markup=False,
     )
     for sentence in (*_best_sentences(report), *report.notes):
-        console.print(f"{sentence}.", highlight=False, markup=False, soft_wrap=True)
+        said = message("sentence", text=sentence)
+        console.print(said, highlight=False, markup=False, soft_wrap=True)
 
 
 def _row(head: HeadProfile, names: list[str], has_cost: bool, has_aer: bool) -> list[str]:
     own = head.habits
     shares = [f"{own.habits[name].share:.0%}" if name in own.habits else "" for name in names]
     cost, aligned = head.importance, head.alignment
-    cells = [own.kind, str(own.layer), str(own.head), own.main or "mixed", *shares]
+    main = message(f"heads.habit.{own.main}" if own.main else "heads.mixed")
+    cells = [own.kind, str(own.layer), str(own.head), main, *shares]
     if has_cost:
-        cells.append("" if cost is None else f"{cost.cost:.3f} ({cost.low:.3f} to {cost.high:.3f})")
+        cells.append("" if cost is None else message("heads.interval", **cost._asdict()))
     if has_aer:
         cells.append("" if aligned is None else f"{100 * aligned.aer:.1f}")
     return cells
@@ -117,11 +122,16 @@ def _best_sentences(report: HeadReport) -> list[str]:
     best = report.best_aligned
     if best is None or best.alignment is None:
         return []
-    shift = f" with shift {best.alignment.shift:+d}" if best.alignment.shift else ""
-    scale = f", and the diagonal has {100 * report.diagonal_aer:.1f}" if report.diagonal_aer else ""
+    moved, aer = best.alignment.shift, report.diagonal_aer
     return [
-        f"The alignment head is layer {best.habits.layer}, head {best.habits.head}: AER "
-        f"{100 * best.alignment.aer:.1f}{shift}, the best on these pairs themselves{scale}"
+        message(
+            "heads.best",
+            layer=best.habits.layer,
+            head=best.habits.head,
+            aer=100 * best.alignment.aer,
+            shift=message("heads.shift", shift=moved) if moved else "",
+            scale=message("heads.diagonal", aer=100 * aer) if aer else "",
+        )
     ]
 
 
@@ -135,11 +145,11 @@ def _page(name: str, report: HeadReport) -> str:
         )
         for head in report.heads
     ]
-    facts = {"model": name, "texts": f"{report.texts:,}"}
+    facts = {message("heads.model"): name, message("heads.texts"): f"{report.texts:,}"}
     if report.ablated:
-        facts["switched off on"] = f"{report.ablated:,} texts"
+        facts[message("heads.off")] = message("heads.off-texts", count=report.ablated)
     notes = [*_best_sentences(report), *report.notes]
-    return render_heads(f"Heads of {name}", facts, rows, report.examples, notes)
+    return render_heads(message("heads.title", name=name), facts, rows, report.examples, notes)
 
 
 def _as_object(name: str, report: HeadReport) -> dict[str, Any]:

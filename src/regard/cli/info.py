@@ -12,6 +12,7 @@ from regard.api import bundled_models
 from regard.cli.console import note, print_json, print_table, result_console
 from regard.cli.distributed_report import distributed_report
 from regard.extras import install_command, is_installed
+from regard.messages import message
 from regard.models import PRESETS
 from regard.ops.additive_attention import PATHS as ADDITIVE
 from regard.ops.attentive_rnn import PATHS as ATTENTIVE
@@ -66,11 +67,12 @@ def models(*, as_json: bool) -> None:
     for name in bundled_models.names():
         card = bundled_models.card(name)
         facts = [("size", card["size"]), *((key, card[key]) for key in CARD_FACTS if key in card)]
-        rows.append((name, card.get("what it is", "")))
-        rows += [(f"  {key}", value) for key, value in facts]
+        rows.append((name, bundled_models.about(name)))
+        rows += [(f"  {message('models.' + key.replace(' ', '-'))}", value) for key, value in facts]
     if rows:
-        return print_table(result_console(), ("model", "what it is"), rows)
-    return note("no model is bundled here: train one with `regard train`.")
+        titles = message("models.model"), message("models.what")
+        return print_table(result_console(), titles, rows)
+    return note(message("models.none"))
 
 
 def presets(*, as_json: bool) -> None:
@@ -78,7 +80,7 @@ def presets(*, as_json: bool) -> None:
     rows = [(name, (preset.__doc__ or "").splitlines()[0]) for name, preset in PRESETS.items()]
     if as_json:
         return print_json([{"name": name, "description": summary} for name, summary in rows])
-    return print_table(result_console(), ("preset", "what it is"), rows)
+    return print_table(result_console(), (message("models.preset"), message("models.what")), rows)
 
 
 def settings(*, preset: str, as_json: bool) -> None:
@@ -91,7 +93,8 @@ def settings(*, preset: str, as_json: bool) -> None:
     rows: list[tuple[str, str, str]] = []
     for name, own in groups.items():
         rows += [("", "", ""), (f"[{name}]", "", ""), *own]
-    return print_table(result_console(), ("setting", "default", "what it is"), rows)
+    titles = [message(f"models.{name}") for name in ("setting", "default", "what")]
+    return print_table(result_console(), titles, rows)
 
 
 def _grouped_settings(preset: str) -> dict[str, list[SettingRow]]:

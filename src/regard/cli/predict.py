@@ -20,6 +20,7 @@ from regard.data.frame_tables import SUFFIX
 from regard.decoding_options import DecodingOptions
 from regard.errors import ArgumentError, DataError
 from regard.kinds.text_source import name_some
+from regard.messages import message
 from regard.pretrained import MediaModel, PretrainedModel, PretrainedOutput
 from regard.seeing import storage
 from regard.symbols import UNK
@@ -131,10 +132,10 @@ def predict(
             sys.stdout.write(text)
             sys.stdout.flush()
     for sentence in notes:
-        note(f"{sentence}.")
+        note(message("sentence", text=sentence))
     if unknown:
         names = name_some(name for name, _ in unknown.most_common())
-        note(f"the model does not know {names}: it read <unk> there.")
+        note(message("predict.unknown", names=names))
     if lines.bad.total:
         note(str(lines.bad))
     return None
@@ -207,7 +208,7 @@ def _batch_size(given: int | None, files: list[str]) -> int:
     """Return the batch size that was given, or 1 for sources typed in a terminal."""
     typed = files == ["-"] and sys.stdin is not None and sys.stdin.isatty()
     if typed:
-        note("type a line and press Enter; Ctrl-D ends.")
+        note(message("predict.typed"))
     return given if given is not None else 1 if typed else api.BATCH
 
 

@@ -23,7 +23,9 @@ from regard.cli.input_lines import (
     sources_of,
     warn_if_bare,
 )
+from regard.data.word_segmentation import check_segmenter
 from regard.errors import ArgumentError
+from regard.messages import message
 from regard.pretrained import MediaModel, PretrainedModel
 from regard.seeing import Trace, View, select_all, storage, terminal
 from regard.seeing.display import check_ending
@@ -31,6 +33,7 @@ from regard.seeing.forecast import ForecastView
 from regard.seeing.long_trace import LongTrace
 from regard.seeing.terminal import ASCII_GLYPHS, BLOCK_GLYPHS, supports_blocks
 from regard.seeing.view import check_scale
+from regard.seeing.words import with_segmented_words
 
 VIEWS: Final = ("matrix", "list", "heads")
 #: maps that are printed at most
@@ -53,6 +56,7 @@ def show(
     layer: str,
     head: str,
     words: bool | None,
+    segmenter: str,
     special: str,
     scale: str,
     target: str | None,
@@ -82,6 +86,7 @@ def show(
     if output is not None:
         check_ending(output)
     check_scale(scale)
+    check_segmenter(segmenter)
     if top_k_weights is not None:
         _check_strongest(form, output, gold)
     chosen = [numbers(name, given) for name, given in (("--layers", layers), ("--heads", heads))]
@@ -91,12 +96,14 @@ def show(
     is_file = run.suffix in (".json", ".jsonl") and not run.is_dir()
     loading = {"device": device, "precision": precision, "allow_pickle": allow_pickle}
     found = _saved(run, request, line) if is_file else _new(run, request, line, loading)
+    if segmenter != "auto":
+        found = ((_segmented(trace, segmenter), units) for trace, units in found)
     traces = (trace for trace, _ in found)
     if gold is not None:
         traces = (with_gold(trace, gold, count(words)) for trace, count in found)
     if output is not None:
         _only(traces).save(output, scale=scale, **choice)
-        typer.echo(f"saved {output}", err=True)
+        typer.echo(message("show.saved", path=output), err=True)
         return
     between = "" if form == "json" else "\n"
     for number, trace in enumerate(traces):
@@ -127,6 +134,14 @@ def drawn(
     maps = [_one(view, form, scale, ascii, console) for view in views[:MAX_MAPS]]
     glyphs = ASCII_GLYPHS if ascii else BLOCK_GLYPHS
     return "\n\n".join([*maps, *glyphs.more(len(views) - MAX_MAPS, "maps")])
+
+
+def _segmented(trace: Any, segmenter: str) -> Trace:
+    """Return a trace with the words that a segmenter finds."""
+    if isinstance(trace, Trace):
+        return with_segmented_words(trace, segmenter)
+    rule = "be auto for a forecast, and with --top-k-weights, whose words are not merged"
+    raise ArgumentError("--segmenter", rule, repr(segmenter), "leave it out")
 
 
 def _form(view: str, as_list: bool, plain: bool, as_json: bool) -> str:
@@ -193,7 +208,7 @@ def _saved(path: Path, request: _TraceRequest, line: int | None) -> Iterator[Tra
         )
     found = storage.find(path, 1 if line is None else line)
     if line is None and found.total > 1:
-        typer.echo(f"trace 1 of {found.total:,}: --line N shows another", err=True)
+        typer.echo(message("show.trace-of", total=found.total), err=True)
     yield found.trace, partial(units_of, found.trace)
 
 

@@ -12,6 +12,7 @@ from regard.cli.compare import SAME, side_by_side
 from regard.cli.console import note, one_line, print_json, print_table, result_console
 from regard.cli.input_lines import one_source
 from regard.errors import ArgumentError
+from regard.messages import message
 from regard.pretrained import PretrainedModel
 from regard.seeing.labels import fit, printable
 from regard.seeing.what_if import WhatIf
@@ -55,7 +56,7 @@ def what_if(
     found = model.what_if(source, **changes, **given)
     if output is not None:
         found.save(output)
-        note(f"saved {output}")
+        note(message("show.saved", path=output))
     if as_json:
         return print_json(found.to_json())
     return _print(found, result_console())
@@ -63,23 +64,25 @@ def what_if(
 
 def _print(found: WhatIf, console: Console) -> None:
     for sentence in found.changes:
-        console.print(f"What if {printable(sentence)}?", highlight=False, markup=False)
+        asked = message("what-if.question", change=printable(sentence))
+        console.print(asked, highlight=False, markup=False)
     for name, answer in zip("AB", found.answers, strict=True):
         console.print(f"{name}  {printable(one_line(answer))}", highlight=False, markup=False)
     heads = found.distance.heads
     if heads and heads[0].distance <= SAME:
-        console.print("All maps are the same.")
+        console.print(message("compare.all-same"))
     elif heads:
-        console.print("\nHeads whose maps change most", style="bold")
+        console.print(f"\n{message('what-if.change-most')}", style="bold")
         rows = [
             [one.kind, str(one.layer), str(one.head), f"{one.distance:.3f}", fit(one.row, CELL)]
             for one in heads[:MOST_ROWS]
         ]
-        print_table(console, ["kind", "layer", "head", "distance", "most at"], rows)
+        titles = [message(f"table.{name}") for name in ("kind", "layer", "head", "distance")]
+        print_table(console, [*titles, message("what-if.most-at")], rows)
         console.print(f"\n{heads[0].name}", style="bold", highlight=False)
         sys.stdout.write(side_by_side(found.traces, heads[0], console.width) + "\n")
     for remark in (*found.notes, *found.distance.notes):
-        console.print(f"{remark}.", highlight=False, markup=False)
+        console.print(message("sentence", text=remark), highlight=False, markup=False)
 
 
 def _parsed(option: str, text: str, parse: Callable[[str], Any]) -> Any:

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from regard.data.lookup_codecs import cut_word
 from regard.errors import ArgumentError
+from regard.messages import message
 
 SAMPLE: Final = 10_000
 # Each bound separates sets that we know: letters and phonemes of dictionaries, names, inflected
@@ -68,51 +69,45 @@ def choose_label_tokenizer(targets: Iterable[str]) -> TokenizerChoice | None:
     counts = Counter(line for line in lines if line)
     if not 2 <= len(counts) <= FEW_LABELS or counts.total() < EACH_LABEL * len(counts):
         return None
-    often = f"{counts.total() / len(counts):,.0f} times each on average"
-    return TokenizerChoice("label", f"the targets are {len(counts)} different ones, {often}")
+    often = counts.total() / len(counts)
+    reason = message("train.why.labels", count=len(counts), often=often)
+    return TokenizerChoice("label", reason)
 
 
 def _without_spaces(seen: _Measures) -> TokenizerChoice | None:
     chunk = seen.chars / seen.per_line
     if seen.unspaced > 0.5 and chunk > 4:
         if seen.chars > LONG:
-            return TokenizerChoice("unigram", "the script has no spaces, and the lines are long")
-        return TokenizerChoice("char", "the script has no spaces, and the lines are short")
+            return TokenizerChoice("unigram", message("train.why.unspaced-long"))
+        return TokenizerChoice("char", message("train.why.unspaced-short"))
     if seen.types <= FEW_LABELS and seen.repeats >= EACH_LABEL and seen.spaced == 0:
-        return TokenizerChoice(
-            "space", f"the lines are {seen.types} words that come again and again"
-        )
+        return TokenizerChoice("space", message("train.why.repeated", count=seen.types))
     if seen.spaced <= FEW_SPACES:
-        return TokenizerChoice("char", "the lines are single words")
+        return TokenizerChoice("char", message("train.why.single-words"))
     return None
 
 
 def _symbols(seen: _Measures) -> TokenizerChoice | None:
     if seen.unspaced > 0.5 and seen.type_length < 1.5:
-        return TokenizerChoice("space", "the lines are single characters with spaces between them")
+        return TokenizerChoice("space", message("train.why.single-characters"))
     closed = seen.types <= SMALL_SET and seen.repeats >= 5 and seen.digits < MANY_DIGITS
     if closed and (seen.type_length <= 4 or seen.repeats >= 100):
-        return TokenizerChoice(
-            "space", f"the lines are made of {seen.types} symbols with spaces between"
-        )
+        return TokenizerChoice("space", message("train.why.symbols", count=seen.types))
     return None
 
 
 def _short(seen: _Measures) -> TokenizerChoice | None:
     if seen.digits >= MANY_DIGITS:
-        return TokenizerChoice("char", "there are many digits")
+        return TokenizerChoice("char", message("train.why.digits"))
     if seen.per_line <= SHORT and seen.repeats < 3:
-        return TokenizerChoice("char", "the lines are short, and most of their words are different")
+        return TokenizerChoice("char", message("train.why.different"))
     return None
 
 
 def _running(seen: _Measures) -> TokenizerChoice:
     if seen.words <= SMALL_VOCABULARY and seen.new_words <= FEW_NEW_WORDS:
-        return TokenizerChoice(
-            "word", f"this is running text of only {seen.words:,} different words"
-        )
-    new = f"{seen.new_words:.1%} of the words in one half of it are not in the other"
-    return TokenizerChoice("bpe", f"this is running text, and {new}")
+        return TokenizerChoice("word", message("train.why.few-words", count=seen.words))
+    return TokenizerChoice("bpe", message("train.why.new-words", share=seen.new_words))
 
 
 def _measure(lines: list[str]) -> _Measures:

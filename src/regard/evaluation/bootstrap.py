@@ -17,6 +17,7 @@ from regard.evaluation.metrics import (
     References,
     Statistics,
     Sums,
+    bleu_tokenize,
     compared,
     find_metric,
     ratio,
@@ -81,7 +82,7 @@ def confidence_interval(
     confidence: float = 0.95,
     samples: int = 1000,
     seed: int = 1,
-    tokenize: str = "13a",
+    tokenize: str = "auto",
     normalizer: Normalizer = PLAIN_TEXT,
 ) -> ConfidenceInterval:
     """Return the interval that holds the score of a share `confidence` of all resamples.
@@ -89,8 +90,9 @@ def confidence_interval(
     `name`, `tokenize` and `normalizer` are those of `score`; `samples` is the number of resamples.
     """
     _check(confidence, samples)
-    metric = find_metric(name, tokenize)
-    statistics = metric.measure(*compared(predictions, references, normalizer))
+    texts = compared(predictions, references, normalizer)
+    metric = find_metric(name, bleu_tokenize(tokenize, texts.references))
+    statistics = metric.measure(*texts)
     values = metric.values(_resampled(statistics, samples, seed))
     low, high = _ends(values, confidence)
     whole = float(metric.values(statistics.sum(axis=0, keepdims=True))[0])
@@ -147,7 +149,7 @@ def paired_bootstrap(
     confidence: float = 0.95,
     samples: int = 1000,
     seed: int = 1,
-    tokenize: str = "13a",
+    tokenize: str = "auto",
     normalizer: Normalizer = PLAIN_TEXT,
 ) -> Comparison:
     """Compare two systems on the same resamples.
@@ -159,8 +161,8 @@ def paired_bootstrap(
     Arguments are those of `confidence_interval`, with the predictions of two systems.
     """
     _check(confidence, samples)
-    metric = find_metric(name, tokenize)
     texts = [compared(system, references, normalizer) for system in (first, second)]
+    metric = find_metric(name, bleu_tokenize(tokenize, texts[0].references))
     both = np.concatenate([metric.measure(*system) for system in texts], axis=1)
     columns = both.shape[1] // 2
 

@@ -6,7 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from regard.errors import ArgumentError
-from regard.evaluation.metrics import PLAIN_TEXT, Normalizer, References, compared, find_metric
+from regard.evaluation.metrics import (
+    PLAIN_TEXT,
+    Normalizer,
+    References,
+    bleu_tokenize,
+    compared,
+    find_metric,
+)
 
 
 @dataclass(frozen=True)
@@ -33,7 +40,7 @@ def by_length(
     references: References,
     *,
     buckets: int | Sequence[int] = 6,
-    tokenize: str = "13a",
+    tokenize: str = "auto",
     normalizer: Normalizer = PLAIN_TEXT,
 ) -> list[LengthRow]:
     """Return metrics of sources of like lengths, shortest first; no row is empty.
@@ -51,6 +58,7 @@ def by_length(
             "count the tokens of each source",
         )
     lengths = np.asarray(src_lengths)
+    tokenize = bleu_tokenize(tokenize, texts.references)
     metrics = {name: find_metric(name, tokenize) for name in names}
     measured = {name: metric.measure(*texts) for name, metric in metrics.items()}
     edges = _edges(lengths, buckets) if isinstance(buckets, int) else np.sort(buckets)

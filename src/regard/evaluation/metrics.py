@@ -20,6 +20,7 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
 from regard.data.normalization import SPACES, collapse_spaces
+from regard.data.word_segmentation import unspaced_language
 from regard.errors import ArgumentError
 from regard.evaluation.answers import best_answers, exact_match, word_f1
 from regard.evaluation.classification import class_counts, macro_f1, micro_f1
@@ -242,6 +243,10 @@ def _sacrebleu(library: BLEU | CHRF | TER, values: Callable[[Sums], Values]) -> 
     return Metric(partial(sacrebleu_statistics, library), values, better, library)
 
 
+def _bleu_by(tokenize: str, tok: str) -> Metric:
+    return _sacrebleu(BLEU(tokenize=tokenize, force=True), bleu_values)
+
+
 def _rouge(name: str, tok: str) -> Metric:
     return Metric(partial(rouge_values, name), ratio, True, "rouge_score")
 
@@ -264,10 +269,14 @@ METRICS: Final[dict[str, Callable[[str], Metric]]] = {
     **{name: partial(_rouge, name) for name in ROUGE},
     "tag-accuracy": lambda tok: Metric(tag_matches, ratio, True, None),
     "span-f1": lambda tok: Metric(span_counts, micro_f1, True, None),
+    **{f"bleu-{tok}": partial(_bleu_by, tok) for tok in ("13a", "zh", "char")},
 }
 
 #: those whose values are shares, which are shown in per cent
-SHARES: Final = frozenset(METRICS) - {"bleu", "chrf"}
+SHARES: Final = frozenset(name for name in METRICS if not name.startswith(("bleu", "chrf")))
+
+#: how bleu finds words of scripts without spaces, as sacrebleu names it
+UNSPACED: Final = {"zh": "zh", "ja": "char", "th": "char"}
 
 SUITABLE: Final = {
     "char": ("cer", "exact"),
@@ -284,7 +293,7 @@ def score(
     predictions: Sequence[str],
     references: References,
     *,
-    tokenize: str = "13a",
+    tokenize: str = "auto",
     normalizer: Normalizer = PLAIN_TEXT,
 ) -> MetricScore:
     """Return the value of a metric over a corpus.
@@ -301,12 +310,14 @@ def score(
         predictions: one text for each source; phonemes are separated by spaces.
         references: one text for each source, or a list of them.
         tokenize: how bleu finds words, as sacrebleu's option of that name; others do not use it.
+            `auto` is `13a`, but `zh` for Chinese references, and `char` for Japanese and Thai ones;
+            the metrics bleu-13a, bleu-zh and bleu-char name theirs. The signature states it.
         normalizer: brings predictions and references to one form before they are compared, and is
             named in the signature. By default Unicode's composed form with single spaces; pass the
             target tokeniser to compare texts as it writes them.
     """
     texts = compared(predictions, references, normalizer)
-    metric = find_metric(name, tokenize)
+    metric = find_metric(name, bleu_tokenize(tokenize, texts.references))
     sums = metric.measure(*texts).sum(axis=0, keepdims=True)
     value = float(metric.values(sums)[0])
     signature = f"{_signature(name, metric, texts.references)}|norm:{normalizer.normal_form}"
@@ -329,6 +340,14 @@ def choose_metrics(tgt_kind: str) -> tuple[str, ...]:
     return SUITABLE[tgt_kind]
 
 
+def bleu_tokenize(tokenize: str, references: list[list[str]]) -> str:
+    """Return the tokeniser of bleu; `auto` is chosen by the script of the references."""
+    if tokenize != "auto":
+        return tokenize
+    language = unspaced_language(text for several in references for text in several)
+    return "13a" if language is None else UNSPACED[language]
+
+
 def find_metric(name: str, tokenize: str = "13a") -> Metric:
     """Return the metric of this name."""
     if name not in METRICS:
@@ -341,7 +360,10 @@ def find_metric(name: str, tokenize: str = "13a") -> Metric:
         )
     if tokenize not in BLEU.TOKENIZERS:
         raise ArgumentError(
-            "tokenize", f"be one of {', '.join(BLEU.TOKENIZERS)}", repr(tokenize), "choose one"
+            "tokenize",
+            f"be auto or one of {', '.join(BLEU.TOKENIZERS)}",
+            repr(tokenize),
+            "choose one",
         )
     return METRICS[name](tokenize)
 

@@ -167,6 +167,6 @@ class ArraySource(ABC):
         for file in files:
             yield from read_frame_sources(file, self.reader(base_folder(file)), bad=bad, name=name)
 
-    def example(self, card: str, dev: Path) -> Any:
-        """Return no example: a file is no text to fill in."""
-        return None
+    def examples(self, card: str, dev: Path) -> list[Any]:
+        """Return none: a file is no text to fill in."""
+        return []

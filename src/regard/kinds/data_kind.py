@@ -291,8 +291,8 @@ class SourceAdapter(Protocol):
         """Return a phrase about what a model reads, such as "text, letter by letter"."""
         ...
 
-    def example(self, card: str, dev: Path) -> Any:
-        """Return an example source, or None.
+    def examples(self, card: str, dev: Path) -> list[Any]:
+        """Return example sources to try.
 
         Args:
             card: text of the model card.

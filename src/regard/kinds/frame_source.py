@@ -11,6 +11,7 @@ from regard.data.frame_tables import FrameArray, frames_name
 from regard.errors import ArgumentError
 from regard.kinds.array_source import ArraySource
 from regard.kinds.graph_inputs import FrameInputs, GraphInputs
+from regard.messages import message
 from regard.seeing import Text
 from regard.seeing.backdrop import series
 from regard.seeing.replacements import Replacements, frame_replacements
@@ -78,19 +79,21 @@ class FrameSource(ArraySource):
 
     def reads(self) -> str:
         """Return a phrase such as "frames of 3 numbers, one frame on each line"."""
-        count = f"{self.frame_size} number{'s' * (self.frame_size != 1)}"
-        return f"frames of {count}, one frame on each line"
+        numbers = message(
+            "reads.number" if self.frame_size == 1 else "reads.numbers", count=self.frame_size
+        )
+        return message("reads.frames", count=numbers)
 
-    def example(self, card: str, dev: Path) -> list[list[float]] | None:
+    def examples(self, card: str, dev: Path) -> list[list[list[float]]]:
         """Return the first dev source before scaling, rounded."""
         if not dev.exists():
-            return None
+            return []
         try:
             table = Corpus(dev).frames(0)[:EXAMPLE_FRAMES]
         except (OSError, ValueError, IndexError):
-            return None
+            return []
         numbers: Any = table * np.array(self._scaler.scale) + np.array(self._scaler.mean)
-        return [[float(f"{number:.4g}") for number in row] for row in numbers.tolist()]
+        return [[[float(f"{number:.4g}") for number in row] for row in numbers.tolist()]]
 
     def graph_inputs(self) -> GraphInputs:
         """Return frames before scaling."""

@@ -34,6 +34,7 @@ from regard.kinds.frame_pairs import check_no_text_settings
 from regard.kinds.graph_inputs import GraphInputs
 from regard.kinds.text_pairs import check_pair_settings, read_pair_files
 from regard.kinds.tokenizer_training import TOKENIZER_LINES, learn_target_tokenizer
+from regard.messages import message
 from regard.models import PRESETS, TEXT_PRESETS, SequenceModel, with_input
 from regard.models.embedding import TokenEmbedding
 from regard.models.picture_input import ConvStem, PictureInput, SplitStem, patch_stem
@@ -309,7 +310,7 @@ class PictureSource(ArraySource):
 
     def reads(self) -> str:
         """Return a phrase such as "pictures, resized to 32 x 32 pixels"."""
-        return f"pictures, resized to {self._encoder.size} pixels"
+        return message("reads.pictures", size=self._encoder.size)
 
     def graph_inputs(self) -> GraphInputs:
         """Raise RegardError: no graph takes a picture yet."""

@@ -41,16 +41,17 @@ from regard.kinds.text_pairs import (
 from regard.kinds.text_source import (
     CARD_PAIR,
     END,
-    EXAMPLE_CHARS,
     check_several,
     name_some,
     read_sources,
+    sources_on_card,
 )
 from regard.kinds.tokenizer_training import (
     TOKENIZER_LINES,
     learn_target_tokenizer,
     learn_tokenizer,
 )
+from regard.messages import message
 from regard.models import (
     COPY_PRESETS,
     SPAN_PRESETS,
@@ -501,12 +502,11 @@ class StorySource:
 
     def reads(self) -> str:
         """Return a phrase about what a model reads."""
-        return "a story, or a passage, and a question that ends in a question mark"
+        return message("reads.questions")
 
-    def example(self, card: str, dev: Path) -> str | None:
-        """Return the first short source that the model card shows."""
-        found = (match[1] for match in CARD_PAIR.finditer(card))
-        return next((text for text in found if len(text) <= EXAMPLE_CHARS), None)
+    def examples(self, card: str, dev: Path) -> list[str]:
+        """Return the first short sources that the model card shows."""
+        return sources_on_card(card, (CARD_PAIR,))
 
     def graph_inputs(self) -> GraphInputs:
         """Return token ids; raises ArgumentError for tables of sentences."""

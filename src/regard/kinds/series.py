@@ -361,9 +361,9 @@ class SeriesSource:
         """Return a phrase such as "7 series, a row for each hour"."""
         return self._scaler.summary
 
-    def example(self, card: str, dev: Path) -> None:
-        """Return nothing: a series is a file."""
-        return
+    def examples(self, card: str, dev: Path) -> list[Any]:
+        """Return none: a series is a file."""
+        return []
 
     def graph_inputs(self) -> GraphInputs:
         """Raise RegardError: forecasters are exported in another way."""

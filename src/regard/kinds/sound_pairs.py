@@ -26,6 +26,7 @@ from regard.kinds.frame_pairs import check_no_text_settings, learned_tables
 from regard.kinds.graph_inputs import FrameInputs, GraphInputs
 from regard.kinds.text_pairs import check_pair_settings, read_pair_files
 from regard.kinds.tokenizer_training import learn_target_tokenizer
+from regard.messages import message
 from regard.models import TEXT_PRESETS, SequenceModel
 from regard.seeing import Text
 from regard.seeing.backdrop import Backdrop, spectrogram
@@ -212,7 +213,7 @@ class SoundSource(ArraySource):
 
     def reads(self) -> str:
         """Return a phrase such as "recordings of up to 30 seconds"."""
-        return f"recordings of up to {self._encoder.max_seconds:g} seconds (.wav, .flac)"
+        return message("reads.recordings", seconds=self._encoder.max_seconds)
 
     def graph_inputs(self) -> GraphInputs:
         """Return frames before scaling."""

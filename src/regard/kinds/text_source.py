@@ -29,6 +29,7 @@ from regard.decoding import Hypothesis, replace_unknown
 from regard.errors import ArgumentError, DataError
 from regard.kinds.data_kind import Settings
 from regard.kinds.graph_inputs import GraphInputs, TokenInputs
+from regard.messages import message
 from regard.seeing import Text, Token
 from regard.seeing.replacements import Replacements, token_replacements
 from regard.symbols import EOS, SYMBOLS, UNK
@@ -42,12 +43,10 @@ CARD_PAIR: Final = re.compile(r"^ {4}(\S.*?) -> .+$", re.MULTILINE)
 CARD_COMMAND: Final = re.compile(r"^regard show \S+ (\S+)$", re.MULTILINE)
 #: the most characters of an example
 EXAMPLE_CHARS: Final = 200
-#: what a model reads, by the kind of its tokeniser
-UNITS: Final = {
-    "char": "text, letter by letter",
-    "space": "tokens with blanks between them",
-    "word": "text, word by word",
-}
+#: tokenisers whose kind is named in what a model reads
+UNITS: Final = ("char", "space", "word")
+#: the most examples that are taken from a model card
+EXAMPLES: Final = 5
 
 
 class Source(NamedTuple):
@@ -363,22 +362,28 @@ class TextSource:
 
     def reads(self) -> str:
         """Return a phrase such as "text, letter by letter"."""
-        said = UNITS.get(self._tokenizer.kind, "text")
+        kind = self._tokenizer.kind
+        said = message(f"reads.{kind if kind in UNITS else 'text'}")
         if self._continued:
-            said += ", which it goes on with"
+            said = message("reads.continued", reads=said)
         if not self._tokenizer.features:
             return said
         named = ";".join(self._tokenizer.features[:2])
-        return f"{said}; features may follow after a tab, as in <TAB>{named}"
+        return message("reads.features", reads=said, names=named)
 
-    def example(self, card: str, dev: Path) -> str | None:
-        """Return the first short source that the model card shows."""
-        found = (m[1] for pattern in self._card_patterns for m in pattern.finditer(card))
-        return next((text for text in found if len(text) <= EXAMPLE_CHARS), None)
+    def examples(self, card: str, dev: Path) -> list[str]:
+        """Return the first short sources that the model card shows."""
+        return sources_on_card(card, self._card_patterns)
 
     def graph_inputs(self) -> GraphInputs:
         """Return token ids."""
         return TokenInputs(self._tokenizer.vocab_size)
+
+
+def sources_on_card(card: str, patterns: Sequence[re.Pattern[str]]) -> list[str]:
+    """Return different short sources that a model card shows, `EXAMPLES` at most."""
+    found = (match[1] for pattern in patterns for match in pattern.finditer(card))
+    return list(dict.fromkeys(text for text in found if len(text) <= EXAMPLE_CHARS))[:EXAMPLES]
 
 
 def read_sources(

@@ -12,6 +12,7 @@ from regard.data import (
 )
 from regard.errors import ArgumentError, DataError
 from regard.kinds.data_kind import Say, Settings
+from regard.messages import message, translated
 from regard.models import LABEL_PRESETS, STORY_PRESETS
 from regard.symbols import SYMBOLS
 
@@ -44,7 +45,9 @@ def learn_tokenizer(
         say: announces the choice.
         features: names of all features of the side.
     """
-    kind, reason = choose_tokenizer(texts) if asked == "auto" else (asked, "it was asked for")
+    kind, reason = (
+        choose_tokenizer(texts) if asked == "auto" else (asked, message("train.why.asked"))
+    )
     tokenizer = Tokenizer.train(
         kind,
         texts,
@@ -52,7 +55,8 @@ def learn_tokenizer(
         case=settings.src_case if side == "source" else "keep",
         features=features,
     )
-    say(f"{side} tokens: {kind}, {tokenizer.vocab_size} of them, because {reason}.")
+    name = translated("train.side", side)
+    say(message("train.tokens", side=name, kind=kind, count=tokenizer.vocab_size, reason=reason))
     return _grow(settings, side, tokenizer, say)
 
 
@@ -69,12 +73,11 @@ def learn_target_tokenizer(
     """
     asked, found = settings.tgt_tokenizer, None
     if settings.preset in {*LABEL_PRESETS, *STORY_PRESETS}:
-        found = TokenizerChoice("label", f"the preset {settings.preset} writes one")
+        found = TokenizerChoice("label", message("train.why.preset-label", preset=settings.preset))
     elif asked == "label":
-        found = TokenizerChoice("label", "it was asked for")
+        found = TokenizerChoice("label", message("train.why.asked"))
     elif asked == "auto" and (found := choose_label_tokenizer(targets)) is not None:
-        refuse = "tgt_tokenizer=space or another one cuts them"
-        found = found._replace(reason=f"{found.reason}; {refuse}")
+        found = found._replace(reason=message("train.why.labels-refuse", reason=found.reason))
     if found is None:
         return learn_tokenizer(settings, "target", asked, targets, say)
     tokenizer = Tokenizer.train("label", targets)
@@ -87,10 +90,10 @@ def learn_target_tokenizer(
             f"labels must be two or more different ones, but all targets are {label!r:.40}",
             "add examples of another label, or choose another tgt_tokenizer and preset",
         )
-    say(f"target tokens: {count:,} whole labels, because {found.reason}.")
+    say(message("train.labels", count=count, reason=found.reason))
     if settings.preset not in LABEL_PRESETS:
         classifier = next(iter(LABEL_PRESETS))
-        say(f"{settings.preset} writes labels like tokens; preset={classifier} does in one pass.")
+        say(message("train.labels-like-tokens", preset=settings.preset, classifier=classifier))
     return tokenizer
 
 

@@ -27,6 +27,7 @@ from regard.pretrained.token_texts import (
 from regard.seeing.capture_result import CaptureResult
 from regard.seeing.long_trace import LongTrace
 from regard.seeing.trace import DecodingInfo, ModelInfo, Text, Trace, brief
+from regard.seeing.words import with_segmented_words
 
 AnyTrace = Trace | LongTrace
 
@@ -639,7 +640,7 @@ def named_trace(
     else:
         read = len(trace.source.tokens)
         source = _first(target, read)
-    return replace(
+    named = replace(
         trace,
         source=source,
         target=target,
@@ -647,6 +648,7 @@ def named_trace(
         model=ModelInfo(_name_of(model), model.config.model_type),
         decoded=info or DecodingInfo(),
     )
+    return with_segmented_words(named) if isinstance(named, Trace) else named
 
 
 def _own_sides(found: Any) -> Any:

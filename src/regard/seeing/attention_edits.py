@@ -24,6 +24,7 @@ from torch.overrides import TorchFunctionMode
 
 from regard.errors import ArgumentError, RegardError
 from regard.layers import SelfAttentiveRNN
+from regard.messages import message
 from regard.ops import additive_attention, dot_product_attention, self_attentive_rnn
 from regard.ops.additive_attention import PATHS as ADDITIVE
 from regard.ops.backend import watch
@@ -74,9 +75,7 @@ class AttentionCell:
                 raise ArgumentError(name, "be at least 0", value, "count from 0")
 
     def __str__(self) -> str:
-        head = "all heads" if self.head is None else f"head {self.head}"
-        where = f"row {self.row}, column {self.column} of {self.kind}"
-        return f"{where}, layer {self.layer}, {head}, has weight {self.weight:g}"
+        return message("what-if.cell-all" if self.head is None else "what-if.cell", **vars(self))
 
 
 @dataclass

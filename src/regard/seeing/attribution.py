@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.errors import ArgumentError
+from regard.messages import message
 from regard.models.protocol import evaluating
 from regard.preemption import in_turn, preemptible
 from regard.seeing.input_scorer import (
@@ -171,7 +172,7 @@ def rollout(scorer: InputScorer, questions: Questions) -> Scores:
     """Return attention followed down to the inputs; see `attention_rollout`."""
     found = scorer.attention()
     if not found.own:
-        raise MethodUnavailableError("there is no self-attention over the inputs to follow")
+        raise MethodUnavailableError(message("check.why.no-self-attention"))
     return _of_outputs(attention_rollout(found), questions)
 
 
@@ -199,7 +200,7 @@ def norms(scorer: InputScorer, questions: Questions) -> Scores:
     found = scorer.attention()
     layers = found.cross_norms if found.cross else found.own_norms
     if layers is None:
-        raise MethodUnavailableError("the values that its attention mixes cannot be had")
+        raise MethodUnavailableError(message("check.why.no-values"))
     rows = layers if found.cross else [layer[found.rows] for layer in layers]
     sums = [np.maximum(row.sum(axis=1, keepdims=True), 1e-300) for row in rows]
     return _of_outputs(
@@ -214,7 +215,6 @@ class Method(NamedTuple):
         score: returns one score per input for each question.
         contrasts: whether it can compare two tokens; methods that read attention weights cannot,
             since these do not depend on which token is asked about.
-        title: for tables.
         note: takes the scores too; returns a remark about them, or None.
         rows: returns the most rows that it runs, given the number of inputs and of outputs; a
             backward pass counts as two.
@@ -222,28 +222,31 @@ class Method(NamedTuple):
 
     score: Callable[[InputScorer, Questions], Scores]
     contrasts: bool
-    title: str
     note: Callable[[InputScorer, Questions, Scores], str | None] = lambda *_: None
     rows: Callable[[int, int], int] = lambda inputs, outputs: 3 * outputs
 
 
 #: methods by name
 METHODS: Final[dict[str, Method]] = {
-    "ablation": Method(ablation, True, "ablation", rows=lambda inputs, _: 1 + DRAWS * inputs),
-    "gradient": Method(gradient, True, "gradient norm"),
-    "input-gradient": Method(input_gradient, True, "gradient x input"),
+    "ablation": Method(ablation, True, rows=lambda inputs, _: 1 + DRAWS * inputs),
+    "gradient": Method(gradient, True),
+    "input-gradient": Method(input_gradient, True),
     "integrated-gradients": Method(
         integrated_gradients,
         True,
-        "integrated gradients",
         _say_incomplete,
         lambda _, outputs: 4 + 3 * sum(PATH_POINTS) * outputs,
     ),
-    "relevance": Method(relevance, True, "AttnLRP"),
-    "attention": Method(attention, False, "attention", rows=lambda *_: 2),
-    "rollout": Method(rollout, False, "rollout", rows=lambda *_: 2),
-    "norms": Method(norms, False, "value norms", rows=lambda *_: 2),
+    "relevance": Method(relevance, True),
+    "attention": Method(attention, False, rows=lambda *_: 2),
+    "rollout": Method(rollout, False, rows=lambda *_: 2),
+    "norms": Method(norms, False, rows=lambda *_: 2),
 }
+
+
+def method_title(name: str) -> str:
+    """Return the title of a method for tables and sentences."""
+    return message(f"check.method.{name}")
 
 
 class Attributions(NamedTuple):
@@ -270,9 +273,7 @@ def attribute(scorer: InputScorer, questions: Questions, methods: str = "all") -
     for name in in_turn(names):
         try:
             if contrast and not METHODS[name].contrasts:
-                raise MethodUnavailableError(
-                    "attention weights are the same whichever token is asked about"
-                )
+                raise MethodUnavailableError(message("check.why.versus"))
             scores[name] = METHODS[name].score(scorer, questions)
             notes.append(METHODS[name].note(scorer, questions, scores[name]))
         except MethodUnavailableError as error:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from regard.messages import message
 from regard.models.protocol import SequenceModel
 from regard.preemption import in_turn
 from regard.seeing import attribution
@@ -185,10 +186,7 @@ def check(
     }
     looked = looked_at(trace)
     if looked is None:
-        nothing = (
-            "This model has no attention between source and target: there is nothing to check."
-        )
-        checks = {"sentences": [nothing]}
+        checks = {"sentences": [message("check.nothing")]}
         return replace(trace, derived={**trace.derived, **derived}, checks=checks)
     layers = [found.weights for found in trace.of_kind("encoder-self")]
     if layers:
@@ -244,29 +242,28 @@ def _as_checks(checked: CheckResult, notes: Sequence[str], *, rolled: bool) -> M
 
 
 def _sentences(checked: CheckResult, *, rolled: bool) -> Iterator[str]:
-    yield _in_words("ablation", checked.ablation)
-    yield _in_words("the gradient", checked.gradient)
-    yield (
-        f"With its attention shuffled, the log-probability of the output goes from "
-        f"{checked.log_prob:.2f} to {checked.shuffled_log_prob:.2f}, and "
-        f"{checked.shuffled_kept:.0%} of its likeliest tokens stay the likeliest."
+    yield _in_words(message("check.the-ablation"), checked.ablation)
+    yield _in_words(message("check.the-gradient"), checked.gradient)
+    yield message(
+        "check.shuffled",
+        before=checked.log_prob,
+        after=checked.shuffled_log_prob,
+        kept=checked.shuffled_kept,
     )
     if not rolled:
-        yield "There is no rollout, since the encoder has no self-attention to follow."
+        yield message("check.no-rollout")
 
 
 def _in_words(other: str, found: Agreement) -> str:
     if found.tau is None or found.low is None or found.high is None:
-        return (
-            f"Attention and {other} cannot be compared: no output has an order of inputs in both."
-        )
+        return message("check.not-comparable", other=other)
     if found.tau > found.high:
-        verdict = "more alike than by chance"
+        verdict = message("check.more-alike")
+    elif found.tau < found.low:
+        verdict = message("check.less-alike")
     else:
-        verdict = "less alike than by chance" if found.tau < found.low else "no more than by chance"
-    exact = "" if found.exact is None else f"; {found.exact:.2f} if every difference counts"
-    return (
-        f"Attention and {other} order the inputs {verdict}: tau {found.tau:.2f} over {found.rows} "
-        f"of {found.of} outputs, and {found.random:.2f} ({found.low:.2f} to {found.high:.2f}) for "
-        f"random orders{exact}."
-    )
+        verdict = message("check.no-more-alike")
+    exact = "" if found.exact is None else message("check.exact", tau=found.exact)
+    numbers = {name: getattr(found, name) for name in ("tau", "rows", "of", "random", "low")}
+    numbers |= {"high": found.high, "exact": exact}
+    return message("check.alike", other=other, verdict=verdict, **numbers)

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from regard.messages import message
 from regard.seeing.figure import PAGE, svg
 from regard.seeing.html_page import template
 from regard.seeing.map_distance import TraceDistance
 from regard.seeing.page_modules import text_of
 from regard.seeing.trace import Trace
-from regard.seeing.view import NAMES, View, select
+from regard.seeing.view import View, kind_title, select
 from regard.version import __version__
 
 #: heads of an example whose maps are drawn
@@ -118,7 +119,7 @@ def drawn_pairs(pair: ExamplePair, third: ThirdFigure | None = None) -> list[Dra
         full = _full_weight(first, second)
         figures = [svg(view, theme=PAGE, full=full) for view in (first, second)]
         figures += [] if third is None else [third(first, second, full)]
-        title = f"{NAMES[one.kind]}, layer {one.layer}, head {one.head}"
+        title = message("heads.place", kind=kind_title(one.kind), layer=one.layer, head=one.head)
         drawn.append(DrawnPair(title, one.distance, one.row, tuple(figures), full))
     return drawn
 

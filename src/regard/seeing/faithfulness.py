@@ -25,7 +25,8 @@ import numpy as np
 from jaxtyping import Float
 
 from regard.errors import ArgumentError
-from regard.seeing.attribution import METHODS, Scores, attribute, method_names
+from regard.messages import message
+from regard.seeing.attribution import METHODS, Scores, attribute, method_names, method_title
 from regard.seeing.input_scorer import InputScorer, Question
 from regard.seeing.trace import Trace
 from regard.seeing.value_norms import Array
@@ -247,9 +248,7 @@ def add_methods(
     sentences = [*trace.checks.get("sentences", []), *_sentences(summary, found.unavailable)]
     sentences += [f"{note[0].upper()}{note[1:]}." for note in found.notes]
     if len(judged) < len(asked):
-        sentences.append(
-            f"Faithfulness is measured on {len(judged)} of {len(asked)} outputs, evenly spaced."
-        )
+        sentences.append(message("check.some-outputs", count=len(judged), total=len(asked)))
     return replace(
         trace,
         derived={**trace.derived, **derived},
@@ -286,19 +285,26 @@ def _sentences(summary: Mapping[str, Measures], unavailable: Mapping[str, str]) 
     sentences = []
     if ranked and not math.isnan(ranked[0][1].mean):
         (name, best), *rest = ranked
-        close = [METHODS[other].title for other, gain in rest if gain.high >= best.low]
-        others = f"; not clearly less: {', '.join(close)}" if close else ""
+        comma = message("check.comma")
+        close = [method_title(other) for other, gain in rest if gain.high >= best.low]
+        others = message("check.not-clearly-less", methods=comma.join(close)) if close else ""
         sentences.append(
-            f"Most faithful here: {METHODS[name].title}, with a gain of {best.mean:.2f} "
-            f"({best.low:.2f} to {best.high:.2f}), where a random order has 0{others}."
+            message(
+                "check.most-faithful",
+                method=method_title(name),
+                gain=best.mean,
+                low=best.low,
+                high=best.high,
+                others=others,
+            )
         )
-        useless = [METHODS[other].title for other, gain in ranked if gain.low <= 0]
+        useless = [method_title(other) for other, gain in ranked if gain.low <= 0]
         if useless:
-            sentences.append(f"Not clearly better than a random order: {', '.join(useless)}.")
+            sentences.append(message("check.not-clearly-better", methods=comma.join(useless)))
     elif ranked:
-        sentences.append("Faithfulness cannot be measured: there is no input to take away.")
+        sentences.append(message("check.not-measurable"))
     sentences += [
-        f"There are no scores by {METHODS[name].title}: {reason}."
+        message("check.no-scores", method=method_title(name), reason=reason)
         for name, reason in unavailable.items()
     ]
     return sentences

@@ -20,6 +20,7 @@ import numpy as np
 from rich.cells import cell_len
 
 from regard import extras
+from regard.messages import message
 from regard.seeing.backdrop import HEAT, OPAQUE, Backdrop, Pixels, overlaid
 from regard.seeing.backdrop import png as png_file
 from regard.seeing.labels import fit, font_safe, printable, short_weight, wrap
@@ -548,9 +549,9 @@ def cells_svg(cells: CellsShape, theme: Theme) -> str:
 def remarks(view: View, scale: Scale = "fixed") -> Iterator[str]:
     """Yield the notes under a figure: its legend, and those of the view."""
     if scale == "row":
-        yield "the darkest cell of each row is its strongest"
+        yield message("show.figure.row-scale")
     if view.gold:
-        yield "outlined: gold links; dashed: possible ones"
+        yield message("show.figure.gold")
     yield from map(font_safe, view.notes)
 
 
@@ -566,7 +567,7 @@ def pooled(view: View, most: int) -> View:
         )
         weights = np.where(high >= -low, high, low)  # differences may be negative
     notes = [
-        f"{many} {what} to a cell, which shows the strongest"
+        message(f"show.figure.pooled-{what}", many=many)
         for many, what in ((down, "outputs"), (across, "inputs"))
         if many > 1
     ]

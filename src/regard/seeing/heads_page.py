@@ -5,29 +5,19 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Final, NamedTuple
 
+from regard.messages import message
 from regard.seeing.figure import PAGE, svg
 from regard.seeing.head_habits import HABITS, HeadHabits
 from regard.seeing.html_page import script_hash, template
 from regard.seeing.page_modules import text_of
 from regard.seeing.trace import Trace
-from regard.seeing.view import NAMES, select
+from regard.seeing.view import kind_title, select
 from regard.version import __version__
 
 #: figures of a page at most; each head has one at least
 MOST_FIGURES: Final = 1200
 #: heads that have figures
 MOST_HEADS: Final = 600
-#: one line on each habit
-MEANINGS: Final = {
-    "previous": "the token before",
-    "next": "the token after",
-    "first": "the first token",
-    "same": "the same token",
-    "induction": "what followed an earlier copy",
-    "separator": "punctuation and special tokens",
-    "position": "one fixed position",
-    "diagonal": "the input at the same relative place",
-}
 
 
 class HeadRow(NamedTuple):
@@ -49,7 +39,7 @@ class HeadRow(NamedTuple):
     def title(self) -> str:
         """Kind, layer and head in words."""
         own = self.habits
-        return f"{NAMES[own.kind]}, layer {own.layer}, head {own.head}"
+        return message("heads.place", kind=kind_title(own.kind), layer=own.layer, head=own.head)
 
     @property
     def anchor(self) -> str:
@@ -61,18 +51,21 @@ class HeadRow(NamedTuple):
         """Its habits in words, the strongest first."""
         ranked = sorted(self.habits.habits.items(), key=lambda one: -one[1].score)
         found = [
-            f"{MEANINGS[name]}{f' ({habit.detail})' if habit.detail is not None else ''}: "
-            f"{habit.share:.0%} of its attention in {habit.rows:,} rows, {habit.chance:.0%} if even"
+            message(
+                "heads.share",
+                meaning=_meaning(name, habit.detail),
+                share=habit.share,
+                rows=habit.rows,
+                chance=habit.chance,
+            )
             for name, habit in ranked
         ]
         if self.cost is not None:
             cost, low, high = self.cost
-            found.append(
-                f"switched off, it costs {cost:.3f} nats per token ({low:.3f} to {high:.3f})"
-            )
+            found.append(message("heads.switched-off", cost=cost, low=low, high=high))
         if self.aer is not None:
-            shift = f" with shift {self.shift:+d}" if self.shift else ""
-            found.append(f"alignment error rate {100 * self.aer:.1f}{shift}")
+            shift = message("heads.shift", shift=self.shift) if self.shift else ""
+            found.append(message("heads.error-rate", aer=100 * self.aer, shift=shift))
         return found
 
 
@@ -106,12 +99,18 @@ def render_heads(
         facts=facts,
         heads=heads,
         habits=[name for name in HABITS if any(name in one.habits.habits for one in heads)],
-        meanings=MEANINGS,
+        meanings={name: message(f"heads.meaning.{name}") for name in HABITS},
         has_cost=any(head.cost is not None for head in heads),
         has_aer=any(head.aer is not None for head in heads),
         drawn=[{"row": head, "figures": _figures(head, shown)} for head in drawn],
-        notes=[*notes, *[f"{left_out} more heads have no figures here"] * (left_out > 0)],
+        notes=[*notes, *[message("heads.no-figures", count=left_out)] * (left_out > 0)],
     )
+
+
+def _meaning(habit: str, detail: int | None) -> str:
+    """Return a line on a habit, with the position that is its detail."""
+    said = message(f"heads.meaning.{habit}")
+    return said if detail is None else message("heads.detail", meaning=said, detail=detail)
 
 
 @cache

@@ -8,6 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from regard.errors import ArgumentError
+from regard.messages import TAGS, language, message, page_catalogues
 from regard.seeing.figure import PAGE, pooled, remarks, svg
 from regard.seeing.labels import fit, font_safe, printable
 from regard.seeing.page_modules import MAIN, join, modules, text_of
@@ -64,8 +65,10 @@ def page_parts(title: str, examples: Sequence[Mapping[str, Any]]) -> dict[str, A
     script = join(modules())
     return {
         "title": title,
+        "title_key": "",
         "policy": _policy(script_hash(script)),
         "live": False,
+        "chosen_by_reader": False,
         "examples": examples,
         "script": script,
         **_constants(),
@@ -73,7 +76,11 @@ def page_parts(title: str, examples: Sequence[Mapping[str, Any]]) -> dict[str, A
 
 
 def render_live(
-    info: Mapping[str, Any], traces: Sequence[Trace] = (), *, title: str | None = None
+    info: Mapping[str, Any],
+    traces: Sequence[Trace] = (),
+    *,
+    title: str | None = None,
+    chosen_by_reader: bool = True,
 ) -> str:
     """Return the page that asks its server and loads its modules from `page/`.
 
@@ -81,9 +88,12 @@ def render_live(
         info: response of `/api/info`: `models`, each with a `name`, and `limits`.
         traces: to show before anything is typed.
         title: of the page.
+        chosen_by_reader: whether a browser's language goes before that of this process.
     """
     return template("page.html").render(
-        title=title or "regard: see what it looks at",
+        title=title or message("page.live.title"),
+        title_key="" if title else "page.live.title",
+        chosen_by_reader=chosen_by_reader,
         policy=_policy("'self'") + "; connect-src 'self'",
         live=True,
         info=embedded(dict(info)),
@@ -115,6 +125,7 @@ def template(name: str) -> "Template":
         # its direction does not turn the text around it
         return Markup("<bdi>{}</bdi>").format(label(text, width))
 
+    environment.globals |= {"say": message, "lang": lambda: TAGS[language()]}
     environment.filters |= {
         "label": label,
         "token": token,
@@ -123,13 +134,14 @@ def template(name: str) -> "Template":
     return environment.get_template(name)
 
 
-def embedded(content: Any) -> str:
+def embedded(content: Any, *, ascii: bool = True) -> str:
     """Return JSON for a script element, which nothing in it can close.
 
-    NaN and infinities, which JSON does not have, become null.
+    NaN and infinities, which JSON does not have, become null. Tokens may hold half of a surrogate
+    pair, which no file can have: in ASCII it is escaped.
     """
     try:
-        text = json.dumps(content, separators=(",", ":"), allow_nan=False)
+        text = json.dumps(content, separators=(",", ":"), allow_nan=False, ensure_ascii=ascii)
     except ValueError:
         finite = json.loads(json.dumps(content), parse_constant=lambda _: None)
         text = json.dumps(finite, separators=(",", ":"))
@@ -151,6 +163,7 @@ def _policy(scripts: str) -> str:
 def _constants() -> dict[str, Any]:
     return {
         "version": __version__,
+        "messages": embedded(page_catalogues(), ascii=False),
         "style": text_of("style.css"),
         "most_static": MOST_STATIC,
         "most_links": MOST_LINKS,
@@ -160,7 +173,9 @@ def _constants() -> dict[str, Any]:
 def _title(traces: Sequence[Trace]) -> str:
     first = traces[0]
     if len(traces) > 1:
-        return f"{len(traces)} examples" + (f" of {first.model.name}" if first.model.name else "")
+        if not first.model.name:
+            return message("page.examples", count=len(traces))
+        return message("page.examples-of", count=len(traces), model=first.model.name)
     return title_of(first.source.text, first.target.text)
 
 

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from regard.errors import RegardError
 from regard.layers import TransformerDecoderLayer, TransformerEncoderLayer
+from regard.messages import message
 from regard.models.adapters import InputAdapter
 from regard.models.embedding import TokenEmbedding
 from regard.models.encoders import Encoder
@@ -365,7 +366,7 @@ def mean_vectors(
 
 
 def _no_attention() -> MethodUnavailableError:
-    return MethodUnavailableError("the model has no attention from its outputs to its inputs")
+    return MethodUnavailableError(message("check.why.no-attention"))
 
 
 def _arrays(layers: Sequence[Tensor]) -> list[Array]:

@@ -15,13 +15,14 @@ from typing import Any, Final
 
 import numpy as np
 
+from regard.messages import message
 from regard.seeing.figure import PAGE
 from regard.seeing.html_page import MOST_LINKS, embedded, page_parts, template, texts_of, title_of
 from regard.seeing.labels import fit, font_safe
 from regard.seeing.long_trace import LongTrace, pooled_head
 from regard.seeing.storage import FORMAT, VERSION
 from regard.seeing.top_weights import StrongestRows, TopMap
-from regard.seeing.view import NAMES, View
+from regard.seeing.view import View, kind_title
 
 #: cells of a label in the static figure
 LABEL: Final = 18
@@ -110,7 +111,9 @@ def _view(trace: LongTrace, found: TopMap, rows: StrongestRows, place: int) -> V
         if many > 1
     ]
     return View(
-        title=f"{NAMES[found.kind]} · layer {found.layer} · head {found.heads[place]} (sharpest)",
+        title=message(
+            "heads.long", kind=kind_title(found.kind), layer=found.layer, head=found.heads[place]
+        ),
         rows=labels[0],
         columns=labels[1],
         weights=weights,

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from regard.messages import message
 from regard.seeing.trace import Map, Trace, Weights
 from regard.seeing.words import MergedMap, Merging, merge
 
@@ -36,7 +37,7 @@ class HeadDistance(NamedTuple):
     @property
     def name(self) -> str:
         """Kind, layer and head in words."""
-        return f"{self.kind}, layer {self.layer}, head {self.head}"
+        return message("heads.place", kind=self.kind, layer=self.layer, head=self.head)
 
 
 class TraceDistance(NamedTuple):
@@ -76,11 +77,11 @@ def trace_distance(first: Trace, second: Trace, *, by_position: bool = False) ->
         here, there = ({m.layer: m for m in trace.of_kind(kind)} for trace in (first, second))
         both = sorted(here.keys() & there.keys())
         if not both:
-            notes.append(f"{kind}: only one of the two has such maps, which are not compared")
+            notes.append(message("compare.one-has", kind=kind))
             continue
         fits = _fit((first, here[both[0]]), (second, there[both[0]]), by_position)
         if fits is None:
-            notes.append(f"{kind}: the tokens of the two differ, so these maps are not compared")
+            notes.append(message("compare.tokens-differ", kind=kind))
             continue
         if _heads(here.values()) != _heads(there.values()):
             notes.append(

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from regard.layers import ContentMemory, GatedConvolution, RNNStack, SelfAttentiveRNN
+from regard.messages import message
 from regard.seeing.input_scorer import MethodUnavailableError
 
 #: layers for which the paper has no rule
@@ -42,7 +43,7 @@ def check_layers(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, WITHOUT_RULE):
             kind = type(module).__name__
-            raise MethodUnavailableError(f"AttnLRP is defined for Transformers, not for {kind}")
+            raise MethodUnavailableError(message("check.why.only-transformers", layer=kind))
 
 
 @contextmanager

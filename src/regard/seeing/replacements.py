@@ -8,6 +8,7 @@ import numpy as np
 
 from regard.data.frame_tables import FrameArray
 from regard.errors import ArgumentError
+from regard.messages import message
 
 #: input of a model: token ids, or a table of frames
 Source = Sequence[int] | FrameArray
@@ -76,20 +77,14 @@ def frame_replacements(table: FrameArray, stack: int) -> Replacements:
         able = room - (own < room)
         drawn = rng.choice(able, count, replace=False) if able > count else range(able)
         others.append([stack * int(i + (i >= own)) for i in drawn] or [start])
-    joined = "" if stack == 1 else f" and joined by {stack}"
-    note = (
-        f"Inputs are frames, counted from 0{joined}: one is not known where another of the same "
-        "source stands in its place."
-    )
+    joined = "" if stack == 1 else message("check.unknown.joined", stack=stack)
+    note = message("check.unknown.frames", joined=joined)
     return Replacements(others, partial(_put_frames, stack), (note,))
 
 
 def patch_replacements(patches: FrameArray) -> Replacements:
     """Replace patches of a picture by other patches of it, as `frame_replacements` does."""
-    note = (
-        "Inputs are patches of the picture: one is not known where another of the same picture "
-        "stands in its place."
-    )
+    note = message("check.unknown.patches")
     return frame_replacements(patches, 1)._replace(notes=(note,))
 
 

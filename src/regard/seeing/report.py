@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from rich.cells import cell_len
 
+from regard.messages import catalogue, language
 from regard.seeing.figure import PAGE, CellsShape, cells_svg, pooled
 from regard.seeing.html_page import template
 from regard.seeing.labels import fit
@@ -77,8 +78,10 @@ def render_report_body(
 
 def render_watch(card: Mapping[str, object], title: str) -> str:
     """Return the page of `regard watch`, which asks its server for the body of the report."""
+    texts = catalogue(language())
+    words = {key.removeprefix("watch."): texts[key] for key in texts if key.startswith("watch.")}
     return template("watch.html").render(
-        title=title, style=text_of("style.css"), version=__version__, card=card
+        title=title, style=text_of("style.css"), version=__version__, card=card, words=words
     )
 
 

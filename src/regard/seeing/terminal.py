@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 from rich.cells import cell_len
 
+from regard.messages import message
 from regard.seeing.backdrop import Backdrop
 from regard.seeing.figure import picture_rows
 from regard.seeing.labels import (
@@ -27,7 +28,6 @@ from regard.seeing.labels import (
 )
 from regard.seeing.trace import Trace, Weights
 from regard.seeing.view import (
-    NAMES,
     NEGLIGIBLE,
     Scale,
     Sharpness,
@@ -35,6 +35,7 @@ from regard.seeing.view import (
     all_sharpness,
     check_scale,
     chosen_kind,
+    kind_title,
     sentences,
 )
 
@@ -54,7 +55,8 @@ ROW_LABEL: Final = 16
 COLUMN_LABEL: Final = 12
 #: cells between grids that stand beside one another
 BETWEEN: Final = 3
-HIDDEN: Final = "hidden: mass on tokens not shown, or that the row lacks to 1"
+#: cells of the column of hidden mass
+HIDDEN: Final = 8
 
 
 @dataclass(frozen=True)
@@ -101,8 +103,8 @@ class Glyphs:
         return self.full * (halves // 2) + self.half * (halves % 2)
 
     def more(self, count: int, what: str) -> list[str]:
-        """Return a line that says how many are left out, if any are."""
-        return [f"{self.ellipsis} {count} more {what}: save all with -o x.html"] * (count > 0)
+        """Return a line that says how many `outputs`, `maps` or `heads` are left out, if any."""
+        return [f"{self.ellipsis} {message(f'show.more.{what}', count=count)}"] * (count > 0)
 
 
 BLOCK_GLYPHS: Final = Glyphs("░▒▓█", "·", "◂", "█", "▌", "←", "…", "·")
@@ -169,12 +171,12 @@ def matrix(
     grid = next((grid for grid in grids if grid.width <= width), None)
     if grid is None:
         least = min(grid.width for grid in grids)
-        said = f"a list, since the matrix takes {least} columns and the terminal has {width}"
+        said = message("show.as-list", least=least, width=width)
         listed = replace(given, notes=(*given.notes, said))
         return listing(listed, width, ascii, color, most_rows=most_rows)
     more = glyphs.more(len(view.rows) - most_rows, "outputs")
     rows = [grid.row(i) for i in range(len(names))]
-    unit = "scale 0-1" if scale == "fixed" else "full ink is each row's strongest"
+    unit = message(f"show.scale.{scale}")
     heading = _heading(f"{view.caption} · {view.title} · {unit}", width, glyphs)
     legend = wrap("   ".join(_legend(view, glyphs)), "   ", width)
     return "\n".join([*heading, grid.header, *rows, *more, *legend, *_notes(view, ascii)])
@@ -193,7 +195,7 @@ def picture(
     the strongest patch of a grid, since the weights of a row may be spread over hundreds.
     """
     glyphs = ASCII_GLYPHS if ascii else BLOCK_GLYPHS
-    what = "each grid is the picture; ink says where the output looked"
+    what = message("show.picture.what")
     lines = _heading(f"{what} · {view.title}", width, glyphs)
     found = list(picture_rows(view, backdrop))
     several = len(found) > 1
@@ -203,10 +205,9 @@ def picture(
     for group in _side_by_side(blocks, width):
         lines += ["", *group]
     lines += glyphs.more(len(found) - most_rows, "outputs")
-    legend = (
-        f"{glyphs.patch(1.0)} strongest patch of the grid   {glyphs.patch(0.0)} below a tenth of it"
-    )
-    more = "all outputs, layers and heads: save with -o x.html, or --list"
+    strong, faint = message("show.picture.strongest"), message("show.picture.faint")
+    legend = f"{glyphs.patch(1.0)} {strong}   {glyphs.patch(0.0)} {faint}"
+    more = message("show.picture.more")
     return "\n".join([*lines, "", legend, *wrap(more, " ", width), *_notes(view, ascii)])
 
 
@@ -222,7 +223,8 @@ def _patch_grid(
     if several:
         said = [label, f"{name} {top:.3f}"]
     else:
-        said = [f"{label} looked at {name} most, {top:.3f}; {beside:.2f} is not on a patch"]
+        values = {"output": label, "name": name, "weight": top, "beside": beside}
+        said = [message("show.picture.most", **values)]
     shares = (cells / max(top, 1e-9)).reshape(rows, columns)
     return [printable(line) for line in said] + [
         "".join(glyphs.patch(float(share)) for share in row).rstrip() or " " for row in shares
@@ -269,13 +271,14 @@ def listing(
     inputs = number_duplicates(_labels(view.columns, COLUMN_LABEL, ascii))
     left = max(map(cell_len, names), default=0)
     room = width - left - cell_len(glyphs.arrow) - 2
-    what = "each line is an output, and what it looked at"
+    what = message("show.list.what")
     lines = _heading(f"{what} · {view.title}", width, glyphs)
     for i, name in enumerate(names):
         label = style.dim(pad_left(name, left), view.row_special[i])
         lines.append(f"{label} {glyphs.arrow} {_entries(view, i, inputs, room, glyphs)}")
-    legend = ["rest: mass of the inputs that are not named"]
-    legend += [HIDDEN] * view.hides_mass + ["p: probability of the output"] * view.has_probs
+    legend = [message("show.list.rest")]
+    legend += [message("show.legend.hidden")] * view.hides_mass
+    legend += [message("show.list.p")] * view.has_probs
     more = glyphs.more(len(view.rows) - most_rows, "outputs")
     return "\n".join([*lines, *more, *wrap("   ".join(legend), "   ", width), *_notes(view, ascii)])
 
@@ -294,15 +297,9 @@ def heads(trace: Trace, *, kind: str = "auto", width: int = 100, ascii: bool = F
     lines = _head_grid(found, best, glyphs)
     if max(map(cell_len, lines)) > width or len(lines) > MOST_ROWS:
         lines = _head_list(found, glyphs)
-    title = f"how much of a row a head puts on one input, on average {glyphs.dot} "
-    return "\n".join(
-        [
-            title + NAMES[chosen_kind(trace, kind)],
-            *lines,
-            f"{glyphs.strongest} sharpest: --layer {best.layer} --head {best.head}   "
-            f"special tokens do not count",
-        ]
-    )
+    title = f"{message('show.heads.what')} {glyphs.dot} {kind_title(chosen_kind(trace, kind))}"
+    sharpest = message("show.heads.sharpest", layer=best.layer, head=best.head)
+    return "\n".join([title, *lines, f"{glyphs.strongest} {sharpest}"])
 
 
 @dataclass(frozen=True)
@@ -328,7 +325,7 @@ class _MatrixLayout:
 
     @property
     def width(self) -> int:
-        hidden, probs = 8 * self.view.hides_mass, 6 * self.view.has_probs
+        hidden, probs = HIDDEN * self.view.hides_mass, 6 * self.view.has_probs
         return self.left + 1 + sum(self.widths) + len(self.columns) + hidden + probs
 
     @property
@@ -339,7 +336,8 @@ class _MatrixLayout:
                 self.columns, self.widths, self.view.column_special, strict=True
             )
         )
-        sides = "  hidden" * self.view.hides_mass + "  p" * self.view.has_probs
+        sides = pad_left(message("show.hidden"), HIDDEN) * self.view.hides_mass
+        sides += "  p" * self.view.has_probs
         return f"{' ' * self.left} {cells}{sides}".rstrip()
 
     def row(self, i: int) -> str:
@@ -362,7 +360,7 @@ class _MatrixLayout:
             special = weight < FAINT or view.row_special[i] or view.column_special[j]
             cell = pad_left(cell, room + 1)
             cells += self.style.bold(cell) if j == best else self.style.dim(cell, special)
-        hidden = f"{view.hidden[i]:8.2f}" if view.hides_mass else ""
+        hidden = f"{view.hidden[i]:{HIDDEN}.2f}" if view.hides_mass else ""
         prob = view.probs[i]
         name = self.style.dim(pad_left(self.names[i], self.left), view.row_special[i])
         return f"{name} {cells}{hidden}{'' if prob is None else f'  {prob:.2f}'}".rstrip()
@@ -377,7 +375,7 @@ def _from_the_right(view: View) -> View:
         weights=view.weights[:, ::-1],
         column_special=view.column_special[::-1],
         gold=tuple((row, last - column, sure) for row, column, sure in view.gold),
-        notes=(*view.notes, "columns run from right to left, as their text does"),
+        notes=(*view.notes, message("show.right-to-left")),
     )
 
 
@@ -399,11 +397,12 @@ def _legend(view: View, glyphs: Glyphs) -> list[str]:
     faint = np.where(view.weights < FAINT, view.weights, 0.0).sum(axis=1)
     mean = float(faint.mean()) if faint.size else 0.0
     return [
-        f"{glyphs.faint} below .05 (hidden mass {mean:.2f} per row)",
-        f"{glyphs.strongest} strongest",
-        *[HIDDEN] * view.hides_mass,
-        *["p probability of the output"] * view.has_probs,
-        *[f"gold: {glyphs.sure} sure {glyphs.possible} possible"] * bool(view.gold),
+        f"{glyphs.faint} {message('show.legend.faint', mean=mean)}",
+        f"{glyphs.strongest} {message('show.legend.strongest')}",
+        *[message("show.legend.hidden")] * view.hides_mass,
+        *[message("show.legend.p")] * view.has_probs,
+        *[message("show.legend.gold", sure=glyphs.sure, possible=glyphs.possible)]
+        * bool(view.gold),
     ]
 
 
@@ -414,9 +413,10 @@ def _notes(view: View, ascii: bool) -> list[str]:
 def _entries(view: View, i: int, inputs: Sequence[str], room: int, glyphs: Glyphs) -> str:
     """List inputs until most of the row is covered or the line is full; at least one."""
     weights, prob = view.weights[i], view.probs[i]
-    tail = f"   hidden {view.hidden[i]:.2f}" if view.hides_mass else ""
+    rest_name = message("show.rest")
+    tail = f"   {message('show.hidden')} {view.hidden[i]:.2f}" if view.hides_mass else ""
     tail += "" if prob is None else f"   p {prob:.2f}"
-    room -= cell_len(tail) + len("   rest 0.00")
+    room -= cell_len(tail) + cell_len(f"   {rest_name} 0.00")
     text, total = "", float(weights.sum())
     rest = total
     marks = {j: glyphs.sure if sure else glyphs.possible for j, sure in _gold(view, i)}
@@ -428,23 +428,28 @@ def _entries(view: View, i: int, inputs: Sequence[str], room: int, glyphs: Glyph
         if text and (named or cell_len(text + entry) > room):
             break
         text, rest = text + entry, rest - weight
-    return f"{text}   rest {max(0.0, rest):.2f}{tail}" if total > 0 else f"nothing{tail}"
+    if total <= 0:
+        return f"{message('show.nothing')}{tail}"
+    return f"{text}   {rest_name} {max(0.0, rest):.2f}{tail}"
 
 
 def _head_grid(found: Sequence[Sharpness], best: Sharpness, glyphs: Glyphs) -> list[str]:
     count = max(one.head for one in found) + 1
-    lines = [" " * 9 + "".join(f"{f'head {i}':>{CELL}} " for i in range(count)).rstrip()]
+    left = cell_len(message("show.heads.layer", layer=0)) + 1
+    names = (pad_left(message("show.heads.head", head=i), CELL) for i in range(count))
+    lines = [" " * left + "".join(f"{name} " for name in names).rstrip()]
     for layer in sorted({one.layer for one in found}):
         row = [one for one in found if one.layer == layer]
         cells = "".join(glyphs.cell(one.value, one.value, strongest=one is best) for one in row)
-        lines.append(f"layer {layer:>2} {cells}".rstrip())
+        lines.append(f"{message('show.heads.layer', layer=layer)} {cells}".rstrip())
     return lines
 
 
 def _head_list(found: Sequence[Sharpness], glyphs: Glyphs) -> list[str]:
     ranked = sorted(found, key=lambda one: -one.value)[:MOST_ROWS]
     lines = [
-        f"layer {one.layer:>2} head {one.head:>2} {glyphs.bar(one.value):{BAR}} {one.value:.2f}"
+        f"{message('show.heads.row', layer=one.layer, head=one.head)} "
+        f"{glyphs.bar(one.value):{BAR}} {one.value:.2f}"
         for one in ranked
     ]
     return lines + glyphs.more(len(found) - MOST_ROWS, "heads")

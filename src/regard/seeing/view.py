@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 import numpy as np
 
 from regard.errors import ArgumentError
+from regard.messages import message
 from regard.seeing.backdrop import Backdrop
 from regard.seeing.labels import fit, number_duplicates, printable
 from regard.seeing.trace import Map, Token, Trace, Unit, Weights
@@ -23,18 +24,6 @@ NEGLIGIBLE: Final = 0.005
 #: inputs that a sentence names at most, and cells of their labels
 NAMED: Final = 3
 SENTENCE_LABEL: Final = 40
-
-#: titles of the kinds of maps
-NAMES: Final = {
-    "cross": "cross-attention",
-    "encoder-self": "encoder self-attention",
-    "decoder-self": "decoder self-attention",
-    "encoder-history": "encoder's attention to its past",
-    "encoder-future": "encoder's attention to what follows",
-    "decoder-history": "decoder's attention to its past",
-    "memory": "slots of the memory that were read",
-    "hops": "sentences that each hop read",
-}
 
 #: what the rows of a map are
 ROWS: Final = {"hops": "hop"}
@@ -91,12 +80,12 @@ class View:
     @property
     def caption(self) -> str:
         """A sentence about rows and cells."""
-        return self.what or f"each row is {_article(self.row_name)}; its cells say where it looked"
+        return self.what or message(f"show.caption.{ROWS.get(self.kind, 'output')}")
 
     @property
     def row_name(self) -> str:
         """The noun for a row: an output, or a hop."""
-        return ROWS.get(self.kind, "output")
+        return message(f"page.side.{ROWS.get(self.kind, 'output')}")
 
     @property
     def hides_mass(self) -> bool:
@@ -173,7 +162,7 @@ def select(
         rule = f"be auto, mean, all, or {numbers}"
         raise ArgumentError("head", rule, repr(head), "choose one")
     best = max(picks, key=lambda pick: sharpness(trace, pick.found, pick.map().weights[0]))
-    reason = "sharpest rows" if len(picks) > 1 else ""
+    reason = message("show.title.sharpest") if len(picks) > 1 else ""
     return _view(trace, best, _title(maps, best, layer, head, reason), words, special)
 
 
@@ -245,8 +234,9 @@ def chosen_kind(trace: Trace, kind: str = "auto") -> str:
     )
 
 
-def _article(noun: str) -> str:
-    return f"an {noun}" if noun[0] in "aeiou" else f"a {noun}"
+def kind_title(kind: str) -> str:
+    """Return the title of a kind of maps, such as "cross-attention"."""
+    return message(f"kind.{kind}")
 
 
 def _real(tokens: Sequence[Token]) -> list[int]:
@@ -309,14 +299,16 @@ def _title(
     maps: Sequence[Map], pick: _HeadChoice, layer: int | str, head: int | str, reason: str
 ) -> str:
     """Name the map; a layer or head that was selected automatically comes with the reason."""
-    parts, found = [NAMES[pick.found.kind]], pick.found
+    parts, found = [kind_title(pick.found.kind)], pick.found
     if len(maps) > 1:
-        why = f" ({reason})" if layer == "auto" and reason else ""
-        parts.append(f"layer {found.layer} of {maps[0].layer}-{maps[-1].layer}{why}")
+        ends = {"first": maps[0].layer, "last": maps[-1].layer}
+        said = message("show.title.layer", layer=found.layer, **ends)
+        parts.append(said + (reason if layer == "auto" else ""))
     if found.heads > 1:
-        why = f" ({reason})" if head == "auto" and reason else ""
-        of = f"head {pick.head} of 0-{found.heads - 1}{why}"
-        parts.append(f"mean of {found.heads} heads" if pick.head is None else of)
+        said = message("show.title.head", head=pick.head, last=found.heads - 1)
+        said += reason if head == "auto" else ""
+        mean = message("show.title.mean", count=found.heads)
+        parts.append(mean if pick.head is None else said)
     return " · ".join(parts)
 
 
@@ -330,7 +322,7 @@ def _view(trace: Trace, pick: _HeadChoice, title: str, words: Merging, special: 
     notes = list(trace.notes)
     if out:
         names = " ".join(dict.fromkeys(merged.columns[i].label for i in out))
-        notes.append(f"hidden: {names}; the weights of the others are as they were")
+        notes.append(message("show.hidden-tokens", names=names))
     return View(
         title=f"{title} · {_unit(rows, columns)}",
         rows=[group.label for group in rows],
@@ -359,10 +351,10 @@ def _backdrop(trace: Trace, found: Map, shown: Sequence[int]) -> Backdrop | None
 
 
 def _unit(*sides: Sequence[Group]) -> str:
-    """Return `words` if no word is split into several labels, else `tokens`."""
+    """Return the word for words if no word is split into several labels, else for tokens."""
     numbers = [[group.word for group in side if group.word is not None] for side in sides]
     whole = all(len(found) == len(set(found)) for found in numbers)
-    return "words" if whole and any(numbers) else "tokens"
+    return message("show.words" if whole and any(numbers) else "show.tokens")
 
 
 def _kept(side: Sequence[Group], special: Special) -> list[int]:
@@ -393,13 +385,14 @@ def _at(side: Sequence[Group], number: int, unit: Unit) -> list[int]:
 
 def sentences(view: View, *, most_rows: int) -> list[str]:
     """Describe a view: a sentence about the map, one for each output, and the notes."""
-    lines = [f"Where each {view.row_name} looked: {view.title.replace(' · ', ', ')}."]
+    title = view.title.replace(" · ", message("show.plain.comma"))
+    lines = [message("show.plain.title", row=view.row_name, title=title)]
     inputs = number_duplicates([fit(printable(label), SENTENCE_LABEL) for label in view.columns])
     lines += [_sentence(view, i, inputs) for i in range(min(len(view.rows), most_rows))]
     more = len(view.rows) - most_rows
     if more > 0:
-        lines.append(f"{more} more outputs are not listed: save all with -o x.html.")
-    return lines + [f"Note: {printable(note)}." for note in view.notes]
+        lines.append(message("show.plain.more", count=more))
+    return lines + [message("show.plain.note", note=printable(note)) for note in view.notes]
 
 
 def _sentence(view: View, i: int, inputs: Sequence[str]) -> str:
@@ -407,16 +400,18 @@ def _sentence(view: View, i: int, inputs: Sequence[str]) -> str:
     order = [int(j) for j in np.argsort(-weights, kind="stable")[:NAMED]]
     named = [j for j in order if weights[j] >= NEGLIGIBLE]
     rest = float(weights.sum()) - float(weights[named].sum())
-    where = "at no input that is shown"
+    where = message("show.plain.nowhere")
     if named:
-        mostly = "mostly " if weights[named[0]] >= 0.5 else ""
-        where = f"{mostly}at " + ", then ".join(f'"{inputs[j]}" ({weights[j]:.2f})' for j in named)
+        each = (message("show.plain.input", input=inputs[j], weight=weights[j]) for j in named)
+        key = "show.plain.mostly-at" if weights[named[0]] >= 0.5 else "show.plain.at"
+        where = message(key, inputs=message("show.plain.then").join(each))
     output = fit(printable(view.rows[i]), SENTENCE_LABEL)
-    parts = [f'{view.row_name.capitalize()} {i + 1}, "{output}", looked {where}']
+    row = view.row_name.capitalize()
+    parts = [message("show.plain.output", row=row, number=i + 1, output=output, where=where)]
     if rest >= NEGLIGIBLE:
-        parts.append(f"the other inputs got {rest:.2f}")
+        parts.append(message("show.plain.rest", weight=rest))
     if hidden >= NEGLIGIBLE:
-        parts.append(f"{hidden:.2f} is hidden")
+        parts.append(message("show.plain.hidden", weight=hidden))
     if prob is not None:
-        parts.append(f"its probability is {prob:.2f}")
-    return "; ".join(parts) + "."
+        parts.append(message("show.plain.probability", probability=prob))
+    return message("show.plain.semicolon").join(parts) + message("show.plain.end")

@@ -18,6 +18,7 @@ from torch import nn
 from regard.atomic_files import atomic_output
 from regard.attention import Attention, MultiHeadAttention
 from regard.errors import ArgumentError, RegardError
+from regard.messages import message
 from regard.seeing.attention_edits import (
     OWN_KINDS,
     AttentionCell,
@@ -82,12 +83,18 @@ class Intervention:
     def sentences(self, source: Text) -> list[str]:
         """Return a sentence for each change; `source` is the text whose tokens are replaced."""
         said = [
-            f"{source.tokens[place].text!r}, token {place} of the source, becomes {text!r}"
+            message(
+                "what-if.replaced",
+                token=repr(source.tokens[place].text),
+                place=place,
+                text=repr(text),
+            )
             for place, text in self.replace.items()
         ]
-        said += [] if self.prefix is None else [f"the output begins with {self.prefix!r}"]
+        said += [] if self.prefix is None else [message("what-if.prefix", prefix=repr(self.prefix))]
         said += [
-            f"head {head} of {kind}, layer {layer}, is off" for kind, layer, head in self.heads_off
+            message("what-if.off", kind=kind, layer=layer, head=head)
+            for kind, layer, head in self.heads_off
         ]
         return [*said, *map(str, self.cells)]
 

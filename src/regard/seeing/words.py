@@ -10,6 +10,7 @@ are averaged, each part counting the same. So the mass of a row is kept: if the 
 those of B do. Special tokens, and tokens that are part of no word, such as spaces, are not merged.
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -18,7 +19,9 @@ from typing import Literal
 import numpy as np
 from rich.cells import split_graphemes
 
-from regard.seeing.trace import Map, MapSide, Token, Trace, Weights
+from regard.data.word_segmentation import is_unspaced, segment_words
+from regard.extras import MissingExtraError
+from regard.seeing.trace import Map, MapSide, Text, Token, Trace, Weights
 
 #: `auto` merges sub-words, and leaves characters alone
 Merging = bool | Literal["auto"]
@@ -53,6 +56,54 @@ class MergedMap:
     missing: Weights
     rows: tuple[Group, ...]
     columns: tuple[Group, ...]
+
+
+def segment_text(text: Text, segmenter: str = "auto") -> Text:
+    """Return a text whose tokens are numbered by the words of a script without spaces.
+
+    A token is part of the word in which it begins. Texts of other scripts, and tokens that are not
+    part of the text, stay as they are. Raises MissingExtraError if the segmenter is not installed.
+    """
+    if text.backdrop is not None or not is_unspaced(text.text):
+        return text
+    return _numbered(text, segment_words(text.text, segmenter))
+
+
+def with_segmented_words(trace: Trace, segmenter: str = "auto") -> Trace:
+    """Return a trace with the words of scripts without spaces, see `segment_text`.
+
+    If `auto` finds no segmenter installed, each token counts as a word, and a note gives the
+    command that installs one.
+    """
+    try:
+        source, target = (segment_text(text, segmenter) for text in (trace.source, trace.target))
+    except MissingExtraError as missing:
+        if segmenter != "auto":
+            raise
+        source, target = (
+            _numbered(text, [span for token in text.tokens if (span := token.span) is not None])
+            if is_unspaced(text.text)
+            else text
+            for text in (trace.source, trace.target)
+        )
+        return replace(
+            trace, source=source, target=target, notes=(*trace.notes, str(missing).rstrip("."))
+        )
+    if source is trace.source and target is trace.target:
+        return trace
+    return replace(trace, source=source, target=target)
+
+
+def _numbered(text: Text, words: Sequence[tuple[int, int]]) -> Text:
+    """Return a text whose tokens have the numbers of the words in which they begin."""
+    starts = [start for start, _ in words]
+
+    def renumbered(token: Token) -> Token:
+        if token.word is None or token.special or token.span is None:
+            return token
+        return replace(token, word=max(0, bisect_right(starts, token.span[0]) - 1))
+
+    return replace(text, tokens=tuple(map(renumbered, text.tokens)))
 
 
 def merge(trace: Trace, found: Map, *, words: Merging = True) -> MergedMap:

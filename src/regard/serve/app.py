@@ -115,7 +115,7 @@ def _add_pages(app: FastAPI, models: Models, limits: Limits) -> None:
     @app.get("/", include_in_schema=False)
     @app.head("/", include_in_schema=False)
     async def live() -> Response:
-        return pages.response(html_page.render_live(models.info(limits)))
+        return pages.response(html_page.render_live(models.page_info(limits)))
 
     @app.get("/page/{name}", include_in_schema=False)
     async def module(name: str) -> Response:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from starlette.responses import HTMLResponse
 
+from regard.messages import TAGS, language, message
 from regard.seeing import html_page
 from regard.serve.http_errors import ServeError
 
@@ -13,10 +14,14 @@ from regard.serve.http_errors import ServeError
 _INLINE: Final = re.compile(
     r"<script(?![^>]*(?:\ssrc=|application/json))[^>]*>(.*?)</script>", re.DOTALL | re.IGNORECASE
 )
-_HEAD: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><title>regard</title>
+_HEAD: Final = """<!doctype html><html lang="{lang}"><meta charset="utf-8"><title>regard</title>
 <meta name="viewport" content="width=device-width">
 <style>:root{color-scheme:light dark}body{font:1rem/1.5 system-ui;max-width:50rem;margin:2rem auto;
 padding:0 1rem}code,pre{font-family:ui-monospace,monospace}pre{overflow-x:auto}</style>"""
+
+
+def _head(lang: str | None = None) -> str:
+    return _HEAD.replace("{lang}", lang or TAGS[language()])
 
 
 def response(page: str) -> HTMLResponse:
@@ -42,11 +47,11 @@ def policy(page: str) -> str:
 
 def ask_for_token(*, wrong: bool) -> HTMLResponse:
     """Return a page that asks for the token of the server."""
-    said = "This is not the token of this server." if wrong else "This server needs its token."
+    said = message("serve.token.wrong" if wrong else "serve.token.needed")
     text = (
-        f"{_HEAD}<h1>regard</h1><p>{said}</p><form><label>Token "
+        f"{_head()}<h1>regard</h1><p>{said}</p><form><label>{message('serve.token')} "
         '<input type="password" name="token" autocomplete="off" required autofocus></label> '
-        "<button>Open</button></form>"
+        f"<button>{message('serve.token.open')}</button></form>"
     )
     rules = policy(text).replace("form-action 'none'", "form-action 'self'")
     return HTMLResponse(text, 401, headers={"Content-Security-Policy": rules})
@@ -62,7 +67,7 @@ def module(name: str) -> str:
 
 def docs(schema: dict[str, Any]) -> str:
     """Return a page about the API from its schema; it loads nothing from other sites."""
-    parts = [f"{_HEAD}<h1>regard {escape(schema['info']['version'])}</h1>"]
+    parts = [f"{_head('en')}<h1>regard {escape(schema['info']['version'])}</h1>"]
     for path, methods in schema["paths"].items():
         for method, about in methods.items():
             parts.append(_address(schema, path, method, about))

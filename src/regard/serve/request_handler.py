@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
+from regard.messages import LANGUAGES
 from regard.seeing.attention_edits import AttentionCell
 from regard.seeing.attribution import method_names
 from regard.seeing.what_if import Intervention
@@ -93,7 +94,7 @@ class RequestHandler:
 
     async def answer(self, request: Request, body: SourceRequest, verb: str = "run") -> Response:
         """Respond with a trace, computed in a batch with concurrent requests."""
-        prepared = self._prepare(verb, body)
+        prepared = self._prepare(verb, body, language_of(request))
         with ExitStack() as stack:
             self._admit(stack, request, prepared)
             job = self._submit(request, prepared)
@@ -101,7 +102,7 @@ class RequestHandler:
 
     def stream(self, request: Request, body: StreamRequest) -> Response:
         """Respond with a prediction token by token, and its trace."""
-        prepared = self._prepare("stream", body)
+        prepared = self._prepare("stream", body, language_of(request))
 
         def job(on_token: OnToken) -> Awaitable[Json]:
             item = replace(prepared.item, on_token=on_token)
@@ -128,12 +129,12 @@ class RequestHandler:
         client = client_of(request)
         return self.scheduler.submit(prepared.key, prepared.item, client, prepared.cost)
 
-    def _prepare(self, verb: str, body: SourceRequest) -> PreparedRequest:
+    def _prepare(self, verb: str, body: SourceRequest, language: str | None) -> PreparedRequest:
         """Check a request against the limits and the model."""
         name, model = self.models.find(body.model)
         source = self._source(model, body)
         length = model.source_length(source)
-        key = BatchKey(verb, name, max_len=model.max_len(length, self.limits))
+        key = BatchKey(verb, name, max_len=self._max_len(model, length, body), language=language)
         if verb != "run":
             key = replace(key, only=object())
         if isinstance(body, RunRequest | StreamRequest) and body.kinds is not None:
@@ -162,6 +163,14 @@ class RequestHandler:
         bound = model.cost(key, length, forced)
         self.limits.check_work(bound)
         return PreparedRequest(key, item, model, bound)
+
+    def _max_len(self, model: ServedModel, length: int, body: SourceRequest) -> int | None:
+        """Return the most tokens of an answer: those asked for, if the server allows so many."""
+        allowed = model.max_len(length, self.limits)
+        if body.max_len is None:
+            return allowed
+        model.check_max_len(body.max_len)
+        return min(body.max_len, self.limits.tokens if allowed is None else allowed)
 
     def _change(self, body: WhatIfRequest) -> Intervention:
         """Return the changes of a request, with texts that are not too long."""
@@ -213,6 +222,12 @@ class RequestHandler:
         model.check_source(source)
         self.limits.check_tokens(field, model.source_length(source))
         return source
+
+
+def language_of(request: Request) -> str | None:
+    """Return the language of the sentences that a client asks for; None is the server's own."""
+    wanted = request.headers.get("accept-language", "").split(",")[0].split(";")[0].strip()
+    return wanted if wanted in LANGUAGES else None
 
 
 def client_of(request: Request) -> str:

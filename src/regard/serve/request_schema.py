@@ -52,6 +52,9 @@ class SourceRequest(BaseModel):
         json_schema_extra={"contentEncoding": "base64", "type": "string", "format": "byte"},
     )
     model: str | None = Field(None, description="A model of /api/info; the first if left out.")
+    max_len: int | None = Field(
+        None, description="Most tokens of an answer; by the source or the model if left out.", ge=1
+    )
 
 
 class StreamRequest(SourceRequest):

@@ -8,12 +8,14 @@ from typing import Any, Final, NamedTuple, final
 from torch import nn
 
 from regard import api
+from regard.api import bundled_models
 from regard.api.predictor import Written
 from regard.api.request import check_kinds, decoding_options
 from regard.api.what_if import run_what_if
 from regard.decoding import DecodingOptions, Streamed, stream
 from regard.errors import RegardError
 from regard.kinds.text_source import describe_tokenizer
+from regard.messages import message
 from regard.preemption import in_turn
 from regard.pretrained import PretrainedModel
 from regard.pretrained.generation import default_new_tokens
@@ -49,6 +51,7 @@ class BatchKey:
         temperature: of the samples.
         top_k: tokens that are sampled from.
         top_p: their total probability.
+        language: of sentences in the response; that of the server if None.
         only: a unique object for a request that must run alone.
     """
 
@@ -64,6 +67,7 @@ class BatchKey:
     temperature: float | None = None
     top_k: int | None = None
     top_p: float | None = None
+    language: str | None = None
     only: object = None
 
     def options(self, *names: str) -> dict[str, Any]:
@@ -72,15 +76,11 @@ class BatchKey:
         return {name: value for name, value in given.items() if value is not None}
 
 
-#: tasks of transformers that begin with a text, and what is done with it
-READS: Final = {
-    "text-generation": "text, which it goes on with",
-    "text2text-generation": "text, which it answers or translates",
-    "fill-mask": "text in which it fills masks",
-    "text-classification": "text, whose class it names",
-    "token-classification": "text, and names the class of each token",
-    "feature-extraction": "text",
-}
+#: tasks of transformers that begin with a text
+TEXT_TASKS: Final = (
+    *("text-generation", "text2text-generation", "fill-mask", "text-classification"),
+    *("token-classification", "feature-extraction"),
+)
 SAMPLING: Final = ("nbest", "num_samples", "temperature", "top_k", "top_p")
 
 
@@ -148,6 +148,10 @@ class ServedModel(ABC):
         """Raise if the model cannot be made to write a target after a source."""
 
     @abstractmethod
+    def check_max_len(self, most: int) -> None:
+        """Raise if the model writes nothing whose tokens could be limited."""
+
+    @abstractmethod
     def max_len(self, length: int, limits: Limits) -> int | None:
         """Return the most tokens of a prediction for a source of this length.
 
@@ -191,7 +195,7 @@ def serve_model(model: api.Model | PretrainedModel) -> ServedModel:
     """Return a loaded model as a server uses it; raises for one of transformers without texts."""
     if isinstance(model, api.Model):
         return ServedRun(model)
-    if model.task not in READS:
+    if model.task not in TEXT_TASKS:
         raise RegardError(
             f"a model of transformers must read text to be served, but {model.path} is for "
             f"{model.task}: see where it looks with `regard show`."
@@ -226,22 +230,34 @@ class ServedRun(ServedModel):
         return self.model.config.beam
 
     def describe(self) -> Json:
-        """Return preset, size, beam, tokenisers, a phrase on what it reads, and an example."""
+        """Return preset, size, beam, tokenisers, what it does and reads, and examples."""
         config, sources = self.model.config, self.model.kind.sources
         folder = RunFolder(self.model.path)
         try:
             card = folder.card_file.read_text(encoding="utf-8")
         except (OSError, ValueError):
             card = ""
+        examples = sources.examples(card, folder.data / "dev.arrow")
         return {
             "preset": config.preset,
             "size": config.size,
             "beam": config.beam,
             "source": sources.describe(),
             "target": describe_tokenizer(self.model.tgt_tokenizer),
+            "about": self._about(card),
             "reads": sources.reads(),
-            "example": sources.example(card, folder.data / "dev.arrow"),
+            "example": examples[0] if examples else None,
+            "examples": examples,
         }
+
+    def _about(self, card: str) -> str:
+        """Return a phrase on what the model does, from its card; else its preset and size."""
+        path = self.model.path
+        if path.parent == bundled_models.HOME:
+            return bundled_models.about(path.name)
+        config = self.model.config
+        fact = dict(bundled_models.FACT.findall(card)).get("what it is")
+        return fact or message("serve.about", preset=config.preset, size=config.size)
 
     def receive(self, content: bytes) -> Any:
         """Return the source in a file that a client has sent."""
@@ -267,6 +283,10 @@ class ServedRun(ServedModel):
     def check_target(self, source: Any, target: str) -> None:
         """Raise if the model has too few positions to write a target."""
         self.model.check_target(target)
+
+    def check_max_len(self, most: int) -> None:
+        """Raise for a kind of data whose answers have a length of their own."""
+        decoding_options(self.model.kind, self.model.config.beam, {"max_len": most})
 
     def max_len(self, length: int, limits: Limits) -> int | None:
         """Return the limit of tokens; None if a source of this length has fewer anyway."""
@@ -371,23 +391,27 @@ class ServedPretrained(ServedModel):
         return self.model.task == "text-generation"
 
     def describe(self) -> Json:
-        """Return type, task, number of weights, tokeniser, what it reads, and an example."""
+        """Return type, task, number of weights, tokeniser, what it reads, and examples."""
         model = self.model
         tokens = {
             "tokenizer": type(model.tokenizer).__name__,
             "vocabulary": len(model.tokenizer),
             "features": 0,
         }
-        example, reads = _example(model)
+        examples, reads = _examples(model)
+        weights = sum(weight.numel() for weight in model.module.parameters())
+        name = model.module.config.model_type
         return {
-            "preset": model.module.config.model_type,
-            "size": f"{sum(weight.numel() for weight in model.module.parameters()):,} weights",
+            "preset": name,
+            "size": f"{weights:,} weights",
             "task": model.task,
             "beam": self.beam,
             "source": tokens,
             "target": tokens,
+            "about": message("serve.about-weights", preset=name, weights=weights),
             "reads": reads,
-            "example": example,
+            "example": examples[0],
+            "examples": examples,
         }
 
     def check_source(self, source: Any) -> None:
@@ -414,6 +438,14 @@ class ServedPretrained(ServedModel):
                 f"{type(self.model.module).__name__}: leave it out."
             )
         self.model.check_target(source, target)
+
+    def check_max_len(self, most: int) -> None:
+        """Raise for a model that writes nothing."""
+        if not self.model.generates:
+            raise RegardError(
+                f"max_len must be left out for a model that writes no text, but it is {most}: "
+                f"leave it out."
+            )
 
     def max_len(self, length: int, limits: Limits) -> int | None:
         """Return the most tokens of a prediction; None for a model that writes none."""
@@ -534,9 +566,10 @@ def _of_kinds(trace: Trace, kinds: tuple[str, ...] | None) -> Trace:
     return replace(trace, maps=tuple(one for one in trace.maps if one.kind in kinds))
 
 
-def _example(model: PretrainedModel) -> tuple[str, str]:
-    """Return a text to try, and a phrase on what the model reads and does with it."""
-    mask = model.tokenizer.mask_token
+def _examples(model: PretrainedModel) -> tuple[list[str], str]:
+    """Return texts to try, and a phrase on what the model reads and does with it."""
+    mask, reads = model.tokenizer.mask_token, f"reads.task.{model.task}"
     if model.task == "fill-mask":
-        return f"The cat sat on the {mask}", f"text in which it fills each {mask}"
-    return "The cat sat on the mat", READS[model.task]
+        texts = [f"The cat sat on the {mask}", f"Paris is the {mask} of France"]
+        return texts, message(reads, mask=mask)
+    return ["The cat sat on the mat", "Paris is the capital of"], message(reads)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from regard import api
+from regard.messages import LANGUAGES, use_language
 from regard.models import PRESETS
 from regard.preemption import point_hook
 from regard.pretrained import PretrainedModel
@@ -87,6 +88,10 @@ class Models:
 
     def run_batch(self, key: BatchKey, items: list[WorkItem]) -> list[Json]:
         """Return the results of requests that have a key in common, as JSON: mostly traces."""
+        with use_language(key.language):
+            return self._run_batch(key, items)
+
+    def _run_batch(self, key: BatchKey, items: list[WorkItem]) -> list[Json]:
         model = self.served[key.model]
         if key.verb == "what-if":
             return [_what_if(model, item, key) for item in items]
@@ -111,6 +116,17 @@ class Models:
             },
             "limits": vars(limits),
         }
+
+    def page_info(self, limits: Limits) -> Json:
+        """Return `info` with what is said about each model in all languages, for the live page."""
+        said: list[Json] = [{} for _ in self.served]
+        for name in LANGUAGES:
+            with use_language(name):
+                for found, model in zip(said, self.served.values(), strict=True):
+                    found[name] = {key: model.describe().get(key) for key in ("about", "reads")}
+        info = self.info(limits)
+        models = [model | {"said": own} for model, own in zip(info["models"], said, strict=True)]
+        return info | {"models": models}
 
 
 def _what_if(model: ServedModel, item: WorkItem, key: BatchKey) -> Json:

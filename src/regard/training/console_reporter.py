@@ -7,12 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final, final
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 from torch import Tensor
 
 from regard.evaluation import SHARES
+from regard.messages import message
+from regard.seeing.labels import pad_left
 from regard.training.evaluator import (
     AttentionHealth,
     Evaluation,
@@ -26,7 +29,8 @@ REFRESH: Final = 0.5
 #: seconds of silence after which a file or a pipe gets a line, before and after the first
 #: evaluation
 SILENCE_BEFORE, SILENCE_AFTER = 15.0, 120.0
-STOPPING: Final = b"\nstopping after this step; Ctrl-C again stops at once.\n"
+#: columns of the rows of evaluations before those of metrics, and their widths in cells
+COLUMNS: Final = {"time": 8, "step": 8, "epoch": 7, "speed": 10, "loss": 8}
 
 
 def say(console: Console, sentence: str) -> None:
@@ -169,7 +173,7 @@ class ConsoleReporter:
             transient=True,
             disable=quiet or not console.is_terminal,
         )
-        self.task = self.bar.add_task("starting", total=1.0, left="")
+        self.task = self.bar.add_task(message("train.starting"), total=1.0, left="")
         self.shown, self.started, self.from_tokens = 0.0, 0.0, -1
         self.spoke = time.monotonic()
         self.health: AttentionHealth | None = None
@@ -184,7 +188,7 @@ class ConsoleReporter:
     @contextmanager
     def evaluating(self) -> Iterator[None]:
         """Show that an evaluation is running."""
-        self.bar.update(self.task, left="evaluating")
+        self.bar.update(self.task, left=message("train.evaluating"))
         yield
 
     def note(self, sentence: str) -> None:
@@ -205,9 +209,10 @@ class ConsoleReporter:
             return
         self.shown = now
         spent = self.spent(progress)
-        left = f"{_clock(progress.seconds * (1 / spent - 1) if spent > 0 else 0.0)} left"
-        speed = f"{self.speed(progress):,.0f} tokens/s"
-        text = f"step {progress.step}  loss {loss.item():.3f}  {speed}"
+        clock = _clock(progress.seconds * (1 / spent - 1) if spent > 0 else 0.0)
+        left = message("train.left", clock=clock)
+        speed = message("train.speed", speed=self.speed(progress))
+        text = message("train.progress", step=progress.step, loss=loss.item(), speed=speed)
         if not self.console.is_terminal:
             self.note(f"{_clock(progress.seconds):>8}  {text}  {left}")
         self.bar.update(self.task, completed=spent, description=text, left=left)
@@ -221,8 +226,9 @@ class ConsoleReporter:
         """Print a row, and what attention maps and outputs reveal."""
         names = list(result.metrics)
         if not self.header:
-            titles = "".join(f"{'dev ' + name:>{_width(name)}}" for name in names)
-            self.note(f"{'time':>8}{'step':>8}{'epoch':>7}{'tokens/s':>10}{'loss':>8}{titles}")
+            columns = [(message(f"train.column.{name}"), room) for name, room in COLUMNS.items()]
+            columns += [(_title(name), _width(name)) for name in names]
+            self.note("".join(pad_left(title, room) for title, room in columns))
             self.header = True
         values = "".join(
             f"{format_metric(name, result.metrics[name]):>{_width(name)}}" for name in names
@@ -245,11 +251,16 @@ class ConsoleReporter:
         """Answer a signal at once; not through rich, which may be in the middle of a line."""
         if not self.quiet:
             with suppress(OSError):  # an error here would end the step before the run is saved
-                os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, STOPPING)
+                said = f"\n{message('train.stopping')}\n".encode()
+                os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, said)
+
+
+def _title(name: str) -> str:
+    return message("train.column.dev", metric=name)
 
 
 def _width(name: str) -> int:
-    return max(11, len(name) + 6)
+    return max(11, cell_len(_title(name)) + 2)
 
 
 def format_metric(name: str, value: float) -> str:

@@ -13,6 +13,7 @@ docs/small_data.md has what was measured with them.
 from math import ceil
 from typing import Any, Final, NamedTuple
 
+from regard.messages import message, translated
 from regard.models.preset_parts import CONVOLUTIONAL, RECURRENT, TRANSFORMER
 from regard.training.config import Config
 from regard.training.progress import Progress
@@ -202,18 +203,22 @@ def describe_defaults(
     if given.batch_tokens is None and given.batch_sentences is None:
         tokens = used.batch_tokens or BATCH_TOKENS
         each = max(1, round(tokens / facts.tokens))
-        parts.append(f"about {each:,} per batch ({tokens:,} tokens)")
+        parts.append(message("train.defaults.batch", each=each, tokens=tokens))
     if given.size == "auto":
-        parts.append(f"size {used.size}")
+        parts.append(message("train.defaults.size", size=used.size))
     if given.lr is None and used.lr is not None:
-        parts.append(f"learning rate {used.lr:g}")
+        parts.append(message("train.defaults.rate", rate=used.lr))
     if given.warmup is None:
-        parts.append(f"warm-up over {WARMUP} steps or {WARMUP_SHARE:.0%} of the budget")
+        parts.append(message("train.defaults.warmup", steps=WARMUP, share=WARMUP_SHARE))
     if given.eval_every is None:
-        often = f"an evaluation every {interval:,} steps"
+        often = message("train.defaults.interval", interval=interval)
         if given.minutes is not None:
-            often += f" or {60 * given.minutes / EVALUATIONS:,.0f} seconds"
+            seconds = 60 * given.minutes / EVALUATIONS
+            values = {"interval": interval, "seconds": seconds}
+            often = message("train.defaults.interval-seconds", **values)
         parts.append(often)
     if not parts:
         return None
-    return f"defaults for {facts.examples:,} {examples}: {', '.join(parts)}."
+    what = translated("train.examples", examples)
+    listed = message("train.comma").join(parts)
+    return message("train.defaults", count=facts.examples, what=what, parts=listed)

@@ -17,6 +17,7 @@ from regard.data.dev_set import DevSet
 from regard.decoding import DecodingOptions, decode
 from regard.evaluation import score
 from regard.kinds import DataKind, DevScores
+from regard.messages import message
 from regard.models import AnyModel, SequenceModel
 from regard.symbols import PAD
 from regard.training.distributed import Fabric
@@ -234,11 +235,9 @@ def describe_attention(now: AttentionHealth, before: AttentionHealth | None) -> 
     if before is not None and state == _state(before):
         return None
     return {
-        "eos": f"attention has collapsed to </s>: it gets {now.last:.0%} of the mass.",
-        "column": f"attention has collapsed to one column: it gets {now.column:.0%} of the mass "
-        f"whatever the output; a smaller learning rate or more data may help.",
-        "formed": f"attention has formed: the strongest weight of a row is {now.sharpness:.2f} on "
-        f"average, where even attention has {now.even:.2f}.",
+        "eos": message("train.attention.eos", share=now.last),
+        "column": message("train.attention.column", share=now.column),
+        "formed": message("train.attention.formed", sharpness=now.sharpness, even=now.even),
         "even": None,
     }[state]
 
@@ -271,8 +270,4 @@ def describe_outputs(
     if max(uniform.values()) >= times:
         return None
     shown = most if len(most) <= 40 else most[:37] + "..."
-    return (
-        f"the outputs hardly depend on the inputs: {times} of {len(outputs)} are {shown!r}; this "
-        f"is normal early in training, later try a smaller learning rate or check that the two "
-        f"columns belong together."
-    )
+    return message("train.outputs", times=times, count=len(outputs), shown=shown)

@@ -11,6 +11,7 @@ from typing import Final
 
 from torch import Tensor
 
+from regard.messages import message
 from regard.training.checkpoint import BestWeights, Checkpoints
 from regard.training.console_reporter import ConsoleReporter
 from regard.training.epochs import TrainingBatches
@@ -92,10 +93,7 @@ def train(
             with learner.evaluated_weights():
                 if processes.is_first:
                     best.write_model()
-            reporter.note(
-                f"the weights of step {progress.step} are kept as the model, but they have not "
-                f"been evaluated on dev."
-            )
+            reporter.note(message("train.not-evaluated", step=progress.step))
         return stop.number
     if progress.evaluated != progress.step:
         if not intervals.save_is_due(progress):

@@ -16,6 +16,7 @@ from regard.atomic_files import write_atomic
 from regard.data.checksummed_json import json_checksum
 from regard.errors import ArgumentError
 from regard.extras import install_command, is_installed
+from regard.messages import message
 from regard.training.checkpoint import (
     AveragedWeights,
     Checkpoint,
@@ -249,7 +250,7 @@ def _say_finished(folder: RunFolder, config: Config, state: "RunState", console:
     faults = [f"{damage.what}; nothing was changed." for damage in state.damage]
     for sentence in (*state.notes, *faults):
         say(console, sentence)
-    say(console, f"{folder.path} is finished, and stays as it is.")
+    say(console, message("train.finished", path=folder.path))
     if state.checkpoint is not None:
         say(console, describe_limits(config, state.progress, folder.path))
 
@@ -297,7 +298,7 @@ def _train(run: PreparedRun, state: "RunState", console: Console, quiet: bool) -
     if progress.evaluated == progress.step and run.budget.is_over(progress):
         reporter.note(describe_limits(run.config, progress, folder.path))
     elif progress.step:
-        reporter.note(f"going on from step {progress.step}.")
+        reporter.note(message("train.going-on", step=progress.step))
     recorders: list[Recorder] = []
     if processes.is_first:
         _settle_folder(run, state)
@@ -309,16 +310,15 @@ def _train(run: PreparedRun, state: "RunState", console: Console, quiet: bool) -
             folder.stopped_by = run.train(progress, reporter, recorders)
             if folder.stopped_by is not None:
                 resume = f"regard train --resume {folder.path}"
-                reporter.note(f"stopped and saved; go on with: {resume}")
+                reporter.note(message("train.stopped", command=resume))
             over = progress.evaluated == progress.step and run.budget.is_over(progress)
             if over:
                 with run.learner.evaluated_weights():
                     if processes.is_first:
                         _finish(run, progress, reporter)
     except KeyboardInterrupt:
-        reporter.note(
-            f"stopped at once; go on from the last checkpoint: regard train --resume {folder.path}"
-        )
+        command = f"regard train --resume {folder.path}"
+        reporter.note(message("train.stopped-at-once", command=command))
         raise
     processes.fabric.barrier()  # the card, written last, says that the run is finished
     return folder
@@ -383,11 +383,14 @@ def _finish(run: PreparedRun, progress: Progress, reporter: ConsoleReporter) -> 
 
 def describe_average(averaged: AveragedWeights, metric: str, best: float) -> str:
     """Return a sentence about the average of the best checkpoints and its dev score."""
-    verdict = "taken" if averaged.taken else "the best one alone is taken"
-    return (
-        f"the average of the {averaged.several} best checkpoints has dev {metric} "
-        f"{format_metric(metric, averaged.result.score)}, the best one "
-        f"{format_metric(metric, best)}: {verdict}."
+    verdict = "train.average.taken" if averaged.taken else "train.average.best"
+    return message(
+        "train.average",
+        several=averaged.several,
+        metric=metric,
+        average=format_metric(metric, averaged.result.score),
+        best=format_metric(metric, best),
+        verdict=message(verdict),
     )
 
 

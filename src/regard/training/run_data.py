@@ -26,6 +26,7 @@ from regard.data.encode_corpus import corpus_key
 from regard.data.shards import display_data, is_sharded
 from regard.errors import ArgumentError, DataError
 from regard.kinds import DataKind, Encoders, choose_kind, load_encoder, open_kind
+from regard.messages import message, translated
 from regard.training.checkpoint import has_checkpoint
 from regard.training.config import Config
 from regard.training.data_record import CHANGED, DataRecord, SourceFile
@@ -279,7 +280,8 @@ def _encode(kind: DataKind, examples: Examples, history: DataHistory) -> Encoded
         history.recorded(examples, share)
     if train.dropped:
         total = len(train) + train.dropped
-        say(f"too long and left out: {train.dropped:,} of {total:,} training {kind.examples}.")
+        what = translated("train.examples", kind.examples)
+        say(message("train.left-out", dropped=train.dropped, total=total, what=what))
     return EncodedData(kind, kind.train_set(train), kind.dev_set(dev))
 
 

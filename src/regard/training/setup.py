@@ -26,6 +26,7 @@ from regard.errors import ArgumentError
 from regard.kinds import DataKind, open_kind
 from regard.kinds import check_settings as check_kind_settings
 from regard.kinds.tokenizer_training import shared_tokenizer_kind
+from regard.messages import message, translated
 from regard.models import COPY_PRESETS, AnyModel, SequenceModel
 from regard.training.checkpoint import BestWeights, Checkpoints
 from regard.training.config import Config, check_model
@@ -150,7 +151,7 @@ def prepare(
     given, config = config, fill_settings(config, facts)
     kind = open_kind(config, *data.kind.encoders)  # builds a model of the size that was filled in
     if config.bpe_dropout:
-        say(f"words are segmented anew in each epoch, with BPE dropout {config.bpe_dropout:.0%}.")
+        say(message("train.bpe-dropout", share=config.bpe_dropout))
     resegmenter = _resegmenter(config, corpus, kind)
     # recordings are limited in seconds, and may have more frames than other sources
     longest = max(config.max_src_len, int(corpus.src_lengths.max(initial=0)))
@@ -195,20 +196,27 @@ def prepare(
     )
     weights = sum(p.numel() for p in learner.module.parameters())
     summary = _summary(config, weights, corpus, evaluator)
-    sharded = ", each with a part of the weights" if processes.shards else ""
-    several = f", {processes.count} processes{sharded}" if processes.count > 1 else ""
+    count = processes.count
+    several = "train.processes-sharded" if processes.shards else "train.processes"
     say(
-        f"model: {config.preset}, {config.size}, {summary.weights:,} weights, on {fabric.device} "
-        f"in {precision}{several}."
+        message(
+            "train.model",
+            preset=config.preset,
+            size=config.size,
+            weights=summary.weights,
+            device=fabric.device,
+            precision=precision,
+            several=message(several, count=count) if count > 1 else "",
+        )
     )
-    _announce_data(kind, epochs, dev, f" {kind.held_out_by}" if config.dev is None else "", say)
+    _announce_data(kind, epochs, dev, say, held_out=config.dev is None)
     if defaults := describe_defaults(given, config, facts, interval, kind.examples):
         say(defaults)
     if config.dev is not None:  # held out by hash, dev sources are new
         _warn_of_overlap(kind, corpus, dev, say)
     if shapes is not None:
-        say("steps are replayed from CUDA graphs, one for each shape of a batch.")
-    say(f"the checkpoint with the best dev {metric} is kept, in {folder.path}.")
+        say(message("train.graphs"))
+    say(message("train.best", metric=metric, path=folder.path))
     peak = config.lr or PEAK_RATES.get(config.preset, PEAK_RATE)
     schedule = "cosine" if config.schedule == "auto" else config.schedule
     best = BestWeights(folder, module, kept=config.average)
@@ -345,14 +353,23 @@ def _summary(
     )
 
 
-def _announce_data(kind: DataKind, epochs: Epochs, dev: DevSet, how: str, say: Say) -> None:
-    what, sources, count = kind.examples, len(dev.sources), _count(dev)
-    train = len(epochs.corpus.src_lengths)
-    # a source with several targets is evaluated once, against all of them
-    different = f" of {sources:,} sources" if sources < count else ""
+def _announce_data(
+    kind: DataKind, epochs: Epochs, dev: DevSet, say: Say, *, held_out: bool
+) -> None:
+    sources, count = len(dev.sources), _count(dev)
+    how = message("train.held-out", how=translated("train.held-out", kind.held_out_by))
     say(
-        f"data: {train:,} training {what} in {len(epochs[0].batches):,} batches "
-        f"({epochs.padding_share():.0%} padding), {count:,} dev {what}{different}{how}."
+        message(
+            "train.data",
+            train=len(epochs.corpus.src_lengths),
+            what=translated("train.examples", kind.examples),
+            batches=len(epochs[0].batches),
+            padding=epochs.padding_share(),
+            count=count,
+            # a source with several targets is evaluated once, against all of them
+            different=message("train.of-sources", sources=sources) if sources < count else "",
+            how=how if held_out else "",
+        )
     )
 
 
@@ -364,13 +381,10 @@ def _warn_of_overlap(kind: DataKind, corpus: EncodedPairs, dev: DevSet, say: Say
     """Warn of dev sources that are training sources, too."""
     seen, count = kind.overlap(corpus, dev), len(dev.sources)
     if seen:
-        both = "is also a source" if seen == 1 else "are also sources"
-        share = f"{seen / count:.0%}" if seen / count >= 0.01 else "less than 1%"
-        say(
-            f"{seen:,} of {count:,} dev sources ({share}) {both} of training pairs, and what was "
-            "learned does not show how the model does on new ones: leave such pairs out of one of "
-            "the files."
-        )
+        both = message("train.overlap.one" if seen == 1 else "train.overlap.several")
+        some = message("train.overlap.less")
+        share = f"{seen / count:.0%}" if seen / count >= 0.01 else some
+        say(message("train.overlap", seen=seen, count=count, share=share, both=both))
 
 
 def check_settings(config: Config) -> None:

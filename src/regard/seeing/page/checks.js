@@ -1,31 +1,14 @@
 // Compares attention with attribution methods for one output, and shows the faithfulness of each.
 
 import { bdi, fill, h, number } from "./dom.js";
+import { has, rich, t } from "./messages.js";
 import { short } from "./tokens.js";
 
 /** Inputs in the table at once. */
 const MOST = 60;
 
-/** Descriptions of the measures. */
-const MEASURES = {
-  looked: ["looked at", "weight of the attention that is chosen above"],
-  ablation: ["mattered: ablation", "nats that the output loses when this input is taken away"],
-  gradient: ["gradient", "how much the output would change if this input changed a little"],
-  "input-gradient": ["gradient × input", "effect of this input, if the model were linear"],
-  "integrated-gradients": ["integrated gradients", "share in the change from unknown inputs to these, in nats"],
-  relevance: ["AttnLRP", "relevance that is propagated back from the logit"],
-  attention: ["attention", "mean weight over all layers and heads"],
-  rollout: ["rollout", "attention followed down through all layers"],
-  norms: ["value norms", "length of the vectors that attention carries, as a share"],
-};
-
-/** Columns of the table of faithfulness: name in the trace, and what it says. */
-const FAITHFUL = [
-  ["insertion", "area while inputs are put back; higher is better"],
-  ["deletion", "area while inputs are taken away; lower is better"],
-  ["comprehensiveness", "loss without the highest inputs; higher is better"],
-  ["sufficiency", "loss with nothing but them; lower is better"],
-];
+/** Columns of the table of faithfulness, by their names in the trace. */
+const FAITHFUL = ["insertion", "deletion", "comprehensiveness", "sufficiency"];
 
 /** Puts the comparison and the numbers of `regard check` into the stage. */
 export function mount(app, stage) {
@@ -39,7 +22,7 @@ export function draw(app) {
   const { view, trace, parts } = app;
   const names = Object.keys(trace.derived);
   if (!looksAtInputs(view) && !names.length) {
-    fill(parts.body, nothing(app, "This kind of attention has nothing to compare with."));
+    fill(parts.body, nothing(app, t("page.checks.nothing-to-compare")));
     return;
   }
   const measures = collected(app, names);
@@ -47,12 +30,10 @@ export function draw(app) {
   const top = h(
     "p",
     { class: "asked" },
-    "What did ",
-    bdi(short(app.targetLabel(at.row), 40), { class: "token chosen" }),
-    " rest on?",
-    h("span", { class: "dim" }, " Up and down choose another output."),
+    ...rich("page.checks.question", { output: bdi(short(app.targetLabel(at.row), 40), { class: "token chosen" }) }),
+    h("span", { class: "dim" }, t("page.checks.up-and-down")),
   );
-  const hint = names.length ? null : nothing(app, "There are no measurements beside attention.");
+  const hint = names.length ? null : nothing(app, t("page.checks.no-measurements"));
   fill(parts.body, top, outputs(app, at), table(app, measures, at), hint);
 }
 
@@ -101,7 +82,7 @@ function table(app, measures, at) {
   const head = h(
     "tr",
     {},
-    h("th", { scope: "col" }, "input"),
+    h("th", { scope: "col" }, t("page.checks.input")),
     ...measures.map(({ name }) => h("th", { scope: "col" }, ...heading(name))),
   );
   const rows = shownRows.map((c) =>
@@ -112,11 +93,11 @@ function table(app, measures, at) {
       ...measures.map((measure) => h("td", {}, bar(measure, at.row, c))),
     ),
   );
-  const cut = read > MOST ? ` The ${MOST} strongest of ${read} inputs are shown.` : "";
-  const caption = `Each bar is as long as its measure is strong, against the largest of the whole map.${cut}`;
+  const cut = read > MOST ? t("page.checks.cut", { most: MOST, count: read }) : "";
+  const caption = `${t("page.checks.caption")}${cut}`;
   return h(
     "div",
-    { class: "scroll", tabindex: "0", role: "region", "aria-label": "Looked at and mattered" },
+    { class: "scroll", tabindex: "0", role: "region", "aria-label": t("page.checks.table") },
     h("table", { class: "checks" }, h("caption", {}, h("span", {}, caption)), h("thead", {}, head), h("tbody", {}, ...rows)),
   );
 }
@@ -124,10 +105,12 @@ function table(app, measures, at) {
 /** Title and description of a measure; in contrast, its name ends in the token that was not written. */
 function heading(name) {
   const [method, ...token] = name.split(" versus ");
-  const known = MEASURES[token.length ? method : name];
-  const [title, what] = known ?? [name, "as `regard check` has measured it"];
-  if (!known || !token.length) return [title, h("small", {}, what)];
-  return [title, " versus ", bdi(short(token.join(" versus "), 24)), h("small", {}, "why this output, and not that one")];
+  const key = `measure.${token.length ? method : name}`;
+  if (!has(`${key}.title`)) return [name, h("small", {}, t("page.checks.as-measured"))];
+  const title = t(`${key}.title`);
+  if (!token.length) return [title, h("small", {}, t(`${key}.what`))];
+  const versus = rich("page.checks.versus", { measure: title, token: bdi(short(token.join(" versus "), 24)) });
+  return [...versus, h("small", {}, t("page.checks.versus-what"))];
 }
 
 function value(measure, row, column) {
@@ -144,12 +127,12 @@ function bar(measure, row, column) {
 
 function nothing(app, why) {
   const how = app.live
-    ? h("button", { type: "button", class: "primary", onclick: () => app.live.check(app) }, "Measure now")
-    : h("span", {}, "Make them with ", h("code", {}, 'regard check RUN "text" -o page.html'), ".");
+    ? h("button", { type: "button", class: "primary", onclick: () => app.live.check(app) }, t("page.checks.measure-now"))
+    : h("span", {}, ...rich("page.checks.make-them", { command: h("code", {}, 'regard check RUN "text" -o page.html') }));
   return h(
     "p",
     { class: "note" },
-    `${why} Attention says where the model looked; whether it mattered is measured by taking inputs away. `,
+    t("page.checks.why", { why }),
     how,
   );
 }
@@ -162,16 +145,17 @@ function numbers(checks) {
   return h(
     "section",
     { class: "numbers" },
-    h("h2", {}, "What the checks found"),
+    h("h2", {}, t("page.checks.found")),
     h("ul", {}, ...sentences.map((sentence) => h("li", {}, String(sentence)))),
     faithfulness ? byMethod(faithfulness) : "",
     heads?.flat().length > 1 ? byHead(heads) : "",
-    names.length ? h("details", {}, h("summary", {}, "All numbers"), list(rest)) : "",
+    names.length ? h("details", {}, h("summary", {}, t("page.checks.all-numbers")), list(rest)) : "",
   );
 }
 
 function titleOf(name) {
-  return name === "ablation" ? name : (MEASURES[name]?.[0] ?? name);
+  if (name === "ablation") return t("measure.ablation.name");
+  return has(`measure.${name}.title`) ? t(`measure.${name}.title`) : name;
 }
 
 /** The faithfulness of each method, best first, with bars of the gain. */
@@ -184,33 +168,33 @@ function byMethod(found) {
     h(
       "tr",
       {},
-      h("th", { scope: "row" }, name === "random" ? "random order" : titleOf(name)),
+      h("th", { scope: "row" }, name === "random" ? t("measure.random.title") : titleOf(name)),
       h("td", {}, bar({ values: [gain(one)], columns: 1, top }, 0, 0)),
-      h("td", {}, `${worded(one.gain_low)} to ${worded(one.gain_high)}`),
-      ...FAITHFUL.map(([key]) => h("td", {}, worded(one[key]))),
+      h("td", {}, t("page.range", { low: worded(one.gain_low), high: worded(one.gain_high) })),
+      ...FAITHFUL.map((key) => h("td", {}, worded(one[key]))),
     ),
   );
   const head = h(
     "tr",
     {},
-    h("th", { scope: "col" }, "method"),
-    h("th", { scope: "col" }, "gain", h("small", {}, "insertion less deletion; 0 is a random order")),
-    h("th", { scope: "col" }, "95% interval", h("small", {}, "of the gain, over outputs")),
-    ...FAITHFUL.map(([name, what]) => h("th", { scope: "col" }, name, h("small", {}, what))),
+    h("th", { scope: "col" }, t("page.checks.method")),
+    h("th", { scope: "col" }, t("measure.gain.title"), h("small", {}, t("measure.gain.what"))),
+    h("th", { scope: "col" }, t("page.checks.interval"), h("small", {}, t("page.checks.interval-what"))),
+    ...FAITHFUL.map((key) => h("th", { scope: "col" }, t(`measure.${key}.title`), h("small", {}, t(`measure.${key}.what`)))),
   );
-  const caption = h("caption", {}, h("span", {}, "Which method to trust here: what taking inputs away in its order does to the output"));
+  const caption = h("caption", {}, h("span", {}, t("page.checks.trust")));
   const table = h("table", { class: "checks faithfulness" }, caption, h("thead", {}, head), h("tbody", {}, ...rows));
-  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Faithfulness of methods" }, table);
+  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": t("page.checks.faithfulness") }, table);
 }
 
 function byHead(layers) {
   const rows = layers.slice(0, 48).map((taus, layer) =>
-    h("tr", {}, h("th", { scope: "row" }, `layer ${layer}`), ...taus.map((tau) => h("td", {}, worded(tau)))),
+    h("tr", {}, h("th", { scope: "row" }, t("page.layer", { layer })), ...taus.map((tau) => h("td", {}, worded(tau)))),
   );
-  const head = h("tr", {}, h("td"), ...(layers[0] ?? []).map((_, i) => h("th", { scope: "col" }, `head ${i}`)));
-  const caption = h("caption", {}, h("span", {}, "How each head's order of the inputs agrees with ablation (tau, 1 is the same)"));
+  const head = h("tr", {}, h("td"), ...(layers[0] ?? []).map((_, i) => h("th", { scope: "col" }, t("page.head", { head: i }))));
+  const caption = h("caption", {}, h("span", {}, t("page.checks.by-head")));
   const table = h("table", { class: "weights" }, caption, h("thead", {}, head), h("tbody", {}, ...rows));
-  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Agreement by head" }, table);
+  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": t("page.checks.agreement") }, table);
 }
 
 function list(found) {

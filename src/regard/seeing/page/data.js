@@ -1,6 +1,7 @@
 // Parses the JSON of a trace. Weights are unpacked on demand.
 
 import { halves, inflate } from "./bytes.js";
+import { t } from "./messages.js";
 import { TopLayer } from "./top_weights.js";
 
 /** Weights from bytes that hold square roots, in `steps` steps from 0 to 1. */
@@ -135,13 +136,13 @@ export class Trace {
     const plain = { span: null, word: null, special: false, prob: null, alternatives: [] };
     if (side === "slots") {
       const count = Math.max(0, ...this.maps.filter((map) => map.sides[1] === side).map((map) => map.columns));
-      return Array.from({ length: count }, (_, i) => ({ ...plain, text: `slot ${i + 1}` }));
+      return Array.from({ length: count }, (_, i) => ({ ...plain, text: t("page.slot", { number: i + 1 }) }));
     }
     if (side === "hops") {
       const count = Math.max(0, ...this.maps.filter((map) => map.sides[0] === side).map((map) => map.rows));
       const answer = this.target.text && ` → ${this.target.text}`;
       return Array.from({ length: count }, (_, i) => {
-        return { ...plain, text: `hop ${i + 1}${i + 1 === count ? answer : ""}` };
+        return { ...plain, text: `${t("page.hop", { number: i + 1 })}${i + 1 === count ? answer : ""}` };
       });
     }
     return [{ ...plain, text: "<s>", special: true }, ...this.target.tokens.slice(0, -1)];

@@ -1,6 +1,7 @@
 // The panel beside the figure: the selection, its sentence and its strongest links as bars.
 
 import { bdi, fill, h, number } from "./dom.js";
+import { rich, t } from "./messages.js";
 import { colour } from "./palette.js";
 import { short } from "./tokens.js";
 import { links, share } from "./view.js";
@@ -22,14 +23,14 @@ export function drawDetail(app, place) {
   const bars = found.slice(0, MOST).map((link) => bar(app, at, link));
   const left = found.slice(MOST).reduce((sum, link) => sum + link.weight, hidden);
   const others = rest + Math.max(0, found.length - MOST);
-  if (others) bars.push(remainder(`${others} more`, left));
+  if (others) bars.push(remainder(t("page.more", { count: others }), left));
   if (at.side === "row" && view.missing[at.row] > 0.005) {
-    bars.push(remainder(view.layer.strongest ? "not kept" : "nowhere", view.missing[at.row]));
+    bars.push(remainder(t(view.layer.strongest ? "page.detail.not-kept" : "page.detail.nowhere"), view.missing[at.row]));
   }
   fill(
     place,
     h("h2", {}, bdi(short(item.text, 60)), chance(item)),
-    h("p", { class: "dim" }, at.side === "row" ? "looked at" : "was looked at by"),
+    h("p", { class: "dim" }, t(at.side === "row" ? "page.detail.looked-at" : "page.detail.looked-at-by")),
     h("ol", { class: "bars" }, ...bars),
     alternatives(item),
     at.side === "row" ? explained(app, at) : null,
@@ -42,9 +43,9 @@ function explained(app, at) {
   const { queries } = view.layer;
   const [row, column] = [view.rows[at.row], view.columns[at.column]];
   if (!queries || !column) return null;
-  const title = h("h3", {}, "The weight of ", bdi(short(column.text, 24)));
+  const title = h("h3", {}, ...rich("page.detail.weight-of", { token: bdi(short(column.text, 24)) }));
   if (view.head === "mean" || row.tokens.length > 1 || column.tokens.length > 1) {
-    return h("section", { class: "explained" }, title, h("p", { class: "dim" }, "Choose one head, and tokens instead of words, to see its query and key."));
+    return h("section", { class: "explained" }, title, h("p", { class: "dim" }, t("page.detail.choose-head")));
   }
   const dim = queries.q.shape[2];
   const vector = ({ shape, values }, i) => values.subarray((view.head * shape[1] + i) * dim, (view.head * shape[1] + i + 1) * dim);
@@ -52,14 +53,14 @@ function explained(app, at) {
   const parts = Array.from(q, (value, d) => ({ d, share: value * k[d] * queries.scale }));
   const product = parts.reduce((sum, part) => sum + part.share, 0) / queries.scale;
   const weight = view.weights[at.row * view.columns.length + at.column];
-  const facts = [["q · k", product], ["scale", queries.scale], ["score", product * queries.scale], ["weight", weight]];
+  const facts = [["q · k", product], [t("page.detail.scale"), queries.scale], [t("page.detail.score"), product * queries.scale]];
   parts.sort((a, b) => Math.abs(b.share) - Math.abs(a.share));
   const most = Math.max(1e-9, Math.abs(parts[0]?.share ?? 0));
   const bars = parts.slice(0, DIMENSIONS).map(({ d, share: part }) =>
     h(
       "li",
       {},
-      h("span", {}, `dimension ${d}`),
+      h("span", {}, t("page.detail.dimension", { number: d })),
       h("span", { class: "bar", "aria-hidden": "true" }, h("i", { class: part < 0 ? "less" : null, style: { width: `${((100 * Math.abs(part)) / most).toFixed(1)}%` } })),
       h("span", { class: "value" }, signed(part)),
     ),
@@ -68,8 +69,9 @@ function explained(app, at) {
     "section",
     { class: "explained" },
     title,
-    h("dl", {}, ...facts.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, name === "weight" ? number(value) : signed(value))])),
-    h("p", { class: "dim" }, `Largest of ${dim} dimensions in the score; the weight is the softmax of the row's scores.`),
+    h("dl", {}, ...facts.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, signed(value))]),
+      h("dt", {}, t("page.weight")), h("dd", {}, number(weight))),
+    h("p", { class: "dim" }, t("page.detail.dimensions", { count: dim })),
     h("ol", { class: "bars" }, ...bars),
   );
 }
@@ -114,6 +116,6 @@ function alternatives(item) {
   if (!item.alternatives?.length) return null;
   const some = item.alternatives
     .slice(0, 5)
-    .flatMap(([text, prob], i) => [i ? ", " : "", bdi(short(text, 24)), ` ${number(prob)}`]);
-  return h("p", { class: "dim" }, "Could have been ", ...some, ".");
+    .flatMap(([text, prob], i) => [i ? t("page.words.comma") : "", bdi(short(text, 24)), ` ${number(prob)}`]);
+  return h("p", { class: "dim" }, ...rich("page.detail.alternatives", { tokens: some }).flat());
 }

@@ -1,5 +1,7 @@
 // Creates elements. Text of a model is inserted as text nodes only, so no token becomes markup.
 
+import { t } from "./messages.js";
+
 const SVG = "http://www.w3.org/2000/svg";
 
 function make(element, attributes, children) {
@@ -25,6 +27,11 @@ export function fill(element, ...children) {
 /** An HTML element; children are elements or strings, and strings become text. */
 export function h(tag, attributes, ...children) {
   return make(document.createElement(tag), attributes, children);
+}
+
+/** An HTML element with a text of the catalogue, which follows the switch of languages. */
+export function spoken(tag, key, attributes) {
+  return h(tag, { ...attributes, "data-text": key }, t(key));
 }
 
 /** An SVG element. */

@@ -2,6 +2,7 @@
 
 import { h, s } from "./dom.js";
 import { picture } from "./matrix.js";
+import { t } from "./messages.js";
 import * as overlay from "./overlay.js";
 import { colour, INKS } from "./palette.js";
 import { short } from "./tokens.js";
@@ -49,13 +50,19 @@ function label(text, x, y, attributes) {
 
 const round = (value) => Math.round(value * 10) / 10;
 
+/** Lines of `most` columns; Chinese, which has no spaces, is broken between any two characters. */
 function wrapped(text, most) {
   const lines = [""];
-  for (const word of text.split(" ")) {
-    if (lines.at(-1).length + word.length > most && lines.at(-1)) lines.push("");
-    lines[lines.length - 1] += `${lines.at(-1) ? " " : ""}${word}`;
+  for (const [, space, word] of text.matchAll(/( *)([\p{Script=Han}\u3000-\u303f\uff00-\uffef][，。；：、）]*|[^ \p{Script=Han}\u3000-\u303f\uff00-\uffef]+)/gu)) {
+    if (columnsOf(lines.at(-1)) + columnsOf(word) > most && lines.at(-1)) lines.push("");
+    lines[lines.length - 1] += `${lines.at(-1) ? space : ""}${word}`;
   }
   return lines;
+}
+
+/** Columns that a caption takes: two for Chinese characters. */
+function columnsOf(text) {
+  return text.length + (text.match(/[\p{Script=Han}\u3000-\u303f\uff00-\uffef]/gu)?.length ?? 0);
 }
 
 function mapFigure(app) {
@@ -163,11 +170,11 @@ function legend(app, x, y, theme) {
   const steps = Array.from({ length: 10 }, (_, i) =>
     s("rect", { x: x + 12 * i, y, width: 12, height: 9, fill: colour(theme, i / 9) }),
   );
-  const end = app.state.scale === "map" ? app.view.max.toFixed(2) : app.state.scale === "row" ? "strongest of the row" : "1";
+  const end = app.state.scale === "map" ? app.view.max.toFixed(2) : app.state.scale === "row" ? t("page.legend.strongest") : "1";
   const attributes = { fill: INKS[theme].dim, "font-size": 11 };
   return [
     ...steps,
-    label(`0 to ${end}`, x + 128, y + 8.5, attributes),
+    label(t("page.range", { low: 0, high: end }), x + 128, y + 8.5, attributes),
   ];
 }
 
@@ -176,7 +183,7 @@ function headLegend(app, x, y, theme) {
   const { hues } = app.view.overlay;
   return [...hues].flatMap(([head, fill], i) => [
     s("rect", { x: x + 68 * i, y, width: 12, height: 9, fill }),
-    label(`head ${head}`, x + 68 * i + 16, y + 8.5, { fill: INKS[theme].dim, "font-size": 11 }),
+    label(t("page.head", { head }), x + 68 * i + 16, y + 8.5, { fill: INKS[theme].dim, "font-size": 11 }),
   ]);
 }
 
@@ -184,7 +191,7 @@ function headLegend(app, x, y, theme) {
 function pictureFigure(app) {
   const { seen } = app.parts;
   const [width, height] = [seen.clientWidth, seen.clientHeight];
-  const looks = label(`${app.view.names[0]} ${short(app.targetLabel(app.at().row), 40)} looked at`, 16, 48, { fill: INKS[app.theme].text, "font-size": 13 });
+  const looks = label(t("page.picture.caption", { side: app.view.names[0], output: short(app.targetLabel(app.at().row), 40) }), 16, 48, { fill: INKS[app.theme].text, "font-size": 13 });
   const href = seen.toDataURL("image/png");
   return frame(app, Math.max(420, width + 32), height + 64, [looks, s("image", { href, x: 16, y: 58, width, height })]);
 }

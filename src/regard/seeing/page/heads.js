@@ -1,6 +1,7 @@
 // Thumbnails of all heads of a kind.
 
 import { h, number } from "./dom.js";
+import { t } from "./messages.js";
 import { ramp } from "./palette.js";
 import { pooled, real, sharpness } from "./view.js";
 
@@ -14,12 +15,11 @@ export function mount(app, stage) {
   const all = layers.flatMap((layer) => Array.from({ length: layer.heads }, (_, head) => ({ layer, head })));
   const thumbs = all.slice(0, MOST).map((one) => thumb(app, one));
   const grid = h("div", { class: "heads" }, ...thumbs.map((one) => one.node));
-  const cut = all.length > MOST ? ` The first ${MOST} of ${all.length} heads are shown.` : "";
+  const cut = all.length > MOST ? t("page.heads.cut", { most: MOST, count: all.length }) : "";
   const note = h(
     "p",
     { class: "note" },
-    "The number is how sharp a head is: the strongest weight of a row, on average, special tokens " +
-      `aside. A sharp head is easy to read, and need not matter.${cut}`,
+    `${t("page.heads.note")}${cut}`,
   );
   stage.replaceChildren(note, sorter(app), grid);
   app.parts = { thumbs, grid };
@@ -39,15 +39,15 @@ function sorter(app) {
     );
   return h(
     "div",
-    { class: "segments", role: "group", "aria-label": "Order of the heads" },
-    button("layer", "by layer"),
-    button("sharp", "sharpest first"),
+    { class: "segments", role: "group", "aria-label": t("page.heads.order") },
+    button("layer", t("page.heads.by-layer")),
+    button("sharp", t("page.heads.sharpest-first")),
   );
 }
 
 function thumb(app, { layer, head }) {
   const canvas = h("canvas", { "aria-hidden": "true" });
-  const name = h("span", { class: "name" }, `layer ${layer.layer} · head ${layer.headNumber(head)}`);
+  const name = h("span", { class: "name" }, t("page.heads.name", { layer: layer.layer, head: layer.headNumber(head) }));
   const meter = h("span", { class: "meter" }, h("i"));
   const figure = h("span", { class: "figure" }, "…");
   const node = h(
@@ -69,7 +69,7 @@ async function fill(app, parts) {
     if (one.head === 0) await new Promise((next) => setTimeout(next));
   }
   const best = parts.thumbs.reduce((a, b) => (b.sharp > a.sharp ? b : a), parts.thumbs[0]);
-  best?.node.append(h("span", { class: "badge" }, "sharpest"));
+  best?.node.append(h("span", { class: "badge" }, t("page.heads.sharpest")));
   if (app.state.sort === "sharp") {
     parts.thumbs.sort((a, b) => b.sharp - a.sharp);
     parts.grid.replaceChildren(...parts.thumbs.map((one) => one.node));
@@ -87,7 +87,7 @@ function paint(app, one) {
   one.meter.firstChild.style.width = `${Math.round(100 * one.sharp)}%`;
   one.node.setAttribute(
     "aria-label",
-    `layer ${layer.layer}, head ${layer.headNumber(head)}, sharpness ${number(one.sharp)}: open its matrix`,
+    t("page.heads.open", { layer: layer.layer, head: layer.headNumber(head), sharpness: number(one.sharp) }),
   );
   [canvas.width, canvas.height] = [width, height];
   const peak = app.state.scale === "fixed" ? 1 : values.reduce((a, b) => Math.max(a, b), 1e-9);

@@ -1,18 +1,19 @@
 // Keyboard shortcuts, which act only while the figure has the focus.
 
-import { h } from "./dom.js";
+import { h, spoken } from "./dom.js";
 
+/** Keys, and the names of what they do. */
 const HELP = [
-  ["← → ↑ ↓", "move; in the text, up and down change the side"],
-  ["Home End", "first, last column"],
-  ["Page up, page down", "ten rows up, down"],
-  ["Enter", "lock what is chosen, or open a head"],
-  ["Esc", "free it"],
-  ["[ ]", "the head before, the next head"],
-  ["w", "words or tokens"],
-  ["o", "all heads by colour, in the matrix and over a picture"],
-  ["1 2 3 4 5", "text, matrix, heads, checks, and the picture where there is one"],
-  ["?", "this help"],
+  ["← → ↑ ↓", "move"],
+  ["Home End", "ends"],
+  ["Page up, page down", "pages"],
+  ["Enter", "lock"],
+  ["Esc", "free"],
+  ["[ ]", "heads"],
+  ["w", "words"],
+  ["o", "overlay"],
+  ["1 2 3 4 5", "tabs"],
+  ["?", "help"],
 ];
 
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
@@ -62,15 +63,15 @@ function enter(app, event) {
 export function helpDialog() {
   const rows = HELP.flatMap(([keys, what]) => [
     h("dt", {}, ...keys.split(" ").flatMap((key, i) => [i ? " " : "", /^[a-z]{2}|,/i.test(key) && !/^(Home|End|Enter|Esc)$/.test(key) ? key : h("kbd", {}, key)])),
-    h("dd", {}, what),
+    spoken("dd", `page.keys.${what}`),
   ]);
-  const close = h("button", { type: "submit", class: "primary" }, "Close");
+  const close = spoken("button", "page.help.close", { type: "submit", class: "primary" });
   return h(
     "dialog",
     { class: "help", "aria-labelledby": "help-title" },
-    h("h2", { id: "help-title" }, "How to read it"),
-    h("p", {}, "A row is an output and says where that output looked. Point at a token to see its row, click to lock it. Attention is where a model looked, not what mattered: the checks measure that."),
-    h("h2", {}, "Keys, while the figure has the focus"),
+    spoken("h2", "page.help.title", { id: "help-title" }),
+    spoken("p", "page.help.text"),
+    spoken("h2", "page.help.keys"),
     h("dl", {}, ...rows),
     h("form", { method: "dialog" }, close),
   );

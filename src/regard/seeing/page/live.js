@@ -1,6 +1,7 @@
 // The input of the live page: streams the answer token by token, then shows its trace.
 
-import { bdi, fill, h, number } from "./dom.js";
+import { bdi, fill, h, number, spoken } from "./dom.js";
+import { current, named, t } from "./messages.js";
 import { colour } from "./palette.js";
 import { readHash } from "./state.js";
 import { short, shown } from "./tokens.js";
@@ -17,21 +18,22 @@ export class Live {
     const before = readHash(location.hash);
     this.box = h("textarea", {
       id: "live-text", rows: "2", maxlength: info.limits?.chars ?? null, spellcheck: "false", dir: "auto",
-      placeholder: "Type, and see where the answer looks", autocomplete: "off",
+      ...named("page.live.placeholder", "placeholder"), autocomplete: "off",
     });
     this.status = h("p", { class: "status", role: "status" });
-    this.stream = h("ol", { class: "stream", "aria-label": "Answer so far" });
+    this.stream = h("ol", { class: "stream", ...named("page.live.so-far") });
     this.picker = this.models();
+    this.examples = h("p", { class: "examples" });
     this.reads = h("p", { class: "reads", id: "live-reads" });
     this.box.setAttribute("aria-describedby", "live-reads");
     this.box.addEventListener("input", () => this.later());
     this.chooser = h("input", { type: "file", id: "live-file", "aria-describedby": "live-reads" });
     this.chooser.addEventListener("change", () => this.take(this.chooser.files));
     this.whatIf = new WhatIf(this);
-    this.label = h("label", { for: "live-text" }, "Input");
+    this.label = spoken("label", "page.live.input", { for: "live-text" });
     const place = app.root.querySelector('[data-place="live"]');
     place.append(
-      h("div", { class: "ask" }, this.label, this.picker ?? "", this.box, this.chooser), this.reads, this.status, this.stream, this.whatIf.root,
+      h("div", { class: "ask" }, this.label, this.picker ?? "", this.box, this.chooser), this.reads, this.examples, this.status, this.stream, this.whatIf.root,
     );
     place.hidden = false;
     this.listenForFiles(place);
@@ -87,39 +89,68 @@ export class Live {
     const most = this.info.limits?.file_bytes;
     this.file = null;
     if (most && file.size > most) {
-      this.say(`${file.name} has ${file.size.toLocaleString("en")} bytes, and the server takes ${most.toLocaleString("en")} at most.`);
+      this.say(t("page.live.too-large", { name: file.name, bytes: file.size.toLocaleString("en"), most: most.toLocaleString("en") }));
       return;
     }
     this.file = { name: file.name, content: await base64(file) };
     await this.ask();
   }
 
-  /** Describes the input of the model. */
+  /** The words of the server about a model, in the language of the page where it has them. */
+  said(model) {
+    return { ...model, ...model.said?.[current()] };
+  }
+
+  /** Describes the models, and the input of the selected one. */
   introduce() {
+    for (const [i, option] of [...(this.picker?.options ?? [])].entries()) {
+      const { name, about } = this.said(this.info.models[i]);
+      option.textContent = about ? t("page.live.option", { name, about: short(about, 60) }) : name;
+    }
     const files = this.model.source?.files;
     this.box.hidden = Boolean(files);
     this.chooser.hidden = !files;
     this.chooser.accept = (files ?? []).join();
     this.label.htmlFor = files ? "live-file" : "live-text";
-    this.label.textContent = files ? "Choose a file, or drop one here" : "Input";
-    const example = this.example();
-    const button = h("button", { type: "button", onclick: () => this.tryExample() }, "Try an example");
-    fill(this.reads, this.model.reads ? `${this.model.name} reads ${this.model.reads}. ` : "", example ? button : "");
+    this.label.dataset.text = files ? "page.live.choose-file" : "page.live.input";
+    this.label.textContent = t(this.label.dataset.text);
+    const { name, reads, about } = this.said(this.model);
+    fill(this.reads, about ? t("page.live.about", { name, about }) : "", reads ? t("page.live.reads", { name, reads }) : "");
+    this.offerExamples();
     // the limit of characters is one of texts; frames are counted by the server
     if (this.readsFrames) this.box.removeAttribute("maxlength");
     else if (this.info.limits?.chars) this.box.maxLength = this.info.limits.chars;
   }
 
-  /** An example of what the model reads, as it is typed. */
-  example() {
-    const { example } = this.model;
-    if (Array.isArray(example)) return example.map((row) => row.join(" ")).join("\n");
-    return example ?? "";
+  /** Examples of what the model reads, as they are typed. */
+  typedExamples() {
+    const examples = this.model.examples ?? (this.model.example ? [this.model.example] : []);
+    return examples.map((one) => (Array.isArray(one) ? one.map((row) => row.join(" ")).join("\n") : one));
   }
 
-  tryExample() {
-    this.box.value = this.shown = this.example();
+  /** The first example, or nothing. */
+  example() {
+    return this.typedExamples()[0] ?? "";
+  }
+
+  /** A button for each example. */
+  offerExamples() {
+    const all = this.typedExamples();
+    const button = (text) => h("button", { type: "button", onclick: () => this.tryExample(text) }, bdi(short(text, 40)));
+    this.examples.hidden = !all.length;
+    fill(this.examples, t("page.live.examples"), ...all.flatMap((text) => [" ", button(text)]));
+  }
+
+  tryExample(text) {
+    this.box.value = this.shown = text;
     this.ask();
+  }
+
+  /** Writes everything again, in the language that was chosen. */
+  relabel() {
+    this.introduce();
+    this.say("");
+    this.whatIf.relabel();
   }
 
   /** Asks another model: with its own example, unless the reader has typed something. */
@@ -134,8 +165,8 @@ export class Live {
     const names = (this.info.models ?? []).map((model) => model.name ?? model);
     if (names.length < 2) return null;
     const chosen = readHash(location.hash).model;
-    const options = names.map((name) => h("option", { value: name, selected: name === chosen }, name));
-    return h("select", { "aria-label": "Model", onchange: () => this.choose() }, ...options);
+    const options = names.map((name) => h("option", { value: name, selected: name === chosen }));
+    return h("select", { ...named("page.live.model"), onchange: () => this.choose() }, ...options);
   }
 
   later() {
@@ -147,7 +178,8 @@ export class Live {
   question() {
     const model = this.picker?.value;
     const source = this.readsFiles ? { file: this.file?.content } : this.readsFrames ? { frames: frames(this.box.value) } : { text: this.box.value };
-    return { ...source, ...(model ? { model } : {}) };
+    const longest = Number(this.whatIf.longest?.box.value);
+    return { ...source, ...(model ? { model } : {}), ...(longest ? { max_len: longest } : {}) };
   }
 
   async ask() {
@@ -187,7 +219,7 @@ export class Live {
     } catch (error) {
       if (asked.signal.aborted) return;
       this.stream.replaceChildren();
-      this.say(error instanceof Refused ? error.message : "The server does not answer. Is it still running?");
+      this.say(error instanceof Refused ? error.message : t("page.live.no-answer"));
     }
   }
 
@@ -202,8 +234,8 @@ export class Live {
     const named = few ? tokens : [tokens[0], "…", tokens.at(-1)];
     const names = named.map((text) => bdi(short(text, 12)));
     this.stream.append(
-      h("li", { class: "names", "aria-hidden": "true" }, h("span", {}, "output"),
-        h("span", { class: few ? "inputs" : "inputs ends" }, ...names), h("span", {}, "looked most at"), h("span", { class: "value" }, "p")),
+      h("li", { class: "names", "aria-hidden": "true" }, h("span", {}, t("page.side.output")),
+        h("span", { class: few ? "inputs" : "inputs ends" }, ...names), h("span", {}, t("page.live.looked-most-at")), h("span", { class: "value" }, "p")),
     );
   }
 
@@ -217,9 +249,9 @@ export class Live {
   }
 
   strongest(row) {
-    if (!row?.length) return h("span", { class: "dim" }, "cannot look");
+    if (!row?.length) return h("span", { class: "dim" }, t("page.live.cannot-look"));
     const best = row.indexOf(Math.max(...row));
-    const name = this.inputs[best] === undefined ? `input ${best + 1}` : short(this.inputs[best], 16);
+    const name = this.inputs[best] === undefined ? t("page.live.input-number", { number: best + 1 }) : short(this.inputs[best], 16);
     return h("span", { class: "most" }, "← ", bdi(name), ` ${number(row[best])}`);
   }
 
@@ -229,6 +261,11 @@ export class Live {
     this.whatIf.show(this.app.trace);
     this.stream.replaceChildren();
     await this.app.set({ text: typed && typed.length <= LINK ? typed : undefined, model: question.model });
+  }
+
+  /** Whether the address lacks what was asked: a file, or a text that is too long for it. */
+  linkLacks() {
+    return this.readsFiles || this.box.value.length > LINK;
   }
 
   /** Asks about the text that is typed, with more options; `use` is given the answer. */
@@ -243,7 +280,7 @@ export class Live {
   async check(app) {
     this.asked?.abort();
     await this.during(async (signal) => {
-      this.say("Measuring: each input is taken away in turn …");
+      this.say(t("page.live.measuring"));
       const question = this.question();
       const trace = await (await post("api/check", question, signal)).json();
       await app.show(trace, question.text ?? trace.source.text);
@@ -258,7 +295,7 @@ function frames(text) {
   return lines.map((line, i) => line.trim().split(/[\s,;]+/).filter(Boolean).map((word) => {
     const value = Number(word);
     if (Number.isFinite(value)) return value;
-    throw new Refused({ message: `Line ${i + 1} has “${short(word, 20)}”, which is no number`, hint: "put one frame on each line, with blanks between its numbers" });
+    throw new Refused({ message: t("page.live.no-number", { line: i + 1, word: short(word, 20) }), hint: t("page.live.frames") });
   }));
 }
 
@@ -273,21 +310,21 @@ function base64(file) {
 }
 
 class Refused extends Error {
-  constructor({ message = "The server refuses", hint = "" }) {
-    super(`${message}${hint ? `: ${hint}` : ""}.`.replace(/\.\.$/, "."));
+  constructor({ message = t("page.live.refuses"), hint = "" }) {
+    super((hint ? t("page.live.refusal", { message, hint }) : t("page.live.refusal-alone", { message })).replace(/\.\.$/, "."));
   }
 }
 
 async function post(address, content, signal) {
   const reply = await fetch(address, {
     method: "POST",
-    headers: { "content-type": "application/json" },
+    headers: { "content-type": "application/json", "accept-language": current() },
     body: JSON.stringify(content),
     signal,
   });
   if (reply.ok) return reply;
   const told = await reply.json().catch(() => ({}));
-  throw new Refused(told.error ?? { message: `The server answers with ${reply.status}` });
+  throw new Refused(told.error ?? { message: t("page.live.status", { status: reply.status }) });
 }
 
 /** The server-sent events of a reply, as [name, data]. */

@@ -4,11 +4,12 @@ import * as checks from "./checks.js";
 import { controls, saving, tracePicker } from "./controls.js";
 import { Trace } from "./data.js";
 import { drawDetail } from "./detail.js";
-import { fill, h, number, oncePerFrame } from "./dom.js";
+import { fill, h, number, oncePerFrame, spoken } from "./dom.js";
 import * as heads from "./heads.js";
 import { helpDialog, listen } from "./keys.js";
 import { Live } from "./live.js";
 import * as matrix from "./matrix.js";
+import { choose, current, languages, relabel, t } from "./messages.js";
 import * as overlay from "./overlay.js";
 import { ramp } from "./palette.js";
 import * as picture from "./picture.js";
@@ -20,7 +21,6 @@ import { links, makeView } from "./view.js";
 import { cellSentence, sentence } from "./words.js";
 
 const VIEWS = { text, matrix, heads, checks, picture };
-const TITLES = { text: "Text", matrix: "Matrix", heads: "Heads", checks: "Checks", picture: "Picture" };
 /** Settings that change the view, and settings that change the controls. */
 const REBUILD = ["trace", "tab", "kind", "layer", "head", "words", "mass", "scale", "gold", "sort", "overlay"];
 
@@ -66,10 +66,10 @@ class App {
 
   makeTabs() {
     const tabs = TABS.map((tab) =>
-      h("button", {
+      spoken("button", `page.tab.${tab}`, {
         type: "button", role: "tab", id: `tab-${tab}`, "aria-controls": "stage-panel",
         onclick: () => this.set({ tab }),
-      }, TITLES[tab]),
+      }),
     );
     this.places.tabs.replaceChildren(...tabs);
     this.places.tabs.addEventListener("keydown", (event) => {
@@ -126,7 +126,7 @@ class App {
     for (const tab of TABS) {
       const button = this.places.tabs.querySelector(`#tab-${tab}`);
       button.hidden = !this.has(tab);
-      if (tab === "picture") button.textContent = picture.NAMES[this.trace.backdrop?.kind] ?? TITLES.picture;
+      if (tab === "picture") button.textContent = picture.tabName(this.trace.backdrop?.kind);
       button.setAttribute("aria-selected", String(tab === state.tab));
       button.tabIndex = tab === state.tab ? 0 : -1;
     }
@@ -138,7 +138,7 @@ class App {
     this.places.save.querySelector('[data-save="json"]').hidden = this.trace.long;
     if (state.column === undefined) this.chooseStrongest();
     if (this.view) VIEWS[state.tab].mount(this, this.stage);
-    else this.stage.replaceChildren(h("p", { class: "note" }, "This trace holds no attention."));
+    else this.stage.replaceChildren(h("p", { class: "note" }, t("page.no-attention")));
     this.drawLegend();
   }
 
@@ -158,7 +158,7 @@ class App {
     const at = this.at();
     const cell = ["matrix", "picture"].includes(this.state.tab) && at.side === "row" ? ` ${cellSentence(this.view, at)}` : "";
     const heads = this.view.overlay ? overlay.sentence(this.view, at) : "";
-    const words = (this.state.lock ? "Locked. " : "") + sentence(this.view, at) + cell + heads;
+    const words = (this.state.lock ? t("page.words.locked") : "") + sentence(this.view, at) + cell + heads;
     if (this.places.sentence.textContent !== words) this.places.sentence.textContent = words;
   }
 
@@ -171,14 +171,14 @@ class App {
     const table = ramp(this.theme);
     const over = this.state.tab === "picture" && this.view && picture.fits(this.view);
     const stops = over ? picture.stops(this.theme) : [0, 51, 102, 153, 204, 255].map((i) => `rgb(${table[i].join(",")})`);
-    const end = { fixed: "1", map: number(this.view.max), row: "strongest of the row" }[this.state.scale];
+    const end = { fixed: "1", map: number(this.view.max), row: t("page.legend.strongest") }[this.state.scale];
     fill(
       this.places.legend,
       h("span", {}, "0"),
       h("span", { class: "ramp", style: { background: `linear-gradient(to right, ${stops.join()})` } }),
       h("span", {}, end),
       h("span", { class: "dim" }, this.hiddenSentence()),
-      this.view.gold.length && this.state.gold && this.state.tab === "matrix" ? h("span", { class: "dim" }, "boxes: gold alignment, dashed if only possible") : "",
+      this.view.gold.length && this.state.gold && this.state.tab === "matrix" ? h("span", { class: "dim" }, t("page.legend.gold")) : "",
     );
   }
 
@@ -188,9 +188,10 @@ class App {
     if (!hidden.length) return "";
     const mean = hidden.reduce((a, b) => a + b, 0) / hidden.length;
     const most = hidden.reduce((a, b) => Math.max(a, b), 0);
-    const kept = this.view.layer.strongest ? "kept " : "";
-    const drawn = most < 0.0005 ? `all ${kept}mass is drawn` : `${kept}mass not drawn: ${number(mean)} per row, ${number(most)} at most`;
-    return kept ? `${drawn}; ${this.lostSentence()}` : drawn;
+    const kept = this.view.layer.strongest ? "-kept" : "";
+    const values = { mean: number(mean), most: number(most) };
+    const drawn = most < 0.0005 ? t(`page.legend.all${kept}`) : t(`page.legend.hidden${kept}`, values);
+    return kept ? t("page.words.both", { one: drawn, other: this.lostSentence() }) : drawn;
   }
 
   /** A sentence about the mass of a long trace that was not kept. */
@@ -198,8 +199,8 @@ class App {
     const { missing, layer } = this.view;
     const mean = missing.reduce((a, b) => a + b, 0) / Math.max(1, missing.length);
     const most = missing.reduce((a, b) => Math.max(a, b), 0);
-    const dots = this.state.tab === "matrix" ? " (dots)" : "";
-    return `not kept${dots} beyond the ${layer.k} strongest of each row: ${number(mean)} per row, ${number(most)} at most`;
+    const key = this.state.tab === "matrix" ? "page.legend.lost-dots" : "page.legend.lost";
+    return t(key, { k: layer.k, mean: number(mean), most: number(most) });
   }
 
   /** The selection as indices of rows and columns of the view. */
@@ -296,6 +297,13 @@ class App {
     this.dialog.showModal();
   }
 
+  /** Shows the same in another language. */
+  speak(language) {
+    choose(language);
+    this.live?.relabel();
+    if (this.state) this.set({});
+  }
+
   /** Shows another trace than before, in the same way. */
   show(json, label) {
     this.documents = [{ label, best: null, json: () => json }];
@@ -340,15 +348,16 @@ function fit(trace, state) {
 }
 
 function meta({ model, decoded, notes }) {
+  const ranked = t("page.meta.beam-ranked", { beam: decoded.beam ?? "", rank: decoded.rank + 1 });
   const how = {
-    beam: `beam ${decoded.beam ?? ""}${decoded.rank ? `, answer ${decoded.rank + 1}` : ""}`,
-    greedy: "greedy", sample: "sampled", forced: "output was given",
+    beam: decoded.rank ? ranked : t("page.meta.beam", { beam: decoded.beam ?? "" }),
+    greedy: t("page.meta.greedy"), sample: t("page.meta.sample"), forced: t("page.meta.forced"),
   };
   const facts = [
-    model.name, model.kind !== model.name ? model.kind : "", model.step !== null ? `step ${model.step}` : "",
-    model.checkpoint ? `checkpoint ${model.checkpoint.slice(0, 8)}` : "",
+    model.name, model.kind !== model.name ? model.kind : "", model.step !== null ? t("page.meta.step", { step: model.step }) : "",
+    model.checkpoint ? t("page.meta.checkpoint", { hash: model.checkpoint.slice(0, 8) }) : "",
     how[decoded.mode] ?? decoded.mode,
-    decoded.log_prob !== null ? `log-probability ${decoded.log_prob.toFixed(2)}` : "",
+    decoded.log_prob !== null ? t("page.log-probability", { value: decoded.log_prob.toFixed(2) }) : "",
   ];
   return [...facts.filter(Boolean), ...notes].map((fact) => h("li", {}, String(fact)));
 }
@@ -361,12 +370,30 @@ function documents() {
   }));
 }
 
+/** The button that names the other language, in that language. */
+function languageSwitch(app) {
+  const button = document.getElementById("language");
+  const next = () => languages()[(languages().indexOf(current()) + 1) % languages().length];
+  const name = () => {
+    button.lang = next();
+    button.textContent = button.dataset[next()];
+  };
+  button.addEventListener("click", () => {
+    app.speak(next());
+    name();
+  });
+  name();
+  button.hidden = false;
+}
+
 async function main() {
+  relabel();
   const root = document.getElementById("app");
   const app = new App(documents(), root);
   const about = document.getElementById("live");
   if (about) app.live = new Live(app, JSON.parse(about.textContent));
   else if (!app.documents.length) return;
+  languageSwitch(app);
   root.hidden = false;
   document.getElementById("static")?.remove();
   if (app.documents.length) await app.start();

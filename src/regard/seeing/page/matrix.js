@@ -1,6 +1,7 @@
 // The heat map: rows are queries, columns keys. A long map has an overview beside its window.
 
 import { h, oncePerFrame } from "./dom.js";
+import { t } from "./messages.js";
 import * as overlay from "./overlay.js";
 import { colour, ink, INKS, ramp } from "./palette.js";
 import { short } from "./tokens.js";
@@ -254,10 +255,9 @@ function drawOverview(app, box) {
   const at = app.at();
   context.fillStyle = INKS[theme].mark;
   context.fillRect(0, (at.row + 0.5) * sy - 0.5, width, 1);
-  parts.note.textContent =
-    `${view.layer.strongest ? "The kept ones of" : "All"} ${rows} × ${columns} weights, each dot the strongest of its place. The window shows ` +
-    `rows ${box.r0 + 1}–${box.r0 + box.rows} and columns ${box.c0 + 1}–${box.c0 + box.columns}; ` +
-    `drag it, or move with the arrow keys.`;
+  parts.note.textContent = t(view.layer.strongest ? "page.matrix.kept" : "page.matrix.all", {
+    rows, columns, r0: box.r0 + 1, r1: box.r0 + box.rows, c0: box.c0 + 1, c1: box.c0 + box.columns,
+  });
 }
 
 /** A map as an image with one pixel per pooled cell. */

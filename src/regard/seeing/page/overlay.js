@@ -1,6 +1,7 @@
 // All heads of a layer in one map: a cell has the colour of the head that looks there most.
 
 import { h } from "./dom.js";
+import { t } from "./messages.js";
 import { INKS, ramp, rgb } from "./palette.js";
 import { cutoff, merged, real, share, sharpness } from "./view.js";
 
@@ -96,16 +97,16 @@ export function legend(app) {
   const button = (head, text) =>
     h(
       "button",
-      { type: "button", class: "key", "aria-label": `show head ${head} alone`, onclick: () => app.set({ head, overlay: false }) },
+      { type: "button", class: "key", "aria-label": t("page.overlay.alone", { head }), onclick: () => app.set({ head, overlay: false }) },
       h("i", { style: { background: hue(overlay, head, app.theme) }, "aria-hidden": "true" }),
       text,
     );
-  const hued = [...overlay.hues.keys()].map((head) => button(head, `head ${head}`));
+  const hued = [...overlay.hues.keys()].map((head) => button(head, t("page.head", { head })));
   const rest = layer.heads - hued.length;
   return [
     ...hued,
-    rest ? h("span", { class: "key" }, h("i", { style: { background: OTHER[app.theme] }, "aria-hidden": "true" }), `${rest} more`) : "",
-    h("span", { class: "dim" }, "a cell has the colour of the head that looks there most; a button shows one head alone"),
+    rest ? h("span", { class: "key" }, h("i", { style: { background: OTHER[app.theme] }, "aria-hidden": "true" }), t("page.more", { count: rest })) : "",
+    h("span", { class: "dim" }, t("page.overlay.legend")),
   ];
 }
 
@@ -114,5 +115,5 @@ export function sentence(view, at) {
   const { overlay } = view;
   const i = at.row * view.columns.length + at.column;
   const weight = overlay.weights[i];
-  return weight > 0 ? ` Of all heads, head ${overlay.owner[i]} looked there most, ${weight.toFixed(2)}.` : " No head looked there.";
+  return weight > 0 ? t("page.overlay.most", { head: overlay.owner[i], weight: weight.toFixed(2) }) : t("page.overlay.none");
 }

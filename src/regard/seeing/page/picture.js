@@ -1,6 +1,7 @@
 // The picture, spectrogram or series that a source is, under the weights of the chosen row.
 
 import { bdi, h } from "./dom.js";
+import { has, t } from "./messages.js";
 import * as overlay from "./overlay.js";
 import { INKS, rgb } from "./palette.js";
 import { share } from "./view.js";
@@ -21,11 +22,10 @@ const OPAQUE = 0.78;
 /** Outputs that are in the page at once. */
 const MOST = 400;
 
-/** Names of the tab by the kind of the source. */
-export const NAMES = { picture: "Picture", spectrogram: "Sound", series: "Series" };
-
-/** What a reader must know of the drawing. */
-const SAID = { series: "Each feature is scaled to its own range.", spectrogram: "Low frequencies are at the bottom." };
+/** The name of the tab by the kind of the source. */
+export function tabName(kind) {
+  return t(has(`page.tab.${kind}`) ? `page.tab.${kind}` : "page.tab.picture");
+}
 
 /** Whether the columns of a map lie on the picture. */
 export function fits(view) {
@@ -37,16 +37,17 @@ export function mount(app, stage) {
   const { view, trace } = app;
   app.parts = {};
   if (!trace.backdrop || !fits(view)) {
-    stage.replaceChildren(h("p", { class: "note" }, "This attention does not look at the source: choose another above."));
+    stage.replaceChildren(h("p", { class: "note" }, t("page.picture.other")));
     return;
   }
   const seen = h("canvas", { class: "seen", "aria-hidden": "true" });
   listen(app, seen, (cell) => ({ side: "row", column: view.columnOf(trace.backdrop.first + cell) }));
-  const title = (name, role) => h("h2", {}, name, h("span", { class: "dim" }, ` ${role}`));
-  const looked = h("section", { class: "looked" }, title(view.names[1], "is looked at"), seen, SAID[trace.backdrop.kind] ? h("p", { class: "note" }, SAID[trace.backdrop.kind]) : null);
+  const title = (name, role) => h("h2", {}, name, h("span", { class: "dim" }, " ", t(role)));
+  const remark = `page.picture.${trace.backdrop.kind}`; // what a reader must know of the drawing
+  const looked = h("section", { class: "looked" }, title(view.names[1], "page.is-looked-at"), seen, has(remark) ? h("p", { class: "note" }, t(remark)) : null);
   app.parts = { seen, chips: new Map() };
   const beside = trace.backdrop.kind === "picture" ? "pictured beside-it" : "pictured";
-  stage.replaceChildren(h("div", { class: beside }, outputs(app, title(view.names[0], "looks")), looked));
+  stage.replaceChildren(h("div", { class: beside }, outputs(app, title(view.names[0], "page.looks")), looked));
 }
 
 /** The rows: tokens to point at, and a small picture where rows are parts of it themselves. */
@@ -64,7 +65,7 @@ function outputs(app, title) {
     return chip;
   });
   const line = h("p", { class: "line" }, ...chips.flatMap((chip) => [chip, " "]));
-  const rest = !own && view.rows.length > MOST ? h("p", { class: "note" }, `The first ${MOST} of ${view.rows.length}; the matrix has all.`) : null;
+  const rest = !own && view.rows.length > MOST ? h("p", { class: "note" }, t("page.picture.cut", { most: MOST, count: view.rows.length })) : null;
   let chooser = null;
   if (own) {
     chooser = h("canvas", { class: "chooser", "aria-hidden": "true" });
@@ -236,7 +237,7 @@ function axis(context, app, box, colours) {
   for (let i = 0; i < tokens.length; i += step) {
     const x = (i / grid[1]) * box.width;
     context.fillRect(Math.round(x), box.top + box.height, 1, 4);
-    const text = app.trace.backdrop.kind === "series" ? `frame ${tokens[i].text}` : tokens[i].text;
+    const text = app.trace.backdrop.kind === "series" ? t("page.picture.frame", { number: tokens[i].text }) : tokens[i].text;
     const wide = context.measureText(text).width;
     if (x + wide <= box.width) context.fillText(text, x, box.top + box.height + 9);
   }

@@ -1,6 +1,7 @@
 // The weights as a real table, a window of it at a time.
 
 import { bdi, h, number } from "./dom.js";
+import { t } from "./messages.js";
 import { colour, ink } from "./palette.js";
 import { short } from "./tokens.js";
 import { notKept } from "./top_weights.js";
@@ -37,7 +38,7 @@ function grid(app, [r0, r1], [c0, c1]) {
     {},
     h("th", { scope: "col" }, `${view.names[0]} ↓  ${view.names[1]} →`),
     ...view.columns.slice(c0, c1).map((item) => h("th", { scope: "col" }, bdi(short(item.text)))),
-    h("th", { scope: "col" }, view.layer.strongest ? "not drawn or not kept" : "not drawn"),
+    h("th", { scope: "col" }, t(view.layer.strongest ? "page.table.not-drawn-or-kept" : "page.table.not-drawn")),
   );
   const body = view.rows.slice(r0, r1).map((item, y) => {
     const r = r0 + y;
@@ -52,16 +53,16 @@ function grid(app, [r0, r1], [c0, c1]) {
   });
   return h(
     "div",
-    { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of weights" },
+    { class: "scroll", tabindex: "0", role: "region", "aria-label": t("page.table.label") },
     h("table", { class: "weights" }, h("caption", {}, h("span", {}, caption(view))), h("thead", {}, head), h("tbody", {}, ...body)),
   );
 }
 
 function caption(view) {
-  const mean = view.layer.strongest ? "mean of what was kept of all heads" : "mean of all heads";
-  const head = view.head === "mean" ? mean : `head ${view.layer.headNumber(view.head)}`;
-  const dots = view.layer.strongest ? " A dot is a weight that was not kept." : "";
-  return `A row says where that ${view.names[0]} looked: layer ${view.layer.layer}, ${head}.${dots}`;
+  const mean = t(view.layer.strongest ? "page.table.mean-of-kept" : "page.table.mean");
+  const head = view.head === "mean" ? mean : t("page.head", { head: view.layer.headNumber(view.head) });
+  const dots = view.layer.strongest ? t("page.table.dots") : "";
+  return `${t("page.table.caption", { side: view.names[0], layer: view.layer.layer, head })}${dots}`;
 }
 
 function cell(app, r, c, state, theme) {
@@ -70,7 +71,7 @@ function cell(app, r, c, state, theme) {
   const weight = view.weights[i];
   if (notKept(view, r, c)) {
     const most = exact(view.layer.most(view.head, r));
-    return h("td", { class: "dim", title: `not kept: at most ${most}`, "data-at": `${r},${c}` }, "·");
+    return h("td", { class: "dim", title: t("page.table.at-most", { most }), "data-at": `${r},${c}` }, "·");
   }
   const found = h("td", { title: exact(weight), "data-at": `${r},${c}` }, number(weight));
   if (view.mask[i]) {
@@ -90,12 +91,12 @@ function mark(place, at) {
 function pager(app, rows, columns) {
   const { view } = app;
   return [
-    line(app, "rows", "row", rows, view.rows.length, ROWS),
-    line(app, "columns", "column", columns, view.columns.length, COLUMNS),
+    line(app, "row", rows, view.rows.length, ROWS),
+    line(app, "column", columns, view.columns.length, COLUMNS),
   ].filter(Boolean);
 }
 
-function line(app, name, side, [from, to], count, size) {
+function line(app, side, [from, to], count, size) {
   if (to - from === count) return null;
   const button = (text, target, label) =>
     h(
@@ -111,8 +112,8 @@ function line(app, name, side, [from, to], count, size) {
   return h(
     "p",
     { class: "pager" },
-    button("‹", from - size, `earlier ${name}`),
-    ` ${name} ${from + 1}–${to} of ${count} `,
-    button("›", from + size, `later ${name}`),
+    button("‹", from - size, t(`page.table.${side}.earlier`)),
+    " ", t(`page.table.${side}.range`, { from: from + 1, to, count }), " ",
+    button("›", from + size, t(`page.table.${side}.later`)),
   );
 }

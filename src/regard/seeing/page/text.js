@@ -1,6 +1,7 @@
 // Source and target as running text. Pointing at a token highlights tokens of the other text.
 
 import { bdi, h, number, oncePerFrame, s } from "./dom.js";
+import { t } from "./messages.js";
 import { colour, ink, INKS } from "./palette.js";
 import { direction } from "./tokens.js";
 import { links, share } from "./view.js";
@@ -30,13 +31,13 @@ function block(app, side, all, name) {
   const texts = { source: view.trace.source.text, slots: "", hops: "" };
   const whole = texts[of] ?? view.trace.target.text;
   const tokens = new Map();
-  const tall = to - from > TALL && { tabindex: "0", role: "group", "aria-label": `${name} text` };
+  const tall = to - from > TALL && { tabindex: "0", role: "group", "aria-label": t("page.text.label", { side: name }) };
   const line = h("p", { class: tall ? "line tall" : "line", dir: direction(whole), ...tall });
   const letters = [...whole];
   for (let i = from; i < to; i++) {
     line.append(gap(all[i - 1], all[i], letters), token(app, side, all[i], i, tokens));
   }
-  const role = side === "row" ? "looks" : "is looked at";
+  const role = t(side === "row" ? "page.looks" : "page.is-looked-at");
   const note = to - from < all.length ? cut(from, to, all.length) : null;
   const title = h("h2", {}, name, h("span", { class: "dim" }, ` ${role}`));
   return { node: h("section", { class: `block ${side}` }, title, line, note), tokens, line };
@@ -71,7 +72,7 @@ function range(all, index) {
 }
 
 function cut(from, to, all) {
-  return h("p", { class: "note" }, `Tokens ${from + 1} to ${to} of ${all}; move to see the others.`);
+  return h("p", { class: "note" }, t("page.text.cut", { from: from + 1, to, count: all }));
 }
 
 /** Highlights the selection. */

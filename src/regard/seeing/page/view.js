@@ -1,19 +1,30 @@
 // The current view: the weights of one head, by words or tokens, and which of them are drawn.
 
+import { t } from "./messages.js";
 import { items, wordsHelp } from "./tokens.js";
 import { drawnStrongest } from "./top_weights.js";
 
-/** Names of the kinds of maps, and of their sides. */
-export const KINDS = {
-  cross: ["output → input", "output", "input"],
-  "encoder-self": ["input → input", "input", "input"],
-  "decoder-self": ["output → output so far", "output", "output so far"],
-  "encoder-history": ["input → input so far", "input", "input so far"],
-  "encoder-future": ["input → later input", "input", "later input"],
-  "decoder-history": ["output → output so far", "output", "output so far"],
-  memory: ["output → memory", "output", "memory"],
-  hops: ["hop → sentence", "hop", "sentence"],
+/** The sides of the kinds of maps: rows and columns. */
+const SIDES = {
+  cross: ["output", "input"],
+  "encoder-self": ["input", "input"],
+  "decoder-self": ["output", "output-so-far"],
+  "encoder-history": ["input", "input-so-far"],
+  "encoder-future": ["input", "later-input"],
+  "decoder-history": ["output", "output-so-far"],
+  memory: ["output", "memory"],
+  hops: ["hop", "sentence"],
 };
+
+/** The names of rows and columns of a kind of maps. */
+function sideNames(kind) {
+  return SIDES[kind].map((side) => t(`page.side.${side}`));
+}
+
+/** The name of a kind of maps, such as “output → input”. */
+export function kindName(kind) {
+  return Object.hasOwn(SIDES, kind) ? sideNames(kind).join(" → ") : kind;
+}
 
 /** The view of a state, whose layer must be loaded. */
 export function makeView(trace, layer, state, words) {
@@ -23,7 +34,7 @@ export function makeView(trace, layer, state, words) {
     return items(trace.tokens(side), trace[of].text, words && merge[of]);
   });
   const view = { trace, kind: layer.kind, layer, head: state.head, rows, columns, words };
-  view.names = KINDS[layer.kind].slice(1);
+  view.names = sideNames(layer.kind);
   view.weights = merged(layer.head(state.head), layer.columns, rows, columns);
   view.missing = rows.map((row) => average(row.tokens.map((t) => layer.lacks(state.head, t))));
   view.rowOf = lookup(rows);

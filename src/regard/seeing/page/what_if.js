@@ -2,9 +2,10 @@
 // which the model decodes again, with both maps and their difference side by side.
 
 import { Trace } from "./data.js";
-import { bdi, fill, h, number, s } from "./dom.js";
+import { bdi, fill, h, number, s, spoken } from "./dom.js";
+import { named, rich, t } from "./messages.js";
 import { short, shown } from "./tokens.js";
-import { KINDS } from "./view.js";
+import { kindName } from "./view.js";
 
 const MOST = 40; // rows and columns of a small map; those after them are said to be left out
 const CELL = 16;
@@ -18,15 +19,16 @@ export class WhatIf {
     this.changes = [];
     this.answer = h("output", { class: "answer", dir: "auto" });
     this.copied = h("span", { class: "dim", role: "status" });
-    this.list = h("ul", { class: "changes", "aria-label": "Changes" });
-    this.answers = h("ol", { class: "answers", "aria-label": "Answers" });
+    this.list = h("ul", { class: "changes", ...named("page.what-if.changes") });
+    this.answers = h("ol", { class: "answers", ...named("page.answers") });
     this.result = h("div", { class: "result", "aria-live": "polite" });
     this.selected = h("p", { class: "dim", id: "what-if-cell" });
     this.root = h("div", { class: "what-if", hidden: true },
-      h("p", { class: "plain" }, h("span", { class: "dim" }, "Answer"), this.answer,
-        h("button", { type: "button", onclick: () => this.copy() }, "Copy"), this.copied),
-      h("details", {}, h("summary", {}, "Other answers"), this.decoding(), this.answers),
-      h("details", {}, h("summary", {}, "What if …"), this.form(), this.list, this.selected, this.buttons(), this.result),
+      h("p", { class: "plain" }, spoken("span", "page.answer", { class: "dim" }), this.answer,
+        spoken("button", "page.copy", { type: "button", onclick: () => this.copy() }),
+        spoken("button", "page.copy-link", { type: "button", onclick: () => this.copyLink() }), this.copied),
+      h("details", {}, spoken("summary", "page.answers.other"), this.decoding(), this.answers),
+      h("details", {}, spoken("summary", "page.what-if"), this.form(), this.list, this.selected, this.buttons(), this.result),
     );
   }
 
@@ -43,33 +45,46 @@ export class WhatIf {
     this.follow();
   }
 
+  /** Copies the address, which holds the text, the model and the view. */
+  async copyLink() {
+    const lacks = this.live.linkLacks();
+    try {
+      await navigator.clipboard.writeText(location.href);
+      this.copied.textContent = t(lacks ? "page.link-without-text" : "page.link-copied");
+    } catch {
+      this.copied.textContent = t("page.link-in-address");
+    }
+  }
+
   async copy() {
     try {
       await navigator.clipboard.writeText(this.answer.textContent);
-      this.copied.textContent = "copied";
+      this.copied.textContent = t("page.copied");
     } catch {
       const range = document.createRange();
       range.selectNodeContents(this.answer);
       getSelection().removeAllRanges();
       getSelection().addRange(range);
-      this.copied.textContent = "selected: copy it with the keyboard";
+      this.copied.textContent = t("page.selected");
     }
   }
 
-  /** Beam, n-best, samples and temperature, and a target to force. */
+  /** Beam, n-best, samples and temperature, the longest answer, and a target to force. */
   decoding() {
     const limit = (this.live.info.limits?.beam ?? 16);
-    this.beam = input("Beam width", { type: "number", min: 1, max: limit, value: 5 });
-    this.nbest = input("Answers", { type: "number", min: 1, max: limit, value: 5 });
-    this.temperature = input("Temperature", { type: "number", min: 0.1, max: 5, step: 0.1, value: 1 });
-    this.target = input("Forced output", { type: "text", autocomplete: "off", spellcheck: "false" });
+    this.beam = input("page.answers.beam", { type: "number", min: 1, max: limit, value: 5 });
+    this.nbest = input("page.answers.count", { type: "number", min: 1, max: limit, value: 5 });
+    this.temperature = input("page.answers.temperature", { type: "number", min: 0.1, max: 5, step: 0.1, value: 1 });
+    this.longest = input("page.answers.longest", { type: "number", min: 1, max: this.live.info.limits?.tokens ?? null, onchange: () => this.live.ask() });
+    this.target = input("page.answers.target", { type: "text", autocomplete: "off", spellcheck: "false" });
     return h("form", { class: "fields", onsubmit: (event) => event.preventDefault() },
       this.beam.field, this.nbest.field,
-      h("button", { type: "button", onclick: () => this.search() }, "Search"),
+      spoken("button", "page.answers.search", { type: "button", onclick: () => this.search() }),
       this.temperature.field,
-      h("button", { type: "button", onclick: () => this.sample() }, "Sample"),
+      spoken("button", "page.answers.sample", { type: "button", onclick: () => this.sample() }),
+      this.longest.field,
       this.target.field,
-      h("button", { type: "button", onclick: () => this.force(this.target.box.value) }, "Force"),
+      spoken("button", "page.answers.force", { type: "button", onclick: () => this.force(this.target.box.value) }),
     );
   }
 
@@ -86,8 +101,8 @@ export class WhatIf {
   find(options) {
     return this.live.request("api/answers", options, ({ answers }) => {
       fill(this.answers, ...answers.map(({ text, log_prob }) => h("li", {},
-        h("button", { type: "button", onclick: () => this.force(text) }, bdi(text || "(nothing)")),
-        h("span", { class: "dim" }, ` log-probability ${log_prob.toFixed(2)}`))));
+        h("button", { type: "button", onclick: () => this.force(text) }, bdi(text || t("page.answers.nothing"))),
+        h("span", { class: "dim" }, " ", t("page.log-probability", { value: log_prob.toFixed(2) })))));
     });
   }
 
@@ -101,23 +116,23 @@ export class WhatIf {
   /** A token to replace, and a prefix. */
   form() {
     this.token = h("select", {});
-    this.text = input("by", { type: "text", autocomplete: "off", spellcheck: "false" });
-    this.prefix = input("The answer begins with", { type: "text", autocomplete: "off", spellcheck: "false" });
+    this.text = input("page.what-if.by", { type: "text", autocomplete: "off", spellcheck: "false" });
+    this.prefix = input("page.what-if.prefix", { type: "text", autocomplete: "off", spellcheck: "false" });
     return h("form", { class: "fields", onsubmit: (event) => event.preventDefault() },
-      h("label", { class: "field" }, h("span", {}, "Replace token"), this.token), this.text.field,
-      h("button", { type: "button", onclick: () => this.replace() }, "Replace"),
+      h("label", { class: "field" }, spoken("span", "page.what-if.token"), this.token), this.text.field,
+      spoken("button", "page.what-if.replace", { type: "button", onclick: () => this.replace() }),
       this.prefix.field,
     );
   }
 
   /** The head and the cell that are selected in the figure, and the button that asks. */
   buttons() {
-    this.weight = input("Weight", { type: "number", min: 0, max: 1, step: 0.05, value: 0.9, "aria-describedby": "what-if-cell" });
+    this.weight = input("page.what-if.weight", { type: "number", min: 0, max: 1, step: 0.05, value: 0.9, "aria-describedby": "what-if-cell" });
     return h("form", { class: "fields", onsubmit: (event) => event.preventDefault() },
       this.weight.field,
-      h("button", { type: "button", "aria-describedby": "what-if-cell", onclick: () => this.setCell() }, "Set this cell"),
-      h("button", { type: "button", "aria-describedby": "what-if-cell", onclick: () => this.switchOff() }, "Switch this head off"),
-      h("button", { type: "button", class: "primary", onclick: () => this.ask() }, "Decode again"),
+      spoken("button", "page.what-if.set-cell", { type: "button", "aria-describedby": "what-if-cell", onclick: () => this.setCell() }),
+      spoken("button", "page.what-if.switch-off", { type: "button", "aria-describedby": "what-if-cell", onclick: () => this.switchOff() }),
+      spoken("button", "page.what-if.decode", { type: "button", class: "primary", onclick: () => this.ask() }),
     );
   }
 
@@ -128,9 +143,10 @@ export class WhatIf {
     const place = this.place();
     const name = (side, i) => short(app.trace.tokens(side)[i]?.text ?? "", 20);
     const [rows, columns] = place.layer.sides;
-    const head = place.head === null ? "all heads" : `head ${place.head}`;
-    fill(this.selected, "Selected in the figure: ", bdi(name(rows, place.row)), " ← ", bdi(name(columns, place.column)),
-      `, ${KINDS[place.kind]?.[0] ?? place.kind}, layer ${place.number}, ${head}.`);
+    fill(this.selected, ...rich("page.what-if.selected", {
+      row: bdi(name(rows, place.row)), column: bdi(name(columns, place.column)),
+      kind: kindName(place.kind), layer: place.number, head: headName(place.head),
+    }));
   }
 
   place() {
@@ -143,26 +159,25 @@ export class WhatIf {
   replace() {
     const token = Number(this.token.value);
     const text = this.text.box.value;
-    this.add({ replace: { token, text } }, `token ${token} becomes “${shown(text)}”`);
+    this.add({ replace: { token, text } }, `token ${token}`, () => t("page.what-if.becomes", { token, text: shown(text) }));
   }
 
   setCell() {
     const { kind, number: layer, head, row, column } = this.place();
     const weight = Number(this.weight.box.value);
     const cell = { kind, layer, ...(head === null ? {} : { head }), row, column, weight };
-    this.add({ cells: cell }, `row ${row}, column ${column} of ${kind}, layer ${layer}, ${head === null ? "all heads" : `head ${head}`}: ${weight}`);
+    this.add({ cells: cell }, `cell ${[row, column, kind, layer, head]}`, () => t("page.what-if.cell", { row, column, kind, layer, head: headName(head), weight }));
   }
 
   switchOff() {
     const { kind, number: layer, layer: { heads }, head } = this.place();
     for (const one of head === null ? Array(heads).keys() : [head]) {
-      this.add({ heads_off: { kind, layer, head: one } }, `head ${one} of ${kind}, layer ${layer}, is off`);
+      this.add({ heads_off: { kind, layer, head: one } }, `head ${[kind, layer, one]}`, () => t("page.what-if.off", { head: one, kind, layer }));
     }
   }
 
   /** Adds a change to the list, in the place of one of the same thing. */
-  add(change, words) {
-    const key = words.split(/ becomes|: /)[0];
+  add(change, key, words) {
     this.changes = this.changes.filter((other) => other.key !== key);
     this.changes.push({ key, change, words });
     this.drawChanges();
@@ -175,8 +190,8 @@ export class WhatIf {
   }
 
   drawChanges() {
-    fill(this.list, ...this.changes.map((one) => h("li", {}, bdi(one.words), " ",
-      h("button", { type: "button", "aria-label": `Undo: ${one.words}`, onclick: () => this.drop((other) => other === one) }, "×"))));
+    fill(this.list, ...this.changes.map((one) => h("li", {}, bdi(one.words()), " ",
+      h("button", { type: "button", "aria-label": t("page.what-if.undo", { change: one.words() }), onclick: () => this.drop((other) => other === one) }, "×"))));
   }
 
   ask() {
@@ -186,21 +201,30 @@ export class WhatIf {
     return this.live.request("api/what-if", options, (found) => this.compare(found));
   }
 
+  /** Writes what depends on the language again. */
+  relabel() {
+    this.copied.textContent = "";
+    this.answers.replaceChildren(); // their words are those of a request that is over
+    this.result.replaceChildren();
+    this.drawChanges();
+    this.follow();
+  }
+
   /** Shows both answers, and three maps of the head that differs most. */
   async compare(found) {
     this.pair = found.traces.map((json) => new Trace(json));
     const heads = found.distance.heads.slice(0, LISTED);
     const maps = h("div", { class: "three" });
     const choice = h("select", { onchange: () => this.draw(maps, heads[choice.value]) },
-      ...heads.map((one, i) => h("option", { value: i }, `${one.kind}, layer ${one.layer}, head ${one.head}: ${number(one.distance)} apart`)));
+      ...heads.map((one, i) => h("option", { value: i }, t("page.what-if.apart", { kind: one.kind, layer: one.layer, head: one.head, distance: number(one.distance) }))));
     const same = found.answers[0] === found.answers[1];
     fill(this.result,
-      h("ul", {}, ...found.changes.map((words) => h("li", {}, `What if ${words}?`))),
-      h("dl", {}, h("dt", {}, "as it is"), h("dd", { dir: "auto" }, found.answers[0] || "(nothing)"),
-        h("dt", {}, "what if"), h("dd", { dir: "auto" }, found.answers[1] || "(nothing)", same ? h("span", { class: "dim" }, " (the same)") : "")),
-      heads.length ? h("label", { class: "field" }, h("span", {}, "Maps of"), choice) : "",
+      h("ul", {}, ...found.changes.map((words) => h("li", {}, t("page.what-if.question", { change: words })))),
+      h("dl", {}, h("dt", {}, t("page.what-if.before")), h("dd", { dir: "auto" }, found.answers[0] || t("page.answers.nothing")),
+        h("dt", {}, t("page.what-if.after")), h("dd", { dir: "auto" }, found.answers[1] || t("page.answers.nothing"), same ? h("span", { class: "dim" }, " ", t("page.what-if.same")) : "")),
+      heads.length ? h("label", { class: "field" }, h("span", {}, t("page.what-if.maps")), choice) : "",
       maps,
-      ...[...found.notes, ...found.distance.notes].map((note) => h("p", { class: "note" }, `${note}.`)),
+      ...[...found.notes, ...found.distance.notes].map((note) => h("p", { class: "note" }, t("page.sentence", { text: note }))),
     );
     if (heads.length) await this.draw(maps, heads[0]);
   }
@@ -219,15 +243,20 @@ export class WhatIf {
       rows: both(before.rows, after.rows), columns: both(before.columns, after.columns),
       at: (r, c) => after.at(r, c) - before.at(r, c),
     };
-    fill(place, ...[["as it is", before], ["what if", after], ["difference", less]].map(([name, map]) => figure(name, map)),
-      h("p", { class: "note key" }, "0 ", ramp("q"), " 1 weight, or gained; ", ramp("n"), " lost"));
+    fill(place, ...[["before", before], ["after", after], ["difference", less]].map(([name, map]) => figure(t(`page.what-if.${name}`), map)),
+      h("p", { class: "note key" }, ...rich("page.what-if.key", { gained: ramp("q"), lost: ramp("n") })));
   }
 }
 
 /** A labelled box; `field` is what is put into the page. */
-function input(label, attributes) {
+function input(key, attributes) {
   const box = h("input", attributes);
-  return { box, field: h("label", { class: "field" }, h("span", {}, label), box) };
+  return { box, field: h("label", { class: "field" }, spoken("span", key), box) };
+}
+
+/** The name of a head, or of all of them. */
+function headName(head) {
+  return head === null ? t("page.all-heads") : t("page.head", { head });
 }
 
 const fillOf = (value) => `var(--${value < 0 ? "n" : "q"}${Math.round(Math.min(1, Math.abs(value)) * SHADES)})`;
@@ -258,12 +287,12 @@ function figure(name, { rows, columns, at }) {
   for (let c = 0; c < wide; c++) {
     parts.push(s("text", { transform: `translate(${left + (c + 0.6) * CELL} ${top - 5}) rotate(-45)` }, label(columns[c])));
   }
-  const words = tall && wide ? `${rows[best[0]]} ← ${columns[best[1]]} ${at(...best).toFixed(2)}` : "nothing";
+  const words = tall && wide ? `${rows[best[0]]} ← ${columns[best[1]]} ${at(...best).toFixed(2)}` : t("page.nothing");
   const [width, height] = [left + wide * CELL + 40, top + tall * CELL + 4];
-  const cut = tall < rows.length || wide < columns.length ? `, the first ${tall} × ${wide} of ${rows.length} × ${columns.length}` : "";
+  const cut = tall < rows.length || wide < columns.length ? t("page.what-if.cut", { tall, wide, rows: rows.length, columns: columns.length }) : "";
   return h("figure", {},
     h("figcaption", {}, name, h("span", { class: "dim" }, cut)),
-    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Map: ${name}` },
-      s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${name}; strongest: ${words}` }, ...parts)),
-    h("p", { class: "dim" }, "strongest: ", bdi(words)));
+    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": t("page.what-if.map", { name }) },
+      s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": t("page.what-if.strongest-label", { name, cell: words }) }, ...parts)),
+    h("p", { class: "dim" }, ...rich("page.what-if.strongest", { cell: bdi(words) })));
 }

@@ -1,19 +1,13 @@
 "use strict";
 // Follows a run: asks the server for what has changed, and puts its report into the page.
 
-/** All words of this page. */
-const WORDS = {
-  reading: "Reading the run …",
-  none: "No evaluation yet: the curves appear after the first one.",
-  step: (step, epoch) => `Step ${step}, epoch ${epoch}`,
-  metric: (name, value) => `${name} ${value}`,
-  finished: "finished",
-  ago: (time) => `last evaluation ${time} ago`,
-  seconds: (n) => `${n} s`,
-  minutes: (n) => `${n} min`,
-  hours: (n) => `${n} h`,
-  gone: "The server does not answer: start `regard watch` again. This page keeps asking.",
-};
+/** All texts of this page, by the last part of their key. */
+const WORDS = JSON.parse(document.getElementById("words").textContent);
+
+/** A text with its placeholders filled. */
+function fill(name, values) {
+  return WORDS[name].replace(/\{(\w+)\}/g, (_, key) => values[key]);
+}
 
 /** Milliseconds between questions: while a run trains, once it has finished, after an error. */
 const WAIT = { training: 2000, finished: 30000, wrong: 5000 };
@@ -26,16 +20,16 @@ let state = null;
 
 /** A time in the largest unit that it has several of. */
 function duration(seconds) {
-  if (seconds < 120) return WORDS.seconds(Math.round(seconds));
-  if (seconds < 7200) return WORDS.minutes(Math.round(seconds / 60));
-  return WORDS.hours(Math.round(seconds / 3600));
+  if (seconds < 120) return fill("seconds", { count: Math.round(seconds) });
+  if (seconds < 7200) return fill("minutes", { count: Math.round(seconds / 60) });
+  return fill("hours", { count: Math.round(seconds / 3600) });
 }
 
 /** The status in words. */
 function describe() {
   if (state.step === null) return WORDS.none;
-  const parts = [WORDS.step(state.step, state.epoch)];
-  if (state.score !== null) parts.push(WORDS.metric(state.metric, state.score));
+  const parts = [fill("step", state)];
+  if (state.score !== null) parts.push(`${state.metric} ${state.score}`);
   if (state.finished) parts.push(WORDS.finished);
   if (state.note) parts.push(state.note);
   return parts.join(" · ");
@@ -46,7 +40,7 @@ function say(text, wrong = false) {
   if (status.textContent !== text) status.textContent = text;
   status.parentElement.classList.toggle("wrong", wrong);
   const running = !wrong && state !== null && state.step !== null && !state.finished;
-  age.textContent = running ? WORDS.ago(duration(state.age)) : "";
+  age.textContent = running ? fill("ago", { time: duration(state.age) }) : "";
 }
 
 /** Put the new report in place, and keep what a reader has scrolled to and focused. */

@@ -1,0 +1,83 @@
+"""Words of scripts without spaces; those of other scripts stay as spaces separate them."""
+
+import pytest
+
+from regard import extras
+from regard.data import word_segmentation
+from regard.data.word_segmentation import is_unspaced, segment_words, unspaced_language
+from regard.errors import ArgumentError
+from regard.extras import MissingExtraError
+
+
+def words(text, segmenter="auto"):
+    return [text[slice(*span)] for span in segment_words(text, segmenter)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("the cat's mat, 3.5 km", ["the", "cat's", "mat,", "3.5", "km"]),
+        ("", []),
+        ("我 喜欢 猫", ["我", "喜欢", "猫"]),  # already split
+        ("สวัสดี ครับ", ["สวัสดี", "ครับ"]),
+    ],
+)
+def test_spaces_separate_words_where_there_are_any(text, expected, monkeypatch):
+    monkeypatch.setattr(word_segmentation, "_made", None)  # no segmenter may be asked
+    assert words(text) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("module", "text", "expected"),
+    [
+        ("jieba", "我喜欢猫。", ["我", "喜欢", "猫", "。"]),
+        ("jieba", "用 GPT-2模型训练", ["用", "GPT-2", "模型", "训练"]),
+        ("budoux", "今日は天気です。", ["今日は", "天気です。"]),
+        ("pythainlp", "ฉันรักแมว", ["ฉัน", "รัก", "แมว"]),
+    ],
+)
+def test_segmenters_find_words(module, text, expected):
+    pytest.importorskip(module)
+    assert words(text) == expected
+
+
+@pytest.mark.slow
+def test_a_segmenter_can_be_named():
+    pytest.importorskip("jieba")
+    assert words("東京都です", "jieba") != words("東京都です", "budoux")
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (["the cat"], None),
+        (["the cat 猫"], None),
+        (["我喜欢猫", "ok"], "zh"),
+        (["今日は天気です"], "ja"),
+        (["東京都庁舎の前"], "ja"),
+        (["ฉันรักแมว"], "th"),
+        ([""], None),
+        (["123"], None),
+    ],
+)
+def test_the_script_tells_the_language(texts, expected):
+    assert unspaced_language(texts) == expected
+
+
+def test_texts_with_such_words_are_recognised():
+    assert [is_unspaced(text) for text in ("猫", "a cat", "我 猫", "我a 猫")] == [
+        *(True, False, False, True)
+    ]
+
+
+def test_an_unknown_segmenter_is_an_error():
+    with pytest.raises(ArgumentError, match="segmenter must be auto or one of jieba, budoux"):
+        segment_words("猫", "mecab")
+
+
+def test_a_missing_segmenter_is_answered_with_its_install_command(monkeypatch):
+    monkeypatch.setattr(extras, "is_installed", lambda module: False)
+    word_segmentation._made.cache_clear()
+    with pytest.raises(MissingExtraError, match=r"Chinese into words needs jieba.*regard\[cjk\]"):
+        segment_words("我喜欢猫")
