@@ -174,12 +174,13 @@ def trained(run, tmp_path):
     copy = shutil.copytree(run, tmp_path / "trained")
     row = {"step": 5, "epoch": 1, "tokens": 50, "seconds": 1.5, "train_loss": 2.0, "dev_loss": 1.0}
     (copy / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    (copy / "report.jsonl").unlink(missing_ok=True)
     return copy
 
 
 def test_a_run_is_watched_until_an_interrupt(trained, started):
     process = started(trained, "--port", 0, verb="watch")
-    line = line_of(process)
+    line = line_of(process, 240)
     url = re.fullmatch(rf"regard: {trained} at (http://\S+) \(Ctrl-C ends it\)\n", line)[1]
     with httpx2.Client(base_url=url, trust_env=False) as client:
         assert "<title>trained</title>" in client.get("/").text
