@@ -52,7 +52,7 @@ def test_a_report_has_curves_maps_and_a_table_and_no_script():
 
 def test_maps_of_all_steps_have_one_scale():
     page = render_report(HISTORY, [(10, [example(0.4)]), (20, [example(0.9)])], {}, "x")
-    early, late = page.split("Step 20</strong>")
+    early, late = page.split("step 20</strong>")
     assert 'fill="var(--q3)"' in early.split("Step 10</strong>")[1]  # 0.4 of 8 shades
     assert 'fill="var(--q7)"' in late  # 0.9 of them
     assert 'fill="var(--q8)"' not in late
@@ -60,7 +60,7 @@ def test_maps_of_all_steps_have_one_scale():
 
 def test_a_map_has_a_title_and_the_tokens_along_both_sides():
     page = render_report(HISTORY, [(10, [example(0.4)])], {}, "x")
-    figure = page.split("<figcaption><strong>Step 10</strong>")[1].split("</figure>")[0]
+    figure = page.split("<figcaption><strong>step 10</strong>")[1].split("</figure>")[0]
     assert re.findall(r"<text[^>]*>([^<]*)</text>", figure) == [
         *("a", "b", "&lt;/s&gt;"),
         *("c", "&lt;/s&gt;"),

@@ -297,7 +297,8 @@ def _encode_shards(
     assert history.record is not None
     share, say, files = history.record.share, history.say, examples.files
     older = history.changed or history.record.dev_is_older
-    found = ShardEncoder(examples, kind, share, history.folder, watch, say).encode()
+    # notes that were said when tokenisers were trained are not said again
+    found = ShardEncoder(examples, kind, share, history.folder, watch, files.say).encode()
     if not found.pairs:
         raise examples.too_few("training")
     train = found.train()
