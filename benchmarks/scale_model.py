@@ -10,6 +10,7 @@ average their gradients, in turns: other jobs on the machine slow all of them al
 
 import argparse
 import json
+import os
 import re
 import socket
 import statistics
@@ -208,6 +209,7 @@ def measure(args: argparse.Namespace) -> None:
         **source(),
         "preset": PRESET,
         "gpu_weights": gpu_weights(),
+        "load_average": os.getloadavg()[0],
         "two_processes": two_processes(args.rounds, args.steps),
     }
     result["checkpoint"] = checkpoint(result["gpu_weights"])

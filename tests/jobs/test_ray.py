@@ -54,6 +54,8 @@ def shout_on_ray(tmp_path, special):
         capture_output=True,
         text=True,
     )
+    if "timed out during startup" in done.stderr:
+        pytest.skip("the machine is too busy: Ray gave up three times on processes of its own")
     assert not done.returncode, done.stderr
     (line,) = done.stdout.splitlines()  # Ray prints nothing there
     found, usage = json.loads(line)
@@ -72,7 +74,7 @@ def shout_on_ray(tmp_path, special):
 
 
 @pytest.mark.system
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_worker_that_dies_is_replaced_and_each_row_is_answered_once(tmp_path):
     found, bad = shout_on_ray(tmp_path, ["once", "raise"])
     assert bad == {"RAISE"}
