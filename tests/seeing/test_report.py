@@ -53,7 +53,7 @@ def test_a_report_has_curves_maps_and_a_table_and_no_script():
 def test_maps_of_all_steps_have_one_scale():
     page = render_report(HISTORY, [(10, [example(0.4)]), (20, [example(0.9)])], {}, "x")
     early, late = page.split("step 20</strong>")
-    assert 'fill="var(--q3)"' in early.split("Step 10</strong>")[1]  # 0.4 of 8 shades
+    assert 'fill="var(--q3)"' in early.split("step 10</strong>")[1]  # 0.4 of 8 shades
     assert 'fill="var(--q7)"' in late  # 0.9 of them
     assert 'fill="var(--q8)"' not in late
 
