@@ -19,6 +19,11 @@ DOCS: Final = ROOT / "docs"
 MOVED: Final = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
+    "CODE_OF_CONDUCT.md": "conduct.md",
+    "RELEASING.md": "releasing.md",
+    "SECURITY.md": "security.md",
+    "README.md": "readme.md",
+    "deploy/README.md": "launch.md",
     "README.zh.md": "zh/readme.md",
     "docs/index.zh.md": "zh/index.md",
     "recipes/README.md": "recipes-guide.md",
@@ -28,24 +33,25 @@ MOVED: Final = {
 #: folders of docs/ that are copied as they are
 FOLDERS: Final = ("figures", "lab-report", "course/drawings")
 #: pages that are listed if they exist
-OPTIONAL: Final = {"scale.md", "distributed.md", "shards.md", "zh/readme.md", "sweeps.md"}
+OPTIONAL: Final = {"sweeps.md"}
 #: the sections of the site; `*` stands for pages of a folder that are named nowhere else
 NAV: Final[dict[str, Any]] = {
-    "Start": ["index.md"],
+    "Start": ["index.md", "readme.md"],
     "Course": ["course/README.md", "course/en/*"],
     "中文课程": ["zh/index.md", "zh/readme.md", "course/zh/*"],
     "Guides": {
         "Train": [
-            *("train.md", "labels.md", "language.md", "questions.md", "summaries.md", "sound.md"),
+            *("train.md", "labels.md", "numbers.md", "language.md", "questions.md", "summaries.md"),
+            "sound.md",
             *("pictures.md", "forecasting.md", "vectors.md", "word-vectors.md", "small_data.md"),
             *("copying.md", "memory.md", "monotonic.md", "runs.md"),
         ],
         "See": [
             *("seeing.md", "any-model.md", "attribution.md", "heads.md", "what-if.md"),
-            *("compare.md", "viewers.md"),
+            *("compare.md", "viewers.md", "words.md"),
         ],
         "Deploy": ["prediction.md", "export.md"],
-        "Scale": ["scale.md", "distributed.md", "shards.md"],
+        "Scale": ["scale.md", "distributed.md", "shards.md", "launch.md"],
         "More": ["*"],
     },
     "Gallery": ["gallery.md"],
@@ -54,7 +60,9 @@ NAV: Final[dict[str, Any]] = {
         *("lab.md", "lab-report/README.md", "worked-example.md", "peers.md", "sweeps.md"),
     ],
     "Reference": ["mechanisms.md", "reference/*", "maths/*"],
-    "Contribute": ["contributing.md", "changelog.md"],
+    "Contribute": [
+        *("contributing.md", "changelog.md", "releasing.md", "security.md", "conduct.md"),
+    ],
 }
 FENCE: Final = re.compile(r"^( *)(`{3,}|~{3,}).*?^\1\2[`~]* *$", re.MULTILINE | re.DOTALL)
 INLINE_CODE: Final = re.compile(r"(`+).+?\1", re.DOTALL)

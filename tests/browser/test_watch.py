@@ -83,7 +83,7 @@ def test_maps_have_a_title_and_tokens_along_both_sides(watched):
     page = watched()
     assert page.locator(".through figure").count() == 4
     first = page.locator(".through figure").first
-    assert first.locator("figcaption").inner_text() == "Step 10"
+    assert first.locator("figcaption").inner_text() == "step 10"
     labels = first.locator("text").evaluate_all("all => all.map(x => x.textContent)")
     assert labels == ["a", "b", "</s>", "c", "</s>"]
 

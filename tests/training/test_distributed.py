@@ -87,16 +87,14 @@ def test_the_examples_of_a_step_do_not_depend_on_the_number_of_processes(make_ta
 
 
 def test_a_lost_process_is_told_in_one_sentence(tmp_path):
-    several = SimpleNamespace(count=4)
     with (
         pytest.raises(RunError, match=r"all 4 processes .* one is gone .*--max-restarts"),
-        _told_of_lost_process(several, RunFolder(tmp_path)),
+        _told_of_lost_process(4, RunFolder(tmp_path)),
     ):
         raise RuntimeError("[gloo/transport/tcp/pair.cc:537] Connection reset by peer")
-    with pytest.raises(RuntimeError, match="shapes"), _told_of_lost_process(several, tmp_path):
+    with pytest.raises(RuntimeError, match="shapes"), _told_of_lost_process(4, RunFolder(tmp_path)):
         raise RuntimeError("shapes differ")
-    alone = SimpleNamespace(count=1)
-    with pytest.raises(RuntimeError, match="reset"), _told_of_lost_process(alone, tmp_path):
+    with pytest.raises(RuntimeError, match="reset"), _told_of_lost_process(1, RunFolder(tmp_path)):
         raise RuntimeError("Connection reset by peer")
 
 

@@ -23,7 +23,7 @@ def test_a_run_has_a_report_with_its_maps(data, tmp_path):
     page = (folder.path / PAGE).read_text(encoding="utf-8")
     assert "<script" not in page
     for step in (3, 6, 9):
-        assert page.count(f"Step {step}</strong>") == 4
+        assert page.count(f"step {step}</strong>") == 4
     rows = [json.loads(line) for line in (folder.path / ROWS).read_text().splitlines()]
     metrics = folder.read_metrics()
     more = ("lr", "evaluation_seconds")
@@ -83,7 +83,7 @@ def test_what_was_kept_survives_a_stop_and_later_steps_are_forgotten(make_task):
     assert [row["step"] for row in again.history] == [3, 6]
     again.write({"step": 9, "tokens": 9, "seconds": 9, "dev_loss": 0.5}, 0.1, traces)
     page = (folder / PAGE).read_text(encoding="utf-8")
-    assert [page.count(f"Step {step}</strong>") for step in (3, 6, 9)] == [4, 4, 4]
+    assert [page.count(f"step {step}</strong>") for step in (3, 6, 9)] == [4, 4, 4]
     assert len((folder / ROWS).read_text(encoding="utf-8").splitlines()) == 3
 
 

@@ -35,7 +35,6 @@ from regard.training.console_reporter import (
 )
 from regard.training.defaults import has_stalled
 from regard.training.distributed import (
-    Processes,
     is_first_process,
     launch_id,
     restart_number,
@@ -306,7 +305,7 @@ def _train(run: PreparedRun, state: "RunState", console: Console, quiet: bool) -
     if state.checkpoint is None:
         run.checkpoints.save(progress)  # from now on, a run without a checkpoint is damaged
     try:
-        with reporter.running(), _told_of_lost_process(processes, folder):
+        with reporter.running(), _told_of_lost_process(processes.count, folder):
             folder.stopped_by = run.train(progress, reporter, recorders)
             if folder.stopped_by is not None:
                 resume = f"regard train --resume {folder.path}"
@@ -325,16 +324,16 @@ def _train(run: PreparedRun, state: "RunState", console: Console, quiet: bool) -
 
 
 @contextmanager
-def _told_of_lost_process(processes: Processes, folder: RunFolder) -> Iterator[None]:
+def _told_of_lost_process(processes: int, folder: RunFolder) -> Iterator[None]:
     """Raise RunError if a message between processes fails, since one of them is gone."""
     try:
         yield
     except RuntimeError as error:
-        if processes.count == 1 or not re.search(LOST_PROCESS, str(error)):
+        if processes == 1 or not re.search(LOST_PROCESS, str(error)):
             raise
         reason = str(error).strip().splitlines()[0]
         raise RunError(
-            f"all {processes.count} processes of a run must stay alive, but one is gone "
+            f"all {processes} processes of a run must stay alive, but one is gone "
             f"({reason:.200}): torchrun restarts them with --max-restarts, or go on with `regard "
             f"train --resume {folder.path}` under torchrun."
         ) from error

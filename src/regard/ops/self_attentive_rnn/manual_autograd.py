@@ -162,7 +162,7 @@ class _BackwardSteps:
     """Gradients of tapes, contexts and weights, from the last step to the first."""
 
     def __init__(
-        self, ctx: Any, saved: tuple[Tensor, ...], grads: tuple[Tensor | None, ...]
+        self, ctx: Any, saved: tuple[Tensor | None, ...], grads: tuple[Tensor | None, ...]
     ) -> None:
         real, query_inputs, hidden, keys, memory, contexts, maps, *weights = saved
         self.ctx, self.w, self.before = ctx, RecurrentWeights(*weights), ctx.before
