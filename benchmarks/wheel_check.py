@@ -54,13 +54,17 @@ REFUSED = {
     "regard export run": "pip install 'regard[onnx]'",
 }
 EXTRAS = {
+    "cjk": ("python -c 'import jieba, budoux, pythainlp'",),
     "cpu": ("python -c 'from regard.ops.backend import HAS_NUMBA; assert HAS_NUMBA'",),
     "ctranslate2": ("python -c 'import ctranslate2'",),
+    "datasets": ("python -c 'import datasets'",),
+    "docs": ("python -c 'import mkdocs, mkdocstrings, latex2mathml, nbformat'",),
     "hf": ("python -c 'import regard, transformers; regard.generate'",),
     "lab": ("regard lab worked-example -o report && test -s report/report.html",),
     "media": ("python -c 'import PIL, soundfile, scipy'",),
     "onnx": ("regard export g2p -o exported && echo cat | python exported/decode.py",),
     "plot": ("regard show g2p cat -o map.png && test -s map.png",),
+    "ray": ("echo cat > words.txt && regard predict g2p words.txt -o out --ray",),
     "recipes": ("python -c 'import sacremoses, rouge_score'",),
     "serve": (),  # the page is opened
     "tensorboard": ("regard train pairs.tsv -o logged size=tiny epochs=1 tensorboard=true -q",),

@@ -48,7 +48,7 @@ HEAVY = (
 NEVER = {*HEAVY, "torch", "numpy", "transformers", "tokenizers", "sacrebleu"}
 #: commands that are not implemented in a module of their own name
 MODULES = dict.fromkeys(("models", "presets", "settings", "doctor"), "info")
-MODULES |= dict.fromkeys(("export", "serve", "watch"), "deployment")
+MODULES |= {**dict.fromkeys(("export", "serve", "watch"), "deployment"), "encode": "train"}
 NAMES = [command.callback.__name__ for command in commands.app.registered_commands]
 
 

@@ -4,7 +4,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from torch import Tensor
 
@@ -18,6 +18,11 @@ from regard.errors import ArgumentError, DataError
 from regard.kinds.data_kind import Settings
 from regard.kinds.text_source import check_several
 from regard.seeing import Text, Token
+
+#: characters of a missing file's name that a message has at most
+LONGEST_NAME: Final = 200
+#: and those of its beginning by which a reason is seen to have it already
+NAMED_BY: Final = 30
 
 
 class ArrayEncoder(Protocol):
@@ -79,9 +84,14 @@ class ArraySource(ABC):
         try:
             return self.reader(Path()).parse(source)
         except BadLine as bad:
-            named = isinstance(source, str | Path) and os.path.exists(source)
-            name = str(source) if named else "source"
-            raise DataError(name, None, bad.reason, str(bad.fix), kind=bad.kind) from None
+            named = isinstance(source, str | Path)
+            if named and os.path.exists(source):
+                name, reason = str(source), bad.reason
+            else:
+                name = "source"
+                known = not named or str(source)[:NAMED_BY] in bad.reason
+                reason = bad.reason if known else f"{str(source)[:LONGEST_NAME]}: {bad.reason}"
+            raise DataError(name, None, reason, str(bad.fix), kind=bad.kind) from None
 
     def check_several(self, given: Any) -> None:
         """Raise ArgumentError for one source, whose parts would be taken for sources."""

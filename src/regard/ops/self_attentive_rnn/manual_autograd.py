@@ -161,9 +161,7 @@ class _ForwardSteps:
 class _BackwardSteps:
     """Gradients of tapes, contexts and weights, from the last step to the first."""
 
-    def __init__(
-        self, ctx: Any, saved: tuple[Tensor | None, ...], grads: tuple[Tensor | None, ...]
-    ) -> None:
+    def __init__(self, ctx: Any, saved: tuple[Any, ...], grads: tuple[Tensor | None, ...]) -> None:
         real, query_inputs, hidden, keys, memory, contexts, maps, *weights = saved
         self.ctx, self.w, self.before = ctx, RecurrentWeights(*weights), ctx.before
         self.hidden, self.memory, self.contexts, self.maps = hidden, memory, contexts, maps
