@@ -1,7 +1,10 @@
 """JSON files with a checksum."""
 
 import json
-from typing import Any, Final
+from abc import ABC, abstractmethod
+from typing import Any, Final, TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from regard import safe_read
 from regard.atomic_files import atomic_output, content_checksum
@@ -10,6 +13,36 @@ from regard.errors import DataError
 from regard.safe_read import PathLike
 
 VERSION: Final = 1
+
+SchemaT = TypeVar("SchemaT", bound=BaseModel)
+EncoderT = TypeVar("EncoderT", bound="StoredEncoder")
+
+
+class StoredEncoder(ABC):
+    """An encoder of one side of the data, which a run folder keeps as a JSON file."""
+
+    @abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of its file, without the checksum."""
+
+    @classmethod
+    @abstractmethod
+    def from_json(cls: type[EncoderT], path: PathLike, content: dict[str, Any]) -> EncoderT:
+        """Return the encoder that a file describes; raises DataError if it is invalid."""
+
+    @property
+    def fingerprint(self) -> str:
+        """A checksum that is the same for equal encoders."""
+        return json_checksum(self.to_json())
+
+    def save(self, path: PathLike) -> None:
+        """Write a JSON file."""
+        write_checksummed(path, self.to_json())
+
+    @classmethod
+    def load(cls: type[EncoderT], path: PathLike) -> EncoderT:
+        """Load what `save` has written."""
+        return cls.from_json(path, read_checksummed(path))
 
 
 def json_checksum(content: dict[str, Any]) -> str:
@@ -45,3 +78,11 @@ def invalid_file(path: PathLike, reason: str) -> DataError:
     """Return the error for a file of another sort, or a damaged one."""
     fix = "copy it again from the run that it belongs to, or train that run again"
     return DataError(display_name(path), None, reason, fix)
+
+
+def validated(schema: type[SchemaT], path: PathLike, content: dict[str, Any]) -> SchemaT:
+    """Return the content of a file by its schema; raises DataError if it is invalid."""
+    try:
+        return schema.model_validate(content)
+    except ValidationError as error:
+        raise invalid_file(path, safe_read.explain(error)) from None

@@ -5,16 +5,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
-from pydantic import ValidationError
 from torch import Tensor
 
-from regard import safe_read
 from regard.data.checksummed_json import (
     VERSION,
+    StoredEncoder,
     invalid_file,
-    json_checksum,
-    read_checksummed,
-    write_checksummed,
+    validated,
 )
 from regard.data.frame_tables import FrameArray
 from regard.data.pairs import Pair
@@ -26,7 +23,7 @@ Lengths = TypeVar("Lengths", int, Tensor)
 
 
 @dataclass(frozen=True)
-class FrameScaler:
+class FrameScaler(StoredEncoder):
     """The encoder of sources that are tables (frames, features): standardises each feature.
 
     Attributes:
@@ -112,29 +109,12 @@ class FrameScaler:
         joined = f", {self.stack} frames joined to one" if self.stack > 1 else ""
         return f"vectors of {self.features} number{'s' * (self.features != 1)}{joined}"
 
-    @property
-    def fingerprint(self) -> str:
-        """A checksum that is the same for equal scalers."""
-        return json_checksum(self.to_json())
-
-    def save(self, path: PathLike) -> None:
-        """Write a JSON file."""
-        write_checksummed(path, self.to_json())
-
-    @classmethod
-    def load(cls, path: PathLike) -> "FrameScaler":
-        """Load what `save` has written."""
-        return cls.from_json(path, read_checksummed(path))
-
     @classmethod
     def from_json(cls, path: PathLike, content: dict[str, Any]) -> "FrameScaler":
         """Return the scaler that a file describes; raises DataError if it is invalid."""
         if content.get("kind") in TEXT_KINDS:
             raise invalid_file(path, f"it is of the kind {content['kind']}, which is for text")
-        try:
-            file = FrameScalerFile.model_validate(content)
-        except ValidationError as error:
-            raise invalid_file(path, safe_read.explain(error)) from None
+        file = validated(FrameScalerFile, path, content)
         return cls(file.features, file.stack, tuple(file.mean), tuple(file.scale), file.centred)
 
     def to_json(self) -> dict[str, Any]:

@@ -7,16 +7,14 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 import numpy as np
 import torch
 from jaxtyping import Float32, Int, Int32
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from regard import safe_read
 from regard.data.batches import Batch, BatchShape
 from regard.data.checksummed_json import (
     VERSION,
-    invalid_file,
-    json_checksum,
+    StoredEncoder,
     read_checksummed,
-    write_checksummed,
+    validated,
 )
 from regard.data.corpus import Corpus, FrameRows, Ids
 from regard.data.tokenizers import Tokenizer
@@ -46,7 +44,7 @@ class _NumberTargetsFile(BaseModel):
 
 
 @dataclass(frozen=True)
-class NumberTargets:
+class NumberTargets(StoredEncoder):
     """The encoder of targets that are numbers: standardises each of them.
 
     Attributes:
@@ -70,11 +68,6 @@ class NumberTargets:
         shown = ", ".join(self.names[:3]) + (", ..." if count > 3 else "")
         return f"{count} number{'s' * (count != 1)} ({shown})"
 
-    @property
-    def fingerprint(self) -> str:
-        """A checksum that is the same for equal targets."""
-        return json_checksum(self._to_json())
-
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the standardised number of each text as bits, or 0 for a text without one."""
         numbers = np.array([float(text or 0) for text in texts], np.float64)
@@ -86,20 +79,14 @@ class NumberTargets:
         """Return the standardised numbers that a corpus stores."""
         return np.ascontiguousarray(bits, np.int32).view(np.float32)
 
-    def save(self, path: PathLike) -> None:
-        """Write a JSON file."""
-        write_checksummed(path, self._to_json())
-
     @classmethod
     def from_json(cls, path: PathLike, content: dict[str, Any]) -> "NumberTargets":
         """Return the targets that a file describes; raises DataError if it is invalid."""
-        try:
-            file = _NumberTargetsFile.model_validate(content)
-        except ValidationError as error:
-            raise invalid_file(path, safe_read.explain(error)) from None
+        file = validated(_NumberTargetsFile, path, content)
         return cls(tuple(file.names), tuple(file.mean), tuple(file.scale))
 
-    def _to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of the file."""
         return {
             "version": VERSION,
             "kind": self.kind,

@@ -9,16 +9,13 @@ from typing import Any, ClassVar, Final, NamedTuple, TypeVar, final
 import numpy as np
 import numpy.typing as npt
 from jaxtyping import Float32
-from pydantic import ValidationError
 from torch import Tensor
 
-from regard import safe_read
 from regard.data.checksummed_json import (
     VERSION,
+    StoredEncoder,
     invalid_file,
-    json_checksum,
-    read_checksummed,
-    write_checksummed,
+    validated,
 )
 from regard.data.error_hints import BadLine, shorten
 from regard.data.frame_tables import FrameArray, TableReader
@@ -193,7 +190,7 @@ def _is_colour_array(value: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class PictureEncoder:
+class PictureEncoder(StoredEncoder):
     """The encoder of pictures: standardises each channel, and cuts a picture into patches.
 
     Patches go row by row from the top left. A patch is a frame of `patch * patch * channels`
@@ -326,33 +323,17 @@ class PictureEncoder:
             f"{self.patch} x {self.patch} in {rows} rows and {columns} columns"
         )
 
-    @property
-    def fingerprint(self) -> str:
-        """A checksum that is the same for equal encoders."""
-        return json_checksum(self._to_json())
-
-    def save(self, path: PathLike) -> None:
-        """Write a JSON file."""
-        write_checksummed(path, self._to_json())
-
-    @classmethod
-    def load(cls, path: PathLike) -> "PictureEncoder":
-        """Load what `save` has written."""
-        return cls.from_json(path, read_checksummed(path))
-
     @classmethod
     def from_json(cls, path: PathLike, content: dict[str, Any]) -> "PictureEncoder":
         """Return the encoder that a file describes; raises DataError if it is invalid."""
-        try:
-            file = PictureEncoderFile.model_validate(content)
-        except ValidationError as error:
-            raise invalid_file(path, safe_read.explain(error)) from None
+        file = validated(PictureEncoderFile, path, content)
         if file.height * file.width > MAX_READ:
             raise invalid_file(path, f"its pictures have more than {MAX_READ:,} pixels")
         sides = (file.height, file.width, file.channels, file.patch)
         return cls(*sides, tuple(file.mean), tuple(file.scale))
 
-    def _to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of the file."""
         return {
             "version": VERSION,
             "kind": self.kind,

@@ -8,12 +8,15 @@ from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, TypeVar
 import numpy as np
 import torch
 from jaxtyping import Float, Float32, Int, Int32, Int64
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
 
-from regard import safe_read
 from regard.data.batches import Batch, BatchShape
-from regard.data.checksummed_json import VERSION, invalid_file, json_checksum, write_checksummed
+from regard.data.checksummed_json import (
+    VERSION,
+    StoredEncoder,
+    validated,
+)
 from regard.data.corpus import Corpus, FrameRows
 from regard.data.pairs import Pair
 from regard.data.series import SeriesTable, TimeStep, time_labels
@@ -61,7 +64,7 @@ class _SeriesScalerFile(BaseModel):
 
 
 @dataclass(frozen=True)
-class SeriesScaler:
+class SeriesScaler(StoredEncoder):
     """The encoder of series: standardises each column as in the training rows.
 
     Attributes:
@@ -136,28 +139,17 @@ class SeriesScaler:
         many = "1 series" if self.targets == 1 else f"{self.targets} series"
         return f"{many}{exogenous}, a row for each {self.step}"
 
-    @property
-    def fingerprint(self) -> str:
-        """A checksum that is the same for equal scalers."""
-        return json_checksum(self._to_json())
-
-    def save(self, path: PathLike) -> None:
-        """Write a JSON file."""
-        write_checksummed(path, self._to_json())
-
     @classmethod
     def from_json(cls, path: PathLike, content: dict[str, Any]) -> "SeriesScaler":
         """Return the scaler that a file describes; raises DataError if it is invalid."""
-        try:
-            file = _SeriesScalerFile.model_validate(content)
-        except ValidationError as error:
-            raise invalid_file(path, safe_read.explain(error)) from None
+        file = validated(_SeriesScalerFile, path, content)
         names, mean, scale = zip(*((c.name, c.mean, c.scale) for c in file.columns), strict=True)
         step = TimeStep(file.unit, file.count)
         ends = (file.seen_until, file.test_until)
         return cls(names, file.targets, mean, scale, file.time, step, file.period, *ends)
 
-    def _to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of the file."""
         columns = zip(self.columns, self.mean, self.scale, strict=True)
         return {
             "version": VERSION,

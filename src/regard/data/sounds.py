@@ -10,11 +10,12 @@ from typing import Any, ClassVar, Final, TypeVar, final
 import numpy as np
 import torch
 from jaxtyping import Float
-from pydantic import ValidationError
 from torch import Tensor
 
-from regard import safe_read
-from regard.data.checksummed_json import invalid_file, json_checksum, write_checksummed
+from regard.data.checksummed_json import (
+    StoredEncoder,
+    validated,
+)
 from regard.data.error_hints import BadLine
 from regard.data.frame_scaler import FrameScaler
 from regard.data.frame_tables import FrameArray, TableReader, as_frames
@@ -174,7 +175,7 @@ def is_samples(value: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class SoundEncoder:
+class SoundEncoder(StoredEncoder):
     """The encoder of recordings: log-mel frames, each band standardised.
 
     Attributes:
@@ -244,28 +245,17 @@ class SoundEncoder:
             f"{self.mel.step_ms:g} ms{joined}"
         )
 
-    @property
-    def fingerprint(self) -> str:
-        """A checksum that is the same for equal encoders."""
-        return json_checksum(self._to_json())
-
-    def save(self, path: PathLike) -> None:
-        """Write a JSON file."""
-        write_checksummed(path, self._to_json())
-
     @classmethod
     def from_json(cls, path: PathLike, content: dict[str, Any]) -> "SoundEncoder":
         """Return the encoder that a file describes; raises DataError if it is invalid."""
-        try:
-            file = SoundEncoderFile.model_validate(content)
-        except ValidationError as error:
-            raise invalid_file(path, safe_read.explain(error)) from None
+        file = validated(SoundEncoderFile, path, content)
         mel = LogMel(file.rate, file.features, file.window_ms, file.step_ms)
         means = tuple(file.mean), tuple(file.scale)
         scaler = FrameScaler(file.features, file.stack, *means, file.centred)
         return cls(mel, scaler, file.max_seconds)
 
-    def _to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of the file."""
         return {
             **self.scaler.to_json(),
             "kind": self.kind,

@@ -6,10 +6,13 @@ from itertools import islice
 from typing import Any, ClassVar, Final
 
 import numpy as np
-from pydantic import ValidationError
 
-from regard import safe_read
-from regard.data.checksummed_json import VERSION, invalid_file, json_checksum, write_checksummed
+from regard.data.checksummed_json import (
+    VERSION,
+    StoredEncoder,
+    invalid_file,
+    validated,
+)
 from regard.data.frame_tables import FrameArray
 from regard.data.pairs import Pair
 from regard.data.stories import Story
@@ -28,7 +31,7 @@ Row = list[int] | FrameArray
 
 
 @dataclass(frozen=True)
-class StoryEncoder:
+class StoryEncoder(StoredEncoder):
     """The encoder of stories with questions.
 
     A row is either the token ids of the story, a mark, those of the question, and `eos`; or, for
@@ -131,28 +134,17 @@ class StoryEncoder:
             )
         return row
 
-    @property
-    def fingerprint(self) -> str:
-        """A checksum that is the same for equal encoders."""
-        return json_checksum(self._to_json())
-
-    def save(self, path: PathLike) -> None:
-        """Write a JSON file."""
-        write_checksummed(path, self._to_json())
-
     @classmethod
     def from_json(cls, path: PathLike, content: dict[str, Any]) -> "StoryEncoder":
         """Return the encoder that a file describes; raises DataError if it is invalid."""
-        try:
-            file = StoryEncoderFile.model_validate(content)
-        except ValidationError as error:
-            raise invalid_file(path, safe_read.explain(error)) from None
+        file = validated(StoryEncoderFile, path, content)
         tokenizer = Tokenizer.from_json(path, file.tokenizer)
         if tokenizer.features != MARKS:
             raise invalid_file(path, f"its features are not {' and '.join(MARKS)}")
         return cls(tokenizer, file.width)
 
-    def _to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of the file."""
         return {
             "version": VERSION,
             "kind": self.kind,

@@ -13,15 +13,11 @@ from typing import (
     runtime_checkable,
 )
 
-from pydantic import ValidationError
-
-from regard import safe_read
 from regard.data.checksummed_json import (
     VERSION,
+    StoredEncoder,
     invalid_file,
-    json_checksum,
-    read_checksummed,
-    write_checksummed,
+    validated,
 )
 from regard.data.lookup_codecs import (
     CharCodec,
@@ -60,7 +56,7 @@ LOADERS: Final[dict[str, Callable[[Any], Codec]]] = {
 }
 
 
-class Tokenizer:
+class Tokenizer(StoredEncoder):
     """A tokeniser with normalisation, special symbols and features.
 
     Ids 0 to 3 are pad, bos, eos and unk in every vocabulary, and text cannot name them. Features
@@ -285,29 +281,12 @@ class Tokenizer:
                 "check that the tokeniser is the one that the model was made for",
             )
 
-    @property
-    def fingerprint(self) -> str:
-        """A checksum that is the same for equal tokenisers."""
-        return json_checksum(self.to_json())
-
-    def save(self, path: PathLike) -> None:
-        """Write a JSON file."""
-        write_checksummed(path, self.to_json())
-
-    @classmethod
-    def load(cls, path: PathLike) -> "Tokenizer":
-        """Load what `save` has written."""
-        return cls.from_json(path, read_checksummed(path))
-
     @classmethod
     def from_json(cls, path: PathLike, content: dict[str, Any]) -> "Tokenizer":
         """Return the tokeniser that a file describes; raises DataError if it is invalid."""
         if content.get("kind") == "vectors":
             raise invalid_file(path, "it is of the kind vectors, which cuts no text")
-        try:
-            file = TokenizerFile.model_validate(content)
-        except ValidationError as error:
-            raise invalid_file(path, safe_read.explain(error)) from None
+        file = validated(TokenizerFile, path, content)
         try:
             codec = LOADERS[file.kind](file.model)
         except ValueError as error:

@@ -4,14 +4,13 @@ torch.distributed.checkpoint writes one safetensors file for each process, with 
 part in its tensor, and reads a state back into tensors that are sharded in another way, or whole.
 """
 
-import hashlib
 import os
 import shutil
 import threading
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple, final
+from typing import NamedTuple, final
 
 import torch
 import torch.distributed as dist
@@ -24,13 +23,10 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
-from regard.atomic_files import fsync_folder
+from regard.atomic_files import file_checksum, fsync_folder
 from regard.errors import RegardError
 from regard.training.distributed import Processes
 from regard.training.optimization import TensorFacts
-
-#: bytes that are hashed at a time
-BLOCK: Final = 1 << 20
 
 
 class ShardedTensors(NamedTuple):
@@ -74,17 +70,8 @@ def verify_shards(folder: Path, checksums: Mapping[str, str]) -> None:
         file = folder / name
         if file.is_symlink() or not file.is_file():
             raise ValueError(f"{name} is not a regular file")
-        if _file_checksum(file) != checksum:
+        if file_checksum(file) != checksum:
             raise ValueError(f"{name} does not match its checksum")
-
-
-def _file_checksum(path: Path) -> str:
-    """Return the checksum of a file that may be larger than the memory."""
-    digest = hashlib.blake2b(digest_size=16)
-    with open(path, "rb") as file:
-        while block := file.read(BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 #: moves the written folder to its place, given the checksums of its files
@@ -151,7 +138,7 @@ class ShardWriter:
         writer = HuggingFaceStorageWriter(str(part), save_distributed=True)
         save(dict(tensors), storage_writer=writer, process_group=self.group)
         files = sorted(os.listdir(part))[self.processes.rank :: self.processes.count]
-        mine = {file: _file_checksum(part / file) for file in files}
+        mine = {file: file_checksum(part / file) for file in files}
         found: list[dict[str, str]] = [{}] * self.processes.count
         dist.all_gather_object(found, mine, group=self.group)
         if self.processes.is_first:
