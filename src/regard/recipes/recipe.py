@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -27,6 +27,9 @@ HERE: Final = Path(__file__).resolve().parent
 BUNDLED_DIRS: Final = (HERE / "files", HERE.parents[2] / SHELF)
 
 
+Distil = Literal["answers", "tokens"]
+
+
 @dataclass(frozen=True)
 class Recipe:
     """Settings and data of a run that reproduces a result.
@@ -38,7 +41,10 @@ class Recipe:
         settings: settings of `regard train`.
         decoding: options of `regard.Model.predict` for scoring.
         members: runs of an ensemble, as folders or as `NAME:SEED`; nothing is trained then.
-        teacher: runs whose ensemble predictions become the training targets.
+        teacher: runs to distil, as an ensemble.
+        distil: "answers" if the teacher's predictions become all training targets; "tokens" if its
+            probabilities are learned token by token, and its predictions are the targets of
+            unlabelled examples alone.
         published: published results, each with `system`, `by`, `figures` and perhaps a `note`.
     """
 
@@ -49,6 +55,7 @@ class Recipe:
     decoding: Mapping[str, Any] = field(default_factory=dict)
     members: tuple[str, ...] = ()
     teacher: tuple[str, ...] = ()
+    distil: Distil = "answers"
     published: tuple[Mapping[str, Any], ...] = ()
 
     @property
@@ -63,6 +70,7 @@ class Recipe:
         plain = {name: value for name, value in settings.items() if name not in own}
         table: dict[str, Any] = {**self.options, "decoding": dict(self.decoding)}
         table |= {"members": list(self.members), "teacher": list(self.teacher)}
+        table["distil"] = self.distil
         for dotted, value in own.items():
             _, first, *rest = dotted.split(".")
             if rest:
@@ -149,6 +157,7 @@ def make(name: str, table: Mapping[str, Any], settings: Mapping[str, Any]) -> Re
         name,
         task,
         settings=dict(settings),
+        distil=_checked("recipe.distil", options.pop("distil", "answers"), Distil),
         decoding=_checked("recipe.decoding", options.pop("decoding", {}), dict[str, Any]),
         published=tuple(
             _checked("recipe.published", options.pop("published", []), list[dict[str, Any]])

@@ -76,6 +76,8 @@ def start(
             prepared = distilled(prepared, teacher, recipe, device=str(device))
         settings = task_data.write(prepared, folder.path / RECIPE_DIR)
         settings |= _placed(recipe.settings, data)
+        if recipe.distil == "tokens":
+            settings["teacher"] = [str(path) for path in teacher]
         folder = start_run(make_config(settings), folder.path, quiet=quiet)
         if not folder.finished:
             return folder
@@ -194,18 +196,21 @@ def distilled(
 
     Kim and Rush (2016), https://aclanthology.org/D16-1139: one small model learns from predictions,
     which are more regular than the data. Unlabelled sources are included, as in Sun et al. (2019),
-    https://arxiv.org/abs/1904.03446.
+    https://arxiv.org/abs/1904.03446. They are the only ones where tokens are distilled.
     """
+    kept = prepared.train if recipe.distil == "tokens" else ()
+    sources = () if recipe.distil == "tokens" else prepared.train
     model = api.load_run(*teacher, device=device)
     first: dict[str, RecipeExample] = {}
-    for example in (*prepared.train, *prepared.unlabelled):
+    for example in (*sources, *prepared.unlabelled):
         first.setdefault(example.model_input, example)
     outputs = model.predict(list(first), attention=False, batch=TEACHER_BATCH, **recipe.decoding)
     train = []
     for example, output in zip(first.values(), outputs, strict=True):
         targets = (output.text,) if output.text else example.references[:1]
         train.append(replace(example, references=targets))
-    return replace(prepared, train=[e for e in train if e.references], unlabelled=())
+    train = [*kept, *(example for example in train if example.references)]
+    return replace(prepared, train=train, unlabelled=())
 
 
 def _prepare(recipe: Recipe, data: Path | None, console: Console) -> TaskData:

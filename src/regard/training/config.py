@@ -186,6 +186,12 @@ class Config(BaseModel):
     )
 
     rdrop: float = _setting(0.0, "weight of R-Drop; 0 disables it", ge=0)
+    teacher: tuple[str, ...] = _fixed(
+        (), "runs to distil: their ensemble's probabilities are learned; RUN,RUN"
+    )
+    teacher_weight: float = _setting(
+        0.5, "share of the loss that follows the teacher, not the targets", gt=0, le=1
+    )
     ema: float = _fixed(
         0.0, "decay of the exponential moving average of the weights; 0 disables it", ge=0, lt=1
     )
@@ -257,6 +263,14 @@ class Config(BaseModel):
         if isinstance(value, str):
             return [part.strip() for part in value.split(",")]
         return [value] if isinstance(value, int) else value
+
+    @field_validator("teacher", mode="before")
+    @classmethod
+    def _split_names(cls, value: Any) -> Any:
+        """Read `RUN,RUN` as a list."""
+        if isinstance(value, str):
+            return [part.strip() for part in value.split(",") if part.strip()]
+        return [str(value)] if isinstance(value, Path) else value
 
     @field_validator("src_vectors", "tgt_vectors", mode="before")
     @classmethod

@@ -28,6 +28,7 @@ from regard.models import ModelOutput, SequenceModel
 from regard.models.protocol import Src, select_positions
 from regard.ops.backend import HAS_TRITON, INTERPRETED, active_backend
 from regard.symbols import PAD
+from regard.training.distillation import Teachers, distillation_loss
 
 #: logits per chunk: 4 MiB in float32 on a CPU; a GPU wants few, large calls
 CHUNK: Final = {"cpu": 1 << 20}
@@ -220,11 +221,18 @@ class Objective(nn.Module):
         model: the model to train.
         smoothing: see `cross_entropy`.
         rdrop: the weight alpha of `rdrop_loss`; 0 disables R-Drop.
+        teachers: models whose distributions are learned, without R-Drop.
     """
 
-    def __init__(self, model: SequenceModel, smoothing: float = 0.0, rdrop: float = 0.0) -> None:
+    def __init__(
+        self,
+        model: SequenceModel,
+        smoothing: float = 0.0,
+        rdrop: float = 0.0,
+        teachers: Teachers | None = None,
+    ) -> None:
         super().__init__()
-        self.model, self.smoothing, self.rdrop = model, smoothing, rdrop
+        self.model, self.smoothing, self.rdrop, self.teachers = model, smoothing, rdrop, teachers
 
     def forward(
         self,
@@ -253,7 +261,14 @@ class Objective(nn.Module):
         real = gold != PAD if padded else None
         if not self.rdrop:
             out = self.model(src, lengths, tgt_in, keep=keep)
-            loss = cross_entropy(out.logits, gold, self.smoothing, _learned(real, out.certain))
+            learned = _learned(real, out.certain)
+            # only while training: the loss of dev is that of the targets
+            if self.teachers is not None and self.training:
+                taught = self.teachers.probabilities(src, lengths, tgt_in, keep)
+                options = (self.teachers.weight, self.smoothing, learned)
+                loss = distillation_loss(out.logits, gold, taught, *options)
+            else:
+                loss = cross_entropy(out.logits, gold, self.smoothing, learned)
             return _with_penalty(loss, out, real, passes=1)
         # one pass over the batch twice: each row gets dropout of its own
         src, lengths, tgt_in = (torch.cat([x, x]) for x in (src, lengths, tgt_in))

@@ -30,6 +30,7 @@ from regard.messages import message, translated
 from regard.training.checkpoint import has_checkpoint
 from regard.training.config import Config
 from regard.training.data_record import CHANGED, DataRecord, SourceFile
+from regard.training.distillation import teacher_encoders
 from regard.training.encode_shards import EncodedShards, ShardEncoder, measure_shards
 from regard.training.run_files import PARTS, Examples, PairSource, RunFiles, Say
 from regard.training.run_folder import RunFolder
@@ -242,9 +243,11 @@ def _encoders(
     first = next(pairs, None)
     if first is None:
         raise examples.too_few("training")
-    encoders = chosen.learn(
-        config, itertools.chain([first], pairs), file=files.name_of("training"), why=why, say=say
-    )
+    if config.teacher:
+        encoders = teacher_encoders(config)
+    else:
+        sample = itertools.chain([first], pairs)
+        encoders = chosen.learn(config, sample, file=files.name_of("training"), why=why, say=say)
     examples = replace(examples, encoder=encoders.source)
     if history.record is None:
         if chosen.caches_parsed and config.dev is not None:

@@ -41,6 +41,7 @@ from regard.training.defaults import (
     fill_settings,
     steps_limit,
 )
+from regard.training.distillation import check_teacher, load_teachers
 from regard.training.distributed import Fabric, Processes, join_processes, make_fabric
 from regard.training.epochs import BatchShapes, Epochs, TrainingBatches
 from regard.training.evaluator import BATCH, DevMetric, Evaluator
@@ -275,9 +276,14 @@ def _learner(
     if config.recompute:
         recompute_layers(module, config.preset)
     torch.manual_seed(config.seed + 7919 * processes.rank)  # dropout differs between processes
+    teachers = load_teachers(config, kind.encoders, fabric.device)
+    if teachers is not None:
+        say(message("train.teacher", count=len(teachers.models), share=teachers.weight))
     made = kind.objective(
         module,
-        lambda: Objective(cast(SequenceModel, module), config.label_smoothing, config.rdrop),
+        lambda: Objective(
+            cast(SequenceModel, module), config.label_smoothing, config.rdrop, teachers
+        ),
     )
     if processes.shards:  # before the optimiser is made: shards replace the weights
         objective = fabric.setup_module(made)
@@ -392,6 +398,7 @@ def check_settings(config: Config) -> None:
     _check_files(config)
     _check_shards(config)
     check_kind_settings(config)
+    check_teacher(config)
     shared_tokenizer_kind(config)
     if config.model.get("tied") == "all" and not config.shared_vocab:
         raise ArgumentError(

@@ -1,4 +1,5 @@
-"""Language modelling: the Penn Treebank with the 10,000 words of Mikolov et al. (2010).
+"""Language modelling: the Penn Treebank with the 10,000 words of Mikolov et al. (2010), and the
+English sentences of Tatoeba.
 
 Perplexity is per word and per line end. Each line is predicted by itself, unless the run's
 `join_lines` lets the model see the lines before it.
@@ -13,6 +14,7 @@ from regard.data import Pair, join_lines, read_lines
 from regard.recipes.paper_metrics import MetricValue
 from regard.recipes.task_data import RecipeExample, TaskData
 from regard.recipes.tasks.base import RecipeTask, TaskScores, find_file, split_train
+from regard.recipes.tasks.tatoeba_files import tatoeba_pairs
 
 FILES: Final = {"train": "train", "dev": "valid", "test": "test"}
 #: room for all words of the files and the special symbols
@@ -32,6 +34,23 @@ def prepare(folder: Path) -> TaskData:
     return split_train(sets, SETTINGS)
 
 
+def prepare_tatoeba(folder: Path) -> TaskData:
+    """Read the English sides of all pairs, each sentence once, in the split of the German ones."""
+    pairs = {tgt: tatoeba_pairs(folder, tgt) for tgt in ("deu", "fra", "cmn")}
+    sets = {
+        name: list(dict.fromkeys(english for english, _ in pairs["deu"][name]))
+        for name in ("dev", "test")
+    }
+    held = {english.lower() for name in sets for english in sets[name]}
+    every = (pair for splits in pairs.values() for found in splits.values() for pair in found)
+    train = dict.fromkeys(english for english, _ in every if english.lower() not in held)
+    examples = {
+        name: [RecipeExample("", (english,)) for english in found]
+        for name, found in {"train": train, **sets}.items()
+    }
+    return split_train(examples, {"tgt_tokenizer": "word"})
+
+
 def evaluate(
     model: Model, examples: Sequence[RecipeExample], decoding: Mapping[str, Any]
 ) -> TaskScores:
@@ -44,3 +63,4 @@ def evaluate(
 
 
 TASK: Final = RecipeTask(prepare, evaluate)
+TATOEBA: Final = RecipeTask(prepare_tatoeba, evaluate)

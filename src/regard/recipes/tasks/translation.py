@@ -7,6 +7,7 @@ from regard.errors import ArgumentError
 from regard.recipes.paper_metrics import bleu, bleu_lowercase, bleu_of_tokens, exact
 from regard.recipes.task_data import RecipeExample, TaskData
 from regard.recipes.tasks.base import RecipeTask, evaluate_by, find_file, rows, split_train
+from regard.recipes.tasks.tatoeba_files import informal_pairs, tatoeba_pairs, with_references
 
 #: files of Multi30k by set; their names list their columns
 FILES: Final = {
@@ -55,13 +56,37 @@ def _captions(
     return found
 
 
-def prepare_tatoeba(folder: Path, *, part: Literal["short", "mini"] = "short") -> TaskData:
-    """Read pairs of English and French sentences: up to nine tokens, or eight frequent ones."""
+def prepare_tatoeba(
+    folder: Path,
+    *,
+    tgt: Literal["fra", "deu", "cmn"] = "fra",
+    part: Literal["short", "mini", "all"] = "short",
+    informal: float = 0.0,
+) -> TaskData:
+    """Read pairs of English sentences and their translations.
+
+    Args:
+        folder: the public datasets.
+        tgt: target language: French, German, or Chinese in simplified characters.
+        part: `short` has up to nine tokens, `mini` eight frequent ones; French alone has them. In
+            `all`, the translations of a sentence in dev or test are its references.
+        informal: share of the training pairs of `all` that are learned a second time without
+            capital and full stop, since people type so.
+    """
+    if part == "all":
+        pairs = tatoeba_pairs(folder, tgt)
+        pairs["train"] = [*pairs["train"], *informal_pairs(pairs["train"], informal)]
+        sets = {name: with_references(found) for name, found in pairs.items()}
+        settings = SETTINGS if tgt != "cmn" else {**SETTINGS, "tgt_tokenizer": "char"}
+        return split_train(sets, settings)
+    if tgt != "fra":
+        raise ArgumentError("recipe.part", f"be all for {tgt}", repr(part), 'say part = "all"')
+    file = "{}.{}.eng-fra.tsv"
     sets = {
         name: [
             RecipeExample(english, (french,))
             for english, french, *_ in rows(
-                find_file(folder, "tatoeba_eng_fra", f"{part}.{name}.eng-fra.tsv"), 2
+                find_file(folder, "tatoeba_eng_fra", file.format(part, name)), 2
             )
         ]
         for name in ("train", "dev", "test")

@@ -1,0 +1,166 @@
+"""Distillation token by token: a model learns the probabilities of an ensemble of runs.
+
+Hinton et al. (2015), https://arxiv.org/abs/1503.02531; for sequences, "word-level" distillation of
+Kim and Rush (2016), https://aclanthology.org/D16-1139. With p the mean distribution of the teachers
+for a token, q that of the student, and w the weight, the loss of a token is
+`w CE(p, q) + (1 - w) CE(gold, q)`; label smoothing concerns the second part alone.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, cast
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from regard.errors import ArgumentError
+from regard.kinds import Encoders
+from regard.models import LABEL_PRESETS, SPAN_PRESETS, STORY_PRESETS, SequenceModel
+from regard.models.protocol import Src
+from regard.training.config import Config
+from regard.training.run_folder import RunFolder, Saved
+
+#: presets that write no tokens one after another
+NOT_TAUGHT: Final = {*LABEL_PRESETS, *SPAN_PRESETS, *STORY_PRESETS}
+
+
+class Teachers:
+    """Trained models whose mean distribution is learned; not part of the student's weights.
+
+    Args:
+        models: in evaluation mode, all with one vocabulary.
+        weight: share of the loss that is theirs.
+    """
+
+    def __init__(self, models: Sequence[SequenceModel], weight: float) -> None:
+        self.models, self.weight = tuple(models), weight
+
+    @torch.no_grad()
+    def probabilities(
+        self,
+        src: Src,
+        lengths: Int[Tensor, " batch"],
+        tgt_in: Int[Tensor, "batch tgt_len"],
+        keep: Int[Tensor, " kept"],
+    ) -> Float[Tensor, "kept vocab"]:
+        """Return the mean distribution of the targets at the positions `keep`, in float32."""
+        total: Tensor | None = None
+        for model in self.models:
+            found = model(src, lengths, tgt_in, keep=keep).logits.float().softmax(dim=1)
+            total = found if total is None else total.add_(found)
+        assert total is not None
+        return total.div_(len(self.models))
+
+
+def distillation_loss(
+    logits: Float[Tensor, "tokens vocab"],
+    target: Int[Tensor, " tokens"],
+    taught: Float[Tensor, "tokens vocab"],
+    weight: float,
+    smoothing: float = 0.0,
+    real: Bool[Tensor, " tokens"] | None = None,
+) -> Float[Tensor, ""]:
+    """Return the summed loss of a student, in float32 at least.
+
+    Args:
+        logits: of the student, for every target token.
+        target: ids of the target tokens.
+        taught: the teachers' distribution of each token.
+        weight: share of the teachers in the loss.
+        smoothing: label smoothing of the share of the targets.
+        real: which targets count; all of them if None.
+    """
+    log_q = F.log_softmax(logits, dim=1, dtype=torch.promote_types(logits.dtype, torch.float32))
+    gold = log_q.gather(1, target[:, None]).squeeze(1)
+    hard = (1 - smoothing) * gold + smoothing * log_q.mean(dim=1)
+    each = -weight * (taught * log_q).sum(dim=1) - (1 - weight) * hard
+    return (each if real is None else each * real).sum()
+
+
+def check_teacher(config: Config) -> None:
+    """Raise ArgumentError for settings that do not go with a teacher."""
+    if not config.teacher:
+        if "teacher_weight" in config.model_fields_set:
+            raise ArgumentError(
+                "teacher_weight",
+                "be left out where there is no teacher",
+                f"{config.teacher_weight:g}",
+                "name its runs with teacher=RUN,RUN",
+            )
+        return
+    for name in config.teacher:
+        if not RunFolder(Path(name)).started:
+            raise ArgumentError(
+                "teacher", "name run folders", repr(name), "give folders of `regard train`"
+            )
+    if config.rdrop:
+        raise ArgumentError(
+            "rdrop", "be 0 where a teacher is given", f"{config.rdrop:g}", "leave one of them out"
+        )
+    if config.preset in NOT_TAUGHT:
+        raise ArgumentError(
+            "teacher",
+            "be given to presets that write tokens",
+            f"given to {config.preset}",
+            "leave it out, or choose bahdanau or another preset",
+        )
+
+
+def teacher_encoders(config: Config) -> Encoders:
+    """Return the tokenisers of the teachers, which are the student's, too."""
+    return _encoders(_load(config))
+
+
+def load_teachers(
+    config: Config, encoders: Encoders, device: torch.device | str
+) -> Teachers | None:
+    """Load the teachers of a run; None if it has none.
+
+    Args:
+        config: settings of the student.
+        encoders: tokenisers of the student.
+        device: where the student is trained.
+    """
+    if not config.teacher:
+        return None
+    found = _load(config, device)
+    if not _same(_encoders(found), encoders):
+        raise _other_tokenizers(config.teacher[0], "the student's")
+    models = [cast(SequenceModel, saved.model.requires_grad_(False)) for saved in found]
+    return Teachers(models, config.teacher_weight)
+
+
+def _load(config: Config, device: torch.device | str = "cpu") -> list[Saved]:
+    found = [RunFolder(Path(name)).load(device) for name in config.teacher]
+    for name, saved in zip(config.teacher, found, strict=True):
+        if saved.config.preset in NOT_TAUGHT or saved.kind.names_files:
+            raise ArgumentError(
+                "teacher",
+                "write tokens, and read texts",
+                f"{name!r} with the preset {saved.config.preset}",
+                "name runs of text pairs or texts",
+            )
+    return found
+
+
+def _encoders(found: Sequence[Saved]) -> Encoders:
+    first = found[0].kind.encoders
+    for saved in found[1:]:
+        if not _same(saved.kind.encoders, first):
+            raise _other_tokenizers("one of them", "the first one's")
+    return first
+
+
+def _same(one: Encoders, other: Encoders) -> bool:
+    return all(a.fingerprint == b.fingerprint for a, b in zip(one, other, strict=True))
+
+
+def _other_tokenizers(which: str, whose: str) -> ArgumentError:
+    return ArgumentError(
+        "teacher",
+        "be runs with the same tokenisers, since probabilities are compared token by token",
+        f"{which} with others than {whose}",
+        "train them on the same data with the same settings of tokenisers",
+    )
