@@ -171,12 +171,17 @@ class BundledCard(CardPart):
 
     @property
     def loss(self) -> str:
-        """What storing weights in fewer bits has cost: the main score before, and the bits."""
-        before, after = (self.scores_32[0], self.scores[0])
-        if [one.value for one in self.scores_32] == [one.value for one in self.scores]:
+        """What storing weights in fewer bits has cost: each metric of the main set."""
+        both = list(zip(self.scores, self.scores_32, strict=True))
+        if all(after.value == before.value for after, before in both):
             return message("card.same", bits=self.bits)
-        told = {"metric": before.label, "before": before.shown(before.value)}
-        return message("card.loss", bits=self.bits, after=after.shown(after.value), **told)
+        changes = (
+            message("card.change", score=f"{after.label} {after.shown(after.value)}", before=old)
+            for after, before in both
+            if after.set == self.score.set
+            for old in [before.shown(before.value)]
+        )
+        return message("card.loss", bits=self.bits, changes=message("card.comma").join(changes))
 
 
 def render(card: BundledCard, size: int) -> str:

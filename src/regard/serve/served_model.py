@@ -261,11 +261,6 @@ class ServedRun(ServedModel):
             return self._model
 
     @property
-    def loaded(self) -> bool:
-        """True if a request has loaded the model."""
-        return self._model is not None
-
-    @property
     def module(self) -> nn.Module:
         """The module that is run."""
         return self.model.module
