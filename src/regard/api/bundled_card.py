@@ -171,7 +171,7 @@ class BundledCard(CardPart):
 
     @property
     def loss(self) -> str:
-        """What storing weights in fewer bits has cost: each metric of the main set."""
+        """Bits of a stored weight, and each metric of the main set before and after."""
         both = list(zip(self.scores, self.scores_32, strict=True))
         if all(after.value == before.value for after, before in both):
             return message("card.same", bits=self.bits)
