@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load
 
-from regard.api import bundled_models
+from regard.api import bundled_models, load_run
 from regard.data import Tokenizer
 from regard.errors import ArgumentError, DataError
 from regard.kinds import open_kind
@@ -147,6 +147,13 @@ def test_a_language_model_is_packed_by_its_perplexity(texts, tmp_path, monkeypat
     assert score.signature == "perplexity|per:word|eos:counted|unk:0|tok:space|lines:1"
     # weights near 0 make all 216 tokens about as likely
     assert score.value == pytest.approx(216, rel=0.2)
+    before, after = (
+        load_run(run, device="cpu").perplexity(["w1 w2 .", "w3 w4 w5 .", "w6 w7 w8 w9 ."]).per_word
+        for run in (texts, folder)
+    )
+    assert before != after
+    assert card.scores_32[0].value == pytest.approx(before, rel=1e-9)
+    assert score.value == pytest.approx(after, rel=1e-9)
     assert card.mistakes == ()
     assert "tatoeba.org" in (folder / "LICENSE.txt").read_text(encoding="utf-8")
 
