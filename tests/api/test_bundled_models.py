@@ -5,22 +5,13 @@ from pathlib import Path
 import pytest
 
 import regard
+from api.bundled import card
 from api.test_output import run_folder
 from regard.api import bundled_models
-from regard.errors import ArgumentError
+from regard.api.bundled_card import render
+from regard.errors import ArgumentError, DataError
+from regard.messages import use_language
 from regard.training import RunError
-
-CARD = """# abc
-
-| | |
-|---|---|
-| what it is | letters to letters |
-| score | 7.5% wrong |
-
-| letters | words | error |
-|---|---|---|
-| 1 to 3 | 12 | 5% |
-"""
 
 
 @pytest.fixture
@@ -30,7 +21,7 @@ def home(tmp_path, monkeypatch):
     for name in ("abc", "xyz"):
         run_folder(home / name, "bahdanau")
     (home / "abc" / "data").rmdir()
-    (home / "abc" / "README.md").write_text(CARD)
+    card("abc").write(home / "abc")
     (home / "words").mkdir()
     (tmp_path / "here").mkdir()
     monkeypatch.setattr(bundled_models, "HOME", home)
@@ -76,23 +67,70 @@ def test_what_can_be_a_run(home):
     ]
 
 
-def test_the_first_is_taken_where_none_is_named(home):
-    assert bundled_models.first() == Path("abc")
+def test_g2p_is_the_default_wherever_it_stands_in_the_alphabet(home):
+    assert bundled_models.default() == "abc"
+    run_folder(home / "g2p", "bahdanau")
+    assert bundled_models.names() == ["abc", "g2p", "xyz"]
+    assert bundled_models.default() == "g2p"
 
 
 @pytest.mark.plain
 def test_without_any_model_one_must_be_named(tmp_path, monkeypatch):
     monkeypatch.setattr(bundled_models, "HOME", tmp_path)
     with pytest.raises(ArgumentError, match="no model is bundled"):
-        bundled_models.first()
+        bundled_models.default()
     with pytest.raises(RunError, match="is no folder"):
         regard.load("abc")
 
 
-def test_the_card_tells_its_first_table(home):
-    found = bundled_models.card("abc")
-    assert found["what it is"] == "letters to letters"
-    assert found["score"] == "7.5% wrong"
+def test_a_card_is_read_as_it_was_written(home):
+    assert bundled_models.card("abc") == card("abc")
+    assert bundled_models.card("xyz") is None
     size = sum(file.stat().st_size for file in (home / "abc").iterdir())
-    assert found["size"] == f"{size / 1e6:.1f} MB"
-    assert "1 to 3" not in found
+    assert bundled_models.size("abc") == size
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(
+    "change", [('"beam": 5', '"beam": "wide"'), ('"name"', '"title"'), ("{", "")]
+)
+def test_a_damaged_card_is_one_sentence(home, change):
+    file = home / "abc" / "card.json"
+    file.write_text(file.read_text().replace(*change, 1))
+    with pytest.raises(DataError, match=r"card\.json"):
+        bundled_models.card("abc")
+
+
+def test_the_page_of_a_card_has_its_facts_in_both_languages():
+    page = render(card(), 2_340_000)
+    for fact in (
+        "| what it is | letters to letters |",
+        "| score | exactly right 75.00% (95% interval 50.00% to 87.50%) |",
+        "| scored on | 12 rows of the set `test`, which it has not seen; beam 5 |",
+        "| stored in | 8 bits per weight: exactly right 75.00% (in 32 bits 80.00%); ",
+        "| size | 2.3 MB |",
+        "| speed | 7 ms per source, one at a time (median; threads: 2) |",
+        "regard show abc 'a b'\nregard show abc cab\necho 'a b' | regard predict abc\n",
+        "- It is small.",
+        r"| a\|b | c | d |",
+        '"lr": 0.5',
+        "From nobody. The terms are in LICENSE.txt",
+    ):
+        assert fact in page
+    with use_language("zh"):
+        chinese = render(card(), 2_340_000)
+    for fact in ("| 用途 | 字母到字母 |", "| 大小 | 2.3 MB |", "- 它很小。", "50.00% 至 87.50%"):
+        assert fact in chinese
+    assert "letters to letters" not in chinese
+
+
+def test_what_costs_nothing_is_said_to_cost_nothing():
+    assert "which changed no score" in card(scores_32=card().scores).loss
+
+
+def test_a_language_model_is_given_a_beginning():
+    reader = card(examples=("The FBI is chasing a criminal.",), continues=True)
+    page = render(reader, 1)
+    assert "regard show abc 'The FBI is chasing a criminal.'" in page
+    assert "echo 'The FBI is' | regard predict abc" in page
+    assert "12 texts of the set `test`" in page

@@ -1,63 +1,190 @@
 """What turns a run into a bundled model writes a card that says what was measured."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load
 
-from regard.api import bundled_models
+from regard.api import bundled_models, load_run
 from regard.data import Tokenizer
+from regard.errors import ArgumentError, DataError
 from regard.kinds import open_kind
+from regard.messages import LANGUAGES
+from regard.recipes import RECIPE_DIR, result_file
+from regard.recipes.recipe import Recipe
+from regard.recipes.task_data import RecipeExample, write_evaluation
 from regard.training import RunFolder, make_config
 
 ROOT = Path(__file__).resolve().parents[2]
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ'"
+sys.path.insert(0, str(ROOT / "benchmarks"))
 
-pytestmark = pytest.mark.slow  # starts processes
+import models_page  # noqa: E402
+import pack_model  # noqa: E402
+
+#: the models that the box is made for
+BOX = (
+    "dates",
+    "g2p",
+    "reader",
+    "translate-en-de",
+    "translate-en-fr",
+    "translate-en-zh",
+    "translit",
+)
+PLACE = "/home/me/a.tsv"
 
 
-def pack_model(*words):
-    return subprocess.run(
-        [sys.executable, str(ROOT / "benchmarks" / "pack_model.py"), *map(str, words)],
-        capture_output=True,
-        text=True,
-    )
-
-
-@pytest.fixture
-def run(tmp_path):
-    """A run of the dictionary's letters that has learned nothing."""
-    folder = RunFolder(tmp_path / "run")
+def run_folder(path, settings, src, tgt, rows):
+    """A run of a recipe that has learned nothing, with a test set."""
+    folder = RunFolder(path)
     folder.create()
-    config = make_config({"size": "tiny", "hidden": 8, "embed": 4, "data": "/home/me/a.tsv"})
+    config = make_config({"size": "tiny", "data": PLACE, "beam": 2, **settings})
     folder.write_config(config)
-    src, tgt = Tokenizer.train("char", [LETTERS]), Tokenizer.train("space", ["AH B EH"])
     src.save(folder.src_tokenizer_file)
     tgt.save(folder.tgt_tokenizer_file)
     torch.manual_seed(2)
     folder.write_model(open_kind(config, src, tgt).build_model().state_dict())
-    return folder.path
+    recipe = Recipe("g2p", "cmudict", settings=settings)
+    recipe.write(path / RECIPE_DIR)
+    write_evaluation(path / RECIPE_DIR, "dev", rows[:1])
+    write_evaluation(path / RECIPE_DIR, "test", rows)
+    result = result_file.begin(recipe, {"seed": 3, "device": "cpu"}, torch.device("cpu"))
+    result["training"] = {"steps": 1234, "minutes": 5.67}
+    result_file.write(path, result)
+    return path
 
 
-@pytest.mark.long
-def test_a_run_becomes_a_model_with_a_card(run, tmp_path, monkeypatch):
-    done = pack_model(run, "-o", tmp_path / "box" / "g2p", "--test-words", 7)
-    assert done.returncode == 0, done.stderr
-    monkeypatch.setattr(bundled_models, "HOME", tmp_path / "box")
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+    """A run of words, whose test set has two groups."""
+    src = Tokenizer.train("char", ["ABCDEFGH"])
+    tgt = Tokenizer.train("space", ["AH B EH"])
+    rows = [
+        RecipeExample(word, (said, "B"), group=group)
+        for word, said, group in (
+            ("ABC", "AH B", "one"),
+            ("CAB", "B AH", "one"),
+            ("H", "EH", "two"),
+            ("ACE", "AH EH", "two"),
+            ("BAD", "B AH EH", "two"),
+        )
+    ]
+    return run_folder(
+        tmp_path_factory.mktemp("runs") / "words", {"hidden": 64, "embed": 32}, src, tgt, rows
+    )
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    """A language model."""
+    both = Tokenizer.train("space", [" ".join(f"w{i}" for i in range(211)) + " ."])
+    rows = [RecipeExample("", (text,)) for text in ("w1 w2 .", "w3 w4 w5 .", "w6 w7 w8 w9 .")]
+    settings = {"preset": "lm-self-attentive", "hidden": 32, "embed": 32}
+    return run_folder(tmp_path_factory.mktemp("runs") / "texts", settings, both, both, rows)
+
+
+def packed(monkeypatch, run, home, name, *options):
+    """Pack a run with the command line, and return its folder."""
+    command = ["pack_model.py", str(run), "--name", name, "-o", str(home / name), *options]
+    monkeypatch.setattr(sys, "argv", [*command, "--device", "cpu"])
+    pack_model.main()
+    monkeypatch.setattr(bundled_models, "HOME", home)
+    return home / name
+
+
+def test_a_run_becomes_a_model_with_a_card(words, tmp_path, monkeypatch, capsys):
+    folder = packed(monkeypatch, words, tmp_path, "g2p")
+    before, after = capsys.readouterr().out.splitlines()
     assert bundled_models.names() == ["g2p"]
     card = bundled_models.card("g2p")
-    _, after = done.stdout.splitlines()
-    assert card["score"] in after
-    assert card["scored on"].startswith("7 test words")
-    assert "Apache-2.0" in card["licence"]
-    whole = (tmp_path / "box" / "g2p" / "README.md").read_text()
-    assert "hidden=8" in whole
-    assert "/home/me" not in whole
-    assert str(tmp_path) not in whole
-    assert "".join(sorted(LETTERS)) in whole
-    again = pack_model(run, "-o", tmp_path / "box" / "g2p", "--test-words", 7)
-    assert again.returncode == 1
-    assert "Traceback" not in again.stderr
-    assert "holds a run" in again.stderr
+    assert str(card.score) in after
+    assert str(card.scores_32[0]) in before
+    assert [(one.set, one.rows, one.metric) for one in card.scores] == [
+        ("test", 5, "per"),
+        ("test", 5, "exact"),
+        ("test: one", 2, "per"),
+        ("test: one", 2, "exact"),
+        ("test: two", 3, "per"),
+        ("test: two", 3, "exact"),
+    ]
+    assert all(one.low <= one.value <= one.high and one.signature for one in card.scores)
+    assert card.bits == 8
+    assert card.ms_per_source > 0
+    assert card.trained.startswith("CPU: 1,234 steps in 5.7 minutes, torch ")
+    assert card.command == "regard train recipes/g2p seed=3 --data-dir DIR"
+    assert {row[0] for row in card.mistakes} <= {"ABC", "CAB", "H", "ACE", "BAD"}
+    assert "Carnegie" in (folder / "LICENSE.txt").read_text(encoding="utf-8")
+    for file in ("README.md", "card.json", "config.json"):
+        text = (folder / file).read_text(encoding="utf-8")
+        assert PLACE not in text
+        assert str(words) not in text
+    stored = load((folder / "model.safetensors").read_bytes())
+    assert any(tensor.dtype == torch.int8 for tensor in stored.values())
+    assert "`g2p`" in models_page.page()
+
+
+def test_a_model_is_replaced_only_if_asked_for(words, tmp_path, monkeypatch, capsys):
+    folder = packed(monkeypatch, words, tmp_path, "g2p", "--test-rows", "2")
+    with pytest.raises(SystemExit) as error:
+        packed(monkeypatch, words, tmp_path, "g2p", "--test-rows", "2")
+    assert error.value.code == 1
+    assert "holds a run" in capsys.readouterr().err
+    packed(monkeypatch, words, tmp_path, "g2p", "--replace", "--bits", "16", "--test-rows", "2")
+    stored = load((folder / "model.safetensors").read_bytes())
+    assert {tensor.dtype for tensor in stored.values()} == {torch.float16}
+    assert bundled_models.card("g2p").bits == 16
+    assert bundled_models.card("g2p").score.rows == 2
+
+
+def test_a_language_model_is_packed_by_its_perplexity(texts, tmp_path, monkeypatch):
+    folder = packed(monkeypatch, texts, tmp_path, "reader")
+    card = bundled_models.card("reader")
+    (score,) = card.scores
+    assert card.continues
+    assert score.metric == "perplexity-per-word"
+    assert score.signature == "perplexity|per:word|eos:counted|unk:0|tok:space|lines:1"
+    # weights near 0 make all 216 tokens about as likely
+    assert score.value == pytest.approx(216, rel=0.2)
+    before, after = (
+        load_run(run, device="cpu").perplexity(["w1 w2 .", "w3 w4 w5 .", "w6 w7 w8 w9 ."]).per_word
+        for run in (texts, folder)
+    )
+    assert before != after
+    assert card.scores_32[0].value == pytest.approx(before, rel=1e-9)
+    assert score.value == pytest.approx(after, rel=1e-9)
+    assert card.mistakes == ()
+    assert "tatoeba.org" in (folder / "LICENSE.txt").read_text(encoding="utf-8")
+
+
+def test_a_run_without_test_sets_or_name_is_refused(words, tmp_path):
+    with pytest.raises(ArgumentError, match="have test sets of its recipe"):
+        pack_model.test_sets(tmp_path, None, None)
+    with pytest.raises(ArgumentError, match="be one of dates, g2p"):
+        pack_model.BoxEntry.read("g3p")
+    (tmp_path / "bad.toml").write_text("licence = 3\n")
+    with pytest.raises(DataError, match=r"bad\.toml"):
+        pack_model.BoxEntry.read("bad", tmp_path)
+
+
+@pytest.mark.parametrize("name", BOX)
+def test_what_is_said_of_each_model_is_whole(name):
+    entry = pack_model.BoxEntry.read(name)
+    assert 3 <= len(entry.examples) <= 5
+    english, chinese = (getattr(entry, language) for language in LANGUAGES)
+    assert len(english.limits) == len(chinese.limits) > 2
+    assert all(sentence.endswith("。") for sentence in chinese.limits)
+    assert all(sentence.endswith(".") for sentence in english.limits)
+    assert "LICENCE" in entry.licence_text()
+
+
+def test_every_entry_of_the_box_is_known():
+    assert sorted(file.stem for file in pack_model.BOX.glob("*.toml")) == list(BOX)
+
+
+def test_the_page_of_the_models_is_current(tmp_path):
+    assert models_page.is_current(), "run `python benchmarks/models_page.py`"
+    other = tmp_path / "models.md"
+    other.write_text(models_page.PAGE.read_text(encoding="utf-8").replace("g2p", "p2g", 1))
+    assert not models_page.is_current(other)

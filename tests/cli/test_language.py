@@ -100,6 +100,9 @@ def test_an_answer_does_not_depend_on_the_others_of_its_batch(language):
 def test_show_draws_where_each_word_of_a_text_looked_back(language, tmp_path):
     text = "one two three"
     assert "three" in done(regard("show", language, text))
+    unknown = done(regard("show", language, "one never two"))
+    assert "1 of 3 inputs is unknown to the model: 'never'" in unknown
+    assert "unknown" not in done(regard("show", language, text))
     saved = tmp_path / "map.json"
     done(regard("show", language, text, "-o", saved))
     (look,) = json.loads(saved.read_text())["maps"]

@@ -78,7 +78,7 @@ def test_without_a_run_the_bundled_model_is_served(run, monkeypatch):
         "regard.serve.run", lambda bound, models, *rest, **more: served.append(models)
     )
     done(regard("serve", "--port", 0))
-    assert list(served[0].by_name) == ["run"]
+    assert served[0].names == ["run"]
 
 
 def test_without_a_run_and_without_a_bundled_model_one_must_be_named(tmp_path, monkeypatch):

@@ -1,15 +1,19 @@
 """What models are called, and how one is stopped."""
 
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from api.bundled import card
+from regard import api
+from regard.api import bundled_models
 from regard.preemption import preemptible
 from regard.seeing import input_scorer
 from regard.seeing.shuffled_attention import shuffled_attention
 from regard.serve.limits import Limits
-from regard.serve.served_models import names
+from regard.serve.served_models import Models, names
 
 
 @pytest.mark.parametrize(
@@ -31,6 +35,45 @@ def test_a_model_goes_by_the_name_of_a_link_to_it(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     assert names([tmp_path / "link"]) == ["link"]
+
+
+@pytest.fixture
+def bundled(folders, tmp_path, monkeypatch):
+    """A package with three models; returns the names of those that are loaded, as they are."""
+    for folder, name in zip(folders, ("g2p", "abc", "xyz"), strict=True):
+        shutil.copytree(folder, tmp_path / name)
+    card("abc").write(tmp_path / "abc")
+    loaded, load = [], api.load_run
+
+    def spied(folder, **options):
+        loaded.append(folder.name)
+        return load(folder, **options)
+
+    monkeypatch.setattr(bundled_models, "HOME", tmp_path)
+    monkeypatch.setattr(api, "load_run", spied)
+    return loaded
+
+
+def test_all_bundled_models_are_served_and_loaded_when_they_are_first_used(bundled):
+    models = Models.load_bundled("cpu")
+    assert models.names == ["g2p", "abc", "xyz"]
+    assert bundled == ["g2p"]
+    info = models.page_info(Limits())["models"]
+    assert [model["name"] for model in info] == models.names
+    assert bundled == ["g2p"]  # a page needs no weights
+    assert models.find(None)[0] == "g2p"
+    for _ in range(2):
+        _, model = models.find("xyz")
+        assert model.source_length("abc") == 3
+    assert bundled == ["g2p", "xyz"]
+
+
+def test_a_page_says_of_a_bundled_model_what_its_card_says(bundled):
+    _, model, _ = Models.load_bundled("cpu").page_info(Limits())["models"]
+    assert model["about"] == "letters to letters"
+    assert model["examples"] == ["a b", "cab"]
+    assert model["said"]["zh"] == {"about": "字母到字母", "reads": "字母"}
+    assert model["preset"] == "seq2seq"
 
 
 class StopError(Exception):

@@ -2,7 +2,6 @@
 
 import gzip
 import os
-import re
 import resource
 import subprocess
 import sys
@@ -11,8 +10,11 @@ import pytest
 
 import regard
 from regard.api import bundled_models
+from regard.api.bundled_card import render
 from regard.data import read_pairs
 from regard.evaluation import score
+from regard.messages import LANGUAGES
+from regard.seeing import select_all, terminal
 
 pytestmark = [
     pytest.mark.system,
@@ -21,6 +23,10 @@ pytestmark = [
     ),
 ]
 TEST = bundled_models.HOME / "cmudict" / "test.tsv.gz"
+NAMES = bundled_models.names()
+#: bytes of a model, and of all together, at most
+MOST_BYTES = 12_000_000
+MOST_BYTES_TOGETHER = 30_000_000
 #: every so many of the test words are answered
 EVERY = 40
 
@@ -30,28 +36,56 @@ def g2p():
     return regard.load("g2p", device="cpu")
 
 
-def shares(text):
-    """The percentages of a card's score: errors of phonemes, and words that are right."""
-    return [float(number) / 100 for number in re.findall(r"([\d.]+)%", text)]
-
-
-def test_it_is_small_and_holds_nothing_else():
-    files = {path.name: path.stat().st_size for path in (bundled_models.HOME / "g2p").iterdir()}
+@pytest.mark.parametrize("name", NAMES)
+def test_each_is_small_and_holds_nothing_else(name):
+    files = {path.name: path.stat().st_size for path in (bundled_models.HOME / name).iterdir()}
     assert sorted(files) == [
         "LICENSE.txt",
         "README.md",
+        "card.json",
         "config.json",
         "model.safetensors",
         "tokenizer.src.json",
         "tokenizer.tgt.json",
     ]
-    assert sum(files.values()) < 12e6
+    assert sum(files.values()) <= MOST_BYTES
 
 
-def test_nothing_is_said_of_a_machine():
-    for path in (bundled_models.HOME / "g2p").glob("*.[jm]*[nd]"):
+def test_all_together_are_small():
+    assert sum(map(bundled_models.size, NAMES)) <= MOST_BYTES_TOGETHER
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_is_said_of_a_machine(name):
+    for path in (bundled_models.HOME / name).glob("*.[jmt]*"):
         text = path.read_text(encoding="utf-8")
         assert not any(word in text for word in ("/home/", "/root/", "/tmp/", "/work/"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_has_a_card_in_both_languages_and_the_terms_of_its_data(name):
+    card = bundled_models.card(name)
+    assert card.name == name
+    assert card.text.keys() == LANGUAGES.keys()
+    assert card.score.low <= card.score.value <= card.score.high
+    assert [one.metric for one in card.scores] == [one.metric for one in card.scores_32]
+    folder = bundled_models.HOME / name
+    page = (folder / "README.md").read_text(encoding="utf-8")
+    assert page == render(card, bundled_models.size(name))
+    assert "LICENCE" in (folder / "LICENSE.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_draws_its_first_example(name):
+    model = regard.load(name, device="cpu")
+    example = bundled_models.card(name).examples[0]
+    if model.kind.has_sources:
+        trace = model.trace(example)
+        assert trace.target.text
+    else:
+        trace = model.trace("", example)
+    drawn = terminal.matrix(select_all(trace)[0], 200, False, False)
+    assert len(drawn.splitlines()) > 3
 
 
 def test_it_pronounces_words_of_either_case(g2p):
@@ -70,7 +104,7 @@ def test_its_score_is_that_of_its_card(g2p):
     pairs = list(read_pairs(TEST, references=True))[::EVERY]
     answers = [out.text for out in g2p.predict([p.src for p in pairs], attention=False)]
     references = [[p.tgt, *p.more] for p in pairs]
-    said_per, said_exact = shares(bundled_models.card("g2p")["score"])
+    said_per, said_exact = (one.value for one in bundled_models.card("g2p").scores)
     # three standard errors of a share of 300 words
     assert score("exact", answers, references).value == pytest.approx(said_exact, abs=0.08)
     assert score("per", answers, references).value == pytest.approx(said_per, abs=0.025)

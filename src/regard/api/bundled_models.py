@@ -1,18 +1,17 @@
 """Models that come with the package, by name."""
 
-import re
 import sys
 from pathlib import Path
 from typing import Final
 
+from regard.api.bundled_card import BundledCard
 from regard.errors import ArgumentError
-from regard.messages import catalogue, language, message
 from regard.pretrained import is_pretrained
 from regard.training import RunError, RunFolder
 
 HOME: Final = Path(__file__).parents[1] / "bundled"
-#: a row of the table of two columns that a model card begins with
-FACT: Final = re.compile(r"^\| ([^|\s][^|]*) \| ([^|]+) \|$", re.MULTILINE)
+#: the model of commands that name none
+DEFAULT: Final = "g2p"
 
 
 def names() -> list[str]:
@@ -64,27 +63,21 @@ def is_run_folder(run: str | Path) -> bool:
     return RunFolder(path).started if path.is_dir() else is_run(path)
 
 
-def first() -> Path:
-    """Return the name of the default model."""
+def default() -> str:
+    """Return the name of the model that is used if none is named."""
     bundled = names()
     if not bundled:
         raise ArgumentError(
             "RUN", "be given, since no model is bundled", "missing", "name a run folder"
         )
-    return Path(bundled[0])
+    return DEFAULT if DEFAULT in bundled else bundled[0]
 
 
-def about(name: str) -> str:
-    """Return a phrase on what a bundled model does, in the current language if there is one."""
-    key = f"models.{name}.what"
-    if language() != "en" and key in catalogue(language()):
-        return message(key)
-    return card(name).get("what it is", "")
+def card(name: str) -> BundledCard | None:
+    """Return the card of a bundled model; None if it has none."""
+    return BundledCard.read(HOME / name)
 
 
-def card(name: str) -> dict[str, str]:
-    """Return the facts on the card of a bundled model, and its size."""
-    folder = RunFolder(HOME / name)
-    text = folder.card_file.read_text(encoding="utf-8") if folder.finished else ""
-    size = sum(file.stat().st_size for file in folder.path.iterdir())
-    return {**dict(FACT.findall(text)), "size": f"{size / 1e6:.1f} MB"}
+def size(name: str) -> int:
+    """Return the bytes of a bundled model."""
+    return sum(file.stat().st_size for file in (HOME / name).iterdir())

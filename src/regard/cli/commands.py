@@ -21,6 +21,7 @@ from typer import Argument, Option
 from typer.core import TyperCommand
 
 from regard.cli.completion import (
+    complete_bundled,
     complete_experiment,
     complete_preset,
     complete_run,
@@ -879,7 +880,7 @@ def serve(
         autocompletion=complete_run,
         help="Run folders, bundled models, and models of transformers: folders, or "
         "ORGANISATION/NAME on the Hugging Face hub. Each is named after its folder.",
-        show_default="the bundled model",
+        show_default="all bundled models, g2p first",
     ),
     host: HostOption = "127.0.0.1",
     port: int = Option(8000, help="Port to listen at; 0 takes any."),
@@ -994,9 +995,19 @@ def runs(
 
 @command("info")
 def models(
-    as_json: bool = Option(False, "--json", help="Print their model cards as JSON."),
+    name: str | None = Argument(
+        None,
+        metavar="NAME",
+        help="A bundled model, whose card is printed.",
+        show_default="list all",
+        autocompletion=complete_bundled,
+    ),
+    as_json: bool = Option(False, "--json", help="Print model cards as JSON."),
 ) -> None:
-    """List the bundled models: each is a RUN by name."""
+    """List the bundled models, or print the card of one.
+
+    Each is a RUN by name, as in `regard show g2p attention`.
+    """
 
 
 @command("info")

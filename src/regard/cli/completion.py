@@ -39,9 +39,14 @@ def complete_run(incomplete: str) -> list[str]:
 
     If there are none, the shell completes files.
     """
-    bundled = (folder.name for folder in BUNDLED.glob("*") if _is_run(folder))
-    found = [*sorted(bundled), *_runs_below(os.path.dirname(incomplete))]
+    found = [*complete_bundled(incomplete), *_runs_below(os.path.dirname(incomplete))]
     return [name for name in dict.fromkeys(found) if name.startswith(incomplete)]
+
+
+def complete_bundled(incomplete: str) -> list[str]:
+    """Return the bundled models whose names begin with what is typed."""
+    bundled = sorted(folder.name for folder in BUNDLED.glob("*") if _is_run(folder))
+    return _beginning(bundled, incomplete)
 
 
 def complete_preset(incomplete: str) -> list[str]:

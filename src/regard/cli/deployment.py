@@ -81,10 +81,11 @@ def serve(
     with server.bind(host, port) as bound:
         local = server.is_local(bound)
         _check_token(host, token, local=local, none=no_token)
-        models = server.Models.load(
-            runs or [bundled_models.first()], device, precision, allow_pickle=allow_pickle
-        )
-        names, url = ", ".join(models.by_name), server.url_of(bound)
+        if runs:
+            models = server.Models.load(runs, device, precision, allow_pickle=allow_pickle)
+        else:
+            models = server.Models.load_bundled(device, precision)
+        names, url = ", ".join(models.names), server.url_of(bound)
         server.run(
             bound,
             models,

@@ -1,16 +1,19 @@
 """Commands that list what there is: `regard models`, `presets`, `settings` and `doctor`."""
 
 import platform
+import sys
 from collections.abc import Callable, Iterable
 from importlib.metadata import PackageNotFoundError, version
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import nn
 
 from regard.api import bundled_models
+from regard.api.bundled_card import licence, megabytes, render
 from regard.cli.console import note, print_json, print_table, result_console
 from regard.cli.distributed_report import distributed_report
+from regard.errors import ArgumentError
 from regard.extras import install_command, is_installed
 from regard.messages import message
 from regard.models import PRESETS
@@ -28,8 +31,6 @@ from regard.training.config import (
 )
 from regard.version import __version__
 
-#: rows of `regard models`, by their names on the model card
-CARD_FACTS: Final = ("score", "scored on", "licence")
 #: titles of the groups of settings, by the first setting of each
 GROUPS: Final = {
     "data": "data",
@@ -57,22 +58,49 @@ LAYERS: Final[dict[str, Callable[[], nn.Module]]] = {
 }
 
 
-def models(*, as_json: bool) -> None:
-    """List the models that come with regard: each is a RUN by name."""
+def models(*, name: str | None, as_json: bool) -> None:
+    """List the models that come with regard, or print the card of one: each is a RUN by name."""
+    if name is not None:
+        return _print_card(name, as_json=as_json)
     if as_json:
-        return print_json(
-            [{"name": name, **bundled_models.card(name)} for name in bundled_models.names()]
-        )
+        return print_json([_card_facts(name) for name in bundled_models.names()])
     rows: list[tuple[str, str]] = []
     for name in bundled_models.names():
         card = bundled_models.card(name)
-        facts = [("size", card["size"]), *((key, card[key]) for key in CARD_FACTS if key in card)]
-        rows.append((name, bundled_models.about(name)))
-        rows += [(f"  {message('models.' + key.replace(' ', '-'))}", value) for key, value in facts]
+        facts = {"size": megabytes(bundled_models.size(name))}
+        if card is not None:
+            facts |= {"score": str(card.score), "licence": licence(card)}
+            facts |= {"try": card.show_commands[0]}
+        rows.append((name, "" if card is None else card.said.what))
+        rows += [(f"  {message(f'models.{key}')}", value) for key, value in facts.items()]
     if rows:
         titles = message("models.model"), message("models.what")
         return print_table(result_console(), titles, rows)
     return note(message("models.none"))
+
+
+def _print_card(name: str, *, as_json: bool) -> None:
+    """Print the card of a bundled model, in the current language."""
+    if name not in bundled_models.names():
+        known = ", ".join(bundled_models.names()) or "none"
+        fix = "see `regard models`"
+        raise ArgumentError("NAME", f"be a bundled model ({known})", repr(name), fix)
+    if as_json:
+        return print_json(_card_facts(name))
+    card = bundled_models.card(name)
+    if card is None:
+        return note(message("models.no-card", name=name))
+    sys.stdout.write(render(card, bundled_models.size(name)))
+    return None
+
+
+def _card_facts(name: str) -> dict[str, Any]:
+    """Return the card of a bundled model with its size, as JSON."""
+    card = bundled_models.card(name)
+    facts = {} if card is None else card.model_dump(mode="json")
+    if card is not None:
+        facts["example"] = card.show_commands[0]
+    return {"name": name, **facts, "bytes": bundled_models.size(name)}
 
 
 def presets(*, as_json: bool) -> None:

@@ -22,10 +22,11 @@ from regard.decoding import DecodingOptions
 from regard.errors import ArgumentError
 from regard.kinds.data_kind import DataKind, DataPlace, Encoders, Say, Settings
 from regard.kinds.text_pairs import build_text_model, check_text_settings
-from regard.kinds.text_source import Source, TextSource
+from regard.kinds.text_source import Source, TextSource, unknown_note
 from regard.kinds.tokenizer_training import TOKENIZER_LINES, learn_tokenizer
 from regard.models import TEXT_PRESETS, SequenceModel
 from regard.models.protocol import AnyModel, require_sequence_model
+from regard.seeing import Text
 from regard.symbols import UNK
 
 #: how a model card shows a text
@@ -136,6 +137,13 @@ class PlainTexts(DataKind):
         text = Source.of(self.source, source).text
         ids, spans = self.source.encode(text), self.source.spans(text)
         return [text[slice(*span)] for i, span in zip(ids, spans, strict=True) if i == UNK]
+
+    def trace_notes(self, source: Text, target: Text) -> tuple[str, ...]:
+        """Return a sentence about unknown words of the text that is read.
+
+        That is the source, which outputs repeat, or a target that the model is made to write.
+        """
+        return unknown_note(self.target, source if source.text else target)
 
     def encoder_rows(self) -> dict[str, str]:
         """Return one row: a text has one side."""

@@ -3,20 +3,23 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Lock
 from typing import Any, Final, NamedTuple, final
 
 from torch import nn
 
 from regard import api
-from regard.api import bundled_models
+from regard.api.bundled_card import BundledCard
 from regard.api.predictor import Written
 from regard.api.request import check_kinds, decoding_options
 from regard.api.what_if import run_what_if
 from regard.decoding import DecodingOptions, Streamed, stream
 from regard.errors import RegardError
+from regard.kinds import DataKind
 from regard.kinds.text_source import describe_tokenizer
 from regard.messages import message
-from regard.preemption import in_turn
+from regard.preemption import in_turn, point_hook
 from regard.pretrained import PretrainedModel
 from regard.pretrained.generation import default_new_tokens
 from regard.seeing import Trace
@@ -27,6 +30,7 @@ from regard.seeing.what_if import Intervention, WhatIf
 from regard.serve.limits import Cost, Limits
 from regard.symbols import EOS, SYMBOLS
 from regard.training import RunFolder
+from regard.training.config import Config
 
 Json = dict[str, Any]
 
@@ -108,6 +112,11 @@ class ServedModel(ABC):
     field: str = "text"
     #: numbers of a frame that the model reads, or 0 if it reads text
     frame_size: int = 0
+
+    @property
+    @abstractmethod
+    def model(self) -> api.Model | PretrainedModel:
+        """The model as Python has it."""
 
     @property
     @abstractmethod
@@ -194,13 +203,25 @@ class ServedModel(ABC):
 def serve_model(model: api.Model | PretrainedModel) -> ServedModel:
     """Return a loaded model as a server uses it; raises for one of transformers without texts."""
     if isinstance(model, api.Model):
-        return ServedRun(model)
+        return ServedRun(model.path, model.config, model.kind, lambda: model)
     if model.task not in TEXT_TASKS:
         raise RegardError(
             f"a model of transformers must read text to be served, but {model.path} is for "
             f"{model.task}: see where it looks with `regard show`."
         )
     return ServedPretrained(model)
+
+
+def serve_later(folder: Path, load: Callable[[Path], api.Model]) -> ServedModel:
+    """Return the model of a run folder, which is loaded by its first request.
+
+    Args:
+        folder: of the run; its settings and tokenisers are read now.
+        load: loads it.
+    """
+    config = RunFolder(folder).read_config()
+    kind = RunFolder(folder).read_kind(config)
+    return ServedRun(folder, config, kind, lambda: load(folder))
 
 
 def stream_steps(model: api.Model, source: Any, max_len: int | None) -> Iterator[Streamed]:
@@ -212,12 +233,32 @@ def stream_steps(model: api.Model, source: Any, max_len: int | None) -> Iterator
 
 @final
 class ServedRun(ServedModel):
-    """The model of a run folder."""
+    """The model of a run folder, loaded when it is first used.
 
-    def __init__(self, model: api.Model) -> None:
-        self.model = model
-        self.field = model.kind.sources.request_field
-        self.frame_size = model.kind.sources.frame_size if self.field == "frames" else 0
+    Args:
+        path: of the folder.
+        config: its settings.
+        kind: of its data.
+        load: returns the model.
+    """
+
+    def __init__(
+        self, path: Path, config: Config, kind: DataKind, load: Callable[[], api.Model]
+    ) -> None:
+        self.path, self.config, self.kind = path, config, kind
+        self.field = kind.sources.request_field
+        self.frame_size = kind.sources.frame_size if self.field == "frames" else 0
+        self._load, self._lock = load, Lock()
+        self._model: api.Model | None = None
+
+    @property
+    def model(self) -> api.Model:
+        """The model; loads it if it is not yet."""
+        with self._lock:
+            if self._model is None:
+                self._model = self._load()
+                make_preemptible(self._model.module)
+            return self._model
 
     @property
     def module(self) -> nn.Module:
@@ -227,37 +268,29 @@ class ServedRun(ServedModel):
     @property
     def beam(self) -> int:
         """Width of the search that the run was trained with."""
-        return self.model.config.beam
+        return self.config.beam
 
     def describe(self) -> Json:
         """Return preset, size, beam, tokenisers, what it does and reads, and examples."""
-        config, sources = self.model.config, self.model.kind.sources
-        folder = RunFolder(self.model.path)
-        try:
-            card = folder.card_file.read_text(encoding="utf-8")
-        except (OSError, ValueError):
-            card = ""
-        examples = sources.examples(card, folder.data / "dev.arrow")
+        config, sources, folder = self.config, self.kind.sources, RunFolder(self.path)
+        card = BundledCard.read(self.path)
+        if card is not None:
+            about, reads, examples = card.said.what, card.said.reads, list(card.examples)
+        else:
+            about = message("serve.about", preset=config.preset, size=config.size)
+            reads = sources.reads()
+            examples = sources.examples(_text_of(folder.card_file), folder.data / "dev.arrow")
         return {
             "preset": config.preset,
             "size": config.size,
             "beam": config.beam,
             "source": sources.describe(),
-            "target": describe_tokenizer(self.model.tgt_tokenizer),
-            "about": self._about(card),
-            "reads": sources.reads(),
+            "target": describe_tokenizer(self.kind.target),
+            "about": about,
+            "reads": reads,
             "example": examples[0] if examples else None,
             "examples": examples,
         }
-
-    def _about(self, card: str) -> str:
-        """Return a phrase on what the model does, from its card; else its preset and size."""
-        path = self.model.path
-        if path.parent == bundled_models.HOME:
-            return bundled_models.about(path.name)
-        config = self.model.config
-        fact = dict(bundled_models.FACT.findall(card)).get("what it is")
-        return fact or message("serve.about", preset=config.preset, size=config.size)
 
     def receive(self, content: bytes) -> Any:
         """Return the source in a file that a client has sent."""
@@ -372,7 +405,13 @@ class ServedPretrained(ServedModel):
     """A model of transformers."""
 
     def __init__(self, model: PretrainedModel) -> None:
-        self.model = model
+        self._model = model
+        make_preemptible(model.module)
+
+    @property
+    def model(self) -> PretrainedModel:
+        """The model, which is loaded."""
+        return self._model
 
     @property
     def module(self) -> nn.Module:
@@ -550,6 +589,23 @@ class ServedPretrained(ServedModel):
     def _options(self, key: BatchKey, *names: str) -> dict[str, Any]:
         """Return options of decoding; none for a model that writes nothing."""
         return key.options(*names) if self.model.generates else {}
+
+
+def make_preemptible(module: nn.Module) -> None:
+    """Let other requests go first between the layers of a module.
+
+    One layer of a large model takes as long as a whole prediction of a small one.
+    """
+    for part in module.modules():
+        part.register_forward_pre_hook(point_hook)
+
+
+def _text_of(file: Path) -> str:
+    """Return the content of a file, or nothing if it cannot be read."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return ""
 
 
 def _ranked(found: Any) -> list[Json]:

@@ -1,22 +1,29 @@
 """The models of a server: batching of their requests, and what clients are told."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from regard import api
+from regard.api import bundled_models
 from regard.messages import LANGUAGES, use_language
 from regard.models import PRESETS
-from regard.preemption import point_hook
 from regard.pretrained import PretrainedModel
 from regard.seeing import Trace
 from regard.seeing.storage import to_json
 from regard.seeing.what_if import Intervention
 from regard.serve.http_errors import ServeError
 from regard.serve.limits import Limits
-from regard.serve.served_model import BatchKey, Json, OnToken, ServedModel, serve_model
+from regard.serve.served_model import (
+    BatchKey,
+    Json,
+    OnToken,
+    ServedModel,
+    serve_later,
+    serve_model,
+)
 from regard.version import __version__
 
 
@@ -40,13 +47,13 @@ class WorkItem:
 class Models:
     """The models of a server, by name."""
 
-    def __init__(self, models: dict[str, api.Model | PretrainedModel]) -> None:
-        self.by_name = models
-        self.served = {name: serve_model(model) for name, model in models.items()}
-        for model in models.values():
-            for part in model.module.modules():
-                # one layer of a large model takes as long as a whole prediction of a small one
-                part.register_forward_pre_hook(point_hook)
+    def __init__(self, served: Mapping[str, ServedModel]) -> None:
+        self.served = dict(served)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the models, the default first."""
+        return list(self.served)
 
     @staticmethod
     def load(
@@ -62,7 +69,25 @@ class Models:
             api.text_model(api.load(run, **options, allow_pickle=allow_pickle), "regard serve")
             for run in runs
         ]
-        return Models(dict(zip(names(runs), loaded, strict=True)))
+        return Models(dict(zip(names(runs), map(serve_model, loaded), strict=True)))
+
+    @staticmethod
+    def load_bundled(device: str = "auto", precision: str = "32") -> "Models":
+        """Load the default model; other bundled models are loaded when they are first used."""
+
+        def load(folder: Path) -> api.Model:
+            return api.load_run(folder, device=device, precision=precision)
+
+        default = bundled_models.default()
+        home = bundled_models.HOME
+        served = {default: serve_model(load(home / default))}
+        others = (name for name in bundled_models.names() if name != default)
+        return Models(served | {name: serve_later(home / name, load) for name in others})
+
+    @property
+    def by_name(self) -> dict[str, api.Model | PretrainedModel]:
+        """The models themselves, all of them loaded."""
+        return {name: served.model for name, served in self.served.items()}
 
     @property
     def frame_size(self) -> int:

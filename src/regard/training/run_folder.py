@@ -281,11 +281,7 @@ class RunFolder:
                 f"{self.path} must hold model.safetensors, but the run has not been evaluated yet: "
                 f"go on with `regard train --resume {self.path}`."
             )
-        for file in (self.src_tokenizer_file, self.tgt_tokenizer_file):
-            safe_read.open_regular(file, inside=self.path).close()
-        src = load_encoder(self.src_tokenizer_file)
-        tgt = load_target(self.tgt_tokenizer_file)
-        kind = open_kind(config, src, tgt)
+        kind = self.read_kind(config)
         model = self._checked_model(config, kind, weights)
         try:
             if weights is None:
@@ -297,7 +293,14 @@ class RunFolder:
         model.load_state_dict(weights)
         if self.calibration_file.exists():
             kind.use_calibration(self._calibration(config))
-        return Saved(model.to(device).eval(), src, tgt, config, kind)
+        return Saved(model.to(device).eval(), *kind.encoders, config, kind)
+
+    def read_kind(self, config: Config) -> DataKind:
+        """Return the kind of data of this run with its encoders, without loading the model."""
+        for file in (self.src_tokenizer_file, self.tgt_tokenizer_file):
+            safe_read.open_regular(file, inside=self.path).close()
+        encoders = load_encoder(self.src_tokenizer_file), load_target(self.tgt_tokenizer_file)
+        return open_kind(config, *encoders)
 
     def _calibration(self, config: Config) -> Mapping[str, Tensor]:
         """Return the tensors that predictions need beside the weights."""

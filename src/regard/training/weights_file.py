@@ -23,6 +23,7 @@ from torch.overrides import TorchFunctionMode
 
 from regard import safe_read
 from regard.atomic_files import write_atomic
+from regard.training.int8_storage import dequantize_rows, weight_shapes
 
 WeightShapes = Mapping[str, tuple[int, ...]]
 
@@ -31,6 +32,7 @@ MAX_TENSORS: Final = 10_000
 MAX_HEADER: Final = 1 << 22
 #: dtypes of weights, as safetensors names them
 DTYPES: Final = ("F64", "F32", "F16", "BF16")
+INT8: Final = "I8"
 #: maximum value of a setting that is not the size of a weight, such as the width of a window
 MAX_FREE: Final = 1_000_000
 FREE: Final = ("half_width",)
@@ -58,8 +60,8 @@ def write_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
 def read_weights(path: Path, *, inside: Path | None = None) -> dict[str, Tensor]:
     """Return the tensors of a file, which must be inside the folder `inside` if given.
 
-    Raises UnusableWeightsError if they do not match their checksum. A file without metadata, like
-    that of an older run, has no checksum to verify.
+    Those that are stored in int8 become float32. Raises UnusableWeightsError if the file does not
+    match its checksum. A file without metadata, like that of an older run, has no checksum.
     """
     with safe_read.open_regular(path, inside=inside) as file:
         _check_memory(os.fstat(file.fileno()).st_size)
@@ -77,11 +79,14 @@ def read_weights(path: Path, *, inside: Path | None = None) -> dict[str, Tensor]
         raise UnusableWeightsError(_first_line(error)) from None
     if head is None and b'"__metadata__"' in content[8 : 8 + int.from_bytes(content[:8], "little")]:
         raise UnusableWeightsError("its header has no checksum")
-    return tensors
+    try:
+        return dequantize_rows(tensors)
+    except ValueError as error:
+        raise UnusableWeightsError(str(error)) from None
 
 
 def read_shapes(path: Path, *, inside: Path) -> WeightShapes:
-    """Return the shape of each tensor of a safetensors file; reads only its header."""
+    """Return the shape of each weight of a safetensors file; reads only its header."""
     with safe_read.open_regular(path, inside=inside) as file:
         size, claimed = os.fstat(file.fileno()).st_size, int.from_bytes(file.read(8), "little")
     if size < 8 or not 2 <= claimed <= min(MAX_HEADER, size - 8):
@@ -90,17 +95,21 @@ def read_shapes(path: Path, *, inside: Path) -> WeightShapes:
     try:
         with safe_open(path, framework="pt") as tensors:
             slices = {name: tensors.get_slice(name) for name in tensors.keys()}  # noqa: SIM118
-            odd = [name for name, one in slices.items() if one.get_dtype() not in DTYPES]
+            dtypes = {name: str(one.get_dtype()) for name, one in slices.items()}
             shapes = {name: tuple(one.get_shape()) for name, one in slices.items()}
     except SafetensorError as error:
         raise UnusableWeightsError(_first_line(error)) from None
+    odd = [name for name, dtype in dtypes.items() if dtype not in (*DTYPES, INT8)]
     if odd:
         raise UnusableWeightsError(f"{odd[0]!r:.80} does not hold floating point numbers")
     if len(shapes) > MAX_TENSORS:
         raise UnusableWeightsError(
             f"it has {len(shapes):,} tensors, and {MAX_TENSORS:,} is the limit"
         )
-    return shapes
+    try:
+        return weight_shapes(shapes, {name for name, dtype in dtypes.items() if dtype == INT8})
+    except ValueError as error:
+        raise UnusableWeightsError(str(error)) from None
 
 
 def check_sizes(settings: Mapping[str, object], shapes: WeightShapes) -> None:

@@ -1,0 +1,139 @@
+"""Weights stored in int8: how far rounding changes them, and what a damaged file is told by."""
+
+import pytest
+import torch
+from safetensors.torch import load, save_file
+
+from regard.data import Tokenizer
+from regard.kinds import open_kind
+from regard.training import RunError, RunFolder, make_config
+from regard.training.int8_storage import SCALES, dequantize_rows, quantize_rows
+from regard.training.weights_file import (
+    UnusableWeightsError,
+    read_shapes,
+    read_weights,
+    write_weights,
+)
+
+#: presets of text pairs and texts, one of each architecture, and tied weights
+SETTINGS = [
+    {"preset": "bahdanau"},
+    {"preset": "transformer", "tied": "all", "shared_vocab": True},
+    {"preset": "conv"},
+    {"preset": "self-attentive"},
+    {"preset": "lm-self-attentive", "tied": "output"},
+    {"preset": "lm-transformer"},
+]
+
+
+@pytest.fixture
+def weights():
+    torch.manual_seed(5)
+    scales = torch.logspace(-4, 2, 67)[:, None]
+    return {
+        "matrix": scales * torch.randn(67, 89),
+        "kernel": torch.randn(31, 17, 11),
+        "bias": torch.randn(101),
+        "small": torch.randn(3, 5),
+        "narrow": torch.randn(1009, 7),
+        "zero": torch.cat([torch.zeros(1, 4099), torch.ones(1, 4099)]),
+        "count": torch.tensor([70_000]),
+    }
+
+
+def test_rounding_is_half_a_step_of_each_row_at_most(weights):
+    found = dequantize_rows(quantize_rows(weights))
+    assert found.keys() == weights.keys()
+    for name in ("matrix", "kernel", "zero"):
+        before, after = weights[name].double().flatten(1), found[name].double().flatten(1)
+        step = before.abs().amax(dim=1, keepdim=True) / 127
+        error = (after - before).abs()
+        assert after.shape == before.shape
+        assert (error <= 0.5 * step * (1 + 1e-5)).all()
+        assert found[name].dtype == torch.float32
+    # a row of small weights keeps its own scale: one scale for all would lose it
+    assert (found["matrix"][0] - weights["matrix"][0]).abs().max() < 1e-5
+
+
+def test_what_is_stored_takes_a_quarter(weights):
+    stored = quantize_rows(weights)
+    eight = {name for name, tensor in stored.items() if tensor.dtype == torch.int8}
+    assert eight == {"matrix", "kernel", "zero"}
+    assert {name for name in stored if name.endswith(SCALES)} == {name + SCALES for name in eight}
+    assert {stored[name].dtype for name in ("bias", "small", "narrow")} == {torch.float16}
+    assert stored["count"].tolist() == [70_000]
+
+
+def test_a_file_has_the_shapes_of_the_weights(weights, tmp_path):
+    weights.pop("count")
+    file = tmp_path / "a.safetensors"
+    write_weights(file, quantize_rows(weights))
+    shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
+    assert read_shapes(file, inside=tmp_path) == shapes
+    assert {name: tuple(weight.shape) for name, weight in read_weights(file).items()} == shapes
+
+
+def run_folder(path, settings):
+    """A run that was never trained."""
+    folder = RunFolder(path)
+    folder.create()
+    config = make_config({"size": "tiny", **settings})
+    folder.write_config(config)
+    both = Tokenizer.train("space", [" ".join(f"w{i}" for i in range(311))])
+    both.save(folder.src_tokenizer_file)
+    both.save(folder.tgt_tokenizer_file)
+    torch.manual_seed(6)
+    folder.write_model(open_kind(config, both, both).build_model().state_dict())
+    return folder
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda one: one["preset"])
+def test_a_run_stored_in_int8_loads_and_is_nearly_the_same(settings, tmp_path):
+    folder = run_folder(tmp_path, settings)
+    before = folder.load().model.state_dict()
+    size = folder.model_file.stat().st_size
+    folder.write_model(quantize_rows(before))
+    stored = load(folder.model_file.read_bytes())
+    assert any(tensor.dtype == torch.int8 for tensor in stored.values())
+    assert folder.model_file.stat().st_size < 0.4 * size
+    after = folder.load().model.state_dict()
+    assert after.keys() == before.keys()
+    for name, weight in before.items():
+        assert after[name].dtype == torch.float32
+        limit = weight.abs().max().item() / 254 + 1e-6
+        assert (after[name] - weight).abs().max() <= limit + 1e-3 * weight.abs().max().item()
+
+
+def test_every_altered_byte_of_the_weights_is_noticed(tmp_path):
+    folder = run_folder(tmp_path, SETTINGS[0])
+    folder.write_model(quantize_rows(folder.load().model.state_dict()))
+    content = folder.model_file.read_bytes()
+    start = 8 + int.from_bytes(content[:8], "little")
+    for place in (start, (start + len(content)) // 2, len(content) - 1):
+        altered = bytearray(content)
+        altered[place] ^= 1
+        folder.model_file.write_bytes(altered)
+        with pytest.raises(RunError, match="does not match its checksum"):
+            folder.load()
+
+
+@pytest.mark.parametrize(
+    ("tensors", "said"),
+    [
+        ({"a": torch.ones(3, 5, dtype=torch.int8)}, "'a' is in int8 and lacks a scale"),
+        (
+            {"a": torch.ones(3, 5, dtype=torch.int8), "a" + SCALES: torch.ones(2)},
+            "'a' is in int8 and lacks a scale",
+        ),
+        ({"a": torch.tensor(1, dtype=torch.int8), "a" + SCALES: torch.ones(1)}, "lacks a scale"),
+        ({"a": torch.ones(3, 5), "a" + SCALES: torch.ones(3)}, "scales of no tensor in int8"),
+        ({"b" + SCALES: torch.ones(3)}, "scales of no tensor in int8"),
+    ],
+)
+def test_int8_without_its_scales_is_refused(tensors, said, tmp_path):
+    file = tmp_path / "a.safetensors"
+    save_file(tensors, file)
+    with pytest.raises(UnusableWeightsError, match=said):
+        read_shapes(file, inside=tmp_path)
+    with pytest.raises(UnusableWeightsError, match=said):
+        read_weights(file)
