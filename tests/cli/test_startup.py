@@ -147,7 +147,9 @@ def offered(monkeypatch, *words):
 @pytest.fixture
 def runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for folder in ("runs/enfr", "runs/deep/er/one", "gone", "runs/.hidden"):
+    monkeypatch.setattr(completion, "BUNDLED", tmp_path / ".bundled")
+    folders = (".bundled/g2p", ".bundled/reader")
+    for folder in (*folders, "runs/enfr", "runs/deep/er/one", "gone", "runs/.hidden"):
         (tmp_path / folder).mkdir(parents=True)
         for name in ("config.json", "tokenizer.src.json"):
             (tmp_path / folder / name).write_text("{}")
@@ -157,11 +159,12 @@ def runs(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "offers"),
     [
-        (["show", ""], ["g2p", "runs/enfr", "runs/deep/er/one"]),
+        (["show", ""], ["g2p", "reader", "runs/enfr", "runs/deep/er/one"]),
         (["predict", "run"], ["runs/enfr", "runs/deep/er/one"]),
         (["evaluate", "runs/e"], ["runs/enfr"]),
         (["watch", "runs/deep/"], ["runs/deep/er/one"]),
         (["serve", "g"], ["g2p"]),
+        (["models", ""], ["g2p", "reader"]),
         (["train", "--resume", "runs/e"], ["runs/enfr"]),
         (["train", "-p", "gn"], ["gnmt"]),
         (["settings", "rnn"], ["rnn", "rnn-dot"]),

@@ -1,6 +1,7 @@
 """What models are called, and how one is stopped."""
 
 import shutil
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from regard.seeing import input_scorer
 from regard.seeing.shuffled_attention import shuffled_attention
 from regard.serve.limits import Limits
 from regard.serve.served_models import Models, names
+from serve.conftest import client_of
 
 
 @pytest.mark.parametrize(
@@ -66,6 +68,25 @@ def test_all_bundled_models_are_served_and_loaded_when_they_are_first_used(bundl
         _, model = models.find("xyz")
         assert model.source_length("abc") == 3
     assert bundled == ["g2p", "xyz"]
+
+
+def test_a_request_loads_its_model_in_a_thread_of_its_own(bundled, monkeypatch):
+    models = Models.load_bundled("cpu")
+    threads, load = [], api.load_run
+
+    def spied(folder, **options):
+        threads.append(threading.current_thread().name)
+        return load(folder, **options)
+
+    monkeypatch.setattr(api, "load_run", spied)
+    with client_of(models) as client:
+        for model in ("xyz", "abc", "xyz"):
+            assert client.post("/api/run", json={"text": "abc", "model": model}).status_code == 200
+        assert client.post("/api/stream", json={"text": "abc", "model": "abc"}).status_code == 200
+    assert bundled == ["g2p", "xyz", "abc"]
+    # neither the main thread nor that of the event loop
+    assert len(threads) == 2
+    assert all(name.startswith("asyncio_") for name in threads)
 
 
 def test_a_page_says_of_a_bundled_model_what_its_card_says(bundled):

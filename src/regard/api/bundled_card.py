@@ -74,8 +74,8 @@ class CardScore(CardPart):
         return message("card.ends", low=self.shown(self.low), high=self.shown(self.high))
 
     def __str__(self) -> str:
-        interval = message("card.interval", ends=self.ends)
-        return f"{self.label} {self.shown(self.value)} ({interval})"
+        score = f"{self.label} {self.shown(self.value)}"
+        return message("card.interval", score=score, ends=self.ends)
 
 
 class BundledCard(CardPart):

@@ -93,7 +93,7 @@ def _add_api(app: FastAPI, handler: RequestHandler) -> None:
     @app.post("/api/stream", responses=EVENTS, response_class=StreamingResponse)
     async def stream(body: StreamRequest, request: Request) -> Response:
         """Predict a target token by token, each with where it looked."""
-        return handler.stream(request, body)
+        return await handler.stream(request, body)
 
     @app.post("/api/check", responses=TRACE)
     async def check(body: CheckRequest, request: Request) -> Response:

@@ -94,14 +94,16 @@ class RequestHandler:
 
     async def answer(self, request: Request, body: SourceRequest, verb: str = "run") -> Response:
         """Respond with a trace, computed in a batch with concurrent requests."""
+        await self._load(body.model)
         prepared = self._prepare(verb, body, language_of(request))
         with ExitStack() as stack:
             self._admit(stack, request, prepared)
             job = self._submit(request, prepared)
             return json_response(await _while_connected(request, job, self.limits.seconds))
 
-    def stream(self, request: Request, body: StreamRequest) -> Response:
+    async def stream(self, request: Request, body: StreamRequest) -> Response:
         """Respond with a prediction token by token, and its trace."""
+        await self._load(body.model)
         prepared = self._prepare("stream", body, language_of(request))
 
         def job(on_token: OnToken) -> Awaitable[Json]:
@@ -117,6 +119,12 @@ class RequestHandler:
                 failed=lambda error: self.log.failed(error, f"POST {request.url.path}"),
             )
             return EventStreamResponse(events, stack.pop_all().close)
+
+    async def _load(self, name: str | None) -> None:
+        """Load the model of a request in a thread, so that other requests do not wait for it."""
+        _, model = self.models.find(name)
+        if not model.is_loaded:
+            await asyncio.to_thread(model.load)
 
     def _admit(self, stack: ExitStack, request: Request, prepared: PreparedRequest) -> None:
         """Count a request, and log it, until the stack is closed."""

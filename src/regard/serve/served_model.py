@@ -113,6 +113,13 @@ class ServedModel(ABC):
     #: numbers of a frame that the model reads, or 0 if it reads text
     frame_size: int = 0
 
+    #: whether the model is in memory
+    is_loaded: bool = True
+
+    def load(self) -> None:
+        """Load the model into memory if it is not yet."""
+        _ = self.model
+
     @property
     @abstractmethod
     def model(self) -> api.Model | PretrainedModel:
@@ -248,16 +255,18 @@ class ServedRun(ServedModel):
         self.path, self.config, self.kind = path, config, kind
         self.field = kind.sources.request_field
         self.frame_size = kind.sources.frame_size if self.field == "frames" else 0
-        self._load, self._lock = load, Lock()
+        self._load_model, self._lock = load, Lock()
         self._model: api.Model | None = None
+        self.is_loaded = False
 
     @property
     def model(self) -> api.Model:
         """The model; loads it if it is not yet."""
         with self._lock:
             if self._model is None:
-                self._model = self._load()
+                self._model = self._load_model()
                 make_preemptible(self._model.module)
+                self.is_loaded = True
             return self._model
 
     @property
