@@ -112,6 +112,9 @@ def main() -> None:
     parser.add_argument("--name", help="name of the model; that of the run's recipe by default")
     parser.add_argument("-o", "--output", type=Path, help="the folder; by default in the package")
     parser.add_argument("--replace", action="store_true", help="replace a model that is there")
+    parser.add_argument(
+        "--refresh", action="store_true", help="replace it, but keep its scores: texts and time"
+    )
     parser.add_argument("--bits", type=int, choices=(8, 16), default=8, help="of a weight")
     parser.add_argument("--test", type=Path, help="test pairs of a run that is not of a recipe")
     parser.add_argument("--test-rows", type=int, help="score fewer rows of each set, to try it out")
@@ -132,14 +135,22 @@ def make(options: argparse.Namespace) -> None:
     name = options.name or _recipe_name(run.path)
     entry, sets = BoxEntry.read(name), test_sets(run.path, options.test, options.test_rows)
     output = options.output or BUNDLED / name
-    if not options.replace:
+    if not (options.replace or options.refresh):
         RunFolder(output).check_new()
-    before, _ = score(api.load_run(run.path, device=options.device), sets, entry.metrics)
+    earlier = BundledCard.read(output) if options.refresh else None
+
+    def scored(folder: Path) -> tuple[Sequence[CardScore], Sequence[tuple[str, str, str]]]:
+        if earlier is not None:
+            kept = earlier.scores_32 if folder == run.path else earlier.scores
+            return kept, earlier.mistakes
+        return score(api.load_run(folder, device=options.device), sets, entry.metrics)
+
+    before, _ = scored(run.path)
     print(f"{run.path} in 32 bits: {before[0]}", flush=True)
     with tempfile.TemporaryDirectory() as place:
         packed = RunFolder(Path(place) / name)
         pack(run, packed, bits=options.bits, src_case=entry.src_case)
-        after, wrong = score(api.load_run(packed.path, device=options.device), sets, entry.metrics)
+        after, wrong = scored(packed.path)
         card = make_card(name, entry, packed, bits=options.bits).model_copy(
             update={
                 "ms_per_source": milliseconds(packed.path, sets, options.threads),
@@ -394,6 +405,7 @@ def pack(run: RunFolder, output: RunFolder, *, bits: int = 16, src_case: str | N
 def without_places(config: Config) -> Config:
     """Return the settings without files, devices and threads of the machine of the run."""
     own = ("data", "tgt", "dev", "dev_tgt", "device", "threads", "src_vectors", "tgt_vectors")
+    own += ("teacher", "teacher_weight")
     return config.model_copy(update={name: Config.model_fields[name].default for name in own})
 
 

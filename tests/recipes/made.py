@@ -56,6 +56,29 @@ def tatoeba(folder):
         write(folder, f"tatoeba_eng_fra/mini.{name}.eng-fra.tsv.gz", [(name, "Va !")])
 
 
+def tatoeba_all(folder):
+    """All pairs of French in one file; German and Chinese in three, with a sentence each."""
+    french = [(f"Go {i}.", f"Va {i}.") for i in range(60)] + [("Run dev!", "Cours !")]
+    write(folder, "tatoeba_eng_fra/pairs.eng-fra.tsv.gz", french)
+    for name in ("train", "dev", "test"):
+        german = [("en", "de"), (f"Run {name}!", f"Lauf {name}!"), (f"Now {name}.", f"Nun {name}.")]
+        write(folder, f"tatoeba_eng_deu/{name}.tsv.gz", german)
+        head = ("en", "zh", "script", "id", "user", "id", "user", "simplified")
+        rows = [
+            (f"Run {name}!", "跑，漢。", *"aaaaa", "跑，汉。"),
+            (f"Run {name}!", "跑。", *"bbbbb", ""),
+        ]
+        write(folder, f"tatoeba_eng_cmn/{name}.tsv.gz", [head, *rows])
+
+
+def names_and_dates(folder):
+    for name in ("train", "dev", "test"):
+        write(folder, f"translit_wikidata/arabic.{name}.tsv.gz", [("ben", "ب ن")])
+        forms = [("anna", "ア ン ナ"), ("anna", "ア ナ")] if name == "train" else [("cy", "サ イ")]
+        write(folder, f"translit_wikidata/katakana.{name}.tsv.gz", forms)
+        write(folder, f"dates_babel/{name}.tsv.gz", [("en_US", "3/4/98", "1998-03-04")])
+
+
 def sst(folder):
     write(folder, "sst/trees.train.txt.gz", TREES)
     write(folder, "sst/trees.dev.txt.gz", ["(4 (4 lovely) (2 film))", "(0 lovely)"])

@@ -173,6 +173,24 @@ def test_a_pupil_also_learns_words_that_have_no_answer(small):
     assert result_of(runs / "pupil")["options"]["words"] == "words/list.txt"
 
 
+def test_a_pupil_of_tokens_keeps_its_targets_and_learns_probabilities(small):
+    done(regard("train", "small", "--data-dir", "data", "-q"))
+    made.write(small / "data", "words/list.txt.gz", ["Hidden 1 2"])
+    taught = ('recipe.teacher=["small:1"]', "recipe.distil=tokens", "recipe.decoding.max_len=7")
+    words = "recipe.words=words/list.txt"
+    out = ("-o", "runs/recipes/pupil")
+    done(regard("train", "small", "--data-dir", "data", "-q", *out, *taught, words))
+    runs = small / "runs" / "recipes"
+    sets = [(runs / name / "recipe" / "train.tsv").read_text() for name in ("small-1", "pupil")]
+    gold, pupil = (rows.splitlines() for rows in sets)
+    assert pupil[: len(gold)] == gold
+    assert [line.split("\t")[0] for line in pupil[len(gold) :]] in ([], ["HIDDEN"])
+    config = json.loads((runs / "pupil" / "config.json").read_text())
+    assert config["teacher"] == ["runs/recipes/small-1"]
+    said = sentence(regard("train", "small", "--data-dir", "data", "recipe.distil=words"), 2)
+    assert "recipe.distil must be 'answers' or 'tokens'" in said
+
+
 def test_a_language_model_is_judged_by_perplexity(small):
     made.ptb(small / "data")
     text = 'preset = "lm-rnn"\nhidden = 16\nembed = 8\nsteps = 2\nthreads = 1\n'

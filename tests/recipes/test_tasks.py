@@ -24,6 +24,7 @@ from regard.recipes.tasks.babi import support_shares
 from regard.recipes.tasks.base import evaluate_by
 from regard.recipes.tasks.squad import overlap_answers
 from regard.recipes.tasks.sst import most_probable_class
+from regard.recipes.tasks.tatoeba_files import informal_pairs, split_by_sentences
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("REGARD_DATA", ROOT.parent / "shared" / "data"))
@@ -134,6 +135,66 @@ def test_tatoeba_reads_its_three_files(tmp_path):
     found = prepare("tatoeba", tmp_path, part="mini")
     sets = [found.train, found.evaluation["dev"], found.evaluation["test"]]
     assert [rows[0].src for rows in sets] == ["train", "dev", "test"]
+
+
+SENTENCES = [(f"Go {i}.", f"Va {i}.") for i in range(60)]
+
+
+def test_sentences_that_share_a_side_are_in_one_set():
+    linked = [("Hi.", "Salut."), ("hi.", "Coucou."), ("Hello.", "coucou."), ("Hi.", "Salut.")]
+    for number in range(20):
+        pairs = [*SENTENCES, *(((f"{a}{number}", f"{b}{number}")) for a, b in linked)]
+        sets = split_by_sentences(pairs, held_out=20)
+        found = [{x for x in sets[name] if x not in SENTENCES} for name in sets]
+        assert sorted(map(len, found)) == [0, 0, 3]
+        assert sum(map(len, sets.values())) == 63
+        assert 15 <= len(sets["dev"]) <= 20
+        assert 15 <= len(sets["test"]) <= 20
+
+
+def test_informal_pairs_lose_stop_and_capital_but_not_that_of_a_name():
+    pairs = [
+        ("The dog saw Tom.", "Le chien a vu Tom."),
+        ("Tom saw the dog!", "Tom a vu le chien !"),
+    ]
+    found = informal_pairs(pairs, 1.0)
+    assert sorted(found) == [
+        ("Tom saw the dog!", "Tom a vu le chien !"),
+        ("the dog saw Tom", "le chien a vu Tom"),
+    ]
+    assert informal_pairs(pairs, 0.0) == []
+    assert len(informal_pairs(SENTENCES, 0.25)) == 15
+
+
+def test_tatoeba_in_other_languages_and_its_english(tmp_path):
+    made.tatoeba_all(tmp_path)
+    chinese = prepare("tatoeba", tmp_path, tgt="cmn", part="all")
+    assert chinese.train[0] == RecipeExample("Run train!", ("跑，汉。", "跑。"))
+    assert chinese.settings["tgt_tokenizer"] == "char"
+    german = prepare("tatoeba", tmp_path, tgt="deu", part="all", informal=1.0)
+    sources = ["Run train!", "Now train.", "now train", "run train!"]
+    assert sorted(example.src for example in german.train) == sorted(sources)
+    with pytest.raises(ArgumentError, match=r"recipe.part must be all for deu"):
+        prepare("tatoeba", tmp_path, tgt="deu")
+    english = prepare("tatoeba-english", tmp_path)
+    texts = [example.references[0] for example in english.train]
+    assert "Run dev!" not in texts
+    assert "Run test!" not in texts
+    assert len(texts) == len(set(texts)) == 62
+
+
+def test_names_begin_with_their_script_and_are_in_one_set(tmp_path):
+    made.names_and_dates(tmp_path)
+    found = prepare("names", tmp_path)
+    assert found.train == [RecipeExample("ja anna", ("アンナ", "アナ"), group="ja")]
+    assert found.evaluation["test"][0] == RecipeExample("ar ben", ("بن",), group="ar")
+
+
+def test_dates_with_and_without_their_locale(tmp_path):
+    made.names_and_dates(tmp_path)
+    found = prepare("dates", tmp_path)
+    assert [example.src for example in found.train] == ["en_US 3/4/98", "3/4/98"]
+    assert [example.src for example in found.evaluation["test-bare"]] == ["3/4/98"]
 
 
 def test_ptb_has_lines_in_their_order_without_a_source(tmp_path):

@@ -16,6 +16,7 @@ from regard.recipes.tasks.base import find_file, rows
 HELD_OUT: Final = 2500
 SETS: Final = ("train", "dev", "test")
 STOPS: Final = ".。"
+MARKS: Final = ".,;:!?\"'"
 
 #: an English sentence and its translation
 SentencePair = tuple[str, str]
@@ -99,13 +100,13 @@ def informal_pairs(pairs: Sequence[SentencePair], share: float) -> list[Sentence
 
 def _capitalised(sentences: Iterable[str]) -> set[str]:
     """Return the words that have a capital more often than not inside sentences."""
-    inside = Counter(word for sentence in sentences for word in sentence.split()[1:])
+    inside = Counter(word.strip(MARKS) for sentence in sentences for word in sentence.split()[1:])
     return {word for word, count in inside.items() if count > inside[word.lower()]}
 
 
 def _informal(sentence: str, capitalised: Container[str]) -> str:
     bare = sentence.rstrip(STOPS).rstrip() or sentence
-    first = bare.split(maxsplit=1)[0]
+    first = bare.split(maxsplit=1)[0].strip(MARKS)
     return bare if first in capitalised else bare[:1].lower() + bare[1:]
 
 
