@@ -240,8 +240,9 @@ def _use(card: BundledCard) -> Iterator[str]:
     yield f"## {message('card.use')}"
     predict = f"echo {shlex.quote(card.prompt)} | regard predict {card.name}"
     yield _fenced("sh", "\n".join([*card.show_commands, predict, f"regard serve {card.name}"]))
-    call = f'regard.load("{card.name}")({json.dumps(card.prompt, ensure_ascii=False)}).text'
-    yield _fenced("python", f"import regard\n\n{call}")
+    load = f'model = regard.load("{card.name}")'
+    call = f"model({json.dumps(card.prompt, ensure_ascii=False)}).text"
+    yield _fenced("python", f"import regard\n\n{load}\n{call}")
     yield message("card.reads", reads=card.said.reads)
 
 
