@@ -76,6 +76,13 @@ SETTLED = {
     "sst2-vectors": (4096, 150, 1000, 200, "small"),
     "tatoeba-en-fr-bahdanau": (16384, 500, 1000, 200, "small"),
     "tatoeba-en-fr-transformer": (8192, 1000, 1000, 1000, "small"),
+    "dates": (16384, 500, 1000, 200, "small"),
+    "g2p-distilled": (32768, 500, 1000, 200, "small"),
+    "reader": (4096, 1000, 20, 200, "small"),
+    "translate-en-de": (16384, 1000, 1000, 400, "small"),
+    "translate-en-fr": (16384, 1000, 1000, 400, "small"),
+    "translate-en-zh": (8192, 1000, 1000, 400, "small"),
+    "translit": (32768, 500, 1000, 200, "small"),
 }
 
 
@@ -164,7 +171,7 @@ BROKEN = {
     "no task": ("[recipe]", ["task must be one of cmudict", "None"]),
     "wrong task": ('[recipe]\ntask = "cmudct"', ["'cmudct'", "'cmudict' is meant"]),
     "wrong option": ('[recipe]\ntask = "tatoeba"\npat = "mini"', ["recipe.pat", "'part' is meant"]),
-    "wrong value": ('[recipe]\ntask = "tatoeba"\npart = "all"', ["recipe.part", "'mini'", "'all'"]),
+    "wrong value": ('[recipe]\ntask = "tatoeba"\npart = "big"', ["recipe.part", "'mini'", "'big'"]),
     "missing option": ('[recipe]\ntask = "multi30k"', ["recipe.tgt", "missing"]),
     "no table": ("recipe = 3", ["recipe must be a table", "3"]),
     "members": ('[recipe]\ntask = "cmudict"\nmembers = 3', ["recipe.members", "list"]),

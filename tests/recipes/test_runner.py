@@ -186,7 +186,7 @@ def test_a_pupil_of_tokens_keeps_its_targets_and_learns_probabilities(small):
     assert pupil[: len(gold)] == gold
     assert [line.split("\t")[0] for line in pupil[len(gold) :]] in ([], ["HIDDEN"])
     config = json.loads((runs / "pupil" / "config.json").read_text())
-    assert config["teacher"] == ["runs/recipes/small-1"]
+    assert config["config"]["teacher"] == ["runs/recipes/small-1"]
     said = sentence(regard("train", "small", "--data-dir", "data", "recipe.distil=words"), 2)
     assert "recipe.distil must be 'answers' or 'tokens'" in said
 
