@@ -184,8 +184,9 @@ def _end_half_started(error: Exception) -> None:
     traceback still has the object that knows them.
     """
     for frame, _ in traceback.walk_tb(error.__traceback__):
-        if hasattr(node := frame.f_locals.get("self"), "kill_all_processes"):
-            node.kill_all_processes(check_alive=False, wait=True)
+        end = getattr(frame.f_locals.get("self"), "kill_all_processes", None)
+        if end is not None:
+            end(check_alive=False, wait=True)
 
 
 class _OwnOutput(io.TextIOBase):
