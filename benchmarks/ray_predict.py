@@ -31,7 +31,7 @@ from provenance import command, machine, source, write
 from regard.jobs import ModelSpec, PredictTask, RayExecutor, find_shards, read_shard, run_job
 
 MODEL: Final = "g2p"
-BATCH: Final = 32
+BATCH: Final = 128
 #: a block: what a killed worker loses at most
 UNIT_ROWS: Final = 16 * BATCH
 OPTIONS: Final = ("--beam", "1", "--batch", str(BATCH))
@@ -283,20 +283,25 @@ def poisoned(folder: Path, address: str) -> Record:
 
 
 def full_disk(folder: Path, address: str, shards: Sequence[Path]) -> Record:
-    """Fill a small disk with shards, make room, and go on; needs the right to mount one."""
+    """Fill a small disk with shards, ask a silent address, make room, and go on.
+
+    Needs the right to mount a file system.
+    """
     disk, place = folder / "disk", folder / "for-disk"
     disk.mkdir()
     place.mkdir()
     for path in shards:
         (place / path.name).write_bytes(path.read_bytes())
-    # about half of what the answers take
-    size = sum(path.stat().st_size for path in shards) // 512
+    # less than half of what the answers take, which is about 25 bytes for each row
+    size = sum(path.read_bytes().count(b"\n") for path in shards) * 10 // 1024
     mount = ["mount", "-t", "tmpfs", "-o", f"size={size}k", "tmpfs", str(disk)]
     if subprocess.run(mount, capture_output=True).returncode:
         return {"skipped": "a file system of its own cannot be mounted here"}
     try:
         full = predict(disk / "out", str(place), "--ray", address, "--workers", "1")
         kept = len(list((disk / "out").glob("*.parquet")))
+        silent = predict(disk / "out", str(place), "--ray", f"127.0.0.1:{free_port()}")
+        kept_by_silent = len(list((disk / "out").glob("*.parquet")))
         subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)
         after = predict(disk / "out", str(place), "--ray", address, "--workers", "1")
         rows, found = rows_of(disk / "out"), summary(disk / "out")
@@ -304,7 +309,9 @@ def full_disk(folder: Path, address: str, shards: Sequence[Path]) -> Record:
             "code": full["code"],
             "said": full["said"].replace(str(folder), "FOLDER"),
             "shards_kept": kept,
-            "then": after["code"],
+            "code_at_silent_address": silent["code"],
+            "shards_kept_by_silent_address": kept_by_silent,
+            "code_with_room": after["code"],
             "shards_of_before": found["shards"]["before"],
             "rows": len(rows),
             "ids": len({row["id"] for row in rows}),
@@ -346,7 +353,8 @@ def main() -> None:
                 "poisoned": lambda: poisoned(folder, address),
             }
             for name in args.only.split(","):
-                result[name] = parts[name]() | about
+                load = os.getloadavg()[0]  # of other programs, which use the same cores
+                result[name] = parts[name]() | {"load_average_before": load} | about
                 print(name, result[name], flush=True)
                 write(args.out, result)
 

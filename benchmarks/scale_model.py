@@ -1,8 +1,10 @@
 """Measure the constants of the cost model of docs/scale.md, and render its tables.
 
     python benchmarks/scale_model.py measure         # into benchmarks/results/scale-model.json
-    python benchmarks/scale_model.py render          # the tables of docs/scale.md
-    python benchmarks/scale_model.py render --check  # 1 if the page is out of date
+    python benchmarks/scale_model.py render          # tables of docs/scale.md and docs/shards.md
+    python benchmarks/scale_model.py render --check  # 1 if a page is out of date
+
+`benchmarks/shards.py` and `benchmarks/ray_predict.py` measure the rest.
 
 Training steps are timed in one process, in two that do not talk to each other, and in two that
 average their gradients, in turns: other jobs on the machine slow all of them alike.
@@ -26,7 +28,9 @@ from provenance import ROOT, command, machine, source, write
 
 RESULTS: Final = ROOT / "benchmarks" / "results"
 RESULT: Final = RESULTS / "scale-model.json"
-PAGE: Final = ROOT / "docs" / "scale.md"
+DOCS: Final = ROOT / "docs"
+#: MiB that docs/shards.md states as the bound of all processes that encode shards
+ENCODING_MB: Final = 2048
 PRESET: Final = "transformer"
 #: measured here: a small batch, as a core takes
 VOCAB: Final = 2000
@@ -177,17 +181,6 @@ def checkpoint(weights: int) -> Record:
     return {"bytes": size, "seconds": seconds, "bytes_per_s": size / statistics.median(seconds)}
 
 
-def encoding_rate(pairs: int) -> Record:
-    """Time the way from pairs to a first batch, with a tokeniser that is learned on the way."""
-    import encoding
-
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "pairs.tsv"
-        encoding.write_pairs(file, pairs)
-        found = encoding.measured(file, Path(folder) / "run", "bpe")
-    return {"pairs": found["pairs"], "seconds": found["seconds"]}
-
-
 def gpu_weights() -> int:
     """Return the weights of the model that was timed on a GPU."""
     import torch
@@ -213,7 +206,6 @@ def measure(args: argparse.Namespace) -> None:
         "two_processes": two_processes(args.rounds, args.steps),
     }
     result["checkpoint"] = checkpoint(result["gpu_weights"])
-    result["encoding"] = encoding_rate(args.pairs)
     write(args.out, result)
 
 
@@ -233,7 +225,7 @@ def constants() -> Record:
     """Return the constants of the model, from all results."""
     found: Record = json.loads(RESULT.read_text())
     trained = json.loads((RESULTS / "training-h200.json").read_text())
-    encoded = json.loads((RESULTS / "encoding.json").read_text())
+    encoded = json.loads((RESULTS / "shards.json").read_text())
     speed = {
         record["backend"]: record
         for record in trained["speed"]
@@ -245,15 +237,13 @@ def constants() -> Record:
         "weights": found["gpu_weights"],
         "eager": speed["auto"],
         "graphs": speed["graphs"],
-        "encoding": encoded["pairs"] / encoded["seconds"] / encoded["machine"]["cores"],
+        "encoding": encoded["encoding"]["pairs_per_second"] / encoded["machine"]["cores"],
         "encoded_pairs": encoded["pairs"],
         "checkpoint": found["checkpoint"]["bytes_per_s"],
     }
 
 
 def constants_table(c: Record) -> str:
-    here = c["here"]["encoding"]
-    per_core = c["here"]["machine"]["cores"]
     rows = [
         ["tokens/s of a GPU, steps from CUDA graphs", f"{c['graphs']['tokens_per_s']:,.0f}"],
         ["tokens/s of a GPU, eager steps", f"{c['eager']['tokens_per_s']:,.0f}"],
@@ -261,16 +251,12 @@ def constants_table(c: Record) -> str:
         ["t: seconds of an eager step", f"{c['eager']['step_ms'] / 1e3:.4f}"],
         ["P: weights", f"{c['weights']:,}"],
         [
-            f"E: pairs encoded per second and core ({c['encoded_pairs']:,} pairs)",
+            f"E: pairs encoded per second and core ({c['encoded_pairs']:,} pairs in shards)",
             f"{c['encoding']:,.0f}",
-        ],
-        [
-            f"the same, measured with the others ({here['pairs']:,} pairs, a busy machine)",
-            f"{here['pairs'] / here['seconds'] / per_core:,.0f}",
         ],
         ["D: bytes of a checkpoint written per second, in MB", f"{c['checkpoint'] / 1e6:,.0f}"],
     ]
-    return table([f"constant ({c['gpu']}; the last three: CPU)", "measured"], rows)
+    return table([f"constant ({c['gpu']}; the last two: CPU)", "measured"], rows)
 
 
 def assumptions_table() -> str:
@@ -390,7 +376,10 @@ def other_table(c: Record) -> str:
                 "answers/s of a worker of `predict --ray` (one core, the bundled model)",
                 f"{rates[0]:,.0f}",
             ],
-            ["two workers against one, measured", f"{rates[1]:.2f}"],
+            [
+                "two workers against one, the best of each (other jobs shared both cores)",
+                f"{rates[1]:.2f}",
+            ],
             [
                 "hours to answer 10^9 such sources with 512 workers",
                 f"{PAIRS / rates[0] / 512 / 3600:,.2f}",
@@ -413,8 +402,10 @@ def ray_table() -> str:
             [f"rows/s of {job['workers']} workers that are killed", _rate(job)],
         ]
     if rates := found.get("throughput"):
-        best = {count: max(some) for count, some in rates["rows_per_second"].items()}
-        rows += [[f"rows/s, workers: {count}", f"{rate:,.0f}"] for count, rate in best.items()]
+        for count, some in rates["rows_per_second"].items():
+            name = f"rows/s, workers: {count}; best and median of {len(some)} turns"
+            rows += [[name, f"{max(some):,.0f}, {statistics.median(some):,.0f}"]]
+        rows += [["load average of other jobs before", f"{rates['load_average_before']:.1f}"]]
     if bad := found.get("poisoned"):
         name = "rows with an error, of a job with one source that kills each worker"
         rows += [[name, f"{bad['rows_with_errors']} of {bad['rows']}"]]
@@ -434,6 +425,34 @@ def ray_table() -> str:
     if missing:
         lines += [f"Not measured yet: {', '.join(missing)}."]
     return "\n\n".join(lines)
+
+
+def shards_table() -> str:
+    """Return the results of encoding and reading shards."""
+    found: Record = json.loads((RESULTS / "shards.json").read_text())
+    encoded, reading = found["encoding"], found["reading"]
+    runs = encoded["until_killed"], encoded["resumed"]
+    peak, largest = (
+        max(run[f"peak_rss_mb_of_{which}"] for run in runs) for which in ("all", "largest")
+    )
+    rows = [
+        ["pairs", f"{found['pairs']:,}"],
+        ["shards", f"{found['shards']:,}"],
+        ["pairs encoded per second, tokenisers included", f"{encoded['pairs_per_second']:,.0f}"],
+        ["MiB of all encoding processes together at most", f"{peak:,.0f}"],
+        [f"is that within {ENCODING_MB:,} MiB", "yes" if peak <= ENCODING_MB else "no"],
+        ["MiB of the largest process", f"{largest:,.0f}"],
+        ["shards encoded before the kill", f"{encoded['shards_when_killed']:,}"],
+        ["of these left as they were", f"{encoded['shards_kept_as_they_were']:,}"],
+        [
+            "MiB of a process that reads and plans an epoch",
+            f"{reading['reader']['peak_rss_mb']:,.0f}",
+        ],
+        ["tokens/s read in shuffled order", f"{reading['reader']['tokens_per_second']:,.0f}"],
+    ]
+    for preset, trained in reading["trainers"].items():
+        rows.append([f"tokens/s that {preset} trains on", f"{trained['tokens_per_second']:,.0f}"])
+    return table(["two cores, shared with other jobs", "value"], rows)
 
 
 def _rate(job: Record) -> str:
@@ -477,10 +496,10 @@ def bottleneck_text(c: Record) -> str:
     return "\n".join(lines)
 
 
-def render() -> str:
-    """Return the page with its tables written anew."""
-    c, page = constants(), PAGE.read_text(encoding="utf-8")
-    parts = {
+def page_tables() -> dict[str, dict[str, str]]:
+    """Return the tables of each page by their names."""
+    c = constants()
+    scale = {
         "constants": constants_table(c),
         "assumptions": assumptions_table(),
         "two": two_table(c),
@@ -490,11 +509,17 @@ def render() -> str:
         "bottleneck": bottleneck_text(c),
         "ray": ray_table(),
     }
-    for name, text in parts.items():
-        pattern = rf"(<!-- {name} -->\n).*?(\n<!-- end -->)"
+    return {"scale.md": scale, "shards.md": {"shards": shards_table()}}
+
+
+def render(name: str, tables: dict[str, str]) -> str:
+    """Return a page with its tables written anew."""
+    page = (DOCS / name).read_text(encoding="utf-8")
+    for part, text in tables.items():
+        pattern = rf"(<!-- {part} -->\n).*?(\n<!-- end -->)"
         page, count = re.subn(pattern, lambda m, t=text: m[1] + t + m[2], page, flags=re.DOTALL)
         if count != 1:
-            raise SystemExit(f"{PAGE.name} must have one place for {name!r}, but it has {count}.")
+            raise SystemExit(f"{name} must have one place for {part!r}, but it has {count}.")
     return page
 
 
@@ -504,7 +529,6 @@ def main() -> None:
     measuring = verbs.add_parser("measure")
     measuring.add_argument("--rounds", type=int, default=5)
     measuring.add_argument("--steps", type=int, default=12)
-    measuring.add_argument("--pairs", type=int, default=50_000)
     measuring.add_argument("--out", type=Path, default=RESULT)
     rendering = verbs.add_parser("render")
     rendering.add_argument("--check", action="store_true")
@@ -517,10 +541,11 @@ def main() -> None:
     elif args.verb == "steps":
         print(json.dumps(train_steps(args.rank, args.world, args.port, args.steps)))
     else:
-        page = render()
-        if args.check and page != PAGE.read_text(encoding="utf-8"):
-            raise SystemExit(f"{PAGE.name} is out of date: run benchmarks/scale_model.py render.")
-        PAGE.write_text(page, encoding="utf-8")
+        for name, tables in page_tables().items():
+            page = render(name, tables)
+            if args.check and page != (DOCS / name).read_text(encoding="utf-8"):
+                raise SystemExit(f"{name} is out of date: run benchmarks/scale_model.py render.")
+            (DOCS / name).write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":

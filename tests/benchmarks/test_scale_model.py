@@ -48,25 +48,37 @@ def test_a_scenario(monkeypatch):
     assert found["cores"] == pytest.approx(1.6e6 / 50 / 1000)
 
 
-def test_the_page_is_up_to_date():
+def test_the_pages_are_up_to_date():
     script = str(ROOT / "benchmarks" / "scale_model.py")
     subprocess.run([sys.executable, script, "render", "--check"], check=True)
 
 
-def test_a_page_with_other_numbers_is_out_of_date(monkeypatch, tmp_path):
-    page = tmp_path / "scale.md"
-    page.write_text((ROOT / "docs" / "scale.md").read_text().replace("GPUs |", "GPUS |", 1))
-    monkeypatch.setattr(scale_model, "PAGE", page)
-    assert scale_model.render() != page.read_text()
+@pytest.mark.parametrize(
+    ("name", "part", "cell"),
+    [("scale.md", "constants", "GPUs |"), ("shards.md", "shards", "| yes")],
+)
+def test_a_page_with_other_numbers_is_out_of_date(monkeypatch, tmp_path, name, part, cell):
+    page, tables = tmp_path / name, scale_model.page_tables()[name]
+    content = (ROOT / "docs" / name).read_text()
+    assert cell in content
+    page.write_text(content.replace(cell, "| other", 1))
+    monkeypatch.setattr(scale_model, "DOCS", tmp_path)
+    assert scale_model.render(name, tables) == content
     page.write_text("no places for tables")
-    with pytest.raises(SystemExit, match="must have one place for 'constants', but it has 0"):
-        scale_model.render()
+    with pytest.raises(SystemExit, match=f"must have one place for '{part}', but it has 0"):
+        scale_model.render(name, tables)
+
+
+def test_encoding_beyond_the_stated_memory_is_said(monkeypatch):
+    assert "within 2,048 MiB | yes" in scale_model.shards_table()
+    monkeypatch.setattr(scale_model, "ENCODING_MB", 100)
+    assert "within 100 MiB | no" in scale_model.shards_table()
 
 
 @pytest.mark.long
 @pytest.mark.slow
 def test_constants_are_measured(tmp_path):
     script = str(ROOT / "benchmarks" / "scale_model.py")
-    words = f"measure --rounds 1 --steps 2 --pairs 300 --out {tmp_path / 'found.json'}"
+    words = f"measure --rounds 1 --steps 2 --out {tmp_path / 'found.json'}"
     subprocess.run([sys.executable, script, *words.split()], check=True)
     assert (tmp_path / "found.json").exists()

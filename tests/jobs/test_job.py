@@ -203,7 +203,7 @@ def test_a_full_disk_ends_the_job_and_keeps_what_is_done(inputs, tmp_path, monke
     assert str(raised.value) == (
         f"{out / 'b.txt.parquet'}: the shard cannot be written (No space left on device): make "
         f"room, or check that the folder may be written to, and run the same command again; 1 "
-        f"finished shards are kept."
+        f"finished shard is kept."
     )
     monkeypatch.undo()
     found = run(inputs, out)

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from regard.errors import RegardError
 from regard.training import RunError, RunFolder, loop, setup
 from regard.training import distributed as processes_of
-from regard.training.distributed import Fabric, Processes, join_processes
+from regard.training.distributed import Processes, join_processes
 from regard.training.epochs import TrainingBatches
 from regard.training.progress import Progress
 from regard.training.run import _told_of_lost_process
@@ -56,7 +56,7 @@ def test_one_process_reads_stdin_before_the_others_look_for_it(make_task, monkey
     inside, read = [], setup.prepare_data
 
     @contextmanager
-    def rank_zero_first(fabric, local=False):
+    def first_alone(processes):
         inside.append("begin")
         yield
         inside.append("end")
@@ -65,7 +65,7 @@ def test_one_process_reads_stdin_before_the_others_look_for_it(make_task, monkey
         inside.append("read")
         return read(*args, **more)
 
-    monkeypatch.setattr(Fabric, "rank_zero_first", rank_zero_first)
+    monkeypatch.setattr(Processes, "first_alone", first_alone)
     monkeypatch.setattr(setup, "prepare_data", reading)
     make_task()
     assert inside == ["begin", "read", "end"]

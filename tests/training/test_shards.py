@@ -6,19 +6,24 @@ import multiprocessing
 import os
 import random
 import signal
+import time
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
 
 import fsspec
 import numpy as np
 import pytest
+import torch.distributed as dist
 from rich.console import Console
 
 from regard.data import Corpus
 from regard.data.corpus import note_path
-from regard.errors import ArgumentError, DataError
+from regard.errors import ArgumentError, DataError, RegardError
 from regard.training import RunFolder, encode_run, make_config, resume_run, shard_jobs, start_run
 from regard.training.run_data import prepare_data
 from regard.training.setup import prepare
-from training.tools import SETTINGS, assert_same, last_checkpoint
+from training.tools import SETTINGS, assert_same, last_checkpoint, run_processes
 
 # trains real models
 pytestmark = pytest.mark.slow
@@ -378,3 +383,58 @@ def test_what_does_not_go_with_shards_is_refused(folder, tmp_path, settings, say
 def test_python_pairs_and_stdin_cannot_be_deduplicated(tmp_path):
     with pytest.raises(ArgumentError, match="deduplicate must be false where data come from"):
         start_run(config("-", deduplicate=True), tmp_path / "run", quiet=True)
+
+
+@pytest.fixture
+def elastic():
+    """The environment that torchrun gives its processes, apart from their numbers."""
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    yield {"TORCHELASTIC_USE_AGENT_STORE": "True", "MASTER_PORT": store.port}
+    del store  # which listened until here
+
+
+@pytest.mark.system
+def test_the_first_process_encodes_and_the_others_wait(folder, tmp_path, monkeypatch, elastic):
+    """Encoding takes longer here than messages between processes may."""
+    encode_shard, seconds = shard_jobs.encode, 4
+
+    def encode_slowly(job):
+        time.sleep(1.5 * seconds / SHARDS)
+        (tmp_path / f"{Path(job['name']).stem}-{os.environ['RANK']}.encoded").touch()
+        return encode_shard(job)
+
+    def work():
+        output = RunFolder(tmp_path / "run")
+        output.create()
+        shares, *_ = prepare(config(folder), output, console()).batches.take(0, 0)
+        np.save(tmp_path / f"rows-{os.environ['RANK']}.npy", shares[0].rows)
+        dist.destroy_process_group()
+
+    limited = partial(dist.init_process_group, timeout=timedelta(seconds=seconds))
+    monkeypatch.setattr(dist, "init_process_group", limited)
+    monkeypatch.setitem(shard_jobs.TASKS, "encode", encode_slowly)
+    assert run_processes(2, work, **elastic) == [0, 0]
+    encoded = sorted(path.stem for path in tmp_path.glob("*.encoded"))
+    assert encoded == [f"{number}-0" for number in range(SHARDS)]
+    alone, *_ = prepare(config(folder), RunFolder(tmp_path / "run"), console()).batches.take(0, 0)
+    rows = [np.load(tmp_path / f"rows-{rank}.npy") for rank in range(2)]
+    assert all(len(some) for some in rows)
+    assert sorted(np.concatenate(rows)) == sorted(alone[0].rows)
+
+
+@pytest.mark.system
+def test_an_error_of_the_first_process_ends_the_others(folder, tmp_path, elastic):
+    (folder / "3.tsv").write_text("no tab\n")
+
+    def work():
+        output = RunFolder(tmp_path / "run")
+        output.create()
+        try:
+            prepare(config(folder), output, console())
+        except RegardError as error:
+            (tmp_path / f"said-{os.environ['RANK']}").write_text(str(error))
+
+    assert run_processes(2, work, **elastic) == [0, 0]
+    first, other = ((tmp_path / f"said-{rank}").read_text() for rank in range(2))
+    assert "3.tsv, line 1: there is no tab" in first
+    assert "all 2 processes of a run must prepare its data" in other

@@ -167,19 +167,23 @@ class Chunks:
 
     def __init__(self, cut_all: Callable[[Sequence[str]], list[list[int]]]) -> None:
         self._cut_all = cut_all
-        self._known: dict[str, list[int]] = {}
+        # tuples of numbers, unlike lists, are no work for the garbage collector
+        self._known: dict[str, tuple[int, ...]] = {}
 
     def encode_batch(self, texts: Sequence[Sequence[str]]) -> list[list[int]]:
         """Return the ids of each text, which is a list of words."""
-        known, rest = self._known, dict[str, list[int]]()
-        missing = list({word: None for text in texts for word in text if word not in known})
+        known, rest = self._known, dict[str, tuple[int, ...]]()
+        words = dict.fromkeys(itertools.chain.from_iterable(texts))
+        missing = [word for word in words if word not in known]
         room = len(known) < MAX_REMEMBERED
         for word, ids in zip(missing, self._cut_all(missing), strict=True):
-            (known if room and len(word) <= MAX_WORD else rest)[word] = ids
+            (known if room and len(word) <= MAX_WORD else rest)[word] = tuple(ids)
 
-        def find(word: str) -> list[int]:
+        def find_in_both(word: str) -> tuple[int, ...]:
             return rest[word] if word in rest else known[word]
 
+        # millions of words: most batches need no function of Python for each
+        find = find_in_both if rest else known.__getitem__
         return [list(itertools.chain.from_iterable(map(find, text))) for text in texts]
 
 

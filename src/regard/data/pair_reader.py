@@ -127,8 +127,9 @@ def _to_last_line(lines: Rows) -> Rows:
         if _is_blank(row):
             blank += 1
             continue
-        yield from ((before, b"") for before in range(number - blank, number))
-        blank = 0
+        if blank:
+            yield from ((before, b"") for before in range(number - blank, number))
+            blank = 0
         yield number, row
 
 

@@ -202,7 +202,7 @@ class Tokenizer(StoredEncoder):
     ) -> list[list[int]]:
         """Return ids of many texts, which is faster than one by one."""
         ids = self._codec.encode_batch([self._normalise(text) for text in texts])
-        if features is not None:
+        if features is not None and any(features):
             find = self._feature_ids.get
             for row, names in zip(ids, features, strict=True):
                 row += [find(name, UNK) for name in names]
@@ -322,7 +322,10 @@ def source_ids(
     A source is then never empty, its end is marked, and a model that writes one output per input
     ends where its source does.
     """
-    return [[*ids, EOS] for ids in tokenizer.encode_batch(texts, features)]
+    rows = tokenizer.encode_batch(texts, features)
+    for row in rows:
+        row.append(EOS)
+    return rows
 
 
 @runtime_checkable
@@ -340,6 +343,8 @@ def target_ids(tokenizer: BatchEncoder, pairs: Sequence[Pair]) -> list[list[int]
     A text without a source may have several lines: each is tokenised by itself, with `eos` between
     them.
     """
+    if all(pair.src for pair in pairs):
+        return tokenizer.encode_batch([pair.tgt for pair in pairs])
     lines = [[pair.tgt] if pair.src else pair.tgt.split("\n") for pair in pairs]
     ids = iter(tokenizer.encode_batch([line for several in lines for line in several]))
     return [_with_ends([next(ids) for _ in several]) for several in lines]

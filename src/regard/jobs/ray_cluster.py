@@ -12,6 +12,7 @@ import re
 import socket
 import sys
 import threading
+import traceback
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -36,8 +37,10 @@ CONNECT_S: Final = 5.0
 #: what a client of HTTP/2, which Ray speaks, sends first, and the type of the answer's first frame
 HELLO: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 SETTINGS_FRAME: Final = 4
-#: Ray gives up on its own processes after half a minute
-START_TRIES: Final = 3
+#: Ray gives up on its own processes after half a minute, which is short on a busy machine
+START_TRIES: Final = 6
+#: part of Ray's error for that
+SLOW_START: Final = "timed out during startup"
 #: part of Ray's error for a missing or wrong token
 BAD_TOKEN: Final = "InvalidAuthToken"
 #: deaths of workers that never got ready, and of workers on one unit, after which a job gives up
@@ -157,21 +160,33 @@ def connected(address: str, workers: int | None) -> Iterator[Any]:
 
 def _init(ray: Any, address: str, settings: dict[str, Any]) -> None:
     """Connect to a cluster or start one, which takes some tries on a busy machine."""
-    tries = START_TRIES if address == LOCAL else 1
-    for attempt in range(1, tries + 1):
+    for attempt in range(1, START_TRIES + 1):
         try:
             ray.init(address=address, **settings)
             return
         except Exception as error:  # Ray has no type of its own for some of them
             ray.shutdown()
+            _end_half_started(error)
             if BAD_TOKEN in str(error):
                 raise JobError(
                     f"the cluster at {address} must get its token, but RAY_AUTH_TOKEN is missing "
                     f"or another one: set it to that of the head node, and RAY_AUTH_MODE=token."
                 ) from None
-            if attempt == tries:
+            if attempt == START_TRIES or SLOW_START not in str(error):
                 reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
                 raise _no_cluster(address, reason.rstrip(".")) from None
+
+
+def _end_half_started(error: Exception) -> None:
+    """End the processes of a cluster that has failed to start.
+
+    Ray ends them with this process, and the next try would have to start beside them. Only the
+    traceback still has the object that knows them.
+    """
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        end = getattr(frame.f_locals.get("self"), "kill_all_processes", None)
+        if end is not None:
+            end(check_alive=False, wait=True)
 
 
 class _OwnOutput(io.TextIOBase):
@@ -213,6 +228,11 @@ def check_cluster(address: str) -> None:
 
 
 def _no_cluster(address: str, reason: str) -> JobError:
+    if address == LOCAL:
+        return JobError(
+            f"--ray must be able to start Ray on this machine, but it does not start ({reason}): "
+            f"free memory and processor time, or name a running cluster, as in --ray HOST:PORT."
+        )
     return JobError(
         f"--ray must name a Ray cluster that answers, but {address} does not ({reason}): check the "
         f"address with `ray status`, or leave it out to start a cluster on this machine."

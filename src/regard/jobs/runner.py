@@ -196,7 +196,8 @@ def _work(
             summary.now.add(event)
         elif isinstance(event, UnitFailure) and event.stops_job:
             kept = summary.before.shards + summary.now.shards
-            raise JobError(f"{event.reason.removesuffix('.')}; {kept} finished shards are kept.")
+            shards = "finished shard is" if kept == 1 else "finished shards are"
+            raise JobError(f"{event.reason.removesuffix('.')}; {kept} {shards} kept.")
         elif isinstance(event, UnitFailure):
             assert found.unit is not None
             summary.failed[found.unit.output] = event.reason

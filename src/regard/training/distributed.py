@@ -7,6 +7,7 @@ import os
 import secrets
 import socket
 import time
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any, Final, final
 
@@ -40,6 +41,8 @@ STORE_KEY: Final = "regard/store"
 SHORT_WAIT: Final = timedelta(seconds=3)
 #: and until the processes of a run give up to wait for each other
 LONG_WAIT: Final = timedelta(minutes=30)
+#: for what has no limit of time; torch knows no infinite one
+NO_LIMIT: Final = timedelta(days=10_000)
 
 PRECISIONS: Final = {"32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 
@@ -83,6 +86,40 @@ class Processes:
         found: list[dict[str, Tensor]] = [{}] * self.count
         dist.all_gather_object(found, {n: t.cpu() for n, t in tensors.items()})
         return {name: torch.stack([each[name] for each in found]) for name in tensors}
+
+    @contextlib.contextmanager
+    def first_alone(self) -> Iterator[None]:
+        """Run the block in the first process, and in the others once it has ended there.
+
+        They wait without a limit of time: encoding may take longer than messages of training may.
+        If the block fails in a process, all others raise RegardError.
+        """
+        if self.count == 1:
+            yield
+            return
+        group = dist.new_group(backend="gloo", timeout=NO_LIMIT)
+        for is_turn_of_first in (True, False):
+            succeeded = False
+            try:
+                if self.is_first == is_turn_of_first:
+                    yield
+                succeeded = True
+            finally:
+                all_succeeded = self._count_successes(succeeded, group) == self.count
+            if not all_succeeded:
+                raise RegardError(
+                    f"all {self.count} processes of a run must prepare its data, but one has "
+                    f"failed or was lost: mend what its own message says, and start them again."
+                )
+        dist.destroy_process_group(group)
+
+    def _count_successes(self, succeeded: bool, group: Any) -> int:
+        """Wait for all processes; returns how many have succeeded, or 0 if one is lost."""
+        total = torch.tensor(int(succeeded))
+        with contextlib.suppress(RuntimeError):  # as gloo says that a connection is closed
+            dist.all_reduce(total, group=group)
+            return int(total)
+        return 0
 
     @property
     def loss_scaler(self) -> Any:

@@ -142,7 +142,7 @@ def prepare(
         if processes.is_first:
             say_to(console, sentence)
 
-    with fabric.rank_zero_first(), ShardBar(console, quiet=not processes.is_first) as bar:
+    with processes.first_alone(), ShardBar(console, quiet=not processes.is_first) as bar:
         # the first process saves stdin: only one may read it
         data = prepare_data(
             config, folder, pairs, say, accept_changed=accept_changed_data, watch=bar.show
