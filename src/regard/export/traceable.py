@@ -7,7 +7,7 @@ encoder are replaced by equivalent ones that are a single operator or a loop of 
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Final, NamedTuple, cast, final
+from typing import Any, Final, NamedTuple, TypeVar, cast, final
 
 import torch
 from jaxtyping import Float, Int
@@ -27,6 +27,8 @@ from regard.ops import History, SelfAttentiveOutput
 from regard.ops.self_attentive_rnn import reference
 from regard.state import OF_SOURCE, State
 from regard.symbols import EOS
+
+ModelT = TypeVar("ModelT", bound=nn.Module)
 
 
 class Node(NamedTuple):
@@ -50,7 +52,7 @@ NODES: Final = {
 }
 
 
-def exportable(model: SequenceModel) -> SequenceModel:
+def exportable(model: ModelT) -> ModelT:
     """Return a copy of the model that can be traced, with its own copy of the weights."""
     model = copy.deepcopy(model).eval()
     for module in list(model.modules()):

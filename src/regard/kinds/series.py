@@ -53,7 +53,8 @@ from regard.kinds.data_kind import (
     ScoreTable,
     Settings,
 )
-from regard.kinds.graph_inputs import GraphInputs
+from regard.kinds.graph_inputs import GraphInputs, SeriesInputs
+from regard.kinds.number_graphs import NumberGraph, forecast_graph
 from regard.models import AnyModel
 from regard.models.forecasters import Forecaster, WindowScale, build_forecaster
 from regard.models.protocol import NumberModel, inference
@@ -353,9 +354,10 @@ class SeriesSource:
         return {"tokenizer": scaler.kind, "columns": list(scaler.columns), "step": str(scaler.step)}
 
     def manifest(self) -> dict[str, Any]:
-        """Return the columns and the step."""
+        """Return the columns, the step, and the rows that the model reads."""
         scaler = self._scaler
-        return {"kind": scaler.kind, "columns": list(scaler.columns), "step": str(scaler.step)}
+        own = {"columns": list(scaler.columns), "step": str(scaler.step)}
+        return {"kind": scaler.kind, **own, "look_back": self._options.rows_read}
 
     def reads(self) -> str:
         """Return a phrase such as "7 series, a row for each hour"."""
@@ -366,11 +368,8 @@ class SeriesSource:
         return []
 
     def graph_inputs(self) -> GraphInputs:
-        """Raise RegardError: forecasters are exported in another way."""
-        raise RegardError(
-            "an exported model must write tokens, but this run forecasts series: use `regard "
-            "predict` with it."
-        )
+        """Return the last rows before scaling."""
+        return SeriesInputs(self._scaler, self._options.rows_read)
 
 
 @final
@@ -615,6 +614,17 @@ class SeriesForecasts(DataKind):
             level < 0.5, quantiles.minimum(point[..., None]), quantiles.maximum(point[..., None])
         )
         return Estimates(point, quantiles.sort(dim=-1).values, out.maps)
+
+    def number_graph(self, model: AnyModel) -> NumberGraph:
+        """Return the graph from the last rows to forecasts, with calibrated quantiles."""
+
+        def estimate(model: NumberModel, history: Tensor) -> Tensor:
+            found = self.estimates(model, history)
+            return torch.cat([found.point[..., None], found.quantiles], dim=-1)
+
+        return forecast_graph(
+            cast(NumberModel, model), estimate, self.scaler, self.chosen.quantiles
+        )
 
     def predictions(
         self,
