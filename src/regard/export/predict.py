@@ -143,10 +143,10 @@ def predict_lines(model: Exported, sources: Iterator[str], target: IO[str], batc
 
 def predict_rows(model: Exported, lines: list[str], target: IO[str]) -> None:
     """Write the rows after those of a CSV file: their number from 1, forecasts and quantiles."""
+    (found,) = model([lines])
     writer = csv.writer(target, lineterminator="\n")
     own = [[name, *(f"{name}_{level:g}" for level in model.levels)] for name in model.names]
     writer.writerow(["step", *(column for group in own for column in group)])
-    (found,) = model([lines])
     for step, row in enumerate(found, start=1):
         writer.writerow([step, *(f"{number:.8g}" for number in row.ravel())])
 

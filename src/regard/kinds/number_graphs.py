@@ -1,4 +1,4 @@
-"""Graphs of models that predict numbers, from sources as they are given to numbers in their unit."""
+"""Graphs of models that predict numbers: they read sources as given, and write in their unit."""
 
 from collections.abc import Callable
 from typing import NamedTuple, cast, final

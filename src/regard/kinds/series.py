@@ -55,6 +55,8 @@ from regard.kinds.data_kind import (
 )
 from regard.kinds.graph_inputs import GraphInputs, SeriesInputs
 from regard.kinds.number_graphs import NumberGraph, forecast_graph
+from regard.kinds.text_source import name_some
+from regard.messages import message
 from regard.models import AnyModel
 from regard.models.forecasters import Forecaster, WindowScale, build_forecaster
 from regard.models.protocol import NumberModel, inference
@@ -217,7 +219,7 @@ class SeriesSource:
     card_name = "series"
     ends_with_eos = False
     is_file = True
-    request_field = "series"
+    request_field = "file"
     feature_names: tuple[str, ...] = ()
 
     def __init__(self, scaler: SeriesScaler, options: SeriesOptions) -> None:
@@ -276,9 +278,9 @@ class SeriesSource:
         read = self._options.rows_read
         return [self._scaler.encode(self.table(one).values[-read:]) for one in sources]
 
-    def receive(self, content: bytes) -> Any:
-        """Raise ArgumentError: no file is a source."""
-        raise ArgumentError("file", "be left out for this model", "given", "send rows")
+    def receive(self, content: bytes) -> SeriesTable:
+        """Return the table in a CSV file that a client has sent; raises DataError if it is none."""
+        return self.table(content)
 
     def batch(self, rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
         """Stack rows, which are equally many."""
@@ -349,9 +351,11 @@ class SeriesSource:
             yield self.table(file)
 
     def describe(self) -> dict[str, Any]:
-        """Return the columns and the step."""
+        """Return the columns, the step, the rows that the model reads, and the ending of files."""
         scaler = self._scaler
-        return {"tokenizer": scaler.kind, "columns": list(scaler.columns), "step": str(scaler.step)}
+        own = {"columns": list(scaler.columns), "step": str(scaler.step)}
+        rows = {"look_back": self._options.rows_read, "files": [".csv"]}
+        return {"tokenizer": scaler.kind, **own, **rows}
 
     def manifest(self) -> dict[str, Any]:
         """Return the columns, the step, and the rows that the model reads."""
@@ -360,8 +364,9 @@ class SeriesSource:
         return {"kind": scaler.kind, **own, "look_back": self._options.rows_read}
 
     def reads(self) -> str:
-        """Return a phrase such as "7 series, a row for each hour"."""
-        return self._scaler.summary
+        """Return a phrase such as "a CSV file with 96 rows or more and the columns load, heat"."""
+        names = name_some(self._scaler.columns)
+        return message("reads.series", rows=self._options.rows_read, columns=names)
 
     def examples(self, card: str, dev: Path) -> list[Any]:
         """Return none: a series is a file."""

@@ -22,6 +22,7 @@ from regard.pretrained.generation import default_new_tokens
 from regard.seeing import Trace
 from regard.seeing.attribution import DRAWS
 from regard.seeing.faithfulness import rows_of_methods
+from regard.seeing.forecast import ForecastView
 from regard.seeing.shuffled_attention import SHUFFLES
 from regard.seeing.what_if import Intervention, WhatIf
 from regard.serve.limits import Cost, Limits
@@ -99,6 +100,8 @@ class StreamedToken(NamedTuple):
 
 
 OnToken = Callable[[StreamedToken], None]
+#: what a model is asked for: a trace, or the picture of a forecast
+Answer = Trace | ForecastView
 
 
 class ServedModel(ABC):
@@ -171,15 +174,15 @@ class ServedModel(ABC):
     @abstractmethod
     def traces(
         self, sources: Sequence[Any], targets: Sequence[str] | None, key: BatchKey
-    ) -> list[Trace]:
+    ) -> Sequence[Answer]:
         """Return the traces of several sources, with these targets or with predictions."""
 
     @abstractmethod
-    def stream(self, source: Any, key: BatchKey, on_token: OnToken) -> Trace:
+    def stream(self, source: Any, key: BatchKey, on_token: OnToken) -> Answer:
         """Predict greedily, pass on each token at once, and return the trace."""
 
     @abstractmethod
-    def check(self, source: Any, target: str | None, key: BatchKey) -> Trace:
+    def check(self, source: Any, target: str | None, key: BatchKey) -> Answer:
         """Return a trace with what mattered to each output."""
 
     @abstractmethod
@@ -191,18 +194,6 @@ class ServedModel(ABC):
         """Return text, score and log-probability of several answers, best first."""
 
 
-def serve_model(model: api.Model | PretrainedModel) -> ServedModel:
-    """Return a loaded model as a server uses it; raises for one of transformers without texts."""
-    if isinstance(model, api.Model):
-        return ServedRun(model)
-    if model.task not in TEXT_TASKS:
-        raise RegardError(
-            f"a model of transformers must read text to be served, but {model.path} is for "
-            f"{model.task}: see where it looks with `regard show`."
-        )
-    return ServedPretrained(model)
-
-
 def stream_steps(model: api.Model, source: Any, max_len: int | None) -> Iterator[Streamed]:
     """Yield the greedy prediction of a source token by token."""
     ids = model.source_ids([source])
@@ -210,27 +201,21 @@ def stream_steps(model: api.Model, source: Any, max_len: int | None) -> Iterator
     return stream(model.module, *model.on_device(ids), options)
 
 
-@final
-class ServedRun(ServedModel):
-    """The model of a run folder."""
+class RunSources:
+    """The sources of a run folder, and what `/api/info` says about it."""
 
-    def __init__(self, model: api.Model) -> None:
+    model: api.Model
+    field: str
+    frame_size: int
+
+    def take(self, model: api.Model) -> None:
+        """Use the model of a run."""
         self.model = model
         self.field = model.kind.sources.request_field
         self.frame_size = model.kind.sources.frame_size if self.field == "frames" else 0
 
-    @property
-    def module(self) -> nn.Module:
-        """The module that is run."""
-        return self.model.module
-
-    @property
-    def beam(self) -> int:
-        """Width of the search that the run was trained with."""
-        return self.model.config.beam
-
-    def describe(self) -> Json:
-        """Return preset, size, beam, tokenisers, what it does and reads, and examples."""
+    def describe_run(self, beam: int, target: Json) -> Json:
+        """Return preset, size, what it does and reads, and examples."""
         config, sources = self.model.config, self.model.kind.sources
         folder = RunFolder(self.model.path)
         try:
@@ -241,9 +226,9 @@ class ServedRun(ServedModel):
         return {
             "preset": config.preset,
             "size": config.size,
-            "beam": config.beam,
+            "beam": beam,
             "source": sources.describe(),
-            "target": describe_tokenizer(self.model.tgt_tokenizer),
+            "target": target,
             "about": self._about(card),
             "reads": sources.reads(),
             "example": examples[0] if examples else None,
@@ -275,6 +260,28 @@ class ServedRun(ServedModel):
     def source_labels(self, source: Any) -> list[str]:
         """Return a label for each position of a source."""
         return self.model.source_labels(source)
+
+
+@final
+class ServedRun(RunSources, ServedModel):
+    """The model of a run folder that writes tokens."""
+
+    def __init__(self, model: api.Model) -> None:
+        self.take(model)
+
+    @property
+    def module(self) -> nn.Module:
+        """The module that is run."""
+        return self.model.module
+
+    @property
+    def beam(self) -> int:
+        """Width of the search that the run was trained with."""
+        return self.model.config.beam
+
+    def describe(self) -> Json:
+        """Return preset, size, beam, tokenisers, what it does and reads, and examples."""
+        return self.describe_run(self.beam, describe_tokenizer(self.model.tgt_tokenizer))
 
     def target_length(self, target: str) -> int:
         """Return the tokens of a target."""
