@@ -10,6 +10,7 @@ from regard import serve as server
 from regard.api import bundled_models
 from regard.cli.console import note, print_json
 from regard.errors import ArgumentError
+from regard.export import ExportResult
 from regard.export import export as export_run
 
 
@@ -29,24 +30,41 @@ def export(
         run, output, to=to, precision=precision, attention=attention, check=sources
     )
     verified = written.manifest["verified"]
-    vectors = written.manifest["tokenizers"]["source"]["kind"] == "vectors"
-    equal = ""
-    if "sources" in verified:
-        kind = "random sources" if sources is None else "sources"
-        count, total = verified["equal_predictions"], verified["sources"]
-        beam = verified["beam"]
-        equal = f", and predictions for {count} of {total} {kind} are equal (beam {beam})"
+    source = written.manifest["tokenizers"]["source"]
     typer.echo(
-        f"log-probabilities differ from the model's by {written.difference:.1e} at most{equal}; "
-        f"try `echo {'FILE.npy' if vectors else 'TEXT'} | python "
-        f"{shlex.quote(str(written.program))}`",
-        err=True,
+        f"{_comparison(verified, random=sources is None)}; {_trial(written, source)}", err=True
     )
     if as_json:
         predictions = {name: n for name, n in verified.items() if name != "largest_difference"}
         print_json({"path": str(written.path), "difference": written.difference, **predictions})
     else:
         typer.echo(str(written.path))
+
+
+def _comparison(verified: dict[str, Any], *, random: bool) -> str:
+    """Return a sentence on how far an exported model is from the run."""
+    found = f"differ from the model's by {verified['largest_difference']:.1e}"
+    if "compared" in verified:
+        return f"numbers {found} deviations at most, for {verified['compared']} random sources"
+    equal = ""
+    if "sources" in verified:
+        kind = "random sources" if random else "sources"
+        count, total = verified["equal_predictions"], verified["sources"]
+        equal = (
+            f", and predictions for {count} of {total} {kind} are equal (beam {verified['beam']})"
+        )
+    return f"log-probabilities {found} at most{equal}"
+
+
+def _trial(written: ExportResult, source: dict[str, Any]) -> str:
+    """Return the command that tries an exported model."""
+    program = shlex.quote(str(written.program))
+    if "look_back" in source:
+        return f"try `python {program} FILE.csv`"
+    if "words" in source:
+        return f"try `printf 'STORY\\tQUESTION\\n' | python {program}`"
+    given = "FILE.npy" if "stack" in source else "FILE.png" if "patch" in source else "TEXT"
+    return f"try `echo {given} | python {program}`"
 
 
 def _lines(file: Path) -> list[str]:

@@ -5,11 +5,12 @@ equal steps: seconds, months, or days from Monday to Friday. Without a time colu
 from 0.
 """
 
+import codecs
 import csv
 import io
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple
@@ -155,15 +156,24 @@ def time_labels(times: Int64[np.ndarray, " rows"], step: TimeStep) -> list[str]:
     return [text.replace("T", " ") for text in shown.tolist()]
 
 
-def read_series(source: Any, *, time: str | None = None, gaps: Gaps = "refuse") -> SeriesTable:
+def read_series(
+    source: Any,
+    *,
+    time: str | None = None,
+    gaps: Gaps = "refuse",
+    columns: Sequence[str] | None = None,
+) -> SeriesTable:
     """Read a table; raises DataError for one that is no series, with its line.
 
     Args:
-        source: a file ending in .csv or .parquet, which may be compressed; a mapping of columns, a
-            table of pyarrow or pandas; or an array (rows, columns).
+        source: a file ending in .csv or .parquet, which may be compressed; the content of a CSV
+            file as bytes; a mapping of columns, a table of pyarrow or pandas; or an array (rows,
+            columns).
         time: the time column; recognised if None.
         gaps: whether missing numbers and times are refused, filled by interpolation, or (times
             alone) ignored.
+        columns: those that must hold numbers, if the table has all of them; others may hold text
+            then, and are left out. All columns but the time if None.
     """
     if isinstance(source, SeriesTable):
         return source
@@ -172,9 +182,16 @@ def read_series(source: Any, *, time: str | None = None, gaps: Gaps = "refuse") 
         if format_suffix(source) == ".parquet":
             raw = _parquet_columns(source, name)
         else:
-            raw = _csv_columns(source, name)
+            raw = _csv_columns(numbered_lines(source), name)
+    elif isinstance(source, bytes):
+        lines = source.removeprefix(codecs.BOM_UTF8).splitlines()
+        raw = _csv_columns(enumerate(lines, start=1), "file")
     else:
         raw = _python_columns(source)
+    if columns is not None and set(columns) <= raw.columns.keys():
+        chosen = _Builder(raw, gaps).time_column(time)
+        kept = {name: raw.columns[name] for name in raw.columns if name in {chosen, *columns}}
+        raw, time = raw._replace(columns=kept), chosen or time
     return _Builder(raw, gaps).table(time)
 
 
@@ -190,8 +207,8 @@ class _RawTable(NamedTuple):
         return DataError(self.name, self.first_line + row, reason, fix)
 
 
-def _csv_columns(source: PathLike, name: str) -> _RawTable:
-    lines = _text_lines(source, name)
+def _csv_columns(numbered: Iterable[tuple[int, bytes]], name: str) -> _RawTable:
+    lines = _text_lines(numbered, name)
     first = next(lines, None)
     if first is None:
         raise DataError(name, None, "the file is empty", "give one with a header and rows")
@@ -221,9 +238,9 @@ def _csv_columns(source: PathLike, name: str) -> _RawTable:
     return _RawTable(name, dict(zip(names, columns, strict=True)), 1 if headless else 2)
 
 
-def _text_lines(source: PathLike, name: str) -> Iterator[tuple[int, str]]:
+def _text_lines(numbered: Iterable[tuple[int, bytes]], name: str) -> Iterator[tuple[int, str]]:
     blank = 0
-    for number, raw in numbered_lines(source):
+    for number, raw in numbered:
         try:
             line = decode(raw)
         except BadLine as bad:
@@ -295,7 +312,7 @@ class _Builder:
         count = len(next(iter(raw.columns.values()), ()))
         if not count:
             raise DataError(raw.name, None, "there are no rows", "give a header and rows")
-        time = self._time_column(time)
+        time = self.time_column(time)
         others = {name: values for name, values in raw.columns.items() if name != time}
         if not others:
             reason = "there is no column beside the time"
@@ -311,7 +328,8 @@ class _Builder:
             table = self._regular(table)
         return self._without_gaps(table)
 
-    def _time_column(self, given: str | None) -> str:
+    def time_column(self, given: str | None) -> str:
+        """Return the name of the time column, "" if there is none."""
         columns = self.raw.columns
         if given is not None:
             if given not in columns:

@@ -1,8 +1,9 @@
 """Beam search with the graphs of this folder: `echo text | python decode.py --beam 5`.
 
-Where sources are vectors, a line is the name of a .npy file, or a table as JSON has it.
+Where sources are vectors, a line is the name of a .npy file, or a table as JSON has it; where they
+are pictures, the name of a file; where they are stories, a story and a question with a tab between.
 
-It needs numpy and onnxruntime; and `tokenizers`, if manifest.json says so.
+It needs numpy and onnxruntime; and what else manifest.json names.
 """
 
 import argparse
@@ -24,9 +25,14 @@ except ModuleNotFoundError as missing:
     sys.exit(f"decode.py needs {missing.name}, which is not installed: pip install {missing.name}")
 
 if __package__:
+    from regard.export.array_codec import PictureCodec, VectorSource
     from regard.export.beam_search import BeamHypothesis, SearchOptions, TargetLimits, beam_search
-    from regard.export.text_codec import TokenCodec, one_line, read_lines
+    from regard.export.text_codec import StoryCodec, TokenCodec, one_line, read_lines
 else:  # a copy in an exported folder
+    from array_codec import (  # type: ignore[import-not-found,no-redef]
+        PictureCodec,
+        VectorSource,
+    )
     from beam_search import (  # type: ignore[import-not-found,no-redef]
         BeamHypothesis,
         SearchOptions,
@@ -34,6 +40,7 @@ else:  # a copy in an exported folder
         beam_search,
     )
     from text_codec import (  # type: ignore[import-not-found,no-redef]
+        StoryCodec,
         TokenCodec,
         one_line,
         read_lines,
@@ -44,25 +51,12 @@ BATCH = 32
 READ_AHEAD = 32
 
 
-class VectorSource:
-    """Sources that are vectors, (frames, features); the graph scales them."""
-
-    def __init__(self, path: Path) -> None:
-        file = json.loads(path.read_text(encoding="utf-8"))
-        self.features, self.stack = file["features"], file["stack"]
-
-    def encode(self, source: Any) -> np.ndarray:
-        """Return the array of a table: an array, lists, JSON, or the name of a .npy file."""
-        if isinstance(source, str | Path):
-            text = str(source).strip()
-            source = json.loads(text) if text.startswith("[") else np.load(text)
-        table = np.asarray(source, np.float32)
-        table = table[:, None] if table.ndim == 1 else table
-        if table.ndim != 2 or table.shape[1] != self.features or not len(table):
-            raise ValueError(
-                f"a source must be (frames, {self.features}), but its shape is {table.shape}"
-            )
-        return table
+#: how sources are read, by the kind that manifest.json names; others are texts
+SOURCES: dict[str, Any] = {
+    "vectors": VectorSource,
+    "pictures": PictureCodec,
+    "story": StoryCodec,
+}
 
 
 class Exported:
@@ -84,11 +78,8 @@ class Exported:
         self.symbols, self.limits = manifest["symbols"], manifest["limits"]
         #: those of the run
         self.options = SearchOptions(**manifest["search"])
-        self.source: TokenCodec | VectorSource
-        if manifest["tokenizers"]["source"]["kind"] == "vectors":
-            self.source = VectorSource(folder / "tokenizer.src.json")
-        else:
-            self.source = TokenCodec(folder / "tokenizer.src.json", self.symbols)
+        codec = SOURCES.get(manifest["tokenizers"]["source"]["kind"], TokenCodec)
+        self.source = codec(folder / "tokenizer.src.json", self.symbols)
         self.target = TokenCodec(folder / "tokenizer.tgt.json", self.symbols)
         settings = onnxruntime.SessionOptions()
         settings.intra_op_num_threads = threads
@@ -164,8 +155,7 @@ class Exported:
 
     def positions(self, rows: list[Any]) -> np.ndarray:
         """Return the number of vectors that the model makes of each source."""
-        joined = self.source.stack if isinstance(self.source, VectorSource) else 1
-        return np.array([-(-len(row) // joined) for row in rows])
+        return np.array([self.source.positions(len(row)) for row in rows])
 
     def target_limits(self, rows: list[Any], max_len: int | None = None) -> TargetLimits:
         """Return the lengths of the targets, and the tokens that they never have."""
@@ -186,8 +176,7 @@ class Exported:
 
     def first(self, src: np.ndarray, lengths: np.ndarray) -> dict[str, Any]:
         """Encode padded sources; returns the memory and the first state, by name."""
-        kind = np.float32 if isinstance(self.source, VectorSource) else np.int64
-        inputs = {"src": src.astype(kind), "lengths": lengths.astype(np.int64)}
+        inputs = {"src": src.astype(self.source.dtype), "lengths": lengths.astype(np.int64)}
         found = self.encoder.run(self.memory_names, inputs)
         return dict(zip(self.memory_names, found, strict=True))
 

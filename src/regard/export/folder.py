@@ -17,6 +17,7 @@ from regard.api import bundled_models
 from regard.decoding import DecodingOptions
 from regard.errors import ArgumentError, ExportError
 from regard.layers import LearnedPositions
+from regard.models import NumberModel
 from regard.symbols import BOS, EOS, PAD, UNK
 from regard.training import RunFolder, Saved
 from regard.version import __version__
@@ -28,10 +29,19 @@ FORMATS: Final = {
 }
 #: the program of each format, which predicts without regard
 PROGRAMS: Final = {"onnx": "decode.py", "ctranslate2": "translate.py"}
-#: the modules that it imports
+#: that of models that predict numbers
+NUMBER_PROGRAM: Final = "predict.py"
+#: the modules that a program imports
 MODULES: Final = {
-    "onnx": ("beam_search.py", "text_codec.py"),
-    "ctranslate2": ("text_codec.py",),
+    "decode.py": ("array_codec.py", "beam_search.py", "text_codec.py"),
+    "predict.py": ("array_codec.py", "text_codec.py"),
+    "translate.py": ("text_codec.py",),
+}
+#: the templates of the README of a folder, by its program
+READMES: Final = {
+    "decode.py": "README.onnx.md.jinja",
+    "predict.py": "README.numbers.md.jinja",
+    "translate.py": "README.ctranslate2.md.jinja",
 }
 #: precisions of the weights of onnx
 PRECISIONS: Final = ("32", "int8")
@@ -52,7 +62,8 @@ class ExportResult(NamedTuple):
     @property
     def program(self) -> Path:
         """The program in the folder that predicts."""
-        return self.path / PROGRAMS[self.manifest["format"]]
+        usual = PROGRAMS[self.manifest["format"]]
+        return self.path / str(self.manifest.get("program", usual))
 
 
 def export(
@@ -96,11 +107,16 @@ def export(
             f"an exported model must turn a source into a target, but {found} is a language model "
             f"({saved.config.preset}), which reads none: use `regard predict`."
         )
+    predicts_numbers = isinstance(saved.model, NumberModel)
+    if predicts_numbers:
+        _refuse_token_options(to, precision, attention, check)
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as name:
         folder = Path(name) / path.name
         folder.mkdir()
-        if to == "onnx":
+        if predicts_numbers:
+            manifest = _write_numbers(saved, found, folder)
+        elif to == "onnx":
             manifest = _write_onnx(saved, found, folder, precision, attention, check)
         else:
             manifest = _write_ctranslate2(saved, found, folder)
@@ -120,6 +136,34 @@ def _refuse_onnx_options(precision: str, attention: bool, check: object) -> None
             raise ArgumentError(option, "be left out for ctranslate2", "given", fix)
 
 
+def _refuse_token_options(to: str, precision: str, attention: bool, check: object) -> None:
+    """Raise for options that a model of numbers does not have."""
+    given = {
+        "--to": (to != "onnx", to),
+        "--precision": (precision != "32", precision),
+        "--attention": (attention, "given"),
+        "--check": (check is not None, "given"),
+    }
+    for option, (wrong, value) in given.items():
+        if wrong:
+            rule = "be left out for a run that predicts numbers"
+            raise ArgumentError(option, rule, value, "leave it out")
+
+
+def _write_numbers(saved: Saved, run: Path, folder: Path) -> dict[str, Any]:
+    """Write the graph of a model of numbers and compare it with the model; see `_write_onnx`."""
+    from regard.export.number_graph import verify_numbers, write_number_graph
+    from regard.export.verify import readable_errors
+
+    described = write_number_graph(saved, folder)
+    _write_programs(saved, folder, NUMBER_PROGRAM)
+    manifest = _manifest(saved, run, folder, "onnx", NUMBER_PROGRAM) | described
+    _write_manifest(manifest, folder)
+    with readable_errors():
+        manifest["verified"] = verify_numbers(saved, folder)._asdict()
+    return _finish(manifest, folder)
+
+
 def _write_onnx(
     saved: Saved,
     run: Path,
@@ -135,9 +179,10 @@ def _write_onnx(
 
     inputs = saved.kind.sources.graph_inputs()
     ports = write_graphs(saved.sequence_model, inputs, folder, attention=attention)
-    _write_programs(saved, folder, "onnx")
+    _write_programs(saved, folder, PROGRAMS["onnx"])
     manifest = {
-        **_manifest(saved, run, folder, "onnx"),
+        **_manifest(saved, run, folder, "onnx", PROGRAMS["onnx"]),
+        "search": _search(saved),
         "precision": precision,
         **ports.graphs(inputs, saved.text_target.vocab_size),
     }
@@ -148,7 +193,7 @@ def _write_onnx(
     simplify(folder)
     found = verify(saved, folder, check, exact=precision == "32")
     manifest["verified"] = found._asdict()
-    manifest["sha256"] = _digest(folder, "onnx")
+    manifest["sha256"] = _digest(folder, PROGRAMS["onnx"])
     return _finish(manifest, folder)
 
 
@@ -157,8 +202,10 @@ def _write_ctranslate2(saved: Saved, run: Path, folder: Path) -> dict[str, Any]:
     from regard.export.ctranslate2_model import MAX_POSITIONS, verify, write_model
 
     write_model(saved, run, folder)
-    _write_programs(saved, folder, "ctranslate2")
-    manifest = _manifest(saved, run, folder, "ctranslate2")
+    program = PROGRAMS["ctranslate2"]
+    _write_programs(saved, folder, program)
+    manifest = _manifest(saved, run, folder, "ctranslate2", program)
+    manifest["search"] = _search(saved)
     manifest["limits"]["positions"] = min(
         manifest["limits"]["positions"] or MAX_POSITIONS, MAX_POSITIONS
     )
@@ -167,11 +214,11 @@ def _write_ctranslate2(saved: Saved, run: Path, folder: Path) -> dict[str, Any]:
     return _finish(manifest, folder)
 
 
-def _write_programs(saved: Saved, folder: Path, to: str) -> None:
+def _write_programs(saved: Saved, folder: Path, program: str) -> None:
     """Write the tokenizers, and the program that predicts."""
     saved.src_tokenizer.save(folder / "tokenizer.src.json")
-    saved.text_target.save(folder / "tokenizer.tgt.json")
-    for name in (PROGRAMS[to], *MODULES[to]):
+    saved.tgt_tokenizer.save(folder / "tokenizer.tgt.json")
+    for name in (program, *MODULES[program]):
         shutil.copyfile(Path(__file__).with_name(name), folder / name)
 
 
@@ -187,10 +234,14 @@ def _write_manifest(manifest: dict[str, Any], folder: Path) -> None:
     (folder / "manifest.json").write_text(text + "\n", encoding="utf-8")
 
 
-def _manifest(saved: Saved, run: Path, folder: Path, to: str) -> dict[str, Any]:
+def _search(saved: Saved) -> dict[str, Any]:
+    return {"beam": saved.config.beam, "length_penalty": DecodingOptions().length_penalty}
+
+
+def _manifest(saved: Saved, run: Path, folder: Path, to: str, program: str) -> dict[str, Any]:
     options = DecodingOptions()
-    target = saved.text_target
-    subwords = {saved.src_tokenizer.kind, target.kind} & {"bpe", "unigram"}
+    target, own = saved.tgt_tokenizer, saved.kind.sources.manifest()
+    subwords = {own.get("tokenizer", own["kind"]), target.kind} & {"bpe", "unigram"}
     made = {name: version(name) for name in ("torch", *FORMATS[to])}
     runtime = ["numpy", "onnxruntime"] if to == "onnx" else ["ctranslate2"]
     return {
@@ -199,32 +250,36 @@ def _manifest(saved: Saved, run: Path, folder: Path, to: str) -> dict[str, Any]:
         "name": run.resolve().name,
         "preset": saved.config.preset,
         "made_by": {"regard": __version__, **made},
-        "sha256": _digest(folder, to),
-        "needs": [*runtime, *(["tokenizers"] if subwords else [])],
+        "program": program,
+        "sha256": _digest(folder, program),
+        "needs": [*runtime, *(["tokenizers"] if subwords else []), *own.pop("needs", ())],
         "symbols": {"pad": PAD, "bos": BOS, "eos": EOS, "unk": UNK},
         "limits": {
             "per_source_token": options.max_len_ratio,
             "extra": options.max_len_extra,
-            "positions": positions(saved.sequence_model),
+            "positions": positions(saved.model),
             "one_per_source_token": saved.kind.one_output_per_input,
         },
-        "search": {"beam": saved.config.beam, "length_penalty": options.length_penalty},
         "tokenizers": {
-            "source": saved.kind.sources.manifest(),
+            "source": own,
             "target": {"kind": target.kind, "tokens": target.vocab_size},
         },
     }
 
 
-def _digest(folder: Path, to: str) -> str:
+def _digest(folder: Path, program: str) -> str:
     """Return the checksum of the weights."""
-    parts = ("encoder.onnx", "step.onnx") if to == "onnx" else ("model.bin",)
+    files = {
+        "decode.py": ("encoder.onnx", "step.onnx"),
+        "predict.py": ("model.onnx",),
+        "translate.py": ("model.bin",),
+    }
+    parts = files[program]
     return hashlib.sha256(b"".join((folder / part).read_bytes() for part in parts)).hexdigest()
 
 
 def _readme(manifest: dict[str, Any]) -> str:
-    name = f"README.{manifest['format']}.md.jinja"
-    text = Path(__file__).with_name(name).read_text(encoding="utf-8")
+    text = Path(__file__).with_name(READMES[manifest["program"]]).read_text(encoding="utf-8")
     template = Template(
         text, trim_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined
     )
@@ -235,6 +290,9 @@ def _readme(manifest: dict[str, Any]) -> str:
             manifest,
             source=source,
             vectors="stack" in source,
+            pictures="patch" in source,
+            stories="words" in source,
+            series="look_back" in source,
             attention=any(port["name"].startswith("attention.") for port in outputs),
         )
     )

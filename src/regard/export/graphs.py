@@ -100,8 +100,8 @@ class Ports:
         )
         tokens = Port("tokens", "int64", ["batch"])
         return {
-            "encoder": _described([src, lengths], first),
-            "step": _described([tokens, *inputs], [log_probs, *after, *self.attention]),
+            "encoder": describe_ports([src, lengths], first),
+            "step": describe_ports([tokens, *inputs], [log_probs, *after, *self.attention]),
         }
 
 
@@ -195,7 +195,7 @@ def write_graphs(
         attention: whether a step returns its attention weights.
     """
     model = with_positions(without_ctc(model))
-    with torch.no_grad(), ops.use_backend("reference"), _silenced():
+    with torch.no_grad(), ops.use_backend("reference"), silenced():
         small = TracedExample.of(model, SMALL, inputs, attention)
         large = TracedExample.of(model, LARGE, inputs, attention)
         ports = compare(small, large)
@@ -252,10 +252,10 @@ def _write_encoder(
     model: SequenceModel, example: TracedExample, inputs: GraphInputs, ports: Ports, path: Path
 ) -> None:
     made = [*ports.memory, *ports.state]
-    _write(
+    write_graph(
         EncoderGraph(model, [port.part for port in made]),
         (example.src, example.lengths),
-        (_dynamic(inputs.shape), {0: "batch"}),
+        (dynamic_axes(inputs.shape), {0: "batch"}),
         ["src", "lengths"],
         [port.name for port in made],
         path,
@@ -265,10 +265,10 @@ def _write_encoder(
 def _write_step(model: SequenceModel, example: TracedExample, ports: Ports, path: Path) -> None:
     inputs, tensors = [*ports.memory, *ports.state], example.tensors()
     parts, changed = [port.part for port in inputs], [port.part for port in ports.state]
-    _write(
+    write_graph(
         StepGraph(model, example.before, parts, changed, bool(ports.attention)),
         (torch.full_like(example.lengths, BOS), [tensors[part] for part in parts]),
-        ({0: "batch"}, [_dynamic(port.shape) for port in inputs]),
+        ({0: "batch"}, [dynamic_axes(port.shape) for port in inputs]),
         ["tokens", *(port.name for port in inputs)],
         ["log_probs", *(_after(p).name for p in ports.state), *(p.name for p in ports.attention)],
         path,
@@ -281,18 +281,20 @@ def _after(port: Port) -> Port:
     return Port(f"next.{port.part}", port.dtype, list(grown))
 
 
-def _described(inputs: list[Port], outputs: list[Port]) -> dict[str, Any]:
+def describe_ports(inputs: list[Port], outputs: list[Port]) -> dict[str, Any]:
+    """Return the description of a graph for manifest.json."""
     return {
         "inputs": [port._asdict() for port in inputs],
         "outputs": [port._asdict() for port in outputs],
     }
 
 
-def _dynamic(shape: list[int | str]) -> dict[int, str]:
+def dynamic_axes(shape: list[int | str]) -> dict[int, str]:
+    """Return the axes whose sizes may change, with their names."""
     return {axis: size for axis, size in enumerate(shape) if isinstance(size, str)}
 
 
-def _write(
+def write_graph(
     module: nn.Module,
     args: tuple[Any, ...],
     sizes: tuple[Any, ...],
@@ -300,6 +302,16 @@ def _write(
     outputs: list[str],
     path: Path,
 ) -> None:
+    """Write a module as a graph; raises ExportError if torch cannot.
+
+    Args:
+        module: to trace.
+        args: an example of its inputs.
+        sizes: axes of the inputs whose sizes may change.
+        inputs: names of the inputs,
+        outputs: and of the outputs.
+        path: of the graph.
+    """
     try:
         with interruptible():  # callbacks of the exporter lose exceptions
             program = torch.onnx.export(
@@ -322,7 +334,7 @@ def _write(
 
 
 @contextmanager
-def _silenced() -> Iterator[None]:
+def silenced() -> Iterator[None]:
     """Silence the warnings and logs of the exporter."""
     loggers = [logging.getLogger(name) for name in LOGGERS]
     levels = [logger.level for logger in loggers]

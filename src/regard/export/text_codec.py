@@ -6,16 +6,25 @@ import json
 import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 JOINER, WORD_START = "￭", "▁"
 
 
 class TokenCodec:
-    """A tokenizer: texts to ids and ids to texts, from one of the two tokenizer files."""
+    """A tokenizer: texts to ids and ids to texts.
 
-    def __init__(self, path: Path, symbols: dict[str, int]) -> None:
-        self.file = json.loads(path.read_text(encoding="utf-8"))
+    Args:
+        path: one of the two tokenizer files, or what it holds.
+        symbols: ids of special tokens, by name.
+    """
+
+    #: of ids
+    dtype = "int64"
+
+    def __init__(self, path: Path | dict[str, Any], symbols: dict[str, int]) -> None:
+        content = path if isinstance(path, dict) else json.loads(path.read_text(encoding="utf-8"))
+        self.file: dict[str, Any] = content
         self.eos, self.unk = symbols["eos"], symbols["unk"]
         self.pieces, model = self.file["model"], self.file["model"]
         if self.file["kind"] in ("bpe", "unigram"):
@@ -31,13 +40,18 @@ class TokenCodec:
     def encode(self, line: str) -> list[int]:
         """Return the ids of a text, of the features after its tab, and eos."""
         text, _, tail = line.partition("\t")
-        text = getattr(text, self.file["case"])() if self.file["case"] != "keep" else text
-        text = unicodedata.normalize("NFC", text) if self.file["nfc"] else text
         names = filter(None, (name.strip() for name in tail.split(";")))
         features = [self.features.get(name, self.unk) for name in names]
-        return [*self._cut(text), *features, self.eos]
+        return [*self.cut(text), *features, self.eos]
 
-    def _cut(self, text: str) -> list[int]:
+    def positions(self, length: int) -> int:
+        """Return the number of vectors that the model makes of so many tokens: as many."""
+        return length
+
+    def cut(self, text: str) -> list[int]:
+        """Return the ids of a text alone."""
+        text = getattr(text, self.file["case"])() if self.file["case"] != "keep" else text
+        text = unicodedata.normalize("NFC", text) if self.file["nfc"] else text
         if self.file["kind"] in ("bpe", "unigram"):
             words = [WORD_START + word for word in text.split(" ")] if text else []
             found = (self.subwords.encode(word).ids for word in words)
@@ -58,6 +72,27 @@ class TokenCodec:
             return " ".join(pieces)
         text = "".join(pieces)
         return text if kind == "char" else text.replace(WORD_START, " ").removeprefix(" ")
+
+
+class StoryCodec(TokenCodec):
+    """Stories with questions, `story<TAB>question`; sentences may have " | " between them."""
+
+    def __init__(self, path: Path, symbols: dict[str, int]) -> None:
+        super().__init__(json.loads(path.read_text(encoding="utf-8"))["tokenizer"], symbols)
+
+    def encode(self, line: str) -> list[int]:
+        """Return the ids of the story, of the question after its mark, and eos."""
+        story, _, question = (part.strip() for part in line.partition("\t"))
+        sentences = [part for part in map(str.strip, story.split(" | ")) if part]
+        if "\t" not in line or not sentences or not question or "\t" in question:
+            raise ValueError(
+                f"a source must be a story and a question with a tab between them, but it is "
+                f"{line[:60]!r}"
+            )
+        row = self.cut(sentences[0])
+        for sentence in sentences[1:]:
+            row += [self.features["|"], *self.cut(sentence)]
+        return [*row, self.features["||"], *self.cut(question), self.eos]
 
 
 def marked(word: str) -> list[str]:

@@ -7,7 +7,7 @@ encoder are replaced by equivalent ones that are a single operator or a loop of 
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Final, NamedTuple, cast, final
+from typing import Any, Final, NamedTuple, TypeVar, cast, final
 
 import torch
 from jaxtyping import Float, Int
@@ -21,12 +21,16 @@ from regard.models import EncoderDecoder, JointDecoder, SequenceModel
 from regard.models.decoders import ProjectedMemory
 from regard.models.encoder_only import CERTAIN, Tagger, TaggerState
 from regard.models.encoders import RecurrentEncoder, SelfAttentiveEncoder
+from regard.models.forecasters import AttentiveNetwork
 from regard.models.monotonic_decoder import MonotonicDecoder, MonotonicState
-from regard.models.protocol import Memory, ModelOutput, StepOutput
+from regard.models.protocol import Lengths, Memory, ModelOutput, StepOutput, real_lengths
+from regard.models.span_reader import SpanDecoder
 from regard.ops import History, SelfAttentiveOutput
 from regard.ops.self_attentive_rnn import reference
 from regard.state import OF_SOURCE, State
 from regard.symbols import EOS
+
+ModelT = TypeVar("ModelT", bound=nn.Module)
 
 
 class Node(NamedTuple):
@@ -50,13 +54,20 @@ NODES: Final = {
 }
 
 
-def exportable(model: SequenceModel) -> SequenceModel:
+#: modules that run recurrent layers over whole sequences, and the names of these layers
+STACKS: Final[dict[type[nn.Module], tuple[str, ...]]] = {
+    RecurrentEncoder: ("stack",),
+    AttentiveNetwork: ("encoder",),
+}
+
+
+def exportable(model: ModelT) -> ModelT:
     """Return a copy of the model that can be traced, with its own copy of the weights."""
     model = copy.deepcopy(model).eval()
     for module in list(model.modules()):
-        if isinstance(module, RecurrentEncoder):
-            module.stack = cast(Any, NodeStack(module.stack))
-        elif isinstance(module, SelfAttentiveEncoder):
+        for name in next((own for kind, own in STACKS.items() if isinstance(module, kind)), ()):
+            setattr(module, name, NodeStack(cast(RNNStack, getattr(module, name))))
+        if isinstance(module, SelfAttentiveEncoder):
             for body in (module.body, *([] if module.back is None else [module.back])):
                 layers = (cast(SelfAttentiveRNN, layer) for layer in body.layers)
                 body.layers = nn.ModuleList(LoopedRNN(layer) for layer in layers)
@@ -92,10 +103,11 @@ class NodeStack(nn.Module):
         return torch.cat([self._ordered(rows) for rows in both])
 
     def forward(
-        self, x: Float[Tensor, "batch length input_size"], lengths: Int[Tensor, " batch"]
+        self, x: Float[Tensor, "batch length input_size"], lengths: Lengths = None
     ) -> RecurrentOutput:
         """Run all steps from the zero state."""
         hidden, memory = [], []
+        lengths = real_lengths(x, lengths)
         for layer in range(self.layers):
             x, *last = self._run(x, lengths, layer)
             hidden.append(last[0])
@@ -252,7 +264,15 @@ def _put(buffer: Tensor, place: Tensor) -> Tensor:
 
 
 def with_positions(model: SequenceModel) -> SequenceModel:
-    """Return the model; a `Tagger` with the position of each row in a tensor."""
+    """Return the model; a `Tagger` with the position of each row in a tensor.
+
+    Raises ExportError for a model that points at spans, whose steps differ by their number.
+    """
+    if isinstance(model, EncoderDecoder) and isinstance(model.decoder, SpanDecoder):
+        raise ExportError(
+            "an exported model must write its tokens, but this run points at a span of the "
+            "passage: export a run of pointer or bahdanau."
+        )
     return ExportedTagger(model) if isinstance(model, Tagger) else model
 
 

@@ -62,7 +62,7 @@ def verify(
         exact: raise ExportError if log-probabilities differ by more than `TOLERANCE`, or more than
             a few predictions do.
     """
-    with _readable_errors():
+    with readable_errors():
         exported = Exported(folder)
         worst = _verify_log_probs(saved, exported, TOLERANCE if exact else float("inf"))
         equal = _equal_predictions(saved, exported, sources)
@@ -97,7 +97,7 @@ def _verify_log_probs(saved: Saved, exported: Exported, tolerance: float) -> flo
 
 
 @contextmanager
-def _readable_errors() -> Iterator[None]:
+def readable_errors() -> Iterator[None]:
     """Turn the errors of onnxruntime into a sentence."""
     try:
         yield
@@ -118,7 +118,7 @@ def _differences(
     batch: tuple[int, ...],
     chance: torch.Generator,
 ) -> Iterator[float]:
-    lengths = torch.tensor(batch)
+    lengths = inputs.possible(torch.tensor(batch))
     plain = inputs.draw(lengths, chance)
     src = inputs.as_read(plain)
     answers = [found[0].tokens for found in greedy(model, src, lengths, DecodingOptions(beam=1))]

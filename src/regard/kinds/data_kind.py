@@ -38,6 +38,7 @@ from regard.errors import RegardError
 from regard.evaluation import ClassReport, choose_metrics, confusion
 from regard.evaluation.classification import MOST_CLASSES, unknown_classes
 from regard.kinds.graph_inputs import GraphInputs
+from regard.kinds.number_graphs import NumberGraph
 from regard.models import LABEL_PRESETS, AnyModel
 from regard.seeing import Text, Trace
 from regard.seeing.replacements import Replacements
@@ -534,6 +535,13 @@ class DataKind(ABC):
     def printed(self, prediction: Any, tokens: Callable[[], str], *, as_json: bool = False) -> str:
         """Return the lines of a prediction on stdout; `tokens` makes those of a written output."""
         return tokens()
+
+    def number_graph(self, model: AnyModel) -> NumberGraph:
+        """Return the graph of a model that predicts numbers; other models have other graphs."""
+        raise RegardError(
+            f"the graph of a run of {self.examples} must be that of a model that writes tokens: "
+            f"report it."
+        )
 
     def trace_notes(self, source: Text, target: Text) -> tuple[str, ...]:
         """Return remarks for readers of a trace, such as unknown tokens."""

@@ -1,4 +1,4 @@
-"""Inputs of exported graphs: token ids, or frames before scaling."""
+"""Inputs of exported graphs: token ids, or frames, patches and rows before scaling."""
 
 from dataclasses import dataclass
 from typing import Final, Protocol, cast, final, runtime_checkable
@@ -9,8 +9,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard import masks
-from regard.data import FrameScaler
-from regard.models import ConvInput, EncoderDecoder, SequenceModel, VectorInput
+from regard.data import FrameScaler, PictureEncoder
+from regard.data.series_windows import SeriesScaler
+from regard.models import AnyModel, ConvInput, EncoderDecoder, PictureInput, VectorInput
 from regard.models.adapters import InputAdapter
 from regard.models.protocol import Lengths
 from regard.symbols import EOS, SYMBOLS
@@ -37,6 +38,10 @@ class GraphInputs(Protocol):
         """Lengths of sources of which the model makes so many positions."""
         ...
 
+    def possible(self, lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
+        """Return these lengths, or those that sources have whatever is asked for."""
+        ...
+
     def draw(self, lengths: Int[Tensor, " batch"], chance: torch.Generator) -> Tensor:
         """Some sources as a user gives them, padded."""
         ...
@@ -45,7 +50,7 @@ class GraphInputs(Protocol):
         """The same as the model reads them outside a graph."""
         ...
 
-    def prepare(self, model: SequenceModel) -> None:
+    def prepare(self, model: AnyModel) -> None:
         """Lets a copy of the model read what a user gives."""
         ...
 
@@ -71,6 +76,10 @@ class TokenInputs:
         """A token is a position."""
         return positions
 
+    def possible(self, lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
+        """Any length is possible."""
+        return lengths
+
     def draw(self, lengths: Int[Tensor, " batch"], chance: torch.Generator) -> Tensor:
         """Any tokens but symbols."""
         rows, shape = len(lengths), (len(lengths), int(lengths.max()))
@@ -83,7 +92,7 @@ class TokenInputs:
         """The same ids."""
         return src
 
-    def prepare(self, model: SequenceModel) -> None:
+    def prepare(self, model: AnyModel) -> None:
         """Nothing is to be done."""
 
 
@@ -109,6 +118,10 @@ class FrameInputs:
         """The fewest frames that have so many positions."""
         return (positions - 1) * self.frames.stack + 1
 
+    def possible(self, lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
+        """Any length is possible."""
+        return lengths
+
     def draw(self, lengths: Int[Tensor, " batch"], chance: torch.Generator) -> Tensor:
         """Numbers as they were in the training data; beyond the end anything but a number."""
         shape = (len(lengths), int(lengths.max()), self.frames.features)
@@ -121,7 +134,7 @@ class FrameInputs:
         """Brought to scale as everywhere else."""
         return torch.from_numpy(self.frames.encode(src.numpy()))
 
-    def prepare(self, model: SequenceModel) -> None:
+    def prepare(self, model: AnyModel) -> None:
         """Brings numbers to scale in the graph."""
         encoder = cast(EncoderDecoder, model).encoder
         adapter = cast(VectorInput | ConvInput, encoder.embedding)
@@ -172,6 +185,119 @@ class ScaledInput(InputAdapter):
     def lengths(self, lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
         """As the adapter has it."""
         return self.adapter.lengths(lengths)
+
+
+@final
+@dataclass(frozen=True)
+class PictureInputs:
+    """Patches of pictures, (cells, numbers), with levels from 0 to 255."""
+
+    encoder: PictureEncoder
+
+    @property
+    def dtype(self) -> str:
+        """Levels are floats."""
+        return "float32"
+
+    @property
+    def shape(self) -> list[int | str]:
+        """A row for each patch."""
+        return ["batch", self.encoder.cells, self.encoder.frame_size]
+
+    def lengths(self, positions: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
+        """Return the number of patches, which all pictures have."""
+        return torch.full_like(positions, self.encoder.cells)
+
+    def possible(self, lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
+        """Return the number of patches, which all pictures have."""
+        return self.lengths(lengths)
+
+    def draw(self, lengths: Int[Tensor, " batch"], chance: torch.Generator) -> Tensor:
+        """Return pictures of random pixels."""
+        shape = (len(lengths), self.encoder.cells, self.encoder.frame_size)
+        return torch.randint(0, 256, shape, generator=chance).float()
+
+    def as_read(self, src: Tensor) -> Tensor:
+        """Return the patches as the encoder cuts them from pictures."""
+        one = self.encoder
+        (down, across), side = one.grid, one.patch
+        cut = src.numpy().reshape(-1, down, across, side, side, one.channels).swapaxes(2, 3)
+        pictures = cut.reshape(len(src), one.height, -1)
+        return torch.stack([torch.from_numpy(one.encode(picture)) for picture in pictures])
+
+    def prepare(self, model: AnyModel) -> None:
+        """Let the graph standardise the levels of each channel."""
+        encoder = cast(EncoderDecoder, model).encoder
+        encoder.embedding = ScaledPatches(cast(PictureInput, encoder.embedding), self.encoder)
+
+
+@final
+class ScaledPatches(InputAdapter):
+    """A `PictureInput` of levels from 0 to 255, which it standardises.
+
+    Args:
+        adapter: reads standardised patches.
+        encoder: has mean and deviation of each channel.
+    """
+
+    def __init__(self, adapter: PictureInput, encoder: PictureEncoder) -> None:
+        super().__init__()
+        self.adapter, self.dim = adapter, adapter.dim
+        # the channels of a pixel lie side by side
+        pixels = encoder.patch * encoder.patch
+        self.register_buffer("mean", _double(encoder.mean).repeat(pixels))
+        self.register_buffer("scale", _double(encoder.scale).repeat(pixels))
+
+    def forward(
+        self, src: Float[Tensor, "batch patches numbers"], lengths: Lengths = None
+    ) -> Float[Tensor, "batch cells dim"]:
+        """Return one vector for each patch."""
+        scaled = (src.double() - cast(Tensor, self.mean)) / cast(Tensor, self.scale)
+        return cast(Tensor, self.adapter(scaled.float(), lengths))
+
+    def lengths(self, lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
+        """Return the lengths, which count patches."""
+        return lengths
+
+
+@final
+@dataclass(frozen=True)
+class SeriesInputs:
+    """The last rows of series, as they are; the graph of a forecaster standardises them."""
+
+    scaler: SeriesScaler
+    look_back: int
+
+    @property
+    def dtype(self) -> str:
+        """Numbers have all their digits: a series may be far from 0 and change little."""
+        return "float64"
+
+    @property
+    def shape(self) -> list[int | str]:
+        """The rows that the model reads."""
+        return ["batch", self.look_back, self.scaler.frame_size]
+
+    def lengths(self, positions: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
+        """Return the number of rows, which is the same for all."""
+        return torch.full_like(positions, self.look_back)
+
+    def possible(self, lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
+        """Return the number of rows, which is the same for all."""
+        return self.lengths(lengths)
+
+    def draw(self, lengths: Int[Tensor, " batch"], chance: torch.Generator) -> Tensor:
+        """Return random walks at the scale of the training data."""
+        shape = (len(lengths), self.look_back, self.scaler.frame_size)
+        steps = 0.3 * torch.randn(shape, generator=chance, dtype=torch.float64)
+        return steps.cumsum(dim=1) * _double(self.scaler.scale) + _double(self.scaler.mean)
+
+    def as_read(self, src: Tensor) -> Tensor:
+        """Return the same rows: `NumberGraph` standardises them."""
+        return src
+
+    def prepare(self, model: AnyModel) -> None:
+        """Do nothing: `NumberGraph` standardises rows before the model reads them."""
 
 
 def _double(values: tuple[float, ...]) -> Float[Tensor, " features"]:

@@ -49,6 +49,7 @@ from regard.kinds.data_kind import (
 from regard.kinds.frame_model import FrameOptions, check_frame_options, with_frame_input
 from regard.kinds.frame_pairs import learned_tables
 from regard.kinds.frame_source import FrameSource
+from regard.kinds.number_graphs import NumberGraph, regression_graph
 from regard.kinds.series import ForecastObjective
 from regard.kinds.text_pairs import check_text_settings, read_pair_files
 from regard.kinds.text_source import TextSource
@@ -388,6 +389,10 @@ class NumberPairs(DataKind):
         rows = [(self.settings.preset, tuple(own.values()))]
         rows.append(("mean of training", tuple(mean.values())))
         return ScoreTable(f"{len(pairs):,} pairs", tuple(own), rows)
+
+    def number_graph(self, model: AnyModel) -> NumberGraph:
+        """Return the graph from a source to its number."""
+        return regression_graph(cast(NumberModel, model), self.numbers)
 
     def overlap(self, train: EncodedPairs, dev: DevSet) -> int:
         """Return how many dev sources occur in the training data, token by token."""

@@ -27,11 +27,11 @@ from regard.data.pictures import (
     picture_name,
     why_pictures,
 )
-from regard.errors import ArgumentError, RegardError
+from regard.errors import ArgumentError
 from regard.kinds.array_source import ArraySource
 from regard.kinds.data_kind import DataKind, DataPlace, Encoders, KindOptions, Say, Settings
 from regard.kinds.frame_pairs import check_no_text_settings
-from regard.kinds.graph_inputs import GraphInputs
+from regard.kinds.graph_inputs import GraphInputs, PictureInputs
 from regard.kinds.text_pairs import check_pair_settings, read_pair_files
 from regard.kinds.tokenizer_training import TOKENIZER_LINES, learn_target_tokenizer
 from regard.messages import message
@@ -300,8 +300,9 @@ class PictureSource(ArraySource):
         return {"tokenizer": self._encoder.kind, **self._sizes(), "files": list(PICTURES)}
 
     def manifest(self) -> dict[str, Any]:
-        """Return size, patches and channels of a picture."""
-        return {"kind": self._encoder.kind, **self._sizes(), "features": self.frame_size}
+        """Return size, patches and channels of a picture, and the package that opens files."""
+        sizes = {**self._sizes(), "features": self.frame_size}
+        return {"kind": self._encoder.kind, **sizes, "needs": ["pillow"]}
 
     def _sizes(self) -> dict[str, Any]:
         one = self._encoder
@@ -313,11 +314,8 @@ class PictureSource(ArraySource):
         return message("reads.pictures", size=self._encoder.size)
 
     def graph_inputs(self) -> GraphInputs:
-        """Raise RegardError: no graph takes a picture yet."""
-        raise RegardError(
-            "an exported model must read text or frames, but this run reads pictures: use it with "
-            "`regard predict`, `regard serve` or in Python."
-        )
+        """Return patches before scaling."""
+        return PictureInputs(self._encoder)
 
     def _array(self, rows: PixelRows) -> Levels:
         height, width = self._encoder.size

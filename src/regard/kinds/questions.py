@@ -498,7 +498,12 @@ class StorySource:
     def manifest(self) -> dict[str, Any]:
         """Return the tokeniser's kind, its vocabulary's size and the words of a sentence."""
         encoder = self._encoder
-        return {"kind": encoder.kind, "tokens": encoder.vocab_size, "words": encoder.width}
+        return {
+            "kind": encoder.kind,
+            "tokenizer": encoder.tokenizer.kind,
+            "tokens": encoder.vocab_size,
+            "words": encoder.width,
+        }
 
     def reads(self) -> str:
         """Return a phrase about what a model reads."""

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,7 +35,7 @@ from regard.data.series import (
 )
 from regard.data.series_windows import SeriesScaler, SeriesWindows, find_period, measure_columns
 from regard.decoding import Hypothesis
-from regard.errors import ArgumentError, DataError, RegardError
+from regard.errors import ArgumentError, DataError, ExportError, RegardError
 from regard.evaluation.forecasts import (
     ForecastSums,
     LinearBaseline,
@@ -53,9 +54,17 @@ from regard.kinds.data_kind import (
     ScoreTable,
     Settings,
 )
-from regard.kinds.graph_inputs import GraphInputs
+from regard.kinds.graph_inputs import GraphInputs, SeriesInputs
+from regard.kinds.number_graphs import NumberGraph, forecast_graph
+from regard.kinds.text_source import name_some
+from regard.messages import message
 from regard.models import AnyModel
-from regard.models.forecasters import Forecaster, WindowScale, build_forecaster
+from regard.models.forecasters import (
+    Forecaster,
+    StepwiseNetwork,
+    WindowScale,
+    build_forecaster,
+)
 from regard.models.protocol import NumberModel, inference
 from regard.seeing import Text, Token, Trace
 from regard.seeing.forecast import ForecastView
@@ -202,6 +211,17 @@ class Forecast:
     def __str__(self) -> str:
         return self.text
 
+    def as_json(self) -> dict[str, Any]:
+        """Return times, forecasts and quantiles, (steps, targets) and (steps, targets, levels)."""
+        return {
+            "series": list(self.names),
+            "times": list(self.times),
+            "point": self.point.tolist(),
+            "levels": list(self.levels),
+            "quantiles": self.quantiles.tolist(),
+            "calibrated": self.calibrated,
+        }
+
 
 @final
 class SeriesSource:
@@ -216,7 +236,7 @@ class SeriesSource:
     card_name = "series"
     ends_with_eos = False
     is_file = True
-    request_field = "series"
+    request_field = "file"
     feature_names: tuple[str, ...] = ()
 
     def __init__(self, scaler: SeriesScaler, options: SeriesOptions) -> None:
@@ -250,7 +270,8 @@ class SeriesSource:
         """Read a table with the columns of the run."""
         time = self._scaler.time or None
         own = ",".join(self._scaler.columns)
-        read = read_series(source, time=time, gaps=self._options.gaps)
+        columns = self._scaler.columns
+        read = read_series(source, time=time, gaps=self._options.gaps, columns=columns)
         found = read.select(self._scaler.columns, f"the run was trained with {own}")
         if found.step != self._scaler.step and self._options.gaps != "ignore":
             raise DataError(
@@ -275,9 +296,9 @@ class SeriesSource:
         read = self._options.rows_read
         return [self._scaler.encode(self.table(one).values[-read:]) for one in sources]
 
-    def receive(self, content: bytes) -> Any:
-        """Raise ArgumentError: no file is a source."""
-        raise ArgumentError("file", "be left out for this model", "given", "send rows")
+    def receive(self, content: bytes) -> SeriesTable:
+        """Return the table in a CSV file that a client has sent; raises DataError if it is none."""
+        return self.table(content)
 
     def batch(self, rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
         """Stack rows, which are equally many."""
@@ -348,29 +369,30 @@ class SeriesSource:
             yield self.table(file)
 
     def describe(self) -> dict[str, Any]:
-        """Return the columns and the step."""
+        """Return the columns, the step, the rows that the model reads, and the ending of files."""
         scaler = self._scaler
-        return {"tokenizer": scaler.kind, "columns": list(scaler.columns), "step": str(scaler.step)}
+        own = {"columns": list(scaler.columns), "step": str(scaler.step)}
+        rows = {"look_back": self._options.rows_read, "files": [".csv"]}
+        return {"tokenizer": scaler.kind, **own, **rows}
 
     def manifest(self) -> dict[str, Any]:
-        """Return the columns and the step."""
+        """Return the columns, the step, and the rows that the model reads."""
         scaler = self._scaler
-        return {"kind": scaler.kind, "columns": list(scaler.columns), "step": str(scaler.step)}
+        own = {"columns": list(scaler.columns), "step": str(scaler.step)}
+        return {"kind": scaler.kind, **own, "look_back": self._options.rows_read}
 
     def reads(self) -> str:
-        """Return a phrase such as "7 series, a row for each hour"."""
-        return self._scaler.summary
+        """Return a phrase such as "a CSV file with 96 rows or more and the columns load, heat"."""
+        names = name_some(self._scaler.columns)
+        return message("reads.series", rows=self._options.rows_read, columns=names)
 
     def examples(self, card: str, dev: Path) -> list[Any]:
         """Return none: a series is a file."""
         return []
 
     def graph_inputs(self) -> GraphInputs:
-        """Raise RegardError: forecasters are exported in another way."""
-        raise RegardError(
-            "an exported model must write tokens, but this run forecasts series: use `regard "
-            "predict` with it."
-        )
+        """Return the last rows before scaling."""
+        return SeriesInputs(self._scaler, self._options.rows_read)
 
 
 @final
@@ -616,6 +638,26 @@ class SeriesForecasts(DataKind):
         )
         return Estimates(point, quantiles.sort(dim=-1).values, out.maps)
 
+    def number_graph(self, model: AnyModel) -> NumberGraph:
+        """Return the graph from the last rows to forecasts, with calibrated quantiles.
+
+        Raises ExportError if the network writes one step after another: its loop would be unrolled.
+        """
+        if isinstance(cast(Forecaster, model).network, StepwiseNetwork):
+            raise ExportError(
+                f"an exported forecaster must write all steps at once, but the preset "
+                f"{self.settings.preset} writes one after another: export a run of transformer or "
+                f"bahdanau."
+            )
+
+        def estimate(model: NumberModel, history: Tensor) -> Tensor:
+            found = self.estimates(model, history)
+            return torch.cat([found.point[..., None], found.quantiles], dim=-1)
+
+        return forecast_graph(
+            cast(NumberModel, model), estimate, self.scaler, self.chosen.quantiles
+        )
+
     def predictions(
         self,
         model: AnyModel,
@@ -649,8 +691,8 @@ class SeriesForecasts(DataKind):
         ), found
 
     def printed(self, prediction: Any, tokens: Callable[[], str], *, as_json: bool = False) -> str:
-        """Return a forecast as CSV."""
-        return str(prediction)
+        """Return a forecast as CSV, or as one line of JSON."""
+        return json.dumps(prediction.as_json()) + "\n" if as_json else str(prediction)
 
     def scores(self, model: AnyModel, file: Any, device: torch.device) -> ScoreTable:
         """Return the scores of the test windows of a file beside those of the baselines."""
@@ -812,9 +854,9 @@ TEXT_ONLY: Final[dict[str, Any]] = {
 
 #: what the weights over time are, by the first kind of map of a model
 ATTENTION_TITLES: Final = {
-    "cross": "attention of each forecast step over the history",
+    "cross": "attention of each forecast step, the first on top, over the history",
     "encoder-self": "attention that each patch of the history receives, last layer",
-    "decoder-history": "attention of each forecast step over all steps before it",
+    "decoder-history": "attention of each forecast step, the first on top, over all before it",
     "": "",
 }
 
@@ -857,9 +899,10 @@ def _describe_change(
     """Return a sentence about the part that mattered most to a series, and about attention."""
     best = int(change.argmax()) * width
     last = min(best + width, len(view.history_times)) - 1
+    part = view.history_times[best] + (f" to {view.history_times[last]}" if last > best else "")
     found = (
         f"{name}: the forecast changes most, by {change.max():.2f} deviations on average, without "
-        f"{view.history_times[best]} to {view.history_times[last]}"
+        f"{part}"
     )
     if view.attention is None or len(change) < 3:
         return f"{found}."
@@ -941,7 +984,8 @@ class Stretch(NamedTuple):
 
 def _own_columns(source: Any, options: SeriesOptions) -> SeriesTable:
     """Read a table, with the columns to forecast first and the exogenous ones after them."""
-    table = read_series(source, time=options.time, gaps=options.gaps)
+    wanted = [*options.targets, *options.exogenous] if options.targets else None
+    table = read_series(source, time=options.time, gaps=options.gaps, columns=wanted)
     others = [name for name in table.columns if name not in options.exogenous]
     names = [*(options.targets or others), *options.exogenous]
     return table.select(names, "name columns of the file with targets=A,B and exogenous=C,D")

@@ -42,6 +42,29 @@ class WhatIfResponse(_Response):
     notes: list[str]
 
 
+class ForecastResponse(_Response):
+    """A forecast: times and numbers of history and forecast, attention, and a figure as SVG."""
+
+    format: Literal["regard-forecast"]
+    version: int
+    name: str
+    title: str
+    legend: str
+    series: list[str]
+    history_times: list[str]
+    history: list[list[float]]
+    times: list[str]
+    point: list[list[float]]
+    levels: list[float]
+    quantiles: list[list[list[float]]]
+    calibrated: bool
+    attention: list[list[list[float]]] | None
+    attention_title: str
+    mattered: list[list[float]] | None
+    notes: list[str]
+    figure: str
+
+
 class AnswerBody(_Response):
     """One answer, as `target` of /api/run takes it, with its score and its log-probability."""
 
@@ -95,7 +118,10 @@ PREDICT: Final = COMMON | _errors(
     s504="Timeout.",
 )
 TRACE: Final[Statuses] = {
-    200: {"model": StoredTrace, "description": "A trace, as `regard show -o x.json` writes it."},
+    200: {
+        "model": StoredTrace | ForecastResponse,
+        "description": "A trace, as `regard show -o x.json` writes it; or a forecast.",
+    },
     **PREDICT,
 }
 WHAT_IF: Final[Statuses] = {

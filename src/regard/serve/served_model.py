@@ -25,6 +25,7 @@ from regard.pretrained.generation import default_new_tokens
 from regard.seeing import Trace
 from regard.seeing.attribution import DRAWS
 from regard.seeing.faithfulness import rows_of_methods
+from regard.seeing.forecast import ForecastView
 from regard.seeing.shuffled_attention import SHUFFLES
 from regard.seeing.what_if import Intervention, WhatIf
 from regard.serve.limits import Cost, Limits
@@ -103,6 +104,8 @@ class StreamedToken(NamedTuple):
 
 
 OnToken = Callable[[StreamedToken], None]
+#: what a model is asked for: a trace, or the picture of a forecast
+Answer = Trace | ForecastView
 
 
 class ServedModel(ABC):
@@ -187,15 +190,15 @@ class ServedModel(ABC):
     @abstractmethod
     def traces(
         self, sources: Sequence[Any], targets: Sequence[str] | None, key: BatchKey
-    ) -> list[Trace]:
+    ) -> Sequence[Answer]:
         """Return the traces of several sources, with these targets or with predictions."""
 
     @abstractmethod
-    def stream(self, source: Any, key: BatchKey, on_token: OnToken) -> Trace:
+    def stream(self, source: Any, key: BatchKey, on_token: OnToken) -> Answer:
         """Predict greedily, pass on each token at once, and return the trace."""
 
     @abstractmethod
-    def check(self, source: Any, target: str | None, key: BatchKey) -> Trace:
+    def check(self, source: Any, target: str | None, key: BatchKey) -> Answer:
         """Return a trace with what mattered to each output."""
 
     @abstractmethod
@@ -207,30 +210,6 @@ class ServedModel(ABC):
         """Return text, score and log-probability of several answers, best first."""
 
 
-def serve_model(model: api.Model | PretrainedModel) -> ServedModel:
-    """Return a loaded model as a server uses it; raises for one of transformers without texts."""
-    if isinstance(model, api.Model):
-        return ServedRun(model.path, model.config, model.kind, lambda: model)
-    if model.task not in TEXT_TASKS:
-        raise RegardError(
-            f"a model of transformers must read text to be served, but {model.path} is for "
-            f"{model.task}: see where it looks with `regard show`."
-        )
-    return ServedPretrained(model)
-
-
-def serve_later(folder: Path, load: Callable[[Path], api.Model]) -> ServedModel:
-    """Return the model of a run folder, which is loaded by its first request.
-
-    Args:
-        folder: of the run; its settings and tokenisers are read now.
-        load: loads it.
-    """
-    config = RunFolder(folder).read_config()
-    kind = RunFolder(folder).read_kind(config)
-    return ServedRun(folder, config, kind, lambda: load(folder))
-
-
 def stream_steps(model: api.Model, source: Any, max_len: int | None) -> Iterator[Streamed]:
     """Yield the greedy prediction of a source token by token."""
     ids = model.source_ids([source])
@@ -238,9 +217,8 @@ def stream_steps(model: api.Model, source: Any, max_len: int | None) -> Iterator
     return stream(model.module, *model.on_device(ids), options)
 
 
-@final
-class ServedRun(ServedModel):
-    """The model of a run folder, loaded when it is first used.
+class RunSources:
+    """A run folder with its sources, and what `/api/info` says; the model is loaded by first use.
 
     Args:
         path: of the folder.
@@ -265,22 +243,12 @@ class ServedRun(ServedModel):
         with self._lock:
             if self._model is None:
                 self._model = self._load_model()
-                make_preemptible(self._model.module)
+                make_preemptible(self._model.trained)
                 self.is_loaded = True
             return self._model
 
-    @property
-    def module(self) -> nn.Module:
-        """The module that is run."""
-        return self.model.module
-
-    @property
-    def beam(self) -> int:
-        """Width of the search that the run was trained with."""
-        return self.config.beam
-
-    def describe(self) -> Json:
-        """Return preset, size, beam, tokenisers, what it does and reads, and examples."""
+    def describe_run(self, beam: int, target: Json) -> Json:
+        """Return preset, size, what it does and reads, and examples."""
         config, sources, folder = self.config, self.kind.sources, RunFolder(self.path)
         card = BundledCard.read(self.path)
         if card is not None:
@@ -292,9 +260,9 @@ class ServedRun(ServedModel):
         return {
             "preset": config.preset,
             "size": config.size,
-            "beam": config.beam,
+            "beam": beam,
             "source": sources.describe(),
-            "target": describe_tokenizer(self.kind.target),
+            "target": target,
             "about": about,
             "reads": reads,
             "example": examples[0] if examples else None,
@@ -317,6 +285,25 @@ class ServedRun(ServedModel):
     def source_labels(self, source: Any) -> list[str]:
         """Return a label for each position of a source."""
         return self.model.source_labels(source)
+
+
+@final
+class ServedRun(RunSources, ServedModel):
+    """The model of a run folder that writes tokens."""
+
+    @property
+    def module(self) -> nn.Module:
+        """The module that is run."""
+        return self.model.module
+
+    @property
+    def beam(self) -> int:
+        """Width of the search that the run was trained with."""
+        return self.config.beam
+
+    def describe(self) -> Json:
+        """Return preset, size, beam, tokenisers, what it does and reads, and examples."""
+        return self.describe_run(self.beam, describe_tokenizer(self.kind.target))
 
     def target_length(self, target: str) -> int:
         """Return the tokens of a target."""

@@ -1,30 +1,39 @@
 """The models of a server: batching of their requests, and what clients are told."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from regard import api
 from regard.api import bundled_models
+from regard.errors import RegardError
 from regard.messages import LANGUAGES, use_language
-from regard.models import PRESETS
+from regard.models import PRESETS, NumberModel
 from regard.pretrained import PretrainedModel
-from regard.seeing import Trace
+from regard.seeing.figure import PAGE
+from regard.seeing.forecast import ForecastView
 from regard.seeing.storage import to_json
 from regard.seeing.what_if import Intervention
 from regard.serve.http_errors import ServeError
 from regard.serve.limits import Limits
 from regard.serve.served_model import (
+    TEXT_TASKS,
+    Answer,
     BatchKey,
     Json,
     OnToken,
     ServedModel,
-    serve_later,
-    serve_model,
+    ServedPretrained,
+    ServedRun,
 )
+from regard.serve.served_numbers import ServedNumbers
+from regard.training import RunFolder
 from regard.version import __version__
+
+#: the format of a forecast in a response
+FORECAST: Final = "regard-forecast"
 
 
 @dataclass(frozen=True)
@@ -42,6 +51,31 @@ class WorkItem:
     target: str | None = None
     change: Intervention | None = None
     on_token: OnToken | None = None
+
+
+def serve_model(model: api.Model | PretrainedModel) -> ServedModel:
+    """Return a loaded model as a server uses it; raises for one of transformers without texts."""
+    if isinstance(model, api.Model):
+        served = ServedNumbers if isinstance(model.trained, NumberModel) else ServedRun
+        return served(model.path, model.config, model.kind, lambda: model)
+    if model.task not in TEXT_TASKS:
+        raise RegardError(
+            f"a model of transformers must read text to be served, but {model.path} is for "
+            f"{model.task}: see where it looks with `regard show`."
+        )
+    return ServedPretrained(model)
+
+
+def serve_later(folder: Path, load: Callable[[Path], api.Model]) -> ServedModel:
+    """Return the model of a run that writes tokens, which is loaded by its first request.
+
+    Args:
+        folder: of the run; its settings and tokenisers are read now.
+        load: loads it.
+    """
+    config = RunFolder(folder).read_config()
+    kind = RunFolder(folder).read_kind(config)
+    return ServedRun(folder, config, kind, lambda: load(folder))
 
 
 class Models:
@@ -122,13 +156,14 @@ class Models:
             return [_what_if(model, item, key) for item in items]
         if key.verb == "answers":
             return [{"answers": model.answers(item.source, key)} for item in items]
+        found: Sequence[Answer]
         if key.verb == "check":
             found = [model.check(item.source, item.target, key) for item in items]
         elif key.verb == "stream":
             found = [_streamed(model, item, key) for item in items]
         else:
             found = _traces(model, items, key)
-        return [to_json(trace) for trace in found]
+        return [_as_json(answer) for answer in found]
 
     def info(self, limits: Limits) -> Json:
         """Return the body of `/api/info`, apart from the load."""
@@ -154,17 +189,25 @@ class Models:
         return info | {"models": models}
 
 
+def _as_json(answer: Answer) -> Json:
+    """Return a trace as it is stored, or a forecast with its figure."""
+    if isinstance(answer, ForecastView):
+        said = {"title": answer.title, "legend": answer.legend, "figure": answer.svg(PAGE)}
+        return {"format": FORECAST, "version": 1, **answer.as_json(), **said}
+    return to_json(answer)
+
+
 def _what_if(model: ServedModel, item: WorkItem, key: BatchKey) -> Json:
     assert item.change is not None
     return model.what_if(item.source, item.change, key).to_json()
 
 
-def _streamed(model: ServedModel, item: WorkItem, key: BatchKey) -> Trace:
+def _streamed(model: ServedModel, item: WorkItem, key: BatchKey) -> Answer:
     assert item.on_token is not None
     return model.stream(item.source, key, item.on_token)
 
 
-def _traces(model: ServedModel, items: Sequence[WorkItem], key: BatchKey) -> list[Trace]:
+def _traces(model: ServedModel, items: Sequence[WorkItem], key: BatchKey) -> list[Answer]:
     """Trace the free predictions as one batch, and the forced targets as another."""
     free = [item.source for item in items if item.target is None]
     forced = [(item.source, item.target) for item in items if item.target is not None]

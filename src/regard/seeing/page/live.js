@@ -9,6 +9,7 @@ import { WhatIf } from "./what_if.js";
 
 const WAIT = 250; // milliseconds without a key before the server is asked
 const NAMED = 16; // inputs at most that are all named above the strips
+const FORECAST = "regard-forecast"; // the format of an answer that is no trace
 const LINK = 2000; // characters at most that the address of the page keeps
 
 /** Asks the server, one question at a time; a newer one ends an older. */
@@ -29,11 +30,12 @@ export class Live {
     this.box.addEventListener("input", () => this.later());
     this.chooser = h("input", { type: "file", id: "live-file", "aria-describedby": "live-reads" });
     this.chooser.addEventListener("change", () => this.take(this.chooser.files));
+    this.forecast = h("figure", { class: "forecast", hidden: true });
     this.whatIf = new WhatIf(this);
     this.label = spoken("label", "page.live.input", { for: "live-text" });
     const place = app.root.querySelector('[data-place="live"]');
     place.append(
-      h("div", { class: "ask" }, this.label, this.picker ?? "", this.box, this.chooser), this.reads, this.examples, this.status, this.stream, this.whatIf.root,
+      h("div", { class: "ask" }, this.label, this.picker ?? "", this.box, this.chooser), this.reads, this.examples, this.status, this.stream, this.forecast, this.whatIf.root,
     );
     place.hidden = false;
     this.listenForFiles(place);
@@ -255,10 +257,37 @@ export class Live {
     return h("span", { class: "most" }, "← ", bdi(name), ` ${number(row[best])}`);
   }
 
+  /** Shows the figure of a forecast, which is no trace, and hides all that is about one. */
+  showForecast({ title, legend, figure, notes }) {
+    const drawn = new DOMParser().parseFromString(figure, "image/svg+xml").documentElement;
+    const measure = h("button", { type: "button", class: "primary", onclick: () => this.measure() }, t("page.checks.measure-now"));
+    const remarks = notes.map((note) => h("p", { class: "note" }, note));
+    fill(this.forecast, h("h2", {}, bdi(title)), h("p", { class: "note" }, legend), document.importNode(drawn, true), ...remarks, remarks.length ? null : measure);
+    this.stream.replaceChildren();
+    this.hasForecast(true);
+  }
+
+  /** Shows either the figure of a forecast or everything about a trace. */
+  hasForecast(shown) {
+    this.forecast.hidden = !shown;
+    this.app.root.toggleAttribute("data-forecast", shown);
+    this.whatIf.root.hidden = true;
+  }
+
+  /** Shows what the forecast changes by without parts of its history. */
+  async measure() {
+    await this.request("api/check", {}, (found) => this.done(found, this.question(), ""));
+  }
+
   async done(trace, question, typed) {
+    if (trace.format === FORECAST) {
+      this.showForecast({ ...trace, title: trace.title.replace(trace.name, this.file?.name ?? trace.name) });
+      return;
+    }
+    this.hasForecast(false);
     const label = question.text ?? (question.file && this.file?.name) ?? trace.source.text;
     await this.app.show(trace, label);
-    this.whatIf.show(this.app.trace);
+    if (this.model.target?.tokenizer !== "numbers") this.whatIf.show(this.app.trace);
     this.stream.replaceChildren();
     await this.app.set({ text: typed && typed.length <= LINK ? typed : undefined, model: question.model });
   }

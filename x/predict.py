@@ -1,0 +1,180 @@
+"""Numbers by the graph of this folder: `echo text | python predict.py`, or `predict.py series.csv`.
+
+A line is a source, and its answer is a number. Where sources are vectors, a line is the name of a
+.npy file, or a table as JSON has it. Where the model forecasts, the file is a CSV file with a
+header, and the answer is the next rows as CSV.
+
+It needs numpy and onnxruntime; and `tokenizers`, if manifest.json says so.
+"""
+
+import argparse
+import csv
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+try:
+    import numpy as np
+    import onnxruntime
+except ModuleNotFoundError as missing:
+    if __name__ != "__main__":
+        raise
+    sys.exit(f"predict.py needs {missing.name}, which is not installed: pip install {missing.name}")
+
+if __package__:
+    from regard.export.array_codec import VectorSource
+    from regard.export.text_codec import TokenCodec, read_lines
+else:  # a copy in an exported folder
+    from array_codec import VectorSource  # type: ignore[import-not-found,no-redef]
+    from text_codec import TokenCodec, read_lines  # type: ignore[import-not-found,no-redef]
+
+BATCH = 32
+
+
+class SeriesRows:
+    """Sources that are series: the last rows of a CSV file, with the columns of the run."""
+
+    dtype = np.float64
+
+    def __init__(self, columns: list[str], look_back: int) -> None:
+        self.columns, self.look_back = columns, look_back
+
+    def encode(self, source: Any) -> np.ndarray:
+        """Return the last rows of a CSV file, of its lines, or of an array (rows, columns)."""
+        if isinstance(source, str | Path):
+            with Path(source).open(encoding="utf-8-sig", newline="") as file:
+                return self.encode(list(file))
+        is_text = isinstance(source, list) and bool(source) and isinstance(source[0], str)
+        table = self._parsed(source) if is_text else np.asarray(source, np.float64)
+        if table.ndim != 2 or table.shape[1] != len(self.columns) or len(table) < self.look_back:
+            raise ValueError(
+                f"a series must have {self.look_back} rows of {len(self.columns)} numbers at "
+                f"least, but its shape is {table.shape}"
+            )
+        if not np.isfinite(table[-self.look_back :]).all():
+            raise ValueError("the last rows of a series must be finite numbers, but one is not")
+        return table[-self.look_back :]
+
+    def _parsed(self, lines: list[str]) -> np.ndarray:
+        rows = list(csv.reader(lines))
+        header = [cell.strip() for cell in rows[0]]
+        lacking = [name for name in self.columns if name not in header]
+        if lacking:
+            raise ValueError(f"the file must have a column {lacking[0]!r}, but it has {header}")
+        places = [header.index(name) for name in self.columns]
+        found = []
+        for number, row in enumerate(rows[1:], start=2):
+            try:
+                found.append([float(row[place]) for place in places])
+            except (ValueError, IndexError):
+                raise ValueError(f"line {number}: the columns must hold numbers: {row}") from None
+        return np.array(found).reshape(-1, len(places))
+
+
+class Exported:
+    """The model of a folder.
+
+    Args:
+        folder: that `regard export --to onnx` wrote.
+        threads: of the graph; all cores if 0.
+    """
+
+    def __init__(self, folder: str | Path, threads: int = 0) -> None:
+        folder = Path(folder)
+        for name in ("manifest.json", "model.onnx"):
+            if not (folder / name).is_file():
+                raise FileNotFoundError(
+                    f"an exported model must have {name}, but {folder} has none: export it again"
+                )
+        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        self.names, self.levels = manifest["numbers"]["names"], manifest["numbers"]["levels"]
+        self.symbols, self.limits = manifest["symbols"], manifest["limits"]
+        own = manifest["tokenizers"]["source"]
+        self.forecasts = own["kind"] == "series"
+        self.source: Any
+        if self.forecasts:
+            self.source = SeriesRows(own["columns"], own["look_back"])
+        elif own["kind"] == "vectors":
+            self.source = VectorSource(folder / "tokenizer.src.json", self.symbols)
+        else:
+            self.source = TokenCodec(folder / "tokenizer.src.json", self.symbols)
+        settings = onnxruntime.SessionOptions()
+        settings.intra_op_num_threads = threads
+        self.graph = onnxruntime.InferenceSession(
+            folder / "model.onnx", settings, providers=["CPUExecutionProvider"]
+        )
+
+    def __call__(self, sources: list[Any]) -> np.ndarray:
+        """Return the numbers of sources, (sources, steps, targets, estimates).
+
+        The first estimate is the number itself, and the others are the quantiles.
+        """
+        return self.run([self.source.encode(source) for source in sources])
+
+    def run(self, rows: list[Any]) -> np.ndarray:
+        """Return the numbers of encoded sources, computed as one batch."""
+        lengths = np.array([len(row) for row in rows], np.int64)
+        most = self.limits["positions"]
+        if most is not None and max(map(self.source.positions, lengths.tolist())) > most:
+            raise ValueError(
+                f"a source must have at most {most} tokens, for which the model has positions, but "
+                f"one has more: split it."
+            )
+        like = np.asarray(rows[0])
+        src = np.zeros((len(rows), lengths.max(), *like.shape[1:]), self.source.dtype)
+        for i, row in enumerate(rows):
+            src[i, : len(row)] = row
+        given = {"src": src, "lengths": lengths}
+        wanted = {port.name for port in self.graph.get_inputs()}
+        inputs = {name: value for name, value in given.items() if name in wanted}
+        return np.asarray(self.graph.run(["numbers"], inputs)[0])
+
+
+def predict_lines(model: Exported, sources: Iterator[str], target: IO[str], batch: int) -> None:
+    """Write the number of each line."""
+    while lines := list(islice(sources, batch)):
+        target.writelines(f"{number:.6g}\n" for number in model(lines)[:, 0, 0, 0])
+        target.flush()
+
+
+def predict_rows(model: Exported, lines: list[str], target: IO[str]) -> None:
+    """Write the rows after those of a CSV file: their number from 1, forecasts and quantiles."""
+    (found,) = model([lines])
+    writer = csv.writer(target, lineterminator="\n")
+    own = [[name, *(f"{name}_{level:g}" for level in model.levels)] for name in model.names]
+    writer.writerow(["step", *(column for group in own for column in group)])
+    for step, row in enumerate(found, start=1):
+        writer.writerow([step, *(f"{number:.8g}" for number in row.ravel())])
+
+
+def main() -> None:
+    """Predict numbers for each line of a file, or the rows after those of a CSV file."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("file", nargs="?", default="-", help="sources; stdin if -")
+    parser.add_argument("--batch", type=int, default=BATCH, help=f"sources at a time; {BATCH}")
+    parser.add_argument("--threads", type=int, default=0, help="all cores if 0")
+    given = parser.parse_args()
+    try:
+        model = Exported(Path(__file__).parent, given.threads)
+        if given.batch < 1:
+            raise ValueError(f"batch must be at least 1, but it is {given.batch}")
+        named = given.file != "-"
+        with Path(given.file).open("rb") if named else nullcontext(sys.stdin.buffer) as source:
+            if model.forecasts:
+                predict_rows(model, list(read_lines(source)), sys.stdout)
+            else:
+                predict_lines(model, read_lines(source), sys.stdout, given.batch)
+    except ModuleNotFoundError as missing:
+        sys.exit(
+            f"predict.py needs {missing.name}, which is not installed: pip install {missing.name}"
+        )
+    except (OSError, ValueError) as error:
+        sys.exit(f"predict.py: {error}")
+
+
+if __name__ == "__main__":
+    main()
