@@ -1,17 +1,19 @@
-"""Measure the faithfulness of attribution methods on two models, for docs/attribution.md.
+"""Measure the faithfulness of attribution methods on three models, for docs/attribution.md.
 
-The models are the bundled `g2p`, an RNN with attention that reads words of the test set of CMUdict,
-and a Transformer language model that is trained here, on the letters of Tiny Shakespeare, in a few
+The models are the bundled `g2p`, an RNN with attention that reads words of the test set of CMUdict;
+the bundled `reader`, a self-attentive language model that reads test sentences of its recipe; and a
+Transformer language model that is trained here, on the letters of Tiny Shakespeare, in a few
 minutes on a CPU. Questions are about the token that a model holds likeliest, and, as a contrast,
 why not the second likeliest. `shuffled` is planted: the scores of ablation in random order.
 
-    python benchmarks/faithfulness.py --json benchmarks/results/faithfulness.json
+    python benchmarks/faithfulness.py --data-dir DIR --json benchmarks/results/faithfulness.json
     python benchmarks/faithfulness.py --render
 """
 
 import argparse
 import gzip
 import json
+import os
 import random
 import sys
 import tempfile
@@ -26,6 +28,7 @@ import torch
 import provenance
 import regard
 from regard.models.protocol import inference
+from regard.recipes import TASKS
 from regard.seeing.attribution import METHODS, attribute, method_title
 from regard.seeing.faithfulness import as_numbers, measure, summarize
 from regard.seeing.input_scorer import InputScorer, PrefixScorer, Question, SourceScorer
@@ -35,15 +38,15 @@ from regard.symbols import BOS
 RESULTS: Final = provenance.ROOT / "benchmarks" / "results" / "faithfulness.json"
 PAGE: Final = provenance.ROOT / "docs" / "attribution.md"
 BUNDLED: Final = Path(regard.__file__).parent / "bundled"
-HEADING: Final = "## Measured on two models"
+HEADING: Final = "## Measured on three models"
 SHUFFLED: Final = "shuffled"
 TITLES: Final = {
     **{name: method_title(name) for name in METHODS},
     SHUFFLED: "shuffled scores of ablation (planted)",
     "random": "random order",
 }
-#: letters of a line that are read, and outputs at its end that are asked about
-LINE, ASKED = 40, 5
+#: letters of a line that are read, words of a sentence, and outputs at its end that are asked about
+LINE, SENTENCE, ASKED = 40, 10, 5
 
 
 def words(count: int) -> tuple[dict[str, Any], Iterator[InputScorer]]:
@@ -61,6 +64,25 @@ def words(count: int) -> tuple[dict[str, Any], Iterator[InputScorer]]:
 
     about = {"model": "g2p", "preset": model.config.preset, "texts": "test words of CMUdict"}
     return about, scorers()
+
+
+def sentences(count: int, data: Path) -> tuple[dict[str, Any], Iterator[InputScorer]]:
+    """Return the bundled reader's description and scorers of some test sentences."""
+    model = regard.load("reader", device="cpu")
+    test = TASKS["tatoeba-english"].prepare(data).evaluation["test"]
+    rows = [model.tgt_tokenizer.encode(example.references[0]) for example in test]
+    chosen = random.Random(1).sample([row for row in rows if len(row) >= SENTENCE], count)
+    texts = "test sentences of Tatoeba"
+    about = {"model": "reader", "preset": model.config.preset, "texts": texts}
+    return about, _prefix_scorers(model, [row[:SENTENCE] for row in chosen])
+
+
+def _prefix_scorers(model: regard.Model, rows: Sequence[list[int]]) -> Iterator[InputScorer]:
+    """Yield a scorer for the last outputs of each text."""
+    for ids in rows:
+        read = [BOS, *ids]
+        others = [[BOS], *model.kind.sources.replacements(ids).others]
+        yield PrefixScorer(model.module, read, [0] * ASKED, token_replacements(read, others))
 
 
 def lines(count: int, minutes: float) -> tuple[dict[str, Any], Iterator[InputScorer]]:
@@ -83,17 +105,8 @@ def lines(count: int, minutes: float) -> tuple[dict[str, Any], Iterator[InputSco
             **settings,
         )
         perplexity = model.perplexity(held_out[:1000]).value
-        predictor = model.predictor
     long_enough = [line for line in held_out[1000:] if len(line) >= LINE]
     chosen = random.Random(1).sample(long_enough, count)
-
-    def scorers() -> Iterator[InputScorer]:
-        for line in chosen:
-            ids = model.tgt_tokenizer.encode(line[:LINE])
-            read = [BOS, *ids]
-            others = [[BOS], *predictor.kind.sources.replacements(ids).others]
-            yield PrefixScorer(model.module, read, [0] * ASKED, token_replacements(read, others))
-
     about = {
         "model": "lm-transformer",
         "preset": "lm-transformer",
@@ -102,7 +115,8 @@ def lines(count: int, minutes: float) -> tuple[dict[str, Any], Iterator[InputSco
         "weights": sum(weight.numel() for weight in model.module.parameters()),
         "perplexity_per_letter": round(perplexity, 3),
     }
-    return about, scorers()
+    rows = [model.tgt_tokenizer.encode(line[:LINE]) for line in chosen]
+    return about, _prefix_scorers(model, rows)
 
 
 def likeliest(scorer: InputScorer) -> list[Question]:
@@ -137,11 +151,15 @@ def judged(scorers: Iterator[InputScorer]) -> dict[str, Any]:
     return {"outputs": outputs, "unavailable": unavailable, **tables}
 
 
-def run(count: int, minutes: float) -> dict[str, Any]:
-    """Return the figures of both models."""
+def run(count: int, minutes: float, data: Path) -> dict[str, Any]:
+    """Return the figures of all models."""
     torch.set_num_threads(1)
     made = []
-    for prepare in (lambda: words(count), lambda: lines(count, minutes)):
+    for prepare in (
+        lambda: words(count),
+        lambda: sentences(count, data),
+        lambda: lines(count, minutes),
+    ):
         start = time.perf_counter()
         about, scorers = prepare()
         ready = time.perf_counter()
@@ -244,6 +262,7 @@ if __name__ == "__main__":
     parser.add_argument("--json", type=Path)
     parser.add_argument("--texts", type=int, default=30)
     parser.add_argument("--minutes", type=float, default=2.5)
+    parser.add_argument("--data-dir", type=Path, default=os.environ.get("REGARD_DATA", "data"))
     parser.add_argument(
         "--render", action="store_true", help="write the last section of docs/attribution.md"
     )
@@ -252,4 +271,4 @@ if __name__ == "__main__":
         before = PAGE.read_text(encoding="utf-8")
         PAGE.write_text(page(before, json.loads(RESULTS.read_text())), encoding="utf-8")
     else:
-        provenance.write(args.json, run(args.texts, args.minutes))
+        provenance.write(args.json, run(args.texts, args.minutes, Path(args.data_dir)))
