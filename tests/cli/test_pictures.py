@@ -101,12 +101,6 @@ def test_patches_are_ablated(run, picture):
     assert "patches of the picture" in shown
 
 
-def test_it_is_not_exported(run, tmp_path):
-    told = sentence(command("export", run, "-o", tmp_path / "graphs"), 1)
-    assert "must read text or frames, but this run reads pictures" in told
-    assert not (tmp_path / "graphs").exists()
-
-
 def test_a_colour_is_looked_for_on_its_own_side(model):
     found = model(drawn("red", "right", 78))
     weights = found.maps["cross"][0][0][0].reshape(3, 5)  # of the first word

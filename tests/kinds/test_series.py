@@ -302,9 +302,28 @@ def test_other_steps_and_too_few_rows_are_refused_in_prediction(run, tmp_path):
 
 
 def test_what_forecasters_cannot_do_is_told(run, data):
-    for words in (("align", run, data), ("export", run, "-o", "x"), ("serve", run)):
-        said = sentence(regard(*words), 1)
-        assert "use `regard predict`" in said
+    assert "use `regard predict`" in sentence(regard("align", run, data), 1)
+    for words in (("--to", "ctranslate2"), ("--precision", "int8"), ("--attention",)):
+        said = sentence(regard("export", run, *words), 2)
+        assert f"{words[0]} must be left out for a run that predicts numbers" in said
+
+
+def test_a_forecaster_that_goes_step_by_step_is_not_exported(data, tmp_path):
+    own = {**BRIEF, "preset": "rnn", "embed": 4, "hidden": 4, "steps": 1}
+    own = {name: value for name, value in own.items() if name not in TINY or name == "device"}
+    start_run(make_config({"data": str(data), **own}), tmp_path / "run", quiet=True)
+    said = sentence(regard("export", tmp_path / "run", "-o", tmp_path / "graph"), 1)
+    assert "the preset rnn writes one after another: export a run of transformer" in said
+    assert not (tmp_path / "graph").exists()
+
+
+def test_a_forecast_is_a_line_of_json(run, data):
+    (line,) = done(regard("predict", run, data, "--jsonl")).splitlines()
+    found = json.loads(line)
+    rows = rows_of(done(regard("predict", run, data)))
+    assert found["times"] == [row["date"] for row in rows]
+    assert np.allclose(np.array(found["point"])[:, 0], [float(row["load"]) for row in rows])
+    assert np.array(found["quantiles"]).shape == (5, 2, 2)
 
 
 @pytest.mark.parametrize(

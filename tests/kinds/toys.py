@@ -150,7 +150,7 @@ TOYS = {
     "text to text": Toy(
         "text-pairs", _tsv("pairs", _reversed), ("tgt_tokenizer=space", *RECURRENT), "old tree"
     ),
-    "plain text": Toy("plain-texts", _plain, ("preset=rnn-lm", *RECURRENT), "old tree"),
+    "plain text": Toy("plain-texts", _plain, ("preset=lm-transformer", *TRANSFORMER), "old tree"),
     "labels": Toy(
         "text-pairs", _tsv("labels", _labelled), ("preset=classifier-rnn", *RECURRENT), "old tree"
     ),

@@ -24,7 +24,7 @@ from regard.models.encoders import RecurrentEncoder, SelfAttentiveEncoder
 from regard.models.forecasters import AttentiveNetwork
 from regard.models.monotonic_decoder import MonotonicDecoder, MonotonicState
 from regard.models.protocol import Lengths, Memory, ModelOutput, StepOutput, real_lengths
-from regard.models.span_reader import ReaderEncoder
+from regard.models.span_reader import SpanDecoder
 from regard.ops import History, SelfAttentiveOutput
 from regard.ops.self_attentive_rnn import reference
 from regard.state import OF_SOURCE, State
@@ -57,7 +57,6 @@ NODES: Final = {
 #: modules that run recurrent layers over whole sequences, and the names of these layers
 STACKS: Final[dict[type[nn.Module], tuple[str, ...]]] = {
     RecurrentEncoder: ("stack",),
-    ReaderEncoder: ("lower", "upper"),
     AttentiveNetwork: ("encoder",),
 }
 
@@ -265,7 +264,15 @@ def _put(buffer: Tensor, place: Tensor) -> Tensor:
 
 
 def with_positions(model: SequenceModel) -> SequenceModel:
-    """Return the model; a `Tagger` with the position of each row in a tensor."""
+    """Return the model; a `Tagger` with the position of each row in a tensor.
+
+    Raises ExportError for a model that points at spans, whose steps differ by their number.
+    """
+    if isinstance(model, EncoderDecoder) and isinstance(model.decoder, SpanDecoder):
+        raise ExportError(
+            "an exported model must write its tokens, but this run points at a span of the "
+            "passage: export a run of pointer or bahdanau."
+        )
     return ExportedTagger(model) if isinstance(model, Tagger) else model
 
 

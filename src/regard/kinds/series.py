@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,7 +35,7 @@ from regard.data.series import (
 )
 from regard.data.series_windows import SeriesScaler, SeriesWindows, find_period, measure_columns
 from regard.decoding import Hypothesis
-from regard.errors import ArgumentError, DataError, RegardError
+from regard.errors import ArgumentError, DataError, ExportError, RegardError
 from regard.evaluation.forecasts import (
     ForecastSums,
     LinearBaseline,
@@ -58,7 +59,12 @@ from regard.kinds.number_graphs import NumberGraph, forecast_graph
 from regard.kinds.text_source import name_some
 from regard.messages import message
 from regard.models import AnyModel
-from regard.models.forecasters import Forecaster, WindowScale, build_forecaster
+from regard.models.forecasters import (
+    Forecaster,
+    StepwiseNetwork,
+    WindowScale,
+    build_forecaster,
+)
 from regard.models.protocol import NumberModel, inference
 from regard.seeing import Text, Token, Trace
 from regard.seeing.forecast import ForecastView
@@ -204,6 +210,17 @@ class Forecast:
 
     def __str__(self) -> str:
         return self.text
+
+    def as_json(self) -> dict[str, Any]:
+        """Return times, forecasts and quantiles, (steps, targets) and (steps, targets, levels)."""
+        return {
+            "series": list(self.names),
+            "times": list(self.times),
+            "point": self.point.tolist(),
+            "levels": list(self.levels),
+            "quantiles": self.quantiles.tolist(),
+            "calibrated": self.calibrated,
+        }
 
 
 @final
@@ -621,7 +638,16 @@ class SeriesForecasts(DataKind):
         return Estimates(point, quantiles.sort(dim=-1).values, out.maps)
 
     def number_graph(self, model: AnyModel) -> NumberGraph:
-        """Return the graph from the last rows to forecasts, with calibrated quantiles."""
+        """Return the graph from the last rows to forecasts, with calibrated quantiles.
+
+        Raises ExportError if the network writes one step after another: its loop would be unrolled.
+        """
+        if isinstance(cast(Forecaster, model).network, StepwiseNetwork):
+            raise ExportError(
+                f"an exported forecaster must write all steps at once, but the preset "
+                f"{self.settings.preset} writes one after another: export a run of transformer or "
+                f"bahdanau."
+            )
 
         def estimate(model: NumberModel, history: Tensor) -> Tensor:
             found = self.estimates(model, history)
@@ -664,8 +690,8 @@ class SeriesForecasts(DataKind):
         ), found
 
     def printed(self, prediction: Any, tokens: Callable[[], str], *, as_json: bool = False) -> str:
-        """Return a forecast as CSV."""
-        return str(prediction)
+        """Return a forecast as CSV, or as one line of JSON."""
+        return json.dumps(prediction.as_json()) + "\n" if as_json else str(prediction)
 
     def scores(self, model: AnyModel, file: Any, device: torch.device) -> ScoreTable:
         """Return the scores of the test windows of a file beside those of the baselines."""
@@ -872,9 +898,10 @@ def _describe_change(
     """Return a sentence about the part that mattered most to a series, and about attention."""
     best = int(change.argmax()) * width
     last = min(best + width, len(view.history_times)) - 1
+    part = view.history_times[best] + (f" to {view.history_times[last]}" if last > best else "")
     found = (
         f"{name}: the forecast changes most, by {change.max():.2f} deviations on average, without "
-        f"{view.history_times[best]} to {view.history_times[last]}"
+        f"{part}"
     )
     if view.attention is None or len(change) < 3:
         return f"{found}."

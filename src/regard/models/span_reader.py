@@ -269,4 +269,4 @@ def valid_spans(
     real = masks.padding(lengths, tokens.shape[1])[:, 0, 0]
     inside = before & real & (tokens < vocab - 2) & (tokens != EOS)
     ahead = F.pad(inside, (0, longest - 1)).unfold(1, longest, 1)
-    return (~ahead).cumsum(dim=-1) == 0
+    return ahead.long().cumprod(dim=-1).bool()

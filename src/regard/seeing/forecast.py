@@ -284,10 +284,10 @@ def _panel(view: ForecastView, place: int, top: float, theme: Theme) -> Iterator
     every = np.concatenate([history, point, band.ravel()])
     axis = ChartAxis.over(every.tolist(), 3)
     width, bottom = WIDTH - LEFT - RIGHT, top + PANEL
-    unit = width / (rows + steps - 1)
+    unit = width / (rows + steps)  # a cell for each row, as in the strips below
 
     def at(row: int, value: float) -> tuple[float, float]:
-        return LEFT + row * unit, bottom - axis.share(float(value)) * PANEL
+        return LEFT + (row + 0.5) * unit, bottom - axis.share(float(value)) * PANEL
 
     for tick in axis.ticks:
         y = bottom - axis.share(tick) * PANEL
@@ -310,13 +310,16 @@ def _panel(view: ForecastView, place: int, top: float, theme: Theme) -> Iterator
     for what, weights in view.strips:
         height = _strip_height(weights)
         shares = _pooled(weights[place])
-        yield StripShape(LEFT, below + 4, (rows - 1) * unit, height, shares)
-        yield TextShape(now + 6, below + 4 + height / 2 + 4, what, 11, theme.dim)
+        yield StripShape(LEFT, below + 4, rows * unit, height, shares)
+        yield TextShape(LEFT + rows * unit + 6, below + 4 + height / 2 + 4, what, 11, theme.dim)
         below += height + 4
-    labels = [(0, "start"), (rows - 1, "middle"), (rows + steps - 1, "end")]
+    labels = [
+        (0, LEFT, "start"),
+        (rows - 1, now, "middle"),
+        (rows + steps - 1, WIDTH - RIGHT, "end"),
+    ]
     times = (*view.history_times, *view.times)
-    for row, anchor in labels:
-        x = LEFT + row * unit
+    for row, x, anchor in labels:
         yield TextShape(x, below + 16, times[row], 11, theme.dim, anchor)
 
 

@@ -1,0 +1,46 @@
+"""Each kind of data is trained, killed, resumed, predicted, evaluated, shown, checked and served.
+
+`kinds.life` does it; docs/kinds.md has its table, which this holds true.
+"""
+
+import pytest
+
+from kinds import life
+from kinds.toys import TOYS
+from regard.kinds import KINDS
+
+pytestmark = [
+    pytest.mark.slow,
+    # the run that is killed is forked, so that it need not import torch again
+    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning"),
+]
+
+#: kinds whose graphs nothing else exports, or that are refused at once; others take seconds each
+EXPORTED = (
+    *("plain text", "questions, answer chosen", "questions, answer pointed at"),
+    *("numbers of texts", "pictures", "series"),
+)
+
+
+def test_every_kind_has_a_toy():
+    assert {toy.kind for toy in TOYS.values()} == KINDS.keys()
+
+
+@pytest.mark.parametrize("name", TOYS)
+def test_a_run_lives(name, tmp_path):
+    whole = life.Life(name, tmp_path)
+    found = whole.walk(*life.VERBS[:-1])
+    cells = life.row_of(name, whole.toy, {**found, "export": ""}).removesuffix(" |")
+    assert cells in life.in_guide()
+    assert all(line in life.in_guide() for line in life.refusals(whole))
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in EXPORTED else pytest.mark.long) for n in TOYS]
+)
+def test_a_run_is_exported_or_says_why_not(name, tmp_path):
+    whole = life.Life(name, tmp_path)
+    found = whole.walk("train", "export")
+    (row,) = [line for line in life.in_guide().splitlines() if line.startswith(f"| {name} |")]
+    assert row.endswith(f"| {found['export']} |")
+    assert all(line in life.in_guide() for line in life.refusals(whole))
