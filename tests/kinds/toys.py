@@ -15,8 +15,8 @@ import numpy as np
 import pictures
 import sounds
 
-RECURRENT = ("embed=8", "hidden=8", "layers=1")
-TRANSFORMER = ("dim=8", "heads=2", "feed_forward=8", "layers=1")
+RECURRENT = ("embed=8", "hidden=8", "layers=1", "dropout=0.3")
+TRANSFORMER = ("dim=8", "heads=2", "feed_forward=8", "layers=1", "dropout=0.3")
 WORDS = ("red", "green", "blue", "old", "new", "car", "tree", "house")
 TAGS = {word: "ADJ" if i < 5 else "NOUN" for i, word in enumerate(WORDS)}
 PLACES = ("kitchen", "garden", "office", "hall")

@@ -23,8 +23,8 @@ class TokenCodec:
     dtype = "int64"
 
     def __init__(self, path: Path | dict[str, Any], symbols: dict[str, int]) -> None:
-        given = isinstance(path, dict)
-        self.file = path if given else json.loads(path.read_text(encoding="utf-8"))
+        content = path if isinstance(path, dict) else json.loads(path.read_text(encoding="utf-8"))
+        self.file: dict[str, Any] = content
         self.eos, self.unk = symbols["eos"], symbols["unk"]
         self.pieces, model = self.file["model"], self.file["model"]
         if self.file["kind"] in ("bpe", "unigram"):

@@ -97,7 +97,9 @@ class Forecaster(NumberModel):
         rows = self._rows(scaled)
         own = None if given is None else given.transpose(1, 2).flatten(0, 1)
         out: NetworkOutput = self.network(rows, own, need_weights=need_weights)
-        numbers = out.numbers.view(len(src), self.targets, *out.numbers.shape[1:]).transpose(1, 2)
+        numbers = out.numbers.view(src.shape[0], self.targets, *out.numbers.shape[1:]).transpose(
+            1, 2
+        )
         numbers = numbers * deviation[..., None] + centre[..., None]
         return NumberOutput(numbers, deviation.squeeze(1), out.maps)
 
@@ -249,7 +251,7 @@ class AttentiveNetwork(ForecastNetwork):
         weight, width = cast(Tensor, layer.weight_ih_l0), self.steps.shape[1]
         inputs = F.linear(self.steps, weight[:, :width], cast(Tensor, layer.bias_ih_l0))
         out = ops.attentive_rnn(
-            inputs.expand(len(x), -1, -1),
+            inputs.expand(x.shape[0], -1, -1),
             ops.AttentiveState(
                 first, torch.zeros_like(first) if self.cell == "lstm" else None, first * 0
             ),

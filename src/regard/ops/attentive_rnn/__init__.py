@@ -106,7 +106,7 @@ def attentive_rnn(
         weights=len(weights.hidden),
     )
     rows = {"inputs": inputs, "start": start.hidden, "key": key, "value": value, "mask": mask}
-    check_equal("agree in batch", **{name: len(tensor) for name, tensor in rows.items()})
+    check_equal("agree in batch", **{name: x.shape[0] for name, x in rows.items()})
     check_equal("agree in kv_len", key=key.shape[1], value=value.shape[1], mask=mask.shape[1])
     widths = {"start": start.context, "weights": weights.context, "value": value}
     check_equal("agree in v_dim", **{name: x.shape[-1] for name, x in widths.items()})
