@@ -14,7 +14,7 @@ class VectorSource:
 
     def __init__(self, path: Path, symbols: dict[str, int]) -> None:
         file = json.loads(path.read_text(encoding="utf-8"))
-        self.features, self.stack = file["features"], file["stack"]
+        self.features, self.stack = int(file["features"]), int(file["stack"])
 
     def encode(self, source: Any) -> np.ndarray:
         """Return the array of a table: an array, lists, JSON, or the name of a .npy file."""

@@ -64,7 +64,7 @@ class _Rescaled(nn.Module):
     def forward(
         self, src: Tensor, lengths: Int[Tensor, " batch"]
     ) -> Float64[Tensor, "batch steps targets estimates"]:
-        numbers = self.model(src, lengths).numbers.double()
+        numbers: Tensor = self.model(src, lengths).numbers.double()
         return numbers * cast(Tensor, self.scale) + cast(Tensor, self.mean)
 
 
