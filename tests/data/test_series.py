@@ -64,7 +64,11 @@ def test_parquet_and_python(tmp_path):
         assert table.values.ravel().tolist() == [1, 2, 3]
     assert read_series(np.ones((5, 3))).columns == ("column 1", "column 2", "column 3")
     with pytest.raises(ArgumentError, match="be a file, a mapping of columns"):
-        read_series(b"no text")
+        read_series(object())
+    sent = read_series(
+        b"\xef\xbb\xbfat,a\r\n" + "".join(f"{d},{i}\n" for i, d in enumerate(DAYS)).encode()
+    )
+    assert (sent.name, sent.time, sent.values.ravel().tolist()) == ("file", "at", [0, 1, 2])
     with pytest.raises(ArgumentError, match="be equally long"):
         read_series({"a": [1], "b": [1, 2]})
 

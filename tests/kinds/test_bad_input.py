@@ -133,6 +133,12 @@ def test_file_line_and_reason_are_named(case, tmp_path):
     assert reason in said
 
 
+def test_a_column_of_text_is_left_out_as_the_sentence_says(tmp_path):
+    path = replaced("series", tmp_path, 8, f"{hour(6)},much,3.0")
+    done(trained("series", path, "targets=heat"))
+    assert done(regard("predict", tmp_path / "run", path)).startswith("date,heat,heat_0.1,heat_0.9")
+
+
 def test_stereo_of_another_rate_and_cmyk_are_read(tmp_path):
     """Both are usual, and brought to what the model reads: one channel, its rate, RGB."""
     (tmp_path / "a").mkdir()

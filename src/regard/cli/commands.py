@@ -445,6 +445,27 @@ def predict(
     """
 
 
+@command(no_args_is_help=True)
+def chat(
+    run: RunArgument,
+    system: str | None = Option(
+        None,
+        metavar="TEXT",
+        help="What the conversation begins with, as the turn of the system.",
+        show_default=False,
+    ),
+    beam: BeamOption = None,
+    max_len: int | None = Option(
+        None, metavar="N", help="Most tokens of an answer.", show_default="by the source"
+    ),
+    device: DeviceOption = "auto",
+) -> None:
+    """Talk with a run that was trained on conversations; Ctrl-D ends.
+
+    Each line of stdin is answered with a line, and all turns before it are read again.
+    """
+
+
 @command(no_args_is_help=True, cls=RayCommand)
 def evaluate(
     run: RunArgument,

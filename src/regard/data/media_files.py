@@ -196,7 +196,8 @@ def _read_file(source: Any, most: float) -> Sound:
         except soundfile.LibsndfileError as error:
             found = "is of no format that it knows" if size else "is empty"
             what = f"a recording must be a file that soundfile can read, but this one {found}"
-            reason = f"{what} ({_line(error)})"
+            # its message names the file object that it was given
+            reason = f"{what} ({error.error_string.rstrip('.')})" if size else what
             raise DataError(name, None, reason, RECORD_AGAIN, kind="no recording") from None
     _check_samples(name, samples, rate)
     return _one_channel(name, samples, rate)

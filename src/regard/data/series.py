@@ -156,7 +156,13 @@ def time_labels(times: Int64[np.ndarray, " rows"], step: TimeStep) -> list[str]:
     return [text.replace("T", " ") for text in shown.tolist()]
 
 
-def read_series(source: Any, *, time: str | None = None, gaps: Gaps = "refuse") -> SeriesTable:
+def read_series(
+    source: Any,
+    *,
+    time: str | None = None,
+    gaps: Gaps = "refuse",
+    columns: Sequence[str] | None = None,
+) -> SeriesTable:
     """Read a table; raises DataError for one that is no series, with its line.
 
     Args:
@@ -166,6 +172,8 @@ def read_series(source: Any, *, time: str | None = None, gaps: Gaps = "refuse") 
         time: the time column; recognised if None.
         gaps: whether missing numbers and times are refused, filled by interpolation, or (times
             alone) ignored.
+        columns: those that must hold numbers, if the table has all of them; others may hold text
+            then, and are left out. All columns but the time if None.
     """
     if isinstance(source, SeriesTable):
         return source
@@ -180,6 +188,10 @@ def read_series(source: Any, *, time: str | None = None, gaps: Gaps = "refuse") 
         raw = _csv_columns(enumerate(lines, start=1), "file")
     else:
         raw = _python_columns(source)
+    if columns is not None and set(columns) <= raw.columns.keys():
+        chosen = _Builder(raw, gaps).time_column(time)
+        kept = {name: raw.columns[name] for name in raw.columns if name in {chosen, *columns}}
+        raw, time = raw._replace(columns=kept), chosen or time
     return _Builder(raw, gaps).table(time)
 
 
@@ -300,7 +312,7 @@ class _Builder:
         count = len(next(iter(raw.columns.values()), ()))
         if not count:
             raise DataError(raw.name, None, "there are no rows", "give a header and rows")
-        time = self._time_column(time)
+        time = self.time_column(time)
         others = {name: values for name, values in raw.columns.items() if name != time}
         if not others:
             reason = "there is no column beside the time"
@@ -316,7 +328,8 @@ class _Builder:
             table = self._regular(table)
         return self._without_gaps(table)
 
-    def _time_column(self, given: str | None) -> str:
+    def time_column(self, given: str | None) -> str:
+        """Return the name of the time column, "" if there is none."""
         columns = self.raw.columns
         if given is not None:
             if given not in columns:

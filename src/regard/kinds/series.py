@@ -270,7 +270,8 @@ class SeriesSource:
         """Read a table with the columns of the run."""
         time = self._scaler.time or None
         own = ",".join(self._scaler.columns)
-        read = read_series(source, time=time, gaps=self._options.gaps)
+        columns = self._scaler.columns
+        read = read_series(source, time=time, gaps=self._options.gaps, columns=columns)
         found = read.select(self._scaler.columns, f"the run was trained with {own}")
         if found.step != self._scaler.step and self._options.gaps != "ignore":
             raise DataError(
@@ -983,7 +984,8 @@ class Stretch(NamedTuple):
 
 def _own_columns(source: Any, options: SeriesOptions) -> SeriesTable:
     """Read a table, with the columns to forecast first and the exogenous ones after them."""
-    table = read_series(source, time=options.time, gaps=options.gaps)
+    wanted = [*options.targets, *options.exogenous] if options.targets else None
+    table = read_series(source, time=options.time, gaps=options.gaps, columns=wanted)
     others = [name for name in table.columns if name not in options.exogenous]
     names = [*(options.targets or others), *options.exogenous]
     return table.select(names, "name columns of the file with targets=A,B and exogenous=C,D")

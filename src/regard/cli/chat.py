@@ -1,0 +1,105 @@
+"""`regard chat`: talk with a run that was trained on conversations."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import typer
+
+from regard import api
+from regard.cli.console import note, one_line
+from regard.data import Corpus
+from regard.data.conversations import SPEAKER_MARK, Turn, join_turns
+from regard.errors import ArgumentError
+from regard.kinds import TextPairs
+from regard.training import RunFolder
+
+#: the speakers of a conversation, as chat data names them
+SYSTEM: Final = "system"
+USER: Final = "user"
+ASSISTANT: Final = "assistant"
+#: in front of what is typed in a terminal
+PROMPT: Final = f"{USER}> "
+#: characters of a speaker's name by which a conversation is recognised, at most
+LONGEST_ROLE: Final = 20
+
+
+def chat(
+    *, run: Path, system: str | None, beam: int | None, max_len: int | None, device: str
+) -> None:
+    """Answer each line of stdin, with all turns before it as the source."""
+    model = _chat_model(run, device)
+    before = [] if system is None else [_turn("--system", SYSTEM, system)]
+    options = {"beam": beam, "max_len": max_len}
+    given = {name: value for name, value in options.items() if value is not None}
+    turns: list[Turn] = []
+    for line in _typed():
+        if not line.strip():
+            continue
+        turns.append(_turn("the line", USER, line))
+        kept = _fitting(model, before, turns)
+        if len(kept) < len(turns):
+            dropped = len(turns) - len(kept)
+            note(f"the {dropped} oldest turns are left out: the model reads no more at once.")
+            turns = kept
+        answer = model(join_turns([*before, *turns]), attention=False, **given).text
+        typer.echo(one_line(answer))
+        if answer.strip():
+            turns.append(Turn(ASSISTANT, answer))
+
+
+def _chat_model(run: Path, device: str) -> api.Model:
+    """Load a run; raises ArgumentError unless it answers conversations."""
+    model: Any = api.load(run, device=device)
+    fix = 'train one on lines such as {"messages": [{"role": "user", "content": "..."}, ...]}'
+    if not isinstance(model, api.Model) or not isinstance(model.kind, TextPairs):
+        kind = model.kind.name if isinstance(model, api.Model) else "a model of transformers"
+        raise ArgumentError("RUN", "be trained on conversations", f"{run} ({kind})", fix)
+    source = _first_source(model.path)
+    role, mark, _ = source.partition(SPEAKER_MARK)
+    if source and (not mark or len(role) > LONGEST_ROLE or " " in role):
+        value = f"{run}, whose sources look like {source[:40]!r}"
+        raise ArgumentError("RUN", "be trained on conversations", value, fix)
+    return model
+
+
+def _first_source(path: Path) -> str:
+    """Return the first dev source of a run, "" if its data are not there."""
+    dev = RunFolder(path).data / "dev.arrow"
+    try:
+        return Corpus(dev).pair(0).src if dev.exists() else ""
+    except (OSError, ValueError, IndexError):
+        return ""
+
+
+def _turn(name: str, role: str, text: str) -> Turn:
+    content = " ".join(text.split())
+    if not content:
+        raise ArgumentError(name, "have a text", repr(text), "fill it in, or leave it out")
+    return Turn(role, content)
+
+
+def _fitting(model: api.Model, before: list[Turn], turns: list[Turn]) -> list[Turn]:
+    """Return the last turns that fit into a source of the run, at least one."""
+    most = model.config.max_src_len
+    first = 0
+    while first + 1 < len(turns):
+        (row,) = model.source_ids([join_turns([*before, *turns[first:]])])
+        if len(row) - 1 <= most:
+            break
+        first += 1
+    return turns[first:]
+
+
+def _typed() -> Iterator[str]:
+    """Yield lines until the input ends; in a terminal, each after a prompt."""
+    if not sys.stdin.isatty():
+        yield from sys.stdin
+        return
+    while True:
+        try:
+            yield input(PROMPT)
+        except EOFError:
+            typer.echo()
+            return
