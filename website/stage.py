@@ -41,8 +41,8 @@ NAV: Final[dict[str, Any]] = {
     "中文课程": ["zh/index.md", "zh/readme.md", "course/zh/*"],
     "Guides": {
         "Train": [
-            *("train.md", "labels.md", "numbers.md", "language.md", "questions.md", "summaries.md"),
-            "sound.md",
+            *("train.md", "kinds.md", "labels.md", "numbers.md", "language.md", "questions.md"),
+            *("summaries.md", "sound.md"),
             *("pictures.md", "forecasting.md", "vectors.md", "word-vectors.md", "small_data.md"),
             *("copying.md", "memory.md", "monotonic.md", "runs.md"),
         ],
