@@ -12,12 +12,17 @@ import signal
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import load_file
 
+import regard as package
 from cli.tools import done, regard, sentence
 from kinds.toys import TOYS, Toy
+from regard.export.decode import Exported
+from regard.export.predict import ExportedNumbers
 from regard.kinds import KINDS
 from regard.serve import Models
 from regard.training import RunFolder
@@ -133,13 +138,16 @@ class Life:
         return True
 
     def export(self) -> bool:
-        """Write graphs, whose numbers or searches `regard export` itself has compared."""
+        """Write graphs, which `regard export` compares with the model, and try their program."""
         output = self.folder / "onnx"
         result = regard("export", self.run, "-o", output)
         if result.exit_code:
             assert not output.exists()
             return self._refuse("export", result)
         done(result)
+        if self.toy.kind != "sound-pairs":  # whose program reads log-mel frames
+            model, source = package.load(self.run, device="cpu"), self.given
+            assert_same_answer(output, source, model(source))
         return True
 
     def _refuse(self, verb: str, result) -> bool:
@@ -155,6 +163,19 @@ def assert_same_tensors(one: Path, other: Path) -> None:
     a, b = load_file(one), load_file(other)
     assert a.keys() == b.keys()
     assert [name for name in a if not torch.equal(a[name], b[name])] == []
+
+
+def assert_same_answer(folder: Path, source: str, right: Any) -> None:
+    """Check that the program of an exported folder finds the prediction of the model."""
+    program = json.loads((folder / "manifest.json").read_text())["program"]
+    if program == "decode.py":
+        assert Exported(folder)([source]) == [right.text]
+        return
+    (found,) = ExportedNumbers(folder)([source])
+    numbers = [right.value] if hasattr(right, "value") else right.point.ravel()
+    assert np.allclose(found[..., 0].ravel(), numbers, rtol=1e-5)
+    if found.shape[-1] > 1:
+        assert np.allclose(found[..., 1:], right.quantiles, rtol=1e-5)
 
 
 def scores(run: Path) -> list[dict]:

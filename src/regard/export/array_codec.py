@@ -34,7 +34,7 @@ class VectorSource:
         return -(-length // self.stack)
 
 
-class PictureSource:
+class PictureCodec:
     """Sources that are pictures, cut into patches; the graph scales the levels of the pixels."""
 
     dtype = np.float32

@@ -25,12 +25,12 @@ except ModuleNotFoundError as missing:
     sys.exit(f"decode.py needs {missing.name}, which is not installed: pip install {missing.name}")
 
 if __package__:
-    from regard.export.array_codec import PictureSource, VectorSource
+    from regard.export.array_codec import PictureCodec, VectorSource
     from regard.export.beam_search import BeamHypothesis, SearchOptions, TargetLimits, beam_search
     from regard.export.text_codec import StoryCodec, TokenCodec, one_line, read_lines
 else:  # a copy in an exported folder
     from array_codec import (  # type: ignore[import-not-found,no-redef]
-        PictureSource,
+        PictureCodec,
         VectorSource,
     )
     from beam_search import (  # type: ignore[import-not-found,no-redef]
@@ -54,7 +54,7 @@ READ_AHEAD = 32
 #: how sources are read, by the kind that manifest.json names; others are texts
 SOURCES: dict[str, Any] = {
     "vectors": VectorSource,
-    "pictures": PictureSource,
+    "pictures": PictureCodec,
     "story": StoryCodec,
 }
 

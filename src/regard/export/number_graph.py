@@ -9,7 +9,7 @@ import torch
 from regard import ops
 from regard.errors import ExportError
 from regard.export.graphs import Port, describe_ports, dynamic_axes, silenced, write_graph
-from regard.export.predict import Exported
+from regard.export.predict import ExportedNumbers
 from regard.export.traceable import exportable
 from regard.models.protocol import inference
 from regard.training import Saved
@@ -61,7 +61,7 @@ def write_number_graph(saved: Saved, folder: Path) -> dict[str, Any]:
 
 def verify_numbers(saved: Saved, folder: Path) -> NumberCheck:
     """Compare the graph with the model on random sources; raises ExportError if they differ."""
-    exported, inputs = Exported(folder), saved.kind.sources.graph_inputs()
+    exported, inputs = ExportedNumbers(folder), saved.kind.sources.graph_inputs()
     graph, chance = saved.kind.number_graph(saved.model), torch.Generator().manual_seed(2)
     scale, differences = np.array(graph.scale)[:, None], []
     with inference(graph.module), ops.use_backend("reference"):

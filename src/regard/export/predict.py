@@ -75,7 +75,7 @@ class SeriesRows:
         return np.array(found).reshape(-1, len(places))
 
 
-class Exported:
+class ExportedNumbers:
     """The model of a folder.
 
     Args:
@@ -134,14 +134,16 @@ class Exported:
         return np.asarray(self.graph.run(["numbers"], inputs)[0])
 
 
-def predict_lines(model: Exported, sources: Iterator[str], target: IO[str], batch: int) -> None:
+def predict_lines(
+    model: ExportedNumbers, sources: Iterator[str], target: IO[str], batch: int
+) -> None:
     """Write the number of each line."""
     while lines := list(islice(sources, batch)):
         target.writelines(f"{number:.6g}\n" for number in model(lines)[:, 0, 0, 0])
         target.flush()
 
 
-def predict_rows(model: Exported, lines: list[str], target: IO[str]) -> None:
+def predict_rows(model: ExportedNumbers, lines: list[str], target: IO[str]) -> None:
     """Write the rows after those of a CSV file: their number from 1, forecasts and quantiles."""
     (found,) = model([lines])
     writer = csv.writer(target, lineterminator="\n")
@@ -159,7 +161,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=0, help="all cores if 0")
     given = parser.parse_args()
     try:
-        model = Exported(Path(__file__).parent, given.threads)
+        model = ExportedNumbers(Path(__file__).parent, given.threads)
         if given.batch < 1:
             raise ValueError(f"batch must be at least 1, but it is {given.batch}")
         named = given.file != "-"
