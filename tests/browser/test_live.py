@@ -254,3 +254,46 @@ def test_files_are_chosen_or_dropped(live):
     assert live.locator("#live-text").is_visible()
     assert live.locator("#live-file").is_hidden()
     assert live.wrong == []
+
+
+FORECAST = {
+    "format": "regard-forecast",
+    "version": 1,
+    "name": "file",
+    "title": "file: 4 steps after 2020-01-05",
+    "legend": "line: history",
+    "figure": '<svg xmlns="http://www.w3.org/2000/svg" width="90"><text>load</text></svg>',
+    "notes": [],
+}
+
+
+def test_a_forecast_is_drawn_and_a_trace_takes_its_place(live):
+    source = {"tokenizer": "series", "files": [".csv"]}
+    models = [
+        {"name": "load", "beam": 2, "source": source, "target": {"tokenizer": "numbers"}},
+        {"name": "enfr", "beam": 2, "example": "the cat"},
+    ]
+    live.info = {"models": models, "limits": {"chars": 1000, "file_bytes": 100}}
+
+    def answer(route, address):
+        model = json.loads(route.request.post_data)["model"]
+        checked = {**FORECAST, "notes": ["load: it changes most"]}
+        found = checked if address == "api/check" else FORECAST
+        route.fulfill(json=found if model == "load" else to_json(samples.sentence()))
+
+    live.answer = answer
+    live.goto("http://regard.test/")
+    live.wait_for_selector("#live-file")
+    rows = {"name": "load.csv", "mimeType": "text/csv", "buffer": b"a,b"}
+    live.set_input_files("#live-file", files=[rows])
+    live.wait_for_selector(".forecast svg")
+    assert live.text_content(".forecast h2") == "load.csv: 4 steps after 2020-01-05"
+    assert not live.is_visible(".workspace")
+    live.click(".forecast button")
+    live.wait_for_selector("text=load: it changes most")
+    assert [address for address, _ in live.questions] == ["api/run", "api/check"]
+    live.select_option("select", "enfr")
+    live.wait_for_selector("#app[data-ready] .workspace")
+    assert live.is_visible(".workspace")
+    assert not live.is_visible(".forecast")
+    assert live.wrong == []

@@ -854,9 +854,9 @@ TEXT_ONLY: Final[dict[str, Any]] = {
 
 #: what the weights over time are, by the first kind of map of a model
 ATTENTION_TITLES: Final = {
-    "cross": "attention of each forecast step over the history",
+    "cross": "attention of each forecast step, the first on top, over the history",
     "encoder-self": "attention that each patch of the history receives, last layer",
-    "decoder-history": "attention of each forecast step over all steps before it",
+    "decoder-history": "attention of each forecast step, the first on top, over all before it",
     "": "",
 }
 
