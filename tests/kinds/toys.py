@@ -187,7 +187,7 @@ TOYS = {
     "pictures": Toy(
         "picture-pairs",
         _pictures,
-        ("preset=show-attend-tell", "patch=2", *RECURRENT),
+        ("preset=show-attend-tell", "patch=2", "tgt_tokenizer=space", *RECURRENT),
         "images/0.png",
         "file",
     ),
