@@ -62,7 +62,8 @@ class ExportResult(NamedTuple):
     @property
     def program(self) -> Path:
         """The program in the folder that predicts."""
-        return self.path / str(self.manifest["program"])
+        usual = PROGRAMS[self.manifest["format"]]
+        return self.path / str(self.manifest.get("program", usual))
 
 
 def export(
