@@ -296,4 +296,7 @@ def test_a_forecast_is_drawn_and_a_trace_takes_its_place(live):
     live.wait_for_selector("#app[data-ready] .workspace")
     assert live.is_visible(".workspace")
     assert not live.is_visible(".forecast")
+    live.select_option("select", "load")  # whose file is still chosen
+    live.wait_for_selector(".forecast:not([hidden]) svg")
+    assert not live.is_visible(".workspace")
     assert live.wrong == []

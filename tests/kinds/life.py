@@ -20,6 +20,7 @@ from safetensors.torch import load_file
 
 import regard as package
 from cli.tools import done, regard, sentence
+from export.tools import run_readme
 from kinds.toys import TOYS, Toy
 from regard.export.decode import Exported
 from regard.export.predict import ExportedNumbers
@@ -148,6 +149,8 @@ class Life:
         if self.toy.kind != "sound-pairs":  # whose program reads log-mel frames
             model, source = package.load(self.run, device="cpu"), self.given
             assert_same_answer(output, source, model(source))
+        if self.toy.kind in ("series", "number-pairs", "picture-pairs", "questions"):
+            run_readme(output, blocked=("torch", "regard"))
         return True
 
     def _refuse(self, verb: str, result) -> bool:
