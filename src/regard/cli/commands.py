@@ -344,7 +344,7 @@ def train(
     """
 
 
-@command("train", no_args_is_help=True)
+@command("train", no_args_is_help=True, cls=RayCommand)
 def encode(
     data: str | None = Argument(
         None,
@@ -363,6 +363,8 @@ def encode(
     resume: Path | None = Option(
         None, help="Go on with the shards that are missing in this folder.", show_default=False
     ),
+    ray: RayOption = None,
+    workers: WorkersOption = None,
     quiet: bool = Option(False, "--quiet", "-q", help="Print only errors."),
 ) -> None:
     """Encode the data of a run, without training.

@@ -9,6 +9,7 @@ from regard.jobs.input_shards import InputShard, find_shards
 from regard.jobs.job_folder import JobError, JobFolder
 from regard.jobs.output_shards import read_shard
 from regard.jobs.ray_cluster import RayExecutor, check_cluster
+from regard.jobs.ray_encoding import RayShardRunner
 from regard.jobs.runner import UNIT_ROWS, JobProgress, JobSummary, run_job
 from regard.jobs.tasks import JobTask, ModelSpec, PairTask, PredictTask
 
@@ -26,6 +27,7 @@ __all__ = [
     "PairTask",
     "PredictTask",
     "RayExecutor",
+    "RayShardRunner",
     "check_cluster",
     "find_shards",
     "read_shard",

@@ -82,7 +82,7 @@ def distillation_loss(
 def check_teacher(config: Config) -> None:
     """Raise ArgumentError for settings that do not go with a teacher."""
     if not config.teacher:
-        if "teacher_weight" in config.model_fields_set:
+        if config.teacher_weight != Config.model_fields["teacher_weight"].default:
             raise ArgumentError(
                 "teacher_weight",
                 "be left out where there is no teacher",

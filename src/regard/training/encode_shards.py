@@ -25,7 +25,7 @@ from regard.training.run_files import Examples
 from regard.training.run_folder import RunFolder
 from regard.training.shard_jobs import encoded_facts, held_out_pairs
 from regard.training.shard_manifest import EncodedShard, ShardManifest, survey_shards
-from regard.training.shard_workers import Watch, run_jobs, worker_count
+from regard.training.shard_workers import JobRunner, Watch, run_jobs, worker_count
 
 #: shards that are measured at a time
 MEASURED: Final = 4
@@ -119,6 +119,7 @@ class ShardEncoder:
         folder: of the run.
         watch: is told of the progress.
         say: announces bad lines that were left out.
+        runner: does the work on shards; processes of this machine if None.
     """
 
     examples: Examples
@@ -127,6 +128,7 @@ class ShardEncoder:
     folder: RunFolder
     watch: Watch
     say: Say
+    runner: JobRunner | None = None
 
     @property
     def _manifest(self) -> ShardManifest:
@@ -198,11 +200,14 @@ class ShardEncoder:
 
     def _run(self, what: str, jobs: list[dict[str, Any]], total: int) -> list[dict[str, Any]]:
         """Do jobs, of a total of which the others were done before."""
-        names = [shard.name for shard in self._manifest.shards]
-        size = self._manifest.content.bytes
-        processes = worker_count(self._config.encode_processes, names, size)
         watch = _counter(what, total, self.watch, done=total - len(jobs))
-        results = run_jobs(jobs, processes, watch)
+        if self.runner is None:
+            names = [shard.name for shard in self._manifest.shards]
+            size = self._manifest.content.bytes
+            processes = worker_count(self._config.encode_processes, names, size)
+            results = run_jobs(jobs, processes, watch)
+        else:
+            results = self.runner(jobs, watch)
         notes = [note for result in results for note in result["notes"]]
         for note in notes[:3]:
             self.say(note)

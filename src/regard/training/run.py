@@ -52,6 +52,7 @@ from regard.training.run_data import prepare_data
 from regard.training.run_files import PairSource
 from regard.training.run_folder import RunError, RunFolder
 from regard.training.setup import PreparedRun, check_settings, prepare
+from regard.training.shard_workers import JobRunner
 from regard.training.weights_file import UnusableWeightsError, read_weights
 
 #: the unit of a limit whose name does not say it
@@ -118,6 +119,7 @@ def encode_run(
     *,
     console: Console | None = None,
     quiet: bool = False,
+    runner: JobRunner | None = None,
 ) -> RunFolder:
     """Begin a run up to its encoded data, which `resume_run` trains on.
 
@@ -126,6 +128,7 @@ def encode_run(
         output: the run folder.
         console: where to report; stderr if None.
         quiet: whether to print nothing.
+        runner: does the work on shards; processes of this machine if None.
     """
     folder = RunFolder(output)
     console = StderrConsole(quiet=quiet) if console is None else console
@@ -140,7 +143,9 @@ def encode_run(
         if config is not None:
             folder.write_config(config)
         with ShardBar(console, quiet=quiet) as bar:
-            data = prepare_data(settings, folder, None, partial(say, console), watch=bar.show)
+            data = prepare_data(
+                settings, folder, None, partial(say, console), watch=bar.show, runner=runner
+            )
     counts = (
         f"{len(data.train.src_lengths):,} training and {len(data.dev.corpus.src_lengths):,} dev"
     )

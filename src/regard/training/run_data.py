@@ -35,7 +35,7 @@ from regard.training.encode_shards import EncodedShards, ShardEncoder, measure_s
 from regard.training.run_files import PARTS, Examples, PairSource, RunFiles, Say
 from regard.training.run_folder import RunFolder
 from regard.training.shard_manifest import ShardManifest
-from regard.training.shard_workers import Watch
+from regard.training.shard_workers import JobRunner, Watch
 
 
 class EncodedData(NamedTuple):
@@ -54,6 +54,7 @@ def prepare_data(
     *,
     accept_changed: bool = False,
     watch: Watch = lambda what, done, total, pairs: None,
+    runner: JobRunner | None = None,
 ) -> EncodedData:
     """Open the encoded examples of a run, or read and encode them.
 
@@ -65,6 +66,7 @@ def prepare_data(
         accept_changed: whether data may have changed since the run began. What a trained run is
             evaluated on stays as it was.
         watch: is told of the progress of work on shards.
+        runner: does that work; processes of this machine if None.
     """
     if config.data == "-" and pairs is None and not folder.stdin_file.exists():
         save_stdin(folder.stdin_file)  # training reads its data more than once
@@ -75,12 +77,19 @@ def prepare_data(
         before = _read_manifest(folder, say)
         shards = measure_shards(config, before, watch, say)
         files = replace(files, shards=shards, shards_before=before)
+    if runner is not None and files.shards is None:
+        raise ArgumentError(
+            "--ray",
+            "be given for data in shards alone",
+            repr(display_data(config.data)),
+            "leave it out, or name a folder or a glob of files",
+        )
     history = DataHistory(folder, _read_record(folder, say), accept_changed, say)
     history = history.after_files(files)
     try:
         kind, examples, history = _encoders(files, folder, history, say)
         if files.shards is not None:
-            return _encode_shards(kind, examples, history, watch)
+            return _encode_shards(kind, examples, history, watch, runner)
         return _encode(kind, examples, history)
     finally:
         for part in PARTS:
@@ -289,7 +298,11 @@ def _encode(kind: DataKind, examples: Examples, history: DataHistory) -> Encoded
 
 
 def _encode_shards(
-    kind: DataKind, examples: Examples, history: DataHistory, watch: Watch
+    kind: DataKind,
+    examples: Examples,
+    history: DataHistory,
+    watch: Watch,
+    runner: JobRunner | None,
 ) -> EncodedData:
     """Open the encoded shards, or encode those that are missing."""
     if history.record is None:
@@ -301,7 +314,8 @@ def _encode_shards(
     share, say, files = history.record.share, history.say, examples.files
     older = history.changed or history.record.dev_is_older
     # notes that were said when tokenisers were trained are not said again
-    found = ShardEncoder(examples, kind, share, history.folder, watch, files.say).encode()
+    encoder = ShardEncoder(examples, kind, share, history.folder, watch, files.say, runner)
+    found = encoder.encode()
     if not found.pairs:
         raise examples.too_few("training")
     train = found.train()

@@ -25,6 +25,8 @@ from regard.training.shard_jobs import Job, run_job
 WORTH_PROCESSES: Final = 1 << 26
 #: called with a sort of job, how many are done, how many there are, and the pairs done so far
 Watch = Callable[[str, int, int, int], None]
+#: does jobs and returns their results in order; calls a function with each result as it comes
+JobRunner = Callable[[Sequence[Job], Callable[[dict[str, Any]], None]], list[dict[str, Any]]]
 
 
 def worker_count(asked: int | None, names: Sequence[str], size: int) -> int:
@@ -130,15 +132,7 @@ class _Worker:
                 f"ended with status {self._process.wait()}: check the memory, or lower "
                 "encode_processes."
             )
-        answer: dict[str, Any] = json.loads(line)
-        if "data_error" in answer:
-            raise DataError(**answer["data_error"])
-        if "error" in answer:
-            raise RegardError(answer["error"])
-        if "bug" in answer:
-            raise RuntimeError(answer["bug"])
-        result: dict[str, Any] = answer["result"]
-        return result
+        return result_of(json.loads(line))
 
     def stop(self) -> None:
         """End the process; the file that it writes is not there yet, or whole."""
@@ -149,7 +143,20 @@ class _Worker:
                 stream.close()
 
 
-def _answer(job: Job) -> dict[str, Any]:
+def result_of(answer: dict[str, Any]) -> dict[str, Any]:
+    """Return the result in what `answer_job` has returned; raises the error that it has instead."""
+    if "data_error" in answer:
+        raise DataError(**answer["data_error"])
+    if "error" in answer:
+        raise RegardError(answer["error"])
+    if "bug" in answer:
+        raise RuntimeError(answer["bug"])
+    result: dict[str, Any] = answer["result"]
+    return result
+
+
+def answer_job(job: Job) -> dict[str, Any]:
+    """Do a job; returns its result, or its error, as JSON can have it."""
     try:
         return {"result": run_job(job)}
     except DataError as error:
@@ -169,7 +176,7 @@ def main() -> None:
     os.dup2(2, 1)  # what libraries print must not be taken for a result
     for line in sys.stdin.buffer:
         try:
-            results.write(json.dumps(_answer(json.loads(line))).encode() + b"\n")
+            results.write(json.dumps(answer_job(json.loads(line))).encode() + b"\n")
             results.flush()
             gc.collect()
         except BrokenPipeError:  # nobody waits for it any more
