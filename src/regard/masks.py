@@ -27,7 +27,7 @@ Bias = Float[Tensor, "#batch #heads #q_len #kv_len"]
 def padding(lengths: Int[Tensor, " batch"], max_len: int) -> Bool[Tensor, "batch 1 1 max_len"]:
     """Lets every query see the first `lengths[b]` keys of sequence b.
 
-    Example:
+    Examples:
         >>> regard.masks.padding(torch.tensor([1, 3]), 3)[:, 0, 0]
         tensor([[ True, False, False],
                 [ True,  True,  True]])
@@ -59,7 +59,7 @@ def causal(
     Aligned to the bottom right like FlashAttention, not to the top left like the `is_causal`
     flag of `scaled_dot_product_attention`: one query against a cache of n keys sees all n.
 
-    Example:
+    Examples:
         >>> regard.masks.causal(2, 3)[0, 0]
         tensor([[ True,  True, False],
                 [ True,  True,  True]])
@@ -75,7 +75,7 @@ def window(
 
     `window(...) & causal(...)` allows the newest `size` keys, the own position included.
 
-    Example:
+    Examples:
         >>> regard.masks.window(3, size=2)[0, 0]
         tensor([[ True,  True, False],
                 [ True,  True,  True],
@@ -91,7 +91,7 @@ def chunk(
 ) -> Bool[Tensor, "1 1 q_len kv_len"]:
     """Cuts the sequence into chunks of `size` keys; a query sees the keys of its own chunk.
 
-    Example:
+    Examples:
         >>> regard.masks.chunk(4, size=2)[0, 0]
         tensor([[ True,  True, False, False],
                 [ True,  True, False, False],
@@ -109,7 +109,7 @@ def document(
 ) -> Bool[Tensor, "batch 1 q_len kv_len"]:
     """Lets a query see the keys with its own document number, for sequences packed into one row.
 
-    Example:
+    Examples:
         >>> regard.masks.document(torch.tensor([[0, 0, 1]]))[0, 0]
         tensor([[ True,  True, False],
                 [ True,  True, False],
@@ -144,7 +144,7 @@ def from_torch(
         attn_mask: (q_len, kv_len) or (batch * num_heads, q_len, kv_len).
         num_heads: number of heads of an `attn_mask` with three axes.
 
-    Example:
+    Examples:
         >>> regard.masks.from_torch(torch.tensor([[False, False, True]]))[0, 0, 0]
         tensor([ True,  True, False])
     """
@@ -181,7 +181,7 @@ def to_torch(
         num_heads: nor this one,
         q_len: nor the queries; needed for a mask that has one row for all of them, as padding.
 
-    Example:
+    Examples:
         >>> regard.masks.to_torch(regard.masks.causal(2), batch=1, num_heads=1)
         tensor([[[False,  True],
                  [False, False]]])
@@ -193,7 +193,7 @@ def to_torch(
 def per_row(mask: Tensor | None, batch: int) -> Tensor | None:
     """The mask with a row of its own for each sequence, so that states can be reordered.
 
-    Example:
+    Examples:
         >>> regard.masks.per_row(regard.masks.causal(2), batch=3).shape
         torch.Size([3, 1, 2, 2])
     """
@@ -205,7 +205,7 @@ def check(
 ) -> None:
     """Raises unless `mask` is boolean and broadcasts to (batch, heads, q_len, kv_len).
 
-    Example:
+    Examples:
         >>> regard.masks.check(regard.masks.causal(2), batch=5, heads=3, q_len=2, kv_len=2)
     """
     if mask.dtype != torch.bool:
@@ -223,7 +223,7 @@ def check_broadcast(
 ) -> None:
     """Raises unless `tensor` broadcasts to (batch, heads, q_len, kv_len) and has all four axes.
 
-    Example:
+    Examples:
         >>> bias = torch.zeros(1, 3, 2, 2)
         >>> regard.masks.check_broadcast(bias, batch=5, heads=3, q_len=2, kv_len=2, name="bias")
     """

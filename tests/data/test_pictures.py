@@ -196,7 +196,7 @@ def test_an_encoder_is_saved_and_loaded(tmp_path):
     "change", [{"patch": 4}, {"channels": 2}, {"mean": [1.0]}, {"scale": [0.0, 1.0, 1.0]}]
 )
 def test_a_damaged_encoder_is_refused(tmp_path, change):
-    content = {**encoder()._to_json(), **change}
+    content = {**encoder().to_json(), **change}
     with pytest.raises(DataError):
         PictureEncoder.from_json(tmp_path / "e.json", json.loads(json.dumps(content)))
 

@@ -198,7 +198,7 @@ def test_scalers_and_targets_are_saved(tmp_path):
     targets.save(tmp_path / "tgt.json")
     assert load_target(tmp_path / "tgt.json") == targets
     with pytest.raises(DataError, match="mean and scale"):
-        NumberTargets.from_json("x", {**targets._to_json(), "mean": [1.0]})
+        NumberTargets.from_json("x", {**targets.to_json(), "mean": [1.0]})
 
 
 def test_numbers_are_stored_as_bits():

@@ -52,7 +52,7 @@ def load(
         allow_pickle: whether the weights of a model of transformers may be read from a pickled
             file, which can run code that it brings along: only if you trust where it comes from.
 
-    Example:
+    Examples:
         >>> model = regard.load("g2p")
         >>> model("attention").text
         'AH T EH N SH AH N'
@@ -168,7 +168,7 @@ def fit(
         quiet: whether to show nothing.
         settings: those of `regard.training.Config`, and sizes of the preset: `steps=2000`, ...
 
-    Example:
+    Examples:
         >>> pairs = [("ab", "b a"), ("abc", "c b a"), ("bc", "c b"), ("ca", "a c")] * 5
         >>> model = regard.fit(pairs, "bahdanau", size="tiny", epochs=1, quiet=True)
         >>> model.config.preset, model.config.epochs

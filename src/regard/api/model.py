@@ -44,7 +44,7 @@ class Model:
     Where sources are vectors, a text is a table (frames, features) in an array, a tensor or lists,
     or the name of a .npy file.
 
-    Example:
+    Examples:
         >>> model = regard.load("g2p")
         >>> out = model("attention")
         >>> out

@@ -201,7 +201,7 @@ class Output:
         trace_header: all of `trace` but the maps; None if these were not asked for.
         probabilities: of all labels, the likeliest first, if targets are labels; else empty.
 
-    Example:
+    Examples:
         >>> out = regard.load("g2p")("cat")
         >>> out.text, out.tokens
         ('K AE T', ['K', 'AE', 'T'])

@@ -2,7 +2,7 @@
 
 All have one interface: queries, keys, values and a mask in; contexts and weights out.
 
-Example:
+Examples:
     >>> attention = regard.attention.AdditiveAttention(query_size=5, key_size=7, hidden_size=11)
     >>> memory = torch.randn(2, 4, 7)
     >>> attention(torch.randn(2, 3, 5), memory, memory).weights.shape  # (batch, heads, rows, keys)

@@ -22,7 +22,7 @@ class AdditiveAttention(Attention):
         key_size: width of the keys, e.g. of the encoder outputs.
         hidden_size: width of the scoring network.
 
-    Example:
+    Examples:
         >>> attention = regard.attention.AdditiveAttention(query_size=5, key_size=7, hidden_size=11)
         >>> query, key = torch.randn(2, 3, 5), torch.randn(2, 4, 7)
         >>> out = attention(query, key, key, regard.masks.padding(torch.tensor([4, 2]), 4))

@@ -25,7 +25,7 @@ class CoverageAttention(Attention):
         key_size: width of the keys.
         hidden_size: width of the scoring network.
 
-    Example:
+    Examples:
         >>> attention = regard.attention.CoverageAttention(query_size=5, key_size=7, hidden_size=11)
         >>> key = torch.randn(2, 4, 7)
         >>> attention(torch.randn(2, 3, 5), key, key).weights.shape

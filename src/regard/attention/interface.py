@@ -20,7 +20,7 @@ class Projected(NamedTuple):
 
     A type of its own: a plain tensor is always raw, so that nothing is projected twice.
 
-    Example:
+    Examples:
         >>> attention = regard.attention.AdditiveAttention(5, 7, 11)
         >>> memory, query = torch.randn(2, 4, 7), torch.randn(2, 1, 5)
         >>> keys = attention.project_keys(memory)  # once per source
@@ -40,7 +40,7 @@ class Past(State):
         weights: weights of the last of them.
         coverage: sum of the weights of all of them.
 
-    Example:
+    Examples:
         >>> weights = torch.tensor([[[[0.25, 0.75]]]])
         >>> past = regard.attention.Past(torch.tensor([0]), None).after(weights)
         >>> past.after(weights).coverage
@@ -68,7 +68,7 @@ class Attention(nn.Module, ABC):
     `forward` takes keys as they are, or as `project_keys` has returned them: a decoder projects
     the keys once per source and passes them in at every step.
 
-    Example:
+    Examples:
         >>> attention = regard.attention.AdditiveAttention(5, 7, 11)
         >>> isinstance(attention, regard.attention.Attention)
         True
@@ -109,7 +109,7 @@ class Attention(nn.Module, ABC):
 class Scorer(Protocol):
     """A mechanism that returns its scores before mask and softmax.
 
-    Example:
+    Examples:
         >>> isinstance(regard.attention.AdditiveAttention(5, 7, 11), regard.attention.Scorer)
         True
     """

@@ -18,7 +18,7 @@ from regard.ops.check import check_equal, check_positive, check_width
 class PositionPredictor(nn.Module):
     """The centre of attention on a source of length S: `S * sigmoid(v . tanh(W query))`.
 
-    Example:
+    Examples:
         >>> predictor = regard.attention.PositionPredictor(query_size=5, hidden_size=7)
         >>> predictor(torch.randn(2, 3, 5), torch.tensor([[11.0], [4.0]])).shape
         torch.Size([2, 3])
@@ -54,7 +54,7 @@ class LocalAttention(Attention):
         half_width: the window reaches this many keys to either side of its centre (D in the paper).
         predictor: chooses the centres of local-p; None is local-m.
 
-    Example:
+    Examples:
         >>> scorer = regard.attention.MultiplicativeAttention(5, 7)
         >>> attention = regard.attention.LocalAttention(scorer, half_width=1)
         >>> key = torch.randn(1, 4, 7)

@@ -28,7 +28,7 @@ class LocationAwareAttention(Attention):
         channels: number of convolution filters.
         kernel_size: how many positions a filter spans; odd, so that it is centred.
 
-    Example:
+    Examples:
         >>> attention = regard.attention.LocationAwareAttention(5, 7, 11, channels=3, kernel_size=5)
         >>> key = torch.randn(2, 4, 7)
         >>> attention(torch.randn(2, 3, 5), key, key).weights.shape

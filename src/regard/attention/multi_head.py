@@ -45,7 +45,7 @@ class MultiHeadAttention(Attention):
         position_bias: relative positions, added to the scores.
         rotation: rotary positions, for self-attention.
 
-    Example:
+    Examples:
         >>> attention = regard.attention.MultiHeadAttention(dim=12, num_heads=3)
         >>> x = torch.randn(2, 5, 12)
         >>> out = attention(x, x, x, causal=True)

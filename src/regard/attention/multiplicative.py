@@ -24,7 +24,7 @@ class MultiplicativeAttention(Attention):
             `v . tanh(W [query; key])`, which the paper lists beside them.
         hidden_size: width of the hidden layer of `concat`; that of the queries if None.
 
-    Example:
+    Examples:
         >>> attention = regard.attention.MultiplicativeAttention(query_size=5, key_size=7)
         >>> key = torch.randn(2, 4, 7)
         >>> attention(torch.randn(2, 3, 5), key, key).context.shape

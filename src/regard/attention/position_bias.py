@@ -17,7 +17,7 @@ class PositionBias(nn.Module, ABC):
 
     Queries stand at the last positions of the keys, as with a cache.
 
-    Example:
+    Examples:
         >>> isinstance(regard.attention.ALiBi(2), regard.attention.PositionBias)
         True
     """
@@ -49,7 +49,7 @@ class ALiBi(PositionBias):
     Args:
         num_heads: number of heads of the query.
 
-    Example:
+    Examples:
         >>> regard.attention.ALiBi(2)(torch.zeros(1, 2, 3, 5), kv_len=3)[0, 0]
         tensor([[-0.0000, -0.0625, -0.1250],
                 [-0.0625, -0.0000, -0.0625],
@@ -85,7 +85,7 @@ class ShawRelativePositions(PositionBias):
         values: whether distances also have a vector that is added to the values. It needs the
             weights, so that the fused kernels cannot be used; the paper found no gain in it.
 
-    Example:
+    Examples:
         >>> positions = regard.attention.ShawRelativePositions(head_dim=4, max_distance=2)
         >>> attention = regard.attention.MultiHeadAttention(12, 3, position_bias=positions)
         >>> x = torch.randn(2, 5, 12)

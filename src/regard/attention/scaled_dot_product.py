@@ -23,7 +23,7 @@ class ScaledDotProductAttention(Attention):
         key_size: width of the keys, e.g. of the encoder outputs.
         hidden_size: d_k, the width in which they meet.
 
-    Example:
+    Examples:
         >>> attention = regard.attention.ScaledDotProductAttention(5, 7, hidden_size=11)
         >>> key = torch.randn(2, 4, 7)
         >>> attention(torch.randn(2, 3, 5), key, key).context.shape

@@ -20,7 +20,7 @@ class SimpleSelfAttention(Attention):
         scale: factor of the products; 1 as in the plain form, `dim ** -0.5` for the
             scaled one.
 
-    Example:
+    Examples:
         >>> context, weights = regard.attention.SimpleSelfAttention()(torch.eye(3)[None])
         >>> weights[0, 0]
         tensor([[0.5761, 0.2119, 0.2119],

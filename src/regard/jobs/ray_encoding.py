@@ -31,7 +31,7 @@ class RayShardRunner:
             start one that ends with the work.
         workers: shards that are worked on at a time; None for one per core of the cluster.
 
-    Example:
+    Examples:
         >>> RayShardRunner(workers=2)
         RayShardRunner(address='local', workers=2)
     """

@@ -25,7 +25,7 @@ class ContentMemoryOutput(NamedTuple):
         weights: weights of the slots in it, (batch, slots).
         slots: the slots after writing, (batch, slots, width).
 
-    Example:
+    Examples:
         >>> memory = regard.layers.ContentMemory(input_size=5, slots=3, width=7)
         >>> first = memory(torch.randn(2, 5), memory.start(batch=2))
         >>> second = memory(torch.randn(2, 5), first.slots)
@@ -53,7 +53,7 @@ class ContentMemory(nn.Module):
         slots: number of slots.
         width: width of a slot.
 
-    Example:
+    Examples:
         >>> memory = regard.layers.ContentMemory(input_size=5, slots=3, width=7)
         >>> out = memory(torch.randn(2, 5), memory.start(batch=2))
         >>> out.read.shape, out.weights.shape

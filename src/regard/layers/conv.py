@@ -27,7 +27,7 @@ HALF: Final = math.sqrt(0.5)
 class GatedConvolution(nn.Module):
     """A convolution over time with a gated linear unit, over vectors that are padded already.
 
-    Example:
+    Examples:
         >>> regard.layers.GatedConvolution(dim=5, kernel_size=3)(torch.randn(2, 7, 5)).shape
         torch.Size([2, 5, 5])
     """
@@ -57,7 +57,7 @@ class ConvEncoder(nn.Module):
         kernel_size: how many positions each spans; odd.
         dropout: probability of dropping a feature before each.
 
-    Example:
+    Examples:
         >>> encoder = regard.layers.ConvEncoder(dim=8, num_layers=2)
         >>> encoder(torch.randn(2, 5, 8), regard.masks.padding(torch.tensor([5, 3]), 5)).shape
         torch.Size([2, 5, 8])
@@ -102,7 +102,7 @@ class ConvState(State):
         memory_mask: True at real vectors of the memory.
         position: number of vectors decoded so far.
 
-    Example:
+    Examples:
         >>> decoder = regard.layers.ConvDecoder(dim=8, num_layers=2)
         >>> memory = torch.randn(2, 5, 8)
         >>> state = decoder.start(memory, memory)
@@ -135,7 +135,7 @@ class ConvDecoder(nn.Module):
         kernel_size: how many positions each spans, the newest included.
         dropout: probability of dropping a feature before each.
 
-    Example:
+    Examples:
         >>> decoder = regard.layers.ConvDecoder(dim=8, num_layers=2)
         >>> memory = torch.randn(2, 5, 8)
         >>> out = decoder(torch.randn(2, 3, 8), decoder.start(memory, memory), need_weights=True)

@@ -79,7 +79,7 @@ def from_torch(module: nn.Module) -> nn.Module:
         module: an `nn.MultiheadAttention`, `nn.TransformerEncoder`, `nn.TransformerEncoderLayer`,
             `nn.TransformerDecoder`, `nn.TransformerDecoderLayer`, `nn.LSTM`, `nn.GRU` or `nn.RNN`.
 
-    Example:
+    Examples:
         >>> layer = torch.nn.TransformerEncoderLayer(12, 3, 24, batch_first=True)
         >>> type(regard.layers.from_torch(layer)).__name__
         'TransformerEncoderLayer'
@@ -115,7 +115,7 @@ def to_torch(module: nn.Module) -> nn.Module:
         module: a `MultiHeadAttention`, `TransformerEncoder`, `TransformerEncoderLayer`,
             `TransformerDecoder`, `TransformerDecoderLayer` or `RNNStack`.
 
-    Example:
+    Examples:
         >>> type(regard.layers.to_torch(regard.layers.RNNStack(5, 7, cell="gru"))).__name__
         'GRU'
     """

@@ -20,7 +20,7 @@ class SinusoidalPositions(nn.Module):
     Args:
         dim: width of the vectors.
 
-    Example:
+    Examples:
         >>> regard.layers.SinusoidalPositions(dim=4)(torch.zeros(1, 2, 4))[0, 0]
         tensor([0., 1., 0., 1.])
     """
@@ -48,7 +48,7 @@ class LearnedPositions(nn.Module):
         max_len: number of positions.
         dim: width of the vectors.
 
-    Example:
+    Examples:
         >>> regard.layers.LearnedPositions(max_len=7, dim=5)(torch.zeros(2, 3, 5)).shape
         torch.Size([2, 3, 5])
     """
@@ -92,7 +92,7 @@ class GridPositions(nn.Module):
         columns: of the grid.
         dim: width of the vectors.
 
-    Example:
+    Examples:
         >>> regard.layers.GridPositions(rows=2, columns=3, dim=8)(torch.zeros(1, 6, 8)).shape
         torch.Size([1, 6, 8])
     """
@@ -137,7 +137,7 @@ class RotaryPositions(nn.Module):
         head_dim: width of a head; even.
         base: the longest wave is about `2 pi base` positions long.
 
-    Example:
+    Examples:
         >>> rotation = regard.layers.RotaryPositions(head_dim=4)
         >>> attention = regard.attention.MultiHeadAttention(12, 3, rotation=rotation)
         >>> x = torch.randn(2, 5, 12)

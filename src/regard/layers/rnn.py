@@ -44,7 +44,7 @@ class RecurrentState(State):
         hidden: h.
         memory: c of an LSTM; None for the others.
 
-    Example:
+    Examples:
         >>> stack = regard.layers.RNNStack(5, 7, num_layers=2)
         >>> state = stack(torch.randn(2, 3, 5)).state
         >>> stack(torch.randn(2, 1, 5), state=state).state.hidden.shape  # a step further
@@ -58,7 +58,7 @@ class RecurrentState(State):
 class RecurrentOutput(NamedTuple):
     """Outputs of the last layer, (batch, length, directions * hidden), and the final state.
 
-    Example:
+    Examples:
         >>> output, state = regard.layers.RNNStack(5, 7)(torch.randn(2, 3, 5))
         >>> bool((output[:, -1] == state.hidden[:, 0]).all())
         True
@@ -89,7 +89,7 @@ class RNNStack(nn.Module):
         dropout: probability of dropping a feature between layers.
         bias: whether the gates have biases.
 
-    Example:
+    Examples:
         >>> stack = regard.layers.RNNStack(5, 7, cell="gru", bidirectional=True)
         >>> stack(torch.randn(2, 3, 5), torch.tensor([3, 1])).output.shape
         torch.Size([2, 3, 14])

@@ -34,7 +34,7 @@ class SelfAttentiveRNN(nn.Module):
             keys of width `hidden_size`. If None, scaled dot-product, and additive for `lstm` as in
             the paper.
 
-    Example:
+    Examples:
         >>> rnn = regard.layers.SelfAttentiveRNN(5, 7, cell="gru")
         >>> out = rnn(torch.randn(2, 3, 5), need_weights=True)
         >>> out.hidden.shape, out.weights.shape

@@ -37,7 +37,7 @@ class SpecAugment(nn.Module):
         band_width: most bands of one.
         speed: sources become faster or slower by this share at most.
 
-    Example:
+    Examples:
         >>> augment = regard.layers.SpecAugment(time_masks=1, band_masks=1)
         >>> augment(torch.randn(2, 50, 16), torch.tensor([50, 40])).frames.shape
         torch.Size([2, 50, 16])

@@ -30,7 +30,7 @@ ACTIVATIONS: Final[dict[str, Callable[[Tensor], Tensor]]] = {"relu": F.relu, "ge
 class FeedForward(nn.Module):
     """Two linear maps with an activation between them, for each position alone.
 
-    Example:
+    Examples:
         >>> regard.layers.FeedForward(dim=5, hidden=7)(torch.randn(2, 3, 5)).shape
         torch.Size([2, 3, 5])
     """
@@ -96,7 +96,7 @@ class LayerOptions(NamedTuple):
         bias: whether the linear maps and the norms have one.
         attention_dropout: probability of dropping an attention weight; `dropout` if None.
 
-    Example:
+    Examples:
         >>> options = regard.layers.LayerOptions(dropout=0.0, norm_first=False, activation="gelu")
         >>> encoder = regard.layers.TransformerEncoder(12, 3, 24, num_layers=2, options=options)
         >>> encoder.norm is None  # layers that are not pre-norm need no last norm
@@ -191,7 +191,7 @@ class LayerState(State):
 class TransformerState(State):
     """The state of all layers, and the mask of the memory.
 
-    Example:
+    Examples:
         >>> decoder = regard.layers.TransformerDecoder(12, 3, 24, num_layers=2, memory_size=7)
         >>> state = decoder.start(torch.randn(2, 5, 7))
         >>> decoder(torch.randn(2, 4, 12), state).state.position
@@ -217,7 +217,7 @@ class TransformerEncoderLayer(nn.Module):
         feed_forward: width of the inner layer.
         options: see `LayerOptions`.
 
-    Example:
+    Examples:
         >>> layer = regard.layers.TransformerEncoderLayer(12, 3, 24)
         >>> layer(torch.randn(2, 5, 12)).output.shape
         torch.Size([2, 5, 12])
@@ -257,7 +257,7 @@ class TransformerEncoder(nn.Module):
     `norm` may be set to another module, or to None for no last norm. The arguments are the number
     of layers and those of `TransformerEncoderLayer`.
 
-    Example:
+    Examples:
         >>> encoder = regard.layers.TransformerEncoder(12, 3, 24, num_layers=2)
         >>> mask = regard.masks.padding(torch.tensor([5, 2]), 5)
         >>> out = encoder(torch.randn(2, 5, 12), mask, need_weights=True)
@@ -316,7 +316,7 @@ class TransformerDecoderLayer(nn.Module):
         options: see `LayerOptions`.
         memory_size: width of the memory; None for a layer that has none (a language model's).
 
-    Example:
+    Examples:
         >>> layer = regard.layers.TransformerDecoderLayer(12, 3, 24, memory_size=None)
         >>> x = torch.randn(2, 4, 12)
         >>> layer(x, layer.start(batch=2, memory=None, like=x))[0].shape
@@ -405,7 +405,7 @@ class TransformerDecoder(nn.Module):
     `norm` may be set to another module, or to None for no last norm. The arguments are the number
     of layers and those of `TransformerDecoderLayer`.
 
-    Example:
+    Examples:
         >>> decoder = regard.layers.TransformerDecoder(12, 3, 24, num_layers=2, memory_size=7)
         >>> state = decoder.start(torch.randn(2, 5, 7))
         >>> out = decoder(torch.randn(2, 4, 12), state, need_weights=True)

@@ -30,7 +30,7 @@ class InputAdapter(nn.Module, ABC):
 
     It may shorten a source. Its positions, if any, are added to the vectors that it returns.
 
-    Example:
+    Examples:
         >>> isinstance(regard.models.VectorInput(16, 12), regard.models.InputAdapter)
         True
     """
@@ -99,7 +99,7 @@ class VectorInput(InputAdapter):
         stack: number of frames that become one.
         augment: changes sources in training.
 
-    Example:
+    Examples:
         >>> adapter = regard.models.VectorInput(features=16, dim=12, stack=4)
         >>> adapter(torch.randn(2, 40, 16)).shape
         torch.Size([2, 10, 12])
@@ -155,7 +155,7 @@ class ConvInput(InputAdapter):
         channels: number of filters of each.
         augment: changes sources in training.
 
-    Example:
+    Examples:
         >>> adapter = regard.models.ConvInput(features=16, dim=12, channels=5)
         >>> adapter(torch.randn(2, 40, 16)).shape, adapter.lengths(torch.tensor([40, 9]))
         (torch.Size([2, 10, 12]), tensor([10,  3]))
@@ -244,7 +244,7 @@ class PatchInput(InputAdapter):
         positions: adds positions, for layers that are otherwise blind to order.
         dropout: probability of dropping a feature.
 
-    Example:
+    Examples:
         >>> adapter = regard.models.PatchInput(channels=3, patch=4, dim=12)
         >>> adapter(torch.randn(2, 3, 8, 12)).shape
         torch.Size([2, 6, 12])

@@ -151,7 +151,7 @@ class JointDecoder(Decoder):
             are `weight / (1 + weight)` and `1 / (1 + weight)`.
         search_weight: share of CTC in the scores of a search; 0 leaves them to the decoder.
 
-    Example:
+    Examples:
         >>> model = regard.models.PRESETS["bahdanau"](src_vocab=11, tgt_vocab=13, size="tiny")
         >>> size = model.encoder.output_size
         >>> decoder = regard.models.JointDecoder(model.decoder, memory_size=size, weight=0.3)

@@ -26,7 +26,7 @@ from regard.state import State
 class EncoderDecoder(SequenceModel):
     """Encodes a source with one module and decodes a target with another.
 
-    Example:
+    Examples:
         >>> model = regard.models.PRESETS["bahdanau"](src_vocab=11, tgt_vocab=13, size="tiny")
         >>> src, tgt = torch.tensor([[5, 7, 4, 2]]), torch.tensor([[1, 6, 8]])
         >>> out = model(src, None, tgt, need_weights=True)

@@ -56,7 +56,7 @@ class Tagger(SequenceModel):
         tgt_vocab: number of different tags, the symbols included.
         dropout: probability of dropping a feature before the output layer.
 
-    Example:
+    Examples:
         >>> model = regard.models.PRESETS["rnn"](src_vocab=11, tgt_vocab=13, size="tiny")
         >>> model(torch.tensor([[5, 7, 4]]), None, torch.tensor([[1, 6, 8]])).logits.shape
         torch.Size([1, 3, 13])
@@ -127,7 +127,7 @@ def only_eos(like: Float[Tensor, " tgt_vocab"]) -> Float[Tensor, " tgt_vocab"]:
 class ClassifierOutput(NamedTuple):
     """Logits (batch, classes), the weights of the pooling, and the maps of the encoder.
 
-    Example:
+    Examples:
         >>> classifier = regard.models.CLASSIFIERS["transformer"](11, 3, size="tiny")
         >>> logits, weights, maps = classifier(torch.tensor([[5, 7, 2]]), None, need_weights=True)
         >>> list(maps)
@@ -151,7 +151,7 @@ class Classifier(nn.Module):
         hidden_size: width of the network that scores the tokens.
         dropout: probability of dropping a feature before the output layer.
 
-    Example:
+    Examples:
         >>> classifier = regard.models.CLASSIFIERS["rnn"](src_vocab=11, classes=3, size="tiny")
         >>> out = classifier(torch.tensor([[5, 7, 4, 2]]), None, need_weights=True)
         >>> out.logits.shape, out.weights.shape
@@ -246,7 +246,7 @@ class SequenceClassifier(SequenceModel):
     Args:
         classifier: scores as many classes as the vocabulary of the targets has tokens.
 
-    Example:
+    Examples:
         >>> classifier = regard.models.CLASSIFIERS["rnn"](src_vocab=11, classes=7, size="tiny")
         >>> model = regard.models.SequenceClassifier(classifier).eval()
         >>> model(torch.tensor([[5, 7, 2]]), None, torch.tensor([[1, 6]])).logits.shape

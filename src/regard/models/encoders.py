@@ -172,7 +172,7 @@ def with_input(model: ModelT, adapter: InputAdapter) -> ModelT:
         adapter: `VectorInput` or `PatchInput`, as wide as the embedding that it replaces; with
             positions if that has some.
 
-    Example:
+    Examples:
         >>> model = regard.models.PRESETS["bahdanau"](11, 13, embed=12, hidden=16, layers=1)
         >>> model = regard.models.with_input(model, regard.models.VectorInput(features=16, dim=12))
         >>> model(torch.randn(2, 7, 16), None, torch.tensor([[1, 6], [1, 8]])).logits.shape

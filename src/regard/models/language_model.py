@@ -42,7 +42,7 @@ class LanguageModel(nn.Module):
         dropout: probability of dropping a feature before the output layer.
         tied: whether the output layer shares the table of the embedding.
 
-    Example:
+    Examples:
         >>> model = regard.models.LANGUAGE_MODELS["transformer"](vocab=11, size="tiny")
         >>> model(torch.tensor([[1, 5, 7]])).logits.shape
         torch.Size([1, 3, 11])
@@ -101,7 +101,7 @@ class TextModel(SequenceModel):
     Args:
         language: scores the next token.
 
-    Example:
+    Examples:
         >>> language = regard.models.LANGUAGE_MODELS["rnn"](vocab=11, size="tiny")
         >>> model = regard.models.TextModel(language)
         >>> model(torch.tensor([[2]]), None, torch.tensor([[1, 5, 7]])).logits.shape

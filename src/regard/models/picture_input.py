@@ -38,7 +38,7 @@ class PictureInput(InputAdapter):
         shift: largest shift in pixels, down or up and right or left; the border is repeated.
         flip: whether half of the pictures are mirrored left to right.
 
-    Example:
+    Examples:
         >>> stem = regard.models.ConvStem(channels=1, patch=4, dim=12)
         >>> adapter = regard.models.PictureInput(stem, grid=(2, 3), patch=4, channels=1, dim=12)
         >>> adapter(torch.randn(2, 6, 16)).shape
@@ -149,7 +149,7 @@ class ConvStem(nn.Module):
         patch: side of a patch, in pixels.
         dim: width of the vectors.
 
-    Example:
+    Examples:
         >>> regard.models.ConvStem(channels=3, patch=4, dim=12)(torch.randn(2, 3, 8, 12)).shape
         torch.Size([2, 12, 2, 3])
     """

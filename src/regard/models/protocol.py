@@ -53,7 +53,7 @@ class Memory(State):
         tokens: the source tokens, for decoders that copy them; None if it has none.
         maps: the encoder's attention maps, if asked for.
 
-    Example:
+    Examples:
         >>> memory = regard.models.Memory(torch.randn(2, 3, 5), torch.tensor([3, 1]))
         >>> memory.mask[:, 0, 0]
         tensor([[ True,  True,  True],
@@ -76,7 +76,7 @@ class Memory(State):
 class StepOutput(NamedTuple):
     """One step: logits (batch, tgt_vocab), the state after it, and maps if asked for.
 
-    Example:
+    Examples:
         >>> model = regard.models.PRESETS["transformer"](11, 13, size="tiny").eval()
         >>> state = model.start(model.encode(torch.tensor([[5, 7, 2]]), None))
         >>> logits, state, maps = model.step(torch.tensor([1]), state, need_weights=True)
@@ -100,7 +100,7 @@ class ModelOutput(NamedTuple):
         certain: (batch, tgt_len) or (kept,), True where the model knows the token beforehand, as
             the `eos` after a label. Nothing is learned there, and the training loss is 0.
 
-    Example:
+    Examples:
         >>> model = regard.models.PRESETS["luong"](11, 13, size="tiny")
         >>> out = model(torch.tensor([[5, 2]]), None, torch.tensor([[1, 6]]))
         >>> out.logits.shape, out.maps
@@ -121,7 +121,7 @@ class SequenceModel(nn.Module, ABC):
     `forward`. All take token ids, batch first; a source may be vectors or images where the model
     has an adapter for them.
 
-    Example:
+    Examples:
         >>> model = regard.models.PRESETS["transformer"](11, 13, size="tiny").eval()
         >>> state = model.start(model.encode(torch.tensor([[5, 7, 2]]), None))
         >>> model.step(torch.tensor([1]), state).logits.shape
@@ -182,7 +182,7 @@ class NumberOutput(NamedTuple):
         scale: (batch, targets), what a model divides each source by: errors grow with it.
         maps: if asked for.
 
-    Example:
+    Examples:
         >>> out = regard.models.NumberOutput(torch.zeros(2, 3, 1, 5), torch.ones(2, 1), {})
         >>> out.numbers[..., 0].shape  # the point forecasts: (batch, steps, targets)
         torch.Size([2, 3, 1])
@@ -196,7 +196,7 @@ class NumberOutput(NamedTuple):
 class NumberModel(nn.Module, ABC):
     """A model that predicts numbers: a forecast of several steps, or one value of a source.
 
-    Example:
+    Examples:
         >>> issubclass(regard.models.NumberModel, regard.models.SequenceModel)
         False
     """

@@ -1,6 +1,6 @@
 """Operators: each a folder with its definition, its fast paths and its maths.
 
-Example:
+Examples:
     >>> regard.ops.BACKENDS
     ('auto', 'reference', 'torch', 'cpu', 'triton')
 """

@@ -122,7 +122,7 @@ def use_backend(name: str) -> Iterator[None]:
     Args:
         name: "auto", "reference" (the definition), "torch", "cpu" or "triton".
 
-    Example:
+    Examples:
         >>> with regard.ops.use_backend("reference"):
         ...     regard.ops.active_backend()
         'reference'
@@ -142,7 +142,7 @@ def use_backend(name: str) -> Iterator[None]:
 def active_backend() -> str:
     """The name that `use_backend` set, "auto" outside of it.
 
-    Example:
+    Examples:
         >>> regard.ops.active_backend()
         'auto'
     """

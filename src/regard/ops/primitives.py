@@ -17,7 +17,7 @@ class AttentionOutput(NamedTuple):
         context: (batch, q_len, width); (batch, heads, q_len, width) from operators on heads.
         weights: (batch, heads, q_len, kv_len), per head and before dropout; None unless requested.
 
-    Example:
+    Examples:
         >>> context, weights = regard.attention.SimpleSelfAttention()(torch.zeros(1, 2, 5))
         >>> weights
         tensor([[[[0.5000, 0.5000],
@@ -46,7 +46,7 @@ def masked_softmax(
 
     A query without any allowed key gets zero weights and a zero gradient.
 
-    Example:
+    Examples:
         >>> scores = torch.zeros(1, 1, 2, 3)
         >>> mask = torch.tensor([[True, True, False], [False, False, False]])[None, None]
         >>> regard.ops.masked_softmax(scores, mask)

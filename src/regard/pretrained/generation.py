@@ -177,7 +177,7 @@ def generate(
         A `PretrainedOutput`, or a list of them for several texts. Further sequences, as of
         `num_return_sequences`, are its `alternatives`.
 
-    Example:
+    Examples:
         >>> from transformers import AutoModelForCausalLM, AutoTokenizer
         >>> model = AutoModelForCausalLM.from_pretrained("tiny-llama")
         >>> tokenizer = AutoTokenizer.from_pretrained("tiny-llama")

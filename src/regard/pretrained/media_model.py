@@ -120,7 +120,7 @@ class MediaModel(TransformersModel):
             `automatic-speech-recognition`.
         device: where it is.
 
-    Example:
+    Examples:
         >>> model = regard.load("tiny-vit")  # a folder that `save_pretrained` wrote
         >>> model
         MediaModel('tiny-vit', type='vit', task='image-classification', weights=4361, ...)

@@ -134,7 +134,7 @@ class PretrainedModel(TransformersModel):
             `text-classification`, `token-classification` or `feature-extraction`.
         device: where it is.
 
-    Example:
+    Examples:
         >>> model = regard.load("tiny-llama")  # a folder that `save_pretrained` wrote
         >>> model
         PretrainedModel('tiny-llama', type='llama', task='text-generation', weights=5104, ...)

@@ -110,7 +110,7 @@ def capture(
             `LongTrace`s.
         heads: numbers of the heads to keep with `top_k_weights`. Default: all.
 
-    Example:
+    Examples:
         >>> layer = torch.nn.TransformerEncoderLayer(12, 3, 24, batch_first=True).eval()
         >>> with regard.capture(layer, tokens=["the", "cat", "sat"]) as seen, torch.no_grad():
         ...     out = layer(torch.randn(1, 3, 12))

@@ -47,7 +47,7 @@ def show(
     Returns:
         An object that prints as a map, is a figure in a notebook, and has `save(path)`.
 
-    Example:
+    Examples:
         >>> print(regard.show([[0.9, 0.1], [0.2, 0.8]], ["the", "cat"], ["le", "chat"]))
         each row is an output; its cells say where it looked · cross-attention · words
         scale 0-1

@@ -90,7 +90,7 @@ def additive_attention(
         mask: True where a query may attend; broadcastable to (batch, 1, q_len, kv_len).
         need_weights: whether to return the weights, (batch, 1, q_len, kv_len).
 
-    Example:
+    Examples:
         >>> query, key, v = torch.randn(2, 3, 5), torch.randn(2, 7, 5), torch.randn(5)
         >>> value = torch.randn(2, 7, 11)
         >>> out = regard.ops.additive_attention(query, key, v, value, need_weights=True)

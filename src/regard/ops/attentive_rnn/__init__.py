@@ -79,7 +79,7 @@ def attentive_rnn(
         cell: "rnn", "gru" or "lstm".
         need_weights: whether to return the attention weights of each step.
 
-    Example:
+    Examples:
         >>> start = regard.ops.AttentiveState(torch.zeros(2, 5), None, torch.zeros(2, 7))
         >>> weights = regard.ops.AttentiveWeights(torch.randn(15, 7), torch.randn(15, 5), None)
         >>> key, value, mask = torch.randn(2, 11, 5), torch.randn(2, 11, 7), torch.ones(2, 11) > 0

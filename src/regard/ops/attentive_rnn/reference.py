@@ -15,7 +15,7 @@ from regard.ops.recurrence.scores import ScoreFunction
 class AttentiveState(NamedTuple):
     """State between steps: hidden state, memory of an LSTM, and the last context.
 
-    Example:
+    Examples:
         >>> state = regard.ops.AttentiveState(torch.zeros(2, 5), None, torch.zeros(2, 7))
         >>> state.hidden.shape, state.context.shape
         (torch.Size([2, 5]), torch.Size([2, 7]))
@@ -34,7 +34,7 @@ class AttentiveWeights(NamedTuple):
         hidden: applied to the last hidden state.
         bias: added to the hidden part, which the `gru` cell multiplies by its reset gate.
 
-    Example:
+    Examples:
         >>> gates = 3 * 5  # of a GRU cell with 5 hidden features
         >>> context, hidden = torch.randn(gates, 7), torch.randn(gates, 5)
         >>> weights = regard.ops.AttentiveWeights(context, hidden, None)
@@ -52,7 +52,7 @@ class AttentiveOutput(NamedTuple):
 
     The attention weights, (batch, 1, length, kv_len), are None unless requested.
 
-    Example:
+    Examples:
         >>> hidden, context = torch.zeros(2, 3, 5), torch.zeros(2, 3, 7)
         >>> end = regard.ops.AttentiveState(hidden[:, -1], None, context[:, -1])
         >>> regard.ops.AttentiveOutput(hidden, context, end).weights is None

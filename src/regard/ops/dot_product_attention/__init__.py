@@ -94,7 +94,7 @@ def dot_product_attention(
         bias: added to the scores; broadcastable like the mask.
         dropout: probability with which a weight is dropped from the mix, not from `weights`.
 
-    Example:
+    Examples:
         >>> query = torch.randn(2, 3, 5, 7)  # (batch, heads, length, dim)
         >>> key = torch.randn(2, 3, 11, 7)
         >>> out = regard.ops.dot_product_attention(query, key, key, need_weights=True)

@@ -38,7 +38,7 @@ def monotonic_alignment(
             constant along a row does not matter.
         mask: True at real positions.
 
-    Example:
+    Examples:
         >>> scores, mask = torch.zeros(1, 2, 3), torch.tensor([[True, True, False]])
         >>> regard.ops.monotonic_alignment(scores, scores, mask).exp()
         tensor([[[0.2500, 0.7500, 0.0000],

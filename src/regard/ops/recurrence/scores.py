@@ -18,7 +18,7 @@ from regard.ops.primitives import scaled_product
 class ScoreFunction(Protocol):
     """Projects queries and keys once each, and scores them against each other.
 
-    Example:
+    Examples:
         >>> isinstance(regard.ops.DotScore(), regard.ops.ScoreFunction)
         True
     """
@@ -39,7 +39,7 @@ class ScoreFunction(Protocol):
 class DotScore(NamedTuple):
     """`(Q q) . (K k) * scale`; a matrix that is None is left out.
 
-    Example:
+    Examples:
         >>> score = regard.ops.DotScore(scale=0.5)
         >>> score.scores(torch.ones(1, 4), torch.ones(1, 3, 4))
         tensor([[2., 2., 2.]])
@@ -67,7 +67,7 @@ class DotScore(NamedTuple):
 class AdditiveScore(NamedTuple):
     """`v . tanh(Q q + K k)`.
 
-    Example:
+    Examples:
         >>> score = regard.ops.AdditiveScore(torch.randn(3, 5), torch.randn(3, 5), torch.randn(3))
         >>> keys = score.key(torch.randn(2, 7, 5))
         >>> score.scores(score.query(torch.randn(2, 5)), keys).shape

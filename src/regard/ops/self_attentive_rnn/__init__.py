@@ -125,7 +125,7 @@ def self_attentive_rnn(
             to.
         need_weights: whether to return the weights, (batch, 1, length, steps).
 
-    Example:
+    Examples:
         >>> score = regard.ops.DotScore()
         >>> out = regard.ops.self_attentive_rnn(torch.randn(2, 3, 5), torch.randn(5, 5), score)
         >>> out.hidden.shape, out.state.hidden.shape

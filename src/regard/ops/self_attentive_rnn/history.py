@@ -22,7 +22,7 @@ class History(State):
         memory: memories of the `lstm` cell; None for the others.
         real: False at padding, to which no later step attends.
 
-    Example:
+    Examples:
         >>> out = regard.layers.SelfAttentiveRNN(5, 7)(torch.randn(2, 3, 5))
         >>> out.state.hidden.shape  # (batch, steps, hidden)
         torch.Size([2, 3, 7])
@@ -60,7 +60,7 @@ class SelfAttentiveOutput(NamedTuple):
         weights: (batch, 1, length, steps), steps including the earlier history; or None.
         state: the history to continue.
 
-    Example:
+    Examples:
         >>> rnn = regard.layers.SelfAttentiveRNN(5, 7)
         >>> first = rnn(torch.randn(2, 3, 5))
         >>> rnn(torch.randn(2, 1, 5), state=first.state, need_weights=True).weights.shape
