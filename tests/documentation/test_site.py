@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.long, pytest.mark.browser]
 def site(tmp_path_factory):
     """The folder of the site: one that is built already, if REGARD_SITE names it, or a new one."""
     if built := os.environ.get("REGARD_SITE"):
-        return Path(built)
+        return Path(built).resolve()
     if importlib.util.find_spec("mkdocs") is None:
         pytest.skip("mkdocs is missing: pip install 'regard[docs]'")
     folder = tmp_path_factory.mktemp("site")
