@@ -116,3 +116,8 @@ def test_options_are_values():
 def test_wrong_calls(call, name, rule, value):
     with refuses(name, rule, value):
         call(Toy(7, 3))
+
+
+def test_a_beam_that_no_memory_holds_is_refused():
+    with pytest.raises(ArgumentError, match="beam must be at most 10000, but it is 20000"):
+        DecodingOptions(beam=20_000)

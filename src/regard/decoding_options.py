@@ -11,6 +11,9 @@ from typing import Any, Final, SupportsIndex
 from regard.errors import ArgumentError
 from regard.symbols import BOS, EOS, PAD
 
+#: wider searches have no use, and a mistyped width would ask for all memory
+MAX_BEAM: Final = 10_000
+
 
 def _option(default: Any, help: str | None = None, **rules: Any) -> Any:
     """Return a field with its help text and range.
@@ -43,7 +46,7 @@ class DecodingOptions:
         top_p: sample among the fewest likeliest tokens with at least this total probability.
     """
 
-    beam: int = _option(5, "Beam width; 1 is greedy search.", min=1)
+    beam: int = _option(5, "Beam width; 1 is greedy search.", min=1, max=MAX_BEAM)
     nbest: int = _option(
         1,
         "Hypotheses per source, at most the beam width. Several are rows of number, rank, score "
@@ -162,6 +165,8 @@ def _check_range(option: Field[Any], value: Any) -> None:
         return
     if low is not None and option.type in (int, int | None):
         check_least(low, **{option.name: value})
+        if value > high:
+            raise ArgumentError(option.name, f"be at most {high}", value, "choose a smaller one")
     elif above is None and not (low <= value <= high and value < math.inf):
         most = "up" if high == math.inf else f"to {high}"
         raise ArgumentError(

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from pydantic.fields import FieldInfo
 
 from regard import safe_read
+from regard.decoding_options import MAX_BEAM
 from regard.errors import ArgumentError, DataError, RegardError
 from regard.kinds import check_settings as check_kind_settings
 from regard.kinds import kind_of_options, kind_options
@@ -232,7 +233,7 @@ class Config(BaseModel):
     )
     graphs: bool = _setting(True, "replay steps from CUDA graphs when training on one GPU")
     threads: int | None = _setting(None, "CPU threads; default from torch", ge=1)
-    beam: int = _setting(5, "beam width when the model is used", ge=1)
+    beam: int = _setting(5, "beam width when the model is used", ge=1, le=MAX_BEAM)
     report: bool = _setting(True, "write report.html after each evaluation")
     tensorboard: bool = _setting(False, "also write TensorBoard events")
 
