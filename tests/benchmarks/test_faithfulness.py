@@ -36,7 +36,9 @@ def test_the_planted_method_is_no_better_than_chance(bench, result):
             rows, planted = model[kind], model[kind][bench.SHUFFLED]
             assert planted["gain_low"] < 0.01
             assert planted["gain_high"] < rows["ablation"]["gain_low"]
-            real = [row for name, row in rows.items() if name in bench.METHODS]
+            # others, such as the attention of the reader to words before the last, are no better
+            real = [r for name, r in rows.items() if name in bench.METHODS and r["gain_low"] > 0]
+            assert len(real) >= 3
             assert planted["comprehensiveness"] < min(row["comprehensiveness"] for row in real)
             assert planted["sufficiency"] > max(row["sufficiency"] for row in real)
 
