@@ -130,7 +130,7 @@ def main() -> None:
         chip = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
         settings = {k: v for k, v in vars(args).items() if k != "json"}
         report = {
-            "command": " ".join(["python", "benchmarks/billion.py", *sys.argv[1:]]),
+            "command": provenance.command(["python", *sys.argv]),
             "machine": provenance.machine() | {"torch": torch.__version__, "device": chip},
             "source": provenance.source(),
             "settings": settings,

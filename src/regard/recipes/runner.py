@@ -198,11 +198,11 @@ def distilled(
     which are more regular than the data. Unlabelled sources are included, as in Sun et al. (2019),
     https://arxiv.org/abs/1904.03446. They are the only ones where tokens are distilled.
     """
-    kept = prepared.train if recipe.distil == "tokens" else ()
-    sources = () if recipe.distil == "tokens" else prepared.train
+    keeps_targets = recipe.distil == "tokens"
+    kept, taught = (prepared.train, ()) if keeps_targets else ((), prepared.train)
     model = api.load_run(*teacher, device=device)
     first: dict[str, RecipeExample] = {}
-    for example in (*sources, *prepared.unlabelled):
+    for example in (*taught, *prepared.unlabelled):
         first.setdefault(example.model_input, example)
     outputs = model.predict(list(first), attention=False, batch=TEACHER_BATCH, **recipe.decoding)
     train = []

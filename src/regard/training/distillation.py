@@ -20,7 +20,7 @@ from regard.kinds import Encoders
 from regard.models import LABEL_PRESETS, SPAN_PRESETS, STORY_PRESETS, SequenceModel
 from regard.models.protocol import Src
 from regard.training.config import Config
-from regard.training.run_folder import RunFolder, Saved
+from regard.training.run_folder import RunFolder
 
 #: presets that write no tokens one after another
 NOT_TAUGHT: Final = {*LABEL_PRESETS, *SPAN_PRESETS, *STORY_PRESETS}
@@ -109,8 +109,23 @@ def check_teacher(config: Config) -> None:
 
 
 def teacher_encoders(config: Config) -> Encoders:
-    """Return the tokenisers of the teachers, which are the student's, too."""
-    return _encoders(_load(config))
+    """Return the tokenisers of the teachers, which are the student's, too; loads no weights."""
+    found = []
+    for name in config.teacher:
+        folder = RunFolder(Path(name))
+        theirs = folder.read_config()
+        kind = folder.read_kind(theirs)
+        if theirs.preset in NOT_TAUGHT or kind.names_files:
+            raise ArgumentError(
+                "teacher",
+                "write tokens, and read texts",
+                f"{name!r} with the preset {theirs.preset}",
+                "name runs of text pairs or texts",
+            )
+        found.append(kind.encoders)
+    if not all(_same(encoders, found[0]) for encoders in found):
+        raise _other_tokenizers("one of them", "the first one's")
+    return found[0]
 
 
 def load_teachers(
@@ -125,32 +140,11 @@ def load_teachers(
     """
     if not config.teacher:
         return None
-    found = _load(config, device)
-    if not _same(_encoders(found), encoders):
+    if not _same(teacher_encoders(config), encoders):
         raise _other_tokenizers(config.teacher[0], "the student's")
-    models = [cast(SequenceModel, saved.model.requires_grad_(False)) for saved in found]
-    return Teachers(models, config.teacher_weight)
-
-
-def _load(config: Config, device: torch.device | str = "cpu") -> list[Saved]:
-    found = [RunFolder(Path(name)).load(device) for name in config.teacher]
-    for name, saved in zip(config.teacher, found, strict=True):
-        if saved.config.preset in NOT_TAUGHT or saved.kind.names_files:
-            raise ArgumentError(
-                "teacher",
-                "write tokens, and read texts",
-                f"{name!r} with the preset {saved.config.preset}",
-                "name runs of text pairs or texts",
-            )
-    return found
-
-
-def _encoders(found: Sequence[Saved]) -> Encoders:
-    first = found[0].kind.encoders
-    for saved in found[1:]:
-        if not _same(saved.kind.encoders, first):
-            raise _other_tokenizers("one of them", "the first one's")
-    return first
+    models = [RunFolder(Path(name)).load(device).model for name in config.teacher]
+    frozen = [cast(SequenceModel, model.requires_grad_(False)) for model in models]
+    return Teachers(frozen, config.teacher_weight)
 
 
 def _same(one: Encoders, other: Encoders) -> bool:

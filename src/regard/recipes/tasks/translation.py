@@ -81,12 +81,11 @@ def prepare_tatoeba(
         return split_train(sets, settings)
     if tgt != "fra":
         raise ArgumentError("recipe.part", f"be all for {tgt}", repr(part), 'say part = "all"')
-    file = "{}.{}.eng-fra.tsv"
     sets = {
         name: [
             RecipeExample(english, (french,))
             for english, french, *_ in rows(
-                find_file(folder, "tatoeba_eng_fra", file.format(part, name)), 2
+                find_file(folder, "tatoeba_eng_fra", f"{part}.{name}.eng-fra.tsv"), 2
             )
         ]
         for name in ("train", "dev", "test")
