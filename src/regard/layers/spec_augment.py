@@ -1,4 +1,4 @@
-"""Augmentation of frames for training: random speed, and masks over time and bands."""
+"""Augmentation of frames for training: random speed and pitch, and masks over time and bands."""
 
 from typing import Final, NamedTuple, final
 
@@ -36,6 +36,9 @@ class SpecAugment(nn.Module):
         band_masks: number of masks over bands, the features of a frame.
         band_width: most bands of one.
         speed: sources become faster or slower by this share at most.
+        warp: bands are stretched or squeezed by this share at most, as vocal tracts of other
+            lengths do with frequencies: perturbation of Jaitly and Hinton (2013),
+            https://www.cs.toronto.edu/~hinton/absps/perturb.pdf.
 
     Examples:
         >>> augment = regard.layers.SpecAugment(time_masks=1, band_masks=1)
@@ -51,11 +54,13 @@ class SpecAugment(nn.Module):
         band_masks: int = 0,
         band_width: int = 8,
         speed: float = 0.0,
+        warp: float = 0.0,
     ) -> None:
         super().__init__()
-        check_share(speed=speed)
+        check_share(speed=speed, warp=warp)
         self.time_masks, self.time_width = time_masks, time_width
-        self.band_masks, self.band_width, self.speed = band_masks, band_width, speed
+        self.band_masks, self.band_width = band_masks, band_width
+        self.speed, self.warp = speed, warp
 
     def forward(
         self, src: Float[Tensor, "batch frames features"], lengths: Int[Tensor, " batch"]
@@ -64,8 +69,10 @@ class SpecAugment(nn.Module):
         if not self.training:
             return AugmentedFrames(src, lengths)
         if self.speed:
-            factors = 1 + self.speed * (2 * torch.rand(len(src), device=src.device) - 1)
+            factors = _random_factors(src, self.speed)
             src, lengths = resample(src, lengths, factors, longest=1 / (1 - self.speed))
+        if self.warp:
+            src = warp_bands(src, _random_factors(src, self.warp))
         batch, frames, bands = src.shape
         if self.time_masks:
             most = (lengths * LONGEST_MASK).clamp(max=self.time_width)
@@ -131,3 +138,26 @@ def resample(
     mixed = frames(below).lerp(frames(above), share)
     real = masks.padding(after, size)[:, 0, 0, :, None]
     return AugmentedFrames(mixed.where(real, 0.0), after)
+
+
+def warp_bands(
+    src: Float[Tensor, "batch frames bands"], factors: Float[Tensor, " batch"]
+) -> Float[Tensor, "batch frames bands"]:
+    """Return frames in which band b is what band `factor * b` was, by linear interpolation.
+
+    Bands beyond the last one are the last one.
+    """
+    last = src.shape[2] - 1
+    at = (torch.arange(last + 1, device=src.device) * factors[:, None]).clamp(max=last)
+    below = at.floor().long()
+    share = (at - below)[:, None, :].to(src.dtype)
+
+    def bands(index: Tensor) -> Tensor:
+        return src.gather(2, index[:, None, :].expand_as(src))
+
+    return bands(below).lerp(bands((below + 1).clamp(max=last)), share)
+
+
+def _random_factors(src: Tensor, share: float) -> Tensor:
+    """Return a factor for each source, of at most this share above or below 1."""
+    return 1 + share * (2 * torch.rand(len(src), device=src.device) - 1)
