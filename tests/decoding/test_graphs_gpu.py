@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from decoding.test_block_search import assert_same
-from decoding.test_presets import batch, model_of
+from decoding.test_presets import batch, fitting_prefix, model_of
 from models.cases import VARIANTS
 from regard.decoding import DecodingGraphs, DecodingOptions, Ensemble, decode
 from regard.decoding import graphs as module
@@ -46,10 +46,7 @@ def test_every_preset_is_replayed(variant, options):
     ].attention.get("cross"):
         pytest.skip("it has no cross-attention")
     if wish.prefix:
-        rows = [list(row) for row in wish.prefix[: len(src)]]
-        if VARIANTS[variant][0] == "rnn":  # it writes one token for each of the source
-            rows = [row[:most] for row, most in zip(rows, lengths.tolist(), strict=True)]
-        wish = replace(wish, prefix=rows)
+        wish = replace(wish, prefix=fitting_prefix(model, src, lengths, wish.prefix))
     kinds = ("cross", "decoder-self", "decoder-history", "encoder-self", "memory")
     more = {"need_weights": True, "kinds": kinds}
     plain = decode(model, src, lengths, wish, **more)

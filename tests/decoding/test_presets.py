@@ -44,6 +44,16 @@ def model_of(variant):
     return model
 
 
+def fitting_prefix(model, src, lengths, prefix):
+    """Shorten the prefix of each row to what a tagger or a classifier writes there."""
+    rows = [list(row) for row in prefix[: len(src)]]
+    with torch.no_grad():
+        exact = model.tgt_lengths(model.encode(src, lengths))
+    if exact is None:
+        return rows
+    return [row[:most] for row, most in zip(rows, exact.tolist(), strict=True)]
+
+
 def batch():
     draw = torch.Generator().manual_seed(5)
     src = torch.randint(4, SRC_VOCAB, (BATCH, SRC_LEN), generator=draw)

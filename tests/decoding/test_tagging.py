@@ -136,7 +136,7 @@ def test_a_tag_may_come_again_where_no_other_is_left():
 def test_a_prefix_may_not_be_longer_than_its_source():
     src, lengths = batch()
     prefix = [[], [], [4], [], [], []]
-    rule = r"^prefix must have at most as many tokens as its source.* is 1 for 0 in row 2: "
+    rule = r"^prefix must have at most as many tokens as the model writes.* is 1 for 0 in row 2: "
     with pytest.raises(ArgumentError, match=rule):
         decode(tagger(9.0), src, lengths, DecodingOptions(prefix=prefix))
 

@@ -41,7 +41,7 @@ SETTLED = {
     "babi-1k": (2048, 1000, 1000, 200, "small"),
     "babi-1k-transformer": (4096, 500, 1000, 300, "small"),
     "an4-location": (16000, 500, 1000, 500, "small"),
-    "an4-transformer": (16000, 500, 1000, 500, "small"),
+    "an4-transformer": (16000, 500, 1000, 1000, "small"),
     "cmudict-bahdanau": (32768, 500, 1000, 200, "small"),
     "cmudict-defaults": (4096, 250, 1000, 200, "small"),
     "cmudict-distilled": (32768, 500, 1000, 200, "small"),

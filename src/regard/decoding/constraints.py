@@ -206,7 +206,7 @@ def _exact_limits(options: DecodingOptions, exact: list[int]) -> list[int]:
         if len(tokens) > length:
             raise ArgumentError(
                 "prefix",
-                "have at most as many tokens as its source, since this model writes one for each",
+                "have at most as many tokens as the model writes for its source",
                 f"{len(tokens)} for {length} in row {row}",
                 "shorten it",
             )
