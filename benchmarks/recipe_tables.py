@@ -44,7 +44,12 @@ FIELDS: Final = {
     "squad": "Answers as spans of a passage: a part of SQuAD 1.1",
     "acl-titles": "Abstracts to titles: the ACL Anthology",
 }
-SETS: Final = {"dev": "dev", "test": "test", "test2017": "test 2017"}
+SETS: Final = {
+    "dev": "dev",
+    "test": "test",
+    "test2017": "test 2017",
+    "test-unseen": "test, unseen pairs",
+}
 #: what stands where there is no figure
 NONE: Final = "-"
 
