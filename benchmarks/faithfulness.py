@@ -5,6 +5,8 @@ the bundled `reader`, a self-attentive language model that reads test sentences 
 Transformer language model that is trained here, on the letters of Tiny Shakespeare, in a few
 minutes on a CPU. Questions are about the token that a model holds likeliest, and, as a contrast,
 why not the second likeliest. `shuffled` is planted: the scores of ablation in random order.
+`summed` is no method of regard: the sum of gradient times input over the numbers of a vector, where
+`input-gradient` takes their norm.
 
     python benchmarks/faithfulness.py --data-dir DIR --json benchmarks/results/faithfulness.json
     python benchmarks/faithfulness.py --render
@@ -29,7 +31,7 @@ import provenance
 import regard
 from regard.models.protocol import inference
 from regard.recipes import TASKS
-from regard.seeing.attribution import METHODS, attribute, method_title
+from regard.seeing.attribution import METHODS, attribute, method_title, vector_gradients
 from regard.seeing.faithfulness import as_numbers, measure, summarize
 from regard.seeing.input_scorer import InputScorer, PrefixScorer, Question, SourceScorer
 from regard.seeing.replacements import token_replacements
@@ -40,9 +42,11 @@ PAGE: Final = provenance.ROOT / "docs" / "attribution.md"
 BUNDLED: Final = Path(regard.__file__).parent / "bundled"
 HEADING: Final = "## Measured on three models"
 SHUFFLED: Final = "shuffled"
+SUMMED: Final = "summed"
 TITLES: Final = {
     **{name: method_title(name) for name in METHODS},
     SHUFFLED: "shuffled scores of ablation (planted)",
+    SUMMED: "gradient x input, summed (not offered)",
     "random": "random order",
 }
 #: letters of a line that are read, words of a sentence, and outputs at its end that are asked about
@@ -85,12 +89,12 @@ def _prefix_scorers(model: regard.Model, rows: Sequence[list[int]]) -> Iterator[
         yield PrefixScorer(model.module, read, [0] * ASKED, token_replacements(read, others))
 
 
-def lines(count: int, minutes: float) -> tuple[dict[str, Any], Iterator[InputScorer]]:
+def lines(count: int, steps: int) -> tuple[dict[str, Any], Iterator[InputScorer]]:
     """Train a language model; return its description and scorers of some held-out lines."""
     with gzip.open(BUNDLED / "tinyshakespeare" / "input.txt.gz", "rt", encoding="utf-8") as file:
         whole = [line.strip() for line in file if line.strip()]
     cut = len(whole) * 9 // 10
-    settings = {"size": "tiny", "tgt_tokenizer": "char", "minutes": minutes, "seed": 1}
+    settings = {"size": "tiny", "tgt_tokenizer": "char", "steps": steps, "seed": 1}
     held_out = whole[cut:]
     with tempfile.TemporaryDirectory() as folder:
         dev = Path(folder) / "dev.txt"
@@ -126,6 +130,13 @@ def likeliest(scorer: InputScorer) -> list[Question]:
     return [Question(t, first, second) for t, (first, second) in enumerate(best)]
 
 
+def summed(scorer: InputScorer, questions: list[Question]) -> np.ndarray:
+    """Return the sum of gradient times input, with its sign."""
+    vectors = scorer.vectors()
+    slopes = vector_gradients(scorer, questions, vectors)
+    return np.einsum("qid,id->qi", slopes, (vectors - scorer.origin()).double().numpy())
+
+
 def judged(scorers: Iterator[InputScorer]) -> dict[str, Any]:
     """Return the faithfulness of each method, alone and in contrast."""
     rng, found = np.random.default_rng(1), {"plain": [], "contrast": []}
@@ -140,6 +151,7 @@ def judged(scorers: Iterator[InputScorer]) -> dict[str, Any]:
             given = attribute(scorer, asked)
             scores = dict(given.scores)
             scores[SHUFFLED] = rng.permuted(scores["ablation"], axis=1)
+            scores[SUMMED] = summed(scorer, asked)
             found[kind].append(measure(scorer, asked, scores, seed=number))
             if kind == "plain":
                 unavailable = given.unavailable
@@ -151,14 +163,14 @@ def judged(scorers: Iterator[InputScorer]) -> dict[str, Any]:
     return {"outputs": outputs, "unavailable": unavailable, **tables}
 
 
-def run(count: int, minutes: float, data: Path) -> dict[str, Any]:
+def run(count: int, steps: int, data: Path) -> dict[str, Any]:
     """Return the figures of all models."""
     torch.set_num_threads(1)
     made = []
     for prepare in (
         lambda: words(count),
         lambda: sentences(count, data),
-        lambda: lines(count, minutes),
+        lambda: lines(count, steps),
     ):
         start = time.perf_counter()
         about, scorers = prepare()
@@ -187,8 +199,8 @@ def _section(model: dict[str, Any]) -> Iterator[str]:
     title = f"### `{model['model']}`"
     size = f", {model['outputs']} outputs of {model['count']} {model['texts']}"
     if "weights" in model:
-        minutes = model["settings"]["minutes"]
-        title += f", trained for {minutes:g} minutes on one CPU core"
+        steps = model["settings"]["steps"]
+        title += f", trained for {steps:,} steps"
         size += (
             f"; {model['weights']:,} weights, perplexity {model['perplexity_per_letter']:.2f} "
             "per letter"
@@ -261,7 +273,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--texts", type=int, default=30)
-    parser.add_argument("--minutes", type=float, default=2.5)
+    parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--data-dir", type=Path, default=os.environ.get("REGARD_DATA", "data"))
     parser.add_argument(
         "--render", action="store_true", help="write the last section of docs/attribution.md"
@@ -271,4 +283,4 @@ if __name__ == "__main__":
         before = PAGE.read_text(encoding="utf-8")
         PAGE.write_text(page(before, json.loads(RESULTS.read_text())), encoding="utf-8")
     else:
-        provenance.write(args.json, run(args.texts, args.minutes, Path(args.data_dir)))
+        provenance.write(args.json, run(args.texts, args.steps, Path(args.data_dir)))

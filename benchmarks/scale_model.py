@@ -377,7 +377,7 @@ def other_table(c: Record) -> str:
                 f"{rates[0]:,.0f}",
             ],
             [
-                "two workers against one, the best of each (other jobs shared both cores)",
+                "two workers against one, the best of each",
                 f"{rates[1]:.2f}",
             ],
             [
@@ -419,9 +419,7 @@ def ray_table() -> str:
         name = "seconds until an address without a cluster is reported, imports included"
         rows += [[name, f"{silent['seconds']:.0f}"]]
     missing = [part for part in RAY_PARTS if part not in found]
-    lines = (
-        [table(["two nodes on one machine, shared with other jobs", "value"], rows)] if rows else []
-    )
+    lines = [table(["two nodes on one machine", "value"], rows)] if rows else []
     if missing:
         lines += [f"Not measured yet: {', '.join(missing)}."]
     return "\n\n".join(lines)
@@ -452,7 +450,7 @@ def shards_table() -> str:
     ]
     for preset, trained in reading["trainers"].items():
         rows.append([f"tokens/s that {preset} trains on", f"{trained['tokens_per_second']:,.0f}"])
-    return table(["two cores, shared with other jobs", "value"], rows)
+    return table(["two cores", "value"], rows)
 
 
 def _rate(job: Record) -> str:

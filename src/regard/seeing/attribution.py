@@ -78,19 +78,23 @@ def gradient(scorer: InputScorer, questions: Questions) -> Scores:
     `|| d log p(y_t | x) / d e_i ||`, the Euclidean norm, where e_i is the vector of x_i (Li et al.,
     2016, https://arxiv.org/abs/1506.01066). Gradients of parameters are not touched.
     """
-    found: Array = np.linalg.norm(_gradients(scorer, questions, scorer.vectors()), axis=-1)
+    found: Array = np.linalg.norm(vector_gradients(scorer, questions, scorer.vectors()), axis=-1)
     return found
 
 
 def input_gradient(scorer: InputScorer, questions: Questions) -> Scores:
-    """Return gradient times input: `e_i . d log p(y_t | x) / d e_i`.
+    """Return gradient times input: the norm of `e_i * d log p(y_t | x) / d e_i`, number by number.
 
-    That is the effect of setting the vector of a token to zero if the model were linear (Denil et
-    al., 2014, https://arxiv.org/abs/1412.6815). Positional encodings are not part of the vector.
+    Each product is the effect of setting one number of a token's vector to zero if the model were
+    linear (Denil et al., 2014, https://arxiv.org/abs/1412.6815). Their norm is taken and not their
+    sum, which tells little behind layer normalisation: a gradient through it is orthogonal to its
+    input (Ali et al., 2022, https://arxiv.org/abs/2202.07304). Positional encodings are not part
+    of the vector.
     """
     vectors = scorer.vectors()
-    slopes = _gradients(scorer, questions, vectors)
-    return _times(slopes, vectors - scorer.origin())
+    effects = vector_gradients(scorer, questions, vectors) * _array(vectors - scorer.origin())
+    found: Array = np.linalg.norm(effects, axis=-1)
+    return found
 
 
 def integrated_gradients(scorer: InputScorer, questions: Questions) -> Scores:
@@ -112,7 +116,7 @@ def integrated_gradients(scorer: InputScorer, questions: Questions) -> Scores:
         for part in in_turn(np.split(np.arange(points), range(at_once, points, at_once))):
             on_path = torch.from_numpy((places[part] + 1) / 2).to(path)[:, None, None]
             vectors_here = (start + on_path * path).repeat_interleave(len(asked), dim=0)
-            slopes = _gradients(scorer, asked * len(part), vectors_here)
+            slopes = vector_gradients(scorer, asked * len(part), vectors_here)
             along = _times(slopes, path).reshape(len(part), len(asked), -1)
             scores[open_] += np.einsum("p,pqi->qi", shares[part] / 2, along)
         open_ = np.flatnonzero(_incomplete(scores, change))
@@ -157,7 +161,7 @@ def relevance(scorer: InputScorer, questions: Questions) -> Scores:
     vectors = scorer.vectors()
     # hooks and gradients of the parameters are changed for all threads: no other work is let in
     with preemptible(lambda: None), relevance_rules(scorer.model):
-        slopes = _gradients(scorer, questions, vectors, value=row_logits)
+        slopes = vector_gradients(scorer, questions, vectors, value=row_logits)
     return _times(slopes, vectors - scorer.origin())
 
 
@@ -315,7 +319,7 @@ def _times(slopes: Float[np.ndarray, "rows inputs dim"], vectors: Tensor) -> Sco
     return found
 
 
-def _gradients(
+def vector_gradients(
     scorer: InputScorer,
     questions: Questions,
     vectors: Float[Tensor, "inputs dim"] | Float[Tensor, "questions inputs dim"],
