@@ -31,6 +31,10 @@ class ArgumentError(RegardError, ValueError):
 
     def __init__(self, name: str, rule: str, value: object, fix: str) -> None:
         super().__init__(f"{name} must {rule}, but it is {value}: {fix}.")
+        self.name = name
+        self.rule = rule
+        self.value = f"{value}"  # the text alone, since a tensor would be kept in memory
+        self.fix = fix
 
 
 class BackendError(RegardError, RuntimeError):
