@@ -99,6 +99,8 @@ MOST_TEXTS = 4
 #: most functions of one name whose texts are all read
 MOST_NAMESAKES = 2
 DEPTH = 6
+#: nodes below which there is nothing to remember
+LEAVES = (ast.Constant, ast.Name, ast.expr_context, ast.operator, ast.alias, ast.arg, ast.cmpop)
 
 
 class Hole(NamedTuple):
@@ -166,7 +168,8 @@ class Templates:
                 for target in getattr(child, "targets", [getattr(child, "target", None)]):
                     if isinstance(target, ast.Name) and target.id.lstrip("_").isupper():
                         self._constants[target.id].append((child.value, scope))
-            self._index(inner, child)
+            if not isinstance(child, LEAVES):
+                self._index(inner, child)
 
     def _parts(self, calls):
         """Yield the parts of errors that are constructed by some calls."""
@@ -195,7 +198,7 @@ class Templates:
             if site.part == "kind":  # which a summary counts
                 text, holes = joined([Hole("count"), " ", *template])
             if text == "{0}":
-                if not leads(site.node, more) and site.part not in NAMES:
+                if not more and site.part not in NAMES:
                     self.uncovered.add(place)
             elif is_wordy(text, site.part) and str(site.scope.path) not in LOGS:
                 self.found[text].add(place)
@@ -268,28 +271,11 @@ class Templates:
 
     def _assignments(self, function):
         """Return targets and values of all assignments in a function."""
-        if function is None:
-            return []
-        if function not in self._assigned:
+        if function is not None and function not in self._assigned:
             self._assigned[function] = [
-                (target, node.value)
-                for node in ast.walk(function)
-                if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr) and node.value
-                for target in getattr(node, "targets", None) or [node.target]
+                pair for node in ast.walk(function) for pair in assignments_of(node)
             ]
-            for node in ast.walk(function):
-                if isinstance(node, ast.AugAssign):  # what it was before stays a placeholder
-                    before = ast.Attribute(node.target, "before")
-                    self._assigned[function].append(
-                        (node.target, ast.BinOp(before, ast.Add(), node.value))
-                    )
-                elif isinstance(node, ast.For | ast.comprehension):
-                    self._assigned[function] += [
-                        (leaf, ast.Subscript(node.iter, leaf))
-                        for leaf in ast.walk(node.target)
-                        if isinstance(leaf, ast.Name)
-                    ]
-        return self._assigned[function]
+        return self._assigned.get(function, [])
 
     def _constant(self, name, scope, more, depth):
         """Return the templates of a constant of this module, or of the only one that has it."""
@@ -375,6 +361,21 @@ def default_of(name, function):
     yield from (value for one, value in pairs if one.arg == name and value is not None)
 
 
+def assignments_of(node):
+    """Yield targets and values of a statement, or of a loop over a table."""
+    if isinstance(node, ast.Assign):
+        yield from ((target, node.value) for target in node.targets)
+    elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value is not None:
+        yield node.target, node.value
+    elif isinstance(node, ast.AugAssign):  # what it was before stays a placeholder
+        before = ast.Attribute(node.target, "before")
+        yield node.target, ast.BinOp(before, ast.Add(), node.value)
+    elif isinstance(node, ast.For | ast.comprehension):
+        for leaf in ast.walk(node.target):
+            if isinstance(leaf, ast.Name):
+                yield leaf, ast.Subscript(node.iter, leaf)
+
+
 def values_of(name, target, value):
     """Yield the expressions that an assignment gives to a name."""
     if isinstance(target, ast.Name) and target.id == name:
@@ -383,6 +384,9 @@ def values_of(name, target, value):
         if isinstance(value, ast.IfExp):
             yield from values_of(name, target, value.body)
             yield from values_of(name, target, value.orelse)
+        elif isinstance(value, ast.Call) and called(value) == "get":  # a table of tuples
+            if name in [one.id for one in target.elts if isinstance(one, ast.Name)]:
+                yield ast.Subscript(value.func.value, ast.Name(name))
         elif isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts):
             for one, other in zip(target.elts, value.elts, strict=True):
                 yield from values_of(name, one, other)
@@ -411,11 +415,6 @@ def fields_of(part):
         yield literal
         if name is not None:
             yield Hole(name)
-
-
-def leads(node, more):
-    """Whether what an expression is was found elsewhere."""
-    return bool(more)
 
 
 def joined(template):

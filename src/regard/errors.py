@@ -34,6 +34,7 @@ class ArgumentError(RegardError, ValueError):
         self.name = name
         self.rule = rule
         self.value = f"{value}"  # the text alone, since a tensor would be kept in memory
+        self.value_is_text = isinstance(value, str)  # which may be a phrase, not that of a path
         self.fix = fix
 
 

@@ -23,9 +23,11 @@ from regard.messages import language
 __all__ = ["error_sentence", "split_sentence", "translated_text"]
 
 #: longer texts, which hold what a user has given, are not searched
-MAX_CHARS: Final = 20_000
+MAX_CHARS: Final = 4_000
 #: phrases within phrases within phrases
 MAX_DEPTH: Final = 4
+#: phrases that are looked up for one error, so that no text of a user takes long
+MAX_LOOKUPS: Final = 60
 #: a template with fewer letters could match anything, so all that it encloses must be translated
 MIN_LETTERS: Final = 12
 #: sentences of errors that have parts
@@ -33,22 +35,7 @@ ARGUMENT: Final = "{0} must {1}, but it is {2}: {3}."
 DATA: Final = "{0}: {1}: {2}."
 #: verbs that `{0:is}` and `{0:must}` add, and beginnings of texts that need none
 IS: Final = "是"
-HAS_VERB: Final = (
-    "是",
-    "没",
-    "有",
-    "不",
-    "已",
-    "在",
-    "只",
-    "与",
-    "缺",
-    "由",
-    "属",
-    "给",
-    "用",
-    "大于",
-)
+HAS_VERB: Final = (*"是没有不已在只与缺由属给用", "大于", "形状", "长度", "类型", "最小")
 MUST: Final = "必须"
 HAS_MUST: Final = ("必须", "不能", "只能", "只有")
 #: parts of a value that are no words of a sentence
@@ -60,34 +47,34 @@ LATIN: Final = re.compile(r"[A-Za-z0-9'\"`$./*\[({<>\])}%-]")
 
 def error_sentence(error: BaseException) -> str:
     """Return the sentence of an error in the current language."""
-    english = str(error)
-    try:
-        found = _of_parts(error) or _phrase(english)
-    except Exception:  # nothing about a translation may hide the error itself
-        return english
-    return english if found is None else found
+    return _translated(error) or str(error)
 
 
 def translated_text(text: str) -> str:
     """Return a sentence or a part of an error in the current language."""
-    try:
-        found = _phrase(text)
-    except Exception:  # nothing about a translation may hide the text itself
-        return text
-    return text if found is None else found
+    return _translated(text) or text
 
 
 def split_sentence(error: BaseException) -> tuple[str, str]:
     """Return the sentence of an error without its end, and its next step; "" if it has none."""
-    sentence = error_sentence(error)
-    if isinstance(error, ArgumentError | DataError) and sentence != str(error):
-        fix = _phrase(error.fix) or error.fix
-        return sentence.removesuffix(f"{fix}。").rstrip("：；"), fix
-    for colon, stop in ((": ", "."), ("：", "。")):
-        if sentence.endswith(stop) and colon in sentence:
-            message, _, hint = sentence.removesuffix(stop).rpartition(colon)
-            return message, hint
-    return sentence.rstrip(".。"), ""
+    found = _translated(error)
+    if found is None:
+        message, colon, hint = str(error).rstrip(".").rpartition(": ")
+    elif isinstance(error, ArgumentError | DataError):
+        hint = translated_text(error.fix)
+        message, colon = found.removesuffix(f"{hint}。").rstrip("：；"), "："
+    else:
+        message, colon, hint = found.rstrip("。").rpartition("：")
+    return (message, hint) if colon else (hint, "")
+
+
+def _translated(said: str | BaseException) -> str | None:
+    """Return a sentence in the current language; None if it is English, or stays so."""
+    try:
+        catalogue = _catalogue(language())
+        return None if catalogue is None else ErrorTranslator(catalogue).translate(said)
+    except Exception:  # nothing about a translation may hide the error itself
+        return None
 
 
 class Template(NamedTuple):
@@ -98,7 +85,7 @@ class Template(NamedTuple):
 
     @property
     def is_weak(self) -> bool:
-        """Whether the text is too short to be told from others."""
+        """Return whether the text is too short to be told from others."""
         return sum(map(str.isalpha, "".join(self.literals))) < MIN_LETTERS
 
     def match(self, text: str) -> list[str] | None:
@@ -136,7 +123,7 @@ def _catalogue(name: str) -> Catalogue | None:
         if english in (ARGUMENT, DATA):
             texts[english] = translation
         elif len(literals) == 1:
-            texts[literals[0]] = _filled(translation, [])
+            texts[literals[0]] = _literals(translation)[0]
         else:
             templates.append(Template(literals, translation))
     # a whole sentence encloses a phrase, even if the phrase is longer
@@ -161,83 +148,94 @@ def _end_of_word(text: str, start: int, end: int) -> int:
     return match.end()
 
 
-def _of_parts(error: BaseException) -> str | None:
-    """Return the sentence of an error that has parts; None if its rule and its fix stay English."""
-    if isinstance(error, ArgumentError):
-        frame = ARGUMENT
-        names, parts = [error.name], [error.rule, error.value, error.fix]
-        known = _phrase(error.rule) or _phrase(error.fix)
-    elif isinstance(error, DataError):
-        frame = DATA
-        names = [error.file if error.line is None else f"{error.file}, line {error.line}"]
-        parts = [error.reason, error.fix]
-        known = _phrase(error.reason) or _phrase(error.fix)
-    else:
-        return None
-    catalogue = _catalogue(language())
-    if catalogue is None or known is None:
-        return None
-    shown = [_phrase(name, single=False) or name for name in names]
-    shown += [_phrase(part) or part for part in parts]
-    return _filled(catalogue.texts[frame], shown)
+class ErrorTranslator:
+    """Looks up the parts of one error."""
 
+    def __init__(self, catalogue: Catalogue) -> None:
+        self.catalogue = catalogue
+        self.lookups = 0
 
-def _phrase(text: str, *, single: bool = True, depth: int = MAX_DEPTH) -> str | None:
-    """Return the translation of a phrase, or None.
+    def translate(self, said: str | BaseException) -> str | None:
+        """Return a sentence, or None if it stays English."""
+        if isinstance(said, ArgumentError):
+            value = self._phrase(said.value) if said.value_is_text else None
+            return self._framed(ARGUMENT, said.name, [said.rule, said.fix], value or said.value)
+        if isinstance(said, DataError):
+            where = said.file if said.line is None else f"{said.file}, line {said.line}"
+            return self._framed(DATA, where, [said.reason, said.fix])
+        return self._phrase(str(said))
 
-    Args:
-        text: in English.
-        single: whether it may be a single word, which elsewhere could be a name.
-        depth: how many placeholders deep to look.
-    """
-    catalogue = _catalogue(language())
-    if catalogue is None or depth == 0 or len(text) > MAX_CHARS or not (single or " " in text):
-        return None
-    if text in catalogue.texts:
-        return catalogue.texts[text]
-    for template in catalogue.templates:
-        values = template.match(text)
-        if values is not None:
-            found = [_phrase(value, single=False, depth=depth - 1) for value in values]
-            kept = [value for value, other in zip(values, found, strict=True) if other is None]
-            if not (template.is_weak and any(map(_has_words, kept))):
-                both = zip(values, found, strict=True)
-                return _filled(template.translation, [other or value for value, other in both])
-    return _list(text, depth)
+    def _framed(self, frame: str, name: str, parts: Sequence[str], *value: str) -> str | None:
+        """Return the sentence of an error with two parts; None if both of these stay English."""
+        rule, fix = map(self._phrase, parts)
+        if rule is None and fix is None:
+            return None
+        thing = self._phrase(name, single=False) or name
+        shown = [thing, rule or parts[0], *value, fix or parts[1]]
+        return self._filled(self.catalogue.texts[frame], shown)
 
+    def _phrase(self, text: str, *, single: bool = True, depth: int = MAX_DEPTH) -> str | None:
+        """Return the translation of a phrase, or None.
 
-def _list(text: str, depth: int) -> str | None:
-    """Return the translation of phrases with commas between them, if all of them have one."""
-    parts = text.split(", ")
-    found = [_phrase(part, single=False, depth=depth - 1) for part in parts if len(parts) > 1]
-    return "、".join(filter(None, found)) if found and None not in found else None
+        Args:
+            text: in English.
+            single: whether it may be a single word, which elsewhere could be a name.
+            depth: how many placeholders deep to look.
+        """
+        if not depth or len(text) > MAX_CHARS or not (single or " " in text):
+            return None
+        if text in self.catalogue.texts:
+            return self.catalogue.texts[text]
+        self.lookups += 1
+        for template in self.catalogue.templates if self.lookups <= MAX_LOOKUPS else ():
+            values = template.match(text)
+            found = None if values is None else self._values(values, template.is_weak, depth - 1)
+            if found is not None:
+                return self._filled(template.translation, found)
+        return self._list(text, depth - 1)
+
+    def _values(self, values: Sequence[str], weak: bool, depth: int) -> list[str] | None:
+        """Return what placeholders stand for; None if a weak template encloses other words."""
+        found = []
+        for value in values:
+            translation = self._phrase(value, single=False, depth=depth)
+            if translation is None and weak and _has_words(value):
+                return None
+            found.append(value if translation is None else translation)
+        return found
+
+    def _list(self, text: str, depth: int) -> str | None:
+        """Return the translation of phrases with commas between, if all of them have one."""
+        found = []
+        for part in text.split(", ") if ", " in text else ():
+            translation = self._phrase(part, single=False, depth=depth)
+            if translation is None:
+                return None
+            found.append(translation)
+        return "、".join(found) or None
+
+    def _filled(self, translation: str, values: Sequence[str]) -> str:
+        """Return a translation with its placeholders filled in."""
+        text = ""
+        for literal, name, spec, _ in Formatter().parse(translation):
+            text = _joined(text, literal)
+            if name is not None:
+                text = _joined(text, self._inflected(values[int(name)], spec or ""))
+        return text
+
+    def _inflected(self, value: str, spec: str) -> str:
+        if spec == "word":
+            return self.catalogue.texts.get(f"word:{value.strip()}", value.strip())
+        if spec == "is" and not value.startswith(HAS_VERB):
+            return _joined(f"{IS} ", value)
+        if spec == "must" and not any(word in value for word in HAS_MUST):
+            return _joined(MUST, value)
+        return value
 
 
 def _has_words(value: str) -> bool:
     """Return whether a value holds words of a sentence, beside names, commands and quoted data."""
     return re.search(r"[a-z]{2,} [a-z]{2,}", DATA_OR_CODE.sub("", value)) is not None
-
-
-def _filled(translation: str, values: Sequence[str]) -> str:
-    """Return a translation with its placeholders filled in."""
-    text = ""
-    for literal, name, spec, _ in Formatter().parse(translation):
-        text = _joined(text, literal)
-        if name is not None:
-            text = _joined(text, _inflected(values[int(name)], spec or ""))
-    return text
-
-
-def _inflected(value: str, spec: str) -> str:
-    if spec == "word":
-        catalogue = _catalogue(language())
-        assert catalogue is not None
-        return catalogue.texts.get(f"word:{value.strip()}", value.strip())
-    if spec == "is" and not value.startswith(HAS_VERB):
-        return _joined(f"{IS} ", value)
-    if spec == "must" and not any(word in value for word in HAS_MUST):
-        return _joined(MUST, value)
-    return value
 
 
 def _joined(text: str, more: str) -> str:
