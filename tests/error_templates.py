@@ -53,7 +53,7 @@ OURS = (
         "{0}: {1}.",
     ),
     *("{0} must {1}, but it is {2}", "{0} number", "{0} numbers", "{0} frame", "{0} frames"),
-    *("a folder", "a pipe", "a socket", "a device"),
+    *("{0} or {1}", "a folder", "a pipe", "a socket", "a device"),
 )
 #: words that placeholders stand for
 WORDS = (

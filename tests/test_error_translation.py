@@ -104,7 +104,7 @@ SENTENCES = {
     "`regard compare A --inputs TEXT TEXT`。",
     ("export", "g2p", "-o", "."): "-o 必须是新文件夹，但现在是 .，它已存在：请另选一个。",
     ("runs", "missing"): "FOLDER 必须是文件夹，但现在是 missing：请给出存放训练的文件夹。",
-    ("serve", "g2p", "--port", "99999"): "--port 必须从 0 到 65535，但现在是 99999："
+    ("serve", "g2p", "--port", "99999"): "--port 必须在 0 到 65535 之间，但现在是 99999："
     "0 表示任一空闲端口。",
     ("predict", "g2p", "words.tsv", "--beam", "0"): "beam 必须至少为 1，但现在是 0："
     "请选一个更大的数。",
@@ -128,8 +128,8 @@ def test_the_message_of_an_error_stays_english(chinese):
     error = ArgumentError("beam", "be at least 1", 0, "choose a larger number")
     assert str(error) == "beam must be at least 1, but it is 0: choose a larger number."
     assert split_sentence(error) == ("beam 必须至少为 1，但现在是 0", "请选一个更大的数")
-    missing = DataError("a.tsv", 3, "the line is empty", "delete it")
-    assert split_sentence(missing) == ("a.tsv 第 3 行：这一行是空的", "请删除它")
+    missing = DataError("this and that.tsv", 3, "the line is empty", "delete it")
+    assert split_sentence(missing) == ("this and that.tsv 第 3 行：这一行是空的", "请删除它")
 
 
 def test_the_rules_of_chinese_sentences(chinese):
@@ -156,6 +156,8 @@ def test_the_rules_of_chinese_sentences(chinese):
         "of",
         "中文：不变。",
         "a and b, " * 1000,
+        "'bread and butter'",
+        "/data/this and that",
     ],
 )
 def test_a_text_without_a_translation_stays_as_it_is(text, chinese):

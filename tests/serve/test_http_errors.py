@@ -288,7 +288,7 @@ def test_a_client_is_answered_in_its_language(client):
         return client.post("/api/run", json={"text": "a", "beam": 99}, headers=headers)
 
     told = error(refused(**{"accept-language": "zh"}), 422, "invalid")
-    assert told["message"] == "beam 必须从 1 到 16，但现在是 99"
+    assert told["message"] == "beam 必须在 1 到 16 之间，但现在是 99"
     assert told["hint"] == "请选择其中一个"
     assert "must" in error(refused(), 422, "invalid")["message"]
     absent = error(client.get("/nothing", headers={"accept-language": "zh"}), 404, "not_found")

@@ -33,6 +33,7 @@ MIN_LETTERS: Final = 12
 #: sentences of errors that have parts
 ARGUMENT: Final = "{0} must {1}, but it is {2}: {3}."
 DATA: Final = "{0}: {1}: {2}."
+LINE: Final = "{0}, line {1}"
 #: verbs that `{0:is}` and `{0:must}` add, and beginnings of texts that need none
 IS: Final = "是"
 HAS_VERB: Final = (*"是没有不已在只与缺由属给用", "大于", "形状", "长度", "类型", "最小")
@@ -84,9 +85,9 @@ class Template(NamedTuple):
     translation: str
 
     @property
-    def is_weak(self) -> bool:
-        """Return whether the text is too short to be told from others."""
-        return sum(map(str.isalpha, "".join(self.literals))) < MIN_LETTERS
+    def letters(self) -> int:
+        """The number of letters, by which the text is told from others."""
+        return sum(map(str.isalpha, "".join(self.literals)))
 
     def match(self, text: str) -> list[str] | None:
         """Return what the placeholders stand for, each as short as possible."""
@@ -120,9 +121,9 @@ def _catalogue(name: str) -> Catalogue | None:
     texts, templates = {}, []
     for english, translation in json.loads(file.read_text(encoding="utf-8")).items():
         literals = _literals(english)
-        if english in (ARGUMENT, DATA):
+        if english in (ARGUMENT, DATA, LINE):
             texts[english] = translation
-        elif len(literals) == 1:
+        if len(literals) == 1:
             texts[literals[0]] = _literals(translation)[0]
         else:
             templates.append(Template(literals, translation))
@@ -159,9 +160,12 @@ class ErrorTranslator:
         """Return a sentence, or None if it stays English."""
         if isinstance(said, ArgumentError):
             value = self._phrase(said.value) if said.value_is_text else None
-            return self._framed(ARGUMENT, said.name, [said.rule, said.fix], value or said.value)
+            name = self._phrase(said.name, single=False) or said.name
+            return self._framed(ARGUMENT, name, [said.rule, said.fix], value or said.value)
         if isinstance(said, DataError):
-            where = said.file if said.line is None else f"{said.file}, line {said.line}"
+            where = self.catalogue.texts.get(said.file, said.file)
+            if said.line is not None:
+                where = self._filled(self.catalogue.texts[LINE], [where, str(said.line)])
             return self._framed(DATA, where, [said.reason, said.fix])
         return self._phrase(str(said))
 
@@ -170,8 +174,7 @@ class ErrorTranslator:
         rule, fix = map(self._phrase, parts)
         if rule is None and fix is None:
             return None
-        thing = self._phrase(name, single=False) or name
-        shown = [thing, rule or parts[0], *value, fix or parts[1]]
+        shown = [name, rule or parts[0], *value, fix or parts[1]]
         return self._filled(self.catalogue.texts[frame], shown)
 
     def _phrase(self, text: str, *, single: bool = True, depth: int = MAX_DEPTH) -> str | None:
@@ -189,7 +192,9 @@ class ErrorTranslator:
         self.lookups += 1
         for template in self.catalogue.templates if self.lookups <= MAX_LOOKUPS else ():
             values = template.match(text)
-            found = None if values is None else self._values(values, template.is_weak, depth - 1)
+            if values is None or not _is_plausible(template, values):
+                continue
+            found = self._values(values, template.letters < MIN_LETTERS, depth - 1)
             if found is not None:
                 return self._filled(template.translation, found)
         return self._list(text, depth - 1)
@@ -231,6 +236,15 @@ class ErrorTranslator:
         if spec == "must" and not any(word in value for word in HAS_MUST):
             return _joined(MUST, value)
         return value
+
+
+def _is_plausible(template: Template, values: Sequence[str]) -> bool:
+    """Return whether a template with few letters cuts neither a quotation nor a path in two."""
+    if template.letters >= MIN_LETTERS:
+        return True
+    quoted = all(value.count(mark) % 2 == 0 for value in values for mark in "'\"`")
+    joins = not any(":" in literal for literal in template.literals)
+    return quoted and not (joins and any("/" in value or "\\" in value for value in values))
 
 
 def _has_words(value: str) -> bool:
