@@ -435,7 +435,7 @@ def is_wordy(text, part):
         return False
     plain = re.sub(r"`[^`]*`|\{\d+\}", " ", text)
     if part == "value":
-        return bool(re.search(r"[a-z]{2,} |^[a-z]{2,}$|\} [a-z]{2,}", text))
+        return bool(re.search(r"[a-z]{2,} |^[a-z]{2,}$|[} ] ?[a-z]{2,}\b", text))
     if part in NAMES:
         return " " in text.strip() and bool(re.search(r"[a-z]{2,}", plain))
     return bool(re.search(r"[A-Za-z]{2,}", plain))

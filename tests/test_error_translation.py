@@ -69,14 +69,12 @@ def test_texts_are_chinese_with_full_width_punctuation_and_spaces_beside_latin_l
 
 
 def test_each_template_is_found_and_keeps_what_it_was_filled_with(texts, chinese):
-    """All but those that begin with two placeholders and nothing between them."""
+    """All but those whose placeholders have nothing between them, where one cannot be told."""
+    found = error_translation.ErrorTranslator(error_translation._catalogue("zh"))
     for english, translation in texts.items():
         values = [f"v{place}" for place in range(len(placeholders(english)))]
-        said = english.format(*values)
         if not english.startswith("word:") and "}{" not in english:
-            shown = translated_text(said)
-            assert re.search(CHINESE, shown) or not re.search(CHINESE, translation), said
-            assert sorted(re.findall(r"v\d+", shown)) == sorted(values), shown
+            assert translated_text(english.format(*values)) == found._filled(translation, values)
 
 
 SENTENCES = {

@@ -38,7 +38,9 @@ LINE: Final = "{0}, line {1}"
 IS: Final = "是"
 HAS_VERB: Final = (*"是没有不已在只与缺由属给用", "大于", "形状", "长度", "类型", "最小")
 MUST: Final = "必须"
-HAS_MUST: Final = ("必须", "不能", "只能", "只有")
+HAS_MUST: Final = re.compile("只有|[^，；]*(?:必须|不能|只能)")
+#: the word for "please", which begins next steps that some errors have as a rule
+PLEASE: Final = "请"
 #: parts of a value that are no words of a sentence
 DATA_OR_CODE: Final = re.compile(r"""'[^']*'|"[^"]*"|`[^`]*`|\{[^}]*\}|\[[^\]]*\]|regard [\w-]+""")
 HAN: Final = re.compile(r"[\u3400-\u9fff]")
@@ -233,8 +235,8 @@ class ErrorTranslator:
             return self.catalogue.texts.get(f"word:{value.strip()}", value.strip())
         if spec == "is" and not value.startswith(HAS_VERB):
             return _joined(f"{IS} ", value)
-        if spec == "must" and not any(word in value for word in HAS_MUST):
-            return _joined(MUST, value)
+        if spec == "must" and not HAS_MUST.match(value):
+            return _joined(MUST, value.removeprefix(PLEASE))
         return value
 
 
