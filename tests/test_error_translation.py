@@ -138,9 +138,9 @@ def test_the_rules_of_chinese_sentences(chinese):
     assert shown("be left out with --inputs", 3) == (
         "x 与 --inputs 同用时必须省略，但现在是 3：请省略它。"
     )
-    assert (
-        shown("be a folder", "the file a.txt") == "x 必须是文件夹，但现在是文件 a.txt：请省略它。"
-    )
+    assert shown("be a folder", Path("missing")) == "x 必须是文件夹，但现在是 missing：请省略它。"
+    file = shown("be a folder", "the file a.txt")
+    assert file == "x 必须是文件夹，但现在是文件 a.txt：请省略它。"
     error = ArgumentError("the inputs", "be given", "missing", "leave it out")
     assert error_sentence(error) == "输入必须给出，但现在没有给出：请省略它。"
 
@@ -170,10 +170,10 @@ def test_a_part_without_a_translation_stays_english(chinese):
 
 def test_user_texts_do_not_take_long(chinese):
     """Texts that many short templates match are given up after some lookups."""
-    words = "it and of for with at, which is, or in row: there " * 50
+    part = "it is of a and so it may be, which is for that, or it is with this, but it is so"
     found = error_translation.ErrorTranslator(error_translation._catalogue("zh"))
-    assert found.translate(words) is None
-    assert error_translation.MAX_LOOKUPS < found.lookups < 50 * error_translation.MAX_LOOKUPS
+    assert found.translate(": ".join([part] * 12)) is None
+    assert error_translation.MAX_LOOKUPS < found.lookups < 2 * error_translation.MAX_LOOKUPS
 
 
 def test_a_failure_of_the_translation_does_not_hide_the_error(monkeypatch, chinese):
