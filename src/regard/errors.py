@@ -31,6 +31,11 @@ class ArgumentError(RegardError, ValueError):
 
     def __init__(self, name: str, rule: str, value: object, fix: str) -> None:
         super().__init__(f"{name} must {rule}, but it is {value}: {fix}.")
+        self.name = name
+        self.rule = rule
+        self.value = f"{value}"  # the text alone, since a tensor would be kept in memory
+        self.value_is_text = isinstance(value, str)  # which may be a phrase, not that of a path
+        self.fix = fix
 
 
 class BackendError(RegardError, RuntimeError):

@@ -46,6 +46,7 @@ HEAVY = (
 )
 #: what help and completion do without
 NEVER = {*HEAVY, "torch", "numpy", "transformers", "tokenizers", "sacrebleu"}
+NEVER |= {"regard.messages.error_translation"}
 #: commands that are not implemented in a module of their own name
 MODULES = dict.fromkeys(("models", "presets", "settings", "doctor"), "info")
 MODULES |= {**dict.fromkeys(("export", "serve", "watch"), "deployment"), "encode": "train"}

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from regard.errors import ArgumentError, RegardError
+from regard.messages import use_language
 from regard.serve import Access, http_errors
 
 
@@ -280,3 +281,28 @@ def test_the_sentence_of_an_error_is_cut_into_message_and_hint():
         "hint": "choose 5",
     }
     assert http_errors.from_regard_error(RegardError("no colon.")).message == "no colon"
+
+
+def test_a_client_is_answered_in_its_language(client):
+    def refused(**headers):
+        return client.post("/api/run", json={"text": "a", "beam": 99}, headers=headers)
+
+    told = error(refused(**{"accept-language": "zh"}), 422, "invalid")
+    assert told["message"] == "beam 必须在 1 到 16 之间，但现在是 99"
+    assert told["hint"] == "请选择其中一个"
+    assert "must" in error(refused(), 422, "invalid")["message"]
+    absent = error(client.get("/nothing", headers={"accept-language": "zh"}), 404, "not_found")
+    assert absent["message"] == "这个地址没有内容"
+
+
+def test_the_parts_of_a_sentence_are_told_apart_in_each_language():
+    damaged = RegardError("its header has no checksum")
+    beam = ArgumentError("beam", "be at least 1", 0, "choose a larger number")
+    with use_language("zh"):
+        body = http_errors.from_exception(beam).body["error"]
+        assert (body["message"], body["hint"]) == (
+            "beam 必须至少为 1，但现在是 0",
+            "请选一个更大的数",
+        )
+        body = http_errors.from_exception(damaged).body["error"]
+        assert (body["message"], body["hint"]) == ("它的文件头没有校验和", "参见 /docs")

@@ -5,6 +5,8 @@ import signal
 import sys
 import tempfile
 import traceback
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -12,8 +14,9 @@ import typer
 from typer.core import TyperGroup
 
 from regard import standard_streams
-from regard.errors import ArgumentError, RegardError, describe_memory_error
+from regard.errors import ArgumentError, DataError, RegardError, describe_memory_error
 from regard.interrupts import interruptible
+from regard.messages import known_language, use_language
 
 FAILED: Final = 1
 BAD_USAGE: Final = 2
@@ -35,7 +38,8 @@ class CommandGroup(TyperGroup):
         except KeyboardInterrupt:
             code = INTERRUPTED
         except Exception as error:
-            code = _report(error)
+            with use_language(_asked_language(error, extra.get("args") or sys.argv[1:])):
+                code = _report(error)
         lost = standard_streams.flush_stdout()
         if lost is not None and not code:
             code = _report(lost)
@@ -55,7 +59,7 @@ class CommandGroup(TyperGroup):
 def _report(error: Exception) -> int:
     """Print an error as a sentence and return the exit code."""
     if isinstance(error, RegardError):
-        _say(str(error))
+        _say(error)
         return BAD_USAGE if isinstance(error, ArgumentError) else FAILED
     if hasattr(error, "format_message"):  # a usage error of click
         return _report_usage(error)
@@ -71,8 +75,8 @@ def _report(error: Exception) -> int:
         _say("stdout must be open, but it is closed: leave `>&-` out.")
     elif isinstance(error, OSError):
         what = error.filename if error.filename is not None else "output"
-        said = f"{what}: it cannot be read or written ({error.strerror or error})"
-        _say(f"{said}: {_next_step(error)}.")
+        reason = f"it cannot be read or written ({error.strerror or error})"
+        _say(DataError(f"{what}", None, reason, _next_step(error)))
     else:
         _say(
             f"something inside regard went wrong ({type(error).__name__}: {_first_line(error)}): "
@@ -119,5 +123,16 @@ def _first_line(message: object) -> str:
     return next(iter(str(message).splitlines()), "")
 
 
-def _say(sentence: str) -> None:
+def _asked_language(error: Exception, words: Sequence[str]) -> str | None:
+    """Return the language of `--lang`, which typer has not read yet if it refuses the words."""
+    asked = [after for word, after in pairwise(words) if word == "--lang"]
+    asked += [word.partition("=")[2] for word in words if word.startswith("--lang=")]
+    return known_language(asked[-1]) if asked and hasattr(error, "format_message") else None
+
+
+def _say(said: str | Exception) -> None:
+    """Print a sentence, or that of an error, in the current language."""
+    from regard.messages.error_translation import error_sentence, translated_text
+
+    sentence = translated_text(said) if isinstance(said, str) else error_sentence(said)
     typer.echo(f"regard: {sentence}", err=True)

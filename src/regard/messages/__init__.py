@@ -21,6 +21,7 @@ __all__ = [
     "TAGS",
     "catalogue",
     "check_language",
+    "known_language",
     "language",
     "message",
     "page_catalogues",
@@ -84,10 +85,16 @@ def check_language(name: str, thing: str = "language") -> str:
 
     Raises ArgumentError if it has no catalogue.
     """
-    found = _known(name)
+    found = known_language(name)
     if found is None:
         raise ArgumentError(thing, f"be one of {', '.join(LANGUAGES)}", repr(name), "choose one")
     return found
+
+
+def known_language(name: str) -> str | None:
+    """Return the language of a locale or a tag; None if it has no catalogue."""
+    start = name.replace("_", "-").split("-")[0].split(".")[0].lower()
+    return start if start in LANGUAGES else None
 
 
 @cache
@@ -113,11 +120,5 @@ def _from_environment() -> str:
         return check_language(own, "REGARD_LANG")
     for variable in ("LC_ALL", "LC_MESSAGES", "LANG"):
         if os.environ.get(variable):
-            return _known(os.environ[variable]) or "en"
+            return known_language(os.environ[variable]) or "en"
     return "en"
-
-
-def _known(name: str) -> str | None:
-    """Return the language of a locale or a tag; None if it has no catalogue."""
-    start = name.replace("_", "-").split("-")[0].split(".")[0].lower()
-    return start if start in LANGUAGES else None

@@ -64,14 +64,20 @@ class ServeError(Exception):
 
     @property
     def body(self) -> dict[str, dict[str, str]]:
-        """The body of the response."""
-        return {"error": {"code": self.code, "message": self.message, "hint": self.hint}}
+        """The body of the response, with sentences in the current language."""
+        # this module is loaded by `regard --help`, which shows no error
+        from regard.messages.error_translation import translated_text
+
+        message, hint = translated_text(self.message), translated_text(self.hint)
+        return {"error": {"code": self.code, "message": message, "hint": hint}}
 
 
 def from_regard_error(error: RegardError) -> ServeError:
     """Return the response to an error of regard, whose sentence ends with a colon and the hint."""
-    message, colon, hint = str(error).rstrip(".").rpartition(": ")
-    return ServeError(422, "invalid", message if colon else hint, hint if colon else SEE_DOCS)
+    from regard.messages.error_translation import split_sentence
+
+    message, hint = split_sentence(error)
+    return ServeError(422, "invalid", message, hint or SEE_DOCS)
 
 
 def from_validation(errors: Sequence[Any]) -> ServeError:

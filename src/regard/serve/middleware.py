@@ -13,6 +13,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from regard.messages import LANGUAGES, use_language
 from regard.serve import pages
 from regard.serve.http_errors import (
     INTERNAL,
@@ -139,12 +140,16 @@ class GuardMiddleware:
         self.read_seconds = min(limits.read_seconds, limits.seconds)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request."""
-        if scope["type"] != "http":
-            if scope["type"] == "lifespan":
-                await self.app(scope, receive, send)
-            return
-        headers, started = Headers(scope=scope), False
+        """Handle one request, in the language that its client asks for."""
+        if scope["type"] == "http":
+            headers = Headers(scope=scope)
+            with use_language(language_of(headers)):
+                await self._handle(scope, headers, receive, send)
+        elif scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+
+    async def _handle(self, scope: Scope, headers: Headers, receive: Receive, send: Send) -> None:
+        started = False
 
         async def guarded(message: Message) -> None:
             nonlocal started
@@ -289,6 +294,12 @@ def _length(headers: Headers) -> int:
     if not (given.isascii() and given.isdigit()):
         raise from_status(400)
     return int(given)
+
+
+def language_of(headers: Headers) -> str | None:
+    """Return the language of the sentences that a client asks for; None is the server's own."""
+    wanted = headers.get("accept-language", "").split(",")[0].split(";")[0].strip()
+    return wanted if wanted in LANGUAGES else None
 
 
 def as_response(error: ServeError) -> Response:

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
-from regard.messages import LANGUAGES
 from regard.seeing.attention_edits import AttentionCell
 from regard.seeing.attribution import method_names
 from regard.seeing.what_if import Intervention
@@ -19,6 +18,7 @@ from regard.serve.event_stream import EventStreamResponse, event_stream
 from regard.serve.http_errors import ServeError, dumps
 from regard.serve.limits import AdmissionControl, Cost, Limits
 from regard.serve.logs import Log
+from regard.serve.middleware import language_of
 from regard.serve.request_schema import (
     AnswersRequest,
     CheckRequest,
@@ -95,7 +95,7 @@ class RequestHandler:
     async def answer(self, request: Request, body: SourceRequest, verb: str = "run") -> Response:
         """Respond with a trace, computed in a batch with concurrent requests."""
         await self._load(body.model)
-        prepared = self._prepare(verb, body, language_of(request))
+        prepared = self._prepare(verb, body, language_of(request.headers))
         with ExitStack() as stack:
             self._admit(stack, request, prepared)
             job = self._submit(request, prepared)
@@ -104,7 +104,7 @@ class RequestHandler:
     async def stream(self, request: Request, body: StreamRequest) -> Response:
         """Respond with a prediction token by token, and its trace."""
         await self._load(body.model)
-        prepared = self._prepare("stream", body, language_of(request))
+        prepared = self._prepare("stream", body, language_of(request.headers))
 
         def job(on_token: OnToken) -> Awaitable[Json]:
             item = replace(prepared.item, on_token=on_token)
@@ -230,12 +230,6 @@ class RequestHandler:
         model.check_source(source)
         self.limits.check_tokens(field, model.source_length(source))
         return source
-
-
-def language_of(request: Request) -> str | None:
-    """Return the language of the sentences that a client asks for; None is the server's own."""
-    wanted = request.headers.get("accept-language", "").split(",")[0].split(";")[0].strip()
-    return wanted if wanted in LANGUAGES else None
 
 
 def client_of(request: Request) -> str:
