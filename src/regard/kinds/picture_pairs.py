@@ -44,7 +44,6 @@ from regard.seeing.replacements import Replacements, patch_replacements
 
 #: how a patch becomes a vector
 STEMS: Final = {"patch": patch_stem, "conv": ConvStem, "split": SplitStem}
-NAMED: Final = "patches are named by row and column, counted from 1 at the top left: r2c3"
 
 
 class PictureOptions(KindOptions):
@@ -267,7 +266,7 @@ class PictureSource(ArraySource):
 
     def notes(self, text: Text) -> tuple[str, ...]:
         """Return how patches are named."""
-        return (NAMED,)
+        return (message("picture.named"),)
 
     def replacements(self, row: FrameArray) -> Replacements:
         """Return other patches of the same picture."""

@@ -413,8 +413,9 @@ class StorySource:
         unknown = tuple(dict.fromkeys(self._unknown(text.text)))
         if not unknown:
             return ()
-        are = "word is" if len(unknown) == 1 else "words are"
-        return (f"{len(unknown)} {are} unknown to the model: {name_some(unknown)}",)
+        number = "word" if len(unknown) == 1 else "words"
+        names = name_some(unknown)
+        return (message(f"unknown.{number}", count=len(unknown), names=names),)
 
     def unknown(self, source: Any, row: Any) -> tuple[str, ...]:
         """Return the words that became `unk`."""

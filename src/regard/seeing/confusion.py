@@ -9,6 +9,7 @@ from jaxtyping import Int
 
 from regard.atomic_files import atomic_output
 from regard.errors import ArgumentError
+from regard.messages import message
 from regard.seeing.figure import pdf, png, svg
 from regard.seeing.html_page import template
 from regard.seeing.page_modules import text_of
@@ -58,9 +59,9 @@ class ConfusionTable(NamedTuple):
         """Return the shares as a map: a row for each class, a column for each prediction."""
         shares = self.shares().astype(np.float32)
         few, shown = len(self.labels), [False] * len(self.labels)
-        notes = [f"numbers of rows: examples of the {self.unit}"]
+        notes = [message(f"confusion.rows.{self.unit}")]
         if self.total > few:
-            notes.append(f"the {few} {self.unit}s with most examples, of {self.total:,}")
+            notes.append(message(f"confusion.few.{self.unit}", few=few, total=self.total))
         # a row without examples hides nothing
         real = np.array(self.support) > 0
         return View(
@@ -73,8 +74,8 @@ class ConfusionTable(NamedTuple):
             row_special=shown,
             column_special=shown,
             notes=tuple(notes),
-            what=f"each row is a {self.unit}; its cells are the predictions",
-            unit="of a row's examples",
+            what=message(f"confusion.what.{self.unit}"),
+            unit=message("confusion.unit"),
         )
 
 
