@@ -6,9 +6,13 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from regard.cli import commands, help_language
+from regard import lab
+from regard.cli import commands, help_language, info
 from regard.cli.help_language import columns, paragraphs, wrap
+from regard.lab import runner
 from regard.messages import catalogue, help_text, set_language, use_language
+from regard.models import PRESETS
+from regard.training.config import OPTIONS, Config, kind_options
 
 GROUP = typer.main.get_command(commands.app)
 COMMANDS = {"": GROUP, **GROUP.commands}
@@ -18,6 +22,8 @@ CHINESE = "[\u4e00-\u9fff]"
 #: defaults in words that are values
 VALUES = {"bahdanau", "small", "auto", "stdout", "1", "NAME-FORMAT", "runs/PRESET"}
 VALUES |= {"runs/PRESET, runs/recipes/NAME-SEED"}
+#: settings that hold others
+HIDDEN = ("model", "kind_options")
 #: code in an English text: options, words in backticks or quotes, file endings, names in capitals
 CODE = re.compile(
     r"`[^`]+`|'[^']*[-*][^']*'|(?<!\w)--?[a-z][\w-]*|(?<!\w)\.[a-z]+\b|"
@@ -38,7 +44,19 @@ def declared_texts():
         found |= {*paragraphs(command.help), *paragraphs(command.epilog or "")} - {""}
         for param in shown_params(name):
             found |= {param.help, param.show_default} - VALUES
+    found |= setting_texts() | {
+        (preset.__doc__ or "").splitlines()[0] for preset in PRESETS.values()
+    }
+    found |= {runner.find(name).question for name in lab.EXPERIMENTS}
     return {text for text in found if isinstance(text, str) and text}
+
+
+def setting_texts():
+    """Descriptions of all settings, and titles of their groups, in English."""
+    of_kinds = [field for fields in kind_options().values() for field in fields.values()]
+    own = [field for name, field in Config.model_fields.items() if name not in HIDDEN]
+    described = {field.description for field in (*own, *of_kinds)}
+    return described | {*OPTIONS.values(), *info.GROUPS.values()}
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from regard.cli.console import note, print_json, print_table, result_console
 from regard.cli.distributed_report import distributed_report
 from regard.errors import ArgumentError
 from regard.extras import install_command, is_installed
-from regard.messages import message, use_language
+from regard.messages import help_text, message, use_language
 from regard.models import PRESETS
 from regard.ops.additive_attention import PATHS as ADDITIVE
 from regard.ops.attentive_rnn import PATHS as ATTENTIVE
@@ -108,19 +108,24 @@ def presets(*, as_json: bool) -> None:
     rows = [(name, (preset.__doc__ or "").splitlines()[0]) for name, preset in PRESETS.items()]
     if as_json:
         return print_json([{"name": name, "description": summary} for name, summary in rows])
-    return print_table(result_console(), (message("models.preset"), message("models.what")), rows)
+    titles = message("models.preset"), message("models.what")
+    return print_table(result_console(), titles, [(name, help_text(said)) for name, said in rows])
 
 
 def settings(*, preset: str, as_json: bool) -> None:
     """List all settings of a run, with their defaults."""
     check_preset(preset)
-    groups = _grouped_settings(preset)
+    with use_language("en" if as_json else None):
+        groups = _grouped_settings(preset)
     if as_json:
         found = [row._asdict() | {"group": name} for name, own in groups.items() for row in own]
         return print_json({"preset": preset, "settings": found})
     rows: list[tuple[str, str, str]] = []
     for name, own in groups.items():
-        rows += [("", "", ""), (f"[{name}]", "", ""), *own]
+        title, _, kind = name.partition(": ")
+        shown = help_text(title)
+        shown = message("settings.group", title=shown, kind=kind) if kind else shown
+        rows += [("", "", ""), (f"[{shown}]", "", ""), *own]
     titles = [message(f"models.{name}") for name in ("setting", "default", "what")]
     return print_table(result_console(), titles, rows)
 
