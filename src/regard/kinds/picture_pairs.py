@@ -120,7 +120,7 @@ class PicturePairs(DataKind):
     def recognise(cls, settings: Settings, first: Callable[[], Sequence[Pair]]) -> str:
         """Return that it was asked for, or that the first sources are picture files."""
         if settings.src_tokenizer == "pictures":
-            return "it was asked for"
+            return message("train.why.asked")
         return why_pictures(first())
 
     @classmethod
@@ -170,8 +170,8 @@ class PicturePairs(DataKind):
             channels=options.channels,
             patch=options.patch,
         )
-        say(f"source: {source.summary}, because {why}.")
-        say("pictures of another size are resized; levels are brought to mean 0 and deviation 1.")
+        say(message("train.source", source=source.summary, why=why))
+        say(message("train.scaled-pictures"))
         target = learn_target_tokenizer(settings, targets, say, file=file)
         return Encoders(source, target)
 

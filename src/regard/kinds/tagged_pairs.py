@@ -30,6 +30,7 @@ from regard.kinds.text_pairs import (
 )
 from regard.kinds.text_source import TextSource
 from regard.kinds.tokenizer_training import learn_tokenizer
+from regard.messages import message
 from regard.models import LABEL_PRESETS, TAG_PRESETS, SequenceModel
 from regard.symbols import SYMBOLS
 
@@ -60,7 +61,7 @@ class TaggedPairs(DataKind):
     @classmethod
     def recognise(cls, settings: Settings, first: Callable[[], Sequence[Pair]]) -> str:
         """Return that the preset decides."""
-        return f"the preset {settings.preset} writes one token for each that it reads"
+        return message("train.why.tagger", preset=settings.preset)
 
     @classmethod
     def check_settings(cls, settings: Settings) -> None:

@@ -65,7 +65,7 @@ class TextPairs(DataKind):
     @classmethod
     def recognise(cls, settings: Settings, first: Callable[[], Sequence[Pair]]) -> str:
         """Return that nothing else was recognised: pairs are text unless they look otherwise."""
-        return "the sources are text"
+        return message("train.why.text")
 
     @classmethod
     def check_settings(cls, settings: Settings) -> None:
