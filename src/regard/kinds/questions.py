@@ -191,7 +191,7 @@ class Questions(DataKind):
         if long:
             say(message("train.long-answers", file=file, count=long, most=most))
         if bad.total:
-            say(f"{file}: {bad}")
+            say(message("train.of-file", file=file, text=bad))
 
     def _stands_in(self, row: list[int], answer: str) -> bool:
         """Return whether the tokens of an answer stand in a row."""

@@ -124,7 +124,7 @@ class TaggedPairs(DataKind):
             what = f"all {bad.total:,} pairs are bad ({bad.reasons})"
             raise DataError(file, first.line, f"{what}, this one because {first.reason}", first.fix)
         if bad.total:
-            say(f"{file}: {bad}")
+            say(message("train.of-file", file=file, text=bad))
 
     def _unequal(self, pair: Pair, reads: int, writes: int) -> BadLine:
         """Return the error of a pair with another number of targets than of inputs."""
