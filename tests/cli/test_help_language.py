@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from regard import lab
 from regard.cli import commands, help_language, info
 from regard.cli.help_language import columns, paragraphs, wrap
+from regard.kinds.series import ATTENTION_TITLES
 from regard.lab import runner
 from regard.messages import catalogue, help_text, set_language, use_language
 from regard.models import PRESETS
@@ -48,6 +49,7 @@ def declared_texts():
         (preset.__doc__ or "").splitlines()[0] for preset in PRESETS.values()
     }
     found |= {runner.find(name).question for name in lab.EXPERIMENTS}
+    found |= {title for title in ATTENTION_TITLES.values() if title}
     return {text for text in found if isinstance(text, str) and text}
 
 

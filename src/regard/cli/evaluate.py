@@ -329,13 +329,18 @@ def _print_scores(table: ScoreTable, *, as_json: bool) -> None:
     console = result_console()
     console.print(table.examples, highlight=False)
     cells = [
-        [translated("evaluate.model", name), *(_score(value) for value in values)]
-        for name, values in table.rows
+        [_model_name(name), *(_score(value) for value in values)] for name, values in table.rows
     ]
     print_table(console, (message("models.model"), *table.columns), cells)
     for sentence in table.notes:
         console.print(sentence, highlight=False)
     return None
+
+
+def _model_name(name: str) -> str:
+    """Return the name of a model or of a baseline, such as "seasonal naive (24)"."""
+    baseline, space, period = name.partition(" (")
+    return translated("evaluate.model", baseline) + space + period
 
 
 def _score(value: float) -> str:

@@ -201,7 +201,7 @@ def _usable(paths: Iterable[str]) -> str:
     lacks = {"triton": _triton_lacks(), "cpu": _cpu_lacks()}
     able = [name for name in paths if not lacks.get(name)]
     found = [_comma(*able), *(f"{n} {lacks[n]}" for n in paths if lacks.get(n))]
-    return message("doctor.semicolon").join(found)
+    return message("show.plain.semicolon").join(found)
 
 
 def _triton_lacks() -> str:

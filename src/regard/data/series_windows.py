@@ -138,7 +138,9 @@ class SeriesScaler(StoredEncoder):
         more = len(self.columns) - self.targets
         number = "one" if more == 1 else "several"
         exogenous = message(f"source.series.exogenous.{number}", count=more) if more else ""
-        return message("source.series", count=self.targets, exogenous=exogenous, step=self.step)
+        return message(
+            "source.series", count=self.targets, exogenous=exogenous, step=self.step.in_words()
+        )
 
     @classmethod
     def from_json(cls, path: PathLike, content: dict[str, Any]) -> "SeriesScaler":

@@ -1023,10 +1023,16 @@ def _describe_split(table: SeriesTable, stretches: Sequence[Stretch]) -> str:
     test = int(((table.times <= train.test_until) & ~seen).sum())
     labels = train.table.labels()
     own = int(seen.sum()) - len(train.table)
-    filled = f" ({table.filled:,} missing numbers are interpolated)" if table.filled else ""
-    return (
-        f"{table.name}: {len(table):,} rows{filled}, in the order of time: {len(train.table):,} "
-        f"for training ({labels[0]} to {labels[-1]}), then {own:,} for dev and {test:,} for test."
+    return message(
+        "train.split",
+        name=table.name,
+        rows=len(table),
+        filled=message("train.filled", count=table.filled) if table.filled else "",
+        train=len(train.table),
+        first=labels[0],
+        last=labels[-1],
+        dev=own,
+        test=test,
     )
 
 
