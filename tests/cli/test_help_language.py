@@ -1,6 +1,8 @@
 """Help of every command is in Chinese, with the options and the code of the English one."""
 
+import ast
 import re
+from pathlib import Path
 
 import pytest
 import typer
@@ -8,6 +10,7 @@ from typer.testing import CliRunner
 
 from regard import lab
 from regard.cli import commands, help_language, info
+from regard.cli.completion import BUNDLED
 from regard.cli.help_language import columns, paragraphs, wrap
 from regard.kinds.series import ATTENTION_TITLES
 from regard.lab import runner
@@ -23,6 +26,9 @@ CHINESE = "[\u4e00-\u9fff]"
 #: defaults in words that are values
 VALUES = {"bahdanau", "small", "auto", "stdout", "1", "NAME-FORMAT", "runs/PRESET"}
 VALUES |= {"runs/PRESET, runs/recipes/NAME-SEED"}
+#: functions that print, and the beginning of commands that are printed as they are
+PRINTING = ("note", "say", "echo", "print", "progress_bar", "print_table", "add_task", "warn")
+SHELL = r"regard |echo |python |printf "
 #: settings that hold others
 HIDDEN = ("model", "kind_options")
 #: code in an English text: options, words in backticks or quotes, file endings, names in capitals
@@ -130,6 +136,39 @@ def test_help_is_in_the_language_that_is_chosen_anywhere(words, environment):
 def test_a_command_without_arguments_prints_its_help_in_chinese():
     result = CliRunner().invoke(commands.app, ["--lang", "zh", "show"], env=PLAIN)
     assert result.output.startswith("用法：regard show")
+
+
+@pytest.mark.parametrize("words", ["settings", "presets", "lab --list", "doctor", "runs BUNDLED"])
+def test_json_is_the_same_in_both_languages(words):
+    given = [*words.replace("BUNDLED", str(BUNDLED)).split(), "--json"]
+    english = shown_help(*given)
+    assert shown_help("--lang", "zh", *given) == english
+
+
+def test_lists_are_in_chinese():
+    for words in (["settings"], ["presets"], ["lab", "--list"], ["runs", str(BUNDLED)]):
+        title = shown_help("--lang", "zh", *words).splitlines()[0]
+        assert not re.search("[a-z]", title), title
+
+
+def printed_literals(path):
+    """Texts of several words that a module prints without the catalogue."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        name = getattr(node, "func", None)
+        called = getattr(name, "id", getattr(name, "attr", ""))
+        if not isinstance(node, ast.Call) or called not in PRINTING:
+            continue
+        parts = [part for one in node.args for part in (one, *getattr(one, "values", ()))]
+        parts += [part for one in node.args for part in getattr(one, "elts", ())]
+        for part in parts:
+            if isinstance(part, ast.Constant) and re.search("[a-z]{2,} [a-z]{2,}", str(part.value)):
+                yield path.name, part.value
+
+
+def test_no_command_prints_a_text_outside_the_catalogue():
+    modules = Path(commands.__file__).parent.glob("*.py")
+    found = [one for path in modules for one in printed_literals(path)]
+    assert [one for one in found if not re.match(SHELL, one[1])] == []
 
 
 def test_completion_has_summaries_and_help_texts_in_chinese():

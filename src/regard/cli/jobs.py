@@ -26,7 +26,7 @@ from regard.jobs import (
     run_job,
 )
 from regard.jobs.job_folder import JobFolder
-from regard.messages import message
+from regard.messages import message, translated
 
 #: seconds between two lines of progress where stderr is no terminal
 REPORT_S: Final = 30.0
@@ -138,7 +138,10 @@ def print_summary(summary: JobSummary) -> None:
     titles = ["", *(message(f"jobs.column.{name}") for name in columns)]
     print_table(console, titles, [row + [""] * (len(titles) - len(row)) for row in rows])
     if summary.errors:
-        counted = (f"{count:,} {kind}" for kind, count in summary.errors.most_common())
+        counted = (
+            message("bad-lines.count", count=count, kind=translated("bad-line", kind))
+            for kind, count in summary.errors.most_common()
+        )
         note(message("jobs.errors", kinds=message("check.comma").join(counted)))
     if summary.damaged:
         first = message("check.comma").join(summary.damaged[:NAMED])

@@ -141,7 +141,10 @@ class BadLines:
             return message("bad-lines.none")
         first = "".join(f"\n  {error}" for error in self.first)
         counts = self.counts.most_common()
-        reasons = (f"{count:,} {translated('bad-line', kind)}" for kind, count in counts)
+        reasons = (
+            message("bad-lines.count", count=count, kind=translated("bad-line", kind))
+            for kind, count in counts
+        )
         return message(
             "bad-lines.one" if self.total == 1 else "bad-lines.several",
             count=self.total,
