@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 import typer
+from rich.cells import cell_len
 from typer.testing import CliRunner
 
 from regard import lab
 from regard.cli import commands, help_language, info
 from regard.cli.completion import BUNDLED
-from regard.cli.help_language import columns, paragraphs, wrap
+from regard.cli.help_language import paragraphs, wrap
 from regard.kinds.series import ATTENTION_TITLES
 from regard.lab import runner
 from regard.messages import catalogue, help_text, set_language, use_language
@@ -105,7 +106,7 @@ def test_help_in_chinese_has_every_option_and_fits_the_terminal(name):
     words = [name] if name else []
     chinese = shown_help("--lang", "zh", *words, "--help")
     assert chinese.startswith(f"用法：regard {name}")
-    assert [line for line in chinese.splitlines() if columns(line) > 80] == []
+    assert [line for line in chinese.splitlines() if cell_len(line) > 80] == []
     for param in shown_params(name):
         assert all(option in chinese for option in param.opts if option.startswith("-"))
     assert not re.search(r"Usage|Options|Arguments|Commands|default|required|env var", chinese)
