@@ -15,8 +15,6 @@ from regard.seeing.page_modules import modules, text_of
 
 SOURCES = Path(messages.__file__).parents[1]
 TEMPLATES = sorted((SOURCES / "seeing" / "templates").glob("*.html"))
-#: templates of pages that are still in English alone
-ENGLISH = ("confusion.html", "forecast.html")
 
 
 CHINESE = "[\u4e00-\u9fff]"
@@ -111,8 +109,6 @@ def test_no_text_of_the_page_is_outside_the_catalogue():
 
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
 def test_no_text_of_a_template_is_outside_the_catalogue(path):
-    if path.name in ENGLISH:
-        pytest.skip("in English alone")
     body = path.read_text(encoding="utf-8").partition("</head>")[2] or path.read_text("utf-8")
     text = re.sub(
         r"\{% macro label.*?endmacro %\}|\{\{.*?\}\}|\{%.*?%\}|<script.*?</script>",

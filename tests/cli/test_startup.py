@@ -80,7 +80,10 @@ def test_show_does_without(loaded, module):
     assert module not in loaded
 
 
-@pytest.mark.parametrize("words", [("--help",), ("predict", "--help"), ("--version",)])
+@pytest.mark.parametrize(
+    "words",
+    [("--help",), ("predict", "--help"), ("--version",), ("--lang", "zh", "predict", "--help")],
+)
 def test_help_loads_nothing_heavy(words):
     said, loaded = modules(*words)
     assert said
@@ -88,7 +91,7 @@ def test_help_loads_nothing_heavy(words):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [("--help",), ("predict", "--help")])
+@pytest.mark.parametrize("words", [("--help",), ("predict", "--help"), ("--lang", "zh", "-h")])
 def test_help_takes_less_than_half_a_second_of_cpu(words):
     assert min(cpu_seconds(sys.executable, "-m", "regard", *words) for _ in range(3)) < 0.5
 

@@ -26,6 +26,7 @@ from regard.decoding_options import check_least
 from regard.errors import ArgumentError, RegardError
 from regard.evaluation import Perplexity, perplexity
 from regard.kinds import ScoreTable
+from regard.messages import use_language
 from regard.models import TEXT_PRESETS, SequenceModel
 from regard.models.protocol import require_sequence_model
 from regard.seeing import ModelInfo, Trace
@@ -69,12 +70,14 @@ class Model:
         self.predictor = Predictor(self.trained, self.kind, device, list(map(Path, paths)), presets)
 
     def __repr__(self) -> str:
+        with use_language("en"):
+            reads, writes = self.source.summary, self.kind.encoders.target.summary
         parts = {
             "preset": " + ".join(dict.fromkeys(self.predictor.presets)),
             "size": self.config.size,
             "weights": sum(weight.numel() for weight in self.trained.parameters()),
-            "reads": self.source.summary,
-            "writes": self.kind.encoders.target.summary,
+            "reads": reads,
+            "writes": writes,
             "device": str(self.device),
         }
         shown = ", ".join(f"{name}={value!r}" for name, value in parts.items())

@@ -12,6 +12,7 @@ from regard.data.lookup_codecs import words_of
 from regard.decoding import force_decode
 from regard.errors import ArgumentError, RegardError
 from regard.kinds import DataKind
+from regard.messages import message
 from regard.seeing.alignment import Links, above, merge_units, shift_rows, strongest
 from regard.seeing.trace import Weights
 
@@ -33,10 +34,15 @@ class HeadChoice(NamedTuple):
     shift: int
 
     def __str__(self) -> str:
-        layer = "mean of all layers" if self.layer is None else f"layer {self.layer}"
-        head = "mean of its heads" if self.head is None else f"head {self.head}"
-        where = layer if self.layer is None else f"{layer}, {head}"
-        return f"{where}, shift {self.shift:+d}" if self.shift else f"{where}, no shift"
+        if self.layer is None:
+            where = message("align.choice.all-layers")
+        elif self.head is None:
+            where = message("align.choice.all-heads", layer=self.layer)
+        else:
+            where = message("align.choice.head", layer=self.layer, head=self.head)
+        if not self.shift:
+            return message("align.choice.no-shift", where=where)
+        return message("align.choice.shift", where=where, shift=self.shift)
 
 
 #: a layer or head by number, the mean of all, or None for the best

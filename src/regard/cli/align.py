@@ -19,6 +19,7 @@ from regard.cli.input_lines import pairs_for
 from regard.cli.shard_options import check_no_workers, names_shards, refuse
 from regard.data import Pair
 from regard.errors import ArgumentError, RegardError
+from regard.messages import message, translated
 from regard.seeing.alignment import (
     SYMMETRIZE,
     Gold,
@@ -216,7 +217,7 @@ def _aligned(
 ) -> dict[HeadChoice, list[Links]]:
     """Return the links of each candidate layer, head and shift."""
     options = options if has_gold else options.without_gold()
-    with progress_bar(f"aligning with {model.path}", len(pairs)) as done:
+    with progress_bar(message("align.progress", model=model.path), len(pairs)) as done:
         return word_alignment.align(
             model.predictor,
             pairs,
@@ -260,24 +261,26 @@ def _print_tables(result: AlignmentResult, console: Console) -> None:
     directions = [("", result.forward)]
     if result.backward is not None:
         directions = [
-            ("source to target: ", result.forward),
-            ("target to source: ", result.backward),
+            (message("align.forward"), result.forward),
+            (message("align.backward"), result.backward),
         ]
     for name, direction in directions:
         if result.golds is None:
-            console.print(f"{name}read from {direction.chosen}", highlight=False)
+            said = message("align.read-from", choice=direction.chosen)
+            console.print(f"{name}{said}", highlight=False)
         else:
             _print_tried(console, name, direction, len(result.golds))
     if result.golds is not None:
         rows = [
             [
-                name,
+                translated("align.scale", name),
                 *(f"{100 * value:.1f}" for value in _rates(quality).values()),
-                "written" if name == result.symmetry else "",
+                message("align.written") if name == result.symmetry else "",
             ]
             for name, quality in result.baselines().items()
         ]
-        print_table(console, ["for scale", "AER", "precision", "recall", ""], rows)
+        rates = [message(f"table.{name}") for name in ("precision", "recall")]
+        print_table(console, [message("align.scale"), message("heads.aer"), *rates, ""], rows)
 
 
 def _print_tried(console: Console, name: str, direction: Direction, pairs: int) -> None:
@@ -288,17 +291,18 @@ def _print_tried(console: Console, name: str, direction: Direction, pairs: int) 
         found = list(same)
         labels = ("mean" if number is None else str(number) for number in layer_and_head)
         cells = [f"{100 * direction.tried[choice].aer:.1f}" for choice in found]
-        rows.append([*labels, *cells, "best" if direction.chosen in found else ""])
-    titles = [f"AER, shift {shift:+d}" if shift else "AER, no shift" for shift in shifts]
-    print_table(console, ["layer", "head", *titles, ""], rows)
-    one = direction.tried[direction.chosen]
-    how = f", the best of {len(direction.tried)} on these {pairs:,} pairs themselves"
-    console.print(
-        f"{name}{direction.chosen}: AER {100 * one.aer:.1f}, precision {100 * one.precision:.1f}, "
-        f"recall {100 * one.recall:.1f}{how if len(direction.tried) > 1 else ''}",
-        highlight=False,
-        soft_wrap=True,
+        rows.append([*labels, *cells, message("align.best") if direction.chosen in found else ""])
+    titles = [message("table.layer"), message("table.head")]
+    titles += [message("align.aer-shift", shift=n) if n else message("align.aer") for n in shifts]
+    print_table(console, [*titles, ""], rows)
+    count = len(direction.tried)
+    said = message(
+        "align.rates",
+        where=f"{name}{direction.chosen}",
+        best=message("align.rates-best", count=count, pairs=pairs) if count > 1 else "",
+        **{key: 100 * rate for key, rate in _rates(direction.tried[direction.chosen]).items()},
     )
+    console.print(said, highlight=False, soft_wrap=True)
 
 
 def _as_object(result: AlignmentResult) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from regard.data import Corpus
 from regard.data.conversations import SPEAKER_MARK, Turn, join_turns
 from regard.errors import ArgumentError
 from regard.kinds import TextPairs
+from regard.messages import message
 from regard.training import RunFolder
 
 #: the speakers of a conversation, as chat data names them
@@ -40,8 +41,7 @@ def chat(
         turns.append(_turn("the line", USER, line))
         kept = _fitting(model, before, turns)
         if len(kept) < len(turns):
-            dropped = len(turns) - len(kept)
-            note(f"the {dropped} oldest turns are left out: the model reads no more at once.")
+            note(message("chat.dropped", count=len(turns) - len(kept)))
             turns = kept
         answer = model(join_turns([*before, *turns]), attention=False, **given).text
         typer.echo(one_line(answer))

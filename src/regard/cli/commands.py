@@ -29,6 +29,7 @@ from regard.cli.completion import (
     complete_size,
 )
 from regard.cli.error_handling import CommandGroup
+from regard.cli.help_language import TranslatedCommand
 from regard.decoding_options import DecodingOptions
 from regard.messages import LANGUAGES, check_language, set_language
 from regard.serve.limits import Limits
@@ -159,7 +160,11 @@ TargetOption = Annotated[
 RAY_ADDRESS: Final = re.compile(r"auto|local|\w+://.*|[^/]+:\d+|\[[^/]+\]:\d+")
 
 
-class RayCommand(TyperCommand):
+class Command(TranslatedCommand, TyperCommand):
+    """A command."""
+
+
+class RayCommand(Command):
     """A command whose option `--ray` may stand alone, or before an address."""
 
     def make_parser(self, ctx: Any) -> Any:
@@ -196,7 +201,7 @@ def command(module: str = "", **settings: Any) -> Callable[[Declaration], Declar
             getattr(import_module(f"regard.cli.{module or name}"), name)(**options)
 
         execute.__signature__ = expanded_signature(declared)  # type: ignore[attr-defined]
-        app.command(**settings)(execute)
+        app.command(**{"cls": Command, **settings})(execute)
         return declared
 
     return register
@@ -264,7 +269,7 @@ def _root(
         callback=_language,
         is_eager=True,
         metavar="|".join(LANGUAGES),
-        help="Language of output and pages, before or after a command.",
+        help="Language of output, help and pages, before or after a command.",
         show_default="REGARD_LANG, or the locale",
     ),
 ) -> None:

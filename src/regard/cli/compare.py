@@ -76,7 +76,7 @@ def compare(
         models = load_at(first, device=device), load_at(second, device=device)
         examples = read_examples(models[0], file, tgt, columns=columns, skip_bad=skip_bad)
         words = [name.strip() for name in (metrics or "").lower().split(",") if name.strip()]
-        with progress_bar("comparing", len(examples.sources)) as done:
+        with progress_bar(message("compare.comparing"), len(examples.sources)) as done:
             found = compare_models(
                 *models,
                 examples.sources,

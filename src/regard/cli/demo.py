@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from rich.cells import cell_len
 from rich.console import Console
 
 from regard import api
@@ -15,6 +16,7 @@ from regard.cli.error_handling import SIGNALLED
 from regard.cli.show import drawn
 from regard.data import Pair, read_pairs
 from regard.errors import ArgumentError
+from regard.messages import message
 from regard.training import Config, RunError, RunFolder, make_config, start_run
 from regard.training.console_reporter import StderrConsole, say
 from regard.training.defaults import PEAK_RATES
@@ -37,9 +39,9 @@ def demo(
     with as_file(files("regard") / "bundled" / "cmudict") as data:
         settings = {"preset": preset, "minutes": minutes, "seed": seed}
         config = _config(data / "train.tsv.gz", settings)
-        say(notes, "English words to phonemes: the CMU pronouncing dictionary, in the package.")
+        say(notes, message("demo.data"))
         if _remove_earlier(output, config):
-            say(notes, f"{output} held an earlier demo, which is removed.")
+            say(notes, message("demo.removed", path=output))
         folder = start_run(config, output, console=notes)
         pairs = list(read_pairs(data / "test.tsv.gz", references=True))
     if folder.stopped_by is not None:  # the user has been told how to go on
@@ -50,11 +52,13 @@ def demo(
         say(console, f"{word.upper():>12}  {model(word.upper()).text}")
     console.print()
     typer.echo(_map(model, WORDS[1].upper()))
+    following = message("demo.next")
     console.print(
-        f"\nnext:  regard show {output} HELLO -o hello.html\n"
-        f"       echo HELLO | regard predict {output}\n"
-        f"       regard train your-pairs.tsv --preset transformer\n"
-        f"       regard --help",
+        f"\n{following}regard show {output} HELLO -o hello.html",
+        f"echo HELLO | regard predict {output}",
+        "regard train your-pairs.tsv --preset transformer",
+        "regard --help",
+        sep="\n" + " " * cell_len(following),
         highlight=False,
     )
 
@@ -62,7 +66,7 @@ def demo(
 def _map(model: api.Model, word: str) -> str:
     trace = model.trace(word)
     if "cross" not in trace.kinds:
-        return "this preset has no attention between source and target to draw"
+        return message("demo.no-attention")
     return drawn(trace, "matrix", {"kind": "cross"})
 
 
@@ -106,8 +110,12 @@ def _evaluate(model: api.Model, pairs: list[Pair], console: Console) -> None:
     seconds = time.monotonic() - began
     rows = score_predictions(model.tgt_tokenizer, ("per", "exact"), answers, pairs).rows
     per, exact = (row.value for row in rows)
-    say(
-        console,
-        f"\n{len(pairs)} test words: phoneme error rate {per:.2%}, {exact:.1%} of words right "
-        f"(beam {model.config.beam}, {len(pairs) / seconds:.0f} words/s)\n",
+    said = message(
+        "demo.result",
+        count=len(pairs),
+        per=per,
+        exact=exact,
+        beam=model.config.beam,
+        speed=len(pairs) / seconds,
     )
+    say(console, f"\n{said}\n")

@@ -12,6 +12,7 @@ from regard.cli.console import note, print_json
 from regard.errors import ArgumentError
 from regard.export import ExportResult
 from regard.export import export as export_run
+from regard.messages import message
 
 
 def export(
@@ -31,9 +32,9 @@ def export(
     )
     verified = written.manifest["verified"]
     source = written.manifest["tokenizers"]["source"]
-    typer.echo(
-        f"{_comparison(verified, random=sources is None)}; {_trial(written, source)}", err=True
-    )
+    compared = _comparison(verified, random=sources is None)
+    command = _trial(written, source)
+    typer.echo(message("export.try", comparison=compared, command=command), err=True)
     if as_json:
         predictions = {name: n for name, n in verified.items() if name != "largest_difference"}
         print_json({"path": str(written.path), "difference": written.difference, **predictions})
@@ -43,28 +44,29 @@ def export(
 
 def _comparison(verified: dict[str, Any], *, random: bool) -> str:
     """Return a sentence on how far an exported model is from the run."""
-    found = f"differ from the model's by {verified['largest_difference']:.1e}"
+    most = verified["largest_difference"]
     if "compared" in verified:
-        return f"numbers {found} deviations at most, for {verified['compared']} random sources"
+        return message("export.numbers", difference=most, count=verified["compared"])
     equal = ""
     if "sources" in verified:
-        kind = "random sources" if random else "sources"
-        count, total = verified["equal_predictions"], verified["sources"]
-        equal = (
-            f", and predictions for {count} of {total} {kind} are equal (beam {verified['beam']})"
+        equal = message(
+            "export.equal-random" if random else "export.equal",
+            count=verified["equal_predictions"],
+            total=verified["sources"],
+            beam=verified["beam"],
         )
-    return f"log-probabilities {found} at most{equal}"
+    return message("export.log-probabilities", difference=most, equal=equal)
 
 
 def _trial(written: ExportResult, source: dict[str, Any]) -> str:
     """Return the command that tries an exported model."""
     program = shlex.quote(str(written.program))
     if "look_back" in source:
-        return f"try `python {program} FILE.csv`"
+        return f"python {program} FILE.csv"
     if "words" in source:
-        return f"try `printf 'STORY\\tQUESTION\\n' | python {program}`"
+        return f"printf 'STORY\\tQUESTION\\n' | python {program}"
     given = "FILE.npy" if "stack" in source else "FILE.png" if "patch" in source else "TEXT"
-    return f"try `echo {given} | python {program}`"
+    return f"echo {given} | python {program}"
 
 
 def _lines(file: Path) -> list[str]:
@@ -103,14 +105,15 @@ def serve(
             models = server.Models.load(runs, device, precision, allow_pickle=allow_pickle)
         else:
             models = server.Models.load_bundled(device, precision)
-        names, url = ", ".join(models.names), server.url_of(bound)
+        names = message("check.comma").join(models.names)
+        ready = _ready(names, server.url_of(bound), token, local=local)
         server.run(
             bound,
             models,
             checked,
             access,
             server.Log(note, log_text),
-            ready=lambda: note(f"{names} at {url} ({_audience(token, local=local)}Ctrl-C ends it)"),
+            ready=lambda: note(ready),
         )
 
 
@@ -131,13 +134,13 @@ def watch(
     with server.bind(host, port) as bound:
         local = server.is_local(bound)
         _check_token(host, token, local=local, none=no_token)
-        url, audience = server.url_of(bound), _audience(token, local=local)
+        ready = _ready(str(run), server.url_of(bound), token, local=local)
         server.run_app(
             bound,
             server.create_watch_app(watcher, limits, access, log),
             limits,
             log,
-            ready=lambda: note(f"{run} at {url} ({audience}Ctrl-C ends it)"),
+            ready=lambda: note(ready),
         )
 
 
@@ -155,8 +158,14 @@ def _check_token(host: str, token: str | None, *, local: bool, none: bool) -> No
         )
 
 
+def _ready(name: str, url: str, token: str | None, *, local: bool) -> str:
+    """Return what is printed once a page can be opened."""
+    return message("serve.ready", name=name, url=url, audience=_audience(token, local=local))
+
+
 def _audience(token: str | None, *, local: bool) -> str:
     """Return who can connect, if that is not the machine itself alone."""
     if token is not None:
-        return f"{'' if local else 'for other machines, too; '}open /?token=TOKEN; "
-    return "" if local else "for everybody who reaches this machine, without a token; "
+        others = "" if local else message("serve.audience.others")
+        return others + message("serve.audience.token")
+    return "" if local else message("serve.audience.everybody")

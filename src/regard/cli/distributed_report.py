@@ -8,6 +8,8 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+from regard.messages import message
+
 #: variables by which torchrun tells a process its place
 VARIABLES: Final = (
     "RANK",
@@ -22,21 +24,25 @@ VARIABLES: Final = (
 #: processes of the test, and seconds until it counts as failed
 TESTED: Final = 2
 LIMIT: Final = 120
+#: key of the message that it works
+WORKS: Final = "doctor.works"
 
 
 def distributed_report() -> list[tuple[str, str]]:
     """Return devices, backends, torchrun's variables and the result of a test, by name."""
     gpus = torch.cuda.device_count()
     found = {name: os.environ[name] for name in VARIABLES if name in os.environ}
-    said = ", ".join(f"{name}={value}" for name, value in found.items())
+    said = message("check.comma").join(f"{name}={value}" for name, value in found.items())
+    several = "one-gpu" if gpus == 1 else "gpus"
     rows = [
-        ("devices", f"{gpus} GPU{'s' * (gpus != 1)}, {os.cpu_count()} CPU cores"),
-        ("backends", _backends()),
-        ("torchrun", said or "not used: this is one process"),
-        ("gloo, 2 processes", all_reduce_test("gloo")),
+        (message("doctor.devices"), message(f"doctor.{several}", gpus=gpus, cores=os.cpu_count())),
+        (message("doctor.backends"), _backends()),
+        ("torchrun", said or message("doctor.one-process")),
+        (message("doctor.processes", backend="gloo", count=TESTED), all_reduce_test("gloo")),
     ]
     if dist.is_nccl_available() and gpus >= TESTED:
-        rows.append(("nccl, 2 processes", all_reduce_test("nccl")))
+        title = message("doctor.processes", backend="nccl", count=TESTED)
+        rows.append((title, all_reduce_test("nccl")))
     return rows
 
 
@@ -46,7 +52,7 @@ def _backends() -> str:
     if dist.is_nccl_available() and torch.cuda.is_available():
         numbers: tuple[int, ...] = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
         names.append(f"nccl {'.'.join(map(str, numbers))}")
-    return ", ".join(names) or "none"
+    return message("check.comma").join(names) or message("doctor.none")
 
 
 def all_reduce_test(backend: str) -> str:
@@ -63,18 +69,18 @@ def all_reduce_test(backend: str) -> str:
     for process in started:
         process.start()
     try:
-        answers = [str(results.get(timeout=LIMIT)) for _ in started]
+        answers = [results.get(timeout=LIMIT) for _ in started]
     except Exception:  # of the queue: nobody has answered
-        answers = [f"no answer within {LIMIT} seconds"]
+        answers = [("doctor.no-answer", {"seconds": LIMIT})]
     for process in started:
         process.terminate()
         process.join()
-    wrong = [answer for answer in answers if answer != "works"]
-    return wrong[0] if wrong else "all-reduce works"
+    wrong = [message(key, **values) for key, values in answers if key != WORKS]
+    return wrong[0] if wrong else message(WORKS)
 
 
 def _sum_ranks(backend: str, address: str, rank: int, results: Any) -> None:
-    """Take part in a sum, and report how it went."""
+    """Take part in a sum, and report how it went: the key of a message, and its values."""
     for name in VARIABLES:  # torchrun's own processes are not part of this
         os.environ.pop(name, None)
     os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)
@@ -84,7 +90,8 @@ def _sum_ranks(backend: str, address: str, rank: int, results: Any) -> None:
         number = torch.tensor(float(rank + 1), device=device)
         dist.all_reduce(number)
         expected = TESTED * (TESTED + 1) / 2
-        results.put("works" if number.item() == expected else f"a wrong sum, {number.item():g}")
+        found = {"sum": number.item()}
+        results.put((WORKS, {}) if number.item() == expected else ("doctor.wrong-sum", found))
         dist.destroy_process_group()
     except (RuntimeError, ValueError) as error:
-        results.put(f"fails: {str(error).splitlines()[0]}")
+        results.put(("doctor.fails", {"reason": str(error).splitlines()[0]}))

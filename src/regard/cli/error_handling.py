@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from regard import standard_streams
+from regard.cli.help_language import TranslatedCommand
 from regard.errors import ArgumentError, DataError, RegardError, describe_memory_error
 from regard.interrupts import interruptible
 from regard.messages import known_language, use_language
@@ -26,7 +27,7 @@ INTERRUPTED: Final = SIGNALLED + signal.SIGINT
 
 
 @final
-class CommandGroup(TyperGroup):
+class CommandGroup(TranslatedCommand, TyperGroup):
     """The commands, with exit codes 0 done, 1 failed, 2 bad usage, 130 interrupted, 143 ended."""
 
     def main(self, *args: Any, **extra: Any) -> Any:

@@ -26,6 +26,7 @@ from regard.data import Pair
 from regard.errors import ArgumentError
 from regard.evaluation import SHARES, ClassReport, Perplexity, by_length, paired_bootstrap
 from regard.kinds import ScoreTable
+from regard.messages import message, translated, use_language
 from regard.seeing.confusion import ConfusionTable, check_ending, save_confusion
 from regard.seeing.terminal import matrix, supports_blocks
 
@@ -84,7 +85,8 @@ def evaluate(
     if output is not None and model.kind.class_report(("",), (("",),)) is None:
         rule = "be left out where targets are neither labels nor tags"
         raise ArgumentError("-o", rule, repr(str(output)), "leave it out")
-    table = model.kind.scores(model.trained, file, model.device)
+    with use_language("en" if as_json else None):
+        table = model.kind.scores(model.trained, file, model.device)
     if table is not None:
         return _print_scores(table, as_json=as_json)
     second = None if against is None else api.load_run(against, device=device)
@@ -102,7 +104,9 @@ def evaluate(
                 write("".join(one_line(line) + "\n" for line in predictions).encode())
     references, normalizer = references_of(pairs), model.tgt_tokenizer
     result = score_predictions(model.tgt_tokenizer, names, predictions, pairs)
-    result = result._replace(classes=model.kind.class_report(predictions, references))
+    with use_language("en" if as_json else None):
+        result = result._replace(classes=model.kind.class_report(predictions, references))
+        notes = model.kind.output_notes(predictions, pairs)
     if lengths:
         sizes = list(map(model.kind.sources.size, pairs))
         rows = by_length(names[:1], sizes, predictions, references, normalizer=normalizer)
@@ -115,7 +119,6 @@ def evaluate(
         result = result._replace(against=comparison)
     if output is not None and result.classes is not None:
         _save_confusion(output, model, file, result, result.classes)
-    notes = model.kind.output_notes(predictions, pairs)
     if as_json:
         return print_json(
             {
@@ -129,14 +132,15 @@ def evaluate(
             }
         )
     console = result_console()
-    console.print(f"{result.pairs:,} pairs{_in_words(precision)}", highlight=False)
+    said = message("evaluate.pairs", count=result.pairs, precision=_in_words(precision))
+    console.print(said, highlight=False)
     _print_result(result, console, model.kind.sources.unit)
     for sentence in notes:
         console.print(sentence, highlight=False)
     if result.classes is not None:
         _print_classes(result.classes, console)
     if output is not None:
-        console.print(f"drawn: {output}", highlight=False)
+        console.print(message("evaluate.drawn", path=output), highlight=False)
     return None
 
 
@@ -146,7 +150,7 @@ def _split_names(words: str | None) -> list[str]:
 
 def _predict(model: api.Model, pairs: Sequence[Pair], beam: int | None) -> list[str]:
     texts = []
-    with progress_bar("predicting", len(pairs)) as advance:
+    with progress_bar(message("evaluate.predicting"), len(pairs)) as advance:
         for output in model.predict_pairs(pairs, beam=beam):
             texts.append(output.text)
             advance(1)
@@ -174,11 +178,17 @@ def _predict_shards(
 
 def _in_words(precision: str) -> str:
     """Return the precision for a sentence; nothing for that of the saved weights."""
-    return "" if precision in ("32", "auto") else f", weights in {precision}"
+    if precision in ("32", "auto"):
+        return ""
+    return message("evaluate.precision", precision=precision)
 
 
 def _format(name: str, value: float) -> str:
     return f"{100 * value:.2f}%" if name in SHARES else f"{value:.2f}"
+
+
+def _range(name: str, low: float, high: float) -> str:
+    return message("check.range", low=_format(name, low), high=_format(name, high))
 
 
 def _print_result(result: EvaluationResult, console: Console, unit: str) -> None:
@@ -186,26 +196,36 @@ def _print_result(result: EvaluationResult, console: Console, unit: str) -> None
         [
             row.name,
             _format(row.name, row.value),
-            f"{_format(row.name, row.low)} to {_format(row.name, row.high)}",
+            _range(row.name, row.low, row.high),
             row.signature,
         ]
         for row in result.rows
     ]
-    print_table(console, ("metric", "value", "95% interval", "signature"), rows)
+    titles = [message(f"card.column.{name}") for name in ("metric", "value", "interval")]
+    print_table(console, [*titles, message("card.column.signature")], rows)
     name = result.rows[0].name
     if result.lengths:
         by_length = [
-            [f"{row.shortest} to {row.longest}", str(row.count), _format(name, row.values[name])]
+            [
+                message("check.range", low=row.shortest, high=row.longest),
+                str(row.count),
+                _format(name, row.values[name]),
+            ]
             for row in result.lengths
         ]
-        print_table(console, (unit, "pairs", name), by_length)
+        titles = [translated("evaluate.unit", unit), message("train.examples.pairs"), name]
+        print_table(console, titles, by_length)
     if result.against is not None:
-        c = result.against
-        console.print(
-            f"{name}: {_format(name, c.first)} against {_format(name, c.second)}; better in "
-            f"{c.wins:.0%} of resamples, p = {c.p_value:.3f}",
-            highlight=False,
+        found = result.against
+        said = message(
+            "evaluate.against",
+            name=name,
+            first=_format(name, found.first),
+            second=_format(name, found.second),
+            wins=found.wins,
+            p=found.p_value,
         )
+        console.print(said, highlight=False)
 
 
 def _print_classes(report: ClassReport, console: Console) -> None:
@@ -220,12 +240,15 @@ def _print_classes(report: ClassReport, console: Console) -> None:
         for row in report.rows[:MOST_CLASSES_PRINTED]
     ]
     console.print()
-    print_table(console, (report.unit, "precision", "recall", "F1", "examples", "predicted"), cells)
+    titles = [translated("evaluate.class", report.unit)]
+    titles += [message("table.precision"), message("table.recall"), "F1"]
+    titles += [message("evaluate.examples"), message("evaluate.predicted")]
+    print_table(console, titles, cells)
     more = len(report.rows) - MOST_CLASSES_PRINTED
     if more > 0:
-        console.print(f"{more:,} more are printed with --json.", highlight=False)
+        console.print(message("evaluate.more-classes", count=more), highlight=False)
     for sentence in report.notes:
-        console.print(f"{sentence}.", highlight=False, markup=False)
+        console.print(message("sentence", text=sentence), highlight=False, markup=False)
     console.print()
     _print_confusion(report, console)
 
@@ -236,16 +259,17 @@ def _print_confusion(report: ClassReport, console: Console) -> None:
     ascii = not supports_blocks(sys.stdout.encoding)
     if table.total <= MOST_CLASSES_DRAWN:
         drawn = matrix(table.view(), console.width, ascii)
-        if not drawn.splitlines()[-1].startswith("a list"):
+        if not drawn.splitlines()[-1].startswith(message("show.as-list").partition("{")[0]):
             return typer.echo(drawn)
     mistakes = report.confusion.mistakes()
     rows = [[f"{n:,}", one_line(gold), one_line(found)] for gold, found, n in mistakes]
     if not rows:
-        return console.print("no mistakes", highlight=False)
-    print_table(console, ("mistakes", table.unit, "taken for"), rows[:MOST_MISTAKES])
+        return console.print(message("evaluate.no-mistakes"), highlight=False)
+    titles = [message("evaluate.mistakes"), translated("evaluate.class", table.unit)]
+    print_table(console, [*titles, message("evaluate.taken-for")], rows[:MOST_MISTAKES])
     if len(rows) > MOST_MISTAKES:
         more = len(rows) - MOST_MISTAKES
-        console.print(f"{more:,} more: draw all with -o confusion.html", highlight=False)
+        console.print(message("evaluate.more-mistakes", count=more), highlight=False)
     return None
 
 
@@ -256,7 +280,7 @@ def _confusion_table(report: ClassReport) -> ConfusionTable:
     support = {row.label: row.support for row in found.rows()}
     unit = report.unit if report.unit == "label" else "tag"
     return ConfusionTable(
-        title=f"confusion of {unit}s",
+        title=message(f"confusion.title.{unit}"),
         unit=unit,
         labels=few,
         counts=found.matrix(MOST_CLASSES_SAVED),
@@ -268,11 +292,16 @@ def _confusion_table(report: ClassReport) -> ConfusionTable:
 def _save_confusion(
     path: Path, model: api.Model, file: str, result: EvaluationResult, report: ClassReport
 ) -> None:
-    facts = {"model": str(model.path), "preset": model.config.preset, "data": file}
-    facts |= {"examples": f"{result.pairs:,}"}
+    facts = {
+        message("models.model"): str(model.path),
+        message("models.preset"): model.config.preset,
+        message("card.fact.data"): file,
+        message("evaluate.examples"): f"{result.pairs:,}",
+    }
     for row in result.rows:
-        low, high = _format(row.name, row.low), _format(row.name, row.high)
-        facts[row.name] = f"{_format(row.name, row.value)} ({low} to {high})"
+        found = _format(row.name, row.value)
+        ends = _range(row.name, row.low, row.high)
+        facts[row.name] = message("evaluate.with-range", value=found, range=ends)
     rows = [row._asdict() for row in report.rows]
     save_confusion(path, _confusion_table(report), report.unit, rows, facts, report.notes)
 
@@ -299,11 +328,19 @@ def _print_scores(table: ScoreTable, *, as_json: bool) -> None:
         return print_json({"examples": table.examples, "scores": rows, "notes": table.notes})
     console = result_console()
     console.print(table.examples, highlight=False)
-    cells = [[name, *(_score(value) for value in values)] for name, values in table.rows]
-    print_table(console, ("model", *table.columns), cells)
+    cells = [
+        [_model_name(name), *(_score(value) for value in values)] for name, values in table.rows
+    ]
+    print_table(console, (message("models.model"), *table.columns), cells)
     for sentence in table.notes:
         console.print(sentence, highlight=False)
     return None
+
+
+def _model_name(name: str) -> str:
+    """Return the name of a model or of a baseline, such as "seasonal naive (24)"."""
+    baseline, space, period = name.partition(" (")
+    return translated("evaluate.model", baseline) + space + period
 
 
 def _score(value: float) -> str:
@@ -339,22 +376,27 @@ def _evaluate_texts(
             }
         )
     console = result_console()
-    console.print(
-        f"{found.texts:,} texts, {found.tokens:,} tokens with an end of each line, "
-        f"{found.unknown:,} of them unknown{_in_words(precision)}",
-        highlight=False,
+    said = message(
+        "evaluate.texts",
+        texts=found.texts,
+        tokens=found.tokens,
+        unknown=found.unknown,
+        precision=_in_words(precision),
     )
+    console.print(said, highlight=False)
     cells = [
         [
             row.name,
             f"{row.value:.2f}",
-            f"{row.low:.2f} to {row.high:.2f}",
+            message("check.range", low=f"{row.low:.2f}", high=f"{row.high:.2f}"),
             f"{row.counted:,}",
             row.signature,
         ]
         for row in rows
     ]
-    return print_table(console, ("metric", "value", "95% interval", "counted", "signature"), cells)
+    titles = [message(f"card.column.{name}") for name in ("metric", "value", "interval")]
+    titles += [message("evaluate.counted"), message("card.column.signature")]
+    return print_table(console, titles, cells)
 
 
 def _perplexity_rows(found: Perplexity, model: api.Model) -> list[PerplexityRow]:

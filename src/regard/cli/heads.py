@@ -47,10 +47,10 @@ def heads(
         raise ArgumentError("FILE", "have a text or more", "empty", "there is nothing to look at")
     golds = None if gold is None else _golds(model, examples, gold, gold_first)
     if len(examples.sources) > limit:
-        note(f"the first {limit:,} of {len(examples.sources):,} texts are read: raise --limit.")
+        note(message("heads.first", limit=limit, count=len(examples.sources)))
         examples, golds = examples.first(limit), golds and golds[:limit]
     targets = None if examples.pairs is None else [pair.tgt for pair in examples.pairs]
-    with progress_bar("reading", len(examples.sources)) as done:
+    with progress_bar(message("heads.reading"), len(examples.sources)) as done:
         report = profile_heads(
             model,
             examples.sources,

@@ -15,7 +15,7 @@ from regard.cli.console import note, print_json, print_table, result_console
 from regard.cli.distributed_report import distributed_report
 from regard.errors import ArgumentError
 from regard.extras import install_command, is_installed
-from regard.messages import message
+from regard.messages import help_text, message, use_language
 from regard.models import PRESETS
 from regard.ops.additive_attention import PATHS as ADDITIVE
 from regard.ops.attentive_rnn import PATHS as ATTENTIVE
@@ -108,19 +108,24 @@ def presets(*, as_json: bool) -> None:
     rows = [(name, (preset.__doc__ or "").splitlines()[0]) for name, preset in PRESETS.items()]
     if as_json:
         return print_json([{"name": name, "description": summary} for name, summary in rows])
-    return print_table(result_console(), (message("models.preset"), message("models.what")), rows)
+    titles = message("models.preset"), message("models.what")
+    return print_table(result_console(), titles, [(name, help_text(said)) for name, said in rows])
 
 
 def settings(*, preset: str, as_json: bool) -> None:
     """List all settings of a run, with their defaults."""
     check_preset(preset)
-    groups = _grouped_settings(preset)
+    with use_language("en" if as_json else None):
+        groups = _grouped_settings(preset)
     if as_json:
         found = [row._asdict() | {"group": name} for name, own in groups.items() for row in own]
         return print_json({"preset": preset, "settings": found})
     rows: list[tuple[str, str, str]] = []
     for name, own in groups.items():
-        rows += [("", "", ""), (f"[{name}]", "", ""), *own]
+        title, _, kind = name.partition(": ")
+        shown = help_text(title)
+        shown = message("settings.group", title=shown, kind=kind) if kind else shown
+        rows += [("", "", ""), (f"[{shown}]", "", ""), *own]
     titles = [message(f"models.{name}") for name in ("setting", "default", "what")]
     return print_table(result_console(), titles, rows)
 
@@ -139,7 +144,8 @@ def _grouped_settings(preset: str) -> dict[str, list[SettingRow]]:
 
 def doctor(*, distributed: bool, as_json: bool) -> None:
     """Print versions, devices and backends, or facts about training in several processes."""
-    rows = distributed_report() if distributed else report()
+    with use_language("en" if as_json else None):
+        rows = distributed_report() if distributed else report()
     if as_json:
         return print_json(dict(rows))
     return print_table(result_console(), ("name", "found"), rows, header=False)
@@ -153,17 +159,28 @@ def report() -> list[tuple[str, str]]:
         ("torch", torch.__version__),
         ("triton", _installed("triton")),
         ("numba", _installed("numba")),
-        ("cpu", f"{torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}"),
-        ("cpu precisions", ", ".join(["32", *map(_cpu_precision, HALF_PRECISIONS)])),
+        ("cpu", _cpu()),
+        (message("doctor.cpu-precisions"), _comma("32", *map(_cpu_precision, HALF_PRECISIONS))),
         ("cuda", _cuda()),
         *((name, _usable(paths)) for name, paths in OPERATORS.items()),
     ]
 
 
+def _comma(*words: str) -> str:
+    return message("check.comma").join(words)
+
+
+def _cpu() -> str:
+    capability = torch.backends.cpu.get_cpu_capability()
+    return message("doctor.threads", count=torch.get_num_threads(), capability=capability)
+
+
 def _cpu_precision(name: str) -> str:
     """Return a half precision, with the layers that this CPU has no kernels for."""
     lacking = [layer for layer, make in LAYERS.items() if not _trains(make, HALF_PRECISIONS[name])]
-    return f"{name} but for {' and '.join(lacking)}" if lacking else name
+    if not lacking:
+        return name
+    return message("doctor.but-for", name=name, layers=message("runs.and").join(lacking))
 
 
 def _trains(make: Callable[[], nn.Module], dtype: torch.dtype) -> bool:
@@ -183,27 +200,30 @@ def _usable(paths: Iterable[str]) -> str:
     """Return the backends that can run here, then why others cannot."""
     lacks = {"triton": _triton_lacks(), "cpu": _cpu_lacks()}
     able = [name for name in paths if not lacks.get(name)]
-    return "; ".join([", ".join(able), *(f"{n} {lacks[n]}" for n in paths if lacks.get(n))])
+    found = [_comma(*able), *(f"{n} {lacks[n]}" for n in paths if lacks.get(n))]
+    return message("show.plain.semicolon").join(found)
 
 
 def _triton_lacks() -> str:
     if not torch.cuda.is_available():
-        return "needs a GPU"
-    return "" if is_installed("triton") else "needs triton"
+        return message("doctor.needs-gpu")
+    return "" if is_installed("triton") else message("doctor.needs", package="triton")
 
 
 def _cpu_lacks() -> str:
-    return "" if is_installed("numba") else f"needs numba ({install_command('cpu')})"
+    if is_installed("numba"):
+        return ""
+    return message("doctor.needs-command", package="numba", command=install_command("cpu"))
 
 
 def _installed(package: str) -> str:
     try:
         return version(package)
     except PackageNotFoundError:
-        return "not installed"
+        return message("doctor.not-installed")
 
 
 def _cuda() -> str:
     if not torch.cuda.is_available():
-        return "none"
-    return ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
+        return message("doctor.none")
+    return _comma(*(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())))

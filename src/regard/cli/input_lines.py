@@ -27,6 +27,7 @@ from regard.data.pairs import column_names
 from regard.data.text_files import display_name
 from regard.errors import ArgumentError, DataError
 from regard.kinds.text_source import name_some, read_sources
+from regard.messages import message
 from regard.pretrained import MediaModel, PretrainedModel
 
 OutputT = TypeVar("OutputT")
@@ -220,7 +221,6 @@ def warn_of_features(model: api.Model, text: str) -> None:
         return
     # a word that needs no quoting in a shell
     word = text if re.fullmatch(r"[\w .,-]{1,30}", text) else "word"
-    note(
-        f"the run was trained with features, but {text!r:.40} has none: write them after a "
-        f"tab, as in $'{word}\\t{known[0]}'; the run knows {name_some(known)}."
-    )
+    example = f"$'{word}\\t{known[0]}'"
+    names = name_some(known)
+    note(message("predict.features", text=f"{text!r:.40}", example=example, names=names))

@@ -26,6 +26,7 @@ from regard.jobs import (
     run_job,
 )
 from regard.jobs.job_folder import JobFolder
+from regard.messages import message, translated
 
 #: seconds between two lines of progress where stderr is no terminal
 REPORT_S: Final = 30.0
@@ -72,7 +73,7 @@ def execute(
         check_cluster(ray)  # before anything that takes long
         executor = RayExecutor(ray, workers, gpus=device != "cpu")
     shards = find_shards(inputs)
-    with progress_bar("rows", PARTS) as advance:
+    with progress_bar(message("jobs.rows"), PARTS) as advance:
         summary = run_job(
             task,
             shards,
@@ -110,8 +111,14 @@ class _Display:
         rate = (progress.rows - self._start) / max(now - self._began, 1e-9)
         self._said = now
         note(
-            f"{progress.rows:,} of {progress.total:,} rows, {rate:,.0f} rows/s, "
-            f"{progress.workers} workers, {progress.restarts} restarts"
+            message(
+                "jobs.progress",
+                rows=progress.rows,
+                total=progress.total,
+                rate=rate,
+                workers=progress.workers,
+                restarts=progress.restarts,
+            )
         )
 
 
@@ -119,22 +126,26 @@ def print_summary(summary: JobSummary) -> None:
     """Print shards, rows, errors and throughput of a job, and why rows or shards failed."""
     console = result_console(stderr=True)
     rows = [
-        ["done before", f"{summary.before.shards:,}", f"{summary.before.rows:,}"],
-        ["done now", f"{summary.now.shards:,}", f"{summary.now.rows:,}"],
-        ["failed", f"{len(summary.failed):,}", ""],
+        [message("jobs.before"), f"{summary.before.shards:,}", f"{summary.before.rows:,}"],
+        [message("jobs.now"), f"{summary.now.shards:,}", f"{summary.now.rows:,}"],
+        [message("jobs.failed"), f"{len(summary.failed):,}", ""],
     ]
     for row, counts in zip(rows, (summary.before, summary.now), strict=False):
         row.append(f"{counts.errors.total():,}")
     rows[1] += [f"{summary.seconds:.1f}", f"{summary.rate:,.1f}", str(summary.workers)]
     rows[1].append(str(summary.restarts))
-    titles = ("", "shards", "rows", "with errors", "seconds", "rows/s", "workers", "restarts")
+    columns = ("shards", "rows", "errors", "seconds", "rate", "workers", "restarts")
+    titles = ["", *(message(f"jobs.column.{name}") for name in columns)]
     print_table(console, titles, [row + [""] * (len(titles) - len(row)) for row in rows])
     if summary.errors:
-        kinds = ", ".join(f"{count:,} {kind}" for kind, count in summary.errors.most_common())
-        note(f"rows with a text in the column `error`: {kinds}.")
+        counted = (
+            message("bad-lines.count", count=count, kind=translated("bad-line", kind))
+            for kind, count in summary.errors.most_common()
+        )
+        note(message("jobs.errors", kinds=message("check.comma").join(counted)))
     if summary.damaged:
-        first = ", ".join(summary.damaged[:NAMED])
-        note(f"{len(summary.damaged)} finished shards were damaged and done again: {first}.")
+        first = message("check.comma").join(summary.damaged[:NAMED])
+        note(message("jobs.damaged", count=len(summary.damaged), names=first))
     for name, reason in list(summary.failed.items())[:NAMED]:
         note(f"{name}: {reason}")
 

@@ -16,6 +16,7 @@ from regard.cli.error_handling import FAILED, INTERRUPTED
 from regard.errors import ArgumentError
 from regard.lab import Claim, ExperimentContext, runner
 from regard.lab.context import worker_pool
+from regard.messages import help_text, message, translated
 from regard.training.console_reporter import say
 
 #: seeds of a quick run and of a full one
@@ -60,7 +61,8 @@ def _list(names: list[str], as_json: bool) -> None:
     rows = [(name, runner.find(name).question) for name in names]
     if as_json:
         return print_json([{"name": name, "question": question} for name, question in rows])
-    return print_table(result_console(), ("experiment", "question"), rows)
+    titles = message("lab.experiment"), message("lab.question")
+    return print_table(result_console(), titles, [(name, help_text(text)) for name, text in rows])
 
 
 def _check_folders(output: Path, data: Path | None) -> None:
@@ -89,9 +91,9 @@ def _conclude(outcome: runner.RunOutcome, folder: Path, as_json: bool) -> None:
     else:
         _tell([claim for _, claim in claims], page)
     for name, said in failures.items():
-        say(notes, f"{said}: its traceback is in {runner.log_path(folder, name)}.")
+        say(notes, message("lab.traceback", failure=said, path=runner.log_path(folder, name)))
     if outcome.interrupted:
-        say(notes, "What is finished is kept: the same command goes on there, without --fresh.")
+        say(notes, message("lab.kept"))
         raise typer.Exit(INTERRUPTED)
     if failures:
         raise typer.Exit(FAILED)
@@ -99,9 +101,12 @@ def _conclude(outcome: runner.RunOutcome, folder: Path, as_json: bool) -> None:
 
 def _tell(claims: Sequence[Claim], page: str) -> None:
     if claims:
-        rows = [(claim.verdict, claim.source, claim.text) for claim in claims]
-        print_table(result_console(), ("verdict", "document", "claim"), rows)
-    typer.echo(f"report: {page}")
+        rows = [
+            (translated("lab.verdict", claim.verdict), claim.source, claim.text) for claim in claims
+        ]
+        titles = [message(f"lab.{name}") for name in ("verdict", "document", "claim")]
+        print_table(result_console(), titles, rows)
+    typer.echo(message("lab.report", path=page))
 
 
 def _as_object(name: str, claim: Claim) -> dict[str, str]:
@@ -119,7 +124,7 @@ class _ProgressReporter:
             SpinnerColumn(finished_text=" "),
             TextColumn("{task.description}"),
             TimeElapsedColumn(),
-            TextColumn("{task.completed:>4.0f} pieces"),
+            TextColumn(message("lab.pieces")),
             TextColumn("{task.fields[last]}", style="dim"),
             console=console,
             disable=not console.is_terminal,
@@ -137,7 +142,7 @@ class _ProgressReporter:
         self._tasks[name] = self._progress.add_task(name, total=None, last="")
 
     def on_piece(self, name: str, label: str, cached: bool) -> None:
-        last = f"{label} (cached)" if cached else label
+        last = message("lab.cached", label=label) if cached else label
         self._progress.update(self._tasks[name], advance=1, last=last)
 
     def on_end(self, name: str, status: str) -> None:

@@ -319,7 +319,7 @@ def _trace_writer(path: Path | None) -> Iterator[Callable[[AnyOutput], None]]:
             yield write_traces
     except BaseException:
         if written:
-            typer.echo(f"{path} is as it was: {written:,} traces were not kept", err=True)
+            typer.echo(message("predict.not-kept", path=path, count=written), err=True)
         raise
 
 

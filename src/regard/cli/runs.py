@@ -17,6 +17,7 @@ from regard import safe_read
 from regard.atomic_files import content_checksum
 from regard.cli.console import note, print_json, print_table, result_console
 from regard.errors import ArgumentError, RegardError
+from regard.messages import message, use_language
 
 #: folders that are opened at most
 MOST_FOLDERS: Final = 20_000
@@ -68,12 +69,14 @@ def runs(*, folder: Path, depth: int, as_json: bool) -> None:
     if not folder.is_dir():
         fix = "name one that holds runs"
         raise ArgumentError("FOLDER", "be a folder", folder, fix)
-    found = sorted(find_runs(folder, depth), key=lambda run: run.changed, reverse=True)
+    with use_language("en" if as_json else None):
+        found = sorted(find_runs(folder, depth), key=lambda run: run.changed, reverse=True)
     if as_json:
         return print_json([_as_object(run) for run in found])
     if not found:
-        return note(f"there is no run in {folder}: train one with `regard train`.")
-    titles = ("run", "preset", "size", "weights", "data", "best", "changed", "state")
+        return note(message("runs.none", folder=folder))
+    names = ("run", "preset", "size", "weights", "data", "best", "changed", "state")
+    titles = [message(f"runs.column.{name}") for name in names]
     return print_table(result_console(), titles, [_row(run) for run in found])
 
 
@@ -86,7 +89,7 @@ def find_runs(folder: Path, depth: int) -> Iterator[RunListing]:
     queue = [(folder, 0)]
     for opened, (path, below) in enumerate(queue):
         if opened == MOST_FOLDERS:
-            note(f"the first {MOST_FOLDERS:,} folders were read: name one that holds fewer.")
+            note(message("runs.first", count=MOST_FOLDERS))
             return
         run = describe_run(path)
         if run is not None:
@@ -139,10 +142,10 @@ def _settings(path: Path) -> dict[str, Any] | None:
     content = {name: value for name, value in record.items() if name != "checksum"}
     own = content_checksum(json.dumps(content, sort_keys=True).encode())
     if record.get("checksum", own) != own:
-        raise _DamagedRunError("config.json does not match its checksum")
+        raise _DamagedRunError(message("runs.damage.checksum", name="config.json"))
     settings = record["config"]
     if not isinstance(settings, dict):
-        raise _DamagedRunError("config.json has no settings")
+        raise _DamagedRunError(message("runs.damage.settings", name="config.json"))
     return settings
 
 
@@ -150,7 +153,7 @@ def _json(file: Path) -> Any:
     try:
         return safe_read.parse_json(safe_read.read_bytes(file, MOST_BYTES, inside=file.parent))
     except (safe_read.InvalidJSONError, RegardError):
-        raise _DamagedRunError(f"{file.name} cannot be read") from None
+        raise _DamagedRunError(message("runs.damage.unreadable", name=file.name)) from None
 
 
 def _checkpoint_steps(path: Path) -> list[int]:
@@ -166,18 +169,19 @@ def _state(path: Path, steps: list[int], finished: bool) -> tuple[str, str]:
     """Return the state of a run and its detail; raises _DamagedRunError."""
     for name in ("tokenizer.src.json", "tokenizer.tgt.json"):
         if (finished or steps) and not (path / name).exists():
-            raise _DamagedRunError(f"{name} is missing")
+            raise _DamagedRunError(message("runs.damage.missing", name=name))
     if finished:
         return FINISHED, ""
     for step in steps:
         weights = _checkpoint(path, step).with_suffix(".safetensors")
         if not weights.exists():
-            raise _DamagedRunError(f"{weights.name} is missing")
+            raise _DamagedRunError(message("runs.damage.missing", name=weights.name))
         _count_weights(weights)
     made = [n for n in ("model.safetensors", "metrics.jsonl") if (path / n).exists()]
     if made and not steps:
-        raise _DamagedRunError(f"it has {' and '.join(made)}, and no checkpoint")
-    return RESUMABLE, f"from step {max(steps, default=0):,}"
+        names = message("runs.and").join(made)
+        raise _DamagedRunError(message("runs.damage.no-checkpoint", names=names))
+    return RESUMABLE, message("runs.from-step", step=max(steps, default=0))
 
 
 def _checkpoint(path: Path, step: int) -> Path:
@@ -191,7 +195,7 @@ def _count_weights(file: Path, *, needed: bool = False) -> int | None:
     """
     if not file.exists():
         if needed:
-            raise _DamagedRunError(f"{file.name} is missing")
+            raise _DamagedRunError(message("runs.damage.missing", name=file.name))
         return None
     try:
         with safe_read.open_regular(file, inside=file.parent) as opened:
@@ -203,9 +207,9 @@ def _count_weights(file: Path, *, needed: bool = False) -> int | None:
         whole = 8 + length + max(ends, default=0)
         count = sum(prod(tensor["shape"]) for tensor in header.values())
     except (RegardError, OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise _DamagedRunError(f"{file.name} cannot be read") from None
+        raise _DamagedRunError(message("runs.damage.unreadable", name=file.name)) from None
     if size != whole:
-        raise _DamagedRunError(f"{file.name} has {size:,} bytes of {whole:,}")
+        raise _DamagedRunError(message("runs.damage.cut", name=file.name, size=size, whole=whole))
     return int(count)
 
 
@@ -214,7 +218,7 @@ def _card(path: Path) -> dict[str, str]:
     try:
         text = safe_read.read_bytes(path / "README.md", MOST_BYTES, inside=path)
     except RegardError:
-        raise _DamagedRunError("README.md cannot be read") from None
+        raise _DamagedRunError(message("runs.damage.unreadable", name="README.md")) from None
     return dict(CARD_ROW.findall(text.decode(errors="replace")))
 
 
@@ -236,9 +240,10 @@ def _best_of_checkpoint(path: Path, steps: list[int]) -> str | None:
         if not progress["best"]:
             return None
         score, step = progress["best"][0]
-        return f"{_metric(path, score, step)} {score:.4f} at step {step}"
+        return message("runs.best", metric=_metric(path, score, step), score=score, step=step)
     except (IndexError, KeyError, TypeError, ValueError):
-        raise _DamagedRunError(f"{_checkpoint(path, steps[0]).name} cannot be read") from None
+        name = _checkpoint(path, steps[0]).name
+        raise _DamagedRunError(message("runs.damage.unreadable", name=name)) from None
 
 
 def _metric(path: Path, score: float, step: int) -> str:
@@ -248,9 +253,9 @@ def _metric(path: Path, score: float, step: int) -> str:
             rows = map(safe_read.parse_json, file.read(MOST_BYTES).splitlines())
             row = next(row for row in rows if row["step"] == step)
     except (RegardError, StopIteration, KeyError, TypeError, ValueError):
-        raise _DamagedRunError("metrics.jsonl cannot be read") from None
+        raise _DamagedRunError(message("runs.damage.unreadable", name="metrics.jsonl")) from None
     names = [n for n, value in row.items() if n.startswith("dev_") and value == score]
-    return names[-1].replace("_", " ") if names else "dev score"
+    return names[-1].replace("_", " ") if names else message("runs.dev-score")
 
 
 def _changed(path: Path) -> datetime:
@@ -260,8 +265,9 @@ def _changed(path: Path) -> datetime:
 
 
 def _row(run: RunListing) -> list[str]:
-    data = {"-": "stdin", "": "from Python", None: "?"}.get(run.data, run.data)
-    state = f"{run.state}: {run.detail}" if run.state == DAMAGED else f"{run.state} {run.detail}"
+    named = {"-": message("runs.stdin"), "": message("runs.from-python"), None: "?"}
+    data = named.get(run.data, run.data)
+    state = message(f"runs.state.{run.state.replace(' ', '-')}", detail=run.detail)
     return [
         str(run.path),
         run.preset or "?",
@@ -270,7 +276,7 @@ def _row(run: RunListing) -> list[str]:
         str(data),
         run.best or "",
         f"{run.changed:%Y-%m-%d %H:%M}",
-        state.strip(),
+        state,
     ]
 
 

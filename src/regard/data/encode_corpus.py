@@ -26,6 +26,7 @@ from regard.data.source_encoders import SourceEncoder
 from regard.data.text_files import fingerprint
 from regard.data.tokenizers import target_ids
 from regard.errors import ArgumentError, DataError
+from regard.messages import message
 from regard.safe_read import PathLike
 
 
@@ -234,9 +235,9 @@ def open_or_build_corpus(
             corpus = Corpus(path)
             if corpus.fingerprint == key:
                 return corpus
-            problem = "it was made from other data, by other tokenisers or with other limits"
+            problem = message("train.rebuilt.other")
         if say is not None:
-            say(f"{path}: {problem}, so it is built again.")
+            say(message("train.rebuilt", path=path, problem=problem))
     return build_corpus(
         pairs(),
         src_tok,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from regard.errors import DataError
+from regard.messages import message, translated
 
 Columns = Sequence[int | str]
 
@@ -137,10 +138,19 @@ class BadLines:
 
     def __str__(self) -> str:
         if not self.counts:
-            return "no bad lines"
-        lines = "bad line was" if self.total == 1 else "bad lines were"
+            return message("bad-lines.none")
         first = "".join(f"\n  {error}" for error in self.first)
-        return f"{self.total:,} {lines} left out ({self.reasons}), first of all:{first}"
+        counts = self.counts.most_common()
+        reasons = (
+            message("bad-lines.count", count=count, kind=translated("bad-line", kind))
+            for kind, count in counts
+        )
+        return message(
+            "bad-lines.one" if self.total == 1 else "bad-lines.several",
+            count=self.total,
+            reasons=message("check.comma").join(reasons),
+            first=first,
+        )
 
 
 #: settings as they can be typed in a shell and in Python alike

@@ -12,6 +12,7 @@ from regard.data.row_parsers import json_record
 from regard.data.stories import question_columns
 from regard.data.text_files import decode, display_name, format_suffix
 from regard.errors import ArgumentError, DataError
+from regard.messages import message
 from regard.safe_read import PathLike
 
 Head = Sequence[tuple[int, bytes]]
@@ -196,10 +197,11 @@ def header_note(file: str, cells: Sequence[Any], shape: Format, advice: ErrorHin
     for known in KEYS:
         if sorted(map(str.lower, names[:2])) == sorted(known):
             first = sorted(names[:2], key=lambda name: known.index(name.lower()))
-            fix = "delete it"
+            fix = message("data.header.delete")
             if advice is not None and not (shape.references and len(cells) > 2):
-                fix += f", or leave it out with {advice.columns([*first, *names[2:]])}"
-            return f"{file}, line 1: it looks like names of columns, but it is a pair here: {fix}."
+                option = advice.columns([*first, *names[2:]])
+                fix += message("data.header.leave-out", option=option)
+            return message("data.header", file=file, fix=fix)
     return ""
 
 

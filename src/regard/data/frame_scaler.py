@@ -17,6 +17,7 @@ from regard.data.frame_tables import FrameArray
 from regard.data.pairs import Pair
 from regard.data.tokenizer_schema import TEXT_KINDS, FrameScalerFile
 from regard.errors import ArgumentError
+from regard.messages import message
 from regard.safe_read import PathLike
 
 Lengths = TypeVar("Lengths", int, Tensor)
@@ -106,8 +107,9 @@ class FrameScaler(StoredEncoder):
     @property
     def summary(self) -> str:
         """A short description."""
-        joined = f", {self.stack} frames joined to one" if self.stack > 1 else ""
-        return f"vectors of {self.features} number{'s' * (self.features != 1)}{joined}"
+        joined = message("source.vectors.joined", count=self.stack) if self.stack > 1 else ""
+        number = "one" if self.features == 1 else "several"
+        return message(f"source.vectors.{number}", count=self.features, joined=joined)
 
     @classmethod
     def from_json(cls, path: PathLike, content: dict[str, Any]) -> "FrameScaler":

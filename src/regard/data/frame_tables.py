@@ -32,6 +32,7 @@ from regard.data.text_files import (
     open_bytes,
 )
 from regard.errors import DataError
+from regard.messages import message
 from regard.safe_read import PathLike
 
 #: axes are frames and features; the number of frames differs from source to source
@@ -205,9 +206,9 @@ def value_fingerprint(value: Any) -> str:
 def why_frames(pairs: Sequence[Pair]) -> str:
     """Return the reason why the sources of these pairs are frames; "" if they are not."""
     if pairs and all(_is_deep(pair.frames) for pair in pairs):
-        return "the sources are tables of numbers"
+        return message("train.why.tables")
     if pairs and all(pair.frames is None and pair.src.endswith(SUFFIX) for pair in pairs):
-        return f"the sources are names of {SUFFIX} files"
+        return message("train.why.frame-files", suffix=SUFFIX)
     return ""
 
 

@@ -19,6 +19,7 @@ from regard.data.checksummed_json import (
 from regard.data.corpus import Corpus, FrameRows, Ids
 from regard.data.tokenizers import Tokenizer
 from regard.errors import RegardError
+from regard.messages import message
 from regard.safe_read import PathLike
 
 #: a file of targets that is read: names and two numbers of each
@@ -65,8 +66,8 @@ class NumberTargets(StoredEncoder):
     def summary(self) -> str:
         """A short description."""
         count = len(self.names)
-        shown = ", ".join(self.names[:3]) + (", ..." if count > 3 else "")
-        return f"{count} number{'s' * (count != 1)} ({shown})"
+        shown = message("check.comma").join([*self.names[:3], *(["..."] if count > 3 else [])])
+        return message(f"target.{'number' if count == 1 else 'numbers'}", count=count, names=shown)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the standardised number of each text as bits, or 0 for a text without one."""

@@ -23,6 +23,7 @@ from regard.data.media_files import PICTURES, read_picture
 from regard.data.pairs import Pair
 from regard.data.tokenizer_schema import PictureEncoderFile
 from regard.errors import ArgumentError, DataError
+from regard.messages import message
 from regard.safe_read import PathLike
 
 #: longest side of pictures whose size nobody has set, in pixels
@@ -178,9 +179,9 @@ def picture_name(rows: PixelRows, channels: int) -> str:
 def why_pictures(pairs: Sequence[Pair]) -> str:
     """Return the reason why the sources of these pairs are pictures; "" if they are not."""
     if pairs and all(p.frames is None and p.src.lower().endswith(PICTURES) for p in pairs):
-        return "the sources are names of picture files"
+        return message("train.why.picture-files")
     if pairs and all(_is_colour_array(pair.frames) for pair in pairs):
-        return "the sources are arrays of colours"
+        return message("train.why.colours")
     return ""
 
 
@@ -317,10 +318,13 @@ class PictureEncoder(StoredEncoder):
     def summary(self) -> str:
         """A short description."""
         rows, columns = self.grid
-        colour = "in colour" if self.channels == COLOUR else "in grey"
-        return (
-            f"pictures of {self.size} pixels {colour}, {rows * columns} patches of "
-            f"{self.patch} x {self.patch} in {rows} rows and {columns} columns"
+        return message(
+            f"source.pictures.{'colour' if self.channels == COLOUR else 'grey'}",
+            size=self.size,
+            count=rows * columns,
+            patch=self.patch,
+            rows=rows,
+            columns=columns,
         )
 
     @classmethod

@@ -23,6 +23,7 @@ from regard.data.error_hints import BadLine, shorten
 from regard.data.pair_reader import not_parquet
 from regard.data.text_files import decode, display_name, format_suffix, numbered_lines, open_bytes
 from regard.errors import ArgumentError, DataError
+from regard.messages import message, translated
 from regard.safe_read import PathLike
 
 #: what becomes of missing numbers and missing times
@@ -80,6 +81,12 @@ class TimeStep(NamedTuple):
                 many = self.size // seconds
                 return name if many == 1 else f"{many} {name}s"
         raise AssertionError("every number of seconds is one of seconds")
+
+    def in_words(self) -> str:
+        """Return the step in the current language."""
+        count, _, unit = str(self).rpartition(" ")
+        found = translated("time", unit)
+        return message("time.many", count=count, unit=found) if count else found
 
 
 def _months(times: np.ndarray) -> np.ndarray:

@@ -20,6 +20,7 @@ from regard.data.checksummed_json import (
 from regard.data.corpus import Corpus, FrameRows
 from regard.data.pairs import Pair
 from regard.data.series import SeriesTable, TimeStep, time_labels
+from regard.messages import message
 from regard.safe_read import PathLike
 
 Lengths = TypeVar("Lengths", int, Tensor)
@@ -135,9 +136,11 @@ class SeriesScaler(StoredEncoder):
     def summary(self) -> str:
         """A short description."""
         more = len(self.columns) - self.targets
-        exogenous = f" and {more} exogenous column{'s' * (more != 1)}" if more else ""
-        many = "1 series" if self.targets == 1 else f"{self.targets} series"
-        return f"{many}{exogenous}, a row for each {self.step}"
+        number = "one" if more == 1 else "several"
+        exogenous = message(f"source.series.exogenous.{number}", count=more) if more else ""
+        return message(
+            "source.series", count=self.targets, exogenous=exogenous, step=self.step.in_words()
+        )
 
     @classmethod
     def from_json(cls, path: PathLike, content: dict[str, Any]) -> "SeriesScaler":

@@ -23,6 +23,7 @@ from regard.data.media_files import SOUNDS, Samples, read_sound
 from regard.data.pairs import Pair
 from regard.data.tokenizer_schema import SoundEncoderFile
 from regard.errors import ArgumentError, DataError
+from regard.messages import message
 from regard.safe_read import PathLike
 
 Lengths = TypeVar("Lengths", int, Tensor)
@@ -160,9 +161,9 @@ class SoundReader(TableReader):
 def why_sounds(pairs: Sequence[Pair]) -> str:
     """Return the reason why the sources of these pairs are recordings; "" if they are not."""
     if pairs and all(p.frames is None and p.src.lower().endswith(SOUNDS) for p in pairs):
-        return "the sources are names of recordings"
+        return message("train.why.recordings")
     if pairs and all(is_samples(pair.frames) for pair in pairs):
-        return "the sources are samples with their rate"
+        return message("train.why.samples")
     return ""
 
 
@@ -239,11 +240,10 @@ class SoundEncoder(StoredEncoder):
     @property
     def summary(self) -> str:
         """A short description."""
-        joined = f", {self.scaler.stack} joined to one" if self.scaler.stack > 1 else ""
-        return (
-            f"recordings at {self.mel.rate:,} Hz, {self.mel.bands} log-mel bands every "
-            f"{self.mel.step_ms:g} ms{joined}"
-        )
+        stack = self.scaler.stack
+        joined = message("source.recordings.joined", count=stack) if stack > 1 else ""
+        rate, bands, step = self.mel.rate, self.mel.bands, self.mel.step_ms
+        return message("source.recordings", rate=rate, bands=bands, step=step, joined=joined)
 
     @classmethod
     def from_json(cls, path: PathLike, content: dict[str, Any]) -> "SoundEncoder":

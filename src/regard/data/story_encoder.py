@@ -19,6 +19,7 @@ from regard.data.stories import Story
 from regard.data.tokenizer_schema import StoryEncoderFile
 from regard.data.tokenizers import Tokenizer
 from regard.errors import DataError
+from regard.messages import message
 from regard.safe_read import PathLike
 from regard.symbols import EOS, PAD, UNK
 
@@ -66,8 +67,8 @@ class StoryEncoder(StoredEncoder):
     @property
     def summary(self) -> str:
         """A short description."""
-        table = f", sentences of at most {self.width} words" if self.width else ""
-        return f"stories and questions, {self.tokenizer.summary}{table}"
+        table = message("source.stories.sentences", count=self.width) if self.width else ""
+        return message("source.stories", tokenizer=self.tokenizer.summary, sentences=table)
 
     @staticmethod
     def measure(tokenizer: Tokenizer, sources: Iterable[str]) -> "StoryEncoder":

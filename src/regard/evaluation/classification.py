@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from regard.errors import ArgumentError
+from regard.messages import message
 
 #: classes of the references that macro F1 has room for: each takes three numbers of every example
 MOST_CLASSES: Final = 1000
@@ -113,11 +114,13 @@ def unknown_classes(references: Iterable[Sequence[str]], known: Sequence[str]) -
     unknown = Counter(several[0] for several in references if own.isdisjoint(several))
     if not unknown:
         return ()
-    names = ", ".join(f"{label!r:.40}" for label, _ in unknown.most_common(NAMED))
-    more = f" and {len(unknown) - NAMED} more" if len(unknown) > NAMED else ""
-    count = unknown.total()
-    are = "example is" if count == 1 else "examples are"
-    return (f"{count:,} {are} of classes that training has not seen, {names}{more}: all wrong",)
+    named = (f"{label!r:.40}" for label, _ in unknown.most_common(NAMED))
+    names = message("check.comma").join(named)
+    left = len(unknown) - NAMED
+    more = message("classes.more", count=left) if left > 0 else ""
+    number = "one" if unknown.total() == 1 else "several"
+    said = message(f"classes.unknown.{number}", count=unknown.total(), names=names, more=more)
+    return (said,)
 
 
 def class_row(label: str, right: int, predicted: int, support: int) -> ClassRow:

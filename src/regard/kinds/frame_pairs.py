@@ -18,6 +18,7 @@ from regard.kinds.frame_model import FrameOptions, build_frame_model, check_fram
 from regard.kinds.frame_source import FrameSource
 from regard.kinds.text_pairs import check_pair_settings, read_pair_files
 from regard.kinds.tokenizer_training import TOKENIZER_LINES, learn_target_tokenizer
+from regard.messages import message
 from regard.models import (
     COPY_PRESETS,
     STORY_PRESETS,
@@ -62,7 +63,7 @@ class FramePairs(DataKind):
     def recognise(cls, settings: Settings, first: Callable[[], Sequence[Pair]]) -> str:
         """Return that it was asked for, or that the first sources are tables or .npy files."""
         if settings.src_tokenizer == "vectors":
-            return "it was asked for"
+            return message("train.why.asked")
         return why_frames(first())
 
     @classmethod
@@ -95,9 +96,9 @@ class FramePairs(DataKind):
             scaled=settings.scale_vectors,
             centred=cls.options(settings).centre,
         )
-        say(f"source: {source.summary}, because {why}.")
+        say(message("train.source", source=source.summary, why=why))
         if settings.scale_vectors:
-            say("their features are brought to mean 0 and deviation 1, as in the training data.")
+            say(message("train.scaled-features"))
         target = learn_target_tokenizer(settings, targets, say, file=file)
         return Encoders(source, target)
 

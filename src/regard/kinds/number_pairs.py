@@ -54,6 +54,7 @@ from regard.kinds.series import ForecastObjective
 from regard.kinds.text_pairs import check_text_settings, read_pair_files
 from regard.kinds.text_source import TextSource
 from regard.kinds.tokenizer_training import TOKENIZER_LINES, learn_tokenizer
+from regard.messages import message
 from regard.models import LABEL_PRESETS, AnyModel, Maps, NumberModel
 from regard.models.encoder_only import Regressor
 from regard.models.protocol import inference
@@ -154,7 +155,7 @@ class NumberPairs(DataKind):
     @classmethod
     def recognise(cls, settings: Settings, first: Callable[[], Sequence[Pair]]) -> str:
         """Return that numbers are asked for."""
-        return "numbers=true was given"
+        return message("train.why.given", setting="numbers=true")
 
     @classmethod
     def check_settings(cls, settings: Settings) -> None:
@@ -220,15 +221,14 @@ class NumberPairs(DataKind):
                 scaled=settings.scale_vectors,
                 centred=cls.options(settings).centre,
             )
-            say(f"source: {source.summary}, because the sources are tables of numbers.")
+            why_tables = message("train.why.tables")
+            say(message("train.source", source=source.summary, why=why_tables))
         values = np.frombuffer(found)
         mean, deviation = float(values.mean()), float(values.std())
         if deviation == 0:
-            say(f"{file}: all targets are {values[0]:g}, so that there is nothing to learn.")
-        say(
-            f"target: a number, because {why}; mean {mean:.4g}, deviation {deviation:.4g}, from "
-            f"{values.min():.4g} to {values.max():.4g}."
-        )
+            say(message("train.constant-target", file=file, value=values[0]))
+        ends = {"low": values.min(), "high": values.max()}
+        say(message("train.number", why=why, mean=mean, deviation=deviation, **ends))
         return Encoders(source, NumberTargets(("number",), (mean,), (deviation or 1.0,)))
 
     @classmethod
@@ -388,7 +388,8 @@ class NumberPairs(DataKind):
         mean = regression_scores(np.full(len(gold), self.numbers.mean[0]), gold)
         rows = [(self.settings.preset, tuple(own.values()))]
         rows.append(("mean of training", tuple(mean.values())))
-        return ScoreTable(f"{len(pairs):,} pairs", tuple(own), rows)
+        said = message("evaluate.pairs", count=len(pairs), precision="")
+        return ScoreTable(said, tuple(own), rows)
 
     def number_graph(self, model: AnyModel) -> NumberGraph:
         """Return the graph from a source to its number."""

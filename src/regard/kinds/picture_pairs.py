@@ -44,7 +44,6 @@ from regard.seeing.replacements import Replacements, patch_replacements
 
 #: how a patch becomes a vector
 STEMS: Final = {"patch": patch_stem, "conv": ConvStem, "split": SplitStem}
-NAMED: Final = "patches are named by row and column, counted from 1 at the top left: r2c3"
 
 
 class PictureOptions(KindOptions):
@@ -121,7 +120,7 @@ class PicturePairs(DataKind):
     def recognise(cls, settings: Settings, first: Callable[[], Sequence[Pair]]) -> str:
         """Return that it was asked for, or that the first sources are picture files."""
         if settings.src_tokenizer == "pictures":
-            return "it was asked for"
+            return message("train.why.asked")
         return why_pictures(first())
 
     @classmethod
@@ -171,8 +170,8 @@ class PicturePairs(DataKind):
             channels=options.channels,
             patch=options.patch,
         )
-        say(f"source: {source.summary}, because {why}.")
-        say("pictures of another size are resized; levels are brought to mean 0 and deviation 1.")
+        say(message("train.source", source=source.summary, why=why))
+        say(message("train.scaled-pictures"))
         target = learn_target_tokenizer(settings, targets, say, file=file)
         return Encoders(source, target)
 
@@ -267,7 +266,7 @@ class PictureSource(ArraySource):
 
     def notes(self, text: Text) -> tuple[str, ...]:
         """Return how patches are named."""
-        return (NAMED,)
+        return (message("picture.named"),)
 
     def replacements(self, row: FrameArray) -> Replacements:
         """Return other patches of the same picture."""

@@ -24,6 +24,7 @@ from regard.kinds.data_kind import DataKind, DataPlace, Encoders, Say, Settings
 from regard.kinds.text_pairs import build_text_model, check_text_settings
 from regard.kinds.text_source import Source, TextSource, unknown_note
 from regard.kinds.tokenizer_training import TOKENIZER_LINES, learn_tokenizer
+from regard.messages import message
 from regard.models import TEXT_PRESETS, SequenceModel
 from regard.models.protocol import AnyModel, require_sequence_model
 from regard.seeing import Text
@@ -61,7 +62,7 @@ class PlainTexts(DataKind):
     @classmethod
     def recognise(cls, settings: Settings, first: Callable[[], Sequence[Pair]]) -> str:
         """Return that the preset decides."""
-        return f"the preset {settings.preset} is a language model"
+        return message("train.why.language-model", preset=settings.preset)
 
     @classmethod
     def check_settings(cls, settings: Settings) -> None:

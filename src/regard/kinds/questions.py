@@ -99,7 +99,7 @@ class Questions(DataKind):
     def recognise(cls, settings: Settings, first: Callable[[], Sequence[Pair]]) -> str:
         """Return that the preset reads stories, or that sources are stories and questions."""
         if settings.preset in STORY_PRESETS | SPAN_PRESETS:
-            return f"the preset {settings.preset} reads stories and questions"
+            return message("train.why.preset-stories", preset=settings.preset)
         pairs = first()
         return _why_questions(pairs) if settings.features is not True else ""
 
@@ -129,7 +129,7 @@ class Questions(DataKind):
         texts = list(dict.fromkeys(p for s in stories for p in (*s.sentences, s.question)))
         answers = [pair.tgt for pair in lines]
         asked = settings.src_tokenizer
-        say(f"sources are stories and questions, because {why}.")
+        say(message("train.stories", why=why))
         if settings.preset in STORY_PRESETS and asked == "auto":
             asked = "word"
         if settings.shared_vocab:
@@ -189,9 +189,9 @@ class Questions(DataKind):
             else:
                 yield pair if found == pair.tgt else pair._replace(tgt=found, more=(pair.tgt,))
         if long:
-            say(f"{file}: {long:,} answers of more than {most} tokens (longest) are left out.")
+            say(message("train.long-answers", file=file, count=long, most=most))
         if bad.total:
-            say(f"{file}: {bad}")
+            say(message("train.of-file", file=file, text=bad))
 
     def _stands_in(self, row: list[int], answer: str) -> bool:
         """Return whether the tokens of an answer stand in a row."""
@@ -229,7 +229,7 @@ def _why_questions(pairs: Sequence[Pair]) -> str:
     if len(texts) < len(pairs) or not texts or any(pair.features for pair in pairs):
         return ""
     found = all(text.count(QUESTION_MARK) == 1 for text in texts)
-    return "the columns are a story, a question and an answer" if found else ""
+    return message("train.why.story-columns") if found else ""
 
 
 def require_story(pair: Pair) -> Pair:
@@ -413,8 +413,9 @@ class StorySource:
         unknown = tuple(dict.fromkeys(self._unknown(text.text)))
         if not unknown:
             return ()
-        are = "word is" if len(unknown) == 1 else "words are"
-        return (f"{len(unknown)} {are} unknown to the model: {name_some(unknown)}",)
+        number = "word" if len(unknown) == 1 else "words"
+        names = name_some(unknown)
+        return (message(f"unknown.{number}", count=len(unknown), names=names),)
 
     def unknown(self, source: Any, row: Any) -> tuple[str, ...]:
         """Return the words that became `unk`."""

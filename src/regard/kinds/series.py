@@ -429,7 +429,7 @@ class SeriesForecasts(DataKind):
     @classmethod
     def recognise(cls, settings: Settings, first: Callable[[], Sequence[Pair]]) -> str:
         """Return that a setting of series is given."""
-        return f"{next(iter(settings.kind_options))} was given"
+        return message("train.why.given", setting=next(iter(settings.kind_options)))
 
     @classmethod
     def check_settings(cls, settings: Settings) -> None:
@@ -496,7 +496,7 @@ class SeriesForecasts(DataKind):
         for name in (
             n for n, v in zip(table.columns, table.values.T, strict=True) if np.ptp(v) == 0
         ):
-            say(f"{file}: the column {name!r} is constant in the training rows.")
+            say(message("train.constant-column", file=file, name=repr(name)))
         period = options.period
         if period is None:
             longest = min(options.rows_read, LONGEST_SEASON)
@@ -513,13 +513,10 @@ class SeriesForecasts(DataKind):
             stretch.seen_until,
             stretch.test_until,
         )
-        season = f"a season of {period} steps" if period > 1 else "no season"
         how = "given" if options.period else "found"
-        say(f"series: {scaler.summary}, because {why}; {season} {how}.")
-        say(
-            f"the model reads {options.rows_read} rows and forecasts {options.horizon}; columns "
-            "are brought to mean 0 and deviation 1, as in the training rows."
-        )
+        season = message(f"train.{'season' if period > 1 else 'no-season'}.{how}", steps=period)
+        say(message("train.series", series=scaler.summary, why=why, season=season))
+        say(message("train.windows", rows=options.rows_read, horizon=options.horizon))
         names = scaler.target_names
         own = NumberTargets(names, scaler.mean[:targets], scaler.scale[:targets])
         return Encoders(scaler, own)
@@ -713,10 +710,11 @@ class SeriesForecasts(DataKind):
         band = ""
         if len(self.chosen.quantiles) > 1:
             low, high = self.chosen.quantiles[0], self.chosen.quantiles[-1]
-            state = "calibrated on dev windows" if self._offsets is not None else "not calibrated"
-            band = f"coverage of the band from {low:g} to {high:g}, {state}; "
-        note = f"{band}mse, mae and quantile loss are of standardised numbers."
-        return ScoreTable(f"{len(windows):,} windows{what and ' ' + what}", columns, rows, (note,))
+            state = "not-calibrated" if self._offsets is None else "calibrated"
+            band = message(f"evaluate.band.{state}", low=low, high=high)
+        note = message("evaluate.standardised", band=band)
+        said = message(f"evaluate.windows{what and '-of'}", count=len(windows), what=what)
+        return ScoreTable(said, columns, rows, (note,))
 
     def window_scores(
         self, model: AnyModel, windows: SeriesWindows, device: torch.device
@@ -755,7 +753,7 @@ class SeriesForecasts(DataKind):
         first = max(0, int(later[0]) - self.chosen.rows_read)
         end = end if end > later[0] else len(table)
         begin = table.part(int(later[0]), int(later[0]) + 1).labels()[0]
-        return table.part(first, end), f"from {begin} on, which the run has not seen"
+        return table.part(first, end), message("evaluate.from", begin=begin)
 
     def traces(
         self,
@@ -899,16 +897,16 @@ def _describe_change(
     """Return a sentence about the part that mattered most to a series, and about attention."""
     best = int(change.argmax()) * width
     last = min(best + width, len(view.history_times)) - 1
-    part = view.history_times[best] + (f" to {view.history_times[last]}" if last > best else "")
-    found = (
-        f"{name}: the forecast changes most, by {change.max():.2f} deviations on average, without "
-        f"{part}"
-    )
+    part = view.history_times[best]
+    if last > best:
+        part = message("check.range", low=part, high=view.history_times[last])
+    found = message("check.forecast", name=name, change=change.max(), part=part)
     if view.attention is None or len(change) < 3:
-        return f"{found}."
+        return message("sentence", text=found)
     weights = view.attention[place].mean(axis=0)
     sums = np.add.reduceat(weights, np.arange(0, len(weights), width))
-    return f"{found}; rank correlation with attention {_rank_correlation(sums, change):.2f}."
+    correlation = _rank_correlation(sums, change)
+    return message("check.forecast-attention", found=found, correlation=correlation)
 
 
 def _rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
@@ -1025,10 +1023,16 @@ def _describe_split(table: SeriesTable, stretches: Sequence[Stretch]) -> str:
     test = int(((table.times <= train.test_until) & ~seen).sum())
     labels = train.table.labels()
     own = int(seen.sum()) - len(train.table)
-    filled = f" ({table.filled:,} missing numbers are interpolated)" if table.filled else ""
-    return (
-        f"{table.name}: {len(table):,} rows{filled}, in the order of time: {len(train.table):,} "
-        f"for training ({labels[0]} to {labels[-1]}), then {own:,} for dev and {test:,} for test."
+    return message(
+        "train.split",
+        name=table.name,
+        rows=len(table),
+        filled=message("train.filled", count=table.filled) if table.filled else "",
+        train=len(train.table),
+        first=labels[0],
+        last=labels[-1],
+        dev=own,
+        test=test,
     )
 
 

@@ -86,7 +86,7 @@ class SoundPairs(DataKind):
     def recognise(cls, settings: Settings, first: Callable[[], Sequence[Pair]]) -> str:
         """Return that it was asked for, or that the first sources are recordings."""
         if settings.src_tokenizer == "sound":
-            return "it was asked for"
+            return message("train.why.asked")
         return why_sounds(first())
 
     @classmethod
@@ -126,7 +126,7 @@ class SoundPairs(DataKind):
             scaled=settings.scale_vectors,
             centred=options.centre,
         )
-        say(f"source: {source.summary}, because {why}.")
+        say(message("train.source", source=source.summary, why=why))
         target = learn_target_tokenizer(settings, targets, say, file=file)
         return Encoders(source, target)
 

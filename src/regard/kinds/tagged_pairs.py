@@ -30,6 +30,7 @@ from regard.kinds.text_pairs import (
 )
 from regard.kinds.text_source import TextSource
 from regard.kinds.tokenizer_training import learn_tokenizer
+from regard.messages import message
 from regard.models import LABEL_PRESETS, TAG_PRESETS, SequenceModel
 from regard.symbols import SYMBOLS
 
@@ -60,7 +61,7 @@ class TaggedPairs(DataKind):
     @classmethod
     def recognise(cls, settings: Settings, first: Callable[[], Sequence[Pair]]) -> str:
         """Return that the preset decides."""
-        return f"the preset {settings.preset} writes one token for each that it reads"
+        return message("train.why.tagger", preset=settings.preset)
 
     @classmethod
     def check_settings(cls, settings: Settings) -> None:
@@ -123,7 +124,7 @@ class TaggedPairs(DataKind):
             what = f"all {bad.total:,} pairs are bad ({bad.reasons})"
             raise DataError(file, first.line, f"{what}, this one because {first.reason}", first.fix)
         if bad.total:
-            say(f"{file}: {bad}")
+            say(message("train.of-file", file=file, text=bad))
 
     def _unequal(self, pair: Pair, reads: int, writes: int) -> BadLine:
         """Return the error of a pair with another number of targets than of inputs."""

@@ -27,6 +27,7 @@ from regard.kinds.tokenizer_training import (
     learn_tokenizer,
     shared_tokenizer_kind,
 )
+from regard.messages import message
 from regard.models import (
     COPY_PRESETS,
     PRESETS,
@@ -64,7 +65,7 @@ class TextPairs(DataKind):
     @classmethod
     def recognise(cls, settings: Settings, first: Callable[[], Sequence[Pair]]) -> str:
         """Return that nothing else was recognised: pairs are text unless they look otherwise."""
-        return "the sources are text"
+        return message("train.why.text")
 
     @classmethod
     def check_settings(cls, settings: Settings) -> None:
@@ -104,7 +105,7 @@ class TextPairs(DataKind):
         if self.settings.preset not in COPY_PRESETS or not target.text.strip():
             return notes
         share = copied_share([target.text], [source.text])
-        return (*notes, f"{share:.0%} of the words that were written stand in the source")
+        return (*notes, message("copied.trace", share=share))
 
     def output_notes(self, predictions: Sequence[str], pairs: Sequence[Pair]) -> tuple[str, ...]:
         """Return how many words were copied, if the preset copies."""
@@ -122,10 +123,7 @@ def copying_note(predictions: Sequence[str], pairs: Sequence[Pair]) -> str:
     sources = [pair.src for pair in pairs]
     own = copied_share(predictions, sources)
     right = copied_share([pair.tgt for pair in pairs], sources)
-    return (
-        f"copied: {own:.1%} of the words that were written stand in their source, and {right:.1%} "
-        "of those of the references."
-    )
+    return message("copied.all", own=own, right=right)
 
 
 def build_text_model(

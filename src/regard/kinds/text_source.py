@@ -151,21 +151,22 @@ def unknown_note(tokenizer: Tokenizer, source: Text) -> tuple[str, ...]:
     unknown, total = unknown_in(source), len(source.tokens) - 1
     if not unknown:
         return ()
-    are = "is" if len(unknown) == 1 else "are"
-    said = f"{len(unknown)} of {total} inputs {are} unknown to the model: {name_some(unknown)}"
+    number = "one" if len(unknown) == 1 else "several"
+    names = name_some(unknown)
+    said = message(f"unknown.{number}", count=len(unknown), total=total, names=names)
     if 2 * len(unknown) <= total:
         return (said,)
     plain = Source.of(tokenizer, source.text).text
     turned = tokenizer.encode(plain.swapcase()).count(UNK)
-    how = "another case" if turned < len(unknown) else "another script"
-    return (f"{said}; was it trained on {how}?",)
+    how = "case" if turned < len(unknown) else "script"
+    return (message(f"unknown.{how}", said=said),)
 
 
 def name_some(unknown: Iterable[str]) -> str:
     """Return the first few distinct names, quoted."""
     names = [repr(name) for name in dict.fromkeys(unknown)]
-    more = [f"{len(names) - NAMED} more"] if len(names) > NAMED else []
-    return ", ".join([*names[:NAMED], *more])
+    more = [message("page.more", count=len(names) - NAMED)] if len(names) > NAMED else []
+    return message("check.comma").join([*names[:NAMED], *more])
 
 
 def text_written(

@@ -129,7 +129,7 @@ def _grow(settings: Settings, side: str, tokenizer: Tokenizer, say: Say) -> Toke
         more = tokenizer.grown(open_word_vectors(path).words(), settings.vocab_size)
         added = more.vocab_size - tokenizer.vocab_size
         if added:
-            say(f"{side} tokens: {added:,} more from {path}, which the training data lack.")
+            say(message("train.grown", side=translated("train.side", side), count=added, path=path))
         tokenizer = more
     return tokenizer
 

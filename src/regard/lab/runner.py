@@ -22,6 +22,7 @@ from regard.atomic_files import atomic_output
 from regard.errors import ArgumentError
 from regard.lab.context import ExperimentContext, device_name, to_json_types
 from regard.lab.experiment import Data, Experiment
+from regard.messages import message
 from regard.version import __version__
 
 RESULTS_DIR: Final = "results"
@@ -117,11 +118,11 @@ def run(
             status = _measure(name, context, folder, observer)
             done.append(name)
         except KeyboardInterrupt:
-            observer.on_end(name, "stopped")
+            observer.on_end(name, message("lab.stopped"))
             return RunOutcome(done, failed, interrupted=True)
         except Exception as error:
             failed[name] = log_failure(error, folder, name)
-            status = "failed"
+            status = message("lab.failed")
         observer.on_end(name, status)
     return RunOutcome(done, failed, interrupted=False)
 
@@ -140,7 +141,7 @@ def _measure(name: str, context: ExperimentContext, folder: Path, observer: RunO
     facts = _facts(context, name, seconds=seconds, pieces=count.total(), cached=count[True])
     save(ExperimentResult(name, data, facts), folder)
     log_path(folder, name).unlink(missing_ok=True)
-    return f"done in {seconds:.0f} s"
+    return message("lab.done", seconds=seconds)
 
 
 def log_path(folder: Path, name: str) -> Path:

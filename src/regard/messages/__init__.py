@@ -1,8 +1,11 @@
 """Labels and sentences of the page and the terminal, in one catalogue for each language.
 
 A catalogue is a JSON file with a text for each key. Texts have named placeholders, as in
-`{count} more`. The language is that of `--lang`, else of the environment variable `REGARD_LANG`,
-else of the locale (`LC_ALL`, `LC_MESSAGES`, `LANG`), and English for a locale without a catalogue.
+`{count} more`. Help texts of commands are declared in English beside their options:
+`help.zh.json` has them by their English text.
+
+The language is that of `--lang`, else of the environment variable `REGARD_LANG`, else of the locale
+(`LC_ALL`, `LC_MESSAGES`, `LANG`), and English for a locale without a catalogue.
 """
 
 import json
@@ -21,6 +24,7 @@ __all__ = [
     "TAGS",
     "catalogue",
     "check_language",
+    "help_text",
     "known_language",
     "language",
     "message",
@@ -54,6 +58,15 @@ def translated(prefix: str, word: str) -> str:
     stays as it is.
     """
     return catalogue(language()).get(f"{prefix}.{word.replace(' ', '-')}", word)
+
+
+def help_text(text: str) -> str:
+    """Return a help text of the command line in the current language, by its English text.
+
+    A text without a translation stays English.
+    """
+    name = language()
+    return text if name == "en" else catalogue(f"help.{name}").get(text, text)
 
 
 def language() -> str:

@@ -26,6 +26,8 @@ import torch
 from numba import float32, int32
 from torch import Tensor
 
+from regard.messages import message
+
 VECTOR: Final = 16  # rows of scratch end at a multiple of it: a whole number of vectors
 
 # NaN and infinity keep their meaning: only the order of sums, and how a quotient is taken, is free.
@@ -109,10 +111,7 @@ def _announced() -> Iterator[None]:
 
 @functools.cache
 def _announce_once() -> None:
-    LOG.warning(
-        "compiling kernels for this CPU, which happens once if they can be cached "
-        "(NUMBA_CACHE_DIR names another folder)."
-    )
+    LOG.warning(message("kernels.compiling"))
 
 
 def run_shared(run: Callable[[int, int, int], None], work: int, threads: int) -> None:

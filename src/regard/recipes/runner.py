@@ -13,6 +13,7 @@ from regard import api
 from regard import device as devices
 from regard.api.bundled_models import HOME
 from regard.errors import ArgumentError, DataError
+from regard.messages import message
 from regard.recipes import result_file, task_data
 from regard.recipes.recipe import Recipe
 from regard.recipes.task_data import DEV, RecipeExample, TaskData
@@ -143,7 +144,8 @@ def score(
         if name not in result["scores"] and (test or name.startswith(DEV))
     }
     if not waiting:
-        return say(console, f"all sets are scored already: see {folder.path / result_file.FILE}.")
+        scored = message("recipe.scored", path=folder.path / result_file.FILE)
+        return say(console, scored)
     model = api.load_run(*runs, device=device)
     result["weights"] = sum(p.numel() for p in model.trained.parameters())
     result["training"] = result_file.training(folder) if folder.started else {}
@@ -157,8 +159,8 @@ def score(
             )
         result["scores"][name] = result_file.scores(found, len(rows), time.monotonic() - began)
         result_file.write(folder.path, result)
-        metrics = ", ".join(f"{m.name} {m.value:.2f}" for m in found.metrics)
-        say(console, f"{name}: {metrics} ({len(rows):,} examples).")
+        metrics = message("check.comma").join(f"{m.name} {m.value:.2f}" for m in found.metrics)
+        say(console, message("recipe.score", name=name, metrics=metrics, count=len(rows)))
     return None
 
 
@@ -219,7 +221,7 @@ def _prepare(recipe: Recipe, data: Path | None, console: Console) -> TaskData:
         raise DataError(str(data), None, "there is no such folder of datasets", "check the name")
     prepared = TASKS[recipe.task].prepare(data or HOME, **recipe.options)
     if data is None:
-        say(console, f"no --data-dir: using the bundled data of {recipe.task}.")
+        say(console, message("recipe.bundled", task=recipe.task))
     return prepared
 
 

@@ -9,6 +9,7 @@ from jaxtyping import Int
 
 from regard.atomic_files import atomic_output
 from regard.errors import ArgumentError
+from regard.messages import message, translated
 from regard.seeing.figure import pdf, png, svg
 from regard.seeing.html_page import template
 from regard.seeing.page_modules import text_of
@@ -58,9 +59,9 @@ class ConfusionTable(NamedTuple):
         """Return the shares as a map: a row for each class, a column for each prediction."""
         shares = self.shares().astype(np.float32)
         few, shown = len(self.labels), [False] * len(self.labels)
-        notes = [f"numbers of rows: examples of the {self.unit}"]
+        notes = [message(f"confusion.rows.{self.unit}")]
         if self.total > few:
-            notes.append(f"the {few} {self.unit}s with most examples, of {self.total:,}")
+            notes.append(message(f"confusion.few.{self.unit}", few=few, total=self.total))
         # a row without examples hides nothing
         real = np.array(self.support) > 0
         return View(
@@ -73,8 +74,8 @@ class ConfusionTable(NamedTuple):
             row_special=shown,
             column_special=shown,
             notes=tuple(notes),
-            what=f"each row is a {self.unit}; its cells are the predictions",
-            unit="of a row's examples",
+            what=message(f"confusion.what.{self.unit}"),
+            unit=message("confusion.unit"),
         )
 
 
@@ -129,13 +130,15 @@ def check_ending(path: str | Path) -> str:
 def _description(table: ConfusionTable) -> str:
     parts = []
     for i, label in enumerate(table.labels[:MOST_DRAWN]):
-        right = f"{label}: {table.counts[i, i]:,} of {table.support[i]:,} right"
+        counts = {"right": table.counts[i, i], "total": table.support[i]}
+        said = message("confusion.right", label=label, **counts)
         others = table.counts[i].copy()
         others[i] = 0
         worst = int(others.argmax())
         if others[worst]:
-            right += f", {others[worst]:,} taken for {table.labels[worst]}"
-        parts.append(f"{right}.")
+            other = table.labels[worst]
+            said += message("confusion.wrong", count=others[worst], label=other)
+        parts.append(message("sentence", text=said))
     return " ".join(parts)
 
 
@@ -165,7 +168,7 @@ def _page(
     return template("confusion.html").render(
         title=table.title,
         unit=table.unit,
-        class_unit=unit,
+        class_unit=translated("evaluate.class", unit),
         facts=facts,
         drawn=drawn,
         cells=cells,

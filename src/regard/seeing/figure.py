@@ -9,6 +9,7 @@ import io
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from math import ceil, cos, radians, sin
@@ -329,7 +330,8 @@ class FigureLayout:
         for i in range(STEPS):
             fill = self.theme.colour(i / (STEPS - 1))
             yield BoxShape(left + STEP * i, self.foot - 7, STEP, 10.0, fill)
-        legend = f"1 {self.view.unit}" + " · p: probability of the output" * self.has_probs
+        probs = message("show.figure.p") if self.has_probs else ""
+        legend = f"1 {self.view.unit or message('page.weight')}{probs}"
         yield TextShape(left + STEP * STEPS + 4, baseline, legend, fill=dim)
         for i, line in enumerate(self.notes):
             yield TextShape(MARGIN, self.foot + LEADING * (i + 1.2), line, fill=dim)
@@ -610,7 +612,7 @@ def _render(view: View, scale: Scale, form: Literal["png", "pdf"]) -> bytes:
     axes.set_xlim(0, layout.width)
     axes.set_ylim(layout.height, 0)
     painters: dict[type, Callable[..., None]] = {
-        TextShape: _paint_text,
+        TextShape: paint_text,
         BoxShape: _paint_box,
         CellsShape: _paint_cells,
         ImageShape: _paint_image,
@@ -621,14 +623,21 @@ def _render(view: View, scale: Scale, form: Literal["png", "pdf"]) -> bytes:
     dpi = 2 * INCH if max(layout.width, layout.height) < LARGE else INCH
     # without dates, so that the same map gives the same file
     metadata = {"CreationDate": None} if form == "pdf" else {"Software": None}
-    # a character that no installed font has is drawn as an empty box, which says enough
-    with warnings.catch_warnings(), rc_context({"pdf.fonttype": 42}):
-        warnings.filterwarnings("ignore", message=r"(?s).*[Gg]lyph")
+    with without_glyph_warnings(), rc_context({"pdf.fonttype": 42}):
         figure.savefig(file, format=form, dpi=dpi, metadata=metadata)
     return file.getvalue()
 
 
-def _paint_text(axes: Any, shape: TextShape) -> None:
+@contextmanager
+def without_glyph_warnings() -> Iterator[None]:
+    """Draw a character that no installed font has as an empty box, which says enough."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"(?s).*[Gg]lyph")
+        yield
+
+
+def paint_text(axes: Any, shape: TextShape) -> None:
+    """Draw a text with matplotlib, in the installed fonts that have its characters."""
     axes.text(
         shape.x,
         shape.y,

@@ -20,9 +20,20 @@ from jaxtyping import Float
 from regard import extras
 from regard.atomic_files import write_atomic
 from regard.errors import ArgumentError
-from regard.seeing.figure import INCH, LIGHT, PAGE, POINT, SVG_FONTS, TextShape, Theme
+from regard.messages import help_text, message
+from regard.seeing.figure import (
+    INCH,
+    LIGHT,
+    PAGE,
+    POINT,
+    SVG_FONTS,
+    TextShape,
+    Theme,
+    paint_text,
+    without_glyph_warnings,
+)
 from regard.seeing.html_page import template
-from regard.seeing.labels import fit, font_safe, printable
+from regard.seeing.labels import fit, font_safe, pad_left, printable
 from regard.seeing.page_modules import text_of
 from regard.seeing.report import ChartAxis
 from regard.version import __version__
@@ -116,29 +127,31 @@ class ForecastView:
     @property
     def title(self) -> str:
         """The title of a figure."""
-        return f"{printable(self.name)}: {len(self.times)} steps after {self.history_times[-1]}"
+        name, last = printable(self.name), self.history_times[-1]
+        return message("forecast.title", name=name, steps=len(self.times), time=last)
 
     @property
     def legend(self) -> str:
         """A sentence about lines, bands and colours."""
-        parts = ["line: history, then forecast"]
+        parts = [message("forecast.line")]
         if len(self.levels) > 1:
-            state = "calibrated" if self.calibrated else "not calibrated"
-            parts.append(f"band: quantiles {self.levels[0]:g} to {self.levels[-1]:g}, {state}")
+            state = "calibrated" if self.calibrated else "not-calibrated"
+            ends = {"low": self.levels[0], "high": self.levels[-1]}
+            parts.append(message(f"forecast.band.{state}", **ends))
         if self.attention is not None:
-            parts.append(f"below: {self.attention_title}")
+            parts.append(message("forecast.below", title=help_text(self.attention_title)))
         if self.mattered is not None:
-            parts.append("and how much forecasts change without each part")
-        return "; ".join(parts)
+            parts.append(message("forecast.change"))
+        return message("show.plain.semicolon").join(parts)
 
     @property
     def strips(self) -> list[tuple[str, Float[np.ndarray, "series queries rows"]]]:
         """Names and weights of what is drawn under the history."""
         found = []
         if self.attention is not None:
-            found.append(("attention", self.attention))
+            found.append((message("measure.attention.title"), self.attention))
         if self.mattered is not None:
-            found.append(("mattered", self.mattered[:, None]))
+            found.append((message("forecast.mattered"), self.mattered[:, None]))
         return found
 
     def svg(self, theme: Theme = LIGHT) -> str:
@@ -272,7 +285,7 @@ def _shapes(view: ForecastView, theme: Theme) -> Iterator[Shape]:
         top = _top(theme) + place * _panel_height(view)
         yield from _panel(view, place, top, theme)
     if len(view.names) > MOST_PANELS:
-        more = f"and {len(view.names) - MOST_PANELS} more series"
+        more = message("forecast.more", count=len(view.names) - MOST_PANELS)
         yield TextShape(LEFT, _height(view, theme) - 8, more, 12, theme.dim)
 
 
@@ -383,11 +396,7 @@ def _rendered(view: ForecastView, form: str) -> bytes:
     axes.set_ylim(height, 0)
     for shape in _shapes(view, LIGHT):
         if isinstance(shape, TextShape):
-            axes.text(
-                shape.x, shape.y, shape.text, fontsize=shape.size * POINT, color=shape.fill,
-                ha={"start": "left", "middle": "center", "end": "right"}[shape.anchor],
-                va="baseline", weight="bold" if shape.bold else "normal", parse_math=False,
-            )  # fmt: skip
+            paint_text(axes, shape)
         elif isinstance(shape, StripShape):
             shades = [LIGHT.colour(i / LIGHT.shades) for i in range(LIGHT.shades + 1)]
             axes.imshow(
@@ -406,7 +415,8 @@ def _rendered(view: ForecastView, form: str) -> bytes:
     axes.set_ylim(height, 0)
     file = io.BytesIO()
     metadata = {"CreationDate": None} if form == "pdf" else {"Software": None}
-    figure.savefig(file, format=form, dpi=2 * INCH, metadata=metadata)
+    with without_glyph_warnings():
+        figure.savefig(file, format=form, dpi=2 * INCH, metadata=metadata)
     return file.getvalue()
 
 
@@ -433,7 +443,7 @@ def _lines(view: ForecastView, width: int, glyphs: PanelGlyphs) -> Iterator[str]
         yield fit(printable(view.names[place]), width, ellipsis=glyphs.ellipsis)
         yield from _text_panel(view, place, width, glyphs)
     if len(view.names) > MOST_PANELS:
-        yield f"and {len(view.names) - MOST_PANELS} more series"
+        yield message("forecast.more", count=len(view.names) - MOST_PANELS)
 
 
 def _text_panel(view: ForecastView, place: int, width: int, glyphs: PanelGlyphs) -> Iterator[str]:
@@ -469,7 +479,7 @@ def _text_panel(view: ForecastView, place: int, width: int, glyphs: PanelGlyphs)
         shares = np.maximum.reduceat(weights, starts)
         level = (shares / (shares.max() or 1.0) * (len(glyphs.shades) - 1)).round().astype(int)
         shown = "".join(glyphs.shades[i] for i in level)
-        yield f"{what:>{MARGIN - 2}} {shown}{glyphs.now}"
+        yield f"{pad_left(what, MARGIN - 2)} {shown}{glyphs.now}"
     first, now, last = view.history_times[0], view.history_times[-1], view.times[-1]
     room = columns + 1 - len(first) - len(last)
     middle = f"{now:^{room}}" if room > len(now) + 1 else " " * max(1, room)

@@ -72,7 +72,7 @@ class View:
     head: int | None = None
     backdrop: Backdrop | None = None
     what: str = ""
-    unit: str = "weight"
+    unit: str = ""
 
     def __repr__(self) -> str:
         return f"View({self.title!r}, weights={self.weights.shape})"

@@ -18,6 +18,7 @@ from regard.decoding_options import MAX_BEAM
 from regard.errors import ArgumentError, DataError, RegardError
 from regard.kinds import check_settings as check_kind_settings
 from regard.kinds import kind_of_options, kind_options
+from regard.messages import help_text, message
 from regard.models import COPY_PRESETS, PRESETS, SPAN_PRESETS, STORY_PRESETS, TEXT_PRESETS
 from regard.models.preset_parts import (
     CONVOLUTIONAL,
@@ -584,14 +585,16 @@ def _option(option: Parameter, names: Any) -> tuple[str, str]:
         fields = table["small"]._fields
         if option.default is None and option.name in fields and set(fields) <= set(names):
             sizes = {size: getattr(row, option.name) for size, row in table.items()}
-            by_size = ", ".join(f"{size} {value}" for size, value in sizes.items())
-            return str(sizes["small"]), f"{description} ({by_size})"
+            by_size = message("check.comma").join(f"{name} {n}" for name, n in sizes.items())
+            return str(sizes["small"]), message("settings.sizes", text=description, sizes=by_size)
     return _shown(option.default), description
 
 
 def _described(description: str, annotation: Any) -> str:
+    """Return a description in the current language, with the choices that a setting has."""
     choices = get_args(annotation) if get_origin(annotation) is Literal else ()
-    return f"{description}: {', '.join(choices)}" if choices else description
+    text, names = help_text(description), message("check.comma").join(choices)
+    return message("settings.choices", text=text, choices=names) if choices else text
 
 
 def _shown(value: object) -> str:

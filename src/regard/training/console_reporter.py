@@ -14,7 +14,7 @@ from rich.progress import Progress as Bar
 from torch import Tensor
 
 from regard.evaluation import SHARES
-from regard.messages import message
+from regard.messages import message, translated
 from regard.seeing.labels import pad_left
 from regard.training.evaluator import (
     AttentionHealth,
@@ -126,19 +126,19 @@ class ShardBar:
             total: number of shards.
             pairs: of the shards that were done since the start.
         """
-        now = time.monotonic()
+        now, shown = time.monotonic(), translated("train.shards", what)
         if what not in self.tasks:
-            self.tasks[what] = self.bar.add_task(what, total=total, left="")
+            self.tasks[what] = self.bar.add_task(shown, total=total, left="")
             self.started[what] = now
             self.bar.start()
         seconds = now - self.started[what]
-        speed = f", {pairs / seconds:,.0f} pairs/s" if seconds > 1 else ""
-        left = f"{done:,} of {total:,} shards{speed}"
+        speed = message("train.shard-speed", speed=pairs / seconds) if seconds > 1 else ""
+        left = message("train.shard-count", done=done, total=total, speed=speed)
         self.bar.update(self.tasks[what], completed=done, left=left)
         if done == total:
             self.bar.remove_task(self.tasks.pop(what))
         if not self.quiet and not self.console.is_terminal and now - self.spoke > SILENCE_BEFORE:
-            say(self.console, f"{what}: {left}")
+            say(self.console, message("train.of-file", file=shown, text=left))
             self.spoke = now
 
 

@@ -19,6 +19,7 @@ from regard.data.encode_corpus import corpus_key
 from regard.data.shards import list_shards, measure_shard, shard_stamp
 from regard.data.text_files import FileContent
 from regard.kinds import DataKind
+from regard.messages import message
 from regard.safe_read import MissingFileError
 from regard.training.config import Config
 from regard.training.run_files import Examples
@@ -45,11 +46,11 @@ def measure_shards(
     except MissingFileError as error:
         if before is None:
             raise
-        say(f"{error.file}: {error.reason}, and the run goes on with what it has encoded.")
+        say(message("train.unreachable", file=error.file, reason=error.reason))
         return before
     stamps = _stamps(names, skip_missing=before is not None)
     if before is not None and not stamps:
-        say(f"all {len(names):,} shards are gone, and the run goes on with what it has encoded.")
+        say(message("train.shards-gone", count=len(names)))
         return before
 
     def measure(wanted: Sequence[str]) -> Iterator[FileContent]:
@@ -212,7 +213,7 @@ class ShardEncoder:
         for note in notes[:3]:
             self.say(note)
         if len(notes) > 3:
-            self.say(f"{len(notes) - 3:,} more shards have such notes.")
+            self.say(message("train.more-notes", count=len(notes) - 3))
         return results
 
     def _remove_others(self, paths: set[Path]) -> None:

@@ -18,6 +18,7 @@ from regard.data import (
 )
 from regard.errors import ArgumentError, DataError
 from regard.kinds import possible_kinds
+from regard.messages import message, translated
 from regard.models import PRESETS
 from regard.models.embedding import TokenEmbedding
 from regard.symbols import SYMBOLS
@@ -83,10 +84,17 @@ def start_from_vectors(
         found, total = fill(embedding, tokenizer, file), tokenizer.vocab_size
         if not found:
             raise _none_found(config, setting, tokenizer, file)
-        side, rest = _side(config, setting), f"the others at random{_learning(config.vectors_rate)}"
-        say(f"{side} vectors: {found:,} of {total:,} tokens start from {file.name}, {rest}.")
+        said = message(
+            "train.vectors",
+            side=translated("train.side", _side(config, setting)),
+            found=found,
+            total=total,
+            file=file.name,
+            rate=_learning(config.vectors_rate),
+        )
+        say(said)
         if tokenizer.kind not in WHOLE and found < total / 2:
-            say(f"these tokens are {tokenizer.kind}: {_words(setting)} has more of them.")
+            say(message("train.vectors.words", kind=tokenizer.kind, setting=_words(setting)))
 
 
 def fill(embedding: TokenEmbedding, tokenizer: Tokenizer, file: WordVectorFile) -> int:
@@ -164,4 +172,4 @@ def _learning(rate: float) -> str:
     """Describe the learning rate of the embeddings, if it is not that of all weights."""
     if rate == 1:
         return ""
-    return f", and all learn at {rate:g} of the rate" if rate else ", and all stay as they are"
+    return message("train.vectors.rate", rate=rate) if rate else message("train.vectors.frozen")

@@ -16,7 +16,7 @@ from regard.atomic_files import write_atomic
 from regard.data.checksummed_json import json_checksum
 from regard.errors import ArgumentError
 from regard.extras import install_command, is_installed
-from regard.messages import message
+from regard.messages import message, translated
 from regard.training.checkpoint import (
     AveragedWeights,
     Checkpoint,
@@ -56,7 +56,6 @@ from regard.training.shard_workers import JobRunner
 from regard.training.weights_file import UnusableWeightsError, read_weights
 
 #: the unit of a limit whose name does not say it
-UNITS: Final = {"patience": " (evaluations without a better one)"}
 #: in errors of gloo and NCCL, which have no type of their own
 LOST_PROCESS: Final = r"(?i)gloo|nccl|connection (closed|reset|refused)|broken pipe"
 
@@ -146,10 +145,14 @@ def encode_run(
             data = prepare_data(
                 settings, folder, None, partial(say, console), watch=bar.show, runner=runner
             )
-    counts = (
-        f"{len(data.train.src_lengths):,} training and {len(data.dev.corpus.src_lengths):,} dev"
+    said = message(
+        "train.encoded",
+        train=len(data.train.src_lengths),
+        dev=len(data.dev.corpus.src_lengths),
+        what=translated("train.examples", data.kind.examples),
+        path=folder.path,
     )
-    say(console, f"encoded: {counts} {data.kind.examples}, in {folder.path}.")
+    say(console, said)
     return folder
 
 
@@ -160,7 +163,8 @@ def _kept_or_discarded(folder: RunFolder, console: Console, *, is_new: bool) -> 
         yield
     except BaseException:
         if folder.has_encoded_shards:
-            say(console, f"encoded shards are kept; go on: regard train --resume {folder.path}")
+            command = f"regard train --resume {folder.path}"
+            say(console, message("train.shards-kept", command=command))
         elif is_new:
             folder.discard()
         raise
@@ -271,11 +275,13 @@ def describe_limits(config: Config, progress: Progress, folder: Path) -> str:
     if has_stalled(progress, 1.0, config.patience):
         over["patience"] = progress.stale if config.patience is None else config.patience
     over = over or {"steps": progress.step}  # the default limit, which follows from the data
-    what = " and ".join(f"{n}={_number(v)}{UNITS.get(n, '')}" for n, v in over.items())
+    units = {"patience": message("train.limit.patience")}
+    reached = (f"{name}={_number(value)}{units.get(name, '')}" for name, value in over.items())
     more = " ".join(f"{name}={_number(2 * value)}" for name, value in over.items())
-    return (
-        f"{what} {'is' if len(over) == 1 else 'are'} reached: give more, as in `regard train "
-        f"--resume {folder} {more}`."
+    return message(
+        "train.limit" if len(over) == 1 else "train.limits",
+        what=message("runs.and").join(reached),
+        command=f"regard train --resume {folder} {more}",
     )
 
 

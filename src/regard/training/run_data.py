@@ -131,8 +131,8 @@ class DataHistory:
         if not self.accept_changed:
             raise error
         changed = self.is_trained
-        what = "The dev set stays as it was" if changed else "The run begins anew"
-        self.say(f"{error.file}: {error.reason}. {what}.")
+        what = "kept" if changed else "anew"
+        self.say(message(f"train.changed.{what}", file=error.file, reason=error.reason))
         return replace(self, changed=changed, record=self.record if changed else None)
 
     def after_files(self, files: RunFiles) -> "DataHistory":
@@ -143,7 +143,7 @@ class DataHistory:
         for setting, file in record.files.items():
             if setting not in files.contents:
                 name = str(files.stdin) if file.name == "-" else file.name
-                self.say(f"{name} is gone, and the run goes on with what it has encoded.")
+                self.say(message("train.gone", name=name))
         for error in files.changes(record):
             history = history.accept(error)
         return history
@@ -213,7 +213,7 @@ def _read_record(folder: RunFolder, say: Say) -> DataRecord | None:
     try:
         return DataRecord.read(folder.sources_file)
     except DataError as error:
-        say(f"{error.file}: {error.reason}, so it is written again.")
+        say(message("train.rewritten", file=error.file, reason=error.reason))
         return None
 
 
@@ -223,7 +223,7 @@ def _read_manifest(folder: RunFolder, say: Say) -> ShardManifest | None:
     try:
         return ShardManifest.read(folder.manifest_file)
     except DataError as error:
-        say(f"{error.file}: {error.reason}, so it is written again.")
+        say(message("train.rewritten", file=error.file, reason=error.reason))
         return None
 
 
@@ -336,11 +336,12 @@ def _encode_shards(
 
 def _announce_shards(kind: DataKind, found: EncodedShards, train: ShardedCorpus, say: Say) -> None:
     total, manifest = found.pairs + train.dropped, found.manifest
-    say(f"shards: {len(manifest.shards):,}, with {manifest.content.lines:,} lines.")
+    what = translated("train.examples", kind.examples)
+    say(message("train.shards", count=len(manifest.shards), lines=manifest.content.lines))
     if found.duplicates:
-        say(f"duplicates that were left out: {found.duplicates:,} {kind.examples}.")
+        say(message("train.duplicates", count=found.duplicates, what=what))
     if train.dropped:
-        say(f"too long and left out: {train.dropped:,} of {total:,} training {kind.examples}.")
+        say(message("train.left-out", dropped=train.dropped, total=total, what=what))
 
 
 def _corpus(

@@ -26,6 +26,7 @@ from regard.errors import ArgumentError, DataError
 from regard.kinds import DataKind, DataPlace
 from regard.kinds.text_pairs import read_pair_files
 from regard.kinds.tokenizer_training import TOKENIZER_LINES
+from regard.messages import message
 from regard.training.config import Config
 from regard.training.data_record import DataRecord
 from regard.training.run_folder import RunFolder
@@ -155,7 +156,7 @@ class RunFiles:
                 raise
             raise DataError("stdin", error.line, error.reason, error.fix) from None
         name = self._display(source) if isinstance(source, str) else "pairs"
-        self.say(f"{name}: {rows.bad}" if rows.bad.total else "")
+        self.say(message("train.of-file", file=name, text=rows.bad) if rows.bad.total else "")
 
     def _without_features(self, pairs: Iterable[Pair]) -> Iterable[Pair]:
         """Drop the features if the user wants none."""

@@ -26,7 +26,7 @@ from regard.errors import ArgumentError
 from regard.kinds import DataKind, open_kind
 from regard.kinds import check_settings as check_kind_settings
 from regard.kinds.tokenizer_training import shared_tokenizer_kind
-from regard.messages import message, translated
+from regard.messages import message, translated, use_language
 from regard.models import COPY_PRESETS, AnyModel, SequenceModel
 from regard.training.checkpoint import BestWeights, Checkpoints
 from regard.training.config import Config, check_model
@@ -343,13 +343,15 @@ def _summary(
     input_file, test_file = kind.example_files
     vectors = config.src_vectors or config.tgt_vectors
     what = kind.examples
+    with use_language("en"):  # that of the card
+        encoders = kind.encoder_rows()
     return RunSummary(
         preset=config.preset,
         size=config.size,
         weights=weights,
         data=display_data(config.data) or f"{what} given in Python",
         counts=f"{len(corpus.src_lengths):,} training {what}, {_count(dev):,} dev {what}",
-        tokens=kind.encoder_rows(),
+        tokens=encoders,
         metric=evaluator.metric.name,
         settings=settings,
         examples=kind.card_examples(dev),
