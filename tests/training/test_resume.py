@@ -13,6 +13,7 @@ from training import tools
 from training.tools import (
     assert_same,
     finish,
+    import_all,
     kill_after,
     last_checkpoint,
     run_aside,
@@ -28,6 +29,11 @@ pytestmark = [
 ]
 
 KILLS = int(os.environ.get("REGARD_KILLS", "6"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def imports():
+    import_all()
 
 
 @pytest.fixture(scope="module")
@@ -65,8 +71,8 @@ def test_killed_at_random_moments(data, whole, tmp_path):
     while kills < KILLS and tries < 4 * KILLS:
         tries += 1
         before = last_step(output)
-        kills += kill_after(run_aside(data, output), draw.uniform(0.05, 1.2))
-        if before >= 36:  # near the end: begin anew, so that kills fall into all of the run
+        kills += kill_after(run_aside(data, output), draw.uniform(0.05, 0.8))
+        if before >= tools.SETTINGS["steps"] - 4:  # near the end: begin anew, so that kills fall into all of the run
             finish(run_aside(data, output))
             assert_same(weights(whole), weights(output))
             output = tmp_path / f"run{tries}"
@@ -135,7 +141,7 @@ def stopped(data, tmp_path_factory):
     """A run that was killed half-way."""
     output = tmp_path_factory.mktemp("stopped") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        assert stop_at(20, signal.SIGKILL, patch, data, output) == -signal.SIGKILL
+        assert stop_at(12, signal.SIGKILL, patch, data, output) == -signal.SIGKILL
     return output
 
 
