@@ -72,7 +72,9 @@ def test_killed_at_random_moments(data, whole, tmp_path):
         tries += 1
         before = last_step(output)
         kills += kill_after(run_aside(data, output), draw.uniform(0.05, 0.8))
-        if before >= tools.SETTINGS["steps"] - 4:  # near the end: begin anew, so that kills fall into all of the run
+        if (
+            before >= tools.SETTINGS["steps"] - 4
+        ):  # near the end: begin anew, so that kills fall into all of the run
             finish(run_aside(data, output))
             assert_same(weights(whole), weights(output))
             output = tmp_path / f"run{tries}"

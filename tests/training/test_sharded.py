@@ -36,7 +36,10 @@ BRIEF = {
 SMALL = {"preset": "bahdanau", "hidden": 16, "embed": 8}
 SMALL_TRANSFORMER = {
     "preset": "transformer",
-    **{"dim": 24, "heads": 2, "feed_forward": 16, "layers": 1},
+    "dim": 24,
+    "heads": 2,
+    "feed_forward": 16,
+    "layers": 1,
 }
 
 
