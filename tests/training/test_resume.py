@@ -5,6 +5,7 @@ import os
 import random
 import shutil
 import signal
+import time
 
 import pytest
 
@@ -42,11 +43,16 @@ def data(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def whole(data, tmp_path_factory):
-    """The run that nothing interrupts."""
-    output = tmp_path_factory.mktemp("whole") / "run"
+def timed(data, tmp_path_factory):
+    """The run that nothing interrupts, and its seconds."""
+    output, began = tmp_path_factory.mktemp("whole") / "run", time.monotonic()
     finish(run_aside(data, output))
-    return output
+    return output, time.monotonic() - began
+
+
+@pytest.fixture(scope="module")
+def whole(timed):
+    return timed[0]
 
 
 def scores(output):
@@ -66,12 +72,13 @@ def test_another_seed_is_another_run(data, whole, tmp_path):
         assert_same(weights(whole), weights(tmp_path / "run"))
 
 
-def test_killed_at_random_moments(data, whole, tmp_path):
+def test_killed_at_random_moments(data, timed, tmp_path):
+    whole, seconds = timed
     draw, output, kills, tries = random.Random(7), tmp_path / "run", 0, 0
     while kills < KILLS and tries < 4 * KILLS:
         tries += 1
         before = last_step(output)
-        kills += kill_after(run_aside(data, output), draw.uniform(0.05, 0.8))
+        kills += kill_after(run_aside(data, output), draw.uniform(0.0, 1.1) * seconds)
         if (
             before >= tools.SETTINGS["steps"] - 4
         ):  # near the end: begin anew, so that kills fall into all of the run
