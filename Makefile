@@ -2,8 +2,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-# two workers with one thread each: torch's own threads would only fight over the cores; three where
-# tests often wait for processes that they have started
+# two workers with one thread each: torch's own threads would only fight over the cores; one for the
+# browser, whose tests often wait, beside two others
 # bytecode is kept, since each call of pytest would else compile all of it again
 WORKERS := 2
 PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q
@@ -15,7 +15,9 @@ SHAPES := --jaxtyping-packages=$(subst $() ,,$(SHAPED:%=regard.%,))beartype.bear
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
+# most of what is installed is never imported: to compile all of it takes pip two minutes of one core
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[all,dev]'
+	-@$(BIN)/python -m compileall -q -j 2 $(VENV)/lib/python3*/site-packages/torch
 	@touch $(STAMP)
 
 .PHONY: help install demo docs test check lint types quick unit shuffled plain compiled system others long browser fuzz bench release-check release-rehearsal clean
@@ -34,7 +36,7 @@ docs: $(STAMP)  ## the site in build/site/html, with the course; every warning i
 
 test: lint  ## everything that CI runs
 	@$(MAKE) --no-print-directory -j2 types unit
-	@$(MAKE) --no-print-directory others browser
+	@$(MAKE) --no-print-directory -j2 others browser
 
 check: lint  ## in two minutes: two parameter sets of each test, nothing that takes long
 	@$(MAKE) --no-print-directory -j2 types quick
@@ -64,13 +66,13 @@ compiled: $(STAMP)  ## tests of code under torch.compile
 system: $(STAMP)  ## models that must learn a task, runs that are killed, compiled code
 	$(PYTEST) -m "(system or slow) and not long"
 
-others: WORKERS := 3
 others: $(STAMP)  ## plain, compiled and system in one call, since each takes a while to find its tests
 	$(PYTEST) -m "(plain or compile or system or slow) and not long"
 
 long: $(STAMP)  ## what `make test` leaves out, since something like it runs there
 	$(PYTEST) -m long
 
+browser: WORKERS := 1
 browser: $(STAMP)  ## the page in a real Chromium, which is installed where it can be
 	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
 	  && apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } \

@@ -1,3 +1,4 @@
+import gc
 import os
 import random
 import sys
@@ -43,6 +44,28 @@ SETTINGS = (
     (lambda: messages._process, messages.set_language),
     (os.getcwd, os.chdir),
 )
+
+
+def pytest_configure(config):
+    gc.disable()  # nothing that is collected is garbage
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Skip folders whose tests are all `plain` where `-m` leaves those out."""
+    if "not plain" in config.option.markexpr and collection_path.parent == TESTS:
+        return collection_path.name in WITHOUT_SHAPES or None
+    return None
+
+
+def pytest_collection_finish(session):
+    # thousands of tests would be looked at by each pass of the collector, and by `gc.collect()`
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_unconfigure(config):
+    gc.unfreeze()  # or libraries report leaks
 
 
 def pytest_addoption(parser):

@@ -373,8 +373,15 @@ def test_compiles_without_a_graph_break(name):
 @pytest.mark.compile
 @pytest.mark.slow
 @pytest.mark.usefixtures("_fresh_compiler")
-@pytest.mark.parametrize("name", ["multi-head", pytest.param("additive", marks=pytest.mark.long)])
-@with_and_without
+@pytest.mark.parametrize(
+    ("name", "need_weights"),
+    [
+        ("multi-head", True),
+        pytest.param("multi-head", False, marks=pytest.mark.long),
+        pytest.param("additive", True, marks=pytest.mark.long),
+        pytest.param("additive", False, marks=pytest.mark.long),
+    ],
+)
 def test_compiles_to_machine_code(name, need_weights):
     attention, tensors = build(CASES[name], torch.float32), inputs(CASES[name], torch.float32)
     compiled = torch.compile(attention, fullgraph=True)

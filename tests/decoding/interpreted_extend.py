@@ -13,7 +13,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from decoding.extend_cases import CASES, compare
-from interpreter import report
+from interpreter import patch_language_once, report
 
 
 def breaches(case, dtype):
@@ -25,5 +25,6 @@ def breaches(case, dtype):
 
 
 if __name__ == "__main__":
+    patch_language_once()
     pairs = [(case, torch.float32) for case in CASES] + [("beam", torch.bfloat16)]
     report({f"{case} {dtype}": breaches(case, dtype) for case, dtype in pairs})

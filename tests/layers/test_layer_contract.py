@@ -176,10 +176,9 @@ def test_rnn_stacks_compile_around_their_kernel(name):
     compiled_equals_eager(name, backend="aot_eager")
 
 
+# the C++ compiler takes most of a minute; attention goes through it in `make test`
 @pytest.mark.compile
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["SelfAttentiveRNN rnn", pytest.param("TransformerEncoder", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["SelfAttentiveRNN rnn", "TransformerEncoder"])
 def test_inductor(name):
     compiled_equals_eager(name, 1e-4, torch.float32, fullgraph=True)

@@ -12,7 +12,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from interpreter import report
+from interpreter import patch_language_once, report
 from ops.conftest import POISONED, poison
 from ops.rule import (
     LAYOUTS,
@@ -88,6 +88,7 @@ def registration():
 
 
 def main():
+    patch_language_once()
     torch.manual_seed(0)
     # beyond its range the factored form is computed, and thrown away
     warnings.filterwarnings("ignore", "overflow encountered", RuntimeWarning)

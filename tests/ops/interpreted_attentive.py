@@ -12,7 +12,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from interpreter import report
+from interpreter import patch_language_once, report
 from ops.conftest import POISONED, poison
 from ops.rule import (
     breaches,
@@ -58,6 +58,7 @@ def trial(cell, score, kind, tensors):
 
 
 def main():
+    patch_language_once()
     torch.manual_seed(0)
     # of numpy, for what is computed and thrown away
     warnings.filterwarnings("ignore", category=RuntimeWarning)

@@ -8,7 +8,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from interpreter import report
+from interpreter import patch_language_once, report
 from ops.conftest import POISONED, poison
 from regard.ops import dot_product_attention, use_backend
 
@@ -72,6 +72,7 @@ def cases():
 
 
 if __name__ == "__main__":
+    patch_language_once()
     for owner, name in POISONED:
         setattr(owner, name, poison(getattr(owner, name)))
     warnings.simplefilter("error")

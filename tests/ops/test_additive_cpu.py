@@ -237,17 +237,6 @@ def test_few_queries_with_gradients_are_left_to_torch(monkeypatch):
     assert _refuse_cpu(many, *others, None, False) is None
 
 
-@pytest.mark.slow
-def test_nothing_imports_numba_before_it_is_needed():
-    code = (
-        "import sys, torch; from regard.ops import additive_attention as op;"
-        "op(torch.zeros(2, 3, 5), torch.zeros(2, 7, 5), torch.zeros(5), torch.zeros(2, 7, 11));"
-        "print('numba' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
-
-
 @needs_numba
 @pytest.mark.slow
 def test_kernels_compile_where_no_folder_is_writable():

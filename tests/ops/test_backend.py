@@ -1,3 +1,5 @@
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -163,3 +165,25 @@ def test_watchers_may_end_in_another_order_than_they_began():
     second.__exit__(None, None, None)
     ops.additive_attention(*args)
     assert seen == ["second"]
+
+
+EAGER = """
+import sys
+import torch
+from regard.ops import DotScore, additive_attention, self_attentive_rnn
+from regard.training.losses import cross_entropy
+
+key, value = torch.zeros(2, 7, 5), torch.zeros(2, 7, 11)
+additive_attention(torch.zeros(2, 3, 5), key, torch.zeros(5), value)
+self_attentive_rnn(torch.zeros(2, 3, 5), torch.zeros(5, 5), DotScore())
+cross_entropy(torch.zeros(2, 3), torch.zeros(2).long())
+print(*(name for name in sys.modules if name.startswith("regard") and "triton" in name))
+print("numba" in sys.modules)
+"""
+
+
+@pytest.mark.slow
+def test_nothing_imports_triton_or_numba_before_it_is_needed():
+    program = [sys.executable, "-c", EAGER]
+    done = subprocess.run(program, capture_output=True, text=True, check=True)
+    assert done.stdout == "\nFalse\n"

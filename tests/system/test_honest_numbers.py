@@ -52,8 +52,12 @@ def test_links_of_a_reversal_are_found(model):
     assert min(rates["uniform"], rates["diagonal"]) > 0.6
 
 
-def test_what_is_looked_at_is_what_matters(model):
-    checks = [model.check(" ".join(word)).checks for word in words(30, seed=3)]
+@pytest.fixture(scope="module")
+def checks(model):
+    return [model.check(" ".join(word)).checks for word in words(20, seed=3)]
+
+
+def test_what_is_looked_at_is_what_matters(checks):
     taus = [one["tau_ablation"] for one in checks]
     print(f"tau {mean(taus):.3f}, exact {mean(one['tau_ablation_exact'] for one in checks):.3f}")
     print(f"gradient {mean(one['tau_gradient'] for one in checks):.3f}")
@@ -61,8 +65,7 @@ def test_what_is_looked_at_is_what_matters(model):
     assert all(one["tau_ablation"] > one["tau_ablation_high"] for one in checks)
 
 
-def test_shuffling_attention_destroys_the_score(model):
-    checks = [model.check(" ".join(word)).checks for word in words(30, seed=4)]
+def test_shuffling_attention_destroys_the_score(checks):
     before, after = (
         mean(one[name] for one in checks) for name in ("log_prob", "shuffled_log_prob")
     )

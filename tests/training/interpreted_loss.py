@@ -13,7 +13,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from interpreter import report
+from interpreter import patch_language_once, report
 from ops.conftest import POISONED, poison
 from regard.training.losses import cross_entropy
 from training.losses import breaches, cross_entropies, made, rdrops
@@ -110,6 +110,7 @@ def second_use():
 
 
 def main():
+    patch_language_once()
     torch.manual_seed(0)
     warnings.filterwarnings("ignore", category=RuntimeWarning)  # numpy has -inf - -inf, log 0
     for owner, name in POISONED:

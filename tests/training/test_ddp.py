@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from cli.tools import done, regard
 from regard.training import RunFolder
 from training.tools import SETTINGS, weights, write_pairs
 
@@ -13,22 +14,24 @@ pytestmark = pytest.mark.slow
 
 
 def train(data, output, processes, extra):
-    settings = {**SETTINGS, "dropout": 0.0, "steps": 20, "eval_every": 5, "batch_sentences": 15}
+    """Train by the command, under torchrun if there are several processes."""
+    settings = {**SETTINGS, "dropout": 0.0, "steps": 8, "eval_every": 2, "batch_sentences": 15}
     settings |= extra
     words = [f"{key}={value}" for key, value in settings.items()]
-    launcher = [sys.executable]
-    if processes > 1:
-        launcher += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    code = "from regard.cli import main; main()"
+    command = ["train", str(data), "-o", str(output), "-q", *words]
+    if processes == 1:
+        done(regard(*command))
+        return RunFolder(output).read_metrics()
     script = output.parent / "regard_main.py"
-    script.write_text(code)
-    done = subprocess.run(
-        [*launcher, str(script), "train", str(data), "-o", str(output), "-q", *words],
+    script.write_text("from regard.cli import main; main()")
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    ran = subprocess.run(
+        [sys.executable, *launcher, str(script), *command],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stderr[-2000:]
+    assert ran.returncode == 0, ran.stderr[-2000:]
     return RunFolder(output).read_metrics()
 
 

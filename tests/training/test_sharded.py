@@ -17,7 +17,7 @@ from regard.training.losses import Objective
 from regard.training.run import _is_restart, _launch, read_state
 from regard.training.sharded_checkpoint import ShardedTensors
 from regard.training.sharding import units
-from training.tools import last_checkpoint, run_processes, weights, write_pairs
+from training.tools import import_all, last_checkpoint, run_processes, weights, write_pairs
 
 BRIEF = {
     "size": "tiny",
@@ -34,7 +34,13 @@ BRIEF = {
     "report": False,
 }
 SMALL = {"preset": "bahdanau", "hidden": 16, "embed": 8}
-SMALL_TRANSFORMER = {"preset": "transformer", "dim": 24, "heads": 2, "feed_forward": 16}
+SMALL_TRANSFORMER = {
+    "preset": "transformer",
+    "dim": 24,
+    "heads": 2,
+    "feed_forward": 16,
+    "layers": 1,
+}
 
 
 def train(processes, data, output, **settings):
@@ -60,6 +66,11 @@ def assert_close(a, b):
         # softmax cancels a bias of keys: its gradient is rounding alone, which Adam magnifies
         if not name.endswith("key_proj.bias"):
             assert (weight - weights(b)[name]).abs().max() < 1e-4, name
+
+
+@pytest.fixture(scope="module", autouse=True)
+def imports():
+    import_all()
 
 
 @pytest.fixture(scope="module")

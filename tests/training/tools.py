@@ -1,10 +1,12 @@
 """A small task, and runs that can be killed."""
 
+import functools
 import multiprocessing
 import os
 import random
 import signal
 import socket
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,8 +25,8 @@ SETTINGS = {
     "embed": 16,
     "dropout": 0.2,
     "batch_sentences": 16,
-    "steps": 40,
-    "eval_every": 10,
+    "steps": 24,
+    "eval_every": 8,
     "save_every": 3,
     "warmup": 5,
     "precision": "32",
@@ -47,6 +49,14 @@ def run(data: Path, output: Path, *, accept_loss: bool = False, **settings: obje
         resume_run(output, quiet=True, accept_loss=accept_loss)
     else:
         start_run(make_config({"data": str(data), **SETTINGS, **settings}), output, quiet=True)
+
+
+@functools.cache
+def import_all() -> None:
+    """Train for a moment, so that no fork has to import what a run needs beside torch."""
+    with tempfile.TemporaryDirectory() as home:
+        data = write_pairs(Path(home) / "pairs.tsv", count=60)
+        run(data, Path(home) / "run", hidden=8, embed=4, steps=1, eval_every=1, max_tgt_len=3)
 
 
 def run_aside(data: Path, output: Path, **settings: object) -> multiprocessing.Process:
