@@ -35,7 +35,6 @@ MESSAGES = (
     *("RegardError", "BackendError", "ExportError", "RunError", "CheckpointError", "JobError"),
     *("AddressError", "TraceError", "MethodUnavailableError", "MissingExtraError"),
     *("PretrainedError", "UnusableWeightsError", "InvalidJSONError", "PackedError", "ValueError"),
-    *("_DamagedRunError",),
 )
 #: functions that show a sentence of the command line
 SHOWN = {("error_handling.py", "_say")}
@@ -90,6 +89,8 @@ TYPER = (
     *("Option {0} requires an argument", "Argument {0} takes {1} values"),
     *("Value {0} is not a valid {1}", "{0} is not one of {1}"),
 )
+#: functions that return a text of another catalogue
+CATALOGUED = {"message", "help_text"}
 #: commands, which nobody translates
 COMMAND = re.compile(r"(regard|pip install) [\w'\[\]{}-]+")
 #: parts that may be names of the code, which nobody translates
@@ -350,6 +351,10 @@ def parameters(function):
 
 
 def returns_text(function):
+    """Return whether a function returns an English text, which is not of the catalogue."""
+    calls = (node for node in ast.walk(function) if isinstance(node, ast.Call))
+    if {function.name, *map(called, calls)} & CATALOGUED:
+        return False
     return function.returns is not None and "str" in ast.unparse(function.returns)
 
 
