@@ -36,6 +36,8 @@ class Hypothesis:
             `eos`; its columns are the real source tokens. The columns of `decoder-self` and
             `decoder-history` are the tokens that the model had read by then, `bos` first.
         finished: False if the length limit cut it off and the model would have gone on.
+        alternatives: if asked for, the likeliest tokens at each place, `eos` last, with their
+            log-probabilities, best first; constraints do not count.
     """
 
     tokens: list[int]
@@ -44,6 +46,7 @@ class Hypothesis:
     token_log_probs: list[float]
     attention: Maps = field(default_factory=dict, compare=False)
     finished: bool = True
+    alternatives: list[list[tuple[int, float]]] = field(default_factory=list, compare=False)
 
     def __repr__(self) -> str:
         parts = [f"{len(self.tokens)} tokens", f"score={self.score:.4g}"]

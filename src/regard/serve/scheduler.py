@@ -70,8 +70,9 @@ class Session(Protocol[ItemT, ResultT]):
     not be (`can_rerun`) gets the error.
     """
 
-    #: share of the places of a batch that must be free before items join
-    least_free: float
+    @property
+    def least_free(self) -> float:
+        """Share of the places of a batch that must be free before items join."""
 
     def is_open(self) -> bool:
         """Return whether items may still join."""

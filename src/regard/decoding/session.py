@@ -1,0 +1,377 @@
+"""Continuous batching: a beam search that sources join and leave between two steps.
+
+A source that is done leaves at once, and others take its place. Newcomers are encoded, take their
+first step by themselves, and are then put behind the rows that are searched already, if the states
+of the model allow rows at different steps (`State.any_step`); otherwise they stay a batch of their
+own, whose steps are taken in turn. Hypotheses are those that `beam_search` finds.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from regard.decoding.beam_state import BeamState, extend, follow, start_rows
+from regard.decoding.constraints import Constraints
+from regard.decoding.cpu_path import extend_by_kernel, refuse_kernel
+from regard.decoding.hypothesis import Hypothesis, last_cross_attention
+from regard.decoding.search import beam_plan
+from regard.decoding.search_history import (
+    Alternatives,
+    FinishedHypotheses,
+    Move,
+    SearchHistory,
+    read_hypotheses,
+)
+from regard.decoding_options import DecodingOptions
+from regard.errors import RegardError
+from regard.models.protocol import (
+    Lengths,
+    Maps,
+    SequenceModel,
+    Src,
+    StepOutput,
+    check_batch,
+    inference,
+    is_encoder_map,
+)
+from regard.ops.warm_up import TOKENS, is_warm
+from regard.state import State, pad_together
+from regard.symbols import EOS
+
+
+def refuse_session(model: SequenceModel, options: DecodingOptions, device: str) -> str | None:
+    """Return the reason why a `DecodingSession` cannot search, or None."""
+    if device != "cpu":
+        return "searches of a GPU are replayed from graphs"
+    if options.num_samples:
+        return "samples of a batch share their random numbers"
+    if options.prefix or options.min_len or options.no_repeat_ngram or options.coverage_penalty:
+        return "its constraints count from the first step of a batch"
+    if type(model).tgt_lengths is not SequenceModel.tgt_lengths:
+        return "the model knows the lengths of its targets"
+    return None
+
+
+class WrittenToken(NamedTuple):
+    """A token that a greedy search has just written.
+
+    Attributes:
+        number: of its source.
+        token: its id; `eos` at the last step.
+        log_prob: its log-probability.
+        cross: the last layer's cross-attention, (src_len,), mean over its heads; None if the model
+            has none.
+    """
+
+    number: int
+    token: int
+    log_prob: float
+    cross: Tensor | None
+
+
+class SessionStep(NamedTuple):
+    """One step of a session.
+
+    Attributes:
+        done: hypotheses of the sources that have left, best first, by their numbers; or the error.
+        written: the new token of each source, if the beam is 1 and they are asked for.
+    """
+
+    done: dict[int, list[Hypothesis] | RegardError]
+    written: list[WrittenToken]
+
+
+@dataclass
+class _Arrivals:
+    """Sources that have come together.
+
+    Attributes:
+        first: number of the first source.
+        lengths: real positions of each.
+        maps: of the encoder.
+        start: step of the batch at which they began.
+    """
+
+    first: int
+    lengths: list[int]
+    maps: Maps
+    start: int = 0
+
+
+@final
+class DecodingSession:
+    """A beam search over sources that come and go.
+
+    Args:
+        model: to search with.
+        options: that `refuse_session` does not refuse.
+        kinds: of the maps that hypotheses carry; none for none.
+        alternatives: likeliest tokens at each place that hypotheses carry.
+        stream: whether steps return the new token of each source; for a beam of 1.
+    """
+
+    def __init__(
+        self,
+        model: SequenceModel,
+        options: DecodingOptions,
+        *,
+        kinds: Collection[str] = (),
+        alternatives: int = 0,
+        stream: bool = False,
+    ) -> None:
+        self.model, self.options, self.kinds = model, options, kinds
+        self.alternatives, self.stream = alternatives, stream and options.beam == 1
+        self.batches: list[_Batch] = []
+        self._next = 0
+
+    @property
+    def joins(self) -> bool:
+        """Whether newcomers join the batch of those that are searched already."""
+        return bool(self.batches) and self.batches[0].state.any_step
+
+    def __len__(self) -> int:
+        return sum(len(batch.beams.tokens) for batch in self.batches)
+
+    def add(self, src: Src, lengths: Lengths) -> list[int]:
+        """Encode sources, to be searched from the next step on; return their numbers."""
+        check_batch(src, lengths)
+        with inference(self.model):
+            self.batches.append(_Batch.start(self, src, lengths, self._next))
+        numbers = list(range(self._next, self._next + len(src)))
+        self._next += len(src)
+        return numbers
+
+    def remove(self, numbers: Collection[int]) -> None:
+        """Remove sources that nobody waits for."""
+        for batch in self.batches:
+            batch.remove(set(numbers))
+        self.batches = [batch for batch in self.batches if batch]
+
+    def step(self) -> SessionStep:
+        """Extend all sources by one token."""
+        done: dict[int, list[Hypothesis] | RegardError] = {}
+        written: list[WrittenToken] = []
+        with inference(self.model):
+            for batch in self.batches:
+                new = batch.step()
+                done |= new.done
+                written += new.written
+        live, self.batches = [batch for batch in self.batches if batch], []
+        for batch in live:
+            if self.batches and self.batches[0].can_join(batch):
+                self.batches[0].join(batch)
+            else:
+                self.batches.append(batch)
+        return SessionStep(done, written)
+
+
+class _Batch:
+    """Rows that take their steps together.
+
+    Attributes:
+        steps: taken so far; rows that have joined late count them, too.
+        sizes: beams that the model was run on at each step that is remembered.
+        first: the first step that is remembered.
+    """
+
+    def __init__(
+        self,
+        session: DecodingSession,
+        beams: BeamState,
+        state: State,
+        arrivals: _Arrivals,
+    ) -> None:
+        self.session, self.beams, self.state = session, beams, state
+        self.history = SearchHistory(session.kinds, session.alternatives)
+        self.arrivals, self.sizes = [arrivals], list[int]()
+        self.steps = self.first = 0
+        self.plan = beam_plan(session.options)
+
+    @staticmethod
+    def start(
+        session: DecodingSession, src: Tensor, lengths: Tensor | None, first: int
+    ) -> "_Batch":
+        """Encode sources, whose numbers begin with `first`."""
+        model, options = session.model, session.options
+        memory = model.encode(src, lengths, need_weights=any(map(is_encoder_map, session.kinds)))
+        read = memory.lengths.tolist()
+        constraints = Constraints.of(
+            options, memory.lengths, None, model.tgt_positions, known_lengths=read
+        )
+        plan = beam_plan(options)
+        beams, state = start_rows(memory, model.start(memory), constraints, options, plan)
+        beams = replace(
+            beams,
+            finished=replace(beams.finished, row=beams.finished.row + first),
+            first_step=torch.zeros_like(memory.lengths),
+        )
+        is_warm(len(src) * plan.beams * TOKENS)  # counts them
+        return _Batch(session, beams, state, _Arrivals(first, read, memory.maps))
+
+    def __bool__(self) -> bool:
+        return len(self.beams.tokens) > 0
+
+    def step(self) -> SessionStep:
+        """Extend all rows by one token; those that are done leave."""
+        session, before, step = self.session, self.beams.tokens.shape, self.steps
+        need_weights = bool(session.kinds) or session.stream
+        out = session.model.step(self.beams.tokens.flatten(), self.state, need_weights=need_weights)
+        beams, move = self._extended(out)
+        self.history.add_maps(out.maps)
+        self.history.add_alternatives(out.logits)
+        self.sizes.append(len(out.logits))
+        written = self._written(beams, move, out) if session.stream else []
+        gone = beams.over.all(dim=1) | (beams.constraints.limits <= step)
+        done: dict[int, list[Hypothesis] | RegardError] = {}
+        if bool(gone.any()):
+            done = self._read(beams.finished.reorder(gone.nonzero().squeeze(1)))
+            stay = (~gone).nonzero().squeeze(1)
+            beams, move = beams.reorder(stay), move.reorder(stay)
+        self.history.add_move(move)
+        self.beams, self.steps = beams, step + 1
+        self.state = follow(out.state, move.parents, same_rows=beams.tokens.shape == before)
+        self._forget()
+        return SessionStep(done, written)
+
+    def _extended(self, out: StepOutput) -> tuple[BeamState, Move]:
+        options, plan = self.session.options, self.plan
+        by_kernel = refuse_kernel(self.beams, options, plan) is None and is_warm()
+        if by_kernel and out.logits.dtype != torch.float64:
+            return extend_by_kernel(self.beams, out, self.steps, options, plan)
+        return extend(self.beams, out, self.steps, options, plan)
+
+    def _written(self, beams: BeamState, move: Move, out: StepOutput) -> list[WrittenToken]:
+        """Return the new token of each row of a greedy search."""
+        cross, length = last_cross_attention(out.maps), beams.real.sum(dim=1).tolist()
+        scores, places = beams.finished.scores[:, 0].tolist(), beams.finished.places[:, 0].tolist()
+        numbers, tokens = beams.finished.row.tolist(), move.tokens[:, 0].tolist()
+        log_probs = move.log_probs[:, 0].tolist()
+        written = []
+        for i, number in enumerate(numbers):
+            ended = scores[i][0] > float("-inf") and places[i][0] == self.steps
+            token, log_prob = (EOS, scores[i][2]) if ended else (tokens[i], log_probs[i])
+            row = None if cross is None else cross[i, 0, : length[i]]
+            written.append(WrittenToken(number, token, log_prob, row))
+        return written
+
+    def remove(self, numbers: set[int]) -> None:
+        """Remove rows by the numbers of their sources."""
+        kept = [i for i, n in enumerate(self.beams.finished.row.tolist()) if n not in numbers]
+        if len(kept) == len(self.beams.tokens):
+            return
+        stay, beams = torch.tensor(kept, dtype=torch.long), self.beams.tokens.shape[1]
+        self.beams = self.beams.reorder(stay)
+        rows = (stay[:, None] * beams + torch.arange(beams)).flatten()
+        self.state = self.state.reorder(rows)
+        if self.history.moves:
+            self.history.moves[-1] = self.history.moves[-1].reorder(stay)
+        self._forget()
+
+    def can_join(self, other: "_Batch") -> bool:
+        """Return whether the rows of another batch can be put behind these.
+
+        The steps that it remembers must be remembered here, and hypotheses be as many: rows of a
+        small vocabulary take some steps until there are enough.
+        """
+        return (
+            self.state.any_step
+            and other.first + self.steps - other.steps >= self.first
+            and self.beams.tokens.shape[1] == other.beams.tokens.shape[1]
+        )
+
+    def join(self, other: "_Batch") -> None:
+        """Put the rows of another batch behind these."""
+        shift = self.steps - other.steps
+        for arrivals in other.arrivals:
+            arrivals.start += shift
+        self.beams = self._with_rows(other, shift)
+        for i, step in enumerate(range(other.first + shift, self.steps)):
+            self._join_step(step - self.first, other, i)
+        self.arrivals += other.arrivals
+        self.state = self.state.append(other.state)
+
+    def _join_step(self, place: int, other: "_Batch", i: int) -> None:
+        """Put one step of another batch behind the same step of this one."""
+        mine, theirs, size = self.history, other.history, self.sizes[place]
+        move = theirs.moves[i]
+        mine.moves[place] = mine.moves[place].append(replace(move, parents=move.parents + size))
+        mine.maps[place] = {
+            kind: tuple(
+                pad_together(*pair) for pair in zip(layers, theirs.maps[i][kind], strict=True)
+            )
+            for kind, layers in mine.maps[place].items()
+        }
+        if mine.alternatives:
+            both: Alternatives = mine.alternatives[place].append(theirs.alternatives[i])
+            mine.alternatives[place] = both
+        self.sizes[place] = size + other.sizes[i]
+
+    def _with_rows(self, other: "_Batch", shift: int) -> BeamState:
+        """Return the beams of both batches, with steps counted as this batch counts them."""
+        finished, first_step = other.beams.finished, other.beams.first_step
+        assert first_step is not None
+        places = finished.places.clone()
+        for step in range(other.first, other.steps):
+            ended = finished.places[..., 0] == step
+            places[..., 1] += ended * self.sizes[step + shift - self.first]
+        places[..., 0] += shift
+        limits = other.beams.constraints.limits + shift
+        theirs = replace(
+            other.beams,
+            finished=replace(finished, places=places),
+            first_step=first_step + shift,
+            constraints=replace(other.beams.constraints, limits=limits),
+        )
+        both = self.beams.append(theirs)
+        known = both.constraints.limits.tolist()
+        rules = replace(both.constraints, shortest=min(known), longest=max(known))
+        return replace(both, constraints=rules)
+
+    def _read(self, finished: FinishedHypotheses) -> dict[int, list[Hypothesis] | RegardError]:
+        """Return the hypotheses of rows that are done, by number."""
+        found: dict[int, list[Hypothesis] | RegardError] = {}
+        numbers = finished.row.tolist()
+        for come in self.arrivals:
+            own = [i for i, n in enumerate(numbers) if 0 <= n - come.first < len(come.lengths)]
+            if not own:
+                continue
+            rows = finished.reorder(torch.tensor(own))
+            places = rows.places.clone()
+            places[..., 0] -= come.start
+            rows = replace(rows, row=rows.row - come.first, places=places)
+            history = self.history.since(come.start - self.first)
+            try:
+                read = read_hypotheses(history, rows, come.maps, come.lengths)
+            except RegardError as error:
+                found |= self._read_apart(history, rows, come, error)
+                continue
+            found |= {numbers[i]: read[numbers[i] - come.first] for i in own}
+        return found
+
+    @staticmethod
+    def _read_apart(
+        history: SearchHistory, rows: FinishedHypotheses, come: _Arrivals, error: RegardError
+    ) -> dict[int, list[Hypothesis] | RegardError]:
+        """Return the hypotheses of each row; those that have none get the error."""
+        found: dict[int, list[Hypothesis] | RegardError] = {}
+        for i, row in enumerate(rows.row.tolist()):
+            one = rows.reorder(torch.tensor([i]))
+            real = bool(one.scores[0, 0, 0] > float("-inf"))
+            read = read_hypotheses(history, one, come.maps, come.lengths)[row] if real else error
+            found[come.first + row] = read
+        return found
+
+    def _forget(self) -> None:
+        """Drop sources that have left, and steps before the first of the others."""
+        numbers = self.beams.finished.row.tolist()
+        self.arrivals = [
+            come
+            for come in self.arrivals
+            if any(0 <= n - come.first < len(come.lengths) for n in numbers)
+        ]
+        first = min((come.start for come in self.arrivals), default=self.steps)
+        self.history = self.history.since(first - self.first)
+        self.sizes, self.first = self.sizes[first - self.first :], first
