@@ -240,8 +240,8 @@ class SearchHistory:
 
 def _on_host(steps: list[Tensor]) -> list[NDArray[Any]]:
     """Return the tensors of all steps as flat arrays, which were copied to the host together."""
-    if not steps:
-        return []
+    if not steps or steps[0].device.type == "cpu":
+        return [tensor.flatten().numpy() for tensor in steps]
     together = torch.cat([tensor.flatten() for tensor in steps]).cpu().numpy()
     return np.split(together, np.cumsum([tensor.numel() for tensor in steps[:-1]]))
 
@@ -252,6 +252,7 @@ def read_hypotheses(
     maps: Maps,
     lengths: Sequence[int],
     samples: int = 1,
+    first_steps: Sequence[int] | None = None,
 ) -> list[list[Hypothesis]]:
     """Return the hypotheses of each source, best first.
 
@@ -261,6 +262,7 @@ def read_hypotheses(
         maps: of the encoder.
         lengths: number of real positions of each source.
         samples: rows of each source.
+        first_steps: the step at which each source began; 0 for all if None.
     """
     row, scores, places = (
         tensor.cpu().numpy() for tensor in (finished.row, finished.scores, finished.places)
@@ -282,18 +284,19 @@ def read_hypotheses(
     rows = zip(*(array.tolist() for array in arrays), strict=True)
     others = list(zip(paths.others.tolist(), paths.other_log_probs.tolist(), strict=True))
     for i, (row_of, (score, log_prob, last), (step, _, cut), tokens, terms) in enumerate(rows):
-        size = (step + 1, lengths[row_of])
+        start = 0 if first_steps is None else first_steps[row_of]
+        size = (step + 1 - start, lengths[row_of])
         found[row_of].append(
             Hypothesis(
-                tokens=tokens[:step],
+                tokens=tokens[start:step],
                 score=score,
                 log_prob=log_prob,
-                token_log_probs=[*terms[:step], last],
-                attention=row_maps(own, row_of, *size) | row_maps(paths.maps, i, *size),
+                token_log_probs=[*terms[start:step], last],
+                attention=row_maps(own, row_of, *size) | row_maps(paths.maps, i, *size, start),
                 finished=not cut,
                 alternatives=[
                     list(zip(*place, strict=True))
-                    for place in zip(*(part[: step + 1] for part in others[i]), strict=True)
+                    for place in zip(*(part[start : step + 1] for part in others[i]), strict=True)
                 ],
             )
         )

@@ -6,7 +6,7 @@ of the model allow rows at different steps (`State.any_step`); otherwise they st
 own, whose steps are taken in turn. Hypotheses are those that `beam_search` finds.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, final
 
@@ -16,7 +16,12 @@ from torch import Tensor
 from regard.decoding.beam_state import BeamState, extend, follow, start_rows
 from regard.decoding.constraints import Constraints
 from regard.decoding.cpu_path import extend_by_kernel, refuse_kernel
-from regard.decoding.hypothesis import Hypothesis, last_cross_attention
+from regard.decoding.hypothesis import (
+    Hypothesis,
+    last_cross_attention,
+    maps_on_cpu,
+    row_maps,
+)
 from regard.decoding.search import beam_plan
 from regard.decoding.search_history import (
     Alternatives,
@@ -99,6 +104,19 @@ class _Arrivals:
     lengths: list[int]
     maps: Maps
     start: int = 0
+
+    def __contains__(self, number: int) -> bool:
+        return 0 <= number - self.first < len(self.lengths)
+
+    def with_maps(self, number: int, found: list[Hypothesis]) -> list[Hypothesis]:
+        """Return the hypotheses of a source with the maps of its encoder."""
+        if not self.maps:
+            return found
+        row, length = number - self.first, self.lengths[number - self.first]
+        return [
+            replace(one, attention=row_maps(self.maps, row, length, length) | one.attention)
+            for one in found
+        ]
 
 
 @final
@@ -209,7 +227,8 @@ class _Batch:
             first_step=torch.zeros_like(memory.lengths),
         )
         is_warm(len(src) * plan.beams * TOKENS)  # counts them
-        return _Batch(session, beams, state, _Arrivals(first, read, memory.maps))
+        maps = maps_on_cpu(memory.maps, session.kinds)
+        return _Batch(session, beams, state, _Arrivals(first, read, maps))
 
     def __bool__(self) -> bool:
         return len(self.beams.tokens) > 0
@@ -296,6 +315,11 @@ class _Batch:
     def _join_step(self, place: int, other: "_Batch", i: int) -> None:
         """Put one step of another batch behind the same step of this one."""
         mine, theirs, size = self.history, other.history, self.sizes[place]
+        if i == 0 and place > 0:  # parents before the first step, so that all rows have some
+            beams = mine.moves[place - 1].tokens.shape[1]
+            nothing = torch.zeros(-(-other.sizes[0] // beams), beams, dtype=torch.long)
+            none = Move(nothing, nothing, nothing.float())
+            mine.moves[place - 1] = mine.moves[place - 1].append(none)
         move = theirs.moves[i]
         mine.moves[place] = mine.moves[place].append(replace(move, parents=move.parents + size))
         mine.maps[place] = {
@@ -332,46 +356,49 @@ class _Batch:
 
     def _read(self, finished: FinishedHypotheses) -> dict[int, list[Hypothesis] | RegardError]:
         """Return the hypotheses of rows that are done, by number."""
-        found: dict[int, list[Hypothesis] | RegardError] = {}
         numbers = finished.row.tolist()
-        for come in self.arrivals:
-            own = [i for i, n in enumerate(numbers) if 0 <= n - come.first < len(come.lengths)]
-            if not own:
-                continue
-            rows = finished.reorder(torch.tensor(own))
-            places = rows.places.clone()
-            places[..., 0] -= come.start
-            rows = replace(rows, row=rows.row - come.first, places=places)
-            history = self.history.since(come.start - self.first)
-            try:
-                read = read_hypotheses(history, rows, come.maps, come.lengths)
-            except RegardError as error:
-                found |= self._read_apart(history, rows, come, error)
-                continue
-            found |= {numbers[i]: read[numbers[i] - come.first] for i in own}
-        return found
+        arrivals = [self._arrivals_of(number) for number in numbers]
+        first = min(come.start for come in arrivals)
+        places = finished.places.clone()
+        places[..., 0] -= first
+        rows = replace(finished, row=torch.arange(len(numbers)), places=places)
+        read = _read_rows(
+            self.history.since(first - self.first),
+            rows,
+            [come.lengths[n - come.first] for come, n in zip(arrivals, numbers, strict=True)],
+            [come.start - first for come in arrivals],
+        )
+        return {
+            number: found if isinstance(found, RegardError) else come.with_maps(number, found)
+            for number, come, found in zip(numbers, arrivals, read, strict=True)
+        }
 
-    @staticmethod
-    def _read_apart(
-        history: SearchHistory, rows: FinishedHypotheses, come: _Arrivals, error: RegardError
-    ) -> dict[int, list[Hypothesis] | RegardError]:
-        """Return the hypotheses of each row; those that have none get the error."""
-        found: dict[int, list[Hypothesis] | RegardError] = {}
-        for i, row in enumerate(rows.row.tolist()):
-            one = rows.reorder(torch.tensor([i]))
-            real = bool(one.scores[0, 0, 0] > float("-inf"))
-            read = read_hypotheses(history, one, come.maps, come.lengths)[row] if real else error
-            found[come.first + row] = read
-        return found
+    def _arrivals_of(self, number: int) -> _Arrivals:
+        return next(come for come in self.arrivals if number in come)
 
     def _forget(self) -> None:
         """Drop sources that have left, and steps before the first of the others."""
         numbers = self.beams.finished.row.tolist()
-        self.arrivals = [
-            come
-            for come in self.arrivals
-            if any(0 <= n - come.first < len(come.lengths) for n in numbers)
-        ]
+        self.arrivals = [come for come in self.arrivals if any(n in come for n in numbers)]
         first = min((come.start for come in self.arrivals), default=self.steps)
         self.history = self.history.since(first - self.first)
         self.sizes, self.first = self.sizes[first - self.first :], first
+
+
+def _read_rows(
+    history: SearchHistory,
+    rows: FinishedHypotheses,
+    lengths: Sequence[int],
+    first_steps: Sequence[int],
+) -> list[list[Hypothesis] | RegardError]:
+    """Return the hypotheses of each row; one whose logits are NaN gets the error alone."""
+    try:
+        return [*read_hypotheses(history, rows, {}, lengths, first_steps=first_steps)]
+    except RegardError as error:
+        if len(lengths) == 1:
+            return [error]
+    found: list[list[Hypothesis] | RegardError] = []
+    for i, length in enumerate(lengths):
+        one = replace(rows.reorder(torch.tensor([i])), row=torch.zeros(1, dtype=torch.long))
+        found += _read_rows(history, one, [length], [first_steps[i]])
+    return found

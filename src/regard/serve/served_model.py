@@ -16,6 +16,7 @@ from regard.api.request import check_kinds, decoding_options
 from regard.api.what_if import run_what_if
 from regard.data import Tokenizer
 from regard.decoding import DecodingOptions, Streamed, stream
+from regard.decoding_options import DEFAULT
 from regard.errors import RegardError
 from regard.kinds import DataKind
 from regard.kinds.text_source import describe_tokenizer
@@ -441,8 +442,7 @@ def token_label(target: Tokenizer, token: int) -> str:
 
 def default_max_len(length: int) -> int:
     """Return the most tokens that decoding writes for a source of this length."""
-    options = DecodingOptions()
-    return int(options.max_len_ratio * (length + 1) + options.max_len_extra)
+    return int(DEFAULT.max_len_ratio * (length + 1) + DEFAULT.max_len_extra)
 
 
 @final

@@ -8,10 +8,9 @@ from regard.messages import use_language
 from regard.seeing.storage import to_json
 from regard.serve.served_model import Json, OnToken, StreamedToken, WorkItem, token_label
 
-#: share of a batch's places that must be free before requests join it: encoding a few at a time is
-#: slow, and newcomers that stay a batch of their own are only faster if they are many
-LEAST_FREE: Final = 1 / 8
-LEAST_FREE_APART: Final = 1 / 2
+#: share of a batch's places that must be free before requests join it, since encoding a few at a
+#: time is slow
+LEAST_FREE: Final = 1 / 2
 
 
 @final
@@ -31,7 +30,7 @@ class ServedSession:
     @property
     def least_free(self) -> float:
         """Share of the places of a batch that must be free before requests join."""
-        return LEAST_FREE if self._session.joins else LEAST_FREE_APART
+        return LEAST_FREE
 
     def is_open(self) -> bool:
         """Return whether requests may still join."""
