@@ -8,7 +8,7 @@ own, whose steps are taken in turn. Hypotheses are those that `beam_search` find
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, final
+from typing import Final, NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -45,6 +45,11 @@ from regard.models.protocol import (
 from regard.ops.warm_up import TOKENS, is_warm
 from regard.state import State, pad_together
 from regard.symbols import EOS
+
+#: hypotheses are read from the steps of a search for so many rows that are done at a time, or every
+#: so many steps, since one takes hardly less time than several
+READ_AT_ONCE: Final = 4
+READ_EVERY: Final = 4
 
 
 def refuse_session(model: SequenceModel, options: DecodingOptions, device: str) -> str | None:
@@ -151,7 +156,7 @@ class DecodingSession:
         return bool(self.batches) and self.batches[0].state.any_step
 
     def __len__(self) -> int:
-        return sum(len(batch.beams.tokens) for batch in self.batches)
+        return sum(map(len, self.batches))
 
     def add(self, src: Src, lengths: Lengths) -> list[int]:
         """Encode sources, to be searched from the next step on; return their numbers."""
@@ -191,6 +196,7 @@ class _Batch:
 
     Attributes:
         steps: taken so far; rows that have joined late count them, too.
+        ended: rows that are done, and not read yet.
         sizes: beams that the model was run on at each step that is remembered.
         first: the first step that is remembered.
     """
@@ -205,6 +211,7 @@ class _Batch:
         self.session, self.beams, self.state = session, beams, state
         self.history = SearchHistory(session.kinds, session.alternatives)
         self.arrivals, self.sizes = [arrivals], list[int]()
+        self.ended: list[FinishedHypotheses] = []
         self.steps = self.first = 0
         self.plan = beam_plan(session.options)
 
@@ -230,11 +237,13 @@ class _Batch:
         maps = maps_on_cpu(memory.maps, session.kinds)
         return _Batch(session, beams, state, _Arrivals(first, read, maps))
 
-    def __bool__(self) -> bool:
-        return len(self.beams.tokens) > 0
+    def __len__(self) -> int:
+        return len(self.beams.tokens) + sum(len(part.row) for part in self.ended)
 
     def step(self) -> SessionStep:
         """Extend all rows by one token; those that are done leave."""
+        if not len(self.beams.tokens):  # those that were left have been removed
+            return SessionStep(self._read_ended(), [])
         session, before, step = self.session, self.beams.tokens.shape, self.steps
         need_weights = bool(session.kinds) or session.stream
         out = session.model.step(self.beams.tokens.flatten(), self.state, need_weights=need_weights)
@@ -244,16 +253,25 @@ class _Batch:
         self.sizes.append(len(out.logits))
         written = self._written(beams, move, out) if session.stream else []
         gone = beams.over.all(dim=1) | (beams.constraints.limits <= step)
-        done: dict[int, list[Hypothesis] | RegardError] = {}
         if bool(gone.any()):
-            done = self._read(beams.finished.reorder(gone.nonzero().squeeze(1)))
+            self.ended.append(beams.finished.reorder(gone.nonzero().squeeze(1)))
             stay = (~gone).nonzero().squeeze(1)
             beams, move = beams.reorder(stay), move.reorder(stay)
         self.history.add_move(move)
         self.beams, self.steps = beams, step + 1
         self.state = follow(out.state, move.parents, same_rows=beams.tokens.shape == before)
+        done = self._read_ended()
         self._forget()
         return SessionStep(done, written)
+
+    def _read_ended(self) -> dict[int, list[Hypothesis] | RegardError]:
+        """Return the hypotheses of rows that are done, if enough are, or none has to wait."""
+        waiting = sum(len(part.row) for part in self.ended)
+        few = waiting < READ_AT_ONCE and self.steps % READ_EVERY and not self.session.stream
+        if not waiting or (few and len(self.beams.tokens)):
+            return {}
+        rows, self.ended = FinishedHypotheses.concatenate(self.ended), []
+        return self._read(rows)
 
     def _extended(self, out: StepOutput) -> tuple[BeamState, Move]:
         options, plan = self.session.options, self.plan
@@ -278,6 +296,7 @@ class _Batch:
 
     def remove(self, numbers: set[int]) -> None:
         """Remove rows by the numbers of their sources."""
+        self.ended = [part for one in self.ended if len((part := _without(one, numbers)).row)]
         kept = [i for i, n in enumerate(self.beams.finished.row.tolist()) if n not in numbers]
         if len(kept) == len(self.beams.tokens):
             return
@@ -307,6 +326,7 @@ class _Batch:
         for arrivals in other.arrivals:
             arrivals.start += shift
         self.beams = self._with_rows(other, shift)
+        self.ended += [self._moved(part, other, shift) for part in other.ended]
         for i, step in enumerate(range(other.first + shift, self.steps)):
             self._join_step(step - self.first, other, i)
         self.arrivals += other.arrivals
@@ -335,17 +355,12 @@ class _Batch:
 
     def _with_rows(self, other: "_Batch", shift: int) -> BeamState:
         """Return the beams of both batches, with steps counted as this batch counts them."""
-        finished, first_step = other.beams.finished, other.beams.first_step
+        first_step = other.beams.first_step
         assert first_step is not None
-        places = finished.places.clone()
-        for step in range(other.first, other.steps):
-            ended = finished.places[..., 0] == step
-            places[..., 1] += ended * self.sizes[step + shift - self.first]
-        places[..., 0] += shift
         limits = other.beams.constraints.limits + shift
         theirs = replace(
             other.beams,
-            finished=replace(finished, places=places),
+            finished=self._moved(other.beams.finished, other, shift),
             first_step=first_step + shift,
             constraints=replace(other.beams.constraints, limits=limits),
         )
@@ -353,6 +368,17 @@ class _Batch:
         known = both.constraints.limits.tolist()
         rules = replace(both.constraints, shortest=min(known), longest=max(known))
         return replace(both, constraints=rules)
+
+    def _moved(
+        self, finished: FinishedHypotheses, other: "_Batch", shift: int
+    ) -> FinishedHypotheses:
+        """Return hypotheses of another batch with the steps and beams of this one."""
+        places = finished.places.clone()
+        for step in range(other.first, other.steps):
+            ended = finished.places[..., 0] == step
+            places[..., 1] += ended * self.sizes[step + shift - self.first]
+        places[..., 0] += shift
+        return replace(finished, places=places)
 
     def _read(self, finished: FinishedHypotheses) -> dict[int, list[Hypothesis] | RegardError]:
         """Return the hypotheses of rows that are done, by number."""
@@ -378,11 +404,17 @@ class _Batch:
 
     def _forget(self) -> None:
         """Drop sources that have left, and steps before the first of the others."""
-        numbers = self.beams.finished.row.tolist()
+        parts = [self.beams.finished, *self.ended]
+        numbers = [number for part in parts for number in part.row.tolist()]
         self.arrivals = [come for come in self.arrivals if any(n in come for n in numbers)]
         first = min((come.start for come in self.arrivals), default=self.steps)
         self.history = self.history.since(first - self.first)
         self.sizes, self.first = self.sizes[first - self.first :], first
+
+
+def _without(rows: FinishedHypotheses, numbers: set[int]) -> FinishedHypotheses:
+    kept = [i for i, number in enumerate(rows.row.tolist()) if number not in numbers]
+    return rows.reorder(torch.tensor(kept, dtype=torch.long))
 
 
 def _read_rows(
