@@ -235,7 +235,8 @@ def served_from(tree: Path, run: str) -> Iterator[tuple[str, int]]:
 
 def compared(trees: dict[str, Path], run: str, count: int, rounds: int) -> dict[str, Any]:
     """Compare the servers of several checkouts, by turns; the median of all rounds counts."""
-    texts, found = words(count, seed=7), {name: [] for name in trees}
+    texts = words(count, seed=7)
+    found: dict[str, list[tuple[float, ...]]] = {name: [] for name in trees}
     with ExitStack() as stack:
         servers = {
             name: stack.enter_context(served_from(tree, run)) for name, tree in trees.items()

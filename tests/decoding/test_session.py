@@ -5,7 +5,8 @@ import random
 import pytest
 import torch
 
-from regard.decoding import DecodingOptions, DecodingSession, decode, refuse_session
+from regard.decoding import DecodingOptions, decode
+from regard.decoding.session import DecodingSession, refuse_session
 from regard.models import PRESETS, SequenceModel
 from regard.models.cpu import CpuModel, refuse_cpu_model
 from regard.symbols import EOS
@@ -141,6 +142,6 @@ def test_searches_that_cannot_be_joined_are_named():
     assert "GPU" in refuse_session(model, DecodingOptions(), "cuda")
     assert "random" in refuse_session(model, DecodingOptions(num_samples=2), "cpu")
     assert "constraints" in refuse_session(model, DecodingOptions(min_len=2), "cpu")
-    tagger = PRESETS["rnn-tagger"](23, 19, size="tiny")
+    tagger = PRESETS["rnn"](23, 19, size="tiny")
     assert isinstance(tagger, SequenceModel)
     assert "lengths" in refuse_session(tagger, DecodingOptions(), "cpu")

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from regard.api.predictor import TraceSession
-from regard.decoding import DecodingSession
+from regard.decoding.session import DecodingSession
 from regard.errors import ArgumentError
 from regard.serve import AddressError, Limits, bind, url_of
 from serve.conftest import until

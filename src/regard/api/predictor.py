@@ -25,14 +25,12 @@ from regard.api.request import PredictRequest, in_chunks
 from regard.decoding import (
     DecodingGraphs,
     DecodingOptions,
-    DecodingSession,
     Hypothesis,
-    WrittenToken,
     decode,
     force_decode,
     greedy,
-    refuse_session,
 )
+from regard.decoding.session import DecodingSession, WrittenToken, refuse_session
 from regard.errors import ArgumentError, DataError, RegardError
 from regard.kinds import DataKind, Source
 from regard.kinds.text_source import text_given, text_written

@@ -6,7 +6,6 @@ from regard.decoding.forced_decoding import force_decode
 from regard.decoding.graphs import DecodingGraphs
 from regard.decoding.hypothesis import Hypothesis, replace_unknown
 from regard.decoding.search import beam_search, decode, greedy, sample
-from regard.decoding.session import DecodingSession, WrittenToken, refuse_session
 from regard.decoding.streaming import Streamed, stream
 from regard.decoding_options import DecodingOptions
 
@@ -14,16 +13,13 @@ __all__ = [
     "Candidates",
     "DecodingGraphs",
     "DecodingOptions",
-    "DecodingSession",
     "Ensemble",
     "Hypothesis",
     "Streamed",
-    "WrittenToken",
     "beam_search",
     "decode",
     "force_decode",
     "greedy",
-    "refuse_session",
     "replace_unknown",
     "sample",
     "select",
