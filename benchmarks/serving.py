@@ -83,7 +83,7 @@ def served(run: Path, *options: str) -> Iterator[str]:
 
 def client(url: str, connections: int = 1) -> httpx2.AsyncClient:
     limits = httpx2.Limits(max_connections=connections, max_keepalive_connections=connections)
-    return httpx2.AsyncClient(base_url=url, trust_env=False, timeout=120, limits=limits)
+    return httpx2.AsyncClient(base_url=url, trust_env=False, timeout=300, limits=limits)
 
 
 async def ask(http: httpx2.AsyncClient, text: str, **options: Any) -> Asked:

@@ -521,11 +521,6 @@ class TraceSession:
         )
         self._read: dict[int, tuple[Any, Any]] = {}
 
-    @property
-    def joins(self) -> bool:
-        """Whether newcomers join the batch of those that are decoded already."""
-        return self._search.joins
-
     def is_open(self) -> bool:
         """Return whether sources may still join: the model is still searched in the same way."""
         searched = self._predictor._searched(self._options, 0, needs_maps=True)

@@ -150,11 +150,6 @@ class DecodingSession:
         self.batches: list[_Batch] = []
         self._next = 0
 
-    @property
-    def joins(self) -> bool:
-        """Whether newcomers join the batch of those that are searched already."""
-        return bool(self.batches) and self.batches[0].state.any_step
-
     def __len__(self) -> int:
         return sum(map(len, self.batches))
 
