@@ -7,6 +7,7 @@ Every answer is compared with the one that its request gets alone. One JSON obje
 import argparse
 import asyncio
 import json
+import os
 import random
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -82,7 +83,7 @@ def served(run: Path, *options: str) -> Iterator[str]:
 
 def client(url: str, connections: int = 1) -> httpx2.AsyncClient:
     limits = httpx2.Limits(max_connections=connections, max_keepalive_connections=connections)
-    return httpx2.AsyncClient(base_url=url, trust_env=False, timeout=120, limits=limits)
+    return httpx2.AsyncClient(base_url=url, trust_env=False, timeout=300, limits=limits)
 
 
 async def ask(http: httpx2.AsyncClient, text: str, **options: Any) -> Asked:
@@ -191,6 +192,70 @@ async def cancelled(url: str, length: int, beam: int) -> dict[str, Any]:
     }
 
 
+async def burst(url: str, texts: Sequence[str]) -> tuple[list[float], float]:
+    """Return the milliseconds of each request, sent at once, and the seconds of all.
+
+    Bodies are not parsed, so that the client takes little of a shared processor.
+    """
+    async with client(url, len(texts)) as http:
+        await asyncio.gather(*(http.get("/healthz") for _ in texts))
+
+        async def one(text: str) -> float:
+            start = time.perf_counter()
+            answer = await http.post("/api/run", json={"text": text})
+            assert answer.status_code == 200, answer.text
+            return 1000 * (time.perf_counter() - start)
+
+        start = time.perf_counter()
+        return list(await asyncio.gather(*map(one, texts))), time.perf_counter() - start
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU seconds of a process (Linux)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def served_from(tree: Path, run: str) -> Iterator[tuple[str, int]]:
+    """Start the server of a checkout; yield its address and its process id."""
+    given = [sys.executable, "-m", "regard", "serve", run, "--port", "0", "--timeout", "300"]
+    env = os.environ | {"PYTHONPATH": str(tree / "src")}
+    with subprocess.Popen(given, stderr=subprocess.PIPE, text=True, env=env) as process:
+        try:
+            assert process.stderr is not None
+            line = process.stderr.readline()
+            while line and " at http" not in line:
+                line = process.stderr.readline()
+            yield line.split(" at ")[1].split()[0], process.pid
+        finally:
+            process.terminate()
+            process.wait(20)
+
+
+def compared(trees: dict[str, Path], run: str, count: int, rounds: int) -> dict[str, Any]:
+    """Compare the servers of several checkouts, by turns; the median of all rounds counts."""
+    texts = words(count, seed=7)
+    found: dict[str, list[tuple[float, ...]]] = {name: [] for name in trees}
+    with ExitStack() as stack:
+        servers = {
+            name: stack.enter_context(served_from(tree, run)) for name, tree in trees.items()
+        }
+        for i in range(rounds + 2):
+            for name, (url, pid) in servers.items():
+                before = cpu_seconds(pid)
+                latencies, took = asyncio.run(burst(url, texts))
+                p50, p95 = np.percentile(latencies, [50, 95]).tolist()
+                spent = 1000 * (cpu_seconds(pid) - before) / count
+                if i >= 2:  # compiled kernels are loaded by the first requests
+                    found[name].append((count / took, p50, p95, spent))
+    names = ("requests_per_s", "p50_ms", "p95_ms", "cpu_ms_per_request")
+    return {
+        name: dict(zip(names, np.median(rows, axis=0).tolist(), strict=True)) | {"rounds": rows}
+        for name, rows in found.items()
+    }
+
+
 class Round(NamedTuple):
     """Send the same requests one by one and together."""
 
@@ -248,6 +313,28 @@ async def measured(run: Path, count: int, rounds: int) -> dict[str, Any]:
     }
 
 
+def compare(trees: dict[str, Path], args: argparse.Namespace) -> None:
+    """Print a comparison, and put it into the results under `compared`."""
+    given = [*sys.argv[:1], "--compare", *(f"{name}=CHECKOUT" for name in trees)]
+    found = {
+        "command": command(["python", *given, "--model", Path(args.model).name]),
+        "machine": machine(),
+        "commits": {name: _commit(tree) for name, tree in trees.items()},
+        "model": Path(args.model).name,
+        "requests": args.requests,
+        **compared(trees, args.model, args.requests, args.rounds),
+    }
+    print(json.dumps(found, indent=2))
+    if args.out:
+        whole = json.loads(args.out.read_text()) if args.out.exists() else {}
+        args.out.write_text(json.dumps(whole | {"compared": found}, indent=2) + "\n")
+
+
+def _commit(tree: Path) -> str:
+    asked = ["git", "-C", str(tree), "rev-parse", "HEAD"]
+    return subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
+
+
 def main() -> None:
     import torch
 
@@ -258,8 +345,19 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="the fastest of so many counts")
     parser.add_argument("--steps", type=int, default=600, help="of training, if no run is given")
     parser.add_argument("--run", type=Path, help="serve this run that reverses words")
+    parser.add_argument(
+        "--compare",
+        nargs="+",
+        metavar="NAME=TREE",
+        help="compare the servers of checkouts instead; --model names the bundled model or run",
+    )
+    parser.add_argument("--model", default="g2p")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the result to FILE, too")
     args = parser.parse_args()
+    if args.compare:
+        trees = {name: Path(tree) for name, _, tree in (one.partition("=") for one in args.compare)}
+        compare(trees, args)
+        return
     with tempfile.TemporaryDirectory() as folder:
         run = args.run or train(Path(folder), args.steps)
         found = {

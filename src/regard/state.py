@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
+import torch
+import torch.nn.functional as F
 from jaxtyping import Int
 from torch import Tensor
 
@@ -25,9 +27,24 @@ class State:
     None, or a plain number that is the same for every row.
     """
 
+    #: whether rows of one state may have taken different numbers of steps: its tensors do not grow
+    #: from step to step, and it has masks or lengths of its sources
+    any_step: ClassVar[bool] = False
+
     def reorder(self: StateT, indices: Int[Tensor, " rows"]) -> StateT:
         """Return the state whose row i is row `indices[i]`; rows may repeat or be left out."""
         return map_leaves(self, lambda name, leaf, of_source: _rows(leaf, indices))
+
+    def append(self: StateT, other: StateT) -> StateT:
+        """Return the rows of both states, whose other axes are padded with zeros where needed."""
+        further: dict[str, Any] = {}
+
+        def collect(name: str, leaf: Any, of_source: bool) -> Any:
+            further[name] = leaf
+            return leaf
+
+        map_leaves(other, collect)
+        return map_leaves(self, lambda name, leaf, of_source: _both(leaf, further[name]))
 
     def reorder_within_sources(self: StateT, indices: Int[Tensor, " rows"]) -> StateT:
         """Like `reorder`, if each row stays with its source, whose tensors are not copied then."""
@@ -72,3 +89,23 @@ def _rows(leaf: Any, indices: Tensor) -> Any:
     if isinstance(leaf, Tensor):
         return leaf.index_select(0, indices)
     return leaf.reorder(indices) if isinstance(leaf, State) else leaf
+
+
+def _both(leaf: Any, other: Any) -> Any:
+    """Return the rows of two leaves; a plain number is the first one's."""
+    if isinstance(leaf, State):
+        return leaf.append(other)
+    return pad_together(leaf, other) if isinstance(leaf, Tensor) else leaf
+
+
+def pad_together(first: Tensor, second: Tensor) -> Tensor:
+    """Return the rows of both tensors, padded with zeros to the larger size of each other axis."""
+    sizes = [max(pair) for pair in zip(first.shape[1:], second.shape[1:], strict=True)]
+    return torch.cat([_widened(tensor, sizes) for tensor in (first, second)])
+
+
+def _widened(tensor: Tensor, sizes: list[int]) -> Tensor:
+    missing = [size - have for size, have in zip(sizes, tensor.shape[1:], strict=True)]
+    if not any(missing):
+        return tensor
+    return F.pad(tensor, [pad for more in reversed(missing) for pad in (0, more)])

@@ -306,16 +306,16 @@ def test_those_who_wait_are_told_when_the_server_ends(live, slow):
 def test_requests_that_do_not_fit_into_memory_are_told_and_small_ones_are_answered(
     live, models, monkeypatch
 ):
-    model = models.by_name["looking"]
-    traces, sizes = type(model).traces, []
+    predictor = models.by_name["looking"].predictor
+    batch, sizes = type(predictor).batch, []
 
-    def tight(self, texts, *args, **options):
-        sizes.append(len(texts))
-        if sum(map(len, texts)) > 30:
+    def tight(self, rows):
+        sizes.append(len(rows))
+        if sum(map(len, rows)) > 30:
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate")
-        return traces(self, texts, *args, **options)
+        return batch(self, rows)
 
-    monkeypatch.setattr(type(model), "traces", tight)
+    monkeypatch.setattr(type(predictor), "batch", tight)
     server = live(wait_ms=5000.0, batch=4, tokens=100)
     texts = ["abcdefgh", "abcdefg", "abcdefgh", "abcdefgh" * 4]
     with ThreadPoolExecutor(4) as pool:
@@ -331,7 +331,7 @@ def test_requests_that_do_not_fit_into_memory_are_told_and_small_ones_are_answer
 def test_an_exception_that_ends_threads_is_told_and_the_server_goes_on(live, models, monkeypatch):
     server = live()
     predictor = models.by_name["looking"].predictor
-    monkeypatch.setattr(predictor, "traces", lambda *_, **__: next(iter(())))
+    monkeypatch.setattr(predictor, "batch", lambda *_, **__: next(iter(())))
     error(post(server, {"text": "abc"}), 500, "internal")
     assert len(server.lines) == 1
     assert "StopIteration" in server.lines[0] or "WorkError" in server.lines[0]

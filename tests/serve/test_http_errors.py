@@ -228,7 +228,7 @@ def test_what_nobody_foresaw_is_500_without_the_text(serve, models, monkeypatch)
     def broken(*_, **__):
         raise ZeroDivisionError("about my secret")
 
-    monkeypatch.setattr(models.by_name["looking"], "traces", broken)
+    monkeypatch.setattr(models.by_name["looking"].module, "step", broken)
     answer = client.post("/api/run", json={"text": "my secret"})
     error(answer, 500, "internal")
     assert "secret" not in answer.text

@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-import regard.api.predictor
+from regard.api.predictor import TraceSession
+from regard.decoding.session import DecodingSession
 from regard.errors import ArgumentError
 from regard.serve import AddressError, Limits, bind, url_of
 from serve.conftest import until
@@ -37,13 +38,13 @@ def workers():
 
 
 def test_requests_that_arrive_together_are_decoded_as_one_batch(live, models, monkeypatch):
-    sizes, decode = [], regard.api.predictor.decode
+    sizes, add = [], DecodingSession.add
 
-    def counted(model, src, *args, **options):
+    def counted(self, src, lengths):
         sizes.append(len(src))
-        return decode(model, src, *args, **options)
+        return add(self, src, lengths)
 
-    monkeypatch.setattr(regard.api.predictor, "decode", counted)
+    monkeypatch.setattr(DecodingSession, "add", counted)
     server = live(wait_ms=20000.0, batch=12)
     texts = ["abcdefgh"[: 1 + i % 8] for i in range(12)]
     with ThreadPoolExecutor(12) as pool:
@@ -56,13 +57,13 @@ def test_requests_that_arrive_together_are_decoded_as_one_batch(live, models, mo
 
 
 def test_requests_with_other_options_are_decoded_apart(live, monkeypatch):
-    seen, decode = [], regard.api.predictor.decode
+    seen, add = [], DecodingSession.add
 
-    def counted(model, src, lengths, options, **more):
-        seen.append((len(src), options.beam))
-        return decode(model, src, lengths, options, **more)
+    def counted(self, src, lengths):
+        seen.append((len(src), self.options.beam))
+        return add(self, src, lengths)
 
-    monkeypatch.setattr(regard.api.predictor, "decode", counted)
+    monkeypatch.setattr(DecodingSession, "add", counted)
     server = live(wait_ms=1000.0, batch=6)
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(lambda i: post(server, {"text": "abc", "beam": 1 + i % 2}), range(6)))
@@ -98,6 +99,22 @@ def test_an_answer_that_the_client_leaves_takes_no_further_steps(live, slow):
     assert server.lines == []
 
 
+def test_a_stream_is_decoded_once_and_others_join_it(live, models, slow, monkeypatch):
+    steps, module = slow(0.01), models.by_name["looking"].module
+    monkeypatch.setattr(type(module), "forward", None)  # no second pass
+    server = live(tokens=40)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(post, server, {"text": "abcd"}, "/api/stream")
+        until(lambda: steps.taken > 3)
+        second = pool.submit(post, server, {"text": "hg"}, "/api/stream")
+        streams = [first.result().text, second.result().text]
+    tokens = [stream.count("event: token") for stream in streams]
+    assert all("event: done" in stream for stream in streams)
+    assert steps.taken <= sum(tokens)
+    if min(tokens) > 20:  # their steps were taken together
+        assert steps.taken < 0.75 * sum(tokens)
+
+
 def test_an_answer_that_one_of_two_clients_leaves_goes_on(live, slow):
     steps = slow(0.005)
     server = live(wait_ms=200.0)
@@ -110,15 +127,15 @@ def test_an_answer_that_one_of_two_clients_leaves_goes_on(live, slow):
 
 
 def test_a_request_that_waits_and_is_left_is_never_decoded(live, slow, monkeypatch):
-    texts, traces = [], regard.Model.traces
+    texts, add = [], TraceSession.add
 
-    def noted(self, asked, *targets, **options):
+    def noted(self, asked):
         texts.extend(asked)
-        return traces(self, asked, *targets, **options)
+        return add(self, asked)
 
-    monkeypatch.setattr(regard.Model, "traces", noted)
+    monkeypatch.setattr(TraceSession, "add", noted)
     steps = slow(0.01)
-    server = live()
+    server = live(batch=1)
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(post, server, {"text": "abcdefgh"})
         until(lambda: steps.taken > 0)

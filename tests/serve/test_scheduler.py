@@ -52,11 +52,11 @@ class Asked:
         return asyncio.ensure_future(self.submit(*args, **options))
 
 
-def batched(work, tests, *, size=32, tokens=1000, wait=0.02, failed=lambda _: None):
+def batched(work, tests, *, size=32, tokens=1000, wait=0.02, failed=lambda _: None, **options):
     """Runs a test against a scheduler."""
 
     async def main():
-        found = Scheduler(work, size=size, tokens=tokens, wait=wait, failed=failed)
+        found = Scheduler(work, size=size, tokens=tokens, wait=wait, failed=failed, **options)
         found.start()
         try:
             return await tests(Asked(found))
@@ -420,3 +420,140 @@ def test_the_gate_counts_the_work_of_each_client():
             pass
     with gate.admit("a", 100):
         pass
+
+
+class Countdown:
+    """A session: an item is a number of steps, and its result that number."""
+
+    least_free = 0.25
+
+    def __init__(self):
+        self.left, self.added, self.removed, self.gate = {}, [], [], threading.Event()
+        self.gate.set()
+
+    def is_open(self):
+        return True
+
+    def add(self, items):
+        if "unreadable" in items:
+            raise ZeroDivisionError
+        numbers = list(range(len(self.added), len(self.added) + len(items)))
+        self.added += items
+        self.left.update((n, 1 if i == "bad" else i) for n, i in zip(numbers, items, strict=True))
+        return numbers
+
+    def step(self):
+        while not self.gate.wait(0.002):
+            preemption_point()
+        time.sleep(0.002)
+        if any(self.added[number] == "bad" for number in self.left):
+            raise ZeroDivisionError
+        self.left = {number: count - 1 for number, count in self.left.items()}
+        done = [number for number, count in self.left.items() if count == 0]
+        return {number: self.added[number] for number in done if self.left.pop(number) == 0}
+
+    def remove(self, numbers):
+        self.removed += numbers
+        for number in numbers:
+            del self.left[number]
+
+    def can_rerun(self, number):
+        return True
+
+
+def in_session(tests, session, work=None, **options):
+    return batched(work or Work(), tests, open_session=lambda key: session, wait=0.0, **options)
+
+
+def test_requests_join_a_session_and_leave_it_as_soon_as_they_are_done():
+    session, answered = Countdown(), []
+
+    async def ask(asked):
+        async def note(steps):
+            answered.append(await asked.submit("k", steps))
+
+        long = asyncio.ensure_future(note(100))
+        await asyncio.to_thread(until, lambda: session.added)
+        await asyncio.gather(note(3), note(2))
+        await long
+        return asked.scheduler.counts.batches
+
+    assert in_session(ask, session) == 1
+    assert answered == [2, 3, 100]
+
+
+def test_no_more_than_size_are_in_a_session_and_few_free_places_stay_free():
+    session, most = Countdown(), []
+    step = session.step
+    session.step = lambda: most.append(len(session.left)) or step()
+
+    async def ask(asked):
+        return await asyncio.gather(*(asked.submit("k", 1 + i % 7) for i in range(30)))
+
+    assert in_session(ask, session, size=8) == [1 + i % 7 for i in range(30)]
+    assert max(most) == 8
+    assert len(session.added) == 30
+
+
+def test_a_request_that_is_given_up_leaves_its_session():
+    session = Countdown()
+    session.gate.clear()
+
+    async def ask(asked):
+        jobs = [asked.ask("k", 5), asked.ask("k", 10_000)]
+        await asyncio.to_thread(until, lambda: len(session.added) == 2)
+        jobs[1].cancel()
+        await asyncio.sleep(0.01)
+        session.gate.set()
+        return await asyncio.wait_for(jobs[0], 5)
+
+    assert in_session(ask, session) == 5
+    assert [session.added[number] for number in session.removed] == [10_000]
+
+
+def test_a_request_that_cannot_be_added_does_not_take_others_with_it():
+    session, work = Countdown(), Work()
+
+    async def ask(asked):
+        long = asked.ask("k", 50)
+        await asyncio.to_thread(until, lambda: session.added)
+        bad = asked.ask("k", "unreadable")
+        with pytest.raises(TypeError):  # what the batch that runs it raises
+            await asyncio.wait_for(bad, 5)
+        assert not long.done()
+        return await asyncio.wait_for(long, 5)
+
+    assert in_session(ask, session, work) == 50
+    assert [items for _, items in work.batches] == [["unreadable"]]
+
+
+def test_requests_of_a_session_that_fails_are_run_as_a_batch():
+    session, work = Countdown(), Work()
+
+    async def ask(asked):
+        jobs = [asked.submit("k", item) for item in (3, "bad", 4)]
+        return await asyncio.gather(*jobs, return_exceptions=True)
+
+    three, bad, four = in_session(ask, session, work)
+    assert (three, four) == (9, 16)  # squares, so by the batch
+    assert isinstance(bad, ZeroDivisionError)
+
+
+def test_nobody_joins_a_session_before_those_who_go_first():
+    session, work = Countdown(), Work()
+    session.gate.clear()
+
+    async def ask(asked):
+        first = asked.ask("k", 5, client="greedy")
+        await asyncio.to_thread(until, lambda: session.added)
+        asked.scheduler._usage.add("greedy", 5.0, time.monotonic())
+        other = asked.ask("other", 7, client="modest")
+        second = asked.ask("k", 6, client="greedy")
+        await asyncio.sleep(0.01)
+        session.gate.set()
+        await asyncio.wait_for(asyncio.gather(first, other, second), 10)
+
+    sessions = {"k": session}
+    batched(work, ask, wait=0.0, open_session=sessions.get)
+    assert work.batches == [("other", [7])]
+    assert session.added == [5, 6]

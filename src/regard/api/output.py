@@ -93,16 +93,19 @@ def with_probs(text: Text, log_probs: Sequence[float]) -> Text:
     )
 
 
-def with_alternatives(text: Text, log_probs: Tensor, ids: Sequence[int], tgt: Tokenizer) -> Text:
-    """Return the text with the likeliest other tokens; `log_probs` is (places, vocab)."""
-    best = log_probs.topk(min(ALTERNATIVES + 1, log_probs.shape[1]))
+def with_alternatives(text: Text, found: Hypothesis, tgt: Tokenizer) -> Text:
+    """Return the text of a hypothesis with the likeliest other tokens."""
     tokens: list[Token] = []
-    for token, own, probs, others in zip(
-        text.tokens, [*ids, EOS], best.values.exp().tolist(), best.indices.tolist(), strict=False
+    for token, own, others in zip(
+        text.tokens, [*found.tokens, EOS], found.alternatives, strict=False
     ):
-        pairs = zip(tgt.tokens(others), probs, others, strict=True)
-        found = [(shown, prob) for shown, prob, other in pairs if other != own]
-        tokens.append(replace(token, alternatives=tuple(found[:ALTERNATIVES])))
+        labels = tgt.tokens([other for other, _ in others])
+        likeliest = [
+            (label, math.exp(log_prob))
+            for label, (other, log_prob) in zip(labels, others, strict=True)
+            if other != own
+        ]
+        tokens.append(replace(token, alternatives=tuple(likeliest[:ALTERNATIVES])))
     return replace(text, tokens=tuple(tokens))
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from regard.api.cpu_parallel import map_batches
 from regard.api.output import (
+    ALTERNATIVES,
     LabelProbabilities,
     Output,
     TraceHeader,
@@ -21,7 +22,6 @@ from regard.api.output import (
     with_probs,
 )
 from regard.api.request import PredictRequest, in_chunks
-from regard.data import pad
 from regard.decoding import (
     DecodingGraphs,
     DecodingOptions,
@@ -30,7 +30,8 @@ from regard.decoding import (
     force_decode,
     greedy,
 )
-from regard.errors import ArgumentError, DataError
+from regard.decoding.session import DecodingSession, WrittenToken, refuse_session
+from regard.errors import ArgumentError, DataError, RegardError
 from regard.kinds import DataKind, Source
 from regard.kinds.text_source import text_given, text_written
 from regard.messages import message
@@ -172,6 +173,26 @@ class Predictor:
         }
         return [outputs[i] for i in range(len(sources))]
 
+    def open_session(
+        self, options: DecodingOptions, kinds: Collection[str], *, stream: bool = False
+    ) -> "TraceSession | None":
+        """Return a session that decodes sources as they come; None if these are not joined.
+
+        Args:
+            options: of decoding.
+            kinds: the maps to keep.
+            stream: whether steps return the tokens of a greedy search as they are written.
+        """
+        if not self.can_join(options):
+            return None
+        return TraceSession(self, options, kinds, stream=stream)
+
+    def can_join(self, options: DecodingOptions) -> bool:
+        """Return whether sources may join others that are decoded by these options already."""
+        return (
+            self.kind.has_sources and refuse_session(self.module, options, self.device.type) is None
+        )
+
     def _searched(
         self, options: DecodingOptions, sources: int, *, needs_maps: bool
     ) -> SequenceModel:
@@ -298,27 +319,58 @@ class Predictor:
                 found = self._best(src, lengths, prefixed, kinds)
             else:
                 ids = [one.tokens for one in written]
-                again = force_decode(self.module, src, lengths, ids, options, kinds=kinds)
+                again = self._forced(src, lengths, ids, options, kinds)
                 both = zip(again, written, strict=True)
                 found = [replace(h, finished=one.finished) for h, one in both]
-            texts = [
-                self._written(h, self.kind.unknown_words(source))
-                for h, source in zip(found, sources, strict=True)
-            ]
-            infos = [decoding_info(options, h) for h in found]
-        else:
-            forced = [self.target_ids(target) for target in targets]
-            found = force_decode(self.module, src, lengths, forced, options, kinds=kinds)
-            pairs = zip(map(Source, targets), forced, strict=True)
-            texts = [self._without_certain_end(text_given(tgt, *pair)) for pair in pairs]
-            infos = [DecodingInfo(log_prob=h.log_prob) for h in found]
-        log_probs = self._next_log_probs(src, lengths, [h.tokens for h in found])
+            read = zip(sources, rows, self._with_others(src, lengths, found, options), strict=True)
+            return [(h.tokens, self.trace_of(source, row, h, options)) for source, row, h in read]
+        forced = [self.target_ids(target) for target in targets]
+        found = self._forced(src, lengths, forced, options, kinds)
+        pairs = zip(map(Source, targets), forced, strict=True)
+        texts = [self._without_certain_end(text_given(tgt, *pair)) for pair in pairs]
         traces = []
         for i, h in enumerate(found):
-            text = with_alternatives(texts[i], log_probs[i], h.tokens, tgt)
-            header = self._header(sources[i], rows[i], text, h, infos[i])
+            info, text = DecodingInfo(log_prob=h.log_prob), with_alternatives(texts[i], h, tgt)
+            header = self._header(sources[i], rows[i], text, h, info)
             traces.append((h.tokens, header.trace(h.attention)))
         return traces
+
+    def trace_of(self, source: Any, row: Any, found: Hypothesis, options: DecodingOptions) -> Trace:
+        """Return the trace of an output that carries its alternatives.
+
+        Args:
+            source: as it was given.
+            row: the source, encoded.
+            found: the output.
+            options: it was decoded by.
+        """
+        text = self._written(found, self.kind.unknown_words(source))
+        text = with_alternatives(text, found, self.kind.target)
+        header = self._header(source, row, text, found, decoding_info(options, found))
+        return header.trace(found.attention)
+
+    def _forced(
+        self,
+        src: Tensor,
+        lengths: Tensor,
+        targets: Sequence[Sequence[int]],
+        options: DecodingOptions,
+        kinds: Collection[str],
+    ) -> list[Hypothesis]:
+        """Return hypotheses of given targets, with maps and alternatives."""
+        return force_decode(
+            self.module, src, lengths, targets, options, kinds=kinds, alternatives=ALTERNATIVES + 1
+        )
+
+    def _with_others(
+        self, src: Tensor, lengths: Tensor, found: list[Hypothesis], options: DecodingOptions
+    ) -> list[Hypothesis]:
+        """Return hypotheses with their alternatives; a search by CUDA graphs records none."""
+        if all(h.alternatives for h in found):
+            return found
+        scored = self._forced(src, lengths, [h.tokens for h in found], options, ())
+        both = zip(found, scored, strict=True)
+        return [replace(h, alternatives=again.alternatives) for h, again in both]
 
     def _best(
         self, src: Tensor, lengths: Tensor, options: DecodingOptions, kinds: Collection[str]
@@ -332,18 +384,9 @@ class Predictor:
             need_weights=True,
             kinds=kinds,
             graphs=self.graphs,
+            alternatives=ALTERNATIVES + 1,
         )
         return [hypotheses[0] for hypotheses in best]
-
-    def _next_log_probs(
-        self, src: Tensor, lengths: Tensor, targets: Sequence[Sequence[int]]
-    ) -> list[Tensor]:
-        """Return log-probabilities of all tokens at each place of each target, (places, vocab)."""
-        read, places = pad([[BOS, *ids] for ids in targets])
-        with inference(self.module):
-            logits: Tensor = self.module(src, lengths, read.to(src.device)).logits
-            log_probs = log_softmax(logits).cpu()
-        return [row[:count] for row, count in zip(log_probs, places.tolist(), strict=True)]
 
     def check_faithfulness(
         self,
@@ -445,6 +488,72 @@ class Predictor:
         src, lengths = self.batch([row])
         best = greedy(self.module, src, lengths, DecodingOptions(beam=1, max_len=max_len))
         return self.kind.target.decode(best[0][0].tokens)
+
+
+@final
+class TraceSession:
+    """Decodes sources that come and go, see `DecodingSession`, and traces those that are done.
+
+    Args:
+        predictor: of the model.
+        options: of decoding.
+        kinds: the maps to keep.
+        stream: whether steps return the tokens of a greedy search as they are written.
+    """
+
+    def __init__(
+        self,
+        predictor: Predictor,
+        options: DecodingOptions,
+        kinds: Collection[str],
+        *,
+        stream: bool = False,
+    ) -> None:
+        self._predictor, self._options = predictor, options
+        #: tokeniser of the outputs
+        self.target = predictor.kind.target
+        self._search = DecodingSession(
+            predictor._searched(options, 0, needs_maps=True),
+            options,
+            kinds=kinds,
+            alternatives=ALTERNATIVES + 1,
+            stream=stream,
+        )
+        self._read: dict[int, tuple[Any, Any]] = {}
+
+    def is_open(self) -> bool:
+        """Return whether sources may still join: the model is still searched in the same way."""
+        searched = self._predictor._searched(self._options, 0, needs_maps=True)
+        return searched is self._search.model
+
+    def add(self, sources: Sequence[Any]) -> list[int]:
+        """Encode sources, which are decoded from the next step on; return their numbers."""
+        predictor = self._predictor
+        predictor.kind.sources.check_several(sources)
+        for source in sources:
+            predictor.check_source(source)
+        rows = predictor.kind.sources.rows(sources)
+        predictor._searched(self._options, len(rows), needs_maps=True)  # counts them
+        numbers = self._search.add(*predictor.batch(rows))
+        self._read.update(zip(numbers, zip(sources, rows, strict=True), strict=True))
+        return numbers
+
+    def remove(self, numbers: Collection[int]) -> None:
+        """Remove sources that nobody waits for."""
+        self._search.remove(numbers)
+        for number in numbers:
+            del self._read[number]
+
+    def step(self) -> tuple[dict[int, Trace | RegardError], list[WrittenToken]]:
+        """Extend all outputs by one token; return the traces of those that are done."""
+        step, done = self._search.step(), dict[int, Trace | RegardError]()
+        for number, found in step.done.items():
+            source, row = self._read.pop(number)
+            if isinstance(found, RegardError):
+                done[number] = found
+            else:
+                done[number] = self._predictor.trace_of(source, row, found[0], self._options)
+        return done, step.written
 
 
 def _rows_from(found: Map, first: int) -> Map:

@@ -69,6 +69,8 @@ class BeamState(State):
         real: which source positions are tokens.
         coverage: the summed attention weights of each; None unless it is scored.
         history: all tokens so far; None unless a constraint needs them.
+        first_step: the step of the search at which each row began; None if all began at 0. Limits
+            count from step 0 of the search.
     """
 
     tokens: Int[Tensor, "rows beams"]
@@ -80,6 +82,13 @@ class BeamState(State):
     real: Bool[Tensor, "rows src_len"]
     coverage: Float[Tensor, "rows beams src_len"] | None
     history: Int[Tensor, "rows beams step"] | None
+    first_step: Int[Tensor, " rows"] | None = None
+
+    def penalty(self, step: int, alpha: float) -> Float[Tensor, "rows 1"] | float:
+        """Return the length penalty of hypotheses that end after `step` tokens and `eos`."""
+        if self.first_step is None:
+            return length_penalty(float(step + 1), alpha)
+        return length_penalty((step + 1 - self.first_step).to(self.scores.dtype), alpha)[:, None]
 
     @staticmethod
     def start(
@@ -278,7 +287,7 @@ def _endings(
 ) -> Endings:
     """Return the candidates that end a hypothesis: `eos` must be among the best `width`."""
     parents, tokens, last, log_prob = (part[:, :width] for part in candidates)
-    score = log_prob / length_penalty(float(step + 1), options.length_penalty)
+    score = log_prob / beams.penalty(step, options.length_penalty)
     coverage = _take(beams.coverage, parents)
     if coverage is not None:
         score = score + coverage_penalty(coverage, beams.real[:, None], options.coverage_penalty)

@@ -79,12 +79,12 @@ def keep_ending(scores, places, score, log_prob, last, step, beam, cut):
 
 
 @kernel(
-    batch, rows, flags, wide, ids, int64, int64, boolean, float64,
+    batch, rows, flags, wide, ids, int64, int64, boolean, rows,
     row, row, row, ids, ids,
     batch, id_batch, id_rows, rows, flags, id_rows, rows,
 )  # fmt: skip
 def extend(
-    logits, scores, over, longest, limits, step, min_len, unknown, penalty,
+    logits, scores, over, longest, limits, step, min_len, unknown, penalties,
     maxima, best, terms, found, place,
     ended, places, next_tokens, next_scores, next_over, parents, log_probs,
 ):  # fmt: skip
@@ -92,15 +92,15 @@ def extend(
 
     `logits` are (rows, beams, vocab); `scores`, `over`, `longest` and `limits` those of
     `BeamState`. `step` is the number of tokens so far: with fewer than `min_len` none ends.
-    `unknown` is whether `unk` is allowed, `penalty` that of the length of a hypothesis that ends
-    now. `maxima`, (blocks,), and `best`, `terms`, `found` and `place`, (candidates,), are scratch.
-    `ended` and `places` are of `FinishedHypotheses` and change in place; the rest, (rows, new
-    beams), is written.
+    `unknown` is whether `unk` is allowed, `penalties`, (rows, 1), those of the length of a
+    hypothesis that ends now. `maxima`, (blocks,), and `best`, `terms`, `found` and `place`,
+    (candidates,), are scratch. `ended` and `places` are of `FinishedHypotheses` and change in
+    place; the rest, (rows, new beams), is written.
     """
     beams, V = logits.shape[1], logits.shape[2]
     count, width = len(best), next_tokens.shape[1]
-    by = f32(penalty)
     for r in range(len(logits)):
+        by = penalties[r, 0]
         best[:], terms[:] = LEAST, LEAST
         found[:], place[:] = 0, 0
         cut = int64(0)

@@ -5,7 +5,6 @@ from dataclasses import replace
 import torch
 
 from regard.decoding.beam_state import BeamState, SearchPlan
-from regard.decoding.hypothesis import length_penalty
 from regard.decoding.search_history import FinishedHypotheses, Move
 from regard.decoding_options import DecodingOptions
 from regard.models.protocol import StepOutput
@@ -41,6 +40,7 @@ def extend_by_kernel(
     ended, places = beams.finished.scores.clone(), beams.finished.places.clone()
     floats = torch.empty(2 * count + -(-vocab // cpu_kernels.BLOCK)).numpy()
     found = torch.empty(2, count, dtype=torch.long).numpy()
+    penalties = torch.ones(rows, 1) * beams.penalty(step, options.length_penalty)
     cpu_kernels.extend(
         logits.numpy(),
         beams.scores.numpy(),
@@ -50,7 +50,7 @@ def extend_by_kernel(
         step,
         beams.constraints.min_len,
         UNK not in beams.constraints.never,
-        length_penalty(float(step + 1), options.length_penalty),
+        penalties.numpy(),
         floats[2 * count :],
         floats[:count],
         floats[count : 2 * count],

@@ -14,6 +14,7 @@ from regard.decoding.hypothesis import (
     row_maps,
 )
 from regard.decoding.search import CROSS
+from regard.decoding.search_history import Alternatives
 from regard.decoding_options import DEFAULT, DecodingOptions
 from regard.errors import ArgumentError
 from regard.models.protocol import (
@@ -38,6 +39,7 @@ def force_decode(
     *,
     need_weights: bool = True,
     kinds: Collection[str] = CROSS,
+    alternatives: int = 0,
 ) -> list[Hypothesis]:
     """Return the hypotheses that decoding would return if it found these targets.
 
@@ -49,6 +51,7 @@ def force_decode(
         options: the two penalties count towards the score; the others are ignored.
         need_weights: whether hypotheses carry attention maps.
         kinds: the maps that they carry, as in `decode`.
+        alternatives: likeliest tokens at each place that they carry.
     """
     check_batch(src, lengths)
     if len(tgt) != len(src):
@@ -65,6 +68,7 @@ def force_decode(
         out = model(src, lengths, read, need_weights=bool(kinds) or beta > 0)
         check_tokens("tgt", written, out.logits.shape[2])
         read_lengths = real_lengths(src, lengths) if out.lengths is None else out.lengths
+        others = Alternatives.of(out.logits.flatten(0, 1), alternatives) if alternatives else None
         own = log_softmax(out.logits).gather(2, written[..., None]).squeeze(2)
         steps = torch.tensor([len(tokens) + 1 for tokens in tgt], device=src.device)
         own = own.masked_fill(torch.arange(own.shape[1], device=src.device) >= steps[:, None], 0.0)
@@ -76,6 +80,14 @@ def force_decode(
             real = torch.arange(weights.shape[2], device=src.device) < read_lengths[:, None]
             score = score + coverage_penalty((weights * rows[..., None]).sum(dim=1), real, beta)
     maps, sizes = maps_on_cpu(out.maps, kinds), read_lengths.tolist()
+    places: list[list[list[tuple[int, float]]]] = [[] for _ in tgt]
+    if others is not None:
+        shape = (*own.shape, -1)
+        parts = (part.view(shape).tolist() for part in (others.tokens, others.log_probs))
+        places = [
+            [list(zip(*place, strict=True)) for place in zip(*row, strict=True)]
+            for row in zip(*parts, strict=True)
+        ]
     lists = (score.tolist(), log_prob.tolist(), own.tolist())
     return [
         Hypothesis(
@@ -84,6 +96,7 @@ def force_decode(
             log_prob=sum_,
             token_log_probs=terms[: len(tokens) + 1],
             attention=row_maps(maps, i, len(tokens) + 1, sizes[i]),
+            alternatives=places[i][: len(tokens) + 1],
         )
         for i, (tokens, total, sum_, terms) in enumerate(zip(tgt, *lists, strict=True))
     ]

@@ -36,6 +36,8 @@ class Hypothesis:
             `eos`; its columns are the real source tokens. The columns of `decoder-self` and
             `decoder-history` are the tokens that the model had read by then, `bos` first.
         finished: False if the length limit cut it off and the model would have gone on.
+        alternatives: if asked for, the likeliest tokens at each place, `eos` last, with their
+            log-probabilities, best first; constraints do not count.
     """
 
     tokens: list[int]
@@ -44,6 +46,7 @@ class Hypothesis:
     token_log_probs: list[float]
     attention: Maps = field(default_factory=dict, compare=False)
     finished: bool = True
+    alternatives: list[list[tuple[int, float]]] = field(default_factory=list, compare=False)
 
     def __repr__(self) -> str:
         parts = [f"{len(self.tokens)} tokens", f"score={self.score:.4g}"]
@@ -90,7 +93,7 @@ def maps_on_cpu(maps: Maps, kinds: Collection[str]) -> Maps:
     return {kind: tuple(m.cpu() for m in maps[kind]) for kind in kinds if kind in maps}
 
 
-def row_maps(maps: Maps, row: int, tgt_len: int, src_len: int) -> Maps:
+def row_maps(maps: Maps, row: int, tgt_len: int, src_len: int, start: int = 0) -> Maps:
     """Return the maps of one row, without padding.
 
     Each is a copy, so that a hypothesis does not hold the maps of its whole batch in memory.
@@ -100,9 +103,10 @@ def row_maps(maps: Maps, row: int, tgt_len: int, src_len: int) -> Maps:
         row: which row.
         tgt_len: steps of the hypothesis, the one that wrote `eos` included.
         src_len: real tokens of its source.
+        start: number of its first step.
     """
     return {
-        kind: tuple(_trim(kind, layer[row], tgt_len, src_len) for layer in maps[kind])
+        kind: tuple(_trim(kind, layer[row, :, start:], tgt_len, src_len) for layer in maps[kind])
         for kind in maps
     }
 

@@ -48,6 +48,7 @@ def decode(
     need_weights: bool = False,
     kinds: Collection[str] = CROSS,
     graphs: DecodingGraphs | None = None,
+    alternatives: int = 0,
 ) -> list[list[Hypothesis]]:
     """Return the hypotheses of a batch of sources: samples if `num_samples` is set, else by search.
 
@@ -62,13 +63,24 @@ def decode(
             `encoder-self`, `encoder-history`, `encoder-future`, `memory`. Kinds that the model does
             not have are left out.
         graphs: of this model, to replay the steps on a GPU; None runs them one by one.
+        alternatives: likeliest tokens at each place that hypotheses carry; steps that are replayed
+            from graphs do not record them.
 
     Returns:
         A list of hypotheses for each source, best first. It is shorter than `nbest` where the
         constraints allow fewer targets.
     """
     run = sample if options.num_samples else beam_search
-    return run(model, src, lengths, options, need_weights=need_weights, kinds=kinds, graphs=graphs)
+    return run(
+        model,
+        src,
+        lengths,
+        options,
+        need_weights=need_weights,
+        kinds=kinds,
+        graphs=graphs,
+        alternatives=alternatives,
+    )
 
 
 def greedy(
@@ -95,18 +107,23 @@ def beam_search(
     need_weights: bool = False,
     kinds: Collection[str] = CROSS,
     graphs: DecodingGraphs | None = None,
+    alternatives: int = 0,
 ) -> list[list[Hypothesis]]:
     """Extend the likeliest `beam` hypotheses at every step. See `decode`.
 
     A hypothesis ends when its `eos` is among the best `beam` candidates. A source is done when
     `nbest` of its hypotheses have ended and no live one can score better, so none is cut short.
     """
+    kinds = kinds if need_weights else ()
+    return search(model, src, lengths, options, beam_plan(options), kinds, graphs, alternatives)
+
+
+def beam_plan(options: DecodingOptions) -> SearchPlan:
+    """Return the plan of a beam search."""
     beam = options.beam
     # each hypothesis has one `eos` at most, so enough others go on; a beam of 1 is greedy
     candidates = 2 * beam if beam > 1 else 1
-    plan = SearchPlan(_best(candidates), beams=beam, kept=options.nbest, best=candidates)
-    kinds = kinds if need_weights else ()
-    return search(model, src, lengths, options, plan, kinds, graphs)
+    return SearchPlan(_best(candidates), beams=beam, kept=options.nbest, best=candidates)
 
 
 def sample(
@@ -118,6 +135,7 @@ def sample(
     need_weights: bool = False,
     kinds: Collection[str] = CROSS,
     graphs: DecodingGraphs | None = None,
+    alternatives: int = 0,
 ) -> list[list[Hypothesis]]:
     """Draw `num_samples` targets for each source, which may be equal. See `decode`.
 
@@ -136,7 +154,7 @@ def sample(
 
     plan = SearchPlan(choose, samples=options.num_samples)
     kinds = kinds if need_weights else ()
-    return search(model, src, lengths, options, plan, kinds, graphs)
+    return search(model, src, lengths, options, plan, kinds, graphs, alternatives)
 
 
 def _best(count: int) -> Choose:
@@ -156,6 +174,7 @@ def search(
     plan: SearchPlan,
     kinds: Collection[str],
     graphs: DecodingGraphs | None = None,
+    alternatives: int = 0,
 ) -> list[list[Hypothesis]]:
     """Return the hypotheses of each source, best first, with maps of these kinds."""
     check_batch(src, lengths)
@@ -165,7 +184,7 @@ def search(
             with graphs.claim(src) as is_free:
                 if is_free:
                     return search_in_blocks(model, src, lengths, options, plan, kinds, graphs)
-        return search_step_by_step(model, src, lengths, options, plan, kinds)
+        return search_step_by_step(model, src, lengths, options, plan, kinds, alternatives)
 
 
 def search_step_by_step(
@@ -175,9 +194,10 @@ def search_step_by_step(
     options: DecodingOptions,
     plan: SearchPlan,
     kinds: Collection[str],
+    alternatives: int = 0,
 ) -> list[list[Hypothesis]]:
     """Search one step after another; rows leave the batch as soon as they are known to be done."""
-    history, finished = SearchHistory(kinds), []
+    history, finished = SearchHistory(kinds, alternatives), []
     pruning = BatchPruning(lag_for(src.device) if plan.lag is None else plan.lag)
     need_weights = bool(kinds) or options.coverage_penalty > 0
     memory = model.encode(src, lengths, need_weights=any(map(is_encoder_map, kinds)))
@@ -202,6 +222,7 @@ def search_step_by_step(
         if step == 0:
             check_prefix(options.prefix, vocab=out.logits.shape[1])
         history.add_maps(out.maps)
+        history.add_alternatives(out.logits)
         numbers = None if noise is None else noise.at(step, beams.finished.row)
         if by_kernel and out.logits.dtype != torch.float64:
             beams, move = extend_by_kernel(beams, out, step, options, plan)

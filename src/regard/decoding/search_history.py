@@ -15,9 +15,11 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from regard.decoding.candidates import select
 from regard.decoding.hypothesis import Hypothesis, maps_on_cpu, row_maps
 from regard.errors import RegardError
 from regard.models.protocol import Maps
+from regard.ops.primitives import log_softmax
 from regard.state import State
 
 
@@ -108,28 +110,68 @@ class Paths(NamedTuple):
         tokens: (paths, steps - 1).
         log_probs: (paths, steps - 1).
         maps: by kind, one tensor (paths, heads, steps, kv_len) per layer, on the CPU.
+        others: the likeliest tokens at each step, (paths, steps, alternatives).
+        other_log_probs: their log-probabilities.
     """
 
     tokens: NDArray[np.int64]
     log_probs: NDArray[np.float32]
     maps: Maps
+    others: NDArray[np.int64]
+    other_log_probs: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Alternatives(State):
+    """The likeliest tokens after each beam, best first, and their log-probabilities."""
+
+    tokens: Int[Tensor, "rows alternatives"]
+    log_probs: Float[Tensor, "rows alternatives"]
+
+    @staticmethod
+    def of(logits: Float[Tensor, "rows vocab"], count: int) -> "Alternatives":
+        """Return the best `count` tokens of each row, or all if there are fewer."""
+        log_probs = log_softmax(logits)[:, None]
+        nothing = torch.zeros_like(log_probs[..., 0])
+        best = select(log_probs, nothing, nothing.bool(), min(count, logits.shape[1]))
+        return Alternatives(best.tokens, best.log_probs)
 
 
 class SearchHistory:
-    """The steps of one search, with attention maps of these `kinds`."""
+    """The steps of one search.
 
-    def __init__(self, kinds: Collection[str]) -> None:
-        self.kinds = kinds
+    Args:
+        kinds: of the attention maps that are recorded.
+        alternatives: likeliest tokens of each step that are recorded.
+    """
+
+    def __init__(self, kinds: Collection[str], alternatives: int = 0) -> None:
+        self.kinds, self.count = kinds, alternatives
         self.maps: list[Maps] = []
         self.moves: list[Move] = []
+        self.alternatives: list[Alternatives] = []
 
     def add_maps(self, maps: Maps) -> None:
         """Record the maps of a step."""
         self.maps.append({kind: maps[kind] for kind in self.kinds if kind in maps})
 
+    def add_alternatives(self, logits: Float[Tensor, "rows vocab"]) -> None:
+        """Record the likeliest tokens of a step, if they are asked for."""
+        if self.count:
+            self.alternatives.append(Alternatives.of(logits, self.count))
+
     def add_move(self, move: Move) -> None:
         """Record how the beams of the next step came about."""
         self.moves.append(move)
+
+    def since(self, step: int) -> "SearchHistory":
+        """Return the history from a step on; that step becomes step 0."""
+        if step <= 0:
+            return self
+        part = SearchHistory(self.kinds, self.count)
+        part.maps, part.moves = self.maps[step:], self.moves[step:]
+        part.alternatives = self.alternatives[step:]
+        return part
 
     def trace_back(self, step: NDArray[np.int64], beam: NDArray[np.int64]) -> Paths:
         """Return the hypotheses that were in `beam` at `step` when they ended.
@@ -150,7 +192,26 @@ class SearchHistory:
         written = [np.empty((len(beam), 0), np.int64), *(tokens[t][b, None] for t, b in after)]
         terms = [np.empty((len(beam), 0), np.float32), *(log_probs[t][b, None] for t, b in after)]
         return Paths(
-            np.concatenate(written, axis=1), np.concatenate(terms, axis=1), self._maps(beams)
+            np.concatenate(written, axis=1),
+            np.concatenate(terms, axis=1),
+            self._maps(beams),
+            *self._others(beams),
+        )
+
+    def _others(self, beams: list[NDArray[np.int64]]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return the alternatives of each path, whose beam at every step is given."""
+        if not self.alternatives:
+            nothing = np.empty((len(beams[0]), 0, 0))
+            return nothing.astype(np.int64), nothing.astype(np.float32)
+        shape = (-1, self.alternatives[0].tokens.shape[1])
+        tokens, log_probs = (
+            _on_host([getattr(step, name) for step in self.alternatives])
+            for name in ("tokens", "log_probs")
+        )
+        taken = list(enumerate(beams))
+        return (
+            np.stack([tokens[t].reshape(shape)[beam] for t, beam in taken], axis=1),
+            np.stack([log_probs[t].reshape(shape)[beam] for t, beam in taken], axis=1),
         )
 
     def _maps(self, beams: list[NDArray[np.int64]]) -> Maps:
@@ -173,14 +234,14 @@ class SearchHistory:
             maps[kind][layer].index_select(0, beam)
             for maps, beam in zip(self.maps, beams, strict=True)
         ]
-        width = rows[-1].shape[3]
+        width = max(row.shape[3] for row in rows)
         return torch.cat([F.pad(row, (0, width - row.shape[3])) for row in rows], dim=2)
 
 
 def _on_host(steps: list[Tensor]) -> list[NDArray[Any]]:
     """Return the tensors of all steps as flat arrays, which were copied to the host together."""
-    if not steps:
-        return []
+    if not steps or steps[0].device.type == "cpu":
+        return [tensor.flatten().numpy() for tensor in steps]
     together = torch.cat([tensor.flatten() for tensor in steps]).cpu().numpy()
     return np.split(together, np.cumsum([tensor.numel() for tensor in steps[:-1]]))
 
@@ -191,6 +252,7 @@ def read_hypotheses(
     maps: Maps,
     lengths: Sequence[int],
     samples: int = 1,
+    first_steps: Sequence[int] | None = None,
 ) -> list[list[Hypothesis]]:
     """Return the hypotheses of each source, best first.
 
@@ -200,6 +262,7 @@ def read_hypotheses(
         maps: of the encoder.
         lengths: number of real positions of each source.
         samples: rows of each source.
+        first_steps: the step at which each source began; 0 for all if None.
     """
     row, scores, places = (
         tensor.cpu().numpy() for tensor in (finished.row, finished.scores, finished.places)
@@ -219,16 +282,22 @@ def read_hypotheses(
     found: list[list[Hypothesis]] = [[] for _ in lengths]
     arrays = (source, scores, places, paths.tokens, paths.log_probs)
     rows = zip(*(array.tolist() for array in arrays), strict=True)
+    others = list(zip(paths.others.tolist(), paths.other_log_probs.tolist(), strict=True))
     for i, (row_of, (score, log_prob, last), (step, _, cut), tokens, terms) in enumerate(rows):
-        size = (step + 1, lengths[row_of])
+        start = 0 if first_steps is None else first_steps[row_of]
+        size = (step + 1 - start, lengths[row_of])
         found[row_of].append(
             Hypothesis(
-                tokens=tokens[:step],
+                tokens=tokens[start:step],
                 score=score,
                 log_prob=log_prob,
-                token_log_probs=[*terms[:step], last],
-                attention=row_maps(own, row_of, *size) | row_maps(paths.maps, i, *size),
+                token_log_probs=[*terms[start:step], last],
+                attention=row_maps(own, row_of, *size) | row_maps(paths.maps, i, *size, start),
                 finished=not cut,
+                alternatives=[
+                    list(zip(*place, strict=True))
+                    for place in zip(*(part[start : step + 1] for part in others[i]), strict=True)
+                ],
             )
         )
     for hypotheses in found:

@@ -108,6 +108,8 @@ class ProjectedMemory(State):
 class RecurrentDecoderState(State):
     """The RNN's state, the last context, and the projected memory; None without attention."""
 
+    any_step: ClassVar[bool] = True
+
     rnn: RecurrentState
     context: Float[Tensor, "batch dim"]
     source: ProjectedMemory | None

@@ -29,8 +29,8 @@ from regard.serve.request_schema import (
     WhatIfRequest,
 )
 from regard.serve.scheduler import Scheduler
-from regard.serve.served_model import BatchKey, Json, OnToken, ServedModel
-from regard.serve.served_models import Models, WorkItem
+from regard.serve.served_model import BatchKey, Json, OnToken, ServedModel, WorkItem
+from regard.serve.served_models import Models
 
 T = TypeVar("T")
 
@@ -65,6 +65,7 @@ class RequestHandler:
             tokens=self.limits.batch_tokens,
             wait=self.limits.wait_ms / 1000,
             failed=lambda error: self.log.failed(error, "the scheduler"),
+            open_session=self.models.open_session,
         )
 
     def start(self) -> None:
@@ -143,8 +144,6 @@ class RequestHandler:
         source = self._source(model, body)
         length = model.source_length(source)
         key = BatchKey(verb, name, max_len=self._max_len(model, length, body), language=language)
-        if verb != "run":
-            key = replace(key, only=object())
         if isinstance(body, RunRequest | StreamRequest) and body.kinds is not None:
             key = replace(key, kinds=tuple(sorted(set(body.kinds))))
         item, forced = WorkItem(source), None
@@ -160,7 +159,7 @@ class RequestHandler:
                 forced = model.target_length(body.target)
                 self.limits.check_tokens("target", forced)
                 model.check_target(source, body.target)
-                item = replace(item, target=body.target)
+                item, key = replace(item, target=body.target), replace(key, forced=True)
         elif isinstance(body, WhatIfRequest):
             self.limits.check_beam(body.beam)
             key, item = replace(key, beam=body.beam), replace(item, change=self._change(body))
@@ -168,6 +167,8 @@ class RequestHandler:
             key = replace(key, **self._search(model, body))
         else:
             key = replace(key, beam=1)
+        if verb != "run" and not model.can_join(key):
+            key = replace(key, only=object())
         bound = model.cost(key, length, forced)
         self.limits.check_work(bound)
         return PreparedRequest(key, item, model, bound)

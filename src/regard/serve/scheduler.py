@@ -11,7 +11,9 @@ if other work should go first. The order is that of a multi-level feedback queue
 2. Within a level, the client that has used least of late goes first, then what has waited longest.
 3. Work that has not run for a while gets a short turn, whatever its level, so that nothing starves.
 
-Requests with the same key that wait at the same time run as one batch, as far as it has room.
+Requests with the same key that wait at the same time run as one batch, as far as it has room. If
+the work of a key is a session, an item is answered as soon as it is done, and those that wait take
+its place between two steps (continuous batching), unless others should go first.
 """
 
 import asyncio
@@ -21,17 +23,17 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 
 from regard.errors import describe_memory_error
-from regard.preemption import preemptible
+from regard.preemption import preemptible, preemption_point
 from regard.serve.http_errors import closing, out_of_memory
 from regard.serve.limits import Cost
 
@@ -59,6 +61,33 @@ HALF_LIFE: Final = 10.0
 RECOVERY: Final = 5.0
 #: seconds between two checks of what else waits, since steps of small models are much shorter
 CHECK_SECONDS: Final = 0.005
+
+
+class Session(Protocol[ItemT, ResultT]):
+    """Work that goes step by step, which items may join and leave between two steps.
+
+    If a method raises, the items of the session are run anew as a batch; only an item that could
+    not be (`can_rerun`) gets the error.
+    """
+
+    @property
+    def least_free(self) -> float:
+        """Share of the places of a batch that must be free before items join."""
+
+    def is_open(self) -> bool:
+        """Return whether items may still join."""
+
+    def add(self, items: list[ItemT]) -> list[int]:
+        """Put items into the session; return a number for each. Adds none of them if it raises."""
+
+    def step(self) -> dict[int, ResultT | Exception]:
+        """Run one step; return the results of the items that are done, which have left."""
+
+    def remove(self, numbers: list[int]) -> None:
+        """Remove items whose results nobody waits for."""
+
+    def can_rerun(self, number: int) -> bool:
+        """Return whether nothing of the result of an item has been passed on."""
 
 
 class CancelledWorkError(Exception):
@@ -94,10 +123,10 @@ class _Job(Generic[ItemT, ResultT]):
     cost: Cost
     answer: "Future[ResultT]" = field(default_factory=Future)
     arrived: float = field(default_factory=time.monotonic)
+    level: int = 0
 
-    @property
-    def level(self) -> int:
-        return sum(self.cost.work > work for work in WORK)
+    def __post_init__(self) -> None:
+        self.level = sum(self.cost.work > work for work in WORK)
 
 
 class _Rank(NamedTuple):
@@ -113,14 +142,16 @@ class _JobBatch(Generic[ItemT, ResultT]):
     """Jobs that run together.
 
     Attributes:
-        jobs: with the same key.
+        jobs: with the same key; those of a session leave when they are done.
+        key: of all jobs.
         first_level: at which it began.
-        spent: seconds of computing so far.
+        spent: seconds of computing so far, since the last job joined.
         turn: when it got the turn.
         seen: when it was last at a preemption point, or lost the turn.
     """
 
     jobs: list[_Job[ItemT, ResultT]]
+    key: Hashable
     first_level: int
     spent: float = 0.0
     turn: float = field(default_factory=time.monotonic)
@@ -143,7 +174,9 @@ class ClientUsage:
 
     def of(self, client: str, now: float) -> float:
         """Return the seconds that a client has used."""
-        used, then = self._used.get(client, (0.0, now))
+        if client not in self._used:
+            return 0.0
+        used, then = self._used[client]
         return float(used * 0.5 ** ((now - then) / HALF_LIFE))
 
     def add(self, client: str, seconds: float, now: float) -> None:
@@ -162,6 +195,7 @@ class Scheduler(Generic[ItemT, ResultT]):
         tokens: the most tokens of a batch, padding included; an item that has more runs alone.
         wait: seconds that an item waits for others to run with.
         failed: is told of errors of the scheduler itself.
+        open_session: from a key to a session for its items; None if `work` runs them as a batch.
     """
 
     def __init__(
@@ -172,9 +206,10 @@ class Scheduler(Generic[ItemT, ResultT]):
         tokens: int,
         wait: float,
         failed: Callable[[BaseException], object] = lambda _: None,
+        open_session: Callable[[Any], Session[ItemT, ResultT] | None] = lambda _: None,
     ) -> None:
         self._work, self._size, self._tokens, self._wait = work, size, tokens, wait
-        self._failed = failed
+        self._failed, self._open_session = failed, open_session
         self._changed = threading.Condition()
         self._waiting: list[_Job[ItemT, ResultT]] = []
         self._started: list[_JobBatch[ItemT, ResultT]] = []
@@ -228,7 +263,8 @@ class Scheduler(Generic[ItemT, ResultT]):
                 raise closing()
             self._waiting.append(job)
             self.counts.asked += 1
-            self._changed.notify_all()
+            if self._running is None:  # what runs looks at those who wait by itself
+                self._changed.notify_all()
         try:
             return await asyncio.wrap_future(job.answer)
         except asyncio.CancelledError:
@@ -257,7 +293,7 @@ class Scheduler(Generic[ItemT, ResultT]):
                 now = time.monotonic()
                 self._waiting = [job for job in self._waiting if not job.answer.done()]
                 if self._running is None and self._called is None:
-                    if self._ripe(now):
+                    if self._is_ripe(now) and self._lead(now) is not None:
                         batch = self._take(now)
                         self._started.append(batch)
                         self._running = batch
@@ -270,10 +306,15 @@ class Scheduler(Generic[ItemT, ResultT]):
 
     def _do(self, batch: _JobBatch[ItemT, ResultT]) -> None:
         """Run a batch to its end and hand out the results."""
-        found: list[ResultT | Exception] = []
+        jobs, found = list(batch.jobs), list[ResultT | Exception]()
+        key = jobs[0].key
         try:
             with preemptible(partial(self._point, batch)):
-                found = self._results(batch.jobs[0].key, [job.item for job in batch.jobs])
+                session = self._opened(key)
+                if session is None:
+                    found = self._results(key, [job.item for job in jobs])
+                else:
+                    self._run_session(key, batch, session)
         except CancelledWorkError:
             self.counts.stopped += 1
         finally:
@@ -282,12 +323,102 @@ class Scheduler(Generic[ItemT, ResultT]):
                 self._charge(batch, now)
                 self._started.remove(batch)
                 self._hand_over(now)
-        for job, result in zip(batch.jobs, found, strict=False):
-            if isinstance(result, Exception):
-                _fail(job, result)
-            else:
-                with suppress(InvalidStateError):  # given up in this moment
-                    job.answer.set_result(result)
+        _answer(zip(jobs, found, strict=False))
+
+    def _opened(self, key: Hashable) -> Session[ItemT, ResultT] | None:
+        """Return a session for a key; None if there is none, or if it cannot be opened."""
+        try:
+            return self._open_session(key)
+        except CancelledWorkError:
+            raise
+        except BaseException as error:
+            released(error)  # the batch meets the same error, and tells it to each item
+            return None
+
+    def _run_session(
+        self,
+        key: Hashable,
+        batch: _JobBatch[ItemT, ResultT],
+        session: Session[ItemT, ResultT],
+    ) -> None:
+        """Run the jobs of a batch, and those that join it, until all of them are answered."""
+        live: dict[int, _Job[ItemT, ResultT]] = {}
+        new = list(batch.jobs)
+        while new or live:
+            if new:
+                live.update(self._add(key, batch, session, new))
+            preemption_point()
+            try:
+                if gone := [number for number, job in live.items() if job.answer.done()]:
+                    session.remove(gone)
+                    self._leave(batch, [live.pop(number) for number in gone])
+                done = session.step() if live else {}
+            except CancelledWorkError:
+                raise
+            except BaseException as error:
+                failure = released(error)
+                again = [job for number, job in live.items() if session.can_rerun(number)]
+                _answer((job, failure) for job in live.values() if job not in again)
+                del session, live  # and the memory that they hold
+                _answer(zip(again, self._results(key, [job.item for job in again]), strict=True))
+                return
+            finished = [(live.pop(number), result) for number, result in done.items()]
+            self._leave(batch, [job for job, _ in finished])
+            _answer(finished)
+            new = self._joining(batch, session)
+
+    def _add(
+        self,
+        key: Hashable,
+        batch: _JobBatch[ItemT, ResultT],
+        session: Session[ItemT, ResultT],
+        jobs: list[_Job[ItemT, ResultT]],
+    ) -> dict[int, _Job[ItemT, ResultT]]:
+        """Put jobs into a session; if that fails they run as a batch, and the others go on."""
+        items = [job.item for job in jobs]
+        try:
+            return dict(zip(session.add(items), jobs, strict=True))
+        except CancelledWorkError:
+            raise
+        except BaseException as error:
+            released(error)
+        _answer(zip(jobs, self._results(key, items), strict=True))
+        self._leave(batch, jobs)
+        return {}
+
+    def _leave(
+        self, batch: _JobBatch[ItemT, ResultT], jobs: Sequence[_Job[ItemT, ResultT]]
+    ) -> None:
+        if jobs:
+            with self._changed:
+                batch.jobs = [job for job in batch.jobs if job not in jobs]
+
+    def _joining(
+        self, batch: _JobBatch[ItemT, ResultT], session: Session[ItemT, ResultT]
+    ) -> list[_Job[ItemT, ResultT]]:
+        """Return the jobs that take free places of a batch, if it is their turn; they are in it."""
+        free = self._size - len(batch.jobs)
+        if not self._waiting or free < max(1, session.least_free * self._size):
+            return []
+        with self._changed:
+            now = time.monotonic()
+            self._waiting = [job for job in self._waiting if not job.answer.done()]
+            order = self._order(self._waiting, now)
+            lead = min(self._waiting, key=order.__getitem__, default=None)
+            if self.closed or lead is None or not session.is_open():
+                return []
+            others = (self._rank(other, now) for other in self._started if other is not batch)
+            if (
+                lead.key != batch.key
+                or lead.level != batch.first_level
+                or any(other < order[lead] for other in others)
+            ):
+                return []
+            chosen = self._chosen(batch.jobs, batch.key, order)
+            if chosen:
+                batch.jobs = [*batch.jobs, *chosen]
+                batch.spent = 0.0
+            return chosen
 
     def _results(self, key: Hashable, items: list[ItemT]) -> list[ResultT | Exception]:
         """Return the results; where a batch fails, those of its parts, so that only one suffers."""
@@ -336,10 +467,10 @@ class Scheduler(Generic[ItemT, ResultT]):
     def _other_goes_first(self, batch: _JobBatch[ItemT, ResultT], now: float) -> bool:
         """Return whether the batch that has the turn should hand it over."""
         own = self._rank(batch, now)
-        others = [self._rank(other, now) for other in self._started if other is not batch]
-        other = min([*others, self._rank_of_waiting(now) or own], default=own)
         if own.level > 0 and now - batch.turn < SHORTEST:
             return False
+        others = [self._rank(other, now) for other in self._started if other is not batch]
+        other = min([*others, self._rank_of_waiting(now) or own], default=own)
         if other.level != own.level or own.level <= 0:
             return other.level < own.level
         return now - batch.turn >= SLICE and other < own
@@ -348,12 +479,12 @@ class Scheduler(Generic[ItemT, ResultT]):
         if not batch.wanted:  # it will stop at once, and let go of its memory
             return _Rank(-2, 0.0, batch.seen)
         aged = self._running is not batch and now - batch.seen > PATIENCE[batch.level]
-        used = min(self._usage.of(job.client, now) for job in batch.jobs)
+        used = min(self._usage.of(client, now) for client in {job.client for job in batch.jobs})
         return _Rank(-1 if aged else batch.level, used, batch.seen)
 
     def _rank_of_waiting(self, now: float) -> _Rank | None:
         """Return the rank of the batch that could begin now, if any could."""
-        lead = self._lead(now) if self._ripe(now) else None
+        lead = self._lead(now) if self._is_ripe(now) else None
         if lead is None:
             return None
         aged = lead.level > 0 and now - lead.arrived > PATIENCE[lead.level]
@@ -361,22 +492,22 @@ class Scheduler(Generic[ItemT, ResultT]):
 
     def _lead(self, now: float) -> _Job[ItemT, ResultT] | None:
         """Return the waiting job that goes first, as far as threads are left for it."""
+        if len(self._started) >= MOST_STARTED:
+            return None
         long = sum(batch.first_level > 0 for batch in self._started)
-        able = [
-            job
-            for job in self._waiting
-            if len(self._started) < MOST_STARTED and (job.level == 0 or long < MOST_LONG)
-        ]
-        return min(able, key=lambda job: self._order(job, now), default=None)
+        able = [job for job in self._waiting if job.level == 0 or long < MOST_LONG]
+        return min(able, key=self._order(able, now).__getitem__, default=None)
 
-    def _order(self, job: _Job[ItemT, ResultT], now: float) -> _Rank:
-        return _Rank(job.level, self._usage.of(job.client, now), job.arrived)
+    def _order(
+        self, jobs: Sequence[_Job[ItemT, ResultT]], now: float
+    ) -> dict[_Job[ItemT, ResultT], _Rank]:
+        """Return the rank of each job."""
+        used = {client: self._usage.of(client, now) for client in {job.client for job in jobs}}
+        return {job: _Rank(job.level, used[job.client], job.arrived) for job in jobs}
 
-    def _ripe(self, now: float) -> bool:
-        """Return whether something waits that has given others the time to arrive."""
-        return self._lead(now) is not None and (
-            len(self._waiting) >= self._size or self._until_ripe(now) == 0.0
-        )
+    def _is_ripe(self, now: float) -> bool:
+        """Return whether those who wait have given others the time to arrive."""
+        return len(self._waiting) >= self._size or self._until_ripe(now) == 0.0
 
     def _until_ripe(self, now: float) -> float | None:
         """Return the seconds that the oldest job still waits for others; None if none waits."""
@@ -389,15 +520,33 @@ class Scheduler(Generic[ItemT, ResultT]):
         """Return the job that goes first, and those that go with it."""
         lead = self._lead(now)
         assert lead is not None
-        alike = [job for job in self._waiting if job.key == lead.key and job is not lead]
-        chosen = [lead]
-        for job in sorted(alike, key=lambda job: self._order(job, now)):
-            more = [*chosen, job]
-            if len(more) <= self._size and padded(more) <= self._tokens:
-                chosen = more
+        self._waiting.remove(lead)
+        chosen = [lead, *self._chosen([lead], lead.key, self._order(self._waiting, now))]
         chosen.sort(key=lambda job: job.arrived)
-        self._waiting = [job for job in self._waiting if job not in chosen]
-        return _JobBatch(chosen, lead.level)
+        return _JobBatch(chosen, lead.key, lead.level)
+
+    def _chosen(
+        self,
+        jobs: Sequence[_Job[ItemT, ResultT]],
+        key: Hashable,
+        order: dict[_Job[ItemT, ResultT], _Rank],
+    ) -> list[_Job[ItemT, ResultT]]:
+        """Take as many of the waiting jobs as have room beside those of a batch."""
+        chosen: list[_Job[ItemT, ResultT]] = []
+        source = max((job.cost.source for job in jobs), default=0)
+        target = max((job.cost.target for job in jobs), default=0)
+        alike = [job for job in self._waiting if job.key == key]
+        for job in sorted(alike, key=order.__getitem__):
+            count = len(jobs) + len(chosen) + 1
+            if count > self._size:
+                break
+            longest = max(source, job.cost.source), max(target, job.cost.target)
+            if count * sum(longest) <= self._tokens:  # sources and targets are padded
+                source, target = longest
+                chosen.append(job)
+        taken = set(map(id, chosen))
+        self._waiting = [job for job in self._waiting if id(job) not in taken]
+        return chosen
 
     def _drop_waiting(self, error: BaseException) -> None:
         with self._changed:
@@ -406,10 +555,14 @@ class Scheduler(Generic[ItemT, ResultT]):
             _fail(job, released(error))
 
 
-def padded(jobs: Sequence[_Job[Any, Any]]) -> int:
-    """Return the tokens of a batch, sources and targets each padded to the longest."""
-    longest = max(job.cost.source for job in jobs) + max(job.cost.target for job in jobs)
-    return len(jobs) * longest
+def _answer(found: Iterable[tuple[_Job[Any, ResultT], ResultT | Exception]]) -> None:
+    """Hand out results, and errors."""
+    for job, result in found:
+        if isinstance(result, Exception):
+            _fail(job, result)
+        else:
+            with suppress(InvalidStateError):  # given up in this moment
+                job.answer.set_result(result)
 
 
 def _fail(job: _Job[Any, Any], error: Exception) -> None:

@@ -11,10 +11,12 @@ from torch import nn
 
 from regard import api
 from regard.api.bundled_card import BundledCard
-from regard.api.predictor import Written
+from regard.api.predictor import TraceSession, Written
 from regard.api.request import check_kinds, decoding_options
 from regard.api.what_if import run_what_if
+from regard.data import Tokenizer
 from regard.decoding import DecodingOptions, Streamed, stream
+from regard.decoding_options import DEFAULT
 from regard.errors import RegardError
 from regard.kinds import DataKind
 from regard.kinds.text_source import describe_tokenizer
@@ -57,6 +59,7 @@ class BatchKey:
         top_k: tokens that are sampled from.
         top_p: their total probability.
         language: of sentences in the response; that of the server if None.
+        forced: whether the target is given.
         only: a unique object for a request that must run alone.
     """
 
@@ -73,20 +76,13 @@ class BatchKey:
     top_k: int | None = None
     top_p: float | None = None
     language: str | None = None
+    forced: bool = False
     only: object = None
 
     def options(self, *names: str) -> dict[str, Any]:
         """Return the fields of these names that are set."""
         given = {name: getattr(self, name) for name in names}
         return {name: value for name, value in given.items() if value is not None}
-
-
-#: tasks of transformers that begin with a text
-TEXT_TASKS: Final = (
-    *("text-generation", "text2text-generation", "fill-mask", "text-classification"),
-    *("token-classification", "feature-extraction"),
-)
-SAMPLING: Final = ("nbest", "num_samples", "temperature", "top_k", "top_p")
 
 
 class StreamedToken(NamedTuple):
@@ -104,6 +100,33 @@ class StreamedToken(NamedTuple):
 
 
 OnToken = Callable[[StreamedToken], None]
+
+
+@dataclass(frozen=True)
+class WorkItem:
+    """One request in a batch.
+
+    Attributes:
+        source: a text, frames, or what a file holds.
+        target: text that the model is forced to write; None for its own prediction.
+        change: of a what-if.
+        on_token: called with each token of a stream.
+    """
+
+    source: Any
+    target: str | None = None
+    change: Intervention | None = None
+    on_token: OnToken | None = None
+
+
+#: tasks of transformers that begin with a text
+TEXT_TASKS: Final = (
+    *("text-generation", "text2text-generation", "fill-mask", "text-classification"),
+    *("token-classification", "feature-extraction"),
+)
+SAMPLING: Final = ("nbest", "num_samples", "temperature", "top_k", "top_p")
+
+
 #: what a model is asked for: a trace, or the picture of a forecast
 Answer = Trace | ForecastView
 
@@ -192,6 +215,14 @@ class ServedModel(ABC):
         self, sources: Sequence[Any], targets: Sequence[str] | None, key: BatchKey
     ) -> Sequence[Answer]:
         """Return the traces of several sources, with these targets or with predictions."""
+
+    def can_join(self, key: BatchKey) -> bool:
+        """Return whether requests may join others with the same key that are decoded already."""
+        return False
+
+    def open_session(self, key: BatchKey) -> TraceSession | None:
+        """Return a session of requests that join and leave it; None if they are run as a batch."""
+        return None
 
     @abstractmethod
     def stream(self, source: Any, key: BatchKey, on_token: OnToken) -> Answer:
@@ -353,21 +384,35 @@ class ServedRun(RunSources, ServedModel):
         """Return the traces of several sources, computed as one batch."""
         return self.model.traces(sources, targets, **key.options("beam", "kinds", "max_len"))
 
+    def can_join(self, key: BatchKey) -> bool:
+        """Return whether requests may join others with the same key that are decoded already."""
+        decodes = key.verb in ("run", "stream") and not key.forced
+        return decodes and self.model.predictor.can_join(self._options(key))
+
+    def open_session(self, key: BatchKey) -> TraceSession | None:
+        """Return a session of requests that join and leave it; None if they are run as a batch."""
+        if not self.can_join(key):
+            return None
+        return self.model.predictor.open_session(
+            self._options(key), check_kinds(key.kinds), stream=key.verb == "stream"
+        )
+
+    def _options(self, key: BatchKey) -> DecodingOptions:
+        model = self.model
+        return decoding_options(model.kind, model.config.beam, key.options("beam", "max_len"))
+
     def stream(self, source: Any, key: BatchKey, on_token: OnToken) -> Trace:
         """Predict greedily, pass on each token at once, and return the trace."""
         tokens, finished = [], True
         for step in in_turn(stream_steps(self.model, source, key.max_len)):
-            (label,) = self.model.tgt_tokenizer.tokens([step.token])
-            label = SYMBOLS[EOS] if step.token == EOS else label
+            label = token_label(self.model.tgt_tokenizer, step.token)
             row = None if step.cross is None else step.cross.tolist()
             on_token(StreamedToken(label, step.log_prob, row))
             tokens.append(step.token)
             finished = step.finished
-        model = self.model
-        options = decoding_options(model.kind, model.config.beam, key.options("beam", "max_len"))
         written = [Written(tokens[:-1], finished)]
-        ((_, trace),) = model.predictor.traces(
-            [source], None, options, check_kinds(key.kinds), written
+        ((_, trace),) = self.model.predictor.traces(
+            [source], None, self._options(key), check_kinds(key.kinds), written
         )
         return trace
 
@@ -390,10 +435,14 @@ class ServedRun(RunSources, ServedModel):
         return _ranked(found)
 
 
+def token_label(target: Tokenizer, token: int) -> str:
+    """Return the label of a token of a stream."""
+    return SYMBOLS[EOS] if token == EOS else target.tokens([token])[0]
+
+
 def default_max_len(length: int) -> int:
     """Return the most tokens that decoding writes for a source of this length."""
-    options = DecodingOptions()
-    return int(options.max_len_ratio * (length + 1) + options.max_len_extra)
+    return int(DEFAULT.max_len_ratio * (length + 1) + DEFAULT.max_len_extra)
 
 
 @final

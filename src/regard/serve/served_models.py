@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +14,6 @@ from regard.pretrained import PretrainedModel
 from regard.seeing.figure import PAGE
 from regard.seeing.forecast import ForecastView
 from regard.seeing.storage import to_json
-from regard.seeing.what_if import Intervention
 from regard.serve.http_errors import ServeError
 from regard.serve.limits import Limits
 from regard.serve.served_model import (
@@ -23,34 +21,18 @@ from regard.serve.served_model import (
     Answer,
     BatchKey,
     Json,
-    OnToken,
     ServedModel,
     ServedPretrained,
     ServedRun,
+    WorkItem,
 )
 from regard.serve.served_numbers import ServedNumbers
+from regard.serve.served_session import ServedSession
 from regard.training import RunFolder
 from regard.version import __version__
 
 #: the format of a forecast in a response
 FORECAST: Final = "regard-forecast"
-
-
-@dataclass(frozen=True)
-class WorkItem:
-    """One request in a batch.
-
-    Attributes:
-        source: a text, frames, or what a file holds.
-        target: text that the model is forced to write; None for its own prediction.
-        change: of a what-if.
-        on_token: called with each token of a stream.
-    """
-
-    source: Any
-    target: str | None = None
-    change: Intervention | None = None
-    on_token: OnToken | None = None
 
 
 def serve_model(model: api.Model | PretrainedModel) -> ServedModel:
@@ -164,6 +146,11 @@ class Models:
         else:
             found = _traces(model, items, key)
         return [_as_json(answer) for answer in found]
+
+    def open_session(self, key: BatchKey) -> ServedSession | None:
+        """Return a session for requests that have a key in common; None if they do not join."""
+        session = self.served[key.model].open_session(key)
+        return None if session is None else ServedSession(session, key.language)
 
     def info(self, limits: Limits) -> Json:
         """Return the body of `/api/info`, apart from the load."""
