@@ -205,7 +205,8 @@ SIGNATURES = {
     models.ConvInput: "(features, dim, *, positions=None, dropout=0.0, layers=2, channels=64, "
     "augment=None)",
     models.JointDecoder: "(decoder, *, memory_size, weight, search_weight=0.0)",
-    layers.SpecAugment: "(*, time_masks=0, time_width=40, band_masks=0, band_width=8, speed=0.0)",
+    layers.SpecAugment: "(*, time_masks=0, time_width=40, band_masks=0, band_width=8, speed=0.0, "
+    "warp=0.0)",
     models.PatchInput: "(channels, patch, dim, *, positions=None, dropout=0.0)",
     models.with_input: "(model, adapter)",
 }

@@ -38,7 +38,7 @@ def test_the_planted_method_is_no_better_than_chance(bench, result):
             assert planted["gain_high"] < rows["ablation"]["gain_low"]
             # others, such as the attention of the reader to words before the last, are no better
             real = [r for name, r in rows.items() if name in bench.METHODS and r["gain_low"] > 0]
-            assert len(real) >= 3
+            assert len(real) >= 2
             assert planted["comprehensiveness"] < min(row["comprehensiveness"] for row in real)
             assert planted["sufficiency"] > max(row["sufficiency"] for row in real)
 

@@ -300,6 +300,8 @@ def test_output_is_chinese_if_asked_for_before_or_after_the_command(saved, monke
     assert "Output 1" in done(regard("show", str(saved), "--plain"))
     monkeypatch.setenv("REGARD_LANG", "zh_CN.UTF-8")
     assert "第 1 个输出“le”主要关注“the”(0.70)" in done(regard("show", str(saved), "--plain"))
+    assert "--lang 必须是 en, zh 之一" in regard("show", str(saved), "--lang", "fr").stderr
+    monkeypatch.delenv("REGARD_LANG")
     told = sentence(regard("show", str(saved), "--lang", "fr"), code=2)
     assert "--lang must be one of en, zh, but it is 'fr'" in told
 
