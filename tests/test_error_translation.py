@@ -22,11 +22,6 @@ NOT_FOLLOWED = 42
 
 
 @pytest.fixture(scope="module")
-def templates():
-    return Templates()
-
-
-@pytest.fixture(scope="module")
 def texts():
     return json.loads(FILE.read_text(encoding="utf-8"))
 
@@ -41,16 +36,12 @@ def placeholders(text):
     return sorted(name for _, name, _, _ in Formatter().parse(text) if name is not None)
 
 
-def test_each_template_of_the_sources_has_a_chinese_text(templates, texts):
+def test_each_template_of_the_sources_has_a_chinese_text_and_none_is_stale(texts):
+    """One test, since it takes seconds to read all sources."""
+    templates = Templates()
     assert len(templates.found) > 1700
     assert {text: templates.found[text] for text in templates.found.keys() - texts.keys()} == {}
-
-
-def test_no_chinese_text_is_stale(templates, texts):
     assert texts.keys() - templates.found.keys() == set()
-
-
-def test_few_parts_of_errors_cannot_be_followed(templates):
     assert len(templates.uncovered) <= NOT_FOLLOWED, sorted(templates.uncovered)
 
 
