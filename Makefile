@@ -20,7 +20,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m compileall -qq -j 2 $(VENV)/lib/python3*/site-packages/torch || true  # some of it is for later Pythons
 	@touch $(STAMP)
 
-.PHONY: help install demo docs test check lint types quick unit shuffled plain compiled system others long browser fuzz bench release-check release-rehearsal clean
+.PHONY: help install demo docs test check lint types kernels quick unit shuffled plain compiled system others long browser fuzz bench release-check release-rehearsal clean
 
 help:  ## list what make can do
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 20
@@ -35,7 +35,8 @@ docs: $(STAMP)  ## the site in build/site/html, with the course; every warning i
 	$(BIN)/python -m website.build
 
 test: lint  ## everything that CI runs
-	@$(MAKE) --no-print-directory -j2 types unit
+	@$(MAKE) --no-print-directory -j2 types kernels
+	@$(MAKE) --no-print-directory unit
 	@$(MAKE) --no-print-directory -j2 others browser
 
 check: lint  ## in two minutes: two parameter sets of each test, nothing that takes long
@@ -47,6 +48,9 @@ lint: $(STAMP)  ## ruff: rules and format
 
 types: $(STAMP)  ## mypy, strict
 	$(BIN)/mypy
+
+kernels: $(STAMP)
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python tests/compile_kernels.py
 
 quick: $(STAMP)
 	$(PYTEST) --few -m "not compile and not system and not slow and not browser and not long"

@@ -9,7 +9,7 @@ from fuzz.runner import run_cases, summary
 
 pytestmark = pytest.mark.plain  # what a user sees, and not what run-time type checks say first
 
-CASES = int(os.environ.get("FUZZ_CASES", "300"))
+CASES = int(os.environ.get("FUZZ_CASES", "200"))
 SEED = 20
 
 
