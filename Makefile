@@ -2,8 +2,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-# two workers with one thread each: torch's own threads would only fight over the cores; three where
-# tests often wait for processes that they have started, and one for the browser beside these
+# two workers with one thread each: torch's own threads would only fight over the cores; one for the
+# browser, whose tests often wait, beside two others
 # bytecode is kept, since each call of pytest would else compile all of it again
 WORKERS := 2
 PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q
@@ -70,7 +70,6 @@ compiled: $(STAMP)  ## tests of code under torch.compile
 system: $(STAMP)  ## models that must learn a task, runs that are killed, compiled code
 	$(PYTEST) -m "(system or slow) and not long"
 
-others: WORKERS := 3
 others: $(STAMP)  ## plain, compiled and system in one call, since each takes a while to find its tests
 	$(PYTEST) -m "(plain or compile or system or slow) and not long"
 
