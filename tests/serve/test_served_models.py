@@ -2,6 +2,7 @@
 
 import shutil
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,11 +11,16 @@ import pytest
 from api.bundled import card
 from regard import api
 from regard.api import bundled_models
+from regard.decoding.session import WrittenToken
+from regard.errors import RegardError
 from regard.preemption import preemptible
 from regard.seeing import input_scorer
 from regard.seeing.shuffled_attention import shuffled_attention
 from regard.serve.limits import Limits
+from regard.serve.served_model import WorkItem
 from regard.serve.served_models import Models, names
+from regard.serve.served_session import ServedSession
+from regard.symbols import EOS
 from serve.conftest import client_of
 
 
@@ -172,3 +178,30 @@ def test_only_answers_that_could_be_too_long_get_a_limit_of_their_own(models):
     model = models.served["looking"]
     assert model.max_len(5, Limits(tokens=32)) is None  # 2 * 6 + 20
     assert model.max_len(6, Limits(tokens=32)) == 32
+
+
+class OneStep:
+    """A session whose requests are done after one token."""
+
+    target = None
+
+    def add(self, sources):
+        return [7]
+
+    def step(self):
+        return {7: RegardError("done")}, [WrittenToken(7, EOS, 0.0, None)]
+
+
+def test_a_session_lets_go_of_a_stream_that_is_done():
+    session, told = ServedSession(OneStep(), None), []
+
+    def listen(token):
+        told.append(token.token)
+
+    session.add([WorkItem("a", on_token=listen)])
+    kept = weakref.ref(listen)
+    del listen
+    assert kept() is not None
+    assert set(session.step()) == {7}
+    assert told == ["</s>"]
+    assert kept() is None

@@ -173,20 +173,6 @@ class Predictor:
         }
         return [outputs[i] for i in range(len(sources))]
 
-    def open_session(
-        self, options: DecodingOptions, kinds: Collection[str], *, stream: bool = False
-    ) -> "TraceSession | None":
-        """Return a session that decodes sources as they come; None if these are not joined.
-
-        Args:
-            options: of decoding.
-            kinds: the maps to keep.
-            stream: whether steps return the tokens of a greedy search as they are written.
-        """
-        if not self.can_join(options):
-            return None
-        return TraceSession(self, options, kinds, stream=stream)
-
     def can_join(self, options: DecodingOptions) -> bool:
         """Return whether sources may join others that are decoded by these options already."""
         return (

@@ -128,14 +128,7 @@ def resample(
     places = torch.arange(size, device=src.device) + 0.5
     last = (lengths - 1).clamp(min=0)[:, None]
     at = (places * (lengths / after)[:, None] - 0.5).clamp(min=0).minimum(last)
-    below = at.floor().long()
-    above = torch.minimum(below + 1, last)
-    share = (at - below)[..., None].to(src.dtype)
-
-    def frames(index: Tensor) -> Tensor:
-        return src.gather(1, index[..., None].expand(-1, -1, src.shape[2]))
-
-    mixed = frames(below).lerp(frames(above), share)
+    mixed = _interpolate(src, at, last)
     real = masks.padding(after, size)[:, 0, 0, :, None]
     return AugmentedFrames(mixed.where(real, 0.0), after)
 
@@ -147,15 +140,24 @@ def warp_bands(
 
     Bands beyond the last one are the last one.
     """
-    last = src.shape[2] - 1
-    at = (torch.arange(last + 1, device=src.device) * factors[:, None]).clamp(max=last)
+    # filled on the device: nothing is copied there while a CUDA graph is recorded
+    last = torch.full((1, 1), src.shape[2] - 1, device=src.device)
+    at = (torch.arange(src.shape[2], device=src.device) * factors[:, None]).minimum(last)
+    return _interpolate(src.transpose(1, 2), at, last).transpose(1, 2)
+
+
+def _interpolate(
+    src: Float[Tensor, "batch places features"], at: Float[Tensor, "batch new"], last: Tensor
+) -> Float[Tensor, "batch new features"]:
+    """Return what lies at fractions of places, of which `last` is the last."""
     below = at.floor().long()
-    share = (at - below)[:, None, :].to(src.dtype)
+    above = torch.minimum(below + 1, last)
+    share = (at - below)[..., None].to(src.dtype)
 
-    def bands(index: Tensor) -> Tensor:
-        return src.gather(2, index[:, None, :].expand_as(src))
+    def taken(index: Tensor) -> Tensor:
+        return src.gather(1, index[..., None].expand(-1, -1, src.shape[2]))
 
-    return bands(below).lerp(bands((below + 1).clamp(max=last)), share)
+    return taken(below).lerp(taken(above), share)
 
 
 def _random_factors(src: Tensor, share: float) -> Tensor:

@@ -307,14 +307,13 @@ class Scheduler(Generic[ItemT, ResultT]):
     def _do(self, batch: _JobBatch[ItemT, ResultT]) -> None:
         """Run a batch to its end and hand out the results."""
         jobs, found = list(batch.jobs), list[ResultT | Exception]()
-        key = jobs[0].key
         try:
             with preemptible(partial(self._point, batch)):
-                session = self._opened(key)
+                session = self._opened(batch.key)
                 if session is None:
-                    found = self._results(key, [job.item for job in jobs])
+                    found = self._results(batch.key, [job.item for job in jobs])
                 else:
-                    self._run_session(key, batch, session)
+                    self._run_session(batch, session)
         except CancelledWorkError:
             self.counts.stopped += 1
         finally:
@@ -336,17 +335,14 @@ class Scheduler(Generic[ItemT, ResultT]):
             return None
 
     def _run_session(
-        self,
-        key: Hashable,
-        batch: _JobBatch[ItemT, ResultT],
-        session: Session[ItemT, ResultT],
+        self, batch: _JobBatch[ItemT, ResultT], session: Session[ItemT, ResultT]
     ) -> None:
         """Run the jobs of a batch, and those that join it, until all of them are answered."""
         live: dict[int, _Job[ItemT, ResultT]] = {}
         new = list(batch.jobs)
         while new or live:
             if new:
-                live.update(self._add(key, batch, session, new))
+                live.update(self._add(batch, session, new))
             preemption_point()
             try:
                 if gone := [number for number, job in live.items() if job.answer.done()]:
@@ -360,7 +356,8 @@ class Scheduler(Generic[ItemT, ResultT]):
                 again = [job for number, job in live.items() if session.can_rerun(number)]
                 _answer((job, failure) for job in live.values() if job not in again)
                 del session, live  # and the memory that they hold
-                _answer(zip(again, self._results(key, [job.item for job in again]), strict=True))
+                results = self._results(batch.key, [job.item for job in again])
+                _answer(zip(again, results, strict=True))
                 return
             finished = [(live.pop(number), result) for number, result in done.items()]
             self._leave(batch, [job for job, _ in finished])
@@ -369,7 +366,6 @@ class Scheduler(Generic[ItemT, ResultT]):
 
     def _add(
         self,
-        key: Hashable,
         batch: _JobBatch[ItemT, ResultT],
         session: Session[ItemT, ResultT],
         jobs: list[_Job[ItemT, ResultT]],
@@ -382,7 +378,7 @@ class Scheduler(Generic[ItemT, ResultT]):
             raise
         except BaseException as error:
             released(error)
-        _answer(zip(jobs, self._results(key, items), strict=True))
+        _answer(zip(jobs, self._results(batch.key, items), strict=True))
         self._leave(batch, jobs)
         return {}
 

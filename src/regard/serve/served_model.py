@@ -393,8 +393,11 @@ class ServedRun(RunSources, ServedModel):
         """Return a session of requests that join and leave it; None if they are run as a batch."""
         if not self.can_join(key):
             return None
-        return self.model.predictor.open_session(
-            self._options(key), check_kinds(key.kinds), stream=key.verb == "stream"
+        return TraceSession(
+            self.model.predictor,
+            self._options(key),
+            check_kinds(key.kinds),
+            stream=key.verb == "stream",
         )
 
     def _options(self, key: BatchKey) -> DecodingOptions:

@@ -1,6 +1,6 @@
 """Continuous batching of requests: answers as JSON, and tokens of streams as they are written."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, final
 
 from regard.api.predictor import TraceSession
@@ -48,8 +48,7 @@ class ServedSession:
     def remove(self, numbers: list[int]) -> None:
         """Remove requests that nobody waits for."""
         self._session.remove(numbers)
-        for number in numbers:
-            self._listeners.pop(number, None)
+        self._forget(numbers)
 
     def step(self) -> dict[int, Json | Exception]:
         """Write a token of each answer, pass on those of streams, and return what is done."""
@@ -61,6 +60,7 @@ class ServedSession:
                     row = None if cross is None else cross.tolist()
                     label = token_label(self._session.target, token)
                     self._listeners[number](StreamedToken(label, log_prob, row))
+            self._forget(done)
             return {
                 number: found if isinstance(found, Exception) else to_json(found)
                 for number, found in done.items()
@@ -69,3 +69,9 @@ class ServedSession:
     def can_rerun(self, number: int) -> bool:
         """Return whether no token of a request has been passed on."""
         return number not in self._told
+
+    def _forget(self, numbers: Iterable[int]) -> None:
+        """Let go of requests that have left: others may join a session without an end."""
+        for number in numbers:
+            self._listeners.pop(number, None)
+            self._told.discard(number)

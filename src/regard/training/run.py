@@ -55,7 +55,6 @@ from regard.training.setup import PreparedRun, check_settings, prepare
 from regard.training.shard_workers import JobRunner
 from regard.training.weights_file import UnusableWeightsError, read_weights
 
-#: the unit of a limit whose name does not say it
 #: in errors of gloo and NCCL, which have no type of their own
 LOST_PROCESS: Final = r"(?i)gloo|nccl|connection (closed|reset|refused)|broken pipe"
 
@@ -275,7 +274,7 @@ def describe_limits(config: Config, progress: Progress, folder: Path) -> str:
     if has_stalled(progress, 1.0, config.patience):
         over["patience"] = progress.stale if config.patience is None else config.patience
     over = over or {"steps": progress.step}  # the default limit, which follows from the data
-    units = {"patience": message("train.limit.patience")}
+    units = {"patience": message("train.limit.patience")}  # others are in the name of the limit
     reached = (f"{name}={_number(value)}{units.get(name, '')}" for name, value in over.items())
     more = " ".join(f"{name}={_number(2 * value)}" for name, value in over.items())
     return message(
