@@ -58,6 +58,13 @@ AGAIN_GPU: Final = (
     ("cmudict", 1_000, "bahdanau"),
     ("katakana", 1_000, "bahdanau"),
 )
+#: cells of one minute of a GPU that only such runs had filled
+ENDED_EARLY: Final = (
+    *((task, size, "bahdanau") for task in TASKS for size in (300, 1_000)),
+    *(("reversal", size, "bahdanau") for size in (4_000, 20_000, 100_000)),
+    *((task, 1_000, "transformer") for task in TASKS),
+    ("reversal", 4_000, "transformer"),
+)
 #: seconds before the limit at which a job that is to be resumed is stopped
 STOP: Final = 25.0
 #: cores of a job
@@ -192,6 +199,57 @@ def ten_minutes() -> list[Job]:
     ]
 
 
+def longer() -> list[Job]:
+    """Return jobs of ten, three and one minutes, the longest first, for one command of 22 minutes.
+
+    Ten minutes go to one or two cells of each model, three to six more on each machine; one minute
+    goes to the cells that had been left out, or that an earlier state of the tree had ended.
+    """
+    ten = {
+        "cuda": (
+            ("cmudict", 20_000, "bahdanau"),
+            ("cmudict", 100_000, "transformer"),
+            ("katakana", 20_000, "transformer"),
+            ("katakana", 20_000, "self-attentive"),
+        ),
+        "cpu": (("cmudict", 20_000, "bahdanau"), ("katakana", 20_000, "transformer")),
+    }
+    three = {
+        "cuda": (
+            ("cmudict", 4_000, "bahdanau"),
+            ("katakana", 20_000, "bahdanau"),
+            ("cmudict", 20_000, "self-attentive"),
+            ("cmudict", 20_000, "transformer"),
+            ("reversal", 1_000, "self-attentive"),
+            ("reversal", 4_000, "transformer"),
+        ),
+        "cpu": (
+            ("cmudict", 4_000, "self-attentive"),
+            ("cmudict", 20_000, "transformer"),
+            ("katakana", 4_000, "transformer"),
+            ("katakana", 20_000, "self-attentive"),
+            ("reversal", 1_000, "self-attentive"),
+            ("reversal", 1_000, "bahdanau"),
+        ),
+    }
+    one = (
+        *(Job("after", t, n, m, 1, "cuda") for t, n, m in ENDED_EARLY),
+        *(Job("after", "reversal", n, "transformer", 1, "cuda") for n in (20_000, 100_000)),
+        *twins("self-attentive", (1_000, 100_000), 1, "cuda"),
+        *twins("transformer", (300,), 1, "cuda"),
+        *both("reversal", 4_000, "self-attentive", 1, "cuda"),
+        *both("reversal", 20_000, "self-attentive", 1, "cuda"),
+        *twins("self-attentive", (300,), 1, "cuda"),
+    )
+    other = (("attentive-lstm", 20_000, 3), ("transformer", 20_000, 3), ("transformer", 4_000, 1))
+    return [
+        *(j for where, cells in ten.items() for cell in cells for j in both(*cell, 10, where)),
+        *(j for where, cells in three.items() for cell in cells for j in both(*cell, 3, where)),
+        *(Job("yoyodyne", "cmudict", n, m, minutes, "cuda") for m, n, minutes in other),
+        *one,
+    ]
+
+
 def peers(tasks: Iterable[str] = TASKS) -> list[Job]:
     """Return the jobs of yoyodyne."""
     found = [
@@ -238,6 +296,7 @@ LISTS: Final = {
         *both("katakana", 20_000, "self-attentive", 1, "cuda"),
         *(Job("after", t, n, m, 1, "cuda") for t, n, m in AGAIN_GPU),
     ],
+    "sixth": lambda: [*warm_up("bahdanau"), *warm_up("self-attentive"), *longer()],
     "trial": lambda: [
         Job(system, "reversal", 300, model, 0.1, where)
         for where in CORES
