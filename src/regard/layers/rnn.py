@@ -268,6 +268,8 @@ def _kernel_is_faster(module: nn.RNNBase, x: Tensor) -> bool:
     plain = isinstance(module, nn.GRU) and module.bias and not torch.is_grad_enabled()
     if not few or not plain or not HAS_NUMBA or torch.compiler.is_compiling():
         return False
+    if torch.is_autocast_enabled("cpu"):  # the kernel has 32 bits alone
+        return False
     return active_backend() == "auto" and not is_transformed() and is_warm()
 
 
