@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from forked_python import forked_python
+
 SOURCES = Path(__file__).parents[1] / "src"
 #: the end of a verb, without what takes long to load
 VERB = """
@@ -75,7 +77,7 @@ def test_a_reader_who_has_seen_enough_is_no_error():
 @pytest.mark.slow
 def test_a_table_that_is_not_read_to_its_end_is_no_error():
     done = subprocess.run(
-        ["bash", "-o", "pipefail", "-c", '"$0" -m regard settings | true', sys.executable],
+        ["bash", "-o", "pipefail", "-c", '"$0" -m regard settings | true', forked_python()],
         env={"PYTHONPATH": str(SOURCES)},
         capture_output=True,
         text=True,

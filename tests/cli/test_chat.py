@@ -3,12 +3,12 @@
 import os
 import pty
 import subprocess
-import sys
 
 import pytest
 
 import regard as package
 from cli.tools import done, regard, sentence
+from forked_python import forked_python
 from kinds.life import BRIEF
 from kinds.toys import TOYS
 
@@ -77,7 +77,7 @@ def test_other_runs_are_refused(run, tmp_path):
 def test_ctrl_d_ends_it_in_a_terminal(talker):
     """One process, since only a terminal has a prompt."""
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "regard", "chat", str(talker)]
+    command = [forked_python(), "-m", "regard", "chat", str(talker)]
     process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)
     os.write(ours, b"hello\n\x04")

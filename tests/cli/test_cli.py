@@ -2,12 +2,12 @@ import errno
 import json
 import re
 import subprocess
-import sys
 
 import pytest
 import torch
 
 from cli.tools import BRIEF, done, regard, sentence
+from forked_python import forked_python
 from regard import __version__
 from regard.cli import info
 from regard.models import PRESETS
@@ -195,7 +195,7 @@ def test_too_little_memory_in_training(monkeypatch, pairs, in_folder):
 @pytest.mark.slow
 def test_piped_output_has_no_colour():
     result = subprocess.run(
-        [sys.executable, "-c", "from regard.cli import main; main()", "presets"],
+        [forked_python(), "-m", "regard", "presets"],
         capture_output=True,
         text=True,
         check=True,

@@ -4,12 +4,12 @@ import json
 import math
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from cli.tools import done, regard, sentence
+from forked_python import forked_python
 from regard import api
 from regard.seeing.storage import from_json
 
@@ -42,7 +42,7 @@ def test_stdin(run, sources, args):
 
 def talk(stdin, send, args, lines):
     """What is answered to each line before the next is sent, and then what was said of it."""
-    words = [sys.executable, "-m", "regard", "predict", *map(str, args)]
+    words = [forked_python(), "-m", "regard", "predict", *map(str, args)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(words, stdin=stdin, **pipes, text=True) as process:
         found = []
@@ -388,9 +388,9 @@ def test_targets_are_not_taken_for_features(tagged, tmp_path):
 
 def test_a_reader_who_has_seen_enough(run, tmp_path):
     (tmp_path / "many.txt").write_text("abc\n" * 5000)
-    code = "from regard.cli import main; main()"
+    words = ["predict", run, tmp_path / "many.txt", "--beam", "1"]
     process = subprocess.Popen(
-        [sys.executable, "-c", code, "predict", run, tmp_path / "many.txt", "--beam", "1"],
+        [forked_python(), "-m", "regard", *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -406,7 +406,7 @@ def closed(run, redirection, stdin=""):
     """`regard predict` with streams as a shell has set them up: exit code and stderr."""
     command = f'exec "$1" -m regard predict "$2" --device cpu {redirection}'
     told = subprocess.run(
-        ["bash", "-c", command, "bash", sys.executable, str(run)],
+        ["bash", "-c", command, "bash", forked_python(), str(run)],
         input=stdin,
         capture_output=True,
         text=True,

@@ -15,10 +15,9 @@ import httpx2
 import pytest
 
 from cli.tools import done, regard, sentence
+from forked_python import forked_python
 
 pytestmark = pytest.mark.slow  # starts processes
-
-COMMAND = [sys.executable, "-c", "from regard.cli import main; main()"]
 
 
 def line_of(process, seconds=60):
@@ -36,7 +35,7 @@ def started():
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         processes.append(
             subprocess.Popen(
-                [*COMMAND, verb, *map(str, words)],
+                [forked_python(), "-m", "regard", verb, *map(str, words)],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,

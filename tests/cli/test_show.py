@@ -4,12 +4,12 @@ import json
 import os
 import re
 import subprocess
-import sys
 
 import pytest
 from rich.cells import cell_len
 
 from cli.tools import done, regard, sentence
+from forked_python import forked_python
 from regard.messages import set_language
 from regard.seeing import Map, Text, Token, Trace, display
 from regard.seeing.storage import from_json, to_json
@@ -245,7 +245,7 @@ def test_colours_are_for_terminals_and_can_be_refused(saved, monkeypatch):
 
 @pytest.mark.slow
 def test_a_pipe_gets_no_codes_and_an_encoding_without_blocks_gets_ascii(saved):
-    command = [sys.executable, "-c", "from regard.cli import main; main()", "show", str(saved)]
+    command = [forked_python(), "-m", "regard", "show", str(saved)]
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     out = subprocess.run(command, capture_output=True, env=environment, check=True).stdout
     assert b"\x1b" not in out

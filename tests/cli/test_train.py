@@ -5,12 +5,12 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
 
 from cli.tools import BRIEF, SMALL, done, regard, reversed_pairs, sentence, tagged_pairs
+from forked_python import forked_python
 from regard.data import Corpus, Tokenizer
 from regard.training import RunFolder
 
@@ -407,7 +407,7 @@ def stopped(pairs, number):
     """A run of its own process that gets a signal in its first steps."""
     words = ["train", pairs, "-o", "run", "size=tiny", "steps=100000", "save_every=1"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "regard", *words],
+        [forked_python(), "-m", "regard", *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -463,7 +463,7 @@ def interrupted_in_evaluation(pairs, folder):
         "main()\n"
     )
     process = subprocess.run(
-        [sys.executable, "main.py", "train", pairs, "-o", "run", *SMALL, "eval_every=2"],
+        [forked_python(), "main.py", "train", pairs, "-o", "run", *SMALL, "eval_every=2"],
         capture_output=True,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},

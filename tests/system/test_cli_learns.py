@@ -4,13 +4,13 @@ import json
 import os
 import random
 import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 from cli.tools import done
 from cli.tools import regard as command
+from forked_python import forked_python
 from regard import load
 
 pytestmark = pytest.mark.system
@@ -23,7 +23,7 @@ def in_process(*words):
 def aside(*words):
     """The real command in a process of its own, on one core."""
     result = subprocess.run(
-        [sys.executable, "-c", "from regard.cli import main; main()", *map(str, words)],
+        [forked_python(), "-m", "regard", *map(str, words)],
         capture_output=True,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"},
