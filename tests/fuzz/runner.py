@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import torch
 from typer.testing import CliRunner
 
+import regard
 from fuzz.cases import Case, make_bases, make_case
 from regard.ops import use_backend
 
@@ -30,6 +31,7 @@ from regard.ops import use_backend
 MOST_CPU, MOST_SECONDS = 60.0, 300.0
 MOST_MEMORY = 3 << 30
 INTERNAL = "something inside regard went wrong"
+SOURCES = str(Path(regard.__file__).parent)
 #: audit events that change files, or leave this process
 CHANGES = ("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate")
 LEAVES = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "socket.connect")
@@ -69,6 +71,8 @@ class Watch:
 
     def _check(self, event: str, path: Any) -> None:
         name = os.path.abspath(os.fsdecode(path))
+        if name.startswith(SOURCES) and "/__pycache__" in name:  # where numba keeps its kernels
+            return
         if not f"{name}/".startswith((f"{os.devnull}/", f"{self.allowed}/")):
             self.seen.append(f"{event} {name}")
 
