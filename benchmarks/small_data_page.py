@@ -35,6 +35,11 @@ NOTES: Final = {
     "minutes were over.",
 }
 
+#: about jobs of the tree after the change that failed
+MENDED: Final = """\
+Those of *after* met a fault that has been mended since: an evaluation in bf16 on the CPU ended with
+an error where its last batch had four sequences or fewer."""
+
 TRIALS: Final = """\
 ## Other settings beside the defaults
 
@@ -104,7 +109,10 @@ def page(record: Record) -> str:
     missing = [runs[0]["job"] for cell, runs in failed.items() if cell not in measured]
     if missing:
         names = ", ".join(f"{j['system']} {j['model']} on {j['task']}" for j in missing)
-        parts.append(f"Without a result, because the job failed: {names}.\n")
+        parts.append(f"Without a result, because the job failed: {names}.")
+        if any(job["system"] == "after" for job in missing):
+            parts.append(MENDED)
+        parts[-1] += "\n"
     return "\n".join(parts)
 
 
