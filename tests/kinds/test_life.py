@@ -34,6 +34,7 @@ def test_a_run_lives(name, tmp_path):
     assert all(line in life.in_guide() for line in life.refusals(whole))
 
 
+@pytest.mark.usefixtures("onnx_registry")
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=() if n in EXPORTED else pytest.mark.long) for n in TOYS]
 )
