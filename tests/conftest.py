@@ -127,3 +127,9 @@ def onnx_registry():
 def plain_steps(monkeypatch):
     """Searches on the CPU never go on by compiled kernels, whose sums have another order."""
     monkeypatch.setattr("regard.ops.warm_up.ENOUGH", 10**15)
+
+
+@pytest.fixture
+def few_orders(monkeypatch):
+    """Checks compare attention with the fewest random orders; tests/seeing has the usual number."""
+    monkeypatch.setattr("regard.seeing.checks.RANDOM_ORDERS", 20)

@@ -12,7 +12,7 @@ from regard.kinds import KINDS
 pytestmark = [
     pytest.mark.slow,
     # a few steps are not worth the compilation of kernels
-    pytest.mark.usefixtures("plain_steps"),
+    pytest.mark.usefixtures("plain_steps", "few_orders"),
     # the run that is killed is forked, so that it need not import torch again
     pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning"),
 ]
