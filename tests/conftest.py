@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+import library_caches
 import shapes
 import thinning
 
@@ -23,6 +24,7 @@ os.environ["REGARD_LANG"] = "en"
 torch.set_num_threads(1)
 # A warning that torch gives once would be an error in whichever test comes first.
 torch.set_warn_always(True)
+library_caches.cache_commands()
 
 #: packages whose tests are about files, commands and pages: shapes are checked in those below
 WITHOUT_SHAPES = (
@@ -30,6 +32,8 @@ WITHOUT_SHAPES = (
     *("jobs", "recipes", "serve"),
 )
 TESTS = Path(__file__).parent
+#: passes of the collector are ten times as rare as by default: to trace a graph allocates millions
+GC_THRESHOLDS = (7000, 10, 10)
 
 #: settings of the whole process that a test or what it calls may change: how to read and write each
 SETTINGS = (
@@ -61,6 +65,7 @@ def pytest_collection_finish(session):
     # thousands of tests would be looked at by each pass of the collector, and by `gc.collect()`
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
     gc.enable()
 
 
@@ -112,7 +117,19 @@ def alone():
         os.environ.update(environment)
 
 
+@pytest.fixture(scope="session")
+def onnx_registry():
+    """Graphs share torch's table of ONNX functions, which takes a second of CPU to build."""
+    library_caches.cache_onnx_registry()
+
+
 @pytest.fixture
 def plain_steps(monkeypatch):
     """Searches on the CPU never go on by compiled kernels, whose sums have another order."""
     monkeypatch.setattr("regard.ops.warm_up.ENOUGH", 10**15)
+
+
+@pytest.fixture
+def few_orders(monkeypatch):
+    """Checks compare attention with the fewest random orders; tests/seeing has the usual number."""
+    monkeypatch.setattr("regard.seeing.checks.RANDOM_ORDERS", 20)

@@ -136,6 +136,7 @@ def test_show_draws_frames(run, tmp_path, rows):
     assert str(tmp_path / "a.npy") in page
 
 
+@pytest.mark.usefixtures("few_orders")
 def test_check_takes_frames_away(run, model, tmp_path, rows):
     table = rows[3][0]
     np.save(tmp_path / "a.npy", table)

@@ -219,6 +219,7 @@ def test_a_server_answers_with_labels(run):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("onnx_registry")
 def test_an_exported_classifier_writes_the_same_labels(run, tmp_path):
     pytest.importorskip("onnxruntime")
     result = regard("export", run, "-o", tmp_path / "graphs", "--attention")

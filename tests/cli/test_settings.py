@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import cache
 
 import pytest
 
@@ -11,6 +12,7 @@ from regard.models import PRESETS
 from regard.training.config import Config, preset_options
 
 
+@cache
 def rows(*args):
     """Default and description by name."""
     lines = [

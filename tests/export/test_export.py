@@ -31,7 +31,7 @@ from regard.export.graphs import Ports
 from regard.symbols import EOS, UNK
 
 # the run-time shape checks cannot be traced
-pytestmark = pytest.mark.plain
+pytestmark = [pytest.mark.plain, pytest.mark.usefixtures("onnx_registry")]
 
 OPSET = onnx.helper.make_opsetid("", 20)
 LONG = (

@@ -21,7 +21,7 @@ from regard.kinds.graph_inputs import FrameInputs, ScaledInput
 from regard.models import VectorInput
 
 # the run-time shape checks cannot be traced
-pytestmark = pytest.mark.plain
+pytestmark = [pytest.mark.plain, pytest.mark.usefixtures("onnx_registry")]
 
 
 def tables():

@@ -12,7 +12,7 @@ from regard.kinds import KINDS
 pytestmark = [
     pytest.mark.slow,
     # a few steps are not worth the compilation of kernels
-    pytest.mark.usefixtures("plain_steps"),
+    pytest.mark.usefixtures("plain_steps", "few_orders"),
     # the run that is killed is forked, so that it need not import torch again
     pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning"),
 ]
@@ -34,6 +34,7 @@ def test_a_run_lives(name, tmp_path):
     assert all(line in life.in_guide() for line in life.refusals(whole))
 
 
+@pytest.mark.usefixtures("onnx_registry")
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=() if n in EXPORTED else pytest.mark.long) for n in TOYS]
 )
