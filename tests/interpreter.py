@@ -1,6 +1,6 @@
-"""Run kernels in triton's interpreter: in processes of their own, as triton reads its switch once.
+"""Run scripts in forks of a server that has imported torch, which takes seconds.
 
-Those processes are forks of a server that has imported torch and triton, which takes seconds.
+Kernels in triton's interpreter need processes of their own, since triton reads its switch once.
 """
 
 import atexit
@@ -21,20 +21,25 @@ from types import SimpleNamespace
 from typing import Any, NoReturn
 
 INTERPRETED = {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-#: modules of the scripts, and those that torch imports for its check of an operator
+#: imported before a fork: modules of many scripts, and those of torch's check of an operator
 SHARED = ("ops.conftest", "triton.runtime.interpreter", "regard.decoding", "regard.training.losses")
 FOR_OPCHECK = ("torch.testing._internal.optests", "torch._dynamo", "torch.export._trace")
 
 
 def check_kept(script: Path, cases: int) -> None:
     """Runs a script that prints a line for each case which keeps the rule of acceptance."""
+    code, printed = run_script(script)
+    assert code == 0, printed
+    assert printed.count(": kept\n") == cases
+
+
+def run_script(script: Path) -> tuple[int, str]:
+    """Return the exit code of a script that the server runs, and what it printed."""
     server = start_server()
     print(script, file=server.stdin, flush=True)
     answer = server.stdout.readline()
-    assert answer, "the server of interpreted scripts has ended"
-    code, printed = json.loads(answer)
-    assert code == 0, printed
-    assert printed.count(": kept\n") == cases
+    assert answer, "the server of scripts has ended"
+    return tuple(json.loads(answer))
 
 
 @functools.cache
@@ -49,30 +54,36 @@ def start_server() -> subprocess.Popen[str]:
 
 def serve() -> None:
     """Run the script of each line of stdin in a fork; write its exit code and what it printed."""
-    answers = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:
-        script = line.rstrip("\n")
-        checks = "opcheck" in Path(script).read_text(encoding="utf-8")
+        script = Path(line.rstrip("\n"))
+        checks = "opcheck" in script.read_text(encoding="utf-8")
         for name in SHARED + FOR_OPCHECK * checks:
-            importlib.import_module(name)
-        with tempfile.TemporaryFile() as printed:
-            child = os.fork()
-            if not child:
-                os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-                for stream in (1, 2):
-                    os.dup2(printed.fileno(), stream)
-                run_and_exit(script)
-            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-            printed.seek(0)
-            text = printed.read().decode(errors="replace")
-        print(json.dumps([code, text]), file=answers, flush=True)
+            with contextlib.suppress(ModuleNotFoundError):  # triton is not everywhere
+                importlib.import_module(name)
+        print(json.dumps(run_in_fork(script)), flush=True)
 
 
-def run_and_exit(script: str) -> NoReturn:
-    """Run a script as if it were called, and end this process with its exit code."""
+def run_in_fork(script: Path) -> tuple[int, str]:
+    """Return the exit code of a script that a fork of this process runs, and what it printed."""
+    with tempfile.TemporaryFile() as printed:
+        child = os.fork()
+        if not child:
+            _run_and_exit(script, printed.fileno())
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        printed.seek(0)
+        return code, printed.read().decode(errors="replace")
+
+
+def _run_and_exit(script: Path, output: int) -> NoReturn:
+    """Run a script with its output in a file, and end this process with its exit code."""
     code = 1
     try:
-        runpy.run_path(script, run_name="__main__")
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        for stream in (1, 2):
+            os.dup2(output, stream)
+        # the streams of pytest are not those of the process
+        sys.stdout, sys.stderr = (open(stream, "w", buffering=1) for stream in (1, 2))  # noqa: SIM115
+        runpy.run_path(str(script), run_name="__main__")
         code = 0
     except SystemExit as end:
         code = int(end.code or 0)
@@ -81,7 +92,6 @@ def run_and_exit(script: str) -> NoReturn:
     finally:
         with contextlib.suppress(Exception):
             sys.stdout.flush()
-            sys.stderr.flush()
         os._exit(code)
 
 
