@@ -138,13 +138,13 @@ def test_callers_in_several_threads_do_not_meet(threads):
 def test_a_forked_process_can_go_on(tmp_path):
     script = tmp_path / "fork.py"
     script.write_text(
-        "import os, torch; torch.set_num_threads(2); torch.manual_seed(0)\n"
+        "import os, signal, torch; torch.set_num_threads(2); torch.manual_seed(0)\n"
         "from regard.ops import additive_attention as op, use_backend\n"
         "from regard.ops.additive_attention import cpu_path\n"
         "args = [torch.randn(s) for s in ((3, 67, 61), (3, 71, 61), (61,), (3, 71, 1))]\n"
         "run = lambda: cpu_path._gradients(*args[:3], torch.ones(3, 67, 71))[0]\n"
         "first = run(); child = os.fork()\n"
-        "if child == 0: os._exit(7 if torch.equal(run(), first) else 1)\n"
+        "if child == 0: signal.alarm(60); os._exit(7 if torch.equal(run(), first) else 1)\n"
         "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"
     )
     _, printed = run_script(script)
