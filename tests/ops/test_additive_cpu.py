@@ -240,8 +240,10 @@ def test_few_queries_with_gradients_are_left_to_torch(monkeypatch):
 def test_kernels_compile_where_no_folder_is_writable(tmp_path):
     script = tmp_path / "compile.py"
     script.write_text(
-        "import os, sys; print('numba' in sys.modules)\n"  # which reads its variables once
+        "import os, sys, tempfile; print('numba' in sys.modules)\n"  # it reads variables once
         "os.environ['NUMBA_CACHE_DIR'] = '/proc/nowhere'\n"
+        "def refuse(*args, **more): raise OSError(30, 'Read-only file system')\n"
+        "tempfile.TemporaryFile = refuse\n"  # by which numba tries the other folders that it knows
         "from regard.ops.additive_attention import cpu_kernels; print(True)"
     )
     code, printed = run_script(script)
