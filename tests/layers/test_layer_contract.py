@@ -146,6 +146,8 @@ def compiled_equals_eager(name, tolerance=1e-10, dtype=torch.float64, **options)
     module, tensors = build(name, dtype), inputs(name, dtype)
     if name.startswith("SelfAttentiveRNN"):  # the compiler takes its time for every step
         tensors = [x[:, :2] for x in tensors]
+    if name in ("TransformerEncoder", "TransformerDecoder"):  # and for every layer
+        module.layers = module.layers[:1]
 
     def call(module, *tensors):
         return CASES[name].run(module, *tensors)

@@ -31,7 +31,7 @@ from rich.console import Console
 
 from regard.errors import RegardError
 from regard.training import RunFolder, make_config, resume_run, start_run
-from training.tools import write_pairs
+from training.tools import import_all, write_pairs
 
 #: a model so small that what takes time is what a run does around it
 SETTINGS = {
@@ -269,7 +269,7 @@ def _means_the_same(before: bytes, after: bytes) -> bool:
 def trials(what: str, count: int, home: Path) -> Iterator[tuple[Callable[..., Verdict], Any]]:
     """The work to do, in pieces that know nothing of each other."""
     data, whole = write_pairs(home / "pairs.tsv", count=60), home / "whole"
-    run(data, home / "first")  # imports all that a run needs, so that no fork has to
+    import_all()  # so that no fork has to
     began = time.monotonic()
     assert aside(lambda: run(data, whole)) == 0
     length, expected = time.monotonic() - began, results(whole)

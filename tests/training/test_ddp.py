@@ -1,16 +1,33 @@
 """Several processes under torchrun give what one gives for the same global batch."""
 
-import os
-import subprocess
-import sys
+import multiprocessing
 
 import pytest
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from cli.tools import done, regard
+from regard.cli import app
 from regard.training import RunFolder
 from training.tools import SETTINGS, weights, write_pairs
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning"),
+]
+
+
+def call(command):
+    """Call the command line in a process of torchrun, which takes SystemExit for a failure."""
+    with pytest.raises(SystemExit) as end:
+        app(command)
+    assert end.value.code == 0
+
+
+def launch(processes, command):
+    """Start processes as `torchrun --standalone` does, but as forks, which need not import."""
+    place = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "run_id": "ddp"}
+    config = LaunchConfig(1, 1, processes, **place, max_restarts=0, start_method="fork")
+    elastic_launch(config, call)(command)
 
 
 def train(data, output, processes, extra):
@@ -22,16 +39,10 @@ def train(data, output, processes, extra):
     if processes == 1:
         done(regard(*command))
         return RunFolder(output).read_metrics()
-    script = output.parent / "regard_main.py"
-    script.write_text("from regard.cli import main; main()")
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    ran = subprocess.run(
-        [sys.executable, *launcher, str(script), *command],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert ran.returncode == 0, ran.stderr[-2000:]
+    agent = multiprocessing.get_context("fork").Process(target=launch, args=(processes, command))
+    agent.start()
+    agent.join(300)
+    assert agent.exitcode == 0
     return RunFolder(output).read_metrics()
 
 

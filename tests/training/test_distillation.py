@@ -13,7 +13,8 @@ from regard.training.setup import check_settings
 from training.tools import SETTINGS, assert_same, weights, write_pairs
 
 TOKENS, VOCAB = 13, 11
-SMALL = {**SETTINGS, "hidden": 8, "embed": 8, "steps": 6, "eval_every": 3, "save_every": 3}
+BRIEF = {"steps": 6, "eval_every": 3, "save_every": 3, "max_tgt_len": 10, "report": False}
+SMALL = {**SETTINGS, "hidden": 8, "embed": 8, **BRIEF}
 
 
 def made(seed=0):
@@ -108,7 +109,8 @@ def test_a_student_has_the_tokenisers_of_its_teachers_and_resumes(teacher, tmp_p
 def test_a_student_comes_near_its_teachers(teacher, tmp_path):
     found = {}
     for weight in (0.01, 1.0):
-        chosen = settings(teacher, steps=40, lr=0.02, teacher_weight=weight, dropout=0.0)
+        brief = {"steps": 40, "eval_every": 20, "save_every": 20, "lr": 0.02, "dropout": 0.0}
+        chosen = settings(teacher, **brief, teacher_weight=weight)
         run = start_run(make_config(chosen), tmp_path / f"s{weight}", quiet=True)
         student = run.load().model
         teachers = Teachers([RunFolder(teacher / name).load().model for name in ("t1", "t2")], 1.0)

@@ -32,9 +32,17 @@ pytestmark = [
 KILLS = int(os.environ.get("REGARD_KILLS", "6"))
 
 
+#: two epochs, as few steps as that takes
+BRIEF = {"batch_sentences": 32, "steps": 12, "eval_every": 4, "save_every": 2}
+
+
 @pytest.fixture(scope="module", autouse=True)
 def imports():
     import_all()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in BRIEF.items():
+            patch.setitem(tools.SETTINGS, name, value)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +163,7 @@ def stopped(data, tmp_path_factory):
     """A run that was killed half-way."""
     output = tmp_path_factory.mktemp("stopped") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        assert stop_at(12, signal.SIGKILL, patch, data, output) == -signal.SIGKILL
+        assert stop_at(7, signal.SIGKILL, patch, data, output) == -signal.SIGKILL
     return output
 
 
@@ -200,7 +208,7 @@ def test_all_checkpoints_damaged_is_an_error(data, whole, stopped, tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_saves_and_the_run_goes_on(data, whole, tmp_path, number, monkeypatch):
     output = tmp_path / "run"
-    assert stop_at(6, number, monkeypatch, data, output) == 0
+    assert stop_at(4, number, monkeypatch, data, output) == 0
     assert last_step(output) < tools.SETTINGS["steps"]
     finish(run_aside(data, output))
     assert_same_run(whole, output)
@@ -208,7 +216,7 @@ def test_a_signal_saves_and_the_run_goes_on(data, whole, tmp_path, number, monke
 
 def test_half_precision_resumes_exactly_too(data, tmp_path, monkeypatch):
     finish(run_aside(data, tmp_path / "a", precision="bf16"))
-    code = stop_at(9, signal.SIGKILL, monkeypatch, data, tmp_path / "b", precision="bf16")
+    code = stop_at(5, signal.SIGKILL, monkeypatch, data, tmp_path / "b", precision="bf16")
     assert code == -signal.SIGKILL
     finish(run_aside(data, tmp_path / "b"))
     assert_same_run(tmp_path / "a", tmp_path / "b")
@@ -239,7 +247,7 @@ def test_extras_resume_exactly_too(data, tmp_path, extra, monkeypatch):
         monkeypatch.delitem(tools.SETTINGS, "hidden")
         monkeypatch.delitem(tools.SETTINGS, "embed")
     finish(run_aside(data, tmp_path / "a", **EXTRAS[extra]))
-    code = stop_at(9, signal.SIGKILL, monkeypatch, data, tmp_path / "b", **EXTRAS[extra])
+    code = stop_at(5, signal.SIGKILL, monkeypatch, data, tmp_path / "b", **EXTRAS[extra])
     assert code == -signal.SIGKILL
     finish(run_aside(data, tmp_path / "b"))
     assert_same_run(tmp_path / "a", tmp_path / "b")

@@ -122,6 +122,7 @@ def test_shards_train_like_one_process(whole_run, sharded_run):
     ],
 )
 def test_options_of_training_work_with_shards(pairs, tmp_path, processes, extra):
+    extra = {**extra, "steps": 4, "eval_every": 2}
     plain = {name: value for name, value in extra.items() if name != "recompute"}
     train(1, pairs, tmp_path / "one", **plain)
     train(processes, pairs, tmp_path / "shards", strategy="fsdp", **extra)

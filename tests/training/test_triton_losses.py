@@ -1,14 +1,11 @@
 """Which losses run as kernels, and that the kernels are right, as far as a CPU can tell."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-from interpreter import check_kept
+from interpreter import check_kept, run_in_fork
 from regard.errors import ArgumentError
 from regard.ops import use_backend
 from regard.training import losses
@@ -48,16 +45,12 @@ def test_the_kernels_keep_the_rule_in_the_interpreter():
 
 @pytest.mark.slow
 @pytest.mark.skipif(not losses.HAS_TRITON, reason="needs triton")
-def test_the_kernels_compile_for_a_gpu(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", Path(__file__).with_name("compiled_loss.py")],
-        env=os.environ | {"TRITON_CACHE_DIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count(": compiled\n") == 8
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
+def test_the_kernels_compile_for_a_gpu(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    code, printed = run_in_fork(Path(__file__).with_name("compiled_loss.py"))
+    assert code == 0, printed
+    assert printed.count(": compiled\n") == 8
 
 
 def test_a_cpu_has_no_use_for_the_kernels(monkeypatch):
