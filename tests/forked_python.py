@@ -30,7 +30,7 @@ PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 @cache
 def forked_python() -> str:
-    """Return the path of a program that takes `-m MODULE ...` or `FILE ...`, as Python does."""
+    """Return the path of a program that takes `[-u] (-m MODULE | FILE) ...`, as Python does."""
     folder = Path(tempfile.mkdtemp(prefix="forked-python-"))
     at = folder / "socket"
     code = f"from forked_python import serve; serve({str(at)!r}, {os.getpid()})"
@@ -141,6 +141,7 @@ def _run(words, environment, folder, streams, descriptors) -> None:
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = opened
     signal.signal(signal.SIGINT, signal.default_int_handler)
     code: object = None
+    words = words[1:] if words[0] == "-u" else words
     try:
         if words[0] == "-m":
             sys.argv, sys.path[0] = ["-m", *words[2:]], folder

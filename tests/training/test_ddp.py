@@ -1,33 +1,16 @@
 """Several processes under torchrun give what one gives for the same global batch."""
 
-import multiprocessing
+import os
+import subprocess
 
 import pytest
-from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from cli.tools import done, regard
-from regard.cli import app
+from forked_python import forked_python
 from regard.training import RunFolder
 from training.tools import SETTINGS, weights, write_pairs
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning"),
-]
-
-
-def call(command):
-    """Call the command line in a process of torchrun, which takes SystemExit for a failure."""
-    with pytest.raises(SystemExit) as end:
-        app(command)
-    assert end.value.code == 0
-
-
-def launch(processes, command):
-    """Start processes as `torchrun --standalone` does, but as forks, which need not import."""
-    place = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "run_id": "ddp"}
-    config = LaunchConfig(1, 1, processes, **place, max_restarts=0, start_method="fork")
-    elastic_launch(config, call)(command)
+pytestmark = pytest.mark.slow
 
 
 def train(data, output, processes, extra):
@@ -39,10 +22,14 @@ def train(data, output, processes, extra):
     if processes == 1:
         done(regard(*command))
         return RunFolder(output).read_metrics()
-    agent = multiprocessing.get_context("fork").Process(target=launch, args=(processes, command))
-    agent.start()
-    agent.join(300)
-    assert agent.exitcode == 0
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    ran = subprocess.run(
+        [forked_python(), *launcher, "-m", "regard", *command],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHON_EXEC": forked_python()},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr[-2000:]
     return RunFolder(output).read_metrics()
 
 
