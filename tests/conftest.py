@@ -2,12 +2,14 @@ import gc
 import os
 import random
 import sys
+from functools import cache
 from pathlib import Path
 
 import jaxtyping
 import numpy as np
 import pytest
 import torch
+import typer.testing
 
 import shapes
 import thinning
@@ -23,6 +25,9 @@ os.environ["REGARD_LANG"] = "en"
 torch.set_num_threads(1)
 # A warning that torch gives once would be an error in whichever test comes first.
 torch.set_warn_always(True)
+# The runner of typer builds all commands from their declarations in each call, which takes longer
+# than most commands.
+typer.testing._get_command = cache(typer.testing._get_command)
 
 #: packages whose tests are about files, commands and pages: shapes are checked in those below
 WITHOUT_SHAPES = (
