@@ -102,7 +102,7 @@ def package():
 
 
 def test_imports_point_down(package):
-    assert MODULES == list(package.nodes)
+    assert list(package.nodes) == MODULES
     found = [
         line
         for path, nodes in package.nodes.items()
