@@ -13,10 +13,13 @@ import ast
 import re
 import sys
 from collections import defaultdict
+from functools import cache
 from itertools import product
 from pathlib import Path
 from string import Formatter
 from typing import NamedTuple
+
+from source_trees import package
 
 SOURCES = Path(__file__).parents[1] / "src" / "regard"
 #: parts of the constructors of errors, by position; all other classes take a message
@@ -135,15 +138,14 @@ class Templates:
         uncovered: places of parts that are computed in a way that is not followed.
     """
 
-    def __init__(self, root=SOURCES):
+    def __init__(self):
         self.found, self.holes, self.uncovered = defaultdict(set), {}, set()
         self.sites = set()
         self._functions, self._constants = defaultdict(list), defaultdict(list)
         self._calls, self._done, self._assigned = defaultdict(list), set(), {}
         scopes = []
-        for path in sorted(root.rglob("*.py")):
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-            scopes.append(Scope(path.relative_to(root), tree, None))
+        for path, tree in package().trees.items():
+            scopes.append(Scope(path.relative_to(SOURCES), tree, None))
             self._index(scopes[-1], tree)
         work = [site for calls in self._calls.values() for site in self._parts(calls)]
         for text in (*OURS, *(f"word:{word}" for word in WORDS), *PYDANTIC, *SYSTEM, *TYPER):
@@ -320,9 +322,8 @@ class Templates:
         return [
             text
             for one in own
-            for node in ast.walk(one.function)
-            if isinstance(node, ast.Return) and node.value is not None
-            for text in self._texts(node.value, one, more, depth - 1)
+            for value in returned_values(one.function)
+            for text in self._texts(value, one, more, depth - 1)
         ]
 
     def _arguments(self, function, name):
@@ -350,6 +351,14 @@ def parameters(function):
     return [one.arg for one in every]
 
 
+@cache
+def returned_values(function):
+    """Return the expressions that a function returns."""
+    returns = [node for node in ast.walk(function) if isinstance(node, ast.Return)]
+    return [node.value for node in returns if node.value is not None]
+
+
+@cache
 def returns_text(function):
     """Return whether a function returns an English text, which is not of the catalogue."""
     calls = (node for node in ast.walk(function) if isinstance(node, ast.Call))

@@ -1,13 +1,14 @@
 """Imports point down only: the floors of the package, read from its sources."""
 
 import ast
-import runpy
 from pathlib import Path
 
 import pytest
 
+from source_trees import Package
+from source_trees import package as parsed_package
+
 SOURCES = Path(__file__).parents[1] / "src"
-Package = runpy.run_path(str(SOURCES.parent / "benchmarks" / "house.py"))["Package"]
 MODULES = sorted((SOURCES / "regard").rglob("*.py"))
 
 # From the ground up. Parts of one floor stand side by side and do not import each other.
@@ -47,14 +48,13 @@ SIDEWAYS |= {(part, other) for part in FLOORS[0] for other in FLOORS[0]}
 DECODING_KNOWS = "regard.models.protocol"
 
 
-def module_name(path):
-    parts = path.relative_to(SOURCES).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+def nodes_of(source):
+    return list(ast.walk(ast.parse(source)))
 
 
-def imports(module, source, is_package=False):
-    """Full names of all that a source imports, at any depth of it."""
-    for node in ast.walk(ast.parse(source)):
+def imports(module, nodes, is_package=False):
+    """Full names of all that the nodes of a source import, at any depth of it."""
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -72,10 +72,10 @@ def part_of(name):
     return rest[0] if rest and rest[0] in FLOOR else "regard"
 
 
-def violations(module, source, is_package=False):
+def violations(module, nodes, is_package=False):
     """One line for each import that breaks a rule."""
     part, filename = part_of(module), module.split(".")[-1]
-    for target in imports(module, source, is_package):
+    for target in imports(module, nodes, is_package):
         root, other = target.split(".")[0], part_of(target)
         if root == "triton" and "triton" not in filename:
             yield f"{module} imports {target}: only files named *triton*.py may"
@@ -96,20 +96,19 @@ def test_every_part_has_a_floor():
     assert not missing, f"give {missing} a place in FLOORS"
 
 
-def test_imports_point_down():
-    found = [
-        line
-        for path in MODULES
-        for line in violations(
-            module_name(path), path.read_text(encoding="utf-8"), path.name == "__init__.py"
-        )
-    ]
-    assert not found, "\n".join(found)
-
-
 @pytest.fixture(scope="module")
 def package():
-    return Package(SOURCES.parent)
+    return parsed_package()
+
+
+def test_imports_point_down(package):
+    assert list(package.nodes) == MODULES
+    found = [
+        line
+        for path, nodes in package.nodes.items()
+        for line in violations(package.module(path), nodes, path.name == "__init__.py")
+    ]
+    assert not found, "\n".join(found)
 
 
 def test_no_import_circles_not_even_through_imports_inside_functions(package):
@@ -167,7 +166,7 @@ def test_a_circle_a_repeated_class_and_a_vague_docstring_are_found(tmp_path):
     ],
 )
 def test_a_wrong_import_is_found(module, source, reason):
-    found = list(violations(module, source))
+    found = list(violations(module, nodes_of(source)))
     assert len(found) == 1
     assert reason in found[0]
 
@@ -186,10 +185,11 @@ def test_a_wrong_import_is_found(module, source, reason):
     ],
 )
 def test_a_right_import_is_not_found(module, source):
-    assert not list(violations(module, source))
+    assert not list(violations(module, nodes_of(source)))
 
 
 def test_relative_imports_are_read_from_where_they_stand():
-    assert list(imports("regard.ops.backend", "from .check import x")) == ["regard.ops.check.x"]
-    assert list(imports("regard.ops", "from .check import x", True)) == ["regard.ops.check.x"]
-    assert list(imports("regard.ops", "from .. import masks", True)) == ["regard.masks"]
+    check, masks = nodes_of("from .check import x"), nodes_of("from .. import masks")
+    assert list(imports("regard.ops.backend", check)) == ["regard.ops.check.x"]
+    assert list(imports("regard.ops", check, True)) == ["regard.ops.check.x"]
+    assert list(imports("regard.ops", masks, True)) == ["regard.masks"]

@@ -12,6 +12,7 @@ from regard.errors import ArgumentError
 from regard.messages import catalogue, language, message, use_language
 from regard.seeing import html_page
 from regard.seeing.page_modules import modules, text_of
+from source_trees import package
 
 SOURCES = Path(messages.__file__).parents[1]
 TEMPLATES = sorted((SOURCES / "seeing" / "templates").glob("*.html"))
@@ -55,8 +56,8 @@ def used_keys():
         source = path.read_text(encoding="utf-8")
         whole |= {(path.name, k) for k in re.findall(r'(?:say|label)\("([\w.-]+)"[,)]', source)}
         whole |= {(path.name, k) for k in re.findall(r'data-text="([\w.-]+)"', source)}
-    for path in SOURCES.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for path, nodes in package().nodes.items():
+        for node in nodes:
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "message":
                 whole |= {
                     (path.name, leaf.value)

@@ -128,7 +128,7 @@ def test_a_language_model_learns_to_look_back(tmp_path):
     (tmp_path / "train.txt").write_text("\n".join(lines[200:]), encoding="utf-8")
     (tmp_path / "test.txt").write_text("\n".join(lines[:200]), encoding="utf-8")
     small = ("hidden=48", "embed=24", "dropout=0", "size=tiny", "tgt_tokenizer=space", "average=1")
-    brief = ("steps=450", "lr=0.01", "warmup=30", "batch_sentences=64", "eval_every=450")
+    brief = ("steps=300", "lr=0.01", "warmup=30", "batch_sentences=64", "eval_every=300")
     made = ("-p", "lm-self-attentive", "-o", tmp_path / "run", *small, *brief)
     in_process("train", tmp_path / "train.txt", *made)
     found = json.loads(in_process("evaluate", tmp_path / "run", tmp_path / "test.txt", "--json"))

@@ -15,21 +15,21 @@ pytestmark = pytest.mark.system
 
 def words(count, seed):
     chance = random.Random(seed)
-    return [chance.choices("abcdefghij", k=chance.randint(3, 8)) for _ in range(count)]
+    return [chance.choices("abcdefghij", k=chance.randint(3, 5)) for _ in range(count)]
 
 
 @pytest.fixture(scope="module")
 def model():
-    pairs = [(" ".join(word), " ".join(word[::-1])) for word in words(6000, seed=1)]
+    pairs = [(" ".join(word), " ".join(word[::-1])) for word in words(2000, seed=1)]
     sizes = {"size": "tiny", "hidden": 64, "embed": 32, "dropout": 0.0}
     return regard.fit(
         pairs,
         "bahdanau",
         quiet=True,
-        steps=600,
-        batch_sentences=64,
+        steps=400,
+        batch_sentences=32,
         lr=4e-3,
-        eval_every=600,
+        eval_every=400,
         **sizes,
     )
 
