@@ -20,7 +20,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m compileall -qq -j 2 $(VENV)/lib/python3*/site-packages/torch || true  # some of it is for later Pythons
 	@touch $(STAMP)
 
-.PHONY: help install demo docs test check lint types kernels quick unit shuffled plain compiled system others long browser fuzz bench release-check release-rehearsal clean
+.PHONY: help install demo docs test chain-of-tests chain-beside check lint types kernels quick unit shuffled plain compiled system others long browser fuzz bench release-check release-rehearsal clean
 
 help:  ## list what make can do
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 20
@@ -34,10 +34,16 @@ docs: $(STAMP)  ## the site in build/site/html, with the course; every warning i
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	$(BIN)/python -m website.build
 
+# in two chains, so that no core waits for the end of what runs on the other
 test: lint  ## everything that CI runs
-	@$(MAKE) --no-print-directory -j2 types kernels
+	@$(MAKE) --no-print-directory -j2 chain-of-tests chain-beside
+
+chain-of-tests: kernels
 	@$(MAKE) --no-print-directory unit
-	@$(MAKE) --no-print-directory -j2 others browser
+	@$(MAKE) --no-print-directory others
+
+chain-beside: types
+	@$(MAKE) --no-print-directory browser
 
 check: lint  ## in two minutes: two parameter sets of each test, nothing that takes long
 	@$(MAKE) --no-print-directory -j2 types quick
