@@ -6,12 +6,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.models.cpu.product_kernels import few_rows
 from regard.models.embedding import OutputLayer, TokenEmbedding
 from regard.models.int8 import Int8Linear, Int8OutputLayer, pack
 
 #: weights of a matrix, and rows of vectors, from which on MKL's own layout pays
 LARGE: Final = 1 << 20
 FEW: Final = 32
+#: weights of a matrix from which on, and rows of vectors for which, `few_rows` is faster than MKL
+READ_ONCE: Final = 1 << 19
+FOR_ROWS: Final = range(4, 11)
 
 
 @runtime_checkable
@@ -28,17 +32,27 @@ class FloatProduct:
 
     Where MKL is built in, the weights of a large matrix are kept in its own layout, made for a
     number of rows, after that number has come twice in a row: this saves a fifth of the time, and
-    making the layout takes as long as a product.
+    making the layout takes as long as a product. A few rows, such as the beams of one source, are
+    computed by a kernel that copies nothing.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self.weight, self.bias = weight.detach(), None if bias is None else bias.detach()
         self.packs = weight.numel() >= LARGE and torch._C.has_mkl
+        self.reads_once = weight.numel() >= READ_ONCE and torch._C.has_mkl
+        self._arrays = (
+            self.weight.contiguous().numpy(),
+            (weight.new_zeros(len(weight)) if self.bias is None else self.bias).numpy(),
+        )
         self._rows, self._packed = 0, (0, weight)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return the product."""
-        rows = len(x)
+        rows = x.shape[0]
+        if self.reads_once and rows in FOR_ROWS and x.ndim == 2:
+            out = torch.empty(rows, self.weight.shape[0])
+            few_rows(x.contiguous().numpy(), *self._arrays, out.numpy())
+            return out
         if not self.packs or rows < FEW or x.ndim != 2:
             return F.linear(x, self.weight, self.bias)
         count, packed = self._packed  # one read: other threads may replace it
