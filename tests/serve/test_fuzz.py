@@ -17,13 +17,14 @@ pytestmark = pytest.mark.slow  # hundreds of requests
 
 load_all_checks()
 #: not among them: that what fits the schema is taken, since limits and models are the server's own
+REJECTION = "negative_data_rejection"
 NAMES = (
     "not_a_server_error",
     "status_code_conformance",
     "content_type_conformance",
     "response_headers_conformance",
     "response_schema_conformance",
-    "negative_data_rejection",
+    REJECTION,
     "unsupported_method",
 )
 EXAMPLES = 40
@@ -45,7 +46,7 @@ def api(models):
 
 
 #: addresses with so many fields that few examples have them all right
-RARE = ("/api/what-if", "/api/answers")
+RARE = ("/api/check", "/api/what-if", "/api/answers")
 ADDRESSES = [
     ("GET", "/healthz"),
     ("GET", "/api/info"),
@@ -79,7 +80,10 @@ def test_whatever_is_sent_the_answer_is_as_the_schema_says(api, method, path, mo
     )
     @given(case=operation.as_strategy(generation_mode=mode))
     def send(case):
-        answer = case.call_and_validate(checks=[CHECKS.get_one(name) for name in NAMES])
+        answer = case.call()
+        # a body that is too large is refused before it is read, which the check does not know
+        names = [name for name in NAMES if name != REJECTION or answer.status_code != 413]
+        case.validate_response(answer, checks=[CHECKS.get_one(name) for name in names])
         statuses[answer.status_code] += 1
 
     send()
