@@ -9,6 +9,7 @@ from regard.preemption import (
     point_hook,
     preemptible,
     preemption_point,
+    submodules,
     undisturbed,
 )
 
@@ -23,6 +24,14 @@ def test_a_hook_that_is_a_preemption_point_hides_no_call():
     assert calls == [1]
     model[0].register_forward_hook(lambda *args: None)
     assert has_hooks(model)
+
+
+def test_submodules_are_those_of_torch():
+    shared = nn.Linear(2, 2)
+    model = nn.Sequential(shared, nn.Sequential(shared, nn.ReLU()))
+    model.register_module("nothing", None)
+    assert set(submodules(model)) == set(model.modules())
+    assert len(submodules(model)) == 4
 
 
 def test_undisturbed_work_has_no_preemption_points():

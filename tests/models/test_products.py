@@ -38,6 +38,16 @@ def test_a_few_rows_have_the_product_of_torch(calls, biased):
     assert calls == list(FOR_ROWS)
 
 
+def test_rows_of_several_axes(calls):
+    from regard.models.cpu.products import FloatProduct
+
+    weight, bias, x = torch.randn(23, 11), torch.randn(23), torch.randn(2, 3, 11)
+    torch.testing.assert_close(FloatProduct(weight, bias)(x), F.linear(x, weight, bias))
+    assert calls == [6]
+    many = torch.randn(4, 30, 11)
+    torch.testing.assert_close(FloatProduct(weight, bias)(many), F.linear(many, weight, bias))
+
+
 def test_rows_that_do_not_follow_each_other_in_memory(calls):
     from regard.models.cpu.products import FloatProduct
 

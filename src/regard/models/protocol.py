@@ -15,6 +15,7 @@ from regard import masks
 from regard.device import can_read_values
 from regard.errors import ArgumentError, RegardError
 from regard.ops.check import check_axes, check_equal
+from regard.preemption import submodules
 from regard.state import State
 
 #: Attention weights by kind, one tensor (batch, heads, q_len, kv_len) per layer. The kinds are
@@ -258,7 +259,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     when the last block has been left.
     """
     with _evaluated_lock:
-        mine = [module for module in model.modules() if module.training or module in _evaluated]
+        mine = [module for module in submodules(model) if module.training or module in _evaluated]
         for module in mine:
             _evaluated[module] = _evaluated.get(module, 0) + 1
             module.training = False

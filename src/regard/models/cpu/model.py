@@ -19,7 +19,7 @@ from regard.models.protocol import (
     Tgt,
 )
 from regard.ops.backend import HAS_NUMBA, active_backend, is_watched
-from regard.preemption import has_hooks
+from regard.preemption import has_hooks, submodules
 from regard.state import State
 
 
@@ -132,4 +132,9 @@ class CpuModel(SequenceModel):
 
 def _versions(model: nn.Module) -> list[tuple[int, int]]:
     """Return numbers that change with the weights of a model."""
-    return [(p.data_ptr(), p._version) for p in model.parameters()]
+    return [
+        (parameter.data_ptr(), parameter._version)
+        for module in submodules(model)
+        for parameter in module._parameters.values()
+        if parameter is not None
+    ]

@@ -1,6 +1,6 @@
 """Products with weights, as the steps of a decoder take them: in 32 bits or with int8 weights."""
 
-from typing import Final, Protocol, cast, runtime_checkable
+from typing import Any, Final, Protocol, cast, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -14,8 +14,8 @@ from regard.models.int8 import Int8Linear, Int8OutputLayer, pack
 LARGE: Final = 1 << 20
 FEW: Final = 32
 #: weights of a matrix from which on, and rows of vectors for which, `few_rows` is faster than MKL
-READ_ONCE: Final = 1 << 19
-FOR_ROWS: Final = range(4, 11)
+READ_ONCE: Final = 1 << 14
+FOR_ROWS: Final = range(1, 13)
 
 
 @runtime_checkable
@@ -23,7 +23,7 @@ class Product(Protocol):
     """`W x + b` of rows of vectors."""
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return (rows, outputs) of (rows, inputs)."""
+        """Return (..., outputs) of (..., inputs)."""
         ...
 
 
@@ -39,21 +39,22 @@ class FloatProduct:
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self.weight, self.bias = weight.detach(), None if bias is None else bias.detach()
         self.packs = weight.numel() >= LARGE and torch._C.has_mkl
-        self.reads_once = weight.numel() >= READ_ONCE and torch._C.has_mkl
-        self._arrays = (
-            self.weight.contiguous().numpy(),
-            (weight.new_zeros(len(weight)) if self.bias is None else self.bias).numpy(),
-        )
+        self._arrays: tuple[Any, Any] | None = None
+        if weight.numel() >= READ_ONCE and torch._C.has_mkl:
+            bias = weight.new_zeros(len(weight)) if self.bias is None else self.bias
+            self._arrays = self.weight.contiguous().numpy(), bias.contiguous().numpy()
         self._rows, self._packed = 0, (0, weight)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return the product."""
+        if x.ndim != 2:
+            return self(x.flatten(0, -2)).view(*x.shape[:-1], self.weight.shape[0])
         rows = x.shape[0]
-        if self.reads_once and rows in FOR_ROWS and x.ndim == 2:
-            out = torch.empty(rows, self.weight.shape[0])
+        if self._arrays is not None and rows in FOR_ROWS:
+            out = torch.empty(rows, self._arrays[0].shape[0])
             few_rows(x.contiguous().numpy(), *self._arrays, out.numpy())
             return out
-        if not self.packs or rows < FEW or x.ndim != 2:
+        if not self.packs or rows < FEW:
             return F.linear(x, self.weight, self.bias)
         count, packed = self._packed  # one read: other threads may replace it
         if count != rows:
