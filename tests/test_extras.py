@@ -76,6 +76,7 @@ def run(tmp_path_factory):
     [
         ("fastapi", "serve", ["serve", "RUN"]),
         ("uvicorn", "serve", ["serve", "RUN"]),
+        ("httptools", "serve", ["serve", "RUN"]),
         ("matplotlib", "plot", ["show", "RUN", "abc", "-o", "map.png"]),
         ("matplotlib", "plot", ["show", "RUN", "abc", "-o", "map.pdf"]),
         ("matplotlib", "lab", ["lab", "--list"]),

@@ -275,6 +275,10 @@ def test_too_many_open_files_are_said_once(live):
         b"\x16\x03\x01\x02\x00 nonsense\r\n\r\n",
         b"GET /\r\n\r\n",
         b"GET / HTTP/1.1\r\nno colon\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nA: " + 40_000 * b"a",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nA: " + 40_000 * b"a" + b"\r\n\r\n",
+        b"GET / HTTP/2.0\r\nHost: localhost\r\n\r\n",
+        b"POST /api/run HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nz\r\n",
     ],
 )
 def test_what_is_not_http_is_refused_in_the_form_of_the_api(live, content):
@@ -283,6 +287,18 @@ def test_what_is_not_http_is_refused_in_the_form_of_the_api(live, content):
     assert refusal(read(connection)) == (400, "bad_request")
     with server.client() as client:
         assert client.get("/healthz").status_code == 200
+
+
+def test_requests_that_come_together_are_answered_in_turn(live):
+    server = live()
+    asked = b"GET %b HTTP/1.1\r\nHost: localhost\r\n%b\r\n"
+    paths = [b"/healthz", b"/nothing", b"/api/info"]
+    ends = [b"", b"", b"Connection: close\r\n"]
+    together = b"".join(asked % pair for pair in zip(paths, ends, strict=True))
+    (connection,) = held(server, together)
+    found = read(connection)
+    assert [int(part[:3]) for part in found.split(b"HTTP/1.1 ")[1:]] == [200, 404, 200]
+    until(lambda: not server.server.server_state.connections)
 
 
 def test_those_who_wait_are_told_when_the_server_ends(live, slow):

@@ -63,5 +63,7 @@ def __getattr__(name: str) -> Any:
     """Import a public name."""
     if name not in HOMES:
         raise AttributeError(f"module 'regard.serve' has no attribute {name!r}")
-    require("fastapi", "uvicorn", extra="serve", for_="`regard serve` or `regard watch`")
+    require(
+        "fastapi", "uvicorn", "httptools", extra="serve", for_="`regard serve` or `regard watch`"
+    )
     return getattr(import_module(f"regard.serve.{HOMES[name]}"), name)

@@ -10,8 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
-import h11
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from regard.serve.http_errors import ServeError, dumps
 from regard.serve.limits import Limits
@@ -25,6 +24,10 @@ RESERVED_HANDLES: Final = 64
 DEFAULT_HANDLES: Final = 1024
 #: largest share of all connections that one address may hold
 ADDRESS_SHARE: Final = 0.75
+#: most bytes of a request's first line and headers
+HEADER_BYTES: Final = 1 << 14
+#: of HTTP
+VERSIONS: Final = ("1.0", "1.1")
 
 
 class ConnectionLimiter:
@@ -89,14 +92,14 @@ class ConnectionLimiter:
         oldest.drop()
 
 
-class LimitedProtocol(H11Protocol):
-    """HTTP/1.1 with time limits, and errors in the form of the API."""
+class LimitedProtocol(HttpToolsProtocol):
+    """HTTP/1.1 with limits of time and of headers, and errors in the form of the API."""
 
     def __init__(self, limiter: ConnectionLimiter, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.limiter, self.address = limiter, ""
         self._timer: asyncio.TimerHandle | None = None
-        self._has_header = False
+        self._in_header, self._header_bytes = False, 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request."""
@@ -115,31 +118,54 @@ class LimitedProtocol(H11Protocol):
         """Read a part of a request; its first byte starts its time limit."""
         if self._timer is None:
             self._limit(self.limiter.read_seconds, self.slow)
+        self._header_bytes += len(data)  # until the header is complete
         super().data_received(data)
+        too_long = self._in_header and self._header_bytes > HEADER_BYTES
+        if too_long and not self.transport.is_closing():
+            self.send_400_response("")
 
-    def handle_events(self) -> None:
-        """Parse received data; a request whose header is complete has another time limit."""
-        super().handle_events()
-        cycle = self.cycle
-        if cycle is None or cycle.response_complete:
-            return
-        if not self._has_header:
-            self._has_header = True
+    def on_message_begin(self) -> None:
+        """Begin to read a header."""
+        super().on_message_begin()
+        self._in_header = True
+
+    def on_headers_complete(self) -> None:
+        """Start a request; its body, its response and the client that reads it have a time limit.
+
+        A request that comes before the last one has been answered waits for that.
+        """
+        self._in_header, self._header_bytes = False, 0
+        length = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        if length > HEADER_BYTES or self.parser.get_http_version() not in VERSIONS:
+            raise ValueError  # which the parser takes for a bad request
+        super().on_headers_complete()
+        if not self.pipeline:
             self._limit(self.limiter.request_seconds, self.drop)
-        if not cycle.more_body:
+
+    def on_message_complete(self) -> None:
+        """Note that a whole request is there."""
+        super().on_message_complete()
+        if not self.cycle.response_complete:
             self.limiter.asks(self)
+        self._header_bytes = 0
 
     def on_response_complete(self) -> None:
         """Wait for the next request; uvicorn closes the connection if none starts."""
-        self._has_header = False
         self._limit(None)
         self.limiter.waits(self)
         super().on_response_complete()
+        if self._is_busy():  # with a request that came before this response
+            self._limit(self.limiter.request_seconds, self.drop)
+            if not self.cycle.more_body:
+                self.limiter.asks(self)
+
+    def _is_busy(self) -> bool:
+        """Return whether a request waits for its response."""
+        return self.cycle is not None and not self.cycle.response_complete
 
     def slow(self) -> None:
         """Refuse a request whose header does not arrive, and close the connection."""
-        begun, _ = self.conn.trailing_data
-        if not begun or self.conn.our_state is not h11.IDLE:
+        if self._is_busy() or not self._in_header:
             self.drop()
             return
         seconds = self.limiter.read_seconds
@@ -171,17 +197,12 @@ class LimitedProtocol(H11Protocol):
 
     def _refuse(self, error: ServeError) -> None:
         """Send an error without the application, and close the connection."""
-        body = dumps(error.body)
-        own = {"Content-Type": "application/json", "Connection": "close"}
-        headers = {**HEADERS, **own, "Content-Length": str(len(body))}
-        events = (
-            h11.Response(status_code=error.status, headers=list(headers.items())),
-            h11.Data(data=body),
-            h11.EndOfMessage(),
-        )
-        with contextlib.suppress(h11.LocalProtocolError):  # an answer has begun before
-            for event in events:
-                self.transport.write(self.conn.send(event) or b"")
+        if not self._is_busy() or not self.cycle.response_started:
+            body = dumps(error.body)
+            own = {"Content-Type": "application/json", "Connection": "close"}
+            headers = {**HEADERS, **own, "Content-Length": str(len(body))}
+            lines = [f"{name}: {value}\r\n".encode("ascii") for name, value in headers.items()]
+            self.transport.write(b"".join([STATUS_LINE[error.status], *lines, b"\r\n", body]))
         self.transport.close()
 
     def _limit(self, seconds: float | None, act: Callable[[], None] | None = None) -> None:
