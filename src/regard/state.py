@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -27,9 +27,14 @@ class State:
     None, or a plain number that is the same for every row.
     """
 
-    #: whether rows of one state may have taken different numbers of steps: its tensors do not grow
-    #: from step to step, and it has masks or lengths of its sources
-    any_step: ClassVar[bool] = False
+    @property
+    def any_step(self) -> bool:
+        """Whether `append` takes rows that have taken another number of steps.
+
+        It does if no tensor grows from step to step and sources have masks or lengths, or if the
+        state has an `append` of its own.
+        """
+        return False
 
     def reorder(self: StateT, indices: Int[Tensor, " rows"]) -> StateT:
         """Return the state whose row i is row `indices[i]`; rows may repeat or be left out."""

@@ -3,11 +3,14 @@
 from typing import final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.errors import ArgumentError
 from regard.ops.check import check_axes, check_equal, check_positive, check_width
+
+#: the position of the first vector, the same for all rows or one for each
+Start = int | Int[Tensor, " batch"]
 
 
 @final
@@ -31,12 +34,12 @@ class SinusoidalPositions(nn.Module):
         self.dim = dim
 
     def forward(
-        self, x: Float[Tensor, "batch length dim"], *, start: int = 0
+        self, x: Float[Tensor, "batch length dim"], *, start: Start = 0
     ) -> Float[Tensor, "batch length dim"]:
-        """Add the positions `start`, `start + 1`, ..."""
+        """Add the positions `start`, `start + 1`, ..., with one start, or one for each row."""
         check_width("x", x, self.dim)
         angles = _angles(start, x.shape[1], self.dim, 10000.0, x.device)
-        waves = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, : self.dim]
+        waves = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)[..., : self.dim]
         return x + waves.to(x.dtype)
 
 
@@ -65,10 +68,17 @@ class LearnedPositions(nn.Module):
         return len(self.table)
 
     def forward(
-        self, x: Float[Tensor, "batch length dim"], *, start: int = 0
+        self, x: Float[Tensor, "batch length dim"], *, start: Start = 0
     ) -> Float[Tensor, "batch length dim"]:
-        """Add the positions `start`, `start + 1`, ..."""
+        """Add the positions `start`, `start + 1`, ..., with one start, or one for each row.
+
+        Starts of rows are not checked, which would wait for the device: later positions count as
+        the last, since a search on a GPU extends rows for a while after they are done.
+        """
         check_width("x", x, self.dim)
+        if isinstance(start, Tensor):
+            places = start[:, None] + torch.arange(x.shape[1], device=x.device)
+            return x + self.table[places.clamp(max=len(self.table) - 1)].to(x.dtype)
         end = start + x.shape[1]
         if end > len(self.table):
             raise ArgumentError(
@@ -170,10 +180,13 @@ class RotaryPositions(nn.Module):
 
 
 def _angles(
-    start: int, length: int, dim: int, base: float, device: torch.device
-) -> Float[Tensor, "length pairs"]:
+    start: Start, length: int, dim: int, base: float, device: torch.device
+) -> Float[Tensor, "*batch length pairs"]:
     """`p / base^(2i/dim)`, in float64 where the device has it, for exact late positions."""
     kind = torch.float32 if device.type == "mps" else torch.float64
-    positions = torch.arange(start, start + length, device=device, dtype=kind)
+    if isinstance(start, Tensor):
+        positions = start[:, None] + torch.arange(length, device=device, dtype=kind)
+    else:
+        positions = torch.arange(start, start + length, device=device, dtype=kind)
     exponents = torch.arange(0, dim, 2, device=device, dtype=kind) / dim
-    return positions[:, None] * base**-exponents
+    return positions[..., None] * base**-exponents

@@ -108,11 +108,14 @@ class ProjectedMemory(State):
 class RecurrentDecoderState(State):
     """The RNN's state, the last context, and the projected memory; None without attention."""
 
-    any_step: ClassVar[bool] = True
-
     rnn: RecurrentState
     context: Float[Tensor, "batch dim"]
     source: ProjectedMemory | None
+
+    @property
+    def any_step(self) -> bool:
+        """True: no tensor grows from step to step."""
+        return True
 
 
 class RecurrentFeatures(NamedTuple):

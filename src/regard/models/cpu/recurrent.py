@@ -7,7 +7,7 @@ a source, where that costs less than a product for every hypothesis at every ste
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final, cast, final
+from typing import Any, Final, cast, final
 
 import torch
 import torch.nn.functional as F
@@ -81,8 +81,6 @@ class RecurrentCpuState(State):
         scores: an array of the tokens' scores by each vector of each source; None until they pay.
     """
 
-    any_step: ClassVar[bool] = True
-
     hidden: Float[Tensor, "rows hidden"]
     memory: Float[Tensor, "rows hidden"] | None
     known: Float[Tensor, "rows width"]
@@ -90,6 +88,11 @@ class RecurrentCpuState(State):
     source: Int[Tensor, " rows"]
     sources: RecurrentSource
     scores: Any = None
+
+    @property
+    def any_step(self) -> bool:
+        """True: no tensor grows from step to step."""
+        return True
 
     def reorder(self: StateT, indices: Int[Tensor, " rows"]) -> StateT:
         """Return the state whose row i is row `indices[i]`; sources are not copied."""
