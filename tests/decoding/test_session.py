@@ -17,7 +17,10 @@ from regard.symbols import EOS
 
 KINDS = ("cross", "decoder-self", "decoder-history", "encoder-self", "encoder-history")
 SIZES = {"embed": 7, "hidden": 10}
-SMALL = {"transformer": {"dim": 12, "heads": 3, "feed_forward": 19, "layers": 2}}
+SMALL = {
+    "transformer": {"dim": 12, "heads": 3, "feed_forward": 19, "layers": 2},
+    "conv": {"dim": 11, "layers": 2, "kernel": 3},
+}
 
 
 def make_model(preset):
@@ -79,7 +82,7 @@ def run(session, rows, every=3, size=3):
             numbers.update(zip(new, come, strict=True))
         done, written = session.step()
         steps += 1
-        assert len(session.batches) <= 1 or not session.batches[0].state.any_step
+        assert len(session.batches) <= 1 or not session.model.any_step
         found.update({numbers[number]: hypotheses for number, hypotheses in done.items()})
         for number, token, *_ in written:
             streamed.setdefault(numbers[number], []).append(token)
@@ -219,7 +222,9 @@ def test_a_source_that_has_no_target_gets_the_error_alone(monkeypatch):
 def test_searches_that_cannot_be_joined_are_named():
     model = make_model("bahdanau")
     assert refuse_session(model, DecodingOptions(), "cpu") is None
-    assert "GPU" in refuse_session(model, DecodingOptions(), "cuda")
+    assert refuse_session(model, DecodingOptions(), "cuda") is None
+    assert "same step" in refuse_session(make_model("conv"), DecodingOptions(), "cuda")
+    assert "mps" in refuse_session(model, DecodingOptions(), "mps")
     assert "random" in refuse_session(model, DecodingOptions(num_samples=2), "cpu")
     assert "constraints" in refuse_session(model, DecodingOptions(min_len=2), "cpu")
     tagger = PRESETS["rnn"](23, 19, size="tiny")

@@ -36,6 +36,11 @@ class CausalBody(nn.Module, ABC):
     #: width of the initial context of all layers together; 0 if there is none
     context_size: int = 0
 
+    @property
+    def any_step(self) -> bool:
+        """Whether rows of a state may have taken different numbers of steps."""
+        return False
+
     @abstractmethod
     def start(self, batch: int, like: Tensor, context: Tensor | None = None) -> State:
         """Return the state before the first vector, on the device and of the type of `like`.
@@ -59,6 +64,11 @@ class RecurrentBody(CausalBody):
         self.stack = stack
         self.output_size = stack.output_size
         self.context_size = stack.num_layers * stack.hidden_size
+
+    @property
+    def any_step(self) -> bool:
+        """True: no tensor of its state grows from step to step."""
+        return True
 
     def start(self, batch: int, like: Tensor, context: Tensor | None = None) -> State:
         """Return zeros, or the context as the hidden states of all layers."""

@@ -51,6 +51,11 @@ class Decoder(nn.Module, ABC):
     #: whether targets may copy tokens of the source, which must have tokens then
     copies_source: ClassVar[bool] = False
 
+    @property
+    def any_step(self) -> bool:
+        """Whether rows of a state may have taken different numbers of steps."""
+        return False
+
     @abstractmethod
     def start(self, memory: Memory) -> State:
         """Return the state before the first token, with all of the memory that steps need."""
@@ -112,11 +117,6 @@ class RecurrentDecoderState(State):
     context: Float[Tensor, "batch dim"]
     source: ProjectedMemory | None
 
-    @property
-    def any_step(self) -> bool:
-        """True: no tensor grows from step to step."""
-        return True
-
 
 class RecurrentFeatures(NamedTuple):
     """Features of a recurrent decoder, before any token is scored.
@@ -173,6 +173,11 @@ class RecurrentDecoder(Decoder):
         self.memory_bridge = nn.Linear(summary_size, states) if stack.cell == "lstm" else None
         width = stack.output_size + context_size
         self.output = OutputLayer(width, embedding, dropout=dropout, tied=tied)
+
+    @property
+    def any_step(self) -> bool:
+        """True: no tensor of its state grows from step to step."""
+        return True
 
     def start(self, memory: Memory) -> State:
         """Return the first state, made from the summary of the source."""
@@ -323,6 +328,11 @@ class ParallelDecoder(Decoder):
         self.bridge = nn.Linear(summary_size or 1, body.context_size) if starts else None
         width = (body.output_size if top is None else top.output_size) + context_size
         self.output = OutputLayer(width, embedding, dropout=dropout, tied=tied)
+
+    @property
+    def any_step(self) -> bool:
+        """Whether rows of a state may have taken different numbers of steps: the body decides."""
+        return self.body.any_step
 
     def start(self, memory: Memory) -> State:
         """Return the first state; the body may start from the summary of the source."""

@@ -89,11 +89,6 @@ class RecurrentCpuState(State):
     sources: RecurrentSource
     scores: Any = None
 
-    @property
-    def any_step(self) -> bool:
-        """True: no tensor grows from step to step."""
-        return True
-
     def reorder(self: StateT, indices: Int[Tensor, " rows"]) -> StateT:
         """Return the state whose row i is row `indices[i]`; sources are not copied."""
         assert isinstance(self, RecurrentCpuState)

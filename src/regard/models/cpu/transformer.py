@@ -71,11 +71,6 @@ class TransformerCpuState(State):
     begin: Int[Tensor, " rows"]
     same_begin: bool = True
 
-    @property
-    def any_step(self) -> bool:
-        """True: rows have positions of their own."""
-        return True
-
     def reorder(self: StateT, indices: Int[Tensor, " rows"]) -> StateT:
         """Return the state whose row i is row `indices[i]`: no cache is copied."""
         assert isinstance(self, TransformerCpuState)
