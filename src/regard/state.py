@@ -117,6 +117,15 @@ def _positions(part: Any, count: int) -> Any:
     return part
 
 
+def last_positions(tensor: Tensor, count: int, axis: int) -> Tensor:
+    """Return the last positions of an axis; zeros come first where there are fewer."""
+    missing = count - tensor.shape[axis]
+    if missing <= 0:
+        return tensor.narrow(axis, -missing, count).contiguous()
+    shape = [missing if i == axis else size for i, size in enumerate(tensor.shape)]
+    return torch.cat([tensor.new_zeros(shape), tensor], dim=axis)
+
+
 def pad_together(first: Tensor, second: Tensor) -> Tensor:
     """Return the rows of both tensors, padded with zeros to the larger size of each other axis."""
     sizes = [max(pair) for pair in zip(first.shape[1:], second.shape[1:], strict=True)]

@@ -32,7 +32,8 @@ def test_sources_join_between_two_blocks(variant, options):
 
 
 def test_presets_whose_sources_can_join():
-    assert {"bahdanau", "luong", "pointer", "memory", "gnmt", "seq2seq"} <= set(JOINING)
+    recurrent = {"bahdanau", "luong", "pointer", "memory", "gnmt", "seq2seq"}
+    assert {*recurrent, "self-attentive", "transformer", "transformer-post-norm"} <= set(JOINING)
 
 
 def test_sources_that_are_removed_leave_the_others_as_they_were():

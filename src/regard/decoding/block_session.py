@@ -54,7 +54,8 @@ class BlockBatch(SessionBatch):
 
     Attributes:
         search: the rows, whose tensors are their own.
-        numbers: of the source of each row; None for rows that fill the batch up.
+        numbers: of the source of each row; None for rows that fill the batch up, whatever they
+            find.
         history: of the steps.
     """
 
@@ -101,9 +102,7 @@ class BlockBatch(SessionBatch):
         numbers = [first + i if i < sources else None for i in range(len(src))]
         maps = maps_on_cpu(memory.maps, settings.kinds)
         arrivals = Arrivals(first, read[:sources], maps)
-        batch = BlockBatch(settings, graphs, SearchState(beams, state), numbers, arrivals)
-        batch._end_rows([i for i, number in enumerate(numbers) if number is None])
-        return batch
+        return BlockBatch(settings, graphs, SearchState(beams, state), numbers, arrivals)
 
     def __len__(self) -> int:
         return len(self.live)
@@ -138,10 +137,7 @@ class BlockBatch(SessionBatch):
 
     def remove(self, numbers: set[int]) -> None:
         """Remove rows by the numbers of their sources."""
-        gone = [i for i in self.live if self.numbers[i] in numbers]
-        for i in gone:
-            self.numbers[i] = None
-        self._end_rows(gone)
+        self.numbers = [None if number in numbers else number for number in self.numbers]
         self._forget()
 
     def can_join(self, other: "BlockBatch") -> bool:
@@ -223,22 +219,9 @@ class BlockBatch(SessionBatch):
         filling = [i for i, number in enumerate(self.numbers) if number is None]
         filling = [*filling, *[live[0]] * count][: count - len(live)]
         rows = torch.tensor([*live, *filling], device=self.search.beams.tokens.device)
-        self.search = keep_rows(self.search, rows)
+        self.search, self._placed = keep_rows(self.search, rows), None
         self.history.keep_rows(rows)
         self.numbers = [*(self.numbers[i] for i in live), *[None] * len(filling)]
-        self._end_rows(range(len(live), count))
-
-    def _end_rows(self, rows: Sequence[int]) -> None:
-        """Let rows be over, whatever they have found: their score can beat nothing."""
-        self._placed = None
-        beams = self.search.beams
-        ends = torch.zeros(len(self.numbers), 1, dtype=torch.bool)
-        ends[list(rows)] = True
-        ends = ends.to(beams.tokens.device)
-        scores = beams.scores.masked_fill(ends, float("-inf"))
-        self.search = replace(
-            self.search, beams=replace(beams, scores=scores, over=beams.over | ends)
-        )
 
 
 @contextmanager

@@ -263,7 +263,9 @@ class _Batch(SessionBatch):
         """Put the rows of another batch behind these."""
         self.beams = self._with_rows(other)
         self.history.join(other.history)
-        self.state = self.state.append(other.state)
+        # positions that no row needs any more are dropped
+        needed = self.history.steps - self.history.first
+        self.state = self.state.append(other.state).with_positions(needed)
 
     def _with_rows(self, other: "_Batch") -> BeamState:
         """Return the beams of both batches, with steps counted as this batch counts them."""

@@ -6,11 +6,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.attention.multi_head import Start
 from regard.errors import ArgumentError
 from regard.ops.check import check_axes, check_equal, check_positive, check_width
-
-#: the position of the first vector, the same for all rows or one for each
-Start = int | Int[Tensor, " batch"]
 
 
 @final
@@ -168,15 +166,32 @@ class RotaryPositions(nn.Module):
         self.head_dim, self.base = head_dim, base
 
     def forward(
-        self, x: Float[Tensor, "batch heads length head_dim"], *, start: int = 0
+        self, x: Float[Tensor, "batch heads length head_dim"], *, start: Start = 0
     ) -> Float[Tensor, "batch heads length head_dim"]:
-        """Rotate vectors that stand at `start`, `start + 1`, ..."""
+        """Rotate vectors that stand at `start`, `start + 1`, ..., which may differ by row."""
         check_axes("x", x, "batch heads length head_dim")
         check_equal("agree in head_dim", x=x.shape[3], positions=self.head_dim)
         angles = _angles(start, x.shape[2], self.head_dim, self.base, x.device)
+        if isinstance(start, Tensor):
+            angles = angles[:, None]
         cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
         left, right = x.chunk(2, dim=-1)
         return torch.cat([left * cos - right * sin, right * cos + left * sin], dim=-1)
+
+
+def align_left(
+    weights: Float[Tensor, "batch heads q_len kv_len"], offset: Int[Tensor, " batch"]
+) -> Float[Tensor, "batch heads q_len kv_len"]:
+    """Return attention weights with the first keys of each row left out, and zeros at the end.
+
+    Args:
+        weights: whose first keys are padding.
+        offset: number of these keys in each row.
+    """
+    places = torch.arange(weights.shape[3], device=weights.device) + offset[:, None]
+    is_key = (places < weights.shape[3])[:, None, None]
+    places = places.clamp(max=weights.shape[3] - 1)[:, None, None].expand_as(weights)
+    return weights.gather(3, places).where(is_key, 0.0)
 
 
 def _angles(

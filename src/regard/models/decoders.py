@@ -19,8 +19,10 @@ from regard.errors import ArgumentError
 from regard.layers import (
     ConvDecoder,
     ConvState,
+    LearnedPositions,
     RecurrentState,
     RNNStack,
+    SinusoidalPositions,
     TransformerDecoder,
     TransformerState,
 )
@@ -391,6 +393,15 @@ class AttentionDecoder(Decoder):
         self.embedding, self.decoder = embedding, decoder
         self.output = OutputLayer(decoder.dim, embedding, tied=tied)
 
+    @property
+    def any_step(self) -> bool:
+        """Whether rows of a state may have taken different numbers of steps.
+
+        Positions must be known to take one for each row.
+        """
+        known = type(None), SinusoidalPositions, LearnedPositions
+        return isinstance(self.embedding.positions, known) and self.decoder.any_step
+
     def start(self, memory: Memory) -> State:
         """Return empty caches, and the memory's keys and values of every layer."""
         return self.decoder.start(memory.output, memory.mask, key=memory.keys)
@@ -400,7 +411,7 @@ class AttentionDecoder(Decoder):
     ) -> DecoderOutput:
         """Score; the maps are `decoder-self` and `cross`, of each layer."""
         state = cast(TransformerState, state)
-        x = self.embedding(tokens, start=state.position)
+        x = self.embedding(tokens, start=state.start)
         out = self.decoder(x, state, need_weights=need_weights)
         maps: Maps = {}
         if need_weights:

@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.attention.multi_head import Start
 from regard.errors import ArgumentError
-from regard.layers.positions import Start
 from regard.models.protocol import Keep, check_tokens, select_positions
 from regard.ops.check import check_axes, check_positive, check_share
 
