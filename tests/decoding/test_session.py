@@ -7,13 +7,20 @@ import torch
 
 from regard.decoding import DecodingOptions, decode
 from regard.decoding.session import DecodingSession, refuse_session
-from regard.models import PRESETS, SequenceModel
+from regard.errors import ArgumentError
+from regard.layers import LayerOptions, LearnedPositions, TransformerDecoder
+from regard.models import PRESETS, EncoderDecoder, SequenceModel
 from regard.models.cpu import CpuModel, refuse_cpu_model
+from regard.models.decoders import AttentionDecoder
+from regard.models.int8 import int8_copy, int8_engine
 from regard.symbols import EOS
 
 KINDS = ("cross", "decoder-self", "decoder-history", "encoder-self", "encoder-history")
 SIZES = {"embed": 7, "hidden": 10}
-SMALL = {"transformer": {"dim": 12, "heads": 3, "feed_forward": 19, "layers": 2}}
+SMALL = {
+    "transformer": {"dim": 12, "heads": 3, "feed_forward": 19, "layers": 2},
+    "conv": {"dim": 11, "layers": 2, "kernel": 3},
+}
 
 
 def make_model(preset):
@@ -62,12 +69,32 @@ def assert_same(found, alone):
             assert [p for _, p in likeliest] == pytest.approx([p for _, p in expected], abs=1e-4)
 
 
+def run(session, rows, every=3, size=3):
+    """Let sources join a session, `size` of them every so many steps.
+
+    Returns the hypotheses and the streamed tokens of each.
+    """
+    numbers, found, streamed, steps, todo = {}, {}, {}, 0, list(range(len(rows)))
+    while todo or len(session):
+        if todo and steps % every == 0:
+            come, todo = todo[:size], todo[size:]
+            new = add(session, [rows[i] for i in come])
+            numbers.update(zip(new, come, strict=True))
+        done, written = session.step()
+        steps += 1
+        assert len(session.batches) <= 1 or not session.model.any_step
+        found.update({numbers[number]: hypotheses for number, hypotheses in done.items()})
+        for number, token, *_ in written:
+            streamed.setdefault(numbers[number], []).append(token)
+    return found, streamed
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("beam", [1, 4])
 @pytest.mark.parametrize("preset", ["bahdanau", "self-attentive", "transformer", "by kernels"])
 def test_sources_that_come_and_go_get_what_each_would_get_alone(preset, beam):
     model = make_model("bahdanau" if preset == "by kernels" else preset)
-    options, rows, todo = options_of(beam), sources(7), list(range(7))
+    options, rows = options_of(beam), sources(7)
     alone = [decoded_alone(model, row, options) for row in rows]
     searched = model
     if preset == "by kernels":
@@ -75,23 +102,79 @@ def test_sources_that_come_and_go_get_what_each_would_get_alone(preset, beam):
             pytest.skip(reason)
         searched = CpuModel(model)
     session = DecodingSession(searched, options, kinds=KINDS, alternatives=3, stream=beam == 1)
-    numbers, found, streamed, steps = {}, {}, {}, 0
-    while todo or len(session):
-        if todo and steps % 3 == 0:
-            come, todo = todo[:3], todo[3:]
-            new = add(session, [rows[i] for i in come])
-            numbers.update(zip(new, come, strict=True))
-        done, written = session.step()
-        steps += 1
-        assert len(session.batches) <= 1 or not session.batches[0].state.any_step
-        found.update({numbers[number]: hypotheses for number, hypotheses in done.items()})
-        for number, token, *_ in written:
-            streamed.setdefault(numbers[number], []).append(token)
+    found, streamed = run(session, rows)
     for i, expected in enumerate(alone):
         assert_same(found[i], expected)
         if beam == 1:
             assert streamed[i] == [*expected[0].tokens, EOS]
     assert len({len(one[0].tokens) for one in alone}) > 2  # so that they leave at different steps
+
+
+def transformer_of(variant, monkeypatch):
+    """A Transformer with a decoder of this kind."""
+    model = make_model("transformer")
+    embedding, stack = model.decoder.embedding, model.decoder.decoder
+    if variant == "learned positions":
+        embedding.positions = LearnedPositions(40, 12)
+    if variant in ("norm last", "grouped heads"):
+        options = LayerOptions(
+            dropout=0.0,
+            norm_first=variant != "norm last",
+            num_kv_heads=1 if variant == "grouped heads" else None,
+        )
+        stack = TransformerDecoder(12, 3, 19, 2, options, memory_size=12)
+        with torch.no_grad():
+            for weight in stack.parameters():
+                weight.mul_(2 if weight.ndim > 1 else 1)
+        model = EncoderDecoder(model.encoder, AttentionDecoder(embedding, stack))
+    if variant == "int8":
+        try:
+            int8_engine()
+        except ArgumentError:
+            pytest.skip("no int8 engine on this chip")
+        monkeypatch.setattr("regard.models.int8.LEAST_WEIGHTS", 1)
+        model = int8_copy(model)
+    return model.eval()
+
+
+TRANSFORMERS = ("sinusoidal positions", "learned positions", "norm last", "grouped heads", "int8")
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+@pytest.mark.parametrize("variant", TRANSFORMERS)
+def test_sources_join_the_compiled_steps_of_a_transformer(variant, beam, monkeypatch):
+    model = transformer_of(variant, monkeypatch)
+    if (reason := refuse_cpu_model(model)) is not None:
+        pytest.skip(reason)
+    searched, options, rows = CpuModel(model), options_of(beam), sources(9, seed=4)
+    alone = [decode(searched, torch.tensor([row]), None, options)[0] for row in rows]
+    found, _ = run(DecodingSession(searched, options), rows, every=2)
+    assert len({len(one[0].tokens) for one in alone}) > 2
+    if variant == "int8":  # rounds all rows of a batch by one scale, so that answers vary a little
+        pairs = [(found[i][0].score, one[0].score) for i, one in enumerate(alone)]
+        assert sum(abs(one - other) for one, other in pairs) < 0.1 * sum(-one for one, _ in pairs)
+        return
+    for i, expected in enumerate(alone):
+        assert_same(found[i], expected)
+
+
+def test_a_session_without_an_end_does_not_grow():
+    model = make_model("transformer")
+    if (reason := refuse_cpu_model(model)) is not None:
+        pytest.skip(reason)
+    options, rows = DecodingOptions(beam=2, max_len=6), sources(60, seed=6)
+    session, sizes, searched = DecodingSession(CpuModel(model), options), [], 0
+    for row in rows:
+        add(session, [row])
+        for _ in range(2):
+            searched += len(session.step().done)
+        state = session.batches[0].state
+        sizes.append((state.cache.tensor.shape[1], len(state.lengths), state.position))
+    most = [max(column) for column in zip(*sizes, strict=True)]
+    assert searched > 40
+    assert most[0] <= 2 * 16, "positions that no row needs are dropped"
+    assert most[1] <= 8, "and so are sources without rows"
+    assert most[2] <= 9
 
 
 @pytest.mark.parametrize("preset", ["bahdanau", "transformer"])
@@ -139,7 +222,9 @@ def test_a_source_that_has_no_target_gets_the_error_alone(monkeypatch):
 def test_searches_that_cannot_be_joined_are_named():
     model = make_model("bahdanau")
     assert refuse_session(model, DecodingOptions(), "cpu") is None
-    assert "GPU" in refuse_session(model, DecodingOptions(), "cuda")
+    assert refuse_session(model, DecodingOptions(), "cuda") is None
+    assert "same step" in refuse_session(make_model("conv"), DecodingOptions(), "cuda")
+    assert "mps" in refuse_session(model, DecodingOptions(), "mps")
     assert "random" in refuse_session(model, DecodingOptions(num_samples=2), "cpu")
     assert "constraints" in refuse_session(model, DecodingOptions(min_len=2), "cpu")
     tagger = PRESETS["rnn"](23, 19, size="tiny")

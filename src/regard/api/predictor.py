@@ -30,7 +30,8 @@ from regard.decoding import (
     force_decode,
     greedy,
 )
-from regard.decoding.session import DecodingSession, WrittenToken, refuse_session
+from regard.decoding.session import DecodingSession, refuse_session
+from regard.decoding.session_history import WrittenToken
 from regard.errors import ArgumentError, DataError, RegardError
 from regard.kinds import DataKind, Source
 from regard.kinds.text_source import text_given, text_written
@@ -504,6 +505,7 @@ class TraceSession:
             kinds=kinds,
             alternatives=ALTERNATIVES + 1,
             stream=stream,
+            graphs=predictor.graphs,
         )
         self._read: dict[int, tuple[Any, Any]] = {}
 
@@ -531,7 +533,7 @@ class TraceSession:
             del self._read[number]
 
     def step(self) -> tuple[dict[int, Trace | RegardError], list[WrittenToken]]:
-        """Extend all outputs by one token; return the traces of those that are done."""
+        """Extend all outputs, by a block of tokens on a GPU; return traces of what is done."""
         step, done = self._search.step(), dict[int, Trace | RegardError]()
         for number, found in step.done.items():
             source, row = self._read.pop(number)

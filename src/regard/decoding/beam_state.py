@@ -262,7 +262,7 @@ def extend_by_kernels(
         step=step,
         best=plan.best,
         beams=plan.beams,
-        penalty=length_penalty(float(step + 1), options.length_penalty),
+        penalty=beams.penalty(step, options.length_penalty),
         has_limit=step >= rules.shortest,
         allows_end=step >= rules.min_len,
         allows_unknown=UNK not in rules.never,

@@ -4,7 +4,7 @@ Choosing, ending and reordering are part of a block, and the host asks once afte
 are done. Batches are padded to a few shapes, so that their blocks recur.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -17,9 +17,10 @@ from torch import Tensor
 from regard.decoding.beam_state import BeamState, SearchPlan, extend, follow, start_rows
 from regard.decoding.candidates import STEPS_DRAWN, RandomNumbers
 from regard.decoding.constraints import Constraints, check_prefix
-from regard.decoding.graphs import DecodingGraphs
-from regard.decoding.hypothesis import Hypothesis
+from regard.decoding.graphs import DecodingGraphs, Function
+from regard.decoding.hypothesis import Hypothesis, last_cross_attention
 from regard.decoding.search_history import (
+    Alternatives,
     FinishedHypotheses,
     Move,
     SearchHistory,
@@ -41,6 +42,15 @@ ROWS: Final = (1, 2, 4, 8, 12, 16, 24, 32)
 LENGTH_STEP: Final = 8
 
 
+#: Runs a function of a state and other tensors by its key: `DecodingGraphs`, or `run_eagerly`.
+Run = Callable[[Hashable, Function, Any, Any], tuple[Any, Any]]
+
+
+def run_eagerly(key: Hashable, function: Function, state: Any, inputs: Any) -> tuple[Any, Any]:
+    """Run a function as it is, for a search that may not use the graphs."""
+    return function(state, inputs)
+
+
 @dataclass(frozen=True)
 class SearchState(State):
     """All rows between two steps: their beams, and the model's state."""
@@ -49,30 +59,49 @@ class SearchState(State):
     state: State
 
 
-class _Settings(NamedTuple):
-    """The arguments of a search that are the same for all of its blocks."""
+class BlockSettings(NamedTuple):
+    """The arguments of a search that are the same for all of its blocks.
+
+    Attributes:
+        model: to search with.
+        options: of decoding.
+        plan: of the search.
+        kinds: of the maps that are recorded.
+        alternatives: likeliest tokens of each step that are recorded.
+        stream: whether the last layer's cross-attention of each step is returned.
+        key: determines the kernels of a step, beside its shapes.
+    """
 
     model: SequenceModel
     options: DecodingOptions
     plan: SearchPlan
     kinds: tuple[str, ...]
+    alternatives: int
+    stream: bool
     key: tuple[object, ...]
 
     @staticmethod
     def of(
-        model: SequenceModel, options: DecodingOptions, plan: SearchPlan, kinds: Collection[str]
-    ) -> "_Settings":
-        """Return settings; their key determines the kernels of a step, beside its shapes."""
+        model: SequenceModel,
+        options: DecodingOptions,
+        plan: SearchPlan,
+        kinds: Collection[str],
+        *,
+        alternatives: int = 0,
+        stream: bool = False,
+    ) -> "BlockSettings":
+        """Return settings and their key."""
         shared = options
         if options.prefix is not None or options.seed is not None:
             shared = replace(options, prefix=None, seed=None)
-        key = (shared, plan.beams, plan.kept, plan.samples, tuple(kinds))
-        return _Settings(model, options, plan, tuple(kinds), key)
+        rows = (plan.beams, plan.kept, plan.samples)
+        key = (shared, *rows, tuple(kinds), alternatives, stream)
+        return BlockSettings(model, options, plan, tuple(kinds), alternatives, stream, key)
 
     @property
     def need_weights(self) -> bool:
         """Return whether steps return attention maps."""
-        return bool(self.kinds) or self.options.coverage_penalty > 0
+        return bool(self.kinds) or self.stream or self.options.coverage_penalty > 0
 
 
 def search_in_blocks(
@@ -85,11 +114,11 @@ def search_in_blocks(
     graphs: DecodingGraphs,
 ) -> list[list[Hypothesis]]:
     """Return the hypotheses of each source as `search` does; `graphs` runs each block of steps."""
-    settings = _Settings.of(model, options, plan, kinds)
+    settings = BlockSettings.of(model, options, plan, kinds)
     sources, history, finished = len(src), SearchHistory(kinds), []
-    src, lengths = _padded(src, real_lengths(src, lengths))
+    src, lengths = padded_batch(src, real_lengths(src, lengths))
     read = lengths.tolist()  # now, so that the host need not wait for the encoder
-    state, memory, found = _encode(settings, src, lengths, graphs)
+    state, memory, found = encode_rows(settings, src, lengths, graphs)
     if not found["keeps_lengths"]:
         read = memory.lengths.tolist()
     options = _with_prefixes(options, rows=len(src))
@@ -130,7 +159,7 @@ def search_in_blocks(
             gone = torch.ones_like(done).scatter_(0, stay, False).nonzero().squeeze(1)
             gone, stay = gone.to(src.device), stay.to(src.device)
             finished.append(search.beams.finished.reorder(gone))
-            search, moves[-1] = _keep_rows(search, stay), moves[-1].reorder(stay)
+            search, moves[-1] = keep_rows(search, stay), moves[-1].reorder(stay)
         for move in moves:
             history.add_move(move)
     finished.append(search.beams.finished)
@@ -138,8 +167,8 @@ def search_in_blocks(
     return read_hypotheses(history, ended, memory.maps, read[:sources], plan.samples)
 
 
-def _encode(
-    settings: _Settings, src: Tensor, lengths: Tensor, graphs: DecodingGraphs
+def encode_rows(
+    settings: BlockSettings, src: Tensor, lengths: Tensor, run: Run
 ) -> tuple[State, Memory, dict[str, Any]]:
     """Return the model's first state, its memory without vectors, and the lengths of targets.
 
@@ -162,13 +191,13 @@ def _encode(
         return {"state": model.start(memory)}, results
 
     key = ("encode", need_weights, kinds if need_weights else ())
-    found, results = graphs(key, encode, {}, (src, lengths))
+    found, results = run(key, encode, {}, (src, lengths))
     memory = Memory(results["like"], results["lengths"], maps=results["maps"])
     return found["state"], memory, results
 
 
 def _run_block(
-    settings: _Settings,
+    settings: BlockSettings,
     search: SearchState,
     first: int,
     count: int,
@@ -179,29 +208,38 @@ def _run_block(
     """Return all rows after `count` steps, and the moves and maps of each."""
     # whether limits are looked at is decided for a block, and no other number of the host counts
     limited = constraints.shortest < first + count
-    run = partial(_steps, settings, first, count, 0 if limited else first + count)
+    run = partial(run_steps, settings, first, count, 0 if limited else first + count)
     return graphs((settings.key, first, count, limited), run, search, noise)
 
 
-def _steps(
-    settings: _Settings,
+def run_steps(
+    settings: BlockSettings,
     first: int,
     count: int,
     shortest: int,
     search: SearchState,
     noise: Tensor | None,
 ) -> tuple[SearchState, dict[str, Any]]:
-    model, options, plan, kinds, _ = settings
+    """Return all rows after steps `first` to `first + count - 1`, and what they have recorded.
+
+    Limits are looked at from step `shortest` on.
+    """
+    model, options, plan, kinds = settings.model, settings.options, settings.plan, settings.kinds
     beams, state = search.beams, search.state
     constraints = replace(beams.constraints, shortest=shortest, longest=0)
     beams = replace(beams, constraints=constraints)
-    moves, maps, vocab = [], [], 0
+    moves, maps, alternatives, cross, sizes, vocab = [], [], [], [], [], 0
     for step in range(first, first + count):
         before = beams.tokens.shape
+        sizes.append(beams.tokens.numel())
         out = model.step(beams.tokens.flatten(), state, need_weights=settings.need_weights)
         vocab = out.logits.shape[1]
         check_prefix(options.prefix, vocab=vocab)  # when nobody has asked the model before
         maps.append({kind: out.maps[kind] for kind in kinds if kind in out.maps})
+        cross.append(last_cross_attention(out.maps) if settings.stream else None)
+        if settings.alternatives:
+            likeliest = Alternatives.of(out.logits, settings.alternatives)
+            alternatives.append((likeliest.tokens, likeliest.log_probs))
         numbers = None if noise is None else noise[:, step - first, None]
         beams, move = extend(beams, out, step, options, plan, numbers)
         state = follow(out.state, move.parents, same_rows=beams.tokens.shape == before)
@@ -209,6 +247,9 @@ def _steps(
     results = {
         "moves": tuple(moves),
         "maps": tuple(maps),
+        "alternatives": tuple(alternatives),
+        "cross": tuple(cross),
+        "sizes": tuple(sizes),
         "done": beams.over.all(dim=1),
         "vocab": vocab,
     }
@@ -217,7 +258,7 @@ def _steps(
     return SearchState(beams, state), results
 
 
-def _keep_rows(search: SearchState, stay: Tensor) -> SearchState:
+def keep_rows(search: SearchState, stay: Tensor) -> SearchState:
     """Return these rows alone, with all of their beams."""
     width = search.beams.tokens.shape[1]
     places = (stay[:, None] * width + torch.arange(width, device=stay.device)).flatten()
@@ -251,7 +292,7 @@ def padded_length(length: int) -> int:
     return -(-length // unit) * unit
 
 
-def _padded(src: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+def padded_batch(src: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """Pad a batch to more rows, which repeat the last one, and its sources to more positions.
 
     Images, which have more axes, keep their size.

@@ -134,6 +134,10 @@ class DecodingGraphs:
         self._slots.clear()
         self._seen.clear()
 
+    def holds(self, state: Any) -> bool:
+        """Return whether a state is in the slots, which the next call overwrites."""
+        return self._last is not None and self._last.state is state
+
     def __call__(
         self, key: Hashable, function: Function, state: Any, inputs: Any = ()
     ) -> tuple[Any, Any]:

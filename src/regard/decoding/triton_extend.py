@@ -52,7 +52,7 @@ def extend_rows(
     step: int,
     best: int,
     beams: int,
-    penalty: float,
+    penalty: Float[Tensor, "rows 1"] | float,
     has_limit: bool,
     allows_end: bool,
     allows_unknown: bool,
@@ -70,7 +70,7 @@ def extend_rows(
         step: number of tokens so far.
         best: number of candidates.
         beams: most live hypotheses of a row.
-        penalty: the length penalty of what ends at this step.
+        penalty: the length penalty of what ends at this step, of each row or of all.
         has_limit: whether a row may be at its limit.
         allows_end: whether a target may end here.
         allows_unknown: whether the unknown token is allowed.
@@ -127,6 +127,7 @@ def extend_rows(
             vocab,
             step,
             1.0 / penalty,
+            PER_ROW=isinstance(penalty, Tensor),
             WIDTH=width,
             WIDTH_PAD=_next_power(width),
             PIECES=pieces,
@@ -214,6 +215,7 @@ def _extend_row(
     vocab,
     step,
     penalty,
+    PER_ROW: tl.constexpr,
     WIDTH: tl.constexpr,
     WIDTH_PAD: tl.constexpr,
     PIECES: tl.constexpr,
@@ -233,6 +235,7 @@ def _extend_row(
     beam = tl.arange(0, WIDTH_PAD)
     is_beam = beam < WIDTH
     first = row * WIDTH
+    factor = tl.load(penalty + row) if PER_ROW else penalty
 
     piece = tl.arange(0, PIECES_PAD)
     own = (first + beam[:, None]) * PIECES + piece[None, :]
@@ -300,7 +303,7 @@ def _extend_row(
         totals = tl.where(is_chosen, NEVER, totals)
         ends = new == EOS
         # among equals the hypothesis that ended first stays before
-        result = value * penalty
+        result = value * factor
         cut = tl.sum(tl.where(beam == parent, is_cut, 0), axis=0)
         index = tl.sum(((e_score >= result) & is_kept).to(tl.int32), axis=0)
         index = tl.where(ends & (value > NEVER) & (i < BEAMS), index, KEPT_PAD)

@@ -19,8 +19,10 @@ from regard.errors import ArgumentError
 from regard.layers import (
     ConvDecoder,
     ConvState,
+    LearnedPositions,
     RecurrentState,
     RNNStack,
+    SinusoidalPositions,
     TransformerDecoder,
     TransformerState,
 )
@@ -50,6 +52,11 @@ class Decoder(nn.Module, ABC):
 
     #: whether targets may copy tokens of the source, which must have tokens then
     copies_source: ClassVar[bool] = False
+
+    @property
+    def any_step(self) -> bool:
+        """Whether rows of a state may have taken different numbers of steps."""
+        return False
 
     @abstractmethod
     def start(self, memory: Memory) -> State:
@@ -107,8 +114,6 @@ class ProjectedMemory(State):
 @dataclass(frozen=True)
 class RecurrentDecoderState(State):
     """The RNN's state, the last context, and the projected memory; None without attention."""
-
-    any_step: ClassVar[bool] = True
 
     rnn: RecurrentState
     context: Float[Tensor, "batch dim"]
@@ -170,6 +175,11 @@ class RecurrentDecoder(Decoder):
         self.memory_bridge = nn.Linear(summary_size, states) if stack.cell == "lstm" else None
         width = stack.output_size + context_size
         self.output = OutputLayer(width, embedding, dropout=dropout, tied=tied)
+
+    @property
+    def any_step(self) -> bool:
+        """True: no tensor of its state grows from step to step."""
+        return True
 
     def start(self, memory: Memory) -> State:
         """Return the first state, made from the summary of the source."""
@@ -321,6 +331,11 @@ class ParallelDecoder(Decoder):
         width = (body.output_size if top is None else top.output_size) + context_size
         self.output = OutputLayer(width, embedding, dropout=dropout, tied=tied)
 
+    @property
+    def any_step(self) -> bool:
+        """Whether rows of a state may have taken different numbers of steps: the body decides."""
+        return self.body.any_step
+
     def start(self, memory: Memory) -> State:
         """Return the first state; the body may start from the summary of the source."""
         batch, like = memory.output.shape[0], memory.output
@@ -378,6 +393,15 @@ class AttentionDecoder(Decoder):
         self.embedding, self.decoder = embedding, decoder
         self.output = OutputLayer(decoder.dim, embedding, tied=tied)
 
+    @property
+    def any_step(self) -> bool:
+        """Whether rows of a state may have taken different numbers of steps.
+
+        Positions must be known to take one for each row.
+        """
+        known = type(None), SinusoidalPositions, LearnedPositions
+        return isinstance(self.embedding.positions, known) and self.decoder.any_step
+
     def start(self, memory: Memory) -> State:
         """Return empty caches, and the memory's keys and values of every layer."""
         return self.decoder.start(memory.output, memory.mask, key=memory.keys)
@@ -387,7 +411,7 @@ class AttentionDecoder(Decoder):
     ) -> DecoderOutput:
         """Score; the maps are `decoder-self` and `cross`, of each layer."""
         state = cast(TransformerState, state)
-        x = self.embedding(tokens, start=state.position)
+        x = self.embedding(tokens, start=state.start)
         out = self.decoder(x, state, need_weights=need_weights)
         maps: Maps = {}
         if need_weights:

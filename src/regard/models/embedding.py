@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.attention.multi_head import Start
 from regard.errors import ArgumentError
 from regard.models.protocol import Keep, check_tokens, select_positions
 from regard.ops.check import check_axes, check_positive, check_share
@@ -16,8 +17,8 @@ from regard.ops.check import check_axes, check_positive, check_share
 class PositionalEncoding(Protocol):
     """Adds positional encodings to vectors, e.g. `SinusoidalPositions`."""
 
-    def __call__(self, x: Tensor, *, start: int = 0) -> Tensor:
-        """Return the vectors at positions `start`, `start + 1`, ..."""
+    def __call__(self, x: Tensor, *, start: Start = 0) -> Tensor:
+        """Return the vectors at positions `start`, `start + 1`, ...; rows may differ in it."""
         ...
 
 
@@ -64,9 +65,9 @@ class TokenEmbedding(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(
-        self, tokens: Int[Tensor, "batch length"], *, start: int = 0
+        self, tokens: Int[Tensor, "batch length"], *, start: Start = 0
     ) -> Float[Tensor, "batch length dim"]:
-        """Return the vectors of tokens at positions `start`, `start + 1`, ..."""
+        """Return the vectors of tokens at positions `start`, `start + 1`, ...; rows may differ."""
         check_axes(self.name, tokens, "batch length")
         check_tokens(self.name, tokens, self.vocab)
         x: Tensor = self.table(tokens) * self.scale

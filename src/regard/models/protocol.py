@@ -167,6 +167,14 @@ class SequenceModel(nn.Module, ABC):
         """Most tokens of a target, `bos` included; None if unlimited."""
         return None
 
+    @property
+    def any_step(self) -> bool:
+        """Whether rows of a state may have taken different numbers of steps, see `State.append`.
+
+        Sources can join a search then while others are decoded.
+        """
+        return False
+
     def tgt_lengths(self, memory: Memory) -> Int[Tensor, " batch"] | None:
         """Return the number of tokens of each target, `eos` not counted.
 

@@ -97,6 +97,11 @@ class CpuModel(SequenceModel):
         return (gives_maps or not need_weights) and _refuse_now(self.model) is None
 
     @property
+    def any_step(self) -> bool:
+        """True: rows of all compiled steps may have taken different numbers of them."""
+        return True
+
+    @property
     def src_positions(self) -> int | None:
         """The number of learned positions of the encoder; None if unlimited."""
         return self.model.src_positions

@@ -7,7 +7,7 @@ a source, where that costs less than a product for every hypothesis at every ste
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final, cast, final
+from typing import Any, Final, cast, final
 
 import torch
 import torch.nn.functional as F
@@ -79,8 +79,6 @@ class RecurrentCpuState(State):
         sources: see `RecurrentSource`.
         scores: an array of the tokens' scores by each vector of each source; None until they pay.
     """
-
-    any_step: ClassVar[bool] = True
 
     hidden: Float[Tensor, "rows hidden"]
     memory: Float[Tensor, "rows hidden"] | None

@@ -5,7 +5,7 @@ from typing import Any, cast, final
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.layers.transformer import ACTIVATIONS, Residual, TransformerDecoderLayer
@@ -14,7 +14,7 @@ from regard.models.cpu.products import Product, bias_of, output_weight, product,
 from regard.models.decoders import AttentionDecoder
 from regard.models.int8 import Int8OutputLayer
 from regard.models.protocol import Memory, StepOutput
-from regard.state import State, StateT
+from regard.state import State, StateT, pad_together
 
 #: positions and rows for which a cache has room at first
 ROOM = 16
@@ -23,9 +23,13 @@ ROOM = 16
 class KeyValueCache:
     """Keys and values of all layers, positions and rows of one search; written in place."""
 
-    def __init__(self, layers: int, width: int) -> None:
-        self.tensor = torch.empty(layers, 0, 0, width)
-        self.length = 0
+    def __init__(self, tensor: Float[Tensor, "layers positions rows width"]) -> None:
+        self.tensor, self.length = tensor, tensor.shape[1]
+
+    @staticmethod
+    def empty(layers: int, width: int) -> "KeyValueCache":
+        """Return a cache without positions."""
+        return KeyValueCache(torch.empty(layers, 0, 0, width))
 
     def room(self, position: int, rows: int) -> list[Any]:
         """Return an array (positions, rows, width) of each layer with room for one more position.
@@ -53,7 +57,9 @@ class TransformerCpuState(State):
         memory: keys and values of each layer, once for each source.
         lengths: of the sources.
         cache: keys and values of the targets.
-        position: number of tokens so far.
+        position: of the next token.
+        begin: the position of each row's first token; those before are not its own.
+        same_begin: whether it is 0 for all rows.
     """
 
     ancestors: Int[Tensor, "rows positions"]
@@ -62,6 +68,8 @@ class TransformerCpuState(State):
     lengths: Int[Tensor, " sources"]
     cache: KeyValueCache
     position: int
+    begin: Int[Tensor, " rows"]
+    same_begin: bool = True
 
     def reorder(self: StateT, indices: Int[Tensor, " rows"]) -> StateT:
         """Return the state whose row i is row `indices[i]`: no cache is copied."""
@@ -70,7 +78,56 @@ class TransformerCpuState(State):
             self,
             ancestors=self.ancestors.index_select(0, indices),
             source=self.source.index_select(0, indices),
+            begin=self.begin.index_select(0, indices),
         )
+
+    def append(self: StateT, other: StateT) -> StateT:
+        """Return the rows of both states, whose newest tokens get the same position.
+
+        Positions before the first of all rows and sources without rows are left out, so that a
+        search that rows join again and again does not grow.
+        """
+        assert isinstance(self, TransformerCpuState)
+        assert isinstance(other, TransformerCpuState)
+        lengths = torch.cat([self.position - self.begin, other.position - other.begin])
+        position, rows = int(lengths.max()), len(lengths)
+        layers, _, _, size = self.cache.tensor.shape
+        cache = torch.zeros(layers, position, rows, size)
+        cache[:, :, : len(self.begin)] = self._last_positions(position)
+        cache[:, :, len(self.begin) :] = other._last_positions(position)
+        first, source = torch.unique(self.source, return_inverse=True)
+        second, further = torch.unique(other.source, return_inverse=True)
+        memory = tuple(
+            (
+                pad_together(keys[first], more_keys[second]),
+                pad_together(values[first], more_values[second]),
+            )
+            for (keys, values), (more_keys, more_values) in zip(
+                self.memory, other.memory, strict=True
+            )
+        )
+        return replace(
+            self,
+            ancestors=torch.arange(rows, dtype=torch.int32)[:, None].repeat(1, position),
+            source=torch.cat([source, further + len(first)]),
+            memory=memory,
+            lengths=torch.cat([self.lengths[first], other.lengths[second]]),
+            cache=KeyValueCache(cache),
+            position=position,
+            begin=position - lengths,
+            same_begin=bool((lengths == position).all()),
+        )
+
+    def _last_positions(self, count: int) -> Float[Tensor, "layers count rows width"]:
+        """Return the keys and values of each row at the last positions; zeros before the first."""
+        rows, there = len(self.begin), min(count, self.position)
+        places = torch.arange(self.position - there, self.position)
+        columns = self.ancestors[:, self.position - there : self.position].T.long()
+        found = self.cache.tensor[:, places[:, None], columns]
+        if there == count:
+            return found
+        layers, _, _, size = found.shape
+        return torch.cat([found.new_zeros(layers, count - there, rows, size), found], dim=1)
 
 
 class _Norm:
@@ -204,8 +261,9 @@ class TransformerSteps:
                 for layer in self.layers
             ),
             memory.lengths.long().contiguous(),
-            KeyValueCache(len(self.layers), self.layers[0].width),
+            KeyValueCache.empty(len(self.layers), self.layers[0].width),
             0,
+            torch.zeros_like(rows),
         )
 
     def step(self, tokens: Int[Tensor, " rows"], state: TransformerCpuState) -> StepOutput:
@@ -218,10 +276,11 @@ class TransformerSteps:
         where, source, lengths = ancestors.numpy(), state.source.numpy(), state.lengths.numpy()
         longest = max(position + 1, state.memory[0][0].shape[1])
         scores, context = torch.empty(longest).numpy(), torch.empty(rows, self.dim)
-        out = context.numpy()
+        out, begin = context.numpy(), state.begin.numpy()
         x = F.embedding(tokens, self.embedding.table.weight) * self.embedding.scale
         if self.embedding.positions is not None:
-            x = self.embedding.positions(x[:, None], start=position)[:, 0]
+            start = position if state.same_begin else position - state.begin
+            x = self.embedding.positions(x[:, None], start=start)[:, 0]
         x = x.contiguous()
         normed = x if self.norm is None else self.norm(x)
         for layer, cache, (keys, values) in zip(self.layers, caches, state.memory, strict=True):
@@ -232,6 +291,7 @@ class TransformerSteps:
                 layer.qkv_bias,
                 cache,
                 where,
+                begin,
                 position,
                 heads,
                 layer.kv_heads,
