@@ -7,6 +7,7 @@ from decoding.session_cases import KINDS, OPTIONS, check_joins, run_session
 from decoding.test_block_search import assert_same
 from decoding.test_presets import batch, model_of
 from models.cases import VARIANTS
+from models.test_ctc_decoder import joint
 from regard.decoding import DecodingOptions, Ensemble, decode
 from regard.decoding.graphs import DecodingGraphs
 from regard.decoding.session import DecodingSession
@@ -33,7 +34,8 @@ def test_sources_join_between_two_blocks(variant, options):
 
 def test_presets_whose_sources_can_join():
     recurrent = {"bahdanau", "luong", "pointer", "memory", "gnmt", "seq2seq"}
-    assert {*recurrent, "self-attentive", "transformer", "transformer-post-norm"} <= set(JOINING)
+    others = {"self-attentive", "transformer", "conv", "monotonic"}
+    assert recurrent | others <= set(JOINING)
 
 
 def test_sources_that_are_removed_leave_the_others_as_they_were():
@@ -103,7 +105,7 @@ def test_graphs_that_others_use_leave_a_session_its_own_rows():
 def test_an_ensemble_joins_if_all_of_its_models_do():
     model = Ensemble([model_of("bahdanau"), model_of("luong")])
     assert model.any_step
-    assert not Ensemble([model_of("bahdanau"), model_of("conv")]).any_step
+    assert not Ensemble([model_of("bahdanau"), joint("luong")]).any_step
     graphs = DecodingGraphs(model, records=False)
     check_joins(model, *sources_of(9), OPTIONS["beam"], graphs, seed=5)
 
