@@ -1,9 +1,11 @@
 """Sessions in blocks of steps, as on a GPU: sources join and leave between two blocks."""
 
+import itertools
+
 import pytest
 import torch
 
-from decoding.session_cases import KINDS, OPTIONS, check_joins, run_session
+from decoding.session_cases import KINDS, OPTIONS, SlotGraphs, check_joins, run_session
 from decoding.test_block_search import assert_same
 from decoding.test_presets import batch, model_of
 from models.cases import VARIANTS
@@ -13,6 +15,8 @@ from regard.decoding.graphs import DecodingGraphs
 from regard.decoding.session import DecodingSession
 
 ROWS = 19
+#: of the graphs by a session: to encode, and for each block
+CLAIMS = ("replay", "replay", "eager", "others", "eager", "others", "busy", "replay")
 
 
 def sources_of(rows=ROWS):
@@ -80,6 +84,27 @@ def test_a_source_whose_logits_are_nan_gets_the_error_alone():
     assert "NaN" in str(found[2])
     for i in (0, 1, 3, 4):
         assert_same([found[i]], [plain[i]])
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("variant", ["bahdanau", "transformer", "self-attentive-lstm", "conv"])
+def test_rows_survive_the_slots_of_graphs(variant, options):
+    model = model_of(variant)
+    for claims in (
+        itertools.cycle(["replay", "replay", "eager", "others", "replay", "busy"]),
+        itertools.cycle(["replay", "eager", "others", "replay", "eager"]),
+    ):
+        graphs = SlotGraphs(model, claims)
+        check_joins(model, *sources_of(11), OPTIONS[options], graphs, seed=4)
+        assert graphs.replays > 5
+    session = DecodingSession(model, OPTIONS[options], graphs=SlotGraphs(model, iter(CLAIMS)))
+    src, lengths = sources_of(6)
+    plain = decode(model, src, lengths, OPTIONS[options])
+    session.add(src, lengths)
+    found = {}
+    while len(session):
+        found |= session.step().done
+    assert_same([found[i] for i in range(6)], plain)
 
 
 def test_graphs_that_others_use_leave_a_session_its_own_rows():
