@@ -1,10 +1,15 @@
 """Sources that join a session at random moments, for the tests on the CPU and on a GPU."""
 
 import random
+from contextlib import contextmanager
+
+import torch
 
 from decoding.test_block_search import assert_same
 from regard.decoding import DecodingOptions, decode
+from regard.decoding.graphs import DecodingGraphs
 from regard.decoding.session import DecodingSession
+from regard.state import map_leaves
 from regard.symbols import EOS
 
 KINDS = ("cross", "decoder-self", "decoder-history", "encoder-self", "encoder-history", "memory")
@@ -12,6 +17,45 @@ OPTIONS = {
     "greedy": DecodingOptions(beam=1, max_len_ratio=1.0, max_len_extra=9),
     "beam": DecodingOptions(beam=3, nbest=2, max_len_ratio=1.0, max_len_extra=9),
 }
+
+
+class SlotGraphs:
+    """Graphs that keep states in slots, as recorded ones do, but run every function.
+
+    Args:
+        model: to search with.
+        claims: of each claim, "replay"; "eager", as a call of a new shape is; "others", who have
+            used the slots before; or "busy", when they use them now.
+    """
+
+    def __init__(self, model, claims):
+        self._slots, self._claims = DecodingGraphs(model, records=False), claims
+        self._now, self._last, self.replays, self.vocab = "", None, 0, None
+
+    @contextmanager
+    def claim(self, src):
+        self._now = next(self._claims)
+        if self._now in ("others", "busy"):
+            self._last = None
+            for slot in self._slots._slots.values():
+                slot.fill_(255)  # NaN
+        yield self._now != "busy"
+
+    def holds(self, state):
+        return self._last is not None and self._last is state
+
+    def __call__(self, key, function, state, inputs):
+        if self._now == "eager":
+            self._last = None
+            return function(state, inputs)
+        after, results = function(self._slots._fill_tree(state), inputs)
+        results = map_leaves(results, lambda _, leaf, __: _copied(leaf))
+        self._last, self.replays = self._slots._fill_tree(after), self.replays + 1
+        return self._last, results
+
+
+def _copied(leaf):
+    return leaf.clone() if isinstance(leaf, torch.Tensor) else leaf
 
 
 def run_session(session, src, lengths, seed, *, removed=()):

@@ -1,17 +1,22 @@
 """Sessions in blocks of steps, as on a GPU: sources join and leave between two blocks."""
 
+import itertools
+
 import pytest
 import torch
 
-from decoding.session_cases import KINDS, OPTIONS, check_joins, run_session
+from decoding.session_cases import KINDS, OPTIONS, SlotGraphs, check_joins, run_session
 from decoding.test_block_search import assert_same
 from decoding.test_presets import batch, model_of
 from models.cases import VARIANTS
+from models.test_ctc_decoder import joint
 from regard.decoding import DecodingOptions, Ensemble, decode
 from regard.decoding.graphs import DecodingGraphs
 from regard.decoding.session import DecodingSession
 
 ROWS = 19
+#: of the graphs by a session: to encode, and for each block
+CLAIMS = ("replay", "replay", "eager", "others", "eager", "others", "busy", "replay")
 
 
 def sources_of(rows=ROWS):
@@ -33,7 +38,8 @@ def test_sources_join_between_two_blocks(variant, options):
 
 def test_presets_whose_sources_can_join():
     recurrent = {"bahdanau", "luong", "pointer", "memory", "gnmt", "seq2seq"}
-    assert {*recurrent, "self-attentive", "transformer", "transformer-post-norm"} <= set(JOINING)
+    others = {"self-attentive", "transformer", "conv", "monotonic"}
+    assert recurrent | others <= set(JOINING)
 
 
 def test_sources_that_are_removed_leave_the_others_as_they_were():
@@ -80,6 +86,27 @@ def test_a_source_whose_logits_are_nan_gets_the_error_alone():
         assert_same([found[i]], [plain[i]])
 
 
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("variant", ["bahdanau", "transformer", "self-attentive-lstm", "conv"])
+def test_rows_survive_the_slots_of_graphs(variant, options):
+    model = model_of(variant)
+    for claims in (
+        itertools.cycle(["replay", "replay", "eager", "others", "replay", "busy"]),
+        itertools.cycle(["replay", "eager", "others", "replay", "eager"]),
+    ):
+        graphs = SlotGraphs(model, claims)
+        check_joins(model, *sources_of(11), OPTIONS[options], graphs, seed=4)
+        assert graphs.replays > 5
+    session = DecodingSession(model, OPTIONS[options], graphs=SlotGraphs(model, iter(CLAIMS)))
+    src, lengths = sources_of(6)
+    plain = decode(model, src, lengths, OPTIONS[options])
+    session.add(src, lengths)
+    found = {}
+    while len(session):
+        found |= session.step().done
+    assert_same([found[i] for i in range(6)], plain)
+
+
 def test_graphs_that_others_use_leave_a_session_its_own_rows():
     """Two sessions and a search share one recorder, whose slots each of them overwrites."""
     model, (src, lengths) = model_of("bahdanau"), sources_of(8)
@@ -103,7 +130,7 @@ def test_graphs_that_others_use_leave_a_session_its_own_rows():
 def test_an_ensemble_joins_if_all_of_its_models_do():
     model = Ensemble([model_of("bahdanau"), model_of("luong")])
     assert model.any_step
-    assert not Ensemble([model_of("bahdanau"), model_of("conv")]).any_step
+    assert not Ensemble([model_of("bahdanau"), joint("luong")]).any_step
     graphs = DecodingGraphs(model, records=False)
     check_joins(model, *sources_of(9), OPTIONS["beam"], graphs, seed=5)
 

@@ -5,6 +5,7 @@ import random
 import pytest
 import torch
 
+from models.test_ctc_decoder import joint
 from regard.decoding import DecodingOptions, decode
 from regard.decoding.session import DecodingSession, refuse_session
 from regard.errors import ArgumentError
@@ -17,10 +18,7 @@ from regard.symbols import EOS
 
 KINDS = ("cross", "decoder-self", "decoder-history", "encoder-self", "encoder-history")
 SIZES = {"embed": 7, "hidden": 10}
-SMALL = {
-    "transformer": {"dim": 12, "heads": 3, "feed_forward": 19, "layers": 2},
-    "conv": {"dim": 11, "layers": 2, "kernel": 3},
-}
+SMALL = {"transformer": {"dim": 12, "heads": 3, "feed_forward": 19, "layers": 2}}
 
 
 def make_model(preset):
@@ -223,7 +221,7 @@ def test_searches_that_cannot_be_joined_are_named():
     model = make_model("bahdanau")
     assert refuse_session(model, DecodingOptions(), "cpu") is None
     assert refuse_session(model, DecodingOptions(), "cuda") is None
-    assert "same step" in refuse_session(make_model("conv"), DecodingOptions(), "cuda")
+    assert "same step" in refuse_session(joint("luong"), DecodingOptions(), "cuda")
     assert "mps" in refuse_session(model, DecodingOptions(), "mps")
     assert "random" in refuse_session(model, DecodingOptions(num_samples=2), "cpu")
     assert "constraints" in refuse_session(model, DecodingOptions(min_len=2), "cpu")

@@ -122,7 +122,9 @@ class BlockBatch(SessionBatch):
             key = (self.settings.key, "session")
             after, found = run(key, lambda state, _: _block(self.settings, state), given, ())
             self._placed = after if self._graphs.holds(after) else None
-            self.search = after if self._placed is None else _own(after, before)
+            # a function that ran eagerly returns tensors of the sources as they were given
+            is_own = self._placed is None and given is before
+            self.search = after if is_own else _own(after, before)
         others = found["alternatives"] or (None,) * BLOCK_STEPS
         steps = zip(found["moves"], found["maps"], found["sizes"], others, strict=True)
         for move, maps, size, pair in steps:

@@ -19,16 +19,19 @@ from regard.errors import ArgumentError
 from regard.layers import (
     ConvDecoder,
     ConvState,
-    LearnedPositions,
     RecurrentState,
     RNNStack,
-    SinusoidalPositions,
     TransformerDecoder,
     TransformerState,
 )
 from regard.models.attention_penalty import AttentionPenalty
 from regard.models.causal_body import CausalBody
-from regard.models.embedding import OutputLayer, TokenEmbedding, check_unplaced
+from regard.models.embedding import (
+    OutputLayer,
+    TokenEmbedding,
+    check_unplaced,
+    has_row_positions,
+)
 from regard.models.protocol import Keep, Maps, Memory, Tgt, select_positions
 from regard.preemption import in_turn, is_preemptible
 from regard.state import OF_SOURCE, State
@@ -395,12 +398,8 @@ class AttentionDecoder(Decoder):
 
     @property
     def any_step(self) -> bool:
-        """Whether rows of a state may have taken different numbers of steps.
-
-        Positions must be known to take one for each row.
-        """
-        known = type(None), SinusoidalPositions, LearnedPositions
-        return isinstance(self.embedding.positions, known) and self.decoder.any_step
+        """Whether rows of a state may have taken different numbers of steps."""
+        return has_row_positions(self.embedding) and self.decoder.any_step
 
     def start(self, memory: Memory) -> State:
         """Return empty caches, and the memory's keys and values of every layer."""
@@ -429,6 +428,11 @@ class ConvolutionalDecoder(Decoder):
         self.embedding, self.decoder = embedding, decoder
         self.output = OutputLayer(decoder.dim, embedding)
 
+    @property
+    def any_step(self) -> bool:
+        """Whether rows of a state may have taken different numbers of steps."""
+        return has_row_positions(self.embedding)
+
     def start(self, memory: Memory) -> State:
         """Return zeros before the first token."""
         keys = memory.output if memory.keys is None else memory.keys
@@ -439,7 +443,7 @@ class ConvolutionalDecoder(Decoder):
     ) -> DecoderOutput:
         """Score; the maps are `cross`, of each layer."""
         state = cast(ConvState, state)
-        x = self.embedding(tokens, start=state.position)
+        x = self.embedding(tokens, start=state.start)
         output, after, weights = self.decoder(x, state, need_weights=need_weights)
         maps: Maps = {"cross": weights} if need_weights else {}
         return DecoderOutput(self.output(output, self.embedding, keep), after, maps)

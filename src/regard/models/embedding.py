@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from regard.attention.multi_head import Start
 from regard.errors import ArgumentError
+from regard.layers.positions import LearnedPositions, SinusoidalPositions
 from regard.models.protocol import Keep, check_tokens, select_positions
 from regard.ops.check import check_axes, check_positive, check_share
 
@@ -83,6 +84,12 @@ class TokenEmbedding(nn.Module):
         self.table = owner.table
         self.register_state_dict_post_hook(_leave_out)  # type: ignore[no-untyped-call]
         self.register_load_state_dict_pre_hook(_put_back)  # type: ignore[no-untyped-call]
+
+
+def has_row_positions(embedding: TokenEmbedding) -> bool:
+    """Return whether the tokens of each row may stand at positions of their own."""
+    known = type(None), SinusoidalPositions, LearnedPositions
+    return isinstance(embedding.positions, known)
 
 
 def check_unplaced(embedding: TokenEmbedding) -> None:
