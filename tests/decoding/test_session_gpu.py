@@ -37,19 +37,21 @@ def test_every_preset_is_joined(variant, options):
 
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("variant", JOINING)
-def test_tokens_in_float32(variant, options):
-    """Other batches round otherwise: answers are equal, or as good up to rounding."""
+def test_tokens_in_float32(variant, options, monkeypatch):
+    # by default cuDNN's RNNs round to 10 bits, which depends on the batch
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     model, src, lengths = on_gpu(variant, torch.float32)
     graphs, wish = DecodingGraphs(model), OPTIONS[options]
-    plain, equal = decode(model, src, lengths, wish), 0
-    for seed in range(TIMES):
+    plain = decode(model, src, lengths, wish)
+    for seed in range(TIMES):  # blocks are replayed, recorded and run as they are by turns
         session = DecodingSession(model, wish, graphs=graphs)
         found, _, _ = run_session(session, src, lengths, seed)
+        assert [[h.tokens for h in found[i]] for i in range(len(src))] == [
+            [h.tokens for h in hypotheses] for hypotheses in plain
+        ]
         for i, hypotheses in enumerate(plain):
             scores = [h.score for h in hypotheses]
-            assert [h.score for h in found[i]] == pytest.approx(scores, rel=1e-3)
-            equal += [h.tokens for h in found[i]] == [h.tokens for h in hypotheses]
-    assert equal >= 0.9 * TIMES * len(src)
+            assert [h.score for h in found[i]] == pytest.approx(scores, abs=1e-4)
     assert graphs._recordings
 
 
