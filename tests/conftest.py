@@ -26,6 +26,9 @@ torch.set_num_threads(1)
 # A warning that torch gives once would be an error in whichever test comes first.
 torch.set_warn_always(True)
 library_caches.cache_commands()
+library_caches.cache_entry_points()
+# A test need not survive a power cut; a process that is killed loses nothing that it has written.
+os.fsync = lambda file: None
 
 #: packages whose tests are about files, commands and pages: shapes are checked in those below
 WITHOUT_SHAPES = (
