@@ -98,7 +98,7 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item, nextitem):
-    """Report one phase of a test that passes: messages of six phases take longer than most tests."""
+    """Report one phase of a test that passes: six messages would take longer than most tests."""
     if not hasattr(item.config, "workerinput"):
         return None
     for report in runtestprotocol(item, nextitem=nextitem, log=False):

@@ -109,6 +109,7 @@ def test_nothing_is_loaded_and_hostile_text_is_text(visit, name):
     assert page.locator("main b, main img").count() == 0
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1200, 390])
 @pytest.mark.parametrize("name", ["heads", "compare"])
