@@ -74,7 +74,7 @@ class Windows:
         page = self.free.pop() if self.free and script else self._new(script)
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme=scheme)
-        page.asked, page.wrong = [], []
+        page.asked, page.wrong, page.is_spent = [], [], not script
         page.goto(address)
         return page
 
@@ -88,9 +88,11 @@ class Windows:
 
     def take_back(self, page):
         """Make a window as good as new, or close it."""
-        if not page.has_scripts or len(page.context.pages) > 1:
+        if page.is_spent or len(page.context.pages) > 1:
             page.context.close()
             return
+        page.unroute_all()
+        page.context.clear_permissions()
         page.mouse.move(0, 0)
         page.evaluate("localStorage.clear(); sessionStorage.clear()")
         page.goto("about:blank")
