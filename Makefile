@@ -34,16 +34,16 @@ docs: $(STAMP)  ## the site in build/site/html, with the course; every warning i
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	$(BIN)/python -m website.build
 
-# in two chains, so that no core waits for the end of what runs on the other
+# in two chains, so that no core waits: tests of the first often do, for processes and for clients
 test: lint  ## everything that CI runs
 	@$(MAKE) --no-print-directory -j2 chain-of-tests chain-beside
 
 chain-of-tests: kernels
-	@$(MAKE) --no-print-directory unit
 	@$(MAKE) --no-print-directory others
 
 chain-beside: types
 	@$(MAKE) --no-print-directory browser
+	@$(MAKE) --no-print-directory unit
 
 check: lint  ## in two minutes: two parameter sets of each test, nothing that takes long
 	@$(MAKE) --no-print-directory -j2 types quick
@@ -87,7 +87,7 @@ browser: $(STAMP)  ## the page in a real Chromium, which is installed where it c
 	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
 	  && apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } \
 	  || echo "chromium is missing and cannot be installed here: these tests are skipped"
-	$(PYTEST) -m browser tests/browser
+	$(PYTEST) -m "browser and not long" tests/browser
 
 CASES := 5000
 SEED := 1

@@ -8,6 +8,7 @@ import jaxtyping
 import numpy as np
 import pytest
 import torch
+from _pytest.runner import runtestprotocol
 
 import library_caches
 import shapes
@@ -25,6 +26,9 @@ torch.set_num_threads(1)
 # A warning that torch gives once would be an error in whichever test comes first.
 torch.set_warn_always(True)
 library_caches.cache_commands()
+library_caches.cache_entry_points()
+# A test need not survive a power cut; a process that is killed loses nothing that it has written.
+os.fsync = lambda file: None
 
 #: packages whose tests are about files, commands and pages: shapes are checked in those below
 WITHOUT_SHAPES = (
@@ -92,6 +96,17 @@ def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: item.get_closest_marker("system") is None)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item, nextitem):
+    """Report one phase of a test that passes: six messages would take longer than most tests."""
+    if not hasattr(item.config, "workerinput"):
+        return None
+    for report in runtestprotocol(item, nextitem=nextitem, log=False):
+        if report.when == "call" or not report.passed:
+            item.ihook.pytest_runtest_logreport(report=report)
+    return True
+
+
 @pytest.fixture(autouse=True)
 def alone():
     """Begin each test with the same seeds, and leave the process as it was found.
@@ -112,6 +127,7 @@ def alone():
     for (read, write), value in zip(SETTINGS, before, strict=True):
         if read() != value:
             write(value)
+    environment["PYTEST_CURRENT_TEST"] = os.environ["PYTEST_CURRENT_TEST"]  # which says "teardown"
     if os.environ != environment:
         os.environ.clear()
         os.environ.update(environment)

@@ -3,6 +3,7 @@
 A user's process calls these once, where it hardly matters; a test process does a thousand times.
 """
 
+import importlib.metadata
 from functools import cache
 
 import typer.testing
@@ -14,6 +15,14 @@ def cache_commands() -> None:
     They hold no state: options are parsed into a context, and help is translated as it is printed.
     """
     typer.testing._get_command = cache(typer.main.get_command)
+
+
+def cache_entry_points() -> None:
+    """Let each `Fabric` find the plugins of installed packages without reading all metadata again.
+
+    Before lightning_fabric is imported, which takes the function by its name.
+    """
+    importlib.metadata.entry_points = cache(importlib.metadata.entry_points)
 
 
 def cache_onnx_registry() -> None:

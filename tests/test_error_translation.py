@@ -36,6 +36,7 @@ def placeholders(text):
     return sorted(name for _, name, _, _ in Formatter().parse(text) if name is not None)
 
 
+@pytest.mark.slow
 def test_each_template_of_the_sources_has_a_chinese_text_and_none_is_stale(texts):
     """One test, since it takes seconds to read all sources."""
     templates = Templates()

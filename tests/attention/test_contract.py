@@ -353,7 +353,7 @@ def _fresh_compiler():
 
 
 @pytest.mark.compile
-@pytest.mark.sample(5)
+@pytest.mark.sample(4)
 @pytest.mark.usefixtures("_fresh_compiler")
 @each
 def test_compiles_without_a_graph_break(name):

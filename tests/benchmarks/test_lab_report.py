@@ -21,10 +21,11 @@ def draw(figure: Figure, folder: Path, stem: str) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("drawn", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_the_report_is_what_the_results_give(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drawn: bool
 ) -> None:
-    monkeypatch.setattr(plots, "save", draw)
+    monkeypatch.setattr(plots, "save", draw if drawn else lambda *figure: "")
     lab_report.write(tmp_path, pictures=False)
     page = (tmp_path / "README.md").read_text()
     assert (lab_report.PAGE / "README.md").read_text() == page

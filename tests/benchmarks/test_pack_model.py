@@ -94,6 +94,7 @@ def packed(monkeypatch, run, home, name, *options):
     return home / name
 
 
+@pytest.mark.slow
 def test_a_run_becomes_a_model_with_a_card(words, tmp_path, monkeypatch, capsys):
     folder = packed(monkeypatch, words, tmp_path, "g2p")
     before, after = capsys.readouterr().out.splitlines()
@@ -125,6 +126,7 @@ def test_a_run_becomes_a_model_with_a_card(words, tmp_path, monkeypatch, capsys)
     assert "`g2p`" in models_page.page()
 
 
+@pytest.mark.slow
 def test_a_model_is_replaced_only_if_asked_for(words, tmp_path, monkeypatch, capsys):
     folder = packed(monkeypatch, words, tmp_path, "g2p", "--test-rows", "2")
     with pytest.raises(SystemExit) as error:

@@ -61,30 +61,71 @@ def saved(tmp_path_factory):
     return page
 
 
-@pytest.fixture
-def visit(chromium, saved):
-    """Opens a saved page with the network off; what it asks for and what goes wrong is kept."""
-    opened = []
+class Windows:
+    """Windows with the network off, which tests use one after another: to open one takes a second.
 
-    def open_page(name, hash_="", *, width=1200, scheme="light", script=True, ready=True):
-        context = chromium.new_context(
-            viewport={"width": width, "height": 900},
-            color_scheme=scheme,
-            offline=True,
-            java_script_enabled=script,
-            accept_downloads=True,
-        )
-        opened.append(context)
-        page = context.new_page()
-        page.asked, page.wrong = [], []
+    What a page asks for and what goes wrong is kept.
+    """
+
+    def __init__(self, browser):
+        self.browser, self.free = browser, []
+
+    def open(self, address, *, width=1200, scheme="light", script=True):
+        page = self.free.pop() if self.free and script else self._new(script)
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme=scheme)
+        page.asked, page.wrong, page.is_spent = [], [], not script
+        page.goto(address)
+        return page
+
+    def _new(self, script):
+        page = self.browser.new_context(offline=True, java_script_enabled=script).new_page()
+        page.has_scripts = script
         page.on("request", lambda request: page.asked.append(request.url))
         page.on("pageerror", lambda error: page.wrong.append(str(error)))
         page.on("console", lambda m: page.wrong.append(m.text) if m.type == "error" else None)
-        page.goto(f"{saved(name).as_uri()}{hash_}")
-        if script and ready:
+        return page
+
+    def take_back(self, page):
+        """Make a window as good as new, or close it."""
+        if page.is_spent or len(page.context.pages) > 1:
+            page.context.close()
+            return
+        page.unroute_all()
+        page.context.clear_permissions()
+        page.mouse.move(0, 0)
+        page.evaluate("localStorage.clear(); sessionStorage.clear()")
+        page.goto("about:blank")
+        self.free.append(page)
+
+
+@pytest.fixture(scope="session")
+def windows(chromium):
+    return Windows(chromium)
+
+
+@pytest.fixture
+def open_window(windows):
+    """Opens an address, as `Windows.open` does, until the end of the test."""
+    opened = []
+
+    def open_address(*address, **settings):
+        opened.append(windows.open(*address, **settings))
+        return opened[-1]
+
+    yield open_address
+    for page in opened:
+        windows.take_back(page)
+
+
+@pytest.fixture
+def visit(open_window, saved):
+    """Opens a saved page."""
+
+    def open_page(name, hash_="", *, ready=True, **settings):
+        page = open_window(f"{saved(name).as_uri()}{hash_}", **settings)
+        if ready and page.has_scripts:
             page.wait_for_selector("#app[data-ready]")
         return page
 
-    yield open_page
-    for context in opened:
-        context.close()
+    return open_page

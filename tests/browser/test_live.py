@@ -34,13 +34,11 @@ def answered(trace):
 
 
 @pytest.fixture
-def live(chromium):
+def live(open_window):
     """The live page, and the questions that it has asked."""
-    context = chromium.new_context(viewport={"width": 1000, "height": 900})
-    page = context.new_page()
-    page.questions, page.wrong = [], []
+    page = open_window("about:blank", width=1000)
+    page.questions = []
     page.reply = answered(samples.sentence())
-    page.on("pageerror", lambda error: page.wrong.append(str(error)))
 
     def answer(route):
         address = route.request.url.removeprefix("http://regard.test/")
@@ -66,11 +64,11 @@ def live(chromium):
     page.info = INFO
     page.goto("http://regard.test/")
     page.wait_for_selector("#live-text")
-    yield page
-    context.close()
+    return page
 
 
 def test_what_is_typed_is_answered_and_shown(live):
+    live.is_spent = True  # nothing takes the clock out again
     live.clock.install()  # the page's clock stands still: how fast the test types plays no part
     live.clock.pause_at(time.time() + 3600)
     for letter in "the cat":

@@ -36,29 +36,14 @@ def file(trace, tmp_path_factory):
 
 
 @pytest.fixture
-def visit(chromium, file):
-    opened = []
-
-    def open_page(hash_="", width=1200, scheme="light", script=True):
-        context = chromium.new_context(
-            viewport={"width": width, "height": 900},
-            color_scheme=scheme,
-            offline=True,
-            java_script_enabled=script,
-        )
-        opened.append(context)
-        page = context.new_page()
-        page.wrong = []
-        page.on("pageerror", lambda error: page.wrong.append(str(error)))
-        page.on("console", lambda m: page.wrong.append(m.text) if m.type == "error" else None)
-        page.goto(f"{file.as_uri()}{hash_}")
-        if script:
+def visit(open_window, file):
+    def open_page(hash_="", **settings):
+        page = open_window(f"{file.as_uri()}{hash_}", **settings)
+        if page.has_scripts:
             page.wait_for_selector("#app[data-ready]")
         return page
 
-    yield open_page
-    for context in opened:
-        context.close()
+    return open_page
 
 
 def test_a_row_says_what_was_kept_and_how_much_was_not(visit, trace):

@@ -35,23 +35,11 @@ def pages(tmp_path_factory):
 
 
 @pytest.fixture
-def visit(chromium, pages):
-    opened = []
-
+def visit(open_window, pages):
     def open_page(name, hash_="", **settings):
-        context = chromium.new_context(offline=True, **settings)
-        opened.append(context)
-        page = context.new_page()
-        page.asked, page.wrong = [], []
-        page.on("request", lambda request: page.asked.append(request.url))
-        page.on("pageerror", lambda error: page.wrong.append(str(error)))
-        page.on("console", lambda m: page.wrong.append(m.text) if m.type == "error" else None)
-        page.goto(f"{(pages / f'{name}.html').as_uri()}{hash_}")
-        return page
+        return open_window(f"{(pages / f'{name}.html').as_uri()}{hash_}", **settings)
 
-    yield open_page
-    for context in opened:
-        context.close()
+    return open_page
 
 
 def first_heads(page):
@@ -94,7 +82,7 @@ def test_a_click_on_a_head_shows_its_examples(visit):
 
 
 def test_heads_without_scripts_can_all_be_opened(visit):
-    page = visit("heads", java_script_enabled=False)
+    page = visit("heads", script=False)
     assert page.locator("section.head").count() == 6
     page.click("#head-cross-0-0 summary")
     assert page.locator("#head-cross-0-0 svg").is_visible()
@@ -109,6 +97,7 @@ def test_nothing_is_loaded_and_hostile_text_is_text(visit, name):
     assert page.locator("main b, main img").count() == 0
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1200, 390])
 @pytest.mark.parametrize("name", ["heads", "compare"])
@@ -116,7 +105,7 @@ def test_axe_finds_nothing_serious_and_nothing_overflows(visit, name, width, sch
     axe = pytest.importorskip(
         "axe_playwright_python.sync_playwright", reason="axe is missing"
     ).Axe()
-    page = visit(name, viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page = visit(name, width=width, scheme=scheme)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     found = axe.run(page).response["violations"]
     assert [one["id"] for one in found if one["impact"] in ("serious", "critical")] == []

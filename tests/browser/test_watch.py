@@ -88,8 +88,15 @@ def test_maps_have_a_title_and_tokens_along_both_sides(watched):
     assert labels == ["a", "b", "</s>", "c", "</s>"]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1200, 390])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (1200, "light"),
+        (390, "dark"),
+        pytest.param(1200, "dark", marks=pytest.mark.long),
+        pytest.param(390, "light", marks=pytest.mark.long),
+    ],
+)
 def test_axe_finds_nothing_nothing_overflows_and_nobody_else_is_asked(watched, width, scheme):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is missing")
     page = watched(width, scheme)

@@ -78,6 +78,7 @@ def test_file(folder):
     return path
 
 
+@pytest.mark.slow
 def test_a_classifier_learns_and_looks_at_the_word_that_decides(run, test_file):
     found = json.loads(done(regard("evaluate", run, test_file, "--json")))
     accuracy, macro = found["metrics"]

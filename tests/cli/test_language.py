@@ -125,6 +125,7 @@ def test_a_stream_goes_on_with_the_text(language):
     assert written[:2] == ["one", "two"]
 
 
+@pytest.mark.slow
 def test_a_check_explains_what_was_written_by_what_was_read(language):
     words = ("check", language, "one two", "--methods", "attention", "--json")
     found = from_json(json.loads(done(regard(*words))))

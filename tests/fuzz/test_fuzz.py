@@ -1,4 +1,4 @@
-"""A few hundred crafted files and command lines; `make fuzz` runs thousands."""
+"""A hundred crafted files and command lines; `make fuzz` runs thousands."""
 
 import os
 
@@ -9,7 +9,7 @@ from fuzz.runner import run_cases, summary
 
 pytestmark = pytest.mark.plain  # what a user sees, and not what run-time type checks say first
 
-CASES = int(os.environ.get("FUZZ_CASES", "200"))
+CASES = int(os.environ.get("FUZZ_CASES", "120"))
 SEED = 20
 
 
@@ -61,8 +61,8 @@ class Breaks:
     [
         ("raises", "internal error"),
         ("writes", "touched open"),
-        ("hangs", "hang: more than 3 s"),
-        ("computes", "hang: more than 2 s of CPU time"),
+        ("hangs", "hang: more than 1 s"),
+        ("computes", "hang: more than 1 s of CPU time"),
         ("dies", "killed"),
         ("fills_memory", "out of memory"),
         ("starts_a_process", "touched os.system"),
@@ -73,7 +73,7 @@ def test_a_planted_fault_is_found(tmp_path, monkeypatch, fault, said):
 
     limits = {"hangs": "MOST_SECONDS", "computes": "MOST_CPU"}
     if fault in limits:
-        monkeypatch.setattr(f"fuzz.runner.{limits[fault]}", 3.0 if fault == "hangs" else 2.0)
+        monkeypatch.setattr(f"fuzz.runner.{limits[fault]}", 1.0)
     monkeypatch.setattr("fuzz.runner.make_bases", lambda folder: None)
     case = ("planted", ["check", "run", "abc"], "")
     monkeypatch.setattr("fuzz.runner.make_case", lambda *given: Case(*case))

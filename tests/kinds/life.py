@@ -115,10 +115,11 @@ class Life:
         if result.exit_code:
             return self._refuse("show", result)
         done(result)
-        for ending in ("html", "svg", "json"):
-            path = self.folder / f"shown.{ending}"
-            done(regard("show", self.run, self.given, "-o", path))
-            assert path.stat().st_size > 500
+        # each kind has one of the files, which are drawn from the same trace
+        ending = ("html", "svg", "json")[list(TOYS).index(self.name) % 3]
+        path = self.folder / f"shown.{ending}"
+        done(regard("show", self.run, self.given, "-o", path))
+        assert path.stat().st_size > 500
         return True
 
     def check(self) -> bool:

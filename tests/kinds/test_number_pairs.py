@@ -48,6 +48,7 @@ def test_scores_by_hand():
     assert np.isnan(regression_scores(found, np.ones(3))["r2"])
 
 
+@pytest.mark.slow
 def test_a_model_learns_numbers_in_their_own_unit(trained):
     assert isinstance(trained.kind, NumberPairs)
     table = trained.evaluate(rated(100, seed=2))

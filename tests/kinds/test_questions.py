@@ -93,6 +93,7 @@ def test_a_story_is_answered_with_a_label(memory_run, folder):
     assert [one.text for one in model([ASKED, ASKED])] == [out.text] * 2
 
 
+@pytest.mark.slow
 def test_predict_and_evaluate(memory_run, span_run, written_run, folder):
     lines = "".join(f"{story}\t{question}\n" for story, question, _ in stories(5, seed=3))
     for run in (memory_run, span_run, written_run):

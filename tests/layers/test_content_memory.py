@@ -188,7 +188,7 @@ def pairs_to_recall(rows, draw):
     return torch.cat([told, question], dim=1).float(), values.gather(1, asked)[:, 0]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_has_a_memory_learns_to_recall_sooner():
     # as many weights for both; one in eight is right by chance
     torch.manual_seed(1)

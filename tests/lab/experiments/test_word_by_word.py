@@ -100,6 +100,7 @@ def test_right_words_and_sentences_are_counted(monkeypatch, short: bool, sentenc
     assert shares["words"] == pytest.approx(1 - lost)
 
 
+@pytest.mark.slow
 def test_an_aligned_rnn_writes_as_many_words_as_it_reads():
     model = word_by_word.build("rnn", 3)
     src = torch.randint(FIRST_WORD + 8, (2, 5))
