@@ -122,28 +122,28 @@ def test_times_of_saves():
     assert [p.step for p in steps if intervals.save_is_due(p)] == [4, 8]
 
 
-@pytest.mark.parametrize(
-    ("schedule", "step", "warmup", "spent", "rate"),
-    [
-        ("constant", 5, 10, 0.9, 1.0),
-        ("constant", 10, 10, 0.9, 2.0),
-        ("linear", 10, 10, 0.25, 1.5),
-        ("linear", 10, 10, 0.999, 0.02),
-        ("linear", 10, 10, 0.985, 0.03),
-        ("cosine", 10, 10, 0.5, 1.0),
-        ("cosine", 10, 10, 1 / 3, 1.5),
-        ("cosine", 10, 10, 1.0, 0.02),
-        ("cosine", 10, 10, 1.5, 0.02),
-        # flat for ten times the warm-up, then with the root of the step
-        ("inverse-sqrt", 100, 10, 0.9, 2.0),
-        ("inverse-sqrt", 400, 10, 0.9, 1.0),
-        ("inverse-sqrt", 40, 0, 0.9, 1.0),
-        ("inverse-sqrt", 8_000, None, 0.9, 1.0),
-    ],
-)
-def test_learning_rates(schedule, step, warmup, spent, rate):
-    found = learning_rate(schedule, 2.0, step=step, warmup=warmup, spent=spent)
-    assert found == pytest.approx(rate)
+RATES = [
+    ("constant", 5, 10, 0.9, 1.0),
+    ("constant", 10, 10, 0.9, 2.0),
+    ("linear", 10, 10, 0.25, 1.5),
+    ("linear", 10, 10, 0.999, 0.02),
+    ("linear", 10, 10, 0.985, 0.03),
+    ("cosine", 10, 10, 0.5, 1.0),
+    ("cosine", 10, 10, 1 / 3, 1.5),
+    ("cosine", 10, 10, 1.0, 0.02),
+    ("cosine", 10, 10, 1.5, 0.02),
+    # flat for ten times the warm-up, then with the root of the step
+    ("inverse-sqrt", 100, 10, 0.9, 2.0),
+    ("inverse-sqrt", 400, 10, 0.9, 1.0),
+    ("inverse-sqrt", 40, 0, 0.9, 1.0),
+    ("inverse-sqrt", 8_000, None, 0.9, 1.0),
+]
+
+
+def test_learning_rates():
+    for schedule, step, warmup, spent, rate in RATES:
+        found = learning_rate(schedule, 2.0, step=step, warmup=warmup, spent=spent)
+        assert found == pytest.approx(rate)
 
 
 class Pairs:
@@ -276,26 +276,26 @@ def test_health_of_attention_by_hand():
     assert just.even == pytest.approx(1 / 3), "three tokens are enough"
 
 
-@pytest.mark.parametrize(
-    ("health", "state"),
-    [
-        ((0.9, 0.9, 0.81, 0.1), "eos"),
-        ((0.9, 0.81, 0.8, 0.1), "column"),
-        ((0.51, 0.8, 0.8, 0.1), "formed"),
-        ((0.5, 0.8, 0.8, 0.1), "even"),
-        ((0.61, 0.1, 0.1, 0.3), "formed"),
-        ((0.6, 0.1, 0.1, 0.3), "even"),
-        ((0.9, 0.1, 0.1, 0.0), "even"),
-    ],
-)
-def test_states_of_attention(health, state):
-    health = AttentionHealth(*health)
-    assert evaluations._state(health) == state
-    sentence = describe_attention(health, None)
-    assert (sentence is None) == (state == "even")
-    assert describe_attention(health, health) is None
-    other = AttentionHealth(0.0, 0.0, 0.9 if state != "eos" else 0.0, 0.0)
-    assert describe_attention(health, other) == sentence
+STATES = [
+    ((0.9, 0.9, 0.81, 0.1), "eos"),
+    ((0.9, 0.81, 0.8, 0.1), "column"),
+    ((0.51, 0.8, 0.8, 0.1), "formed"),
+    ((0.5, 0.8, 0.8, 0.1), "even"),
+    ((0.61, 0.1, 0.1, 0.3), "formed"),
+    ((0.6, 0.1, 0.1, 0.3), "even"),
+    ((0.9, 0.1, 0.1, 0.0), "even"),
+]
+
+
+def test_states_of_attention():
+    for numbers, state in STATES:
+        health = AttentionHealth(*numbers)
+        assert evaluations._state(health) == state
+        sentence = describe_attention(health, None)
+        assert (sentence is None) == (state == "even")
+        assert describe_attention(health, health) is None
+        other = AttentionHealth(0.0, 0.0, 0.9 if state != "eos" else 0.0, 0.0)
+        assert describe_attention(health, other) == sentence
 
 
 def test_outputs_that_hardly_depend_on_their_sources():

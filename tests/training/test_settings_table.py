@@ -106,26 +106,25 @@ def bounds(field):
     return rules
 
 
+def test_a_value_at_its_bound():
+    """Each bound is where the table has it: a value on it is accepted, and one beyond it is not."""
+    for name, (default, rules) in (FIXED | FREE).items():
+        step = 0.5 if isinstance(default, float) or name in ("lr", "minutes") else 1
+        for rule, bound in rules.items():
+            if rule in ("ge", "le"):
+                make_config({name: bound})
+            if rule in ("gt", "lt", "ge", "le"):
+                beyond = {"gt": bound, "lt": bound, "ge": bound - step, "le": bound + step}[rule]
+                with pytest.raises(ArgumentError, match=f"^{name} must be .*: see `regard settin"):
+                    make_config({name: beyond})
+
+
 def test_defaults_and_bounds():
     fields = Config.model_fields
     assert {name: (field.default, bounds(field)) for name, field in fields.items()} == FIXED | FREE
     assert {*Config.fixed_on_resume()} == FIXED.keys()
     assert settings.DEFAULTS == OF_PRESETS
     assert settings.MAX_TOML == 1_048_576
-
-
-@pytest.mark.parametrize("name", FIXED | FREE)
-def test_a_value_at_its_bound(name):
-    """Each bound is where the table has it: a value on it is accepted, and one beyond it is not."""
-    default, rules = (FIXED | FREE)[name]
-    step = 0.5 if isinstance(default, float) or name in ("lr", "minutes") else 1
-    for rule, bound in rules.items():
-        if rule in ("ge", "le"):
-            make_config({name: bound})
-        if rule in ("gt", "lt", "ge", "le"):
-            beyond = {"gt": bound, "lt": bound, "ge": bound - step, "le": bound + step}[rule]
-            with pytest.raises(ArgumentError, match=f"^{name} must be .*: see `regard settings`"):
-                make_config({name: beyond})
 
 
 def test_presets_change_defaults_that_are_not_given():
@@ -170,35 +169,35 @@ def test_lists_of_names():
         make_config({"columns": "a,b,c,d"})
 
 
-@pytest.mark.parametrize(
-    ("wrong", "words"),
-    [
-        ({"stepps": 5}, "'stepps': perhaps 'steps' is meant."),
-        ({"zzzz": 5}, "'zzzz': `regard settings bahdanau` lists them all."),
-        ({"slots": 4}, "'slots', which memory knows: `regard settings bahdanau`"),
-        ({"max_len": 4}, "'max_len', which conv"),
-        ({"preset": "transformr"}, "'transformr': perhaps 'transformer' is meant."),
-        ({"preset": "zzzz"}, "'zzzz': `regard presets` says what they are."),
-        ({"model": [5]}, "model must be a table of settings of the preset, but it is [5]"),
-        ({"model": {"hiden": 5}}, "'hiden': perhaps 'hidden' is meant."),
-        ({"kind_options": 5}, "kind_options must be a table of settings of a kind of data"),
-        ({"kind_options": {"zzzz": 5}}, "'zzzz': `regard settings bahdanau` lists them all."),
-        ({"minutes": float("nan")}, "minutes must be a finite number"),
-        ({"hidden": 1.5}, "hidden must be a whole number, but it is 1.5"),
-        ({"cell": "huge"}, "cell must be 'rnn', 'gru' or 'lstm', but it is 'huge'"),
-        ({"eval_every": 0}, "eval_every must be at least 1, but it is 0"),
-    ],
-)
-def test_wrong_settings(wrong, words):
-    with pytest.raises(ArgumentError) as caught:
-        make_config(wrong)
-    assert words in str(caught.value)
+WRONG = [
+    ({"stepps": 5}, "'stepps': perhaps 'steps' is meant."),
+    ({"zzzz": 5}, "'zzzz': `regard settings bahdanau` lists them all."),
+    ({"slots": 4}, "'slots', which memory knows: `regard settings bahdanau`"),
+    ({"max_len": 4}, "'max_len', which conv"),
+    ({"preset": "transformr"}, "'transformr': perhaps 'transformer' is meant."),
+    ({"preset": "zzzz"}, "'zzzz': `regard presets` says what they are."),
+    ({"model": [5]}, "model must be a table of settings of the preset, but it is [5]"),
+    ({"model": {"hiden": 5}}, "'hiden': perhaps 'hidden' is meant."),
+    ({"kind_options": 5}, "kind_options must be a table of settings of a kind of data"),
+    ({"kind_options": {"zzzz": 5}}, "'zzzz': `regard settings bahdanau` lists them all."),
+    ({"minutes": float("nan")}, "minutes must be a finite number"),
+    ({"hidden": 1.5}, "hidden must be a whole number, but it is 1.5"),
+    ({"cell": "huge"}, "cell must be 'rnn', 'gru' or 'lstm', but it is 'huge'"),
+    ({"eval_every": 0}, "eval_every must be at least 1, but it is 0"),
+]
 
 
-@pytest.mark.parametrize("word", ["steps", "=5", ""])
-def test_a_word_without_a_name_or_a_value(word):
-    with pytest.raises(ArgumentError, match=r"^setting must have the form key=value"):
-        parse_overrides([word])
+def test_wrong_settings():
+    for wrong, words in WRONG:
+        with pytest.raises(ArgumentError) as caught:
+            make_config(wrong)
+        assert words in str(caught.value)
+
+
+def test_a_word_without_a_name_or_a_value():
+    for word in ("steps", "=5", ""):
+        with pytest.raises(ArgumentError, match=r"^setting must have the form key=value"):
+            parse_overrides([word])
 
 
 def test_a_value_may_be_empty():
@@ -279,64 +278,64 @@ def test_numbers_of_the_default_policy():
 CPU = Facts(examples=4_000, tokens=17.3, on_gpu=False)
 
 
-@pytest.mark.parametrize(
-    ("given", "facts", "chosen"),
-    [
-        # 32 pairs of 17.3 tokens are 553.6, and a CPU without a budget decodes 1,000
-        ({}, {}, {"size": "small", "batch_tokens": 554, "eval_pairs": 1_000, "lr": None}),
-        # a GPU has 64 batches in an epoch: 4,000 // 64 is 62 pairs, of 1,072.6 tokens
-        ({}, {"on_gpu": True}, {"batch_tokens": 1_073}),
-        # 32 pairs up to 64 * 33 - 1 of them
-        ({}, {"on_gpu": True, "examples": 2_111}, {"batch_tokens": 554}),
-        ({}, {"on_gpu": True, "examples": 2_112}, {"batch_tokens": 571}),
-        ({}, {"tokens": 128.0}, {"batch_tokens": 4_096}),
-        ({}, {"tokens": 127.9}, {"batch_tokens": 4_093}),
-        ({}, {"scales_batches": False}, {"batch_tokens": 4_096}),
-        ({"batch_tokens": 9}, {}, {"batch_tokens": 9}),
-        ({"batch_sentences": 9}, {}, {"batch_tokens": None, "batch_sentences": 9}),
-        # 100 dev pairs a minute, from 200 to 1,000
-        ({"minutes": 1.9}, {}, {"eval_pairs": 200}),
-        ({"minutes": 2.5}, {}, {"eval_pairs": 250}),
-        ({"minutes": 9.9}, {}, {"eval_pairs": 990}),
-        ({"minutes": 11}, {}, {"eval_pairs": 1_000}),
-        ({"minutes": 2}, {"on_gpu": True}, {"eval_pairs": 1_000}),
-        ({"minutes": 2}, {"has_sources": False}, {"eval_pairs": None}),
-        ({"minutes": 2, "eval_pairs": 7}, {}, {"eval_pairs": 7}),
-        # deep presets are tiny below ten minutes of a CPU
-        ({"preset": "transformer", "minutes": 9.9}, {}, {"size": "tiny", "lr": 0.002}),
-        ({"preset": "transformer", "minutes": 9.9, "lr": 0.1}, {}, {"size": "tiny", "lr": 0.1}),
-        ({"preset": "transformer", "minutes": 10.0}, {}, {"size": "small", "lr": None}),
-        ({"preset": "transformer", "minutes": 9.9}, {"on_gpu": True}, {"size": "small"}),
-        ({"preset": "transformer", "minutes": 9.9, "heads": 4}, {}, {"size": "small"}),
-        ({"preset": "transformer", "minutes": 9.9, "size": "base"}, {}, {"size": "base"}),
-        ({"preset": "conv", "minutes": 9.9}, {}, {"size": "tiny", "lr": None}),
-        ({"minutes": 9.9}, {}, {"size": "small", "lr": None}),
-    ],
-)
-def test_chosen_settings(given, facts, chosen):
-    filled = fill_settings(make_config(given), CPU._replace(**facts))
-    assert {name: getattr(filled, name) for name in chosen} == chosen
+CHOSEN = [
+    # 32 pairs of 17.3 tokens are 553.6, and a CPU without a budget decodes 1,000
+    ({}, {}, {"size": "small", "batch_tokens": 554, "eval_pairs": 1_000, "lr": None}),
+    # a GPU has 64 batches in an epoch: 4,000 // 64 is 62 pairs, of 1,072.6 tokens
+    ({}, {"on_gpu": True}, {"batch_tokens": 1_073}),
+    # 32 pairs up to 64 * 33 - 1 of them
+    ({}, {"on_gpu": True, "examples": 2_111}, {"batch_tokens": 554}),
+    ({}, {"on_gpu": True, "examples": 2_112}, {"batch_tokens": 571}),
+    ({}, {"tokens": 128.0}, {"batch_tokens": 4_096}),
+    ({}, {"tokens": 127.9}, {"batch_tokens": 4_093}),
+    ({}, {"scales_batches": False}, {"batch_tokens": 4_096}),
+    ({"batch_tokens": 9}, {}, {"batch_tokens": 9}),
+    ({"batch_sentences": 9}, {}, {"batch_tokens": None, "batch_sentences": 9}),
+    # 100 dev pairs a minute, from 200 to 1,000
+    ({"minutes": 1.9}, {}, {"eval_pairs": 200}),
+    ({"minutes": 2.5}, {}, {"eval_pairs": 250}),
+    ({"minutes": 9.9}, {}, {"eval_pairs": 990}),
+    ({"minutes": 11}, {}, {"eval_pairs": 1_000}),
+    ({"minutes": 2}, {"on_gpu": True}, {"eval_pairs": 1_000}),
+    ({"minutes": 2}, {"has_sources": False}, {"eval_pairs": None}),
+    ({"minutes": 2, "eval_pairs": 7}, {}, {"eval_pairs": 7}),
+    # deep presets are tiny below ten minutes of a CPU
+    ({"preset": "transformer", "minutes": 9.9}, {}, {"size": "tiny", "lr": 0.002}),
+    ({"preset": "transformer", "minutes": 9.9, "lr": 0.1}, {}, {"size": "tiny", "lr": 0.1}),
+    ({"preset": "transformer", "minutes": 10.0}, {}, {"size": "small", "lr": None}),
+    ({"preset": "transformer", "minutes": 9.9}, {"on_gpu": True}, {"size": "small"}),
+    ({"preset": "transformer", "minutes": 9.9, "heads": 4}, {}, {"size": "small"}),
+    ({"preset": "transformer", "minutes": 9.9, "size": "base"}, {}, {"size": "base"}),
+    ({"preset": "conv", "minutes": 9.9}, {}, {"size": "tiny", "lr": None}),
+    ({"minutes": 9.9}, {}, {"size": "small", "lr": None}),
+]
 
 
-@pytest.mark.parametrize(
-    ("given", "per_epoch", "dev_share", "interval"),
-    [
-        # an epoch, from 200 to 2,000 steps
-        ({"minutes": 5}, 199, 0.05, 200),
-        ({"minutes": 5}, 201, 0.05, 201),
-        ({"minutes": 5}, 2_001, 0.05, 2_000),
-        ({"eval_every": "epoch", "steps": 100}, 300, 0.05, 300),
-        # ten evaluations, if they cost no more than a tenth of the time: 125 * 0.05 / 0.1 is 62.5
-        ({"steps": 1_000}, 125, 0.05, 100),
-        ({"steps": 500}, 125, 0.05, 63),
-        ({"epochs": 4}, 125, 0.01, 50),
-        ({"epochs": 4, "steps": 300}, 125, 0.01, 30),
-        ({"steps": 5}, 125, 0.0, 1),
-        ({"eval_every": 3}, 125, 0.5, 3),
-    ],
-)
-def test_steps_between_evaluations(given, per_epoch, dev_share, interval):
-    assert evaluation_interval(make_config(given), per_epoch, dev_share) == interval
+def test_chosen_settings():
+    for given, facts, chosen in CHOSEN:
+        filled = fill_settings(make_config(given), CPU._replace(**facts))
+        assert {name: getattr(filled, name) for name in chosen} == chosen
+
+
+INTERVALS = [
+    # an epoch, from 200 to 2,000 steps
+    ({"minutes": 5}, 199, 0.05, 200),
+    ({"minutes": 5}, 201, 0.05, 201),
+    ({"minutes": 5}, 2_001, 0.05, 2_000),
+    ({"eval_every": "epoch", "steps": 100}, 300, 0.05, 300),
+    # ten evaluations, if they cost no more than a tenth of the time: 125 * 0.05 / 0.1 is 62.5
+    ({"steps": 1_000}, 125, 0.05, 100),
+    ({"steps": 500}, 125, 0.05, 63),
+    ({"epochs": 4}, 125, 0.01, 50),
+    ({"epochs": 4, "steps": 300}, 125, 0.01, 30),
+    ({"steps": 5}, 125, 0.0, 1),
+    ({"eval_every": 3}, 125, 0.5, 3),
+]
+
+
+def test_steps_between_evaluations():
+    for given, per_epoch, dev_share, interval in INTERVALS:
+        assert evaluation_interval(make_config(given), per_epoch, dev_share) == interval
 
 
 def test_evaluations_by_the_clock():
