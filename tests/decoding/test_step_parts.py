@@ -178,14 +178,14 @@ def test_a_target_that_cannot_go_on_may_end():
     assert allowed(known, 5, [WORDS, WORDS])[0] == [WORDS, WORDS]
 
 
-@pytest.mark.parametrize("vocab", [5, 256, 257, 300, 320, 321])
+@pytest.mark.parametrize("vocab", [5, 257, 321])
 def test_the_best_candidates_are_those_of_a_sort(vocab):
     """Scores have many ties, of which the earlier comes first."""
     generator = torch.Generator().manual_seed(vocab)
     log_probs = torch.randint(-6, 0, (3, 2, vocab), generator=generator).float()
     scores = torch.tensor([[-1.0, -2.0], [0.0, -9.0], [-3.0, -3.0]])
     over = torch.tensor([[False, False], [False, True], [False, False]])
-    for k in (1, 3, 4):
+    for k in (1, 4):
         found = select(log_probs, scores, over, k)
         for row in range(3):
             listed = [
