@@ -32,17 +32,6 @@ def small_chunks(monkeypatch):
     monkeypatch.setattr(losses, "CHUNK", {"cpu": 10})
 
 
-def test_rows_of_a_chunk():
-    assert losses.CHUNK == {"cpu": 1_048_576}
-    assert losses.GPU_CHUNK == 268_435_456
-    assert chunk_rows(torch.zeros(1, 1000)) == 1048
-    assert chunk_rows(torch.zeros(1, 0)) == 1_048_576
-    assert chunk_rows(torch.zeros(1, 1, device="meta")) == 268_435_456
-    assert chunk_rows(torch.zeros(1, 2_000_000)) == 1
-    assert wide(torch.zeros(1, dtype=torch.bfloat16)) == torch.float32
-    assert wide(torch.zeros(1, dtype=torch.float64)) == torch.float64
-
-
 @pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
@@ -85,6 +74,8 @@ def test_rdrop_in_chunks(monkeypatch, real):
     torch.testing.assert_close(grad, slope)
     sizes = [len(gold) for _, _, gold, _ in _chunks(logits, target, real)]
     assert sizes == [2, 2, 2, 1]
+    monkeypatch.setattr(losses, "CHUNK", {"cpu": 5})
+    assert len(list(_chunks(logits, target, real))) == 7, "one row at least"
 
 
 def test_targets_that_count():
@@ -93,6 +84,19 @@ def test_targets_that_count():
     assert _learned(REAL, None) is REAL
     assert _learned(None, certain).tolist() == (~certain).tolist()
     assert _learned(REAL, certain).tolist() == [False, False, True, True, False, True, True]
+
+
+def test_rows_of_a_chunk():
+    assert losses.CHUNK == {"cpu": 1_048_576}
+    assert losses.GPU_CHUNK == 268_435_456
+    assert losses.OLDEST == (8, 0)
+    assert (torch.float32, torch.bfloat16, torch.float16) == losses.TYPES
+    assert chunk_rows(torch.empty(0, 1000)) == 1048
+    assert chunk_rows(torch.empty(0, 0)) == 1_048_576
+    assert chunk_rows(torch.empty(0, 1, device="meta")) == 268_435_456
+    assert chunk_rows(torch.empty(0, 2_000_000)) == 1
+    assert wide(torch.empty(0, dtype=torch.bfloat16)) == torch.float32
+    assert wide(torch.empty(0, dtype=torch.float64)) == torch.float64
 
 
 def test_penalties_are_averaged_over_passes():

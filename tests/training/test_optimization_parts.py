@@ -77,6 +77,11 @@ def test_losses_are_counted_until_they_are_taken():
         learner.backward([share([0], 2)])
     assert learner.take_losses() == (pytest.approx(4.5), 2)
     assert learner.take_losses() == (0.0, 0)
+    learner.processes.shards = True
+    learner.synced.clear()
+    with shapes.unchecked():
+        learner.backward([share([0, 1], 4), share([2], 8)])
+    assert learner.synced == [False, False], "shards are summed after each batch"
 
 
 @pytest.mark.usefixtures("plain_batches")
