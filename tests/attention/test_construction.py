@@ -17,10 +17,13 @@ from regard.attention import (
     MultiHeadAttention,
     MultiplicativeAttention,
     Past,
+    Projected,
     ScaledDotProductAttention,
     ShawRelativePositions,
     SimpleSelfAttention,
 )
+from regard.attention.interface import projected
+from regard.attention.multi_head import Rotation
 from regard.ops.backend import watch
 
 
@@ -72,15 +75,27 @@ def test_slopes_of_alibi():
     assert ALiBi(1).slopes.tolist() == [2**-8]
 
 
-def test_default_arguments():
+def keywords(function):
+    return inspect.unwrap(function).__kwdefaults__
+
+
+def test_default_arguments_of_every_mechanism():
     of_forward = {"mask": None, "past": None, "need_weights": True}
     for name in mechanisms.__all__:
         mechanism = getattr(mechanisms, name)
         if isinstance(mechanism, type) and issubclass(mechanism, Attention):
             found = defaults(mechanism.forward)
             assert {key: found[key] for key in of_forward} == of_forward, name
-    assert defaults(MultiHeadAttention.forward)["causal"] is False
-    assert defaults(MultiHeadAttention.__init__) == {
+    assert defaults(MultiplicativeAttention.__init__) == {"score": "general", "hidden_size": None}
+    assert defaults(LocalAttention.__init__) == {"predictor": None}
+    assert defaults(SimpleSelfAttention.__init__) == {"scale": 1.0}
+    assert SimpleSelfAttention().scale == 1.0
+    assert ScaledDotProductAttention(2, 3, 4).scale == 0.5
+
+
+def test_default_arguments_of_multi_head_attention():
+    kind = MultiHeadAttention
+    assert keywords(kind.__init__) == {
         "num_kv_heads": None,
         "key_size": None,
         "value_size": None,
@@ -89,19 +104,38 @@ def test_default_arguments():
         "position_bias": None,
         "rotation": None,
     }
-    for method in ("project_keys", "project_queries", "project_self"):
-        assert defaults(getattr(MultiHeadAttention, method)) == {"start": 0}
-    assert defaults(LocationAwareAttention.__init__) == {"channels": 10, "kernel_size": 31}
-    assert defaults(MultiplicativeAttention.__init__) == {"score": "general", "hidden_size": None}
-    assert defaults(SimpleSelfAttention.__init__) == {"scale": 1.0}
-    assert defaults(ShawRelativePositions.__init__) == {"values": False}
-    assert defaults(LocalAttention.__init__) == {"predictor": None}
-    # one call of each file, so that a change of it is known to concern this test
-    assert SimpleSelfAttention().scale == 1.0
-    assert LocationAwareAttention(2, 3, 5).filters.kernel_size == (31,)
-    assert MultiHeadAttention(2, 1).dropout == 0.0
-    assert ScaledDotProductAttention(2, 3, 4).scale == 0.5
+    assert keywords(kind.forward) == {"causal": False, "past": None, "need_weights": True}
+    for method in (kind.project_keys, kind.project_queries, kind.project_self, Rotation.__call__):
+        assert keywords(method) == {"start": 0}
+    with refuses("dim", "be at least 1", "0"):
+        kind(0, 1)
+
+
+def test_default_arguments_of_location_aware_attention():
+    defaults = {"channels": 10, "kernel_size": 31}
+    assert keywords(LocationAwareAttention.__init__) == defaults
+    assert keywords(LocationAwareAttention.forward) == {"past": None, "need_weights": True}
+    assert LocationAwareAttention.needs_past_weights
+    with refuses("query_size", "be at least 1", "0"):
+        LocationAwareAttention(0, 1, 1)
+
+
+def test_default_arguments_of_the_interface():
+    assert keywords(Attention.forward) == {"past": None, "need_weights": True}
+    assert not Attention.needs_past_weights
     assert Past(torch.tensor([0]), None).coverage is None
+    assert projected(SimpleSelfAttention(), Projected(torch.ones(1))).item() == 1.0
+
+
+def test_default_arguments_of_position_vectors():
+    assert keywords(ShawRelativePositions.__init__) == {"values": False}
+    with refuses("head_dim", "be at least 1", "0"):
+        ShawRelativePositions(0, 1)
+
+
+def test_a_window_reaches_one_key_at_least():
+    with refuses("half_width", "be at least 1", "0"):
+        LocalAttention(SimpleSelfAttention(), 0)
 
 
 def test_the_past_holds_the_last_weights_and_the_sum_of_all():

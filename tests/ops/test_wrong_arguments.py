@@ -21,14 +21,6 @@ def _errors_of_the_package():
         yield
 
 
-def refuses_each(operator, arguments, wrong):
-    """Calls an operator with one argument after another replaced."""
-    operator(**arguments)
-    for replaced, name, rule, value in wrong:
-        with refuses(name, rule, value):
-            operator(**arguments | replaced)
-
-
 def wrong_axes(arguments, **axes):
     """Each tensor with an axis less, with one more, and without entries on its last axis."""
     for name, named in axes.items():
@@ -58,7 +50,7 @@ def wrong_masks(*wanted):
     yield {"mask": torch.ones(wanted)}, "mask", "be boolean, True where", "torch.float32"
 
 
-def test_additive_attention():
+def of_additive_attention():
     arguments = {
         "query": torch.randn(BATCH, Q_LEN, HIDDEN),
         "key": torch.randn(BATCH, KV_LEN, HIDDEN),
@@ -73,7 +65,7 @@ def test_additive_attention():
     }
     query, key, v, value = arguments.values()
     hidden, kv_len = "query and key and v", "key and value"
-    refuses_each(
+    return (
         ops.additive_attention,
         arguments,
         [
@@ -92,7 +84,7 @@ def test_additive_attention():
     )
 
 
-def test_dot_product_attention():
+def of_dot_product_attention():
     arguments = {
         "query": torch.randn(BATCH, HEADS, Q_LEN, DIM),
         "key": torch.randn(BATCH, HEADS, KV_LEN, DIM),
@@ -107,7 +99,7 @@ def test_dot_product_attention():
     batch, pair, wanted = "query and key and value", "key and value", (BATCH, HEADS, Q_LEN, KV_LEN)
     three_heads = {"key": key[:, [0, 1, 1]], "value": value[:, [0, 1, 1]]}
     bias = torch.zeros(BATCH, 1, Q_LEN, KV_LEN)
-    refuses_each(
+    return (
         ops.dot_product_attention,
         arguments | {"bias": bias},
         [
@@ -133,7 +125,7 @@ def test_dot_product_attention():
     )
 
 
-def test_monotonic_alignment():
+def of_monotonic_alignment():
     arguments = {
         "scores": torch.randn(BATCH, Q_LEN, KV_LEN),
         "evidence": torch.randn(BATCH, Q_LEN, KV_LEN),
@@ -146,7 +138,7 @@ def test_monotonic_alignment():
     }
     scores, evidence, mask = arguments.values()
     pair, masked = "scores and evidence", "scores and mask"
-    refuses_each(
+    return (
         ops.monotonic_alignment,
         arguments,
         [
@@ -162,7 +154,7 @@ def test_monotonic_alignment():
     )
 
 
-def test_attentive_rnn():
+def of_attentive_rnn():
     gates = 3 * HIDDEN
     arguments = {
         "inputs": torch.randn(BATCH, Q_LEN, gates),
@@ -191,7 +183,7 @@ def test_attentive_rnn():
     }
     rows, kv_len = "inputs and start and key and value and mask", "key and value and mask"
     v_dim, of_gates = "start and weights and value", "inputs and hidden and weights"
-    refuses_each(
+    return (
         ops.attentive_rnn,
         arguments,
         [
@@ -215,7 +207,7 @@ def test_attentive_rnn():
     )
 
 
-def test_self_attentive_rnn():
+def of_self_attentive_rnn():
     arguments = {
         "inputs": torch.randn(BATCH, Q_LEN, HIDDEN),
         "recurrent_weight": torch.randn(HIDDEN, HIDDEN),
@@ -231,7 +223,7 @@ def test_self_attentive_rnn():
         rows: empty_history(inputs, rows, HIDDEN, HIDDEN, with_memory=with_memory)
         for rows, with_memory in ((1, False), (BATCH, True))
     }
-    refuses_each(
+    return (
         lambda **kwargs: ops.self_attentive_rnn(score=ops.DotScore(), **kwargs),
         arguments,
         [
@@ -275,7 +267,7 @@ def test_self_attentive_rnn():
     )
 
 
-def test_queries_of_the_self_attentive_lstm():
+def of_the_self_attentive_lstm():
     gates = 4 * HIDDEN
     arguments = {
         "inputs": torch.randn(BATCH, Q_LEN, gates),
@@ -285,7 +277,7 @@ def test_queries_of_the_self_attentive_lstm():
     inputs, _, queries = arguments.values()
     without_memory = empty_history(inputs, BATCH, HIDDEN, HIDDEN, with_memory=False)
     pair = "query_inputs and inputs"
-    refuses_each(
+    return (
         lambda **kwargs: ops.self_attentive_rnn(score=ops.DotScore(), cell="lstm", **kwargs),
         arguments,
         [
@@ -302,6 +294,32 @@ def test_queries_of_the_self_attentive_lstm():
             ),
         ],
     )
+
+
+OPERATORS = (
+    of_additive_attention(),
+    of_dot_product_attention(),
+    of_monotonic_alignment(),
+    of_attentive_rnn(),
+    of_self_attentive_rnn(),
+    of_the_self_attentive_lstm(),
+)
+
+
+def test_right_arguments():
+    for operator, arguments, _ in OPERATORS:
+        operator(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("operator", "arguments", "wrong"),
+    [(operator, right, wrong) for operator, right, every in OPERATORS for wrong in every],
+    ids=lambda value: value[1] if isinstance(value, tuple) else "",
+)
+def test_wrong_arguments(operator, arguments, wrong):
+    replaced, name, rule, value = wrong
+    with refuses(name, rule, value):
+        operator(**arguments | replaced)
 
 
 def test_bounds_of_numbers():
