@@ -24,7 +24,6 @@ from regard.attention import (
     AdditiveAttention,
     ALiBi,
     CoverageAttention,
-    LocalAttention,
     LocationAwareAttention,
     MultiHeadAttention,
     MultiplicativeAttention,
@@ -32,7 +31,6 @@ from regard.attention import (
     Projected,
     ScaledDotProductAttention,
     ShawRelativePositions,
-    SimpleSelfAttention,
 )
 
 THREE_SIZES = {"query_size": QUERY, "key_size": KEY, "hidden_size": HIDDEN}
@@ -62,19 +60,57 @@ def _errors_of_the_package():
         yield
 
 
-@pytest.mark.parametrize("mechanism", CONSTRUCTORS, ids=lambda mechanism: mechanism.__name__)
-@pytest.mark.parametrize("size", [0, -1])
-def test_sizes_are_positive(mechanism, size):
-    sizes = CONSTRUCTORS[mechanism]
-    for name in sizes:
+@pytest.mark.parametrize(
+    ("mechanism", "name"), [(kind, name) for kind, sizes in CONSTRUCTORS.items() for name in sizes]
+)
+def test_sizes_are_positive(mechanism, name):
+    for size in (0, -1):
         with refuses(name, "be at least 1", str(size)):
-            mechanism(**sizes | {name: size})
+            mechanism(**CONSTRUCTORS[mechanism] | {name: size})
 
 
-def test_a_window_reaches_at_least_one_key():
-    for half_width in (0, -1):
-        with refuses("half_width", "be at least 1", str(half_width)):
-            LocalAttention(AdditiveAttention(QUERY, KEY, HIDDEN), half_width)
+def refusals(name):
+    """One wrong call after another of a mechanism: what is called, and what the error says.
+
+    Each is a test of its own, which ends before anything is computed.
+    """
+    case, axes = CASES[name], "have the axes (batch, length, dim)"
+    wanted = f"= {(BATCH, case.heads, Q_LEN, KV_LEN)}"
+    wide = "have the axes (batch, " if name in ("additive", "concat") else axes
+    yield lambda a, q, k, v: a(q[0], k, v), "query", axes
+    yield lambda a, q, k, v: a.project_keys(k[0]), "key", axes
+    yield lambda a, q, k, v: a(q, k, v[0]), "value", wide
+    yield lambda a, q, k, v: a(q, k, v[:1]), "query and key and value", "agree in batch"
+    yield lambda a, q, k, v: a(q, k, v[:, 1:]), "key and value", "agree in kv_len"
+    short = torch.ones(BATCH, 1, 1, Q_LEN, dtype=torch.bool)
+    yield lambda a, q, k, v: a(q, k, v, short), "mask", wanted
+    yield lambda a, q, k, v: a(q, k, v, short.float()), "mask", "be boolean"
+    if name == "simple":
+        yield lambda a, q, k, v: a(q[..., 1:], k, v), "query and key", "agree in width"
+        yield lambda a, q, k, v: a.scores(q[..., 1:], k), "query and key", "agree in width"
+        yield lambda a, q, k, v: a.scores(q[0], k), "query", axes
+        return
+    query_width, key_width = (f"be (batch, length, {n})" for n in (case.query_size, case.key_size))
+    yield lambda a, q, k, v: a(q[..., 1:], k, v), "query", query_width
+    yield lambda a, q, k, v: a.project_keys(k[..., 1:]), "key", key_width
+    if name in SCORERS:
+        yield lambda a, q, k, v: a.scores(q[..., 1:], k), "query", query_width
+    if isinstance(case.make(), MultiHeadAttention):
+        width = f"be (batch, length, {VALUE})"
+        yield lambda a, q, k, v: a.project_values(v[..., 1:]), "value", width
+
+
+SCORERS = ("additive", "dot", "general", "concat", "scaled", "simple")
+REFUSALS = [(name, *refusal) for name in CASES for refusal in refusals(name)]
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "thing", "rule"), REFUSALS, ids=[f"{row[0]}-{row[2]}" for row in REFUSALS]
+)
+def test_refusals(name, call, thing, rule):
+    attention, tensors = CASES[name].make(), inputs(CASES[name], torch.float32)
+    with refuses(thing, rule, ""):
+        call(attention, *tensors)
 
 
 def test_a_score_is_one_of_three():
@@ -91,55 +127,6 @@ def test_wrong_axes(name):
             wide = argument == "value" and name in ("additive", "concat")
             with refuses(argument, "have" if wide else rule, str(tuple(wrong.shape))):
                 attention(*(wrong if j == i else x for j, x in enumerate(tensors)))
-
-
-@each
-def test_wrong_axes_of_keys_that_are_projected_first(name):
-    attention, (query, key, value) = build(CASES[name]), inputs(CASES[name])
-    with refuses("key", "have the axes (batch, length, dim)", str(tuple(key[0].shape))):
-        attention.project_keys(key[0])
-    if not isinstance(attention, SimpleSelfAttention):
-        width = CASES[name].key_size
-        with refuses("key", f"be (batch, length, {width})", f"{KV_LEN}, {width - 1})"):
-            attention.project_keys(key[..., 1:])
-    if isinstance(attention, MultiHeadAttention):
-        with refuses("value", "have the axes (batch, length, dim)", str(tuple(value[0].shape))):
-            attention.project_values(value[0])
-        with refuses("value", f"be (batch, length, {VALUE})", f"{KV_LEN}, {VALUE - 1})"):
-            attention.project_values(value[..., 1:])
-        with refuses("key", f"be (batch, length, {KEY})", f"{Q_LEN}, {query.shape[2]})"):
-            attention.project_self(query)
-
-
-@each
-def test_wrong_widths(name):
-    attention, (query, key, value) = build(CASES[name]), inputs(CASES[name])
-    keys = attention.project_keys(key)
-    calls = [lambda q, k: attention(q, k, value)]
-    if hasattr(attention, "scores"):
-        calls.append(attention.scores)
-    for call in calls:
-        if isinstance(attention, SimpleSelfAttention):
-            for ready in (key, keys):
-                with refuses("query and key", "agree in width", f"query = {QUERY - 1}, key = "):
-                    call(query[..., 1:], ready)
-            continue
-        width = CASES[name].query_size
-        with refuses("query", f"be (batch, length, {width})", f"{Q_LEN}, {width - 1})"):
-            call(query[..., 1:], keys)
-        width = CASES[name].key_size
-        with refuses("key", f"be (batch, length, {width})", f"{KV_LEN}, {width - 1})"):
-            call(query, key[..., 1:])
-    if isinstance(attention, MultiHeadAttention):
-        with refuses("value", f"be (batch, length, {VALUE})", f"{KV_LEN}, {VALUE - 1})"):
-            attention(query, key, value[..., 1:])
-
-
-@pytest.mark.parametrize("name", ["additive", "dot", "general", "concat", "scaled", "simple"])
-def test_scores_refuse_a_query_without_batch(name):
-    attention, (query, key, _) = build(CASES[name]), inputs(CASES[name])
-    with refuses("query", "have the axes (batch, length, dim)", str(tuple(query[0].shape))):
-        attention.scores(query[0], key)
 
 
 def test_self_attention_needs_keys_and_values_of_its_own_width():
