@@ -127,6 +127,13 @@ def test_default_arguments_of_the_interface():
     assert projected(SimpleSelfAttention(), Projected(torch.ones(1))).item() == 1.0
 
 
+def test_scores_of_position_vectors_are_scaled():
+    positions = ShawRelativePositions(4, 1)
+    torch.nn.init.constant_(positions.key_table, 3.0)
+    found = positions(torch.ones(1, 1, 1, 4), 1)
+    assert found.item() == pytest.approx(4 * 3 / 2)
+
+
 def test_default_arguments_of_position_vectors():
     assert keywords(ShawRelativePositions.__init__) == {"values": False}
     with refuses("head_dim", "be at least 1", "0"):

@@ -550,3 +550,15 @@ def test_streams_are_the_greedy_hypothesis():
     assert [step.log_prob for step in steps] == pytest.approx(best.token_log_probs)
     assert steps[-1].finished == best.finished
     assert steps[0].cross.shape == (5,)
+
+
+def test_streams_tell_where_the_limit_has_cut():
+    model, options = Toy(8, 3), DecodingOptions(beam=1, max_len=1)
+    found = []
+    for first in range(7):
+        src, lengths = sources(first)
+        ((best,),) = beam_search(model, src, lengths, options)
+        *_, last = stream(model, src, lengths, options)
+        assert last.finished == best.finished
+        found.append(last.finished)
+    assert set(found) == {True, False}

@@ -1,19 +1,32 @@
 """Blocks of the hand-written backward passes, and the sizes at which paths are chosen."""
 
+import inspect
 import math
 import re
 import sys
+from contextlib import nullcontext
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from ops.rule import outputs_and_gradients
-from regard.ops import AdditiveScore, DotScore, self_attentive_rnn, use_backend, warm_up
+from regard.ops import (
+    AdditiveScore,
+    DotScore,
+    additive_attention,
+    attentive_rnn,
+    dot_product_attention,
+    self_attentive_rnn,
+    use_backend,
+    warm_up,
+)
 from regard.ops.additive_attention import CPU_FEW_QUERIES, CPU_MIN_ELEMENTS, MAX_BATCH
 from regard.ops.additive_attention import PATHS as ADDITIVE_PATHS
 from regard.ops.additive_attention import _refuse_cpu as refuse_additive
 from regard.ops.backend import HAS_NUMBA
-from regard.ops.dot_product_attention import _refuse_triton, torch_path
+from regard.ops.dot_product_attention import _refuse_triton, reference, torch_path
 from regard.ops.primitives import scaled_product
 from regard.ops.self_attentive_rnn import GATES, empty_history, manual_autograd
 from regard.ops.self_attentive_rnn import _refuse_cpu as refuse_recurrence
@@ -150,6 +163,54 @@ def test_calls_for_which_the_definition_is_faster():
     with torch.autocast("cpu", torch.bfloat16):
         assert faster(9, torch.float32)
     assert not faster(9, device="meta")
+
+
+def test_kernels_on_a_gpu():
+    """Steps of a decoder run the definition; cuDNN is left to long calls without a mask."""
+
+    def on_cuda(q_len, *, grad=False):
+        shape = (1, 1, q_len, 2)
+        return SimpleNamespace(device=torch.device("cuda"), shape=shape, requires_grad=grad)
+
+    faster = partial(inspect.unwrap(torch_path._definition_is_faster), key=None)
+    assert faster(on_cuda(4))
+    assert not faster(on_cuda(5))
+    assert not faster(on_cuda(4, grad=True))
+
+    def leaves_all(q_len, mask=None, *, causal=False):
+        found = inspect.unwrap(torch_path._kernels)(on_cuda(q_len), mask, causal)
+        return isinstance(found, nullcontext)
+
+    assert leaves_all(1024, causal=True)
+    assert not leaves_all(1023, causal=True)
+    assert not leaves_all(1024, torch.ones(1), causal=True)
+    assert not leaves_all(1024), "with gradients"
+    with torch.no_grad():
+        assert leaves_all(1024)
+    assert isinstance(torch_path._kernels(torch.ones(1, 1, 1, 1), None, False), nullcontext)
+
+
+def test_default_arguments():
+    options = {"bias": None, "dropout": 0.0}
+    for path in (reference, torch_path):
+        function = inspect.unwrap(path.dot_product_attention)
+        assert function.__kwdefaults__ == options
+        assert function.__defaults__ == (None, None, False, False)
+    function = inspect.unwrap(dot_product_attention)
+    assert function.__kwdefaults__ == options
+    assert function.__defaults__ == (None, None, False, False)
+    assert inspect.unwrap(additive_attention).__defaults__ == (None, False)
+    assert inspect.unwrap(self_attentive_rnn).__kwdefaults__ == {
+        "cell": "rnn",
+        "recurrent_bias": None,
+        "query_inputs": None,
+        "lengths": None,
+        "need_weights": False,
+    }
+    assert inspect.unwrap(attentive_rnn).__kwdefaults__ == {"cell": "gru", "need_weights": False}
+    query = torch.ones(1, 1, 1, 1)
+    for path in (reference, torch_path):
+        assert path.dot_product_attention(query, query, query).context.item() == 1.0
 
 
 def test_rows_without_keys_and_biases():

@@ -27,7 +27,7 @@ from regard.training.int8_storage import (
     quantize_rows,
     weight_shapes,
 )
-from regard.training.run_data import DataHistory, _once
+from regard.training.run_data import DataHistory, _once, prepare_data
 from regard.training.run_files import RunFiles
 from regard.training.shard_manifest import EncodedShard, Shard, ShardManifest, survey_shards
 
@@ -403,3 +403,23 @@ def test_sentences_are_said_once():
     for sentence in ("a", "", "b", "a"):
         say(sentence)
     assert said == ["a", "b"]
+    defaults = inspect.unwrap(prepare_data).__kwdefaults__
+    assert (defaults["accept_changed"], defaults["runner"]) == (False, None)
+
+
+class Rows(list):
+    """Examples of a file, with what was noticed when it was read."""
+
+    note = "noted"
+
+    def __init__(self, bad):
+        self.bad = SimpleNamespace(total=bad)
+
+
+def test_bad_lines_are_told(tmp_path):
+    for bad, told in ((0, 0), (2, 1)):
+        said = []
+        found = RunFiles(make_config({"data": "x"}), tmp_path, None, said.append)
+        assert list(found.read_shard("x", lambda place, bad=bad: Rows(bad))) == []
+        assert said[0] == "noted"
+        assert len([sentence for sentence in said[1:] if sentence]) == told

@@ -698,3 +698,18 @@ def test_lost_processes_are_told(tmp_path):
     for count, reason in ((1, "Connection closed by peer"), (2, "shapes differ")):
         with pytest.raises(RuntimeError, match=reason), runs._told_of_lost_process(count, folder):
             raise RuntimeError(reason)
+
+
+def test_the_end_of_a_run(monkeypatch):
+    """The card is written last, since it says that the run is finished."""
+    calls, evaluated = [], SimpleNamespace(name="bleu")
+    run = SimpleNamespace(
+        evaluator=SimpleNamespace(metric=evaluated, calibrate=lambda corpus: {"corpus": corpus}),
+        best=SimpleNamespace(write_final=lambda *args: calls.append("model")),
+        batches=SimpleNamespace(epochs=SimpleNamespace(corpus=7)),
+        folder=SimpleNamespace(write_calibration=calls.append),
+        summary=None,
+    )
+    monkeypatch.setattr(runs, "write_card", lambda *args: calls.append("card"))
+    inspect.unwrap(runs._finish)(run, Progress(), None)
+    assert calls == ["model", {"corpus": 7}, "card"]
