@@ -13,7 +13,7 @@ from data.tools import make_corpus, make_pairs
 from regard.data.shards import display_data
 from regard.data.text_files import FileContent
 from regard.errors import ArgumentError, DataError
-from regard.training import RunFolder, encode_shards, evaluator, make_config
+from regard.training import RunFolder, encode_shards, evaluator, make_config, setup
 from regard.training import run as runs
 from regard.training.checkpoint import Checkpoint, save_checkpoint
 from regard.training.data_record import DataRecord, SourceFile
@@ -423,3 +423,15 @@ def test_bad_lines_are_told(tmp_path):
         assert list(found.read_shard("x", lambda place, bad=bad: Rows(bad))) == []
         assert said[0] == "noted"
         assert len([sentence for sentence in said[1:] if sentence]) == told
+
+
+def test_facts_that_defaults_follow_from():
+    corpus = SimpleNamespace(src_lengths=np.array([3, 5]), tgt_lengths=np.array([1, 2]))
+    kind = SimpleNamespace(scales_batches=False, has_sources=True)
+    fabric = SimpleNamespace(device=torch.device("cuda"))
+    facts = inspect.unwrap(setup._facts)
+    # each target has an end of sentence: 8 + 3 + 2 tokens of two pairs
+    assert facts(corpus, kind, fabric) == (2, 6.5, True, False, True)
+    empty = SimpleNamespace(src_lengths=np.array([], int), tgt_lengths=np.array([], int))
+    fabric.device = torch.device("cpu")
+    assert facts(empty, kind, fabric) == (0, 0.0, False, False, True)
