@@ -5,6 +5,7 @@ most of what is called. Here they are checked once, and what is returned after t
 annotations by the same checker, and an axis has one length in all annotations of a function.
 """
 
+import contextlib
 import dataclasses
 import functools
 import inspect
@@ -14,6 +15,20 @@ import jaxtyping
 
 original = jaxtyping.jaxtyped
 _ARRAY = type(jaxtyping.Float[object, ""])
+_enabled = True
+
+
+@contextlib.contextmanager
+def unchecked():
+    """Disables the checks of shapes and literals, so that the package's own errors are seen."""
+    global _enabled
+    _enabled = False
+    jaxtyping.config.update("jaxtyping_disable", True)
+    try:
+        yield
+    finally:
+        _enabled = True
+        jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def jaxtyped(fn=None, *, typechecker):
@@ -29,16 +44,22 @@ def jaxtyped(fn=None, *, typechecker):
     if later or any(isinstance(part, (str, typing.ForwardRef)) for part in parts):
         # its body runs after the call, or names are written that may not be there
         return original(fn, typechecker=typechecker)
-    axes = any(isinstance(part, (typing.TypeVar, _ARRAY)) for part in parts)
-    return _in_a_scope(typechecker(fn)) if axes else typechecker(fn)
+    # what has no axes is called without a wrapper, which `unchecked` needs for literals alone
+    scoped = any(
+        isinstance(part, (typing.TypeVar, _ARRAY)) or typing.get_origin(part) is typing.Literal
+        for part in parts
+    )
+    return _in_a_scope(fn, typechecker(fn)) if scoped else typechecker(fn)
 
 
-def _in_a_scope(checked):
+def _in_a_scope(fn, checked):
     """Each call has lengths of its own for the axes."""
 
     @functools.wraps(checked)
     def call(*args, **kwargs):
         __tracebackhide__ = True
+        if not _enabled:
+            return fn(*args, **kwargs)
         with original("context"):
             return checked(*args, **kwargs)
 

@@ -1,0 +1,346 @@
+"""The logic around CUDA graphs, with a graph that only counts: which calls are recorded, and where
+their tensors lie. And the CPU kernel of a step in the interpreter, which checks bounds."""
+
+import gc
+import inspect
+from contextlib import nullcontext
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+import shapes
+from regard.decoding import DecodingOptions, graphs
+from regard.decoding.beam_state import BeamState, extend_by_definition
+from regard.decoding.constraints import Constraints
+from regard.decoding.cpu_path import extend_by_kernel, refuse_kernel
+from regard.decoding.graphs import (
+    DecodingGraphs,
+    _flatten,
+    _is_observed,
+    _is_same,
+    _pack,
+    _unpack,
+    _without_garbage_collection,
+)
+from regard.decoding.search import beam_plan
+from regard.models.protocol import StepOutput
+from regard.ops.backend import HAS_NUMBA, watch
+from regard.state import State
+from regard.symbols import EOS
+
+
+class CountingGraph:
+    """Stands for a CUDA graph: its function runs while it is recorded, and is not replayed."""
+
+    replays, fails = 0, False
+
+    def capture_begin(self, pool, capture_error_mode):
+        if CountingGraph.fails:
+            raise RuntimeError("no memory\nand more")
+        assert capture_error_mode == "thread_local"
+        assert not gc.isenabled()
+
+    def capture_end(self):
+        pass
+
+    def replay(self):
+        self.replays += 1
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """The calls of torch.cuda that recording makes; returns the bytes that are free and taken."""
+    memory = SimpleNamespace(free=100, total=1000, reserved=0, allocated=0)
+    stream = SimpleNamespace(wait_stream=lambda other: None)
+    fakes = {
+        "CUDAGraph": CountingGraph,
+        "graph_pool_handle": lambda: 7,
+        "current_stream": lambda: stream,
+        "stream": lambda stream: nullcontext(),
+        "mem_get_info": lambda: (memory.free, memory.total),
+        "memory_reserved": lambda: memory.reserved,
+        "memory_allocated": lambda: memory.allocated,
+        "synchronize": lambda: None,
+        "empty_cache": lambda: None,
+    }
+    for name, value in fakes.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    monkeypatch.setattr(graphs, "reset_cuda_generator", lambda: None)
+    monkeypatch.setattr(CountingGraph, "fails", False)
+    with shapes.unchecked():  # a recording holds a graph of CUDA
+        yield memory
+
+
+@pytest.fixture
+def recorder(gpu):
+    found = DecodingGraphs(nn.Linear(2, 3))
+    found._stream = SimpleNamespace(wait_stream=lambda other: None)
+    return found
+
+
+def double(state, inputs):
+    return {"x": state["x"] * 2}, {"sum": state["x"].sum() + inputs[0], "n": 5}
+
+
+def call(recorder, x, more=1.0, key="double", function=double):
+    return recorder(key, function, {"x": x}, (torch.tensor(more),))
+
+
+def test_the_second_call_of_a_shape_is_recorded(recorder):
+    x = torch.arange(3.0)
+    assert repr(recorder) == "DecodingGraphs(0 recorded)"
+    for recorded in (0, 1):
+        state, results = call(recorder, x)
+        assert len(recorder._recordings) == recorded
+        assert state["x"].tolist() == [0.0, 2.0, 4.0]
+        assert (results["sum"].item(), results["n"]) == (4.0, 5)
+    call(recorder, x)
+    (recording,) = recorder._recordings.values()
+    assert recording.graph.replays == 2
+    assert recorder._pool == 7
+    assert repr(recorder) == "DecodingGraphs(1 recorded)"
+    call(recorder, torch.arange(4.0))
+    call(recorder, x, key="other")
+    assert len(recorder._recordings) == 1, "another shape, and another key"
+    assert list(recorder._seen.values()) == [2, 1, 1]
+
+
+def test_inputs_and_states_are_copied_to_their_slots(recorder):
+    for _ in range(2):
+        call(recorder, torch.arange(3.0))
+    (recording,) = recorder._recordings.values()
+    call(recorder, torch.tensor([5.0, 6.0, 7.0]), more=9.0)
+    assert recording.inputs["0"].item() == 9.0
+    assert recording.slots["x"].tolist() == [5.0, 6.0, 7.0]
+
+
+def test_the_state_of_the_last_call_is_not_walked_through(recorder, monkeypatch):
+    for _ in range(3):
+        state, _ = call(recorder, torch.arange(3.0))
+        recorder("double", double, state, (torch.tensor(1.0),))
+    first = recorder._last
+    assert first.following, "the state of one call was that of another"
+    state, _ = call(recorder, torch.arange(3.0))
+    monkeypatch.setattr(recorder, "_find", None)
+    recorder("double", double, state, (torch.tensor(1.0),))
+
+
+def test_eager_calls_leave_no_state_in_slots(recorder):
+    for _ in range(2):
+        call(recorder, torch.arange(3.0))
+    assert recorder._last is not None
+    call(recorder, torch.arange(4.0))
+    assert recorder._last is None
+
+
+def test_graphs_need_memory(recorder, gpu):
+    gpu.free = 99
+    for _ in range(3):
+        call(recorder, torch.arange(3.0))
+    assert not recorder._recordings
+    gpu.reserved, gpu.allocated = 30, 29  # one byte is reserved and not used
+    call(recorder, torch.arange(3.0))
+    assert len(recorder._recordings) == 1
+
+
+def test_all_are_dropped_when_there_are_too_many(recorder, monkeypatch):
+    assert graphs.MAX_GRAPHS == 256
+    assert graphs.EAGER_CALLS == 1
+    assert (graphs.FREE_SHARE, graphs.ALIGNMENT) == (0.1, 512)
+    monkeypatch.setattr(graphs, "MAX_GRAPHS", 2)
+    for size in (1, 2, 3):
+        for _ in range(2):
+            call(recorder, torch.ones(size))
+        assert len(recorder._recordings) == size % 3
+    assert (recorder._slots, recorder._seen, recorder._last) == ({}, {}, None)
+    assert recorder._pool is None
+
+
+def test_a_failure_ends_recording(recorder):
+    CountingGraph.fails = True
+    call(recorder, torch.ones(2))
+    with pytest.warns(UserWarning, match="is not replayed from CUDA graphs: no memory$"):
+        state, _ = call(recorder, torch.ones(2))
+    assert state["x"].tolist() == [2.0, 2.0]
+    assert not recorder.records
+    CountingGraph.fails = False
+    for _ in range(3):
+        call(recorder, torch.ones(2))
+    assert not recorder._recordings
+    assert gc.isenabled()
+
+
+def test_slots_grow_by_powers_of_two(recorder):
+    small = recorder._slot("a", torch.zeros(3))
+    assert small.shape == (3,)
+    again = recorder._slot("a", torch.zeros(128))
+    assert again.data_ptr() == small.data_ptr(), "512 bytes at least"
+    large = recorder._slot("a", torch.zeros(129))
+    assert large.data_ptr() != small.data_ptr()
+    assert sorted(capacity for _, capacity in recorder._slots) == [512, 1024]
+    other = recorder._slot("b", torch.zeros(2, 4, dtype=torch.long))
+    assert (other.shape, other.dtype) == ((2, 4), torch.long)
+    assert recorder._slots["a", 1024].numel() == 1024
+
+
+def test_leaves_change_places_without_loss(recorder):
+    a, b = recorder._slot("a", torch.zeros(2)), recorder._slot("b", torch.zeros(2))
+    a.copy_(torch.tensor([1.0, 2.0]))
+    b.copy_(torch.tensor([3.0, 4.0]))
+    recorder._fill({"a": b, "b": a}, {"a": a, "b": b})
+    assert (a.tolist(), b.tolist()) == ([3.0, 4.0], [1.0, 2.0])
+    assert _is_same(a, a)
+    assert not _is_same(a, b)
+    square = torch.zeros(2, 2)
+    assert not _is_same(square, square.T)
+
+
+def test_structures_name_shapes_types_and_numbers():
+    tree = {"a": torch.zeros(2, 3), "b": (torch.zeros(4, dtype=torch.long), 5)}
+    leaves, structure = _flatten(tree)
+    assert list(leaves) == ["a", "b.0"]
+    assert structure == (
+        ("a", (2, 3), torch.float32),
+        ("b.0", (4,), torch.int64),
+        ("b.1", 5),
+    )
+
+
+def test_results_are_packed_by_type():
+    tree = {
+        "a": torch.arange(6.0).view(2, 3),
+        "b": (torch.arange(4), 5),
+        "c": torch.tensor([7.0, 8.0]),
+        "d": torch.arange(2),
+    }
+    packed, flat = _pack(tree)
+    assert [x.tolist() for x in flat] == [[0.0, 1, 2, 3, 4, 5, 7, 8], [0, 1, 2, 3, 0, 1]]
+    found = _unpack(packed, flat)
+    assert found["b"][1] == 5
+    for name in ("a", "c", "d"):
+        assert torch.equal(found[name], tree[name])
+    assert torch.equal(found["b"][0], tree["b"][0])
+
+
+def test_one_search_at_a_time():
+    recorder = DecodingGraphs(nn.Linear(2, 3), records=False)
+    src = torch.zeros(1, 2)
+    with recorder.claim(src) as mine:
+        assert mine
+        with recorder.claim(src) as other:
+            assert not other
+    with recorder.claim(src) as mine:
+        assert mine
+    with DecodingGraphs(nn.Linear(2, 3)).claim(src) as on_cpu:
+        assert not on_cpu
+    assert recorder.vocab is None
+
+
+def test_a_change_of_the_model_drops_its_graphs(recorder, monkeypatch):
+    monkeypatch.setattr(graphs, "_capture_stream", lambda device: device)
+    src = SimpleNamespace(is_cuda=True, device=torch.device("cuda"))
+    usable = partial(inspect.unwrap(DecodingGraphs._is_usable), recorder)
+    assert usable(src)
+    recorder._seen["x"] = 1
+    assert usable(src)
+    assert recorder._seen["x"] == 1
+    recorder.model.weight = nn.Parameter(torch.zeros(3, 2))
+    assert usable(src)
+    assert recorder._seen["x"] == 0
+    with watch(lambda op, run, *args: run(*args)):
+        assert not usable(src)
+    recorder.records = False
+    assert not usable(src)
+
+
+def test_hooks_and_watchers_are_not_passed_by():
+    model = nn.Linear(2, 3)
+    assert not _is_observed(model)
+    with watch(lambda op, run, *args: run(*args)):
+        assert _is_observed(model)
+    handle = nn.modules.module.register_module_forward_hook(lambda *_: None)
+    assert _is_observed(model)
+    handle.remove()
+    handle = nn.modules.module.register_module_forward_pre_hook(lambda *_: None)
+    assert _is_observed(model)
+    handle.remove()
+    with torch.overrides.BaseTorchFunctionMode():
+        assert _is_observed(model)
+    model.register_forward_hook(lambda *_: None)
+    assert _is_observed(model)
+
+
+def test_garbage_is_collected_again_after_a_capture():
+    with _without_garbage_collection():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    gc.disable()
+    with _without_garbage_collection():
+        pass
+    assert not gc.isenabled()
+    gc.enable()
+
+
+def started(options, rows, lengths=(3, 1, 2)):
+    constraints = Constraints.of(options, torch.tensor(lengths[:rows]))
+    return BeamState.start(torch.tensor(lengths[:rows]), 3, constraints, options, options.nbest)
+
+
+@pytest.mark.skipif(not HAS_NUMBA, reason="needs numba")
+@pytest.mark.parametrize(
+    ("options", "vocab"),
+    [
+        (DecodingOptions(beam=3, nbest=2, max_len=3), 70),
+        (DecodingOptions(beam=2, nbest=2, max_len_ratio=1, max_len_extra=0), 64),
+        (DecodingOptions(beam=1, max_len=2, min_len=1), 9),
+        (DecodingOptions(beam=2, max_len=4, min_len=2, forbid_unknown=True), 130),
+    ],
+)
+def test_a_step_of_the_kernel_in_the_interpreter(monkeypatch, options, vocab):
+    from regard.decoding import cpu_kernels
+    from regard.ops import cpu_math
+
+    for module in (cpu_kernels, cpu_math):
+        for name, value in list(vars(module).items()):
+            if hasattr(value, "py_func"):
+                monkeypatch.setattr(module, name, value.py_func)
+    plan, beams, ended = beam_plan(options), started(options, 3), 0
+    assert refuse_kernel(beams, options, plan) is None
+    for step in range(5):
+        logits = 2 * torch.randn(beams.tokens.numel(), vocab)
+        logits[:, EOS] += 4.0
+        out = StepOutput(logits, State(), {})
+        found, move = extend_by_kernel(beams, out, step, options, plan)
+        beams, right = extend_by_definition(beams, out, step, options, plan)
+        alive = beams.scores > -torch.inf
+        assert alive.equal(found.scores > -torch.inf)
+        torch.testing.assert_close(found.scores, beams.scores)
+        assert found.tokens[alive].equal(beams.tokens[alive])
+        assert move.parents[alive].equal(right.parents[alive])
+        torch.testing.assert_close(move.log_probs[alive], right.log_probs[alive])
+        assert found.over.equal(beams.over)
+        torch.testing.assert_close(found.finished.scores, beams.finished.scores)
+        real = beams.finished.scores[..., 0] > -torch.inf
+        assert found.finished.places[real].equal(beams.finished.places[real])
+        ended += int(real.sum())
+    assert ended
+
+
+def test_searches_that_the_kernel_cannot_run():
+    plan = beam_plan(DecodingOptions())
+    for options in (
+        DecodingOptions(num_samples=1),
+        DecodingOptions(no_repeat_ngram=2),
+        DecodingOptions(coverage_penalty=0.1),
+        DecodingOptions(prefix=[[5]]),
+    ):
+        assert refuse_kernel(started(options, 1), options, plan) is not None
+    options = DecodingOptions()
+    if HAS_NUMBA:
+        assert refuse_kernel(started(options, 1), options, plan) is None
+    exact = Constraints.of(options, torch.tensor([3]), torch.tensor([3]))
+    beams = BeamState.start(torch.tensor([3]), 3, exact, options, 1)
+    assert refuse_kernel(beams, options, plan) is not None

@@ -1,0 +1,564 @@
+"""Parts of a step of search by hand: constraints, candidates, endings, histories and padding."""
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import shapes
+from decoding.toys import Toy, sources
+from ops.messages import refuses
+from regard.decoding import DecodingOptions, beam_search, force_decode, stream
+from regard.decoding.batch_pruning import GPU_LAG, BatchPruning, lag_for
+from regard.decoding.beam_state import MAX_KERNEL_BEAM, SearchPlan, _continuations, follow
+from regard.decoding.block_search import (
+    BLOCK_STEPS,
+    _fewer_rows,
+    _padded,
+    _with_prefixes,
+    padded_length,
+    padded_rows,
+)
+from regard.decoding.candidates import (
+    BLOCK,
+    STEPS_DRAWN,
+    Candidates,
+    RandomNumbers,
+    draw,
+    select,
+    top,
+)
+from regard.decoding.constraints import Constraints, check_prefix
+from regard.decoding.hypothesis import (
+    Hypothesis,
+    coverage_penalty,
+    last_cross_attention,
+    length_penalty,
+    replace_unknown,
+    row_maps,
+)
+from regard.decoding.search import beam_plan
+from regard.decoding.search_history import (
+    Alternatives,
+    Endings,
+    FinishedHypotheses,
+    Move,
+    SearchHistory,
+    read_hypotheses,
+)
+from regard.errors import ArgumentError, RegardError
+from regard.state import State
+from regard.symbols import BOS, EOS, PAD, UNK
+
+NEVER = -math.inf
+VOCAB = 9
+
+
+def constraints(lengths=(3, 5), exact=None, positions=None, **options):
+    return Constraints.of(
+        DecodingOptions(**options),
+        torch.tensor(lengths),
+        None if exact is None else torch.tensor(exact),
+        positions,
+    )
+
+
+def allowed(rules, step, history=None, log_probs=None):
+    """The allowed tokens of each row, of one beam, and whether it was cut."""
+    if log_probs is None:
+        log_probs = torch.full((len(rules.limits), 1, VOCAB), -2.0)
+        log_probs[..., 5], log_probs[..., EOS] = -1.0, -1.5
+    past = None if history is None else torch.tensor(history)[:, None]
+    found, cut = rules.allow(log_probs.clone(), step, past)
+    tokens = [(row[0] > NEVER).nonzero().flatten().tolist() for row in found]
+    assert torch.equal(found[found > NEVER], log_probs[found > NEVER]), "scores stay as they are"
+    return tokens, None if cut is None else cut[:, 0].tolist()
+
+
+WORDS = [4, 5, 6, 7, 8]
+
+
+def test_limits_by_length():
+    assert constraints(max_len_ratio=1.5, max_len_extra=2).limits.tolist() == [6, 9]
+    assert constraints(max_len=4).limits.tolist() == [4, 4]
+    assert constraints(max_len_ratio=0, max_len_extra=1, min_len=3).limits.tolist() == [3, 3]
+    prefix = [[5] * 8, [6]]
+    rules = constraints(max_len_ratio=0, max_len_extra=2, prefix=prefix)
+    assert rules.limits.tolist() == [8, 2]
+    assert (rules.shortest, rules.longest) == (2, 8)
+    assert rules.prefix.tolist() == [[5] * 8, [6] + [PAD] * 7]
+    assert constraints(prefix=[[], []]).prefix is None
+    assert constraints(positions=7).limits.tolist() == [6, 6]
+    assert constraints(exact=[2, 4]).limits.tolist() == [2, 4]
+    assert constraints(exact=[2, 4], max_len=3).limits.tolist() == [2, 3]
+    assert constraints(max_len=100_000).longest == 100_000
+
+
+def test_limits_that_cannot_be():
+    with refuses("max_len", "allow at most 100,000 tokens of a target", "100,001"):
+        constraints(max_len=100_001)
+    assert constraints(max_len=100_001, positions=9).longest == 8
+    with refuses("prefix", "have at most 2 tokens, the positions of the model", "one of 3"):
+        constraints(prefix=[[5, 5, 5], []], positions=3)
+    assert constraints(prefix=[[5, 5], []], positions=3).longest == 2
+    with refuses("prefix", "have at most as many tokens as the model writes", "3 for 2 in row 1"):
+        constraints(exact=[4, 2], prefix=[[5], [5, 5, 5]])
+    check_prefix(None, rows=3)
+    check_prefix([[5], []], rows=2, vocab=6)
+    with refuses("prefix", "have a list of tokens for each of the 3 sources", "a list of 2"):
+        check_prefix([[5], []], rows=3)
+    with refuses("prefix", "hold ids below 5", "5"):
+        check_prefix([[5], []], vocab=5)
+
+
+def test_tokens_that_are_allowed():
+    rules = constraints(max_len=3)
+    assert rules.never == (PAD, BOS)
+    assert allowed(rules, 0) == ([[EOS, UNK, *WORDS]] * 2, None)
+    assert allowed(constraints(forbid_unknown=True), 0) == ([[EOS, *WORDS]] * 2, None)
+    assert allowed(constraints(min_len=2, max_len=3), 1) == ([[UNK, *WORDS]] * 2, None)
+    assert allowed(constraints(min_len=2, max_len=3), 2) == ([[EOS, UNK, *WORDS]] * 2, None)
+    assert allowed(rules, 2) == ([[EOS, UNK, *WORDS]] * 2, None)
+    # token 5 is likelier than the end: the limit cuts
+    assert allowed(rules, 3) == ([[EOS]] * 2, [True, True])
+
+
+def test_rows_have_limits_of_their_own():
+    rules = constraints(max_len_ratio=1, max_len_extra=0)  # 3 and 5
+    assert allowed(rules, 2)[1] is None
+    assert allowed(rules, 3) == ([[EOS], [EOS, UNK, *WORDS]], [True, False])
+    likely_end = torch.full((2, 1, VOCAB), -2.0)
+    likely_end[..., EOS] = -1.0
+    assert allowed(rules, 3, log_probs=likely_end)[1] == [False, False]
+
+
+def test_targets_of_known_length():
+    rules = constraints(exact=[2, 4])
+    assert rules.never == (PAD, BOS, UNK)
+    assert allowed(rules, 1) == ([WORDS, WORDS], None)
+    tokens, cut = allowed(rules, 2)
+    assert tokens == [[EOS], WORDS]
+    assert cut == [False, False]
+    limited = constraints(exact=[2, 4], max_len=3)
+    assert allowed(limited, 3) == ([[EOS], [EOS]], [False, True])
+
+
+def test_prefixes():
+    rules = constraints(max_len=3, prefix=[[7, PAD + 8], [6]])
+    assert allowed(rules, 0) == ([[7], [6]], None)
+    assert allowed(rules, 1) == ([[8], [EOS, UNK, *WORDS]], None)
+    assert allowed(rules, 2) == ([[EOS, UNK, *WORDS]] * 2, None)
+
+
+def test_ngrams_are_not_repeated():
+    rules = constraints(max_len=9, no_repeat_ngram=2)
+    tokens, _ = allowed(rules, 4, [[5, 6, 4, 5], [5, 6, 4, 7]])
+    assert tokens == [[EOS, UNK, 4, 5, 7, 8], [EOS, UNK, *WORDS]]
+    assert allowed(rules, 1, [[5], [6]])[0] == [[EOS, UNK, *WORDS]] * 2
+    single = constraints(max_len=9, no_repeat_ngram=1)
+    assert allowed(single, 1, [[5], [6]])[0] == [[EOS, UNK, 4, 6, 7, 8], [EOS, UNK, 4, 5, 7, 8]]
+    assert (
+        allowed(constraints(max_len=9, no_repeat_ngram=3), 2, [[5, 5], [5, 5]])[0]
+        == [[EOS, UNK, *WORDS]] * 2
+    )
+
+
+def test_a_target_that_cannot_go_on_may_end():
+    """Five tokens of the vocabulary are left; once all were used, the minimum does not count."""
+    rules = constraints(max_len=9, min_len=9, no_repeat_ngram=1)
+    words = [UNK, *WORDS]
+    assert allowed(rules, 6, [words, words])[0] == [[EOS], [EOS]]
+    assert allowed(rules, 5, [words[:5], words[:5]])[0] == [[8], [8]]
+    # a target of known length repeats itself where nothing else is left
+    known = constraints(exact=[9, 9], no_repeat_ngram=1)
+    assert allowed(known, 5, [WORDS, WORDS])[0] == [WORDS, WORDS]
+
+
+@pytest.mark.parametrize("vocab", [5, 257, 321])
+def test_the_best_candidates_are_those_of_a_sort(vocab):
+    """Scores have many ties, of which the earlier comes first."""
+    generator = torch.Generator().manual_seed(vocab)
+    log_probs = torch.randint(-6, 0, (3, 2, vocab), generator=generator).float()
+    scores = torch.tensor([[-1.0, -2.0], [0.0, -9.0], [-3.0, -3.0]])
+    over = torch.tensor([[False, False], [False, True], [False, False]])
+    for k in (1, 4):
+        found = select(log_probs, scores, over, k)
+        for row in range(3):
+            listed = [
+                (-(log_probs[row, beam, token] + scores[row, beam]).item(), beam, token)
+                for beam in range(2)
+                for token in range(vocab)
+                if not over[row, beam]
+            ]
+            best = sorted(listed)[:k]
+            assert found.scores[row].tolist() == [-total for total, _, _ in best]
+            assert found.parents[row].tolist() == [beam for _, beam, _ in best]
+            assert found.tokens[row].tolist() == [token for _, _, token in best]
+            own = [log_probs[row, beam, token].item() for _, beam, token in best]
+            assert found.log_probs[row].tolist() == own
+
+
+def test_the_last_tokens_of_a_vocabulary_can_win():
+    for vocab in (320, 321, 383):
+        log_probs = torch.full((1, 1, vocab), -9.0)
+        log_probs[..., -1], log_probs[..., 63], log_probs[..., 64] = -1.0, -2.0, -3.0
+        found = select(log_probs, torch.zeros(1, 1), torch.zeros(1, 1).bool(), 3)
+        assert found.tokens.tolist() == [[vocab - 1, 63, 64]]
+
+
+def test_fewer_candidates_than_asked_for():
+    values = torch.tensor([[3.0, 1.0, 3.0], [0.0, 2.0, 1.0]])
+    best, index = top(values, 9)
+    assert best.tolist() == [[3.0, 3.0, 1.0], [2.0, 1.0, 0.0]]
+    assert index.tolist() == [[0, 2, 1], [1, 2, 0]]
+    assert top(values, 2)[1].tolist() == [[0, 2], [1, 2]]
+    assert (BLOCK, STEPS_DRAWN, BLOCK_STEPS, GPU_LAG, MAX_KERNEL_BEAM) == (64, 32, 4, 2, 16)
+
+
+def drawn(noise, probabilities=(0.1, 0.2, 0.7), **options):
+    log_probs = torch.tensor([probabilities]).log()
+    numbers = torch.tensor([[noise]], dtype=torch.float64)
+    return draw(log_probs, DecodingOptions(num_samples=1, **options), numbers).item()
+
+
+def test_samples_invert_the_distribution():
+    points = (0.0, 0.09, 0.11, 0.29, 0.31, 0.999999, 1.0)
+    assert [drawn(x) for x in points] == [0, 0, 1, 1, 2, 2, 2]
+    # the best two: 7/9 and 2/9
+    assert [drawn(x, top_k=2) for x in (0.0, 0.77, 0.78, 0.99)] == [2, 2, 1, 1]
+    assert {drawn(x, top_k=1) for x in (0.0, 0.5, 0.99)} == {2}
+    # those before which less than 0.75 has been counted
+    assert [drawn(x, top_p=0.75) for x in (0.0, 0.77, 0.78, 0.99)] == [2, 2, 1, 1]
+    assert {drawn(x, top_p=0.7) for x in (0.0, 0.5, 0.99)} == {2}
+    # by a temperature of 1/2 the probabilities are 1 : 4 : 49
+    assert [drawn(x, temperature=0.5) for x in (0.018, 0.019, 0.092, 0.093)] == [0, 1, 1, 2]
+    assert {drawn(x, (0.5, 0.0, 0.5)) for x in (0.0, 0.4999, 0.5, 1.0)} == {0, 2}
+
+
+def test_random_numbers_belong_to_rows_and_steps():
+    numbers = RandomNumbers(3, torch.device("cpu"), seed=5)
+    assert numbers._block.shape == (3, 0)
+    draws = torch.Generator().manual_seed(5)
+    first = torch.rand(3, 32, dtype=torch.double, generator=draws)
+    second = torch.rand(3, 32, dtype=torch.double, generator=draws)
+    rows = torch.tensor([2, 0])
+    assert torch.equal(numbers.at(0, rows), first[rows, :1])
+    assert torch.equal(numbers.at(1, rows), first[rows, 1:2])
+    assert torch.equal(numbers.at(28, rows, 4), first[rows, 28:])
+    assert torch.equal(numbers.at(32, rows, 4), second[rows, :4])
+    assert RandomNumbers(3, torch.device("cpu"), seed=None).generator is None
+
+
+def test_rows_leave_after_the_lag():
+    pruning = BatchPruning(0)
+    assert pruning.after(torch.tensor([False, False])) is None
+    gone, stay = pruning.after(torch.tensor([False, True]))
+    assert (gone.tolist(), stay.tolist()) == ([1], [0])
+    pruning = BatchPruning(2)
+    done = torch.tensor([True, False, False])
+    assert pruning.after(done) is None
+    assert pruning.after(done) is None
+    assert pruning.after(torch.tensor([True, True, False])).gone.tolist() == [0], "two steps ago"
+    assert pruning.after(torch.tensor([True, False])) is None, "later answers count other rows"
+    assert pruning.after(torch.tensor([True, False])) is None
+    assert pruning.after(torch.tensor([True, False])).stay.tolist() == [1]
+    assert lag_for(torch.device("cpu")) == 0
+    assert lag_for(torch.device("cuda")) == 2
+
+
+def test_penalties_by_hand():
+    assert length_penalty(1.0, 0.7) == 1.0
+    assert length_penalty(7.0, 2.0) == 4.0
+    coverage = torch.tensor([[0.5, 2.0, 0.0, 0.25]])
+    real = torch.tensor([[True, True, True, False]])
+    found = coverage_penalty(coverage, real, 3.0).item()
+    assert found == pytest.approx(3 * (math.log(0.5) + math.log(1e-6)))
+
+
+def test_unknown_words_are_replaced():
+    maps = {"cross": (torch.zeros(1, 3, 3), torch.tensor([[[0, 1.0, 0], [0, 0, 1], [1, 0, 0]]]))}
+    assert torch.equal(last_cross_attention(maps), maps["cross"][1][0])
+    assert replace_unknown(["a", "<unk>"], maps, ["x", "y", "z"]) == ["a", "z"]
+    # the map is wider than the source, which has no end symbol
+    assert replace_unknown(["<unk>", "<unk>"], maps, ["x", "y"], dictionary={"y": "Y"}) == [
+        "Y",
+        "x",
+    ]
+    assert replace_unknown(["a"], {}, ["x"]) == ["a"]
+    assert replace_unknown(["<unk>"], {}, []) == ["<unk>"]
+    with refuses("attention", "have a map `cross`", "of the kinds []"):
+        replace_unknown(["<unk>"], {}, ["x"])
+    with refuses("attention", "have a row for each of 4 tokens", "of 3 rows and 3 columns"):
+        replace_unknown(["<unk>"] * 4, maps, ["x"])
+    with refuses("attention", "a column for each of 4 source tokens", "of 3 rows and 3 columns"):
+        replace_unknown(["<unk>"], maps, ["x"] * 4)
+
+
+def test_maps_of_a_row():
+    layer = torch.arange(2 * 1 * 4 * 5.0).view(2, 1, 4, 5)
+    maps = {"cross": (layer,), "memory": (layer,), "decoder-self": (layer,), "hops": (layer,)}
+    maps["encoder-self"] = (layer,)
+    found = row_maps(maps, 1, 2, 3)
+    assert torch.equal(found["cross"][0], layer[1, :, :2, :3])
+    assert torch.equal(found["memory"][0], layer[1, :, :2])
+    assert torch.equal(found["decoder-self"][0], layer[1, :, :2, :2])
+    assert torch.equal(found["hops"][0], layer[1, :, :, :3])
+    assert torch.equal(found["encoder-self"][0], layer[1, :, :3, :3])
+    assert torch.equal(row_maps({"cross": (layer,)}, 1, 2, 3, 1)["cross"][0], layer[1, :, 1:3, :3])
+    assert found["cross"][0].untyped_storage().nbytes() == 6 * 4, "a copy"
+
+
+def test_a_hypothesis_is_shown_in_short():
+    short = Hypothesis([5, 6], -1.25, -2.0, [-1.0, -0.5, -0.5])
+    assert repr(short) == "Hypothesis(2 tokens, score=-1.25)"
+    cut = Hypothesis([5], -1.0, -2.0, [], {"cross": ()}, finished=False)
+    assert repr(cut) == "Hypothesis(1 tokens, score=-1, attention=['cross'], finished=False)"
+
+
+def endings(scores, beams, cut=None):
+    score = torch.tensor(scores)
+    return Endings(score, score - 1, score - 2, torch.tensor(beams), cut)
+
+
+def test_the_best_endings_are_kept():
+    none = FinishedHypotheses.none(2, 2, torch.device("cpu"))
+    assert none.worst.tolist() == [[NEVER], [NEVER]]
+    assert none.row.tolist() == [0, 1]
+    first = none.add(endings([[-3.0, NEVER], [-5.0, -4.0]], [[0, 1], [2, 3]]), 1)
+    cut = torch.tensor([[True, False], [True, False]])
+    second = first.add(endings([[-2.0, -3.0], [-4.0, NEVER]], [[1, 0], [2, 3]], cut), 2)
+    # among equals those that ended first
+    assert second.scores[..., 0].tolist() == [[-2.0, -3.0], [-4.0, -4.0]]
+    assert second.scores[0, 0].tolist() == [-2.0, -3.0, -4.0]
+    assert second.places.tolist() == [[[2, 1, 1], [1, 0, 0]], [[1, 3, 0], [2, 2, 1]]]
+    assert second.worst.tolist() == [[-3.0], [-4.0]]
+    both = FinishedHypotheses.concatenate([second, first])
+    assert both.row.tolist() == [0, 1, 0, 1]
+
+
+def history_of_two_steps():
+    """Two sources of two beams: at the second step both beams of the first extend its beam 1."""
+    history = SearchHistory(("cross",), alternatives=1)
+    for step in range(3):
+        beams = 2 if step == 0 else 4
+        maps = torch.arange(beams).view(beams, 1, 1, 1) + 10.0 * step
+        history.add_maps({"cross": (maps.expand(-1, -1, 1, 2),), "memory": (maps,)})
+        logits = torch.zeros(beams, VOCAB)
+        logits[torch.arange(beams), torch.arange(beams) + 4] = 5.0
+        history.add_alternatives(logits)
+    parents = ([[0, 0], [1, 1]], [[1, 1], [2, 3]])
+    tokens = ([[4, 5], [6, 7]], [[7, 8], [4, 5]])
+    for of_step in zip(parents, tokens, strict=True):
+        from_beam, written = map(torch.tensor, of_step)
+        history.add_move(Move(from_beam, written, -written.float()))
+    return history
+
+
+def test_hypotheses_are_traced_back():
+    history = history_of_two_steps()
+    paths = history.trace_back(np.array([2, 2, 1, 0]), np.array([0, 3, 2, 1]))
+    assert paths.tokens[0].tolist() == [5, 7]
+    assert paths.tokens[1].tolist() == [7, 5]
+    assert paths.tokens[2, :1].tolist() == [6]
+    assert paths.log_probs[0].tolist() == [-5.0, -7.0]
+    (cross,) = paths.maps["cross"]
+    assert cross[0, 0, :, 0].tolist() == [0.0, 11.0, 20.0]
+    assert cross[1, 0, :, 0].tolist() == [1.0, 13.0, 23.0]
+    assert cross[2, 0, :2, 0].tolist() == [1.0, 12.0]
+    assert cross[3, 0, :1, 0].tolist() == [1.0]
+    assert list(paths.maps) == ["cross"]
+    assert paths.others[1, :, 0].tolist() == [5, 7, 7]
+    later = history.since(1)
+    assert (len(later.maps), len(later.moves), len(later.alternatives)) == (2, 1, 2)
+    assert history.since(0) is history
+
+
+def test_hypotheses_are_read_best_first():
+    history = history_of_two_steps()
+    scores = torch.tensor([[-1.0, -2.0], [-0.5, NEVER], [-9.0, NEVER]])
+    places = torch.tensor([[[2, 0, 0], [1, 1, 1]], [[2, 3, 0], [0, 0, 0]], [[0, 0, 0]] * 2])
+    finished = FinishedHypotheses(
+        torch.tensor([0, 1, 2]), torch.stack([scores, scores - 1, scores - 2], dim=2), places
+    )
+    (best, other), (second,) = read_hypotheses(history, finished, {}, [2, 1])
+    assert (best.tokens, best.score, best.log_prob) == ([5, 7], -1.0, -2.0)
+    assert best.token_log_probs == [-5.0, -7.0, -3.0]
+    assert (other.tokens, other.finished, best.finished) == ([5], False, True)
+    assert second.tokens == [7, 5]
+    assert best.attention["cross"][0].shape == (1, 3, 2)
+    assert second.attention["cross"][0].shape == (1, 3, 1)
+    assert other.attention["cross"][0].shape == (1, 2, 2)
+    assert [place[0][0] for place in best.alternatives] == [4, 5, 4]
+    assert len(other.alternatives) == 2
+    (samples,) = read_hypotheses(history, finished, {}, [2], samples=2)
+    assert [sample.score for sample in samples] == [-0.5, -1.0, -2.0]
+    ((late,), *_) = read_hypotheses(
+        history, finished.reorder(torch.tensor([1])), {}, [2, 2], first_steps=[0, 1]
+    )[1:]
+    assert (late.tokens, late.token_log_probs) == ([5], [-5.0, -2.5])
+    assert late.attention["cross"][0][0, :, 0].tolist() == [13.0, 23.0]
+    nan = FinishedHypotheses(torch.tensor([0]), torch.full((1, 1, 3), math.nan), places[:1, :1])
+    with pytest.raises(RegardError, match="gives no target a probability"):
+        read_hypotheses(history, nan, {}, [2])
+
+
+def test_alternatives_are_the_likeliest_tokens():
+    logits = torch.tensor([[0.0, 2.0, 1.0]])
+    found = Alternatives.of(logits, 2)
+    assert found.tokens.tolist() == [[1, 2]]
+    torch.testing.assert_close(found.log_probs, logits.log_softmax(1)[:, [1, 2]])
+    assert Alternatives.of(logits, 9).tokens.tolist() == [[1, 2, 0]]
+
+
+def test_candidates_that_go_on():
+    candidates = Candidates(
+        torch.tensor([[0, 1, 2, 3]]),
+        torch.tensor([[EOS, 5, EOS, 7]]),
+        torch.tensor([[-1.0, -2.0, -3.0, -4.0]]),
+        torch.tensor([[-1.5, -2.5, -3.5, -4.5]]),
+    )
+    found = _continuations(candidates, 2)
+    assert found.parents.tolist() == [[1, 3]]
+    assert found.scores.tolist() == [[-2.5, -4.5]]
+    short = _continuations(Candidates(*(part[:, :1] for part in candidates)), 2)
+    assert short.scores.tolist() == [[NEVER]]
+    assert _continuations(candidates, 3).scores.tolist() == [[-2.5, -4.5, NEVER]]
+
+
+def test_plans():
+    assert SearchPlan(None)[1:] == (1, 1, 1, 0, None)
+    plan = beam_plan(DecodingOptions(beam=4, nbest=3))
+    assert (plan.beams, plan.kept, plan.best, plan.samples) == (4, 3, 8, 1)
+    assert beam_plan(DecodingOptions(beam=1)).best == 1
+
+
+@dataclass(frozen=True)
+class Rows(State):
+    """Two tensors, of which one is that of the source."""
+
+    own: Tensor
+
+
+def test_states_follow_their_beams():
+    state = Rows(torch.arange(4))
+    one = torch.tensor([[0], [1], [2], [3]])
+    assert follow(state, one, same_rows=True) is state
+    assert follow(state, one[[2, 0]], same_rows=False).own.tolist() == [2, 0]
+    two = torch.tensor([[1, 0], [3, 3]])
+    assert follow(state, two, same_rows=True).own.tolist() == [1, 0, 3, 3]
+
+
+def test_sizes_that_batches_are_padded_to():
+    rows = {1: 1, 2: 2, 3: 4, 5: 8, 9: 12, 13: 16, 17: 24, 25: 32, 33: 48, 49: 64, 65: 96, 97: 128}
+    assert {n: padded_rows(n) for n in rows} == rows
+    lengths = {1: 8, 8: 8, 9: 16, 63: 64, 64: 64, 65: 80, 128: 128, 129: 160}
+    assert {n: padded_length(n) for n in lengths} == lengths
+
+
+def test_padding_of_a_batch():
+    src, lengths = torch.arange(15).view(3, 5), torch.tensor([5, 4, 3])
+    padded, long = _padded(src, lengths)
+    assert padded.shape == (4, 8)
+    assert torch.equal(padded[:3, :5], src)
+    assert (padded[:, 5:] == 0).all()
+    assert torch.equal(padded[3], padded[2])
+    assert long.tolist() == [5, 4, 3, 3]
+    frames, _ = _padded(torch.ones(2, 5, 3), lengths[:2])
+    assert frames.shape == (2, 8, 3)
+    assert (frames[:, 5:] == 0).all()
+    assert _padded(torch.ones(3, 2, 5, 5), lengths)[0].shape == (4, 2, 5, 5)
+    options = _with_prefixes(DecodingOptions(prefix=[[4], [5]]), 4)
+    assert options.prefix == [[4], [5], [5], [5]]
+    plain = DecodingOptions()
+    assert _with_prefixes(plain, 4) is plain
+
+
+def test_rows_of_a_smaller_batch():
+    done = torch.tensor([True] * 8)
+    done[[2, 5]] = False
+    assert _fewer_rows(done).tolist() == [2, 5]
+    done[0] = False
+    assert _fewer_rows(done).tolist() == [0, 2, 5, 1]
+    done[[3, 4]] = False
+    assert _fewer_rows(done) is None, "five live ones need eight rows"
+    assert _fewer_rows(torch.tensor([False, True])).tolist() == [0]
+
+
+class Stubborn(Toy):
+    """A model that refuses tokens past its last position."""
+
+    last = 3
+
+    def step(self, tokens, state, *, need_weights=False):
+        if len(self.rows_per_step) >= self.last:
+            raise ArgumentError("tokens", "have a position", "none", "shorten them")
+        return super().step(tokens, state, need_weights=need_weights)
+
+
+def test_a_model_may_refuse_steps_that_no_row_needs():
+    """Rows that leave late are extended past the limit of the model."""
+    src, lengths = sources(0, 1)
+    options = DecodingOptions(beam=2, max_len=2)
+    expected = beam_search(Toy(8, 2), src, lengths, options)
+    plan = beam_plan(options)._replace(lag=2)
+    from regard.decoding.search import search
+
+    found = search(Stubborn(8, 2), src, lengths, options, plan, ())
+    assert [[h.tokens for h in row] for row in found] == [
+        [h.tokens for h in row] for row in expected
+    ]
+    model = Stubborn(8, 2)
+    model.last = 1
+    with pytest.raises(ArgumentError, match=r"^tokens must have a position"):
+        search(model, src, lengths, options, plan, ())
+
+
+def test_wrong_batches_are_refused_before_the_model_runs():
+    model, (src, lengths) = Toy(8, 2), sources(0, 1)
+    calls = {
+        "beam_search": lambda s, n: beam_search(model, s, n),
+        "force_decode": lambda s, n: force_decode(model, s, n, [[5], [5]]),
+        "stream": lambda s, n: stream(model, s, n),
+    }
+    with shapes.unchecked():
+        for name, call in calls.items():
+            for wrong in (lengths[:1], lengths + 9):
+                with pytest.raises(ArgumentError, match=r"^(src and lengths|lengths) must"):
+                    call(src, wrong)
+            with pytest.raises(ArgumentError, match=r"^src must"):
+                call(src[0], lengths)
+            assert model.rows_per_step == [], name
+    with refuses("tgt", "have a target for each of the 2 sources", "a list of 1"):
+        force_decode(model, src, lengths, [[5]])
+    with refuses("src", "be one source to be streamed", "2"):
+        stream(model, src, lengths)
+    for call in (beam_search, stream):
+        with refuses("prefix", "have a list of tokens for each of the 1 sources", "a list of 2"):
+            call(model, src[:1], lengths[:1], DecodingOptions(prefix=[[5], [5]]))
+
+
+def test_streams_are_the_greedy_hypothesis():
+    model, (src, lengths) = Toy(8, 3), sources(2)
+    options = DecodingOptions(beam=1, max_len=3)
+    ((best,),) = beam_search(model, src, lengths, options)
+    steps = list(itertools.islice(stream(model, src, lengths, options), 9))
+    assert [step.token for step in steps] == [*best.tokens, EOS]
+    assert [step.log_prob for step in steps] == pytest.approx(best.token_log_probs)
+    assert steps[-1].finished == best.finished
+    assert steps[0].cross.shape == (5,)
+
+
+def test_streams_tell_where_the_limit_has_cut():
+    model, options = Toy(8, 3), DecodingOptions(beam=1, max_len=1)
+    found = []
+    for first in range(7):
+        src, lengths = sources(first)
+        ((best,),) = beam_search(model, src, lengths, options)
+        *_, last = stream(model, src, lengths, options)
+        assert last.finished == best.finished
+        found.append(last.finished)
+    assert set(found) == {True, False}

@@ -1,0 +1,244 @@
+"""Blocks of the hand-written backward passes, and the sizes at which paths are chosen."""
+
+import inspect
+import math
+import re
+import sys
+from contextlib import nullcontext
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from ops.rule import outputs_and_gradients
+from regard.ops import (
+    AdditiveScore,
+    DotScore,
+    additive_attention,
+    attentive_rnn,
+    dot_product_attention,
+    self_attentive_rnn,
+    use_backend,
+    warm_up,
+)
+from regard.ops.additive_attention import CPU_FEW_QUERIES, CPU_MIN_ELEMENTS, MAX_BATCH
+from regard.ops.additive_attention import PATHS as ADDITIVE_PATHS
+from regard.ops.additive_attention import _refuse_cpu as refuse_additive
+from regard.ops.backend import HAS_NUMBA
+from regard.ops.dot_product_attention import _refuse_triton, reference, torch_path
+from regard.ops.primitives import scaled_product
+from regard.ops.self_attentive_rnn import GATES, empty_history, manual_autograd
+from regard.ops.self_attentive_rnn import _refuse_cpu as refuse_recurrence
+
+RECURRENCE = sys.modules["regard.ops.self_attentive_rnn"]  # the name stands for the function
+
+
+@pytest.mark.parametrize("block", [2, 16])
+@pytest.mark.parametrize("score", ["dot", "scaled", "additive"])
+def test_gradients_of_several_blocks_of_steps(monkeypatch, block, score):
+    """Seven steps are four blocks of two, or one; two more are a history."""
+    monkeypatch.setattr(manual_autograd, "BLOCK", block)
+    batch, hidden, width = 2, 3, 3 if score == "dot" else 5
+    for cell in ("rnn", "gru", "lstm"):
+        gates = GATES[cell] * hidden
+        inputs = {
+            "inputs": torch.randn(batch, 9, gates),
+            "weight": torch.randn(gates, hidden) * 0.5,
+        }
+        if cell == "lstm":
+            inputs["queries"] = torch.randn(batch, 9, width)
+        if score != "dot":
+            inputs |= {name: torch.randn(width, hidden) * 0.5 for name in ("query", "key")}
+        if score == "additive":
+            inputs["v"] = torch.randn(width)
+
+        def op(inputs, weight, queries=None, query=None, key=None, v=None, cell=cell):
+            function = DotScore(0.7, query, key) if v is None else AdditiveScore(query, key, v)
+            state, found = None, []
+            for start, stop in ((0, 2), (2, 9)):
+                asked = None if queries is None else queries[:, start:stop]
+                out = self_attentive_rnn(
+                    *(inputs[:, start:stop], weight, function, state),
+                    cell=cell,
+                    query_inputs=asked,
+                    lengths=torch.tensor([stop - start, 1]) if start == 0 else None,
+                    need_weights=True,
+                )
+                state = out.state
+                found += [out.hidden, out.context, out.weights]
+            return found
+
+        results = []
+        for backend in ("torch", "reference"):
+            with use_backend(backend):
+                results.append(outputs_and_gradients(op, inputs, torch.float64))
+        for name, expected in results[1].items():
+            torch.testing.assert_close(results[0][name], expected, rtol=1e-9, atol=1e-9)
+
+
+def additive(batch=1, q_len=8, kv_len=8, hidden=4096, **options):
+    query = torch.empty(batch, q_len, hidden, **options)
+    key = torch.empty(batch, kv_len, hidden)
+    return query, key, torch.empty(hidden), torch.empty(batch, kv_len, 1), None, False
+
+
+@pytest.mark.skipif(not HAS_NUMBA, reason="needs numba")
+def test_elements_from_which_the_cpu_kernels_are_chosen():
+    assert (CPU_MIN_ELEMENTS, CPU_FEW_QUERIES, MAX_BATCH) == (262_144, 4, 65_535)
+    assert refuse_additive(*additive()) is None, "8 * 8 * 4096 are as many"
+    assert "so few elements" in refuse_additive(*additive(hidden=4095))
+    assert refuse_additive(*additive(q_len=5, kv_len=13, requires_grad=True)) is None
+    few = refuse_additive(*additive(q_len=4, kv_len=16, requires_grad=True))
+    assert "so few queries with gradients" in few
+    assert refuse_additive(*additive(q_len=4, kv_len=16)) is None
+    with torch.no_grad():
+        assert refuse_additive(*additive(q_len=4, kv_len=16, requires_grad=True)) is None
+    with use_backend("cpu"):
+        assert refuse_additive(*additive(hidden=1)) is None
+    assert list(ADDITIVE_PATHS) == ["triton", "cpu", "torch", "reference"]
+
+
+@pytest.mark.skipif(not HAS_NUMBA, reason="needs numba")
+def test_steps_from_which_the_cpu_kernels_are_chosen():
+    constants = (RECURRENCE.CPU_MIN_STEPS, RECURRENCE.CPU_MAX_WEIGHTS, RECURRENCE.MAX_WIDTH)
+    assert constants == (16, 524_288, 2048)
+
+    def refusal(steps, hidden=2, score=DotScore()):  # noqa: B008
+        inputs, weight = torch.empty(1, steps, hidden), torch.empty(hidden, hidden)
+        state = empty_history(inputs, 1, hidden, hidden, with_memory=False)
+        return refuse_recurrence(inputs, weight, score, state)
+
+    assert refusal(16) is None
+    assert "so few steps" in refusal(15)
+    with use_backend("cpu"):
+        assert refusal(1) is None
+    assert refusal(16, 724) is None, "724 ** 2 are 524,176"
+    assert "so wide a recurrence" in refusal(16, 725)
+    both = DotScore(1.0, torch.empty(512, 512), torch.empty(256, 512))
+    assert refusal(16, 352, both) is None
+    assert "so wide" in refusal(16, 363, both)
+
+
+def queries(q_len=1, kv_len=9, width=8, v_dim=8, **options):
+    query = torch.empty(1, 1, q_len, width, **options)
+    key, value = torch.empty(1, 1, kv_len, width), torch.empty(1, 1, kv_len, v_dim)
+    return query, key, value, None, None, False, False
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (queries(q_len=4), "triton|cuda"),
+        (queries(q_len=5), "at most 4 queries"),
+        (queries(q_len=3, kv_len=2), "at most 4 queries"),
+        (queries(width=256, v_dim=256), "triton|cuda"),
+        (queries(width=257), "heads of 1 to 256"),
+        (queries(v_dim=257), "heads of 1 to 256"),
+        (queries(v_dim=0), "heads of 1 to 256"),
+        (queries(requires_grad=True), "no backward pass"),
+        (queries(dtype=torch.bfloat16), "of one dtype"),
+    ],
+)
+def test_calls_that_the_kernel_of_steps_cannot_run(call, reason):
+    assert re.search(reason, _refuse_triton(*call))
+    assert "neither a bias nor dropout" in _refuse_triton(*call, dropout=0.1)
+    assert "neither a bias nor dropout" in _refuse_triton(*call, bias=torch.zeros(1, 1, 1, 9))
+
+
+def test_calls_for_which_the_definition_is_faster():
+    assert (torch_path.SHORT, torch_path.FEW, torch_path.LONG) == (128, 4, 1024)
+
+    def faster(kv_len, dtype=torch.bfloat16, *, grad=True, q_len=9, device="cpu"):
+        query = torch.empty(1, 1, q_len, 2, dtype=dtype, device=device, requires_grad=grad)
+        return torch_path._definition_is_faster(query, torch.empty(1, 1, kv_len, 2))
+
+    assert faster(128)
+    assert not faster(129)
+    assert faster(9, torch.float16)
+    assert not faster(9, torch.float32)
+    assert not faster(9, grad=False)
+    with torch.no_grad():
+        assert not faster(9)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert faster(9, torch.float32)
+    assert not faster(9, device="meta")
+
+
+def test_kernels_on_a_gpu():
+    """Steps of a decoder run the definition; cuDNN is left to long calls without a mask."""
+
+    def on_cuda(q_len, *, grad=False):
+        shape = (1, 1, q_len, 2)
+        return SimpleNamespace(device=torch.device("cuda"), shape=shape, requires_grad=grad)
+
+    faster = partial(inspect.unwrap(torch_path._definition_is_faster), key=None)
+    assert faster(on_cuda(4))
+    assert not faster(on_cuda(5))
+    assert not faster(on_cuda(4, grad=True))
+
+    def leaves_all(q_len, mask=None, *, causal=False):
+        found = inspect.unwrap(torch_path._kernels)(on_cuda(q_len), mask, causal)
+        return isinstance(found, nullcontext)
+
+    assert leaves_all(1024, causal=True)
+    assert not leaves_all(1023, causal=True)
+    assert not leaves_all(1024, torch.ones(1), causal=True)
+    assert not leaves_all(1024), "with gradients"
+    with torch.no_grad():
+        assert leaves_all(1024)
+    assert isinstance(torch_path._kernels(torch.ones(1, 1, 1, 1), None, False), nullcontext)
+
+
+def test_default_arguments():
+    options = {"bias": None, "dropout": 0.0}
+    for path in (reference, torch_path):
+        function = inspect.unwrap(path.dot_product_attention)
+        assert function.__kwdefaults__ == options
+        assert function.__defaults__ == (None, None, False, False)
+    function = inspect.unwrap(dot_product_attention)
+    assert function.__kwdefaults__ == options
+    assert function.__defaults__ == (None, None, False, False)
+    assert inspect.unwrap(additive_attention).__defaults__ == (None, False)
+    assert inspect.unwrap(self_attentive_rnn).__kwdefaults__ == {
+        "cell": "rnn",
+        "recurrent_bias": None,
+        "query_inputs": None,
+        "lengths": None,
+        "need_weights": False,
+    }
+    assert inspect.unwrap(attentive_rnn).__kwdefaults__ == {"cell": "gru", "need_weights": False}
+    query = torch.ones(1, 1, 1, 1)
+    for path in (reference, torch_path):
+        assert path.dot_product_attention(query, query, query).context.item() == 1.0
+
+
+def test_rows_without_keys_and_biases():
+    mask = torch.tensor([[[[True, False], [False, False]]]])
+    assert torch_path._rows_without_keys(mask).tolist() == [[[[False], [True]]]]
+    assert torch_path._rows_without_keys(None) is None
+    bias = torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]]])
+    assert torch_path._biased(bias, None) is bias
+    found = torch_path._biased(bias, mask)
+    assert found.tolist() == [[[[1.0, -math.inf], [-math.inf, -math.inf]]]]
+
+
+def test_products_are_scaled_by_powers_of_two_first():
+    """16 * 100 * 100 * 0.24 fits into half precision, and the sum without its factor does not."""
+    query = torch.full((1, 1, 16), 100.0, dtype=torch.float16)
+    assert scaled_product(query, query.mT, 0.24).item() == pytest.approx(38_400, rel=2e-3)
+    wide = torch.randn(2, 3, 5, dtype=torch.float64)
+    for scale in (0.3, 1.0, 3.0, 1e-3):
+        torch.testing.assert_close(scaled_product(wide, wide.mT, scale), wide @ wide.mT * scale)
+
+
+def test_kernels_are_loaded_after_enough_tokens(monkeypatch):
+    monkeypatch.setattr(warm_up, "_decoded", 0)
+    assert (warm_up.TOKENS, warm_up.ENOUGH) == (20, 8_000)
+    assert not warm_up.is_warm()
+    assert not warm_up.is_warm(7_999)
+    assert not warm_up.is_warm()
+    assert warm_up.is_warm(1)
+    assert warm_up.is_warm()
+    assert warm_up._decoded == 8_000
+    assert warm_up.is_warm(5)

@@ -1,0 +1,323 @@
+"""Counters of a run, its schedules and the statistics of evaluations, with numbers by hand."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from regard.data import BatchShape
+from regard.training import evaluator as evaluations
+from regard.training.epochs import BatchShapes, Epoch, Epochs, TrainingBatches
+from regard.training.evaluator import (
+    AttentionHealth,
+    DevMetric,
+    Evaluation,
+    attention_health,
+    describe_attention,
+    describe_outputs,
+)
+from regard.training.progress import Progress
+from regard.training.schedule import Budget, Intervals, learning_rate
+
+
+def test_a_run_begins_with_these_counters():
+    assert Progress().as_numbers() == {
+        "step": 0,
+        "epoch": 0,
+        "batch": 0,
+        "tokens": 0,
+        "seconds": 0.0,
+        "evaluated": -1,
+        "stale": 0,
+        "best": [],
+        "losses": (0.0, 0),
+        "improved": 0,
+        "lowest_loss": None,
+        "evaluated_at": 0.0,
+        "evaluation_seconds": 0.0,
+        "last_evaluation_seconds": 0.0,
+    }
+
+
+def test_counters_survive_a_checkpoint():
+    progress = Progress(step=3, best=[(0.5, 2), (0.25, 1)], losses=(7.0, 2), lowest_loss=1.5)
+    numbers = progress.as_numbers() | {"best": [[0.5, 2], [0.25, 1]], "losses": [7.0, 2]}
+    assert Progress.from_numbers(numbers) == progress
+
+
+def test_losses_add_up():
+    progress = Progress()
+    assert math.isnan(progress.mean_loss)
+    progress.add_losses(6.0, 2)
+    progress.add_losses(3.0, 1)
+    assert progress.losses == (9.0, 3)
+    assert progress.mean_loss == 3.0
+
+
+def test_time_of_evaluations():
+    progress = Progress(seconds=10.0)
+    progress.took_evaluation(3.0)
+    progress.seconds += 4.0
+    progress.took_evaluation(2.0)
+    assert (progress.seconds, progress.evaluation_seconds) == (19.0, 5.0)
+    assert (progress.last_evaluation_seconds, progress.evaluated_at) == (2.0, 19.0)
+    assert progress.training_seconds == 14.0
+
+
+def test_ranks_of_scores():
+    progress = Progress()
+    found = []
+    for progress.step, score in enumerate((0.5, 0.75, 0.25, math.nan, 0.75), 1):
+        best = progress.rank(score, higher_is_better=True, kept=3)
+        found.append((best, progress.stale, progress.improved))
+    assert found == [(True, 0, 1), (True, 0, 2), (False, 1, 2), (False, 2, 2), (False, 3, 2)]
+    assert progress.best == [(0.75, 2), (0.75, 5), (0.5, 1)]
+    assert progress.lowest_loss is None
+
+
+def test_ranks_of_errors():
+    progress = Progress()
+    for progress.step, score in enumerate((0.5, math.nan, 0.25, 0.75), 1):
+        progress.rank(score, higher_is_better=False, kept=4)
+    assert progress.best == [(0.25, 3), (0.5, 1), (0.75, 4), (math.inf, 2)]
+
+
+def test_a_lower_loss_is_an_improvement():
+    progress = Progress(step=1)
+    assert progress.rank(0.5, higher_is_better=True, kept=2, loss=2.0)
+    progress.step = 2
+    assert not progress.rank(0.25, higher_is_better=True, kept=2, loss=1.0)
+    assert (progress.improved, progress.stale, progress.lowest_loss) == (2, 1, 1.0)
+    progress.step = 3
+    assert not progress.rank(0.25, higher_is_better=True, kept=2, loss=1.0), "it is not lower"
+    assert (progress.improved, progress.stale) == (2, 2)
+    progress.step = 4
+    assert progress.rank(0.5, higher_is_better=True, kept=2, loss=0.5), "of equals the lower loss"
+    assert progress.best == [(0.5, 4), (0.5, 1)]
+
+
+def budget(**limits):
+    rest = {"steps": 100, "epochs": None, "minutes": None, "patience": None}
+    return Budget(**rest | limits, batches_in_epoch=lambda epoch: 4 * epoch)
+
+
+def test_the_budget_is_that_of_the_nearest_limit():
+    progress = Progress(step=10, epoch=2, batch=2, seconds=45.0)
+    assert budget().spent(progress) == 0.1
+    assert budget(epochs=5).spent(progress) == (2 + 2 / 8) / 5
+    assert budget(epochs=50).spent(progress) == 0.1
+    assert budget(minutes=1.5).spent(progress) == 0.5
+    assert budget(epochs=1).spent(Progress(batch=1)) == 1.0, "an epoch without batches"
+    assert budget(steps=10).is_over(progress)
+    assert not budget(steps=11).is_over(progress)
+    assert budget(patience=2).is_over(Progress(step=1, stale=2))
+    assert not budget(patience=2).is_over(Progress(step=1, stale=1))
+
+
+def test_times_of_saves():
+    intervals = Intervals(eval_every=3, minutes=None, save_every=4)
+    steps = [Progress(step=step) for step in range(1, 9)]
+    assert [p.step for p in steps if intervals.evaluation_is_due(p)] == [3, 6]
+    assert [p.step for p in steps if intervals.save_is_due(p)] == [4, 8]
+
+
+RATES = [
+    ("constant", 5, 10, 0.9, 1.0),
+    ("constant", 10, 10, 0.9, 2.0),
+    ("linear", 10, 10, 0.25, 1.5),
+    ("linear", 10, 10, 0.999, 0.02),
+    ("linear", 10, 10, 0.985, 0.03),
+    ("cosine", 10, 10, 0.5, 1.0),
+    ("cosine", 10, 10, 1 / 3, 1.5),
+    ("cosine", 10, 10, 1.0, 0.02),
+    ("cosine", 10, 10, 1.5, 0.02),
+    # flat for ten times the warm-up, then with the root of the step
+    ("inverse-sqrt", 100, 10, 0.9, 2.0),
+    ("inverse-sqrt", 400, 10, 0.9, 1.0),
+    ("inverse-sqrt", 40, 0, 0.9, 1.0),
+    ("inverse-sqrt", 8_000, None, 0.9, 1.0),
+]
+
+
+def test_learning_rates():
+    for schedule, step, warmup, spent, rate in RATES:
+        found = learning_rate(schedule, 2.0, step=step, warmup=warmup, spent=spent)
+        assert found == pytest.approx(rate)
+
+
+class Pairs:
+    """Pairs that have lengths alone."""
+
+    def __init__(self, *lengths):
+        self.src_lengths, self.tgt_lengths = np.array(lengths, dtype=np.int32).T
+
+    def gather(self, side, rows):
+        raise NotImplementedError
+
+
+def test_shapes_of_batches():
+    some = Pairs((3, 5), (9, 3), (17, 30), (70, 2))
+    shapes = BatchShapes(max_src_len=66, max_tgt_len=31, tokens=100)
+    # targets have an end of sentence; 70 is rounded to 72, and the longest source has 66
+    assert shapes.src_lengths(some).tolist() == [4, 12, 20, 66]
+    assert shapes.tgt_lengths(some).tolist() == [8, 4, 31, 4]
+    # room for 100 // (12 + 8) = 5 rows, by steps of 2
+    assert shapes.of_batch(some, np.array([0, 1])) == BatchShape(2, 12, 8)
+    assert shapes.of_batch(some, np.array([0, 1, 1])) == BatchShape(4, 12, 8)
+    assert shapes.of_batch(some, np.array([0, 1, 1, 1, 1])) == BatchShape(5, 12, 8)
+    # one row has room at least, although 66 + 31 tokens leave none
+    tight = BatchShapes(max_src_len=66, max_tgt_len=31, tokens=10)
+    assert tight.of_batch(some, np.array([2])) == BatchShape(1, 20, 31)
+    by_rows = BatchShapes(max_src_len=66, max_tgt_len=31, sentences=16)
+    assert by_rows.of_batch(some, np.array([0] * 5)) == BatchShape(8, 4, 8)
+    assert by_rows.of_batch(some, np.array([0] * 16)) == BatchShape(16, 4, 8)
+
+
+PASSES = [[[0, 1], [2, 3], [4]], [[4, 3], [2, 1], [0]]]
+
+
+@pytest.fixture
+def epochs(monkeypatch):
+    """Passes of three batches each over five pairs, in turn in one of two orders."""
+    pairs = Pairs((1, 2), (3, 4), (5, 6), (7, 8), (9, 10))
+
+    def planned(self, number):
+        return Epoch(pairs, [np.array(rows) for rows in PASSES[number % 2]])
+
+    monkeypatch.setattr(Epochs, "__getitem__", planned)
+    return Epochs(pairs, max_tokens=None, max_sentences=2, seed=1)
+
+
+def test_batches_of_a_step(epochs):
+    batches = TrainingBatches(epochs, accumulate=2)
+    shares, epoch, batch = batches.take(0, 0)
+    assert [share.rows.tolist() for share in shares] == [[0, 1], [2, 3]]
+    # target tokens, with an end of sentence for each, and the source tokens
+    assert [share.global_tgt_tokens for share in shares] == [8, 16]
+    assert [share.global_tokens for share in shares] == [12, 28]
+    assert [share.weight for share in shares] == [1.0, 1.0]
+    assert (epoch, batch) == (0, 2)
+    shares, epoch, batch = batches.take(0, 2)
+    assert [share.rows.tolist() for share in shares] == [[4], [4, 3]]
+    assert (epoch, batch) == (1, 1)
+    assert batches.in_epoch(1) == 3
+
+
+def test_a_position_past_the_last_batch_is_the_start_of_the_next_pass(epochs):
+    batches = TrainingBatches(epochs)
+    for batch in (3, 7):
+        shares, *position = batches.take(0, batch)
+        assert shares[0].rows.tolist() == [4, 3]
+        assert position == [1, 1]
+    assert batches.take(1, 2)[1:] == (2, 0)
+
+
+def test_processes_share_a_batch(epochs):
+    first, second = (TrainingBatches(epochs, rank=rank, processes=2) for rank in (0, 1))
+    assert first.take(0, 0)[0][0].rows.tolist() == [0]
+    assert second.take(0, 0)[0][0].rows.tolist() == [1]
+    # the second has no example of its own in a batch of one, and counts none
+    (stand_in,) = second.take(0, 2)[0]
+    assert (stand_in.rows.tolist(), stand_in.weight) == ([4], 0.0)
+    assert (stand_in.global_tgt_tokens, stand_in.global_tokens) == (11, 20)
+
+
+def test_the_longest_come_first():
+    found = evaluations._by_length(np.array([2, 5, 3, 5, 1]), 2)
+    assert [rows.tolist() for rows in found] == [[1, 3], [2, 0], [4]]
+    assert [rows.tolist() for rows in evaluations._by_length(np.array([2, 5]), 0)] == [[1], [0]]
+    assert evaluations.BATCH == 128
+    assert evaluations.GPU_BATCH == 512
+    assert evaluations.EXTRA == 10
+    assert evaluations.MAX_NATS == 700.0
+
+
+def test_which_score_is_better():
+    assert DevMetric("bleu", higher_is_better=True).better(0.2, 0.1)
+    assert not DevMetric("bleu", higher_is_better=True).better(0.1, 0.1)
+    assert DevMetric("wer", higher_is_better=False).better(0.1, 0.2)
+    assert not DevMetric("wer", higher_is_better=False).better(0.1, 0.1)
+    assert DevMetric("wer", higher_is_better=False).loss_counts
+
+
+def test_a_row_of_metrics():
+    result = Evaluation(0.5, {"loss": 1.5, "bleu": 0.5}, 2.5, None, [])
+    progress = Progress(step=3, epoch=2, tokens=99, seconds=1.23456)
+    assert result.as_row(progress) == {
+        "step": 3,
+        "epoch": 2,
+        "tokens": 99,
+        "seconds": 1.235,
+        "train_loss": 2.5,
+        "dev_loss": 1.5,
+        "dev_bleu": 0.5,
+    }
+
+
+def test_health_of_attention_by_hand():
+    maps = torch.zeros(4, 2, 4, 5)
+    # the first example: 3 targets, 4 sources; two heads whose mean is taken
+    maps[0, 0, :3, :4] = torch.tensor([[0.8, 0.2, 0, 0], [0, 0.6, 0.4, 0], [0, 0, 0, 1.0]])
+    maps[0, 1, :3, :4] = torch.tensor([[0.8, 0.2, 0, 0], [0, 0.6, 0.4, 0], [0, 0, 0.4, 0.6]])
+    # the second: 4 targets and 5 sources, all on the last
+    maps[1, :, :, 4] = 1.0
+    # two that are too short
+    maps[2], maps[3] = 0.2, 0.2
+    found = attention_health(maps, torch.tensor([4, 5, 2, 5]), torch.tensor([3, 4, 4, 2]))
+    sharp, column = (0.8 + 0.6 + 0.8) / 3, 0.8 / 3
+    assert found.sharpness == pytest.approx((sharp + 1) / 2)
+    assert found.column == pytest.approx((column + 1) / 2)
+    assert found.last == pytest.approx((0.8 / 3 + 1) / 2)
+    assert found.even == pytest.approx((1 / 4 + 1 / 5) / 2)
+    nothing = attention_health(maps[2:], torch.tensor([2, 5]), torch.tensor([4, 2]))
+    assert nothing == (0.0, 0.0, 0.0, 0.0)
+    just = attention_health(maps[:1], torch.tensor([3]), torch.tensor([3]))
+    assert just.even == pytest.approx(1 / 3), "three tokens are enough"
+
+
+STATES = [
+    ((0.9, 0.9, 0.81, 0.1), "eos"),
+    ((0.9, 0.81, 0.8, 0.1), "column"),
+    ((0.51, 0.8, 0.8, 0.1), "formed"),
+    ((0.5, 0.8, 0.8, 0.1), "even"),
+    ((0.61, 0.1, 0.1, 0.3), "formed"),
+    ((0.6, 0.1, 0.1, 0.3), "even"),
+    ((0.9, 0.1, 0.1, 0.0), "even"),
+]
+
+
+def test_states_of_attention():
+    for numbers, state in STATES:
+        health = AttentionHealth(*numbers)
+        assert evaluations._state(health) == state
+        sentence = describe_attention(health, None)
+        assert (sentence is None) == (state == "even")
+        assert describe_attention(health, health) is None
+        other = AttentionHealth(0.0, 0.0, 0.9 if state != "eos" else 0.0, 0.0)
+        assert describe_attention(health, other) == sentence
+
+
+def test_outputs_that_hardly_depend_on_their_sources():
+    sources = [str(i) for i in range(10)]
+    references = [[f"target {i}"] for i in range(10)]
+    half = ["same"] * 5 + list("abcde")
+    assert describe_outputs(half, sources, references) is not None
+    assert "5 of 10" in describe_outputs(half, sources, references)
+    assert describe_outputs(["same"] * 4 + list("abcdef"), sources, references) is None
+    assert describe_outputs(half[:9], sources[:9], references[:9]) is None, "too few sources"
+    # half of the references are the same, too
+    assert describe_outputs(half, sources, [["same"]] * 5 + references[5:]) is None
+    # as uniform as the references, although they are others
+    assert describe_outputs(half, sources, [["other"]] * 5 + references[5:]) is None
+    assert describe_outputs(half, sources, [["other"]] * 4 + references[4:]) is not None
+    # a quarter of all are wrong: three of ten are, and two are not
+    right = [["same"], ["same"], ["same"], *references[3:]]
+    assert describe_outputs(half, sources, right) is None
+    assert describe_outputs(half, sources, right[:2] + references[2:]) is not None
+
+
+def test_long_outputs_are_cut():
+    sources, references = [str(i) for i in range(10)], [[str(i)] for i in range(10)]
+    assert f"'{'x' * 40}'" in describe_outputs(["x" * 40] * 10, sources, references)
+    assert f"'{'x' * 37}...'" in describe_outputs(["x" * 41] * 10, sources, references)

@@ -1,0 +1,715 @@
+"""Parts of a run without any training: its state on disk, its settings, workers and processes."""
+
+import inspect
+import json
+import re
+import signal
+import struct
+from types import SimpleNamespace
+
+import pytest
+import torch
+from rich.console import Console
+from safetensors.torch import save
+
+from regard.errors import ArgumentError, DataError, RegardError
+from regard.training import RunError, RunFolder, make_config, setup, shard_workers
+from regard.training import distributed as processes_of
+from regard.training import run as runs
+from regard.training.checkpoint import Checkpoint, best_file, save_checkpoint
+from regard.training.console_reporter import ConsoleReporter
+from regard.training.distributed import Processes, launch_id, restart_number, world_size
+from regard.training.loop import StopRequest, _stop_on_signal
+from regard.training.progress import Progress
+from regard.training.run import Damage, describe_limits, new_state, read_state
+from regard.training.run_folder import RowLog, _with_old_defaults, remove_temporary
+from regard.training.setup import check_settings
+from regard.training.sharded_checkpoint import ShardWriter, verify_shards
+from regard.training.weights_file import (
+    UnusableWeightsError,
+    _check_memory,
+    check_sizes,
+    read_shapes,
+    read_weights,
+    write_weights,
+)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A run that was evaluated at steps 1 and 2, of which the second is the best."""
+    folder = RunFolder(tmp_path / "run")
+    folder.create()
+    folder.best.mkdir()
+    for file in (folder.src_tokenizer_file, folder.tgt_tokenizer_file):
+        file.write_text("{}")
+    for step in (1, 2):
+        write_weights(best_file(folder.best, step), {"w": torch.full((1,), float(step))})
+        folder.append_metrics({"step": step})
+    folder.write_model({"w": torch.full((1,), 2.0)})
+    progress = Progress(step=3, evaluated=2, best=[(0.5, 2), (0.25, 1)], stale=4)
+    checkpoint(folder, 3, progress)
+    return folder
+
+
+def checkpoint(folder, step, progress):
+    logs = {log.path.name: log.seal() for log in (folder.metrics, folder.report)}
+    numbers = {"progress": progress.as_numbers(), "logs": logs}
+    save_checkpoint(folder.checkpoints, step, Checkpoint({"w": torch.ones(1)}, numbers))
+
+
+def test_a_whole_run(folder):
+    state = read_state(folder)
+    assert (state.notes, state.damage, state.unusable) == ([], [], [])
+    assert state.model_problem is None
+    assert state.model_source == best_file(folder.best, 2)
+    assert state.progress.best == [(0.5, 2), (0.25, 1)]
+    assert state.seals["report.jsonl"] is None
+    assert state.seals["metrics.jsonl"]["bytes"] == len(folder.metrics_file.read_bytes())
+    state.check(accept_loss=False)
+
+
+def test_a_run_that_begins():
+    state = new_state()
+    assert state == (None, Progress(), {}, [], [], [], None, None)
+
+
+def test_the_model_is_restored_from_the_best_weights(folder):
+    folder.model_file.unlink()
+    state = read_state(folder)
+    assert state.model_problem == "is missing"
+    assert state.notes == [
+        f"{folder.model_file} is missing, and is written again from {best_file(folder.best, 2)}."
+    ]
+    assert state.damage == []
+
+
+def test_damaged_best_weights_are_forgotten(folder):
+    best_file(folder.best, 1).write_bytes(b"x")
+    state = read_state(folder)
+    assert state.progress.best == [(0.5, 2)]
+    assert state.unusable == [best_file(folder.best, 1)]
+    assert state.damage[0].lost == "the weights of step 1, with dev score 0.25, are gone"
+    with pytest.raises(RunError, match="go on with --accept-loss, and the weights of step 1"):
+        state.check(accept_loss=False)
+    state.check(accept_loss=True)
+
+
+def test_the_model_stands_for_the_best_weights(folder):
+    best_file(folder.best, 2).unlink()
+    state = read_state(folder)
+    assert state.progress.best == [(0.5, 2), (0.25, 1)], "the model has them"
+    assert state.model_source is None
+    folder.model_file.write_bytes(b"x")
+    state = read_state(folder)
+    assert state.progress.best == [(0.25, 1)]
+    assert [damage.lost for damage in state.damage][-1] == "the best weights so far are gone"
+    assert state.progress.evaluated == 2
+    assert state.progress.stale == 4
+
+
+def test_nothing_is_left_of_the_best(folder):
+    folder.model_file.unlink()
+    for step in (1, 2):
+        best_file(folder.best, step).unlink()
+    state = read_state(folder)
+    assert state.progress.best == []
+    assert (state.progress.evaluated, state.progress.stale) == (-1, 0)
+    lost = [damage.lost for damage in state.damage]
+    assert lost[0].startswith("the weights of step 2, ")
+    assert len(lost) == 2
+
+
+def test_a_young_run_without_a_model(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    folder.create()
+    for file in (folder.src_tokenizer_file, folder.tgt_tokenizer_file):
+        file.write_text("{}")
+    checkpoint(folder, 0, Progress())
+    assert read_state(folder).notes == []
+    folder.model_file.write_bytes(b"x")
+    state = read_state(folder)
+    assert state.damage == []
+    assert state.notes[0].endswith(", and is written again at the next evaluation.")
+    folder.card_file.write_text("")
+    assert read_state(folder).damage[0].lost == "the best weights so far are gone"
+
+
+def test_a_missing_tokeniser_is_learned_again(folder):
+    folder.tgt_tokenizer_file.unlink()
+    (damage,) = read_state(folder).damage
+    said = f"{folder.tgt_tokenizer_file} is missing"
+    assert damage == Damage(said, "tokenisers are learned again from the data")
+
+
+def test_results_without_a_checkpoint(folder, tmp_path):
+    for path in folder.checkpoints.iterdir():
+        path.unlink()
+    (damage, *_) = read_state(folder).damage
+    assert damage.what == f"{folder.checkpoints} has no checkpoint"
+    assert damage.lost == (
+        "it trains from step 0 and replaces model.safetensors, best, 2 rows of metrics.jsonl"
+    )
+    empty = RunFolder(tmp_path / "other")
+    empty.create()
+    assert read_state(empty).damage == []
+    empty.append_metrics({"step": 1})
+    assert read_state(empty).damage[0].lost.endswith(" replaces 1 row of metrics.jsonl")
+    empty.metrics_file.unlink()
+    empty.best.mkdir()
+    assert read_state(empty).damage == []
+    save_checkpoint(empty.checkpoints, 1, Checkpoint({"w": torch.ones(1)}, {}))
+    (empty.checkpoints / "step-00000001.safetensors").write_bytes(b"x")
+    (damage,) = read_state(empty).damage
+    assert damage.what.endswith(" are damaged (step-00000001)")
+    assert damage.lost.endswith(" replaces all that it has learned")
+
+
+def test_a_damaged_newest_checkpoint_costs_later_evaluations(folder):
+    progress = Progress(step=9, evaluated=9)
+    folder.append_metrics({"step": 9})
+    checkpoint(folder, 9, progress)
+    newest = folder.checkpoints / "step-00000009.safetensors"
+    newest.write_bytes(b"x")
+    state = read_state(folder)
+    assert state.damage[0].lost == "it trains again from step 3 and makes the evaluations of 9 anew"
+    assert state.unusable == [newest]
+    assert state.progress.step == 3
+
+
+def log_of(tmp_path, *steps):
+    log = RowLog(tmp_path / "log.jsonl", lambda row: row["step"])
+    for step in steps:
+        log.append({"step": step})
+    return log
+
+
+def test_problems_of_logs(tmp_path):
+    log = log_of(tmp_path, 1, 2)
+    seal = log.seal()
+    log.append({"step": 3})
+    assert log.problem(seal) is None, "it may be longer"
+    content = log.path.read_bytes()
+    log.path.write_bytes(content[:20])
+    assert log.problem(seal) == f"it has 20 bytes of {seal['bytes']}"
+    log.path.write_bytes(content.replace(b"2", b"7"))
+    assert log.problem(seal) == "a row was changed, and its content does not match its checksum"
+    log.path.write_bytes(content.replace(b'"step": 2', b'"stop": 2'))
+    assert log.problem(seal).startswith("line 2 is not a row of it, and its content")
+    assert log.problem(None) == "line 2 is not a row of it"
+    assert log.damaged_lines() == [2]
+    log.path.unlink()
+    assert log.problem(seal) == "it is missing"
+    assert log.problem(None) is None
+    assert log.seal() is None
+    assert log.lines() == []
+    log.cut(seal, 1)
+    assert not log.path.exists()
+
+
+def test_logs_are_cut_to_their_checkpoint(tmp_path):
+    log = log_of(tmp_path, 1, 2)
+    seal = log.seal()
+    log.append({"step": 3})
+    log.cut(seal, 0)
+    assert [row["step"] for row in log.rows()] == [1, 2], "the seal counts, not the step"
+    log.append({"step": 3})
+    with open(log.path, "ab") as file:
+        file.write(b"no row\n" + b'{"step": 4}')
+    assert [line.number for line in log.lines()] == [1, 2, 3, 4], "the last was cut off"
+    log.cut(None, 2)
+    assert log.path.read_bytes() == b'{"step": 1}\n{"step": 2}\n'
+    before = log.path.stat().st_ino
+    log.cut(None, 2)
+    assert log.path.stat().st_ino == before, "nothing is written again"
+
+
+def test_defaults_of_old_runs():
+    assert _with_old_defaults({"eval_every": None}, 1) == {"eval_every": "epoch"}
+    assert _with_old_defaults({}, 1) == {"eval_every": "epoch"}
+    assert _with_old_defaults({"eval_every": 7}, 1) == {"eval_every": 7}
+    assert _with_old_defaults({"eval_every": None}, 2) == {"eval_every": None}
+
+
+def test_records_of_settings(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    with pytest.raises(RunError, match="must be a run folder, but it is no folder"):
+        folder.read_config()
+    folder.create()
+    with pytest.raises(RunError, match=r"must be a run folder, but it has no config\.json"):
+        folder.read_config()
+    config = make_config({"data": "x.tsv", "seed": 7})
+    folder.write_config(config)
+    assert folder.started
+    assert folder.read_config() == config
+    record = json.loads(folder.config_file.read_text())
+
+    def read(**changes):
+        folder.config_file.write_text(json.dumps(record | changes))
+        return folder.read_config()
+
+    with pytest.raises(RunError, match="does not match its checksum"):
+        read(regard="9.9")
+    with pytest.raises(RunError, match="it has an entry 'more'"):
+        read(more=1)
+    checksum = record.pop("checksum")
+    assert read().seed == 7, "records of old runs have no checksum"
+    assert checksum
+    with pytest.raises(RunError, match="it has no settings"):
+        read(config=None)
+    with pytest.raises(RunError, match=r"\(seed must be at least 0.*\): copy"):
+        read(config={"seed": -1})
+    del record["format"]
+    with pytest.raises(RunError, match="does not say which format"):
+        read()
+    folder.config_file.write_text("{")
+    with pytest.raises(RunError, match="cannot be read"):
+        folder.read_config()
+
+
+def test_temporary_files_are_swept(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    folder.create()
+    for place in (folder.path, folder.data):
+        (place / ".x.json.12.part").write_bytes(b"")
+        (place / ".x.json.12.tmp").mkdir()
+        (place / ".x.json.12.tmp" / "more").write_bytes(b"")
+        (place / ".mine").write_bytes(b"")
+    folder.sweep()
+    assert [path.name for path in folder.data.iterdir()] == [".mine"]
+    assert sorted(path.name for path in folder.path.iterdir()) == [".mine", folder.data.name]
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").write_bytes(b"")
+    link = tmp_path / "link"
+    link.symlink_to(outside)
+    remove_temporary(link)
+    assert (outside / "file").exists()
+    assert not link.is_symlink()
+
+
+def test_folders_that_are_taken(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    folder.create()
+    folder.check_new()
+    for name in ("metrics.jsonl", "report.html", "README.md"):
+        (folder.path / name).write_text("")
+        with pytest.raises(RunError, match=f"has {name}: choose another with -o"):
+            folder.check_new()
+        (folder.path / name).unlink()
+    folder.write_config(make_config({}))
+    with pytest.raises(RunError, match="holds a run: go on with"):
+        folder.check_new()
+    with pytest.raises(RunError, match="must hold what the run has read from stdin"):
+        folder.check_stdin()
+    folder.discard()
+    assert not folder.path.exists()
+
+
+def test_calibration_is_written_if_there_is_any(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    folder.create()
+    folder.write_calibration({})
+    assert not folder.calibration_file.exists()
+    folder.write_calibration({"a": torch.ones(2)})
+    assert read_weights(folder.calibration_file)["a"].tolist() == [1.0, 1.0]
+    folder.calibration_file.write_bytes(folder.calibration_file.read_bytes()[:-1] + b"\1")
+    with pytest.raises(UnusableWeightsError, match="does not match"):
+        read_weights(folder.calibration_file)
+
+
+def test_weights_are_verified(tmp_path):
+    path = tmp_path / "w.safetensors"
+    path.write_bytes(save({"a": torch.ones(2, 3)}))
+    assert read_weights(path)["a"].shape == (2, 3), "a file without metadata"
+    assert read_shapes(path, inside=tmp_path) == {"a": (2, 3)}
+    path.write_bytes(save({"a": torch.ones(2)}, metadata={"other": "1"}))
+    with pytest.raises(UnusableWeightsError, match="its header has no checksum"):
+        read_weights(path)
+    for content, words in (
+        (b"1234567", "claims .* bytes of 7"),
+        (struct.pack("<Q", 1) + b"{}", "claims 1 bytes of 10"),
+        (struct.pack("<Q", 3) + b"{}", "claims 3 bytes of 10"),
+        (save({"a": torch.ones(2, dtype=torch.int32)}), "'a' does not hold floating point"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(UnusableWeightsError, match=words):
+            read_shapes(path, inside=tmp_path)
+    path.write_bytes(struct.pack("<Q", 2) + b"{}")
+    with pytest.raises(UnusableWeightsError):
+        check_sizes({"hidden": 1}, read_shapes(path, inside=tmp_path))
+
+
+def test_sizes_that_no_weight_has(monkeypatch):
+    shapes = {"a": (5, 3), "b": (2,)}
+    check_sizes({"hidden": 5, "half_width": 1_000_000, "cell": "gru"}, shapes)
+    check_sizes({"layers": 3}, {"a": (1,), "b": (1,), "c": (1,)})
+    with pytest.raises(UnusableWeightsError, match=r"hidden=6, and the largest .* is 5"):
+        check_sizes({"hidden": 6}, shapes)
+    with pytest.raises(UnusableWeightsError, match="half_width=1000001"):
+        check_sizes({"half_width": 1_000_001}, shapes)
+    monkeypatch.setattr("regard.training.weights_file.physical_memory", lambda: 1000)
+    _check_memory(1000)
+    with pytest.raises(UnusableWeightsError, match=r"they take 0\.0 GB"):
+        _check_memory(1001)
+
+
+@pytest.mark.parametrize(
+    ("settings", "progress", "words"),
+    [
+        ({"steps": 5}, {"step": 5}, "steps=5 .* steps=10"),
+        ({"epochs": 2}, {"epoch": 2, "step": 9}, "epochs=2 .* epochs=4"),
+        ({"minutes": 1.5}, {"seconds": 90.0, "step": 9}, r"minutes=1\.5 .* minutes=3"),
+        ({"steps": 5, "epochs": 2}, {"step": 5, "epoch": 2}, "epochs=2 and steps=5 "),
+        ({"patience": 3, "steps": 99}, {"step": 9, "stale": 3}, "patience=3.* patience=6"),
+        ({"steps": 99}, {"step": 9}, "steps=9 .* steps=18"),
+        ({"epochs": 3, "minutes": 2}, {"epoch": 2, "seconds": 119.0, "step": 7}, "steps=7 "),
+        (
+            {"steps": 99},
+            {"step": 10, "evaluated": 10, "improved": 6, "stale": 2},
+            "patience=2.* patience=4",
+        ),
+    ],
+)
+def test_limits_that_were_reached(settings, progress, words, tmp_path):
+    said = describe_limits(make_config(settings), Progress(**progress), tmp_path)
+    head, _, command = said.partition(str(tmp_path))
+    assert re.search(words, head + command)
+
+
+def test_settings_that_contradict_each_other():
+    for wrong, words in (
+        ({"preset": "transformer", "tied": "all"}, "^tied must be 'all' only where"),
+        ({"preset": "pointer", "shared_vocab": False}, "^shared_vocab must be true for the preset"),
+        ({"src_case": "lower", "shared_vocab": True}, "^src_case must be keep where"),
+        (
+            {"bpe_dropout": 0.1, "src_tokenizer": "char", "tgt_tokenizer": "char"},
+            "^bpe_dropout must be 0 where no side is cut by bpe, but it is 0.1 with char and char",
+        ),
+        ({"deduplicate": True, "data": ""}, "^deduplicate must be false where data come from"),
+        ({"deduplicate": True, "data": "-"}, "^deduplicate must be false where data come from"),
+        ({"deduplicate": True, "data": "x.tsv", "tgt": "y"}, "^tgt must be left out with dedup"),
+        ({"deduplicate": True, "data": "x.tsv", "bpe_dropout": 0.1}, "^bpe_dropout must be 0 with"),
+        ({"hidden": -1}, "hidden must be at least 1"),
+    ):
+        with pytest.raises(ArgumentError, match=words):
+            check_settings(make_config(wrong))
+    for right in (
+        {"preset": "transformer", "tied": "all", "shared_vocab": True},
+        {"preset": "pointer"},
+        {"src_case": "lower"},
+        {"bpe_dropout": 0.1, "src_tokenizer": "bpe", "tgt_tokenizer": "char"},
+        {"bpe_dropout": 0.1},
+    ):
+        check_settings(make_config(right))
+
+
+def test_pipes_are_refused(monkeypatch):
+    monkeypatch.setattr(setup, "is_read_once", lambda file: file == "pipe")
+    setup._check_files(make_config({"data": "file", "dev": "file"}))
+    setup._check_files(make_config({"data": "-"}))
+    setup._check_files(make_config({}))
+    for given in ({"data": "pipe"}, {"data": ["file", "pipe"]}, {"data": "file", "dev": "pipe"}):
+        with pytest.raises(ArgumentError, match="be a file that can be read more than once") as e:
+            setup._check_files(make_config(given))
+        assert ("or pipe it to" in str(e.value)) == ("dev" not in given)
+
+
+def test_sources_that_are_in_both_sets():
+    said = []
+
+    def warn(seen, sources):
+        said.clear()
+        kind = SimpleNamespace(overlap=lambda corpus, dev: seen)
+        dev = SimpleNamespace(sources=["x"] * sources)
+        inspect.unwrap(setup._warn_of_overlap)(kind, None, dev, said.append)
+        return said
+
+    assert warn(0, 10) == []
+    assert "10%" in warn(1, 10)[0]
+    assert "1%" in warn(2, 200)[0]
+    assert "0%" not in warn(1, 200)[0]
+    assert warn(1, 10)[0] != warn(2, 10)[0]
+
+
+def test_answers_of_workers():
+    assert shard_workers.result_of({"result": {"a": 1}}) == {"a": 1}
+    with pytest.raises(DataError, match="broken"):
+        shard_workers.result_of(
+            {
+                "data_error": {
+                    "file": "f",
+                    "line": 3,
+                    "reason": "broken",
+                    "fix": "mend",
+                    "kind": None,
+                }
+            }
+        )
+    with pytest.raises(RegardError, match="sentence"):
+        shard_workers.result_of({"error": "sentence"})
+    with pytest.raises(RuntimeError, match="trace"):
+        shard_workers.result_of({"bug": "trace"})
+
+
+def test_a_worker_gets_a_job_and_is_ended():
+    calls, closed = [], []
+    stream = SimpleNamespace(
+        write=calls.append,
+        flush=lambda: calls.append("flush"),
+        readline=lambda: b'{"result": {"a": 1}}\n',
+        close=lambda: closed.append(1),
+    )
+    worker = object.__new__(shard_workers._Worker)
+    worker._process = SimpleNamespace(
+        stdin=stream,
+        stdout=stream,
+        kill=lambda: calls.append("kill"),
+        wait=lambda: calls.append("wait") or -9,
+    )
+    assert worker.do({"name": "x"}) == {"a": 1}
+    assert calls == [b'{"name": "x"}\n', "flush"]
+    stream.readline = lambda: b""
+    with pytest.raises(RegardError, match="that of x was ended with status -9"):
+        worker.do({"name": "x"})
+    calls.clear()
+    worker.stop()
+    assert calls == ["kill", "wait"]
+    assert closed == [1, 1]
+
+
+def test_a_worker_answers_each_line(monkeypatch, tmp_path):
+    jobs, answers, handlers = [b'{"a": 1}\n', b'{"a": 2}\n'], tmp_path / "answers", []
+    monkeypatch.setattr(shard_workers.sys, "stdin", SimpleNamespace(buffer=jobs))
+    monkeypatch.setattr(shard_workers, "answer_job", lambda job: {"result": job["a"]})
+    monkeypatch.setattr(shard_workers.signal, "signal", lambda *args: handlers.append(args))
+    moved = []
+    monkeypatch.setattr(shard_workers.os, "dup", lambda number: number)
+    monkeypatch.setattr(shard_workers.os, "dup2", lambda a, b: moved.append((a, b)))
+    file = open(answers, "wb")  # noqa: SIM115
+    monkeypatch.setattr(shard_workers.os, "fdopen", lambda number, mode: file)
+    monkeypatch.setattr(shard_workers.gc, "disable", lambda: moved.append("gc"))
+    shard_workers.main()
+    assert answers.read_bytes() == b'{"result": 1}\n{"result": 2}\n', "flushed at once"
+    file.close()
+    assert handlers == [(signal.SIGINT, signal.SIG_IGN)]
+    assert moved == ["gc", (2, 1)]
+
+
+def test_shards_are_verified(tmp_path):
+    folder = tmp_path / "step-1"
+    with pytest.raises(ValueError, match="step-1 is not a folder"):
+        verify_shards(folder, {})
+    folder.mkdir()
+    (folder / "a").write_bytes(b"1")
+    from regard.atomic_files import file_checksum
+
+    right = {"a": file_checksum(folder / "a")}
+    verify_shards(folder, right)
+    with pytest.raises(ValueError, match="a is not its own"):
+        verify_shards(folder, {})
+    with pytest.raises(ValueError, match="b is missing"):
+        verify_shards(folder, right | {"b": ""})
+    with pytest.raises(ValueError, match="a does not match its checksum"):
+        verify_shards(folder, {"a": "other"})
+    (tmp_path / "link").symlink_to(folder)
+    with pytest.raises(ValueError, match="link is not a folder"):
+        verify_shards(tmp_path / "link", right)
+    (folder / "a").unlink()
+    (folder / "a").mkdir()
+    with pytest.raises(ValueError, match="a is not a regular file"):
+        verify_shards(folder, right)
+
+
+def test_errors_of_the_writing_thread_are_raised(tmp_path):
+    writer = object.__new__(ShardWriter)
+    writer.folder, writer._thread, writer._error = tmp_path, None, None
+    written = []
+    writer._write = lambda name, tensors, seal: written.append((name, tensors["w"]))
+    assert not writer.wait()
+    weight = torch.ones(2)
+    writer.start("step-1", {"w": weight}, lambda part, sums: None)
+    assert writer.wait()
+    assert not writer.wait()
+    weight.zero_()
+    assert written[0][0] == "step-1"
+    assert written[0][1].tolist() == [1.0, 1.0], "a copy, which training does not change"
+
+    def fail(*args):
+        raise OSError("no room\nand more")
+
+    writer._write = fail
+    writer.start("step-2", {"w": weight}, lambda part, sums: None)
+    with pytest.raises(RegardError, match=r"but one is not \(no room\)"):
+        writer.wait()
+
+
+def test_the_first_of_all_processes_seals(tmp_path, monkeypatch):
+    from regard.training import sharded_checkpoint as module
+
+    synced, sealed = [], []
+    monkeypatch.setattr(module.dist, "barrier", lambda group: None)
+    monkeypatch.setattr(module, "HuggingFaceStorageWriter", lambda path, save_distributed: path)
+    monkeypatch.setattr(module, "fsync_folder", synced.append)
+
+    def save_files(tensors, storage_writer, process_group):
+        for rank in (0, 1):
+            (tmp_path / ".step-1.0.part" / f"{rank}.safetensors").write_bytes(b"%d" % rank)
+
+    def gather(found, mine, group):
+        found[:] = [mine, {"other": "sum"}]
+
+    monkeypatch.setattr(module, "save", save_files)
+    monkeypatch.setattr(module.dist, "all_gather_object", gather)
+    (tmp_path / ".step-1.0.part").mkdir()
+    (tmp_path / ".step-1.0.part" / "old").write_bytes(b"")
+    for rank, first in ((0, True), (1, False)):
+        writer = object.__new__(ShardWriter)
+        writer.folder, writer.group = tmp_path, None
+        writer.processes = SimpleNamespace(is_first=first, rank=rank, count=2)
+        writer._write("step-1", {}, lambda part, sums: sealed.append((part, sorted(sums))))
+    part = tmp_path / ".step-1.0.part"
+    assert sealed == [(part, ["0.safetensors", "other"])]
+    assert synced == [part]
+    assert not (part / "old").exists()
+
+
+def test_facts_of_torchrun(monkeypatch):
+    for name in ("RANK", "WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_RUN_ID"):
+        monkeypatch.delenv(name, raising=False)
+    assert processes_of.is_first_process()
+    assert (world_size(), restart_number(), launch_id()) == (1, 0, "")
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "2")
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    assert not processes_of.is_first_process()
+    assert (world_size(), restart_number(), launch_id()) == (4, 2, "")
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "mine")
+    assert launch_id() == "mine"
+
+
+def test_precisions(monkeypatch):
+    best = processes_of.best_precision
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
+    assert best(torch.device("cuda")) == "bf16"
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: False)
+    assert best(torch.device("cuda")) == "fp16"
+    for amx, expected in ((True, "bf16"), (False, "32")):
+        monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda amx=amx: amx)
+        assert best(torch.device("cpu")) == expected
+    fabric, precision = processes_of.make_fabric("cpu", "bf16")
+    assert (precision, fabric.world_size, fabric.device.type) == ("bf16", 1, "cpu")
+    with pytest.raises(ArgumentError, match=r"^precision must be 32 or bf16 with strategy=fsdp"):
+        processes_of.make_fabric("cpu", "fp16", "fsdp")
+
+
+def processes(count, *, first=True):
+    found = object.__new__(Processes)
+    found.count, found.is_first, found.rank = count, first, 0 if first else 1
+    found.fabric = SimpleNamespace(all_reduce=lambda mine, reduce_op: 2 * mine)
+    return found
+
+
+def test_agreement_of_processes(monkeypatch):
+    one, two = processes(1), processes(2)
+    assert one.total(torch.tensor(3.0)).item() == 3.0
+    assert two.total(torch.tensor(3.0)).item() == 6.0
+    assert [one.any(flag) for flag in (True, False)] == [True, False]
+    assert [two.any(flag) for flag in (True, False)] == [True, False]
+    assert one.stack({"a": torch.ones(2)})["a"].shape == (1, 2)
+
+    def gather(found, mine):
+        found[:] = [mine, {"a": mine["a"] + 1}]
+
+    monkeypatch.setattr(processes_of.dist, "all_gather_object", gather)
+    assert two.stack({"a": torch.ones(2)})["a"].tolist() == [[1.0, 1.0], [2.0, 2.0]]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_turns_of_processes(monkeypatch, first):
+    """The block runs in one turn of two, and the group is destroyed after both."""
+    events = []
+    monkeypatch.setattr(processes_of.dist, "new_group", lambda backend, timeout: "group")
+    monkeypatch.setattr(
+        processes_of.dist, "destroy_process_group", lambda group: events.append(group)
+    )
+
+    def all_reduce(total, group):
+        events.append(int(total))
+        total += 1
+
+    monkeypatch.setattr(processes_of.dist, "all_reduce", all_reduce)
+    with processes(2, first=first).first_alone():
+        events.append("block")
+    assert events == (["block", 1, 1, "group"] if first else [1, "block", 1, "group"])
+    with processes(1).first_alone():
+        events.append("alone")
+    assert events[-1] == "alone"
+
+
+def test_a_failure_in_another_process_is_told(monkeypatch):
+    monkeypatch.setattr(processes_of.dist, "new_group", lambda backend, timeout: "group")
+    monkeypatch.setattr(processes_of.dist, "all_reduce", lambda total, group: None)
+    with (
+        pytest.raises(RegardError, match="all 2 processes of a run must prepare its data"),
+        processes(2).first_alone(),
+    ):
+        pass
+
+    def lost(total, group):
+        raise RuntimeError("connection closed")
+
+    monkeypatch.setattr(processes_of.dist, "all_reduce", lost)
+    with pytest.raises(ZeroDivisionError), processes(2).first_alone():
+        _ = 1 / 0
+
+
+def test_stop_requests(monkeypatch):
+    """A second signal within a second counts as the first; a later one stops at once."""
+    clock, asked = SimpleNamespace(now=5.0, monotonic=lambda: clock.now), []
+    monkeypatch.setattr("regard.training.loop.time", clock)
+    monkeypatch.setattr(ConsoleReporter, "stopping", lambda self: asked.append(1))
+    reporter = ConsoleReporter(Console(quiet=True), lambda progress: 0.0)
+    before = signal.getsignal(signal.SIGTERM)
+    assert StopRequest() == StopRequest(asked=False, at=0.0, number=signal.SIGINT)
+    with _stop_on_signal(reporter) as stop:
+        assert not stop.asked
+        signal.raise_signal(signal.SIGTERM)
+        assert (stop.asked, stop.at, stop.number) == (True, 5.0, signal.SIGTERM)
+        clock.now = 6.0
+        signal.raise_signal(signal.SIGINT)
+        assert (stop.number, asked) == (signal.SIGTERM, [1])
+        clock.now = 6.1
+        if hasattr(signal, "SIGHUP"):
+            signal.raise_signal(signal.SIGHUP)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_lost_processes_are_told(tmp_path):
+    folder = RunFolder(tmp_path)
+    with (
+        pytest.raises(RunError, match="all 2 processes of a run must stay alive"),
+        runs._told_of_lost_process(2, folder),
+    ):
+        raise RuntimeError("Connection closed by peer [127.0.0.1]:1234\nmore")
+    for count, reason in ((1, "Connection closed by peer"), (2, "shapes differ")):
+        with pytest.raises(RuntimeError, match=reason), runs._told_of_lost_process(count, folder):
+            raise RuntimeError(reason)
+
+
+def test_the_end_of_a_run(monkeypatch):
+    """The card is written last, since it says that the run is finished."""
+    calls, evaluated = [], SimpleNamespace(name="bleu")
+    run = SimpleNamespace(
+        evaluator=SimpleNamespace(metric=evaluated, calibrate=lambda corpus: {"corpus": corpus}),
+        best=SimpleNamespace(write_final=lambda *args: calls.append("model")),
+        batches=SimpleNamespace(epochs=SimpleNamespace(corpus=7)),
+        folder=SimpleNamespace(write_calibration=calls.append),
+        summary=None,
+    )
+    monkeypatch.setattr(runs, "write_card", lambda *args: calls.append("card"))
+    inspect.unwrap(runs._finish)(run, Progress(), None)
+    assert calls == ["model", {"corpus": 7}, "card"]
