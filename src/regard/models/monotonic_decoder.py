@@ -110,7 +110,7 @@ class MonotonicDecoder(Decoder):
 
     @property
     def any_step(self) -> bool:
-        """Whether rows of a state may have taken different numbers of steps: the body decides."""
+        """Return whether rows of a state may have taken different numbers of steps."""
         return self.body.any_step
 
     def start(self, memory: Memory) -> State:
