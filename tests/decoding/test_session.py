@@ -19,7 +19,11 @@ from regard.symbols import EOS
 
 KINDS = ("cross", "decoder-self", "decoder-history", "encoder-self", "encoder-history")
 SIZES = {"embed": 7, "hidden": 10}
-SMALL = {"transformer": {"dim": 12, "heads": 3, "feed_forward": 19, "layers": 2}}
+SMALL = {
+    "transformer": {"dim": 12, "heads": 3, "feed_forward": 19, "layers": 2},
+    "conv": {"dim": 11, "layers": 2, "kernel": 3},
+}
+JOINED = ("bahdanau", "self-attentive", "transformer", "conv", "monotonic", "by kernels")
 
 
 def make_model(preset):
@@ -56,8 +60,9 @@ def decoded_alone(model, row, options):
 def assert_same(found, alone):
     assert [one.tokens for one in found] == [one.tokens for one in alone]
     for one, other in zip(found, alone, strict=True):
-        assert one.score == pytest.approx(other.score, abs=1e-4)
-        assert one.token_log_probs == pytest.approx(other.token_log_probs, abs=1e-4)
+        assert one.score == pytest.approx(other.score, abs=1e-4, rel=1e-5)
+        expected = pytest.approx(other.token_log_probs, abs=1e-4, rel=1e-5)
+        assert one.token_log_probs == expected
         assert one.finished == other.finished
         assert set(one.attention) == set(other.attention)
         for kind, layers in one.attention.items():
@@ -65,7 +70,8 @@ def assert_same(found, alone):
                 torch.testing.assert_close(weights, expected, atol=5e-4, rtol=1e-3)
         places = zip(one.alternatives, other.alternatives, strict=True)
         for likeliest, expected in places:
-            assert [p for _, p in likeliest] == pytest.approx([p for _, p in expected], abs=1e-4)
+            close = pytest.approx([p for _, p in expected], abs=1e-4, rel=1e-5)
+            assert [p for _, p in likeliest] == close
 
 
 def run(session, rows, every=3, size=3):
@@ -90,7 +96,7 @@ def run(session, rows, every=3, size=3):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("beam", [1, 4])
-@pytest.mark.parametrize("preset", ["bahdanau", "self-attentive", "transformer", "by kernels"])
+@pytest.mark.parametrize("preset", JOINED)
 def test_sources_that_come_and_go_get_what_each_would_get_alone(preset, beam):
     model = make_model("bahdanau" if preset == "by kernels" else preset)
     options, rows = options_of(beam), sources(7)
