@@ -99,6 +99,8 @@ def run(session, rows, every=3, size=3):
 @pytest.mark.parametrize("preset", JOINED)
 def test_sources_that_come_and_go_get_what_each_would_get_alone(preset, beam):
     model = make_model("bahdanau" if preset == "by kernels" else preset)
+    if preset == "conv":
+        model = model.double()  # its activations are so large that the rounding of float32 shows
     options, rows = options_of(beam), sources(7)
     alone = [decoded_alone(model, row, options) for row in rows]
     searched = model
