@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from regard.api.predictor import TraceSession
+from regard.decoding import DecodingGraphs
 from regard.decoding.session import DecodingSession
 from regard.errors import ArgumentError
 from regard.serve import AddressError, Limits, bind, url_of
@@ -113,6 +114,27 @@ def test_a_stream_is_decoded_once_and_others_join_it(live, models, slow, monkeyp
     assert steps.taken <= sum(tokens)
     if min(tokens) > 20:  # their steps were taken together
         assert steps.taken < 0.75 * sum(tokens)
+
+
+def test_blocks_of_steps_as_on_a_gpu_give_the_same_answers(live, models, monkeypatch):
+    model, texts = models.by_name["looking"], ["abcdefgh"[: 1 + i % 8] for i in range(9)]
+
+    def asked(server):
+        with ThreadPoolExecutor(9) as pool:
+            runs = list(pool.map(lambda text: post(server, {"text": text}).json(), texts))
+            streams = list(pool.map(lambda t: post(server, {"text": t}, "/api/stream").text, texts))
+        return runs, [stream.count("event: token") for stream in streams]
+
+    runs, counts = asked(live())
+    graphs = DecodingGraphs(model.module, records=False)
+    monkeypatch.setitem(model.predictor.__dict__, "graphs", graphs)
+    monkeypatch.setattr(type(model.module), "forward", None)  # no second pass
+    found, found_counts = asked(live())
+    assert found_counts == counts
+    for one, other in zip(found, runs, strict=True):
+        assert one["target"]["text"] == other["target"]["text"]
+        assert one["decoded"]["log_prob"] == pytest.approx(other["decoded"]["log_prob"], abs=1e-4)
+        assert one["maps"][0].keys() == other["maps"][0].keys()
 
 
 def test_an_answer_that_one_of_two_clients_leaves_goes_on(live, slow):

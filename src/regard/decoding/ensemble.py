@@ -69,7 +69,7 @@ class Ensemble(SequenceModel):
 
     @property
     def any_step(self) -> bool:
-        """Whether rows of the states of all models may have taken different numbers of steps."""
+        """Return whether rows of all states may have taken different numbers of steps."""
         return all(model.any_step for model in self._models())
 
     def encode(self, src: Src, lengths: Lengths, *, need_weights: bool = False) -> Memory:

@@ -483,7 +483,7 @@ class TransformerDecoder(nn.Module):
 
     @property
     def any_step(self) -> bool:
-        """Whether rows of a state may have decoded different numbers of vectors.
+        """Return whether rows of a state may have decoded different numbers of vectors.
 
         Rotations must be known to take a position for each row.
         """

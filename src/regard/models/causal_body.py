@@ -39,7 +39,7 @@ class CausalBody(nn.Module, ABC):
 
     @property
     def any_step(self) -> bool:
-        """Whether rows of a state may have taken different numbers of steps."""
+        """Return whether rows of a state may have taken different numbers of steps."""
         return False
 
     @abstractmethod
@@ -193,7 +193,7 @@ class TransformerBody(CausalBody):
 
     @property
     def any_step(self) -> bool:
-        """Whether rows of a state may have taken different numbers of steps."""
+        """Return whether rows of a state may have taken different numbers of steps."""
         return self.decoder.any_step
 
     def start(self, batch: int, like: Tensor, context: Tensor | None = None) -> State:

@@ -58,7 +58,7 @@ class Decoder(nn.Module, ABC):
 
     @property
     def any_step(self) -> bool:
-        """Whether rows of a state may have taken different numbers of steps."""
+        """Return whether rows of a state may have taken different numbers of steps."""
         return False
 
     @abstractmethod
@@ -336,7 +336,7 @@ class ParallelDecoder(Decoder):
 
     @property
     def any_step(self) -> bool:
-        """Whether rows of a state may have taken different numbers of steps: the body decides."""
+        """Return whether rows of a state may have taken different numbers of steps."""
         return self.body.any_step
 
     def start(self, memory: Memory) -> State:
@@ -398,7 +398,7 @@ class AttentionDecoder(Decoder):
 
     @property
     def any_step(self) -> bool:
-        """Whether rows of a state may have taken different numbers of steps."""
+        """Return whether rows of a state may have taken different numbers of steps."""
         return has_row_positions(self.embedding) and self.decoder.any_step
 
     def start(self, memory: Memory) -> State:
@@ -430,7 +430,7 @@ class ConvolutionalDecoder(Decoder):
 
     @property
     def any_step(self) -> bool:
-        """Whether rows of a state may have taken different numbers of steps."""
+        """Return whether rows of a state may have taken different numbers of steps."""
         return has_row_positions(self.embedding)
 
     def start(self, memory: Memory) -> State:

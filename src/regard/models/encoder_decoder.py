@@ -50,7 +50,7 @@ class EncoderDecoder(SequenceModel):
 
     @property
     def any_step(self) -> bool:
-        """Whether rows of a state may have taken different numbers of steps."""
+        """Return whether rows of a state may have taken different numbers of steps."""
         return self.decoder.any_step
 
     def encode(self, src: Src, lengths: Lengths, *, need_weights: bool = False) -> Memory:

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from typing import Final, cast, final
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
@@ -17,7 +16,7 @@ from regard.models.decoders import Decoder, DecoderOutput
 from regard.models.embedding import OutputLayer, TokenEmbedding, check_unplaced
 from regard.models.protocol import Keep, Maps, Memory, Tgt, select_positions
 from regard.ops.primitives import log_softmax
-from regard.state import OF_SOURCE, State, StateT
+from regard.state import OF_SOURCE, State
 
 # One number for each token at each position of each step: 1 GiB in float32, of which training has
 # several copies at once. Batches of characters stay far below.
@@ -42,20 +41,6 @@ class MonotonicState(State):
     features: Float[Tensor, "batch src_len hidden"] = field(metadata=OF_SOURCE)
     mask: Bool[Tensor, "batch src_len"] = field(metadata=OF_SOURCE)
     joint: Float[Tensor, "batch src_len tgt_vocab"] | None
-
-    def append(self: StateT, other: StateT) -> StateT:
-        """Return the rows of both states; nothing is written at positions that are padding."""
-        assert isinstance(self, MonotonicState)
-        assert isinstance(other, MonotonicState)
-        width = max(self.mask.shape[1], other.mask.shape[1])
-        return State.append(self._padded(width), other._padded(width))
-
-    def _padded(self: StateT, width: int) -> StateT:
-        assert isinstance(self, MonotonicState)
-        if self.joint is None:
-            return self
-        missing = width - self.joint.shape[1]
-        return replace(self, joint=F.pad(self.joint, (0, 0, 0, missing), value=float("-inf")))
 
 
 @final
@@ -110,7 +95,7 @@ class MonotonicDecoder(Decoder):
 
     @property
     def any_step(self) -> bool:
-        """Whether rows of a state may have taken different numbers of steps: the body decides."""
+        """Return whether rows of a state may have taken different numbers of steps."""
         return self.body.any_step
 
     def start(self, memory: Memory) -> State:

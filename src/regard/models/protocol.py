@@ -169,9 +169,9 @@ class SequenceModel(nn.Module, ABC):
 
     @property
     def any_step(self) -> bool:
-        """Whether rows of a state may have taken different numbers of steps, see `State.append`.
+        """Return whether rows of a state may have taken different numbers of steps.
 
-        Sources can join a search then while others are decoded.
+        Sources can join a search then while others are decoded, see `State.append`.
         """
         return False
 
