@@ -60,8 +60,7 @@ class KernelSteps(CellSteps):
         bias: Tensor | None,
         memory: Tensor | None = None,
     ) -> None:
-        # products are added to the inputs, which belong to the caller
-        super().__init__(inputs.clone(), hidden, context, own, bias)
+        super().__init__(inputs, hidden, context, own, bias)
         length, batch, gates = inputs.shape
         size = hidden.shape[1]
         self.is_gru, new = gates == 3 * size, inputs.new_empty

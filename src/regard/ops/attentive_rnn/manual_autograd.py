@@ -315,7 +315,9 @@ def run_forward(
     v: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Hidden states and contexts, batch first, and the last memory."""
-    inputs, length = inputs.transpose(0, 1).contiguous(), inputs.shape[1]
+    # copied, since steps may add to them
+    inputs = inputs.transpose(0, 1).clone(memory_format=torch.contiguous_format)
+    length, queries = len(inputs), []
     gates = (AutocastMatrix(context_weight, low), AutocastMatrix(hidden_weight, low))
     first = {} if memory is None else {"memory": memory}
     steps: CellSteps = parts.cells[cell](inputs, hidden, *gates, bias, **first)
@@ -328,9 +330,10 @@ def run_forward(
     contexts[0] = context
     for t in range(length):
         state = steps.forward(t, contexts[t])
-        attention.forward(t, state if query is None else query.forward(state), contexts[t + 1])
+        queries.append(state if query is None else query.forward(state))
+        attention.forward(t, queries[t], contexts[t + 1])
     ctx.steps, ctx.attention, ctx.query, ctx.contexts = steps, attention, query, contexts
-    ctx.has_bias, ctx.cell = bias is not None, cell
+    ctx.has_bias, ctx.cell, ctx.queries = bias is not None, cell, queries
     last = None if steps.memory is None else steps.memory[-1].clone()
     return batch_first(steps.hidden[1:]), batch_first(contexts[1:]), last
 
@@ -352,7 +355,7 @@ def _run_backward(
     # copied, since gradients are added in place
     d_contexts = d_contexts.transpose(0, 1).clone(memory_format=torch.contiguous_format)
     d_hiddens = d_hiddens.transpose(0, 1).clone(memory_format=torch.contiguous_format)
-    queries = states if query is None else query.forward(states)
+    queries = states if query is None else torch.stack(ctx.queries)
     d_queries, d_scores = torch.empty_like(queries), torch.empty_like(attention.weights)
     d_inputs = torch.empty_like(steps.inputs)
     d_own = torch.empty_like(d_inputs) if ctx.cell == "gru" else d_inputs
