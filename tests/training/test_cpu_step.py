@@ -49,7 +49,9 @@ def test_clipping_is_that_of_torch_to_the_last_bit(largest, max_norm):
         tensor.grad.flatten()[0] = largest
         twin.grad = tensor.grad.clone()
     expected = nn.utils.clip_grad_norm_(twins, max_norm)
-    torch.testing.assert_close(clip_on_cpu(tensors, max_norm), expected, rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(
+        clip_on_cpu(tensors, max_norm), expected, rtol=0, atol=0, equal_nan=True
+    )
     for tensor, twin in zip(tensors[:2], twins, strict=False):
         torch.testing.assert_close(tensor.grad, twin.grad, rtol=0, atol=0, equal_nan=True)
 

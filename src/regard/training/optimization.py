@@ -404,10 +404,9 @@ def clip_on_cpu(parameters: Sequence[Tensor], max_norm: float) -> Tensor:
     That multiplies every gradient, also by 1. Here the norm can be read at no cost, and gradients
     that are short enough are left alone.
     """
-    graded = [parameter for parameter in parameters if parameter.grad is not None]
-    norm = nn.utils.get_total_norm([parameter.grad for parameter in graded])
+    norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
     if not (max_norm / (norm + CLIP_EPS)).item() >= 1:  # written so that NaN is not left alone
-        nn.utils.clip_grads_with_norm_(graded, max_norm, norm)
+        nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
     return norm
 
 

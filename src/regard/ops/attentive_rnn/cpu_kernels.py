@@ -31,7 +31,7 @@ from regard.ops.cpu_math import (
 from regard.ops.cpu_runtime import batch, kernel, row, rows
 
 
-class Source(NamedTuple):
+class AttendedSource(NamedTuple):
     """The memory that is attended to, (batch, kv_len, ...).
 
     Attributes:
@@ -50,7 +50,7 @@ class Source(NamedTuple):
     w: Any
 
 
-class Scratch(NamedTuple):
+class StepScratch(NamedTuple):
     """Memory of one thread, with the exponentials that `additive_back` reads."""
 
     E: Any
@@ -61,8 +61,10 @@ class Scratch(NamedTuple):
 
 
 sizes_type = int32[:, ::1]
-source_type = types.NamedTuple((batch, batch, uint8[:, ::1], batch, sizes_type, row), Source)
-scratch_type = types.NamedTuple((rows, row, row, batch, sizes_type), Scratch)
+source_type = types.NamedTuple(
+    (batch, batch, uint8[:, ::1], batch, sizes_type, row), AttendedSource
+)
+scratch_type = types.NamedTuple((rows, row, row, batch, sizes_type), StepScratch)
 
 
 @kernel(int64, int64, int64, batch, rows, batch, batch, batch)

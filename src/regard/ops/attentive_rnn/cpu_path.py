@@ -108,7 +108,10 @@ class KernelSteps(CellSteps):
 
 @final
 class KernelAttention:
-    """What a step needs of `MemoryAttention`; additive scores if there is a `v`, else products."""
+    """Attention by kernels, with the methods of `MemoryAttention` that steps call.
+
+    Scores are additive if there is a `v`, else products.
+    """
 
     def __init__(
         self,
@@ -127,7 +130,7 @@ class KernelAttention:
         table = keys.new_zeros(batch, many, wide)
         sizes = np.zeros((batch, kv_len if many else 0), np.int32)
         w = keys.new_zeros(0) if v is None else F.pad(v.detach() * -2.0, (0, wide - width))
-        self.source = kernels.Source(
+        self.source = kernels.AttendedSource(
             array(keys), array(values), array(mask), array(table), sizes, array(w)
         )
         if v is not None:
@@ -136,9 +139,9 @@ class KernelAttention:
         self.scratch = [self._new_scratch(wide) for _ in range(self.threads)]
         self.sum_k = self.sum_v = keys
 
-    def _new_scratch(self, wide: int) -> kernels.Scratch:
-        zeros = [np.zeros(shape, np.float32) for shape in ((1, wide), (wide,), (wide,))]
-        return kernels.Scratch(*zeros, self.source.F, self.source.sizes)
+    def _new_scratch(self, wide: int) -> kernels.StepScratch:
+        E, sum_q, step = (np.zeros((rows, wide), np.float32) for rows in (1, 1, 1))
+        return kernels.StepScratch(E, sum_q[0], step[0], self.source.F, self.source.sizes)
 
     def start_back(self) -> None:
         """See `MemoryAttention`."""
