@@ -210,6 +210,38 @@ def report(args: argparse.Namespace, name: str, rate: float) -> dict[str, Any]:
         }
 
 
+def table(whole: dict[str, Any]) -> str:
+    """Return the figures of all cases as Markdown."""
+    header = ["case", "weights, regard's / peer's", "multiply-adds of a token, regard's / peer's"]
+    header += [f"share of {group}" for group in ("products and layers of oneDNN", "kernels")]
+    header += ["products alone, ms per 1,000 tokens", "ceiling", "CPU seconds, after / before"]
+    lines = [header, ["---", *["---:"] * (len(header) - 1)]]
+    for case in whole["cases"]:
+        shares, peer = case["shares"], case["peer"]
+        own, other = case["forward_multiply_adds_per_token"].values()
+        change = case.get("comparison", {}).get("ratio")
+        lines.append(
+            [
+                f"({case['case']})",
+                f"{case['weights'] / 1e6:.2f} M / {peer['weights'] / 1e6:.2f} M",
+                f"{own / 1e6:.2f} M / {other / 1e6:.2f} M",
+                f"{shares['products'] + shares['layers of oneDNN']:.0%}",
+                f"{shares['kernels of regard']:.0%}",
+                f"{case['floor_ms_per_1000_tokens']:.0f}",
+                f"{case['ceiling']:.2f}x",
+                "" if change is None else f"{change:.2f}",
+            ]
+        )
+    text = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    systems = ", ".join(f"({c['case']}) {c['peer']['system']}" for c in whole["cases"])
+    threads = f"{whole['threads']} thread{'s' if whole['threads'] > 1 else ''}"
+    return (
+        f"{text}\n{whole['machine']['cpu']}, {threads}, {whole['gflops']:.0f} GFLOP/s in a product "
+        f"of 1,024 rows and columns; measured at {(whole['commit'] or '')[:12]}. Fastest peers: "
+        f"{systems}.\n"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     default = Path(os.environ.get("REGARD_DATA", ROOT.parent / "shared" / "data"))
@@ -223,7 +255,11 @@ def main() -> None:
         "--rate", type=float, help="multiply-adds per second; measured if not given"
     )
     parser.add_argument("--out", type=Path, metavar="FILE", help="write all figures to FILE")
+    parser.add_argument("--render", type=Path, metavar="FILE", help="print the table of a FILE")
     args = parser.parse_args()
+    if args.render:
+        print(table(json.loads(args.render.read_text())), end="")
+        return
     args.device, args.precision = "cpu", "32"
     torch.set_num_threads(args.threads)
     rate, cases = args.rate or gemm_rate(), []

@@ -7,8 +7,8 @@ import torch
 
 from ops import test_attentive_rnn as small
 from ops.rule import accept
-from regard.ops import use_backend
-from regard.ops.backend import HAS_NUMBA
+from regard.errors import BackendError
+from regard.ops.backend import HAS_NUMBA, watch
 
 pytestmark = pytest.mark.skipif(not HAS_NUMBA, reason="needs numba")
 
@@ -64,33 +64,31 @@ def test_the_callers_inputs_stay_as_they_are():
     assert torch.equal(tensors["inputs"], before)
 
 
+def chosen_path(tensors):
+    """The name of the path that `auto` takes."""
+    names = []
+
+    def watcher(op, run, *args, **options):
+        names.extend(name for name, path in MODULE.PATHS.items() if path.run is run)
+        return run(*args, **options)
+
+    with watch(watcher):
+        small.run("auto", "gru", "additive", tensors, small.mask_of("none"))
+    return names[0]
+
+
 def test_training_on_enough_takes_the_kernels_and_nothing_else_does(wide, monkeypatch):
     tensors = small.tensors_of("gru", "additive", 3, torch.float32)
-    arguments = small.mask_of("none")
-
-    def path():
-        found = []
-        monkeypatch.setattr(
-            MODULE, "choose", lambda op, paths, *a, **k: found.append(pick(paths, a, k)) or found[-1]
-        )
-        small.run("auto", "gru", "additive", tensors, arguments)
-        return found[0]
-
-    def pick(paths, args, options):
-        names = (n for n, p in paths.items() if p.refuses(*args, **options) is None)
-        return paths[next(names)].run
-
-    assert path() is not MODULE.PATHS["cpu"].run  # too few elements
+    assert chosen_path(tensors) == "torch"  # too few elements
     monkeypatch.setattr(MODULE, "CPU_MIN_ELEMENTS", 1)
-    assert path() is MODULE.PATHS["cpu"].run
+    assert chosen_path(tensors) == "cpu"
     with torch.no_grad():
-        assert path() is not MODULE.PATHS["cpu"].run
+        assert chosen_path(tensors) == "torch"
     with torch.autocast("cpu", torch.bfloat16):
-        assert path() is not MODULE.PATHS["cpu"].run
+        assert chosen_path(tensors) == "torch"
 
 
 def test_autocast_is_refused_by_name():
     tensors, mask = small.tensors_of("gru", "dot", dtype=torch.float32), small.mask_of("none")
-    with torch.autocast("cpu", torch.bfloat16), use_backend("auto"):
-        with pytest.raises(small.BackendError, match="autocast"):
-            small.run("cpu", "gru", "dot", tensors, mask)
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(BackendError, match="autocast"):
+        small.run("cpu", "gru", "dot", tensors, mask)
