@@ -6,7 +6,7 @@ The products at that rate are the floor of any implementation in 32 bits, and th
 says how much faster it could become. The work of the fastest other toolkit, whose name comes from
 the JSON of run_all.py, is counted from the sizes of its layers.
 
-`--steps 0` leaves out the comparison of steps with the paths and the memory of earlier versions,
+`--rounds 0` leaves out the comparison of steps with the paths and the memory of earlier versions,
 which alternates both and reports the ratio of their CPU seconds.
 """
 
@@ -156,31 +156,34 @@ def profiled(steps: Steps) -> dict[str, Any]:
     return {"shares": {g: times[g] / total for g in (*GROUPS, "others")}, "multiply_adds": work}
 
 
-def compared(steps: Steps, count: int) -> dict[str, Any]:
-    """Alternate steps of earlier versions with those of this one; return CPU seconds of both."""
+def compared(steps: Steps, rounds: int) -> dict[str, Any]:
+    """Alternate steps of earlier versions with those of this one; return CPU seconds of both.
+
+    A round has one step of each batch, after one that finds the memory of the other version.
+    """
     libc = allocator._glibc()
 
-    def step(shares: Any, backend: str, limits: dict[int, int]) -> float:
+    def run(backend: str, limits: dict[int, int]) -> float:
         if libc is not None:
             allocator._set(libc, limits)
-        started = time.process_time()
         with ops.use_backend(backend):
-            steps.take(shares)
-        return time.process_time() - started
+            steps.take(steps.batches[0])
+            started = time.process_time()
+            for shares in steps.batches:
+                steps.take(shares)
+            return (time.process_time() - started) / len(steps.batches)
 
-    ratios, before, after = [], [], []
-    for i in range(count):
-        shares = steps.batches[i % BATCHES]
-        before.append(step(shares, "torch", allocator.USUAL))
-        after.append(step(shares, "auto", allocator.KEPT))
-        ratios.append(after[-1] / before[-1])
-    quartiles = sorted(ratios)[len(ratios) // 4], sorted(ratios)[3 * len(ratios) // 4]
+    before, after = [], []
+    for _ in range(rounds):
+        before.append(run("torch", allocator.USUAL))
+        after.append(run("auto", allocator.KEPT))
+    ratios = sorted(new / old for new, old in zip(after, before, strict=True))
     return {
-        "steps": count,
+        "rounds": rounds,
         "before_cpu_s": median(before),
         "after_cpu_s": median(after),
         "ratio": median(ratios),
-        "ratio_quartiles": quartiles,
+        "ratio_range": [ratios[0], ratios[-1]],
     }
 
 
@@ -206,7 +209,7 @@ def report(args: argparse.Namespace, name: str, rate: float) -> dict[str, Any]:
             "peer": {key: peer[key] for key in ("system", "weights", "tokens_per_s")},
             "weights": steps.task.summary.weights,
             "forward_multiply_adds_per_token": products,
-            **({"comparison": compared(steps, args.steps)} if args.steps else {}),
+            **({"comparison": compared(steps, args.rounds)} if args.rounds else {}),
         }
 
 
@@ -255,7 +258,7 @@ def main() -> None:
     parser.add_argument("--peers", type=Path, default=results / "toolkit-train.json")
     parser.add_argument("--cases", default=",".join(CASES), help="with commas between them")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=24, help="of each kind that are compared")
+    parser.add_argument("--rounds", type=int, default=8, help="of the comparison with before")
     parser.add_argument(
         "--rate", type=float, help="multiply-adds per second; measured if not given"
     )
