@@ -223,7 +223,8 @@ def table(whole: dict[str, Any]) -> str:
         "CPU seconds, after / before",
     ]
     lines = [header, ["---", *["---:"] * (len(header) - 1)]]
-    for case in whole["cases"]:
+    cases = sorted(whole["cases"], key=lambda case: case["case"])
+    for case in cases:
         shares, peer = case["shares"], case["peer"]
         products = shares["products"] + shares["layers of oneDNN"]
         own, other = case["forward_multiply_adds_per_token"].values()
@@ -241,7 +242,7 @@ def table(whole: dict[str, Any]) -> str:
             ]
         )
     text = "".join(f"| {' | '.join(line)} |\n" for line in lines)
-    systems = ", ".join(f"({c['case']}) {c['peer']['system']}" for c in whole["cases"])
+    systems = ", ".join(f"({c['case']}) {c['peer']['system']}" for c in cases)
     threads = f"{whole['threads']} thread{'s' if whole['threads'] > 1 else ''}"
     return (
         f"{text}\n{whole['machine']['cpu']}, {threads}, {whole['gflops']:.0f} GFLOP/s in a product "
