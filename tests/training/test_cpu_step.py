@@ -27,8 +27,8 @@ def page_faults():
 @glibc_only
 def test_freed_memory_is_retained_inside_the_block_and_given_back_after_it():
     with retain_freed_memory("cpu"):
-        page_faults()
-        assert page_faults() < PAGES / 10
+        # the heap grows until it has a place for the tensor
+        assert min(page_faults() for _ in range(5)) < PAGES / 10
     assert page_faults() > PAGES / 2  # the first one, at least
 
 
