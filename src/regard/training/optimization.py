@@ -25,6 +25,8 @@ from regard.training.sharding import GatheredModel, own_part, sharded_like, whol
 
 #: steps between checks for non-finite gradients on a GPU: `.item()` synchronises, and NaNs persist
 CHECK_EVERY: Final = 50
+#: added to the norm of gradients by torch before it divides by it
+CLIP_EPS: Final = 1e-6
 #: batches of a shape that run eagerly before it is recorded: the first one compiles kernels and
 #: lets libraries choose theirs, and a shape that does not recur is not worth recording
 EAGER_BATCHES: Final = 2
@@ -280,6 +282,10 @@ class Learner:
 
     def clip(self) -> Tensor | None:
         """Clip the gradients, and return the norm that they had."""
+        on_cpu = self.processes.device.type == "cpu" and not self.processes.shards
+        if on_cpu and self.processes.loss_scaler is None:
+            groups = self.optimizer.param_groups
+            return clip_on_cpu([p for group in groups for p in group["params"]], self.max_norm)
         norm = self.processes.fabric.clip_gradients(
             self.objective, self.optimizer, max_norm=self.max_norm, error_if_nonfinite=False
         )
@@ -390,6 +396,18 @@ def check_finite(norm: Tensor, step: int, peak_rate: float) -> None:
             f"{peak_rate:g}, and by step {step} their norm is {norm.item()}",
             "lower it, or raise warmup, and go on with --resume",
         )
+
+
+def clip_on_cpu(parameters: Sequence[Tensor], max_norm: float) -> Tensor:
+    """Clip gradients to a norm, and return the norm that they had, as `clip_grad_norm_` does.
+
+    That multiplies every gradient, also by 1. Here the norm can be read at no cost, and gradients
+    that are short enough are left alone.
+    """
+    norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+    if not (max_norm / (norm + CLIP_EPS)).item() >= 1:  # written so that NaN is not left alone
+        nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
+    return norm
 
 
 def parameter_groups(

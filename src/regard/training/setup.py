@@ -28,6 +28,7 @@ from regard.kinds import check_settings as check_kind_settings
 from regard.kinds.tokenizer_training import shared_tokenizer_kind
 from regard.messages import message, translated, use_language
 from regard.models import COPY_PRESETS, AnyModel, SequenceModel
+from regard.training.allocator import retain_freed_memory
 from regard.training.checkpoint import BestWeights, Checkpoints
 from regard.training.config import Config, check_model
 from regard.training.console_reporter import ConsoleReporter, ShardBar
@@ -97,19 +98,20 @@ class PreparedRun:
         self, progress: Progress, reporter: ConsoleReporter, recorders: Sequence[Recorder] = ()
     ) -> int | None:
         """Train from a point of progress; returns the signal that has stopped the run, if any."""
-        return train(
-            self.learner,
-            self.batches,
-            progress,
-            budget=self.budget,
-            learning_rate=self.learning_rate,
-            intervals=self.intervals,
-            evaluator=self.evaluator,
-            checkpoints=self.checkpoints,
-            best=self.best,
-            reporter=reporter,
-            recorders=recorders,
-        )
+        with retain_freed_memory(self.learner.processes.device.type):
+            return train(
+                self.learner,
+                self.batches,
+                progress,
+                budget=self.budget,
+                learning_rate=self.learning_rate,
+                intervals=self.intervals,
+                evaluator=self.evaluator,
+                checkpoints=self.checkpoints,
+                best=self.best,
+                reporter=reporter,
+                recorders=recorders,
+            )
 
 
 def prepare(

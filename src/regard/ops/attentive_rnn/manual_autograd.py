@@ -7,7 +7,8 @@ once, and the gradient of a weight is one matrix product over all steps. Tapes a
 """
 
 from abc import ABC, abstractmethod
-from typing import Any, Final, final
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -57,7 +58,8 @@ class CellSteps(ABC):
         self.inputs, self.context, self.own = inputs, context, own
         self.bias = inputs.new_zeros(gates) if bias is None else bias
         self.hidden = inputs.new_empty(length + 1, batch, hidden.shape[1])
-        self.hidden[0] = hidden
+        self.hidden[0] = self.d_memory = hidden
+        self.memory: Tensor | None = None  # of an LSTM
 
     @abstractmethod
     def forward(self, t: int, context: Tensor) -> Tensor:
@@ -127,7 +129,9 @@ class GruSteps(CellSteps):
 class LstmSteps(CellSteps):
     """Input, forget, new, output, as in torch."""
 
-    def __init__(self, memory: Tensor, *args: Any) -> None:
+    memory: Tensor
+
+    def __init__(self, *args: Any, memory: Tensor) -> None:
         super().__init__(*args)
         self.gates = torch.empty_like(self.inputs)
         self.lit = torch.empty_like(self.hidden[1:])
@@ -260,61 +264,87 @@ class AdditiveMemoryAttention(MemoryAttention):
         return (total - self.squares) * self.v, self.d_v
 
 
-CELL_STEPS: Final[dict[str, Any]] = {"rnn": RnnSteps, "gru": GruSteps, "lstm": LstmSteps}
+class StepParts(NamedTuple):
+    """Classes of the steps of each cell, and of attention by products and by additive scores."""
+
+    cells: Mapping[str, Any]
+    dot: Any
+    additive: Any
+
+
+PARTS: Final = StepParts(
+    cells={"rnn": RnnSteps, "gru": GruSteps, "lstm": LstmSteps},
+    dot=DotMemoryAttention,
+    additive=AdditiveMemoryAttention,
+)
 
 
 class AttentiveFunction(torch.autograd.Function):
     """All steps of the recurrence."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        cell: Cell,
-        scale: float,
-        low: torch.dtype | None,
-        mask: Tensor,
-        inputs: Tensor,
-        hidden: Tensor,
-        memory: Tensor | None,
-        context: Tensor,
-        context_weight: Tensor,
-        hidden_weight: Tensor,
-        bias: Tensor | None,
-        keys: Tensor,
-        values: Tensor,
-        query_weight: Tensor | None,
-        v: Tensor | None,
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Hidden states and contexts, batch first, and the last memory."""
-        inputs, length = inputs.transpose(0, 1).contiguous(), inputs.shape[1]
-        gates = (AutocastMatrix(context_weight, low), AutocastMatrix(hidden_weight, low))
-        first = () if memory is None else (memory,)
-        steps: CellSteps = CELL_STEPS[cell](*first, inputs, hidden, *gates, bias)
-        source = (keys.contiguous(), values.contiguous(), mask, length)
-        attention: MemoryAttention = (
-            DotMemoryAttention(*source, scale=scale)
-            if v is None
-            else AdditiveMemoryAttention(*source, v=v)
-        )
-        query = None if query_weight is None else AutocastMatrix(query_weight, low)
-        contexts = inputs.new_empty(length + 1, *context.shape)
-        contexts[0] = context
-        for t in range(length):
-            state = steps.forward(t, contexts[t])
-            attention.forward(t, state if query is None else query.forward(state), contexts[t + 1])
-        ctx.steps, ctx.attention, ctx.query, ctx.contexts = steps, attention, query, contexts
-        ctx.has_bias, ctx.cell = bias is not None, cell
-        last = steps.memory[-1].clone() if isinstance(steps, LstmSteps) else None
-        return batch_first(steps.hidden[1:]), batch_first(contexts[1:]), last
+    def forward(ctx: Any, *args: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+        """See `run_forward`."""
+        return run_forward(ctx, PARTS, *args)
 
     @staticmethod
     def backward(
         ctx: Any, d_hiddens: Tensor, d_contexts: Tensor, d_last: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        """From the last step to the first; see the README for the formulas."""
-        check_first_order()
-        with torch.autocast(d_hiddens.device.type, enabled=False):
-            return _run_backward(ctx, d_hiddens, d_contexts, d_last)
+        """See `run_backward`."""
+        return run_backward(ctx, d_hiddens, d_contexts, d_last)
+
+
+def run_forward(
+    ctx: Any,
+    parts: StepParts,
+    cell: Cell,
+    scale: float,
+    low: torch.dtype | None,
+    mask: Tensor,
+    inputs: Tensor,
+    hidden: Tensor,
+    memory: Tensor | None,
+    context: Tensor,
+    context_weight: Tensor,
+    hidden_weight: Tensor,
+    bias: Tensor | None,
+    keys: Tensor,
+    values: Tensor,
+    query_weight: Tensor | None,
+    v: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Hidden states and contexts, batch first, and the last memory."""
+    # copied, since steps may add to them
+    inputs = inputs.transpose(0, 1).clone(memory_format=torch.contiguous_format)
+    length, queries = len(inputs), []
+    gates = (AutocastMatrix(context_weight, low), AutocastMatrix(hidden_weight, low))
+    first = {} if memory is None else {"memory": memory}
+    steps: CellSteps = parts.cells[cell](inputs, hidden, *gates, bias, **first)
+    source = (keys.contiguous(), values.contiguous(), mask, length)
+    attention: MemoryAttention = (
+        parts.dot(*source, scale=scale) if v is None else parts.additive(*source, v=v)
+    )
+    query = None if query_weight is None else AutocastMatrix(query_weight, low)
+    contexts = inputs.new_empty(length + 1, *context.shape)
+    contexts[0] = context
+    for t in range(length):
+        state = steps.forward(t, contexts[t])
+        queries.append(state if query is None else query.forward(state))
+        attention.forward(t, queries[t], contexts[t + 1])
+    ctx.steps, ctx.attention, ctx.query, ctx.contexts = steps, attention, query, contexts
+    ctx.has_bias, ctx.cell, ctx.queries = bias is not None, cell, queries
+    last = None if steps.memory is None else steps.memory[-1].clone()
+    return batch_first(steps.hidden[1:]), batch_first(contexts[1:]), last
+
+
+def run_backward(
+    ctx: Any, d_hiddens: Tensor, d_contexts: Tensor, d_last: Tensor | None
+) -> tuple[Tensor | None, ...]:
+    """From the last step to the first; see the README for the formulas."""
+    check_first_order()
+    with torch.autocast(d_hiddens.device.type, enabled=False):
+        return _run_backward(ctx, d_hiddens, d_contexts, d_last)
 
 
 def _run_backward(
@@ -325,7 +355,7 @@ def _run_backward(
     # copied, since gradients are added in place
     d_contexts = d_contexts.transpose(0, 1).clone(memory_format=torch.contiguous_format)
     d_hiddens = d_hiddens.transpose(0, 1).clone(memory_format=torch.contiguous_format)
-    queries = states if query is None else query.forward(states)
+    queries = states if query is None else torch.stack(ctx.queries)
     d_queries, d_scores = torch.empty_like(queries), torch.empty_like(attention.weights)
     d_inputs = torch.empty_like(steps.inputs)
     d_own = torch.empty_like(d_inputs) if ctx.cell == "gru" else d_inputs

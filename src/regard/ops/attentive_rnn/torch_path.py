@@ -1,5 +1,8 @@
 """The attentive recurrence by torch operators, with a hand-written backward pass."""
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -27,8 +30,26 @@ def attentive_rnn(
     A score function whose weights are not known, and code under torch.compile, which unrolls the
     steps anyway, run the definition.
     """
+    args = (inputs, start, weights, score, key, value, mask)
     if not isinstance(score, DotScore | AdditiveScore) or torch.compiler.is_compiling():
-        return reference.attentive_rnn(inputs, start, weights, score, key, value, mask, cell=cell)
+        return reference.attentive_rnn(*args, cell=cell)
+    return run_function(AttentiveFunction.apply, *args, cell=cell)
+
+
+def run_function(
+    apply: Callable[..., Any],
+    inputs: Tensor,
+    start: AttentiveState,
+    weights: AttentiveWeights,
+    score: ScoreFunction,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor,
+    *,
+    cell: Cell,
+) -> AttentiveOutput:
+    """Run all steps by a `torch.autograd.Function`, in float32 at least."""
+    assert isinstance(score, DotScore | AdditiveScore)
     device = inputs.device.type
     low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
     tensors = (
@@ -37,13 +58,13 @@ def attentive_rnn(
     )
     wide = torch.promote_types(inputs.dtype, torch.float32)
     with torch.autocast(device, enabled=False):
-        hidden, context, memory = AttentiveFunction.apply(
+        hidden, context, memory = apply(
             cell,
             score.scale if isinstance(score, DotScore) else 1.0,
             low,
             mask,
             *(None if tensor is None else tensor.to(wide) for tensor in tensors),
-        )  # type: ignore[no-untyped-call]
+        )
     dtype = inputs.dtype
     hidden, context = hidden.to(dtype), context.to(dtype)
     memory = None if memory is None else memory.to(dtype)
