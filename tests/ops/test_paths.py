@@ -224,9 +224,11 @@ def test_rows_without_keys_and_biases():
 
 
 def test_products_are_scaled_by_powers_of_two_first():
-    """16 * 100 * 100 * 0.24 fits into half precision, and the sum without its factor does not."""
+    """16 * 100 * 100 * 0.25 fits into half precision, and twice as much does not."""
     query = torch.full((1, 1, 16), 100.0, dtype=torch.float16)
-    assert scaled_product(query, query.mT, 0.24).item() == pytest.approx(38_400, rel=2e-3)
+    for scale in (0.24, 0.25, 0.4):
+        found = scaled_product(query, query.mT, scale).item()
+        assert found == pytest.approx(160_000 * scale, rel=2e-3)
     wide = torch.randn(2, 3, 5, dtype=torch.float64)
     for scale in (0.3, 1.0, 3.0, 1e-3):
         torch.testing.assert_close(scaled_product(wide, wide.mT, scale), wide @ wide.mT * scale)

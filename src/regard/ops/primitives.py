@@ -33,9 +33,10 @@ def scaled_product(
 ) -> Float[Tensor, "*batch q_len kv_len"]:
     """`query @ key * scale`, without overflow where half precision holds the scores alone.
 
-    The power of two in the scale multiplies the query first, which is exact.
+    A power of two that is at most the scale multiplies the query first, which is exact, so that no
+    product is larger than its score.
     """
-    power = 2.0 ** min(0, math.frexp(scale)[1])
+    power = 2.0 ** min(0, math.frexp(scale)[1] - 1)
     return query * power @ key * (scale / power)
 
 
