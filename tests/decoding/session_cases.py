@@ -31,12 +31,13 @@ class SlotGraphs:
     def __init__(self, model, claims):
         self._slots, self._claims = DecodingGraphs(model, records=False), claims
         self._now, self._last, self.replays, self.vocab = "", None, 0, None
+        self.calls = 0
 
     @contextmanager
     def claim(self, src):
         self._now = next(self._claims)
         if self._now in ("others", "busy"):
-            self._last = None
+            self._last, self.calls = None, self.calls + 1
             for slot in self._slots._slots.values():
                 slot.fill_(255)  # NaN
         yield self._now != "busy"
@@ -45,6 +46,7 @@ class SlotGraphs:
         return self._last is not None and self._last is state
 
     def __call__(self, key, function, state, inputs):
+        self.calls += 1
         if self._now == "eager":
             self._last = None
             return function(state, inputs)

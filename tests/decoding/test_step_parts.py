@@ -18,8 +18,8 @@ from regard.decoding.beam_state import MAX_KERNEL_BEAM, SearchPlan, _continuatio
 from regard.decoding.block_search import (
     BLOCK_STEPS,
     _fewer_rows,
-    _padded,
     _with_prefixes,
+    padded_batch,
     padded_length,
     padded_rows,
 )
@@ -461,16 +461,16 @@ def test_sizes_that_batches_are_padded_to():
 
 def test_padding_of_a_batch():
     src, lengths = torch.arange(15).view(3, 5), torch.tensor([5, 4, 3])
-    padded, long = _padded(src, lengths)
+    padded, long = padded_batch(src, lengths)
     assert padded.shape == (4, 8)
     assert torch.equal(padded[:3, :5], src)
     assert (padded[:, 5:] == 0).all()
     assert torch.equal(padded[3], padded[2])
     assert long.tolist() == [5, 4, 3, 3]
-    frames, _ = _padded(torch.ones(2, 5, 3), lengths[:2])
+    frames, _ = padded_batch(torch.ones(2, 5, 3), lengths[:2])
     assert frames.shape == (2, 8, 3)
     assert (frames[:, 5:] == 0).all()
-    assert _padded(torch.ones(3, 2, 5, 5), lengths)[0].shape == (4, 2, 5, 5)
+    assert padded_batch(torch.ones(3, 2, 5, 5), lengths)[0].shape == (4, 2, 5, 5)
     options = _with_prefixes(DecodingOptions(prefix=[[4], [5]]), 4)
     assert options.prefix == [[4], [5], [5], [5]]
     plain = DecodingOptions()

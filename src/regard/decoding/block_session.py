@@ -70,7 +70,8 @@ class BlockBatch(SessionBatch):
         self.settings, self.search, self.numbers = settings, search, numbers
         self.history = SessionHistory(settings.kinds, settings.alternatives, arrivals)
         self._graphs = graphs
-        self._placed: SearchState | None = None  # the same rows, in the slots of the graphs
+        # the same rows, in the slots of the graphs, and the number of the call that put them there
+        self._placed: tuple[SearchState, int] | None = None
 
     @staticmethod
     def start(
@@ -117,11 +118,13 @@ class BlockBatch(SessionBatch):
         self._fit_positions()
         before = self.search
         with _claimed(self._graphs, before.beams.tokens) as run:
-            is_placed = self._placed is not None and self._graphs.holds(self._placed)
-            given = self._placed if is_placed and run is not run_eagerly else before
+            given = before
+            if self._placed is not None and run is not run_eagerly:
+                placed, call = self._placed
+                given = placed if call == self._graphs.calls else before
             key = (self.settings.key, "session")
             after, found = run(key, lambda state, _: _block(self.settings, state), given, ())
-            self._placed = after if self._graphs.holds(after) else None
+            self._placed = (after, self._graphs.calls) if self._graphs.holds(after) else None
             # a function that ran eagerly returns tensors of the sources as they were given
             is_own = self._placed is None and given is before
             self.search = after if is_own else _own(after, before)

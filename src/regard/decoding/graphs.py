@@ -92,6 +92,7 @@ class DecodingGraphs:
         self._recordings: dict[Hashable, _Recording] = {}
         self._slots: dict[tuple[str, int], Tensor] = {}
         self._last: _Recording | None = None  # whose state is in the slots
+        self.calls = 0  # so far
 
     def __repr__(self) -> str:
         return f"DecodingGraphs({len(self._recordings)} recorded)"
@@ -152,6 +153,7 @@ class DecodingGraphs:
             inputs: its second argument.
         """
         last = self._last
+        self.calls += 1
         given, shapes = _flatten(inputs)
         key = (key, shapes)
         recording = None
