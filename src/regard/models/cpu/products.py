@@ -47,14 +47,13 @@ class FloatProduct:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return the product."""
-        if x.ndim != 2:
-            return self(x.flatten(0, -2)).view(*x.shape[:-1], self.weight.shape[0])
-        rows = x.shape[0]
+        rows = x.shape[:-1].numel()
         if self._arrays is not None and rows in FOR_ROWS:
-            out = torch.empty(rows, self._arrays[0].shape[0])
-            few_rows(x.contiguous().numpy(), *self._arrays, out.numpy())
+            out = torch.empty(*x.shape[:-1], self._arrays[0].shape[0])
+            flat = x.contiguous().view(rows, -1), out.view(rows, -1)
+            few_rows(flat[0].numpy(), *self._arrays, flat[1].numpy())
             return out
-        if not self.packs or rows < FEW:
+        if not self.packs or rows < FEW or x.ndim != 2:
             return F.linear(x, self.weight, self.bias)
         count, packed = self._packed  # one read: other threads may replace it
         if count != rows:

@@ -74,6 +74,7 @@ class RecurrentCpuState(State):
     Attributes:
         hidden: of the RNN.
         memory: of an LSTM; None for the others.
+        known: products with the hidden state: the query, and the recurrent part of the gates.
         weights: of the last attention.
         source: of each row.
         sources: see `RecurrentSource`.
@@ -82,6 +83,7 @@ class RecurrentCpuState(State):
 
     hidden: Float[Tensor, "rows hidden"]
     memory: Float[Tensor, "rows hidden"] | None
+    known: Float[Tensor, "rows width"]
     weights: Float[Tensor, "rows src_len"]
     source: Int[Tensor, " rows"]
     sources: RecurrentSource
@@ -94,6 +96,7 @@ class RecurrentCpuState(State):
             self,
             hidden=self.hidden.index_select(0, indices),
             memory=None if self.memory is None else self.memory.index_select(0, indices),
+            known=self.known.index_select(0, indices),
             weights=self.weights.index_select(0, indices),
             source=self.source.index_select(0, indices),
         )
@@ -111,6 +114,7 @@ class RecurrentCpuState(State):
             self,
             hidden=torch.cat([self.hidden, other.hidden]),
             memory=memory,
+            known=torch.cat([self.known, other.known]),
             weights=pad_together(self.weights, other.weights),
             source=torch.cat([source, further + len(first)]),
             sources=self.sources.select(first).append(other.sources.select(second)),
@@ -146,11 +150,12 @@ class RecurrentSteps:
         self.w = F.pad(attention.v.detach() * -2.0, (0, wide - self.query_size)).numpy()
         layer, width = cast(nn.RNNBase, decoder.stack.ahead[0]), decoder.embedding.dim
         read = cast(Tensor, layer.weight_ih_l0).detach()
+        known = torch.cat([attention.query_proj.weight.detach(), _of(layer, "weight_hh_l0")])
         bias = bias_in = None
         if layer.bias:
-            bias, bias_in = _of(layer, "bias_hh_l0"), _of(layer, "bias_ih_l0")
-        self.query = product(attention.query_proj.weight, None, int8=int8)
-        self.from_hidden = product(_of(layer, "weight_hh_l0"), bias, int8=int8)
+            bias = F.pad(_of(layer, "bias_hh_l0"), (self.query_size, 0))
+            bias_in = _of(layer, "bias_ih_l0")
+        self.known = product(known, bias, int8=int8)
         self.from_token = product(read[:, :width], bias_in, int8=int8)
         self.from_context = product(read[:, width:], None, int8=int8)
         self.step_cell = kernels.cell_step(self.cell)
@@ -182,6 +187,7 @@ class RecurrentSteps:
         return RecurrentCpuState(
             hidden,
             None if cell is None else cell[:, 0].contiguous(),
+            self.known(hidden),
             torch.zeros(sources, width),
             torch.arange(sources),
             RecurrentSource(
@@ -198,10 +204,10 @@ class RecurrentSteps:
         sources, rows = state.sources, tokens.shape[0]
         place = state.source.numpy(), sources.lengths
         hidden, memory = self._cell(tokens, state, place)
-        query = self.query(hidden)
+        known = self.known(hidden)
         weights = torch.empty_like(state.weights)
         mixed, scratch = weights.numpy(), torch.empty(1, len(self.w)).numpy()
-        kernels.additive_weights(query.numpy(), *sources.keys, self.w, *place, scratch, mixed)
+        kernels.additive_weights(known.numpy(), *sources.keys, self.w, *place, scratch, mixed)
         scores = state.scores
         if scores is None and self._projection_pays(rows, sources):
             scores = self.by_context(torch.from_numpy(sources.values)).contiguous().numpy()
@@ -215,7 +221,7 @@ class RecurrentSteps:
             kernels.contexts(mixed, sources.values, *place, self.size, features.numpy())
             features = features if self.projection is None else self.projection(features)
             logits = self.output(features)
-        after = RecurrentCpuState(hidden, memory, weights, state.source, sources, scores)
+        after = RecurrentCpuState(hidden, memory, known, weights, state.source, sources, scores)
         return StepOutput(logits, after, {"cross": (weights[:, None, None],)})
 
     def _cell(
@@ -231,7 +237,8 @@ class RecurrentSteps:
         given: tuple[Any, ...] = (
             inputs.numpy(),
             index.numpy(),
-            self.from_hidden(state.hidden).numpy(),
+            state.known.numpy(),
+            self.query_size,
             state.weights.numpy(),
             state.sources.gates,
             *place,

@@ -37,13 +37,14 @@ def prepare_keys(keys, lengths, exponentials, sizes):
 
 @kernel(rows, batch, batch, mark_rows, row, ids, ids, rows, rows)
 def additive_weights(query, keys, exponentials, sizes, w, source, lengths, scratch, weights):
-    """Weights of additive attention."""
+    """Weights of additive attention; the query is the first part of each row of `query`."""
+    width = keys.shape[2]
     for r in range(len(weights)):
         b = source[r]
         n = lengths[b]
         weights[r, n:] = f32(0.0)
         a = weights[r, :n]
-        additive_scores(query[r], keys[b], exponentials[b], sizes[b], w, scratch, a)
+        additive_scores(query[r, :width], keys[b], exponentials[b], sizes[b], w, scratch, a)
         softmax(a)
 
 
@@ -63,13 +64,14 @@ def add_contexts(weights, values, source, lengths, out):
         add_mix(weights[r, :n], values[source[r]], ONE, out[r])
 
 
-def _gru_step(inputs, index, known, weights, values, source, lengths, hidden, x, saved, out):
+def _gru_step(inputs, index, known, first, weights, values, source, lengths, hidden, x, saved, out):
     """A step of a GRU that reads a token and the last context.
 
     Args:
         inputs: the tokens' part of the gates, in row `index[r]` for row r of the batch.
         index: see `inputs`.
-        known: the recurrent part of the gates.
+        known: the recurrent part of the gates from column `first` on.
+        first: see `known`.
         weights: of the last attention.
         values: the part of the gates of each position of each source.
         source: of each row.
@@ -83,31 +85,31 @@ def _gru_step(inputs, index, known, weights, values, source, lengths, hidden, x,
         b = source[r]
         copy(inputs[index[r]], x)
         add_mix(weights[r, : lengths[b]], values[b], ONE, x)
-        gru_cell(x, known[r], hidden[r], saved, out[r])
+        gru_cell(x, known[r, first:], hidden[r], saved, out[r])
 
 
 def _lstm_step(
-    inputs, index, known, weights, values, source, lengths, memory, x, saved, out, after
+    inputs, index, known, first, weights, values, source, lengths, memory, x, saved, out, after
 ):
     """Like `_gru_step`; `memory` and `after` are the memories before and after the step."""
     for r in range(len(out)):
         b = source[r]
         copy(inputs[index[r]], x)
         add_mix(weights[r, : lengths[b]], values[b], ONE, x)
-        lstm_cell(x, known[r], memory[r], saved, after[r], out[r])
+        lstm_cell(x, known[r, first:], memory[r], saved, after[r], out[r])
 
 
-def _rnn_step(inputs, index, known, weights, values, source, lengths, x, out):
+def _rnn_step(inputs, index, known, first, weights, values, source, lengths, x, out):
     """Like `_gru_step`."""
     for r in range(len(out)):
         b = source[r]
         copy(inputs[index[r]], x)
         add_mix(weights[r, : lengths[b]], values[b], ONE, x)
-        rnn_cell(x, known[r], out[r])
+        rnn_cell(x, known[r, first:], out[r])
 
 
 #: the arguments that all cells have
-GIVEN = (rows, ids, rows, rows, batch, ids, ids)
+GIVEN = (rows, ids, rows, int64, rows, batch, ids, ids)
 
 
 @cache
