@@ -1,10 +1,8 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
 """A CPU kernel for products of a few rows of vectors with a matrix of weights."""
 
-from regard.ops.cpu_math import ONE
+from regard.ops.cpu_math import ZERO
 from regard.ops.cpu_runtime import kernel, part, row, rows
-
-ZERO = ONE - ONE
 
 
 @part

@@ -12,8 +12,6 @@ from regard.ops.attentive_rnn.manual_autograd import (
     AutocastMatrix,
     CellSteps,
     StepParts,
-    run_backward,
-    run_forward,
 )
 from regard.ops.attentive_rnn.reference import AttentiveOutput
 from regard.ops.attentive_rnn.torch_path import run_function
@@ -25,23 +23,7 @@ ELEMENTS_PER_THREAD: Final = 1 << 18
 
 def attentive_rnn(*args: Any, **options: Any) -> AttentiveOutput:
     """The `torch` path, with the steps of this file."""
-    return run_function(AttentiveCpuFunction.apply, *args, **options)
-
-
-class AttentiveCpuFunction(torch.autograd.Function):
-    """`AttentiveFunction` by kernels."""
-
-    @staticmethod
-    def forward(ctx: Any, *args: Any) -> tuple[Tensor, Tensor, Tensor | None]:
-        """See `AttentiveFunction`."""
-        return run_forward(ctx, PARTS, *args)
-
-    @staticmethod
-    def backward(
-        ctx: Any, d_hiddens: Tensor, d_contexts: Tensor, d_last: Tensor | None
-    ) -> tuple[Tensor | None, ...]:
-        """See `AttentiveFunction`."""
-        return run_backward(ctx, d_hiddens, d_contexts, d_last)
+    return run_function(PARTS, *args, **options)
 
 
 @final

@@ -280,71 +280,59 @@ PARTS: Final = StepParts(
 
 
 class AttentiveFunction(torch.autograd.Function):
-    """All steps of the recurrence."""
+    """All steps of the recurrence, by the classes of `parts`."""
 
     @staticmethod
-    def forward(ctx: Any, *args: Any) -> tuple[Tensor, Tensor, Tensor | None]:
-        """See `run_forward`."""
-        return run_forward(ctx, PARTS, *args)
+    def forward(
+        ctx: Any,
+        parts: StepParts,
+        cell: Cell,
+        scale: float,
+        low: torch.dtype | None,
+        mask: Tensor,
+        inputs: Tensor,
+        hidden: Tensor,
+        memory: Tensor | None,
+        context: Tensor,
+        context_weight: Tensor,
+        hidden_weight: Tensor,
+        bias: Tensor | None,
+        keys: Tensor,
+        values: Tensor,
+        query_weight: Tensor | None,
+        v: Tensor | None,
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Hidden states and contexts, batch first, and the last memory."""
+        # copied, since steps may add to them
+        inputs = inputs.transpose(0, 1).clone(memory_format=torch.contiguous_format)
+        length, queries = len(inputs), []
+        gates = (AutocastMatrix(context_weight, low), AutocastMatrix(hidden_weight, low))
+        first = {} if memory is None else {"memory": memory}
+        steps: CellSteps = parts.cells[cell](inputs, hidden, *gates, bias, **first)
+        source = (keys.contiguous(), values.contiguous(), mask, length)
+        attention: MemoryAttention = (
+            parts.dot(*source, scale=scale) if v is None else parts.additive(*source, v=v)
+        )
+        query = None if query_weight is None else AutocastMatrix(query_weight, low)
+        contexts = inputs.new_empty(length + 1, *context.shape)
+        contexts[0] = context
+        for t in range(length):
+            state = steps.forward(t, contexts[t])
+            queries.append(state if query is None else query.forward(state))
+            attention.forward(t, queries[t], contexts[t + 1])
+        ctx.steps, ctx.attention, ctx.query, ctx.contexts = steps, attention, query, contexts
+        ctx.has_bias, ctx.cell, ctx.queries = bias is not None, cell, queries
+        last = None if steps.memory is None else steps.memory[-1].clone()
+        return batch_first(steps.hidden[1:]), batch_first(contexts[1:]), last
 
     @staticmethod
     def backward(
         ctx: Any, d_hiddens: Tensor, d_contexts: Tensor, d_last: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        """See `run_backward`."""
-        return run_backward(ctx, d_hiddens, d_contexts, d_last)
-
-
-def run_forward(
-    ctx: Any,
-    parts: StepParts,
-    cell: Cell,
-    scale: float,
-    low: torch.dtype | None,
-    mask: Tensor,
-    inputs: Tensor,
-    hidden: Tensor,
-    memory: Tensor | None,
-    context: Tensor,
-    context_weight: Tensor,
-    hidden_weight: Tensor,
-    bias: Tensor | None,
-    keys: Tensor,
-    values: Tensor,
-    query_weight: Tensor | None,
-    v: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Hidden states and contexts, batch first, and the last memory."""
-    # copied, since steps may add to them
-    inputs = inputs.transpose(0, 1).clone(memory_format=torch.contiguous_format)
-    length, queries = len(inputs), []
-    gates = (AutocastMatrix(context_weight, low), AutocastMatrix(hidden_weight, low))
-    first = {} if memory is None else {"memory": memory}
-    steps: CellSteps = parts.cells[cell](inputs, hidden, *gates, bias, **first)
-    source = (keys.contiguous(), values.contiguous(), mask, length)
-    attention: MemoryAttention = (
-        parts.dot(*source, scale=scale) if v is None else parts.additive(*source, v=v)
-    )
-    query = None if query_weight is None else AutocastMatrix(query_weight, low)
-    contexts = inputs.new_empty(length + 1, *context.shape)
-    contexts[0] = context
-    for t in range(length):
-        state = steps.forward(t, contexts[t])
-        queries.append(state if query is None else query.forward(state))
-        attention.forward(t, queries[t], contexts[t + 1])
-    ctx.steps, ctx.attention, ctx.query, ctx.contexts = steps, attention, query, contexts
-    ctx.has_bias, ctx.cell, ctx.queries = bias is not None, cell, queries
-    last = None if steps.memory is None else steps.memory[-1].clone()
-    return batch_first(steps.hidden[1:]), batch_first(contexts[1:]), last
-
-
-def run_backward(
-    ctx: Any, d_hiddens: Tensor, d_contexts: Tensor, d_last: Tensor | None
-) -> tuple[Tensor | None, ...]:
-    """From the last step to the first; see the README for the formulas."""
-    check_first_order()
-    with torch.autocast(d_hiddens.device.type, enabled=False):
-        return _run_backward(ctx, d_hiddens, d_contexts, d_last)
+        """From the last step to the first; see the README for the formulas."""
+        check_first_order()
+        with torch.autocast(d_hiddens.device.type, enabled=False):
+            return _run_backward(ctx, d_hiddens, d_contexts, d_last)
 
 
 def _run_backward(
@@ -372,7 +360,7 @@ def _run_backward(
     d_keys, d_v = attention.key_gradients(queries, d_scores)
     wide = contexts.dtype
     return (
-        *(None, None, None, None),
+        *(None, None, None, None, None),
         batch_first(d_inputs),
         into_state.to(wide),
         steps.d_memory if is_lstm else None,

@@ -1,14 +1,11 @@
 """The attentive recurrence by torch operators, with a hand-written backward pass."""
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.ops.attentive_rnn import reference
-from regard.ops.attentive_rnn.manual_autograd import AttentiveFunction
+from regard.ops.attentive_rnn.manual_autograd import PARTS, AttentiveFunction, StepParts
 from regard.ops.attentive_rnn.reference import AttentiveOutput, AttentiveState, AttentiveWeights
 from regard.ops.recurrence.cells import Cell
 from regard.ops.recurrence.scores import AdditiveScore, DotScore, ScoreFunction
@@ -33,11 +30,11 @@ def attentive_rnn(
     args = (inputs, start, weights, score, key, value, mask)
     if not isinstance(score, DotScore | AdditiveScore) or torch.compiler.is_compiling():
         return reference.attentive_rnn(*args, cell=cell)
-    return run_function(AttentiveFunction.apply, *args, cell=cell)
+    return run_function(PARTS, *args, cell=cell)
 
 
 def run_function(
-    apply: Callable[..., Any],
+    parts: StepParts,
     inputs: Tensor,
     start: AttentiveState,
     weights: AttentiveWeights,
@@ -48,7 +45,7 @@ def run_function(
     *,
     cell: Cell,
 ) -> AttentiveOutput:
-    """Run all steps by a `torch.autograd.Function`, in float32 at least."""
+    """Run all steps by the classes of `parts`, in float32 at least."""
     assert isinstance(score, DotScore | AdditiveScore)
     device = inputs.device.type
     low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
@@ -58,7 +55,8 @@ def run_function(
     )
     wide = torch.promote_types(inputs.dtype, torch.float32)
     with torch.autocast(device, enabled=False):
-        hidden, context, memory = apply(
+        hidden, context, memory = AttentiveFunction.apply(  # type: ignore[no-untyped-call]
+            parts,
             cell,
             score.scale if isinstance(score, DotScore) else 1.0,
             low,
