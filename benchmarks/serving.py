@@ -192,7 +192,7 @@ async def cancelled(url: str, length: int, beam: int) -> dict[str, Any]:
     }
 
 
-async def burst(url: str, texts: Sequence[str]) -> tuple[list[float], float]:
+async def burst(url: str, texts: Sequence[str], path: str) -> tuple[list[float], float]:
     """Return the milliseconds of each request, sent at once, and the seconds of all.
 
     Bodies are not parsed, so that the client takes little of a shared processor.
@@ -202,8 +202,8 @@ async def burst(url: str, texts: Sequence[str]) -> tuple[list[float], float]:
 
         async def one(text: str) -> float:
             start = time.perf_counter()
-            answer = await http.post("/api/run", json={"text": text})
-            assert answer.status_code == 200, answer.text
+            answer = await http.post(path, json={"text": text})
+            assert answer.status_code == 200 and "event: error" not in answer.text, answer.text
             return 1000 * (time.perf_counter() - start)
 
         start = time.perf_counter()
@@ -220,7 +220,8 @@ def cpu_seconds(pid: int) -> float:
 def served_from(tree: Path, run: str) -> Iterator[tuple[str, int]]:
     """Start the server of a checkout; yield its address and its process id."""
     given = [sys.executable, "-m", "regard", "serve", run, "--port", "0", "--timeout", "300"]
-    env = os.environ | {"PYTHONPATH": str(tree / "src")}
+    places = [str(tree / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(places)}
     with subprocess.Popen(given, stderr=subprocess.PIPE, text=True, env=env) as process:
         try:
             assert process.stderr is not None
@@ -233,7 +234,9 @@ def served_from(tree: Path, run: str) -> Iterator[tuple[str, int]]:
             process.wait(20)
 
 
-def compared(trees: dict[str, Path], run: str, count: int, rounds: int) -> dict[str, Any]:
+def compared(
+    trees: dict[str, Path], run: str, count: int, rounds: int, path: str
+) -> dict[str, Any]:
     """Compare the servers of several checkouts, by turns; the median of all rounds counts."""
     texts = words(count, seed=7)
     found: dict[str, list[tuple[float, ...]]] = {name: [] for name in trees}
@@ -244,7 +247,7 @@ def compared(trees: dict[str, Path], run: str, count: int, rounds: int) -> dict[
         for i in range(rounds + 2):
             for name, (url, pid) in servers.items():
                 before = cpu_seconds(pid)
-                latencies, took = asyncio.run(burst(url, texts))
+                latencies, took = asyncio.run(burst(url, texts, path))
                 p50, p95 = np.percentile(latencies, [50, 95]).tolist()
                 spent = 1000 * (cpu_seconds(pid) - before) / count
                 if i >= 2:  # compiled kernels are loaded by the first requests
@@ -322,17 +325,20 @@ def compare(trees: dict[str, Path], args: argparse.Namespace) -> None:
         "commits": {name: _commit(tree) for name, tree in trees.items()},
         "model": Path(args.model).name,
         "requests": args.requests,
-        **compared(trees, args.model, args.requests, args.rounds),
+        "path": args.path,
+        **compared(trees, args.model, args.requests, args.rounds, args.path),
     }
     print(json.dumps(found, indent=2))
     if args.out:
         whole = json.loads(args.out.read_text()) if args.out.exists() else {}
-        args.out.write_text(json.dumps(whole | {"compared": found}, indent=2) + "\n")
+        args.out.write_text(json.dumps(whole | {args.section: found}, indent=2) + "\n")
 
 
-def _commit(tree: Path) -> str:
+def _commit(tree: Path) -> str | None:
+    """Return the commit of a checkout; None for a copy without a history."""
     asked = ["git", "-C", str(tree), "rev-parse", "HEAD"]
-    return subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
+    done = subprocess.run(asked, check=False, capture_output=True, text=True)
+    return done.stdout.strip() or None
 
 
 def main() -> None:
@@ -352,6 +358,8 @@ def main() -> None:
         help="compare the servers of checkouts instead; --model names the bundled model or run",
     )
     parser.add_argument("--model", default="g2p")
+    parser.add_argument("--path", default="/api/run", help="that is compared; or /api/stream")
+    parser.add_argument("--section", default="compared", help="of FILE that gets the comparison")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the result to FILE, too")
     args = parser.parse_args()
     if args.compare:

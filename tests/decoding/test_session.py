@@ -255,6 +255,7 @@ def test_searches_that_cannot_be_joined_are_named():
     model = make_model("bahdanau")
     assert refuse_session(model, DecodingOptions(), "cpu") is None
     assert "GPU" in refuse_session(model, DecodingOptions(), "cuda")
+    assert refuse_session(model, DecodingOptions(beam=1), "cuda", stream=True) is None
     assert "random" in refuse_session(model, DecodingOptions(num_samples=2), "cpu")
     assert "constraints" in refuse_session(model, DecodingOptions(min_len=2), "cpu")
     tagger = PRESETS["rnn"](23, 19, size="tiny")

@@ -174,11 +174,11 @@ class Predictor:
         }
         return [outputs[i] for i in range(len(sources))]
 
-    def can_join(self, options: DecodingOptions) -> bool:
+    def can_join(self, options: DecodingOptions, *, stream: bool = False) -> bool:
         """Return whether sources may join others that are decoded by these options already."""
-        return (
-            self.kind.has_sources and refuse_session(self.module, options, self.device.type) is None
-        )
+        device = self.device.type
+        refused = refuse_session(self.module, options, device, stream=stream)
+        return self.kind.has_sources and refused is None
 
     def _searched(
         self, options: DecodingOptions, sources: int, *, needs_maps: bool

@@ -52,9 +52,19 @@ READ_AT_ONCE: Final = 4
 READ_EVERY: Final = 4
 
 
-def refuse_session(model: SequenceModel, options: DecodingOptions, device: str) -> str | None:
-    """Return the reason why a `DecodingSession` cannot search, or None."""
-    if device != "cpu":
+def refuse_session(
+    model: SequenceModel, options: DecodingOptions, device: str, *, stream: bool = False
+) -> str | None:
+    """Return the reason why a `DecodingSession` cannot search or should not, or None.
+
+    Args:
+        model: to search with.
+        options: of decoding.
+        device: type of the model's device.
+        stream: whether tokens are passed on as they are written, for which the alternative is one
+            source at a time.
+    """
+    if device != "cpu" and not stream:
         # measured by benchmarks/session_latency.py: whole batches answer sooner, and more of them
         return "a GPU replays whole batches from graphs faster than rows that join them"
     if options.num_samples:

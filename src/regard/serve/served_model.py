@@ -387,7 +387,9 @@ class ServedRun(RunSources, ServedModel):
     def can_join(self, key: BatchKey) -> bool:
         """Return whether requests may join others with the same key that are decoded already."""
         decodes = key.verb in ("run", "stream") and not key.forced
-        return decodes and self.model.predictor.can_join(self._options(key))
+        return decodes and self.model.predictor.can_join(
+            self._options(key), stream=key.verb == "stream"
+        )
 
     def open_session(self, key: BatchKey) -> TraceSession | None:
         """Return a session of requests that join and leave it; None if they are run as a batch."""
