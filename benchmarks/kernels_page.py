@@ -20,6 +20,7 @@ import kernel_bars  # noqa: E402
 import kernels  # noqa: E402
 import losses  # noqa: E402
 import recurrence  # noqa: E402
+import recurrence_phases  # noqa: E402
 import training_page  # noqa: E402
 
 HEAD = """# The kernels on a GPU and on the CPU
@@ -62,6 +63,9 @@ def page(results: Path, docs: Path) -> str:
         sections.append(kernels.render(attention, write_figures(figures, docs / "figures")))
     if rnn is not None:
         sections.append(recurrence.render(rnn))
+    phases = read(results, "recurrence-phases-h200")
+    if phases is not None:
+        sections.append(recurrence_phases.render(phases))
     if training is not None:
         drawn = training_page.draw(training)
         figures = {} if drawn is None else {"training-loss": drawn}

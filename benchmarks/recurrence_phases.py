@@ -54,7 +54,8 @@ def kernel_without(direction: str, phases: tuple[str, ...], folder: Path) -> Ite
     file = folder / f"{name}.py"  # the compiler reads the source of its functions from a file
     file.write_text(ast.unparse(tree))
     spec = importlib.util.spec_from_file_location(f"{package}.{name}", file)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     kernel = f"{direction}_kernel"
@@ -78,7 +79,8 @@ def measure(folder: Path) -> Iterator[Record]:
 
     for direction, function in (("forward", forward), ("backward", backward)):
         phases = PHASES[direction]
-        for without in ((), *((phase,) for phase in phases), phases):
+        alone = [(phase,) for phase in phases]
+        for without in ((), *alone, phases):
             with kernel_without(direction, without, folder):
                 function()
                 torch.cuda.synchronize()
@@ -96,8 +98,11 @@ def copy_speed() -> float:
     """Return the bytes per second that a copy of a large tensor reads and writes."""
     x = torch.empty(2**30, dtype=torch.uint8, device="cuda")
     y = torch.empty_like(x)
-    y.copy_(x)
-    return 2 * x.numel() / (recurrence.median_ms(lambda: y.copy_(x), ROWS) / 1e3)
+
+    def copy() -> None:
+        y.copy_(x)
+
+    return 2 * x.numel() / (recurrence.median_ms(copy, ROWS) / 1e3)
 
 
 def render(result: Record) -> str:
@@ -124,12 +129,13 @@ def render(result: Record) -> str:
         }
         parts = ", ".join(f"`{phase}` {found[()] - found[(phase,)]:.2f}" for phase in phases)
         lines.append(f"| {direction} | {found[()]:.2f} | {parts} | {found[phases]:.2f} |")
-    gigabytes, speed = 4 * result["tape_floats"] / 1e9, result["copy_bytes_per_s"]
+    size, speed = 4 * result["tape_floats"], result["copy_bytes_per_s"]
     lines += [
         "",
-        f"cuDNN's LSTM takes {cudnn['forward_ms']:.2f} forward and {cudnn['both_ms']:.2f} for both.",
-        f"Each direction reads {gigabytes:.1f} GB of tapes, since every step looks at all before it:",
-        f"at the {speed / 1e12:.2f} TB/s that a copy reaches, {4e3 * result['tape_floats'] / speed:.2f} ms.",
+        f"cuDNN's LSTM takes {cudnn['forward_ms']:.2f} forward, {cudnn['both_ms']:.2f} with backward.",
+        "Every step looks at all before it, so that each direction reads",
+        f"{size / 1e9:.1f} GB of tapes: {1e3 * size / speed:.2f} ms at the {speed / 1e12:.2f} TB/s of a",
+        "copy.",
     ]
     return "\n".join(lines) + "\n"
 
