@@ -132,10 +132,10 @@ def render(result: Record) -> str:
     size, speed = 4 * result["tape_floats"], result["copy_bytes_per_s"]
     lines += [
         "",
-        f"cuDNN's LSTM takes {cudnn['forward_ms']:.2f} forward, {cudnn['both_ms']:.2f} with backward.",
+        f"cuDNN's LSTM takes {cudnn['forward_ms']:.2f} forward, {cudnn['both_ms']:.2f} both ways.",
         "Every step looks at all before it, so that each direction reads",
-        f"{size / 1e9:.1f} GB of tapes: {1e3 * size / speed:.2f} ms at the {speed / 1e12:.2f} TB/s of a",
-        "copy.",
+        f"{size / 1e9:.1f} GB of tapes: {1e3 * size / speed:.2f} ms at the {speed / 1e12:.2f} TB/s",
+        "of a copy.",
     ]
     return "\n".join(lines) + "\n"
 
