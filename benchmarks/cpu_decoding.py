@@ -69,7 +69,7 @@ class Words:
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.texts, _ = texts_of(args, WORDS_CASE, args.words)
-        self.model = load(BUNDLED, args.precision)
+        self.model = load(args.run, args.precision)
 
     def __call__(self) -> list[str]:
         """Return the answers."""
@@ -317,16 +317,21 @@ def parse() -> argparse.Namespace:
 
 
 def make_readable(config: Path) -> None:
-    """Leave out settings that are not given: earlier versions know fewer of their defaults."""
+    """Leave out settings that are the defaults: earlier versions know fewer of them."""
+    from regard.training.config import Config
+
     record = json.loads(config.read_text())
     record.pop("checksum", None)
-    given = {name: value for name, value in record["config"].items() if value is not None}
+    defaults = Config().model_dump(mode="json")
+    given = {name: value for name, value in record["config"].items() if value != defaults[name]}
     config.write_text(json.dumps({**record, "config": {**given, "size": "small"}}))
 
 
 def saved_run(args: argparse.Namespace, case: str, folder: Path) -> tuple[str, str]:
     """Write a run with random weights and its export; returns their folders."""
     if case not in CASES:
+        if args.before:  # whose model all versions since then can read
+            return str(args.before.resolve() / "src" / "regard" / "bundled" / BUNDLED), ""
         return BUNDLED, ""
     run, exported = folder / case, folder / f"{case}-ctranslate2"
     sizes = argparse.Namespace(

@@ -29,7 +29,7 @@ def extend_by_kernel(
     beams: BeamState, out: StepOutput, step: int, options: DecodingOptions, plan: SearchPlan
 ) -> tuple[BeamState, Move]:
     """Like `beam_state.extend`, up to the rounding of the sum of a softmax."""
-    from regard.decoding import cpu_kernels  # not above: numba may be missing, and takes long
+    from regard.ops import beam_kernels  # not above: numba may be missing, and takes long
 
     (rows, width), vocab = beams.tokens.shape, out.logits.shape[1]
     logits = out.logits.float().contiguous().view(rows, width, vocab)
@@ -39,11 +39,11 @@ def extend_by_kernel(
     scores, log_probs = np.empty((2, rows, plan.beams), np.float32)
     over = np.empty((rows, plan.beams), np.bool_)
     ended, places = beams.finished.scores.numpy().copy(), beams.finished.places.numpy().copy()
-    floats = np.empty(2 * count + -(-vocab // cpu_kernels.BLOCK), np.float32)
+    floats = np.empty(2 * count + -(-vocab // beam_kernels.BLOCK), np.float32)
     found = np.empty((2, count), np.int64)
     penalties = np.empty((rows, 1), np.float32)
     penalties[:] = beams.penalty(step, options.length_penalty)
-    cpu_kernels.extend(
+    beam_kernels.extend(
         logits.numpy(),
         beams.scores.numpy(),
         beams.over.numpy(),

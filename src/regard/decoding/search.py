@@ -20,6 +20,7 @@ from regard.decoding.cpu_path import extend_by_kernel, refuse_kernel
 from regard.decoding.graphs import DecodingGraphs
 from regard.decoding.hypothesis import Hypothesis
 from regard.decoding.search_history import FinishedHypotheses, SearchHistory, read_hypotheses
+from regard.decoding.single_source import search_single_source
 from regard.decoding_options import DEFAULT, DecodingOptions
 from regard.errors import ArgumentError
 from regard.models.protocol import (
@@ -236,6 +237,12 @@ def search_step_by_step(
             beams, move = beams.reorder(pruned.stay), move.reorder(pruned.stay)
         history.add_move(move)
         state = follow(out.state, move.parents, same_rows=beams.tokens.shape == before)
+        if by_kernel and beams.tokens.shape == (1, plan.beams):
+            take_steps = model.single_steps(state, plan.beams)
+            if take_steps is not None:
+                rest = search_single_source(take_steps, beams, step + 1, options, history)
+                finished.append(rest)
+                break
     else:
         finished.append(beams.finished)
     ended = FinishedHypotheses.concatenate(finished)

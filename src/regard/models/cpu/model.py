@@ -16,6 +16,7 @@ from regard.models.protocol import (
     SequenceModel,
     Src,
     StepOutput,
+    TakeSteps,
     Tgt,
 )
 from regard.ops.backend import HAS_NUMBA, active_backend, is_watched
@@ -126,6 +127,14 @@ class CpuModel(SequenceModel):
         """Read the newest token of each row and score the next one."""
         out: StepOutput = self.steps.step(tokens.contiguous(), state)
         return out
+
+    def single_steps(self, state: State, beams: int) -> TakeSteps | None:
+        """Return what takes several steps at a time of a beam search with one source."""
+        if isinstance(self.model.decoder, AttentionDecoder):
+            return None
+        from regard.models.cpu.single_source import SingleSourceSteps
+
+        return SingleSourceSteps.of(self.steps, state, beams)
 
     def forward(
         self, src: Src, lengths: Lengths, tgt: Tgt, *, keep: Keep = None, need_weights: bool = False

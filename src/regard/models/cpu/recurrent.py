@@ -7,7 +7,7 @@ a source, where that costs less than a product for every hypothesis at every ste
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final, cast, final
+from typing import Any, Final, NamedTuple, cast, final
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from regard.attention import AdditiveAttention
 from regard.models.cpu import recurrent_kernels as kernels
-from regard.models.cpu.products import Product, output_weight, product
+from regard.models.cpu.products import FloatProduct, Product, output_weight, product
 from regard.models.decoders import RecurrentDecoder, RecurrentDecoderState
 from regard.models.int8 import Int8Linear, Int8OutputLayer
 from regard.models.protocol import Memory, StepOutput
@@ -122,6 +122,26 @@ class RecurrentCpuState(State):
         )
 
 
+class StepArrays(NamedTuple):
+    """Weights of a step: the table of tokens, those of the hidden state, and those of the output.
+
+    Attributes:
+        table: the tokens' part of the gates.
+        known: query and recurrent part of the gates.
+        known_bias: of these.
+        output: of the tokens' scores.
+        output_bias: of these.
+        w: of additive attention.
+    """
+
+    table: Any
+    known: Any
+    known_bias: Any
+    output: Any
+    output_bias: Any
+    w: Any
+
+
 def refuse_recurrent(decoder: RecurrentDecoder) -> str | None:
     """Return the reason why `RecurrentSteps` cannot run a decoder, or None."""
     if not isinstance(decoder.attention, AdditiveAttention):
@@ -208,9 +228,7 @@ class RecurrentSteps:
         weights = torch.empty_like(state.weights)
         mixed, scratch = weights.numpy(), torch.empty(1, len(self.w)).numpy()
         kernels.additive_weights(known.numpy(), *sources.keys, self.w, *place, scratch, mixed)
-        scores = state.scores
-        if scores is None and self._projection_pays(rows, sources):
-            scores = self.by_context(torch.from_numpy(sources.values)).contiguous().numpy()
+        scores = self.scores_of(state, rows)
         if scores is not None:
             assert self.by_hidden is not None
             logits = self.by_hidden(hidden)
@@ -223,6 +241,27 @@ class RecurrentSteps:
             logits = self.output(features)
         after = RecurrentCpuState(hidden, memory, known, weights, state.source, sources, scores)
         return StepOutput(logits, after, {"cross": (weights[:, None, None],)})
+
+    def scores_of(self, state: RecurrentCpuState, rows: int) -> Any:
+        """Return the tokens' scores by each vector of each source; None where they do not pay."""
+        if state.scores is not None or not self._projection_pays(rows, state.sources):
+            return state.scores
+        return self.by_context(torch.from_numpy(state.sources.values)).contiguous().numpy()
+
+    def arrays(self, *, scored: bool) -> StepArrays | None:
+        """Return the weights of a step of few rows; None if it takes more, or a library's products.
+
+        Args:
+            scored: whether the source's vectors have been scored, see `scores_of`.
+        """
+        output = self.by_hidden if scored else self.output
+        if self.table is None or self.projection is not None:
+            return None
+        if not isinstance(self.known, FloatProduct) or not isinstance(output, FloatProduct):
+            return None
+        if self.known.arrays is None or output.arrays is None:
+            return None
+        return StepArrays(self.table.numpy(), *self.known.arrays, *output.arrays, self.w)
 
     def _cell(
         self, tokens: Tensor, state: RecurrentCpuState, place: tuple[Any, Any]

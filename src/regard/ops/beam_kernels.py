@@ -3,7 +3,7 @@
 
 No log-probability is written but those of the candidates, and a block of the vocabulary whose
 maximum cannot be among the best is skipped. Ties go to the lower hypothesis and then to the lower
-token, as in `candidates.select`. `cpu_path.py` calls it.
+token, as in `decoding.candidates.select`.
 """
 
 import math
