@@ -106,7 +106,7 @@ def quality(args: argparse.Namespace) -> dict[str, Any]:
     found = list(model.predict(sources, attention=False, batch=PREDICT_BATCH))
     answers = [output.text for output in found]
     pairs = [Pair(s, t, line=i) for i, (s, t) in enumerate(zip(sources, targets, strict=True))]
-    names = metric_names(model.tgt_tokenizer.kind, None)
+    names = metric_names(model.kind.metrics(), None)
     rows = score_predictions(model.tgt_tokenizer, names, answers, pairs).rows
     return {
         "answers": answers,
@@ -359,15 +359,16 @@ def main() -> None:
     if args.table:
         table(args.table)
         return
-    records = []
+    head = {"command": command(["python", *sys.argv]), "machine": machine(), **source()}
+    records: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         for case in args.cases.split(","):
             if case == "quality":
                 records += measure_quality(args)
             else:
                 records += measure(args, case, *saved_run(args, case, Path(folder)))
-    head = {"command": command(["python", *sys.argv]), "machine": machine(), **source()}
-    write(args.out, {**head, "records": records})
+            # after each, so that a run that is cut short loses nothing
+            write(args.out, {**head, "records": records})
 
 
 if __name__ == "__main__":

@@ -39,6 +39,10 @@ def assert_same(found, expected, atol=0.0):
         assert one.score == pytest.approx(other.score, abs=1e-5)
         assert one.token_log_probs == pytest.approx(other.token_log_probs, abs=1e-5)
         assert one.finished == other.finished
+        for place, same in zip(one.alternatives, other.alternatives, strict=True):
+            assert [token for token, _ in place] == [token for token, _ in same]
+            own = [log_prob for _, log_prob in place]
+            assert own == pytest.approx([log_prob for _, log_prob in same], abs=1e-5)
         assert one.attention.keys() == other.attention.keys()
         for kind, layers in one.attention.items():
             for layer, same in zip(layers, other.attention[kind], strict=True):
@@ -52,10 +56,12 @@ def test_hypotheses_are_those_of_the_plain_search(options, seed):
     toy.logits[..., 2] += 1.5  # so that sources end at different steps
     src, lengths = sources(0, 3, 5, 1, 2, 6, 4, 0, 1)
     lengths[1], lengths[4] = 2, 1
-    plain = decode(toy, src, lengths, options, need_weights=True)
+    wish = {"need_weights": True, "alternatives": 3}
+    plain = decode(toy, src, lengths, options, **wish)
+    assert all(len(h.alternatives) == len(h.tokens) + 1 for h in chain(*plain))
     graphs = DecodingGraphs(toy, records=False)
     toy.rows_per_step.clear()
-    assert_same(decode(toy, src, lengths, options, need_weights=True, graphs=graphs), plain)
+    assert_same(decode(toy, src, lengths, options, **wish, graphs=graphs), plain)
     assert toy.rows_per_step[0] == padded_rows(len(src)) * max(options.num_samples, 1)
 
 

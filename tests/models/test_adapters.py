@@ -325,6 +325,22 @@ def test_wrong_axes_and_types_are_named(adapter, src, words):
 
 
 @pytest.mark.plain
+@pytest.mark.parametrize(
+    ("lengths", "words"),
+    [
+        (torch.tensor([2.0, 3.0]), "lengths must hold integers, but it is torch.float32: convert"),
+        (torch.tensor([True, True]), "lengths must hold integers, but it is torch.bool"),
+        (torch.tensor([3, -1]), "lengths must be at least 0, but it is -1: count real tokens"),
+        (torch.tensor([3, 4]), "lengths must be at most the 3 tokens of a row, but it is 4"),
+    ],
+)
+def test_lengths_that_no_row_has_are_named(lengths, words):
+    model = PRESETS["bahdanau"](17, TGT_VOCAB, **RECURRENT)
+    with pytest.raises(ArgumentError, match=words):
+        model.encode(torch.full((2, 3), 5), lengths)
+
+
+@pytest.mark.plain
 def test_a_model_for_tokens_says_so_to_vectors_and_the_other_way_round():
     tokens = PRESETS["bahdanau"](17, TGT_VOCAB, **RECURRENT)
     with pytest.raises(ArgumentError, match=r"src must have the axes \(batch, src_len\)"):

@@ -309,7 +309,7 @@ class Predictor:
                 again = self._forced(src, lengths, ids, options, kinds)
                 both = zip(again, written, strict=True)
                 found = [replace(h, finished=one.finished) for h, one in both]
-            read = zip(sources, rows, self._with_others(src, lengths, found, options), strict=True)
+            read = zip(sources, rows, found, strict=True)
             return [(h.tokens, self.trace_of(source, row, h, options)) for source, row, h in read]
         forced = [self.target_ids(target) for target in targets]
         found = self._forced(src, lengths, forced, options, kinds)
@@ -348,16 +348,6 @@ class Predictor:
         return force_decode(
             self.module, src, lengths, targets, options, kinds=kinds, alternatives=ALTERNATIVES + 1
         )
-
-    def _with_others(
-        self, src: Tensor, lengths: Tensor, found: list[Hypothesis], options: DecodingOptions
-    ) -> list[Hypothesis]:
-        """Return hypotheses with their alternatives; a search by CUDA graphs records none."""
-        if all(h.alternatives for h in found):
-            return found
-        scored = self._forced(src, lengths, [h.tokens for h in found], options, ())
-        both = zip(found, scored, strict=True)
-        return [replace(h, alternatives=again.alternatives) for h, again in both]
 
     def _best(
         self, src: Tensor, lengths: Tensor, options: DecodingOptions, kinds: Collection[str]

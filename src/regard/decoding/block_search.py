@@ -112,10 +112,11 @@ def search_in_blocks(
     plan: SearchPlan,
     kinds: Collection[str],
     graphs: DecodingGraphs,
+    alternatives: int = 0,
 ) -> list[list[Hypothesis]]:
     """Return the hypotheses of each source as `search` does; `graphs` runs each block of steps."""
-    settings = BlockSettings.of(model, options, plan, kinds)
-    sources, history, finished = len(src), SearchHistory(kinds), []
+    settings = BlockSettings.of(model, options, plan, kinds, alternatives=alternatives)
+    sources, history, finished = len(src), SearchHistory(kinds, alternatives), []
     src, lengths = padded_batch(src, real_lengths(src, lengths))
     read = lengths.tolist()  # now, so that the host need not wait for the encoder
     state, memory, found = encode_rows(settings, src, lengths, graphs)
@@ -148,6 +149,7 @@ def search_in_blocks(
         moves = [Move(*parts) for parts in found["moves"]]
         for maps in found["maps"]:
             history.add_maps(maps)
+        history.alternatives += [Alternatives(*pair) for pair in found["alternatives"]]
         step += count
         done = found["done"].cpu()  # the one question to the device
         if bool(done.all()):

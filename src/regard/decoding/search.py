@@ -64,8 +64,7 @@ def decode(
             `encoder-self`, `encoder-history`, `encoder-future`, `memory`. Kinds that the model does
             not have are left out.
         graphs: of this model, to replay the steps on a GPU; None runs them one by one.
-        alternatives: likeliest tokens at each place that hypotheses carry; steps that are replayed
-            from graphs do not record them.
+        alternatives: likeliest tokens at each place that hypotheses carry.
 
     Returns:
         A list of hypotheses for each source, best first. It is shorter than `nbest` where the
@@ -184,7 +183,9 @@ def search(
         if graphs is not None:
             with graphs.claim(src) as is_free:
                 if is_free:
-                    return search_in_blocks(model, src, lengths, options, plan, kinds, graphs)
+                    return search_in_blocks(
+                        model, src, lengths, options, plan, kinds, graphs, alternatives
+                    )
         return search_step_by_step(model, src, lengths, options, plan, kinds, alternatives)
 
 

@@ -412,14 +412,23 @@ def check_source(src: Tensor, lengths: Tensor | None) -> None:
 
 
 def check_lengths(lengths: Tensor, rows: int, most: int, unit: str = "tokens") -> None:
-    """Raises unless there is a length for each of the rows, and none is more than `most`."""
+    """Raises unless there is a length for each of the rows, from 0 to `most`."""
     check_axes("lengths", lengths, "batch")
     check_equal("agree in batch", src=rows, lengths=lengths.shape[0])
-    if can_read_values(lengths) and int(lengths.max()) > most:
+    if lengths.is_floating_point() or lengths.dtype == torch.bool:
+        raise ArgumentError(
+            "lengths", "hold integers", lengths.dtype, "convert it with .long(), or sum a mask"
+        )
+    if not can_read_values(lengths) or lengths.numel() == 0:
+        return
+    read = lengths.tolist()
+    if min(read) < 0:
+        raise ArgumentError("lengths", "be at least 0", min(read), f"count real {unit} alone")
+    if max(read) > most:
         raise ArgumentError(
             "lengths",
             f"be at most the {most} {unit} of a row",
-            int(lengths.max()),
+            max(read),
             f"count real {unit} alone, and pad src to the longest row",
         )
 

@@ -360,8 +360,7 @@ class ServedRun(RunSources, ServedModel):
         else:
             target, beam = forced + 1, 1
         beam = max(beam, key.num_samples or 0)
-        # all hypotheses are searched, and the best is scored once more for its alternatives
-        work = 2 * source + (beam + 1) * target
+        work = source + beam * target
         if key.verb == "what-if":  # once more, and a pass that finds the modules
             work = 2 * work + source + target
         if key.verb == "stream":
