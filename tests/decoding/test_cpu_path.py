@@ -6,6 +6,7 @@ import torch
 from regard.decoding.beam_state import BeamState, SearchPlan, extend
 from regard.decoding.candidates import select
 from regard.decoding.constraints import Constraints
+from regard.decoding.search_history import Alternatives
 from regard.decoding_options import DecodingOptions
 from regard.models.protocol import StepOutput
 from regard.ops.backend import HAS_NUMBA
@@ -14,7 +15,7 @@ from regard.state import State
 if not HAS_NUMBA:
     pytest.skip("numba is not installed", allow_module_level=True)
 
-from regard.decoding.cpu_path import extend_by_kernel, refuse_kernel
+from regard.decoding.cpu_path import alternatives_by_kernel, extend_by_kernel, refuse_kernel
 
 ROWS, LENGTHS = 5, torch.tensor([1, 2, 3, 5, 7])
 
@@ -83,3 +84,22 @@ def test_nan_is_never_chosen():
 def test_other_searches_are_refused(more):
     options = DecodingOptions(beam=2, **more)
     assert refuse_kernel(start(options, 1), options, plan_of(2, 1)) is not None
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("vocab", [3, 23, 64, 65, 641])
+def test_alternatives_are_those_of_torch(vocab, ties):
+    logits = 3 * torch.randn(7, vocab)
+    logits = logits.round() if ties else logits
+    logits[0, 1:] = float("-inf")
+    logits[1, 0] = 50.0
+    found, expected = alternatives_by_kernel(logits, 6), Alternatives.of(logits, 6)
+    real = expected.log_probs > float("-inf")
+    assert torch.equal(found.tokens[real], expected.tokens[real])
+    torch.testing.assert_close(found.log_probs, expected.log_probs)
+
+
+def test_alternatives_of_nan_are_tokens():
+    found = alternatives_by_kernel(torch.full((2, 9), float("nan")), 3)
+    assert bool(((found.tokens >= 0) & (found.tokens < 9)).all())
+    assert bool(found.log_probs.isnan().all())

@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from regard.decoding.beam_state import BeamState, SearchPlan
-from regard.decoding.search_history import FinishedHypotheses, Move
+from regard.decoding.search_history import Alternatives, FinishedHypotheses, Move
 from regard.decoding_options import DecodingOptions
 from regard.models.protocol import StepOutput
 from regard.ops.backend import HAS_NUMBA
@@ -72,3 +74,16 @@ def extend_by_kernel(
     scored, done = torch.from_numpy(scores), torch.from_numpy(over)
     after = replace(beams, tokens=move.tokens, scores=scored, over=done, finished=finished)
     return after, move
+
+
+def alternatives_by_kernel(logits: Float[Tensor, "rows vocab"], count: int) -> Alternatives:
+    """Like `Alternatives.of`, up to the rounding of the sum of a softmax."""
+    from regard.ops import beam_kernels
+
+    logits = logits.float().contiguous()
+    rows, vocab = logits.shape
+    tokens = np.empty((rows, min(count, vocab)), np.int64)
+    log_probs = np.empty(tokens.shape, np.float32)
+    maxima = np.empty(-(-vocab // beam_kernels.BLOCK), np.float32)
+    beam_kernels.likeliest(logits.numpy(), maxima, tokens, log_probs)
+    return Alternatives(torch.from_numpy(tokens), torch.from_numpy(log_probs))

@@ -19,7 +19,7 @@ from regard.decoding.beam_state import BeamState, extend, follow, start_rows
 from regard.decoding.block_search import BlockSettings
 from regard.decoding.block_session import BlockBatch
 from regard.decoding.constraints import Constraints
-from regard.decoding.cpu_path import extend_by_kernel, refuse_kernel
+from regard.decoding.cpu_path import alternatives_by_kernel, extend_by_kernel, refuse_kernel
 from regard.decoding.graphs import DecodingGraphs
 from regard.decoding.hypothesis import last_cross_attention, maps_on_cpu
 from regard.decoding.search import beam_plan
@@ -214,7 +214,7 @@ class _Batch(SessionBatch):
             history.ended.append(beams.finished.reorder(gone.nonzero().squeeze(1)))
             stay = (~gone).nonzero().squeeze(1)
             beams, move = beams.reorder(stay), move.reorder(stay)
-        others = Alternatives.of(out.logits, count) if (count := session.alternatives) else None
+        others = self._alternatives(out.logits) if session.alternatives else None
         history.add(move, out.maps, len(out.logits), others)
         self.beams = beams
         self.state = follow(out.state, move.parents, same_rows=beams.tokens.shape == before)
@@ -231,10 +231,20 @@ class _Batch(SessionBatch):
 
     def _extended(self, out: StepOutput) -> tuple[BeamState, Move]:
         options, plan, step = self.session.options, self.plan, self.history.steps
-        by_kernel = refuse_kernel(self.beams, options, plan) is None and is_warm()
-        if by_kernel and out.logits.dtype != torch.float64:
+        if self._runs_kernels(out.logits):
             return extend_by_kernel(self.beams, out, step, options, plan)
         return extend(self.beams, out, step, options, plan)
+
+    def _alternatives(self, logits: Tensor) -> Alternatives:
+        by_kernel = self._runs_kernels(logits)
+        return (alternatives_by_kernel if by_kernel else Alternatives.of)(
+            logits, self.session.alternatives
+        )
+
+    def _runs_kernels(self, logits: Tensor) -> bool:
+        if refuse_kernel(self.beams, self.session.options, self.plan) is not None:
+            return False
+        return is_warm() and logits.dtype != torch.float64
 
     def _written(self, beams: BeamState, move: Move, out: StepOutput) -> list[WrittenToken]:
         """Return the new token of each row of a greedy search."""

@@ -78,6 +78,34 @@ def keep_ending(scores, places, score, log_prob, last, step, beam, cut):
         places[i, 0], places[i, 1], places[i, 2] = step, beam, cut
 
 
+@kernel(rows, row, id_rows, rows)
+def likeliest(logits, maxima, tokens, log_probs):
+    """The likeliest tokens of each row of logits, best first, and their log-probabilities.
+
+    `maxima`, (blocks,), is scratch; the others are written, as many as they have room for. The
+    lower token comes first among equals.
+    """
+    V, count = logits.shape[1], tokens.shape[1]
+    for r in range(len(logits)):
+        x, found, best = logits[r], tokens[r], log_probs[r]
+        most = block_maxima(x, maxima)
+        found[:], best[:] = 0, LEAST
+        for b in range(len(maxima)):
+            if not maxima[b] > best[count - 1]:
+                continue
+            for j in range(b * BLOCK, min((b + 1) * BLOCK, V)):
+                i = count
+                while i > 0 and x[j] > best[i - 1]:
+                    if i < count:
+                        best[i], found[i] = best[i - 1], found[i - 1]
+                    i -= 1
+                if i < count:
+                    best[i], found[i] = x[j], j
+        log_sum = log_of_sum(x, most)
+        for i in range(count):
+            best[i] = (best[i] - most) - log_sum
+
+
 @kernel(
     batch, rows, flags, wide, ids, int64, int64, boolean, rows,
     row, row, row, ids, ids,

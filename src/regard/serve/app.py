@@ -67,24 +67,12 @@ def create_app(models: Models, limits: Limits, access: Access, log: Log) -> Fast
     app.state.handler = handler
     app.add_exception_handler(HTTPException, http_error)
     app.add_exception_handler(RequestValidationError, _invalid_body)
+    _add_api(app, handler)  # first, since routes are tried in turn
     _add_pages(app, models, limits)
-    _add_api(app, handler)
     return app
 
 
 def _add_api(app: FastAPI, handler: RequestHandler) -> None:
-    @app.get("/healthz", responses=HEALTH)
-    @app.head("/healthz", include_in_schema=False)
-    async def healthz() -> dict[str, str]:
-        """Report that the server runs and that its models answer."""
-        handler.check_health()
-        return {"status": "ok"}
-
-    @app.get("/api/info", responses=INFO)
-    async def info() -> Response:
-        """List the models, presets, tokenisers, limits and version, and the load."""
-        return json_response(handler.info())
-
     @app.post("/api/run", responses=TRACE)
     async def run(body: RunRequest, request: Request) -> Response:
         """Predict a target, and return where each output looked."""
@@ -109,6 +97,18 @@ def _add_api(app: FastAPI, handler: RequestHandler) -> None:
     async def answers(body: AnswersRequest, request: Request) -> Response:
         """Return several answers: the best of a beam search, or samples."""
         return await handler.answer(request, body, "answers")
+
+    @app.get("/healthz", responses=HEALTH)
+    @app.head("/healthz", include_in_schema=False)
+    async def healthz() -> dict[str, str]:
+        """Report that the server runs and that its models answer."""
+        handler.check_health()
+        return {"status": "ok"}
+
+    @app.get("/api/info", responses=INFO)
+    async def info() -> Response:
+        """List the models, presets, tokenisers, limits and version, and the load."""
+        return json_response(handler.info())
 
 
 def _add_pages(app: FastAPI, models: Models, limits: Limits) -> None:

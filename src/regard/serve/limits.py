@@ -56,7 +56,7 @@ class Limits:
     )
     connections: int = _limit(2048, "--connections", "Most open connections.")
     queue: int = _limit(256, "--queue", "Most requests that wait or run at a time.")
-    batch: int = _limit(32, "--batch", "Most requests that are decoded together.")
+    batch: int = _limit(64, "--batch", "Most requests that are decoded together.")
     batch_tokens: int = _limit(
         16384,
         "--batch-tokens",
