@@ -38,12 +38,17 @@ docs: $(STAMP)  ## the site in build/site/html, with the course; every warning i
 test: lint  ## everything that CI runs
 	@$(MAKE) --no-print-directory -j2 chain-of-tests chain-beside
 
+# so many of the others that both chains end at the same time
+BESIDE := tests/training
+OTHERS := "(plain or compile or system or slow) and not long"
+
 chain-of-tests: kernels
-	@$(MAKE) --no-print-directory others
+	$(PYTEST) -m $(OTHERS) $(BESIDE:%=--ignore=%)
 
 chain-beside: types
 	@$(MAKE) --no-print-directory browser
 	@$(MAKE) --no-print-directory unit
+	$(PYTEST) -m $(OTHERS) $(BESIDE)
 
 check: lint  ## in two minutes: two parameter sets of each test, nothing that takes long
 	@$(MAKE) --no-print-directory -j2 types quick
@@ -77,7 +82,7 @@ system: $(STAMP)  ## models that must learn a task, runs that are killed, compil
 	$(PYTEST) -m "(system or slow) and not long"
 
 others: $(STAMP)  ## plain, compiled and system in one call, since each takes a while to find its tests
-	$(PYTEST) -m "(plain or compile or system or slow) and not long"
+	$(PYTEST) -m $(OTHERS)
 
 long: $(STAMP)  ## what `make test` leaves out, since something like it runs there
 	$(PYTEST) -m long

@@ -157,6 +157,7 @@ def test_a_run_that_searches_with_ctc_is_not_exported(run, tmp_path):
 
 
 @pytest.mark.plain
+@pytest.mark.long  # frames of another kind are exported in tests/export/test_vectors.py
 @pytest.mark.usefixtures("onnx_registry")
 def test_an_exported_folder_takes_frames(folder, data, spoken, tmp_path):
     ctc = ("ctc=0.5", "subsample=conv", "centre=true", "preset=location", "tgt_tokenizer=space")

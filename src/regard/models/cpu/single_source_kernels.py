@@ -90,13 +90,14 @@ def search_steps(
         additive_weights(
             known[new], keys, exponentials, sizes, w, sources, lengths, scratch, weights[t + 1]
         )
-        if len(scores) > 0:
-            few_rows(hidden[new], output_weight, no_bias, page[0])
-            add_contexts(weights[t + 1], scores, sources, lengths, page[0])
-        else:
+        read, bias = hidden[new], no_bias
+        if len(scores) == 0:
             features[:, :H] = hidden[new]
             contexts(weights[t + 1], values, sources, lengths, H, features)
-            few_rows(features, output_weight, output_bias, page[0])
+            read, bias = features, output_bias
+        few_rows(read, output_weight, bias, page[0])
+        if len(scores) > 0:
+            add_contexts(weights[t + 1], scores, sources, lengths, page[0])
         extend(
             page, totals[t], over[t], longest, limits, step + t, min_len, unknown, penalties[t],
             maxima, best, terms, found, place, ended, places, next_tokens[t], totals[t + 1],
