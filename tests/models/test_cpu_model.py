@@ -14,7 +14,7 @@ from regard.ops.backend import HAS_NUMBA
 if not HAS_NUMBA:
     pytest.skip("numba is not installed", allow_module_level=True)
 
-from regard.models.cpu import CpuModel, refuse_cpu_model
+from regard.models.cpu import CpuModel, recurrent, refuse_cpu_model
 
 BATCH, SRC_LEN = 11, 7
 #: models whose steps are compiled: variants of presets, and what is changed in them
@@ -74,6 +74,26 @@ def test_a_search_finds_the_same(name, shortest):
     options = DecodingOptions(beam=4, nbest=3, max_len_ratio=1.0, max_len_extra=2)
     given = (*batch(shortest), options)
     assert_same(decode(CpuModel(model), *given), decode(model, *given))
+
+
+@pytest.mark.parametrize("name", ["bahdanau", "bahdanau-lstm", "bahdanau-tied"])
+def test_gates_of_tokens_are_computed_when_they_are_read(name, monkeypatch):
+    monkeypatch.setattr(recurrent, "TABLE", 0)
+    monkeypatch.setattr(recurrent, "BLOCK", 4)
+    model = sharp(name)
+    fast = CpuModel(model)
+    fast.steps.table.fill_(float("nan"))  # until they are computed
+    src, lengths = batch(1)
+    decode(fast, src[:1], lengths[:1], DecodingOptions(beam=1, max_len=0))
+    assert fast.steps._computed.tolist() == [True, False, False, False]  # of bos
+    assert fast.steps.table[:4].isfinite().all()
+    assert fast.steps.table[4:].isnan().all()
+    given = (src, lengths, DecodingOptions(beam=4, nbest=3, max_len_ratio=1.0, max_len_extra=2))
+    assert_same(decode(fast, *given), decode(model, *given))
+    monkeypatch.setattr(recurrent, "LARGE_TABLE", 0)
+    by_token = CpuModel(model)
+    assert by_token.steps.table is None
+    assert_same(decode(by_token, *given), decode(model, *given))
 
 
 def test_maps_of_a_recurrent_decoder():

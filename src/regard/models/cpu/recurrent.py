@@ -9,9 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, cast, final
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.attention import AdditiveAttention
@@ -23,8 +25,13 @@ from regard.models.protocol import Memory, StepOutput
 from regard.ops.cpu_runtime import VECTOR, round_up
 from regard.state import State, StateT, pad_together
 
-#: numbers of the largest table of gates, one row for each token
+#: numbers of the largest table of gates, one row for each token, that is computed at once, and of
+#: the largest that is computed as tokens are read
 TABLE: Final = 1 << 22
+LARGE_TABLE: Final = 1 << 25
+#: tokens whose rows of a large table are computed together: always the same ones, so that their
+#: rounding does not depend on what was read before
+BLOCK: Final = 64
 #: numbers of the largest tensor of scores of source vectors
 SCORES: Final = 1 << 25
 
@@ -180,9 +187,14 @@ class RecurrentSteps:
         self.from_context = product(read[:, width:], None, int8=int8)
         self.step_cell = kernels.cell_step(self.cell)
         self.table: Tensor | None = None
-        if self.embedding.vocab * len(read) <= TABLE:
+        self._computed: NDArray[np.bool_] | None = None  # blocks of a large table
+        vocab = self.embedding.vocab
+        if vocab * len(read) <= TABLE:
             table = self.embedding.table.weight.detach() * self.embedding.scale
             self.table = F.linear(table, read[:, :width], bias_in)
+        elif vocab * len(read) <= LARGE_TABLE and not int8:
+            self.table = torch.empty(vocab, len(read))
+            self._computed = np.zeros(-(-vocab // BLOCK), np.bool_)
         self.gates, self.projection = len(read), output.projection
         weight, int8 = output_weight(output, self.embedding), isinstance(scored, Int8OutputLayer)
         self.output: Product = product(weight, output.bias, int8=int8)
@@ -255,7 +267,7 @@ class RecurrentSteps:
             scored: whether the source's vectors have been scored, see `scores_of`.
         """
         output = self.by_hidden if scored else self.output
-        if self.table is None or self.projection is not None:
+        if self.table is None or self._computed is not None or self.projection is not None:
             return None
         if not isinstance(self.known, FloatProduct) or not isinstance(output, FloatProduct):
             return None
@@ -268,7 +280,7 @@ class RecurrentSteps:
     ) -> tuple[Tensor, Tensor | None]:
         """Return the hidden state and the memory after the tokens."""
         if self.table is not None:
-            inputs, index = self.table, tokens
+            inputs, index = self._table_of(tokens), tokens
         else:
             vectors = F.embedding(tokens, self.embedding.table.weight) * self.embedding.scale
             inputs, index = self.from_token(vectors), torch.arange(len(tokens))
@@ -294,6 +306,20 @@ class RecurrentSteps:
         after = hidden.numpy(), memory.numpy()
         self.step_cell(*given, state.memory.numpy(), x, saved, *after)
         return hidden, memory
+
+    def _table_of(self, tokens: Tensor) -> Tensor:
+        """Return the tokens' part of the gates, by token; the rows of these tokens are computed."""
+        assert self.table is not None
+        if self._computed is None:
+            return self.table
+        assert isinstance(self.from_token, FloatProduct)
+        blocks = tokens.numpy() // BLOCK
+        for block in np.unique(blocks[~self._computed[blocks]]).tolist():
+            some = slice(block * BLOCK, (block + 1) * BLOCK)
+            vectors = self.embedding.table.weight.detach()[some] * self.embedding.scale
+            self.table[some] = F.linear(vectors, self.from_token.weight, self.from_token.bias)
+            self._computed[block] = True
+        return self.table
 
     def _projection_pays(self, rows: int, known: RecurrentSource) -> bool:
         """Return whether to score every vector of the sources: with several hypotheses of each.
