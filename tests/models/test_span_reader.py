@@ -95,6 +95,15 @@ def test_one_step_at_a_time_equals_all_at_once():
         state = out.state
 
 
+def test_half_precision_answers_alike():
+    model, (src, lengths) = build().eval(), passages()
+    half = build().eval().to(torch.bfloat16)
+    options = DecodingOptions(beam=3, max_len=3)
+    given = (src, lengths, options)
+    for found, expected in zip(decode(half, *given), decode(model, *given), strict=True):
+        assert found[0].log_prob == pytest.approx(expected[0].log_prob, abs=0.05)
+
+
 def test_beam_search_finds_the_likeliest_texts():
     src, lengths = passages()
     model = build().eval()

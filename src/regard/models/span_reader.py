@@ -195,7 +195,12 @@ class SpanDecoder(Decoder):
         with torch.autocast(memory.output.device.type, enabled=False):
             output = memory.output.to(torch.promote_types(memory.output.dtype, torch.float32))
             query = question.to(output.dtype)
-            s, e = ((output @ layer(query)[..., None])[..., 0] for layer in (self.first, self.last))
+            # weights may be of half precision, too
+            asked = (
+                F.linear(query, layer.weight.to(query.dtype), layer.bias.to(query.dtype))
+                for layer in (self.first, self.last)
+            )
+            s, e = ((output @ asking[..., None])[..., 0] for asking in asked)
             ends = F.pad(e, (0, self.longest - 1)).unfold(1, self.longest, 1)
             scores = s[..., None] + ends + self.length
             valid = valid_spans(tokens, memory.lengths, self.vocab, self.longest)
