@@ -61,6 +61,7 @@ def compare_preset(preset: str, count: int, device: str) -> Iterator[dict[str, A
         "ended": sum(hypotheses[0].finished for hypotheses in plain),
         **differences(plain, replayed_answers(model, batches)),
         "with_maps": differences(plain, replayed_answers(model, batches, **looked)),
+        "moved": differences(plain, answers(moved(model), batches)),
     }
     halved = copy.deepcopy(model).to(dtype_of("bf16"))
     replayed = replayed_answers(halved, batches)
@@ -71,6 +72,21 @@ def compare_preset(preset: str, count: int, device: str) -> Iterator[dict[str, A
         **differences(answers(halved, batches), replayed),
         "equal_to_32": differences(plain, replayed)["equal"],
     }
+
+
+def moved(model: Any) -> Any:
+    """Return a copy whose weights are moved to the next float above or below, by chance.
+
+    Answers that change with it depend on how sums are rounded, in the plain search as well.
+    """
+    copied = copy.deepcopy(model)
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for weight in copied.parameters():
+            up = torch.rand(weight.shape, generator=generator) < 0.5
+            towards = torch.where(up, float("inf"), float("-inf")).to(weight)
+            weight.copy_(torch.nextafter(weight, towards))
+    return copied
 
 
 def random_sources(count: int) -> list[Sources]:

@@ -191,7 +191,15 @@ def _check(results: list[Record]) -> list[str]:
             note = _check_note(result)
             lines += _paragraph(note)
         lines += _made(result)
-        head = ["preset", "ended by `eos`", "equal", "scores", "maps", "bf16: equal"]
+        head = [
+            "preset",
+            "ended by `eos`",
+            "equal",
+            "scores",
+            "maps",
+            "weights moved",
+            "bf16: equal",
+        ]
         head.append("bf16 replayed, equal to float32 plain")
         rows = []
         for (preset,), records in _grouped(result["records"], "preset"):
@@ -212,7 +220,9 @@ def _check_note(result: Record) -> str:
         f"{settings['max_len_extra']} tokens more than its source. *equal*: sources whose "
         "hypotheses all have the same tokens in both searches. *scores*: the largest "
         "difference by rank, relative to scores above 1 in size. *maps*: the largest "
-        "difference of an attention weight."
+        "difference of an attention weight. *weights moved*: sources with equal hypotheses after "
+        "two plain searches, the second with all weights moved to a neighbouring float: the "
+        "others depend on rounding."
     )
     unrecorded = " On the CPU nothing is recorded: the functions of the graphs run as they are."
     return note + unrecorded if _on_cpu(result) else note
@@ -220,13 +230,14 @@ def _check_note(result: Record) -> str:
 
 def _check_cells(record: Record | None) -> list[str]:
     if record is None:
-        return [""] * 4
-    maps = record["with_maps"]
+        return [""] * 5
+    maps, moved = record["with_maps"], record.get("moved")
     equal = min(record["equal"], maps["equal"])
     score = max(record["score_difference"], maps["score_difference"])
     largest = f"{maps['map_difference']:.1e}" if "map_difference" in maps else "none"
     share = f"{record['ended'] / record['sources']:.0%}"
-    return [share, f"{equal:,} of {record['sources']:,}", f"{score:.1e}", largest]
+    rounded = "" if moved is None else f"{moved['equal']:,}"
+    return [share, f"{equal:,} of {record['sources']:,}", f"{score:.1e}", largest, rounded]
 
 
 def _half_cells(record: Record | None) -> list[str]:
