@@ -208,15 +208,16 @@ def test_a_check_shows_the_worst_of_both_passes(tmp_path: Path) -> None:
     worse = {"equal": 7, "score_difference": 2e-6, "map_difference": 3e-7, "maps": 20}
     full = {"preset": "rnn", "precision": "32", "sources": 8, "ended": 2, "equal": 8}
     half = {"preset": "rnn", "precision": "bf16", "sources": 8, "equal": 6, "equal_to_32": 4}
+    moved = {"equal": 5, "score_difference": 1e-6}
     records = [
-        {**full, "score_difference": 1e-6, "with_maps": worse},
+        {**full, "score_difference": 1e-6, "with_maps": worse, "moved": moved},
         {**half, "score_difference": 0.1},
         {"preset": "conv", "error": "broke"},
     ]
     settings = {"sources": 8, "beam": 5, "nbest": 2, "max_len_ratio": 1.0, "max_len_extra": 5}
     page = lines(tmp_path, result("check", records, settings=settings, complete=False))
-    assert "| rnn | 25% | 7 of 8 | 2.0e-06 | 3.0e-07 | 75.0% | 50.0% |" in page
-    assert "| conv: broke |  |  |  |  |  |  |" in page
+    assert "| rnn | 25% | 7 of 8 | 2.0e-06 | 3.0e-07 | 5 | 75.0% | 50.0% |" in page
+    assert "| conv: broke |  |  |  |  |  |  |  |" in page
     assert "The run was cut short by its limit of time: some rows are missing." in page
 
 
