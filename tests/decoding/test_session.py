@@ -5,6 +5,7 @@ import random
 import pytest
 import torch
 
+from models.test_ctc_decoder import joint
 from regard.attention import ShawRelativePositions
 from regard.decoding import DecodingOptions, decode
 from regard.decoding.session import DecodingSession, refuse_session
@@ -256,6 +257,8 @@ def test_searches_that_cannot_be_joined_are_named():
     assert refuse_session(model, DecodingOptions(), "cpu") is None
     assert "GPU" in refuse_session(model, DecodingOptions(), "cuda")
     assert refuse_session(model, DecodingOptions(beam=1), "cuda", stream=True) is None
+    assert "same step" in refuse_session(joint("luong"), DecodingOptions(), "cuda", stream=True)
+    assert "mps" in refuse_session(model, DecodingOptions(beam=1), "mps", stream=True)
     assert "random" in refuse_session(model, DecodingOptions(num_samples=2), "cpu")
     assert "constraints" in refuse_session(model, DecodingOptions(min_len=2), "cpu")
     tagger = PRESETS["rnn"](23, 19, size="tiny")

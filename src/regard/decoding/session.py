@@ -64,7 +64,11 @@ def refuse_session(
         stream: whether tokens are passed on as they are written, for which the alternative is one
             source at a time.
     """
-    if device != "cpu" and not stream:
+    if device not in ("cpu", "cuda"):
+        return f"sources do not join searches on the device {device}"
+    if device == "cuda" and not model.any_step:
+        return "rows of the model are all at the same step, and a GPU replays large batches"
+    if device == "cuda" and not stream:
         # measured by benchmarks/session_latency.py: whole batches answer sooner, and more of them
         return "a GPU replays whole batches from graphs faster than rows that join them"
     if options.num_samples:
