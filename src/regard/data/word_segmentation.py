@@ -31,6 +31,11 @@ _KIND: Final = re.compile(f"(?P<zh>[{_HAN}])|(?P<ja>[{_KANA}])|(?P<th>[{_THAI}])
 _SPACED: Final = re.compile(f"[{_HAN}{_KANA}{_THAI}] +[{_HAN}{_KANA}{_THAI}]")
 
 
+def split_characters(text: str) -> str:
+    """Return a text with a space on both sides of each character of a script without spaces."""
+    return _KIND.sub(r" \g<0> ", text)
+
+
 class Segmenter(NamedTuple):
     """A segmenter: its language, the module that it needs, and a function that makes it."""
 

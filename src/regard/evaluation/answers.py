@@ -2,7 +2,8 @@
 
 Rajpurkar et al. (2016), https://aclanthology.org/D16-1264, section 6.1: case, punctuation, articles
 and spaces do not count; F1 is that of the words, against the best of several references, and its
-value the mean over the questions.
+value the mean over the questions. Characters of scripts without spaces count as words, as in MLQA
+(Lewis et al., 2020, https://aclanthology.org/2020.acl-main.653).
 """
 
 import re
@@ -14,6 +15,8 @@ from typing import Final
 import numpy as np
 from jaxtyping import Float
 
+from regard.data.word_segmentation import split_characters
+
 ARTICLES: Final = re.compile(r"\b(a|an|the)\b")
 PUNCTUATION: Final = str.maketrans("", "", string.punctuation)
 
@@ -24,6 +27,11 @@ def normalize_answer(text: str) -> str:
     return " ".join(ARTICLES.sub(" ", plain).split())
 
 
+def answer_words(text: str) -> list[str]:
+    """Return the words of an answer once normalised."""
+    return split_characters(normalize_answer(text)).split()
+
+
 def exact_match(prediction: str, reference: str) -> float:
     """Return 1 if the answers are equal once normalised, else 0."""
     return float(normalize_answer(prediction) == normalize_answer(reference))
@@ -31,7 +39,7 @@ def exact_match(prediction: str, reference: str) -> float:
 
 def word_f1(prediction: str, reference: str) -> float:
     """Return F1 of the words of two answers; 1 if neither has any, 0 if one of them has none."""
-    found, right = (normalize_answer(text).split() for text in (prediction, reference))
+    found, right = (answer_words(text) for text in (prediction, reference))
     if not found or not right:
         return float(found == right)
     both = sum((Counter(found) & Counter(right)).values())

@@ -135,8 +135,10 @@ def bleu_values(sums: Sums) -> Values:
         precision = np.where(missing, halves, correct) / total
         log_brevity = np.minimum(0.0, 1.0 - lengths[:, 1] / lengths[:, 0])
         values = 100.0 * np.exp(log_brevity + np.log(precision).mean(axis=1))
-    # what has no match at all, or no 4-gram, scores 0
-    return np.where((correct > 0).any(axis=1) & (total > 0).all(axis=1), values, 0.0)
+    # what has no match at all, or no 4-gram, scores 0, but what is all right is so without 4-grams
+    values = np.where((correct > 0).any(axis=1) & (total > 0).all(axis=1), values, 0.0)
+    perfect = (correct == total).all(axis=1) & (lengths[:, 0] == lengths[:, 1])
+    return np.where(perfect, 100.0, values)
 
 
 def chrf_values(sums: Sums) -> Values:
@@ -376,7 +378,8 @@ def _signature(name: str, metric: Metric, references: list[list[str]]) -> str:
     number = str(*counts) if len(counts) == 1 else "var"
     if library is None:
         return f"{name}|nrefs:{number}|ref:any"
-    return f"{name}|nrefs:{number}|ref:nearest|{library}:{_version(library)}"
+    words = "|tok:unicode" if library == "rouge_score" else ""
+    return f"{name}|nrefs:{number}|ref:nearest{words}|{library}:{_version(library)}"
 
 
 def _version(library: str) -> str:
