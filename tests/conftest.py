@@ -1,6 +1,7 @@
 import gc
 import os
 import random
+import signal
 import sys
 from pathlib import Path
 
@@ -131,6 +132,22 @@ def alone():
     if os.environ != environment:
         os.environ.clear()
         os.environ.update(environment)
+
+
+@pytest.fixture
+def default_signals():
+    """Signals as in the foreground of a terminal: nohup and scripts start tests with some ignored.
+
+    Only for tests that send them, so that `nohup make test` outlives its terminal.
+    """
+    before = {
+        signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, signal.SIG_DFL),
+        signal.SIGHUP: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+    }
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")

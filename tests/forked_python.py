@@ -139,7 +139,10 @@ def _run(words, environment, folder, streams, descriptors) -> None:
     opened = [_stream(fd, "rww"[fd]) if fd in streams else None for fd in STREAMS]
     sys.stdin, sys.stdout, sys.stderr = opened
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = opened
+    # nohup and scripts start processes that ignore some
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
     code: object = None
     words = words[1:] if words[0] == "-u" else words
     try:

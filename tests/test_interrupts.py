@@ -10,6 +10,8 @@ import pytest
 
 from regard.interrupts import interruptible
 
+pytestmark = pytest.mark.usefixtures("default_signals")
+
 INTERRUPT = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
 SIGNAL = "signal.signal(signal.SIGINT, signal.default_int_handler)"
 #: while the command line itself is imported
@@ -86,12 +88,9 @@ def test_without_an_interrupt_errors_stay_what_they_are():
 
 
 def test_a_process_that_ignores_the_signal_goes_on_ignoring_it():
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        with interruptible():
-            signal.raise_signal(signal.SIGINT)
-    finally:
-        signal.signal(signal.SIGINT, before)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with interruptible():
+        signal.raise_signal(signal.SIGINT)
 
 
 def test_other_threads_have_no_signals():

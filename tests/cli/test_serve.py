@@ -39,8 +39,6 @@ def started():
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
-                # a shell that runs the tests in the background may have turned interrupts off
-                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
                 env=environment,
             )
         )

@@ -350,6 +350,7 @@ def write_no_graphs(model, given, folder, *, attention):
     return Ports([], [], [], [])
 
 
+@pytest.mark.usefixtures("default_signals")
 def test_an_interrupt_that_the_exporter_swallows_ends_the_export(monkeypatch, tmp_path):
     def swallow(*args, **options):
         with suppress(KeyboardInterrupt):

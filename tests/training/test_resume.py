@@ -25,6 +25,7 @@ from training.tools import (
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.usefixtures("default_signals"),
     # the runs are forked so that twenty of them need not import torch twenty times
     pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning"),
 ]

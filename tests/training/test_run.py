@@ -15,7 +15,7 @@ from regard.training import RunError, RunFolder, loop, make_config, resume_run, 
 from training.tools import SETTINGS, assert_same, weights
 
 # trains or decodes with real models: not part of `make check`
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("default_signals")]
 
 
 @pytest.fixture
@@ -133,13 +133,13 @@ def test_a_closed_terminal_does_not_cut_short_what_another_signal_began(begin, m
     assert (begin(save_every=100).checkpoints / "step-00000004.json").exists()
 
 
-def test_nohup_is_respected(begin, monkeypatch):
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        stop_after(4, monkeypatch, signal.SIGHUP)
-        assert begin(save_every=100).finished
-    finally:
-        signal.signal(signal.SIGHUP, before)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_is_ignored_stays_so(begin, monkeypatch, number):
+    """As SIGHUP is under nohup, and SIGINT in the background of a script."""
+    signal.signal(number, signal.SIG_IGN)
+    stop_after(4, monkeypatch, number)
+    assert begin(save_every=100).finished
+    assert signal.getsignal(number) is signal.SIG_IGN
 
 
 class Dead(io.StringIO):

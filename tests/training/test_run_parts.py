@@ -665,7 +665,7 @@ def test_a_failure_in_another_process_is_told(monkeypatch):
         _ = 1 / 0
 
 
-def test_stop_requests(monkeypatch):
+def test_stop_requests(monkeypatch, default_signals):
     """A second signal within a second counts as the first; a later one stops at once."""
     clock, asked = SimpleNamespace(now=5.0, monotonic=lambda: clock.now), []
     monkeypatch.setattr("regard.training.loop.time", clock)

@@ -167,7 +167,8 @@ def _stop_on_signal(reporter: ConsoleReporter) -> Iterator[StopRequest]:
     """Request a stop at the first Ctrl-C, SIGTERM or SIGHUP; stop at once at a later Ctrl-C or
     SIGTERM.
 
-    SIGHUP comes when a terminal closes. It stays ignored if it is, as under `nohup`.
+    SIGHUP comes when a terminal closes. A signal that is ignored stays so, as SIGHUP under `nohup`
+    and SIGINT in the background of a script.
     """
     stop = StopRequest()
 
@@ -179,9 +180,8 @@ def _stop_on_signal(reporter: ConsoleReporter) -> Iterator[StopRequest]:
         elif now - stop.at > SIGNAL_WINDOW_S and number != HANGUP:
             raise KeyboardInterrupt
 
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    if HANGUP is not None and signal.getsignal(HANGUP) is not signal.SIG_IGN:
-        numbers.append(HANGUP)
+    known = [number for number in (signal.SIGINT, signal.SIGTERM, HANGUP) if number is not None]
+    numbers = [number for number in known if signal.getsignal(number) is not signal.SIG_IGN]
     try:
         before = {number: signal.signal(number, ask) for number in numbers}
     except ValueError:  # not the main thread, which alone may handle signals
