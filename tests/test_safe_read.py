@@ -1,9 +1,18 @@
 """Files that a stranger may have written: what is opened, and what is refused without waiting."""
 
+import bz2
+import gzip
+import io
+import lzma
 import os
+import pty
 import socket
 
+import numpy as np
+import pyarrow
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from regard import safe_read
 from regard.errors import DataError
@@ -44,6 +53,71 @@ def test_what_is_no_file_is_refused_at_once(tmp_path, monkeypatch, make, said):
     make(tmp_path / "x")
     with pytest.raises(DataError, match=said):
         safe_read.open_regular("x")
+
+
+@pytest.mark.timeout(20)
+def test_users_may_name_a_pipe_or_the_null_device_and_no_device_without_an_end(tmp_path):
+    read, write = os.pipe()
+    os.write(write, b"a line")
+    os.close(write)
+    with safe_read.open_input(f"/dev/fd/{read}") as file:
+        assert file.read() == b"a line"
+    os.close(read)
+    with safe_read.open_input(os.devnull) as file:
+        assert file.read() == b""
+    for name in ("/dev/zero", "/dev/urandom", "/dev/full"):
+        with pytest.raises(DataError, match="it is a device: name a file"):
+            safe_read.open_input(name)
+    with pytest.raises(DataError, match="it is a folder: name a file"):
+        safe_read.open_input(tmp_path)
+
+
+@pytest.mark.timeout(20)
+def test_users_may_name_a_terminal():
+    ours, theirs = pty.openpty()
+    os.write(ours, b"a line\n")
+    with safe_read.open_input(os.ttyname(theirs)) as file:
+        assert file.readline() == b"a line\n"
+    os.close(ours)
+    os.close(theirs)
+
+
+def test_text_maps_arrays_and_tensors(tmp_path):
+    (tmp_path / "text").write_bytes(b"\xef\xbb\xbf\xc3\xa9")
+    assert safe_read.read_text(tmp_path / "text") == "\N{LATIN SMALL LETTER E WITH ACUTE}"
+    assert safe_read.map_bytes(tmp_path / "text") == b"\xef\xbb\xbf\xc3\xa9"
+    (tmp_path / "empty").touch()
+    assert safe_read.map_bytes(tmp_path / "empty") == b""
+    (tmp_path / "latin").write_bytes(b"ab\xe9")
+    with pytest.raises(DataError, match="must be UTF-8, but byte 2 is not"):
+        safe_read.read_text(tmp_path / "latin")
+    np.save(tmp_path / "a.npy", np.arange(3))
+    assert safe_read.map_array(tmp_path / "a.npy").tolist() == [0, 1, 2]
+    np.save(tmp_path / "objects.npy", np.array([{}], dtype=object))
+    with pytest.raises(ValueError, match="objects"):
+        safe_read.map_array(tmp_path / "objects.npy")
+    save_file({"w": torch.ones(2)}, tmp_path / "w.safetensors")
+    with safe_read.open_tensors(tmp_path / "w.safetensors", inside=tmp_path) as tensors:
+        assert tensors.get_tensor("w").tolist() == [1, 1]
+    pipe(tmp_path / "pipe")
+    for opener in (safe_read.map_bytes, safe_read.map_array, safe_read.open_tensors):
+        with pytest.raises(DataError, match="it is a pipe"):
+            opener(tmp_path / "pipe")
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz", ".bz2", ".zst", ""])
+def test_a_compressed_stream_has_a_limit(suffix):
+    packed = {".xz": lzma.compress, ".bz2": bz2.compress}.get(suffix, gzip.compress)(b"a" * 10_000)
+    if suffix == ".zst":
+        packed = pyarrow.compress(b"a" * 10_000, "zstd", asbytes=True)
+
+    def opened():
+        return safe_read.decompressed(io.BufferedReader(io.BytesIO(packed)), suffix)
+
+    assert len(packed) < 1000
+    assert len(safe_read.read_stream(opened(), "x", 10_000)) == 10_000
+    with pytest.raises(DataError, match="at most 9,999 bytes, but it has more once decompressed"):
+        safe_read.read_stream(opened(), "x", 9_999)
 
 
 def test_a_link_may_not_leave_its_folder(tmp_path):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from regard.errors import DataError, RegardError
-from regard.safe_read import PathLike
+from regard.safe_read import PathLike, open_regular
 
 CHECK_FOLDER = "check that its folder exists, may be written to and has room"
 
@@ -142,7 +142,7 @@ def content_checksum(content: bytes) -> str:
 def file_checksum(path: PathLike) -> str:
     """Return the `content_checksum` of a file, read in pieces."""
     digest = hashlib.blake2b(digest_size=16)
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()

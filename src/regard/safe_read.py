@@ -1,24 +1,42 @@
-"""Read files that a stranger may have written.
+"""Open what a stranger may have written: the only module of regard that opens files to read them.
 
 A model from elsewhere is a folder of files that nobody has checked. Reading one must not block,
 leave the folder or exhaust the memory: only regular files are opened, and sizes are checked before
 anything is allocated. Each function raises `DataError` with a sentence for the user.
+`tests/test_safe_read.py` reads the sources of all other modules for calls that open files.
 """
 
+import bz2
+import gzip
+import io
 import json
+import lzma
+import mmap
 import os
 import stat
+import zlib
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from regard.errors import DataError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 PathLike = str | os.PathLike[str]
 
 #: bytes of a JSON file at most, unless its reader says otherwise; Python objects take many times it
 MAX_JSON: Final = 1 << 26
+#: bytes of other files that are read whole at most, unless their reader says otherwise
+MAX_WHOLE: Final = 1 << 31
 COPY_AGAIN: Final = "copy it again from where it was made"
+#: what compressed streams raise if they are cut off or damaged
+DAMAGE: Final = (EOFError, OSError, zlib.error, lzma.LZMAError)
 
+#: flags of systems that can open a file without waiting for a writer, or for a terminal
+NO_WAIT: Final = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 KINDS: Final = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a pipe"),
@@ -43,19 +61,32 @@ def open_regular(path: PathLike, *, inside: PathLike | None = None) -> IO[bytes]
         path: the file.
         inside: a folder that the file must lie in once links are followed; None allows all.
     """
-    name = os.fspath(path)
+    return _open(os.fspath(path), inside)
+
+
+def open_input(path: PathLike) -> IO[bytes]:
+    """Open a file that the user has named, which may also be a pipe, as of `<(...)`, or a terminal.
+
+    Devices without an end, such as /dev/zero, are refused; the null device is an empty file.
+    """
+    return _open(os.fspath(path), None, streams=True)
+
+
+def _open(name: str, inside: PathLike | None, *, streams: bool = False) -> IO[bytes]:
     try:
-        kind = _kind(os.stat(name).st_mode)
-        if kind is not None:
-            raise _refused(name, f"this must be a file, but it is {kind}", COPY_AGAIN)
+        found = os.stat(name)
+        kind = _kind(found.st_mode)
+        is_stream = streams and (kind == "a pipe" or _is_tame_device(name, found))
+        if kind is not None and not is_stream:
+            fix = "name a file" if streams else COPY_AGAIN
+            raise _refused(name, f"this must be a file, but it is {kind}", fix)
         if inside is not None and not Path(os.path.realpath(name)).is_relative_to(
             os.path.realpath(inside)
         ):
             reason = f"this must be a file of its folder, but it is a link out of {inside}"
             raise _refused(name, reason, "put a copy of the file in its place")
         # another process may have put a pipe there since: it is opened without waiting
-        handle = os.open(name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-        return open(handle, "rb")
+        return open(os.open(name, os.O_RDONLY | (0 if is_stream else NO_WAIT)), "rb")
     except FileNotFoundError:
         fix = "check the name, or the folder you are in"
         raise MissingFileError(name, None, "there is no such file", fix) from None
@@ -68,7 +99,22 @@ def open_regular(path: PathLike, *, inside: PathLike | None = None) -> IO[bytes]
         raise invalid_name(name) from None
 
 
-def read_bytes(path: PathLike, limit: int | None, *, inside: PathLike | None = None) -> bytes:
+def _is_tame_device(name: str, found: os.stat_result) -> bool:
+    """Return whether a device is the null device or a terminal, which have an end."""
+    if not stat.S_ISCHR(found.st_mode):
+        return False
+    if found.st_rdev == os.stat(os.devnull).st_rdev:
+        return True
+    handle = os.open(name, os.O_RDONLY | NO_WAIT)
+    try:
+        return os.isatty(handle)
+    finally:
+        os.close(handle)
+
+
+def read_bytes(
+    path: PathLike, limit: int | None = MAX_WHOLE, *, inside: PathLike | None = None
+) -> bytes:
     """Return the content of a regular file of at most `limit` bytes; see `open_regular`."""
     with open_regular(path, inside=inside) as file:
         size = os.fstat(file.fileno()).st_size
@@ -80,6 +126,85 @@ def read_bytes(path: PathLike, limit: int | None, *, inside: PathLike | None = N
         except OSError as error:
             reason = f"the file cannot be read ({error.strerror or error})"
             raise _refused(os.fspath(path), reason, "check the disk, or copy it again") from None
+
+
+def read_text(
+    path: PathLike, limit: int | None = MAX_WHOLE, *, inside: PathLike | None = None
+) -> str:
+    """Return the UTF-8 text of a regular file, without a byte order mark; see `read_bytes`."""
+    try:
+        return read_bytes(path, limit, inside=inside).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        reason = f"the file must be UTF-8, but byte {error.start} is not"
+        raise _refused(os.fspath(path), reason, "save the file as UTF-8") from None
+
+
+def map_bytes(path: PathLike, *, inside: PathLike | None = None) -> memoryview:
+    """Return the content of a regular file as a read-only memory map; see `open_regular`."""
+    with open_regular(path, inside=inside) as file:
+        if not os.fstat(file.fileno()).st_size:
+            return memoryview(b"")  # which cannot be mapped
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+def map_array(path: PathLike) -> "np.ndarray":
+    """Return the array of a .npy file as a read-only memory map, without unpickling objects."""
+    import numpy as np
+
+    open_regular(path).close()
+    return np.lib.format.open_memmap(path, mode="r")
+
+
+def open_tensors(path: PathLike, *, inside: PathLike | None = None) -> Any:
+    """Open a safetensors file, whose tensors are read one by one; see `open_regular`."""
+    from safetensors import safe_open
+
+    open_regular(path, inside=inside).close()
+    return safe_open(path, framework="pt")
+
+
+def _open_zstd(raw: Any, mode: str) -> Any:
+    """Open a stream that is compressed as zst, with pyarrow; it reads only."""
+    arrow: Any = import_module("pyarrow")
+    return arrow.CompressedInputStream(arrow.PythonFile(raw, mode="r"), "zstd")
+
+
+DECOMPRESSORS: Final[dict[str, Callable[..., Any]]] = {
+    ".gz": gzip.open,
+    ".xz": lzma.open,
+    ".bz2": bz2.open,
+    ".zst": _open_zstd,
+}
+
+
+def decompressed(raw: IO[bytes], suffix: str) -> IO[bytes]:
+    """Return a stream of what a stream holds, decompressed if the suffix or its start says so.
+
+    How much it expands to is for the reader to limit: by lines, or with `read_stream`.
+    """
+    opener = DECOMPRESSORS.get(suffix) or _opener_by_content(raw)
+    # a readline in Python would be several times as slow
+    return raw if opener is None else io.BufferedReader(opener(raw, "rb"), 1 << 16)
+
+
+def _opener_by_content(raw: object) -> Callable[..., Any] | None:
+    head = raw.peek(10)[:10] if isinstance(raw, io.BufferedReader) else b""
+    if head.startswith(b"\x1f\x8b"):
+        return gzip.open
+    if head.startswith(b"\xfd7zXZ\x00"):
+        return lzma.open
+    if head.startswith(b"\x28\xb5\x2f\xfd"):
+        return _open_zstd
+    return bz2.open if head.startswith(b"BZh") and head[4:] == b"1AY&SY" else None
+
+
+def read_stream(stream: IO[bytes], name: str, limit: int = MAX_WHOLE) -> bytes:
+    """Return all that is left of a stream, decompressed, of at most `limit` bytes."""
+    content = stream.read(limit + 1)
+    if len(content) > limit:
+        reason = f"the file must have at most {limit:,} bytes, but it has more once decompressed"
+        raise _refused(name, reason, "cut it into parts")
+    return content
 
 
 def read_json(path: PathLike, limit: int = MAX_JSON, *, inside: PathLike | None = None) -> Any:

@@ -64,8 +64,8 @@ def test_options_of_onnx_alone(words, fix, untrained):
 
 def test_sources_to_check_that_are_none(untrained, tmp_path):
     out = tmp_path / "new"
-    said = sentence(regard("export", untrained, "-o", out, "--check", tmp_path / "no.txt"), 2)
-    assert "no.txt (No such file or directory)" in said
+    said = sentence(regard("export", untrained, "-o", out, "--check", tmp_path / "no.txt"), 1)
+    assert "no.txt: there is no such file" in said
     (tmp_path / "empty.txt").touch()
     said = sentence(regard("export", untrained, "-o", out, "--check", tmp_path / "empty.txt"), 2)
     assert "--check must have a source at least" in said

@@ -254,6 +254,11 @@ def test_no_such_file(run, in_folder):
     assert said.startswith("missing.txt: there is no such file")
 
 
+def test_a_device_without_an_end_is_refused_at_once(run):
+    said = sentence(regard("predict", run, "/dev/zero"), 1)
+    assert said == "/dev/zero: this must be a file, but it is a device: name a file."
+
+
 @pytest.mark.parametrize("name", ["missing", "empty", "file"])
 def test_what_is_no_run(in_folder, name):
     (in_folder / "empty").mkdir()

@@ -247,10 +247,12 @@ def test_damage_is_not_skipped(write):
     assert "cut off or damaged" in sentence(path, skip_bad=True)
 
 
-def test_utf_16(write):
-    assert sentence(write("a\tb\n".encode("utf-16"))) == (
-        "pairs.tsv, line 1: the file is in UTF-16: convert it with `iconv -f UTF-16 -t UTF-8`."
-    )
+def test_other_encodings_are_named(write):
+    for encoding in ("UTF-16", "UTF-32"):
+        assert sentence(write("a\tb\n".encode(encoding))) == (
+            f"pairs.tsv, line 1: the file is in {encoding}: "
+            f"convert it with `iconv -f {encoding} -t UTF-8`."
+        )
 
 
 @pytest.mark.parametrize(("name", "compress"), [("a.csv", bytes), ("a.CSV.gz", gzip.compress)])

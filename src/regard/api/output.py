@@ -151,7 +151,7 @@ def _last_step(folder: RunFolder) -> int | None:
 def _short_hash(file: Path) -> str:
     if not file.exists():  # the model may outlive its folder
         return ""
-    return hashlib.blake2b(file.read_bytes(), digest_size=6).hexdigest()
+    return hashlib.blake2b(safe_read.read_bytes(file, None), digest_size=6).hexdigest()
 
 
 @final

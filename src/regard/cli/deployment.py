@@ -6,6 +6,7 @@ from typing import Any
 
 import typer
 
+from regard import safe_read
 from regard import serve as server
 from regard.api import bundled_models
 from regard.cli.console import note, print_json
@@ -26,7 +27,7 @@ def export(
     as_json: bool,
 ) -> None:
     """Write a model as files that run without torch and regard."""
-    sources = None if check is None else _lines(check)
+    sources = None if check is None else safe_read.read_text(check).splitlines()
     written = export_run(
         run, output, to=to, precision=precision, attention=attention, check=sources
     )
@@ -67,17 +68,6 @@ def _trial(written: ExportResult, source: dict[str, Any]) -> str:
         return f"printf 'STORY\\tQUESTION\\n' | python {program}"
     given = "FILE.npy" if "stack" in source else "FILE.png" if "patch" in source else "TEXT"
     return f"echo {given} | python {program}"
-
-
-def _lines(file: Path) -> list[str]:
-    """Return the lines of a file of sources."""
-    try:
-        return file.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not UTF-8"
-        raise ArgumentError(
-            "--check", "be a file of texts", f"{file} ({reason})", "check its name"
-        ) from None
 
 
 def serve(

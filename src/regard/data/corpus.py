@@ -24,6 +24,8 @@ from regard.symbols import PAD
 LAYOUT: Final = 1
 FINGERPRINT: Final = b"regard.fingerprint"
 BLOCK: Final = 1 << 20
+#: bytes of the note of a corpus at most; it may hold dev pairs
+MAX_NOTE: Final = 1 << 30
 
 
 class Ids(NamedTuple):
@@ -115,8 +117,7 @@ class Corpus:
     def __init__(self, path: Path) -> None:
         """Open a file that `corpus_problem` has found undamaged."""
         self.path = path
-        with arrow.memory_map(str(path)) as file:
-            self._bytes = file.read_buffer()
+        self._bytes = arrow.py_buffer(safe_read.map_bytes(path))
         self._reader = arrow.ipc.open_file(arrow.BufferReader(self._bytes))
         self.fingerprint: str = self._reader.schema.metadata[FINGERPRINT].decode()
         dtype = self._reader.schema.field("tgt").type.value_type.to_pandas_dtype()
@@ -128,7 +129,7 @@ class Corpus:
         self._ends = np.cumsum([batch.num_rows for batch in batches], dtype=np.int64)
         self._src_starts, self.src_lengths = self._places(batches, "src")
         self._tgt_starts, self.tgt_lengths = self._places(batches, "tgt")
-        self.dropped: int = json.loads(note_path(path).read_bytes())["dropped"]
+        self.dropped: int = safe_read.read_json(note_path(path), MAX_NOTE)["dropped"]
 
     def _items(self, dtype: np.dtype[Any]) -> np.ndarray:
         return np.frombuffer(self._bytes, dtype, self._bytes.size // dtype.itemsize)
@@ -220,7 +221,7 @@ def note_path(path: Path) -> Path:
 def crc32_of_file(path: Path) -> int:
     """Return the CRC-32 of a file, which is read in blocks."""
     crc = 0
-    with open(path, "rb") as file:
+    with safe_read.open_regular(path) as file:
         while block := file.read(BLOCK):
             crc = zlib.crc32(block, crc)
     return crc
@@ -236,8 +237,7 @@ def write_note(path: Path, content: dict[str, Any]) -> None:
 def _layout_problem(path: Path) -> str | None:
     """Describe invalid content of a corpus, whose checksum anybody can compute; or None."""
     try:
-        with arrow.memory_map(str(path)) as file:
-            content = file.read_buffer()
+        content = arrow.py_buffer(safe_read.map_bytes(path))
         reader = arrow.ipc.open_file(arrow.BufferReader(content))
         if not _is_corpus(reader.schema):
             return "its columns are not those of a corpus"
@@ -286,7 +286,7 @@ def corpus_problem(path: Path) -> str | None:
     try:
         for file in (note_path(path), path):
             safe_read.open_regular(file).close()  # a pipe would be waited for
-        note = safe_read.parse_json(note_path(path).read_bytes())
+        note = safe_read.read_json(note_path(path), MAX_NOTE)
         expected = note["crc32"]
         # notes of older runs have no checksum, and three entries
         if len(note) > 3 and note.pop("checksum") != json_checksum(note):

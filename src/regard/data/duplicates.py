@@ -19,6 +19,7 @@ from jaxtyping import Bool, Int64, UInt64
 
 from regard.atomic_files import atomic_output, content_checksum
 from regard.data.pairs import Pair
+from regard.safe_read import map_array
 
 #: digests that are sorted at once
 RANGE: Final = 1 << 22
@@ -51,7 +52,7 @@ def mark_duplicates(files: Sequence[Path], path: Path, *, at_once: int = RANGE) 
         path: the file of flags, which is replaced atomically.
         at_once: digests to sort at a time.
     """
-    shards = [np.load(file, mmap_mode="r") for file in files]
+    shards = [map_array(file) for file in files]
     starts = [0, *np.cumsum([len(shard) for shard in shards]).tolist()]
     part = path.with_name(f".{path.name}.{os.getpid()}.part")  # other processes may do the same
     flags = np.lib.format.open_memmap(part, "w+", np.bool_, (starts[-1],))
@@ -86,7 +87,7 @@ def _repeated(
 
 def open_flags(path: Path, start: int, stop: int) -> Bool[np.ndarray, " pairs"]:
     """Return the flags of one shard, as a view of the memory-mapped file."""
-    flags: Bool[np.ndarray, " pairs"] = np.load(path, mmap_mode="r")[start:stop]
+    flags: Bool[np.ndarray, " pairs"] = map_array(path)[start:stop]
     return flags
 
 

@@ -17,7 +17,7 @@ from regard.data import lazy_pyarrow as arrow
 from regard.data.corpus import TEXTS, text_fields
 from regard.data.encode_corpus import FrameStore, text_arrays
 from regard.data.pairs import Pair, in_chunks
-from regard.safe_read import PathLike
+from regard.safe_read import PathLike, map_bytes
 
 
 @final
@@ -29,8 +29,8 @@ class FrameCache(Iterable[Pair]):
     """
 
     def __init__(self, path: PathLike) -> None:
-        with arrow.memory_map(str(path)) as file:
-            self._reader = arrow.ipc.open_file(arrow.BufferReader(file.read_buffer()))
+        content = arrow.py_buffer(map_bytes(path))
+        self._reader = arrow.ipc.open_file(arrow.BufferReader(content))
 
     def __iter__(self) -> Iterator[Pair]:
         for number in range(self._reader.num_record_batches):

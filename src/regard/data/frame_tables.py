@@ -22,7 +22,6 @@ from regard.data.pair_reader import check_column, not_parquet, rows_at_once
 from regard.data.pairs import Pair
 from regard.data.row_parsers import json_record
 from regard.data.text_files import (
-    DAMAGE,
     STDIN,
     decode,
     display_name,
@@ -33,7 +32,7 @@ from regard.data.text_files import (
 )
 from regard.errors import DataError
 from regard.messages import message
-from regard.safe_read import PathLike
+from regard.safe_read import DAMAGE, PathLike
 
 #: axes are frames and features; the number of frames differs from source to source
 FrameArray = Float32[np.ndarray, "_frames features"]
@@ -171,8 +170,7 @@ def read_npy(path: Path) -> FrameArray:
             "write the frames with numpy.save, and name that file",
         )
     try:
-        safe_read.open_regular(path).close()  # a pipe would be waited for
-        array = np.lib.format.open_memmap(path, mode="r")  # which cannot hold objects
+        array = safe_read.map_array(path)
     except safe_read.MissingFileError:
         raise _cannot_open(FileNotFoundError()) from None
     except DataError as error:

@@ -23,7 +23,6 @@ from regard.data.hub_datasets import dataset_rows, is_dataset
 from regard.data.pairs import Format, Pair
 from regard.data.row_parsers import Parser, check_text, check_unicode, parser_for
 from regard.data.text_files import (
-    DAMAGE,
     STDIN,
     decode,
     display_name,
@@ -33,7 +32,7 @@ from regard.data.text_files import (
     stdin_bytes,
 )
 from regard.errors import ArgumentError, DataError
-from regard.safe_read import PathLike
+from regard.safe_read import DAMAGE, PathLike
 
 #: what makes the source of a pair what it is to be
 SourceTransform = Callable[[Pair], Pair]

@@ -4,44 +4,32 @@ Lines end at `\n` alone, as `wc -l` counts them; a `\r` before it and a byte ord
 start of the file are removed. Everything else stays as it is.
 """
 
-import bz2
-import gzip
 import hashlib
 import io
 import json
-import lzma
 import os
 import stat
 import sys
-import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import IO, Any, Final, NamedTuple
 
 from regard import safe_read
-from regard.data import lazy_pyarrow as arrow
 from regard.data.error_hints import BadLine
 from regard.data.media_files import MEDIA
 from regard.data.remote_files import is_url, open_url
 from regard.errors import DataError
-from regard.safe_read import PathLike, invalid_name
+from regard.safe_read import DAMAGE, DECOMPRESSORS, PathLike
 
 STDIN: Final = "-"
 
 
-def _open_zstd(raw: Any, mode: str) -> Any:
-    """Open a stream that is compressed as zst, with pyarrow; it reads only."""
-    return arrow.CompressedInputStream(arrow.PythonFile(raw, mode="r"), "zstd")
-
-
-OPENERS: Final[dict[str, Callable[..., Any]]] = {
-    ".gz": gzip.open,
-    ".xz": lzma.open,
-    ".bz2": bz2.open,
-    ".zst": _open_zstd,
-}
 BOM: Final = b"\xef\xbb\xbf"
-UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
+#: marks at the start of a file by encoding; that of UTF-32 begins with that of UTF-16
+OTHER_ENCODINGS: Final = {
+    "UTF-32": (b"\xff\xfe\0\0", b"\0\0\xfe\xff"),
+    "UTF-16": (b"\xff\xfe", b"\xfe\xff"),
+}
 # so that a file without line ends cannot fill the memory
 MAX_BYTES: Final = 1 << 24
 #: the file of a folder that names its recordings with their texts, and its bytes at most
@@ -49,7 +37,6 @@ TRANSCRIPTS: Final = "transcripts.tsv"
 MAX_TRANSCRIPTS: Final = 1 << 30
 #: endings of files that `class_table` lists
 CLASS_FILES: Final = (*MEDIA, ".npy")
-DAMAGE: Final = (EOFError, OSError, zlib.error, lzma.LZMAError)
 
 
 def display_name(source: PathLike) -> str:
@@ -60,7 +47,7 @@ def display_name(source: PathLike) -> str:
 def format_suffix(source: PathLike) -> str:
     """Return the last suffix that is not one of compression, in lower case."""
     stem, suffix = os.path.splitext(os.fspath(source))
-    return (os.path.splitext(stem)[1] if suffix in OPENERS else suffix).lower()
+    return (os.path.splitext(stem)[1] if suffix in DECOMPRESSORS else suffix).lower()
 
 
 def is_read_once(source: PathLike) -> bool:
@@ -85,12 +72,8 @@ def open_bytes(source: PathLike) -> Iterator[IO[bytes]]:
         return
     with ExitStack() as stack:
         raw = stdin_bytes() if source == STDIN else stack.enter_context(_open(source))
-        opener = OPENERS.get(os.path.splitext(os.fspath(source))[1]) or _opener_by_content(raw)
-        if opener is None:
-            yield raw
-        else:
-            # a readline in Python would be several times as slow
-            yield stack.enter_context(io.BufferedReader(opener(raw, "rb"), 1 << 16))
+        found = safe_read.decompressed(raw, os.path.splitext(os.fspath(source))[1])
+        yield raw if found is raw else stack.enter_context(found)
 
 
 def is_folder(source: Any) -> bool:
@@ -172,45 +155,10 @@ def stdin_bytes() -> Any:
     return sys.stdin.buffer
 
 
-def _open(source: PathLike) -> io.BufferedReader:
+def _open(source: PathLike) -> IO[bytes]:
     if isinstance(source, str) and is_url(source):
         return open_url(source)
-    try:
-        return open(source, "rb")
-    except FileNotFoundError:
-        raise DataError(
-            display_name(source),
-            None,
-            "there is no such file",
-            "check the name, or the folder you are in",
-        ) from None
-    except IsADirectoryError:
-        raise DataError(
-            display_name(source),
-            None,
-            "this is a folder, not a file",
-            "name one of the files in it",
-        ) from None
-    except OSError as error:
-        raise DataError(
-            display_name(source),
-            None,
-            f"the file cannot be opened ({error.strerror})",
-            "check its permissions",
-        ) from None
-    except ValueError:  # a NUL, or half of a surrogate pair
-        raise invalid_name(os.fspath(source)) from None
-
-
-def _opener_by_content(raw: object) -> Callable[..., Any] | None:
-    head = raw.peek(10)[:10] if isinstance(raw, io.BufferedReader) else b""
-    if head.startswith(b"\x1f\x8b"):
-        return gzip.open
-    if head.startswith(b"\xfd7zXZ\x00"):
-        return lzma.open
-    if head.startswith(b"\x28\xb5\x2f\xfd"):
-        return _open_zstd
-    return bz2.open if head.startswith(b"BZh") and head[4:] == b"1AY&SY" else None
+    return safe_read.open_input(source)
 
 
 def numbered_lines(
@@ -276,14 +224,11 @@ def decode(raw: bytes) -> str:
 
 
 def _without_bom(name: str, raw: bytes) -> bytes:
-    if raw.startswith(UTF_16):
-        raise DataError(
-            name,
-            1,
-            "the file is in UTF-16",
-            "convert it with `iconv -f UTF-16 -t UTF-8`",
-            kind="invalid UTF-8",
-        )
+    for encoding, marks in OTHER_ENCODINGS.items():
+        if raw.startswith(marks):
+            fix = f"convert it with `iconv -f {encoding} -t UTF-8`"
+            reason = f"the file is in {encoding}"
+            raise DataError(name, 1, reason, fix, kind="invalid UTF-8")
     return raw.removeprefix(BOM)
 
 

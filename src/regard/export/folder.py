@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from jinja2 import StrictUndefined, Template
 from torch import nn
 
-from regard import extras
+from regard import extras, safe_read
 from regard.api import bundled_models
 from regard.decoding import DecodingOptions
 from regard.errors import ArgumentError, ExportError
@@ -275,11 +275,13 @@ def _digest(folder: Path, program: str) -> str:
         "translate.py": ("model.bin",),
     }
     parts = files[program]
-    return hashlib.sha256(b"".join((folder / part).read_bytes() for part in parts)).hexdigest()
+    return hashlib.sha256(
+        b"".join(safe_read.read_bytes(folder / part, None) for part in parts)
+    ).hexdigest()
 
 
 def _readme(manifest: dict[str, Any]) -> str:
-    text = Path(__file__).with_name(READMES[manifest["program"]]).read_text(encoding="utf-8")
+    text = safe_read.read_text(Path(__file__).with_name(READMES[manifest["program"]]))
     template = Template(
         text, trim_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined
     )

@@ -11,8 +11,9 @@ from typing import Any, Final, Literal, NamedTuple
 from regard.data import lazy_pyarrow as arrow
 from regard.data.file_formats import JSON_SUFFIXES
 from regard.data.pair_reader import not_parquet
-from regard.data.text_files import DAMAGE, damaged_file, format_suffix, numbered_lines, open_bytes
+from regard.data.text_files import damaged_file, format_suffix, numbered_lines, open_bytes
 from regard.errors import ArgumentError
+from regard.safe_read import DAMAGE
 
 ShardKind = Literal["text", "tsv", "jsonl", "parquet"]
 KINDS: Final[dict[str, ShardKind]] = {

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from regard import safe_read
 from regard.atomic_files import file_checksum, fsync_folder, locked_folder, write_atomic
-from regard.errors import RegardError
+from regard.errors import DataError, RegardError
 from regard.version import __version__
 
 FORMAT: Final = 1
@@ -163,13 +163,13 @@ class JobFolder:
             if path.stat().st_size != shard.bytes:
                 return False
             return not content or file_checksum(path) == shard.checksum
-        except OSError:
+        except (OSError, DataError):
             return False
 
     def _read_journal(self) -> Iterator[FinishedShard]:
         if not self.journal_file.exists():
             return
-        for line in self.journal_file.read_bytes().splitlines():
+        for line in safe_read.read_bytes(self.journal_file).splitlines():
             try:
                 yield FinishedShard(**json.loads(line))
             except (ValueError, TypeError):  # cut off by a crash: its shard is written again

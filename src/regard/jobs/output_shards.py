@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from regard import safe_read
 from regard.atomic_files import atomic_writer
 from regard.data import lazy_pyarrow as arrow
 from regard.data.pair_reader import not_parquet
@@ -65,11 +66,12 @@ def _schema(types: RowTypes) -> Any:
 def read_shard(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the rows of an output shard."""
     if path.suffix == ".jsonl":
-        with open(path, "rb") as file:
+        with safe_read.open_regular(path) as file:
             yield from map(json.loads, file)
         return
     try:
-        for batch in arrow.parquet.ParquetFile(path).iter_batches():
-            yield from batch.to_pylist()
+        with safe_read.open_regular(path) as file:
+            for batch in arrow.parquet.ParquetFile(file).iter_batches():
+                yield from batch.to_pylist()
     except arrow.ArrowException as error:
         raise not_parquet(str(path), error) from None

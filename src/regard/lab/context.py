@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 
 import torch
 
+from regard import safe_read
 from regard.atomic_files import atomic_output
 
 T = TypeVar("T")
@@ -145,7 +146,7 @@ class ExperimentContext:
         if path is None or self.fresh:
             return None
         try:
-            return json.loads(path.read_text(encoding="utf-8"))
+            return safe_read.read_json(path)
         except (OSError, ValueError):  # a missing or unreadable piece is computed again
             return None
 
@@ -184,7 +185,7 @@ def fingerprint(
     """Return a digest of the code that `compute` imports, its arguments, device and torch."""
     digest = hashlib.blake2b(digest_size=16)
     for path in _sources(Path(inspect.getfile(compute))):
-        digest.update(path.read_bytes())
+        digest.update(safe_read.read_bytes(path))
     key = [compute.__qualname__, arguments, device_name(device), torch.__version__]
     digest.update(json.dumps(key, sort_keys=True).encode())
     return digest.hexdigest()
@@ -208,7 +209,7 @@ def _sources(start: Path) -> tuple[Path, ...]:
 
 
 def _imported(path: Path) -> Iterator[Path]:
-    for node in ast.walk(ast.parse(path.read_bytes())):
+    for node in ast.walk(ast.parse(safe_read.read_bytes(path))):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

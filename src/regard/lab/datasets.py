@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.data.text_files import open_bytes
+from regard.safe_read import read_stream
 from regard.symbols import SYMBOLS, UNK
 
 #: folders of the public datasets
@@ -68,7 +69,7 @@ def folder_with(data: Path | None, name: str) -> str | None:
 def read_text(path: Path) -> str:
     """Return the text of a file, plain or compressed."""
     with open_bytes(path) as file:
-        return file.read().decode()
+        return read_stream(file, str(path)).decode()
 
 
 @cache

@@ -10,7 +10,6 @@ import pkgutil
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, Literal, final
 
 import torch
@@ -25,7 +24,7 @@ from regard.attention import (
     ShawRelativePositions,
     SimpleSelfAttention,
 )
-from regard.errors import ArgumentError
+from regard.errors import ArgumentError, DataError
 from regard.layers import (
     ConvEncoder,
     LayerOptions,
@@ -40,6 +39,7 @@ from regard.layers.conv import HALF, GatedConvolution
 from regard.ops.backend import active_backend
 from regard.ops.check import check_choice
 from regard.ops.recurrence.cells import Cell
+from regard.safe_read import read_bytes
 
 KERNEL: Final = 3
 #: width of a head, a size that the fused kernels are fast at
@@ -101,8 +101,8 @@ def build_seeded(spec: FamilySpec, width: int, seed: int, **options: Any) -> nn.
 def _source_digest(made: Callable[..., nn.Module]) -> str:
     """Return a digest of the file that defines `made`; a random one if there is no file."""
     try:
-        return hashlib.blake2b(Path(inspect.getfile(made)).read_bytes(), digest_size=8).hexdigest()
-    except (OSError, TypeError):
+        return hashlib.blake2b(read_bytes(inspect.getfile(made)), digest_size=8).hexdigest()
+    except (DataError, OSError, TypeError):
         return uuid.uuid4().hex
 
 

@@ -15,6 +15,7 @@ from regard.atomic_files import atomic_output
 from regard.lab import plots, runner
 from regard.lab.experiment import Claim, Experiment, ReportTable, Verdict
 from regard.lab.runner import ExperimentResult
+from regard.safe_read import read_bytes
 from regard.seeing.page_modules import text_of
 from regard.version import __version__
 
@@ -93,7 +94,7 @@ def section(folder: Path, name: str) -> ReportSection | None:
     log = runner.log_path(folder, name)
     result, failure = runner.load(folder, name), ""
     if log.is_file():
-        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = read_bytes(log).decode(errors="replace").splitlines()
         failure = next(iter(lines), "failed")
     if result is None:
         return ReportSection(runner.find(name), None, failure=failure) if failure else None

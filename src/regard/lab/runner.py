@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 import numpy as np
 import torch
 
-from regard import checkout, lab
+from regard import checkout, lab, safe_read
 from regard.atomic_files import atomic_output
 from regard.errors import ArgumentError
 from regard.lab.context import ExperimentContext, device_name, to_json_types
@@ -171,7 +171,7 @@ def save(result: ExperimentResult, folder: Path) -> None:
 def load(folder: Path, name: str) -> ExperimentResult | None:
     """Return the result of an experiment, or None if it is missing or damaged."""
     try:
-        saved = json.loads(_result_path(folder, name).read_text(encoding="utf-8"))
+        saved = safe_read.read_json(_result_path(folder, name))
         return ExperimentResult(saved["name"], saved["data"], saved["facts"])
     except (OSError, ValueError, LookupError, TypeError):  # it has to be measured again
         return None
@@ -212,8 +212,9 @@ def _facts(
 def _processor() -> str:
     """Return the processor's name from Linux, or else from Python."""
     try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
+        with safe_read.open_regular("/proc/cpuinfo") as file:  # whose size is said to be 0
+            lines = file.read(1 << 20).decode().splitlines()
+    except (OSError, ValueError):
         lines = []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from regard.errors import ArgumentError
+from regard.safe_read import read_bytes
 
 __all__ = [
     "LANGUAGES",
@@ -114,7 +115,7 @@ def known_language(name: str) -> str | None:
 def catalogue(name: str) -> Mapping[str, str]:
     """Return all texts of a language by their keys."""
     file = Path(__file__).with_name(f"{name}.json")
-    found: dict[str, str] = json.loads(file.read_text(encoding="utf-8"))
+    found: dict[str, str] = json.loads(read_bytes(file))
     return found
 
 

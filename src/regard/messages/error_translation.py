@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 
 from regard.errors import ArgumentError, DataError
 from regard.messages import language
+from regard.safe_read import read_bytes
 
 __all__ = ["error_sentence", "split_sentence", "translated_text"]
 
@@ -121,7 +122,7 @@ def _catalogue(name: str) -> Catalogue | None:
     if not file.exists():
         return None
     texts, templates = {}, []
-    for english, translation in json.loads(file.read_text(encoding="utf-8")).items():
+    for english, translation in json.loads(read_bytes(file)).items():
         literals = _literals(english)
         if english in (ARGUMENT, DATA, LINE):
             texts[english] = translation

@@ -33,7 +33,7 @@ def read(folder: Path) -> RecipeResult | None:
     if not path.exists():
         return None
     try:
-        found = safe_read.parse_json(path.read_bytes())
+        found = safe_read.read_json(path)
         assert isinstance(found["scores"], dict)
     except (ValueError, KeyError, TypeError, AssertionError) as error:
         raise DataError(

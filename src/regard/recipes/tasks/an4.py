@@ -11,11 +11,12 @@ from typing import Final
 import numpy as np
 
 from regard.data.frame_tables import NPY_ERRORS
-from regard.data.text_files import DAMAGE, open_bytes
+from regard.data.text_files import open_bytes
 from regard.errors import DataError
 from regard.recipes.paper_metrics import character_errors, word_errors
 from regard.recipes.task_data import RecipeExample, TaskData
 from regard.recipes.tasks.base import RecipeTask, evaluate_by, find_file, rows, split_train
+from regard.safe_read import DAMAGE
 
 FOLDER: Final = "an4"
 BANDS: Final = 32

@@ -6,11 +6,12 @@ from typing import Final
 
 import numpy as np
 
-from regard.data.text_files import DAMAGE, open_bytes
+from regard.data.text_files import open_bytes
 from regard.errors import ArgumentError, DataError
 from regard.recipes.paper_metrics import exact
 from regard.recipes.task_data import RecipeExample, TaskData
 from regard.recipes.tasks.base import RecipeTask, evaluate_by, find_file
+from regard.safe_read import DAMAGE
 from regard.seeing.backdrop import png
 
 FOLDER: Final = "mnist"
