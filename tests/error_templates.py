@@ -27,6 +27,7 @@ CONSTRUCTORS = {
     "ArgumentError": ("name", "rule", "value", "fix"),
     "DataError": ("file", "", "reason", "fix"),
     "MissingFileError": ("file", "", "reason", "fix"),
+    "UnreadableFileError": ("file", "", "reason", "fix"),
     "ServeError": ("", "", "message", "hint"),
     "BadLine": ("kind", "reason", "fix"),
     "ErrorHints": ("", "targets", "", "", "", "", "longer", "vectors"),

@@ -47,6 +47,51 @@ SIDEWAYS |= {(part, other) for part in FLOORS[0] for other in FLOORS[0]}
 # Decoding knows the protocol that models keep, and no model.
 DECODING_KNOWS = "regard.models.protocol"
 
+# Calls that open a file for reading, by the last part of their name, or by their full name.
+OPENERS = {
+    *("open", "read_text", "read_bytes", "open_binary", "open_text", "memmap", "open_memmap"),
+    *("fromfile", "loadtxt", "genfromtxt", "memory_map", "mmap", "OSFile", "ParquetFile"),
+    *("read_table", "read_schema", "read_csv", "read_parquet", "safe_open"),
+    *("load_file", "load_model", "from_file", "from_pretrained", "InferenceSession", "Translator"),
+    *("ZipFile", "TarFile", "GzipFile", "BZ2File", "LZMAFile", "SoundFile", "Unpickler"),
+    *("spec_from_file_location", "SourceFileLoader", "run_path", "getline", "getlines"),
+    *("HuggingFaceStorageReader", "FileSystemReader", "copytree", "copyfile", "copy2"),
+    *("imread", "loadmat", "read_pickle", "file_digest", "FileInput"),
+}
+OPENERS_BY_NAME = {
+    *("numpy.load", "torch.load", "onnx.load", "torch.jit.load", "joblib.load", "os.fdopen"),
+    *(
+        "pickle.load",
+        "pickle.loads",
+        "marshal.load",
+        "marshal.loads",
+        "yaml.load",
+        "soundfile.read",
+    ),
+    *("shutil.copy", "xml.etree.ElementTree.parse", "sqlite3.connect", "tomllib.load"),
+    *("torchaudio.load", "librosa.load", "scipy.io.wavfile.read", "fileinput.input"),
+}
+# Everything else goes through safe_read, which refuses what is not a regular file.
+EXPORTED = "copied into exported folders, where it runs without regard"
+MAY_OPEN = {
+    ("api.model", "copytree"): "copies a run that is loaded; links stay links, pipes are refused",
+    ("atomic_files", "os.open"): "folders, to lock and flush them",
+    ("data.duplicates", "open_memmap"): "writes a file",
+    ("data.remote_files", "files.open"): "URLs, which fsspec opens",
+    ("export.array_codec", "*"): EXPORTED,
+    ("export.decode", "*"): EXPORTED,
+    ("export.folder", "copyfile"): "copies regard's own programs",
+    ("export.onnx_passes", "onnx.load"): "graphs that regard has just written",
+    ("export.predict", "*"): EXPORTED,
+    ("export.text_codec", "*"): EXPORTED,
+    ("export.translate", "*"): EXPORTED,
+    ("pretrained.folder", "from_pretrained"): "transformers opens folders, once they are checked",
+    ("seeing.heads_page", "read_text"): "importlib.resources: regard's own script",
+    ("seeing.page_modules", "read_text"): "importlib.resources: regard's own scripts",
+    ("standard_streams", "os.open"): "the null device in place of a closed stream",
+    ("training.sharded_checkpoint", "HuggingFaceStorageReader"): "shards that were verified",
+}
+
 
 def nodes_of(source):
     return list(ast.walk(ast.parse(source)))
@@ -135,6 +180,118 @@ def test_a_circle_a_repeated_class_and_a_vague_docstring_are_found(tmp_path):
     assert found.circles() == [["fake.a", "fake.b", "fake.c"]]
     assert found.repeated_classes() == {"Same": ["fake.a", "fake.b"]}
     assert found.vague_docstrings() == ["fake.c.f"]
+
+
+def full_name(node, imported):
+    """Return the dotted name of an expression, such as `numpy.load` of `np.load`."""
+    if isinstance(node, ast.Name):
+        return imported.get(node.id, node.id)
+    return f"{full_name(node.value, imported)}.{node.attr}" if hasattr(node, "attr") else "?"
+
+
+def openings(nodes):
+    """Yield the name and the line of each call that opens a path, and of each uncalled opener."""
+    imported = {}
+    for node in nodes:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            base = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            imported |= {a.asname or a.name: base + a.name for a in node.names}
+    known = OPENERS | {name.split(".")[-1] for name in OPENERS_BY_NAME}
+    own = {"open", *(word for word, name in imported.items() if name.split(".")[-1] in known)}
+    found = {}
+    for node in nodes:
+        if getattr(node, "attr", "") in known or getattr(node, "id", "") in own:
+            name = full_name(node, imported)
+            is_own = name.startswith(("safe_read.", "regard.")) and "lazy_pyarrow" not in name
+            if not is_own and (name.split(".")[-1] in OPENERS or name in OPENERS_BY_NAME):
+                found[node] = name
+    # a value of such a name, as in `self.open = True`
+    plain = {name for node, name in found.items() if isinstance(node.ctx, ast.Store)}
+    for node in nodes if found else ():
+        if isinstance(node, ast.Call) and only_writes(node):
+            found.pop(node.func, None)
+        elif isinstance(node, ast.FunctionDef):
+            for call in calls_of_streams(node):
+                found.pop(call.func, None)
+    yield from ((name, node.lineno) for node, name in found.items() if name not in plain)
+
+
+def only_writes(call):
+    words = [*call.args[1:2], *(word.value for word in call.keywords if word.arg == "mode")]
+    is_open = ast.unparse(call.func) in ("open", "os.fdopen")
+    return is_open and any(ast.unparse(word)[1:2] in set("wax") for word in words)
+
+
+def calls_of_streams(function):
+    """Yield the calls in a function whose first argument is a stream that it has opened before."""
+    nodes = list(ast.walk(function))
+    opened = {
+        ast.unparse(node.optional_vars)
+        for node in nodes
+        if isinstance(node, ast.withitem) and node.optional_vars is not None
+    }
+    for node in nodes:
+        if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("io.BytesIO("):
+            opened.update(map(ast.unparse, node.targets))
+    for node in nodes:
+        if isinstance(node, ast.Call) and node.args:
+            first = ast.unparse(node.args[0])
+            if first in opened or first.startswith("io.BytesIO("):
+                yield node
+
+
+def test_files_are_opened_by_one_module(package):
+    unused, wrong = set(MAY_OPEN), []
+    for path, nodes in package.nodes.items():
+        part = package.module(path).removeprefix("regard.")
+        for name, line in openings(nodes) if part != "safe_read" else ():
+            allowed = {(part, call) for call in ("*", name, name.split(".")[-1])} & set(MAY_OPEN)
+            unused -= allowed
+            wrong += [] if allowed else [f"{part}, line {line}: {name}"]
+    assert not wrong, "open files with regard.safe_read: " + "; ".join(wrong)
+    assert not unused, f"take these out of MAY_OPEN: {unused}"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "open(path)",
+        "open(path, 'r+')",
+        "map(open, paths)",
+        "path.open('rb')",
+        "path.read_text()",
+        "a().b[0].read_bytes()",
+        "import numpy as np\nnp.load(path)",
+        "from numpy import load\nload(path)",
+        "import os\nos.open(path, os.O_RDONLY)",
+        "from PIL import Image\nImage.open(path)",
+        "from regard.data import lazy_pyarrow as arrow\narrow.memory_map(path)",
+        "import pickle\npickle.loads(content)",
+        "import zipfile as z\nwith z.ZipFile(path) as file: pass",
+        "openers = {'.gz': gzip.open}",
+        "def f():\n    with x as file: pass\ndef g(file):\n    Image.open(file)",
+    ],
+)
+def test_a_call_that_opens_a_file_is_found(source):
+    assert len(list(openings(nodes_of(source)))) == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "open(path, 'wb')",
+        "open(path, mode='ab')",
+        "from regard import safe_read\nsafe_read.read_bytes(path)",
+        "from regard.safe_read import read_text\nread_text(path)",
+        "def f():\n    with opened as file:\n        Image.open(file)",
+        "def f():\n    Image.open(io.BytesIO(content))",
+        "def open_shard(): ...\nopen_shard()",
+        "self.open = True\nif self.open: pass",
+        "import json, tomllib\njson.loads(text), tomllib.loads(text)",
+    ],
+)
+def test_what_opens_no_path_is_not_found(source):
+    assert not list(openings(nodes_of(source)))
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,10 @@ class MissingFileError(DataError):
     """A file that does not exist."""
 
 
+class UnreadableFileError(DataError):
+    """A file that the system does not open or read, whatever it holds: says why."""
+
+
 class InvalidJSONError(ValueError):
     """Text that is not JSON, or that cannot be held: says what is wrong with it."""
 
@@ -92,7 +96,7 @@ def _open(name: str, inside: PathLike | None, *, streams: bool = False) -> IO[by
         raise MissingFileError(name, None, "there is no such file", fix) from None
     except OSError as error:
         reason = f"the file cannot be opened ({error.strerror or error})"
-        raise _refused(name, reason, "check its permissions") from None
+        raise UnreadableFileError(name, None, reason, "check its permissions") from None
     except ValueError as error:
         if isinstance(error, DataError):
             raise
@@ -125,7 +129,8 @@ def read_bytes(
             return file.read(size)
         except OSError as error:
             reason = f"the file cannot be read ({error.strerror or error})"
-            raise _refused(os.fspath(path), reason, "check the disk, or copy it again") from None
+            fix = "check the disk, or copy it again"
+            raise UnreadableFileError(os.fspath(path), None, reason, fix) from None
 
 
 def read_text(

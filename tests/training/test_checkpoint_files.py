@@ -13,7 +13,6 @@ from regard.training.checkpoint import (
     Checkpoint,
     Checkpoints,
     _averaged,
-    _check_size,
     average,
     best_file,
     checkpoint_name,
@@ -37,16 +36,6 @@ def save(folder, step, value, **options):
 
 def names(folder):
     return sorted(path.name for path in folder.iterdir())
-
-
-def test_a_file_may_be_as_large_as_its_limit(tmp_path):
-    file = tmp_path / "weights"
-    file.write_bytes(b"1234")
-    _check_size(file, 4)
-    with pytest.raises(ValueError, match="weights has 4 bytes, more than 3"):
-        _check_size(file, 3)
-    with pytest.raises(ValueError, match="is not a regular file"):
-        _check_size(tmp_path, 99)
 
 
 def test_names_sort_by_step():

@@ -424,7 +424,7 @@ class Model:
             )
         path = _check_new_folder(folder, runs[0])
         try:
-            shutil.copytree(runs[0], path, dirs_exist_ok=True)
+            shutil.copytree(runs[0], path, dirs_exist_ok=True, symlinks=True)
         except OSError as error:
             # several files that could not be copied come as a list
             reason = error.strerror or str(error)[:200]

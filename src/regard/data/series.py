@@ -24,7 +24,7 @@ from regard.data.pair_reader import not_parquet
 from regard.data.text_files import decode, display_name, format_suffix, numbered_lines, open_bytes
 from regard.errors import ArgumentError, DataError
 from regard.messages import message, translated
-from regard.safe_read import PathLike
+from regard.safe_read import PathLike, read_stream
 
 #: what becomes of missing numbers and missing times
 Gaps = Literal["refuse", "fill", "ignore"]
@@ -269,7 +269,7 @@ def _cells(line: str, delimiter: str) -> list[str]:
 def _parquet_columns(source: PathLike, name: str) -> _RawTable:
     with open_bytes(source) as stream:
         try:
-            file = arrow.parquet.ParquetFile(io.BytesIO(stream.read()))
+            file = arrow.parquet.ParquetFile(io.BytesIO(read_stream(stream, name)))
             if file.metadata.num_rows * file.metadata.num_columns > MOST_CELLS:
                 reason = f"the table has more than {MOST_CELLS:,} cells"
                 raise DataError(name, None, reason, "cut it into parts")

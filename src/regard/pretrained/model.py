@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import torch
 from torch import Tensor
 
+from regard import safe_read
 from regard.data.media_files import reject_media
 from regard.decoding_options import DEFAULT, DecodingOptions, check_least
 from regard.errors import ArgumentError, DataError, RegardError
@@ -104,7 +105,7 @@ class TransformersModel:
         if files and sum(file.stat().st_size for file in files) <= MAX_HASHED:
             digest = hashlib.blake2b(digest_size=6)
             for file in files:
-                digest.update(file.read_bytes())
+                digest.update(safe_read.read_bytes(file, MAX_HASHED))
             checkpoint = digest.hexdigest()
         return ModelInfo(self.path.resolve().name, self.module.config.model_type, checkpoint)
 

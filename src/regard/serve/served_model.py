@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, final
 
 from torch import nn
 
-from regard import api
+from regard import api, safe_read
 from regard.api.bundled_card import BundledCard
 from regard.api.predictor import TraceSession, Written
 from regard.api.request import check_kinds, decoding_options
@@ -17,7 +17,7 @@ from regard.api.what_if import run_what_if
 from regard.data import Tokenizer
 from regard.decoding import DecodingOptions, Streamed, stream
 from regard.decoding_options import DEFAULT
-from regard.errors import RegardError
+from regard.errors import DataError, RegardError
 from regard.kinds import DataKind
 from regard.kinds.text_source import describe_tokenizer
 from regard.messages import message
@@ -652,8 +652,8 @@ def make_preemptible(module: nn.Module) -> None:
 def _text_of(file: Path) -> str:
     """Return the content of a file, or nothing if it cannot be read."""
     try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, ValueError):
+        return safe_read.read_text(file, safe_read.MAX_JSON, inside=file.parent)
+    except DataError:
         return ""
 
 

@@ -21,7 +21,7 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from regard import safe_read
-from regard.atomic_files import content_checksum, fsync_folder, write_atomic
+from regard.atomic_files import content_checksum, file_checksum, fsync_folder, write_atomic
 from regard.errors import RegardError
 from regard.training.evaluator import DevMetric, Evaluation
 from regard.training.optimization import Learner, with_prefix
@@ -152,14 +152,18 @@ def load_checkpoint(folder: Path) -> FoundCheckpoints:
             try:
                 verified = _verified(path)
                 found = verified if found is None else found
+            except safe_read.UnreadableFileError:
+                raise
             except (ValueError, KeyError, TypeError, SafetensorError, FileNotFoundError) as error:
                 complaints.append(f"checkpoint {path.stem} is damaged ({error}) and is not used.")
                 if found is None:
                     damaged.append(path.stem)
-    except OSError as error:
+    except (OSError, safe_read.UnreadableFileError) as error:
+        place = error.filename if isinstance(error, OSError) else error.file
+        reason = error.strerror if isinstance(error, OSError) else error.reason
         raise CheckpointError(
-            f"{error.filename or folder} must be readable to go on with a run, but it is not "
-            f"({error.strerror or error}): check its permissions and the disk."
+            f"{place or folder} must be readable to go on with a run, but it is not "
+            f"({reason or error}): check its permissions and the disk."
         ) from None
     return FoundCheckpoints(found, complaints, damaged)
 
@@ -227,16 +231,15 @@ def _is_finished(path: Path) -> bool:
 def _holds(path: Path, checksum: str) -> bool:
     """Return whether a finished checkpoint has these tensors already."""
     try:
-        return _is_finished(path) and content_checksum(path.read_bytes()) == checksum
-    except OSError:
+        return _is_finished(path) and file_checksum(path) == checksum
+    except (OSError, ValueError):
         return False
 
 
 def _verified(path: Path) -> Checkpoint:
     """Return the checkpoint of a tensor file; raises ValueError if it is invalid."""
     record = path.with_suffix(".json")
-    _check_size(record, safe_read.MAX_JSON)
-    sealed = safe_read.parse_json(record.read_bytes())
+    sealed = safe_read.read_json(record, inside=path.parent)
     text = json.dumps(sealed["record"], sort_keys=True)
     if content_checksum(text.encode()) != sealed["checksum"]:
         raise ValueError("its record does not match its checksum")
@@ -245,18 +248,10 @@ def _verified(path: Path) -> Checkpoint:
         shards = path.with_suffix("")
         verify_shards(shards, sealed["record"]["shards"])
         return Checkpoint(ShardedTensors(shards), numbers)
-    _check_size(path, physical_memory())
-    content = path.read_bytes()
+    content = safe_read.read_bytes(path, physical_memory(), inside=path.parent)
     if content_checksum(content) != sealed["record"]["checksum"]:
         raise ValueError("its tensors do not match their checksum")
     return Checkpoint(load(content), numbers)
-
-
-def _check_size(file: Path, limit: int) -> None:
-    if not file.is_file():
-        raise ValueError(f"{file.name} is not a regular file")
-    if file.stat().st_size > limit:
-        raise ValueError(f"{file.name} has {file.stat().st_size:,} bytes, more than {limit:,}")
 
 
 def random_states(device: torch.device) -> dict[str, Tensor]:

@@ -4,7 +4,6 @@ A job and its result are JSON, so that any process with access to the data and t
 it. What a job writes, it writes atomically.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any, Final
 from regard import safe_read
 from regard.atomic_files import atomic_output
 from regard.data import Pair, load_target, require_tokenizer
-from regard.data.corpus import corpus_problem, crc32_of_file, note_path, write_note
+from regard.data.corpus import MAX_NOTE, corpus_problem, crc32_of_file, note_path, write_note
 from regard.data.duplicates import open_flags, write_digests
 from regard.data.encode_corpus import PairEncoder
 from regard.errors import DataError
@@ -99,7 +98,7 @@ def _has_features(name: str, pair: Pair) -> DataError:
 
 def held_out_pairs(path: Path) -> Iterator[Pair]:
     """Yield the pairs of an encoded shard that are held out, as its note has them."""
-    content = safe_read.read_json(note_path(path), limit=1 << 30)
+    content = safe_read.read_json(note_path(path), MAX_NOTE)
     for src, tgt, line, more, features in content["dev"]:
         yield Pair(src, tgt, line, tuple(more), tuple(features))
 
@@ -108,7 +107,7 @@ def encoded_facts(path: Path) -> dict[str, Any] | None:
     """Return what `encode` has returned for a file, without notes; None unless it is whole."""
     if not path.exists() or corpus_problem(path) is not None:
         return None
-    facts: dict[str, Any] = json.loads(note_path(path).read_bytes())
+    facts: dict[str, Any] = safe_read.read_json(note_path(path), MAX_NOTE)
     return facts if {"dev", "bytes", "duplicates"} <= facts.keys() else None
 
 

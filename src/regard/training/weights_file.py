@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
@@ -93,7 +93,7 @@ def read_shapes(path: Path, *, inside: Path) -> WeightShapes:
         raise UnusableWeightsError(f"its header claims {claimed:,} bytes of {size:,}")
     _check_memory(size)
     try:
-        with safe_open(path, framework="pt") as tensors:
+        with safe_read.open_tensors(path, inside=inside) as tensors:
             slices = {name: tensors.get_slice(name) for name in tensors.keys()}  # noqa: SIM118
             dtypes = {name: str(one.get_dtype()) for name, one in slices.items()}
             shapes = {name: tuple(one.get_shape()) for name, one in slices.items()}
