@@ -100,9 +100,26 @@ def test_what_is_no_picture_is_refused(tmp_path):
     assert "cannot be decoded" in refused(tmp_path / "cut.png")
     assert "there is no file" in refused(tmp_path / "missing.png")
     assert "is empty" in refused(b"")
-    assert "16,777,216 pixels, but this one has 5000 x 5000" in refused(bomb(5000, 5000))
+    assert "at most 16,777,216 pixels" in refused(bomb(5000, 5000))
+    assert "65,535 on a side, but this one has 16777216 x 1" in refused(bomb(1 << 24, 1))
     with pytest.raises(BadLine, match=r"text\.png: a picture must be a file"):
         reader(tmp_path).table("text.png")
+
+
+def test_no_program_is_run_on_the_content_of_a_file(monkeypatch):
+    eps = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 64 64\n%%EndComments\nshowpage\n%%EOF\n"
+    monkeypatch.setattr("PIL.EpsImagePlugin.Ghostscript", lambda *_: pytest.fail("it is run"))
+    assert "of no format that it knows" in refused(eps)
+
+
+@pytest.mark.parametrize("error", [RuntimeError, NotImplementedError, ZeroDivisionError])
+def test_whatever_a_decoder_raises_is_a_bad_line(monkeypatch, error):
+    def fail(image):
+        raise error("the codec failed")
+
+    monkeypatch.setattr("PIL.ImageOps.exif_transpose", fail)
+    said = refused(png_bytes(drawn("red", "left")))
+    assert "a picture must be whole, but this one cannot be decoded (the codec failed)" in said
 
 
 @pytest.mark.parametrize(

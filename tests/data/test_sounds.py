@@ -1,5 +1,6 @@
 """Log-mel frames against a computation by hand, recordings of every form, and what is refused."""
 
+import io
 import json
 import struct
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 from regard.data import LogMel, Pair, SoundEncoder, SoundReader
 from regard.data.checksummed_json import read_checksummed
 from regard.data.error_hints import BadLine
+from regard.data.media_files import read_sound
 from regard.data.sounds import is_samples, why_sounds
 from regard.errors import ArgumentError, DataError
 from sounds import tones
@@ -160,6 +162,38 @@ def test_each_thing_that_is_wrong_with_a_file_is_said(folder):
             reader(folder).table(name)
         assert caught.value.reason.startswith(f"{folder / name}: ")
         assert reason in caught.value.reason, name
+
+
+def content(rate, samples=400, **options):
+    file = io.BytesIO()
+    soundfile.write(file, np.ones(samples) / 2, rate, **{"format": "WAV", **options})
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("sent", "reason"),
+    [
+        (content(10_000_019, 210_000), "at most 768,000 samples per second"),
+        (content(65_539, 2_000), "65,539 Hz is to 8,000 Hz as 65,539 to 8,000"),
+        (content(8000, format="AU"), "is of no format that it knows"),
+        (content(8000, format="SVX", subtype="PCM_16"), "is of no format that it knows"),
+    ],
+)
+def test_no_memory_is_taken_for_odd_rates_and_formats(folder, monkeypatch, sent, reason):
+    monkeypatch.setattr("scipy.signal.resample_poly", lambda *_: pytest.fail("it resamples"))
+    with pytest.raises(BadLine) as caught:
+        reader(folder).parse(sent)
+    assert reason in caught.value.reason
+
+
+def test_blocks_of_a_recording_are_those_of_the_whole(folder, monkeypatch):
+    samples = np.random.default_rng(3).uniform(-1, 1, (997, 3)).astype(np.float32)
+    file = io.BytesIO()
+    soundfile.write(file, samples, 8000, format="WAV", subtype="FLOAT")
+    monkeypatch.setattr("regard.data.media_files.BLOCK", 301)
+    found = read_sound(file.getvalue(), 8000, most=1.0)
+    np.testing.assert_allclose(found.samples, samples.mean(axis=1), atol=1e-6)
+    assert found.notes == ("recording: the 3 channels are averaged",)
 
 
 def test_an_array_alone_is_refused(folder):

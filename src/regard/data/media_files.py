@@ -1,10 +1,11 @@
 """Read pictures and recordings: files, or what Python has of them.
 
-A file may come from anywhere: its size is known before its content is decoded, and each thing that
-is wrong with it is a sentence for its user.
+A file may come from anywhere: it must be of a listed format, its size is known before its content
+is decoded, and each thing that is wrong with it is a sentence for its user.
 """
 
 import io
+import math
 import os
 import struct
 from collections.abc import Mapping
@@ -20,14 +21,30 @@ from regard.errors import DataError
 
 #: pixels of a picture at most: those of Pillow, which warns of more
 MAX_PIXELS: Final = 89_478_485
+#: pixels of a side at most, as in JPEG: resizing a longer one takes long, however few the rows are
+MAX_SIDE: Final = 65_535
 PICTURES: Final = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+#: formats that Pillow may try: for others, such as EPS, it would run a program on the content
+PICTURE_FORMATS: Final = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
 SOUNDS: Final = (".wav", ".flac", ".ogg", ".oga", ".mp3", ".aiff", ".aif")
+#: formats of soundfile, and how their files begin: libsndfile would try thirty parsers
+SOUND_FORMATS: Final = ("WAV", "WAVEX", "RF64", "FLAC", "OGG", "MP3", "AIFF")
+SOUND_STARTS: Final = (b"RIFF", b"RIFX", b"RF64", b"fLaC", b"OggS", b"FORM", b"ID3", b"\xff")
 MEDIA: Final = (*PICTURES, *SOUNDS)
 #: shortest recording in seconds; a model has no position for a shorter one
 MIN_SECONDS: Final = 0.02
+#: samples per second at most, as in the file of an encoder
+MAX_RATE: Final = 768_000
+#: samples of a channel at most: an hour at 48 kHz
+MAX_SAMPLES: Final = 3600 * 48_000
+#: terms of the ratio of two rates at most; the filter that resamples has 20 times as many taps
+MAX_RATIO: Final = 1 << 16
+#: numbers that are decoded at a time, whatever the channels
+BLOCK: Final = 1 << 20
 #: sizes of a RIFF file that a program wrote before it knew them
 UNKNOWN_SIZES: Final = (0, 0xFFFFFFFF)
 SAVE_AGAIN: Final = "save it again as .png or .jpg"
+SAVE_AT: Final = "save it at 48000 Hz"
 RECORD_AGAIN: Final = "copy it again, or save it as .wav or .flac"
 
 Samples = npt.NDArray[np.float32]
@@ -93,14 +110,16 @@ def read_picture(source: Any, *, max_pixels: int | None = None) -> Picture:
     extras.require("PIL", extra="media", for_="a model that reads pictures")
     from PIL import Image, UnidentifiedImageError
 
-    if isinstance(source, Image.Image):
-        return Picture("picture", _to_rgb(source))
     content, most = isinstance(source, bytes), max_pixels or MAX_PIXELS
-    name = "picture" if content else _path_of(source, "picture", "an image of Pillow", SAVE_AGAIN)
+    name = "picture"
+    if not content and not isinstance(source, Image.Image):
+        name = _path_of(source, "picture", "an image of Pillow", SAVE_AGAIN)
     try:
+        if isinstance(source, Image.Image):
+            return Picture(name, _to_rgb(source))
         opened = io.BytesIO(source) if content else _opened(name)
-        with opened as file, Image.open(file) as image:
-            if image.width * image.height > most:
+        with opened as file, Image.open(file, formats=PICTURE_FORMATS) as image:
+            if image.width * image.height > most or max(image.size) > MAX_SIDE:
                 raise _too_many_pixels(name, f"{image.width} x {image.height}", most)
             return Picture(name, _to_rgb(image))
     except UnidentifiedImageError:
@@ -112,13 +131,16 @@ def read_picture(source: Any, *, max_pixels: int | None = None) -> Picture:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):  # an error in tests
         raise _too_many_pixels(name, "more", most) from None
-    except (OSError, SyntaxError, ValueError) as error:
+    except Exception as error:  # a decoder raises anything for a damaged file
         reason = f"a picture must be whole, but this one cannot be decoded ({_line(error)})"
         raise DataError(name, None, reason, SAVE_AGAIN, kind="no picture") from None
 
 
 def _too_many_pixels(name: str, found: str, most: int) -> DataError:
-    reason = f"a picture must have at most {most:,} pixels, but this one has {found}"
+    reason = (
+        f"a picture must have at most {most:,} pixels, and {MAX_SIDE:,} on a side, but this one "
+        f"has {found}"
+    )
     return DataError(name, None, reason, "make it smaller", kind="too large")
 
 
@@ -127,10 +149,15 @@ def _to_rgb(image: Any) -> Any:
     from PIL import Image, ImageOps
 
     image = ImageOps.exif_transpose(image)
-    if image.mode.startswith("I") or image.mode == "F":  # wider than the 8 bits of the others
-        levels = np.asarray(image, dtype=np.float64)
-        top = 65535.0 if image.mode.startswith("I") else max(float(levels.max(initial=0.0)), 1e-9)
-        image = Image.fromarray(np.clip(levels / top * 255, 0, 255).astype(np.uint8))
+    if image.mode.startswith("I"):  # wider than the 8 bits of the others
+        levels = np.asarray(image, dtype=np.int32).clip(0, 65535)
+        image = Image.fromarray((levels * 255 // 65535).astype(np.uint8))
+    elif image.mode == "F":
+        levels = np.asarray(image, dtype=np.float32)
+        if not np.isfinite(levels).all():
+            raise ValueError("a level is no finite number")
+        top = max(float(levels.max(initial=0.0)), 1e-9)
+        image = Image.fromarray((levels / top * 255).clip(0, 255).astype(np.uint8))
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
         image = image.convert("RGBA")
         white = Image.new("RGBA", image.size, "white")
@@ -186,29 +213,50 @@ def _read_file(source: Any, most: float) -> Sound:
     with io.BytesIO(source) if content else _opened(name) as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(0)
-        _check_whole(name, file.read(12), size)
+        start = file.read(12)
+        _check_whole(name, start, size)
         file.seek(0)
         try:
+            if not start.startswith(SOUND_STARTS):
+                raise ValueError
             with soundfile.SoundFile(file) as sound:
-                rate = int(sound.samplerate)
-                _check_length(name, sound.frames / rate, most)
-                samples = sound.read(dtype="float32", always_2d=True)
-        except soundfile.LibsndfileError as error:
+                if sound.format not in SOUND_FORMATS:
+                    raise ValueError
+                _check_length(name, sound.frames / sound.samplerate, most)
+                _check_rate(name, sound.samplerate, sound.frames)
+                return _decoded(name, sound)
+        except DataError:
+            raise
+        except Exception as error:  # a decoder raises anything for a damaged file
             found = "is of no format that it knows" if size else "is empty"
             what = f"a recording must be a file that soundfile can read, but this one {found}"
             # its message names the file object that it was given
-            reason = f"{what} ({error.error_string.rstrip('.')})" if size else what
+            said = getattr(error, "error_string", "").rstrip(".")
+            reason = f"{what} ({said})" if size and said else what
             raise DataError(name, None, reason, RECORD_AGAIN, kind="no recording") from None
-    _check_samples(name, samples, rate)
-    return _one_channel(name, samples, rate)
 
 
-def _check_samples(name: str, samples: Samples, rate: int) -> None:
-    """Raise if a file of floats holds a NaN or an infinite sample."""
-    wrong = np.flatnonzero(~np.isfinite(samples).all(axis=1))
-    if len(wrong):
-        reason = f"samples must be finite numbers, but one at {wrong[0] / rate:.2f} seconds is not"
-        raise DataError(name, None, reason, RECORD_AGAIN, kind="not finite")
+def _decoded(name: str, sound: Any) -> Sound:
+    """Decode a file in blocks, the mean of whose channels is kept."""
+    rate, parts = int(sound.samplerate), list[Sound]()
+    for block in sound.blocks(max(1, BLOCK // sound.channels), dtype="float32", always_2d=True):
+        wrong = np.flatnonzero(~np.isfinite(block).all(axis=1))
+        if len(wrong):
+            at = (sum(len(part.samples) for part in parts) + wrong[0]) / rate
+            reason = f"samples must be finite numbers, but one at {at:.2f} seconds is not"
+            raise DataError(name, None, reason, RECORD_AGAIN, kind="not finite")
+        parts.append(_one_channel(name, block, rate))
+    return parts[0]._replace(samples=np.concatenate([part.samples for part in parts]))
+
+
+def _check_rate(name: str, rate: int, samples: int) -> None:
+    """Raise for rates, and numbers of samples, that no recording has."""
+    if not 1 <= rate <= MAX_RATE or samples > MAX_SAMPLES:
+        reason = (
+            f"a recording must have at most {MAX_RATE:,} samples per second and {MAX_SAMPLES:,} in "
+            f"all, but this one has {rate:,} and {samples:,}"
+        )
+        raise DataError(name, None, reason, SAVE_AT, kind="rate")
 
 
 def _check_whole(name: str, start: bytes, size: int) -> None:
@@ -238,6 +286,7 @@ def _given_samples(samples: Any, rate: Any) -> Sound:
         raise DataError("recording", None, reason, "pass (samples, 16000)", kind="no recording")
     if isinstance(found, np.ndarray) and found.dtype.kind == "i":
         array = array / np.float32(-float(np.iinfo(found.dtype).min))
+    _check_rate("recording", int(rate), len(array))
     return _one_channel("recording", array[:, None] if array.ndim == 1 else array, int(rate))
 
 
@@ -254,8 +303,15 @@ def _resampled(sound: Sound, rate: int) -> Sound:
     extras.require("scipy", extra="media", for_=f"a recording of {sound.rate} Hz")
     from scipy.signal import resample_poly
 
-    common = np.gcd(sound.rate, rate)
-    found = resample_poly(sound.samples, rate // common, sound.rate // common)
+    common = math.gcd(sound.rate, rate)
+    up, down = rate // common, sound.rate // common
+    if max(up, down) > MAX_RATIO:
+        reason = (
+            f"the rates of a recording and of the model must be as two numbers of at most "
+            f"{MAX_RATIO:,}, but {sound.rate:,} Hz is to {rate:,} Hz as {down:,} to {up:,}"
+        )
+        raise DataError(sound.name, None, reason, SAVE_AT, kind="rate")
+    found = resample_poly(sound.samples, up, down)
     note = f"{sound.name}: resampled from {sound.rate} to {rate} Hz, which the model reads"
     return Sound(sound.name, found.astype(np.float32), rate, (*sound.notes, note))
 
@@ -283,10 +339,6 @@ def _is_file(name: str) -> bool:
         return os.path.isfile(name)
     except ValueError:  # a NUL
         return False
-
-
-def _content(name: str) -> str:
-    return "is empty" if os.path.getsize(name) == 0 else "is of no format that it knows"
 
 
 def _line(error: BaseException) -> str:

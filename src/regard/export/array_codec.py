@@ -69,7 +69,9 @@ class PictureCodec:
         from PIL import Image, UnidentifiedImageError
 
         try:
-            with Image.open(name) as image:
+            # for others, such as EPS, Pillow would run a program on the content
+            formats = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
+            with Image.open(name, formats=formats) as image:
                 read = image.convert("RGB")
         except UnidentifiedImageError:
             raise ValueError(f"{name} must be a picture or a .npy file, but it is not") from None
