@@ -161,8 +161,8 @@ def fit(
 
     Args:
         pairs: a file; or tuples of source and target, or dictionaries with `src` and `tgt` or the
-            names in `columns`; for a language model, texts. A source may be vectors: an array, a
-            tensor or lists, (frames, features).
+            names in `columns`; a table of pandas, polars or pyarrow; for a language model, texts. A
+            source may be vectors: an array, a tensor or lists, (frames, features).
         preset: the model, by name; by default that which suits the settings, mostly "bahdanau".
         output: the run folder; a temporary one if None, which `Model.save` copies.
         quiet: whether to show nothing.
@@ -174,7 +174,7 @@ def fit(
         >>> model.config.preset, model.config.epochs
         ('bahdanau', 1)
     """
-    check_pairs(pairs)
+    pairs = check_pairs(pairs)
     from regard.training import start_run  # imports libraries that only training needs
 
     if preset is not None:

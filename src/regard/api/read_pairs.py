@@ -44,7 +44,7 @@ def read_for(
         advice: how errors write these options.
         forced: whether the model is made to write the targets, so that these must fit it, too.
     """
-    check_pairs(source)
+    source = check_pairs(source)
     kind = predictor.kind
     is_file = isinstance(source, str | os.PathLike)
     if not is_file:
@@ -67,8 +67,18 @@ def read_for(
     )
 
 
-def check_pairs(pairs: Any) -> None:
-    """Raises unless given a file or an iterable of pairs: not for bytes, nor for a dict."""
+def check_pairs(pairs: Any) -> Any:
+    """Return pairs; of a table of pandas, polars or pyarrow, a dictionary for each row.
+
+    Raises ArgumentError unless given a file or an iterable of pairs: not for bytes, nor for a dict.
+    """
+    if hasattr(pairs, "columns"):
+        rows = {"to_pylist": (), "to_dicts": (), "to_dict": ("records",)}
+        make = next((name for name in rows if hasattr(pairs, name)), None)
+        pairs = pairs if make is None else getattr(pairs, make)(*rows[make])
+        # a single column holds texts
+        one = isinstance(pairs, list) and all(len(row) == 1 for row in pairs)
+        pairs = [tuple(row.values()) for row in pairs] if one else pairs
     if isinstance(pairs, Mapping | bytes) or not isinstance(pairs, str | Path | Iterable):
         raise ArgumentError(
             "pairs",
@@ -76,6 +86,7 @@ def check_pairs(pairs: Any) -> None:
             f"{pairs!r:.40}",
             'give "pairs.tsv", or [("a", "b"), ("c", "d")]',
         )
+    return pairs
 
 
 def known_pairs(kind: DataKind, pairs: Iterable[Pair]) -> list[Pair]:

@@ -4,6 +4,7 @@ import itertools
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from regard.atomic_files import atomic_output
@@ -11,13 +12,15 @@ from regard.data import lazy_pyarrow as arrow
 from regard.data.error_hints import PYTHON_HINTS, BadLine, BadLines, Columns, ErrorHints, shorten
 from regard.data.file_formats import (
     ReadOptions,
+    csv_rows,
     header_note,
     is_parquet,
     items_format,
+    json_document,
     jsonl_format,
     kind_of,
     parquet_format,
-    tsv_format,
+    table_format,
 )
 from regard.data.hub_datasets import dataset_rows, is_dataset
 from regard.data.pairs import Format, Pair
@@ -56,7 +59,7 @@ def require_text(pair: Pair) -> Pair:
 
 Rows = Iterator[tuple[int, Any]]
 
-HEAD: Final = 20
+HEAD: Final = 50
 PARQUET_ROWS: Final = 4096
 #: of a table whose sources are tables themselves: a number in Python takes many bytes
 NESTED_ROWS: Final = 64
@@ -107,16 +110,26 @@ def _open_file(source: PathLike, wanted: ReadOptions) -> OpenedSource:
         return _open_parquet(source, wanted)
     lines = _to_last_line(numbered_lines(source))
     head = list(itertools.islice(lines, HEAD))
-    kind = kind_of(source, wanted, head)
+    kind, name = kind_of(source, wanted, head), display_name(source)
     if kind == "parquet":
         return _open_parquet(source, wanted)
-    shape = (jsonl_format if kind == "jsonl" else tsv_format)(source, head, wanted)
-    rows = itertools.chain(head[1:] if shape.header else head, lines)
-    note = ""
-    if head and kind == "tsv" and not shape.header:
-        cells = head[0][1].decode("utf-8", "replace").split("\t")
-        note = header_note(display_name(source), cells, shape, wanted.advice)
-    return OpenedSource(display_name(source), rows, shape, note=note)
+    if kind == "jsonl" and (items := json_document(source, head)) is not None:
+        return _open_items(items, replace(wanted, format="auto"), name)
+    if kind == "jsonl":
+        shape = jsonl_format(source, head, wanted)
+        return OpenedSource(name, itertools.chain(head, lines), shape)
+    rows = csv_rows(name, head, lines) if kind == "csv" else itertools.chain(head, lines)
+    first = list(itertools.islice(rows, HEAD))
+    cells = [_shown_cells(row) for _, row in first if not isinstance(row, BadLine)]
+    shape, note = table_format(source, "csv" if kind == "csv" else "tsv", cells, wanted)
+    rows = itertools.chain(first[1:] if shape.header else first, rows)
+    return OpenedSource(name, rows, shape, note=note)
+
+
+def _shown_cells(row: Any) -> list[str]:
+    """Return the cells of a row, whatever bytes they hold."""
+    cells = row.split(b"\t") if isinstance(row, bytes) else row
+    return [cell.decode("utf-8", "replace") for cell in cells]
 
 
 def _to_last_line(lines: Rows) -> Rows:
@@ -254,7 +267,7 @@ def not_parquet(name: str, error: Exception) -> DataError:
 
 MAX_CHARS: Final = 10_000
 #: kinds of files whose cells are text
-LINES: Final = ("tsv", "parallel")
+LINES: Final = ("tsv", "csv", "parallel")
 
 
 class PairReader(Iterator[Pair]):

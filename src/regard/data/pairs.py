@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
-FormatKind = Literal["tsv", "parallel", "jsonl", "parquet", "pairs", "text"]
+FormatKind = Literal["tsv", "csv", "parallel", "jsonl", "parquet", "pairs", "text"]
 #: what is encoded or written at once
 CHUNK_PAIRS: Final = 4096
 CHUNK_CHARS: Final = 4_000_000
@@ -71,6 +71,7 @@ class Format:
         references: whether further columns are further accepted targets.
         exact: whether columns that are not named here are errors.
         header: whether the first line has the names of the columns.
+        width: cells that a row must have, as the first one has; 0 if that is not checked.
     """
 
     kind: FormatKind
@@ -80,10 +81,12 @@ class Format:
     references: bool = False
     exact: bool = False
     header: bool = False
+    width: int = 0
 
     def __str__(self) -> str:
         words = {
             "tsv": "tab-separated columns",
+            "csv": "comma-separated columns",
             "parallel": "two parallel files",
             "jsonl": "one JSON object per line",
             "parquet": "a Parquet table",

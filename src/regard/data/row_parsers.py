@@ -1,6 +1,8 @@
 """Parsers of rows into pairs. A row that cannot be used raises BadLine."""
 
 import json
+import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -18,6 +20,8 @@ Parser = Callable[[int, Any], Pair]
 
 FEATURE_SEPARATOR: Final = ";"
 TWO_COLUMNS: Final = Format("tsv", exact=True)
+#: a number in a cell
+NUMBER: Final = re.compile(r"[-+]?([0-9]+([.,][0-9]*)?|[.,][0-9]+)([eE][-+]?[0-9]+)?")
 
 
 def parse_features(text: str) -> tuple[str, ...]:
@@ -38,12 +42,15 @@ def parser_for(shape: Format, max_chars: int, files: tuple[str, str] | None = No
         assert files is not None
         return _Parallel(files, max_chars)
     if shape.question is not None:
-        values = {"tsv": _tsv_values, "jsonl": _json_values}.get(shape.kind, _row_values)
+        known: dict[str, Callable[[Format, Any], list[Any]]]
+        known = {"tsv": _tsv_values, "csv": _tsv_values, "jsonl": _json_values}
+        values = known.get(shape.kind, _row_values)
         return lambda number, row: _question_pair(number, max_chars, *values(shape, row))
     if shape == TWO_COLUMNS:
         return _two_columns(max_chars)
     parse = {
         "tsv": _parse_tsv,
+        "csv": _parse_tsv,
         "jsonl": _parse_json,
         "parquet": _parse_values,
         "pairs": _parse_item,
@@ -60,12 +67,11 @@ def _question_pair(number: int, max_chars: int, story: Any, question: Any, answe
     return _from_values(number, max_chars, source, answers_of(answer), (), True)
 
 
-def _tsv_values(shape: Format, raw: bytes) -> list[Any]:
-    """Return story, question and answer of a line of a tab-separated file."""
-    text = decode(raw)
-    cells = text.split("\t")
+def _tsv_values(shape: Format, row: Any) -> list[Any]:
+    """Return story, question and answer of a row of a tab-separated or CSV file."""
+    cells = row_cells(row)
     places = [c for c in (shape.columns[0], shape.question, shape.columns[1]) if isinstance(c, int)]
-    _check_cells(replace(shape, features=shape.question), text, cells)
+    _check_cells(replace(shape, features=shape.question), cells)
     return [cells[place] for place in places]
 
 
@@ -131,22 +137,26 @@ def _two_columns(max_chars: int) -> Parser:
         text = decode(raw)
         cells = text.split("\t")
         if len(cells) != 2:
-            return _parse_cells(TWO_COLUMNS, max_chars, number, text, cells)
+            return _parse_cells(TWO_COLUMNS, max_chars, number, cells)
         src, tgt = check_text("source", cells[0], max_chars), cells[1]
         return Pair(src, check_text("target", tgt, max_chars), number)
 
     return parse
 
 
-def _parse_tsv(shape: Format, max_chars: int, number: int, raw: bytes) -> Pair:
-    text = decode(raw)
-    return _parse_cells(shape, max_chars, number, text, text.split("\t"))
+def row_cells(row: Any) -> list[str]:
+    """Return the cells of a line, cut at tabs, or of a row of CSV, of which some may be bad."""
+    if isinstance(row, BadLine):
+        raise row
+    return decode(row).split("\t") if isinstance(row, bytes) else list(map(decode, row))
 
 
-def _parse_cells(
-    shape: Format, max_chars: int, number: int, text: str, cells: Sequence[str]
-) -> Pair:
-    _check_cells(shape, text, cells)
+def _parse_tsv(shape: Format, max_chars: int, number: int, row: Any) -> Pair:
+    return _parse_cells(shape, max_chars, number, row_cells(row))
+
+
+def _parse_cells(shape: Format, max_chars: int, number: int, cells: Sequence[str]) -> Pair:
+    _check_cells(shape, cells)
     asked = [column for column in (*shape.columns, shape.features) if isinstance(column, int)]
     src, tgt, *features = (cells[column] for column in asked)
     more: list[str] = []
@@ -161,10 +171,10 @@ def _parse_cells(
     )
 
 
-def _check_cells(shape: Format, text: str, cells: Sequence[str]) -> None:
-    if not text.strip():
+def _check_cells(shape: Format, cells: Sequence[str]) -> None:
+    if not "".join(cells).strip():
         raise BadLine("empty line", "the line is empty", "delete it")
-    if len(cells) == 1:
+    if len(cells) == 1 and shape.kind == "tsv":
         raise BadLine(
             "missing tab",
             "there is no tab between source and target",
@@ -176,6 +186,13 @@ def _check_cells(shape: Format, text: str, cells: Sequence[str]) -> None:
             "too few columns",
             f"the line has {len(cells)} columns, and column {max(asked) + 1} is asked for",
             "add what is missing",
+        )
+    odd = len(cells) > shape.width or (shape.kind == "csv" and len(cells) < shape.width)
+    if shape.width and odd:
+        raise BadLine(
+            "other number of columns",
+            f"the line has {len(cells)} columns where the first one has {shape.width}",
+            "add what is missing, or put quotes around cells with a delimiter in them",
         )
     if shape.exact and len(cells) > len(asked):
         raise BadLine(
@@ -292,6 +309,7 @@ def _from_values(
     Numbers of a source are checked by `FrameReader`.
     """
     targets = list(tgt) if references and isinstance(tgt, list | tuple) and tgt else [tgt]
+    targets = list(map(_written, targets))
     frames = src if isinstance(src, list | tuple | np.ndarray | Tensor | Mapping) else None
     texts = [] if frames is not None else [("source", src)]
     for side, text in (*texts, *(("target", text) for text in targets)):
@@ -299,6 +317,14 @@ def _from_values(
         check_text(side, text, max_chars)
     more = tuple(targets[1:])
     return Pair("" if texts == [] else src, targets[0], number, more, _features(features), frames)
+
+
+def _written(target: Any) -> Any:
+    """Return a label or number as JSON writes it, None for NaN, and anything else as it is."""
+    value = target.item() if isinstance(target, np.generic) else target
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    return json.dumps(value) if isinstance(value, bool | int | float) else value
 
 
 def _features(value: Any) -> tuple[str, ...]:

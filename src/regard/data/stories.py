@@ -140,5 +140,20 @@ def answers_of(value: Any) -> Any:
         value = value.get(TEXT_KEY)
     if isinstance(value, list | tuple):
         texts = [one.get(TEXT_KEY) if isinstance(one, Mapping) else one for one in value]
-        return list(dict.fromkeys(texts)) if all(isinstance(t, str) for t in texts) else texts
+        same = list(dict.fromkeys(texts)) if all(isinstance(t, str) for t in texts) else texts
+        return same or None
     return value
+
+
+def squad_questions(file: str, articles: Sequence[Any]) -> list[dict[str, Any]]:
+    """Return the questions of SQuAD as it is published, with their passages and answers."""
+    try:
+        return [
+            {"context": part["context"], "question": asked["question"], "answers": asked["answers"]}
+            for article in articles
+            for part in article["paragraphs"]
+            for asked in part["qas"]
+        ]
+    except (KeyError, TypeError) as error:
+        reason = f"its paragraphs must have context, qas, question and answers ({error!r})"
+        raise DataError(file, None, reason, "write one object on each line") from None
