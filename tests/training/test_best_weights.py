@@ -83,27 +83,33 @@ def finish(task, scores, of_average):
         asked.append(next(task.learner.module.parameters()).flatten()[0].item())
         return Evaluation(of_average, {"per": of_average}, 0.0, None, [])
 
-    averaged = task.best.write_final(progress, evaluate, task.evaluator.metric)
-    return averaged and (averaged.several, averaged.result.score, averaged.taken), asked
+    found = task.best.write_final(progress, evaluate, task.evaluator.metric)
+    return [(each.name, each.found.score, each.taken) for each in found], asked
 
 
 def test_the_average_is_taken_if_it_is_better(make_task):
     task = make_task()  # its metric is an error rate
     assert not task.evaluator.metric.higher_is_better
     mean = torch.tensor((1 + 3 + 4) / 3).item()
-    assert finish(task, [0.3, 0.9, 0.2, 0.1], 0.05) == ((3, 0.05, True), [mean])
+    assert finish(task, [0.3, 0.9, 0.2, 0.1], 0.05) == (
+        [("best", 0.1, False), ("average", 0.05, True)],
+        [mean],
+    )
     assert final_weight(task) == {mean}
 
 
 def test_the_best_one_is_taken_if_it_is_not(make_task):
     task = make_task()
-    assert finish(task, [0.3, 0.9, 0.2, 0.1], 0.1)[0] == (3, 0.1, False)
+    assert finish(task, [0.3, 0.9, 0.2, 0.1], 0.1)[0] == [
+        ("best", 0.1, True),
+        ("average", 0.1, False),
+    ]
     assert final_weight(task) == {4.0}
 
 
 def test_one_alone_needs_no_average(make_task):
     task = make_task()
-    assert finish(task, [0.3], 0.0) == (None, [])
+    assert finish(task, [0.3], 0.0) == ([], [])
     assert final_weight(task) == {1.0}
 
 
@@ -114,7 +120,7 @@ def test_the_second_best_does_not_take_the_place_of_a_best_one_that_is_lost(make
     fill(task, 4.0)
     task.folder.write_model(task.learner.module.state_dict())
     monkeypatch.setattr("regard.training.checkpoint.write_weights", skip_writing(lost))
-    assert finish(task, [0.3, 0.9, 0.2, 0.1], 0.15) == (None, [])
+    assert finish(task, [0.3, 0.9, 0.2, 0.1], 0.15) == ([], [])
     assert final_weight(task) == {4.0}
 
 
@@ -124,5 +130,5 @@ def skip_writing(lost):
 
 def test_none_at_all(make_task):
     task = make_task()
-    assert finish(task, [], 0.0) == (None, [])
+    assert finish(task, [], 0.0) == ([], [])
     assert not task.folder.model_file.exists()

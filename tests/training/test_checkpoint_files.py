@@ -25,7 +25,7 @@ from regard.training.checkpoint import (
     weights_of_step,
 )
 from regard.training.evaluator import DevMetric, Evaluation
-from regard.training.progress import Progress
+from regard.training.progress import Progress, RankedEvaluation
 from regard.training.weights_file import write_weights
 
 
@@ -223,7 +223,10 @@ def test_the_average_is_taken_if_it_is_better(folder):
     best.evaluate(0.3, 0.1, 0.2)
     best.fill(99.0)
     said, seen, written = best.end(0.05)
-    assert (said.several, said.result.score, said.taken) == (2, 0.05, True)
+    assert [(each.name, each.found.score, each.taken) for each in said] == [
+        ("best", 0.1, False),
+        ("average", 0.05, True),
+    ]
     assert (seen, written) == ([2.5], 2.5)
 
 
@@ -231,14 +234,14 @@ def test_the_best_is_restored_if_the_average_is_worse(folder):
     best = Best(folder)
     best.evaluate(0.3, 0.1, 0.2)
     said, seen, written = best.end(0.1)
-    assert (said.taken, seen, written) == (False, [2.5], 2.0)
+    assert ([each.taken for each in said], seen, written) == ([True, False], [2.5], 2.0)
 
 
 def test_a_single_one_is_restored(folder):
     best = Best(folder)
     best.evaluate(0.3)
     best.fill(99.0)
-    assert best.end(0.0) == (None, [], 1.0)
+    assert best.end(0.0) == ([], [], 1.0)
 
 
 def test_weights_are_kept_and_dropped(folder):
@@ -246,7 +249,7 @@ def test_weights_are_kept_and_dropped(folder):
     best.evaluate(0.3, 0.1, 0.9)
     assert names(folder.best) == ["step-00000001.safetensors", "step-00000002.safetensors"]
     best.evaluate(0.2)
-    best.weights.drop_worse(best.progress, also=[(0.3, 1)])
+    best.weights.drop_worse(best.progress, also=[RankedEvaluation(0.3, 1)])
     assert len(names(folder.best)) == 3, "those of the last checkpoint are left"
     best.weights.drop_worse(best.progress)
     assert names(folder.best) == ["step-00000002.safetensors", "step-00000004.safetensors"]

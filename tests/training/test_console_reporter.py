@@ -9,11 +9,11 @@ import pytest
 import torch
 from rich.console import Console
 
-from regard.training.checkpoint import AveragedWeights
+from regard.training.checkpoint import Candidate
 from regard.training.console_reporter import ConsoleReporter, StderrConsole, say
 from regard.training.evaluator import AttentionHealth, Evaluation
-from regard.training.progress import Progress
-from regard.training.run import describe_average
+from regard.training.progress import Progress, RankedEvaluation
+from regard.training.run import describe_candidates
 
 FORMED = AttentionHealth(sharpness=0.9, column=0.2, last=0.1, even=0.2)
 
@@ -128,11 +128,14 @@ def test_after_the_first_evaluation_a_pipe_is_told_less_often(monkeypatch):
     assert len(lines) == 2 + 1, "a header, a row, and a line two minutes later"
 
 
-@pytest.mark.parametrize("taken", [True, False])
-def test_what_averaging_has_brought(taken):
-    said = describe_average(AveragedWeights(3, evaluation(), taken), "per", 0.25)
-    words = "dev per 12.50%, the best one 25.00%: "
-    assert said.endswith(words + ("taken." if taken else "the best one alone is taken."))
+def test_what_was_compared_at_the_end_is_told():
+    best, average, last = (RankedEvaluation(score, 9) for score in (0.25, 0.125, 0.5))
+    found = [Candidate("best", best), Candidate("average", average, taken=True)]
+    said = describe_candidates([*found, Candidate("last", last)], 3, "per", (200, 1_300))
+    assert said == (
+        "dev per on 200 of 1,300 dev sources: 25.00% of the best checkpoint (step 9), 12.50% of "
+        "the average of the 3 best, 50.00% of the last one (step 9); the average is taken."
+    )
 
 
 def test_quiet():

@@ -255,12 +255,12 @@ def ranked(*evaluations):
     progress = Progress()
     for progress.step, (score, loss) in enumerate(evaluations, 1):
         progress.rank(score, higher_is_better=True, kept=3, loss=loss)
-    return [step for _, step in progress.best]
+    return [found.step for found in progress.best]
 
 
 def test_of_like_scores_that_with_the_lowest_dev_loss_is_kept():
     """Twenty dev pairs are all right long before the model is."""
-    assert ranked((1.0, 0.9), (1.0, 0.5), (1.0, 0.7), (0.9, 0.1), (1.0, 0.3)) == [2, 1, 3]
+    assert ranked((1.0, 0.9), (1.0, 0.5), (1.0, 0.7), (0.9, 0.1), (1.0, 0.3)) == [5, 2, 3]
     assert ranked((0.5, 0.9), (1.0, 0.5), (1.0, 0.2)) == [3, 2, 1]
     assert ranked((1.0, 0.2), (1.0, 0.2)) == [1, 2], "the earlier, where losses are alike, too"
 

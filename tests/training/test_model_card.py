@@ -6,16 +6,16 @@ import re
 from dataclasses import replace
 
 from regard.training import RunFolder
-from regard.training.checkpoint import AveragedWeights
-from regard.training.evaluator import Evaluation
-from regard.training.progress import Progress
+from regard.training.checkpoint import Candidate
+from regard.training.progress import Progress, RankedEvaluation
 from regard.training.reporting import write_card
 from regard.version import __version__
 
 
-def card(task, averaged=None):
-    progress = Progress(step=6, epoch=2, seconds=90.0, best=[(0.25, 3), (0.5, 6)])
-    write_card(task.folder, task.summary, progress, averaged)
+def card(task, candidates=()):
+    best = [RankedEvaluation(0.25, 3), RankedEvaluation(0.5, 6)]
+    progress = Progress(step=6, epoch=2, seconds=90.0, best=best)
+    write_card(task.folder, task.summary, progress, candidates)
     return task.folder.card_file.read_text(encoding="utf-8")
 
 
@@ -34,9 +34,9 @@ def test_it_says_what_the_model_is_and_how_well_it_does(make_task, data):
 def test_it_says_how_well_an_average_does_that_is_the_model(make_task):
     task = make_task()
     assert "average" not in card(task)
-    result = Evaluation(0.125, {}, 0.0, None, [])
-    assert "average" not in card(task, AveragedWeights(2, result, taken=False))
-    rows = card(task, AveragedWeights(2, result, taken=True)).splitlines()
+    found = RankedEvaluation(0.125, 3)
+    assert "average" not in card(task, [Candidate("average", found)])
+    rows = card(task, [Candidate("average", found, taken=True)]).splitlines()
     place = rows.index("| best dev per, greedy | 0.2500 at step 3 |")
     assert rows[place + 1] == "| dev per, greedy, of the average of the 2 best, taken | 0.1250 |"
 

@@ -412,7 +412,7 @@ def test_an_evaluation_is_recorded_by_the_first_process(first):
     )
     evaluator = SimpleNamespace(
         evaluate=lambda loss: events.append(loss) or result,
-        metric=DevMetric("bleu", True, loss_counts=False),
+        metric=DevMetric("bleu", True),
     )
     best = SimpleNamespace(
         kept=2, keep=lambda p: events.append("keep"), write_model=lambda: events.append("write")
@@ -425,8 +425,7 @@ def test_an_evaluation_is_recorded_by_the_first_process(first):
     progress = Progress(step=3)
     inspect.unwrap(loop._evaluate)(learner, progress, 0.1, evaluator, best, reporter, [recorder])
     assert progress.losses == (0.0, 0)
-    assert (progress.evaluated, progress.best) == (3, [(0.5, 3)])
-    assert progress.lowest_loss is None, "the loss does not count"
+    assert (progress.evaluated, progress.best) == (3, [(0.5, 3, 2.0)])
     if first:
         mine = [1.5, "keep", "write", ("report", True), ("record", 0.1)]
         assert events == [*mine, "all", "train"]

@@ -63,7 +63,7 @@ def test_a_whole_run(folder):
     assert (state.notes, state.damage, state.unusable) == ([], [], [])
     assert state.model_problem is None
     assert state.model_source == best_file(folder.best, 2)
-    assert state.progress.best == [(0.5, 2), (0.25, 1)]
+    assert [found[:2] for found in state.progress.best] == [(0.5, 2), (0.25, 1)]
     assert state.seals["report.jsonl"] is None
     assert state.seals["metrics.jsonl"]["bytes"] == len(folder.metrics_file.read_bytes())
     state.check(accept_loss=False)
@@ -87,7 +87,7 @@ def test_the_model_is_restored_from_the_best_weights(folder):
 def test_damaged_best_weights_are_forgotten(folder):
     best_file(folder.best, 1).write_bytes(b"x")
     state = read_state(folder)
-    assert state.progress.best == [(0.5, 2)]
+    assert [found[:2] for found in state.progress.best] == [(0.5, 2)]
     assert state.unusable == [best_file(folder.best, 1)]
     assert state.damage[0].lost == "the weights of step 1, with dev score 0.25, are gone"
     with pytest.raises(RunError, match="go on with --accept-loss, and the weights of step 1"):
@@ -98,11 +98,13 @@ def test_damaged_best_weights_are_forgotten(folder):
 def test_the_model_stands_for_the_best_weights(folder):
     best_file(folder.best, 2).unlink()
     state = read_state(folder)
-    assert state.progress.best == [(0.5, 2), (0.25, 1)], "the model has them"
+    assert [found[:2] for found in state.progress.best] == [(0.5, 2), (0.25, 1)], (
+        "the model has them"
+    )
     assert state.model_source is None
     folder.model_file.write_bytes(b"x")
     state = read_state(folder)
-    assert state.progress.best == [(0.25, 1)]
+    assert [found[:2] for found in state.progress.best] == [(0.25, 1)]
     assert [damage.lost for damage in state.damage][-1] == "the best weights so far are gone"
     assert state.progress.evaluated == 2
     assert state.progress.stale == 4
@@ -704,8 +706,13 @@ def test_the_end_of_a_run(monkeypatch):
     """The card is written last, since it says that the run is finished."""
     calls, evaluated = [], SimpleNamespace(name="bleu")
     run = SimpleNamespace(
-        evaluator=SimpleNamespace(metric=evaluated, calibrate=lambda corpus: {"corpus": corpus}),
-        best=SimpleNamespace(write_final=lambda *args: calls.append("model")),
+        evaluator=SimpleNamespace(
+            metric=evaluated,
+            calibrate=lambda corpus: {"corpus": corpus},
+            enlarged=lambda count: run.evaluator,
+        ),
+        trained=lambda progress: 0.0,
+        best=SimpleNamespace(write_final=lambda *args, rescore: calls.append("model")),
         batches=SimpleNamespace(epochs=SimpleNamespace(corpus=7)),
         folder=SimpleNamespace(write_calibration=calls.append),
         summary=None,

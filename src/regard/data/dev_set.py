@@ -1,7 +1,12 @@
-"""Dev sets: what is held out, distinct sources, overlap with training data."""
+"""Dev sets: what is held out, the order of distinct sources, overlap with training data.
+
+Whoever needs some of a dev set takes the first: any number of these is a sample of the whole.
+"""
 
 import hashlib
 import unicodedata
+from collections import defaultdict
+from collections.abc import Sequence
 from typing import Final, NamedTuple, cast
 
 import numpy as np
@@ -38,16 +43,43 @@ def is_held_out(src: str, *, share: float) -> bool:
         raise ArgumentError(
             "share", "be at least 0 and less than 1", share, "write 5 percent as 0.05"
         )
-    text = unicodedata.normalize("NFC", src.strip())
-    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "big") < share * 2**64
+    return _hash(unicodedata.normalize("NFC", src.strip())) < share * 2**64
+
+
+def _hash(text: str, purpose: bytes = b"") -> int:
+    """Return 64 bits of a text's hash; those of two purposes have nothing to do with each other."""
+    content = text.encode("utf-8", "surrogatepass")
+    digest = hashlib.blake2b(content, digest_size=8, person=purpose).digest()
+    return int.from_bytes(digest, "big")
+
+
+def sampling_order(keys: Sequence[str], targets: Sequence[str]) -> list[int]:
+    """Return the order of examples in which the first n are a sample of all, for any n.
+
+    It follows from hashes, and not from the order of the file, which may be sorted by target. It is
+    stratified by target: of each, the first n hold its share, to within one example. Targets that
+    occur once are each a stratum, and come in the order of their hashes.
+
+    Args:
+        keys: identify the examples; those with equal keys stay in the order given.
+        targets: one for each.
+    """
+    strata: dict[str, list[int]] = defaultdict(list)
+    hashes = [_hash(key, b"dev order") for key in keys]
+    for place in sorted(range(len(keys)), key=hashes.__getitem__):
+        strata[targets[place]].append(place)
+    at: dict[int, float] = {}
+    for target, places in strata.items():
+        start = _hash(target, b"dev stratum") / 2**64
+        at |= {place: (i + start) / len(places) for i, place in enumerate(places)}
+    return sorted(at, key=lambda place: (at[place], hashes[place], place))
 
 
 class DevSet(NamedTuple):
     """Dev examples as text and as tokens; a source with several targets occurs once.
 
     Attributes:
-        sources: distinct sources, in the order of the pairs.
+        sources: distinct sources, in the order of `sampling_order`: the first are a sample.
         references: the accepted targets of each source.
         rows: first pair of each source in the corpus.
         corpus: all pairs.
@@ -73,7 +105,14 @@ class DevSet(NamedTuple):
                 references.append({})
                 rows.append(row)
             references[place] |= dict.fromkeys([pair.tgt, *pair.more])
-        return DevSet(sources, [list(r) for r in references], np.array(rows), corpus)
+        keys = [repr(identity) for identity in places]
+        order = sampling_order(keys, ["\n".join(sorted(several)) for several in references])
+        return DevSet(
+            [sources[i] for i in order],
+            [list(references[i]) for i in order],
+            np.array([rows[i] for i in order], dtype=np.int64),
+            corpus,
+        )
 
 
 def _identity(pair: Pair, row: int) -> tuple[object, ...]:

@@ -133,11 +133,13 @@ class DevScores(NamedTuple):
         metrics: values by name, the dev loss among them.
         health: statistics of attention, if the kind has any.
         outputs: the outputs as text, in the order of the dev set; empty if none are compared.
+        errors: standard errors of metrics by name, if outputs are compared.
     """
 
     metrics: dict[str, float]
     health: Any = None
     outputs: Sequence[str] = ()
+    errors: Mapping[str, float] = {}
 
 
 class ScoreTable(NamedTuple):

@@ -7,6 +7,7 @@ renamed, and verified when they are read.
 """
 
 import json
+import math
 import os
 import re
 import shutil
@@ -25,7 +26,7 @@ from regard.atomic_files import content_checksum, file_checksum, fsync_folder, w
 from regard.errors import RegardError
 from regard.training.evaluator import DevMetric, Evaluation
 from regard.training.optimization import Learner, with_prefix
-from regard.training.progress import Progress
+from regard.training.progress import Progress, RankedEvaluation
 from regard.training.run_folder import RunError, RunFolder, remove_temporary
 from regard.training.sharded_checkpoint import ShardedTensors, ShardWriter, verify_shards
 from regard.training.weights_file import (
@@ -283,7 +284,7 @@ class Checkpoints:
         self.folder, self.learner, self.best = folder, learner, best
         self.processes = processes = learner.processes
         self._writer = ShardWriter(folder.checkpoints, processes) if processes.shards else None
-        self._started: list[tuple[float, int]] = []
+        self._started: list[RankedEvaluation] = []
 
     def save(self, progress: Progress) -> None:
         """Save a checkpoint, with the random states of all processes.
@@ -353,12 +354,18 @@ class Checkpoints:
         ]
 
 
-class AveragedWeights(NamedTuple):
-    """The average of the best weights: how many, its evaluation, and whether it is the model."""
+class Candidate(NamedTuple):
+    """Weights that a run may end with.
 
-    several: int
-    result: Evaluation
-    taken: bool
+    Attributes:
+        name: "best", "average" of the best, or "last".
+        found: their dev score and loss, and the step; of an average, that of the best.
+        taken: whether they are the model of the run.
+    """
+
+    name: str
+    found: RankedEvaluation
+    taken: bool = False
 
 
 @final
@@ -377,10 +384,10 @@ class BestWeights:
     def keep(self, progress: Progress) -> None:
         """Write the weights of this step if they are among the best."""
         self.folder.best.mkdir(exist_ok=True)
-        if progress.step in {step for _, step in progress.best}:
+        if progress.step in {found.step for found in progress.best}:
             write_weights(best_file(self.folder.best, progress.step), self.module.state_dict())
 
-    def drop_worse(self, progress: Progress, also: Iterable[tuple[float, int]] = ()) -> None:
+    def drop_worse(self, progress: Progress, also: Iterable[RankedEvaluation] = ()) -> None:
         """Remove weights that are no longer among the best.
 
         Call it after a checkpoint is written: a killed run resumes from the last checkpoint, and
@@ -390,7 +397,7 @@ class BestWeights:
             progress: of the run.
             also: the best evaluations of the last checkpoint, if it is older.
         """
-        kept = {best_file(self.folder.best, step) for _, step in (*progress.best, *also)}
+        kept = {best_file(self.folder.best, found.step) for found in (*progress.best, *also)}
         for path in self.folder.best.glob("step-*.safetensors"):
             if path not in kept:
                 path.unlink()
@@ -400,28 +407,54 @@ class BestWeights:
         self.folder.write_model(self.module.state_dict())
 
     def write_final(
-        self, progress: Progress, evaluate: Callable[[], Evaluation], metric: DevMetric
-    ) -> AveragedWeights | None:
-        """Write the best weights as the model, or the average of the best if it scores better.
+        self,
+        progress: Progress,
+        evaluate: Callable[[], Evaluation],
+        metric: DevMetric,
+        *,
+        rescore: bool = False,
+    ) -> list[Candidate]:
+        """Write the best weights as the model, or those that beat them: an average, or the last.
+
+        Args:
+            progress: of the run, whose last weights the model has.
+            evaluate: evaluates the weights that the model has.
+            metric: decides, see `RankedEvaluation.beats`.
+            rescore: whether `evaluate` reads more of the dev set than evaluations did until now, so
+                that the best weights are evaluated again, and the last as well.
 
         Returns:
-            what is known of the average; None if there was nothing to average.
+            what was compared, the best first; nothing if there was nothing to compare.
         """
-        paths = [best_file(self.folder.best, step) for _, step in progress.best]
+        paths = [best_file(self.folder.best, found.step) for found in progress.best]
         if not paths or not paths[0].exists():
-            return None  # the best weights were written as the model when they were found
+            return []  # the best weights were written as the model when they were found
         several = [self._read(path) for path in paths if path.exists()]
-        self.module.load_state_dict(several[0])
-        final: AveragedWeights | None = None
+        best = progress.best[0]
+        weights = {"best": several[0]}
         if len(several) > 1:
-            self.module.load_state_dict(average(several))
+            weights["average"] = average(several)
+        if rescore and progress.step != best.step:
+            last = self.module.state_dict()
+            weights["last"] = {name: tensor.clone() for name, tensor in last.items()}
+        found = {"best": best}
+        margin, taken = 0.0, "best"
+        for name in weights:
+            if name == "best" and not rescore:
+                continue
+            self.module.load_state_dict(weights[name])
             result = evaluate()
-            taken = metric.better(result.score, progress.best[0][0])
-            final = AveragedWeights(len(several), result, taken)
-            if not taken:
-                self.module.load_state_dict(several[0])
+            step = progress.step if name == "last" else best.step
+            found[name] = RankedEvaluation(result.score, step, result.metrics.get("loss", math.inf))
+            margin = result.margin
+        for name, other in found.items():
+            if other.beats(found[taken], higher_is_better=metric.higher_is_better, margin=margin):
+                taken = name
+        self.module.load_state_dict(weights[taken])
         self.write_model()
-        return final
+        if len(found) == 1 and not rescore:
+            return []
+        return [Candidate(name, each, name == taken) for name, each in found.items()]
 
     def _read(self, path: Path) -> dict[str, Tensor]:
         try:

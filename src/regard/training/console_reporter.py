@@ -224,15 +224,16 @@ class ConsoleReporter:
 
     def on_evaluation(self, progress: Progress, result: Evaluation, *, best: bool) -> None:
         """Print a row, and what attention maps and outputs reveal."""
-        names = list(result.metrics)
+        cells = {name: format_metric(name, value) for name, value in result.metrics.items()}
+        for name, error in result.errors.items():
+            cells[name] += f" ±{format_metric(name, error)}"
+        widths = {name: max(_width(name), len(cell) + 2) for name, cell in cells.items()}
         if not self.header:
             columns = [(message(f"train.column.{name}"), room) for name, room in COLUMNS.items()]
-            columns += [(_title(name), _width(name)) for name in names]
+            columns += [(_title(name), widths[name]) for name in cells]
             self.note("".join(pad_left(title, room) for title, room in columns))
             self.header = True
-        values = "".join(
-            f"{format_metric(name, result.metrics[name]):>{_width(name)}}" for name in names
-        )
+        values = "".join(f"{cell:>{widths[name]}}" for name, cell in cells.items())
         self.note(
             f"{_clock(progress.seconds):>8}{progress.step:>8}{progress.epoch:>7}"
             f"{self.speed(progress):>10,.0f}{result.train_loss:>8.3f}{values}{' *' if best else ''}"

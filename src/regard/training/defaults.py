@@ -59,6 +59,8 @@ AFTER_FIRST: Final = 1 / 3
 #: Dev sources that are decoded at an evaluation; a CPU with a budget decodes so many for each of
 #: its minutes, between the two bounds.
 DECODED_PER_MINUTE, FEWEST_DECODED, MOST_DECODED = 100, 200, 1_000
+#: Models that are compared at the end: the best, the average of the best, and the last.
+CANDIDATES: Final = 3
 #: Training pairs that take as long as the evaluation of one dev pair, which is decoded.
 EVALUATION_COST: Final = 1.0
 
@@ -127,6 +129,15 @@ def steps_limit(config: Config, per_epoch: int) -> int:
     if config.epochs is not None or config.minutes is not None:
         return UNLIMITED
     return min(max(EPOCHS * per_epoch, FEWEST_STEPS), MOST_STEPS)
+
+
+def final_pairs(trained: float) -> int:
+    """Return how many dev sources are decoded to compare the models that a run may end with.
+
+    Args:
+        trained: examples that the run was trained on, repetitions counted.
+    """
+    return max(MOST_DECODED, int(EVALUATION_SHARE * trained / EVALUATION_COST / CANDIDATES))
 
 
 def evaluation_interval(config: Config, per_epoch: int, dev_share: float) -> int:

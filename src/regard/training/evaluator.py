@@ -2,8 +2,9 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, cast, final
 
 import numpy as np
@@ -12,13 +13,14 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.data import EncodedPairs, collate
+from regard.data import Batch, EncodedPairs, Tokenizer, collate
 from regard.data.dev_set import DevSet
 from regard.decoding import DecodingOptions, decode
-from regard.evaluation import score
+from regard.evaluation import SHARES
+from regard.evaluation.metrics import Normalizer, bleu_tokenize, compared, find_metric
 from regard.kinds import DataKind, DevScores
 from regard.messages import message
-from regard.models import AnyModel, SequenceModel
+from regard.models import AnyModel, ModelOutput, SequenceModel
 from regard.symbols import PAD
 from regard.training.distributed import Fabric
 from regard.training.progress import Progress
@@ -34,15 +36,10 @@ MAX_NATS: Final = 700.0
 
 
 class DevMetric(NamedTuple):
-    """The metric that ranks evaluations; by default a lower dev loss is an improvement, too."""
+    """The metric that ranks evaluations."""
 
     name: str
     higher_is_better: bool
-    loss_counts: bool = True
-
-    def better(self, a: float, b: float) -> bool:
-        """Return whether `a` is better than `b`."""
-        return a > b if self.higher_is_better else a < b
 
 
 @dataclass(frozen=True)
@@ -55,6 +52,9 @@ class Evaluation:
         train_loss: mean training loss since the last evaluation.
         health: statistics of attention; None for models without cross-attention.
         outputs: all outputs, in the order of the dev set.
+        errors: standard errors by name, of the metrics that have one.
+        margin: standard error of the difference between two scores of such samples of the dev set,
+            to that of scores of the whole dev set; 0 if all of it is scored.
     """
 
     score: float
@@ -62,6 +62,8 @@ class Evaluation:
     train_loss: float
     health: "AttentionHealth | None"
     outputs: Sequence[str]
+    errors: Mapping[str, float] = field(default_factory=dict)
+    margin: float = 0.0
 
     def as_row(self, progress: Progress) -> dict[str, Any]:
         """Return a line of metrics.jsonl."""
@@ -114,10 +116,41 @@ class Evaluator:
             found = self.kind.dev_scores(
                 self.module, self.dev, self.fabric.device, self._token_scores
             )
-        metrics = found.metrics
+        count, total = self.scored
         return Evaluation(
-            metrics[self.metric.name], metrics, train_loss, found.health, found.outputs
+            found.metrics[self.metric.name],
+            found.metrics,
+            train_loss,
+            found.health,
+            found.outputs,
+            found.errors,
+            math.sqrt(2 * (1 - count / total)) * found.errors.get(self.metric.name, 0.0),
         )
+
+    @property
+    def decodes(self) -> bool:
+        """True if the score is that of decoded outputs."""
+        writes = self.kind.has_sources and isinstance(self.kind.encoders.target, Tokenizer)
+        return writes and self.metric.name not in ("loss", "perplexity")
+
+    @property
+    def is_sample(self) -> bool:
+        """True if the score is that of a part of the dev set."""
+        return self.decodes and (self.decoded or math.inf) < len(self.dev.sources)
+
+    @property
+    def scored(self) -> tuple[int, int]:
+        """The number of dev sources that the score is of, and of all."""
+        total = len(self.dev.sources)
+        return cast(int, self.decoded) if self.is_sample else total, total
+
+    def enlarged(self, decoded: int) -> "Evaluator":
+        """Return an evaluator that decodes more of the dev set, or this one if there is no more."""
+        if not self.is_sample or decoded <= cast(int, self.decoded):
+            return self
+        larger = copy(self)
+        larger.decoded = decoded
+        return larger
 
     @torch.no_grad()
     def calibrate(self, train: EncodedPairs) -> dict[str, Tensor]:
@@ -131,37 +164,41 @@ class Evaluator:
         loss, health = self._loss_and_health()
         outputs = self.outputs() if self.kind.has_sources else []
         references, name = self.dev.references[: len(outputs)], self.metric.name
-        metrics = {"loss": loss}
+        metrics, errors = {"loss": loss}, {}
         if name == "perplexity":
             metrics["perplexity"] = math.exp(min(loss, MAX_NATS))
         elif name != "loss":
-            also = "accuracy" if self.kind.labels else "exact"
-            for each in dict.fromkeys([name, also]):
-                metrics[each] = score(each, outputs, references, normalizer=self.kind.target).value
-        return DevScores(metrics, health, outputs)
+            for each in dict.fromkeys([name, "accuracy" if self.kind.labels else "exact"]):
+                texts = (outputs, references, self.kind.target)
+                metrics[each], errors[each] = score_with_error(each, *texts)
+        return DevScores(metrics, health, outputs, errors)
 
     def _loss_and_health(self) -> tuple[float, "AttentionHealth | None"]:
         corpus, total, tokens = self.dev.corpus, 0.0, 0
-        health: AttentionHealth | None = None
-        batches = _by_length(self.kind.sort_lengths(corpus), self.batch_size)
-        for number, rows in enumerate(batches):
-            batch = collate(corpus, rows).to(self.fabric.device)
-            keep = batch.tgt_out != PAD
-            maps = number == 0 and self.kind.has_sources
-            sides = (batch.src, batch.src_lengths, batch.tgt_in)
-            out = self.module(*sides, keep=keep, need_weights=maps)
+        for rows in _by_length(self.kind.sort_lengths(corpus), self.batch_size):
+            batch, keep, out = self._forward(rows, maps=False)
             gold = batch.tgt_out[keep]
             total += F.cross_entropy(out.logits.float(), gold, reduction="sum").item()
             tokens += len(gold)
-            if maps and "cross" in out.maps:
-                # layers count alike: one may attend where another does not
-                layers = torch.stack([m.float().mean(dim=1) for m in out.maps["cross"]], dim=1)
-                health = self._health(layers, batch.src_lengths, keep.sum(dim=1))
-        return total / max(1, tokens), health
+        return total / max(1, tokens), self._health() if self.kind.has_sources else None
 
-    def _health(self, maps: Tensor, src: Tensor, tgt: Tensor) -> "AttentionHealth":
+    def _forward(self, rows: np.ndarray, *, maps: bool) -> tuple[Batch, Tensor, ModelOutput]:
+        """Return a batch of dev examples, its real target tokens, and what the model says to it."""
+        batch = collate(self.dev.corpus, rows).to(self.fabric.device)
+        keep = batch.tgt_out != PAD
+        sides = (batch.src, batch.src_lengths, batch.tgt_in)
+        return batch, keep, self.module(*sides, keep=keep, need_weights=maps)
+
+    def _health(self) -> "AttentionHealth | None":
+        """Return the health of attention over some of the dev examples, of any length."""
+        batch, keep, out = self._forward(self.dev.rows[: self.batch_size], maps=True)
+        if "cross" not in out.maps:
+            return None
+        # layers count alike: one may attend where another does not
+        layers = torch.stack([m.float().mean(dim=1) for m in out.maps["cross"]], dim=1)
         sources = self.kind.sources
-        health = attention_health(maps, sources.positions(src), tgt)
+        lengths = (sources.positions(batch.src_lengths), keep.sum(dim=1))
+        health = attention_health(layers, *lengths)
         return health if sources.ends_with_eos else health._replace(last=0.0)
 
     def outputs(self) -> list[str]:
@@ -183,6 +220,23 @@ class Evaluator:
             for place, hypotheses in zip(places, found, strict=True):
                 outputs[place] = self.kind.target.decode(hypotheses[0].tokens)
         return outputs
+
+
+def score_with_error(
+    name: str, outputs: Sequence[str], references: list[list[str]], normalizer: Normalizer
+) -> tuple[float, float]:
+    """Return the value of a metric and its standard error, by the jackknife over sentences.
+
+    The error is at least what one sentence counts: that all of a sample are right says no more.
+    """
+    texts = compared(outputs, references, normalizer)
+    metric = find_metric(name, bleu_tokenize("auto", texts.references))
+    rows = metric.measure(*texts)
+    whole, count = rows.sum(axis=0, keepdims=True), len(rows)
+    without = metric.values(whole - rows)
+    error = math.sqrt((count - 1) * float(np.var(without)))
+    least = (1.0 if name in SHARES else 100.0) / count
+    return float(metric.values(whole)[0]), max(error, least)
 
 
 def _by_length(lengths: np.ndarray, size: int) -> list[np.ndarray]:

@@ -1,6 +1,5 @@
 """The training loop: batch, forward, backward, clip and step, evaluate, save."""
 
-import math
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -149,7 +148,8 @@ def _evaluate(
         result.score,
         higher_is_better=evaluator.metric.higher_is_better,
         kept=best.kept,
-        loss=result.metrics["loss"] if evaluator.metric.loss_counts else math.inf,
+        loss=result.metrics["loss"],
+        margin=result.margin,
     )
     if processes.is_first:
         best.keep(progress)

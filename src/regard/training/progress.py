@@ -1,8 +1,39 @@
-"""Progress of a run: the counters that a checkpoint holds."""
+"""Progress of a run: the counters that a checkpoint holds, and the rule that ranks evaluations."""
 
 import math
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
+
+
+class RankedEvaluation(NamedTuple):
+    """The dev score of a step, and its dev loss; infinity if there is none."""
+
+    score: float
+    step: int
+    loss: float = math.inf
+
+    def beats(
+        self, other: "RankedEvaluation", *, higher_is_better: bool, margin: float = 0.0
+    ) -> bool:
+        """Return whether the model of this evaluation is kept in place of another.
+
+        The score decides if it differs by more than `margin`, the dev loss if it does not. The
+        margin is the standard error of the difference between two scores of samples of the dev set
+        of this size, and 0 if all of the dev set is scored. So
+
+        - a score of the whole dev set stands, whatever the loss is: a model that grows too certain
+          has a higher loss, and may still be right more often;
+        - of a sample, no score is believed against the loss, which is that of the whole dev set,
+          unless it differs by more than chance explains;
+        - of equal scores, such as exact matches that are 0 for long, the loss decides.
+
+        Both models are scored on the same sources, so that their difference varies less than the
+        margin says: it is on the safe side.
+        """
+        gain = self.score - other.score if higher_is_better else other.score - self.score
+        if self.score == other.score or abs(gain) <= margin:
+            return self.loss < other.loss
+        return gain > 0  # false for two infinite scores, whose difference is NaN
 
 
 @dataclass
@@ -17,7 +48,7 @@ class Progress:
         seconds: time spent in training, evaluations included, over all starts.
         evaluated: the step of the last evaluation.
         stale: evaluations since the best one.
-        best: dev scores and steps of the best evaluations, best first.
+        best: the best evaluations, best first.
         losses: sum of the losses since the last evaluation, and their number.
         improved: the step of the last evaluation with a better score or a lower dev loss.
         lowest_loss: the lowest dev loss; None before the first evaluation.
@@ -33,7 +64,7 @@ class Progress:
     seconds: float = 0.0
     evaluated: int = -1
     stale: int = 0
-    best: list[tuple[float, int]] = field(default_factory=list)
+    best: list[RankedEvaluation] = field(default_factory=list)
     losses: tuple[float, int] = (0.0, 0)
     improved: int = 0
     lowest_loss: float | None = None
@@ -45,6 +76,11 @@ class Progress:
     def training_seconds(self) -> float:
         """Time spent in training, without evaluations."""
         return self.seconds - self.evaluation_seconds
+
+    @property
+    def loss_decided(self) -> bool:
+        """True if all of the best scores are equal, so that the dev loss ranks them."""
+        return len(self.best) > 1 and len({found.score for found in self.best}) == 1
 
     @property
     def mean_loss(self) -> float:
@@ -64,7 +100,10 @@ class Progress:
     @staticmethod
     def from_numbers(numbers: dict[str, Any]) -> "Progress":
         """Return the progress that a checkpoint holds."""
-        best = [(float(score), int(step)) for score, step in numbers["best"]]
+        best = [
+            RankedEvaluation(float(score), int(step), *map(float, loss))  # older runs have no loss
+            for score, step, *loss in numbers["best"]
+        ]
         total, count = numbers["losses"]
         return Progress(**{**numbers, "best": best, "losses": (float(total), int(count))})
 
@@ -75,23 +114,31 @@ class Progress:
         self.last_evaluation_seconds, self.evaluated_at = seconds, self.seconds
 
     def rank(
-        self, score: float, *, higher_is_better: bool, kept: int, loss: float = math.inf
+        self,
+        score: float,
+        *,
+        higher_is_better: bool,
+        kept: int,
+        loss: float = math.inf,
+        margin: float = 0.0,
     ) -> bool:
         """Enter the evaluation of this step, and return whether it is the best so far.
 
-        Of equal scores the earlier one ranks first, unless the later one has the lowest dev loss so
-        far, if that is given: a small dev set may be all correct long before the model stops
-        improving.
+        `RankedEvaluation.beats` has the rule. What is equal in all respects ranks after what was
+        there before.
         """
-        sign = -1 if higher_is_better else 1
         # NaN ranks last; left as it is, no later score would compare as better
-        score = sign * math.inf if math.isnan(score) else score
-        lower = loss < (math.inf if self.lowest_loss is None else self.lowest_loss)
-        place = sum(
-            sign * other < sign * score or (other == score and not lower) for other, _ in self.best
+        score = (-math.inf if higher_is_better else math.inf) if math.isnan(score) else score
+        loss = math.inf if math.isnan(loss) else loss
+        new = RankedEvaluation(score, self.step, loss)
+        wins = (
+            new.beats(other, higher_is_better=higher_is_better, margin=margin)
+            for other in self.best
         )
-        self.best = [*self.best[:place], (score, self.step), *self.best[place:]][:kept]
+        place = next((i for i, won in enumerate(wins) if won), len(self.best))
+        self.best = [*self.best[:place], new, *self.best[place:]][:kept]
         self.stale = 0 if place == 0 else self.stale + 1
+        lower = loss < (math.inf if self.lowest_loss is None else self.lowest_loss)
         if lower:
             self.lowest_loss = loss
         if lower or place == 0:

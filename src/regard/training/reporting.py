@@ -20,7 +20,7 @@ from regard.seeing.report import render_report
 from regard.seeing.storage import from_json, to_json
 from regard.seeing.trace import KINDS, SIDES, Map, Trace, TraceError
 from regard.symbols import EOS
-from regard.training.checkpoint import AveragedWeights
+from regard.training.checkpoint import Candidate
 from regard.training.evaluator import MAX_NATS, Evaluation, Evaluator
 from regard.training.progress import Progress
 from regard.training.run_folder import REPORT, RunFolder
@@ -231,18 +231,20 @@ def write_card(
     folder: RunFolder,
     summary: RunSummary,
     progress: Progress,
-    averaged: AveragedWeights | None = None,
+    candidates: Sequence[Candidate] = (),
 ) -> None:
     """Write README.md: what the model is, how well it does, how to use and to reproduce it."""
-    best, step = progress.best[0]
+    best, step, _ = progress.best[0]
     tokens = "\n".join(f"| {name} | {value} |" for name, value in summary.tokens.items())
     metric = summary.metric
     if metric not in ("loss", "perplexity"):
         metric = f"{metric}, greedy"
-    average = ""
-    if averaged is not None and averaged.taken:
-        name = f"dev {metric}, of the average of the {averaged.several} best, taken"
-        average = f"\n| {name} | {averaged.result.score:.4f} |"
+    names = {"average": f"the average of the {len(progress.best)} best", "last": "the last step"}
+    taken = "".join(
+        f"\n| dev {metric}, of {names[each.name]}, taken | {each.found.score:.4f} |"
+        for each in candidates
+        if each.taken and each.name in names
+    )
     run = shlex.quote(str(folder.path))
     text = f"""# {folder.path.name}
 
@@ -252,7 +254,7 @@ A regard model: preset `{summary.preset}`, size `{summary.size}`, {summary.weigh
 |---|---|
 | data | `{summary.data}`: {summary.counts} |
 {tokens}
-| best dev {metric} | {best:.4f} at step {step} |{average}
+| best dev {metric} | {best:.4f} at step {step} |{taken}
 | training | {progress.step} steps, {progress.epoch} epochs, {progress.seconds / 60:.1f} minutes |
 | made with | regard {__version__}, torch {torch.__version__} |
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from regard.errors import ArgumentError
 from regard.extras import install_command, is_installed
 from regard.messages import message, translated
 from regard.training.checkpoint import (
-    AveragedWeights,
+    Candidate,
     Checkpoint,
     best_file,
     has_checkpoint,
@@ -33,7 +33,7 @@ from regard.training.console_reporter import (
     format_metric,
     say,
 )
-from regard.training.defaults import has_stalled
+from regard.training.defaults import final_pairs, has_stalled
 from regard.training.distributed import (
     is_first_process,
     launch_id,
@@ -380,26 +380,52 @@ def _settle_folder(run: PreparedRun, state: "RunState") -> None:
 def _finish(run: PreparedRun, progress: Progress, reporter: ConsoleReporter) -> None:
     """Write the final weights and the model card."""
     metric = run.evaluator.metric
-    averaged = run.best.write_final(
-        progress, lambda: run.evaluator.evaluate(progress.mean_loss), metric
+    evaluator = run.evaluator.enlarged(final_pairs(run.trained(progress)))
+    candidates = run.best.write_final(
+        progress,
+        lambda: evaluator.evaluate(progress.mean_loss),
+        metric,
+        rescore=evaluator is not run.evaluator,
     )
-    if averaged is not None:
-        reporter.note(describe_average(averaged, metric.name, progress.best[0][0]))
+    if candidates:
+        several = len(progress.best)
+        reporter.note(describe_candidates(candidates, several, metric.name, evaluator.scored))
+    if progress.loss_decided:
+        score = format_metric(metric.name, progress.best[0].score)
+        reporter.note(message("train.loss-decided", metric=metric.name, score=score))
     calibration = run.evaluator.calibrate(run.batches.epochs.corpus)
     run.folder.write_calibration(calibration)
-    write_card(run.folder, run.summary, progress, averaged)
+    write_card(run.folder, run.summary, progress, candidates)
 
 
-def describe_average(averaged: AveragedWeights, metric: str, best: float) -> str:
-    """Return a sentence about the average of the best checkpoints and its dev score."""
-    verdict = "train.average.taken" if averaged.taken else "train.average.best"
+def describe_candidates(
+    candidates: Sequence[Candidate], several: int, metric: str, scored: tuple[int, int]
+) -> str:
+    """Return a sentence about the weights that were compared at the end, and those taken.
+
+    Args:
+        candidates: the weights, with their scores.
+        several: how many are averaged.
+        metric: the metric that decides.
+        scored: number of dev sources that the scores are of, and of all.
+    """
+    scores = message("train.comma").join(
+        message(
+            f"train.final.{each.name}",
+            step=each.found.step,
+            several=several,
+            score=format_metric(metric, each.found.score),
+        )
+        for each in candidates
+    )
+    (taken,) = (each.name for each in candidates if each.taken)
     return message(
-        "train.average",
-        several=averaged.several,
+        "train.final",
         metric=metric,
-        average=format_metric(metric, averaged.result.score),
-        best=format_metric(metric, best),
-        verdict=message(verdict),
+        count=scored[0],
+        total=scored[1],
+        scores=scores,
+        taken=message(f"train.final.{taken}-taken"),
     )
 
 
@@ -538,7 +564,8 @@ def _best(
         the file of the best evaluation, if it is valid; the damage; the damaged files.
     """
     damage, source, kept, unusable = [], None, [], []
-    for place, (score, step) in enumerate(progress.best):
+    for place, found in enumerate(progress.best):
+        score, step, _ = found
         path = best_file(folder.best, step)
         problem = _problem(path)
         if problem is not None:
@@ -548,7 +575,7 @@ def _best(
         elif place == 0:
             source = path
         if problem is None or (place == 0 and model_is_whole):  # the model has the best weights
-            kept.append((score, step))
+            kept.append(found)
     if progress.best and not kept:
         progress.evaluated, progress.stale = -1, 0
     progress.best = kept

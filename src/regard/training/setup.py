@@ -94,6 +94,12 @@ class PreparedRun:
     checkpoints: Checkpoints
     summary: RunSummary
 
+    def trained(self, progress: Progress) -> float:
+        """Return how many examples the model was trained on, repetitions counted."""
+        epochs = self.batches.epochs
+        part = progress.batch / max(1, self.batches.in_epoch(progress.epoch))
+        return (progress.epoch + part) * len(epochs.corpus.src_lengths)
+
     def train(
         self, progress: Progress, reporter: ConsoleReporter, recorders: Sequence[Recorder] = ()
     ) -> int | None:
@@ -182,8 +188,7 @@ def prepare(
     evaluator = Evaluator(
         module,
         dev,
-        # with a given patience only the score counts
-        DevMetric(metric, metric in HIGHER_IS_BETTER, loss_counts=config.patience is None),
+        DevMetric(metric, metric in HIGHER_IS_BETTER),
         kind=kind,
         fabric=fabric,
         decoded=config.eval_pairs,
@@ -220,6 +225,9 @@ def prepare(
     if shapes is not None:
         say(message("train.graphs"))
     say(message("train.best", metric=metric, path=folder.path))
+    if evaluator.decodes:
+        count, total = evaluator.scored
+        say(message("train.scored", metric=metric, count=count, total=total))
     peak = config.lr or PEAK_RATES.get(config.preset, PEAK_RATE)
     schedule = "cosine" if config.schedule == "auto" else config.schedule
     best = BestWeights(folder, module, kept=config.average)
