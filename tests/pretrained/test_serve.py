@@ -51,6 +51,16 @@ def test_run_gives_the_trace_of_the_models_own_answer(client, models, name, beam
     assert found.maps[0].weights == pytest.approx(expected.maps[0].weights, abs=1e-3)
 
 
+def test_a_text_that_names_a_file_is_a_text(client, tmp_path, monkeypatch):
+    """Or requests could ask which files exist."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cat.png").touch()
+    for path in ("run", "stream", "check", "what-if"):
+        asked = {"text": "cat.png", "model": "gpt2", "max_len": 1}
+        asked |= {"prefix": "a"} if path == "what-if" else {}
+        assert client.post(f"/api/{path}", json=asked).status_code == 200, path
+
+
 def test_kinds_and_target_are_heard(client):
     asked = {"text": TEXT, "model": "marian", "target": "a dog ran", "kinds": ["cross"]}
     found = from_json(client.post("/api/run", json=asked).json())
@@ -146,9 +156,12 @@ def test_generation_stops_at_a_preemption_point(models):
     assert model(TEXT, max_len=8).text == expected
 
 
-def test_probabilities_of_a_stream_are_those_of_the_trace(saved):
-    model, told = PretrainedModel.load(saved("gpt2"), "cpu"), []
-    trace = model.stream("the cat", lambda *one: told.append(one), max_len=5)
+@pytest.mark.parametrize("family", ["gpt2", "bart"])
+def test_probabilities_of_a_stream_are_those_of_the_trace(saved, family):
+    model, told = PretrainedModel.load(saved(family), "cpu"), []
+    # forbidden repeats change the scores that tokens are chosen by, and no probability
+    options = {"max_len": 5, "no_repeat_ngram": 1}
+    trace = model.stream("the cat", lambda *one: told.append(one), **options)
     assert math.fsum(log_prob for _, log_prob in told) == pytest.approx(trace.decoded.log_prob)
 
 

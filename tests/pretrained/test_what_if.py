@@ -173,6 +173,23 @@ def test_an_answer_goes_on_from_the_prefix(load, family):
     assert found.traces[1].target.labels[place] == labels(tokens, [best])[0]
 
 
+@pytest.mark.parametrize("forced", [None, 5])
+def test_a_prefix_stands_where_the_model_writes_it_itself(load, monkeypatch, forced):
+    """After the token that generate() forces: the language of NLLB, the `<s>` of BART."""
+    model = load("bart")
+    monkeypatch.setattr(model.module.generation_config, "forced_bos_token_id", forced)
+    tokens = model.tokenizer("the dog", add_special_tokens=False).input_ids
+    found = model.what_if(TEXT, prefix="the dog", max_len=5)
+    expected = labels(model.tokenizer, [*([] if forced is None else [forced]), *tokens])
+    assert found.traces[1].target.labels[: len(expected)] == expected
+    start = [model.module.config.decoder_start_token_id, *([] if forced is None else [forced])]
+    read = {"input_ids": torch.tensor([model.tokenizer(TEXT).input_ids])}
+    with inference(model.module):
+        logits = model.module(**read, decoder_input_ids=torch.tensor([start + tokens])).logits
+    best = labels(model.tokenizer, [int(logits[0, -1].argmax())])
+    assert found.traces[1].target.labels[len(expected)] == best[0]
+
+
 def test_a_replaced_token_is_read(load):
     model = load("gpt2")
     found = model.what_if(TEXT, replace={2: "dog"}, max_len=5)

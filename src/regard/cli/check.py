@@ -11,6 +11,7 @@ from rich.console import Console
 from regard import api
 from regard.cli.console import print_table, result_console
 from regard.cli.input_lines import one_source, warn_if_bare
+from regard.data.media_files import reject_media
 from regard.errors import ArgumentError
 from regard.messages import message
 from regard.pretrained import MediaModel, PretrainedModel
@@ -53,6 +54,8 @@ def check(
         if beam is not None:
             reason = "be left out for a model of transformers, which is checked on greedy outputs"
             raise ArgumentError("--beam", reason, beam, "leave it out, or force one with --target")
+        if isinstance(loaded, PretrainedModel):
+            reject_media(text)
         trace = loaded.check(text, target, methods=methods or "all", versus=versus)
     else:
         (source,) = warn_if_bare(loaded, [one_source(loaded, text)])

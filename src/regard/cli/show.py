@@ -23,6 +23,7 @@ from regard.cli.input_lines import (
     sources_of,
     warn_if_bare,
 )
+from regard.data.media_files import reject_media
 from regard.data.word_segmentation import check_segmenter
 from regard.errors import ArgumentError
 from regard.messages import message
@@ -225,6 +226,8 @@ def _new(
         )
     model = api.load(run, **loading)
     if isinstance(model, PretrainedModel | MediaModel):
+        if isinstance(model, PretrainedModel):
+            reject_media(request.text)
         texts = sources_of(model, "-") if request.text == "-" else [request.text]
         given = {"chat": bool(request.chat), **request.options, **request.recording}
         given |= {"queries": True} if request.queries else {}

@@ -4,12 +4,13 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from regard import extras
@@ -27,6 +28,7 @@ from regard.pretrained.token_texts import (
 from regard.seeing.capture_result import CaptureResult
 from regard.seeing.long_trace import LongTrace
 from regard.seeing.trace import DecodingInfo, ModelInfo, Text, Trace, brief
+from regard.seeing.transformers_config import decoder_start, head_scale
 from regard.seeing.words import with_segmented_words
 
 AnyTrace = Trace | LongTrace
@@ -66,6 +68,7 @@ class PretrainedOutput:
         unknown: parts of the prompt that the tokenizer has no token for.
         recorded: the trace; None if attention was not asked for.
         notes: changes that were made to the input, as sentences for its user.
+        probabilities: of all classes, likeliest first; none if the model has no classes.
     """
 
     text: str
@@ -79,6 +82,7 @@ class PretrainedOutput:
     unknown: tuple[str, ...] = ()
     recorded: AnyTrace | None = None
     notes: tuple[str, ...] = ()
+    probabilities: dict[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return self.text
@@ -91,9 +95,11 @@ class PretrainedOutput:
         return f"PretrainedOutput({', '.join(parts)})"
 
     @property
-    def log_prob(self) -> float:
-        """The log-probability of the answer."""
-        return math.fsum(self.token_log_probs)
+    def log_prob(self) -> float | None:
+        """The log-probability of the answer; None for the number of a regression."""
+        if self.probabilities:
+            return self.score
+        return math.fsum(self.token_log_probs) if self.tokens else None
 
     @property
     def src_tokens(self) -> list[str]:
@@ -219,10 +225,10 @@ def generate_after(
         )
     if model.config.is_encoder_decoder:
         check_ids(model, [prompt, prefix])
-        config = model.generation_config
-        starts = (config.decoder_start_token_id, model.config.decoder_start_token_id, 0)
-        start = next(one for one in starts if isinstance(one, int))
-        begin = torch.tensor([[start, *prefix.ids]], device=model.device)
+        # the language of mBART and NLLB, or the <s> of BART, which generate() forces first
+        forced = options.get("forced_bos_token_id", model.generation_config.forced_bos_token_id)
+        first = [decoder_start(model), *([] if forced is None else [forced])]
+        begin = torch.tensor([[*first, *prefix.ids]], device=model.device)
         options = {**options, "decoder_input_ids": begin}
         whole = prompt
     else:
@@ -523,7 +529,7 @@ class _Steps:
     def _log_probs(self, i: int) -> list[float]:
         """Return the log-probability of each generated token of a sequence."""
         steps = zip(self.new_ids[i], self.rows[i], self.found.logits, strict=False)
-        return [float(logits[row].float().log_softmax(-1)[token]) for token, row, logits in steps]
+        return [token_log_prob(logits[row], token) for token, row, logits in steps]
 
     def _traces(self) -> list[AnyTrace] | None:
         """Return the trace of each sequence, before it has names; None if nothing was recorded."""
@@ -595,6 +601,45 @@ class _Steps:
         mode = "sample" if sampled else "beam" if beams > 1 else "greedy"
         each = len(self.found.sequences) // len(self.prompts)
         return DecodingInfo(mode, None if sampled else beams, i % each, log_prob)
+
+
+def classified(config: Any, logits: Tensor) -> PretrainedOutput:
+    """Return the answer of a classifier, given its logits (classes,).
+
+    A head of classes answers the likeliest, a head of independent labels the probability of each,
+    and a regression its numbers, which have no probability.
+    """
+    names = [str(config.id2label.get(i, i)) for i in range(len(logits))]
+    scale = head_scale(config)
+    if scale == "none":
+        named = zip(names, logits.tolist(), strict=True)
+        text = ", ".join(f"{name} {x:.6g}" if len(names) > 1 else f"{x:.6g}" for name, x in named)
+        return PretrainedOutput(text, "", False, (), (), float(logits[0]))
+    log_probs = logits.log_softmax(-1) if scale == "softmax" else F.logsigmoid(logits)
+    order = log_probs.argsort(descending=True, stable=True).tolist()
+    chosen = order[:1] if scale == "softmax" else [i for i in order if float(logits[i]) > 0]
+    tokens, scores = (tuple(one[i] for i in chosen) for one in (names, log_probs.tolist()))
+    probabilities = {names[i]: float(log_probs[i].exp()) for i in order}
+    score, shown = sum(scores), tokens
+    if scale == "sigmoid":  # labels that are left out count, too
+        score += sum(float(F.logsigmoid(-logits[i])) for i in order if i not in chosen)
+        shown = tuple(f"{name} {prob:.2f}" for name, prob in probabilities.items())
+    return PretrainedOutput(
+        ", ".join(shown), "", False, tokens, scores, score, probabilities=probabilities
+    )
+
+
+def classes_note(found: PretrainedOutput) -> str:
+    """Return the note of a trace on the likeliest classes, or on the number of a regression."""
+    if not found.probabilities:
+        return f"the number that it predicts: {found.text}"
+    likeliest = list(found.probabilities.items())[:ALTERNATIVES]
+    return f"class and probability: {', '.join(f'{name} {p:.2f}' for name, p in likeliest)}"
+
+
+def token_log_prob(logits: Tensor, token: int) -> float:
+    """Return the log-probability of a token under the model, before `generate()` edits scores."""
+    return float(logits.float().log_softmax(-1)[token])
 
 
 def prompt_note(count: int) -> str:

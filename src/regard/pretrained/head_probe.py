@@ -14,6 +14,7 @@ from regard.seeing.capture import capture
 from regard.seeing.head_habits import HeadKey
 from regard.seeing.head_switches import HeadSwitch, module_switches
 from regard.seeing.trace import Trace
+from regard.seeing.transformers_config import head_scale
 
 
 def text_traces(
@@ -87,4 +88,12 @@ def _log_probs(model: PretrainedModel, inputs: dict[str, Tensor]) -> Tensor | No
     with torch.no_grad():
         found: Any = model.module(**inputs)
     logits = getattr(found, "logits", None)
-    return None if logits is None else logits[0].float().log_softmax(dim=-1)
+    scale = head_scale(model.module.config) if model.task == "text-classification" else "softmax"
+    if logits is None or scale == "none":
+        return None
+    row = logits[0].float()
+    return (
+        torch.stack([F.logsigmoid(row), F.logsigmoid(-row)], -1)
+        if scale == "sigmoid"
+        else row.log_softmax(-1)
+    )

@@ -27,6 +27,7 @@ from regard.seeing.input_scorer import (
 from regard.seeing.replacements import Replacements
 from regard.seeing.trace import DecodingInfo, Text, Trace
 from regard.seeing.transformers_check import OutputNames, attention_maps, with_output_probs
+from regard.seeing.transformers_config import head_scale, label_logits
 from regard.seeing.transformers_scorer import (
     OutputKind,
     RecordedAttention,
@@ -202,10 +203,11 @@ def picture_scorer(
     label: int,
 ) -> PartScorer:
     """Score a class of a picture, which a model reads from its first position."""
+    alone = head_scale(model.config) == "sigmoid"
 
     def run(parts: Tensor) -> Tensor:
         logits: Tensor = model(pixel_values=cells.join(parts)).logits
-        return logits[:, None]
+        return (label_logits(logits, label) if alone else logits)[:, None]
 
     def read_calls(calls: Sequence[RecordedAttention]) -> AttentionRecord:
         if not cells.fixed:
@@ -226,7 +228,7 @@ def picture_scorer(
         model,
         cells.cut(pixels),
         run,
-        [label],
+        [0 if alone else label],
         read_calls,
         fixed=cells.fixed,
         note=note,
@@ -375,7 +377,7 @@ def check_parts(given: CheckedSource, methods: str, versus: str | None) -> Trace
     """Return the trace of an answer, with scores and faithfulness of several methods."""
     method_names(methods)
     scorer = given.scorer
-    contrast = None if versus is None else (given.names.find("versus", versus), versus)
+    contrast = None if versus is None else (given.names.versus(versus), versus)
     trace = Trace(
         given.source,
         with_output_probs(given.target, scorer),

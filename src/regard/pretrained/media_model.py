@@ -19,6 +19,8 @@ from regard.pretrained.generation import (
     LIBRARY_LENGTH,
     PretrainedOutput,
     Recording,
+    classes_note,
+    classified,
     likeliest,
     named_trace,
 )
@@ -34,12 +36,11 @@ from regard.seeing import backdrop as backdrops
 from regard.seeing.backdrop import PICTURE_SIDE, Backdrop
 from regard.seeing.capture_result import CaptureResult
 from regard.seeing.trace import DecodingInfo, Map, Text, Token, Trace, missing_mass
+from regard.seeing.transformers_config import decoder_start, head_scale
 
 if TYPE_CHECKING:
     from regard.pretrained.media_check import CheckedSource
 
-#: classes that are named in the notes of a trace
-CLASSES: Final = 3
 #: names of the first positions of a picture; DeiT has both
 SPECIAL: Final = ("[CLS]", "[DIST]")
 #: positions that are no patches, at most
@@ -305,19 +306,18 @@ class _PictureReader:
                     f"but it makes {tuple(pixels.shape[-2:])} ({str(error).splitlines()[0]:.120}): "
                     f"save the one that the model was trained with."
                 ) from None
-        ranked = self._ranked(logits)
-        trace = None if seen is None else self._trace(name, seen, pixels[0], ranked)
-        (label, prob), *_ = ranked or [("", 1.0)]
-        score = float(np.log(max(prob, 1e-45)))
-        tokens, scores = ((label,), (score,)) if ranked else ((), ())
-        return PretrainedOutput(label, name, False, tokens, scores, score, recorded=trace)
+        found = PretrainedOutput("", name, False, (), (), 0.0)
+        if self.classifies and logits is not None:
+            found = replace(classified(self.module.config, logits[0].float()), prompt=name)
+        trace = None if seen is None else self._trace(found, seen, pixels[0])
+        return replace(found, recorded=trace)
 
     def checked(self, source: Any, target: str | None, max_len: int | None) -> "CheckedSource":
         """Return a picture in cells, with its class or a given one."""
         from regard.pretrained.media_check import CheckedSource, PictureCells, picture_scorer
         from regard.seeing.transformers_check import OutputNames
 
-        if not self.classifies:
+        if not self.classifies or head_scale(self.module.config) == "none":
             raise RegardError(
                 f"a model of pictures must have classes to be checked, but {self.path} is a "
                 f"{type(self.module).__name__}: see where it looks with `regard show` or .trace."
@@ -329,7 +329,7 @@ class _PictureReader:
         assert isinstance(found.trace, Trace)
         drawn = found.trace.source.backdrop
         assert drawn is not None
-        label = names.find("target", found.text if target is None else target)
+        label = names.find("target", next(iter(found.probabilities)) if target is None else target)
         pixels = self.processor(read_picture(source).image, return_tensors="pt")["pixel_values"][0]
         given = pixels.to(self.module.device, self.module.dtype)
         cells = PictureCells.of(given, drawn.grid, drawn.first)
@@ -346,19 +346,7 @@ class _PictureReader:
             forced=target is not None,
         )
 
-    def _ranked(self, logits: Tensor | None) -> list[tuple[str, float]]:
-        """Return the likeliest classes with their probabilities, best first."""
-        if not self.classifies or logits is None:
-            return []
-        probs = logits[0].float().softmax(-1)
-        best = probs.topk(min(CLASSES, len(probs)))
-        names = self.module.config.id2label
-        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        return [(str(names[i]), prob) for i, prob in pairs]
-
-    def _trace(
-        self, name: str, seen: CaptureResult, pixels: Tensor, ranked: list[tuple[str, float]]
-    ) -> Trace:
+    def _trace(self, found: PretrainedOutput, seen: CaptureResult, pixels: Tensor) -> Trace:
         recorded = seen.traces[0]
         grid = self._grid(pixels)
         first = len(recorded.source.tokens) - grid[0] * grid[1]
@@ -369,12 +357,11 @@ class _PictureReader:
                 f"has {len(recorded.source.tokens)} positions: look at it with regard.capture."
             )
         backdrop = Backdrop.of("picture", self._seen_picture(pixels), grid=grid, first=first)
-        text = Text(Path(name).name, tuple(_patch_tokens(grid, first)), backdrop)
+        text = Text(Path(found.prompt).name, tuple(_patch_tokens(grid, first)), backdrop)
         notes = list(recorded.notes)
         notes.insert(0, "patches are named by row and column, counted from 1 at the top left")
-        if ranked:
-            classes = ", ".join(f"{label} {prob:.2f}" for label, prob in ranked)
-            notes.insert(0, f"class and probability: {classes}")
+        if self.classifies:
+            notes.insert(0, classes_note(found))
         return Trace(text, text, recorded.maps, decoded=ONE_PASS, notes=tuple(notes))
 
     def _grid(self, pixels: Tensor) -> tuple[int, int]:
@@ -519,8 +506,7 @@ class _SoundReader:
     def _given(self, target: str) -> _Answer:
         """Return a target that the model is made to write."""
         wanted = encode(self.tokenizer, target, target=True).ids
-        start = self.module.generation_config.decoder_start_token_id
-        start = self.module.config.decoder_start_token_id if start is None else start
+        start = decoder_start(self.module)
         ids = wanted if wanted[:1] == [start] else [start, *wanted]
         if len(ids) < 2:
             raise DataError("target", None, "it must have a token", "write something", kind="empty")

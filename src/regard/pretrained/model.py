@@ -23,6 +23,8 @@ from regard.pretrained.generation import (
     PretrainedOutput,
     Recording,
     check_ids,
+    classes_note,
+    classified,
     generate,
     generate_after,
     likeliest,
@@ -30,6 +32,7 @@ from regard.pretrained.generation import (
     pad_id,
     padded,
     prompt_note,
+    token_log_prob,
 )
 from regard.pretrained.token_texts import (
     TokenizedText,
@@ -44,6 +47,7 @@ from regard.seeing.attention_edits import AttentionCell
 from regard.seeing.capture_result import CaptureResult
 from regard.seeing.head_switches import module_switches
 from regard.seeing.trace import DecodingInfo, ModelInfo, Text, Trace
+from regard.seeing.transformers_config import decoder_start, head_scale
 from regard.seeing.what_if import (
     Intervention,
     WhatIf,
@@ -163,7 +167,7 @@ class PretrainedModel(TransformersModel):
 
     def __call__(self, text: Any, **options: Any) -> Any:
         """Return the output of a text, or of each of several; see `predict`."""
-        reject_media(text)
+        reject_media(text)  # here alone: a server must not tell a text from the name of a file
         if isinstance(text, str):
             return next(self.predict([text], **options))
         return list(self.predict(text, **options))
@@ -200,7 +204,6 @@ class PretrainedModel(TransformersModel):
                 `seed`.
         """
         check_least(1, batch=batch)
-        texts = map(_checked_text, texts)
         recording = Recording(layers, max_weights, top_k_weights, heads)
         self._check_heads(heads)
         if not self.generates:
@@ -250,7 +253,6 @@ class PretrainedModel(TransformersModel):
             with recorded_queries(self.module) as seen:
                 trace = self.trace(text, target, chat=chat, **options)
             return seen.added_to(trace)
-        reject_media(text)
         recording: dict[str, Any] = {
             name: options.pop(name) for name in vars(Recording()) if name in options
         }
@@ -274,22 +276,32 @@ class PretrainedModel(TransformersModel):
         """
         from transformers import StoppingCriteriaList
 
+        logits: Tensor
+
+        def keep(module: Any, given: Any, output: Any) -> None:
+            nonlocal logits
+            logits = output.logits[0, -1]
+
         def pass_on(ids: Tensor, scores: Any, **_: Any) -> Tensor:
-            own = ids[0, -1]
-            label = labels(self.tokenizer, [int(own)])[0]
-            on_token(label, float(scores[-1][0].float().log_softmax(-1)[own]))
+            own = int(ids[0, -1])
+            # of the logits: `scores` are changed by penalties and forbidden repeats
+            on_token(labels(self.tokenizer, [own])[0], token_log_prob(logits, own))
             return torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
 
         settings, _ = self.generate_options({"beam": 1, **options})
         self._encoded(text)
-        with quiet_transformers():
-            found: PretrainedOutput = generate(
-                self.module,
-                self.tokenizer,
-                text,
-                **settings,
-                stopping_criteria=StoppingCriteriaList([pass_on]),
-            )
+        hook = self.module.register_forward_hook(keep)
+        try:
+            with quiet_transformers():
+                found: PretrainedOutput = generate(
+                    self.module,
+                    self.tokenizer,
+                    text,
+                    **settings,
+                    stopping_criteria=StoppingCriteriaList([pass_on]),
+                )
+        finally:
+            hook.remove()
         trace: Trace = self._named(found).trace
         return trace
 
@@ -312,9 +324,10 @@ class PretrainedModel(TransformersModel):
             max_len: most tokens that the model writes by itself; 20 if None.
         """
         self._check_answers(self._encoded(text))
-        if self.task == "token-classification":
+        number = self.task == "text-classification" and head_scale(self.module.config) == "none"
+        if number or self.task == "token-classification":
             raise RegardError(
-                f"a model must write, fill masks or choose one class to be checked, but "
+                f"a model must write, fill masks or choose a class to be checked, but "
                 f"{self.path} is a {type(self.module).__name__}: see where it looks with "
                 f"`regard show` or .trace."
             )
@@ -496,9 +509,9 @@ class PretrainedModel(TransformersModel):
             found["labels"] = torch.tensor([wanted.ids], device=self.device)
         return found
 
-    def _encoded(self, text: str, chat: bool = False) -> TokenizedText:
-        reject_media(text)
+    def _encoded(self, text: Any, chat: bool = False) -> TokenizedText:
         if not isinstance(text, str):
+            reject_media(text)
             raise ArgumentError("text", "be a string", repr(text), "pass a text")
         found = encode_chat(self.tokenizer, text) if chat else encode(self.tokenizer, text)
         check_ids(self.module, [found])
@@ -552,8 +565,8 @@ class PretrainedModel(TransformersModel):
         shift = getattr(self.module, "prepare_decoder_input_ids_from_labels", None)
         if shift is not None:
             return shift(labels=ids)  # type: ignore[no-any-return]
-        start = self.module.generation_config.decoder_start_token_id
-        return torch.cat([torch.full_like(ids[:, :1], start), ids[:, :-1]], dim=1)
+        first = torch.full_like(ids[:, :1], decoder_start(self.module))
+        return torch.cat([first, ids[:, :-1]], dim=1)
 
     def _with_probs(
         self, text: Text, ids: Sequence[int], logits: Tensor
@@ -594,7 +607,7 @@ class PretrainedModel(TransformersModel):
         logits = getattr(answer, "logits", None)
         if not predicts or logits is None:
             return PretrainedOutput("", text, False, (), (), 0.0, recorded=trace)
-        return self._answer(encoded, logits[0].float().log_softmax(-1), trace)
+        return self._answer(encoded, logits[0].float(), trace)
 
     def _check_answers(self, encoded: TokenizedText) -> None:
         if self.task == "feature-extraction":
@@ -612,14 +625,16 @@ class PretrainedModel(TransformersModel):
             )
 
     def _answer(
-        self, encoded: TokenizedText, log_probs: Tensor, trace: AnyTrace | None
+        self, encoded: TokenizedText, logits: Tensor, trace: AnyTrace | None
     ) -> PretrainedOutput:
-        best = log_probs.max(dim=-1)
         names = self.module.config.id2label
         if self.task == "text-classification":
-            tokens, scores = [names[int(best.indices)]], [float(best.values)]
-            text = tokens[0]
-        elif self.task == "token-classification":
+            found = classified(self.module.config, logits)
+            if trace is not None:
+                trace = replace(trace, notes=(classes_note(found), *trace.notes))
+            return replace(found, prompt=encoded.text.text, recorded=trace)
+        best = logits.log_softmax(-1).max(dim=-1)
+        if self.task == "token-classification":
             real = [i for i, token in enumerate(encoded.text.tokens) if not token.special]
             tokens = [names[int(best.indices[i])] for i in real]
             scores = [float(best.values[i]) for i in real]
@@ -672,11 +687,6 @@ def _in_batches(texts: Iterable[str], size: int) -> Iterator[list[str]]:
         raise
     if some:
         yield some
-
-
-def _checked_text(text: str) -> str:
-    reject_media(text)
-    return text
 
 
 @contextmanager

@@ -31,6 +31,7 @@ from regard.seeing.trace import (
     Trace,
     missing_mass,
 )
+from regard.seeing.transformers_config import decoder_start, head_scale
 from regard.seeing.transformers_scorer import (
     OutputKind,
     TransformersScorer,
@@ -74,12 +75,13 @@ def check_text(
     method_names(methods)
     scorer = text_scorer(model, tokenizer, text, target, max_new_tokens)
     outputs = OutputNames(model, tokenizer, scorer.kind)
-    contrast = None if versus is None else (outputs.find("versus", versus), versus)
+    contrast = None if versus is None else (outputs.versus(versus), versus)
     shown = partial(_text, tokenizer) if text_of is None else text_of
     if outputs.classes is None:
         written = shown(scorer.written)
     else:
-        written = Text.of([outputs.label(token) for token in scorer.written])
+        labels = scorer.written if scorer.label is None else [scorer.label]
+        written = Text.of([outputs.label(label) for label in labels])
     trace = Trace(
         shown(scorer.ids),
         with_output_probs(written, scorer),
@@ -114,14 +116,17 @@ def text_scorer(
                 "model", "write its outputs", f"a {type(model).__name__}", "choose another head"
             )
         if target is None:
-            written = _generated(model, ids, max_new_tokens)[1:]
+            start, *written = _generated(model, ids, max_new_tokens)
         else:
             written = list(tokenizer(text_target=target).input_ids)
-        start = int(config.decoder_start_token_id)
+            start = decoder_start(model)
         return score_target(model, ids, others(ids), written, start=start)
     with inference(model):
         logits: Tensor = model(input_ids=_batch(model, ids)).logits[0]
     if logits.ndim == 1:
+        if head_scale(config) == "none":
+            rule, fix = "choose a class to be checked", "look at it with regard.capture"
+            raise ArgumentError("model", rule, "a regression", fix)
         outputs = OutputNames(model, tokenizer, "class")
         label = int(logits.argmax()) if target is None else outputs.find("target", target)
         return score_class(model, ids, others(ids), label)
@@ -170,12 +175,20 @@ class OutputNames:
         self.tokenizer = tokenizer
         config: Any = model.config
         self.classes: Mapping[int, str] | None = config.id2label if kind == "class" else None
+        self.scale = head_scale(config) if kind == "class" else "softmax"
 
     def label(self, output: int) -> str:
         """Return the name of an output."""
         if self.classes is not None:
             return str(self.classes[output])
         return _labels(self.tokenizer, [output])[0]
+
+    def versus(self, name: str) -> int:
+        """Return the output that others are compared with; labels of their own have none."""
+        if self.scale == "sigmoid":
+            rule = "be left out for a model whose labels do not exclude each other"
+            raise ArgumentError("versus", rule, repr(name), "leave it out")
+        return self.find("versus", name)
 
     def find(self, argument: str, name: str) -> int:
         """Return the output of a name."""
@@ -235,6 +248,11 @@ def _generated(model: nn.Module, ids: Sequence[int], count: int) -> list[int]:
     batch = _batch(model, ids)
     with inference(model):
         found: Tensor = model.generate(  # type: ignore[operator]
-            batch, attention_mask=torch.ones_like(batch), max_new_tokens=count, do_sample=False
+            batch,
+            attention_mask=torch.ones_like(batch),
+            max_new_tokens=count,
+            do_sample=False,
+            num_beams=1,  # whatever the generation config says
+            num_return_sequences=1,
         )
     return [int(token) for token in found[0]]

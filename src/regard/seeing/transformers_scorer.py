@@ -30,6 +30,7 @@ from regard.seeing.input_scorer import (
 )
 from regard.seeing.replacements import token_replacements
 from regard.seeing.softmax_tracker import PRODUCTS, SoftmaxTracker
+from regard.seeing.transformers_config import head_scale, label_logits
 from regard.seeing.value_norms import Array, ValueProjection, value_norms
 
 #: outputs of a model: next tokens, tokens at masked positions, a class, or a target sequence
@@ -54,6 +55,8 @@ class TransformersScorer(InputScorer):
         written: token or class of each output.
         others: for each input, the tokens that may stand there; only itself for a special token.
         decoder_ids: inputs of the decoder, for `target`.
+        label: number of a label with a probability of its own, whose outputs are that it is right
+            (0) and that it is not (1); None for classes of which one is right.
     """
 
     def __init__(
@@ -65,11 +68,14 @@ class TransformersScorer(InputScorer):
         written: Sequence[int],
         others: Sequence[Sequence[int]],
         decoder_ids: Sequence[int] | None = None,
+        *,
+        label: int | None = None,
     ) -> None:
         if not written:
             raise ArgumentError("written", "have an output or more", "empty", "score a longer text")
         self.model, self.kind, self.written = model, kind, list(written)
         self.ids, self.places, self.inputs = list(ids), list(places), len(ids)
+        self.label = label
         self.replacements = token_replacements(self.ids, others)
         self.decoder_ids = None if decoder_ids is None else list(decoder_ids)
         self._check_vectors()
@@ -92,7 +98,9 @@ class TransformersScorer(InputScorer):
         elif self.kind == "next":
             given["use_cache"] = False
         logits: Tensor = self.model(**given).logits
-        return logits[:, None] if self.kind == "class" else logits[:, self.places]
+        if self.kind != "class":
+            return logits[:, self.places]
+        return (logits if self.label is None else label_logits(logits, self.label))[:, None]
 
     def _check_vectors(self) -> None:
         """Raise unless vectors in place of ids give the same logits."""
@@ -217,7 +225,9 @@ def score_class(
     """
     # decoders name their head `score`, encoders `classifier`
     place = len(ids) - 1 if hasattr(model, "score") else 0
-    return TransformersScorer(model, ids, "class", [place], [label], others)
+    if head_scale(model.config) != "sigmoid":
+        return TransformersScorer(model, ids, "class", [place], [label], others)
+    return TransformersScorer(model, ids, "class", [place], [0], others, label=label)
 
 
 def score_target(
