@@ -100,7 +100,8 @@ def test_the_table(run, answered):
     assert lines[1].split() == ["metric", "value", "95%", "interval", "signature"]
     assert lines[2].split()[0] == "cer"
     assert "jiwer" in lines[2]
-    assert sum(int(line.split()[3]) for line in lines[5:]) == 20
+    assert lines[-1].startswith("No interval where")  # all are right
+    assert sum(int(line.split()[3]) for line in lines[5:-1]) == 20
 
 
 def test_by_length_adds_up(run, answered):
@@ -118,7 +119,22 @@ def test_against_another_run(run, sister, answered):
     assert found["against"]["first"] == found["metrics"][0]["value"]
     assert found["against"]["second"] == alone["cer"]["value"]
     out = done(regard("evaluate", run, answered[0], "--beam", 1, "--against", sister))
-    assert "better in" in out.splitlines()[-1]
+    assert "better in" in out
+
+
+def test_three_pairs_have_no_interval_and_no_test(run, sister, answered, tmp_path):
+    path = tmp_path / "three.tsv"
+    path.write_text("".join(f"{src}\t{tgt}\n" for src, tgt in answered[1][:3]))
+    metrics, found = measured(run, path, "--beam", 1, "--against", sister)
+    assert all((one["low"], one["high"]) == (None, None) for one in metrics.values())
+    assert found["against"]["p_value"] is None
+    out = done(regard("evaluate", run, path, "--beam", 1, "--against", sister))
+    assert "no interval" in out
+    assert "fewer than 5 pairs, which are not tested" in out
+    assert "No interval where examples are fewer than 5" in out
+    out = done(regard("compare", run, sister, path, "--beam", 1))
+    assert "answers are the same (no interval)." in out
+    assert "No interval where examples are fewer than 5" in out
 
 
 def test_a_precision_is_compared_with_32_bits(run, answered):

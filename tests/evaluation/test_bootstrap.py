@@ -10,7 +10,13 @@ from regard.evaluation import (
     paired_perplexity,
     score,
 )
-from regard.evaluation.bootstrap import _resampled, perplexities
+from regard.evaluation.bootstrap import (
+    MIN_UNITS,
+    _resampled,
+    perplexities,
+    ratio_differences,
+    ratio_interval,
+)
 
 RIGHT, WRONG = "a", "b"
 
@@ -52,6 +58,48 @@ def test_an_interval_is_as_wide_as_the_binomial_says():
     assert interval.value - interval.low == pytest.approx(spread, rel=0.1)
 
 
+@pytest.mark.parametrize(("n", "low"), [(5, 0.566), (10, 0.722), (1878, 0.998)])
+def test_a_share_of_0_or_1_has_wilsons_interval(n, low):
+    # by hand: n / (n + z**2), z = 1.96
+    interval = confidence_interval("exact", [RIGHT] * n, [RIGHT] * n)
+    assert (interval.low, interval.high) == (pytest.approx(low, abs=5e-4), 1)
+    interval = confidence_interval("exact", [WRONG] * n, [RIGHT] * n)
+    assert (interval.low, interval.high) == (0, pytest.approx(1 - low, abs=5e-4))
+
+
+def test_wilsons_interval_by_hand():
+    # 3 of 8: (3 + z**2 / 2) / (8 + z**2), and z * sqrt(3 * 5 / 8 + z**2 / 4) / (8 + z**2) around it
+    interval = confidence_interval("exact", [RIGHT] * 3 + [WRONG] * 5, [RIGHT] * 8)
+    assert (interval.low, interval.high) == pytest.approx((0.1368, 0.6943), abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["exact", "bleu", "cer", "macro-f1"])
+@pytest.mark.parametrize("n", range(1, MIN_UNITS))
+def test_fewer_than_five_sentences_have_no_interval_and_no_test(name, n):
+    interval = confidence_interval(name, SYSTEM[:n], GOLD[:n])
+    assert interval.value == score(name, SYSTEM[:n], GOLD[:n]).value
+    assert (interval.low, interval.high) == (None, None)
+    found = paired_bootstrap(name, SYSTEM[:n], GOLD[:n], GOLD[:n])
+    assert (found.low, found.high, found.wins, found.p_value) == (None,) * 4
+    assert ratio_interval(np.ones((n, 2))) == (None, None)
+    assert ratio_differences(np.ones((n, 2)), [np.arange(2 * n).reshape(n, 2) + 1.0])[0][1] is None
+
+
+def test_values_that_are_all_alike_have_no_interval():
+    interval = confidence_interval("cer", ["abc"] * 9, ["abd"] * 9)
+    assert (interval.value, interval.low, interval.high) == (pytest.approx(1 / 3), None, None)
+
+
+@pytest.mark.parametrize("n", [5, 6, 9])
+def test_a_p_value_is_not_below_that_of_the_sign_test(n):
+    equal = 11  # sentences that do not differ say nothing
+    ahead = [RIGHT] * (n + equal)
+    behind = [WRONG] * n + [RIGHT] * equal
+    assert paired_bootstrap("exact", ahead, behind, ahead).p_value >= 2 * 0.5**n
+    found = paired_bootstrap("exact", [RIGHT] * n, [WRONG] * n, [RIGHT] * n)
+    assert found.p_value == 2 * 0.5**n
+
+
 def test_sums_of_resamples_by_hand(monkeypatch):
     statistics = np.random.default_rng(3).random((7, 3))
     sums = _resampled(statistics, 50, seed=5)
@@ -78,7 +126,11 @@ def test_the_paired_bootstrap_is_symmetric(name):
     assert ahead.first == pytest.approx(score(name, SYSTEM, GOLD).value)
     assert ahead.wins == pytest.approx(1 - back.wins)
     assert ahead.p_value == back.p_value
-    assert (ahead.low, ahead.high) == pytest.approx((-back.high, -back.low))
+    if ahead.low is None:
+        assert name in ("macro-f1", "span-f1")  # of sentences, none of which is like another
+        assert (back.low, back.high) == (None, None)
+    else:
+        assert (ahead.low, ahead.high) == pytest.approx((-back.high, -back.low))
 
 
 @pytest.mark.parametrize("name", ["exact", "per"])
@@ -96,7 +148,7 @@ def test_the_same_system_twice():
     result = paired_bootstrap("bleu", SYSTEM, SYSTEM, GOLD)
     assert result.wins == 0.5
     assert result.p_value == 1
-    assert (result.low, result.high) == (0, 0)
+    assert (result.low, result.high) == (None, None)
 
 
 def test_equal_systems_seldom_differ():

@@ -111,13 +111,15 @@ def test_inputs_that_cannot_be_replaced_are_not_judged():
 
 
 def test_intervals_are_over_texts_and_of_one_text_over_outputs():
-    table = np.arange(15.0).reshape(3, 5)
+    table = np.arange(25.0).reshape(5, 5)
     one = summarize([{"m": table}])["m"]
     assert one.gain.mean == pytest.approx(table[:, 4].mean())
     assert table[:, 4].min() <= one.gain.low < one.gain.high <= table[:, 4].max()
-    two = summarize([{"m": table}, {"m": table + 100}])["m"]
-    assert two.gain.mean == pytest.approx(table[:, 4].mean() + 50)
-    assert two.gain.low == pytest.approx(table[:, 4].mean())
+    several = summarize([{"m": table + 100 * i} for i in range(5)])["m"]
+    assert several.gain.mean == pytest.approx(table[:, 4].mean() + 200)
+    assert table[:, 4].mean() < several.gain.low < several.gain.mean < several.gain.high
+    few = summarize([{"m": table[:4]}])["m"], summarize([{"m": table}] * 4)["m"]
+    assert all(math.isnan(end) for one in few for end in one.gain[1:])
     gone = summarize([{"m": np.full((2, 5), np.nan)}])["m"]
     assert math.isnan(gone.gain.mean)
 
@@ -161,11 +163,25 @@ def test_a_trace_gets_scores_measures_and_sentences():
     assert found.derived["ablation"].shape == (1, 4)
     numbers = found.checks["faithfulness"]
     assert set(numbers) == {"ablation", "random"}
-    assert numbers["ablation"]["gain_low"] <= numbers["ablation"]["gain"]
-    assert found.checks["sentences"][0].startswith("Most faithful here: ablation")
+    assert numbers["ablation"]["gain_low"] is None  # any draw of the replacements is the same
+    said = found.checks["sentences"][0]
+    assert said.startswith("Most faithful here: ablation, with a gain of 0.")
+    assert "(no interval)" in said
     named = add_methods(Trace(source, target), scorer(), "ablation", (3, "z"))
     assert set(named.derived) == {"ablation versus z"}
     assert named.checks["versus"] == "z"
+
+
+def test_of_one_output_the_draws_of_the_replacements_give_the_interval():
+    # input 0 is replaced by itself in half of the draws, which changes the measures
+    one = SourceScorer(
+        Votes(), SRC, [], token_replacements(SRC, [[SRC[0], 1], [1, 1], [1, 1], [1, 1]])
+    )
+    trace = Trace(Text.of(["a", "b", "c", "d"]), Text.of(["x"]))
+    found = add_methods(trace, one, "ablation").checks
+    numbers = found["faithfulness"]["ablation"]
+    assert numbers["gain_low"] < numbers["gain"] < numbers["gain_high"]
+    assert any("over 16 draws" in sentence for sentence in found["sentences"])
 
 
 def test_many_outputs_are_judged_by_some(monkeypatch):

@@ -16,12 +16,12 @@ from regard.evaluation import (
 
 
 class MetricRow(NamedTuple):
-    """A metric with its interval, and how it was computed."""
+    """A metric with its interval, None where there is none, and how it was computed."""
 
     name: str
     value: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     signature: str
 
 

@@ -40,11 +40,14 @@ LONGEST: Final = 40
 
 
 class HeadImportance(NamedTuple):
-    """Cost of switching a head off: nats per target token, with a 95% interval over the texts."""
+    """Cost of switching a head off: nats per target token, with a 95% interval over the texts.
+
+    The interval is None where texts are too few, or all have one cost.
+    """
 
     cost: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
 
 
 class HeadAlignment(NamedTuple):
@@ -172,6 +175,7 @@ def _importance(
     distinct = len({(id(switch.projection), switch.start) for switch in own.values()})
     notes = [message("heads.note.no-switch")] * (len(own) < len(habits))
     notes += [message("heads.note.shared")] * (distinct < len(own))
+    notes += [message("interval.note")] * any(cost.low is None for cost in costs.values())
     return costs, notes + [message("heads.note.divergence")] * (bool(costs) and not _writes(model))
 
 

@@ -13,7 +13,7 @@ from regard.cli.console import print_table, result_console
 from regard.cli.input_lines import one_source, warn_if_bare
 from regard.data.media_files import reject_media
 from regard.errors import ArgumentError
-from regard.messages import message
+from regard.messages import interval_text, message
 from regard.pretrained import MediaModel, PretrainedModel
 from regard.seeing import Trace
 from regard.seeing.attribution import METHODS, method_title
@@ -153,5 +153,5 @@ def _faithfulness(name: str, found: Mapping[str, Any]) -> list[str]:
         return "–" if found[key] is None else f"{found[key]:.2f}"
 
     title = method_title(name) if name in METHODS else message("measure.random.title")
-    interval = message("check.range", low=number("gain_low"), high=number("gain_high"))
+    interval = interval_text(found["gain_low"], found["gain_high"], "{:.2f}".format)
     return [title, number("gain"), interval, *map(number, FAITHFULNESS)]

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final
@@ -30,7 +31,7 @@ from regard.cli.example_files import read_examples
 from regard.cli.input_lines import one_source
 from regard.errors import ArgumentError
 from regard.evaluation import SHARES
-from regard.messages import message, translated
+from regard.messages import interval_text, message, translated
 from regard.pretrained import PretrainedModel
 from regard.seeing import Trace, select, terminal
 from regard.seeing.compare_page import ExamplePair, PageTable, render_comparison
@@ -150,13 +151,16 @@ def _scores(found: ModelComparison) -> PageTable | None:
         [
             one.name,
             *(_value(one.name, value) for value in (one.first, one.second)),
-            message("check.range", low=_value(one.name, one.low), high=_value(one.name, one.high)),
-            f"{one.p_value:.3f}",
+            interval_text(one.low, one.high, partial(_value, one.name)),
+            "–" if one.p_value is None else f"{one.p_value:.3f}",
         ]
         for one in found.scores
     ]
     columns = [message("compare.metric"), "A", "B", message("compare.interval"), "p"]
-    return PageTable(message("compare.scores"), columns, rows, message("compare.scores-note"))
+    note = message("compare.scores-note")
+    if any(one.low is None for one in found.scores):
+        note += " " + message("interval.note")
+    return PageTable(message("compare.scores"), columns, rows, note)
 
 
 def _tables(found: ModelComparison) -> list[PageTable]:
@@ -190,8 +194,8 @@ def _agreement(found: ModelComparison) -> str:
     same = found.agreement
     if same is None:
         return ""
-    values = {"share": same.value, "low": same.low, "high": same.high}
-    return message("compare.agreement", count=len(found.examples), **values)
+    ends = interval_text(same.low, same.high, "{:.1%}".format)
+    return message("compare.agreement", count=len(found.examples), share=same.value, range=ends)
 
 
 def _distance(value: float | None) -> str:

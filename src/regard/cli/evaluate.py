@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -25,8 +26,9 @@ from regard.cli.shard_options import check_no_workers, names_shards, refuse
 from regard.data import Pair
 from regard.errors import ArgumentError
 from regard.evaluation import SHARES, ClassReport, Perplexity, by_length, paired_bootstrap
+from regard.evaluation.bootstrap import MIN_UNITS
 from regard.kinds import ScoreTable
-from regard.messages import message, translated, use_language
+from regard.messages import interval_text, message, translated, use_language
 from regard.seeing.confusion import ConfusionTable, check_ending, save_confusion
 from regard.seeing.terminal import matrix, supports_blocks
 
@@ -106,7 +108,7 @@ def evaluate(
     result = score_predictions(model.tgt_tokenizer, names, predictions, pairs)
     with use_language("en" if as_json else None):
         result = result._replace(classes=model.kind.class_report(predictions, references))
-        notes = model.kind.output_notes(predictions, pairs)
+        notes = [*model.kind.output_notes(predictions, pairs), *_interval_notes(result.rows)]
     if lengths:
         sizes = list(map(model.kind.sources.size, pairs))
         rows = by_length(names[:1], sizes, predictions, references, normalizer=normalizer)
@@ -187,8 +189,12 @@ def _format(name: str, value: float) -> str:
     return f"{100 * value:.2f}%" if name in SHARES else f"{value:.2f}"
 
 
-def _range(name: str, low: float, high: float) -> str:
-    return message("check.range", low=_format(name, low), high=_format(name, high))
+def _range(name: str, low: float | None, high: float | None) -> str:
+    return interval_text(low, high, partial(_format, name))
+
+
+def _interval_notes(rows: Sequence[Any]) -> list[str]:
+    return [message("interval.note")] * any(row.low is None for row in rows)
 
 
 def _print_result(result: EvaluationResult, console: Console, unit: str) -> None:
@@ -217,13 +223,13 @@ def _print_result(result: EvaluationResult, console: Console, unit: str) -> None
         print_table(console, titles, by_length)
     if result.against is not None:
         found = result.against
+        untested = found.p_value is None
         said = message(
-            "evaluate.against",
+            "evaluate.against-few" if untested else "evaluate.against",
             name=name,
             first=_format(name, found.first),
             second=_format(name, found.second),
-            wins=found.wins,
-            p=found.p_value,
+            **({"least": MIN_UNITS} if untested else {"wins": found.wins, "p": found.p_value}),
         )
         console.print(said, highlight=False)
 
@@ -352,8 +358,8 @@ class PerplexityRow(NamedTuple):
 
     name: str
     value: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     counted: int
     signature: str
 
@@ -388,7 +394,7 @@ def _evaluate_texts(
         [
             row.name,
             f"{row.value:.2f}",
-            message("check.range", low=f"{row.low:.2f}", high=f"{row.high:.2f}"),
+            interval_text(row.low, row.high, "{:.2f}".format),
             f"{row.counted:,}",
             row.signature,
         ]
@@ -396,7 +402,10 @@ def _evaluate_texts(
     ]
     titles = [message(f"card.column.{name}") for name in ("metric", "value", "interval")]
     titles += [message("evaluate.counted"), message("card.column.signature")]
-    return print_table(console, titles, cells)
+    print_table(console, titles, cells)
+    for sentence in _interval_notes(rows):
+        console.print(sentence, highlight=False)
+    return None
 
 
 def _perplexity_rows(found: Perplexity, model: api.Model) -> list[PerplexityRow]:

@@ -12,7 +12,7 @@ from regard.cli.console import note, print_json, print_table, progress_bar, resu
 from regard.cli.example_files import ExampleFile, read_examples
 from regard.cli.gold_alignments import read_gold_file
 from regard.errors import ArgumentError
-from regard.messages import message
+from regard.messages import interval_text, message
 from regard.pretrained import PretrainedModel
 from regard.seeing.alignment import Gold
 from regard.seeing.head_habits import HABITS
@@ -112,10 +112,15 @@ def _row(head: HeadProfile, names: list[str], has_cost: bool, has_aer: bool) -> 
     main = message(f"heads.habit.{own.main}" if own.main else "heads.mixed")
     cells = [own.kind, str(own.layer), str(own.head), main, *shares]
     if has_cost:
-        cells.append("" if cost is None else message("heads.interval", **cost._asdict()))
+        cells.append("" if cost is None else _cost(*cost))
     if has_aer:
         cells.append("" if aligned is None else f"{100 * aligned.aer:.1f}")
     return cells
+
+
+def _cost(cost: float, low: float | None, high: float | None) -> str:
+    ends = interval_text(low, high, "{:.3f}".format)
+    return message("evaluate.with-range", value=f"{cost:.3f}", range=ends)
 
 
 def _best_sentences(report: HeadReport) -> list[str]:

@@ -1,10 +1,14 @@
 """Bootstrap resampling: confidence intervals of scores, and paired tests (Koehn, 2004).
 
-https://aclanthology.org/W04-3250. Sentences are drawn with replacement from those at hand.
+https://aclanthology.org/W04-3250. Sentences are drawn with replacement from those at hand. Fewer
+than `MIN_UNITS` say nothing about others, and neither do those that all give one value: there is no
+interval then. The interval of a share of sentences, which may be 0 or 1, is Wilson's (1927,
+https://doi.org/10.1080/01621459.1927.10502953).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Final
 
 import numpy as np
@@ -23,6 +27,10 @@ from regard.evaluation.metrics import (
     ratio,
 )
 
+#: sentences, texts or other units that an interval or a test needs
+MIN_UNITS: Final = 5
+#: ends of an interval, or none
+Ends = tuple[float, float] | tuple[None, None]
 #: maximum number of draws in memory
 DRAWS: Final = 1 << 22
 #: limit of nats per unit, so that their exponential is finite
@@ -38,14 +46,14 @@ class ConfidenceInterval:
     Attributes:
         value: of the metric `name` on the given sentences.
         low: the lower end,
-        high: and the upper end of the interval.
+        high: and the upper end of the interval; both None if there is no interval.
         confidence: the share of resamples between them.
     """
 
     name: str
     value: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     confidence: float
 
 
@@ -59,18 +67,19 @@ class Comparison:
         second: and of the second.
         wins: the share of resamples in which the first is better; ties count half.
         p_value: probability of a difference this large, either way, if both are equally good.
+            Both are None for fewer than `MIN_UNITS` sentences.
         low: the lower end,
-        high: and the upper end of the interval of `first - second`.
+        high: and the upper end of the interval of `first - second`; None if there is no interval.
         confidence: the share of resamples between them.
     """
 
     name: str
     first: float
     second: float
-    wins: float
-    p_value: float
-    low: float
-    high: float
+    wins: float | None
+    p_value: float | None
+    low: float | None
+    high: float | None
     confidence: float
 
 
@@ -87,24 +96,28 @@ def confidence_interval(
 ) -> ConfidenceInterval:
     """Return the interval that holds the score of a share `confidence` of all resamples.
 
+    A share of sentences that are right has Wilson's interval, which does not need `samples`.
     `name`, `tokenize` and `normalizer` are those of `score`; `samples` is the number of resamples.
     """
     _check(confidence, samples)
     texts = compared(predictions, references, normalizer)
     metric = find_metric(name, bleu_tokenize(tokenize, texts.references))
     statistics = metric.measure(*texts)
-    values = metric.values(_resampled(statistics, samples, seed))
-    low, high = _ends(values, confidence)
+    if metric.values is ratio and _is_share(statistics):
+        low, high = _wilson(statistics, confidence)
+    else:
+        values = metric.values(_resampled(statistics, samples, seed))
+        low, high = _ends(values, confidence, len(statistics))
     whole = float(metric.values(statistics.sum(axis=0, keepdims=True))[0])
     return ConfidenceInterval(name, whole, low, high, confidence)
 
 
 def ratio_interval(
     statistics: Statistics, *, confidence: float = 0.95, samples: int = 1000, seed: int = 1
-) -> tuple[float, float]:
-    """Return the interval of the sum of the first column over that of the second."""
+) -> Ends:
+    """Return the interval of the sum of the first column over that of the second, or None twice."""
     _check(confidence, samples)
-    return _ends(ratio(_resampled(statistics, samples, seed)), confidence)
+    return _ends(ratio(_resampled(statistics, samples, seed)), confidence, len(statistics))
 
 
 def ratio_differences(
@@ -114,7 +127,7 @@ def ratio_differences(
     confidence: float = 0.95,
     samples: int = 1000,
     seed: int = 1,
-) -> list[tuple[float, float, float]]:
+) -> list[tuple[float, float | None, float | None]]:
     """Return how far the ratios of others are above that of the first, each with its interval.
 
     A ratio is the sum of the first column over that of the second, and all are computed on the same
@@ -128,14 +141,14 @@ def ratio_differences(
         seed: of the resamples.
 
     Returns:
-        the difference, the lower end and the upper end of its interval, for each.
+        the difference, the lower end and the upper end of its interval or None, for each.
     """
     _check(confidence, samples)
     weights = np.concatenate(list(_weights(len(first), samples, seed)))
     base, whole = ratio(weights @ first), ratio(first.sum(axis=0)[None])[0]
     found = []
     for other in others:
-        low, high = _ends(ratio(weights @ other) - base, confidence)
+        low, high = _ends(ratio(weights @ other) - base, confidence, len(first))
         found.append((float(ratio(other.sum(axis=0)[None])[0] - whole), low, high))
     return found
 
@@ -156,7 +169,9 @@ def paired_bootstrap(
 
     The p-value is that of a two-sided test: the share of resamples whose difference is as far from
     the mean difference as the difference at hand is from 0 (Riezler and Maxwell, 2005,
-    https://aclanthology.org/W05-0908), with 1 added to both counts.
+    https://aclanthology.org/W05-0908), with 1 added to both counts. Where n sentences differ, it is
+    at least 2 of 2**n: of all ways to swap the outputs of the systems, these two put one ahead in
+    every sentence, and resamples of sentences that all favour one system show no spread.
 
     Arguments are those of `confidence_interval`, with the predictions of two systems.
     """
@@ -169,9 +184,8 @@ def paired_bootstrap(
     def values(sums: Sums) -> TwoValues:
         return metric.values(sums[:, :columns]), metric.values(sums[:, columns:])
 
-    resampled = _resampled(both, samples, seed)
     sign = 1.0 if metric.higher_is_better else -1.0
-    return _compared(name, values(both.sum(axis=0)[None]), values(resampled), sign, confidence)
+    return _compared(name, both, values, sign, confidence, samples, seed)
 
 
 def paired_perplexity(
@@ -199,8 +213,7 @@ def paired_perplexity(
     def values(sums: Sums) -> TwoValues:
         return perplexities(*sums[:, :2].T), perplexities(*sums[:, 2:].T)
 
-    resampled = _resampled(both, samples, seed)
-    return _compared(name, values(both.sum(axis=0)[None]), values(resampled), -1.0, confidence)
+    return _compared(name, both, values, -1.0, confidence, samples, seed)
 
 
 def perplexities(
@@ -213,28 +226,39 @@ def perplexities(
 
 
 def _compared(
-    name: str, whole: TwoValues, resampled: TwoValues, sign: float, confidence: float
+    name: str,
+    both: Statistics,
+    values: Callable[[Sums], TwoValues],
+    sign: float,
+    confidence: float,
+    samples: int,
+    seed: int,
 ) -> Comparison:
     """Return the comparison of two systems by their values on all texts and on resamples.
 
     Args:
         name: of the metric.
-        whole: values on all texts.
-        resampled: values on each resample.
+        both: statistics of each text, those of the second system after those of the first.
+        values: turns sums of them into the values of both systems.
         sign: 1 if higher is better, else -1.
         confidence: of the interval.
+        samples: number of resamples.
+        seed: of the resamples.
     """
-    (here,), (there,) = whole
-    one, other = resampled
+    (here,), (there,) = values(both.sum(axis=0)[None])
+    one, other = values(_resampled(both, samples, seed))
     gain = sign * (one - other)
     as_far = np.abs(gain - gain.mean()) >= abs(here - there)
-    low, high = _ends(one - other, confidence)
+    differ = int((np.subtract(*np.hsplit(both, 2)) != 0).any(axis=1).sum())
+    p_value = min(1.0, max((as_far.sum() + 1) / (len(gain) + 1), 2.0 ** (1 - differ)))
+    low, high = _ends(one - other, confidence, len(both))
+    enough = len(both) >= MIN_UNITS
     return Comparison(
         name=name,
         first=float(here),
         second=float(there),
-        wins=float((gain > 0).mean() + 0.5 * (gain == 0).mean()),
-        p_value=float((as_far.sum() + 1) / (len(gain) + 1)),
+        wins=float((gain > 0).mean() + 0.5 * (gain == 0).mean()) if enough else None,
+        p_value=float(p_value) if enough else None,
         low=low,
         high=high,
         confidence=confidence,
@@ -260,9 +284,28 @@ def _weights(
         yield counts.reshape(some, sentences).astype(np.float64)
 
 
-def _ends(values: Float[np.ndarray, " samples"], confidence: float) -> tuple[float, float]:
+def _ends(values: Float[np.ndarray, " samples"], confidence: float, units: int) -> Ends:
     low, high = np.quantile(values, [(1 - confidence) / 2, (1 + confidence) / 2])
+    if units < MIN_UNITS or np.isclose(low, high, rtol=1e-9, atol=0.0):
+        return None, None
     return float(low), float(high)
+
+
+def _is_share(statistics: Statistics) -> bool:
+    """Return whether each sentence is a 0 or a 1 that counts once."""
+    first, second = statistics.T
+    return bool((second == 1).all() and np.isin(first, (0, 1)).all())
+
+
+def _wilson(statistics: Statistics, confidence: float) -> Ends:
+    n, share = len(statistics), float(statistics[:, 0].mean())
+    if n < MIN_UNITS:
+        return None, None
+    z2 = NormalDist().inv_cdf((1 + confidence) / 2) ** 2 / n
+    middle = (share + z2 / 2) / (1 + z2)
+    reach = (z2 * share * (1 - share) + z2**2 / 4) ** 0.5 / (1 + z2)
+    # exact at 0 and 1, where rounding would leave the score outside of its interval
+    return max(0.0, min(share, middle - reach)), min(1.0, max(share, middle + reach))
 
 
 def _check(confidence: float, samples: int) -> None:

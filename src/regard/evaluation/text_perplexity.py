@@ -13,7 +13,7 @@ from torch import Tensor
 
 from regard.data import Pair, Tokenizer, pad, target_ids
 from regard.errors import ArgumentError
-from regard.evaluation.bootstrap import ratio_interval
+from regard.evaluation.bootstrap import Ends, ratio_interval
 from regard.models.protocol import SequenceModel, evaluating
 from regard.symbols import BOS, EOS, PAD, UNK
 
@@ -56,10 +56,10 @@ class Perplexity:
         """Perplexity per word, comparable between models with different tokens."""
         return self._per(self.words)
 
-    def interval(self, *, per_word: bool = False) -> tuple[float, float]:
-        """Return the 95% confidence interval, by resampling the texts."""
+    def interval(self, *, per_word: bool = False) -> Ends:
+        """Return the 95% confidence interval, by resampling the texts; None twice of a few."""
         low, high = ratio_interval(self.each[:, [0, 2 if per_word else 1]])
-        return _exp(low), _exp(high)
+        return (None, None) if low is None or high is None else (_exp(low), _exp(high))
 
     def _per(self, count: int) -> float:
         return _exp(self.nats / max(1, count))

@@ -10,7 +10,7 @@ The language is that of `--lang`, else of the environment variable `REGARD_LANG`
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -26,6 +26,7 @@ __all__ = [
     "catalogue",
     "check_language",
     "help_text",
+    "interval_text",
     "known_language",
     "language",
     "message",
@@ -50,6 +51,13 @@ def message(key: str, /, **values: Any) -> str:
     """Return a text of the catalogue in the current language, with its placeholders filled in."""
     text = catalogue(language())[key]
     return text.format(**values) if values else text
+
+
+def interval_text(low: float | None, high: float | None, shown: Callable[[float], str]) -> str:
+    """Return the ends of an interval in words, or that there is none."""
+    if low is None or high is None:
+        return message("interval.none")
+    return message("check.range", low=shown(low), high=shown(high))
 
 
 def translated(prefix: str, word: str) -> str:

@@ -25,7 +25,7 @@ import numpy as np
 from jaxtyping import Float
 
 from regard.errors import ArgumentError
-from regard.messages import message
+from regard.messages import interval_text, message
 from regard.seeing.attribution import METHODS, Scores, attribute, method_names, method_title
 from regard.seeing.input_scorer import InputScorer, Question
 from regard.seeing.trace import Trace
@@ -37,6 +37,10 @@ SHARES: Final = (0.01, 0.05, 0.1, 0.2, 0.5)
 INTERVALS: Final = 10
 #: random replacements of the inputs that are taken away
 DRAWS: Final = 4
+#: the same, one at a time, where outputs are too few for an interval
+FEW_DRAWS: Final = 16
+#: texts, outputs or draws that an interval needs, as in `evaluation.bootstrap`
+MIN_UNITS: Final = 5
 #: random orders that methods are compared with
 RANDOM_ORDERS: Final = 4
 #: outputs of a text that are judged, since each takes hundreds of passes
@@ -56,7 +60,7 @@ class Measures(NamedTuple):
 
 
 class MeasureInterval(NamedTuple):
-    """A mean and the ends of its 95% interval."""
+    """A mean and the ends of its 95% interval; these are NaN if there is no interval."""
 
     mean: float
     low: float
@@ -178,7 +182,8 @@ def _removed_values(
 def summarize(texts: Sequence[Measured], *, seed: int = 0) -> dict[str, Measures]:
     """Return the mean and the 95% interval of each measure by method, most faithful first.
 
-    The interval is that of bootstrap resamples of the texts; of one text, of its outputs.
+    The interval is that of bootstrap resamples of the texts; of one text, of its outputs. Fewer
+    than `MIN_UNITS`, or some that are all alike, have no interval.
 
     Args:
         texts: measures of each text; all must have the same methods.
@@ -190,6 +195,9 @@ def summarize(texts: Sequence[Measured], *, seed: int = 0) -> dict[str, Measures
     found = {}
     for name, table in rows.items():
         low, high = np.quantile(table[chosen].mean(axis=1), [0.025, 0.975], axis=0)
+        if count < MIN_UNITS:
+            low = high = np.full_like(low, np.nan)
+        low, high = (np.where(np.isclose(low, high), np.nan, end) for end in (low, high))
         means = zip(table.mean(axis=0).tolist(), low.tolist(), high.tolist(), strict=True)
         found[name] = Measures(*(MeasureInterval(*row) for row in means))
     return dict(sorted(found.items(), key=lambda item: -item[1].gain.mean))
@@ -238,7 +246,16 @@ def add_methods(
         derived[name + suffix] = matrix
     judged = sorted({round(i) for i in np.linspace(0, len(asked) - 1, min(len(asked), MAX_JUDGED))})
     part = {name: scores[judged] for name, scores in found.scores.items()}
-    summary = summarize([measure(scorer, [asked[q] for q in judged], part)])
+    questions = [asked[q] for q in judged]
+    few = len(questions) < MIN_UNITS
+    if few:  # draws of the replacements stand for texts
+        drawn = (
+            measure(scorer, questions, part, draws=1, random_orders=1, seed=i)
+            for i in range(FEW_DRAWS)
+        )
+        summary = summarize(list(drawn))
+    else:
+        summary = summarize([measure(scorer, questions, part)])
     checks = {
         "methods": list(found.scores),
         "unavailable_methods": found.unavailable,
@@ -247,6 +264,8 @@ def add_methods(
     }
     sentences = [*trace.checks.get("sentences", []), *_sentences(summary, found.unavailable)]
     sentences += [f"{note[0].upper()}{note[1:]}." for note in found.notes]
+    if few and not all(math.isnan(found.gain.low) for found in summary.values()):
+        sentences.append(message("check.over-draws", count=FEW_DRAWS, least=MIN_UNITS))
     if len(judged) < len(asked):
         sentences.append(message("check.some-outputs", count=len(judged), total=len(asked)))
     return replace(
@@ -267,8 +286,9 @@ def rows_of_methods(methods: str, inputs: int, outputs: int) -> int:
     names = method_names(methods)
     rows = sum(METHODS[name].rows(inputs, outputs) for name in names)
     sets = 2 * (INTERVALS + 2 + len(SHARES) + 1)
-    orders = len(names) + RANDOM_ORDERS
-    return rows + min(outputs, MAX_JUDGED) * orders * sets * DRAWS
+    few = min(outputs, MIN_UNITS - 1) * (len(names) + 1) * FEW_DRAWS  # `versus` may leave so many
+    many = min(outputs, MAX_JUDGED) * (len(names) + RANDOM_ORDERS) * DRAWS
+    return rows + max(few, many) * sets
 
 
 def as_numbers(measures: Measures) -> dict[str, float | None]:
@@ -280,25 +300,29 @@ def as_numbers(measures: Measures) -> dict[str, float | None]:
     return found
 
 
+def _range(found: MeasureInterval) -> str:
+    low, high = (None if math.isnan(end) else end for end in found[1:])
+    return interval_text(low, high, "{:.2f}".format)
+
+
 def _sentences(summary: Mapping[str, Measures], unavailable: Mapping[str, str]) -> list[str]:
     ranked = [(name, found.gain) for name, found in summary.items() if name != RANDOM]
     sentences = []
     if ranked and not math.isnan(ranked[0][1].mean):
         (name, best), *rest = ranked
         comma = message("check.comma")
-        close = [method_title(other) for other, gain in rest if gain.high >= best.low]
+        close = [method_title(other) for other, gain in rest if not gain.high < best.low]
         others = message("check.not-clearly-less", methods=comma.join(close)) if close else ""
         sentences.append(
             message(
                 "check.most-faithful",
                 method=method_title(name),
                 gain=best.mean,
-                low=best.low,
-                high=best.high,
+                range=_range(best),
                 others=others,
             )
         )
-        useless = [method_title(other) for other, gain in ranked if gain.low <= 0]
+        useless = [method_title(other) for other, gain in ranked if not gain.low > 0]
         if useless:
             sentences.append(message("check.not-clearly-better", methods=comma.join(useless)))
     elif ranked:

@@ -5,7 +5,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Final, NamedTuple
 
-from regard.messages import message
+from regard.messages import interval_text, message
 from regard.seeing.figure import PAGE, svg
 from regard.seeing.head_habits import HABITS, HeadHabits
 from regard.seeing.html_page import script_hash, template
@@ -25,13 +25,13 @@ class HeadRow(NamedTuple):
 
     Attributes:
         habits: over the corpus.
-        cost: nats per token that switching it off costs, and the interval; None if unknown.
+        cost: nats per token that switching it off costs, and the interval or None; None if unknown.
         aer: alignment error rate; None if unknown.
         shift: of the rows, for that rate.
     """
 
     habits: HeadHabits
-    cost: tuple[float, float, float] | None = None
+    cost: tuple[float, float | None, float | None] | None = None
     aer: float | None = None
     shift: int = 0
 
@@ -40,6 +40,11 @@ class HeadRow(NamedTuple):
         """Kind, layer and head in words."""
         own = self.habits
         return message("heads.place", kind=kind_title(own.kind), layer=own.layer, head=own.head)
+
+    @property
+    def cost_range(self) -> str:
+        """The interval of the cost in words."""
+        return "" if self.cost is None else interval_text(*self.cost[1:], "{:.3f}".format)
 
     @property
     def anchor(self) -> str:
@@ -61,8 +66,7 @@ class HeadRow(NamedTuple):
             for name, habit in ranked
         ]
         if self.cost is not None:
-            cost, low, high = self.cost
-            found.append(message("heads.switched-off", cost=cost, low=low, high=high))
+            found.append(message("heads.switched-off", cost=self.cost[0], range=self.cost_range))
         if self.aer is not None:
             shift = message("heads.shift", shift=self.shift) if self.shift else ""
             found.append(message("heads.error-rate", aer=100 * self.aer, shift=shift))

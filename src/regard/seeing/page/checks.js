@@ -158,6 +158,11 @@ function titleOf(name) {
   return has(`measure.${name}.title`) ? t(`measure.${name}.title`) : name;
 }
 
+function interval(one) {
+  if (typeof one.gain_low !== "number" || typeof one.gain_high !== "number") return t("page.no-interval");
+  return t("page.range", { low: worded(one.gain_low), high: worded(one.gain_high) });
+}
+
 /** The faithfulness of each method, best first, with bars of the gain. */
 function byMethod(found) {
   // a saved file may hold anything
@@ -170,7 +175,7 @@ function byMethod(found) {
       {},
       h("th", { scope: "row" }, name === "random" ? t("measure.random.title") : titleOf(name)),
       h("td", {}, bar({ values: [gain(one)], columns: 1, top }, 0, 0)),
-      h("td", {}, t("page.range", { low: worded(one.gain_low), high: worded(one.gain_high) })),
+      h("td", {}, interval(one)),
       ...FAITHFUL.map((key) => h("td", {}, worded(one[key]))),
     ),
   );
