@@ -41,7 +41,7 @@ print(model("attention").text)  # AH T EH N SH AH N
 TABLES: Final = """\
 This page is written by `python benchmarks/models_page.py` from the cards, whose numbers the packer
 measures. A score is that of the stored weights on the test split that the model has not seen, with
-its 95% bootstrap interval; its signature is on the card. Milliseconds are medians over single
+its 95% interval; its signature is on the card. Milliseconds are medians over single
 sources, with the number of threads in brackets.
 """
 

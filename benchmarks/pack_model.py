@@ -282,6 +282,7 @@ def make_card(name: str, entry: BoxEntry, packed: RunFolder, *, bits: int) -> Bu
         name=name,
         text={"en": entry.en, "zh": entry.zh},
         examples=entry.examples,
+        answers=answers(model, entry.examples),
         continues=not model.kind.has_sources,
         scores=(),
         scores_32=(),
@@ -299,6 +300,12 @@ def make_card(name: str, entry: BoxEntry, packed: RunFolder, *, bits: int) -> Bu
         settings=changed(model.config),
         mistakes=(),
     )
+
+
+def answers(model: api.Model, examples: Sequence[str]) -> tuple[str, ...]:
+    """Return the answers to the examples; none of a language model."""
+    found = model.predict(examples, attention=False) if model.kind.has_sources else ()
+    return tuple(output.text for output in found)
 
 
 def milliseconds(run: Path, sets: TestSets, threads: int) -> float:

@@ -1,5 +1,6 @@
 """Models of the package, by name."""
 
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from regard.api import bundled_models
 from regard.api.bundled_card import render
 from regard.errors import ArgumentError, DataError
 from regard.messages import use_language
+from regard.symbols import SYMBOLS, UNK
 from regard.training import RunError
 
 
@@ -134,3 +136,22 @@ def test_a_language_model_is_given_a_beginning():
     assert "regard show abc 'The FBI is chasing a criminal.'" in page
     assert "echo 'The FBI is' | regard predict abc" in page
     assert "12 texts of the set `test`" in page
+
+
+def test_values_without_an_interval_are_said_on_the_card():
+    (score,) = card().scores
+    page = render(card(scores=(score.model_copy(update={"low": None, "high": None}),)), 1)
+    assert "| score | exactly right 75.00% (no interval) |" in page
+    assert "No interval where examples are fewer than 5" in page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", bundled_models.names())
+def test_the_examples_of_a_bundled_model_are_answered_as_its_card_says(name):
+    model, said = regard.load(name, device="cpu"), bundled_models.card(name)
+    assert len(said.answers) == (0 if said.continues else len(said.examples))
+    for text, answer in zip_longest(said.examples, said.answers):
+        trace = model.trace("", text) if said.continues else model.trace(text)
+        tokens = (*trace.source.tokens, *trace.target.tokens)
+        assert not any(token.text == SYMBOLS[UNK] for token in tokens)
+        assert trace.target.text == (text if said.continues else answer)

@@ -110,7 +110,10 @@ def test_a_run_becomes_a_model_with_a_card(words, tmp_path, monkeypatch, capsys)
         ("test: two", 3, "per"),
         ("test: two", 3, "exact"),
     ]
-    assert all(one.low <= one.value <= one.high and one.signature for one in card.scores)
+    whole, groups = card.scores[:2], card.scores[2:]
+    assert all(one.low <= one.value <= one.high and one.signature for one in whole)
+    assert all((one.low, one.high) == (None, None) for one in groups)  # of two and three rows
+    assert len(card.answers) == len(card.examples)
     assert card.bits == 8
     assert card.ms_per_source > 0
     assert card.trained.startswith("CPU: 1,234 steps in 5.7 minutes, torch ")

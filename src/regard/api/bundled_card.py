@@ -3,6 +3,7 @@
 import json
 import shlex
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from regard import safe_read
 from regard.errors import DataError
 from regard.evaluation import SHARES
-from regard.messages import language, message, translated
+from regard.messages import interval_text, language, message, translated
 
 FILE: Final = "card.json"
 
@@ -47,7 +48,7 @@ class CardScore(CardPart):
         metric: name of the metric; `perplexity` of a language model is per token.
         value: a share for metrics of `SHARES`, else points.
         low: lower end of the interval,
-        high: and upper end.
+        high: and upper end; both None if there is no interval.
         signature: how it was computed.
     """
 
@@ -55,8 +56,8 @@ class CardScore(CardPart):
     rows: int
     metric: str
     value: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     signature: str
 
     @property
@@ -71,10 +72,12 @@ class CardScore(CardPart):
     @property
     def ends(self) -> str:
         """The ends of the interval."""
-        return message("card.ends", low=self.shown(self.low), high=self.shown(self.high))
+        return interval_text(self.low, self.high, self.shown)
 
     def __str__(self) -> str:
         score = f"{self.label} {self.shown(self.value)}"
+        if self.low is None:
+            return message("evaluate.with-range", value=score, range=self.ends)
         return message("card.interval", score=score, ends=self.ends)
 
 
@@ -85,6 +88,7 @@ class BundledCard(CardPart):
         name: by which users load it.
         text: sentences by language.
         examples: sources to try, the best first.
+        answers: of the model to each of them; none of a language model.
         continues: whether it is a language model.
         scores: of the stored weights, the main one first.
         scores_32: of the weights before they were stored in fewer bits.
@@ -106,6 +110,7 @@ class BundledCard(CardPart):
     name: str
     text: dict[str, CardText]
     examples: tuple[str, ...]
+    answers: tuple[str, ...] = ()
     continues: bool
     scores: tuple[CardScore, ...]
     scores_32: tuple[CardScore, ...]
@@ -213,6 +218,7 @@ def render(card: BundledCard, size: int) -> str:
         *_use(card),
         f"## {message('card.scores')}",
         _table(("set", "rows", "metric", "value", "interval", "signature"), _score_rows(card)),
+        *[message("interval.note")] * any(one.low is None for one in card.scores),
         f"## {message('card.limits')}",
         "\n".join(f"- {sentence}" for sentence in said.limits),
         *_mistakes(card),
@@ -239,7 +245,9 @@ def megabytes(size: int) -> str:
 def _use(card: BundledCard) -> Iterator[str]:
     yield f"## {message('card.use')}"
     predict = f"echo {shlex.quote(card.prompt)} | regard predict {card.name}"
-    yield _fenced("sh", "\n".join([*card.show_commands, predict, f"regard serve {card.name}"]))
+    answers = (f"  # {answer}" for answer in card.answers)
+    shown = map("".join, zip_longest(card.show_commands, answers, fillvalue=""))
+    yield _fenced("sh", "\n".join([*shown, predict, f"regard serve {card.name}"]))
     load = f'model = regard.load("{card.name}")'
     call = f"model({json.dumps(card.prompt, ensure_ascii=False)}).text"
     yield _fenced("python", f"import regard\n\n{load}\n{call}")
