@@ -163,6 +163,13 @@ def test_json_that_cannot_be_read(text, said):
         safe_read.parse_json(text)
 
 
+@pytest.mark.parametrize("text", ["1_0", b"1_0", "\N{FULLWIDTH DIGIT TWO}", "x", ""])
+def test_numbers_that_only_python_takes_are_none(text):
+    with pytest.raises(ValueError):
+        safe_read.parse_number(text)
+    assert safe_read.parse_number(" -2.5e-3 ") == safe_read.parse_number(b"-0.0025") == -0.0025
+
+
 @pytest.mark.parametrize("found", [None, "1", 1.5, True, 0, -1, [], "x" * 10_000])
 def test_a_format_is_a_number(found):
     with pytest.raises(DataError, match="must be from 1 to 1") as caught:

@@ -235,6 +235,21 @@ def parse_json(text: str | bytes) -> Any:
         raise InvalidJSONError("a number has thousands of digits") from None
 
 
+def parse_number(value: Any) -> float:
+    """Return the number that a text of a file is; raises ValueError or TypeError if it is none.
+
+    Python also takes `1_0` and digits of other scripts, which other programs read as no number.
+    """
+    if isinstance(value, str | bytes) and not has_plain_digits(value):
+        raise ValueError(value)
+    return float(value)
+
+
+def has_plain_digits(text: str | bytes) -> bool:
+    """Return whether numbers in a text are written in ASCII digits without underscores."""
+    return text.isascii() and (b"_" not in text if isinstance(text, bytes) else "_" not in text)
+
+
 def check_format(name: PathLike, found: Any, known: int, *, writer: Any = None) -> None:
     """Raise unless this version of regard can read a file format.
 

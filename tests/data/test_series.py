@@ -140,6 +140,12 @@ def test_times_with_and_without_a_zone():
     assert parse_time("yesterday") is None
 
 
+@pytest.mark.parametrize("wrong", ["1_0", "\N{FULLWIDTH DIGIT TWO}", "\N{ARABIC-INDIC DIGIT TWO}"])
+def test_numbers_are_written_in_plain_digits(wrong):
+    with pytest.raises(DataError, match="column 'a' must hold numbers, but here it is"):
+        read_series({"date": ["2024-01-01", "2024-01-02"], "a": ["1.5", wrong]})
+
+
 def test_a_missing_column_is_named():
     table = read_series({"a": [1], "b": [2]})
     assert table.select(("b",), "no").values.tolist() == [[2]]

@@ -98,6 +98,7 @@ def test_words_of_any_script_are_found_and_what_is_no_utf_8_is_passed_over(write
         (GLOVE + "dog 0.1 2 3 0.4 5\n", r"line 4: there must be 3 numbers .* but there are 5"),
         ("3 2\n" + GLOVE, r"line 2: there must be 2 numbers after the word, .* there are 3"),
         ("3 4\n" + GLOVE, r"line 2: there must be 4 numbers after the word, .* there are 3"),
+        (GLOVE + "dog 1 1_0 3\n", r"line 4: .* but '1_0' is no number"),
         (GLOVE + "dog 1 x 3\n", r"line 4: .* but 'x' is no number: mend or delete the line\.$"),
         (GLOVE + "dog 1 nan 3\n", r"line 4: numbers must be finite in 32 bits, but nan is not"),
         (GLOVE + "dog 1 1e50 3\n", r"line 4: numbers must be finite in 32 bits, but 1e50 is not"),

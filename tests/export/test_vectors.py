@@ -17,6 +17,7 @@ from export.tools import FRAMES, assert_found, make_run, run_readme
 from regard.data import pad_frames
 from regard.decoding import DecodingOptions, beam_search
 from regard.export.decode import Exported
+from regard.export.predict import SeriesRows
 from regard.kinds.graph_inputs import FrameInputs, ScaledInput
 from regard.models import VectorInput
 
@@ -130,3 +131,10 @@ def test_sources_are_as_long_as_positions_ask_for(stack):
     frames, positions = replace(FRAMES, stack=stack), torch.tensor([5, 1, 11])
     lengths = FrameInputs(frames).lengths(positions)
     assert frames.positions(lengths).tolist() == [5, 1, 11]
+
+
+def test_exported_programs_take_the_digits_that_training_takes():
+    rows = SeriesRows(["a"], 1)
+    assert rows.encode(["a\n", "1.5\n"]).tolist() == [[1.5]]
+    with pytest.raises(ValueError, match="line 2: the columns must hold numbers"):
+        rows.encode(["a\n", "1_0\n"])

@@ -120,7 +120,7 @@ def test_the_scale_of_targets_is_that_of_the_training_data(trained):
     assert trained.kind.numbers.mean[0] == pytest.approx(np.mean(numbers), abs=3)
 
 
-@pytest.mark.parametrize("target", ["three", "nan", "inf", ""])
+@pytest.mark.parametrize("target", ["three", "nan", "inf", "", "1_0"])
 def test_a_target_that_is_no_number_is_named(target, tmp_path):
     file = tmp_path / "pairs.tsv"
     lines = [f"{text}\t{number}" for text, number in rated(20)]

@@ -305,7 +305,9 @@ def _flat(columns: Columns) -> list[int | str]:
     flat: list[int | str] = []
     for column in columns:
         parts = column.split(JOINED) if isinstance(column, str) else [column]
-        flat += [int(c) if isinstance(c, str) and c.isdecimal() else c for c in parts]
+        flat += [
+            int(c) if isinstance(c, str) and c.isascii() and c.isdecimal() else c for c in parts
+        ]
     return flat
 
 

@@ -12,7 +12,9 @@ CHUNK_CHARS: Final = 4_000_000
 
 def column_names(words: Sequence[str] | None) -> tuple[int | str, ...] | None:
     """Parse columns as a user names them: `0,2` or `en,fr`."""
-    return None if words is None else tuple(int(c) if c.isdecimal() else c for c in words)
+    if words is None:
+        return None
+    return tuple(int(c) if c.isascii() and c.isdecimal() else c for c in words)
 
 
 def source_column(words: Sequence[str] | None) -> str | None:

@@ -24,7 +24,7 @@ from regard.data.pair_reader import not_parquet
 from regard.data.text_files import decode, display_name, format_suffix, numbered_lines, open_bytes
 from regard.errors import ArgumentError, DataError
 from regard.messages import message, translated
-from regard.safe_read import PathLike, read_stream
+from regard.safe_read import PathLike, has_plain_digits, parse_number, read_stream
 
 #: what becomes of missing numbers and missing times
 Gaps = Literal["refuse", "fill", "ignore"]
@@ -355,14 +355,15 @@ class _Builder:
 
     def _numbers(self, name: str, values: Sequence[Any]) -> Float[np.ndarray, " rows"]:
         try:
-            return np.array(values, np.float64)
+            if has_plain_digits("".join(value for value in values if isinstance(value, str))):
+                return np.array(values, np.float64)
         except (ValueError, TypeError):
             pass
         found = np.empty(len(values))
         for row, value in enumerate(values):
             try:
                 blank = value is None or str(value).strip().lower() in ("", "na", "nan", "null")
-                found[row] = np.nan if blank else float(value)
+                found[row] = np.nan if blank else parse_number(value)
             except (ValueError, TypeError):
                 raise self.raw.error(
                     row,
@@ -497,7 +498,7 @@ def _is_time(value: Any) -> bool:
 
 def _is_number(value: Any) -> bool:
     try:
-        float(value)
+        parse_number(value)
     except (ValueError, TypeError):
         return False
     return True

@@ -14,7 +14,7 @@ from jaxtyping import Float32
 
 from regard.data.text_files import display_name, numbered_lines
 from regard.errors import DataError
-from regard.safe_read import PathLike
+from regard.safe_read import PathLike, has_plain_digits, parse_number
 
 ZIP: Final = b"PK\x03\x04"
 FORM: Final = "a line must be a word and its numbers, with spaces between them"
@@ -81,6 +81,8 @@ class WordVectorFile:
     def _parsed(self, number: int, numbers: bytes) -> Float32[np.ndarray, " width"]:
         fields = numbers.split()
         try:
+            if not has_plain_digits(numbers):  # once for all, since lines are many
+                raise ValueError
             wide = np.array(list(map(float, fields)))
         except ValueError:
             wrong = next(field for field in fields if not _is_number(field))
@@ -136,7 +138,7 @@ def _is_header(line: bytes) -> bool:
 
 def _is_number(field: bytes) -> bool:
     try:
-        float(field)
+        parse_number(field)
     except ValueError:
         return False
     return True

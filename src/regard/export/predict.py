@@ -69,7 +69,10 @@ class SeriesRows:
         found = []
         for number, row in enumerate(rows[1:], start=2):
             try:
-                found.append([float(row[place]) for place in places])
+                cells = [row[place] for place in places]
+                if "_" in "".join(cells) or not "".join(cells).isascii():  # which Python takes
+                    raise ValueError
+                found.append(list(map(float, cells)))
             except (ValueError, IndexError):
                 raise ValueError(f"line {number}: the columns must hold numbers: {row}") from None
         return np.array(found).reshape(-1, len(places))

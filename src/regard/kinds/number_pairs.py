@@ -58,6 +58,7 @@ from regard.messages import message
 from regard.models import LABEL_PRESETS, AnyModel, Maps, NumberModel
 from regard.models.encoder_only import Regressor
 from regard.models.protocol import inference
+from regard.safe_read import parse_number
 from regard.seeing import Map, Text, Token, Trace
 
 #: sources that are predicted at once
@@ -478,7 +479,7 @@ class _NumberReader:
 def _number(text: str) -> float:
     """Return the number that a target is; raises BadLine if it is none."""
     try:
-        number = float(text)
+        number = parse_number(text)
     except ValueError:
         number = math.nan
     if not math.isfinite(number):

@@ -17,7 +17,7 @@ from regard.seeing.trace import Weights
 Link = tuple[int, int]
 Links = frozenset[Link]
 
-LINK: Final = re.compile(r"(\d{1,9})([-p?])(\d{1,9})")
+LINK: Final = re.compile(r"(\d{1,9})([-p?])(\d{1,9})", re.ASCII)
 NEIGHBOURS: Final = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
 
 
