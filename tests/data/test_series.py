@@ -1,6 +1,7 @@
 """Tables of series: files, times and steps, gaps; windows, scales and seasons."""
 
 import gzip
+import re
 
 import numpy as np
 import pyarrow
@@ -125,6 +126,63 @@ def test_gaps_are_filled_in_a_straight_line():
     assert table.filled == 3
     ignored = read_series({"date": times, "a": [1.0, 2.0, 9.0]}, gaps="ignore")
     assert len(ignored) == 3
+
+
+def test_repeated_times_are_averaged_or_taken_as_they_are():
+    times = ["2024-01-01", "2024-01-02", "2024-01-02", "2024-01-04"]
+    columns = {"date": times, "a": [1.0, 2.0, 4.0, 9.0], "b": [1.0, float("nan"), 3.0, 1.0]}
+    filled = read_series(columns, gaps="fill")
+    assert filled.values.tolist() == [[1, 1], [3, 3], [6, 2], [9, 1]]
+    assert (
+        "1 rows have the time of the row before them, and rows of one time are" in filled.notes[0]
+    )
+    ignored = read_series({"date": times, "a": columns["a"]}, gaps="ignore")
+    assert (len(ignored), str(ignored.step)) == (4, "weekday")
+    with pytest.raises(DataError, match=r"line 3: the time 2024-01-02 is there twice: .*gaps=fill"):
+        read_series(columns)
+    with pytest.raises(DataError, match="times must go up"):
+        read_series({"date": times[::-1], "a": columns["a"]}, gaps="ignore")
+
+
+#: files of other countries: what their times and numbers are, or why they are refused
+FOREIGN = {
+    "date;a\n30/01/2024;1,5\n31/01/2024;2\n01/02/2024;-0,25\n": (
+        ["2024-01-30", "2024-01-31", "2024-02-01"], [1.5, 2, -0.25]),
+    "date,a\n1/30/2024,1\n1/31/2024,2\n2/1/2024,3\n": (
+        ["2024-01-30", "2024-01-31", "2024-02-01"], [1, 2, 3]),
+    "Zeit;a\n1.2.2024 9:00;1.234,5\n1.2.2024 10:00;7.000\n": (
+        ["2024-02-01 09:00", "2024-02-01 10:00"], [1234.5, 7000]),
+    "date;a\n2024-01-01;1,234.5\n2024-01-02;2\n": (["2024-01-01", "2024-01-02"], [1234.5, 2]),
+    "date,a\n20240101,1\n20240102,2\n": (["2024-01-01", "2024-01-02"], [1, 2]),
+    "2024-01-01,1\n2024-01-02,2\n": (["2024-01-01", "2024-01-02"], [1, 2]),
+    "time,a\n1704067200,1\n1704153600,2\n": (["2024-01-01", "2024-01-02"], [1, 2]),
+    "date;a\n01/02/2024;1\n02/02/2024;2\n": "line 2: day and month of the column 'date' cannot",
+    "date;a\n30/01/2024;1\n01/31/2024;2\n": "both numbers of some are above 12",
+    "date;a\n2024-01-01;1,234\n2024-01-02;2\n": "'1,234' may have a decimal comma or a comma",
+    "date;a\n2024-01-01;1,5\n2024-01-02;2.5\n": "line 3: the column 'a' must hold numbers",
+    "date,a\n202401,1\n202402,2\n": "line 2: the column 'date' must hold times, but here it is",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("content", FOREIGN)
+def test_times_and_numbers_of_other_countries(tmp_path, content):
+    expected = FOREIGN[content]
+    (tmp_path / "x.csv").write_text(content)
+    if isinstance(expected, str):
+        with pytest.raises(DataError, match=re.escape(expected)):
+            read_series(tmp_path / "x.csv")
+        return
+    table = read_series(tmp_path / "x.csv")
+    assert (table.labels(), table.values.ravel().tolist()) == expected
+    comma = ";" in content and "," in content
+    assert len(table.notes) == comma + ("/" in content or "Zeit" in content)
+    shown = " ".join(table.notes)
+    assert all(cell in shown for cell in re.findall("[-/.0-9]+,[.0-9]+", content)[:1] if comma)
+
+
+def test_a_list_of_dictionaries_is_a_table():
+    rows = [{"day": day, "a": i} for i, day in enumerate(DAYS)]
+    assert read_series(rows).values.ravel().tolist() == [0, 1, 2]
 
 
 def test_filling_is_bounded():

@@ -22,7 +22,7 @@ from regard.data.text_files import (
 )
 from regard.errors import ArgumentError, DataError
 from regard.messages import message
-from regard.safe_read import DAMAGE, InvalidJSONError, PathLike, parse_json
+from regard.safe_read import DAMAGE, InvalidJSONError, PathLike, parse_json, read_stream
 
 Head = Sequence[tuple[int, bytes]]
 Cells = Sequence[str]
@@ -48,8 +48,6 @@ FEATURES_KEY: Final = "features"
 #: joins the names of two columns that make up the source: a story and a question
 JOINED: Final = "+"
 TAGS: Final = re.compile(r"[^\s;]+(;[^\s;]+)*")
-#: bytes at most of a file that is one JSON value
-MAX_DOCUMENT: Final = 1 << 30
 #: delimiters of files that end in .csv, and how Excel names one in a line before the others
 DELIMITERS: Final = ",;\t|"
 EXCEL: Final = re.compile(rb"sep=(.)")
@@ -137,7 +135,7 @@ def kind_of(source: PathLike, wanted: ReadOptions, head: Head) -> str:
 
 
 def csv_rows(name: str, head: Head, rest: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, Any]]:
-    """Yield the rows of a CSV file as cells in bytes, numbered by the line that they begin on.
+    """Yield the rows of a CSV file as cells, numbered by the line that they begin on.
 
     A row that is no CSV is a BadLine. The delimiter is that which cuts most of the first lines into
     as many cells as the first; raises DataError if two of them do.
@@ -170,14 +168,14 @@ def _parsed_rows(
         nonlocal last
         for number, raw in itertools.chain(head, rest):
             last = number
-            # bytes as letters: cells are decoded one by one, and a bad one is a bad line
-            yield raw.decode("latin-1") + "\n"
+            # `row_cells` refuses what is no UTF-8: a bad line must not end the reader
+            yield raw.decode("utf-8", "surrogateescape") + "\n"
 
     reader = csv.reader(texts(), delimiter=delimiter, strict=True)
     while True:
         first = last + 1
         try:
-            yield first, [cell.encode("latin-1") for cell in next(reader)]
+            yield first, next(reader)
         except StopIteration:
             return
         except csv.Error as error:
@@ -476,7 +474,7 @@ def json_document(source: PathLike, head: Head) -> list[Any] | None:
         raise DataError(name, None, "one JSON value is no stream", "save it as a file first")
     with open_bytes(source) as stream:
         try:
-            found = parse_json(stream.read(MAX_DOCUMENT))  # what is longer is cut off: no JSON
+            found = parse_json(read_stream(stream, name))
         except (InvalidJSONError, *DAMAGE) as error:
             raise DataError(name, None, f"it is no JSON ({error})", "mend it") from None
     rows = found.get("data") if isinstance(found, dict) else found

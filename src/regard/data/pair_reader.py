@@ -108,7 +108,7 @@ def _open_items(source: Iterable[Any], wanted: ReadOptions, name: str = "pairs")
 def _open_file(source: PathLike, wanted: ReadOptions) -> OpenedSource:
     if is_parquet(source, wanted):
         return _open_parquet(source, wanted)
-    lines = _to_last_line(numbered_lines(source))
+    lines = to_last_line(numbered_lines(source))
     head = list(itertools.islice(lines, HEAD))
     kind, name = kind_of(source, wanted, head), display_name(source)
     if kind == "parquet":
@@ -128,11 +128,10 @@ def _open_file(source: PathLike, wanted: ReadOptions) -> OpenedSource:
 
 def _shown_cells(row: Any) -> list[str]:
     """Return the cells of a row, whatever bytes they hold."""
-    cells = row.split(b"\t") if isinstance(row, bytes) else row
-    return [cell.decode("utf-8", "replace") for cell in cells]
+    return row.decode("utf-8", "replace").split("\t") if isinstance(row, bytes) else list(row)
 
 
-def _to_last_line(lines: Rows) -> Rows:
+def to_last_line(lines: Rows) -> Rows:
     """Yield the lines up to the last one that is not empty."""
     blank = 0  # lines that are held back: only their number, since there may be billions of them
     for number, row in lines:

@@ -148,7 +148,12 @@ def row_cells(row: Any) -> list[str]:
     """Return the cells of a line, cut at tabs, or of a row of CSV, of which some may be bad."""
     if isinstance(row, BadLine):
         raise row
-    return decode(row).split("\t") if isinstance(row, bytes) else list(map(decode, row))
+    if isinstance(row, bytes):
+        return decode(row).split("\t")
+    text = "".join(row)
+    if not text.isascii() or "\0" in text:
+        decode(text.encode("utf-8", "surrogateescape"))
+    return list(row)
 
 
 def _parse_tsv(shape: Format, max_chars: int, number: int, row: Any) -> Pair:

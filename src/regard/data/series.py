@@ -6,11 +6,11 @@ from 0.
 """
 
 import codecs
-import csv
 import io
+import itertools
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple
@@ -20,8 +20,10 @@ from jaxtyping import Float, Int64
 
 from regard.data import lazy_pyarrow as arrow
 from regard.data.error_hints import BadLine, shorten
-from regard.data.pair_reader import not_parquet
-from regard.data.text_files import decode, display_name, format_suffix, numbered_lines, open_bytes
+from regard.data.file_formats import csv_rows
+from regard.data.pair_reader import HEAD, not_parquet, to_last_line
+from regard.data.row_parsers import NUMBER, row_cells
+from regard.data.text_files import display_name, format_suffix, numbered_lines, open_bytes
 from regard.errors import ArgumentError, DataError
 from regard.messages import message, translated
 from regard.safe_read import PathLike, has_plain_digits, parse_number, read_stream
@@ -31,9 +33,12 @@ Gaps = Literal["refuse", "fill", "ignore"]
 #: names by which a column of times is recognised, in lower case, whatever it holds
 TIME_NAMES: Final = ("date", "time", "datetime", "timestamp", "ds", "day", "month", "year")
 #: formats of times beyond ISO 8601
-TIME_FORMATS: Final = ("%Y/%m/%d %H:%M:%S", "%Y/%m/%d %H:%M", "%Y/%m/%d", "%d.%m.%Y", "%Y-%m")
-DELIMITERS: Final = ",;\t"
-QUOTED: Final = re.compile(r'"[^"]*"')
+TIME_FORMATS: Final = ("%Y/%m/%d %H:%M:%S", "%Y/%m/%d %H:%M", "%Y/%m/%d", "%Y-%m")
+#: a time that begins with a day and a month, whose order the whole column decides
+DAY_MONTH: Final = re.compile(r"([0-9]{1,2})([./-])([0-9]{1,2})\2([0-9]{4})([ T][0-9:]+)?")
+#: numbers with a decimal comma, and numbers with commas between thousands
+DECIMAL_COMMA: Final = re.compile(r"[-+]?([0-9]+|[0-9]{1,3}([.][0-9]{3})+),[0-9]+")
+THOUSANDS: Final = re.compile(r"[-+]?[1-9][0-9]{0,2}(,[0-9]{3})+([.][0-9]+)?")
 #: most cells of a table: two billion bytes as float64
 MOST_CELLS: Final = 1 << 28
 #: most rows that filling gaps may add to each row that is there
@@ -112,6 +117,7 @@ class SeriesTable:
         columns: names of the columns.
         values: the numbers.
         filled: numbers that were missing and are interpolated.
+        notes: sentences about how times and numbers were read, where that was not obvious.
     """
 
     name: str
@@ -121,6 +127,7 @@ class SeriesTable:
     columns: tuple[str, ...]
     values: Float[np.ndarray, "rows columns"]
     filled: int = 0
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.values)
@@ -178,7 +185,7 @@ def read_series(
             columns).
         time: the time column; recognised if None.
         gaps: whether missing numbers and times are refused, filled by interpolation, or (times
-            alone) ignored.
+            alone) ignored. Rows of one time are averaged where gaps are filled.
         columns: those that must hold numbers, if the table has all of them; others may hold text
             then, and are left out. All columns but the time if None.
     """
@@ -215,16 +222,20 @@ class _RawTable(NamedTuple):
 
 
 def _csv_columns(numbered: Iterable[tuple[int, bytes]], name: str) -> _RawTable:
-    lines = _text_lines(numbered, name)
-    first = next(lines, None)
-    if first is None:
+    lines = to_last_line(iter(numbered))
+    head = list(itertools.islice(lines, HEAD))
+    if not head:
         raise DataError(name, None, "the file is empty", "give one with a header and rows")
-    delimiter = max(DELIMITERS, key=QUOTED.sub("", first[1]).count)
-    header = [cell.strip() for cell in _cells(first[1], delimiter)]
-    headless = all(map(_is_number, header))
-    rows: list[list[str]] = [header] if headless else []
-    for number, line in lines:
-        cells = _cells(line, delimiter)
+    header: list[str] = []
+    rows: list[list[str]] = []
+    for number, row in csv_rows(name, head, lines):
+        try:
+            cells = row_cells(row)
+        except BadLine as bad:
+            raise DataError(name, number, bad.reason, str(bad.fix)) from None
+        if not cells:
+            raise DataError(name, number, "the line is empty", "remove it")
+        header = header or [cell.strip() for cell in cells]
         if len(cells) != len(header):
             raise DataError(
                 name,
@@ -236,6 +247,8 @@ def _csv_columns(numbered: Iterable[tuple[int, bytes]], name: str) -> _RawTable:
         if len(rows) * len(header) > MOST_CELLS:
             reason = f"the table has more than {MOST_CELLS:,} cells"
             raise DataError(name, number, reason, "cut it into parts")
+    headless = all(_is_number(c) or NUMBER.fullmatch(c) or _is_time(c) for c in header)
+    rows = rows if headless else rows[1:]
     names = [f"column {i}" for i in range(1, len(header) + 1)] if headless else header
     twice = {one for one in names if names.count(one) > 1}
     if twice:
@@ -243,27 +256,6 @@ def _csv_columns(numbered: Iterable[tuple[int, bytes]], name: str) -> _RawTable:
         raise DataError(name, 1, reason, "give each a name of its own")
     columns = zip(*rows, strict=True) if rows else [()] * len(names)
     return _RawTable(name, dict(zip(names, columns, strict=True)), 1 if headless else 2)
-
-
-def _text_lines(numbered: Iterable[tuple[int, bytes]], name: str) -> Iterator[tuple[int, str]]:
-    blank = 0
-    for number, raw in numbered:
-        try:
-            line = decode(raw)
-        except BadLine as bad:
-            raise DataError(name, number, bad.reason, str(bad.fix)) from None
-        if not line.strip():
-            blank = blank or number
-            continue
-        if blank:  # only the end of a file may have empty lines
-            raise DataError(name, blank, "the line is empty", "remove it")
-        yield number, line
-
-
-def _cells(line: str, delimiter: str) -> list[str]:
-    if '"' not in line:
-        return line.split(delimiter)
-    return next(csv.reader([line], delimiter=delimiter))
 
 
 def _parquet_columns(source: PathLike, name: str) -> _RawTable:
@@ -285,7 +277,9 @@ def _arrow_columns(table: Any) -> dict[str, Sequence[Any]]:
 
 def _python_columns(source: Any) -> _RawTable:
     columns: Mapping[str, Sequence[Any]]
-    if isinstance(source, Mapping):
+    if isinstance(source, list | tuple) and source and isinstance(source[0], Mapping):
+        columns = {str(name): [row.get(name) for row in source] for name in source[0]}
+    elif isinstance(source, Mapping):
         columns = {str(name): list(values) for name, values in source.items()}
     elif hasattr(source, "column_names"):
         columns = _arrow_columns(source)
@@ -313,6 +307,7 @@ class _Builder:
 
     def __init__(self, raw: _RawTable, gaps: Gaps) -> None:
         self.raw, self.gaps = raw, gaps
+        self.notes: list[str] = []
 
     def table(self, time: str | None) -> SeriesTable:
         raw = self.raw
@@ -324,16 +319,16 @@ class _Builder:
         if not others:
             reason = "there is no column beside the time"
             raise DataError(raw.name, 1, reason, "add columns of numbers")
-        values = np.stack([self._numbers(*column) for column in others.items()], axis=1)
+        values = np.stack(self._number_columns(others), axis=1)
         times = np.arange(count)
         if time:
             times = self._times(time, raw.columns[time])
-            self._check_order(times)
+            times, values = self._ordered(times, values)
         step = _step_of(times) if time else ROWS
         table = SeriesTable(raw.name, time, step, times, tuple(others), values)
         if time:
             table = self._regular(table)
-        return self._without_gaps(table)
+        return replace(self._without_gaps(table), notes=tuple(self.notes))
 
     def time_column(self, given: str | None) -> str:
         """Return the name of the time column, "" if there is none."""
@@ -353,12 +348,39 @@ class _Builder:
                 return name
         return ""
 
-    def _numbers(self, name: str, values: Sequence[Any]) -> Float[np.ndarray, " rows"]:
+    def _number_columns(self, columns: Mapping[str, Sequence[Any]]) -> list[np.ndarray]:
+        """Return columns as numbers; commas in them mean the same in all columns."""
         try:
-            if has_plain_digits("".join(value for value in values if isinstance(value, str))):
-                return np.array(values, np.float64)
+            texts = (cell for column in columns.values() for cell in column)
+            if has_plain_digits("".join(cell for cell in texts if isinstance(cell, str))):
+                return [np.array(values, np.float64) for values in columns.values()]
         except (ValueError, TypeError):
             pass
+        cells = [
+            (row, cell.strip())
+            for values in columns.values()
+            for row, cell in enumerate(values)
+            if isinstance(cell, str) and "," in cell
+        ]
+        decimal, thousands = (
+            bool(cells) and all(form.fullmatch(cell) for _, cell in cells)
+            for form in (DECIMAL_COMMA, THOUSANDS)
+        )
+        if decimal and thousands:
+            reason = f"{cells[0][1]!r} may have a decimal comma or a comma between thousands"
+            raise self.raw.error(cells[0][0], reason, "write numbers as in 1234.5")
+        if decimal or thousands:
+            change = str.maketrans({".": None, ",": "."} if decimal else {",": None})
+            number = cells[0][1].translate(change)
+            note = message("series.comma", name=self.raw.name, text=cells[0][1], number=number)
+            self.notes.append(note)
+            columns = {
+                name: [_unpunctuated(cell, change, decimal) for cell in values]
+                for name, values in columns.items()
+            }
+        return [self._numbers(*column) for column in columns.items()]
+
+    def _numbers(self, name: str, values: Sequence[Any]) -> Float[np.ndarray, " rows"]:
         found = np.empty(len(values))
         for row, value in enumerate(values):
             try:
@@ -373,9 +395,11 @@ class _Builder:
         return found
 
     def _times(self, name: str, values: Sequence[Any]) -> Int64[np.ndarray, " rows"]:
+        values = self._with_year_first(name, values)
         try:
-            return np.array(values, "datetime64[s]").astype(np.int64)
-        except (ValueError, TypeError):
+            if all(isinstance(value, str) and "-" in value for value in values):
+                return np.array(values, "datetime64[s]").astype(np.int64)
+        except ValueError:
             pass
         found = []
         for row, value in enumerate(values):
@@ -389,21 +413,65 @@ class _Builder:
             found.append(time)
         return np.array(found, np.int64)
 
-    def _check_order(self, times: Int64[np.ndarray, " rows"]) -> None:
-        wrong = np.flatnonzero(np.diff(times) <= 0)
-        if not len(wrong):
-            return
-        row = int(wrong[0])
-        before, now = time_labels(times[row : row + 2], TimeStep("seconds", 1))
-        if before == now:
+    def _with_year_first(self, name: str, values: Sequence[Any]) -> Sequence[Any]:
+        """Return times such as 31/01/2020 as 2020-01-31: a number above 12 anywhere is a day.
+
+        With dots between them the day is first.
+        """
+        forms = [DAY_MONTH.fullmatch(v.strip()) if isinstance(v, str) else None for v in values]
+        found = [form for form in forms if form]
+        if not found:
+            return values
+        above = [max(int(form[part]) for form in found) > 12 for part in (1, 3)]
+        dots = all(form[2] == "." for form in found)
+        if not (any(above) or dots) or all(above):
+            clash = "both numbers of some are above 12" if all(above) else "none is above 12"
             raise self.raw.error(
-                row + 1, f"the time {now} is there twice", "keep one row for each time"
+                forms.index(found[0]),
+                f"day and month of the column {name!r} cannot be told apart, since {clash}",
+                "write times as 2016-07-01 00:00:00",
             )
-        raise self.raw.error(
-            row + 1,
-            f"times must go up, but {now} follows {before}",
-            "sort the file by its time column",
-        )
+        day, month = (3, 1) if above[1] else (1, 3)
+
+        def iso(form: re.Match[str]) -> str:
+            date = f"{form[4]}-{int(form[month]):02}-{int(form[day]):02}"
+            hour, colon, rest = (form[5] or "").strip(" T").partition(":")
+            return f"{date} {hour:0>2}:{rest}" if colon else date
+
+        text, time = found[0][0], iso(found[0])
+        self.notes.append(message("series.times", name=self.raw.name, text=text, time=time))
+        return [iso(form) if form else value for form, value in zip(forms, values, strict=True)]
+
+    def _ordered(
+        self, times: Int64[np.ndarray, " rows"], values: Float[np.ndarray, "rows columns"]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return times that go up with their values; rows of one time are averaged to fill gaps."""
+        apart = np.diff(times)
+        wrong = np.flatnonzero(apart < 0 if self.gaps != "refuse" else apart <= 0)
+        if len(wrong):
+            row = int(wrong[0])
+            before, now = time_labels(times[row : row + 2], TimeStep("seconds", 1))
+            reason, fix = (
+                f"times must go up, but {now} follows {before}",
+                "sort the file by its time column",
+            )
+            if before == now:
+                reason = f"the time {now} is there twice"
+                fix = "keep one row for each time, or say gaps=fill to average them, or gaps=ignore"
+            raise self.raw.error(row + 1, reason, fix)
+        again = int((apart == 0).sum())
+        if not again:
+            return times, values
+        key = f"series.repeated.{self.gaps}"
+        self.notes.append(message(key, name=self.raw.name, count=again))
+        if self.gaps == "ignore":
+            return times, values
+        one, places = np.unique(times, return_inverse=True)
+        real = np.isfinite(values)
+        sums, counts = np.zeros((2, len(one), values.shape[1]))
+        np.add.at(sums, places, np.where(real, values, 0))
+        np.add.at(counts, places, real)
+        return one, np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)
 
     def _regular(self, table: SeriesTable) -> SeriesTable:
         """Fill gaps in time with rows of NaN, or refuse them."""
@@ -457,7 +525,8 @@ class _Builder:
 
 
 def _step_of(times: Int64[np.ndarray, " rows"]) -> TimeStep:
-    """Return the most frequent step of times that go up."""
+    """Return the most frequent step of times that go up, or stay."""
+    times = np.unique(times)
     if len(times) < 2:
         return TimeStep("seconds", DAY)
     apart, counts = np.unique(np.diff(times), return_counts=True)
@@ -473,8 +542,13 @@ def _step_of(times: Int64[np.ndarray, " rows"]) -> TimeStep:
 
 
 def parse_time(value: Any) -> int | None:
-    """Return seconds since 1970, or None for what is no time."""
+    """Return seconds since 1970, or None for what is no time.
+
+    A number is a year, a date such as 20200131, or seconds since 1970, by its digits.
+    """
     text = value.isoformat() if hasattr(value, "isoformat") else str(value).strip()
+    if text.isdecimal() and len(text) in (4, 9, 10):
+        return _seconds(datetime(int(text), 1, 1)) if len(text) == 4 else int(text)
     try:
         return _seconds(datetime.fromisoformat(text))
     except ValueError:
@@ -493,7 +567,16 @@ def _seconds(time: datetime) -> int:
 
 
 def _is_time(value: Any) -> bool:
-    return not _is_number(value) and parse_time(value) is not None
+    known = isinstance(value, str) and DAY_MONTH.fullmatch(value.strip())
+    return not _is_number(value) and (bool(known) or parse_time(value) is not None)
+
+
+def _unpunctuated(cell: Any, change: dict[int, Any], decimal: bool) -> Any:
+    """Return the text of a number as Python reads it; a cell that is none stays as it is."""
+    grouped = isinstance(cell, str) and decimal and "." in cell and "," not in cell
+    if grouped and not re.fullmatch(r"[-+]?[0-9]{1,3}([.][0-9]{3})+", cell.strip()):
+        return f"{cell} beside numbers with a comma"
+    return cell.translate(change) if isinstance(cell, str) else cell
 
 
 def _is_number(value: Any) -> bool:

@@ -474,7 +474,8 @@ class SeriesForecasts(DataKind):
         options: SeriesOptions = cls.options(settings)
         table = _own_columns(place.source, options)
         stretches = _stretches(settings, table, options, is_dev=place.source == settings.dev)
-        note = _describe_split(table, stretches) if settings.dev is None else ""
+        split = [_describe_split(table, stretches)] if settings.dev is None else []
+        note = "\n".join([*table.notes, *split])
         opened = OpenedSource(table.name, enumerate(stretches, 1), Format("text"), note=note)
         return PairReader(opened, _as_pair, BadLines(settings.skip_bad, advice=place.hints))
 
