@@ -106,9 +106,9 @@ def test_the_alignment_head_of_a_translator(saved, lines):
 
 
 def test_an_attention_without_a_known_output_has_habits_alone(saved, monkeypatch):
-    monkeypatch.setattr("regard.seeing.head_switches.OUTPUTS", ("unknown",))
+    monkeypatch.setattr("regard.seeing.capture.LINEAR_MAPS", {})
     out = done(regard("heads", saved("gpt2"), "the cat sat"))
-    assert "No head has an importance: attention must have an output projection" in out
+    assert "No head has an importance: attention must have its heads read side by side" in out
     assert "cost if off" not in out
 
 

@@ -7,6 +7,7 @@ the definition, in double precision.
 import math
 from contextlib import contextmanager
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -201,6 +202,77 @@ def test_attention_that_is_written_out(how):
     (found,) = seen.maps[""]
     close(found.reshape(expected.shape), expected.detach())
     assert seen.traces[0].kinds == ["cross"]
+
+
+class Folded(nn.Module):
+    """Attention with heads folded into the batch, as BLOOM, MVP, FSMT and DeBERTa have it."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.how, self.attend, self.out = how, Product(), nn.Linear(DIM, DIM)
+        self.q, self.k, self.v = (nn.Linear(DIM, DIM) for _ in range(3))
+
+    def fold(self, x):
+        heads = x.unflatten(-1, (HEADS, -1))
+        if self.how == "heads first":
+            return heads.permute(2, 0, 1, 3).flatten(0, 1)
+        if self.how == "time first":  # as FSMT
+            return heads.transpose(0, 1).flatten(1, 2).transpose(0, 1)
+        return heads.transpose(1, 2).reshape(-1, x.shape[1], DIM // HEADS)
+
+    def forward(self, x):
+        q, k, v = (self.fold(part(x)) for part in (self.q, self.k, self.v))
+        context = self.attend(q, k, v, fused=self.how == "fused")
+        if self.how == "heads first":
+            context = context.view(HEADS, len(x), *context.shape[1:]).permute(1, 2, 0, 3)
+        elif self.how == "time first":
+            context = context.transpose(0, 1).contiguous().view(x.shape[1], len(x), DIM)
+            return self.out(context).transpose(0, 1)
+        elif self.how == "summed":
+            context = context.view(len(x), HEADS, *context.shape[1:])
+            return torch.einsum("bhqd,ohd->bqo", context, self.out.weight.view(DIM, HEADS, -1))
+        else:
+            context = context.view(len(x), HEADS, *context.shape[1:]).transpose(1, 2)
+        return self.out(context.flatten(2))
+
+
+class Product(nn.Module):
+    def forward(self, q, k, v, fused):
+        if fused:
+            return F.scaled_dot_product_attention(q, k, v)
+        scores = torch.bmm(q, k.mT) / math.sqrt(q.shape[-1])
+        return torch.bmm(scores.softmax(-1), v)
+
+
+@pytest.mark.parametrize("how", ["batch first", "heads first", "time first", "fused"])
+@pytest.mark.parametrize("top_k_weights", [None, SRC])
+def test_heads_that_are_folded_into_the_batch_are_unfolded(how, top_k_weights):
+    torch.manual_seed(2)
+    module, x = Folded(how), normal(BATCH, SRC, DIM)
+    with regard.capture(module, top_k_weights=top_k_weights) as seen, torch.no_grad():
+        module(x)
+    scores = split(module.q(x)) @ split(module.k(x)).mT / math.sqrt(DIM / HEADS)
+    expected = softmax(scores, torch.ones_like(scores, dtype=torch.bool)).detach()
+    assert len(seen.traces) == BATCH
+    if top_k_weights is None:
+        close(seen.maps["attend"][0], expected)
+        assert seen.modules()["encoder-self", 0] == ("attend", HEADS, module.out.weight)
+    for trace, weights in zip(seen.traces, expected, strict=True):
+        found = trace.maps[0]
+        if top_k_weights is not None:
+            rows = found.read()
+            dense = [rows.dense(head, SRC) for head in range(HEADS)]
+            np.testing.assert_allclose(dense, weights, atol=2e-3)  # kept in half precision
+        else:
+            close(torch.as_tensor(found.weights), weights)
+
+
+def test_folded_heads_that_cannot_be_told_apart_have_a_note_and_no_map():
+    module = Folded("summed")
+    with regard.capture(module) as seen, torch.no_grad():
+        module(normal(BATCH, SRC, DIM))
+    assert not seen.maps
+    assert f"attend attends within {BATCH * HEADS} windows" in seen.notes[0]
 
 
 def test_weights_that_are_written_over_are_not_shown_and_this_is_said():

@@ -329,6 +329,12 @@ MODELS = {
     "gpt2": ("GPT2Config", "GPT2LMHeadModel", {"n_layer": 2, "n_head": 2, "n_embd": 16}),
     "llama": ("LlamaConfig", "LlamaForCausalLM", LLAMA),
     "mistral": ("MistralConfig", "MistralForCausalLM", {**LLAMA, "sliding_window": 4}),
+    "gptneo": (
+        "GPTNeoConfig",
+        "GPTNeoForCausalLM",
+        {"hidden_size": 16, "num_layers": 2, "num_heads": 2, "window_size": 3}
+        | {"attention_types": [[["global", "local"], 1]], "max_position_embeddings": 16},
+    ),
     "t5": (
         "T5Config",
         "T5ForConditionalGeneration",
@@ -346,7 +352,9 @@ MODELS = {
         {**BART, "num_mel_bins": 5, "max_source_positions": 7, "max_target_positions": 16},
     ),
 }
-DECODERS = ("gpt2", "llama", "mistral")
+#: the rows of its padding look like those of a shorter text
+NEO = [("gptneo", "eager", 1), ("gptneo", "eager", 4)]
+DECODERS = ("gpt2", "llama", "mistral", "gptneo")
 
 
 @pytest.fixture(scope="module")
@@ -383,7 +391,11 @@ def by_steps(steps, row):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "how", "sampled"),
-    pairwise([name for name in MODELS if name != "mistral"], ["sdpa", "eager"], [False, True]),
+    pairwise(
+        [name for name in MODELS if name not in ("mistral", "gptneo")],
+        ["sdpa", "eager"],
+        [False, True],
+    ),
 )
 def test_what_a_model_of_hugging_face_generates(hugging, family, how, sampled):
     more = {"return_dict_in_generate": True, "output_attentions": True, "do_sample": sampled}
@@ -430,9 +442,9 @@ def test_a_window_that_forgets_keys(hugging, how):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["sdpa", "eager"])
-@pytest.mark.parametrize("family", DECODERS[:2])
-@pytest.mark.parametrize("pads", [1, 2])
+@pytest.mark.parametrize(
+    ("family", "how", "pads"), [*pairwise(["gpt2", "llama"], ["sdpa", "eager"], [1, 2]), *NEO]
+)
 def test_a_prompt_that_is_padded_on_the_left(hugging, family, how, pads):
     model, told = build(hugging, family, how), asked(family)
     told["attention_mask"][0, :pads] = 0

@@ -13,7 +13,7 @@ from regard.api.heads import head_importance
 from regard.errors import ArgumentError
 from regard.seeing import Map, Text, Token, Trace
 from regard.seeing.head_habits import head_habits
-from regard.seeing.head_switches import heads_off, module_switches, output_projection
+from regard.seeing.head_switches import heads_off, module_switches
 from regard.seeing.heads_page import HeadRow, render_heads
 from seeing.planted import PlantedCross, encoder_model, induction_model, labels, repeated
 from seeing.tools import HOSTILE, of_labels
@@ -133,8 +133,9 @@ def nats(model, ids):
 
 
 def switches_of(model):
-    names = {("decoder-self", i): (f"layers.{i}", 4) for i in range(2)}
-    return module_switches(model, names)
+    with regard.capture(model) as seen, torch.no_grad():
+        model(repeated(1))
+    return module_switches(model, seen.modules())
 
 
 def test_only_the_heads_of_the_circuit_matter():
@@ -172,37 +173,53 @@ class Conv1D(nn.Module):
         self.weight = nn.Parameter(torch.randn(inputs, outputs))
 
     def forward(self, x):
-        return x @ self.weight
+        return torch.addmm(self.weight.new_zeros(11), x.view(-1, 6), self.weight).view(
+            *x.shape[:-1], -1
+        )
 
 
-def test_the_output_projection_inside_and_beside_an_attention():
-    def holder(parts):
-        made = nn.Module()
-        for name, module in parts.items():
-            made.add_module(name, holder(module) if isinstance(module, dict) else module)
-        return made
+class Beside(nn.Module):
+    """Attention whose heads a linear map of any name reads beside it, with a gate between."""
 
-    inside = holder({"attn": {"c_attn": Conv1D(6, 18), "c_proj": Conv1D(6, 11)}})
-    assert output_projection(inside, "attn", 3) is inside.attn.c_proj
-    beside = holder({"attention": {"self": {}, "output": {"dense": nn.Linear(6, 6)}}})
-    assert output_projection(beside, "attention.self", 2) is beside.attention.output.dense
-    with pytest.raises(ArgumentError, match="output projection"):
-        output_projection(beside, "attention.self", 5)
-    # the slice of the second head of three is its inputs
-    switch = module_switches(inside, {("decoder-self", 0): ("attn", 3)})["decoder-self", 0, 1]
-    x, conv = torch.randn(2, 6), inside.attn.c_proj
-    without = x.clone()
-    without[:, 2:4] = 0
-    expected = without @ conv.weight
+    def __init__(self, last):
+        super().__init__()
+        self.attention, self.wO = nn.Identity(), last
+
+    def forward(self, x):
+        x = self.attention(x).unflatten(-1, (3, 2)).transpose(1, 2)
+        context = F.scaled_dot_product_attention(x, x, x).transpose(1, 2).flatten(2)
+        return self.wO(context * torch.sigmoid(context))
+
+
+@pytest.mark.parametrize("last", [nn.Linear(6, 11), Conv1D(6, 11)])
+def test_the_output_projection_is_what_reads_the_heads(last):
+    model, x = Beside(last), torch.randn(2, 5, 6)
+    with regard.capture(model) as seen, torch.no_grad():
+        model(x)
+    switch = module_switches(model, seen.modules())["encoder-self", 0, 1]
+    assert switch == (last, 2, 4)
+    other = x.clone()
+    other[..., 2:4] = torch.randn(2, 5, 2)
     with heads_off(switch):
-        assert torch.allclose(conv(x), expected)
+        assert torch.allclose(model(x), model(other))
+    assert not torch.allclose(model(x), model(other))
+
+
+def test_heads_without_an_output_projection_cannot_be_switched_off():
+    model = Beside(nn.Identity())
+    with regard.capture(model) as seen, torch.no_grad():
+        model(torch.randn(2, 5, 6))
+    with pytest.raises(ArgumentError, match="read side by side by one linear module"):
+        module_switches(model, seen.modules())
 
 
 def test_torch_s_own_attention_is_switched_off():
     torch.manual_seed(0)
     model = nn.MultiheadAttention(12, 3, batch_first=True).eval()
-    switches = module_switches(model, {("encoder-self", 0): ("", 3)})
     x = torch.randn(2, 5, 12)
+    with regard.capture(model) as seen, torch.no_grad():
+        model(x, x, x)
+    switches = module_switches(model, seen.modules())
     with torch.no_grad(), heads_off(*switches.values()):
         assert torch.allclose(model(x, x, x)[0], model.out_proj.bias.expand(2, 5, 12), atol=1e-6)
 
@@ -238,6 +255,12 @@ def test_a_page_is_safe_and_bounded(monkeypatch):
 FAMILIES = {
     "gpt2": ("GPT2LMHeadModel", {"n_embd": 12, "n_layer": 2, "n_head": 3, "n_positions": 16}),
     "bert": ("BertForMaskedLM", {"num_hidden_layers": 2, "num_attention_heads": 3}),
+    "modernbert": (
+        "ModernBertForMaskedLM",
+        {"num_hidden_layers": 2, "num_attention_heads": 3, "cls_token_id": 2, "sep_token_id": 3}
+        | {"bos_token_id": 2, "eos_token_id": 3},
+    ),
+    "bloom": ("BloomForCausalLM", {"n_layer": 2, "n_head": 3}),
     "llama": (
         "LlamaForCausalLM",
         {"num_hidden_layers": 2, "num_attention_heads": 3, "num_key_value_heads": 1},
@@ -269,7 +292,7 @@ def test_heads_of_transformers_are_found_and_switched_off(family):
     inputs = {"input_ids": ids, "use_cache": False}
     if config.is_encoder_decoder:
         inputs["decoder_input_ids"] = torch.tensor([[2, 3, 19]])
-    if family == "bert":
+    if "bert" in family:
         del inputs["use_cache"]
     with regard.capture(model) as seen, torch.no_grad():
         whole = model(**inputs).logits

@@ -162,7 +162,7 @@ def _importance(
     if isinstance(model, PretrainedModel):
         try:
             switches = pretrained_switches(model, sources[0], targets[0])
-        except ArgumentError as error:  # an attention whose parts have names of their own
+        except ArgumentError as error:  # an attention without an output projection
             return {}, [f"No head has an importance: {str(error).removesuffix('.')}"]
         score = prediction_scorer(model, sources, targets)
     else:

@@ -44,7 +44,7 @@ from regard.pretrained.token_texts import (
     written_plainly,
 )
 from regard.seeing.attention_edits import AttentionCell
-from regard.seeing.capture_result import CaptureResult
+from regard.seeing.capture_result import CapturedModule, CaptureResult
 from regard.seeing.head_switches import module_switches
 from regard.seeing.trace import DecodingInfo, ModelInfo, Text, Trace
 from regard.seeing.transformers_config import decoder_start, head_scale
@@ -415,7 +415,7 @@ class PretrainedModel(TransformersModel):
             found = self._named(output).trace
         return found, found.target.text
 
-    def _attention_names(self, text: str, found: Trace) -> dict[tuple[str, int], tuple[str, int]]:
+    def _attention_names(self, text: str, found: Trace) -> dict[tuple[str, int], CapturedModule]:
         """Return name and heads of each attention module, found by one pass over what was read."""
         whole = found.target.text if self.task == "text-generation" else text
         with inference(self.module), Recording().of(self.module) as seen:

@@ -168,7 +168,7 @@ def relevance(scorer: InputScorer, questions: Questions) -> Scores:
 def attention(scorer: InputScorer, questions: Questions) -> Scores:
     """Return the mean attention weight over all layers and heads."""
     found = scorer.attention()
-    layers = found.cross or [heads[:, found.rows] for heads in found.own]
+    layers = found.cross or [found.at_outputs(heads) for heads in found.own]
     return _of_outputs(np.mean([heads.mean(axis=0) for heads in layers], axis=0), questions)
 
 
@@ -191,7 +191,7 @@ def attention_rollout(found: AttentionRecord) -> Float[np.ndarray, "outputs inpu
     for heads in found.own:
         rolled = (heads.mean(axis=0) + np.eye(len(rolled))) / 2 @ rolled
     if not found.cross:
-        return rolled[found.rows]
+        return found.at_outputs(rolled)
     followed: Array = np.mean([heads.mean(axis=0) for heads in found.cross], axis=0) @ rolled
     return followed
 
@@ -205,7 +205,7 @@ def norms(scorer: InputScorer, questions: Questions) -> Scores:
     layers = found.cross_norms if found.cross else found.own_norms
     if layers is None:
         raise MethodUnavailableError(message("check.why.no-values"))
-    rows = layers if found.cross else [layer[found.rows] for layer in layers]
+    rows = layers if found.cross else [found.at_outputs(layer) for layer in layers]
     sums = [np.maximum(row.sum(axis=1, keepdims=True), 1e-300) for row in rows]
     return _of_outputs(
         np.mean([row / total for row, total in zip(rows, sums, strict=True)], axis=0), questions

@@ -8,9 +8,10 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
@@ -26,13 +27,14 @@ from regard.attention import (
 from regard.errors import ArgumentError
 from regard.layers import ContentMemory
 from regard.models.encoders import SelfAttentiveEncoder
+from regard.ops import dot_product_attention
 from regard.ops.backend import watch
 from regard.preemption import is_preemptible
 from regard.seeing import recompute
 from regard.seeing.capture_result import CaptureResult, Labels
 from regard.seeing.forward_passes import AttentionCall, hides_all_ahead
 from regard.seeing.recompute import PendingWeights
-from regard.seeing.softmax_tracker import PRODUCTS, SoftmaxTracker
+from regard.seeing.softmax_tracker import PRODUCTS, ContextTracker, SoftmaxTracker
 from regard.seeing.top_weights import (
     MAX_KEPT,
     KeptCall,
@@ -51,6 +53,8 @@ SELECTIONS: Final = (
     Tensor.__getitem__,
     *REPETITIONS,
 )
+#: functions of linear maps, and the place of the input among their arguments, before the weight
+LINEAR_MAPS: Final = {F.linear: 0, torch.addmm: 1}
 NameFilter = Callable[[str], bool]
 #: mechanisms whose weights are recorded at the operators; all others are asked for them
 BY_OPERATOR: Final = (
@@ -200,6 +204,14 @@ class _Frame:
         return bool(ATTENTION.search(leaf)) and not other
 
 
+class _Attended(NamedTuple):
+    """A call of attention: its weights, the module that made it, and its number in order."""
+
+    pending: PendingWeights
+    frame: _Frame
+    number: int
+
+
 class _Hook:
     """A hook on one module that copies of the module do not keep."""
 
@@ -247,6 +259,9 @@ class _Recorder:
         self.room = max_weights
         self.frames: list[_Frame] = []
         self.run = -1
+        self.batches = frozenset[int]()
+        self.folded: list[_Attended] = []
+        self.contexts = ContextTracker()
         self.silent = 0
         self.open = True
         self.thread = threading.get_ident()
@@ -262,7 +277,8 @@ class _Recorder:
             if not self._is_here():
                 return None
             if not self.frames:
-                self.run = self.result.start_run(name)
+                self.run = self.result.start_run(name, kwargs)
+                self.batches = _batch_sizes(args, kwargs)
             frame = _frame(name, part, args, kwargs)
             self.frames.append(frame)
             return (args, {**kwargs, "need_weights": True}) if frame.asks else None
@@ -277,6 +293,8 @@ class _Recorder:
             if frame.asks and weights is not None:
                 self.keep(PendingWeights(weights.shape, lambda: weights))
             self.frames.pop()
+            if not self.frames:
+                self._keep_unfolded()
             if output is not None and not frame.recorded and self.wanted(frame.name):
                 self._note_missed(frame)
             hides = frame.asks and not frame.asked and weights is not None
@@ -367,16 +385,18 @@ class _Recorder:
                     name, args, kwargs, output, reads_back=self.reads_back
                 )
                 if pending is not None:
-                    self.keep(pending)
+                    found = self.keep(pending)
+                    if name == dot_product_attention.__name__:
+                        self.contexts.start(None, args, output.context, found)
         return output
 
     @contextmanager
-    def guard(self) -> Iterator[None]:
+    def guard(self, where: str | None = None) -> Iterator[None]:
         """Turn errors into notes: recording must not stop the module."""
         try:
             yield
         except Exception as error:
-            where = self.frames[-1].name or "the module itself"
+            where = where or self.frames[-1].name or "the module itself"
             self._mark_recorded()
             self.result.note(f"the weights of {where} cannot be had ({error})")
 
@@ -390,14 +410,67 @@ class _Recorder:
         inside = itertools.pairwise(frame.module for frame in self.frames)
         return any(isinstance(a, SelfAttentiveEncoder) and b is a.back for a, b in inside)
 
-    def keep(self, pending: PendingWeights) -> None:
-        """Compute and keep the weights of a call, if they are wanted and there is room."""
-        frame = self.frames[-1]
+    def attended(self, pending: PendingWeights) -> "_Attended":
+        """Keep the weights of a call once the number of its heads is known."""
         self._mark_recorded()
+        found = _Attended(pending, self.frames[-1], self.result.next_number())
+        if len(pending.shape) == 3:  # heads may be folded into the batch: its context will tell
+            self.folded.append(found)
+        else:
+            self._keep_rows(found)
+        return found
+
+    def unfold(self, found: "_Attended", heads: Tensor | None) -> None:
+        """Keep weights whose first axis is the batch, or whose heads were folded into it.
+
+        Args:
+            found: with weights of three axes.
+            heads: the numbers of its rows by batch and head; None if there is one head.
+        """
+        if all(one is not found for one in self.folded):
+            return
+        self.folded = [one for one in self.folded if one is not found]
+        rows, queries, keys = found.pending.shape
+        pending = found.pending
+        if heads is None:
+            shape = (rows, 1, queries, keys)
+        else:
+            shape = (*heads.shape, queries, keys)
+            pending = pending._replace(
+                compute=lambda: found.pending.compute().flatten(0, 1)[heads.long()]
+            )
+        self._keep_rows(found._replace(pending=pending._replace(shape=shape)))
+
+    def _keep_unfolded(self) -> None:
+        """Keep calls whose heads were never put side by side: they have one."""
+        for found in tuple(self.folded):
+            self.unfold(found, None)
+
+    def _keep_rows(self, found: "_Attended") -> None:
+        """Keep the weights of a call whose rows are those of the batch; others are noted."""
+        rows = math.prod(found.pending.shape[:-3])
+        if rows == 1 or not self.batches or rows in self.batches:
+            self._keep(found)
+        elif self.wanted(found.frame.name):
+            self.result.note(
+                f"{found.frame.name or 'the module itself'} attends within {rows} windows, blocks "
+                f"or folded heads of a batch of {min(self.batches)}: no map shows its positions"
+            )
+
+    def keep(self, pending: PendingWeights) -> "_Attended":
+        """Compute and keep the weights of a call of the running module."""
+        self._mark_recorded()
+        found = _Attended(pending, self.frames[-1], self.result.next_number())
+        self._keep(found)
+        return found
+
+    def _keep(self, found: "_Attended") -> None:
+        """Compute and keep the weights of a call, if they are wanted and there is room."""
+        pending, frame, number = found
         if not self.wanted(frame.name):
             return
         where = frame.name or "the module itself"
-        with self.guard():
+        with self.guard(where):
             wanted = self._count(pending)
             if wanted > self.room:
                 self.result.note(
@@ -412,7 +485,7 @@ class _Recorder:
                 self.result.note(
                     "the module was in training mode: these are the weights before dropout"
                 )
-            self.result.keep(call)
+            self.result.keep(call, number)
 
     def _count(self, pending: PendingWeights) -> int:
         """Return the number of weights of a call that would be kept."""
@@ -477,6 +550,15 @@ def _repeated_rows(
     return torch.arange(len(tensor)).repeat_interleave(repeats)
 
 
+def _batch_sizes(args: Any, kwargs: Any) -> frozenset[int]:
+    """Return the numbers of rows that a module's arguments may have; none if they cannot tell."""
+    given = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and not x.is_nested]
+    first = {x.shape[0] if x.ndim < 5 else math.prod(x.shape[:-3]) for x in given if x.ndim > 1}
+    # some modules take the length first
+    second = {x.shape[1] for x in given if x.ndim == 3 and x.is_floating_point()}
+    return frozenset(first | second)
+
+
 def _readable(tensor: Tensor) -> Tensor:
     """Return a copy on the CPU in float32 that is no inference tensor."""
     if torch._C._functorch.is_batchedtensor(tensor):
@@ -531,21 +613,42 @@ class _TorchCalls(TorchFunctionMode):
 
     def _see(self, func: Any, args: Any, kwargs: dict[str, Any], output: Any) -> None:
         if func in recompute.TORCH_FUNCTIONS:
-            self.recorder.keep(recompute.TORCH_FUNCTIONS[func](output, *args, **kwargs))
+            pending = recompute.TORCH_FUNCTIONS[func](output, *args, **kwargs)
+            self._attend(func, args, output, pending)
         elif func in PRODUCTS:
             weights = self.softmaxes.weights_of_product(func, args)
             if weights is not None:
                 slots = isinstance(self.recorder.frames[-1].module, ContentMemory)
-                self.recorder.keep(
-                    PendingWeights(
-                        weights.tensor.shape,
-                        lambda: recompute.four_axes(weights.read()),
-                        causal=None,
-                        slots=slots,
-                    )
+                pending = PendingWeights(
+                    weights.shape,
+                    lambda: recompute.four_axes(weights.read()),
+                    causal=None,
+                    slots=slots,
                 )
+                self._attend(func, args, output, pending)
+        elif func in LINEAR_MAPS:
+            x, weight = args[LINEAR_MAPS[func]], args[LINEAR_MAPS[func] + 1]
+            context = self.recorder.contexts.get(x)
+            if context is not None and (heads := context.heads) is not None:
+                self.recorder.unfold(context.source, heads)
+                shape = context.source.pending.shape
+                folded, rows = len(shape) == 3, torch.arange(heads.numel()).view_as(heads)
+                if folded or (heads.shape == shape[:2] and torch.equal(heads, rows.int())):
+                    self.recorder.result.project(context.source.frame.name, weight)
         else:
             self.softmaxes.follow(func, args, kwargs, output)
+            self.recorder.contexts.follow(func, args, kwargs, output)
+            context = self.recorder.contexts.get(output) if self.recorder.folded else None
+            if context is not None and context.order.shape[-1] > context.size:
+                self.recorder.unfold(context.source, context.heads)
+
+    def _attend(self, func: Any, args: Any, output: Any, pending: PendingWeights) -> None:
+        found = self.recorder.attended(pending)
+        context = output[0] if isinstance(output, tuple) else output
+        if pending.projection is not None:
+            self.recorder.result.project(found.frame.name, pending.projection)
+        elif not context.is_nested:
+            self.recorder.contexts.start(func, args, context, found)
 
 
 def _check_module(module: nn.Module) -> None:

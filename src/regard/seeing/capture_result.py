@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from torch import Tensor
 
@@ -17,6 +17,20 @@ Labels = Sequence[str] | Sequence[Sequence[str]]
 SpanTest = Callable[[int, int], bool]
 
 MASKED: Final = "rows whose keys are all masked are drawn empty: the module spread them evenly"
+
+
+class CapturedModule(NamedTuple):
+    """A module that attends.
+
+    Attributes:
+        name: as in `named_modules`.
+        heads: their number.
+        projection: weight of the linear map that reads the heads side by side; None if none does.
+    """
+
+    name: str
+    heads: int
+    projection: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -75,12 +89,21 @@ class PositionNames:
                 raise ArgumentError(name, rule, len(given), "give one for each row")
 
     def place(
-        self, row: int, batch: int, size: int, fits: SpanTest, *, main: bool, spare: bool
+        self,
+        row: int,
+        batch: int,
+        size: int,
+        fits: SpanTest,
+        *,
+        main: bool,
+        spare: bool,
+        starts: Sequence[int],
     ) -> RowPositions:
         """Find the real positions of one row, and label them; with numbers by default.
 
-        If a row has fewer labels than positions, padding is assumed on the right, unless the
-        weights fit only elsewhere, as with padding on the left.
+        If a row has fewer labels than positions, the model's mask tells where its padding is.
+        Without one it is assumed on the right, unless the weights fit only elsewhere, as with
+        padding on the left.
 
         Args:
             row: index in the batch.
@@ -89,6 +112,7 @@ class PositionNames:
             fits: tests a candidate span.
             main: whether the labels must fit; for intermediate sizes within a model they need not.
             spare: whether there may be a label for a last token that was written but never read.
+            starts: of the rows, as a mask has them; empty if there was none.
         """
         own = self.rows is not None and len(self.rows) == batch
         names = self.rows[row] if own and self.rows is not None else self.names
@@ -99,7 +123,7 @@ class PositionNames:
         if names is not None and own and real is None:
             counts = [count for count in (len(names), len(names) - spare) if count <= size]
         for count in counts:
-            start = _start(count, size, fits)
+            start = _start(count, size, fits, starts)
             if start is not None:
                 break
         else:
@@ -116,12 +140,27 @@ class PositionNames:
         return _placed(0, [str(i) for i in range(size if real is None else real)])
 
 
-def _start(count: int, size: int, fits: SpanTest) -> int | None:
-    """Return the start of `count` of `size` positions: at the front, at the end, or between."""
-    starts = [0, size - count, *range(1, size - count)]
+def _starts(mask: Any) -> tuple[int, ...]:
+    """Return the first real position of each row by a mask (batch, length), 0 at padding.
+
+    Nothing if it is no such mask, or if it hides nothing.
+    """
+    if not isinstance(mask, Tensor) or mask.ndim != 2 or mask.is_floating_point():
+        return ()
+    return () if bool(mask.all()) else tuple((mask != 0).int().argmax(dim=1).tolist())
+
+
+def _start(count: int, size: int, fits: SpanTest, starts: Sequence[int]) -> int | None:
+    """Return the start of `count` of `size` positions: at the front, at the end, or between.
+
+    It is one of `starts`, if any are known.
+    """
     if count == 0:
         return 0
-    return next((start for start in starts if fits(start, start + count)), None)
+    if size - count in starts and count < size:  # padding on the left
+        return size - count
+    tried = [0] if 0 in starts else [] if starts else [0, size - count, *range(1, size - count)]
+    return next((start for start in tried if fits(start, start + count)), None)
 
 
 def _placed(start: int, names: Sequence[str]) -> RowPositions:
@@ -141,8 +180,11 @@ class CaptureResult:
         self.maps: dict[str, list[Any]] = {}
         self.notes: list[str] = []
         self._model = model
-        self._calls: list[AttentionCall] = []
+        self._kept: dict[int, AttentionCall] = {}
+        self._numbers = -1
+        self._projections: dict[str, Tensor | None] = {}
         self._runs: list[str] = []
+        self._starts: list[tuple[tuple[int, ...], ...]] = []
         self._reorders: list[BatchReorder] = []
         self._hypotheses: list[list[int]] | None = None
         self._src = PositionNames("src_tokens")
@@ -184,19 +226,39 @@ class CaptureResult:
         """
         self._hypotheses = [[int(row) for row in rows] for rows in hypotheses]
 
-    def start_run(self, name: str) -> int:
-        """Add a run by the name of its outermost module, and return its number."""
+    def start_run(self, name: str, options: Mapping[str, Any]) -> int:
+        """Add a run by the name of its outermost module, and return its number.
+
+        Its options may have masks of padding, as models of transformers take them.
+        """
         self._runs.append(name)
+        masks = (options.get(key) for key in ("attention_mask", "decoder_attention_mask"))
+        self._starts.append(tuple(map(_starts, masks)))
         return len(self._runs) - 1
 
     def reorder(self, rows: int, indices: Sequence[int]) -> None:
         """Record that rows of a batch were selected before the next run."""
         self._reorders.append(BatchReorder(len(self._runs), rows, tuple(indices)))
 
-    def keep(self, call: AttentionCall) -> None:
-        """Add a call."""
-        self._calls.append(call)
+    def next_number(self) -> int:
+        """Return a number for a call that may be added later than those after it."""
+        self._numbers += 1
+        return self._numbers
+
+    def keep(self, call: AttentionCall, number: int) -> None:
+        """Add a call by its number."""
+        self._kept[number] = call
         self.maps.setdefault(call.name, []).append(call.weights)
+
+    def project(self, name: str, weight: Tensor) -> None:
+        """Add the weight of the linear map that reads the heads of an attention side by side."""
+        own = self._projections.setdefault(name, weight)
+        if own is not weight:
+            self._projections[name] = None
+
+    @property
+    def _calls(self) -> list[AttentionCall]:
+        return [self._kept[number] for number in sorted(self._kept)]
 
     def note(self, sentence: str) -> None:
         """Add a note, once."""
@@ -225,18 +287,17 @@ class CaptureResult:
             side.check_rows(batches)
         return [trace for part in found for trace in self._of_pass(part)]
 
-    def modules(self) -> dict[tuple[str, int], tuple[str, int]]:
-        """Return the module of each map of the first trace, by kind and layer.
-
-        Its name as in `named_modules`, and its number of heads.
-        """
+    def modules(self) -> dict[tuple[str, int], CapturedModule]:
+        """Return the module of each map of the first trace, by kind and layer."""
         if not self._calls:
             return {}
         group, _ = _split(forward_passes(self._calls, self._runs, self._reorders)[0].calls)
         two = any(call.crosses for call in group)
         kinds = [_kind(call, two, *_sizes(group))[0] for call in group]
         return {
-            (kind, kinds[:i].count(kind)): (call.name, call.weights.shape[1])
+            (kind, kinds[:i].count(kind)): CapturedModule(
+                call.name, call.weights.shape[1], self._projections.get(call.name)
+            )
             for i, (call, kind) in enumerate(zip(group, kinds, strict=True))
         }
 
@@ -266,7 +327,10 @@ class CaptureResult:
                 return all(_fits(call, row, kind, side, start, end) for call, kind in found)
 
             spare = stepped and reads
-            return positions.place(row, batch, size, fits, main=main, spare=spare)
+            masks = [self._starts[call.run][side == "target"] for call in group]
+            starts = next(filter(None, masks), ()) if main else ()
+            starts = starts[row : row + 1] if len(starts) == batch else starts
+            return positions.place(row, batch, size, fits, main=main, spare=spare, starts=starts)
 
         source = place(self._src, "source", src_len if two else src_len - over, not two)
         target = source

@@ -8,7 +8,7 @@ attention. The weights are put back when the block ends.
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,13 +17,8 @@ from regard.attention import MultiHeadAttention
 from regard.errors import ArgumentError
 from regard.layers.transformer import TransformerDecoderLayer, TransformerEncoderLayer
 from regard.ops import AttentionOutput
+from regard.seeing.capture_result import CapturedModule
 from regard.seeing.head_habits import HeadKey
-
-#: names of the output projection in an attention, as libraries have them
-OUTPUTS: Final = (
-    *("out_proj", "o_proj", "c_proj", "o", "wo", "out_lin", "dense", "proj", "proj_out", "to_out"),
-    *("output.dense", "to_out.0"),
-)
 
 
 class HeadSwitch(NamedTuple):
@@ -124,46 +119,29 @@ def transformer_switches(model: nn.Module) -> dict[HeadKey, HeadSwitch]:
 
 
 def module_switches(
-    root: nn.Module, attentions: Mapping[tuple[str, int], tuple[str, int]]
+    root: nn.Module, attentions: Mapping[tuple[str, int], CapturedModule]
 ) -> dict[HeadKey, HeadSwitch]:
-    """Return the switch of each head of any model, by the names of its attention modules.
+    """Return the switch of each head of any model.
 
     Args:
         root: the model.
-        attentions: name of the module and number of heads, by kind of map and layer.
+        attentions: its attention modules, from `CaptureResult.modules`.
 
     Raises:
-        ArgumentError: for an attention whose output projection is not found.
+        ArgumentError: for an attention without an output projection.
     """
+    owners = {id(part.weight): part for part in root.modules() if _inputs(part)}
     found: dict[HeadKey, HeadSwitch] = {}
-    for (kind, layer), (name, heads) in attentions.items():
-        found |= _switches(kind, layer, output_projection(root, name, heads), heads)
+    for (kind, layer), (name, heads, weight) in attentions.items():
+        if id(weight) not in owners:
+            raise ArgumentError(
+                "attention",
+                "have its heads read side by side by one linear module, to switch one off",
+                name or type(root).__name__,
+                "look at its habits alone",
+            )
+        found |= _switches(kind, layer, owners[id(weight)], heads)
     return found
-
-
-def output_projection(root: nn.Module, name: str, heads: int) -> nn.Module:
-    """Return the linear map after the heads of an attention: inside of it, or beside it.
-
-    Args:
-        root: the model.
-        name: of the attention, as in `named_modules`.
-        heads: their number, which divides the inputs of the projection.
-    """
-    modules: dict[str, nn.Module] = dict(root.named_modules())
-    place = name
-    for _ in range(2):  # the attention itself, then the module that holds it
-        for output in OUTPUTS:
-            found = modules.get(f"{place}.{output}" if place else output)
-            if found is not None and _inputs(found) and _inputs(found) % heads == 0:
-                return found
-        place = place.rpartition(".")[0]
-    raise ArgumentError(
-        "attention",
-        f"have an output projection, by one of the names {', '.join(OUTPUTS)}, to switch off a "
-        f"head",
-        name or type(root).__name__,
-        "look at its habits alone",
-    )
 
 
 def _switches(

@@ -64,16 +64,22 @@ class AttentionRecord:
     Attributes:
         cross: (heads, outputs, inputs) of each layer that attends from outputs to inputs.
         own: (heads, inputs, inputs) of each layer of self-attention over the inputs.
-        rows: for each output, the row of `own` that it is predicted from; empty if `cross` is not.
+        rows: for each output, the row of `own` that it is predicted from, or several, which are
+            averaged; empty if `cross` is not.
         cross_norms: (outputs, inputs) of each layer, see `value_norms`; None if unknown.
         own_norms: (inputs, inputs) of each layer; None if unknown.
     """
 
     cross: Sequence[Array]
     own: Sequence[Array]
-    rows: Sequence[int]
+    rows: Sequence[int | Sequence[int]]
     cross_norms: Sequence[Array] | None = None
     own_norms: Sequence[Array] | None = None
+
+    def at_outputs(self, layer: Float[np.ndarray, "*heads inputs inputs"]) -> Array:
+        """Return the rows of `own` or its norms that each output is predicted from."""
+        found = [layer[..., np.atleast_1d(rows), :].mean(axis=-2) for rows in self.rows]
+        return np.stack(found, axis=-2)
 
 
 class InputScorer(ABC):

@@ -31,7 +31,8 @@ class PendingWeights(NamedTuple):
     """The weights of one call of attention, not computed yet.
 
     Attributes:
-        shape: (batch, heads, q_len, kv_len), or another one with as many elements.
+        shape: (batch, heads, q_len, kv_len), or another one with as many elements; of three axes
+            if heads may be folded into the batch.
         compute: returns the weights, (batch, heads, q_len, kv_len).
         causal: whether later keys are masked; None if the weights themselves must tell.
         same: whether queries and keys come from one sequence; None if unknown.
@@ -40,6 +41,7 @@ class PendingWeights(NamedTuple):
         extra: number of last columns that are no input.
         slots: whether the columns are slots of an external memory.
         rows: computes some rows at a time; None if only all of them can be computed.
+        projection: weight of the linear map that reads the heads side by side, if it is known.
     """
 
     shape: tuple[int, ...]
@@ -51,6 +53,7 @@ class PendingWeights(NamedTuple):
     extra: int = 0
     slots: bool = False
     rows: WeightRows | None = None
+    projection: Tensor | None = None
 
     def by_rows(self) -> WeightRows:
         """Return the weights to be read some rows at a time, computed at once if need be."""
@@ -135,7 +138,9 @@ def _sdpa(
     rows = None
     if query.ndim == 4 and not query.is_nested and not isinstance(attn_mask, CausalBias):
         rows = _sdpa_rows(query, key, attn_mask, is_causal, scale, enable_gqa)
-    return PendingWeights(shape, compute, causal, same, rows=rows)
+    folded = query.ndim == 3 and not query.is_nested
+    sizes = (shape[0], *shape[2:]) if folded else shape
+    return PendingWeights(sizes, compute, causal, same, rows=rows)
 
 
 def _sdpa_shape(q: Tensor, k: Tensor) -> Shape:
@@ -305,6 +310,7 @@ def _multi_head(output: Any, *args: Any, **kwargs: Any) -> PendingWeights:
         causal=hides_ahead(given["attn_mask"], blocked=True),
         same=q is k,
         extra=extra,
+        projection=given["out_proj_weight"],
     )
 
 

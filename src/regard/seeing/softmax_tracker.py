@@ -1,9 +1,11 @@
 """Find attention that is written out: a softmax over keys, then a matrix product with values.
 
 The result of each softmax is tracked through dropout, casts and changes of shape; if a matrix
-product then sums values by it, it was attention.
+product then sums values by it, it was attention. The context that an attention returns is tracked
+in the same way, until its heads stand side by side and a linear map reads them.
 """
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -18,15 +20,13 @@ Call = Callable[..., Any]
 SOFTMAXES: Final[frozenset[Call]] = frozenset({F.softmax, torch.softmax, Tensor.softmax})
 #: functions that change weights, but not what was attended to
 DROPOUTS: Final[frozenset[Call]] = frozenset({F.dropout, torch.dropout})
+CASTS: Final[frozenset[Call]] = frozenset(
+    {Tensor.to, Tensor.type, Tensor.type_as, Tensor.float, Tensor.half, Tensor.bfloat16}
+)
 #: functions that keep the values, and are applied to the tracked weights as well
 MOVES: Final[frozenset[Call]] = frozenset(
     {
-        Tensor.to,
-        Tensor.type,
-        Tensor.type_as,
-        Tensor.float,
-        Tensor.half,
-        Tensor.bfloat16,
+        *CASTS,
         Tensor.contiguous,
         Tensor.view,
         Tensor.reshape,
@@ -39,6 +39,20 @@ MOVES: Final[frozenset[Call]] = frozenset(
         torch.squeeze,
     }
 )
+#: further functions through which each number of a context stays that of its head
+TURNS: Final[frozenset[Call]] = frozenset(
+    {
+        *(Tensor.transpose, Tensor.permute, Tensor.swapaxes, Tensor.movedim, Tensor.clone),
+        *(torch.transpose, torch.permute, torch.swapaxes, torch.movedim, torch.flatten),
+    }
+)
+#: gates and norms
+SCALINGS: Final[frozenset[Call]] = frozenset(
+    {
+        *(torch.mul, Tensor.mul, Tensor.__mul__, Tensor.__rmul__, F.layer_norm, F.rms_norm),
+        *(Tensor.__truediv__, *DROPOUTS),
+    }
+)
 PRODUCTS: Final[frozenset[Call]] = frozenset(
     {torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.bmm, Tensor.bmm, torch.einsum}
 )
@@ -48,12 +62,14 @@ class TrackedSoftmax(NamedTuple):
     """The result of a softmax, and the means to tell whether it was modified since.
 
     Attributes:
-        tensor: the result itself.
+        tensor: the result itself, after changes of shape or type.
+        axes: its shape as the softmax returned it.
         version: torch's count of writes to it; None for inference tensors, which have none.
         copy: of an inference tensor; None for others.
     """
 
     tensor: Tensor
+    axes: tuple[int, ...]
     version: int | None
     copy: Tensor | None
 
@@ -62,16 +78,16 @@ class TrackedSoftmax(NamedTuple):
         """Track weights as they are now."""
         weights = weights.detach()
         if weights.is_inference():
-            return TrackedSoftmax(weights, None, weights.clone())
-        return TrackedSoftmax(weights, weights._version, None)
+            return TrackedSoftmax(weights, weights.shape, None, weights.clone())
+        return TrackedSoftmax(weights, weights.shape, weights._version, None)
 
     def move(self, move: Callable[[Tensor], Tensor]) -> "TrackedSoftmax":
         """Return the weights after a change of shape or type."""
         with torch.no_grad():
             moved = move(self.tensor)
             if self.copy is not None:
-                return TrackedSoftmax(moved, None, move(self.copy))
-        return TrackedSoftmax(moved, moved._version, None)
+                return TrackedSoftmax(moved, self.axes, None, move(self.copy))
+        return TrackedSoftmax(moved, self.axes, moved._version, None)
 
     @property
     def intact(self) -> bool:
@@ -80,11 +96,17 @@ class TrackedSoftmax(NamedTuple):
             return torch.equal(self.tensor, self.copy)
         return self.tensor._version == self.version
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Their shape, with an axis of heads if they had one before it was folded away."""
+        folded = len(self.axes) == 4 and self.axes[2:] == self.tensor.shape[-2:]
+        return self.axes if folded else tuple(self.tensor.shape)
+
     def read(self) -> Tensor:
         """Return the weights; raises RuntimeError if they have been modified."""
         if not self.intact:
             raise RuntimeError("they were changed in place after their softmax")
-        return self.tensor
+        return self.tensor.reshape(self.shape)
 
 
 class SoftmaxTracker:
@@ -121,6 +143,80 @@ class SoftmaxTracker:
             return None  # a mixture of parameters, such as embeddings or experts
         found: TrackedSoftmax = self._found[weights]
         return found
+
+
+class Context(NamedTuple):
+    """A context, or what became of it by changes of shape.
+
+    Attributes:
+        source: the attention that computed it, as the caller has it.
+        order: for each number, the row of the weights that it belongs to, counted over their
+            leading axes: batch and heads.
+        size: number of features of a head.
+    """
+
+    source: Any
+    order: Tensor
+    size: int
+
+    @property
+    def heads(self) -> Tensor | None:
+        """The rows of the weights by batch and head, (batch, heads); None if not side by side."""
+        if self.order.ndim < 2 or self.order.shape[-1] % self.size:
+            return None
+        flat = self.order.reshape(-1, self.order.shape[-1])
+        rows = flat[:, :: self.size]
+        if not torch.equal(rows.repeat_interleave(self.size, dim=1), flat):
+            return None
+        rows = torch.unique(rows, dim=0)  # by their first heads, which are in the order of texts
+        return rows if len(rows.unique()) == rows.numel() else None
+
+
+class ContextTracker:
+    """Contexts that attention has returned, until a linear map reads them."""
+
+    def __init__(self) -> None:
+        self._found = WeakTensorKeyDictionary()
+
+    def start(self, call: Call | None, args: Sequence[Any], context: Tensor, source: Any) -> None:
+        """Track the context of an attention: a product, or torch's own attention."""
+        letters = "".join(chr(97 + i) for i in range(context.ndim))
+        lead = letters[:-2]
+        if call is torch.einsum:
+            weights, letters = re.split(",.*->", args[0].replace(" ", "").replace("...", ""))
+            lead = weights[:-2]
+            if len(letters) != context.ndim or not set(lead) <= set(letters):
+                return
+        sizes = dict(zip(letters, context.shape, strict=True))
+        order = torch.arange(math.prod(sizes[one] for one in lead), dtype=torch.int32)
+        kept = "".join(one for one in letters if one in lead)
+        order = torch.einsum(f"{lead}->{kept}", order.view([sizes[one] for one in lead]))
+        order = order.reshape([sizes[one] if one in lead else 1 for one in letters])
+        self._found[context] = Context(source, order.expand(context.shape), context.shape[-1])
+
+    def follow(self, call: Call, args: Sequence[Any], options: Mapping[str, Any], out: Any) -> None:
+        """Track what becomes of a context."""
+        if not isinstance(out, Tensor) or not (known := self.get(*args[:2])):
+            return
+        order = known.order
+        if call in MOVES or call in TURNS or (call is Tensor.__getitem__ and _is_plain(args[1])):
+            if call not in CASTS:
+                order = call(order, *args[1:], **options)
+        elif call not in SCALINGS:
+            return
+        if order.shape == out.shape:
+            self._found[out] = known._replace(order=order)
+
+    def get(self, *tensors: Any) -> Context | None:
+        """Return the context that one of some tensors is; None if none is one."""
+        found = (x for x in tensors if isinstance(x, Tensor) and x in self._found)
+        return next((self._found[x] for x in found), None)
+
+
+def _is_plain(index: Any) -> bool:
+    """Return whether an index has no tensors, which may be on another device."""
+    parts = index if isinstance(index, tuple) else (index,)
+    return all(isinstance(part, int | slice | None | type(...)) for part in parts)
 
 
 def _of_einsum(args: Sequence[Any]) -> Sequence[Any]:

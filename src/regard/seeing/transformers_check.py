@@ -155,7 +155,7 @@ def attention_maps(scorer: InputScorer, outputs: OutputKind) -> tuple[Map, ...]:
         found = scorer.attention()
     except MethodUnavailableError:
         return ()  # `add_methods` gives the reason
-    layers = found.cross or [heads[:, found.rows] for heads in found.own]
+    layers = found.cross or [found.at_outputs(heads) for heads in found.own]
     kind: MapKind = "cross"
     if not found.cross:
         kind = "decoder-self" if outputs == "next" else "encoder-self"

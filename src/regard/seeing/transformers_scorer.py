@@ -5,6 +5,7 @@ Nothing is imported from `transformers`: a model is any torch module with its co
 `attention_mask` and `decoder_input_ids`, and an output with `logits`.
 """
 
+import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -167,7 +168,8 @@ class TransformersScorer(InputScorer):
             raise MethodUnavailableError("the attention of this model cannot be seen")
         if self.decoder_ids is None:
             own, own_norms = layer_weights(calls, (self.inputs, self.inputs))
-            return AttentionRecord([], own, self.places, None, own_norms)
+            rows = [self._class_rows()] if self.kind == "class" else self.places
+            return AttentionRecord([], own, rows, None, own_norms)
         encoder = [call for call in calls if call.inside]
         # a decoder layer attends to what is written, and then to the source
         cross_calls = [call for call in calls if not call.inside][1::2]
@@ -181,6 +183,26 @@ class TransformersScorer(InputScorer):
             None if norms is None else [layer[places] for layer in norms],
             own_norms,
         )
+
+    def _class_rows(self) -> list[int]:
+        """Return the positions whose last hidden states the class depends on, by its gradient."""
+        states: list[Tensor] = []
+        handle = self.model.base_model.register_forward_hook(  # type: ignore[union-attr]
+            lambda module, inputs, output: states.append(output[0])
+        )
+        try:
+            with evaluating(self.model), torch.enable_grad():
+                logits = self.logits(self.vectors()[None].requires_grad_())
+        finally:
+            handle.remove()
+        last = states[-1] if states else None
+        if last is None or last.shape[:2] != (1, self.inputs):
+            raise MethodUnavailableError("the positions that its class is read from cannot be seen")
+        (slope,) = torch.autograd.grad(logits[0, 0, self.written[0]], last, allow_unused=True)
+        rows = [] if slope is None else slope[0].any(dim=-1).nonzero()[:, 0].tolist()
+        if not rows:
+            raise MethodUnavailableError("the positions that its class is read from cannot be seen")
+        return rows
 
 
 def token_choices(ids: Sequence[int], vocab: int, special: Sequence[int]) -> list[Sequence[int]]:
@@ -220,14 +242,12 @@ def score_class(
 ) -> TransformersScorer:
     """Score a class of a classifier of sequences.
 
-    For methods that read attention, an encoder classifies by its first position, and a decoder by
-    its last one, as those of `transformers` do.
+    Methods that read attention read the rows that the class depends on: the first or the last, or
+    the mean of all, by how the classifier pools.
     """
-    # decoders name their head `score`, encoders `classifier`
-    place = len(ids) - 1 if hasattr(model, "score") else 0
     if head_scale(model.config) != "sigmoid":
-        return TransformersScorer(model, ids, "class", [place], [label], others)
-    return TransformersScorer(model, ids, "class", [place], [0], others, label=label)
+        return TransformersScorer(model, ids, "class", [], [label], others)
+    return TransformersScorer(model, ids, "class", [], [0], others, label=label)
 
 
 def score_target(
@@ -292,11 +312,11 @@ class _Recorder(TorchFunctionMode):
             with recompute.aside():
                 weights = pending.compute()
             value = args[2] if len(args) > 2 else kwargs["value"]
-            self._keep(weights, value)
+            self._keep(weights[:, 0] if value.ndim == 3 else weights, value)
         elif func in PRODUCTS:
             found = self._softmaxes.weights_of_product(func, args)
             if found is not None:
-                self._keep(recompute.four_axes(found.read()), recompute.four_axes(args[1]))
+                self._keep(found.read(), _values(func, args))
         elif func is F.linear and self.calls:
             self._project(args[0], args[1])
         elif func is torch.addmm and self.calls:
@@ -306,12 +326,24 @@ class _Recorder(TorchFunctionMode):
         return output
 
     def _keep(self, weights: Tensor, value: Tensor) -> None:
-        self.calls.append(RecordedAttention(weights[0], value[0], bool(self.inside)))
+        """Keep weights and values of a batch of one, by which heads folded into it are unfolded."""
+        heads, values = (x.reshape(-1, *x.shape[-2:]) for x in (weights, value))
+        self.calls.append(RecordedAttention(heads, values, bool(self.inside)))
 
     def _project(self, x: Tensor, weight: Tensor) -> None:
         last = self.calls[-1]
         if last.projection is None and last.is_projected_by(x):
             last.projection = weight
+
+
+def _values(func: Any, args: Sequence[Any]) -> Tensor:
+    """Return the values of a product with weights, (*batch and heads, keys, head_dim)."""
+    value: Tensor = args[-1]
+    if func is not torch.einsum:
+        return value
+    weights, values, output = re.split(",|->", args[0].replace(" ", "").replace("...", ""))
+    rest = next(letter for letter in output if letter not in weights)
+    return value.permute([values.index(letter) for letter in (*weights[:-2], weights[-1], rest)])
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from regard.seeing.attention_edits import (
     EditedAttention,
     edited_attention,
 )
+from regard.seeing.capture_result import CapturedModule
 from regard.seeing.head_habits import HeadKey
 from regard.seeing.head_switches import HeadSwitch, heads_muted
 from regard.seeing.map_distance import TraceDistance, common_distance, common_weights
@@ -153,11 +154,13 @@ AttentionModules = Mapping[tuple[str, int], AttentionModule]
 
 
 def attention_modules(
-    root: nn.Module, names: Mapping[tuple[str, int], tuple[str, int]]
+    root: nn.Module, names: Mapping[tuple[str, int], CapturedModule]
 ) -> dict[tuple[str, int], AttentionModule]:
     """Return the attention modules of a model, from `CaptureResult.modules`."""
     known = dict(root.named_modules())
-    return {key: AttentionModule(name, known[name], heads) for key, (name, heads) in names.items()}
+    return {
+        key: AttentionModule(one.name, known[one.name], one.heads) for key, one in names.items()
+    }
 
 
 @contextmanager
