@@ -6,6 +6,7 @@ import sys
 from typing import Final
 
 from regard import standard_streams
+from regard.errors import describe_memory_error
 
 INTERRUPTED: Final = 128 + signal.SIGINT
 
@@ -25,6 +26,10 @@ def main() -> None:
     except KeyboardInterrupt:  # while modules were imported
         sys.stderr.write("regard: stopped.\n")
         sys.exit(INTERRUPTED)
+    except (ImportError, MemoryError, OSError) as error:  # the same
+        if (reason := describe_memory_error(error)) is None:
+            raise
+        sys.exit(f"regard: {reason}")
     finally:
         # a Ctrl-C during the exit of the interpreter ends it at once and without a traceback
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:

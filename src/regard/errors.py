@@ -5,12 +5,15 @@ Every message names the thing, the rule, the value and the next step.
 
 import errno
 import re
+import traceback
 from typing import Final
 
 #: words of torch's error when the memory of the CPU is used up
 CPU_MEMORY: Final = ("DefaultCPUAllocator", "not enough memory: you tried to allocate")
 #: and when that of a GPU is, if it is not an OutOfMemoryError
 GPU_MEMORY: Final = ("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+#: how the loader's error ends if there is no room for a library; a lack of rights would follow
+NO_ROOM: Final = "failed to map segment from shared object"
 #: the amount that could not be had, as torch and numpy write it
 AMOUNT: Final = re.compile(r"allocate ([\d.]+) (\w+)")
 
@@ -78,6 +81,12 @@ def describe_memory_error(error: BaseException) -> str | None:
     on_cpu = isinstance(error, MemoryError) or any(map(message.__contains__, CPU_MEMORY))
     if isinstance(error, OSError):
         on_gpu, on_cpu = False, error.errno == errno.ENOMEM
+    no_room = isinstance(error, ImportError | OSError) and message.endswith(NO_ROOM)
+    if no_room or (on_cpu and _is_import(error)):
+        return (
+            "the memory must hold the libraries of regard, but it is used up while they are "
+            "loaded: close other programs, or raise the limit that `ulimit -v` shows."
+        )
     if not (on_gpu or on_cpu):
         return None
     amount = AMOUNT.search(message)
@@ -86,6 +95,12 @@ def describe_memory_error(error: BaseException) -> str | None:
         f"the memory of the {'GPU' if on_gpu else 'CPU'} must hold a batch, but {needed}: lower "
         f"batch_tokens, batch_sentences or size to train, --batch or --beam to answer."
     )
+
+
+def _is_import(error: BaseException) -> bool:
+    """Return whether an error was raised while a module was imported."""
+    codes = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return any(c.co_name == "<module>" or "<frozen importlib" in c.co_filename for c in codes)
 
 
 def _readable(amount: re.Match[str]) -> str:

@@ -93,6 +93,15 @@ def test_a_finished_run_is_left_alone(run):
     ]
 
 
+@pytest.mark.parametrize("name", ["tokenizer.src.json", "tokenizer.tgt.json"])
+def test_a_finished_run_with_a_damaged_tokeniser_is_not_called_whole(run, name):
+    flip(run.path / name)
+    before = content(run)
+    with pytest.raises(DataError, match=f"{name}: it"):
+        resume_run(run.path, quiet=True)
+    assert content(run) == before
+
+
 def test_a_finished_run_without_checkpoints_is_finished(run):
     """Whoever needs the room may remove what only training needs."""
     shutil.rmtree(run.checkpoints)

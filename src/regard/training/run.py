@@ -203,6 +203,7 @@ def resume_run(
     with folder.held() if is_first_process() else nullcontext():
         state = read_state(folder)
         if folder.finished and config == before and state.model_problem is None:
+            folder.read_kind(config)  # raises if the tokenisers are damaged: nothing can load it
             if not quiet and is_first_process():
                 _say_finished(folder, config, state, console)
             return folder
