@@ -78,7 +78,7 @@ SETTLED = {
     "tatoeba-en-fr-transformer": (8192, 1000, 1000, 1000, "small"),
     "dates": (16384, 500, 1000, 200, "small"),
     "g2p-distilled": (32768, 500, 1000, 200, "small"),
-    "reader": (4096, 1000, 20, 200, "small"),
+    "reader": (8192, 1000, 20, 200, "small"),
     "translate-en-de": (16384, 1000, 1000, 400, "small"),
     "translate-en-fr": (16384, 1000, 1000, 400, "small"),
     "translate-en-zh": (8192, 1000, 1000, 400, "small"),
