@@ -332,6 +332,7 @@ def test_a_forecast_is_a_line_of_json(run, data):
         ({"preset": "conv"}, "preset must be one of transformer, bahdanau, self-attentive, rnn"),
         ({"quantiles": "0.9,0.1"}, "quantiles must"),
         ({"split": "1,2"}, "split must"),
+        ({"horizon": 10**9}, "horizon must"),
         ({"exogenous": "load", "targets": "load"}, "exogenous must not be forecast as well"),
         ({"tgt_tokenizer": "word"}, "tgt_tokenizer must be left out for series"),
         ({"metric": "bleu"}, "metric must be mse, mae or loss for series"),

@@ -69,6 +69,16 @@ def test_kinds_and_target_are_heard(client):
     assert found.target.text == "a dog ran"
 
 
+def test_a_text_does_not_tell_which_files_there_are(client, media_files):
+    for verb in ("run", "stream", "check", "what-if"):
+        answers = [
+            client.post(f"/api/{verb}", json={"text": str(file), "max_len": 2})
+            for file in (media_files / "p.png", media_files / "x.png")
+        ]
+        assert "the file of a picture" not in answers[0].text
+        assert answers[0].status_code == answers[1].status_code
+
+
 @pytest.mark.parametrize("name", ["gpt2", "marian"])
 def test_a_stream_gives_the_tokens_and_then_their_trace(client, name):
     asked = {"text": TEXT, "model": name}

@@ -221,10 +221,55 @@ class Connection:
     """What a watch knows of a connection."""
 
     def __init__(self, address):
-        self.address, self.dropped = address, False
+        self.address, self.dropped, self.refused = address, False, False
 
     def drop(self):
         self.dropped = True
+
+    def crowded(self):
+        self.refused = True
+
+
+def test_those_whose_bodies_stop_lose_them_for_others():
+    watch = ConnectionLimiter(Limits())
+    watch.most_bytes = 100
+    stopped, moving, whole = (Connection(name) for name in ("stopped", "moving", "whole"))
+    for connection, count in ((moving, 10), (stopped, 40), (whole, 30), (moving, 10)):
+        watch.opened(connection)
+        watch.received(connection, count)
+    watch.asks(whole)
+    watch.received(new := Connection("new"), 50)
+    assert [c.dropped for c in (stopped, moving, whole, new)] == [True, False, False, False]
+    watch.opened(Connection("whole"))
+    watch.received(more := Connection("whole"), 50)  # 80 is more than a client may hold
+    assert more.refused
+    for connection in (moving, new, whole):
+        watch.answered(connection)
+    watch.received(last := Connection("last"), 75)
+    assert not last.refused
+    assert not last.dropped
+
+
+def test_half_sent_bodies_take_bounded_memory_and_others_are_answered(live, monkeypatch):
+    monkeypatch.setattr(connections, "MOST_BYTES", 1)
+    server = live()
+    limiter = server.server.config.http.args[0]
+    assert limiter.most_bytes < 300_000  # 4 of the largest bodies
+    half = request_of("/api/run", {"text": "a" * 45_000})[:40_000]
+    attacks = held(server, half, 30)
+    assert post(server, {"text": "abc", "model": "blind"}).status_code == 200
+    until(lambda: sum(limiter._bytes.values()) <= limiter.most_bytes)
+    assert len(limiter._bytes) <= limiter.most_bytes // len(half)
+    for connection in attacks:
+        connection.close()
+    until(lambda: not limiter._bytes)
+
+
+@pytest.mark.parametrize("names", [("evil", "localhost"), ("localhost", "evil")])
+def test_two_names_of_the_server_are_refused(live, names):
+    hosts = "".join(f"Host: {name}\r\n" for name in names)
+    (one,) = held(live(), f"GET /api/info HTTP/1.1\r\n{hosts}Connection: close\r\n\r\n".encode())
+    assert refusal(read(one)) == (400, "unknown_host")
 
 
 def test_those_who_hold_most_lose_first():

@@ -1,6 +1,9 @@
 """Models that read files: pictures are sent as base64."""
 
 import base64
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -9,13 +12,15 @@ from PIL import Image
 
 from pictures import bomb, drawn, png_bytes
 from regard.data import PictureEncoder, Tokenizer
+from regard.data.media_files import decoding_work, read_picture
 from regard.kinds import open_kind
 from regard.seeing.storage import from_json
 from regard.serve import Models
 from regard.training import RunFolder, make_config
-from serve.conftest import SIZES, client_of
+from serve.conftest import SIZES, Live, client_of, until
 from serve.test_app import events
 from serve.test_http_errors import error
+from serve.test_live import post
 
 
 @pytest.fixture(scope="session")
@@ -87,6 +92,59 @@ def test_files_have_a_limit_of_bytes(pictures):
         larger = sent(png_bytes(ARRAY) + b"\0")
         error(client.post("/api/run", json=larger), 413, "too_long")
         error(client.post("/api/run", json=sent(b"\0" * 300_000)), 413, "too_large")
+
+
+@pytest.fixture
+def decoding(monkeypatch):
+    """Lets pictures of many pixels be decoded once `go` is set."""
+
+    class Decoding:
+        begun, go = threading.Event(), threading.Event()
+
+    def read(content, **options):
+        if content == LARGE:
+            Decoding.begun.set()
+            Decoding.go.wait(30)
+        return read_picture(content, **options)
+
+    monkeypatch.setattr("regard.data.pictures.read_picture", read)
+    yield Decoding
+    Decoding.go.set()
+
+
+LARGE = png_bytes(np.zeros((1000, 1100), np.uint8))
+
+
+@pytest.mark.slow
+def test_others_are_answered_while_a_large_picture_is_decoded(pictures, decoding):
+    with Live(pictures, tokens=15) as server, ThreadPoolExecutor(2) as pool:
+        attacks = [pool.submit(post, server, sent(LARGE)) for _ in range(2)]
+        assert decoding.begun.wait(30)
+        assert post(server, FILE).status_code == 200
+        with server.client() as client:
+            assert client.get("/healthz").status_code == 200
+            until(lambda: client.get("/api/info").json()["load"]["inside"] == 2)
+        assert not any(attack.done() for attack in attacks)
+        decoding.go.set()
+        assert [attack.result().status_code for attack in attacks] == [200, 200]
+
+
+@pytest.mark.slow
+def test_a_client_pays_for_the_time_of_decoding_also_if_nothing_comes_of_it(pictures, monkeypatch):
+    def read(content, **options):
+        time.sleep(0.1)
+        return read_picture(content, **options)
+
+    monkeypatch.setattr("regard.data.pictures.read_picture", read)
+    with client_of(pictures) as client:
+        error(client.post("/api/run", json=sent(png_bytes(ARRAY)[:90])), 422, "invalid")
+        usage = client.app.state.handler.scheduler._usage
+        assert usage.of("testclient", time.monotonic()) > 0.05
+
+
+def test_a_file_costs_what_its_header_says():
+    assert decoding_work(bomb(5000, 7000)) == 35_000_000
+    assert decoding_work(b"a,b\n1,2\n") == 8
 
 
 def test_a_model_that_reads_text_takes_no_file(client):

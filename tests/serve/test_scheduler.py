@@ -400,25 +400,25 @@ def test_a_piece_that_does_not_end_is_not_healthy():
 
 def test_the_gate_counts_those_inside():
     gate = AdmissionControl(Limits(queue=2))
-    with gate.admit("a", 1), gate.admit("b", 1):
-        with pytest.raises(ServeError, match="at most 2") as caught, gate.admit("c", 1):
+    with gate.admit(), gate.admit():
+        with pytest.raises(ServeError, match="at most 2") as caught, gate.admit():
             pass
         assert caught.value.status == 429
         assert caught.value.headers["Retry-After"] == "1"
-    with gate.admit("a", 1):
+    with gate.admit():
         assert gate.inside == 1
     assert gate.inside == 0
 
 
 def test_the_gate_counts_the_work_of_each_client():
     gate = AdmissionControl(Limits(work=100))
-    with gate.admit("a", 100), gate.admit("a", 100):
-        with pytest.raises(ServeError, match="200 tokens") as caught, gate.admit("a", 1):
+    with gate.charge("a", 100), gate.charge("a", 100):
+        with pytest.raises(ServeError, match="200 tokens") as caught, gate.charge("a", 1):
             pass
         assert (caught.value.status, caught.value.code) == (429, "busy")
-        with gate.admit("b", 100):
+        with gate.charge("b", 100):
             pass
-    with gate.admit("a", 100):
+    with gate.charge("a", 100):
         pass
 
 

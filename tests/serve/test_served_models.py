@@ -1,5 +1,6 @@
 """What models are called, and how one is stopped."""
 
+import os
 import shutil
 import threading
 import weakref
@@ -12,7 +13,7 @@ from api.bundled import card
 from regard import api
 from regard.api import bundled_models
 from regard.decoding.session import WrittenToken
-from regard.errors import RegardError
+from regard.errors import DataError, RegardError
 from regard.preemption import preemptible
 from regard.seeing import input_scorer
 from regard.seeing.shuffled_attention import shuffled_attention
@@ -21,6 +22,7 @@ from regard.serve.served_model import WorkItem
 from regard.serve.served_models import Models, names
 from regard.serve.served_session import ServedSession
 from regard.symbols import EOS
+from regard.training import RunError
 from serve.conftest import client_of
 
 
@@ -105,6 +107,26 @@ def test_a_page_says_of_a_bundled_model_what_its_card_says(bundled):
 
 class StopError(Exception):
     """Ends work at a preemption point."""
+
+
+def test_files_of_a_run_from_elsewhere_are_read_once_and_only_if_they_are_files(
+    folders, tmp_path, monkeypatch
+):
+    run = shutil.copytree(folders[0], tmp_path / "run")
+    readme = run / "README.md"
+    readme.write_text('regard predict run "try this"\n')
+    models = Models.load([run], device="cpu")
+    said = models.info(Limits())
+    readme.unlink()
+    os.mkfifo(readme)
+    assert models.info(Limits()) == said  # a look at the pipe would wait for ever
+    with pytest.raises(DataError, match=r"README\.md: this must be a file, but it is a pipe"):
+        Models.load([run], device="cpu")
+    for target in ("/dev/zero", "/etc/hostname"):
+        readme.unlink()
+        readme.symlink_to(target)
+        with pytest.raises(RunError, match=r"README\.md is a link to"):
+            Models.load([run], device="cpu")
 
 
 def stop_after(points):

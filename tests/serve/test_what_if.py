@@ -67,12 +67,44 @@ def test_a_head_is_switched_off_for_one_request_alone(models):
         ({"cells": [{**CELL, "weight": 2}]}, "weight"),
         ({"heads_off": [{"kind": "cross", "layer": 7, "head": 0}]}, "a map that the model has"),
         ({"prefix": "a", "beam": 99}, "beam must be from 1 to 16"),
+        ({"replace": [{"token": 1, "text": c} for c in "ab"]}, "each token must be replaced once"),
+        ({"cells": [{**CELL, "row": 10**30}]}, "cells.0.row"),
     ],
 )
 def test_what_cannot_be_changed_is_refused(client, body, words):
     asked = {"text": "abcd", "model": "tagged", **body}
     told = error(client.post("/api/what-if", json=asked), 422, "invalid")
     assert words in told["message"]
+
+
+def test_a_cell_that_no_map_has_is_no_change(client):
+    asked = {
+        "text": "abcd",
+        "model": "tagged",
+        "cells": [{**CELL, "row": row} for row in (0, 9999)],
+    }
+    found = client.post("/api/what-if", json=asked).json()
+    assert len(found["changes"]) == 1
+    assert any("so nothing was set" in note for note in found["notes"])
+
+
+def test_what_a_change_makes_of_a_source_has_the_limits_and_the_price_of_a_source(serve):
+    """Of 60 replacements each is within the limits."""
+    many = {"text": "a" * 60, "replace": [{"token": i, "text": "abcde" * 6} for i in range(60)]}
+    told = error(serve(tokens=600, chars=600).post("/api/what-if", json=many), 413, "too_long")
+    assert "at most 600 characters, but it has 1800" in told["message"]
+    client = serve(tokens=600)
+    assert client.post("/api/run", json={"text": "a" * 60, "max_len": 2}).status_code == 200
+    told = error(client.post("/api/what-if", json=many), 413, "too_long")
+    assert "at most 600 tokens, but it has 1800" in told["message"]
+    prefix = {"text": "abc", "prefix": "a " * 601}
+    told = error(client.post("/api/what-if", json=prefix), 413, "too_long")
+    assert "prefix must have at most 600 tokens, but it has 601" in told["message"]
+    small = serve(tokens=600, work=1_000)
+    one = {"text": "abc", "replace": [{"token": 0, "text": "b"}], "beam": 1, "max_len": 9}
+    assert small.post("/api/what-if", json=one).status_code == 200
+    for more in ({"replace": [{"token": 0, "text": "b" * 580}]}, {"prefix": "a " * 580}):
+        error(small.post("/api/what-if", json={**one, **more}), 413, "too_much_work")
 
 
 def test_texts_of_changes_have_the_limits_of_texts(serve):

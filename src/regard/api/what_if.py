@@ -37,16 +37,10 @@ def run_what_if(
         change: what to do.
         options: of `trace`.
     """
-    kind = predictor.kind
-    (row,) = kind.sources.rows([text])
-    read = kind.sources.text(text, row)
-    changed = _changed_source(text, read, change)
+    read, changed = changed_source(predictor, text, change)
     more = dict(options)
-    if change.prefix is not None:
-        if kind.has_sources:
-            more["prefix"] = [_prefix_ids(predictor, change.prefix)]
-        else:
-            changed = f"{changed}{change.prefix}"
+    if change.prefix is not None and predictor.kind.has_sources:
+        more["prefix"] = [_prefix_ids(predictor, change.prefix)]
     before = trace(text, **options)
     modules = _modules(predictor, trace, text, before) if change.heads_off or change.cells else {}
     encoders = [part for part in predictor.module.modules() if isinstance(part, Encoder)]
@@ -56,15 +50,23 @@ def run_what_if(
     return WhatIf.of(change, (before, after), notes=notes, read=read)
 
 
-def _changed_source(source: Any, read: Text, change: Intervention) -> Any:
-    """Return a source with its tokens replaced; features after its text stay."""
-    if not change.replace:
-        return source
-    text = change.replaced(read)
-    if isinstance(source, Source):
-        return source._replace(text=text)
-    rest = source[len(read.text) :] if str(source).startswith(read.text) else ""
-    return f"{text}{rest}"
+def changed_source(predictor: Predictor, source: Any, change: Intervention) -> tuple[Text, Any]:
+    """Return a source as it is read, and with its tokens replaced; features after its text stay.
+
+    A model that continues texts reads the prefix of its output, too.
+    """
+    (row,) = predictor.kind.sources.rows([source])
+    read, changed = predictor.kind.sources.text(source, row), source
+    if change.replace:
+        text = change.replaced(read)
+        if isinstance(source, Source):
+            changed = source._replace(text=text)
+        else:
+            rest = source[len(read.text) :] if str(source).startswith(read.text) else ""
+            changed = f"{text}{rest}"
+    if change.prefix is not None and not predictor.kind.has_sources:
+        changed = f"{changed}{change.prefix}"
+    return read, changed
 
 
 def _prefix_ids(predictor: Predictor, prefix: str) -> list[int]:

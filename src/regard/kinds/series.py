@@ -85,12 +85,20 @@ def _listed(value: Any) -> Any:
     return [value] if isinstance(value, int | float) else value
 
 
+#: most steps of a forecast, or of what it is made from
+MAX_STEPS: Final = 1_000_000
+
+
 class SeriesOptions(KindOptions):
     """The settings of a run that forecasts."""
 
-    horizon: int = Field(24, description="steps to forecast", ge=1)
+    # more would overflow the size of a matrix before the rows of the data are counted
+    horizon: int = Field(24, description="steps to forecast", ge=1, le=MAX_STEPS)
     look_back: int | None = Field(
-        None, description="steps that the model reads; default: four times the horizon", ge=1
+        None,
+        description="steps that the model reads; default: four times the horizon",
+        ge=1,
+        le=MAX_STEPS,
     )
     time: str | None = Field(None, description="the time column; none recognises it")
     targets: Annotated[tuple[str, ...] | None, BeforeValidator(_listed)] = Field(

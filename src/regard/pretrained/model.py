@@ -374,11 +374,14 @@ class PretrainedModel(TransformersModel):
         """
         return self.intervene(text, Intervention.of(replace, prefix, heads_off, cells), options)
 
+    def changed_source(self, text: str, change: Intervention) -> str:
+        """Return a text with its tokens replaced."""
+        return change.replaced(self._encoded(text).text)
+
     def intervene(self, text: str, change: Intervention, options: dict[str, Any]) -> WhatIf:
         """Decode a text as it is and with changes; see `what_if`."""
         check_seeded(options)
-        read = self._encoded(text).text
-        changed = change.replaced(read)
+        read, changed = self._encoded(text).text, self.changed_source(text, change)
         before = self._answered(text, None, options)
         names = self._attention_names(text, before[0]) if change.heads_off or change.cells else {}
         encoder = [self.module.get_encoder()] if self.module.config.is_encoder_decoder else []

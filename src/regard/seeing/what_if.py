@@ -8,7 +8,7 @@ without and with them.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -295,7 +295,8 @@ class WhatIf:
         before, after = traces
         missed = [cell for cell in change.cells if not _check_set(cell, after)]
         remarks = [f"{cell}: the map has no such cell, so nothing was set" for cell in missed]
-        said = change.sentences(before.source if read is None else read)
+        made = replace(change, cells=tuple(cell for cell in change.cells if cell not in missed))
+        said = made.sentences(before.source if read is None else read)
         texts = (before.target.text, after.target.text) if answers is None else answers
         return WhatIf(
             tuple(said), texts, traces, common_distance(before, after), (*notes, *remarks)

@@ -1,7 +1,8 @@
-"""Limits of connections: their number, and the time of their requests and responses.
+"""Limits of connections: their number, the bytes of their requests, and the time of both.
 
 Uvicorn closes a connection that is idle after a response. It has no time limit for a connection
-that has not sent a whole request, and none for a client that does not read its response.
+that has not sent a whole request, and none for a client that does not read its response. It has
+no limit on the bytes of all requests together either.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from typing import Any, Final
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from regard.serve.http_errors import ServeError, dumps
-from regard.serve.limits import Limits
+from regard.serve.limits import Limits, busy, client_name
 from regard.serve.middleware import HEADERS
 
 #: connections that the kernel keeps until they are accepted, and that are accepted at a time
@@ -22,7 +23,10 @@ MOST_BACKLOG: Final = 128
 RESERVED_HANDLES: Final = 64
 #: file handles if the system does not say how many there are
 DEFAULT_HANDLES: Final = 1024
-#: largest share of all connections that one address may hold
+#: bytes of all requests that have not been answered, at most; of the largest ones, so many
+MOST_BYTES: Final = 1 << 27
+MOST_BODIES: Final = 4
+#: largest share of all connections, and of these bytes, that one client may hold
 ADDRESS_SHARE: Final = 0.75
 #: most bytes of a request's first line and headers
 HEADER_BYTES: Final = 1 << 14
@@ -37,11 +41,15 @@ class ConnectionLimiter:
     longest for the rest of its request is closed, among those of the address that has the most. So
     a client that holds many connections without sending requests loses them, and others do not.
 
+    The same holds for the bytes of requests: if there are too many, the connection is closed that
+    has not sent a byte for the longest time, of those that have not sent all.
+
     Args:
         limits: limits of connections and times.
+        most_body: bytes of a body at most.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, most_body: int = 0) -> None:
         handles = open_files(limits.connections + RESERVED_HANDLES + 3 * MOST_BACKLOG)
         self.backlog = max(1, min(MOST_BACKLOG, handles // 8))
         # an iteration of the event loop accepts a backlog, and closes the surplus in the next one
@@ -52,6 +60,9 @@ class ConnectionLimiter:
         self._waiting: dict[LimitedProtocol, None] = {}  # for a request, oldest first
         self._open: set[LimitedProtocol] = set()
         self._of: Counter[str] = Counter()
+        self.most_bytes = max(MOST_BYTES, MOST_BODIES * most_body)
+        self._bytes: dict[LimitedProtocol, int] = {}  # that are held, the idlest first
+        self._bytes_of: Counter[str] = Counter()
 
     @property
     def most_of_address(self) -> int:
@@ -71,6 +82,7 @@ class ConnectionLimiter:
     def closed(self, connection: "LimitedProtocol") -> None:
         """Forget a connection; calling it twice does no harm."""
         self._waiting.pop(connection, None)
+        self.answered(connection)
         if connection in self._open:
             self._open.discard(connection)
             self._of[connection.address] -= 1
@@ -84,6 +96,27 @@ class ConnectionLimiter:
     def asks(self, connection: "LimitedProtocol") -> None:
         """Note that a connection has sent its whole request."""
         self._waiting.pop(connection, None)
+
+    def received(self, connection: "LimitedProtocol", count: int) -> None:
+        """Count bytes of a request; close connections, or refuse this one, if there are many."""
+        self._bytes[connection] = self._bytes.pop(connection, 0) + count
+        self._bytes_of[connection.address] += count
+        while connection in self._bytes:
+            own = self._bytes_of[connection.address] > ADDRESS_SHARE * self.most_bytes
+            if not own and self._bytes_of.total() <= self.most_bytes:
+                return
+            halves = (one for one in self._bytes if one in self._waiting and one is not connection)
+            idlest = next((o for o in halves if not own or o.address == connection.address), None)
+            self.closed(idlest or connection)
+            if idlest is None:
+                connection.crowded()
+            else:
+                idlest.drop()
+
+    def answered(self, connection: "LimitedProtocol") -> None:
+        """Forget the bytes of a connection."""
+        self._bytes_of[connection.address] -= self._bytes.pop(connection, 0)
+        self._bytes_of += Counter()  # without those who hold none
 
     def _close_one(self, address: str) -> None:
         """Close the oldest connection of an address that waits for a request; at least one does."""
@@ -104,7 +137,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request."""
         super().connection_made(transport)
-        self.address = self.client[0] if self.client else ""
+        self.address = client_name(self.client[0] if self.client else "")
         self._limit(self.limiter.read_seconds, self.slow)
         self.limiter.opened(self)
 
@@ -119,6 +152,9 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._timer is None:
             self._limit(self.limiter.read_seconds, self.slow)
         self._header_bytes += len(data)  # until the header is complete
+        self.limiter.received(self, len(data))
+        if self.transport.is_closing():
+            return
         super().data_received(data)
         too_long = self._in_header and self._header_bytes > HEADER_BYTES
         if too_long and not self.transport.is_closing():
@@ -153,6 +189,7 @@ class LimitedProtocol(HttpToolsProtocol):
         """Wait for the next request; uvicorn closes the connection if none starts."""
         self._limit(None)
         self.limiter.waits(self)
+        self.limiter.answered(self)
         super().on_response_complete()
         if self._is_busy():  # with a request that came before this response
             self._limit(self.limiter.request_seconds, self.drop)
@@ -176,6 +213,12 @@ class LimitedProtocol(HttpToolsProtocol):
                 f"a request must come within {seconds:g} seconds, but it does not",
                 "send it at once",
             )
+        )
+
+    def crowded(self) -> None:
+        """Refuse a request that others leave no memory for, and close the connection."""
+        self._refuse(
+            busy("the requests of all clients take all memory that the server has for them")
         )
 
     def drop(self) -> None:

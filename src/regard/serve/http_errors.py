@@ -83,11 +83,12 @@ def from_regard_error(error: RegardError) -> ServeError:
 def from_validation(errors: Sequence[Any]) -> ServeError:
     """Return the response to an invalid body, without repeating what was sent."""
     first = errors[0]
-    where = ".".join(str(part) for part in first["loc"] if part != "body") or "the body"
+    path, what = first["loc"][1:], str(first["msg"])[:200]
     if first["type"] == "json_invalid":
-        where, what = "the body", "it is not JSON"
-    else:
-        what = str(first["msg"])[:200]
+        path, what = (), "it is not JSON"
+    elif first["type"] == "extra_forbidden":  # whose name the client has chosen
+        path, what = path[:-1], "it has a field that is not known"
+    where = ".".join(map(str, path)) or "the body"
     return ServeError(422, "invalid", f"{where} cannot be taken: {what}", SEE_DOCS)
 
 

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
+from ipaddress import ip_address, ip_network
 from typing import Any, Final, NamedTuple
 
 from regard.errors import ArgumentError
@@ -144,26 +145,43 @@ class AdmissionControl:
         self._work: Counter[str] = Counter()
 
     @contextmanager
-    def admit(self, client: str, work: int) -> Iterator[None]:
-        """Count a request inside the block; raises if there are too many, or too much work."""
-        most = 2 * self._limits.work
+    def admit(self) -> Iterator[None]:
+        """Count a request inside the block; raises if there are too many."""
         if self.inside >= self._limits.queue:
-            raise _busy(f"at most {self._limits.queue} requests may wait at a time, and as many do")
-        if self._work[client] + work > most:
-            raise _busy(
-                f"the requests of one client may take {most:,} tokens of work at a time, and with "
-                "this one they would take more"
-            )
+            raise busy(f"at most {self._limits.queue} requests may wait at a time, and as many do")
         self.inside += 1
-        self._work[client] += work
         try:
             yield
         finally:
             self.inside -= 1
+
+    @contextmanager
+    def charge(self, client: str, work: int) -> Iterator[None]:
+        """Charge a client for work inside the block; raises if it has too much."""
+        most = 2 * self._limits.work
+        if self._work[client] + work > most:
+            raise busy(
+                f"the requests of one client may take {most:,} tokens of work at a time, and with "
+                "this one they would take more"
+            )
+        self._work[client] += work
+        try:
+            yield
+        finally:
             self._work[client] -= work
             if not self._work[client]:
                 del self._work[client]
 
 
-def _busy(message: str) -> ServeError:
+def client_name(host: str) -> str:
+    """Return an address, or its /64 network for IPv6, of which a client has many."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host
+    return str(ip_network((address, 64), strict=False)) if address.version == 6 else host
+
+
+def busy(message: str) -> ServeError:
+    """Return the error of a request that must wait for others."""
     return ServeError(429, "busy", message, "ask again in a second", headers={"Retry-After": "1"})

@@ -164,8 +164,8 @@ class GuardMiddleware:
                 self._check(scope, headers)
                 refused = self._check_token(scope, headers)
             if refused is None:
-                content = await self._read(scope, headers, receive)
-                await self.app(scope, _replayed(content, receive), guarded)
+                replayed = _replayed(await self._read(scope, headers, receive), receive)
+                await self.app(scope, replayed, guarded)
                 return
         except asyncio.CancelledError:  # the grace period of a shutdown is over
             if started:
@@ -182,11 +182,11 @@ class GuardMiddleware:
 
     def _check(self, scope: Scope, headers: Headers) -> None:
         host, origin = headers.get("host"), headers.get("origin")
-        if not self.access.allows_host(host):
+        if len(headers.getlist("host")) > 1 or not self.access.allows_host(host):
             raise ServeError(
                 400,
                 "unknown_host",
-                f"the server must be called by a name that it knows, but {host!r:.100} is not one",
+                "the server must be called by one name that it knows, but this request does not",
                 "use 127.0.0.1 or localhost, or start the server with --allow-host",
             )
         if scope["method"] in SAFE_METHODS:
@@ -195,7 +195,7 @@ class GuardMiddleware:
             raise ServeError(
                 403,
                 "cross_origin",
-                f"pages of other sites may not ask, but this one is from {origin!r:.100}",
+                "pages of other sites may not ask, but this request comes from one",
                 "start the server with --allow-origin",
             )
 
@@ -254,7 +254,7 @@ class GuardMiddleware:
             raise ServeError(
                 415,
                 "not_json",
-                f"a body must be application/json, but it is {kind or 'of no type'!r:.100}",
+                "a body must be application/json, but it is of another type",
                 "send the header Content-Type: application/json",
             )
         return content

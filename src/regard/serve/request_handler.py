@@ -1,22 +1,24 @@
 """Request handling: requests are checked, admitted, queued, answered and cancelled."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from dataclasses import replace
-from ipaddress import ip_address, ip_network
-from typing import Any, NamedTuple, TypeVar
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from regard.data.media_files import decoding_work, without_files
+from regard.messages import use_language
 from regard.seeing.attention_edits import AttentionCell
 from regard.seeing.attribution import method_names
 from regard.seeing.what_if import Intervention
 from regard.serve import http_errors
 from regard.serve.event_stream import EventStreamResponse, event_stream
 from regard.serve.http_errors import ServeError, dumps
-from regard.serve.limits import AdmissionControl, Cost, Limits
+from regard.serve.limits import AdmissionControl, Cost, Limits, client_name
 from regard.serve.logs import Log
 from regard.serve.middleware import language_of
 from regard.serve.request_schema import (
@@ -28,24 +30,33 @@ from regard.serve.request_schema import (
     StreamRequest,
     WhatIfRequest,
 )
-from regard.serve.scheduler import Scheduler
+from regard.serve.scheduler import ClientUsage, Scheduler
 from regard.serve.served_model import BatchKey, Json, OnToken, ServedModel, WorkItem
 from regard.serve.served_models import Models
 
 T = TypeVar("T")
 
+#: characters, pixels or samples that are read in the time that a model takes for a token, about
+READ_PER_TOKEN: Final = 64
+#: most of them for which a request is prepared beside short ones
+SHORT_READ: Final = 1 << 20
+
 
 class PreparedRequest(NamedTuple):
-    """A valid request: its batch, its source and target, its model and its cost."""
+    """A valid request: its batch, its source and target, its cost, and labels for a stream."""
 
     key: BatchKey
     item: WorkItem
-    model: ServedModel
     cost: Cost
+    labels: list[str]
 
 
 class RequestHandler:
     """Answers requests.
+
+    Only sizes are looked at in the event loop. What a client has sent is read (a text tokenised, a
+    file decoded) in a thread, long files in another, in the order of a `Scheduler`: so a request
+    waits for none that is longer, and clients pay for the time.
 
     Args:
         models: the models of the server.
@@ -59,6 +70,7 @@ class RequestHandler:
         self._open()
 
     def _open(self) -> None:
+        usage = ClientUsage()
         self.scheduler: Scheduler[WorkItem, Json] = Scheduler(
             self.models.run_batch,
             size=self.limits.batch,
@@ -66,26 +78,46 @@ class RequestHandler:
             wait=self.limits.wait_ms / 1000,
             failed=lambda error: self.log.failed(error, "the scheduler"),
             open_session=self.models.open_session,
+            usage=usage,
         )
+        self._short, self._long = (
+            Scheduler[Callable[[], Any], Any](
+                lambda _, calls: [call() for call in calls],
+                size=1,
+                tokens=1,
+                wait=0.0,
+                failed=lambda error: self.log.failed(error, "the scheduler"),
+                usage=usage,
+                threads=1,
+            )
+            for _ in range(2)
+        )
+
+    @property
+    def _schedulers(self) -> tuple[Scheduler[Any, Any], ...]:
+        return self._short, self._long, self.scheduler
 
     def start(self) -> None:
         """Begin to answer, also after `close`; an event loop must run."""
         if self.scheduler.closed:
             self._open()
-        self.scheduler.start()
+        for scheduler in self._schedulers:
+            scheduler.start()
 
     def refuse(self) -> None:
         """Answer all requests, waiting and new, with the error of a shutdown."""
-        self.scheduler.close()
+        for scheduler in self._schedulers:
+            scheduler.close()
 
     def close(self) -> None:
         """Refuse all requests, stop the models before their next step, and end their threads."""
-        self.scheduler.close()
-        self.scheduler.join()
+        self.refuse()
+        for scheduler in self._schedulers:
+            scheduler.join()
 
     def check_health(self) -> None:
         """Raise `unhealthy` if requests would not be answered."""
-        if not self.scheduler.is_working(self.limits.seconds):
+        if not all(one.is_working(self.limits.seconds) for one in self._schedulers):
             raise http_errors.unhealthy()
 
     def info(self) -> Json:
@@ -95,83 +127,105 @@ class RequestHandler:
 
     async def answer(self, request: Request, body: SourceRequest, verb: str = "run") -> Response:
         """Respond with a trace, computed in a batch with concurrent requests."""
-        await self._load(body.model)
-        prepared = self._prepare(verb, body, language_of(request.headers))
         with ExitStack() as stack:
-            self._admit(stack, request, prepared)
-            job = self._submit(request, prepared)
-            return json_response(await _while_connected(request, job, self.limits.seconds))
+
+            async def job() -> Json:
+                return await self._submit(request, await self._prepare(stack, request, verb, body))
+
+            return json_response(await _while_connected(request, job(), self.limits.seconds))
 
     async def stream(self, request: Request, body: StreamRequest) -> Response:
         """Respond with a prediction token by token, and its trace."""
-        await self._load(body.model)
-        prepared = self._prepare("stream", body, language_of(request.headers))
-
-        def job(on_token: OnToken) -> Awaitable[Json]:
-            item = replace(prepared.item, on_token=on_token)
-            return self._submit(request, prepared._replace(item=item))
-
         with ExitStack() as stack:
-            self._admit(stack, request, prepared)
+            preparing = self._prepare(stack, request, "stream", body)
+            prepared = await _while_connected(request, preparing, self.limits.seconds)
+
+            def job(on_token: OnToken) -> Awaitable[Json]:
+                item = replace(prepared.item, on_token=on_token)
+                return self._submit(request, prepared._replace(item=item))
+
             events = event_stream(
-                prepared.model.source_labels(prepared.item.source),
+                prepared.labels,
                 job,
                 seconds=self.limits.seconds,
                 failed=lambda error: self.log.failed(error, f"POST {request.url.path}"),
             )
             return EventStreamResponse(events, stack.pop_all().close)
 
-    async def _load(self, name: str | None) -> None:
-        """Load the model of a request in a thread, so that other requests do not wait for it."""
-        _, model = self.models.find(name)
+    async def _load(self, model: ServedModel) -> None:
+        """Load a model in a thread, so that other requests do not wait for it."""
         if not model.is_loaded:
             await asyncio.to_thread(model.load)
-
-    def _admit(self, stack: ExitStack, request: Request, prepared: PreparedRequest) -> None:
-        """Count a request, and log it, until the stack is closed."""
-        stack.enter_context(self.admission.admit(client_of(request), prepared.cost.work))
-        source = prepared.item.source
-        text = source if isinstance(source, str) else f"{prepared.cost.source} positions"
-        stack.enter_context(self.log.timed(request.url.path, prepared.key.model, text))
 
     def _submit(self, request: Request, prepared: PreparedRequest) -> Awaitable[Json]:
         client = client_of(request)
         return self.scheduler.submit(prepared.key, prepared.item, client, prepared.cost)
 
-    def _prepare(self, verb: str, body: SourceRequest, language: str | None) -> PreparedRequest:
-        """Check a request against the limits and the model."""
+    async def _prepare(
+        self, stack: ExitStack, request: Request, verb: str, body: SourceRequest
+    ) -> PreparedRequest:
+        """Admit a request, check it against the limits and the model, and log it.
+
+        It is counted and charged until the stack is closed.
+        """
+        _, model = self.models.find(body.model)
+        client, numbers = client_of(request), self._check_size(model, body)
+        stack.enter_context(self.admission.admit())
+        await self._load(model)
+        if body.file is not None:
+            header = partial(decoding_work, body.file)
+            numbers = await self._short.submit(None, header, client, Cost(0, 0, 0))
+        reading = Cost(0, 0, numbers // READ_PER_TOKEN)
+        stack.enter_context(self.admission.charge(client, reading.work))
+        queue = self._short if numbers <= SHORT_READ else self._long
+        check = partial(self._check, verb, body, language_of(request.headers))
+        prepared: PreparedRequest = await queue.submit(None, check, client, reading)
+        stack.enter_context(self.admission.charge(client, prepared.cost.work))
+        source = prepared.item.source
+        text = source if isinstance(source, str) else f"{prepared.cost.source} positions"
+        stack.enter_context(self.log.timed(request.url.path, prepared.key.model, text))
+        return prepared
+
+    def _check(self, verb: str, body: SourceRequest, language: str | None) -> PreparedRequest:
+        """Read what a client has sent and check it against the limits, outside the event loop."""
+        with use_language(language), without_files():
+            return self._checked(verb, body, language)
+
+    def _checked(self, verb: str, body: SourceRequest, language: str | None) -> PreparedRequest:
         name, model = self.models.find(body.model)
-        source = self._source(model, body)
+        source = getattr(body, model.field)
+        source = self._source(model, model.receive(source) if model.field == "file" else source)
+        item, forced = WorkItem(source), None
         length = model.source_length(source)
+        if isinstance(body, WhatIfRequest):
+            item = replace(item, change=self._change(body))
+            length = max(length, self._changed_length(model, item))
         key = BatchKey(verb, name, max_len=self._max_len(model, length, body), language=language)
         if isinstance(body, RunRequest | StreamRequest) and body.kinds is not None:
             key = replace(key, kinds=tuple(sorted(set(body.kinds))))
-        item, forced = WorkItem(source), None
-        if isinstance(body, DecodingRequest):
+        if isinstance(body, DecodingRequest | WhatIfRequest):
             self.limits.check_beam(body.beam)
             key = replace(key, beam=body.beam)
-            if isinstance(body, CheckRequest):
-                if body.methods is not None:
-                    method_names(body.methods)  # raises before the work
-                key = replace(key, methods=body.methods, versus=body.versus)
-            if body.target is not None:
-                self.limits.check_chars("target", body.target)
-                forced = model.target_length(body.target)
-                self.limits.check_tokens("target", forced)
-                model.check_target(source, body.target)
-                item, key = replace(item, target=body.target), replace(key, forced=True)
-        elif isinstance(body, WhatIfRequest):
-            self.limits.check_beam(body.beam)
-            key, item = replace(key, beam=body.beam), replace(item, change=self._change(body))
-        elif isinstance(body, AnswersRequest):
+        if isinstance(body, CheckRequest):
+            if body.methods is not None:
+                method_names(body.methods)  # raises before the work
+            key = replace(key, methods=body.methods, versus=body.versus)
+        if isinstance(body, DecodingRequest) and body.target is not None:
+            self.limits.check_chars("target", body.target)
+            forced = model.target_length(body.target)
+            self.limits.check_tokens("target", forced)
+            model.check_target(source, body.target)
+            item, key = replace(item, target=body.target), replace(key, forced=True)
+        if isinstance(body, AnswersRequest):
             key = replace(key, **self._search(model, body))
-        else:
+        if verb == "stream":
             key = replace(key, beam=1)
         if verb != "run" and not model.can_join(key):
             key = replace(key, only=object())
         bound = model.cost(key, length, forced)
         self.limits.check_work(bound)
-        return PreparedRequest(key, item, model, bound)
+        labels = model.source_labels(source) if verb == "stream" else []
+        return PreparedRequest(key, item, bound, labels)
 
     def _max_len(self, model: ServedModel, length: int, body: SourceRequest) -> int | None:
         """Return the most tokens of an answer: those asked for, if the server allows so many."""
@@ -204,8 +258,8 @@ class RequestHandler:
         beam = max(body.nbest, model.beam) if body.beam is None else body.beam
         return {"beam": min(beam, self.limits.beam), "nbest": body.nbest}
 
-    def _source(self, model: ServedModel, body: SourceRequest) -> Any:
-        """Return the source of a request, checked to be what the model reads.
+    def _check_size(self, model: ServedModel, body: SourceRequest) -> int:
+        """Check that a request has what the model reads, and no more; return how much it is.
 
         A text must never reach a model that reads vectors or pictures, which would open the file of
         that name.
@@ -225,22 +279,31 @@ class RequestHandler:
             self.limits.check_chars("text", source)
         elif field == "file":
             self.limits.check_file(source)
-            source = model.receive(source)
         else:
             self.limits.check_tokens("the source", len(source), "frames")
+            return sum(map(len, source))
+        return len(source)
+
+    def _source(self, model: ServedModel, source: Any) -> Any:
+        """Return a source that the model can read within the limits, or raise."""
+        if isinstance(source, str):
+            self.limits.check_chars("text", source)
         model.check_source(source)
-        self.limits.check_tokens(field, model.source_length(source))
+        self.limits.check_tokens(model.field, model.source_length(source))
         return source
+
+    def _changed_length(self, model: ServedModel, item: WorkItem) -> int:
+        """Return the positions that a model reads and is given of a changed source."""
+        assert item.change is not None
+        changed = self._source(model, model.changed_source(item.source, item.change))
+        prefix = model.target_length(item.change.prefix) if item.change.prefix else 0
+        self.limits.check_tokens("prefix", prefix)
+        return model.source_length(changed) + prefix
 
 
 def client_of(request: Request) -> str:
-    """Return the client's address, or its /64 network for IPv6, of which a client has many."""
-    host = request.client.host if request.client is not None else ""
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return host
-    return str(ip_network((address, 64), strict=False)) if address.version == 6 else host
+    """Return the client's address, or its network."""
+    return client_name(request.client.host if request.client is not None else "")
 
 
 async def _while_connected(request: Request, job: Awaitable[T], seconds: float) -> T:

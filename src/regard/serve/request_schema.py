@@ -31,6 +31,8 @@ def _decoded(value: object) -> object:
 
 
 UnicodeText = Annotated[str, AfterValidator(_check_unicode)]
+#: a number that errors and notes may repeat: JSON has some of thousands of digits
+Index = Annotated[int, Field(ge=0, lt=1 << 31)]
 
 
 class SourceRequest(BaseModel):
@@ -52,8 +54,8 @@ class SourceRequest(BaseModel):
         json_schema_extra={"contentEncoding": "base64", "type": "string", "format": "byte"},
     )
     model: str | None = Field(None, description="A model of /api/info; the first if left out.")
-    max_len: int | None = Field(
-        None, description="Most tokens of an answer; by the source or the model if left out.", ge=1
+    max_len: Annotated[int, Field(ge=1, lt=1 << 31)] | None = Field(
+        None, description="Most tokens of an answer; by the source or the model if left out."
     )
 
 
@@ -66,7 +68,7 @@ class StreamRequest(SourceRequest):
 class DecodingRequest(SourceRequest):
     """A source with decoding options."""
 
-    beam: int | None = Field(None, description=f"{BEAM_HELP} That of the run if left out.")
+    beam: Index | None = Field(None, description=f"{BEAM_HELP} That of the run if left out.")
     target: UnicodeText | None = Field(None, description="Text that the model is forced to write.")
 
 
@@ -88,8 +90,14 @@ class ReplacedToken(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    token: int = Field(description="Number of the token, from 0.", ge=0)
+    token: Index = Field(description="Number of the token, from 0.")
     text: UnicodeText = Field(description="Text that stands in its place.")
+
+
+def _check_different(replace: list[ReplacedToken]) -> list[ReplacedToken]:
+    if len({one.token for one in replace}) < len(replace):
+        raise ValueError("each token must be replaced once, but one is named twice")
+    return replace
 
 
 class SwitchedHead(BaseModel):
@@ -98,8 +106,8 @@ class SwitchedHead(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     kind: MapKind
-    layer: int = Field(description="From 0.", ge=0)
-    head: int = Field(description="From 0.", ge=0)
+    layer: Index = Field(description="From 0.")
+    head: Index = Field(description="From 0.")
 
 
 class CellWeight(BaseModel):
@@ -108,19 +116,21 @@ class CellWeight(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     kind: MapKind
-    layer: int = Field(description="From 0.", ge=0)
-    head: int | None = Field(None, description="From 0; all heads if left out.", ge=0)
-    row: int = Field(description="From 0.", ge=0)
-    column: int = Field(description="From 0.", ge=0)
+    layer: Index = Field(description="From 0.")
+    head: Index | None = Field(None, description="From 0; all heads if left out.")
+    row: Index = Field(description="From 0.")
+    column: Index = Field(description="From 0.")
     weight: float = Field(description="The rest of the row shares what is left.", ge=0, le=1)
 
 
 class WhatIfRequest(SourceRequest):
     """A source, and changes after which it is decoded again."""
 
-    beam: int | None = Field(None, description=f"{BEAM_HELP} That of the run if left out.")
+    beam: Index | None = Field(None, description=f"{BEAM_HELP} That of the run if left out.")
     prefix: UnicodeText | None = Field(None, description="Text that the answer begins with.")
-    replace: list[ReplacedToken] = Field([], description="Source tokens to replace.", max_length=64)
+    replace: Annotated[list[ReplacedToken], AfterValidator(_check_different)] = Field(
+        [], description="Source tokens to replace, each once.", max_length=64
+    )
     heads_off: list[SwitchedHead] = Field([], description="Heads to switch off.", max_length=64)
     cells: list[CellWeight] = Field(
         [], description="Cells of attention maps to set by hand.", max_length=64
@@ -130,7 +140,7 @@ class WhatIfRequest(SourceRequest):
 class AnswersRequest(SourceRequest):
     """A source, and options of search or sampling."""
 
-    beam: int | None = Field(None, description=f"{BEAM_HELP} That of the run if left out.")
+    beam: Index | None = Field(None, description=f"{BEAM_HELP} That of the run if left out.")
     nbest: int = Field(
         1, description="Answers of a search, at most the beam width.", ge=1, le=Limits.beam
     )
@@ -138,7 +148,7 @@ class AnswersRequest(SourceRequest):
         0, description="Answers to sample instead of searching.", ge=0, le=Limits.beam
     )
     temperature: FiniteFloat = Field(1.0, description="Of the samples.", gt=0)
-    top_k: int = Field(0, description="Sample among the k likeliest tokens; 0 for all.", ge=0)
+    top_k: Index = Field(0, description="Sample among the k likeliest tokens; 0 for all.")
     top_p: FiniteFloat = Field(
         1.0, description="Sample among tokens of this total probability.", gt=0, le=1
     )

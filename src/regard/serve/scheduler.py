@@ -171,19 +171,19 @@ class ClientUsage:
 
     def __init__(self) -> None:
         self._used: dict[str, tuple[float, float]] = {}
+        self._lock = threading.Lock()
 
     def of(self, client: str, now: float) -> float:
         """Return the seconds that a client has used."""
-        if client not in self._used:
-            return 0.0
-        used, then = self._used[client]
+        used, then = self._used.get(client, (0.0, now))
         return float(used * 0.5 ** ((now - then) / HALF_LIFE))
 
     def add(self, client: str, seconds: float, now: float) -> None:
         """Charge a client for some seconds."""
-        self._used[client] = (self.of(client, now) + seconds, now)
-        if len(self._used) > 10_000:
-            self._used = {c: u for c, u in self._used.items() if self.of(c, now) > 0.001}
+        with self._lock:
+            self._used[client] = (self.of(client, now) + seconds, now)
+            if len(self._used) > 10_000:
+                self._used = {c: u for c, u in self._used.items() if self.of(c, now) > 0.001}
 
 
 class Scheduler(Generic[ItemT, ResultT]):
@@ -196,6 +196,8 @@ class Scheduler(Generic[ItemT, ResultT]):
         wait: seconds that an item waits for others to run with.
         failed: is told of errors of the scheduler itself.
         open_session: from a key to a session for its items; None if `work` runs them as a batch.
+        usage: what clients have used, which several schedulers may share.
+        threads: how many batches may have begun; 1 if the work has no preemption points.
     """
 
     def __init__(
@@ -207,6 +209,8 @@ class Scheduler(Generic[ItemT, ResultT]):
         wait: float,
         failed: Callable[[BaseException], object] = lambda _: None,
         open_session: Callable[[Any], Session[ItemT, ResultT] | None] = lambda _: None,
+        usage: ClientUsage | None = None,
+        threads: int = MOST_STARTED,
     ) -> None:
         self._work, self._size, self._tokens, self._wait = work, size, tokens, wait
         self._failed, self._open_session = failed, open_session
@@ -216,7 +220,7 @@ class Scheduler(Generic[ItemT, ResultT]):
         self._running: _JobBatch[ItemT, ResultT] | None = None
         #: while nothing runs, the batch whose turn it is; None if it is that of a new one
         self._called: _JobBatch[ItemT, ResultT] | None = None
-        self._usage = ClientUsage()
+        self._usage, self._most_threads = usage or ClientUsage(), threads
         self._threads: list[threading.Thread] = []
         self._broken = -RECOVERY
         self.closed = False
@@ -226,7 +230,7 @@ class Scheduler(Generic[ItemT, ResultT]):
         """Begin to work."""
         self._threads = [
             threading.Thread(target=self._run, name=f"regard-worker-{i}", daemon=True)
-            for i in range(MOST_STARTED)
+            for i in range(self._most_threads)
         ]
         for thread in self._threads:
             thread.start()

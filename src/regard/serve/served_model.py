@@ -13,11 +13,11 @@ from regard import api, safe_read
 from regard.api.bundled_card import BundledCard
 from regard.api.predictor import TraceSession, Written
 from regard.api.request import check_kinds, decoding_options
-from regard.api.what_if import run_what_if
+from regard.api.what_if import changed_source, run_what_if
 from regard.data import Tokenizer
 from regard.decoding import DecodingOptions, Streamed, stream
 from regard.decoding_options import DEFAULT
-from regard.errors import DataError, RegardError
+from regard.errors import RegardError
 from regard.kinds import DataKind
 from regard.kinds.text_source import describe_tokenizer
 from regard.messages import message
@@ -37,6 +37,8 @@ from regard.training.config import Config
 
 Json = dict[str, Any]
 
+#: bytes of a model card at most
+CARD_BYTES: Final = 1 << 24
 #: methods of a check that names none, for models that are checked by methods alone
 ALL_METHODS = "all"
 
@@ -233,6 +235,10 @@ class ServedModel(ABC):
         """Return a trace with what mattered to each output."""
 
     @abstractmethod
+    def changed_source(self, source: Any, change: Intervention) -> Any:
+        """Return the source that the model reads after a change."""
+
+    @abstractmethod
     def what_if(self, source: Any, change: Intervention, key: BatchKey) -> WhatIf:
         """Decode a source as it is and with changes."""
 
@@ -251,6 +257,9 @@ def stream_steps(model: api.Model, source: Any, max_len: int | None) -> Iterator
 class RunSources:
     """A run folder with its sources, and what `/api/info` says; the model is loaded by first use.
 
+    The files that describe the run are read here, once, and by no request; raises RunError or
+    DataError for those that a stranger has made links or pipes of.
+
     Args:
         path: of the folder.
         config: its settings.
@@ -267,6 +276,15 @@ class RunSources:
         self._load_model, self._lock = load, Lock()
         self._model: api.Model | None = None
         self.is_loaded = False
+        folder = RunFolder(path)
+        folder.check_links()
+        self._card = BundledCard.read(path)
+        readme = "" if self._card is not None else _text_of(folder.card_file)
+        self._examples: list[Any] = (
+            list(self._card.examples)
+            if self._card is not None
+            else kind.sources.examples(readme, folder.data / "dev.arrow")
+        )
 
     @property
     def model(self) -> api.Model:
@@ -280,14 +298,12 @@ class RunSources:
 
     def describe_run(self, beam: int, target: Json) -> Json:
         """Return preset, size, what it does and reads, and examples."""
-        config, sources, folder = self.config, self.kind.sources, RunFolder(self.path)
-        card = BundledCard.read(self.path)
-        if card is not None:
-            about, reads, examples = card.said.what, card.said.reads, list(card.examples)
+        config, sources, examples = self.config, self.kind.sources, self._examples
+        if self._card is not None:
+            about, reads = self._card.said.what, self._card.said.reads
         else:
             about = message("serve.about", preset=config.preset, size=config.size)
             reads = sources.reads()
-            examples = sources.examples(_text_of(folder.card_file), folder.data / "dev.arrow")
         return {
             "preset": config.preset,
             "size": config.size,
@@ -425,6 +441,10 @@ class ServedRun(RunSources, ServedModel):
         options = key.options("beam", "max_len", "methods", "versus")
         trace: Trace = self.model.check(source, target, **options)
         return trace
+
+    def changed_source(self, source: Any, change: Intervention) -> Any:
+        """Return the source that the model reads after a change."""
+        return changed_source(self.model.predictor, source, change)[1]
 
     def what_if(self, source: Any, change: Intervention, key: BatchKey) -> WhatIf:
         """Decode a source as it is and with changes."""
@@ -620,6 +640,10 @@ class ServedPretrained(ServedModel):
             options["max_len"] = key.max_len
         return self.model.check(source, target, **options)
 
+    def changed_source(self, source: Any, change: Intervention) -> Any:
+        """Return the text that the model reads after a change."""
+        return self.model.changed_source(source, change)
+
     def what_if(self, source: Any, change: Intervention, key: BatchKey) -> WhatIf:
         """Generate as it is and with changes."""
         return self.model.intervene(source, change, self._options(key, "beam", "max_len"))
@@ -650,11 +674,12 @@ def make_preemptible(module: nn.Module) -> None:
 
 
 def _text_of(file: Path) -> str:
-    """Return the content of a file, or nothing if it cannot be read."""
+    """Return the content of a file of a run; nothing if there is none."""
     try:
-        return safe_read.read_text(file, safe_read.MAX_JSON, inside=file.parent)
-    except DataError:
+        content = safe_read.read_bytes(file, CARD_BYTES, inside=file.parent)
+    except safe_read.MissingFileError:
         return ""
+    return content.decode("utf-8", "replace")
 
 
 def _ranked(found: Any) -> list[Json]:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from regard import api
 from regard.api import bundled_models
+from regard.data.media_files import without_files
 from regard.errors import RegardError
 from regard.messages import LANGUAGES, use_language
 from regard.models import PRESETS, NumberModel
@@ -129,7 +130,7 @@ class Models:
 
     def run_batch(self, key: BatchKey, items: list[WorkItem]) -> list[Json]:
         """Return the results of requests that have a key in common, as JSON: mostly traces."""
-        with use_language(key.language):
+        with use_language(key.language), without_files():
             return self._run_batch(key, items)
 
     def _run_batch(self, key: BatchKey, items: list[WorkItem]) -> list[Json]:

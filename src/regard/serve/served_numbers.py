@@ -78,6 +78,10 @@ class ServedNumbers(RunSources, ServedModel):
         found: Answer = self.model.check(source)
         return found
 
+    def changed_source(self, source: Any, change: Intervention) -> Any:
+        """Raise ArgumentError: a what-if compares what is written."""
+        self._refuse("/api/what-if", "asked")
+
     def what_if(self, source: Any, change: Intervention, key: BatchKey) -> WhatIf:
         """Raise ArgumentError: a what-if compares what is written."""
         self._refuse("/api/what-if", "asked")

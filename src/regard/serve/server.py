@@ -111,7 +111,9 @@ def server_of(
 
     If the application has a `state.handler`, its requests are refused on shutdown.
     """
-    limiter = ConnectionLimiter(limits)
+    models = getattr(getattr(app.state, "handler", None), "models", None)
+    largest = 0 if models is None else limits.body(models.frame_size, files=models.reads_files)
+    limiter = ConnectionLimiter(limits, largest)
     if limiter.most < limits.connections:
         log.write(
             f"at most {limiter.most} connections at a time, since the process may have few files "
