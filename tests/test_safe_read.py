@@ -85,9 +85,14 @@ def test_users_may_name_a_terminal():
 def test_text_maps_arrays_and_tensors(tmp_path):
     (tmp_path / "text").write_bytes(b"\xef\xbb\xbf\xc3\xa9")
     assert safe_read.read_text(tmp_path / "text") == "\N{LATIN SMALL LETTER E WITH ACUTE}"
-    assert safe_read.map_bytes(tmp_path / "text") == b"\xef\xbb\xbf\xc3\xa9"
+    free = os.dup(0)
+    os.close(free)
+    kept = safe_read.map_bytes(tmp_path / "text")
+    assert kept.to_pybytes() == b"\xef\xbb\xbf\xc3\xa9"
+    with open(tmp_path / "text", "rb") as file:
+        assert file.fileno() == free  # the map holds no handle
     (tmp_path / "empty").touch()
-    assert safe_read.map_bytes(tmp_path / "empty") == b""
+    assert safe_read.map_bytes(tmp_path / "empty").size == 0
     (tmp_path / "latin").write_bytes(b"ab\xe9")
     with pytest.raises(DataError, match="must be UTF-8, but byte 2 is not"):
         safe_read.read_text(tmp_path / "latin")

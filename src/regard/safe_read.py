@@ -11,7 +11,6 @@ import gzip
 import io
 import json
 import lzma
-import mmap
 import os
 import stat
 import zlib
@@ -144,12 +143,14 @@ def read_text(
         raise _refused(os.fspath(path), reason, "save the file as UTF-8") from None
 
 
-def map_bytes(path: PathLike, *, inside: PathLike | None = None) -> memoryview:
-    """Return the content of a regular file as a read-only memory map; see `open_regular`."""
-    with open_regular(path, inside=inside) as file:
-        if not os.fstat(file.fileno()).st_size:
-            return memoryview(b"")  # which cannot be mapped
-        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+def map_bytes(path: PathLike, *, inside: PathLike | None = None) -> Any:
+    """Return the content of a regular file in mapped memory, as a buffer of pyarrow.
+
+    It holds no handle, as a `mmap` of Python does: a corpus may have thousands of shards.
+    """
+    open_regular(path, inside=inside).close()
+    with import_module("pyarrow").memory_map(os.fspath(path)) as file:
+        return file.read_buffer()
 
 
 def map_array(path: PathLike) -> "np.ndarray":

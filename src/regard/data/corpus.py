@@ -117,7 +117,7 @@ class Corpus:
     def __init__(self, path: Path) -> None:
         """Open a file that `corpus_problem` has found undamaged."""
         self.path = path
-        self._bytes = arrow.py_buffer(safe_read.map_bytes(path))
+        self._bytes = safe_read.map_bytes(path)
         self._reader = arrow.ipc.open_file(arrow.BufferReader(self._bytes))
         self.fingerprint: str = self._reader.schema.metadata[FINGERPRINT].decode()
         dtype = self._reader.schema.field("tgt").type.value_type.to_pandas_dtype()
@@ -237,7 +237,7 @@ def write_note(path: Path, content: dict[str, Any]) -> None:
 def _layout_problem(path: Path) -> str | None:
     """Describe invalid content of a corpus, whose checksum anybody can compute; or None."""
     try:
-        content = arrow.py_buffer(safe_read.map_bytes(path))
+        content = safe_read.map_bytes(path)
         reader = arrow.ipc.open_file(arrow.BufferReader(content))
         if not _is_corpus(reader.schema):
             return "its columns are not those of a corpus"

@@ -29,8 +29,7 @@ class FrameCache(Iterable[Pair]):
     """
 
     def __init__(self, path: PathLike) -> None:
-        content = arrow.py_buffer(map_bytes(path))
-        self._reader = arrow.ipc.open_file(arrow.BufferReader(content))
+        self._reader = arrow.ipc.open_file(arrow.BufferReader(map_bytes(path)))
 
     def __iter__(self) -> Iterator[Pair]:
         for number in range(self._reader.num_record_batches):
