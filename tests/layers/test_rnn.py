@@ -260,7 +260,8 @@ def test_the_memory_stands_still_in_padding_whatever_the_weights():
     x, state = inputs(stack)
     long = torch.cat([x, x, x, x], dim=1)
     memory = stack(long, LENGTHS, state).state.memory
-    same_bits(memory, stack(x, LENGTHS, state).state.memory)
+    # another shape, so its products may be another kernel's
+    torch.testing.assert_close(memory, stack(x, LENGTHS, state).state.memory, rtol=0, atol=1e-9)
 
 
 @pytest.mark.gpu

@@ -708,7 +708,7 @@ def test_own_attention_with_dropout():
     torch.manual_seed(1)
     with regard.capture(module) as seen:
         out = module(x, x, x, causal=True, need_weights=False).context
-    assert torch.equal(out, plain)
+    close(out, plain)  # the weights are computed, so it is another path's sum
     assert torch.equal(torch.rand(1), after)
     query, key = (
         heads_of(x, proj.weight, proj.bias) for proj in (module.query_proj, module.key_proj)
@@ -740,7 +740,7 @@ def test_models_show_what_they_return_when_asked(variant, layers):
         plain = model(src, lengths, tgt).logits
         with regard.capture(model) as seen:
             out = model(src, lengths, tgt)
-    torch.testing.assert_close(out.logits, plain, atol=1e-6, rtol=0)
+    close(out.logits, plain)
     assert out.maps == {}
     if not expected:
         assert seen.maps == {}
