@@ -121,7 +121,8 @@ def test_a_picture_is_checked_by_every_method(media_model, media_files):
     assert found.source.backdrop.grid == (5, 5)
     assert len(found.source.tokens) == 1 + 25
     assert any("cells of the picture" in note for note in found.notes)
-    assert found.derived["ablation"][0, 0] == 0  # a class token is never replaced
+    # a class token is never replaced; the batches differ, and so may their kernels
+    assert abs(found.derived["ablation"][0, 0]) < 1e-5
 
 
 def test_a_class_is_compared_with_another(media_model, media_files):
