@@ -7,6 +7,7 @@ from torch import nn
 from regard.cli import info
 from regard.errors import ArgumentError
 from regard.training import make_config, start_run
+from regard.training.distributed import make_fabric
 from training.tools import SETTINGS, assert_same
 
 SEEN = "could not create a primitive descriptor for the LSTM forward propagation primitive"
@@ -61,3 +62,18 @@ def test_the_doctor_says_so(monkeypatch):
     found = dict(info.report())["cpu precisions"]
     assert found.startswith("32, bf16 but for ")
     assert "LSTM" in found
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("bf16", torch.bfloat16), ("32", torch.float32)])
+def test_inputs_keep_their_type(precision, dtype):
+    """Ids in float32 and numbers to predict are no longer those in half precision."""
+    seen = []
+
+    class Model(nn.Linear):
+        def forward(self, x):
+            seen.append((x.dtype, super().forward(x).dtype))
+            return x.sum()
+
+    fabric, _ = make_fabric("cpu", precision)
+    fabric.setup(Model(3, 2))(torch.tensor([[1.0, 257.0, 3.0]]))
+    assert seen == [(torch.float32, dtype)]

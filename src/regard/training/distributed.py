@@ -22,10 +22,14 @@ from regard.training.sharding import shard
 
 try:  # the small package, or the large one that contains it
     from lightning_fabric import Fabric
+    from lightning_fabric.plugins.precision import MixedPrecision
     from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
     from lightning_fabric.wrappers import _FabricModule as FabricModule
 except ImportError:  # pragma: no cover
     from lightning.fabric import Fabric  # type: ignore[import-not-found, no-redef]
+    from lightning.fabric.plugins.precision import (  # type: ignore[import-not-found, no-redef]
+        MixedPrecision,
+    )
     from lightning.fabric.strategies.model_parallel import (  # type: ignore[import-not-found, no-redef]
         ModelParallelStrategy,
     )
@@ -44,7 +48,7 @@ LONG_WAIT: Final = timedelta(minutes=30)
 #: for what has no limit of time; torch knows no infinite one
 NO_LIMIT: Final = timedelta(days=10_000)
 
-PRECISIONS: Final = {"32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
+PRECISIONS: Final[dict[str, Any]] = {"bf16": "bf16-mixed", "fp16": "16-mixed"}
 
 
 @final
@@ -199,6 +203,15 @@ def _store_of_first(known: Store, host: str) -> TCPStore:
         time.sleep(0.2)
 
 
+@final
+class Autocast(MixedPrecision):  # type: ignore[misc, unused-ignore]
+    """Mixed precision whose inputs keep their type: ids of words and target numbers are exact."""
+
+    def convert_input(self, data: Any) -> Any:
+        """Return what is given: operations that take half precision convert it themselves."""
+        return data
+
+
 def make_fabric(device_name: str, precision: str, strategy: str = "auto") -> tuple[Fabric, str]:
     """Return a fabric, not launched yet, and the precision that `auto` stands for.
 
@@ -227,7 +240,7 @@ def make_fabric(device_name: str, precision: str, strategy: str = "auto") -> tup
         devices=local if world > 1 or device.index is None else [device.index],
         num_nodes=max(1, world // local),
         strategy=plan,
-        precision=PRECISIONS[precision],  # type: ignore[arg-type]
+        plugins=None if precision == "32" else Autocast(PRECISIONS[precision], device.type),
     )
     return fabric, precision
 
