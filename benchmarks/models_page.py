@@ -59,7 +59,7 @@ The packer scores a run on the test split of its recipe, stores its weights with
 model with its card and its licence. Large matrices become int8 with a float32 scale for each row,
 vectors float16; a model is loaded as float32 and computes as before. What is said about a model,
 in English and Chinese, its examples and the notice of its data are in `benchmarks/box/NAME.toml`.
-A bundled model has 12 MB at most, all together 30 MB.
+A bundled model has 12 MB at most, and all together 30 MB in the wheel, which compresses them.
 """
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from test_readme import test_commands_of_the_pages_are_known as check_command
+from test_readme import check_options as check_command
 
 yaml = pytest.importorskip("yaml")
 ROOT = Path(__file__).parents[1]

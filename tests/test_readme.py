@@ -1,21 +1,67 @@
-"""The code in README.md and in the guide runs, and its commands are such as regard knows."""
+"""The code and the commands in README.md and in the guides run, on files made for them."""
 
 import re
 import shlex
+import shutil
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import typer
 
+from cli.tools import regard
+from documentation import reader_files
 from regard.cli import app
 from regard.training import make_config, parse_overrides
 from regard.training.config import check_model
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([ROOT / "README.md", ROOT / "README.zh.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md"), ROOT / "recipes" / "README.md"])
+# the code of Chinese pages is that of the English ones, which is tested below
+PAGES = [page for page in PAGES if not page.name.endswith(".zh.md")]
 
 # ```python is run, ```python no-run is not
 BLOCK = re.compile(r"^```python *\n(.*?)^``` *$", re.MULTILINE | re.DOTALL)
+SHELL = re.compile(r"^```sh *\n(.*?)^``` *$", re.MULTILINE | re.DOTALL)
+#: a command in a table of the README
+CELL = re.compile(r"^\|[^|\n]*\| `(regard [^`\n]+)` \|", re.MULTILINE)
+ENDS = ("|", "&&", ";", ">")
+
+#: why a command is checked by its parser alone: it begins with this word, or has one that does
+NOT_RUN = {
+    "serve": "does not end by itself",
+    "watch": "does not end by itself",
+    "--ray": "starts a cluster: tests/jobs",
+    "--distributed": "starts processes: tests/cli/test_cli.py",
+    "strategy=": "trains in several processes: tests/training/test_sharded.py",
+    "recipes/": "takes minutes or public data: tests/recipes",
+    "runs/recipes/": "resumes a run of a recipe: tests/recipes",
+    "s3://": "needs a network",
+    "hf:": "needs a network",
+    "organisation/model": "needs a network",
+    "lab": "takes minutes: tests/lab",
+    "--install-completion": "changes the reader's shell",
+    "export": "takes seconds: tests/kinds/test_life.py exports each kind of data",
+}
+#: commands that are run nevertheless
+RUN = (["lab", "--list"], ["export", "g2p"])
+#: words of commands that take seconds, which `make long` runs
+LONG = ("--methods", "--versus", "said.html", "heads.html", "export")
+#: steps, layers and heads that small models do not have
+SHORTER = {
+    "runs/enfr@500": "runs/enfr@1",
+    "runs/a@500": "runs/a@1",
+    "0-3,31": "0-1",
+    "0,5": "0,3",
+}
+
+
+class Command(NamedTuple):
+    """A command of a page: its words, what is piped into it, and where its output goes."""
+
+    words: list[str]
+    stdin: str = ""
+    output: str | None = None
 
 
 def code(page, text):
@@ -25,59 +71,61 @@ def code(page, text):
         yield compile("\n" * before + match.group(1), str(page), "exec")
 
 
-#: pages whose code takes more than half a second, as where it loads transformers
-SLOW = ("any-model.md", "what-if.md")
+def parts(page):
+    """The code of a page in its order, compiled Python and lines of a shell."""
+    text = page.read_text(encoding="utf-8")
+    places = [match.start() for match in BLOCK.finditer(text)]
+    found = list(zip(places, code(page, text), strict=True))
+    for pattern in (SHELL, CELL):
+        for match in pattern.finditer(text):
+            lines = match[1].replace("\\\n", " ").splitlines()
+            found += [(match.start() + i / 1000, line) for i, line in enumerate(lines)]
+    return [part for _, part in sorted(found, key=lambda pair: pair[0])]
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        pytest.param(page, id=page.name, marks=pytest.mark.slow if page.name in SLOW else ())
-        for page in PAGES
-    ],
-)
-def test_code_runs(page, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # what a block writes goes there
-    namespace = {"__name__": "__main__"}
-    for block in code(page, page.read_text(encoding="utf-8")):
-        exec(block, namespace)
+def commands(line, folder=None):
+    """Yield what is typed after `regard`; with a folder, `printf` writes files there."""
+    line = re.sub(r"\$'([^']*)'", lambda match: f"'{escaped(match[1])}'", line)
+    if folder is not None:
+        line = re.sub(r"\$\(cat (\S+)\)", lambda match: (folder / match[1]).read_text(), line)
+    reader = shlex.shlex(line, posix=True, punctuation_chars="|&;>")
+    reader.whitespace_split, reader.commenters = True, "#"
+    words, stdin = list(reader), ""
+    while words:
+        end = next((i for i, word in enumerate(words) if word in ENDS), len(words))
+        here, sign, words = words[:end], words[end : end + 1], words[end + 1 :]
+        output = words.pop(0) if sign == [">"] else None
+        start = here.index("regard") + 1 if "regard" in here else 0
+        if start == 1 or (start and here[start - 2] == "-m"):
+            yield Command(here[start:], stdin, output)
+        text = escaped(here[1]) if here[0] in ("echo", "printf") else ""
+        if folder is not None and output is not None and text:
+            (folder / output).write_text(text)
+        stdin = text + "\n" if here[0] == "echo" else text
 
 
-SHELL = re.compile(r"^```sh *\n(.*?)^``` *$", re.MULTILINE | re.DOTALL)
-ENDS = ("|", "&&", ">", "2>")
-MORE = [ROOT / folder / "README.md" for folder in ("recipes", "benchmarks/sweeps")]
-#: where the settings of a recipe are, which are not those of its command
-RECIPE = "recipes/"
+def escaped(text):
+    return text.encode("latin-1", "backslashreplace").decode("unicode_escape")
 
 
-def commands(text):
-    """What is typed after `regard` in a page's blocks of sh, split into words."""
-    for block in SHELL.findall(text):
-        for line in block.replace("\\\n", " ").splitlines():
-            words = shlex.split(line, comments=True, posix=True)
-            for start, word in enumerate(words):
-                if word == "regard" and (start == 0 or words[start - 1] in ("|", "&&")):
-                    rest = words[start + 1 :]
-                    ends = [
-                        i for i, w in enumerate(rest) if w in ("|", ">", "&&", "2>") or ";" in w
-                    ]
-                    yield rest[: min(ends, default=len(rest))]
+def reason_not_to_run(words):
+    if words in RUN:
+        return None
+    for word, reason in NOT_RUN.items():
+        if words[0] == word or any(other.startswith(word) for other in words[1:]):
+            return reason
+    return None
 
 
-EVERY = [
-    pytest.param(words, id=f"{page.stem}: {' '.join(words)}"[:90])
-    for page in (
-        *PAGES,
-        ROOT / "recipes" / "README.md",
-        ROOT / "benchmarks" / "sweeps" / "README.md",
-    )
-    for words in commands(page.read_text(encoding="utf-8"))
-    if words and not words[0].startswith("-")
-]
+def is_run(words, whole):
+    costs = not whole and any(word in words for word in LONG)
+    return reason_not_to_run(words) is None and not costs
 
 
-@pytest.mark.parametrize("words", EVERY)
-def test_commands_of_the_pages_are_known(words):
+def check_options(words):
+    """Let the parser of a command read its words, and that of settings those of `train`."""
+    if words[0].startswith("-"):
+        return
     verb, *rest = words
     group = typer.main.get_command(app)
     command = group.get_command(typer.Context(group), verb)
@@ -85,15 +133,72 @@ def test_commands_of_the_pages_are_known(words):
     with typer.Context(command) as context:
         options, _, _ = command.make_parser(context).parse_args(list(rest))
     settings = [word for word in rest if re.fullmatch(r"[a-z_]+=\S+", word)]
-    if verb == "train" and settings and not any(RECIPE in word for word in rest):
+    if verb == "train" and settings and not any("recipes/" in word for word in rest):
         changes = parse_overrides(settings)
         preset = {"preset": options["preset"]} if options.get("preset") else {}
         check_model(make_config({"data": "pairs.tsv", **preset, **changes}))
 
 
+def run(command, folder):
+    """Run a command in this process, a `train` of it for a step."""
+    words = [SHORTER.get(word, word) for word in command.words]
+    if words[0] in ("train", "encode") and "--resume" not in words:
+        # the next of several ways to say it has the folder for itself
+        named = words[words.index("-o") + 1] if "-o" in words else "nothing"
+        shutil.rmtree(folder / named, ignore_errors=True)
+    if words[0] == "train":
+        words += reader_files.BRIEF if "--resume" not in words else ["steps=2"]
+    result = regard(*words, stdin=command.stdin)
+    assert result.exit_code == 0, f"regard {' '.join(words)}\n{result.output[-2000:]}"
+    if words[0] == "train" and "-o" not in words and "--resume" not in words:
+        shutil.rmtree(folder / result.stdout.strip())
+    if command.output is not None:
+        (folder / command.output).write_text(result.stdout)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    return tmp_path_factory.mktemp("reader")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.slow
+@pytest.mark.usefixtures("few_orders")
+@pytest.mark.filterwarnings("ignore")  # those of libraries, which a reader would see and ignore
+def test_code_and_commands_of_a_page_run(page, whole, tmp_path, kept, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # what is written goes there
+    namespace = {"__name__": "__main__"}
+    for part in parts(page):
+        if not isinstance(part, str):
+            exec(part, namespace)
+            continue
+        typed = list(commands(part))
+        for command in typed:
+            check_options(command.words)
+        if typed and not any(is_run(command.words, whole) for command in typed):
+            continue
+        for word in re.findall(r"[\w./@-]+", part.partition("  #")[0]):
+            reader_files.provide(word, tmp_path, kept)
+        for command in commands(part, tmp_path):
+            if is_run(command.words, whole):
+                run(command, tmp_path)
+
+
 def test_pages_have_commands_of_many_verbs():
-    verbs = {param.values[0][0] for param in EVERY}
-    assert {"train", "predict", "show", "evaluate", "serve", "export", "align", "lab"} <= verbs
+    found = [
+        command.words
+        for page in PAGES
+        for part in parts(page)
+        if isinstance(part, str)
+        for command in commands(part)
+    ]
+    ran = [words for words in found if reason_not_to_run(words) is None]
+    assert {"train", "predict", "show", "evaluate", "align", "lab"} <= {words[0] for words in ran}
+    assert {"serve", "watch", "export", "encode"} <= {words[0] for words in found}
+    assert len(ran) > len(found) / 2
+    for word in NOT_RUN:  # none of the exceptions is left over
+        assert any(words[0] == word or any(w.startswith(word) for w in words) for words in found)
 
 
 def blocks(text):
@@ -108,6 +213,11 @@ def test_the_chinese_readme_has_the_same_code_links_and_sections():
     )
     assert len(blocks(english)) == 5
     assert blocks(chinese) == blocks(english)
+    assert CELL.findall(chinese) == CELL.findall(english) != []
+    index, translated = (
+        (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("index.md", "index.zh.md")
+    )
+    assert blocks(translated) == blocks(index) != []
     links = [
         sorted(set(re.findall(r"\]\(([^)]+)\)", text)) - {"README.md", "README.zh.md"})
         for text in (english, chinese)
