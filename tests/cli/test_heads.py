@@ -8,6 +8,7 @@ from api.test_output import run_folder
 from cli.tools import done, regard, reversed_pairs, sentence
 from regard import load
 from regard.api.heads import target_nats
+from regard.data.sampling import draw_sample
 from regard.seeing.head_habits import head_habits
 from regard.seeing.head_switches import heads_off, transformer_switches
 from regard.seeing.trace import Trace
@@ -55,7 +56,9 @@ def test_importance_is_the_cost_of_the_targets_without_a_head(transformer, files
     costs = [head["importance"]["cost"] for head in found["heads"]]
     assert costs == sorted(costs, reverse=True)
     model = load(transformer)
-    first = [line.split("\t") for line in PAIRS.splitlines()[:3]]
+    drawn = sorted(draw_sample(range(5), 3))  # of all pairs, and not the first
+    assert drawn != [0, 1, 2]
+    first = [PAIRS.splitlines()[i].split("\t") for i in drawn]
     sides = [src for src, _ in first], [tgt for _, tgt in first]
     one = found["heads"][0]
     key = one["kind"], one["layer"], one["head"]
@@ -142,7 +145,7 @@ def test_a_language_model(tmp_path):
 
 def test_a_limit_is_said(transformer, files):
     result = regard("heads", transformer, files / "pairs.tsv", "--limit", "2", "--ablate", "0")
-    assert "the first 2 of 5 texts are read" in result.stderr
+    assert "2 of 5 texts are read, drawn from all" in result.stderr
     assert "in 2 texts" in done(result)
 
 

@@ -12,7 +12,7 @@ import regard
 from regard.api.heads import head_importance
 from regard.errors import ArgumentError
 from regard.seeing import Map, Text, Token, Trace
-from regard.seeing.head_habits import head_habits
+from regard.seeing.head_habits import Habit, HeadHabits, head_habits
 from regard.seeing.head_switches import heads_off, module_switches
 from regard.seeing.heads_page import HeadRow, render_heads
 from seeing.planted import PlantedCross, encoder_model, induction_model, labels, repeated
@@ -143,9 +143,8 @@ def test_only_the_heads_of_the_circuit_matter():
     costs = head_importance(switches_of(model), nats(model, ids))
     circuit = {("decoder-self", 0, 0), ("decoder-self", 1, 0)}
     for key, (cost, low, high) in costs.items():
-        assert low <= cost <= high
         if key in circuit:
-            assert low > 0.5
+            assert 0.5 < low <= cost <= high
         else:
             assert cost == pytest.approx(0.0, abs=1e-6)
 
@@ -311,3 +310,23 @@ def test_heads_of_transformers_are_found_and_switched_off(family):
     with torch.no_grad():
         assert torch.equal(model(**inputs).logits, whole)
         assert not torch.allclose(whole[:, -1], model(**other).logits[:, -1], atol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [2, 3, 5])
+def test_a_habit_of_few_rows_does_not_beat_one_of_many(rows):
+    few, many = Habit(0.95, 0.2, rows), Habit(0.9, 0.2, 26)
+    assert few.score > many.score
+    assert few.evidence < many.evidence < many.score
+    assert HeadHabits("cross", 0, 0, {"same": few, "diagonal": many}).main == "diagonal"
+
+
+def test_evidence_by_hand():
+    # Wilson's lower end of 9 of 10 is 0.596, and 0.438 of 3 of 3
+    assert Habit(0.9, 0.2, 10).evidence == pytest.approx((0.596 - 0.2) / 0.8, abs=1e-3)
+    assert Habit(1.0, 0.5, 3).evidence == pytest.approx((0.438 - 0.5) / 0.5, abs=1e-3)
+    assert HeadHabits("cross", 0, 0, {"same": Habit(1.0, 0.5, 3)}).main is None
+
+
+def test_the_page_says_how_many_rows_name_a_head():
+    row = HeadRow(HeadHabits("cross", 0, 0, {"diagonal": Habit(0.9, 0.2, 26)}))
+    assert "26 rows" in render_heads("m", {}, [row], [])

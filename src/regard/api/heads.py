@@ -11,6 +11,7 @@ from regard.api.model import Model
 from regard.api.word_alignment import SHIFTS, Units, check_can_align, unit_counts
 from regard.data import Pair
 from regard.data.lookup_codecs import words_of
+from regard.data.sampling import draw_sample
 from regard.decoding import force_decode
 from regard.errors import ArgumentError
 from regard.evaluation import ratio_differences
@@ -121,7 +122,8 @@ def profile_heads(
         model: of a run, or of transformers.
         sources: texts that the model reads; of a language model, texts that it is made to write.
         targets: what the model is made to write; its own answers if None.
-        ablate: number of texts on which heads are switched off, one after another; 0 for none.
+        ablate: number of texts, drawn from all, on which heads are switched off, one after another;
+            0 for none.
         golds: gold links of each source and target; with them each head of the cross-attention has
             its alignment error rate.
         done: called with a number of texts whenever some are done.
@@ -134,8 +136,9 @@ def profile_heads(
     costs: dict[HeadKey, HeadImportance] = {}
     several = min(ablate, len(sources))
     if several and habits:
-        part = slice(several)
-        costs, notes = _importance(model, habits, sources[part], corpus.written[part])
+        rows = sorted(draw_sample(range(len(sources)), several))
+        texts = [sources[i] for i in rows], [corpus.written[i] for i in rows]
+        costs, notes = _importance(model, habits, *texts)
     aligned = corpus.alignments()
     if golds is not None and not aligned:
         notes = [*notes, message("heads.note.no-cross")]

@@ -1,5 +1,6 @@
 """Examples for `regard compare` and `regard heads`: pairs, texts of a file, or one text."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -34,10 +35,10 @@ class ExampleFile(NamedTuple):
         """The accepted targets of each source."""
         return None if self.pairs is None else references_of(self.pairs)
 
-    def first(self, count: int) -> "ExampleFile":
-        """Return at most `count` examples."""
-        pairs = None if self.pairs is None else self.pairs[:count]
-        return ExampleFile(self.sources[:count], pairs, self.places)
+    def some(self, rows: Sequence[int]) -> "ExampleFile":
+        """Return the examples of these numbers, from 0."""
+        pairs = None if self.pairs is None else [self.pairs[i] for i in rows]
+        return ExampleFile([self.sources[i] for i in rows], pairs, self.places)
 
 
 def read_examples(

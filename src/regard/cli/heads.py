@@ -11,6 +11,7 @@ from regard.atomic_files import atomic_output
 from regard.cli.console import note, print_json, print_table, progress_bar, result_console
 from regard.cli.example_files import ExampleFile, read_examples
 from regard.cli.gold_alignments import read_gold_file
+from regard.data.sampling import draw_sample
 from regard.errors import ArgumentError
 from regard.messages import interval_text, message
 from regard.pretrained import PretrainedModel
@@ -47,8 +48,9 @@ def heads(
         raise ArgumentError("FILE", "have a text or more", "empty", "there is nothing to look at")
     golds = None if gold is None else _golds(model, examples, gold, gold_first)
     if len(examples.sources) > limit:
-        note(message("heads.first", limit=limit, count=len(examples.sources)))
-        examples, golds = examples.first(limit), golds and golds[:limit]
+        note(message("heads.sample", limit=limit, count=len(examples.sources)))
+        rows = sorted(draw_sample(range(len(examples.sources)), limit))
+        examples, golds = examples.some(rows), golds and [golds[i] for i in rows]
     targets = None if examples.pairs is None else [pair.tgt for pair in examples.pairs]
     with progress_bar(message("heads.reading"), len(examples.sources)) as done:
         report = profile_heads(
@@ -178,7 +180,10 @@ def _head(head: HeadProfile) -> dict[str, Any]:
         "layer": own.layer,
         "head": own.head,
         "habit": own.main,
-        "habits": {n: {**h._asdict(), "score": h.score} for n, h in own.habits.items()},
+        "habits": {
+            n: {**h._asdict(), "score": h.score, "evidence": h.evidence}
+            for n, h in own.habits.items()
+        },
         "importance": None if head.importance is None else head.importance._asdict(),
         "alignment": None if head.alignment is None else head.alignment._asdict(),
     }

@@ -1,12 +1,12 @@
 """Choice of a tokeniser by statistics of the text."""
 
-import itertools
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from regard.data.lookup_codecs import cut_word
+from regard.data.sampling import draw_sample
 from regard.errors import ArgumentError
 from regard.messages import message
 
@@ -48,8 +48,8 @@ class _Measures(NamedTuple):
 
 
 def choose_tokenizer(texts: Iterable[str]) -> TokenizerChoice:
-    """Choose the kind of tokeniser that suits the first 10,000 texts."""
-    lines = [text.strip() for text in itertools.islice(texts, SAMPLE)]
+    """Choose the kind of tokeniser that suits 10,000 of the texts, drawn from all."""
+    lines = [text.strip() for text in draw_sample(texts, SAMPLE)]
     lines = [line for line in lines if line]
     if not lines:
         raise ArgumentError(
@@ -60,12 +60,12 @@ def choose_tokenizer(texts: Iterable[str]) -> TokenizerChoice:
 
 
 def choose_label_tokenizer(targets: Iterable[str]) -> TokenizerChoice | None:
-    """Return the tokeniser of labels if the first 10,000 targets are a few that come again and
-    again, and None if not.
+    """Return the tokeniser of labels if 10,000 targets, drawn from all, are a few that come again
+    and again, and None if not.
 
     A single target is no label: there is nothing to tell apart.
     """
-    lines = (" ".join(target.split()) for target in itertools.islice(targets, SAMPLE))
+    lines = (" ".join(target.split()) for target in draw_sample(targets, SAMPLE))
     counts = Counter(line for line in lines if line)
     if not 2 <= len(counts) <= FEW_LABELS or counts.total() < EACH_LABEL * len(counts):
         return None

@@ -34,6 +34,7 @@ from regard.data.error_hints import SETTING_HINTS, BadLine
 from regard.data.frame_tables import why_frames
 from regard.data.number_targets import NumberRows
 from regard.data.pair_reader import SourceTransform
+from regard.data.sampling import draw_sample
 from regard.errors import ArgumentError, DataError
 from regard.evaluation.regression import regression_scores
 from regard.kinds.data_kind import (
@@ -207,14 +208,12 @@ class NumberPairs(DataKind):
         rest = itertools.chain([first], counted)
         source: SourceEncoder
         if first.frames is None:
-            lines = list(itertools.islice(rest, TOKENIZER_LINES))
+            lines = draw_sample(rest, TOKENIZER_LINES)
             features = sorted({name for pair in lines for name in pair.features})
             texts = [pair.src for pair in lines]
             source = learn_tokenizer(
                 settings, "source", settings.src_tokenizer, texts, say, features
             )
-            for _ in rest:
-                pass
         else:
             source = FrameScaler.measure(
                 learned_tables(rest, file, []),

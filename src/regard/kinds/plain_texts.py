@@ -1,6 +1,5 @@
 """Plain texts, which language models learn from: targets without a source."""
 
-import itertools
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,6 +17,7 @@ from regard.data import (
     read_texts,
 )
 from regard.data.dev_set import DevSet
+from regard.data.sampling import draw_sample
 from regard.decoding import DecodingOptions
 from regard.errors import ArgumentError
 from regard.kinds.data_kind import DataKind, DataPlace, Encoders, Say, Settings
@@ -98,8 +98,8 @@ class PlainTexts(DataKind):
         cls, settings: Settings, pairs: Iterable[Pair], *, file: str, why: str, say: Say
     ) -> Encoders:
         """Learn one tokeniser, for what is given and for what is written."""
-        pairs = itertools.islice(pairs, TOKENIZER_LINES)
-        lines = [line for pair in pairs for line in pair.tgt.split("\n")]
+        drawn = draw_sample(pairs, TOKENIZER_LINES)
+        lines = [line for pair in drawn for line in pair.tgt.split("\n")]
         both = learn_tokenizer(settings, "text", settings.tgt_tokenizer, lines, say)
         return Encoders(both, both)
 

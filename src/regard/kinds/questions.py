@@ -1,7 +1,6 @@
 """Questions about stories and passages: answers are written, chosen or pointed at."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -25,6 +24,7 @@ from regard.data import (
 from regard.data.dev_set import DevSet, overlapping_sources
 from regard.data.error_hints import SETTING_HINTS, BadLine, shorten
 from regard.data.pair_reader import SourceTransform
+from regard.data.sampling import draw_sample
 from regard.data.stories import QUESTION_MARK, SENTENCE_MARK, join_source
 from regard.data.story_encoder import FINAL_MARKS, MARKS
 from regard.decoding import Hypothesis
@@ -124,7 +124,7 @@ class Questions(DataKind):
         cls, settings: Settings, pairs: Iterable[Pair], *, file: str, why: str, say: Say
     ) -> Encoders:
         """Learn a tokeniser of stories and questions, and one of the answers, or one for both."""
-        lines = list(islice(pairs, TOKENIZER_LINES))
+        lines = draw_sample(pairs, TOKENIZER_LINES)
         stories = [Story.of(pair.src) for pair in lines]
         texts = list(dict.fromkeys(p for s in stories for p in (*s.sentences, s.question)))
         answers = [pair.tgt for pair in lines]

@@ -1,6 +1,5 @@
 """Pairs of texts: a source that is read, and a target that is written."""
 
-import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, final
 
@@ -16,6 +15,7 @@ from regard.data import (
 from regard.data.dev_set import DevSet, overlapping_sources
 from regard.data.pair_reader import SourceTransform
 from regard.data.pairs import column_names
+from regard.data.sampling import draw_sample
 from regard.errors import ArgumentError
 from regard.evaluation import copied_share
 from regard.kinds.data_kind import DataKind, DataPlace, Encoders, Say, Settings
@@ -166,7 +166,7 @@ def learn_pair_tokenizers(
         say: announces each choice.
         learn_target: learns that of targets.
     """
-    lines = list(itertools.islice(pairs, TOKENIZER_LINES))
+    lines = draw_sample(pairs, TOKENIZER_LINES)
     features = sorted({f for p in lines for f in p.features})
     if settings.shared_vocab:
         # alternating, so that the sample by which a kind is chosen has both sides

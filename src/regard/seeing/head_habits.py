@@ -7,6 +7,10 @@ does it as often as even attention:
 
     score = (share - chance) / (1 - chance)
 
+Few rows have a high share by chance, so that habits are ranked by `evidence`: the score of the
+lower end of the share's 95% interval (Wilson, 1927; shares of attention vary less than those of
+hits).
+
 In self-attention a row stands at the token that was read last, q; `j` are columns:
 
     previous    j = q - 1
@@ -43,6 +47,8 @@ HABITS: Final = (
 )
 #: score from which a habit names a head
 NAMES_A_HEAD: Final = 0.4
+#: standard deviations on both sides of a 95% interval
+Z: Final = 1.96
 #: positions that `position` counts
 MOST_POSITIONS: Final = 512
 #: marks of the start or the inside of a word in the labels of common tokenisers
@@ -67,7 +73,17 @@ class Habit(NamedTuple):
     @property
     def score(self) -> float:
         """Share beyond chance, from 0 (or below) to 1."""
-        return (self.share - self.chance) / (1 - self.chance) if self.chance < 1 else 0.0
+        return self._beyond_chance(self.share)
+
+    @property
+    def evidence(self) -> float:
+        """Score of the lower end of the share's 95% interval over the rows."""
+        z2 = Z * Z / self.rows
+        reach = (z2 * max(0.0, self.share * (1 - self.share)) + z2 * z2 / 4) ** 0.5
+        return self._beyond_chance((self.share + z2 / 2 - reach) / (1 + z2))
+
+    def _beyond_chance(self, share: float) -> float:
+        return (share - self.chance) / (1 - self.chance) if self.chance < 1 else 0.0
 
 
 @dataclass(frozen=True)
@@ -86,11 +102,13 @@ class HeadHabits:
 
     @property
     def main(self) -> str | None:
-        """The habit with the highest score; None if none reaches `NAMES_A_HEAD`."""
-        best = max(self.habits, key=lambda name: self.habits[name].score, default=None)
-        if best is None or self.habits[best].score < NAMES_A_HEAD:
-            return None
-        return best
+        """The habit with most evidence of those that reach `NAMES_A_HEAD`, or None."""
+        named = [
+            name
+            for name, habit in self.habits.items()
+            if habit.score >= NAMES_A_HEAD and habit.evidence > 0
+        ]
+        return max(named, key=lambda name: self.habits[name].evidence, default=None)
 
 
 def head_habits(traces: Iterable[Trace]) -> list[HeadHabits]:

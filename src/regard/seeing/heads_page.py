@@ -54,7 +54,7 @@ class HeadRow(NamedTuple):
     @property
     def sentences(self) -> list[str]:
         """Its habits in words, the strongest first."""
-        ranked = sorted(self.habits.habits.items(), key=lambda one: -one[1].score)
+        ranked = sorted(self.habits.habits.items(), key=lambda one: -one[1].evidence)
         found = [
             message(
                 "heads.share",
