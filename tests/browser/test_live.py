@@ -298,3 +298,12 @@ def test_a_forecast_is_drawn_and_a_trace_takes_its_place(live):
     live.wait_for_selector(".forecast:not([hidden]) svg")
     assert not live.is_visible(".workspace")
     assert live.wrong == []
+
+
+def test_the_form_is_as_wide_as_the_page_whatever_models_are_called(live):
+    about = "English words to phonemes, " * 3
+    live.info = {"models": [{"name": name, "about": about} for name in "ab"], "limits": {}}
+    live.set_viewport_size({"width": 390, "height": 900})
+    live.goto("http://regard.test/")
+    live.wait_for_selector("#live-text")
+    assert live.evaluate("document.documentElement.scrollWidth") <= 390

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from browser import samples
+from regard.seeing import Map, Text, Trace, html_page
 from regard.seeing.labels import printable
 from regard.seeing.view import select
 
@@ -429,3 +430,15 @@ def test_curves_to_right_to_left_text_are_short(visit, width):
     assert first["x"] > last["x"]  # the first word stands at the right
     assert first["x"] + first["width"] == pytest.approx(ends[1], abs=8)
     assert page.locator(".curves path").count() > 0
+
+
+def test_a_page_opens_on_the_first_row_that_looked_at_something(open_window, tmp_path):
+    weights = np.zeros((1, 3, 3), dtype=np.float32)
+    weights[0, 1:, 0] = 1.0  # the first row has nothing before it
+    names = Text.of(["<s>", "the", "cat"])
+    found = Map("decoder-self", 0, weights, 1 - weights.sum(axis=2), columns="target", causal=True)
+    path = tmp_path / "first.html"
+    path.write_text(html_page.render([Trace(Text.of([]), names, (found,))]), encoding="utf-8")
+    page = open_window(path.as_uri())
+    until_here(page, lambda: "row=1&" in page.evaluate("location.hash"), 20)
+    assert "looked at nothing" not in page.inner_text("#sentence")

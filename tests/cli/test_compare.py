@@ -177,3 +177,18 @@ def test_what_is_missing_is_named(run, tmp_path):
     (tmp_path / "empty.txt").write_text("")
     said = sentence(regard("compare", run, run, tmp_path / "empty.txt"), 2)
     assert "texts must be one or more" in said
+
+
+@pytest.mark.slow
+def test_models_of_two_languages_are_told_apart_at_the_top(tmp_path):
+    texts = tmp_path / "texts.txt"
+    texts.write_text("Where is the nearest station?\nI have never seen such a beautiful sunset.\n")
+    page = tmp_path / "page.html"
+    runs = ("translate-en-de", "translate-en-fr")
+    out = done(regard("compare", *runs, texts, "--beam", 1, "-o", page))
+    said = "Only 0% of the words that B answers are in what it is made to write"
+    assert out.splitlines()[2].startswith(said)
+    html = page.read_text()
+    assert html.index(said) < html.index("<table")
+    same = done(regard("compare", runs[0], runs[0], texts, "--beam", 1))
+    assert "is made to write" not in same

@@ -109,6 +109,8 @@ def _compare_inputs(
 
 def _print(names: tuple[str, str], found: ModelComparison, console: Console) -> None:
     console.print(f"A  {names[0]}\nB  {names[1]}", highlight=False, markup=False)
+    for sentence in found.notes:
+        console.print(message("sentence", text=sentence), highlight=False, markup=False)
     scores = _scores(found)
     for table in [*([] if scores is None else [scores]), *_tables(found)]:
         console.print(f"\n{table.title}", highlight=False, style="bold")
@@ -118,8 +120,6 @@ def _print(names: tuple[str, str], found: ModelComparison, console: Console) -> 
             console.print(message("compare.more", count=len(rows) - MOST_ROWS))
         if table.note:
             console.print(table.note, highlight=False, markup=False)
-    for sentence in found.notes:
-        console.print(message("sentence", text=sentence), highlight=False, markup=False)
     worst = found.examples[0]
     if worst.traces is not None and worst.largest > SAME:
         head = worst.distance.heads[0]

@@ -142,10 +142,15 @@ class App {
     this.drawLegend();
   }
 
-  /** Without a column chosen, the strongest of the row is. */
+  /** Without a column chosen, the strongest of the row is: of the first row from here that has one. */
   chooseStrongest() {
-    const best = this.view && links(this.view, "row", this.view.rowOf(this.state.row)).found[0];
-    this.state.column = best ? best.item.tokens[0] : 0;
+    this.state.column = 0;
+    for (let row = this.view?.rowOf(this.state.row) ?? Infinity; row < this.view?.rows.length; row++) {
+      const best = links(this.view, "row", row).found[0];
+      if (!best) continue;
+      Object.assign(this.state, { row: this.view.rows[row].tokens[0], column: best.item.tokens[0] });
+      return;
+    }
   }
 
   /** Draws the selection: figure, panel, sentence, table. */
