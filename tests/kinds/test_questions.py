@@ -259,8 +259,23 @@ def test_answers_are_cut_as_in_their_passage():
     with pytest.raises(DataError, match="a, line 3: the answer must be whole tokens of the passag"):
         list(kind.usable([Pair(source, "ound", 3)], file="a", skip_bad=False, say=said.append))
     short = Questions(make_config({"preset": "span", "longest": 1}), Encoders(*kind.encoders))
-    assert not list(short.usable([found[0]], file="a", skip_bad=False, say=said.append))
+    with pytest.raises(DataError, match=r"a: 1 of 1 examples are too long.*with longest=[2-9]"):
+        list(short.usable([found[0]], file="a", skip_bad=False, say=said.append))
+    assert not list(short.usable([found[0]], file="a", skip_bad=True, say=said.append))
     assert "1 answers of more than 1 tokens" in said[-1]
+
+
+def test_spans_of_a_script_without_spaces_are_characters():
+    passage = "艾达在一八四三年写下了第一个程序，她的父亲是一位诗人。"
+    asked = {"谁写下了第一个程序？": "艾达", "什么时候？": "一八四三年", "父亲是谁？": "诗人"}
+    pairs = [Pair(str(Story(passage, text)), answer, 1) for text, answer in asked.items()] * 20
+    said = []
+    config = make_config({"preset": "span"})
+    encoders = Questions.learn(config, pairs, file="a", why="", say=said.append)
+    assert encoders.target.kind == "char"
+    assert "the script has no spaces, and answers must be whole tokens" in said[-1]
+    kind = Questions(config, encoders)
+    assert list(kind.usable(pairs, file="a", skip_bad=False, say=said.append)) == pairs
 
 
 def test_copied_words_are_reported_and_noted_in_the_map(tmp_path):

@@ -435,3 +435,22 @@ def test_facts_that_defaults_follow_from():
     empty = SimpleNamespace(src_lengths=np.array([], int), tgt_lengths=np.array([], int))
     fabric.device = torch.device("cpu")
     assert facts(empty, kind, fabric) == (0, 0.0, False, False, True)
+
+
+@pytest.mark.parametrize(("long", "said"), [(1, ""), (4, "Warning"), (20, "refused")])
+def test_many_examples_that_are_too_long_are_a_warning_or_an_error(tmp_path, long, said):
+    pairs = [(f"{i:03} " + "ab " * (9 if i < long else 1), "x y") for i in range(100)]
+    config = make_config({"max_src_len": 12, "src_tokenizer": "char", "tgt_tokenizer": "char"})
+    folder = RunFolder(tmp_path / "run")
+    folder.create()
+    notes = []
+    if said == "refused":
+        with pytest.raises(DataError, match=r"20 of 100 examples are too long.*max_src_len=3"):
+            prepare_data(config, folder, pairs, notes.append)
+        kept = make_config({**config.model_dump(exclude_unset=True), "max_src_len": 32})
+        assert prepare_data(kept, folder, pairs, notes.append).train.dropped == 0
+        return
+    prepare_data(config, folder, pairs, notes.append)
+    (note,) = [note for note in notes if "too long and left out" in note]
+    assert note.startswith(said)
+    assert ("Keep them with max_src_len=3" in note) == bool(said)

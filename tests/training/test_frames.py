@@ -218,7 +218,9 @@ def test_bad_sources_are_counted_and_left_out(tmp_path):
 
 
 def test_longer_sources_are_left_out_and_counted(tmp_path):
-    task, said = task_of(tmp_path, spoken(80), max_src_len=6)
+    with pytest.raises(DataError, match=r"of 80 examples are too long.* with max_src_len="):
+        task_of(tmp_path / "x", spoken(80), max_src_len=6)
+    task, said = task_of(tmp_path, spoken(80), max_src_len=6, skip_bad=True)
     assert "too long and left out" in said
     assert task.batches.epochs.corpus.src_lengths.max() == 6
 

@@ -111,6 +111,7 @@ class Corpus:
         tgt_lengths: number of target tokens, without bos and eos.
         features: numbers per frame, or 0 for text.
         dropped: number of pairs that were left out because they are too long.
+        longest: most tokens, or frames, of sources and targets that were too long; 0 if none was.
         fingerprint: of the data, encoders and limits that the ids were made from.
     """
 
@@ -129,7 +130,9 @@ class Corpus:
         self._ends = np.cumsum([batch.num_rows for batch in batches], dtype=np.int64)
         self._src_starts, self.src_lengths = self._places(batches, "src")
         self._tgt_starts, self.tgt_lengths = self._places(batches, "tgt")
-        self.dropped: int = safe_read.read_json(note_path(path), MAX_NOTE)["dropped"]
+        note = safe_read.read_json(note_path(path), MAX_NOTE)
+        self.dropped: int = note["dropped"]
+        self.longest: list[int] = note.get("longest", [0, 0])
 
     def _items(self, dtype: np.dtype[Any]) -> np.ndarray:
         return np.frombuffer(self._bytes, dtype, self._bytes.size // dtype.itemsize)

@@ -194,7 +194,8 @@ def build_corpus(
         kept, dropped = encoder.write(pairs, file, key, progress)
         if not kept:
             raise _nothing_left(name or str(path), dropped, max_src_len, max_tgt_len, src_tok)
-    write_note(path, {"pairs": kept, "dropped": dropped, "crc32": crc32_of_file(path)})
+    note = {"pairs": kept, "dropped": dropped, "longest": encoder.longest}
+    write_note(path, {**note, "crc32": crc32_of_file(path)})
     return Corpus(path)
 
 
@@ -276,6 +277,9 @@ class PairEncoder:
         max_src: as there.
         max_tgt: as there.
         texts: as there.
+
+    Attributes:
+        longest: most tokens, or frames, of sources and targets that did not fit so far.
     """
 
     def __init__(
@@ -292,18 +296,24 @@ class PairEncoder:
         self._src, self._tgt = columns(src_tok, tgt_tok)
         self._max_src, self._max_tgt = max_src, max_tgt
         self._texts = texts
+        self.longest = [0, 0]
         fields = [("src", self._src.store.type), ("tgt", self._tgt.store.type)]
         self.schema = arrow.schema([*fields, *(text_fields() if texts else [])])
 
     def encode(self, pairs: Sequence[Pair]) -> _Encoded:
         """Encode pairs, and drop those that are too long."""
         src, tgt = self._src.encode(pairs), self._tgt.encode(pairs)
-        kept = [
-            i
-            for i, pair in enumerate(pairs)
-            if self._src.fits(pair, src[i], self._max_src)
-            and self._tgt.fits(pair, tgt[i], self._max_tgt)
-        ]
+        kept = []
+        for i, pair in enumerate(pairs):
+            fits = (
+                self._src.fits(pair, src[i], self._max_src),
+                self._tgt.fits(pair, tgt[i], self._max_tgt),
+            )
+            if all(fits):
+                kept.append(i)
+                continue
+            for side, row in enumerate((src[i], tgt[i])):
+                self.longest[side] = max(self.longest[side], 0 if fits[side] else len(row))
         return _Encoded(
             self._src.store.flat([src[i] for i in kept]),
             self._tgt.store.flat([tgt[i] for i in kept]),

@@ -153,6 +153,45 @@ class BadLines:
         )
 
 
+#: shares of examples: to leave out more is announced with the setting that keeps them, or refused
+WARNED_SHARE: Final = 0.02
+REFUSED_SHARE: Final = 0.1
+
+
+def report_left_out(
+    file: str,
+    count: int,
+    total: int,
+    note: str,
+    setting: str,
+    say: Callable[[str], None],
+    *,
+    allowed: bool,
+) -> None:
+    """Say that examples are left out because they are too long; raises DataError if too many are.
+
+    Args:
+        file: where they are from.
+        count: how many are left out.
+        total: of how many.
+        note: the sentence about them.
+        setting: that which keeps them, as it can be typed.
+        say: is given the sentence.
+        allowed: whether bad lines are left out, however many.
+    """
+    if count > REFUSED_SHARE * total and not allowed:
+        raise DataError(
+            file,
+            None,
+            f"{count:,} of {total:,} examples are too long, and a model would learn from the "
+            "others alone",
+            f"keep them with {setting}, or leave them out with {SETTING_HINTS.skip}",
+        )
+    many = count > WARNED_SHARE * total
+    if count:
+        say(message("data.left-out.many", note=note, setting=setting) if many else note)
+
+
 #: settings as they can be typed in a shell and in Python alike
 SETTING_HINTS: Final = ErrorHints(
     tgt="tgt",

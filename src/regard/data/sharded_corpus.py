@@ -19,10 +19,12 @@ class ShardedCorpus:
     Args:
         paths: files of `Corpus` that are whole, each with at least one pair.
         dropped: number of pairs that were left out because they are too long.
+        longest: as of a `Corpus`.
     """
 
     def __init__(self, paths: Sequence[Path], dropped: int = 0) -> None:
         self.dropped = dropped
+        self.longest = [0, 0]  # which the notes of shards do not have
         self._shards = [Corpus(path) for path in paths]
         self._ends = np.cumsum([len(shard) for shard in self._shards], dtype=np.int64)
         self.src_lengths: Int32[np.ndarray, " pairs"] = np.concatenate(

@@ -59,6 +59,12 @@ def choose_tokenizer(texts: Iterable[str]) -> TokenizerChoice:
     return _without_spaces(seen) or _symbols(seen) or _short(seen) or _running(seen)
 
 
+def is_unspaced(texts: Iterable[str]) -> bool:
+    """Return whether most letters of the first 10,000 texts are of scripts without spaces."""
+    letters = Counter("".join("".join(itertools.islice(texts, SAMPLE)).split()))
+    return 2 * sum(n for letter, n in letters.items() if _is_unspaced(letter)) > letters.total()
+
+
 def choose_label_tokenizer(targets: Iterable[str]) -> TokenizerChoice | None:
     """Return the tokeniser of labels if 10,000 targets, drawn from all, are a few that come again
     and again, and None if not.

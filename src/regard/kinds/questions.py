@@ -18,15 +18,17 @@ from regard.data import (
     Story,
     StoryEncoder,
     Tokenizer,
+    TokenizerChoice,
     pad,
     pad_frames,
 )
 from regard.data.dev_set import DevSet, overlapping_sources
-from regard.data.error_hints import SETTING_HINTS, BadLine, shorten
+from regard.data.error_hints import SETTING_HINTS, BadLine, report_left_out, shorten
 from regard.data.pair_reader import SourceTransform
 from regard.data.sampling import draw_sample
 from regard.data.stories import QUESTION_MARK, SENTENCE_MARK, join_source
 from regard.data.story_encoder import FINAL_MARKS, MARKS
+from regard.data.tokenizer_selection import is_unspaced
 from regard.decoding import Hypothesis
 from regard.errors import ArgumentError, DataError
 from regard.kinds.data_kind import DataKind, DataPlace, Encoders, Say, Settings
@@ -128,10 +130,12 @@ class Questions(DataKind):
         stories = [Story.of(pair.src) for pair in lines]
         texts = list(dict.fromkeys(p for s in stories for p in (*s.sentences, s.question)))
         answers = [pair.tgt for pair in lines]
-        asked = settings.src_tokenizer
+        asked: str | TokenizerChoice = settings.src_tokenizer
         say(message("train.stories", why=why))
         if settings.preset in STORY_PRESETS and asked == "auto":
             asked = "word"
+        if settings.preset in SPAN_PRESETS and asked == "auto" and is_unspaced(texts):
+            asked = TokenizerChoice("char", message("train.why.unspaced-spans"))
         if settings.shared_vocab:
             both = learn_tokenizer(
                 settings, "source and target", asked, [*texts, *answers], say, MARKS
@@ -178,18 +182,19 @@ class Questions(DataKind):
 
     def _pointed(self, pairs: Iterable[Pair], file: str, bad: BadLines, say: Say) -> Iterator[Pair]:
         """Yield examples whose answers are tokens of the passage, perhaps with what is before."""
-        most, long = int(self.settings.model.get("longest", LONGEST)), 0
-        for pair in pairs:
+        most, long, total, longest = int(self.settings.model.get("longest", LONGEST)), 0, 0, 0
+        for total, pair in enumerate(pairs, start=1):  # noqa: B007  the number is used at the end
             (row,) = self.source.encode([pair.src])
             found = next((t for t in _widened(pair) if self._stands_in(row, t)), None)
             if found is None:
                 bad.add(file, pair.line, _other_tokens(pair))
-            elif len(self.target.encode(found)) > most:
-                long += 1
+            elif (size := len(self.target.encode(found))) > most:
+                long, longest = long + 1, max(longest, size)
             else:
                 yield pair if found == pair.tgt else pair._replace(tgt=found, more=(pair.tgt,))
-        if long:
-            say(message("train.long-answers", file=file, count=long, most=most))
+        note = message("train.long-answers", file=file, count=long, most=most)
+        setting, allowed = f"longest={longest}", bad.skip
+        report_left_out(file, long, total, note, setting, say, allowed=allowed)
         if bad.total:
             say(message("train.of-file", file=file, text=bad))
 
@@ -273,7 +278,8 @@ def _other_tokens(pair: Pair) -> BadLine:
     return BadLine(
         "answer of other tokens",
         f"the answer must be whole tokens of the passage, but {shorten(pair.tgt)} is not",
-        "let it begin and end where a word does",
+        "let it begin and end where a word does, or cut texts into characters with "
+        "src_tokenizer=char",
     )
 
 

@@ -30,7 +30,7 @@ VECTOR_SETTINGS: Final = {
 def learn_tokenizer(
     settings: Settings,
     side: str,
-    asked: str,
+    asked: str | TokenizerChoice,
     texts: list[str],
     say: Say,
     features: Sequence[str] = (),
@@ -40,14 +40,16 @@ def learn_tokenizer(
     Args:
         settings: of the run.
         side: a key of `VECTOR_SETTINGS`.
-        asked: kind of tokeniser; "auto" chooses one by the texts.
+        asked: kind of tokeniser; "auto" chooses one by the texts; or a choice with its reason.
         texts: training data.
         say: announces the choice.
         features: names of all features of the side.
     """
-    kind, reason = (
-        choose_tokenizer(texts) if asked == "auto" else (asked, message("train.why.asked"))
-    )
+    if asked == "auto":
+        asked = choose_tokenizer(texts)
+    elif isinstance(asked, str):
+        asked = TokenizerChoice(asked, message("train.why.asked"))
+    kind, reason = asked
     tokenizer = Tokenizer.train(
         kind,
         texts,

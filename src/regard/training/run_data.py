@@ -5,7 +5,7 @@ the files that they were made from.
 """
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -23,6 +23,7 @@ from regard.data import (
 from regard.data.corpus import corpus_problem
 from regard.data.dev_set import DevSet
 from regard.data.encode_corpus import corpus_key
+from regard.data.error_hints import report_left_out
 from regard.data.shards import display_data, is_sharded
 from regard.errors import ArgumentError, DataError
 from regard.kinds import DataKind, Encoders, choose_kind, load_encoder, open_kind
@@ -278,7 +279,7 @@ def _encode(kind: DataKind, examples: Examples, history: DataHistory) -> Encoded
             share = dev_share(sum(len(corpus) + corpus.dropped for corpus in corpora))
         history = history.recorded(examples, share)
     assert history.record is not None
-    share, say = history.record.share, history.say
+    share = history.record.share
     if history.changed or history.record.dev_is_older:
         dev = _older_dev(history.corpus_file("dev"))
         train = _corpus("train", lambda: examples.train(share), kind, examples, history)
@@ -290,10 +291,9 @@ def _encode(kind: DataKind, examples: Examples, history: DataHistory) -> Encoded
         dev = _corpus("dev", lambda: examples.dev(share), kind, examples, history)
     if history.changed:
         history.recorded(examples, share)
-    if train.dropped:
-        total = len(train) + train.dropped
-        what = translated("train.examples", kind.examples)
-        say(message("train.left-out", dropped=train.dropped, total=total, what=what))
+    parts = [[train, dev]] if examples.files.config.dev is None else [[train], [dev]]
+    for name, corpora in zip(("train", "dev"), parts, strict=False):
+        _report_left_out(name, corpora, kind, examples, history)
     return EncodedData(kind, kind.train_set(train), kind.dev_set(dev))
 
 
@@ -330,18 +330,41 @@ def _encode_shards(
     if history.changed:
         history.recorded(examples, share)
         found.manifest.write(history.folder.manifest_file)
-    _announce_shards(kind, found, train, say)
+    _announce_shards(kind, found, say)
+    _report_left_out("train", [train], kind, examples, history)
     return EncodedData(kind, train, kind.dev_set(dev))
 
 
-def _announce_shards(kind: DataKind, found: EncodedShards, train: ShardedCorpus, say: Say) -> None:
-    total, manifest = found.pairs + train.dropped, found.manifest
+def _report_left_out(
+    part: str,
+    corpora: Sequence[Corpus | ShardedCorpus],
+    kind: DataKind,
+    examples: Examples,
+    history: DataHistory,
+) -> None:
+    """Say how many examples are too long; raises DataError if they are many and the run begins."""
+    config, dropped = examples.files.config, sum(corpus.dropped for corpus in corpora)
+    total, what = dropped + sum(map(len, corpora)), translated("train.examples", kind.examples)
+    src, tgt = (max(sizes) for sizes in zip(*(corpus.longest for corpus in corpora), strict=True))
+    needed = {"max_src_len": src, "max_tgt_len": -(-tgt // config.join_lines)}
+    setting = " ".join(f"{name}={most}" for name, most in needed.items() if most)
+    report_left_out(
+        examples.files.name_of(part),
+        dropped,
+        total,
+        message("train.left-out", dropped=dropped, total=total, what=what),
+        setting or "higher max_src_len and max_tgt_len",
+        history.say,
+        allowed=config.skip_bad or history.is_trained,
+    )
+
+
+def _announce_shards(kind: DataKind, found: EncodedShards, say: Say) -> None:
+    manifest = found.manifest
     what = translated("train.examples", kind.examples)
     say(message("train.shards", count=len(manifest.shards), lines=manifest.content.lines))
     if found.duplicates:
         say(message("train.duplicates", count=found.duplicates, what=what))
-    if train.dropped:
-        say(message("train.left-out", dropped=train.dropped, total=total, what=what))
 
 
 def _corpus(
