@@ -121,6 +121,8 @@ def test_two_checkpoints_of_a_run(run, tmp_path):
     again = load_at(f"{copy}@30").module.state_dict()
     assert all(torch.allclose(again[name], expected[name]) for name in at)
     assert compared(f"{copy}@30", f"{copy}@30", "abc")["agreement"]["value"] == 1
+    (tmp_path / "p.tsv").write_text("abc\tcba\n" * 5)
+    assert '"pairs": 5' in done(regard("evaluate", f"{copy}@30", tmp_path / "p.tsv", "--json"))
     said = sentence(regard("compare", f"{copy}@31", copy, "abc"), 1)
     assert "must have weights of step 31" in said
     assert " 30" in said

@@ -21,8 +21,8 @@ FILES = {
         r'columns="0,1"',
     ),
     "features": ("".join(f"{src}\t{tgt}\tN or V\n" for src, tgt in PAIRS), r"features=True"),
-    "bad line": (f"{GOOD}abc\t\n", r"skip_bad=True"),
-    "too long": (f"{GOOD}{'ab ' * 5000}\tb\n", r"skip_bad=True"),
+    "bad line": (f"{GOOD}abc\t\n", r"skip_bad=True|--skip-bad"),
+    "too long": (f"{GOOD}{'ab ' * 5000}\tb\n", r"skip_bad=True|--skip-bad"),
     "other keys": (
         "".join(json.dumps({"en": src, "fr": tgt}) + "\n" for src, tgt in PAIRS),
         r'columns="en,fr"',
@@ -67,6 +67,18 @@ def test_what_is_said_of_training_data_works_in_python(in_folder, case):
     assert eval(f"package.fit(name, {typed}, **options)", {**globals(), **locals()})("ab")
 
 
+def test_each_interface_has_its_own_words(in_folder):
+    (in_folder / "my texts.txt").write_text("a line\nand another\n")
+    said = sentence(regard("train", "my texts.txt", *BRIEF, "-q"), 1)
+    assert "`regard train 'my texts.txt' -p lm-transformer`" in said
+    assert "--skip-bad" in said
+    with pytest.raises(DataError, match=r'preset="lm-transformer", or .*skip_bad=True\.$'):
+        package.fit("my texts.txt", quiet=True)
+    for name in ("my-llama", "."):
+        said = sentence(regard("show", name, "text"), 1)
+        assert "`regard train` or `save_pretrained` of transformers has written" in said
+
+
 @pytest.mark.slow
 def test_the_second_of_two_files_is_named_as_each_verb_takes_it(run, in_folder):
     for name, side in (("a", 0), ("b", 1)):
@@ -104,22 +116,19 @@ def test_what_is_said_of_pairs_for_a_run_works(run, tagged, in_folder, verb):
 
 
 @pytest.mark.slow
-def test_a_first_line_of_names_is_noted_once_and_can_be_left_out(run, in_folder):
+def test_a_first_line_of_names_is_announced_once_and_can_be_an_example(run, in_folder):
     name = written(in_folder, f"source\ttarget\n{GOOD}")
     result = regard("train", name, *BRIEF, "-o", "one")
     done(result)
     said = " ".join(result.stderr.split())
-    assert said.count("pairs.tsv, line 1: it looks like names of columns") == 1
-    typed = shlex.split(found(r'columns="source,target"', said))
-    result = regard("train", name, *typed, *BRIEF, "-o", "two")
-    done(result)
-    assert "looks like" not in result.stderr
+    assert said.count("pairs.tsv, line 1 has the names of columns") == 1
+    assert found(r'columns="0,1"', said)
     for verb in ("evaluate", "align"):
         said = regard(verb, run, name).stderr
-        typed = shlex.split(found(r"--columns source,target", said))
+        typed = shlex.split(found(r"--columns 0,1", said))
         result = regard(verb, run, name, *typed)
         done(result)
-        assert "looks like" not in result.stderr
+        assert "it looks like names of columns, but it is a pair here" in result.stderr
 
 
 @pytest.mark.parametrize("verb", ["predict", "show", "check"])

@@ -126,6 +126,12 @@ def test_a_folder_for_each_class_is_labelled_data(tmp_path):
     done(command("train", data, "-o", tmp_path / "run", *SMALL, "-q", *settings))
     shown = done(command("predict", tmp_path / "run", data / "red" / "0.png"))
     assert shown.strip() == "red"
+    whole = done(command("predict", tmp_path / "run", data / "red")).splitlines()
+    names = sorted((data / "red").iterdir())
+    assert whole == done(command("predict", tmp_path / "run", *names)).splitlines()
+    (tmp_path / "none").mkdir()
+    said = sentence(command("predict", tmp_path / "run", tmp_path / "none"), 1)
+    assert "a folder must hold pictures, recordings or .npy files, but this one has none" in said
     assert "24 pairs" in done(command("evaluate", tmp_path / "run", data))
 
 

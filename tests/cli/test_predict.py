@@ -34,6 +34,32 @@ def test_one_answer_per_line(run, sources):
     assert result.stderr == ""
 
 
+def test_a_table_is_read_by_the_column_of_its_sources(run, sources, tmp_path):
+    expected = answers(regard("predict", run, sources))
+    rows = [(i, text, text[::-1]) for i, text in enumerate(sources.read_text().split(), start=7)]
+    tables = {
+        "a.csv": "id,text,label\n" + "".join(f"{i},{text},{other}\n" for i, text, other in rows),
+        "b.csv": "Text;id\n" + "".join(f'"{text}";{i}\n' for i, text, _ in rows),
+        "c.csv": "text\n" + "".join(f"{text}\n" for _, text, _ in rows),
+        "d.csv": "".join(f"{text},{other}\n" for _, text, other in rows),
+        "e.jsonl": "".join(json.dumps({"id": i, "src": text}) + "\n" for i, text, _ in rows),
+        "f.json": json.dumps([{"text": text, "id": i} for i, text, _ in rows]),
+    }
+    for name, content in tables.items():
+        (tmp_path / name).write_text(content)
+        assert answers(regard("predict", run, tmp_path / name)) == expected, name
+    (tmp_path / "g.csv").write_text("".join(f"{i},{text},x\n" for i, text, _ in rows))
+    said = sentence(regard("predict", run, tmp_path / "g.csv"), 1)
+    assert "its columns are 7, abc, x, and which is the source is not clear: name it, as in" in said
+    assert answers(regard("predict", run, tmp_path / "g.csv", "--columns", "1")) == expected
+    (tmp_path / "h.csv").write_text("id,text\n1,a,b\n")
+    assert "3 columns where the first one has 2" in sentence(
+        regard("predict", run, tmp_path / "h.csv"), 1
+    )
+    said = sentence(regard("predict", run, sources, "--columns", "1"), 2)
+    assert "--columns must be for files that end in .csv" in said
+
+
 @pytest.mark.parametrize("args", [[], ["-"]])
 def test_stdin(run, sources, args):
     by_name = answers(regard("predict", run, sources))

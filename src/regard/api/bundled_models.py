@@ -47,7 +47,8 @@ def find(run: str | Path) -> Path:
         return path
     raise RunError(
         f"{path} must be a run folder or a bundled model, but it is no folder: give the folder "
-        f"that `regard train` has written, or one of {', '.join(bundled)}."
+        f"that `regard train` or `save_pretrained` of transformers has written, or one of "
+        f"{', '.join(bundled)}."
     )
 
 

@@ -7,8 +7,6 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from regard import device as devices
-from regard.api import bundled_models
 from regard.api.evaluate_pairs import metric_names
 from regard.api.fit_load import load, text_model
 from regard.api.model import Model
@@ -31,7 +29,6 @@ from regard.pretrained import PretrainedModel
 from regard.pretrained.head_probe import prediction_scorer, text_traces
 from regard.seeing import Trace
 from regard.seeing.map_distance import TraceDistance, trace_distance
-from regard.training import RunFolder
 
 #: examples whose traces are kept, those that differ most
 SHOWN: Final = 12
@@ -113,20 +110,8 @@ class ModelComparison(NamedTuple):
 
 
 def load_at(run: str | Path, *, device: str = "auto") -> AnyModel:
-    """Load a model, or with RUN@STEP the weights that it had at a step.
-
-    Steps are those of its best evaluations and of its checkpoints.
-    """
-    name, at, step = str(run).rpartition("@")
-    if not at or not step.isdecimal() or Path(run).is_dir():
-        return text_model(load(run, device=device), "regard compare")
-    from regard.training.checkpoint import weights_of_step  # imports what only training needs
-
-    where = devices.pick(device)
-    path = bundled_models.find(name)
-    folder = RunFolder(path)
-    saved = folder.load(where, weights_of_step(folder, int(step)))
-    return Model([saved], [path], where)
+    """Load a model that reads text, or with RUN@STEP the weights that it had at a step."""
+    return text_model(load(run, device=device), "regard compare")
 
 
 def compare_models(

@@ -41,7 +41,8 @@ def load(
     That is a `PretrainedModel` if it reads text, and a `MediaModel` if it reads pictures or sound.
 
     Args:
-        runs: run folders, or names of bundled models, as "g2p"; or one folder that
+        runs: run folders, or names of bundled models, as "g2p", or RUN@STEP for the weights that a
+            run had at a step of its checkpoints or best evaluations; or one folder that
             `save_pretrained` of transformers wrote, or one name of the Hugging Face hub, as
             "organisation/model".
         device: "cpu", "cuda" or "auto".
@@ -58,7 +59,8 @@ def load(
         'AH T EH N SH AH N'
     """
     one = _checked(runs[0]) if len(runs) == 1 else None
-    folder = None if one is None else find_pretrained(one, allow_pickle=allow_pickle)
+    of_run = one is None or _split_step(one)[1] is not None
+    folder = None if of_run or one is None else find_pretrained(one, allow_pickle=allow_pickle)
     if folder is None:
         if allow_pickle:
             fix = "leave it out: runs have no pickled weights"
@@ -112,15 +114,34 @@ def load_run(*runs: str | Path, device: str = "auto", precision: str = "32") -> 
         raise ArgumentError("runs", "be one folder or more", "missing", "name a run folder")
     dtype = _dtype(precision)
     where = devices.pick(device)
-    folders = [bundled_models.find(_checked(run)) for run in runs]
+    named = [_split_step(_checked(run)) for run in runs]
+    folders = [bundled_models.find(name) for name, _ in named]
     if str(precision) == "int8":
         _check_int8(where)
-    saved = [RunFolder(folder).load(where) for folder in folders]
+    saved = [
+        RunFolder(folder).load(where, _weights(folder, step))
+        for folder, (_, step) in zip(folders, named, strict=True)
+    ]
     for run in saved:
         run.model.to(dtype)
     if str(precision) == "int8":
         saved = [run._replace(model=int8_copy(run.sequence_model)) for run in saved]
     return Model(saved, folders, where)
+
+
+def _split_step(run: str | Path) -> tuple[str | Path, int | None]:
+    """Split RUN@STEP; a folder may have such a name itself."""
+    name, at, step = str(run).rpartition("@")
+    is_step = at and step.isascii() and step.isdecimal() and not Path(run).is_dir()
+    return (name, int(step)) if is_step else (run, None)
+
+
+def _weights(folder: Path, step: int | None) -> dict[str, torch.Tensor] | None:
+    if step is None:
+        return None
+    from regard.training.checkpoint import weights_of_step  # imports what only training needs
+
+    return weights_of_step(RunFolder(folder), step)
 
 
 def _dtype(precision: str) -> torch.dtype:

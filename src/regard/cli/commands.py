@@ -432,7 +432,8 @@ def predict(
     workers: WorkersOption = None,
     columns: str | None = Option(
         None,
-        help="With -o, source and, if any, features of a shard: names, or numbers as in 0,2.",
+        help="Source and, if any, features of CSV, JSON, Parquet or shards: names, or numbers as "
+        "in 0,2.",
         show_default="src, source, input or text; 0 of TSV",
     ),
     id: IdOption = None,

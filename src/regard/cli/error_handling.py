@@ -1,6 +1,7 @@
 """Errors and exit codes of the command line: one sentence on stderr, never a traceback."""
 
 import errno
+import shlex
 import signal
 import sys
 import tempfile
@@ -24,6 +25,11 @@ BAD_USAGE: Final = 2
 #: added to the number of the signal that has ended a command
 SIGNALLED: Final = 128
 INTERRUPTED: Final = SIGNALLED + signal.SIGINT
+#: settings that have options, as errors name them in Python and on the command line
+IN_A_SHELL: Final = {
+    "skip_bad=True": "--skip-bad",
+    'preset="lm-transformer"': "`regard train {file} -p lm-transformer`",
+}
 
 
 @final
@@ -136,4 +142,7 @@ def _say(said: str | Exception) -> None:
     from regard.messages.error_translation import error_sentence, translated_text
 
     sentence = translated_text(said) if isinstance(said, str) else error_sentence(said)
+    file = shlex.quote(said.file) if isinstance(said, DataError) else "FILE"
+    for setting, option in IN_A_SHELL.items():
+        sentence = sentence.replace(setting, option.format(file=file))
     typer.echo(f"regard: {sentence}", err=True)

@@ -22,11 +22,11 @@ from regard.data import (
 )
 from regard.data.error_hints import BadLine, ErrorHints, with_commas
 from regard.data.media_files import MEDIA
-from regard.data.pair_reader import MAX_CHARS
+from regard.data.pair_reader import MAX_CHARS, TABLES
 from regard.data.pairs import column_names
-from regard.data.text_files import display_name
+from regard.data.text_files import display_name, format_suffix
 from regard.errors import ArgumentError, DataError
-from regard.kinds.text_source import name_some, read_sources
+from regard.kinds.text_source import name_some, text_sources
 from regard.messages import message
 from regard.pretrained import MediaModel, PretrainedModel
 
@@ -137,6 +137,7 @@ class InputLines:
         model: a run, or a model of transformers.
         max_chars: longest line in characters; that of the run if None.
         skip_bad: leave out the lines that the run cannot take; otherwise the first one raises.
+        columns: comma-separated names or numbers of source and features in a table.
         advice: how errors name options.
 
     Attributes:
@@ -150,8 +151,15 @@ class InputLines:
         *,
         max_chars: int | None = None,
         skip_bad: bool = False,
+        columns: str | None = None,
         advice: ErrorHints = PREDICT_OPTIONS,
     ) -> None:
+        words = [] if columns is None else [word.strip() for word in columns.split(",")]
+        # as those of pairs, whose target is not read here
+        self._columns = column_names([*words[:1], *words]) if words else None
+        if words and not any(format_suffix(file) in TABLES for file in files):
+            rule = f"be for files that end in {', '.join(TABLES)}"
+            raise ArgumentError("--columns", rule, repr(columns), "leave it out")
         if max_chars is not None and max_chars < 1:
             raise ArgumentError("--max-chars", "be at least 1", max_chars, "choose a larger number")
         self._files, self._model = files, model
@@ -173,8 +181,11 @@ class InputLines:
         if isinstance(model, MediaModel) and all(map(is_media, files)):
             return self._media_files(model)
         if isinstance(model, PretrainedModel | MediaModel):
-            return read_sources(files, **rules)
-        return model.kind.sources.read(files, model.config, **rules)
+            return text_sources(files, self._columns, **rules)
+        settings = model.config
+        if self._columns is not None:
+            settings = settings.model_copy(update={"columns": tuple(map(str, self._columns))})
+        return model.kind.sources.read(files, settings, **rules)
 
     def _media_files(self, model: MediaModel) -> Iterator[str]:
         """Yield the names of pictures or recordings; those of unusable files are counted as bad."""

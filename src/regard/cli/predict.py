@@ -21,7 +21,7 @@ from regard.decoding_options import DecodingOptions
 from regard.errors import ArgumentError, DataError
 from regard.kinds.text_source import name_some
 from regard.messages import message
-from regard.pretrained import MediaModel, PretrainedModel, PretrainedOutput
+from regard.pretrained import MediaModel, PretrainedModel, PretrainedOutput, is_pretrained
 from regard.seeing import storage
 from regard.symbols import UNK
 
@@ -84,11 +84,11 @@ def predict(
             device=device,
             how={"ray": ray, "workers": workers, "format": format, "shard_rows": shard_rows},
         )
-    _refuse_shard_options(ray=ray, workers=workers, columns=columns, id=id)
+    _refuse_shard_options(ray=ray, workers=workers, id=id)
     folders, files = _split(runs)
     model = api.load(*folders, device=device, precision=precision, allow_pickle=allow_pickle)
     options = decoding if beam is None else {**decoding, "beam": beam}
-    lines = InputLines(files, model, max_chars=max_chars, skip_bad=skip_bad)
+    lines = InputLines(files, model, max_chars=max_chars, skip_bad=skip_bad, columns=columns)
     options["attention"] = as_jsonl or trace is not None
     options["batch"] = _batch_size(batch, files)
     outputs: Iterator[AnyOutput]
@@ -338,6 +338,12 @@ def _split(words: list[Path]) -> tuple[list[Path], list[str]]:
     if files:
         return runs, files
     *folders, last = words
+    if folders and last.is_dir() and not bundled_models.is_run_folder(last):
+        below = sorted(path for path in last.rglob("*") if _is_source(path))
+        if not below and not is_pretrained(last):
+            reason, fix = "a folder must hold pictures, recordings or .npy files", "name a file"
+            raise DataError(str(last), None, f"{reason}, but this one has none", fix)
+        return (folders, list(map(str, below))) if below else (words, ["-"])
     if folders and (str(last) == "-" or not bundled_models.is_run(last)):
         return folders, [str(last)]
     return words, ["-"]

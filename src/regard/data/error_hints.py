@@ -192,10 +192,12 @@ def report_left_out(
         say(message("data.left-out.many", note=note, setting=setting) if many else note)
 
 
+#: how to read lines without targets
+LANGUAGE_MODEL: Final = 'learn a language model of its lines with preset="lm-transformer"'
 #: settings as they can be typed in a shell and in Python alike
 SETTING_HINTS: Final = ErrorHints(
     tgt="tgt",
-    targets='name the second of two parallel files with tgt="FILE"',
+    targets=f'name the second of two parallel files with tgt="FILE", or {LANGUAGE_MODEL}',
     columns=lambda columns: f'columns="{with_commas(columns)}"',
     skip="skip_bad=True",
     features="features=True",

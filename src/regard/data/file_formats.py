@@ -12,7 +12,7 @@ from regard.data.conversations import MESSAGES
 from regard.data.error_hints import PYTHON_HINTS, BadLine, Columns, ErrorHints, shorten
 from regard.data.pairs import Format, FormatKind
 from regard.data.row_parsers import NUMBER, json_record
-from regard.data.stories import question_columns, squad_questions
+from regard.data.stories import ANSWER_NAMES, question_columns, squad_questions
 from regard.data.text_files import (
     decode,
     display_name,
@@ -239,14 +239,23 @@ def choose_columns(names: Sequence[str]) -> tuple[str, str] | None:
     return (sources[0], targets[0]) if len(sources) == len(targets) == 1 else None
 
 
-def find_header(rows: Sequence[Cells]) -> str:
-    """Return "names" if the first row names the columns, "perhaps" if it may, and else ""."""
+def find_header(rows: Sequence[Cells], *, sources: bool = False) -> str:
+    """Return "names" if the first row names the columns, "perhaps" if it may, and else "".
+
+    Args:
+        rows: the first ones.
+        sources: whether there may be sources alone, so that the name of one is enough.
+    """
     first = [cell.strip().lower() for cell in rows[0]] if rows else []
     others = [row for row in rows[1:] if len(row) == len(first)]
     again = any(
         cell and cell == row[i].strip().lower() for row in others for i, cell in enumerate(first)
     )
-    if len(first) < 2 or len({*first}) < len(first) or again:
+    if len({*first}) < len(first) or again:
+        return ""
+    if sources and {*first} & {*SOURCE_NAMES.split()}:
+        return "names"
+    if len(first) < 2:
         return ""
     languages = len(first) == 2 and {*first} <= {*LANGUAGES.split()}
     if choose_columns(first) or question_columns(first) or languages:
@@ -269,6 +278,34 @@ def _by_name(file: str, names: Cells, advice: ErrorHints) -> tuple[str, str]:
         return names[0], names[1]
     reason = f"its columns are {', '.join(names)}, and which are source and target is not clear"
     raise DataError(file, 1, reason, advice.choose("leave the others out", _guessed(names)))
+
+
+def source_columns(
+    file: str, first: Cells, columns: Columns | None, *, named: bool, advice: ErrorHints
+) -> list[int]:
+    """Return the places of the source, and of its features or question, in a table of sources.
+
+    Args:
+        file: in messages.
+        first: the names of its columns, or the first row.
+        columns: those of pairs, of which the target may be missing here; None finds the source.
+        named: whether the first row has names.
+        advice: how to choose one.
+    """
+    lower = [name.strip().lower() for name in first]
+    if columns is not None:
+        wanted = [*_flat(columns[:1]), *columns[2:3]]
+        return _header_columns(file, first, wanted, advice)
+    asked = question_columns([*first, ANSWER_NAMES[0]]) if named else None
+    if asked:
+        return [first.index(asked[0]), first.index(asked[1])]
+    if named and (chosen := choose_columns(first)):
+        return [first.index(chosen[0])]
+    known = [i for i, name in enumerate(lower) if named and name in SOURCE_NAMES.split()]
+    if len(known) == 1 or len(first) == 1 or (not named and len(first) == 2):
+        return known or [0]
+    reason = f"its columns are {', '.join(first)}, and which is the source is not clear"
+    raise DataError(file, 1, reason, f"name it, as in {advice.columns(_guessed(first)[:1])}")
 
 
 def _guessed(names: Sequence[str]) -> list[str]:

@@ -3,7 +3,7 @@
 import itertools
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -13,6 +13,7 @@ from regard.data.error_hints import PYTHON_HINTS, BadLine, BadLines, Columns, Er
 from regard.data.file_formats import (
     ReadOptions,
     csv_rows,
+    find_header,
     header_note,
     is_parquet,
     items_format,
@@ -20,11 +21,19 @@ from regard.data.file_formats import (
     jsonl_format,
     kind_of,
     parquet_format,
+    source_columns,
     table_format,
 )
 from regard.data.hub_datasets import dataset_rows, is_dataset
 from regard.data.pairs import Format, Pair
-from regard.data.row_parsers import Parser, check_text, check_unicode, parser_for
+from regard.data.row_parsers import (
+    Parser,
+    check_text,
+    check_unicode,
+    json_record,
+    parser_for,
+    row_cells,
+)
 from regard.data.text_files import (
     STDIN,
     decode,
@@ -195,6 +204,15 @@ def _zipped(files: tuple[str, str], left: Rows, right: Rows) -> Rows:
 
 def _open_parquet(source: PathLike, wanted: ReadOptions) -> OpenedSource:
     name = display_name(source)
+    schema = _parquet_schema(source, name)
+    shape = parquet_format(source, schema.names, wanted)
+    for column in (*shape.columns, shape.features, shape.question):
+        if column is not None:
+            check_column(name, schema, str(column))
+    return OpenedSource(name, _parquet_rows(source, shape), shape)
+
+
+def _parquet_schema(source: PathLike, name: str) -> Any:
     if source == STDIN:
         raise DataError(name, None, "Parquet cannot be read from a pipe", "save it as a file first")
     try:
@@ -202,11 +220,7 @@ def _open_parquet(source: PathLike, wanted: ReadOptions) -> OpenedSource:
             schema = arrow.parquet.read_schema(stream)
     except (arrow.ArrowException, UnicodeDecodeError, *DAMAGE) as error:
         raise not_parquet(name, error) from None
-    shape = parquet_format(source, schema.names, wanted)
-    for column in (*shape.columns, shape.features, shape.question):
-        if column is not None:
-            check_column(name, schema, str(column))
-    return OpenedSource(name, _parquet_rows(source, shape), shape)
+    return schema
 
 
 def _parquet_rows(source: PathLike, shape: Format) -> Rows:
@@ -378,9 +392,19 @@ def read_lines(
         advice: how errors write the options that mend them.
         bad: counts bad lines and has its own advice; with it, they can be left out.
     """
-    name, rows = _named_rows(source)
+    if isinstance(source, str | os.PathLike):
+        rows = numbered_lines(source)
+        return _checked_lines(display_name(source), rows, max_chars, advice, bad)
+    return _checked_lines("lines", enumerate(source, start=1), max_chars, advice, bad)
+
+
+def _checked_lines(
+    name: str, rows: Rows, max_chars: int, advice: ErrorHints, bad: BadLines | None
+) -> Iterator[str]:
     for number, row in rows:
         try:
+            if isinstance(row, BadLine):
+                raise row
             text = decode(row) if isinstance(row, bytes) else row
             check_unicode("source", text)
             if text != "" and not str(text).isspace():
@@ -394,10 +418,68 @@ def read_lines(
         yield text
 
 
-def _named_rows(source: PathLike | Iterable[str]) -> tuple[str, Rows]:
-    if isinstance(source, str | os.PathLike):
-        return display_name(source), numbered_lines(source)
-    return "lines", enumerate(source, start=1)
+def read_sources(
+    source: PathLike, columns: Columns | None, *, max_chars: int, bad: BadLines
+) -> Iterator[str]:
+    """Read sources without targets: lines, or a column of CSV, JSON or Parquet.
+
+    A tab separates a story from its question, and a text from its features.
+
+    Args:
+        source: a file, whose ending says which.
+        columns: those of pairs, of which the target may be missing here; None finds the source.
+        max_chars: the most characters of a source.
+        bad: counts bad lines, or raises the first.
+    """
+    if format_suffix(source) not in TABLES:
+        return read_lines(source, max_chars=max_chars, bad=bad)
+    rows = _source_rows(source, columns, bad.advice)
+    return _checked_lines(display_name(source), rows, max_chars, bad.advice, bad)
+
+
+def _source_rows(source: PathLike, columns: Columns | None, advice: ErrorHints) -> Rows:
+    """Yield the numbered sources of a table; one that cannot be read is a BadLine."""
+    name, wanted = display_name(source), ReadOptions(advice=advice)
+    if is_parquet(source, wanted):
+        names = _parquet_schema(source, name).names
+        places = source_columns(name, names, columns, named=True, advice=advice)
+        chosen = [names[place] for place in places]
+        found: Rows = _parquet_rows(source, Format("parquet", (chosen[0], chosen[-1])))
+        yield from ((n, "\t".join(row) if places[1:] else row[0]) for n, row in found)
+        return
+    lines = to_last_line(numbered_lines(source))
+    head = list(itertools.islice(lines, HEAD))
+    if kind_of(source, wanted, head) == "jsonl":
+        items = json_document(source, head)
+        rows: Rows = itertools.chain(head, lines) if items is None else enumerate(items, start=1)
+        first = list(itertools.islice(rows, 1))
+        names = list(_json_object(first[0][1])) if first else []
+        named, rows = True, itertools.chain(first, rows)
+    else:
+        rows = csv_rows(name, head, lines)
+        some = list(itertools.islice(rows, HEAD))
+        shown = [_shown_cells(row) for _, row in some if not isinstance(row, BadLine)]
+        names = shown[0] if shown else []
+        by_name = any(isinstance(column, str) for column in columns or ())
+        named = by_name or find_header(shown, sources=True) == "names"
+        rows = itertools.chain(some[1:] if named else some, rows)
+    places = source_columns(name, names, columns, named=named, advice=advice) if names else [0]
+    for number, row in rows:
+        try:
+            is_object = isinstance(row, bytes | Mapping)
+            values = list(map(_json_object(row).get, names)) if is_object else row_cells(row)
+            if len(values) != len(names):
+                reason = f"the line has {len(values)} columns where the first one has {len(names)}"
+                fix = "add what is missing, or put quotes around cells with a delimiter in them"
+                raise BadLine("other number of columns", reason, fix)
+            parts = [values[place] for place in places]
+            yield number, "\t".join(map(str, parts)) if parts[1:] else parts[0]
+        except BadLine as bad:
+            yield number, bad
+
+
+def _json_object(row: Any) -> dict[str, Any]:
+    return json_record(decode(row)) if isinstance(row, bytes) else dict(row)
 
 
 def save_stdin(path: PathLike) -> None:

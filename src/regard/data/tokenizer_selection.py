@@ -60,8 +60,8 @@ def choose_tokenizer(texts: Iterable[str]) -> TokenizerChoice:
 
 
 def is_unspaced(texts: Iterable[str]) -> bool:
-    """Return whether most letters of the first 10,000 texts are of scripts without spaces."""
-    letters = Counter("".join("".join(itertools.islice(texts, SAMPLE)).split()))
+    """Return whether most letters of 10,000 texts are of scripts without spaces."""
+    letters = Counter("".join("".join(draw_sample(texts, SAMPLE)).split()))
     return 2 * sum(n for letter, n in letters.items() if _is_unspaced(letter)) > letters.total()
 
 

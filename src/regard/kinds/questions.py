@@ -25,6 +25,7 @@ from regard.data import (
 from regard.data.dev_set import DevSet, overlapping_sources
 from regard.data.error_hints import SETTING_HINTS, BadLine, report_left_out, shorten
 from regard.data.pair_reader import SourceTransform
+from regard.data.pairs import column_names
 from regard.data.sampling import draw_sample
 from regard.data.stories import QUESTION_MARK, SENTENCE_MARK, join_source
 from regard.data.story_encoder import FINAL_MARKS, MARKS
@@ -45,8 +46,8 @@ from regard.kinds.text_source import (
     END,
     check_several,
     name_some,
-    read_sources,
     sources_on_card,
+    text_sources,
 )
 from regard.kinds.tokenizer_training import (
     TOKENIZER_LINES,
@@ -490,8 +491,9 @@ class StorySource:
         bad: BadLines,
         check: Callable[[Any], None],
     ) -> Iterator[str]:
-        """Read a story and a question per line, with a tab between them."""
-        return read_sources(files, max_chars=max_chars, bad=bad, check=check)
+        """Read a story and a question per line, with a tab between them, or two columns."""
+        columns = column_names(settings.columns)
+        return text_sources(files, columns, max_chars=max_chars, bad=bad, check=check)
 
     def describe(self) -> dict[str, Any]:
         """Return the tokeniser's kind, its vocabulary's size and the words of a sentence."""

@@ -15,14 +15,14 @@ from regard.data import (
     Tokenizer,
     pad,
     parse_features,
-    read_lines,
     require_text,
     source_ids,
 )
 from regard.data.error_hints import BadLine, shorten
 from regard.data.lookup_codecs import words_at
 from regard.data.normalization import Span
-from regard.data.pair_reader import SourceTransform
+from regard.data.pair_reader import SourceTransform, read_sources
+from regard.data.pairs import column_names
 from regard.data.subword_codec import WORD_START
 from regard.data.text_files import display_name
 from regard.decoding import Hypothesis, replace_unknown
@@ -350,8 +350,9 @@ class TextSource:
         bad: BadLines,
         check: Callable[[Any], None],
     ) -> Iterator[str]:
-        """Read one text per line of one file."""
-        return read_sources(files, max_chars=max_chars, bad=bad, check=check)
+        """Read one text per line of one file, or a column of it."""
+        columns = column_names(settings.columns)
+        return text_sources(files, columns, max_chars=max_chars, bad=bad, check=check)
 
     def describe(self) -> dict[str, Any]:
         """Return the tokeniser's kind, its vocabulary's size and the number of its features."""
@@ -387,13 +388,19 @@ def sources_on_card(card: str, patterns: Sequence[re.Pattern[str]]) -> list[str]
     return list(dict.fromkeys(text for text in found if len(text) <= EXAMPLE_CHARS))[:EXAMPLES]
 
 
-def read_sources(
-    files: Sequence[str], *, max_chars: int, bad: BadLines, check: Callable[[Any], None]
+def text_sources(
+    files: Sequence[str],
+    columns: Sequence[int | str] | None = None,
+    *,
+    max_chars: int,
+    bad: BadLines,
+    check: Callable[[Any], None],
 ) -> Iterator[str]:
-    """Yield one text per line of one file.
+    """Yield one text per line of one file, or those of a column of CSV, JSON or Parquet.
 
     Args:
         files: one file; `-` is stdin.
+        columns: those of the pairs of the run, if they were chosen.
         max_chars: the most characters that a line may have.
         bad: counts the lines that are left out.
         check: raises DataError for a text that the model cannot read.
@@ -402,7 +409,7 @@ def read_sources(
     if others:
         raise ArgumentError("FILE", "be one for a model that reads text", file, "join the files")
     good = 0
-    for line in read_lines(file, max_chars=max_chars, bad=bad):
+    for line in read_sources(file, columns, max_chars=max_chars, bad=bad):
         try:
             check(line)
         except DataError as error:

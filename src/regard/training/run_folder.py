@@ -229,7 +229,7 @@ class RunFolder:
             trouble = "has no config.json" if self.path.is_dir() else "is no folder"
             raise RunError(
                 f"{self.path} must be a run folder, but it {trouble}: give the folder that `regard "
-                f"train` has written."
+                f"train` or `save_pretrained` of transformers has written."
             )
         content = safe_read.read_bytes(self.config_file, MAX_CONFIG, inside=self.path)
         try:
