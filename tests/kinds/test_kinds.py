@@ -16,6 +16,7 @@ from regard.kinds import (
     load_encoder,
     open_kind,
 )
+from regard.kinds.data_kind import Encoders
 from regard.training import make_config
 
 TEXTS = [Pair("ab", "cd", 1)]
@@ -87,3 +88,15 @@ def test_it_is_opened_from_preset_and_encoder(tmp_path):
         assert type(opened) is kind
         assert opened.encoders == (found, text)
         assert KINDS[opened.name] is kind
+
+
+@pytest.mark.parametrize(
+    ("targets", "metric"),
+    [("我们有罢工。,你好吗？,他在学校。", "chrf"), ("伦敦,巴黎,柏林", "exact")],
+)
+def test_sentences_of_characters_are_not_selected_by_exact_matches(targets, metric):
+    """English to Chinese: none of the dev sentences is right to the last character for long."""
+    tokenizer = Tokenizer.train("char", targets.split(","))
+    kind = TextPairs(make_config({}), Encoders(tokenizer, tokenizer))
+    assert kind.default_metric() == metric
+    assert (kind.metrics()[0] == "chrf") == (metric == "chrf")

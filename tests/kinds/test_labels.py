@@ -9,6 +9,7 @@ import torch.nn.functional as F
 
 import regard
 from regard.errors import ArgumentError, DataError
+from regard.kinds.tokenizer_training import learn_target_tokenizer
 from regard.models import LABEL_PRESETS, SequenceClassifier
 from regard.training import make_config
 from regard.training.losses import Objective
@@ -119,3 +120,10 @@ def test_label_smoothing_is_no_charge_for_certainty():
     torch.testing.assert_close(loss, expected)
     twice = Objective(model, smoothing=0.1, rdrop=3.0)(src, lengths, tgt_in, tgt_out)
     torch.testing.assert_close(twice, expected)
+
+
+def test_labels_of_a_large_sorted_file_are_labels():
+    """The first 10,000 targets had one label, which was none of several then."""
+    targets, said = ["no"] * 15_000 + ["yes"] * 15_000, []
+    found = learn_target_tokenizer(make_config({}), targets, said.append, file="pairs")
+    assert found.kind == "label"

@@ -133,7 +133,7 @@ def test_what_was_compared_at_the_end_is_told():
     found = [Candidate("best", best), Candidate("average", average, taken=True)]
     said = describe_candidates([*found, Candidate("last", last)], 3, "per", (200, 1_300))
     assert said == (
-        "dev per on 200 of 1,300 dev sources: 25.00% of the best checkpoint (step 9), 12.50% of "
+        "dev per on 200 of 1,300 dev examples: 25.00% of the best checkpoint (step 9), 12.50% of "
         "the average of the 3 best, 50.00% of the last one (step 9); the average is taken."
     )
 

@@ -36,6 +36,8 @@ def test_a_run_begins_with_these_counters():
         "evaluated_at": 0.0,
         "evaluation_seconds": 0.0,
         "last_evaluation_seconds": 0.0,
+        "step_seconds": 0.0,
+        "setup_seconds": 0.0,
     }
 
 
@@ -113,6 +115,22 @@ def test_the_budget_is_that_of_the_nearest_limit():
     assert not budget(steps=11).is_over(progress)
     assert budget(patience=2).is_over(Progress(step=1, stale=2))
     assert not budget(patience=2).is_over(Progress(step=1, stale=1))
+
+
+def test_minutes_begin_with_the_setup_and_end_after_the_last_evaluations():
+    progress = Progress(step=1, setup_seconds=10.0)
+    progress.took_step(2.0)
+    progress.took_evaluation(3.0)
+    progress.took_step(1.5)
+    assert progress.seconds == 6.5
+    one = budget(minutes=1.0)  # ten seconds of setup, and two evaluations of three at the end
+    assert one.spent(progress) == 6.5 / (60 - 10 - 6)
+    progress.seconds = 42.5
+    assert not one.is_over(progress), "there is time for the fastest step"
+    progress.seconds = 42.6
+    assert one.is_over(progress)
+    progress.setup_seconds, progress.last_evaluation_seconds = 50.0, 40.0
+    assert one.spent(progress) == 42.6 / (60 - 30 - 15), "half and a quarter at most"
 
 
 def test_times_of_saves():

@@ -5,21 +5,26 @@ import random
 from types import SimpleNamespace
 
 import pytest
+import torch
 from rich.console import Console
 
 from regard.models import PRESETS
-from regard.training import RunFolder, loop, make_config, resume_run, start_run
+from regard.training import RunFolder, defaults, loop, make_config, resume_run, setup, start_run
 from regard.training.defaults import (
     BATCH_TOKENS,
     Facts,
     describe_defaults,
     evaluation_interval,
     evaluation_is_due,
+    evaluation_limits,
     fill_settings,
     has_stalled,
     steps_limit,
+    timed_batch_tokens,
     warmup_factor,
 )
+from regard.training.evaluator import Evaluator
+from regard.training.optimization import seconds_per_token
 from regard.training.progress import Progress
 from regard.training.setup import prepare
 from training.tools import SETTINGS, train_prepared
@@ -170,9 +175,51 @@ def test_evaluations_take_no_more_than_a_tenth_of_the_time():
     assert not due(since=17.9, costs=[1.0, 2.0])
 
 
-def test_the_first_evaluation_compiles_kernels_and_the_next_is_thought_to_be_cheaper():
-    assert not due(step=400, since=8.9, costs=[3.0])
-    assert due(step=400, since=9.0, costs=[3.0])
+def test_an_evaluation_reads_what_it_has_time_for():
+    # a fiftieth of a minute: half of it for losses of 1 ms each, half for outputs of 10 ms each
+    assert evaluation_limits(1.0, 0.001, 0.01) == (600, 60)
+    assert evaluation_limits(1.0, 1.0, 1.0) == (50, 50), "but no fewer than these"
+    assert evaluation_limits(1.0, 0.0, 0.0)[0] > 10**6
+
+
+def test_a_slow_evaluation_is_made_smaller(make_task, monkeypatch):
+    monkeypatch.setattr(Evaluator, "seconds", lambda evaluator: (1.0, 1.0))
+    monkeypatch.setattr(defaults, "FEWEST_EVALUATED", 3)
+    task = make_task(minutes=1.0)
+    assert (len(task.evaluator.dev.scored), task.evaluator.decoded, task.config.eval_pairs) == (
+        *(3, 3, 3),
+    )
+    assert make_task(minutes=1.0, eval_pairs=7).evaluator.decoded == 7, "as many as are asked for"
+    whole = task.evaluator.dev.limited(10**9)
+    assert len(make_task().evaluator.dev.scored) > len(whole.scored) == 3
+
+
+@pytest.mark.slow
+def test_a_language_model_takes_steps_that_fit_its_minutes(tmp_path, monkeypatch):
+    """Steps of 4,096 tokens took seven seconds, whatever the minutes were."""
+    monkeypatch.setattr(setup, "seconds_per_token", lambda *args: 7 / 4096)
+    text = tmp_path / "text.txt"
+    text.write_text("".join(f"{i} a b c\n" for i in range(400)))
+    folder = RunFolder(tmp_path / "run")
+    folder.create()
+    settings = {"data": str(text), "preset": "lm-rnn", "size": "tiny", "device": "cpu"}
+    task = prepare(make_config(settings | {"minutes": 1}), folder, Console(quiet=True))
+    assert task.config.batch_tokens == 351, "a hundred steps in a minute"
+    assert timed_batch_tokens(4096, 1.0, 1.0) == 256
+    assert timed_batch_tokens(4096, 600.0, 0.001) == 4096
+
+
+def test_the_time_of_a_token_leaves_a_run_as_it_was(make_task):
+    task = make_task()
+    before = torch.get_rng_state()
+    parts = (task.batches.epochs.corpus, task.learner.processes.fabric)
+    assert seconds_per_token(task.learner.objective, *parts) > 0
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(weight.grad is None for weight in task.learner.module.parameters())
+    loss, decoding = task.evaluator.seconds()
+    assert loss > 0
+    assert decoding >= 0
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_an_interval_that_is_given_is_kept():
@@ -232,11 +279,11 @@ def test_a_run_uses_its_minutes_where_evaluations_are_slow(make_task, monkeypatc
     monkeypatch.setattr(loop, "_evaluate", slow_evaluation)
     task = make_task(steps=None, minutes=3.0, eval_every=None, warmup=None, report=False)
     progress = train_prepared(task)
-    assert progress.seconds >= 180
+    assert 170 <= clock.now <= 180 - 3, "there is time for the average"
+    assert progress.seconds == clock.now
     assert task.budget.is_over(progress)
     rows = task.folder.read_metrics()
-    assert [row["seconds"] for row in rows[:3]] == [18.0, 66.0, 96.0]
-    assert 5 <= len(rows) <= 10
+    assert [row["seconds"] for row in rows[:2]] == [18.0, 138.0], "a tenth of the time"
 
 
 def test_what_was_chosen_is_told_in_a_line():

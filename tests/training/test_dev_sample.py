@@ -218,5 +218,5 @@ def test_a_run_on_a_file_sorted_by_label_keeps_a_model_that_tells_them_apart(tmp
     said = capsys.readouterr().err
     assert re.search(r"that of 20 of \d+ dev sources, drawn by hash; ± is its standard error", said)
     assert re.search(r"\d%\s±\d+\.\d\d%", said)
-    (final,) = re.findall(r"dev accuracy on (\d+) of \1 dev sources: (.*)% of the best", said)
+    (final,) = re.findall(r"dev accuracy on (\d+) of \1 dev examples: (.*)% of the best", said)
     assert float(final[1]) > 70, "one answer to all is right for half"

@@ -57,7 +57,7 @@ def note(sentence: str) -> None:
 
 
 @contextmanager
-def progress_bar(label: str, total: int) -> Iterator[Callable[[int], None]]:
+def progress_bar(label: str, total: int) -> Iterator[Callable[[float], None]]:
     """Show a progress bar on stderr if that is a terminal; the function it yields advances it."""
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:

@@ -87,8 +87,9 @@ def evaluate(
     if output is not None and model.kind.class_report(("",), (("",),)) is None:
         rule = "be left out where targets are neither labels nor tags"
         raise ArgumentError("-o", rule, repr(str(output)), "leave it out")
-    with use_language("en" if as_json else None):
-        table = model.kind.scores(model.trained, file, model.device)
+    label = message("evaluate.predicting")
+    with progress_bar(label, 1) as advance, use_language("en" if as_json else None):
+        table = model.kind.scores(model.trained, file, model.device, advance)
     if table is not None:
         return _print_scores(table, as_json=as_json)
     second = None if against is None else api.load_run(against, device=device)

@@ -83,12 +83,18 @@ class DevSet(NamedTuple):
         references: the accepted targets of each source.
         rows: first pair of each source in the corpus.
         corpus: all pairs.
+        scored: rows of the corpus whose loss is computed: those of the sources, in their order.
     """
 
     sources: list[str]
     references: list[list[str]]
     rows: Int[np.ndarray, " sources"]
     corpus: EncodedPairs
+    scored: Int[np.ndarray, " scored"]
+
+    def limited(self, count: int) -> "DevSet":
+        """Return the dev set with the loss of so many pairs at most."""
+        return self._replace(scored=self.scored[:count])
 
     @staticmethod
     def of(corpus: Corpus) -> "DevSet":
@@ -96,22 +102,24 @@ class DevSet(NamedTuple):
         places: dict[tuple[object, ...], int] = {}
         sources: list[str] = []
         references: list[dict[str, None]] = []
-        rows: list[int] = []
+        rows: list[list[int]] = []
         for row in range(len(corpus)):
             pair = corpus.pair(row)
             place = places.setdefault(_identity(pair, row), len(places))
             if place == len(sources):
                 sources.append(pair.src)
                 references.append({})
-                rows.append(row)
+                rows.append([])
+            rows[place].append(row)
             references[place] |= dict.fromkeys([pair.tgt, *pair.more])
         keys = [repr(identity) for identity in places]
         order = sampling_order(keys, ["\n".join(sorted(several)) for several in references])
         return DevSet(
             [sources[i] for i in order],
             [list(references[i]) for i in order],
-            np.array([rows[i] for i in order], dtype=np.int64),
+            np.array([rows[i][0] for i in order], dtype=np.int64),
             corpus,
+            np.array([row for i in order for row in rows[i]], dtype=np.int64),
         )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, Final, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -45,6 +45,7 @@ from regard.seeing.replacements import Replacements
 from regard.symbols import SYMBOLS
 
 Say = Callable[[str], None]
+Advance = Callable[[float], None]
 
 #: the metric that decides between checkpoints, by the kind of the target's tokeniser
 METRICS: dict[str, str] = {
@@ -55,6 +56,8 @@ METRICS: dict[str, str] = {
     "unigram": "bleu",
     "label": "accuracy",
 }
+#: marks by which sentences are told from words and dates, if targets are cut into characters
+SENTENCE_ENDS: Final = frozenset("。！？!?")
 
 
 @runtime_checkable
@@ -553,10 +556,17 @@ class DataKind(ABC):
         """Return sentences about predictions that no metric says, for `regard evaluate`."""
         return ()
 
-    def scores(self, model: AnyModel, file: Any, device: torch.device) -> ScoreTable | None:
+    def scores(
+        self,
+        model: AnyModel,
+        file: Any,
+        device: torch.device,
+        advance: Advance = lambda share: None,
+    ) -> ScoreTable | None:
         """Return the scores of a model on a file, beside baselines.
 
-        None if outputs are compared with targets by metrics, as texts are.
+        None if outputs are compared with targets by metrics, as texts are. `advance` is told of
+        each part of the work that is done, as a share of all.
         """
         return None
 
@@ -567,7 +577,14 @@ class DataKind(ABC):
 
     def default_metric(self) -> str:
         """Return the metric that decides between checkpoints."""
-        return METRICS[self.target.kind]
+        return "chrf" if self._writes_sentences else METRICS[self.target.kind]
+
+    @property
+    def _writes_sentences(self) -> bool:
+        """True if targets are cut into characters and are sentences, which are never all right."""
+        if self.target.kind != "char":
+            return False
+        return bool(SENTENCE_ENDS.intersection(self.target.tokens(range(self.target.vocab_size))))
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
@@ -584,6 +601,8 @@ class DataKind(ABC):
     def metrics(self) -> tuple[str, ...]:
         """Return the metrics that suit the targets, the main one first."""
         suitable = choose_metrics(self.target.kind)
+        if self._writes_sentences:
+            suitable = ("chrf", *suitable)
         if len(self.labels) <= MOST_CLASSES:
             return suitable
         return tuple(name for name in suitable if name != "macro-f1")

@@ -38,6 +38,7 @@ from regard.data.sampling import draw_sample
 from regard.errors import ArgumentError, DataError
 from regard.evaluation.regression import regression_scores
 from regard.kinds.data_kind import (
+    Advance,
     DataKind,
     DataPlace,
     DevScores,
@@ -273,9 +274,9 @@ class NumberPairs(DataKind):
     def dev_scores(
         self, model: AnyModel, dev: DevSet, device: torch.device, tokens: Callable[[], DevScores]
     ) -> DevScores:
-        """Return the scores of all dev pairs; `loss` is that of standardised numbers."""
+        """Return the scores of the dev pairs; `loss` is that of standardised numbers."""
         corpus = cast(NumberRows, dev.corpus)
-        order = np.argsort(corpus.src_lengths, kind="stable")
+        order = dev.scored[np.argsort(corpus.src_lengths[dev.scored], kind="stable")]
         found, right = [], []
         for rows in np.split(order, range(BATCH, len(order), BATCH)):
             batch = collate(corpus, rows).to(device)
@@ -375,7 +376,13 @@ class NumberPairs(DataKind):
             return tokens()
         return (json.dumps(prediction.as_json()) if as_json else prediction.text) + "\n"
 
-    def scores(self, model: AnyModel, file: Any, device: torch.device) -> ScoreTable:
+    def scores(
+        self,
+        model: AnyModel,
+        file: Any,
+        device: torch.device,
+        advance: Advance = lambda share: None,
+    ) -> ScoreTable:
         """Return the scores of a model on a file, beside those of the mean of training."""
         place = DataPlace(file, None, SETTING_HINTS, base_folder(file), self.source)
         pairs = list(self.read(self.settings, place))
@@ -384,7 +391,11 @@ class NumberPairs(DataKind):
         sources = map(self.sources.of_pair, pairs)
         gold = np.array([float(pair.tgt) for pair in pairs])
         found = self.predictions(model, sources, device, lambda: iter(()))
-        own = regression_scores(np.array([one.value for one in found]), gold)
+        values = []
+        for one in found:
+            values.append(one.value)
+            advance(1 / len(pairs))
+        own = regression_scores(np.array(values), gold)
         mean = regression_scores(np.full(len(gold), self.numbers.mean[0]), gold)
         rows = [(self.settings.preset, tuple(own.values()))]
         rows.append(("mean of training", tuple(mean.values())))

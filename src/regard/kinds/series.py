@@ -24,7 +24,7 @@ from regard.data import (
     SourceEncoder,
     Tokenizer,
 )
-from regard.data.dev_set import DevSet
+from regard.data.dev_set import DevSet, sampling_order
 from regard.data.pair_reader import OpenedSource, SourceTransform, keep_source
 from regard.data.pairs import Format
 from regard.data.series import (
@@ -45,6 +45,7 @@ from regard.evaluation.forecasts import (
     seasonal_naive,
 )
 from regard.kinds.data_kind import (
+    Advance,
     DataKind,
     DataPlace,
     DevScores,
@@ -414,7 +415,7 @@ class SeriesForecasts(DataKind):
     target_kinds = (NumberTargets.kind,)
     options_type = SeriesOptions
     default_preset = "transformer"
-    # all dev windows are scored, whatever the number of sources to decode
+    # dev windows are scored without decoding
     defaults: ClassVar[Mapping[str, Any]] = {"batch_sentences": 32, "eval_pairs": 1000}
     held_out_by = "of later rows"
     scales_batches = False
@@ -547,7 +548,8 @@ class SeriesForecasts(DataKind):
         for stretch, first in zip(windows.stretch_of.tolist(), windows.first.tolist(), strict=True):
             times.append((firsts[stretch], first + self.chosen.rows_read))
         labels = [f"{start}+{row}" for start, row in times]
-        return DevSet(labels, [[] for _ in labels], np.arange(len(labels)), windows)
+        order = np.array(sampling_order(labels, labels))
+        return DevSet(labels, [[] for _ in labels], np.arange(len(labels)), windows, order)
 
     def _windows(self, stretches: Sequence[np.ndarray]) -> SeriesWindows:
         return SeriesWindows(
@@ -575,10 +577,10 @@ class SeriesForecasts(DataKind):
     def dev_scores(
         self, model: AnyModel, dev: DevSet, device: torch.device, tokens: Callable[[], DevScores]
     ) -> DevScores:
-        """Return the scores of all dev windows, with quantiles as the model gives them."""
+        """Return the scores of the dev windows, with quantiles as the model gives them."""
         levels = self.chosen.quantiles
         sums = ForecastSums(levels)
-        for history, future in _batches(cast(SeriesWindows, dev.corpus), device):
+        for history, future in _batches(cast(SeriesWindows, dev.corpus), device, dev.scored):
             numbers = cast(NumberModel, model)(history, None).numbers.float()
             sums.add(numbers[..., 0], future, numbers[..., 1:])
         found = sums.scores()
@@ -700,7 +702,13 @@ class SeriesForecasts(DataKind):
         """Return a forecast as CSV, or as one line of JSON."""
         return json.dumps(prediction.as_json()) + "\n" if as_json else str(prediction)
 
-    def scores(self, model: AnyModel, file: Any, device: torch.device) -> ScoreTable:
+    def scores(
+        self,
+        model: AnyModel,
+        file: Any,
+        device: torch.device,
+        advance: Advance = lambda share: None,
+    ) -> ScoreTable:
         """Return the scores of the test windows of a file beside those of the baselines."""
         table = self.sources.table(file)
         stretch, what = self._test_rows(table)
@@ -713,7 +721,7 @@ class SeriesForecasts(DataKind):
                 f"{len(stretch)}{what and ' ' + what}",
                 "add rows",
             )
-        sums = self.window_scores(model, windows, device)
+        sums = self.window_scores(model, windows, device, advance)
         rows = [(name, tuple(found.scores().values())) for name, found in sums.items()]
         columns = tuple(ForecastSums().scores())
         band = ""
@@ -726,7 +734,11 @@ class SeriesForecasts(DataKind):
         return ScoreTable(said, columns, rows, (note,))
 
     def window_scores(
-        self, model: AnyModel, windows: SeriesWindows, device: torch.device
+        self,
+        model: AnyModel,
+        windows: SeriesWindows,
+        device: torch.device,
+        advance: Advance = lambda share: None,
     ) -> dict[str, ForecastSums]:
         """Return the sums of errors of the model and of each baseline, by name."""
         steps, targets, period = self.chosen.horizon, self.scaler.targets, self.scaler.period
@@ -745,6 +757,7 @@ class SeriesForecasts(DataKind):
                 sums[f"seasonal naive ({period})"].add(naive, future)
             if self._linear is not None:
                 sums["linear"].add(self._linear.forecast(history, targets), future)
+            advance(len(history) / len(windows))
         return sums
 
     def _test_rows(self, table: SeriesTable) -> tuple[SeriesTable, str]:
@@ -1068,11 +1081,13 @@ def _build(
     )
 
 
-def _batches(windows: SeriesWindows, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield what is read and what follows, batch by batch."""
-    for first in range(0, len(windows), BATCH):
-        rows = np.arange(first, min(first + BATCH, len(windows)))
-        history, future = windows.numbers(rows)
+def _batches(
+    windows: SeriesWindows, device: torch.device, chosen: np.ndarray | None = None
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield what is read and what follows, batch by batch, of all windows or of some."""
+    order = np.arange(len(windows)) if chosen is None else np.sort(chosen)
+    for first in range(0, len(order), BATCH):
+        history, future = windows.numbers(order[first : first + BATCH])
         yield (
             torch.from_numpy(np.ascontiguousarray(history)).to(device),
             torch.from_numpy(np.ascontiguousarray(future)).to(device),

@@ -51,14 +51,25 @@ WARMUP, WARMUP_SHARE, SHORTEST_WARMUP = 200, 0.1, 20
 
 #: Steps between evaluations: those of an epoch, within these bounds.
 SHORTEST_INTERVAL, LONGEST_INTERVAL = 200, 2_000
-#: Evaluations of a run at least, if they can be had for `EVALUATION_SHARE` of its time. The first
-#: also compiles what decoding needs: the next is thought to take this share of it.
+#: Evaluations of a run at least, if they can be had for `EVALUATION_SHARE` of its time. With a
+#: budget in minutes, one may take this share of them, and reads no more of the dev set than that.
 EVALUATIONS: Final = 10
 EVALUATION_SHARE: Final = 0.1
-AFTER_FIRST: Final = 1 / 3
+ONE_EVALUATION: Final = 0.02
+#: Evaluations after the last step: that of the last model, and that of the average. What is set
+#: aside for them, and what is counted of the time before the first step, are these shares of the
+#: minutes at most.
+FINAL_EVALUATIONS: Final = 2
+MOST_FINISHING, MOST_SETUP = 0.25, 0.5
+#: Steps that a budget in minutes has at least, if batches can be so small,
+FEWEST_TIMED_STEPS: Final = 100
+#: and tokens of the smallest.
+FEWEST_BATCH_TOKENS: Final = 256
 #: Dev sources that are decoded at an evaluation; a CPU with a budget decodes so many for each of
 #: its minutes, between the two bounds.
 DECODED_PER_MINUTE, FEWEST_DECODED, MOST_DECODED = 100, 200, 1_000
+#: Dev examples that are evaluated, however slow that is.
+FEWEST_EVALUATED: Final = 50
 #: Models that are compared at the end: the best, the average of the best, and the last.
 CANDIDATES: Final = 3
 #: Training pairs that take as long as the evaluation of one dev pair, which is decoded.
@@ -131,12 +142,64 @@ def steps_limit(config: Config, per_epoch: int) -> int:
     return min(max(EPOCHS * per_epoch, FEWEST_STEPS), MOST_STEPS)
 
 
-def final_pairs(trained: float) -> int:
+def seconds_for_steps(progress: Progress, minutes: float) -> float:
+    """Return the seconds of a budget that steps and the evaluations between them may take.
+
+    The minutes begin with the setup and end with the last file. Of the setup no more than half of
+    them is counted: a run whose data take long to read still learns something.
+    """
+    whole = 60 * minutes
+    setup = min(progress.setup_seconds, MOST_SETUP * whole)
+    finishing = FINAL_EVALUATIONS * progress.last_evaluation_seconds
+    return whole - setup - min(finishing, MOST_FINISHING * whole)
+
+
+def time_is_up(progress: Progress, minutes: float) -> bool:
+    """Return whether the time for steps is over, or even the fastest step would end after it."""
+    limit = seconds_for_steps(progress, minutes)
+    return progress.seconds >= limit or progress.seconds + progress.step_seconds > limit
+
+
+def evaluation_limits(minutes: float, loss: float, decoding: float) -> tuple[int, int]:
+    """Return how many dev examples and decoded sources an evaluation has time for.
+
+    Args:
+        minutes: the budget.
+        loss: seconds that the loss of an example takes,
+        decoding: and that decoding a source takes.
+    """
+    seconds = 60 * minutes * ONE_EVALUATION / 2
+    counts = (seconds / max(cost, 1e-9) for cost in (loss, decoding))
+    examples, sources = (max(FEWEST_EVALUATED, int(count)) for count in counts)
+    return examples, sources
+
+
+def timed_batch_tokens(tokens: int, minutes: float, seconds: float) -> int:
+    """Return the tokens of a batch with which the minutes are enough for some steps.
+
+    Args:
+        tokens: of a batch, by default.
+        minutes: the budget.
+        seconds: that a token takes.
+    """
+    affordable = 60 * minutes / FEWEST_TIMED_STEPS / seconds
+    return min(tokens, max(FEWEST_BATCH_TOKENS, int(affordable)))
+
+
+def final_pairs(progress: Progress, trained: float, *, decoded: int, minutes: float | None) -> int:
     """Return how many dev sources are decoded to compare the models that a run may end with.
 
     Args:
+        progress: of the run, at its end.
         trained: examples that the run was trained on, repetitions counted.
+        decoded: sources that evaluations have decoded so far.
+        minutes: the budget, if it is one in minutes: what is left of it counts.
     """
+    if minutes is not None:
+        setup = min(progress.setup_seconds, MOST_SETUP * 60 * minutes)
+        left = 60 * minutes - setup - progress.seconds
+        cost = CANDIDATES * max(progress.last_evaluation_seconds, 1e-9)
+        return int(decoded * max(0.0, left) / cost)
     return max(MOST_DECODED, int(EVALUATION_SHARE * trained / EVALUATION_COST / CANDIDATES))
 
 
@@ -174,8 +237,6 @@ def evaluation_is_due(progress: Progress, *, interval: int, minutes: float | Non
     if minutes is None:
         return regular
     since, cost = progress.seconds - progress.evaluated_at, progress.last_evaluation_seconds
-    if cost == progress.evaluation_seconds:
-        cost *= AFTER_FIRST
     waited = since >= 60 * minutes / EVALUATIONS
     return (regular or waited) and since >= cost * (1 / EVALUATION_SHARE - 1)
 

@@ -1,6 +1,7 @@
 """Evaluation on the dev set: loss, metrics, and the health of attention."""
 
 import math
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from copy import copy
@@ -31,6 +32,8 @@ BATCH: Final = 128
 GPU_BATCH: Final = 512
 #: tokens that an output may have beyond twice those of the longest reference
 EXTRA: Final = 10
+#: dev sources by which the time of an evaluation is measured
+PROBE: Final = 32
 #: limit of the nats per token of a diverging run, so that their exponential is finite
 MAX_NATS: Final = 700.0
 
@@ -140,9 +143,37 @@ class Evaluator:
 
     @property
     def scored(self) -> tuple[int, int]:
-        """The number of dev sources that the score is of, and of all."""
+        """The number of dev sources, or examples, that the score is of, and of all."""
+        if not self.decodes:
+            return len(self.dev.scored), len(self.dev.corpus.src_lengths)
         total = len(self.dev.sources)
-        return cast(int, self.decoded) if self.is_sample else total, total
+        return min(self.decoded or total, total), total
+
+    def limited(self, examples: int, decoded: int | None) -> "Evaluator":
+        """Return an evaluator with the loss of so many dev examples, that decodes so many."""
+        smaller = copy(self)
+        smaller.dev, smaller.decoded = self.dev.limited(examples), decoded
+        return smaller
+
+    def seconds(self) -> tuple[float, float]:
+        """Return the seconds that the loss of a dev example takes, and the decoding of a source.
+
+        They are measured, once what has to be compiled is. An untrained model does not end its
+        outputs, so that a trained one takes less.
+        """
+        count = min(PROBE, len(self.dev.sources))
+
+        def measured(decoded: int) -> float:
+            small = self.limited(count, decoded)
+            small.batch_size = count
+            small.metric = self.metric if decoded else DevMetric("loss", higher_is_better=False)
+            began = time.monotonic()
+            small.evaluate()
+            return time.monotonic() - began
+
+        measured(count)
+        loss, both = measured(0), measured(count)
+        return loss / count, max(0.0, both - loss) / count
 
     def enlarged(self, decoded: int) -> "Evaluator":
         """Return an evaluator that decodes more of the dev set, or this one if there is no more."""
@@ -174,9 +205,10 @@ class Evaluator:
         return DevScores(metrics, health, outputs, errors)
 
     def _loss_and_health(self) -> tuple[float, "AttentionHealth | None"]:
-        corpus, total, tokens = self.dev.corpus, 0.0, 0
-        for rows in _by_length(self.kind.sort_lengths(corpus), self.batch_size):
-            batch, keep, out = self._forward(rows, maps=False)
+        scored, total, tokens = self.dev.scored, 0.0, 0
+        lengths = self.kind.sort_lengths(self.dev.corpus)[scored]
+        for places in _by_length(lengths, self.batch_size):
+            batch, keep, out = self._forward(scored[places], maps=False)
             gold = batch.tgt_out[keep]
             total += F.cross_entropy(out.logits.float(), gold, reduction="sum").item()
             tokens += len(gold)
@@ -208,6 +240,8 @@ class Evaluator:
         does not end them, and decoding on would cost more than the training before it.
         """
         corpus, first = self.dev.corpus, self.dev.rows[: self.decoded]
+        if not len(first):
+            return []
         longest = 2 * corpus.tgt_lengths[first].max() + EXTRA
         options = DecodingOptions(beam=1, max_len=int(min(self.max_tgt_len, longest)))
         if self.kind.labels:

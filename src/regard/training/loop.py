@@ -78,7 +78,7 @@ def train(
             if stopped:
                 break
             loss = _step(learner, batches, progress, learning_rate, intervals)
-            progress.seconds += lap()
+            progress.took_step(lap())
             reporter.on_step(progress, loss)
             if intervals.evaluation_is_due(progress):
                 evaluate()
@@ -98,6 +98,9 @@ def train(
         if not intervals.save_is_due(progress):
             checkpoints.save(progress)  # from here on a signal ends the run at once
         evaluate()
+        seconds = lap()  # not `took_evaluation`: a faster one would leave time for another step
+        progress.seconds += seconds
+        progress.evaluation_seconds += seconds
         checkpoints.save(progress)
     checkpoints.finish(progress)
     return None

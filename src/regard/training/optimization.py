@@ -1,6 +1,7 @@
 """Optimisation: gradients of batches, CUDA graphs, optimiser steps and averaged weights."""
 
 import math
+import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +26,8 @@ from regard.training.sharding import GatheredModel, own_part, sharded_like, whol
 
 #: steps between checks for non-finite gradients on a GPU: `.item()` synchronises, and NaNs persist
 CHECK_EVERY: Final = 50
+#: tokens of the batch by which the time of a step is measured
+PROBE_TOKENS: Final = 512
 #: added to the norm of gradients by torch before it divides by it
 CLIP_EPS: Final = 1e-6
 #: batches of a shape that run eagerly before it is recorded: the first one compiles kernels and
@@ -489,6 +492,23 @@ def check_precision(
         ) from None
     finally:
         objective.zero_grad(set_to_none=True)
+
+
+def seconds_per_token(objective: FabricModule, corpus: EncodedPairs, fabric: Fabric) -> float:
+    """Return the seconds that a CPU takes for a token of a small batch, forward and backward.
+
+    Weights, gradients and random states stay as they are.
+    """
+    rows = np.random.default_rng(1).permutation(len(corpus.src_lengths))
+    sizes = np.cumsum(corpus.src_lengths[rows] + corpus.tgt_lengths[rows] + 1)
+    rows = rows[: int(np.searchsorted(sizes, PROBE_TOKENS)) + 1]
+    batch = collate(corpus, rows)
+    for _ in range(2):  # the first compiles kernels
+        began = time.monotonic()
+        with torch.random.fork_rng(devices=[]):
+            fabric.backward(objective(*_objective_inputs(batch)))
+        objective.zero_grad(set_to_none=True)
+    return (time.monotonic() - began) / int(sizes[len(rows) - 1])
 
 
 def _objective_inputs(batch: Batch) -> tuple[Tensor, ...]:

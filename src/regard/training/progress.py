@@ -55,6 +55,9 @@ class Progress:
         evaluated_at: `seconds` after the last evaluation.
         evaluation_seconds: the part of `seconds` that evaluations took,
         last_evaluation_seconds: and that the last one took.
+        step_seconds: time of the fastest step,
+        setup_seconds: and of all that came before the first, over all starts. It is no part of
+            `seconds`.
     """
 
     step: int = 0
@@ -71,6 +74,8 @@ class Progress:
     evaluated_at: float = 0.0
     evaluation_seconds: float = 0.0
     last_evaluation_seconds: float = 0.0
+    step_seconds: float = 0.0
+    setup_seconds: float = 0.0
 
     @property
     def training_seconds(self) -> float:
@@ -106,6 +111,11 @@ class Progress:
         ]
         total, count = numbers["losses"]
         return Progress(**{**numbers, "best": best, "losses": (float(total), int(count))})
+
+    def took_step(self, seconds: float) -> None:
+        """Add the time of a step."""
+        self.seconds += seconds
+        self.step_seconds = min(seconds, self.step_seconds or seconds)
 
     def took_evaluation(self, seconds: float) -> None:
         """Add the time of an evaluation."""

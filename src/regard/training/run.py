@@ -33,7 +33,7 @@ from regard.training.console_reporter import (
     format_metric,
     say,
 )
-from regard.training.defaults import final_pairs, has_stalled
+from regard.training.defaults import final_pairs, has_stalled, time_is_up
 from regard.training.distributed import (
     is_first_process,
     launch_id,
@@ -268,7 +268,7 @@ def describe_limits(config: Config, progress: Progress, folder: Path) -> str:
     over: dict[str, int | float] = {}
     if config.epochs is not None and progress.epoch >= config.epochs:
         over["epochs"] = config.epochs
-    if config.minutes is not None and progress.seconds >= 60 * config.minutes:
+    if config.minutes is not None and time_is_up(progress, config.minutes):
         over["minutes"] = config.minutes
     if config.steps is not None and progress.step >= config.steps:
         over["steps"] = config.steps
@@ -313,6 +313,7 @@ def _train(run: PreparedRun, state: "RunState", console: Console, quiet: bool) -
     if processes.is_first:
         _settle_folder(run, state)
         recorders = _recorders(run, progress)
+    progress.setup_seconds += processes.of_first(run.setup_seconds)
     if state.checkpoint is None:
         run.checkpoints.save(progress)  # from now on, a run without a checkpoint is damaged
     try:
@@ -321,8 +322,7 @@ def _train(run: PreparedRun, state: "RunState", console: Console, quiet: bool) -
             if folder.stopped_by is not None:
                 resume = f"regard train --resume {folder.path}"
                 reporter.note(message("train.stopped", command=resume))
-            over = progress.evaluated == progress.step and run.budget.is_over(progress)
-            if over:
+            else:
                 with run.learner.evaluated_weights():
                     if processes.is_first:
                         _finish(run, progress, reporter)
@@ -381,7 +381,14 @@ def _settle_folder(run: PreparedRun, state: "RunState") -> None:
 def _finish(run: PreparedRun, progress: Progress, reporter: ConsoleReporter) -> None:
     """Write the final weights and the model card."""
     metric = run.evaluator.metric
-    evaluator = run.evaluator.enlarged(final_pairs(run.trained(progress)))
+    evaluator = run.evaluator.enlarged(
+        final_pairs(
+            progress,
+            run.trained(progress),
+            decoded=run.evaluator.scored[0],
+            minutes=run.budget.minutes,
+        )
+    )
     candidates = run.best.write_final(
         progress,
         lambda: evaluator.evaluate(progress.mean_loss),

@@ -5,7 +5,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from regard.training.defaults import WARMUP, evaluation_is_due, has_stalled, warmup_factor
+from regard.training.defaults import (
+    WARMUP,
+    evaluation_is_due,
+    has_stalled,
+    seconds_for_steps,
+    time_is_up,
+    warmup_factor,
+)
 from regard.training.progress import Progress
 
 #: (step, warm-up steps, share of the budget that is spent) -> factor on the peak rate
@@ -34,13 +41,17 @@ class Budget:
             part = progress.batch / max(1, self.batches_in_epoch(progress.epoch))
             shares.append((progress.epoch + part) / self.epochs)
         if self.minutes is not None:
-            shares.append(progress.seconds / (60 * self.minutes))
+            shares.append(progress.seconds / seconds_for_steps(progress, self.minutes))
         return max(shares)
 
     def is_over(self, progress: Progress) -> bool:
-        """Return whether the budget is spent, or nothing has improved for long."""
+        """Return whether the budget is spent, or nothing has improved for long.
+
+        A step that would take longer than the minutes that are left is not begun.
+        """
         spent = self.spent(progress)
-        return spent >= 1 or has_stalled(progress, spent, self.patience)
+        is_late = self.minutes is not None and time_is_up(progress, self.minutes)
+        return is_late or spent >= 1 or has_stalled(progress, spent, self.patience)
 
 
 @dataclass(frozen=True)

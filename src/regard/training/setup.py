@@ -4,6 +4,7 @@
 `prepare` makes tokenisers, encoded data, model and optimiser, and announces each choice.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
@@ -39,8 +40,10 @@ from regard.training.defaults import (
     Facts,
     describe_defaults,
     evaluation_interval,
+    evaluation_limits,
     fill_settings,
     steps_limit,
+    timed_batch_tokens,
 )
 from regard.training.distillation import check_teacher, load_teachers
 from regard.training.distributed import Fabric, Processes, join_processes, make_fabric
@@ -54,6 +57,7 @@ from regard.training.optimization import (
     check_precision,
     parameter_groups,
     recompute_layers,
+    seconds_per_token,
 )
 from regard.training.pretrained_embeddings import check_vectors, embeddings, start_from_vectors
 from regard.training.progress import Progress
@@ -93,6 +97,7 @@ class PreparedRun:
     best: BestWeights
     checkpoints: Checkpoints
     summary: RunSummary
+    setup_seconds: float = 0.0
 
     def trained(self, progress: Progress) -> float:
         """Return how many examples the model was trained on, repetitions counted."""
@@ -139,6 +144,7 @@ def prepare(
         resumed: whether a checkpoint will restore the weights.
         accept_changed_data: whether a run may go on with data that have changed since it began.
     """
+    began = time.monotonic()
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     fabric, precision = make_fabric(config.device, config.precision, config.strategy)
@@ -168,6 +174,12 @@ def prepare(
         config, processes, precision, kind, say, longest, resumed=resumed
     )
     check_precision(learner.objective, corpus, fabric, precision)
+    # a batch of pairs is small on a CPU already
+    large = given.batch_tokens is None and config.batch_tokens and not kind.scales_batches
+    if config.minutes is not None and large and not facts.on_gpu and processes.count == 1:
+        cost = seconds_per_token(learner.objective, corpus, fabric)
+        tokens = timed_batch_tokens(cast(int, config.batch_tokens), config.minutes, cost)
+        config = config.model_copy(update={"batch_tokens": tokens})
     epochs = Epochs(
         corpus,
         max_tokens=config.max_tokens,
@@ -195,6 +207,9 @@ def prepare(
         max_tgt_len=config.max_tgt_len,
         batch_size=BATCH // config.join_lines,
     )
+    if config.minutes is not None:
+        evaluator = _within_minutes(evaluator, learner, config.minutes, given.eval_pairs, say)
+        config = config.model_copy(update={"eval_pairs": evaluator.decoded})
     budget = Budget(
         steps=steps_limit(config, per_epoch),
         epochs=config.epochs,
@@ -247,7 +262,28 @@ def prepare(
         best=best,
         checkpoints=Checkpoints(folder, learner, best),
         summary=summary,
+        setup_seconds=time.monotonic() - began,
     )
+
+
+def _within_minutes(
+    evaluator: Evaluator, learner: Learner, minutes: float, given: int | None, say: Say
+) -> Evaluator:
+    """Return an evaluator that takes a small share of the minutes; given pairs are all decoded."""
+    processes = learner.processes
+    costs = (0.0, 0.0)
+    with learner.evaluated_weights():  # all processes must enter it
+        if processes.is_first:
+            costs = evaluator.seconds()
+    examples, sources = evaluation_limits(minutes, *map(processes.of_first, costs))
+    total = len(evaluator.dev.scored)
+    if examples < total:
+        what = translated("train.examples", evaluator.kind.examples)
+        say(message("train.loss-scored", count=examples, total=total, what=what))
+    decoded = evaluator.decoded
+    if given is None and decoded is not None:
+        decoded = min(decoded, sources)
+    return evaluator.limited(examples, decoded)
 
 
 def _facts(corpus: EncodedPairs, kind: DataKind, fabric: Fabric) -> Facts:
