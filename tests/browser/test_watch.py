@@ -52,14 +52,14 @@ def watched(chromium, tmp_path):
 
 def test_a_new_evaluation_appears_while_the_page_is_open(watched):
     page = watched()
-    assert "Step 20, epoch 1 · dev per 0.25" in page.inner_text(".status")
+    assert "Last evaluation at step 20, epoch 1 · dev per 0.25" in page.inner_text(".status")
     assert "last evaluation" in page.inner_text(".status")
     assert page.locator("tbody tr").count() == 2
     page.focus(".scroll")
     evaluated(page.run, 40)
     page.clock.run_for(2500)
     page.wait_for_selector("tbody tr:nth-child(3)")
-    assert "Step 40" in page.inner_text(".status")
+    assert "Last evaluation at step 40" in page.inner_text(".status")
     assert page.evaluate("document.activeElement.className") == "scroll"
     (page.run / "README.md").write_text("# done\n")
     page.clock.run_for(2500)

@@ -53,9 +53,21 @@ def test_a_report_has_curves_maps_and_a_table_and_no_script():
 def test_maps_of_all_steps_have_one_scale():
     page = render_report(HISTORY, [(10, [example(0.4)]), (20, [example(0.9)])], {}, "x")
     early, late = page.split("step 20</strong>")
-    assert 'fill="var(--q3)"' in early.split("step 10</strong>")[1]  # 0.4 of 8 shades
-    assert 'fill="var(--q7)"' in late  # 0.9 of them
-    assert 'fill="var(--q8)"' not in late
+    early = early.split("step 10</strong>")[1]
+    assert 'fill="var(--q4)"' in early  # 0.4 of 0.9, in 8 shades
+    assert 'fill="var(--q8)"' not in early
+    assert 'fill="var(--q8)"' in late
+    assert "The darkest colour is a weight of 0.90." in page
+
+
+def test_near_even_maps_are_not_blank():
+    """Weights of a fortieth had the lightest shade of all, in every cell."""
+    weights = np.full((1, 2, 40), 1 / 41, dtype=np.float32)
+    weights[:, :, 3] = 2 / 41
+    even = Trace(Text.of(["a"] * 40), Text.of(["c", "</s>"]), (Map.of("cross", 0, weights),))
+    page = render_report(HISTORY, [(10, [even])], {}, "x")
+    assert {'fill="var(--q4)"', 'fill="var(--q8)"'} <= set(re.findall(r'fill="var\(--q\d\)"', page))
+    assert "The darkest colour is a weight of 0.05." in page
 
 
 def test_a_map_has_a_title_and_the_tokens_along_both_sides():

@@ -14,7 +14,7 @@ from regard.seeing.html_page import template
 from regard.seeing.labels import fit
 from regard.seeing.page_modules import text_of
 from regard.seeing.trace import Trace
-from regard.seeing.view import select
+from regard.seeing.view import View, select
 from regard.version import __version__
 
 #: evaluations whose maps are shown, and cells along a side of such a map
@@ -269,14 +269,16 @@ def _names(history: Sequence[Mapping[str, Any]]) -> list[str]:
 def _example(steps: Sequence[tuple[int, Trace]]) -> dict[str, Any]:
     """Return the texts of one example and its map at each step."""
     first = steps[0][1]
-    maps = [_labelled_map(step, trace) for step, trace in steps if trace.maps]
+    views = {step: select(trace, words=False) for step, trace in steps if trace.maps}
+    # one scale for all steps; of near even rows, a scale to 1 would show nothing
+    full = max(1e-9, *(float(view.weights.max(initial=0.0)) for view in views.values()), 0.0)
+    maps = [_labelled_map(step, views[step], full, trace) for step, trace in steps if trace.maps]
     texts = [text for text in (first.source.text, first.target.text) if text]
-    return {"texts": texts, "maps": maps}
+    return {"texts": texts, "maps": maps, "full": full}
 
 
-def _labelled_map(step: int, trace: Trace) -> dict[str, Any]:
+def _labelled_map(step: int, whole: View, full: float, trace: Trace) -> dict[str, Any]:
     """Return a map with the tokens along both of its sides, in pixels."""
-    whole = select(trace, words=False)
     view = pooled(whole, MOST_CELLS)
     down, across = view.weights.shape
     cell = min(CELL, MAP_SIZE / max(down, across, 1))
@@ -297,7 +299,7 @@ def _labelled_map(step: int, trace: Trace) -> dict[str, Any]:
         "height": top + down * cell + 2,
         "rows": [(top + (i + 0.5) * cell + 4, rows[i]) for i in range(0, down, every)],
         "columns": [(left + (j + 0.5) * cell + 4, columns[j]) for j in range(0, across, every)],
-        "cells": cells_svg(CellsShape(left, top, cell, view.weights), PAGE),
+        "cells": cells_svg(CellsShape(left, top, cell, view.weights / full), PAGE),
         "strongest": whole.columns[int(whole.weights[0].argmax())] if whole.weights.size else "",
         "notes": trace.notes,
     }
