@@ -96,9 +96,9 @@ browser: $(STAMP)  ## the page in a real Chromium, which is installed where it c
 
 CASES := 5000
 SEED := 1
-fuzz: $(STAMP)  ## crafted files and command lines: CASES of them, chosen by SEED; CASE is one alone
+fuzz: $(STAMP)  ## crafted files and command lines: CASES of them, chosen by SEED; CASE is one alone, KIND one kind
 	cd tests && OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE ../$(BIN)/python -m fuzz --cases $(CASES) \
-	  --seed $(SEED) --workers $(WORKERS) $(if $(CASE),--case $(CASE))
+	  --seed $(SEED) --workers $(WORKERS) $(if $(CASE),--case $(CASE)) $(if $(KIND),--kind $(KIND))
 
 bench: $(STAMP)  ## time the attention operators on this machine
 	$(BIN)/python benchmarks/operators.py

@@ -3,6 +3,7 @@
 import io
 import json
 import struct
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -184,6 +185,14 @@ def test_no_memory_is_taken_for_odd_rates_and_formats(folder, monkeypatch, sent,
     with pytest.raises(BadLine) as caught:
         reader(folder).parse(sent)
     assert reason in caught.value.reason
+
+
+def test_a_header_that_points_before_the_file_prints_no_traceback(folder, capfd):
+    whole = content(8000, format="AIFF", subtype="PCM_16")
+    for place in range(12, 60, 3):
+        with suppress(BadLine):
+            reader(folder).parse(whole[:place] + whole[place + 1 :])
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_blocks_of_a_recording_are_those_of_the_whole(folder, monkeypatch):

@@ -1,6 +1,7 @@
 """`python -m fuzz`: crafted files and command lines, thousands of them."""
 
 import argparse
+import os
 import shutil
 import sys
 import tempfile
@@ -16,8 +17,11 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=5000, help="how many")
     parser.add_argument("--seed", type=int, default=1, help="chooses the cases")
     parser.add_argument("--case", type=int, help="this one alone, whose files are kept")
+    parser.add_argument("--kind", help="cases of this kind alone, such as media")
     parser.add_argument("--workers", type=int, default=2)
     given = parser.parse_args()
+    if given.kind is not None:
+        os.environ["FUZZ_KIND"] = given.kind
     folder = Path(tempfile.mkdtemp(prefix="regard-fuzz-"))
     if given.case is not None:
         (folder / "kept" / "bases").mkdir(parents=True)

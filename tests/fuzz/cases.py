@@ -5,20 +5,24 @@ import bz2
 import gzip
 import json
 import lzma
+import os
 import random
 import shutil
 import zlib
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import soundfile
 import torch
+from PIL import Image
 from pyarrow import parquet
 
 from fuzz.mutations import ODD, dumps, flip, lie, mutate, replace_kind
-from regard.data import FrameScaler, Tokenizer
+from regard.data import FrameScaler, LogMel, PictureEncoder, SoundEncoder, Tokenizer
 from regard.data.checksummed_json import json_checksum
 from regard.kinds import open_kind
 from regard.seeing import Map, Text, Trace, storage
@@ -71,6 +75,10 @@ def make_bases(folder: Path) -> None:
         run.write_model(open_kind(config, src, tgt).build_model().state_dict())
         run.append_metrics({"step": 3, "dev_loss": 1.5, "seconds": 1.0})
         shutil.rmtree(run.data)
+    _write_media(folder / "media")
+    _media_run(folder / "pictures", PictureEncoder(6, 10, 3, 2, (90.0,) * 3, (50.0,) * 3))
+    scaler = FrameScaler(9, 4, (0.0,) * 9, (1.0,) * 9)
+    _media_run(folder / "sounds", SoundEncoder(LogMel(8000, 9), scaler, 2.0))
     _write_data(folder)
     short = {"steps": 2, "eval_every": 1, "save_every": 1, "size": "tiny", "hidden": 8, "embed": 4}
     small = {"batch_sentences": 4, "average": 1, "eval_pairs": 2, "device": "cpu", "threads": 1}
@@ -82,6 +90,43 @@ def _side(kind: str, features: tuple[str, ...]) -> Tokenizer | FrameScaler:
     if kind == "vectors":
         return FrameScaler(2, 1, (0.0, 0.5), (1.0, 2.0))
     return Tokenizer.train(kind, WORDS * 5, vocab_size=24, features=features)
+
+
+def _media_run(path: Path, src: PictureEncoder | SoundEncoder) -> None:
+    config = make_config({"preset": "bahdanau", "beam": 2, "stack": 4, **SIZES["recurrent"]})
+    run, tgt = RunFolder(path), Tokenizer.train("char", WORDS)
+    run.create()
+    run.write_config(config)
+    src.save(run.src_tokenizer_file)
+    tgt.save(run.tgt_tokenizer_file)
+    run.write_model(open_kind(config, src, tgt).build_model().state_dict())
+
+
+def _write_media(folder: Path) -> None:
+    """Write pictures and recordings of all formats that are read, and of some that are not."""
+    folder.mkdir()
+    draw = np.random.default_rng(1)
+    image = Image.fromarray(draw.integers(0, 256, (24, 20, 3), np.uint8))
+    wide = Image.fromarray(draw.integers(0, 65536, (24, 20), np.uint16))
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    for name in ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "EPS", "PPM", "ICO", "DDS", "TGA"):
+        for mode in ("RGB", "L", "P", "RGBA", "CMYK", "1", "I;16"):
+            with suppress(OSError, ValueError):  # not every format has every mode
+                picture = wide if mode == "I;16" else image.convert(mode)
+                options = {"exif": turned} if name in ("PNG", "JPEG", "WEBP", "TIFF") else {}
+                picture.save(folder / f"{name}-{mode.replace(';', '')}.picture", name, **options)
+    for way in ("tiff_lzw", "tiff_adobe_deflate", "jpeg", "packbits"):
+        image.save(folder / f"{way}.picture", "TIFF", compression=way)
+    tone = np.sin(np.arange(2000) / 3) / 2
+    sounds = ("WAV PCM_16", "WAV FLOAT", "WAV ULAW", "WAV MS_ADPCM", "WAVEX PCM_24", "FLAC PCM_16")
+    sounds += ("OGG VORBIS", "OGG OPUS", "MP3 MPEG_LAYER_III", "AIFF PCM_16", "RF64 PCM_16")
+    for sound in (*sounds, "AU PCM_16", "CAF PCM_16", "W64 PCM_16"):
+        for channels in (1, 2):
+            name, subtype = sound.split()
+            path = folder / f"{name}-{subtype}-{channels}.sound"
+            samples = np.stack([tone] * channels, axis=1)
+            soundfile.write(path, samples, 16000, format=name, subtype=subtype)
 
 
 def _write_data(folder: Path) -> None:
@@ -114,9 +159,34 @@ def _write_data(folder: Path) -> None:
 def make_case(seed: int, number: int, bases: Path, folder: Path, outside: Path) -> Case:
     """Write the files of a case and return what to run; the same for the same numbers."""
     rng = random.Random(f"{seed}:{number}")
-    kinds = {run_folder: 30, trace: 22, data: 22, command: 14, recipe: 8, resumed: 4}
+    kinds = {run_folder: 30, trace: 22, data: 22, command: 14, recipe: 8, resumed: 4, media: 8}
     make = rng.choices(list(kinds), list(kinds.values()))[0]
+    if only := os.environ.get("FUZZ_KIND"):
+        make = next(one for one in kinds if one.__name__ == only)
     return make(rng, bases, folder, outside)
+
+
+#: pictures or recordings of a case
+MUTANTS = 10
+
+
+def media(rng: random.Random, bases: Path, folder: Path, outside: Path) -> Case:
+    """Damaged pictures or recordings, one of them or a list."""
+    run, suffix = rng.choice((("pictures", ".png"), ("sounds", ".wav")))
+    seeds = sorted((bases / "media").glob(f"*.{run[:-1]}"))
+    names = []
+    for number in range(MUTANTS):
+        content = rng.choice(seeds).read_bytes()
+        start = rng.choice((64, 200, len(content)))  # headers are where most goes wrong
+        content = flip(content[:start], rng) + content[start:]
+        names.append(f"{number}{suffix}")
+        (folder / names[-1]).write_bytes(content)
+    if rng.random() < 0.1:
+        words = [rng.choice(("show", "predict")), str(bases / run), names[0]]
+        return Case(f"media, {run}, one", words, "")
+    (folder / "list.txt").write_text("".join(f"{name}\n" for name in names))
+    skip = [] if rng.random() < 0.1 else ["--skip-bad"]
+    return Case(f"media, {run}", ["predict", str(bases / run), "list.txt", *skip], "")
 
 
 def run_folder(rng: random.Random, bases: Path, folder: Path, outside: Path) -> Case:

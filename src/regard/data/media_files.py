@@ -157,7 +157,7 @@ def decoding_work(content: bytes) -> int:
         from soundfile import SoundFile
 
         if content.startswith(SOUND_STARTS[:-1]):
-            with SoundFile(io.BytesIO(content)) as sound:
+            with _BoundedFile(io.BytesIO(content)) as file, SoundFile(file) as sound:
                 return int(sound.frames * sound.channels + 20 * sound.samplerate)
         with Image.open(io.BytesIO(content), formats=PICTURE_FORMATS) as image:
             return int(image.width * image.height)
@@ -230,6 +230,21 @@ def _check_length(name: str, seconds: float, most: float) -> None:
     raise DataError(name, None, reason, fix, kind="length")
 
 
+class _BoundedFile(io.RawIOBase):
+    """A file within which libsndfile stays: errors of its calls would be printed as tracebacks."""
+
+    def __init__(self, file: Any) -> None:
+        self._file, self._size = file, file.seek(0, os.SEEK_END)
+        file.seek(0)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        start = (0, self._file.tell(), self._size)[whence]
+        return int(self._file.seek(min(max(0, start + offset), self._size)))
+
+    def readinto(self, buffer: Any) -> int:
+        return int(self._file.readinto(buffer))
+
+
 def _read_file(source: Any, most: float) -> Sound:
     """Read a file whose length its header states, which is checked before it is decoded."""
     extras.require("soundfile", extra="media", for_="a model that reads sound")
@@ -247,7 +262,7 @@ def _read_file(source: Any, most: float) -> Sound:
         try:
             if not start.startswith(SOUND_STARTS):
                 raise ValueError
-            with soundfile.SoundFile(file) as sound:
+            with _BoundedFile(file) as bounded, soundfile.SoundFile(bounded) as sound:
                 if sound.format not in SOUND_FORMATS:
                     raise ValueError
                 _check_length(name, sound.frames / sound.samplerate, most)
