@@ -19,11 +19,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import count
 from threading import Timer
-from typing import Any, Final
+from typing import Any, Final, final
 
 import numba
 import torch
 from numba import float32, int32
+from numba.core import event
 from torch import Tensor
 
 from regard.messages import message
@@ -36,7 +37,7 @@ IN_ORDER: Final = {"contract"}
 OPTIONS: Final[dict[str, Any]] = {"nogil": True, "error_model": "numpy"}
 
 LOG: Final = logging.getLogger("regard")
-# Seconds of compiling after which the user is told why; a kernel comes from the cache in less.
+# Seconds of compiling after which the user is told why.
 PATIENCE: Final = 2.0
 
 # Shares of work per thread: if a thread is delayed, the others take over the rest of its shares.
@@ -97,16 +98,30 @@ def _compile_cached(function: Callable[..., Any], signature: Any) -> Any:
         return numba.njit(signature, cache=True, **options)(function)
 
 
+@final
+class _CompileTimer(event.Listener):
+    """Starts to wait when numba compiles; to read a kernel from the cache may take as long."""
+
+    def __init__(self) -> None:
+        self.timer = Timer(PATIENCE, _announce_once)
+        self.timer.daemon = True
+
+    def on_start(self, event: object) -> None:
+        if self.timer.ident is None:  # parts of a kernel are compiled within it
+            self.timer.start()
+
+    def on_end(self, event: object) -> None:
+        pass
+
+
 @contextmanager
 def _announced() -> Iterator[None]:
     """Tell the user about compilation that takes long."""
-    timer = Timer(PATIENCE, _announce_once)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+    with event.install_listener("numba:compile", _CompileTimer()) as listener:
+        try:
+            yield
+        finally:
+            listener.timer.cancel()
 
 
 @functools.cache
