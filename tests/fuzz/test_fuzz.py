@@ -22,6 +22,22 @@ def test_whatever_is_read_there_is_a_sentence_and_nothing_else_is_touched(tmp_pa
     assert not any(verdict.problem for verdict in verdicts), told
 
 
+#: folders of transformers; a sample of them takes seconds
+FOLDERS = [25, pytest.param(500, marks=pytest.mark.long)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", FOLDERS)
+def test_whatever_a_folder_of_transformers_holds_there_is_a_sentence(tmp_path, monkeypatch, count):
+    pytest.importorskip("transformers")
+    monkeypatch.setattr("fuzz.runner.MOST_CPU", 30.0)
+    verdicts = list(run_cases(list(range(count)), SEED, 2, tmp_path, pretrained=True))
+    told = summary(verdicts, SEED)
+    print(told)
+    assert len(verdicts) == count, told
+    assert not any(verdict.problem for verdict in verdicts), told
+
+
 class Breaks:
     """Faults that are planted, to see that each is found."""
 

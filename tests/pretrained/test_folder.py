@@ -1,6 +1,7 @@
 """Folders and hub names: what is opened, and the sentence for what is not."""
 
 import json
+import os
 import re
 import shutil
 import sys
@@ -48,6 +49,30 @@ def pickle_weights(copy):
     file = copy / "model.safetensors"
     torch.save(load_file(file), copy / "pytorch_model.bin")
     file.unlink()
+
+
+def shard(copy, name, pickled=False):
+    """Let an index say where the weights are."""
+    from safetensors.torch import load_file
+
+    weights = load_file(copy / "model.safetensors")
+    (copy / "model.safetensors").unlink()
+    for own in {"w.bin", name} if pickled else {"w.bin"}:
+        torch.save(weights, copy / own)
+    index = {"metadata": {}, "weight_map": dict.fromkeys(weights, name)}
+    (copy / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def link_out(file):
+    outside = file.parent.parent / file.name
+    file.rename(outside)
+    file.symlink_to(outside)
+
+
+def sequence(name):
+    """Eight steps, of which each writes thirty characters for one."""
+    step = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 30}
+    return {"type": "Sequence", name: [step] * 8}
 
 
 DAMAGES = {
@@ -108,6 +133,116 @@ DAMAGES = {
         lambda c: edit(c / "config.json", auto_map={"AutoModel": "evil.Model"}),
         "config.json asks for code of its own .auto_map., which regard never runs",
     ),
+    "code in a part of the configuration": (
+        lambda c: edit(c / "config.json", text_config={"auto_map": {"AutoConfig": "evil.C"}}),
+        "config.json asks for code of its own",
+    ),
+    "code to generate": (
+        lambda c: edit(c / "generation_config.json", auto_map={"x": "evil.G"}),
+        "generation_config.json asks for code of its own",
+    ),
+    "an adapter": (
+        lambda c: (c / "adapter_config.json").write_text('{"base_model_name_or_path": "a/b"}'),
+        "must hold a whole model, but it has an adapter",
+    ),
+    "an index of pickles": (
+        lambda c: shard(c, "w.bin"),
+        r"each weight must be in .* that ends in .safetensors, but one is in 'w.bin'",
+    ),
+    "an index of pickles with another name": (
+        lambda c: shard(c, "evil.safetensors", pickled=True),
+        "must hold whole weights that transformers can load",
+    ),
+    "an index that leads out": (
+        lambda c: shard(c, "../out.safetensors"),
+        r"but one is in '../out.safetensors'",
+    ),
+    "an index of nothing": (
+        lambda c: shard(c, None),
+        r"but one is in None",
+    ),
+    "a link that leads out": (
+        lambda c: link_out(c / "model.safetensors"),
+        "must be a file of its folder, but it is a link out of",
+    ),
+    "a tokenizer that leads out": (
+        lambda c: link_out(c / "tokenizer.json"),
+        "must be a file of its folder, but it is a link out of",
+    ),
+    "a pipe": (
+        lambda c: os.mkfifo(c / "added_tokens.json"),
+        "added_tokens.json: this must be a file, but it is a pipe",
+    ),
+    "many layers": (
+        lambda c: edit(c / "config.json", n_layer=10**6),
+        "n_layer must be at most 1,000, but it is 1e[+]06",
+    ),
+    "more layers than weights": (
+        lambda c: edit(c / "config.json", n_layer=1000),
+        "config.json must describe the weights of its folder, 28 tensors of .* has far more",
+    ),
+    "many positions": (
+        lambda c: edit(c / "config.json", n_positions=10**9),
+        "config.json must describe the weights of its folder, 28 tensors of .* has far more",
+    ),
+    "many labels": (
+        lambda c: edit(c / "config.json", num_labels=10**12),
+        "num_labels must be at most 100,000",
+    ),
+    "many beams": (
+        lambda c: edit(c / "generation_config.json", num_beams=10**6),
+        "num_beams must be a value that generate.. can use, .* it is 1000000: correct it",
+    ),
+    "an odd end": (
+        lambda c: edit(c / "generation_config.json", eos_token_id="y"),
+        "eos_token_id must be a value that generate.. can use, .* it is 'y'",
+    ),
+    "an end that is no token": (
+        lambda c: edit(c / "generation_config.json", eos_token_id=[2, 10**6]),
+        "eos_token_id must be a value that generate.. can use",
+    ),
+    "another search": (
+        lambda c: edit(c / "generation_config.json", penalty_alpha=0.5, top_k=4),
+        "must generate greedily, by beam search or by sampling, but .* sets penalty_alpha",
+    ),
+    "settings that fail only when it runs": (
+        lambda c: edit(c / "config.json", n_head=3, n_embd=16),
+        "must hold whole weights that transformers can load",
+    ),
+    "an exploding normaliser": (
+        lambda c: edit(c / "tokenizer.json", normalizer=sequence("normalizers")),
+        "must lengthen a text at most 1,000 times, but it may do so 6.56e[+]11 times",
+    ),
+    "an exploding decoder": (
+        lambda c: edit(c / "tokenizer.json", decoder=sequence("decoders")),
+        "must lengthen a text at most 1,000 times",
+    ),
+    "a template that repeats the text": (
+        lambda c: edit(
+            c / "tokenizer.json",
+            post_processor={
+                "type": "TemplateProcessing",
+                "single": [{"Sequence": {"id": "A", "type_id": 0}}] * 5000,
+                "pair": [],
+                "special_tokens": {},
+            },
+        ),
+        "must lengthen a text at most 1,000 times",
+    ),
+    "a huge vocabulary": (
+        lambda c: edit(
+            c / "tokenizer.json",
+            model={"type": "WordLevel", "vocab": dict.fromkeys(map(str, range(300_000)), 0)},
+        ),
+        "the vocabulary must have at most 262,144 tokens, but it has 300,000",
+    ),
+    "words without an end": (
+        lambda c: edit(
+            c / "tokenizer.json",
+            model={"type": "WordPiece", "vocab": {"a": 0}, "max_input_chars_per_word": 10**9},
+        ),
+        "max_input_chars_per_word must be at most 10,000",
+    ),
     "a tokenizer with code": (
         lambda c: edit(c / "tokenizer_config.json", auto_map={"AutoTokenizer": ["evil.T", None]}),
         "tokenizer_config.json asks for code of its own",
@@ -128,6 +263,69 @@ def test_a_folder_that_cannot_be_used_is_refused_in_one_sentence(copy, damage):
     assert sentence.endswith(".")
     assert "\n" not in sentence
     assert "evil" not in sys.modules
+
+
+def test_a_folder_of_the_hubs_cache_has_links_to_its_blobs(saved, tmp_path):
+    blobs, own = tmp_path / "blobs", tmp_path / "snapshots" / "abc"
+    shutil.copytree(saved("gpt2"), blobs)
+    own.mkdir(parents=True)
+    for file in blobs.iterdir():
+        (own / file.name).symlink_to(f"../../blobs/{file.name}")
+    assert regard.load(own).info.checkpoint
+
+
+def test_weights_in_several_files_are_read(hugging, saved, tmp_path):
+    expected = regard.load(saved("gpt2"))("the cat", max_len=3).text
+    found = hugging.AutoModelForCausalLM.from_pretrained(saved("gpt2"))
+    found.save_pretrained(tmp_path, max_shard_size="5KB")
+    build_tokenizer(hugging).save_pretrained(tmp_path)
+    assert len(list(tmp_path.glob("*.safetensors"))) > 1
+    assert regard.load(tmp_path)("the cat", max_len=3).text == expected
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_no_kernel_is_taken_from_a_configuration(copy, deep):
+    """The name of one with a slash would be that of a repository with code."""
+    name = {"_attn_implementation": "evil/kernel", "attn_implementation": "evil/kernel"}
+    edit(copy / "config.json", **({"text_config": name} if deep else name))
+    assert folder.checked_config(copy).get("text_config", {}) == {}
+    if not deep:
+        assert regard.load(copy).module.config._attn_implementation == "sdpa"
+
+
+def test_settings_that_only_change_how_fast_an_answer_comes_are_left_out(copy):
+    plain = regard.load(copy)("the cat", max_len=3).text
+    drafts = {"prompt_lookup_num_tokens": 10**6, "assistant_early_exit": 1}
+    edit(copy / "generation_config.json", **drafts, cache_implementation="offloaded")
+    found = regard.load(copy)
+    assert found.module.generation_config.prompt_lookup_num_tokens is None
+    assert found("the cat", max_len=3).text == plain
+
+
+BOMB = {"type": "Replace", "pattern": {"Regex": "(a+)+$"}, "content": "b"}
+NO_UNKNOWN = {
+    "type": "WordPiece",
+    "vocab": {"the": 0},
+    "unk_token": "[UNK]",
+    "continuing_subword_prefix": "##",
+    "max_input_chars_per_word": 100,
+}
+
+
+@pytest.mark.parametrize("change", [{"normalizer": BOMB}, {"model": NO_UNKNOWN}])
+def test_a_tokenizer_that_fails_at_a_text_says_so(copy, change):
+    """Its Rust code panics, which is no Exception, or has no token for what it does not know."""
+    edit(copy / "tokenizer.json", added_tokens=[], post_processor=None, **change)
+    edit(copy / "tokenizer_config.json", unk_token=None, bos_token=None, added_tokens_decoder={})
+    model = regard.load(copy)
+    with pytest.raises(PretrainedError, match="must hold a tokenizer that transformers can use"):
+        model("a" * 30 + "!", max_len=2)
+
+
+def test_a_text_that_no_tokenizer_should_be_given_is_refused(copy, monkeypatch):
+    monkeypatch.setattr("regard.pretrained.folder_checks.MAX_CHARS", 20)
+    with pytest.raises(DataError, match="the text must have at most 20 characters, but it has 21"):
+        regard.load(copy)("a" * 21)
 
 
 def test_pickled_weights_are_read_where_they_are_allowed(copy, saved):

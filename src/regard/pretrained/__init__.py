@@ -4,13 +4,8 @@ from pathlib import Path
 
 import torch
 
-from regard.pretrained.folder import (
-    PretrainedError,
-    fetch,
-    is_hub_name,
-    is_pretrained,
-    load_parts,
-)
+from regard.pretrained.folder import fetch, is_hub_name, is_pretrained, load_parts
+from regard.pretrained.folder_checks import PretrainedError
 from regard.pretrained.generation import PretrainedOutput, generate
 from regard.pretrained.media_model import MediaModel
 from regard.pretrained.model import PretrainedModel

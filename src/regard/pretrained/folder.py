@@ -15,18 +15,28 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from regard import extras, safe_read
-from regard.errors import RegardError, describe_memory_error
+from regard.errors import RegardError
+from regard.pretrained.folder_checks import (
+    CONFIG,
+    PICKLED_WEIGHTS,
+    PROCESSORS,
+    PretrainedError,
+    StoredWeights,
+    check_files,
+    check_generation,
+    check_tokenizer,
+    checked_config,
+    explained,
+    first_line,
+    guard_tokenizer,
+    sizes_within,
+)
 
-CONFIG: Final = "config.json"
-SAFE_WEIGHTS: Final = ("model.safetensors", "model.safetensors.index.json")
-PICKLED_WEIGHTS: Final = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 #: files of which a tokenizer has one at least
 VOCABULARIES: Final = (
     *("tokenizer.json", "vocab.json", "vocab.txt", "tokenizer.model", "spiece.model"),
     *("sentencepiece.bpe.model", "source.spm", "tekken.json", "bpe.codes"),
 )
-#: files that say how pictures or sound are prepared
-PROCESSORS: Final = ("preprocessor_config.json", "processor_config.json")
 #: what is fetched of a model of the hub
 HUB_FILES: Final = ("*.json", "*.safetensors", "*.txt", "*.model", "*.spm", "*.codes", "*.jinja")
 HUB_NAME: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -48,10 +58,6 @@ MEDIA_TASKS: Final = (
     ("MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING", "automatic-speech-recognition"),
     ("MODEL_FOR_CTC_MAPPING", "automatic-speech-recognition"),
 )
-
-
-class PretrainedError(RegardError):
-    """A folder or a model of the hub cannot be used."""
 
 
 class LoadedParts(NamedTuple):
@@ -108,7 +114,7 @@ def fetch(name: str, *, allow_pickle: bool = False) -> Path:
         except RepositoryNotFoundError:
             reason, fix = "there is no such model", "check the name"
         except Exception as error:
-            reason = f"it cannot be reached ({_first_line(error)})"
+            reason = f"it cannot be reached ({first_line(error)})"
             fix = "check the name and the network, or name a folder that save_pretrained wrote"
     raise PretrainedError(
         f"{name} must be a run folder, a folder that save_pretrained wrote, a bundled model or a "
@@ -129,14 +135,27 @@ def load_parts(
     """
     path = Path(folder)
     extras.require("transformers", extra="hf", for_=f"the model in {path}")
-    _check_files(path, allow_pickle)
+    stored = check_files(path, allow_pickle)
     with quiet_transformers():
         config = _load_config(path)
         task, kind = _class_of(path, config)
         processor = _load_processor(path, task)
-        tokenizer = None if task.startswith("image-") else _load_tokenizer(path)
-        module = _load_module(path, kind, config, dtype, allow_pickle)
-    return LoadedParts(module.to(device).eval(), tokenizer, task, processor)
+        tokenizer = None if task.startswith("image-") else _load_tokenizer(path, config)
+        module = _load_module(path, kind, config, dtype, stored).to(device).eval()
+        if processor is None:
+            _try_out(path, module)
+    return LoadedParts(module, tokenizer, task, processor)
+
+
+def _try_out(path: Path, module: Any) -> None:
+    """Run a model on one token, so that settings that cannot be are found while it is loaded."""
+    ids = torch.zeros(1, 1, dtype=torch.long, device=module.device)
+    given: dict[str, Any] = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    with explained(path, "a model", use=True), torch.inference_mode():
+        if module.can_generate():
+            module.generate(**given, max_new_tokens=1, pad_token_id=0)
+        else:
+            module(**given)
 
 
 @contextmanager
@@ -156,52 +175,20 @@ def quiet_transformers() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _check_files(path: Path, allow_pickle: bool) -> None:
-    """Raise unless a folder has safe weights, and no code of its own."""
-    for name in (CONFIG, "tokenizer_config.json", *PROCESSORS):
-        if (path / name).exists():
-            _check_no_code(path / name)
-    has = _exists(path)
-    if not any(map(has, SAFE_WEIGHTS)):
-        if not any(map(has, PICKLED_WEIGHTS)):
-            raise PretrainedError(
-                f"{path} must hold weights in {SAFE_WEIGHTS[0]}, but it has none: write it with "
-                f"model.save_pretrained({str(path)!r})."
-            )
-        if not allow_pickle:
-            raise PretrainedError(
-                f"weights must be in safetensors, but {path} has only pickled ones, which can run "
-                f"code when they are read: convert them, or, if you trust where they come from, "
-                f"read them with --allow-pickle (in Python allow_pickle=True)."
-            )
-
-
-def _check_no_code(file: Path) -> None:
-    config = safe_read.read_json(file)
-    if not isinstance(config, dict):
-        raise PretrainedError(
-            f"{file} must hold a JSON object, but it is a {type(config).__name__}: "
-            f"{safe_read.COPY_AGAIN}."
-        )
-    if config.get("auto_map"):
-        raise PretrainedError(
-            f"a model must be of classes that come with transformers, but {file} asks for code of "
-            f"its own (auto_map), which regard never runs: if transformers has a class for this "
-            f"model, delete auto_map from the file."
-        )
-
-
 def _load_config(path: Path) -> Any:
-    from transformers import CONFIG_MAPPING, AutoConfig
+    from transformers import CONFIG_MAPPING
 
-    kind = safe_read.read_json(path / CONFIG).get("model_type")
+    given = checked_config(path)
+    kind = given.get("model_type")
     if not isinstance(kind, str) or kind not in CONFIG_MAPPING:
         raise PretrainedError(
             f"model_type must be one that this version of transformers has, but in "
             f"{path / CONFIG} it is {kind!r:.80}: update transformers, or check the file."
         )
-    with _explained(path / CONFIG, "a configuration"):
-        return AutoConfig.from_pretrained(path, trust_remote_code=False, local_files_only=True)
+    with explained(path / CONFIG, "a configuration"):
+        config = CONFIG_MAPPING[kind].from_dict(given, name_or_path=str(path))
+        config.get_text_config()
+    return config
 
 
 def _class_of(path: Path, config: Any) -> tuple[str, Any]:
@@ -209,7 +196,7 @@ def _class_of(path: Path, config: Any) -> tuple[str, Any]:
     import transformers
 
     architectures = getattr(config, "architectures", None) or [None]
-    name = architectures[0]
+    name = architectures[0] if isinstance(architectures, list) else architectures
     for mapping, task in (*MEDIA_TASKS, *TASKS):
         kinds = getattr(transformers, mapping).get(type(config), None) or ()
         for kind in kinds if isinstance(kinds, tuple) else (kinds,):
@@ -234,7 +221,7 @@ def _check_has_head(path: Path, kind: Any, task: str, config: Any) -> None:
         )
 
 
-def _load_tokenizer(path: Path) -> Any:
+def _load_tokenizer(path: Path, config: Any) -> Any:
     from transformers import AutoTokenizer
 
     if not _has_vocabulary(path):
@@ -242,8 +229,13 @@ def _load_tokenizer(path: Path) -> Any:
             f"{path} must hold a tokenizer, as in tokenizer.json, but it has none: write it with "
             f"tokenizer.save_pretrained({str(path)!r})."
         )
-    with _explained(path, "a tokenizer"):
-        return AutoTokenizer.from_pretrained(path, trust_remote_code=False, local_files_only=True)
+    growth = check_tokenizer(path, config)
+    with explained(path, "a tokenizer"):
+        found = AutoTokenizer.from_pretrained(
+            path, config=config, trust_remote_code=False, local_files_only=True
+        )
+        len(found), found.all_special_ids  # both read what the files say
+    return guard_tokenizer(found, path, growth)
 
 
 def _load_processor(path: Path, task: str) -> Any:
@@ -262,19 +254,20 @@ def _load_processor(path: Path, task: str) -> Any:
     from transformers import AutoFeatureExtractor, AutoImageProcessor
 
     load: Any = AutoImageProcessor if picture else AutoFeatureExtractor
-    with _explained(path, what):
+    with explained(path, what):
         return load.from_pretrained(path, trust_remote_code=False, local_files_only=True)
 
 
-def _load_module(path: Path, kind: Any, config: Any, dtype: torch.dtype, allow_pickle: bool) -> Any:
-    safe = any(map(_exists(path), SAFE_WEIGHTS))
-    with _explained(path, "whole weights"):
+def _load_module(
+    path: Path, kind: Any, config: Any, dtype: torch.dtype, stored: StoredWeights
+) -> Any:
+    with explained(path, "whole weights"), sizes_within(path, stored):
         module, info = kind.from_pretrained(
             path,
             config=config,
             dtype=dtype,
             local_files_only=True,
-            use_safetensors=safe or not allow_pickle,
+            use_safetensors=stored.tensors is not None,
             weights_only=True,
             output_loading_info=True,
         )
@@ -285,28 +278,8 @@ def _load_module(path: Path, kind: Any, config: Any, dtype: torch.dtype, allow_p
             f"{len(missing)} of its parameters, {missing[0]} first: save the model again, or name "
             f"its class in architectures of {CONFIG}."
         )
+    check_generation(path, module)
     return module
-
-
-@contextmanager
-def _explained(path: Path, what: str) -> Iterator[None]:
-    """Turn an error of transformers into a sentence; lack of memory is reported as such."""
-    try:
-        yield
-    except RegardError:
-        raise
-    except Exception as error:
-        if describe_memory_error(error) is not None:
-            raise
-        raise PretrainedError(
-            f"{path} must hold {what} that transformers can load, but it cannot "
-            f"({type(error).__name__}: {_first_line(error)}): {safe_read.COPY_AGAIN}."
-        ) from error
-
-
-def _first_line(error: Exception) -> str:
-    line = next(iter(str(error).strip().splitlines()), "")
-    return line.rstrip(".: ")[:200]
 
 
 def _exists(folder: str | Path) -> Any:

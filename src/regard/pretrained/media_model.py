@@ -14,7 +14,8 @@ from torch import Tensor
 from regard.data.media_files import Sound, read_picture, read_sound
 from regard.errors import ArgumentError, DataError, RegardError
 from regard.models.protocol import inference
-from regard.pretrained.folder import LoadedParts, PretrainedError, quiet_transformers
+from regard.pretrained.folder import LoadedParts, quiet_transformers
+from regard.pretrained.folder_checks import PretrainedError
 from regard.pretrained.generation import (
     LIBRARY_LENGTH,
     PretrainedOutput,

@@ -1,0 +1,422 @@
+"""Checks of a folder from elsewhere, before and after transformers reads it.
+
+Files must be regular and lie in the folder, weights must be in safetensors, no file may name code,
+and no size may ask for more memory or time than the weights account for.
+"""
+
+import base64
+import math
+import re
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch.nn.modules import module as torch_modules
+
+from regard import safe_read
+from regard.errors import DataError, RegardError, describe_memory_error
+
+CONFIG: Final = "config.json"
+SAFE_WEIGHTS: Final = ("model.safetensors", "model.safetensors.index.json")
+PICKLED_WEIGHTS: Final = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+#: files that say how pictures or sound are prepared
+PROCESSORS: Final = ("preprocessor_config.json", "processor_config.json")
+#: settings that choose a kernel, which may be a repository of code, or another file of weights
+DROPPED: Final = re.compile(r"_?(attn|experts)_implementation.*|transformers_weights")
+#: layers, which may share weights and take time alone, labels, which are listed before there is a
+#: model, and any other number, at most
+MOST: Final = (
+    (re.compile(r"layers?$|depths?$"), 1000),
+    (re.compile(r"labels$"), 100_000),
+    (re.compile(""), 1 << 32),
+)
+MAX_COUNT: Final = 100_000
+#: bytes of a tokenizer.json, and entries of its vocabulary if the model's own has fewer
+MAX_TOKENIZER, MAX_VOCABULARY = 1 << 27, 1 << 18
+#: characters that a text may have after normalisation, and times that a normaliser may lengthen it
+MAX_CHARS, MAX_GROWTH = 1 << 24, 1000
+MAX_WORD: Final = 10_000
+MAX_BEAMS: Final = 64
+
+
+class PretrainedError(RegardError):
+    """A folder or a model of the hub cannot be used."""
+
+
+class StoredWeights(NamedTuple):
+    """Number of tensors that a folder has in safetensors, None for pickled ones, and bytes."""
+
+    tensors: int | None
+    size: int
+
+
+def check_files(path: Path, allow_pickle: bool) -> StoredWeights:
+    """Raise unless a folder has regular files, safe weights and no code of its own."""
+    inside = _root(path)
+    for file in sorted([*path.iterdir(), *path.glob("additional_chat_templates/*")]):
+        if not file.is_dir():
+            safe_read.open_regular(file, inside=inside).close()
+        if file.suffix == ".json" and file.name != "tokenizer.json":
+            _check_no_code(file)
+    if (path / "adapter_config.json").exists():
+        raise PretrainedError(
+            f"{path} must hold a whole model, but it has an adapter of another one "
+            f"(adapter_config.json): merge the two, and save the result."
+        )
+    has = [name for name in (*SAFE_WEIGHTS, *PICKLED_WEIGHTS) if (path / name).is_file()]
+    if not has:
+        raise PretrainedError(
+            f"{path} must hold weights in {SAFE_WEIGHTS[0]}, but it has none: write it with "
+            f"model.save_pretrained({str(path)!r})."
+        )
+    safe = has[0] in SAFE_WEIGHTS
+    if not safe and not allow_pickle:
+        raise PretrainedError(
+            f"weights must be in safetensors, but {path} has only pickled ones, which can run "
+            f"code when they are read: convert them, or, if you trust where they come from, "
+            f"read them with --allow-pickle (in Python allow_pickle=True)."
+        )
+    files = _indexed(path / has[0]) if has[0].endswith(".json") else [path / has[0]]
+    size = sum(file.stat().st_size for file in files)
+    if not safe:
+        return StoredWeights(None, size)
+    with explained(path, "whole weights"):
+        return StoredWeights(sum(map(_stored_tensors, files)), size)
+
+
+def _root(path: Path) -> Path:
+    """Return the folder that links may lead to: that of the hub's cache keeps blobs beside it."""
+    cached = path.parent.name == "snapshots" and (path.parent.parent / "blobs").is_dir()
+    return path.parent.parent if cached else path
+
+
+def _indexed(index: Path) -> list[Path]:
+    """Return the files of weights that an index names, which must lie beside it."""
+    suffix = ".safetensors" if index.name in SAFE_WEIGHTS else ".bin"
+    found = safe_read.read_json(index)
+    names = found.get("weight_map") if isinstance(found, dict) else None
+    if not isinstance(names, dict) or not names:
+        raise _refused(index, "it must name the file of each weight (weight_map), but it does not")
+    for name in names.values():
+        plain = isinstance(name, str) and re.fullmatch(r"[\w.-]+", name) is not None
+        if not plain or not name.endswith(suffix) or not (index.parent / name).is_file():
+            raise _refused(
+                index,
+                f"each weight must be in a file of the folder that ends in {suffix}, but one is in "
+                f"{name!r:.80}",
+            )
+    return [index.parent / name for name in sorted(set(names.values()))]
+
+
+def _stored_tensors(file: Path) -> int:
+    """Return the number of tensors in a safetensors file, whose size must be as its header says.
+
+    Nothing of it is mapped into memory yet.
+    """
+    with safe_read.open_regular(file) as stream:
+        (length,) = struct.unpack("<Q", stream.read(8))
+        header = safe_read.parse_json(stream.read(min(length, safe_read.MAX_JSON)))
+    tensors = [part for name, part in header.items() if name != "__metadata__"]
+    end = max((part["data_offsets"][1] for part in tensors), default=0)
+    if 8 + length + end != file.stat().st_size:
+        raise ValueError(f"{file.name} has {file.stat().st_size:,} bytes, not {8 + length + end:,}")
+    return len(tensors)
+
+
+def _check_no_code(file: Path) -> None:
+    config = safe_read.read_json(file)
+    if file.name not in (CONFIG, "tokenizer_config.json", "generation_config.json", *PROCESSORS):
+        return
+    if not isinstance(config, dict):
+        raise PretrainedError(
+            f"{file} must hold a JSON object, but it is a {type(config).__name__}: "
+            f"{safe_read.COPY_AGAIN}."
+        )
+    if any(part.get("auto_map") for part in _objects(config)):
+        raise PretrainedError(
+            f"a model must be of classes that come with transformers, but {file} asks for code of "
+            f"its own (auto_map), which regard never runs: if transformers has a class for this "
+            f"model, delete auto_map from the file."
+        )
+
+
+def _objects(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a JSON value, nested ones among them."""
+    waiting = [value]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            yield part
+            waiting += part.values()
+        elif isinstance(part, list):
+            waiting += part
+
+
+def checked_config(path: Path) -> dict[str, Any]:
+    """Return config.json without the settings that are never followed."""
+    config = safe_read.read_json(path / CONFIG)
+    for name, value in (pair for part in _objects(config) for pair in part.items()):
+        most = next(most for pattern, most in MOST if pattern.search(name))
+        if isinstance(value, int) and abs(value) > most:
+            raise _refused(
+                path / CONFIG, f"{name:.80} must be at most {most:,}, but it is {value:.3g}"
+            )
+    kept: dict[str, Any] = _without_dropped(config)
+    return kept
+
+
+def _without_dropped(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {k: _without_dropped(v) for k, v in value.items() if not DROPPED.fullmatch(k)}
+
+
+@contextmanager
+def sizes_within(path: Path, stored: StoredWeights) -> Iterator[None]:
+    """Raise inside the block once a model has far more parameters than its folder has weights.
+
+    Models are made without memory (`meta`) before weights are read, but a million layers of them
+    take minutes, and weights that are missing would be drawn at random.
+    """
+    count = elements = 0
+    thread, tensors = threading.get_ident(), stored.tensors or 0
+
+    def note(module: Any, name: str, value: torch.Tensor | None) -> None:
+        nonlocal count, elements
+        if value is None or not value.is_meta or threading.get_ident() != thread:
+            return
+        count, elements = count + 1, elements + value.numel()
+        # tied weights are made up to four times, and four bits of a weight may be stored
+        if count > 4 * tensors + 1000 or elements > 8 * stored.size + (1 << 24):
+            raise PretrainedError(
+                f"{path / CONFIG} must describe the weights of its folder, {tensors:,} "
+                f"tensors of {stored.size:,} bytes, but its model has far more: "
+                f"{safe_read.COPY_AGAIN}."
+            )
+
+    hooks = []
+    if stored.tensors is not None:
+        hooks = [
+            torch_modules.register_module_parameter_registration_hook(note),
+            torch_modules.register_module_buffer_registration_hook(note),
+        ]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+@contextmanager
+def explained(path: Path, what: str, *, use: bool = False) -> Iterator[None]:
+    """Turn an error of transformers, or a panic of its Rust code, into a sentence.
+
+    Lack of memory is reported as such.
+    """
+    try:
+        yield
+    except RegardError:
+        raise
+    except BaseException as error:
+        panic = type(error).__name__ == "PanicException"  # which is no Exception
+        if describe_memory_error(error) is not None or not (panic or isinstance(error, Exception)):
+            raise
+        raise PretrainedError(
+            f"{path} must hold {what} that transformers can {'use' if use else 'load'}, but it "
+            f"cannot ({type(error).__name__}: {first_line(error)}): {safe_read.COPY_AGAIN}."
+        ) from error
+
+
+def _refused(file: Path, reason: str) -> DataError:
+    return DataError(str(file), None, reason, safe_read.COPY_AGAIN)
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error, without its end."""
+    line = next(iter(str(error).strip().splitlines()), "")
+    return line.rstrip(".: ")[:200]
+
+
+# generation settings
+
+
+def _whole(low: int, high: int) -> Callable[[Any], bool]:
+    return lambda x: isinstance(x, int) and not isinstance(x, bool) and low <= x <= high
+
+
+def _number(low: float, high: float) -> Callable[[Any], bool]:
+    return lambda x: isinstance(x, int | float) and not isinstance(x, bool) and low <= x <= high
+
+
+def _list_of(holds: Callable[[Any], bool], *, alone: bool = False) -> Callable[[Any], bool]:
+    return lambda x: (
+        (alone and holds(x)) or (isinstance(x, list) and len(x) <= MAX_COUNT and all(map(holds, x)))
+    )
+
+
+def _switch(x: Any) -> bool:
+    return isinstance(x, bool)
+
+
+def _generation_fields(rows: int) -> dict[str, Callable[[Any], bool]]:
+    """Return a check for each setting that is followed, given the rows of the embedding."""
+    token, count, beams = _whole(0, rows - 1), _whole(0, 1 << 31), _whole(1, MAX_BEAMS)
+    share, positive = _number(0, 1), _number(1e-6, 1e6)
+    numbers = _whole(-1, 1 << 31)
+    return {
+        **dict.fromkeys(("num_beams", "num_return_sequences"), beams),
+        **dict.fromkeys(("max_length", "max_new_tokens", "min_length", "min_new_tokens"), count),
+        **dict.fromkeys(("top_k", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size"), count),
+        **dict.fromkeys(("top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff"), share),
+        **dict.fromkeys(("repetition_penalty", "encoder_repetition_penalty"), positive),
+        **dict.fromkeys(("temperature", "max_time"), _number(0, 1e6)),
+        "length_penalty": _number(-100, 100),
+        **dict.fromkeys(("do_sample", "use_cache", "renormalize_logits"), _switch),
+        "remove_invalid_values": _switch,
+        "early_stopping": lambda x: isinstance(x, bool) or x == "never",
+        **dict.fromkeys(("bos_token_id", "decoder_start_token_id"), _list_of(token, alone=True)),
+        "pad_token_id": _whole(-1, 1 << 31),
+        "forced_bos_token_id": token,
+        **dict.fromkeys(("eos_token_id", "forced_eos_token_id"), _list_of(token, alone=True)),
+        **dict.fromkeys(("suppress_tokens", "begin_suppress_tokens"), _list_of(numbers)),
+        "bad_words_ids": _list_of(_list_of(token)),
+        # of Whisper
+        **dict.fromkeys(("is_multilingual", "return_timestamps"), _switch),
+        **dict.fromkeys(("no_timestamps_token_id", "prev_sot_token_id"), numbers),
+        "max_initial_timestamp_index": numbers,
+        "alignment_heads": _list_of(_list_of(_whole(0, MAX_COUNT))),
+        **dict.fromkeys(("language", "task"), lambda x: isinstance(x, str)),
+        **dict.fromkeys(
+            ("lang_to_id", "task_to_id"),
+            lambda x: isinstance(x, dict) and all(map(token, x.values())),
+        ),
+    }
+
+
+#: settings that ask for a search that regard does not show
+OTHER_SEARCHES: Final = (
+    *("penalty_alpha", "dola_layers", "constraints", "force_words_ids", "watermarking_config"),
+    *("guidance_scale", "stop_strings", "sequence_bias", "exponential_decay_length_penalty"),
+)
+
+
+def check_generation(path: Path, module: Any) -> None:
+    """Raise for settings of `generate()` that cannot be; leave out those that are not followed."""
+    config = getattr(module, "generation_config", None)
+    table = module.get_input_embeddings() if config is not None else None
+    if config is None or table is None:
+        return
+    given = {name: value for name, value in vars(config).items() if value is not None}
+    other = next((name for name in OTHER_SEARCHES if given.get(name)), None)
+    if other is not None or (given.get("num_beam_groups") or 1) != 1:
+        raise PretrainedError(
+            f"a model must generate greedily, by beam search or by sampling, but "
+            f"generation_config.json in {path} sets {other or 'num_beam_groups'}: delete it there."
+        )
+    kept = {}
+    for name, holds in _generation_fields(table.weight.shape[0]).items():
+        if name not in given:
+            continue
+        kept[name] = given[name]
+        if not holds(given[name]):
+            raise PretrainedError(
+                f"{name} must be a value that generate() can use, but in generation_config.json of "
+                f"{path} it is {given[name]!r:.80}: correct it, or delete it there."
+            )
+    module.generation_config = type(config)(**kept)
+
+
+# tokenizers
+
+
+def check_tokenizer(path: Path, config: Any) -> float:
+    """Raise for a tokenizer.json whose texts or vocabulary explode; return how often a text does.
+
+    Args:
+        path: the folder.
+        config: of the model.
+    """
+    file = path / "tokenizer.json"
+    if not file.is_file():
+        return 1.0
+    read = safe_read.read_json(file, MAX_TOKENIZER)
+    found: dict[str, Any] = read if isinstance(read, dict) else {}
+    model: Any = found["model"] if isinstance(found.get("model"), dict) else {}
+    size = getattr(config.get_text_config(), "vocab_size", 0)
+    most = max(MAX_VOCABULARY, 4 * size if isinstance(size, int) else 0)
+    if isinstance(model.get("vocab"), dict | list) and len(model["vocab"]) > most:
+        raise _refused(
+            file,
+            f"the vocabulary must have at most {most:,} tokens, but it has {len(model['vocab']):,}",
+        )
+    word = model.get("max_input_chars_per_word")
+    if isinstance(word, int) and word > MAX_WORD:
+        raise _refused(
+            file, f"max_input_chars_per_word must be at most {MAX_WORD:,}, but it is {word:.3g}"
+        )
+    parts = (found.get(name) for name in ("normalizer", "pre_tokenizer", "decoder"))
+    growth = max(math.prod(map(_growth, _objects(part))) for part in parts)
+    for part in _objects(found.get("post_processor")):  # a template may repeat the text
+        steps = part.get("single")
+        growth *= max(1, str(steps).count("'Sequence'")) if isinstance(steps, list) else 1
+    if growth > MAX_GROWTH:
+        raise _refused(
+            file,
+            f"it must lengthen a text at most {MAX_GROWTH:,} times, but it may do so {growth:.3g} "
+            f"times",
+        )
+    return growth
+
+
+def _growth(part: dict[str, Any]) -> float:
+    """Return how many times a step of a normaliser may lengthen a text."""
+    content, pattern = part.get("content"), part.get("pattern")
+    if part.get("type") == "Replace" and isinstance(content, str):
+        own = pattern.get("String") if isinstance(pattern, dict) else None
+        times = len(content) / len(own) if isinstance(own, str) and own else len(content) + 1
+        return max(1.0, times)
+    charsmap = part.get("precompiled_charsmap")
+    if isinstance(charsmap, str):
+        try:
+            raw = base64.b64decode(charsmap)
+            (trie,) = struct.unpack_from("<I", raw)
+        except (ValueError, struct.error):
+            return 1.0  # which cannot be loaded
+        return max(1.0, *map(len, raw[4 + trie :].split(b"\0")))
+    return 1.0
+
+
+def guard_tokenizer(tokenizer: Any, path: Path, growth: float) -> Any:
+    """Return a tokenizer whose errors, and the panics of its Rust code, are sentences.
+
+    Args:
+        tokenizer: of transformers, which is changed.
+        path: its folder.
+        growth: see `check_tokenizer`.
+    """
+    base: Any = type(tokenizer)
+
+    class Guarded(base):  # type: ignore[misc]
+        def _encode_plus(self, text: Any, *args: Any, **options: Any) -> Any:
+            most = int(MAX_CHARS / growth)
+            if isinstance(text, str) and len(text) > most:
+                reason = f"the text must have at most {most:,} characters, but it has {len(text):,}"
+                raise DataError("text", None, reason, "shorten it", kind="too long")
+            with explained(path, "a tokenizer", use=True):
+                return super()._encode_plus(text, *args, **options)
+
+        def _decode(self, *args: Any, **options: Any) -> Any:
+            with explained(path, "a tokenizer", use=True):
+                return super()._decode(*args, **options)
+
+        def apply_chat_template(self, *args: Any, **options: Any) -> Any:
+            with explained(path, "a tokenizer", use=True):
+                return super().apply_chat_template(*args, **options)
+
+    Guarded.__name__ = base.__name__
+    tokenizer.__class__ = Guarded
+    return tokenizer
