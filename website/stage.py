@@ -49,7 +49,7 @@ NAV: Final[dict[str, Any]] = {
         ],
         "See": [
             *("seeing.md", "any-model.md", "attribution.md", "heads.md", "what-if.md"),
-            *("compare.md", "viewers.md", "words.md"),
+            *("compare.md", "viewers.md", "zoo.md", "words.md"),
         ],
         "Deploy": ["prediction.md", "export.md"],
         "Scale": ["scale.md", "distributed.md", "shards.md", "launch.md"],

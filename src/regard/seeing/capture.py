@@ -7,7 +7,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -181,6 +181,8 @@ class _Frame:
         asks: whether we ask it for its weights.
         asked: whether its caller asked for them too.
         lengths: of the sequences among its arguments.
+        sizes: all sizes that a length among its arguments may be.
+        queries: number of queries of each of its calls, by the number of the call.
         cached: whether a cache is among its arguments.
         recorded: whether an attention in it was recorded or noted.
     """
@@ -191,6 +193,8 @@ class _Frame:
     asks: bool = False
     asked: bool = False
     lengths: frozenset[int] = frozenset()
+    sizes: frozenset[int] = frozenset()
+    queries: dict[int, int] = field(default_factory=dict)
     cached: bool = False
     recorded: bool = False
 
@@ -259,7 +263,7 @@ class _Recorder:
         self.room = max_weights
         self.frames: list[_Frame] = []
         self.run = -1
-        self.batches = frozenset[int]()
+        self.batches, self.written = frozenset[int](), 0
         self.folded: list[_Attended] = []
         self.contexts = ContextTracker()
         self.silent = 0
@@ -279,6 +283,8 @@ class _Recorder:
             if not self.frames:
                 self.run = self.result.start_run(name, kwargs)
                 self.batches = _batch_sizes(args, kwargs)
+                read = kwargs.get("decoder_input_ids")
+                self.written = read.shape[-1] if isinstance(read, Tensor) else 0
             frame = _frame(name, part, args, kwargs)
             self.frames.append(frame)
             return (args, {**kwargs, "need_weights": True}) if frame.asks else None
@@ -293,6 +299,7 @@ class _Recorder:
             if frame.asks and weights is not None:
                 self.keep(PendingWeights(weights.shape, lambda: weights))
             self.frames.pop()
+            self._drop_pieces(frame)
             if not self.frames:
                 self._keep_unfolded()
             if output is not None and not frame.recorded and self.wanted(frame.name):
@@ -414,6 +421,7 @@ class _Recorder:
         """Keep the weights of a call once the number of its heads is known."""
         self._mark_recorded()
         found = _Attended(pending, self.frames[-1], self.result.next_number())
+        found.frame.queries[found.number] = pending.shape[-2]
         if len(pending.shape) == 3:  # heads may be folded into the batch: its context will tell
             self.folded.append(found)
         else:
@@ -441,6 +449,18 @@ class _Recorder:
             )
         self._keep_rows(found._replace(pending=pending._replace(shape=shape)))
 
+    def _drop_pieces(self, frame: _Frame) -> None:
+        """Drop the calls of a module that attends to its sequence piece by piece, and note it."""
+        pieces = set(frame.queries.values())
+        if not frame.sizes or len(frame.queries) < 2 or pieces <= {1, *frame.sizes}:
+            return
+        self.folded = [one for one in self.folded if one.number not in frame.queries]
+        if self.result.drop(frame.name, frame.queries):
+            self.result.note(
+                f"{frame.name or 'the module itself'} attends in pieces of "
+                f"{', '.join(map(str, sorted(pieces)))} queries: no map shows its positions"
+            )
+
     def _keep_unfolded(self) -> None:
         """Keep calls whose heads were never put side by side: they have one."""
         for found in tuple(self.folded):
@@ -448,14 +468,18 @@ class _Recorder:
 
     def _keep_rows(self, found: "_Attended") -> None:
         """Keep the weights of a call whose rows are those of the batch; others are noted."""
-        rows = math.prod(found.pending.shape[:-3])
-        if rows == 1 or not self.batches or rows in self.batches:
+        rows, queries = math.prod(found.pending.shape[:-3]), found.pending.shape[-2]
+        name = found.frame.name
+        where = name or "the module itself"
+        if rows > 1 and self.batches and rows not in self.batches:
+            why = f"within {rows} windows, blocks or folded heads of a batch of {min(self.batches)}"
+        elif "decoder." in name and queries > self.written > 0 and not queries % self.written:
+            why = f"with {queries} queries for {self.written} tokens of the decoder"
+        else:
             self._keep(found)
-        elif self.wanted(found.frame.name):
-            self.result.note(
-                f"{found.frame.name or 'the module itself'} attends within {rows} windows, blocks "
-                f"or folded heads of a batch of {min(self.batches)}: no map shows its positions"
-            )
+            return
+        if self.wanted(name):
+            self.result.note(f"{where} attends {why}: no map shows its positions")
 
     def keep(self, pending: PendingWeights) -> "_Attended":
         """Compute and keep the weights of a call of the running module."""
@@ -559,6 +583,15 @@ def _batch_sizes(args: Any, kwargs: Any) -> frozenset[int]:
     return frozenset(first | second)
 
 
+def _lengths(x: Any) -> tuple[int, ...]:
+    """Return the numbers of positions that an argument may have, if it is a tensor of vectors."""
+    if not isinstance(x, Tensor) or x.is_nested or not x.is_floating_point():
+        return ()
+    if x.ndim == 4:  # by heads, or in two dimensions
+        return x.shape[2], math.prod(x.shape[1:-1]), math.prod(x.shape[2:])
+    return tuple(x.shape[:-1]) if x.ndim == 3 else ()
+
+
 def _readable(tensor: Tensor) -> Tensor:
     """Return a copy on the CPU in float32 that is no inference tensor."""
     if torch._C._functorch.is_batchedtensor(tensor):
@@ -579,7 +612,8 @@ def _frame(name: str, module: nn.Module, args: Any, kwargs: Any) -> _Frame:
             value is not None and ("past" in key or "cache" in key) and not isinstance(value, bool)
             for key, value in kwargs.items()
         )
-        return _Frame(name, module, lengths=lengths, cached=cached)
+        sizes = frozenset(n for x in (*args, *kwargs.values()) for n in _lengths(x))
+        return _Frame(name, module, lengths=lengths, sizes=sizes, cached=cached)
     given = {**dict(zip(("query", "key"), args, strict=False)), **kwargs}
     query, key = given.get("query"), given.get("key")
     # a decoder projects the keys of its source beforehand; its own cache it reads causally

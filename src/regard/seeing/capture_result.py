@@ -1,6 +1,6 @@
 """The result of `capture`: recorded weights, labels of their positions, and traces of them."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, cast
 
@@ -249,6 +249,15 @@ class CaptureResult:
         """Add a call by its number."""
         self._kept[number] = call
         self.maps.setdefault(call.name, []).append(call.weights)
+
+    def drop(self, name: str, numbers: Iterable[int]) -> bool:
+        """Remove calls of a module, and return whether there were any."""
+        own = [self._kept.pop(number) for number in numbers if number in self._kept]
+        left = [one for one in self.maps.get(name, ()) if all(one is not x.weights for x in own)]
+        self.maps[name] = left
+        if not left:
+            del self.maps[name]
+        return bool(own)
 
     def project(self, name: str, weight: Tensor) -> None:
         """Add the weight of the linear map that reads the heads of an attention side by side."""

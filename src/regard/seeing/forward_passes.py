@@ -72,7 +72,8 @@ class AttentionCall:
         if self.named_cross:
             return True
         rows, columns = self.size
-        return rows != columns and not self.named_self
+        # more keys than queries may be a cache; fewer are another sequence, as a shortened one
+        return rows > columns or (rows < columns and not self.named_self)
 
     @property
     def named_cross(self) -> bool:

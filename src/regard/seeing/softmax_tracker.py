@@ -125,9 +125,9 @@ class SoftmaxTracker:
             dim = options.get("dim", args[1] if len(args) > 1 else None)
             if out.ndim >= 2 and dim in (-1, out.ndim - 1):
                 self._found[out] = TrackedSoftmax.of(out)
-        elif (call in DROPOUTS or call in MOVES) and given in self._found:
+        elif (call in DROPOUTS or _moves(call, args)) and given in self._found:
             known: TrackedSoftmax = self._found[given]
-            if call in MOVES and args and known.intact:
+            if call not in DROPOUTS and args and known.intact:
                 known = known.move(lambda weights: call(weights, *args[1:], **options))
             self._found[out] = known
 
@@ -199,7 +199,7 @@ class ContextTracker:
         if not isinstance(out, Tensor) or not (known := self.get(*args[:2])):
             return
         order = known.order
-        if call in MOVES or call in TURNS or (call is Tensor.__getitem__ and _is_plain(args[1])):
+        if _moves(call, args) or call in TURNS:
             if call not in CASTS:
                 order = call(order, *args[1:], **options)
         elif call not in SCALINGS:
@@ -213,9 +213,12 @@ class ContextTracker:
         return next((self._found[x] for x in found), None)
 
 
-def _is_plain(index: Any) -> bool:
-    """Return whether an index has no tensors, which may be on another device."""
-    parts = index if isinstance(index, tuple) else (index,)
+def _moves(call: Call, args: Sequence[Any]) -> bool:
+    """Return whether a function keeps values or selects some, as without the column of a sink."""
+    if call is not Tensor.__getitem__:
+        return call in MOVES
+    parts = args[1] if isinstance(args[1], tuple) else (args[1],)
+    # not by tensors, which may be on another device
     return all(isinstance(part, int | slice | None | type(...)) for part in parts)
 
 

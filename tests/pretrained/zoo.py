@@ -1,0 +1,867 @@
+"""Many architectures of transformers with random weights: what `regard.capture` shows of each.
+
+PYTHONPATH=tests python -m pretrained.zoo            # write the table of docs/zoo.md anew
+PYTHONPATH=tests python -m pretrained.zoo bert t5    # print the rows of some architectures
+
+Each is captured in six modes and compared with its own `output_attentions=True` under eager
+attention, by the rule that kernels are accepted by: with the model in float64 as the reference, the
+error of regard's maps is at most twice that of the model's own in the same precision.
+"""
+
+import contextlib
+import copy
+import re
+import sys
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+import regard
+from regard.errors import RegardError
+
+PAGE = Path(__file__).parents[2] / "docs" / "zoo.md"
+BEGIN, END = "<!-- zoo -->", "<!-- /zoo -->"
+MODES = ("default", "eager", "float64", "right", "left", "steps")
+#: absolute error of weights that rounding alone explains
+TINY = 1e-5
+#: two texts of equal length, and the real tokens of the second one where it is padded
+LENGTH, SHORT, WRITTEN = 11, 7, 5
+
+IDS = {"vocab_size": 60, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+SIZES |= {"intermediate_size": 36, "max_position_embeddings": 64}
+ENCODER = {**IDS, **SIZES}
+DECODER = {**ENCODER, "num_key_value_heads": 2}
+GPT = {**IDS, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
+BART = {
+    **IDS,
+    "d_model": 32,
+    **{f"{side}_layers": 2 for side in ("encoder", "decoder")},
+    **{f"{side}_attention_heads": 4 for side in ("encoder", "decoder")},
+    **{f"{side}_ffn_dim": 37 for side in ("encoder", "decoder")},
+    "max_position_embeddings": 64,
+    "decoder_start_token_id": 1,
+    "forced_eos_token_id": None,
+}
+T5 = {**IDS, "d_model": 32, "d_kv": 8, "d_ff": 37, "num_layers": 2, "num_heads": 4}
+T5 |= {"decoder_start_token_id": 0}
+PICTURE = {**SIZES, "image_size": 12, "patch_size": 4}
+SWIN = {"image_size": 16, "patch_size": 2, "embed_dim": 8, "depths": [2, 2], "num_heads": [2, 2]}
+SWIN |= {"window_size": 4}
+SOUND = {**ENCODER, "conv_dim": (8, 8), "conv_kernel": (5, 3), "conv_stride": (3, 2)}
+SOUND |= {
+    "num_conv_pos_embeddings": 4,
+    "num_conv_pos_embedding_groups": 2,
+    "num_feat_extract_layers": 2,
+}
+
+
+class Species(NamedTuple):
+    """An architecture: class of the model, arguments of its configuration, and what it reads.
+
+    `length` is that of its longer text.
+    """
+
+    model: str
+    sizes: dict[str, Any]
+    reads: str = "text"
+    length: int = LENGTH
+
+
+def _text(model: str, sizes: dict[str, Any], **more: Any) -> Species:
+    return Species(model, {**sizes, **more})
+
+
+ZOO: dict[str, Species] = {
+    # encoders of text
+    "albert": _text("AlbertModel", ENCODER, embedding_size=16),
+    "bert": _text("BertModel", ENCODER),
+    "big_bird": _text("BigBirdModel", ENCODER, attention_type="original_full"),
+    "big_bird (blocks)": Species(
+        "BigBirdModel",
+        {**ENCODER, "attention_type": "block_sparse", "block_size": 4, "num_random_blocks": 1},
+        length=48,
+    ),
+    "camembert": _text("CamembertModel", ENCODER),
+    "canine": _text("CanineModel", SIZES, num_hash_buckets=50, local_transformer_stride=4),
+    "convbert": _text("ConvBertModel", ENCODER, embedding_size=32, head_ratio=2),
+    "data2vec-text": _text("Data2VecTextModel", ENCODER),
+    "deberta": _text(
+        "DebertaModel",
+        ENCODER,
+        relative_attention=True,
+        pos_att_type=["c2p", "p2c"],
+        max_relative_positions=16,
+    ),
+    "deberta-v2": _text(
+        "DebertaV2Model",
+        ENCODER,
+        relative_attention=True,
+        pos_att_type=["c2p", "p2c"],
+        position_buckets=8,
+    ),
+    "distilbert": _text(
+        "DistilBertModel",
+        IDS,
+        dim=32,
+        hidden_dim=37,
+        n_layers=2,
+        n_heads=4,
+        max_position_embeddings=64,
+    ),
+    "electra": _text("ElectraModel", ENCODER, embedding_size=16),
+    "ernie": _text("ErnieModel", ENCODER),
+    "esm": _text("EsmModel", ENCODER, mask_token_id=3, position_embedding_type="rotary"),
+    "eurobert": _text("EuroBertModel", DECODER),
+    "flaubert": _text("FlaubertModel", IDS, emb_dim=32, n_layers=2, n_heads=4),
+    "fnet": _text("FNetModel", ENCODER),
+    "funnel": _text(
+        "FunnelModel",
+        IDS,
+        d_model=32,
+        n_head=4,
+        d_head=8,
+        d_inner=37,
+        block_sizes=[1, 1],
+        num_decoder_layers=1,
+    ),
+    "ibert": _text("IBertModel", ENCODER),
+    "layoutlm": _text("LayoutLMModel", ENCODER),
+    "longformer": _text("LongformerModel", ENCODER, attention_window=4),
+    "luke": _text("LukeModel", ENCODER, entity_vocab_size=9, entity_emb_size=8),
+    "megatron-bert": _text("MegatronBertModel", ENCODER),
+    "mobilebert": _text(
+        "MobileBertModel",
+        ENCODER,
+        embedding_size=16,
+        intra_bottleneck_size=32,
+        true_hidden_size=32,
+    ),
+    "modernbert": _text(
+        "ModernBertModel",
+        ENCODER,
+        local_attention=6,
+        global_attn_every_n_layers=2,
+        cls_token_id=1,
+        sep_token_id=2,
+    ),
+    "mpnet": _text("MPNetModel", ENCODER),
+    "mra": _text("MraModel", ENCODER),
+    "nystromformer": _text("NystromformerModel", ENCODER, num_landmarks=4, segment_means_seq_len=4),
+    "rembert": _text("RemBertModel", ENCODER, input_embedding_size=16, output_embedding_size=16),
+    "roberta": _text("RobertaModel", ENCODER),
+    "roberta-prelayernorm": _text("RobertaPreLayerNormModel", ENCODER),
+    "roc_bert": _text("RoCBertModel", ENCODER, enable_pronunciation=False, enable_shape=False),
+    "roformer": _text("RoFormerModel", ENCODER),
+    "splinter": _text("SplinterModel", ENCODER),
+    "squeezebert": _text("SqueezeBertModel", ENCODER, embedding_size=32, intermediate_size=36),
+    "xlm": _text("XLMModel", IDS, emb_dim=32, n_layers=2, n_heads=4),
+    "xlm-roberta": _text("XLMRobertaModel", ENCODER),
+    "xlm-roberta-xl": _text("XLMRobertaXLModel", ENCODER),
+    "xlnet": _text("XLNetLMHeadModel", IDS, d_model=32, n_layer=2, n_head=4, d_inner=37),
+    "xmod": _text("XmodModel", ENCODER, languages=["en"], default_language="en"),
+    "yoso": _text("YosoModel", ENCODER),
+    # decoders
+    "arcee": _text("ArceeForCausalLM", DECODER),
+    "bamba": _text(
+        "BambaForCausalLM",
+        DECODER,
+        attn_layer_indices=[1],
+        mamba_n_heads=8,
+        mamba_d_head=8,
+        mamba_n_groups=1,
+        mamba_d_state=4,
+    ),
+    "biogpt": _text("BioGptForCausalLM", ENCODER),
+    "bitnet": _text("BitNetForCausalLM", DECODER),
+    "bloom": _text("BloomForCausalLM", IDS, hidden_size=32, n_layer=2, n_head=4),
+    "codegen": _text("CodeGenForCausalLM", GPT, rotary_dim=4),
+    "cohere": _text("CohereForCausalLM", DECODER),
+    "cohere2": _text("Cohere2ForCausalLM", DECODER, sliding_window=4),
+    "ctrl": _text("CTRLLMHeadModel", GPT, dff=37),
+    "deepseek_v3": _text(
+        "DeepseekV3ForCausalLM",
+        ENCODER,
+        num_key_value_heads=4,
+        q_lora_rank=16,
+        kv_lora_rank=16,
+        qk_rope_head_dim=8,
+        qk_nope_head_dim=8,
+        v_head_dim=8,
+        n_routed_experts=4,
+        n_group=1,
+        topk_group=1,
+        num_experts_per_tok=2,
+        moe_intermediate_size=16,
+        first_k_dense_replace=1,
+    ),
+    "falcon": _text(
+        "FalconForCausalLM",
+        {**IDS, "hidden_size": 32, "num_hidden_layers": 2},
+        num_attention_heads=4,
+        new_decoder_architecture=False,
+    ),
+    "falcon (alibi)": _text(
+        "FalconForCausalLM",
+        {**IDS, "hidden_size": 32, "num_hidden_layers": 2},
+        num_attention_heads=4,
+        alibi=True,
+        multi_query=False,
+    ),
+    "gemma": _text("GemmaForCausalLM", DECODER, head_dim=8),
+    "gemma2": _text(
+        "Gemma2ForCausalLM",
+        DECODER,
+        head_dim=8,
+        sliding_window=4,
+        query_pre_attn_scalar=8,
+        attn_logit_softcapping=2.0,
+    ),
+    "gemma3": _text(
+        "Gemma3ForCausalLM",
+        DECODER,
+        head_dim=8,
+        sliding_window=4,
+        query_pre_attn_scalar=8,
+    ),
+    "glm": _text("GlmForCausalLM", DECODER, head_dim=8),
+    "gpt2": _text("GPT2LMHeadModel", GPT),
+    "gpt_bigcode": _text("GPTBigCodeForCausalLM", GPT, multi_query=True),
+    "gpt_neo": _text(
+        "GPTNeoForCausalLM",
+        IDS,
+        hidden_size=32,
+        num_layers=2,
+        num_heads=4,
+        window_size=4,
+        attention_types=[[["global", "local"], 1]],
+        max_position_embeddings=64,
+    ),
+    "gpt_neox": _text("GPTNeoXForCausalLM", ENCODER),
+    "gpt_oss": _text(
+        "GptOssForCausalLM",
+        DECODER,
+        head_dim=8,
+        sliding_window=4,
+        num_local_experts=2,
+        num_experts_per_tok=1,
+    ),
+    "gptj": _text("GPTJForCausalLM", GPT, rotary_dim=4),
+    "granite": _text("GraniteForCausalLM", DECODER),
+    "helium": _text("HeliumForCausalLM", DECODER, head_dim=8),
+    "jamba": _text(
+        "JambaForCausalLM",
+        DECODER,
+        attn_layer_period=2,
+        attn_layer_offset=1,
+        num_experts=2,
+        num_experts_per_tok=1,
+        use_mamba_kernels=False,
+    ),
+    "llama": _text("LlamaForCausalLM", DECODER),
+    "mamba": _text("MambaForCausalLM", IDS, hidden_size=32, num_hidden_layers=2, state_size=4),
+    "mistral": _text("MistralForCausalLM", DECODER, sliding_window=4),
+    "mixtral": _text("MixtralForCausalLM", DECODER, num_local_experts=2),
+    "mpt": _text("MptForCausalLM", IDS, d_model=32, n_layers=2, n_heads=4, max_seq_len=64),
+    "nemotron": _text("NemotronForCausalLM", DECODER),
+    "olmo": _text("OlmoForCausalLM", DECODER),
+    "olmo2": _text("Olmo2ForCausalLM", DECODER),
+    "openai-gpt": _text("OpenAIGPTLMHeadModel", GPT),
+    "opt": _text(
+        "OPTForCausalLM",
+        IDS,
+        hidden_size=32,
+        ffn_dim=37,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        word_embed_proj_dim=32,
+        max_position_embeddings=64,
+    ),
+    "persimmon": _text("PersimmonForCausalLM", ENCODER),
+    "phi": _text("PhiForCausalLM", DECODER),
+    "phi3": _text("Phi3ForCausalLM", DECODER),
+    "qwen2": _text(
+        "Qwen2ForCausalLM",
+        DECODER,
+        use_sliding_window=True,
+        sliding_window=4,
+        max_window_layers=1,
+    ),
+    "qwen2_moe": _text(
+        "Qwen2MoeForCausalLM",
+        DECODER,
+        num_experts=2,
+        num_experts_per_tok=1,
+        moe_intermediate_size=16,
+        shared_expert_intermediate_size=16,
+    ),
+    "qwen3": _text("Qwen3ForCausalLM", DECODER, head_dim=8),
+    "qwen3_next": _text(
+        "Qwen3NextForCausalLM",
+        DECODER,
+        head_dim=8,
+        num_experts=2,
+        num_experts_per_tok=1,
+        moe_intermediate_size=16,
+        shared_expert_intermediate_size=16,
+        layer_types=["linear_attention", "full_attention"],
+        linear_num_key_heads=2,
+        linear_num_value_heads=2,
+        linear_key_head_dim=8,
+        linear_value_head_dim=8,
+    ),
+    "reformer": Species(
+        "ReformerModelWithLMHead",
+        {
+            **IDS,
+            "attention_head_size": 8,
+            "hidden_size": 32,
+            "num_attention_heads": 4,
+            "attn_layers": ["local", "lsh"],
+            "local_attn_chunk_length": 4,
+            "lsh_attn_chunk_length": 4,
+            "feed_forward_size": 37,
+            "axial_pos_shape": [4, 4],
+            "axial_pos_embds_dim": [16, 16],
+            "is_decoder": True,
+            "num_buckets": 2,
+            "max_position_embeddings": 16,
+        },
+    ),
+    "rwkv": _text("RwkvForCausalLM", IDS, hidden_size=32, num_hidden_layers=2),
+    "smollm3": _text("SmolLM3ForCausalLM", DECODER),
+    "stablelm": _text("StableLmForCausalLM", DECODER),
+    "starcoder2": _text("Starcoder2ForCausalLM", DECODER),
+    "xglm": _text("XGLMForCausalLM", IDS, d_model=32, ffn_dim=37, num_layers=2, attention_heads=4),
+    # encoder-decoders
+    "bart": _text("BartForConditionalGeneration", BART),
+    "bigbird_pegasus": _text(
+        "BigBirdPegasusForConditionalGeneration",
+        BART,
+        attention_type="original_full",
+    ),
+    "blenderbot": _text("BlenderbotForConditionalGeneration", BART),
+    "blenderbot-small": _text("BlenderbotSmallForConditionalGeneration", BART),
+    "fsmt": _text(
+        "FSMTForConditionalGeneration",
+        {k: v for k, v in BART.items() if k != "vocab_size"},
+        langs=["en", "de"],
+        src_vocab_size=60,
+        tgt_vocab_size=60,
+    ),
+    "led": _text(
+        "LEDForConditionalGeneration",
+        {k: v for k, v in BART.items() if k != "max_position_embeddings"},
+        attention_window=4,
+        max_encoder_position_embeddings=64,
+        max_decoder_position_embeddings=64,
+    ),
+    "longt5": _text("LongT5ForConditionalGeneration", T5, local_radius=3),
+    "m2m_100": _text("M2M100ForConditionalGeneration", BART),
+    "marian": _text("MarianMTModel", BART),
+    "mbart": _text("MBartForConditionalGeneration", BART),
+    "mt5": _text("MT5ForConditionalGeneration", T5),
+    "mvp": _text("MvpForConditionalGeneration", BART),
+    "pegasus": _text("PegasusForConditionalGeneration", BART),
+    "pegasus_x": _text("PegasusXForConditionalGeneration", BART, block_size=4, num_global_tokens=2),
+    "plbart": _text("PLBartForConditionalGeneration", BART),
+    "prophetnet": Species(
+        "ProphetNetForConditionalGeneration",
+        {
+            **IDS,
+            "hidden_size": 32,
+            "encoder_ffn_dim": 37,
+            "num_encoder_layers": 2,
+            "num_encoder_attention_heads": 4,
+            "decoder_ffn_dim": 37,
+            "num_decoder_layers": 2,
+            "num_decoder_attention_heads": 4,
+            "max_position_embeddings": 64,
+            "ngram": 2,
+            "decoder_start_token_id": 1,
+        },
+    ),
+    "switch_transformers": _text(
+        "SwitchTransformersForConditionalGeneration",
+        T5,
+        num_experts=2,
+        num_sparse_encoder_layers=1,
+        num_sparse_decoder_layers=1,
+        num_decoder_layers=2,
+    ),
+    "t5": _text("T5ForConditionalGeneration", T5),
+    "umt5": _text("UMT5ForConditionalGeneration", T5),
+    # pictures
+    "beit": Species("BeitModel", PICTURE, "picture"),
+    "clip (vision)": Species("CLIPVisionModel", PICTURE, "picture"),
+    "clip (text)": _text("CLIPTextModel", ENCODER),
+    "deit": Species("DeiTModel", PICTURE, "picture"),
+    "dinov2": Species("Dinov2Model", PICTURE, "picture"),
+    "pvt": Species(
+        "PvtModel",
+        {
+            "image_size": 16,
+            "patch_sizes": [4, 2],
+            "strides": [4, 2],
+            "num_encoder_blocks": 2,
+            "depths": [1, 1],
+            "sequence_reduction_ratios": [2, 1],
+            "hidden_sizes": [16, 32],
+            "num_attention_heads": [2, 4],
+            "mlp_ratios": [2, 2],
+        },
+        "picture",
+    ),
+    "segformer": Species(
+        "SegformerModel",
+        {
+            "num_encoder_blocks": 2,
+            "depths": [1, 1],
+            "sr_ratios": [2, 1],
+            "hidden_sizes": [16, 32],
+            "patch_sizes": [7, 3],
+            "strides": [4, 2],
+            "num_attention_heads": [2, 4],
+            "mlp_ratios": [2, 2],
+        },
+        "picture",
+    ),
+    "siglip (vision)": Species("SiglipVisionModel", PICTURE, "picture"),
+    "swin": Species("SwinModel", SWIN, "picture"),
+    "swinv2": Species("Swinv2Model", SWIN, "picture"),
+    "vit": Species("ViTModel", PICTURE, "picture"),
+    "vit_msn": Species("ViTMSNModel", PICTURE, "picture"),
+    "yolos": Species(
+        "YolosModel", {**PICTURE, "image_size": [12, 12], "num_detection_tokens": 3}, "picture"
+    ),
+    # sound
+    "audio-spectrogram-transformer": Species(
+        "ASTModel",
+        {
+            **SIZES,
+            "patch_size": 4,
+            "frequency_stride": 4,
+            "time_stride": 4,
+            "max_length": 12,
+            "num_mel_bins": 8,
+        },
+        "frames",
+    ),
+    "hubert": Species("HubertModel", SOUND, "sound"),
+    "sew": Species("SEWModel", {**SOUND, "squeeze_factor": 1}, "sound"),
+    "sew-d": Species(
+        "SEWDModel",
+        {
+            **SOUND,
+            "squeeze_factor": 1,
+            "position_buckets": 8,
+            "max_position_embeddings": 64,
+            "pos_att_type": ("p2c", "c2p"),
+        },
+        "sound",
+    ),
+    "speech_to_text": Species(
+        "Speech2TextForConditionalGeneration",
+        {
+            **BART,
+            "input_feat_per_channel": 8,
+            "conv_channels": 16,
+            "max_source_positions": 64,
+            "max_target_positions": 64,
+        },
+        "features",
+    ),
+    "unispeech": Species("UniSpeechModel", SOUND, "sound"),
+    "wav2vec2": Species("Wav2Vec2Model", SOUND, "sound"),
+    "wavlm": Species("WavLMModel", SOUND, "sound"),
+    "whisper": Species(
+        "WhisperForConditionalGeneration",
+        {**BART, "num_mel_bins": 8, "max_source_positions": 7, "max_target_positions": 16},
+        "mel",
+    ),
+}
+
+KINDS = {
+    "attentions": "self",
+    "encoder_attentions": "encoder-self",
+    "decoder_attentions": "decoder-self",
+    "cross_attentions": "cross",
+}
+#: maps (heads, rows, columns) of one text by kind, in the order of layers
+Maps = dict[str, list[Tensor]]
+
+
+class Verdict(NamedTuple):
+    """One of equal, refused, noted and none (the model has no such mode), with the reason."""
+
+    word: str
+    reason: str = ""
+
+
+class DifferentError(AssertionError):
+    """A map that is not that of the model, without a word about it."""
+
+
+def build(species: Species) -> Any:
+    """Return a model with weights so large that its maps are not flat."""
+    import transformers
+
+    kind = getattr(transformers, species.model)
+    torch.manual_seed(2)
+    model = kind(kind.config_class(**species.sizes)).eval()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    return model
+
+
+def eager(model: Any, dtype: torch.dtype = torch.float32) -> Any:
+    """Return a copy of a model that computes its attention in the open."""
+    config = copy.deepcopy(model.config)
+    config._attn_implementation = "eager"
+    made = type(model)(config).eval()
+    made.load_state_dict(model.state_dict())
+    return made.to(dtype)
+
+
+class Inputs(NamedTuple):
+    """What two texts, pictures or recordings are read as, and the span of the real positions."""
+
+    given: dict[str, Tensor]
+    spans: list[tuple[int, int]]
+
+    def to(self, dtype: torch.dtype) -> dict[str, Tensor]:
+        """Return the tensors with those of floats in another precision."""
+        return {k: x.to(dtype) if x.is_floating_point() else x for k, x in self.given.items()}
+
+
+def inputs_of(species: Species, model: Any, padding: str | None, *, writes: bool) -> Inputs:
+    """Return the inputs; `writes` leaves out those of a decoder, which `generate` makes itself."""
+    draw, length = torch.Generator().manual_seed(5), species.length
+    spans = [(0, length)] * 2
+    config = model.config
+    if species.reads == "text":
+        mask = torch.ones(2, length, dtype=torch.long)
+        if padding is not None:
+            spans[1] = (length - SHORT, length) if padding == "left" else (0, SHORT)
+            mask[1] = 0
+            mask[1, slice(*spans[1])] = 1
+        ids = torch.randint(3, 60, (2, length), generator=draw)
+        given = {"input_ids": ids.masked_fill(mask == 0, 0), "attention_mask": mask}
+    else:
+        size = getattr(config, "image_size", 16)
+        size = size[0] if isinstance(size, list) else size
+        name, *shape = {
+            "picture": ("pixel_values", 3, size, size),
+            "sound": ("input_values", 80),
+            "frames": ("input_values", 12, 8),
+            "features": ("input_features", 24, 8),
+            "mel": ("input_features", 8, 14),
+        }[species.reads]
+        given = {name: torch.randn(2, *shape, generator=draw)}
+    if config.is_encoder_decoder and not writes:
+        given["decoder_input_ids"] = torch.randint(3, 60, (2, WRITTEN), generator=draw)
+    return Inputs(given, spans)
+
+
+def own_maps(model: Any, species: Species, inputs: Inputs) -> list[Maps]:
+    """Return what the model itself returns as its attentions, for each text."""
+    with torch.no_grad():
+        out = model(**inputs.to(model.dtype), output_attentions=True)
+    found = {kind: getattr(out, key, None) for key, kind in KINDS.items()}
+    layers = {kind: list(one) for kind, one in found.items() if one and one[0] is not None}
+    return cut(layers, species, inputs)
+
+
+def cut(layers: dict[str, list[Tensor]], species: Species, inputs: Inputs) -> list[Maps]:
+    """Return the maps of each text without its padding."""
+    texts: list[Maps] = [{} for _ in inputs.spans]
+    for kind, maps in layers.items():
+        for layer in maps:
+            if not isinstance(layer, Tensor) or layer.shape[0] != len(texts):  # pieces or windows
+                for text in texts:
+                    text.setdefault(kind, []).append(torch.empty(0))
+                continue
+            for text, span, weights in zip(texts, inputs.spans, layer, strict=False):
+                rows, columns = (
+                    slice(*span) if n == species.length else slice(None) for n in weights.shape[-2:]
+                )
+                if kind == "cross":
+                    rows = slice(None)
+                text.setdefault(kind, []).append(weights[..., rows, columns])
+    return texts
+
+
+def steps_of(model: Any, species: Species, inputs: Inputs) -> tuple[list[Maps], Tensor]:
+    """Return the attentions of `generate()` with all steps joined, and what was written."""
+    told = {"return_dict_in_generate": True, "output_attentions": True}
+    with torch.no_grad():
+        out = model.generate(**inputs.to(model.dtype), **GENERATE, **told)
+    layers: dict[str, list[Tensor]] = {}
+    if getattr(out, "encoder_attentions", None):
+        layers["encoder-self"] = list(out.encoder_attentions)
+    for key, kind in (
+        ("attentions", "self"),
+        ("decoder_attentions", "decoder-self"),
+        ("cross_attentions", "cross"),
+    ):
+        steps = getattr(out, key, None)
+        for layer in range(len(steps[0]) if steps else 0):
+            layers.setdefault(kind, []).append(joined([step[layer] for step in steps], kind))
+    if "self" in layers:  # texts go on to the end
+        width = layers["self"][0].shape[-1]
+        species = species._replace(length=width)
+        inputs = inputs._replace(spans=[(start, width) for start, _ in inputs.spans])
+    return cut(layers, species, inputs), out.sequences
+
+
+def joined(steps: list[Tensor], kind: str) -> Tensor:
+    """Return steps as one map, with zeros for keys that a step did not have."""
+    rows = sum(step.shape[-2] for step in steps)
+    if kind == "cross":
+        return torch.cat(list(steps), dim=-2)
+    found, seen = steps[0].new_zeros(*steps[0].shape[:2], rows, rows), 0
+    for step in steps:
+        seen += step.shape[-2]
+        own = step[..., : min(step.shape[-1], seen)] if step.shape[-1] > seen else step
+        found[..., seen - step.shape[-2] : seen, seen - own.shape[-1] : seen] = own
+    return found
+
+
+GENERATE = {
+    "max_new_tokens": 4,
+    "min_new_tokens": 4,
+    "do_sample": False,
+    "num_beams": 1,
+    "use_cache": True,
+}
+
+
+def seen_maps(seen: Any, count: int) -> list[Maps]:
+    """Return the maps of the traces of each text."""
+    traces, texts = seen.traces, []
+    if len(traces) % count:
+        raise DifferentError(f"{len(traces)} traces of {count} texts")
+    for i in range(count):
+        own: Maps = {}
+        for trace in traces[i::count]:
+            for found in trace.maps:
+                own.setdefault(found.kind, []).append(torch.as_tensor(found.weights))
+        texts.append(own)
+    return texts
+
+
+def label(seen: Any, inputs: Inputs, targets: Any) -> None:
+    """Name the real positions of each text."""
+    names = [[str(i) for i in range(*span)] for span in inputs.spans]
+    seen.label(names, targets and [list(map(str, row)) for row in targets])
+
+
+def compare(seen: Any, exact: list[Maps] | None, rounded: list[Maps] | None) -> Verdict:
+    """Return the verdict on what was seen.
+
+    Args:
+        seen: by `regard.capture`.
+        exact: the model's own maps in float64; None if it does not run so, and left out where
+            masks underflow to NaN.
+        rounded: its own maps in float32; None if the model ran in float64.
+    """
+    if rounded is not None and (exact is None or has_nan(exact)):
+        exact, rounded = rounded, None
+    assert exact is not None
+    if has_nan(exact):
+        return Verdict("none", "the model itself computes NaN")
+    try:
+        texts = seen_maps(seen, len(exact))
+    except RegardError as error:
+        return Verdict("refused", seen.notes[0] if seen.notes else str(error))
+    lacks = False
+    for i, (own, expected) in enumerate(zip(texts, exact, strict=True)):
+        for kind, maps in expected.items():
+            found = own.get(kind, []) if kind != "self" else [x for k in own for x in own[k]]
+            bounds = [TINY] * len(maps)
+            if rounded is not None:
+                bounds = [
+                    2 * off(*pair) + TINY for pair in zip(rounded[i][kind], maps, strict=True)
+                ]
+            lacks |= not matches(found, maps, bounds, f"text {i}, {kind}")
+    if not lacks and any(expected.values() for expected in exact):
+        return Verdict("equal")
+    if not seen.notes:
+        raise DifferentError("maps are missing without a note")
+    return Verdict("noted", seen.notes[0])
+
+
+KERNELS = "the model itself computes something else by its default kernel than by the eager one"
+
+
+def kernels_agree(model: Any, inputs: Inputs) -> bool:
+    """Return whether a model's own outputs at real positions are the same by both kernels."""
+    with torch.no_grad():
+        pair = [one(**inputs.given)[0] for one in (model, eager(model))]
+    if pair[0].ndim == 3 and pair[0].shape[1] == inputs.spans[0][1]:
+        pair = [
+            torch.cat([x[slice(*s)] for x, s in zip(out, inputs.spans, strict=True)])
+            for out in pair
+        ]
+    return bool((pair[0] - pair[1]).abs().max() <= 1e-2 * pair[1].abs().max())
+
+
+def has_nan(texts: list[Maps]) -> bool:
+    return any(bool(x.isnan().any()) for own in texts for maps in own.values() for x in maps)
+
+
+def off(a: Tensor, b: Tensor) -> float:
+    """Return the largest difference; with the mean of heads if that is what the model returns."""
+    if a.shape != b.shape:
+        return float("inf")
+    if b.numel() and bool((b == b[:1]).all()):
+        a = a.mean(dim=0, keepdim=True)
+    return float((a - b).abs().max()) if a.numel() else 0.0
+
+
+def as_weights(own: Tensor) -> Tensor:
+    """Return what a model returns as weights: some return the scores before their softmax."""
+    return (
+        own
+        if bool((own.sum(dim=-1) < 1 + 1e-3).all()) and bool((own >= 0).all())
+        else own.softmax(-1)
+    )
+
+
+def matches(found: list[Tensor], maps: list[Tensor], bounds: list[float], where: str) -> bool:
+    """Return whether all maps of a model were found; raises if one was found that it has not.
+
+    Maps that the model does not return, such as those of a pooling head, cannot be compared.
+    """
+    left = list(range(len(maps)))
+    extra = []
+    for x in found:
+        errors = {i: off(x, as_weights(maps[i])) for i in left}
+        near = [i for i, error in errors.items() if error <= bounds[i]]
+        if near:
+            left.remove(near[0])
+        else:
+            extra.append((tuple(x.shape), {i: f"{error:.1g}" for i, error in errors.items()}))
+    if extra and any(maps[i].numel() for i in left):
+        raise DifferentError(f"{where}: {extra}")
+    return not left
+
+
+def study(name: str) -> dict[str, Verdict]:
+    """Return the verdict on an architecture in each mode; raises where a map is another one."""
+    species = ZOO[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = build(species)
+        verdicts = {}
+        for mode in MODES:
+            try:
+                verdicts[mode] = examine(species, model, mode)
+            except DifferentError as error:
+                raise DifferentError(f"{name}, {mode}: {error}") from None
+    return verdicts
+
+
+def examine(species: Species, model: Any, mode: str) -> Verdict:
+    """Capture a model in one mode, and compare."""
+    padding = mode if mode in ("left", "right") else None
+    if padding is not None and species.reads != "text":
+        return Verdict("none", "it has no padding")
+    if mode == "steps":
+        return examine_steps(species, model)
+    inputs = inputs_of(species, model, padding, writes=False)
+    rounded = own_maps(eager(model), species, inputs)
+    try:
+        exact = own_maps(eager(model, torch.float64), species, inputs)
+    except RuntimeError as error:  # some models do not run in float64
+        if mode == "float64":
+            return Verdict("none", f"the model itself: {error}".split("\n")[0])
+        exact = None
+    captured = model if mode != "eager" else eager(model)
+    captured = copy.deepcopy(model).double() if mode == "float64" else captured
+    if mode != "eager" and not kernels_agree(model, inputs):
+        return Verdict("none", KERNELS)
+    with torch.no_grad(), regard.capture(captured) as seen:
+        captured(**inputs.to(captured.dtype))
+    if padding is not None:
+        label(seen, inputs, [range(WRITTEN)] * 2 if model.config.is_encoder_decoder else None)
+    return compare(seen, exact, rounded if mode != "float64" else None)
+
+
+def examine_steps(species: Species, model: Any) -> Verdict:
+    """Capture `generate()`, and compare."""
+    both = model.config.is_encoder_decoder
+    if not model.can_generate():
+        return Verdict("none", "it does not generate")
+    if not kernels_agree(model, inputs_of(species, model, None, writes=False)):
+        return Verdict("none", KERNELS)
+    inputs = inputs_of(species, model, "right" if both else "left", writes=True)
+    try:
+        rounded, written = steps_of(eager(model), species, inputs)
+    except Exception as error:
+        return Verdict("none", f"the model itself: {error}".split("\n")[0])
+    exact = None
+    with contextlib.suppress(RuntimeError):
+        exact, same = steps_of(eager(model, torch.float64), species, inputs)
+        exact = exact if torch.equal(written, same) else None
+    with torch.no_grad(), regard.capture(model) as seen:
+        out = model.generate(**inputs.given, **GENERATE, return_dict_in_generate=True)
+    assert torch.equal(out.sequences, written)
+    if both:
+        if species.reads == "text":
+            label(seen, inputs, written.tolist())
+    else:
+        seen.label(
+            [
+                list(map(str, row[a:]))
+                for row, (a, _) in zip(written.tolist(), inputs.spans, strict=True)
+            ]
+        )
+    return compare(seen, exact, rounded)
+
+
+def row_of(name: str, verdicts: dict[str, Verdict]) -> str:
+    """Return the row of an architecture."""
+    cells = ("-" if verdicts[mode].word == "none" else verdicts[mode].word for mode in MODES)
+    return f"| {name} | {ZOO[name].model} | {' | '.join(cells)} |"
+
+
+def reasons(name: str, verdicts: dict[str, Verdict]) -> list[str]:
+    """Return a line with the reason why maps are refused or missing."""
+    said = {found.reason: None for found in verdicts.values() if found.word in ("refused", "noted")}
+    return [f"- {name}: {next(iter(said))}"] if said else []
+
+
+def table(zoo: dict[str, dict[str, Verdict]]) -> str:
+    """Return the table of all architectures, how often each verdict occurs, and the reasons."""
+    counts = Counter(found.word for verdicts in zoo.values() for found in verdicts.values())
+    total = ", ".join(f"{counts[word]} {word}" for word in ("equal", "refused", "noted"))
+    head = [f"| architecture | class | {' | '.join(MODES)} |", f"|---|---|{'---|' * len(MODES)}"]
+    rows = [row_of(*pair) for pair in zoo.items()]
+    said = [line for pair in zoo.items() for line in reasons(*pair)]
+    return "\n".join([f"{len(zoo)} architectures: {total}.", "", *head, *rows, "", *said])
+
+
+def in_page() -> str:
+    """Return the table as docs/zoo.md has it."""
+    return PAGE.read_text(encoding="utf-8").split(BEGIN)[1].split(END)[0].strip()
+
+
+def main(names: list[str]) -> None:
+    zoo = {}
+    for name in names or ZOO:
+        zoo[name] = study(name)
+        print(row_of(name, zoo[name]), *reasons(name, zoo[name]), sep="\n", flush=True)
+    if names:
+        return
+    text = PAGE.read_text(encoding="utf-8")
+    new = f"{BEGIN}\n{table(zoo)}\n{END}"
+    PAGE.write_text(re.sub(f"{BEGIN}.*?{END}", lambda _: new, text, flags=re.DOTALL))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
