@@ -110,7 +110,7 @@ FILES = {
     "json array, indented": (
         "x.json", json.dumps([{"text": t, "label": n} for t, n in ROWS], indent=1).encode(), ROWS),
     "json array of pairs": ("x.json", json.dumps(ROWS).encode(), ROWS),
-    "json, cut off": ("x.json", b'[{"text": "a", ', "it is no JSON"),
+    "json, cut off": ("x.json", b'[{"text": "a", ', "the file must hold JSON"),
     "SQuAD": ("x.json", json.dumps(squad([{"text": "Ada", "answer_start": 0}])).encode(),
               [(f"{PASSAGE}\t{ASKED}", "Ada")]),
     "SQuAD, indented": (

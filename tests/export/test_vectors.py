@@ -60,7 +60,7 @@ def assert_searches_are_those_of_the_model(model, exported):
     for options in ({"beam": 1}, {"beam": 4, "nbest": 3, "max_len": 9}):
         decoding = DecodingOptions(**options)
         found = beam_search(model.module, src, lengths, decoding, need_weights=True)
-        assert_found(exported, given, found, more_than=2, **options)
+        assert_found(exported, given, found, more_than=1, **options)
         assert exported(given, **options) == [out.text for out in model(given, **options)]
 
 

@@ -513,7 +513,8 @@ def json_document(source: PathLike, head: Head) -> list[Any] | None:
         try:
             found = parse_json(read_stream(stream, name))
         except (InvalidJSONError, *DAMAGE) as error:
-            raise DataError(name, None, f"it is no JSON ({error})", "mend it") from None
+            reason = f"the file must hold JSON, but it cannot be read ({error})"
+            raise DataError(name, None, reason, "write one object on each line") from None
     rows = found.get("data") if isinstance(found, dict) else found
     if isinstance(rows, list) and all(isinstance(r, dict) and "paragraphs" in r for r in rows):
         rows = squad_questions(name, rows)

@@ -1,6 +1,5 @@
 """Tokenisers learned from training examples, and grown by pretrained word vectors."""
 
-import random
 from collections.abc import Sequence
 from typing import Final
 
@@ -11,7 +10,6 @@ from regard.data import (
     choose_tokenizer,
     open_word_vectors,
 )
-from regard.data.tokenizer_selection import SAMPLE
 from regard.errors import ArgumentError, DataError
 from regard.kinds.data_kind import Say, Settings
 from regard.messages import message, translated
@@ -48,7 +46,7 @@ def learn_tokenizer(
         features: names of all features of the side.
     """
     if asked == "auto":
-        asked = choose_tokenizer(_sample(texts))
+        asked = choose_tokenizer(texts)
     elif isinstance(asked, str):
         asked = TokenizerChoice(asked, message("train.why.asked"))
     kind, reason = asked
@@ -80,7 +78,7 @@ def learn_target_tokenizer(
         found = TokenizerChoice("label", message("train.why.preset-label", preset=settings.preset))
     elif asked == "label":
         found = TokenizerChoice("label", message("train.why.asked"))
-    elif asked == "auto" and (found := choose_label_tokenizer(_sample(targets))) is not None:
+    elif asked == "auto" and (found := choose_label_tokenizer(targets)) is not None:
         found = found._replace(reason=message("train.why.labels-refuse", reason=found.reason))
     if found is None:
         return learn_tokenizer(settings, "target", asked, targets, say)
@@ -99,12 +97,6 @@ def learn_target_tokenizer(
         classifier = next(iter(LABEL_PRESETS))
         say(message("train.labels-like-tokens", preset=settings.preset, classifier=classifier))
     return tokenizer
-
-
-def _sample(texts: list[str]) -> list[str]:
-    """Return texts from all places of a file, whose first may be of one sort, in their order."""
-    chosen = random.Random(1).sample(range(len(texts)), min(SAMPLE, len(texts)))
-    return [texts[place] for place in sorted(chosen)]
 
 
 def check_label_settings(settings: Settings) -> None:
