@@ -86,7 +86,7 @@ def test_the_script_starts_and_resumes(slurm):
     assert "set DATA to the pairs" in failed.stderr
 
 
-def test_the_script_is_queued_again_when_its_time_is_up(slurm):
+def test_the_script_is_queued_again_when_its_time_is_up(slurm, default_signals):
     folder, env = slurm
     words = ["bash", str(SCRIPT)]
     with subprocess.Popen(words, cwd=folder, env={**env, "SLEEP": "20"}) as job:

@@ -56,7 +56,7 @@ def import_all() -> None:
     """Train for a moment, so that no fork has to import what a run needs beside torch."""
     with tempfile.TemporaryDirectory() as home:
         data = write_pairs(Path(home) / "pairs.tsv", count=60)
-        run(data, Path(home) / "run", hidden=8, embed=4, steps=1, eval_every=1, max_tgt_len=3)
+        run(data, Path(home) / "run", hidden=8, embed=4, steps=1, eval_every=1, max_tgt_len=10)
 
 
 def run_aside(data: Path, output: Path, **settings: object) -> multiprocessing.Process:
