@@ -193,7 +193,8 @@ def build_corpus(
     with atomic_output(path) as file:
         kept, dropped = encoder.write(pairs, file, key, progress)
         if not kept:
-            raise _nothing_left(name or str(path), dropped, max_src_len, max_tgt_len, src_tok)
+            limits = max_src_len, max_tgt_len
+            raise _nothing_left(name or str(path), dropped, limits, encoder.longest, src_tok)
     note = {"pairs": kept, "dropped": dropped, "longest": encoder.longest}
     write_note(path, {**note, "crc32": crc32_of_file(path)})
     return Corpus(path)
@@ -366,14 +367,12 @@ def _grouped(parts: Iterator[_Encoded], size: int) -> Iterator[list[_Encoded]]:
 
 
 def _nothing_left(
-    name: str, read: int, max_src: int, max_tgt: int, src: SourceEncoder
+    name: str, read: int, limits: tuple[int, int], longest: Sequence[int], src: SourceEncoder
 ) -> DataError:
     if not read:
         return DataError(name, None, "there are no pairs to encode", "check the data")
-    limits = f"{max_src} source {src.limit_unit}or {max_tgt}"
-    return DataError(
-        name,
-        None,
-        f"all {read:,} pairs are longer than {limits} target tokens",
-        "raise max_src_len and max_tgt_len",
-    )
+    most = f"{limits[0]} source {src.limit_unit}or {limits[1]}"
+    needed = zip(("max_src_len", "max_tgt_len"), longest, strict=True)
+    values = " ".join(f"{setting}={size}" for setting, size in needed if size)
+    reason = f"all {read:,} pairs are longer than {most} target tokens"
+    return DataError(name, None, reason, f"keep them with {values}")

@@ -310,6 +310,7 @@ def source_columns(
 
 def _guessed(names: Sequence[str]) -> list[str]:
     """Return two of the names for an example: those that are known, or else the first and last."""
+    names = [name for name in names if name.strip().lower() not in ("", "id", "idx")] or names
     src = next((name for name in names if name.strip().lower() in SOURCE_NAMES.split()), names[0])
     others = [name for name in names if name != src]
     tgt = [name for name in others if name.strip().lower() in TARGET_NAMES.split()] or others

@@ -438,7 +438,8 @@ class _Builder:
             hour, colon, rest = (form[5] or "").strip(" T").partition(":")
             return f"{date} {hour:0>2}:{rest}" if colon else date
 
-        text, time = found[0][0], iso(found[0])
+        decides = next((form for form in found if max(int(form[1]), int(form[3])) > 12), found[0])
+        text, time = decides[0], iso(decides)
         self.notes.append(message("series.times", name=self.raw.name, text=text, time=time))
         return [iso(form) if form else value for form, value in zip(forms, values, strict=True)]
 
