@@ -239,7 +239,7 @@ def _best_of_checkpoint(path: Path, steps: list[int]) -> str | None:
         progress = _json(_checkpoint(path, steps[0]))["record"]["numbers"]["progress"]
         if not progress["best"]:
             return None
-        score, step = progress["best"][0]
+        score, step, *_ = progress["best"][0]
         return message("runs.best", metric=_metric(path, score, step), score=score, step=step)
     except (IndexError, KeyError, TypeError, ValueError):
         name = _checkpoint(path, steps[0]).name
