@@ -261,6 +261,7 @@ FAMILIES = {
         | {"bos_token_id": 2, "eos_token_id": 3},
     ),
     "bloom": ("BloomForCausalLM", {"n_layer": 2, "n_head": 3}),
+    "falcon": ("FalconForCausalLM", {"num_hidden_layers": 2, "num_attention_heads": 3}),
     "llama": (
         "LlamaForCausalLM",
         {"num_hidden_layers": 2, "num_attention_heads": 3, "num_key_value_heads": 1},

@@ -660,21 +660,28 @@ class _TorchCalls(TorchFunctionMode):
                     slots=slots,
                 )
                 self._attend(func, args, output, pending)
+            elif len(args) == 2 and args[1].ndim == 2:  # a linear map that is written out
+                self._project(*args)
         elif func in LINEAR_MAPS:
-            x, weight = args[LINEAR_MAPS[func]], args[LINEAR_MAPS[func] + 1]
-            context = self.recorder.contexts.get(x)
-            if context is not None and (heads := context.heads) is not None:
-                self.recorder.unfold(context.source, heads)
-                shape = context.source.pending.shape
-                folded, rows = len(shape) == 3, torch.arange(heads.numel()).view_as(heads)
-                if folded or (heads.shape == shape[:2] and torch.equal(heads, rows.int())):
-                    self.recorder.result.project(context.source.frame.name, weight)
+            if len(args) > LINEAR_MAPS[func] + 1:
+                self._project(*args[LINEAR_MAPS[func] :][:2])
         else:
             self.softmaxes.follow(func, args, kwargs, output)
             self.recorder.contexts.follow(func, args, kwargs, output)
             context = self.recorder.contexts.get(output) if self.recorder.folded else None
             if context is not None and context.order.shape[-1] > context.size:
                 self.recorder.unfold(context.source, context.heads)
+
+    def _project(self, x: Tensor, weight: Tensor) -> None:
+        """Note which linear map reads the heads of an attention."""
+        context = self.recorder.contexts.get(x)
+        if context is None or (heads := context.heads) is None:
+            return
+        self.recorder.unfold(context.source, heads)
+        shape = context.source.pending.shape
+        folded, rows = len(shape) == 3, torch.arange(heads.numel()).view_as(heads)
+        if folded or (heads.shape == shape[:2] and torch.equal(heads, rows.int())):
+            self.recorder.result.project(context.source.frame.name, weight)
 
     def _attend(self, func: Any, args: Any, output: Any, pending: PendingWeights) -> None:
         found = self.recorder.attended(pending)

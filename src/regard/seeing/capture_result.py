@@ -262,7 +262,7 @@ class CaptureResult:
     def project(self, name: str, weight: Tensor) -> None:
         """Add the weight of the linear map that reads the heads of an attention side by side."""
         own = self._projections.setdefault(name, weight)
-        if own is not weight:
+        if own is not None and own.data_ptr() != weight.data_ptr():
             self._projections[name] = None
 
     @property

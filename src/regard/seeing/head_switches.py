@@ -130,17 +130,19 @@ def module_switches(
     Raises:
         ArgumentError: for an attention without an output projection.
     """
-    owners = {id(part.weight): part for part in root.modules() if _inputs(part)}
+    # by their memory: some maps use a view, the transposed weight
+    owners = {part.weight.data_ptr(): part for part in root.modules() if _inputs(part)}  # type: ignore[operator]
     found: dict[HeadKey, HeadSwitch] = {}
     for (kind, layer), (name, heads, weight) in attentions.items():
-        if id(weight) not in owners:
+        projection = None if weight is None else owners.get(weight.data_ptr())
+        if projection is None:
             raise ArgumentError(
                 "attention",
                 "have its heads read side by side by one linear module, to switch one off",
                 name or type(root).__name__,
                 "look at its habits alone",
             )
-        found |= _switches(kind, layer, owners[id(weight)], heads)
+        found |= _switches(kind, layer, projection, heads)
     return found
 
 
