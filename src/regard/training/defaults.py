@@ -53,9 +53,11 @@ WARMUP, WARMUP_SHARE, SHORTEST_WARMUP = 200, 0.1, 20
 SHORTEST_INTERVAL, LONGEST_INTERVAL = 200, 2_000
 #: Evaluations of a run at least, if they can be had for `EVALUATION_SHARE` of its time. With a
 #: budget in minutes, one may take this share of them, and reads no more of the dev set than that.
+#: The first also records what decoding replays on a GPU: the next is thought to take a share of it.
 EVALUATIONS: Final = 10
 EVALUATION_SHARE: Final = 0.1
 ONE_EVALUATION: Final = 0.02
+AFTER_FIRST: Final = 1 / 3
 #: Evaluations after the last step: that of the last model, and that of the average. What is set
 #: aside for them, and what is counted of the time before the first step, are these shares of the
 #: minutes at most.
@@ -237,6 +239,8 @@ def evaluation_is_due(progress: Progress, *, interval: int, minutes: float | Non
     if minutes is None:
         return regular
     since, cost = progress.seconds - progress.evaluated_at, progress.last_evaluation_seconds
+    if cost == progress.evaluation_seconds:
+        cost *= AFTER_FIRST
     waited = since >= 60 * minutes / EVALUATIONS
     return (regular or waited) and since >= cost * (1 / EVALUATION_SHARE - 1)
 
