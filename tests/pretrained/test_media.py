@@ -287,7 +287,7 @@ def test_what_is_neither_picture_nor_recording_is_refused(media_model, family, g
 
 def test_a_picture_of_too_many_pixels_is_not_decoded(media_model, media_files, monkeypatch):
     monkeypatch.setattr("regard.data.media_files.MAX_PIXELS", 100)
-    with pytest.raises(DataError, match="at most 100 pixels, .* but this one has 40 x 30"):
+    with pytest.raises(DataError, match=r"at most 100 pixels, .* but this one has 40 x 30"):
         media_model("vit")(media_files / "p.png")
 
 
