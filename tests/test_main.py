@@ -83,3 +83,12 @@ def test_lack_of_memory_while_libraries_are_loaded_is_one_sentence(module, error
 def test_errors_of_the_loader_that_mean_a_lack_of_memory(error, is_memory):
     said = describe_memory_error(error) or ""
     assert ("must hold the libraries of regard" in said) == is_memory
+
+
+def test_lack_of_memory_behind_an_error_of_transformers_is_said():
+    """Which wraps what its lazy imports raise, and loads weights in threads."""
+    wrapped = ImportError("Could not import module 'GPT2Config'")
+    wrapped.__cause__ = MemoryError()
+    assert "the memory" in (describe_memory_error(wrapped) or "")
+    assert "the memory" in (describe_memory_error(RuntimeError("can't start new thread")) or "")
+    assert describe_memory_error(ImportError("no such module")) is None

@@ -9,7 +9,9 @@ import traceback
 from typing import Final
 
 #: words of torch's error when the memory of the CPU is used up
-CPU_MEMORY: Final = ("DefaultCPUAllocator", "not enough memory: you tried to allocate")
+CPU_MEMORY: Final = (
+    *("DefaultCPUAllocator", "not enough memory: you tried to allocate", "can't start new thread"),
+)
 #: and when that of a GPU is, if it is not an OutOfMemoryError
 GPU_MEMORY: Final = ("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 #: how the loader's error ends if there is no room for a library; a lack of rights would follow
@@ -87,8 +89,8 @@ def describe_memory_error(error: BaseException) -> str | None:
             "the memory must hold the libraries of regard, but it is used up while they are "
             "loaded: close other programs, or raise the limit that `ulimit -v` shows."
         )
-    if not (on_gpu or on_cpu):
-        return None
+    if not (on_gpu or on_cpu):  # lazy imports of transformers wrap the error
+        return None if error.__cause__ is None else describe_memory_error(error.__cause__)
     amount = AMOUNT.search(message)
     needed = f"{_readable(amount)} more could not be allocated" if amount else "it is used up"
     return (
