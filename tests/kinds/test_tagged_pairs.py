@@ -85,7 +85,7 @@ def test_where_no_line_is_left_the_first_is_named(tmp_path):
 
 def test_other_presets_take_any_lengths(tmp_path):
     rows = [*GOOD, ("a b", "A B C")]
-    assert task(tmp_path, rows, preset="seq2seq").evaluator.dev
+    assert task(tmp_path, rows, preset="seq2seq", hidden=8).evaluator.dev
 
 
 def test_words_that_are_cut_anew_would_have_other_lengths():
