@@ -163,7 +163,7 @@ def test_a_check_in_contrast(language):
     lines = done(regard(*words)).splitlines()
     assert lines[0].startswith("output, not four")
     assert [line.split()[0] for line in lines[1:3]] == ["three", "</s>"]
-    assert "whichever token is asked about" in lines[-1]
+    assert any("whichever token is asked about" in line for line in lines)
 
 
 @pytest.mark.plain

@@ -255,8 +255,9 @@ def test_sources_that_are_decoded_at_once(monkeypatch):
 
 
 def test_the_dev_loss_of_one_token(monkeypatch):
-    """A single target token counts as one, and the maps of the first batch are asked for."""
+    """A single target token counts as one, and maps are asked for once, of a sample."""
     found, _ = evaluator_of(monkeypatch)
+    found.dev.scored = np.arange(1)
     asked = []
 
     class Model:
@@ -275,10 +276,10 @@ def test_the_dev_loss_of_one_token(monkeypatch):
     loss, health = found._loss_and_health()
     assert loss == pytest.approx(math.log(4))
     assert health is None
-    found.kind.sort_lengths = lambda corpus: np.array([1, 1])
+    found.kind.sort_lengths, found.dev.scored = lambda corpus: np.array([1, 1]), np.arange(2)
     asked.clear()
     assert found._loss_and_health()[0] == pytest.approx(math.log(4))
-    assert asked == [True, False]
+    assert asked == [False, False, True]
     found.kind.has_sources = False
     asked.clear()
     found._loss_and_health()
