@@ -155,7 +155,7 @@ def stdin_bytes() -> Any:
     return sys.stdin.buffer
 
 
-def _open(source: PathLike) -> IO[bytes]:
+def _open(source: PathLike) -> Any:  # streams of URLs have no `mode`, by which types are checked
     if isinstance(source, str) and is_url(source):
         return open_url(source)
     return safe_read.open_input(source)
