@@ -660,7 +660,8 @@ class _TorchCalls(TorchFunctionMode):
                     slots=slots,
                 )
                 self._attend(func, args, output, pending)
-            elif len(args) == 2 and args[1].ndim == 2:  # a linear map that is written out
+            elif len(args) == 2 and isinstance(args[0], Tensor) and args[1].ndim == 2:
+                # a linear map that is written out; the first argument of einsum is a string
                 self._project(*args)
         elif func in LINEAR_MAPS:
             if len(args) > LINEAR_MAPS[func] + 1:
