@@ -299,16 +299,16 @@ def test_a_sharded_checkpoint_is_awaited_before_the_next(folder):
         drop_worse=lambda progress, also=(): dropped.append(list(also))
     )
     checkpoints._started = []
-    progress = Progress(step=4, best=[(0.5, 4)])
+    progress = Progress(step=4, best=[RankedEvaluation(0.5, 4)])
     save = checkpoints.save
     save(progress)
     assert progress.losses == (6.0, 3)
     assert writer.calls == ["wait", ("step-00000004", ["model.w", "random.cpu"])]
     assert dropped == []
-    progress.step, progress.best = 8, [(0.7, 8)]
+    progress.step, progress.best = 8, [RankedEvaluation(0.7, 8)]
     save(progress)
     assert writer.calls[2:] == ["wait", ("step-00000008", ["model.w", "random.cpu"])]
-    assert dropped == [[(0.5, 4)]]
+    assert dropped == [[RankedEvaluation(0.5, 4)]]
     processes.is_first = False
     checkpoints.finish(progress)
     assert writer.calls[4:] == ["wait"]

@@ -1,5 +1,6 @@
 """Parts of a training step that are other on a CPU: memory that is retained, and clipping."""
 
+import ctypes
 from contextlib import suppress
 
 import pytest
@@ -10,7 +11,7 @@ from regard.training import allocator
 from regard.training.optimization import clip_on_cpu
 
 
-class RecordedLibrary:
+class RecordedLibrary(ctypes.CDLL):
     """A C library that writes down what it is asked for, and whether memory is given back."""
 
     def __init__(self):
