@@ -45,13 +45,6 @@ def test_kinds(case):
     assert reason in choice.reason
 
 
-def test_only_the_first_lines_count():
-    read = []
-    texts = (read.append(1) or "word" + "x" * (i % 9) for i in itertools.count())
-    assert choose_tokenizer(texts).kind == "space"
-    assert len(read) == 10_000
-
-
 def test_no_text():
     for texts in ([], [""], ["  "]):
         with pytest.raises(ArgumentError, match="texts must have something in them"):
@@ -92,7 +85,3 @@ def test_labels_are_few_and_come_often():
     assert choose_label_tokenizer([]) is None
     assert choose_label_tokenizer([str(i % 100) for i in range(2000)]) is not None
     assert choose_label_tokenizer([str(i % 101) for i in range(4000)]) is None
-
-
-def test_a_sample_decides_on_labels():
-    assert choose_label_tokenizer(["a", "b"] * 5000 + [str(i) for i in range(999)]) is not None

@@ -20,7 +20,7 @@ from regard.training.checkpoint import Checkpoint, best_file, save_checkpoint
 from regard.training.console_reporter import ConsoleReporter
 from regard.training.distributed import Processes, launch_id, restart_number, world_size
 from regard.training.loop import StopRequest, _stop_on_signal
-from regard.training.progress import Progress
+from regard.training.progress import Progress, RankedEvaluation
 from regard.training.run import Damage, describe_limits, new_state, read_state
 from regard.training.run_folder import RowLog, _with_old_defaults, remove_temporary
 from regard.training.setup import check_settings
@@ -47,7 +47,9 @@ def folder(tmp_path):
         write_weights(best_file(folder.best, step), {"w": torch.full((1,), float(step))})
         folder.append_metrics({"step": step})
     folder.write_model({"w": torch.full((1,), 2.0)})
-    progress = Progress(step=3, evaluated=2, best=[(0.5, 2), (0.25, 1)], stale=4)
+    progress = Progress(
+        step=3, evaluated=2, best=[RankedEvaluation(0.5, 2), RankedEvaluation(0.25, 1)], stale=4
+    )
     checkpoint(folder, 3, progress)
     return folder
 
