@@ -72,14 +72,15 @@ def test_each_template_is_found_and_keeps_what_it_was_filled_with(texts, chinese
 SENTENCES = {
     ("train", "missing.tsv"): "missing.tsv：没有这个文件；请检查名字，或者当前所在的文件夹。",
     ("train", "words.tsv"): "words.tsv 第 1 行：源和目标之间没有制表符；请加上一个，或者用 "
-    'tgt="FILE" 给出两个平行文件中的第二个，或者用 skip_bad=True 略去无效的行。',
+    'tgt="FILE" 给出两个平行文件中的第二个，或用 `regard train words.tsv -p lm-transformer` '
+    "从各行学习语言模型，或者用 --skip-bad 略去无效的行。",
     ("train", "empty.tsv", "--skip-bad"): "empty.tsv 第 1 行：全部 2 行都无效（2 行目标为空），"
     "这一行的原因是目标一侧是空的；请填写或删除这一行。",
     ("train", "words.tsv", "hiden=3"): "setting 必须是 regard 认识的名字，但现在是 'hiden'："
     "也许是 'hidden'。",
     ("train", "words.tsv", "hidden=x"): "hidden 必须是整数，但现在是 'x'：参见 `regard settings`。",
     ("train", "--resume", "."): ". 必须是训练的文件夹，但其中没有 config.json：请给出 "
-    "`regard train` 写出的文件夹。",
+    "`regard train` 或 transformers 的 `save_pretrained` 写出的文件夹。",
     (
         "train",
         "words.tsv",

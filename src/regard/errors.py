@@ -74,8 +74,8 @@ class ExportError(RegardError):
     """A model cannot be exported, or its graphs do not compute what the model computes."""
 
 
-def describe_memory_error(error: BaseException) -> str | None:
-    """Return a sentence with next steps if memory is used up; None for any other error."""
+def _exhausted(error: BaseException) -> tuple[bool, bool, bool]:
+    """Return whether the memory of a GPU, of the CPU, or of a loader is used up."""
     message = str(error)
     on_gpu = type(error).__name__ == "OutOfMemoryError" or any(
         map(message.__contains__, GPU_MEMORY)
@@ -83,14 +83,21 @@ def describe_memory_error(error: BaseException) -> str | None:
     on_cpu = isinstance(error, MemoryError) or any(map(message.__contains__, CPU_MEMORY))
     if isinstance(error, OSError):
         on_gpu, on_cpu = False, error.errno == errno.ENOMEM
-    no_room = isinstance(error, ImportError | OSError) and message.endswith(NO_ROOM)
+    return on_gpu, on_cpu, isinstance(error, ImportError | OSError) and message.endswith(NO_ROOM)
+
+
+def describe_memory_error(error: BaseException) -> str | None:
+    """Return a sentence with next steps if memory is used up; None for any other error."""
+    while not any(_exhausted(error)) and error.__cause__ is not None:
+        error = error.__cause__  # lazy imports of transformers wrap the error
+    (on_gpu, on_cpu, no_room), message = _exhausted(error), str(error)
     if no_room or (on_cpu and _is_import(error)):
         return (
             "the memory must hold the libraries of regard, but it is used up while they are "
             "loaded: close other programs, or raise the limit that `ulimit -v` shows."
         )
-    if not (on_gpu or on_cpu):  # lazy imports of transformers wrap the error
-        return None if error.__cause__ is None else describe_memory_error(error.__cause__)
+    if not (on_gpu or on_cpu):
+        return None
     amount = AMOUNT.search(message)
     needed = f"{_readable(amount)} more could not be allocated" if amount else "it is used up"
     return (

@@ -33,8 +33,7 @@ def test_the_best_reference_counts_and_the_mean_over_questions():
     assert score("em", predictions, references).value == pytest.approx(0.5)
     assert score("f1", predictions, references).value == pytest.approx((1 + 2 * 1 / 4) / 2)
     interval = confidence_interval("f1", predictions, references)
-    assert interval.low == pytest.approx(0.5)
-    assert interval.high == pytest.approx(1.0)
+    assert (interval.low, interval.high) == (None, None), "two questions are too few"
 
 
 @pytest.mark.slow

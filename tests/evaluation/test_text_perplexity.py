@@ -94,8 +94,7 @@ def test_the_interval_holds_what_other_texts_would_give():
     spread = 1.96 * abs(losses[0] - losses[1]) / 2 / math.sqrt(200)
     assert math.log(high / low) == pytest.approx(2 * spread, rel=0.1)
     alike = perplexity(model, TOKENIZER, ["a"] * 5)
-    assert alike.interval() == pytest.approx((alike.value, alike.value))
-    assert alike.interval(per_word=True) == pytest.approx((alike.per_word, alike.per_word))
+    assert alike.interval() == alike.interval(per_word=True) == (None, None)
 
 
 def test_no_text_has_no_perplexity():

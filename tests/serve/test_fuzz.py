@@ -46,7 +46,7 @@ def api(models):
 
 
 #: addresses with so many fields that few examples have them all right
-RARE = ("/api/check", "/api/what-if", "/api/answers")
+RARE = ("/api/stream", "/api/check", "/api/what-if", "/api/answers")
 ADDRESSES = [
     ("GET", "/healthz"),
     ("GET", "/api/info"),
