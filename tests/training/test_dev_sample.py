@@ -51,6 +51,13 @@ def test_targets_that_occur_once_stand_among_the_others():
     assert 35 <= sum(place < 500 for place in order[:100]) <= 65
 
 
+def test_the_first_of_sorted_numbers_are_spread_over_all():
+    numbers = [f"{i / 7:.3f}" for i in range(1000)]
+    order = sampling_order([f"text {i}" for i in range(1000)], numbers)
+    # the mean of 100 draws from 0 to 999 has a standard error of 29
+    assert 400 < sum(order[:100]) / 100 < 600
+
+
 def test_the_error_of_a_share_is_that_of_a_mean():
     outputs, references = ["a"] * 8, [["a"]] * 6 + [["b"]] * 2
     mean, error = score_with_error("accuracy", outputs, references, PLAIN_TEXT)
