@@ -254,6 +254,7 @@ def test_sources_that_are_decoded_at_once(monkeypatch):
         assert [len(rows) for rows, _ in calls] == sizes
 
 
+@pytest.mark.plain  # what stands in for batches and outputs has other types
 def test_the_dev_loss_of_one_token(monkeypatch):
     """A single target token counts as one, and maps are asked for once, of a sample."""
     found, _ = evaluator_of(monkeypatch)
