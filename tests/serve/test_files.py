@@ -23,10 +23,8 @@ from serve.test_http_errors import error
 from serve.test_live import post
 
 
-@pytest.fixture(scope="session")
-def pictures(tmp_path_factory):
-    """A model that reads pictures of 10 x 6 pixels."""
-    path = tmp_path_factory.mktemp("pictures") / "viewer"
+def picture_run(path):
+    """A run that reads pictures of 10 x 6 pixels."""
     config = make_config({"preset": "show-attend-tell", "beam": 2, **SIZES})
     folder = RunFolder(path)
     folder.create()
@@ -37,6 +35,12 @@ def pictures(tmp_path_factory):
     tgt.save(folder.tgt_tokenizer_file)
     torch.manual_seed(4)
     folder.write_model(open_kind(config, src, tgt).build_model().state_dict())
+    return path
+
+
+@pytest.fixture(scope="session")
+def pictures(tmp_path_factory):
+    path = picture_run(tmp_path_factory.mktemp("pictures") / "viewer")
     return Models.load([path], device="cpu")
 
 

@@ -19,10 +19,8 @@ from serve.test_http_errors import error
 from sounds import RATE, tones
 
 
-@pytest.fixture(scope="module")
-def sounds(tmp_path_factory):
-    """A model that reads recordings of up to 2 seconds."""
-    path = tmp_path_factory.mktemp("sounds") / "speech"
+def sound_run(path):
+    """A run that reads recordings of up to 2 seconds."""
     options = {"ctc": 0.3, "ctc_search": 0.3, "rate": RATE, "bands": 9, "max_seconds": 2}
     config = make_config({"preset": "location", "beam": 2, "stack": 4, **options, **SIZES})
     folder = RunFolder(path)
@@ -36,6 +34,12 @@ def sounds(tmp_path_factory):
     tgt.save(folder.tgt_tokenizer_file)
     torch.manual_seed(4)
     folder.write_model(open_kind(config, src, tgt).build_model().state_dict())
+    return path
+
+
+@pytest.fixture(scope="module")
+def sounds(tmp_path_factory):
+    path = sound_run(tmp_path_factory.mktemp("sounds") / "speech")
     return Models.load([path], device="cpu")
 
 
