@@ -31,10 +31,10 @@ import provenance
 import regard
 from regard.models.protocol import inference
 from regard.recipes import TASKS
-from regard.seeing.attribution import METHODS, attribute, method_title, vector_gradients
-from regard.seeing.faithfulness import as_numbers, measure, summarize
-from regard.seeing.input_scorer import InputScorer, PrefixScorer, Question, SourceScorer
-from regard.seeing.replacements import token_replacements
+from regard.seeing.attribution.faithfulness import as_numbers, measure, summarize
+from regard.seeing.attribution.input_scorer import InputScorer, PrefixScorer, Question, SourceScorer
+from regard.seeing.attribution.methods import METHODS, attribute, method_title, vector_gradients
+from regard.seeing.attribution.replacements import token_replacements
 from regard.symbols import BOS
 
 RESULTS: Final = provenance.ROOT / "benchmarks" / "results" / "faithfulness.json"

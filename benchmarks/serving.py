@@ -25,7 +25,7 @@ import numpy as np
 
 from provenance import command, machine, source
 from regard.seeing import Trace
-from regard.seeing.storage import from_json
+from regard.seeing.trace.storage import from_json
 
 #: bytes of an answer that is read at once
 LIMIT = 1 << 24

@@ -165,4 +165,4 @@ def plain_steps(monkeypatch):
 @pytest.fixture
 def few_orders(monkeypatch):
     """Checks compare attention with the fewest random orders; tests/seeing has the usual number."""
-    monkeypatch.setattr("regard.seeing.checks.RANDOM_ORDERS", 20)
+    monkeypatch.setattr("regard.seeing.attribution.checks.RANDOM_ORDERS", 20)

@@ -10,12 +10,12 @@ import pytest
 from regard import messages
 from regard.errors import ArgumentError
 from regard.messages import catalogue, language, message, use_language
-from regard.seeing import html_page
-from regard.seeing.page_modules import modules, text_of
+from regard.seeing.page import html_page
+from regard.seeing.page.page_modules import modules, text_of
 from source_trees import package
 
 SOURCES = Path(messages.__file__).parents[1]
-TEMPLATES = sorted((SOURCES / "seeing" / "templates").glob("*.html"))
+TEMPLATES = sorted((SOURCES / "seeing" / "page" / "templates").glob("*.html"))
 
 
 CHINESE = "[\u4e00-\u9fff]"

@@ -11,9 +11,9 @@ from regard.errors import ArgumentError, RegardError
 from regard.kinds import open_kind
 from regard.models.encoders import Encoder
 from regard.ops import AttentionOutput
-from regard.seeing.attention_edits import AttentionCell
-from regard.seeing.map_distance import row_distances
-from regard.seeing.what_if import Intervention, intervened
+from regard.seeing.attribution.attention_edits import AttentionCell
+from regard.seeing.attribution.what_if import Intervention, intervened
+from regard.seeing.trace.map_distance import row_distances
 from regard.training import RunFolder, make_config
 
 SIZES = {"embed": 6, "hidden": 10}

@@ -4,7 +4,7 @@ import shutil
 import pytest
 
 from browser import samples
-from regard.seeing import html_page
+from regard.seeing.page import html_page
 
 CHROMIUM = os.environ.get("REGARD_CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
 FLAGS = (

@@ -7,8 +7,8 @@ import pytest
 
 from browser import samples
 from browser.test_page import until, until_here
-from regard.seeing import html_page
-from regard.seeing.storage import to_json
+from regard.seeing.page import html_page
+from regard.seeing.trace.storage import to_json
 
 pytestmark = [
     pytest.mark.browser,

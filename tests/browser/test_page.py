@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from browser import samples
-from regard.seeing import Map, Text, Trace, html_page
-from regard.seeing.labels import printable
-from regard.seeing.view import select
+from regard.seeing import Map, Text, Trace
+from regard.seeing.draw.labels import printable
+from regard.seeing.page import html_page
+from regard.seeing.trace.view import select
 
 pytestmark = [
     pytest.mark.browser,

@@ -2,10 +2,10 @@
 
 import pytest
 
-from regard.seeing.compare_page import ExamplePair, PageTable, render_comparison
-from regard.seeing.head_habits import head_habits
-from regard.seeing.heads_page import HeadRow, render_heads
-from regard.seeing.map_distance import trace_distance
+from regard.seeing.page.compare_page import ExamplePair, PageTable, render_comparison
+from regard.seeing.page.heads_page import HeadRow, render_heads
+from regard.seeing.trace.head_habits import head_habits
+from regard.seeing.trace.map_distance import trace_distance
 from seeing.tools import HOSTILE, of_labels
 
 pytestmark = [

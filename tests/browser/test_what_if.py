@@ -10,7 +10,7 @@ from browser import samples
 from browser.test_live import live  # noqa: F401  (a fixture)
 from browser.test_page import until, until_here
 from regard.seeing import Map
-from regard.seeing.what_if import Intervention, WhatIf
+from regard.seeing.attribution.what_if import Intervention, WhatIf
 
 pytestmark = [
     pytest.mark.browser,

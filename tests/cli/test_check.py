@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cli.tools import done, regard, sentence
-from regard.seeing.storage import from_json
+from regard.seeing.trace.storage import from_json
 
 # decodes with real models: not part of `make check`
 pytestmark = pytest.mark.slow

@@ -12,7 +12,7 @@ import regard
 from cli.tools import SMALL, done, sentence
 from cli.tools import regard as command
 from regard.errors import ArgumentError, DataError, RegardError
-from regard.seeing.storage import from_json
+from regard.seeing.trace.storage import from_json
 from sounds import spoken, write_jsonl, write_npy
 
 # trains or decodes with real models: not part of `make check`

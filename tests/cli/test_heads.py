@@ -9,9 +9,9 @@ from cli.tools import done, regard, reversed_pairs, sentence
 from regard import load
 from regard.api.heads import target_nats
 from regard.data.sampling import draw_sample
-from regard.seeing.head_habits import head_habits
-from regard.seeing.head_switches import heads_off, transformer_switches
+from regard.seeing.attribution.head_switches import heads_off, transformer_switches
 from regard.seeing.trace import Trace
+from regard.seeing.trace.head_habits import head_habits
 
 #: a source and a target that `run_folder` knows
 PAIRS = "abc\ta b c\nhgf\tH E D\nd\tb f g\nbad\ta b H\ncab\tc a b\n"

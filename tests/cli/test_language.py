@@ -12,7 +12,7 @@ import torch
 import regard as package
 from cli.tools import done, regard, sentence
 from regard.errors import RegardError
-from regard.seeing.storage import from_json
+from regard.seeing.trace.storage import from_json
 from regard.serve.served_model import stream_steps
 from regard.symbols import EOS
 

@@ -13,7 +13,7 @@ import regard
 from cli.tools import done, sentence
 from cli.tools import regard as command
 from pictures import COLOURS, SIDES, bomb, caption, drawn, write_classes, write_set
-from regard.seeing.storage import from_json
+from regard.seeing.trace.storage import from_json
 
 # trains or decodes with real models: not part of `make check`
 pytestmark = pytest.mark.slow

@@ -11,7 +11,7 @@ import pytest
 from cli.tools import done, regard, sentence
 from forked_python import forked_python
 from regard import api
-from regard.seeing.storage import from_json
+from regard.seeing.trace.storage import from_json
 
 # trains or decodes with real models: not part of `make check`
 pytestmark = pytest.mark.slow

@@ -12,8 +12,8 @@ from cli.tools import done, regard, sentence
 from forked_python import forked_python
 from regard.messages import set_language
 from regard.seeing import Map, Text, Token, Trace, display
-from regard.seeing.storage import from_json, to_json
 from regard.seeing.trace import KINDS
+from regard.seeing.trace.storage import from_json, to_json
 from seeing.tools import HOSTILE, of_labels, translation
 
 

@@ -16,7 +16,7 @@ from regard.data import LogMel
 from regard.errors import ArgumentError
 from regard.export.decode import Exported
 from regard.kinds import SoundPairs
-from regard.seeing.storage import from_json
+from regard.seeing.trace.storage import from_json
 from regard.training import RunFolder
 from sounds import RATE, tones, write_wavs
 

@@ -26,8 +26,9 @@ from pretrained.families import FAMILIES, save
 from regard.data import FrameScaler, LogMel, PictureEncoder, SoundEncoder, Tokenizer
 from regard.data.checksummed_json import json_checksum
 from regard.kinds import open_kind
-from regard.seeing import Map, Text, Trace, storage
-from regard.seeing.backdrop import series
+from regard.seeing import Map, Text, Trace
+from regard.seeing.trace import storage
+from regard.seeing.trace.backdrop import series
 from regard.training import RunFolder, make_config, start_run
 
 WORDS = ("abc", "bcad", "dab", "a b c", "cab d", "abc, abd.", "dcba")
@@ -91,9 +92,9 @@ def make_pretrained_bases(folder: Path) -> None:
     """Write small models of transformers, and import what runs them before workers are forked."""
     import transformers
 
-    import regard.seeing.transformers_check
+    import regard.seeing.attribution.transformers_check
 
-    assert regard.seeing.transformers_check
+    assert regard.seeing.attribution.transformers_check
     for family in FAMILIES:
         save(transformers, folder / family, family)
     head = {"classes": "BertForSequenceClassification", "num_labels": 3}

@@ -13,7 +13,7 @@ from regard.data.story_encoder import MARKS
 from regard.errors import ArgumentError, DataError
 from regard.kinds import Encoders, Questions, choose_kind, open_kind
 from regard.kinds.questions import folded_tokens
-from regard.seeing.storage import from_json
+from regard.seeing.trace.storage import from_json
 from regard.serve import Models
 from regard.training import make_config
 from regard.training.setup import check_settings

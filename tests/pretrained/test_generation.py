@@ -15,7 +15,7 @@ from pretrained.families import DECODERS, ENCODERS, SEQ2SEQ, build, build_tokeni
 from regard.errors import ArgumentError, DataError
 from regard.pretrained.head_probe import prediction_scorer
 from regard.pretrained.token_texts import written_plainly
-from regard.seeing.transformers_check import check_text
+from regard.seeing.attribution.transformers_check import check_text
 from seeing.tools import pairwise
 
 pytestmark = pytest.mark.slow  # transformers takes seconds to load

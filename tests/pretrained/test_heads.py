@@ -12,9 +12,9 @@ from cli.tools import done, regard
 from regard.api.heads import profile_heads
 from regard.messages import message
 from regard.pretrained.head_probe import prediction_scorer, pretrained_switches
-from regard.seeing.alignment import Gold
-from regard.seeing.head_habits import head_habits
-from regard.seeing.head_switches import heads_off
+from regard.seeing.attribution.head_switches import heads_off
+from regard.seeing.trace.alignment import Gold
+from regard.seeing.trace.head_habits import head_habits
 
 TEXTS = ("the cat sat on a mat and the cat ran", "the dog ran to the tree", "bird flew over house")
 
@@ -106,7 +106,7 @@ def test_the_alignment_head_of_a_translator(saved, lines):
 
 
 def test_an_attention_without_a_known_output_has_habits_alone(saved, monkeypatch):
-    monkeypatch.setattr("regard.seeing.capture.LINEAR_MAPS", {})
+    monkeypatch.setattr("regard.seeing.capture.recorder.LINEAR_MAPS", {})
     out = done(regard("heads", saved("gpt2"), "the cat sat"))
     assert "No head has an importance: attention must have its heads read side by side" in out
     assert "cost if off" not in out

@@ -11,7 +11,7 @@ from cli.tools import done, sentence
 from cli.tools import regard as command
 from pretrained.families import build, build_tokenizer
 from regard.errors import ArgumentError
-from regard.seeing.long_trace import LongTrace
+from regard.seeing.trace.long_trace import LongTrace
 from seeing.tools import pairwise
 
 pytestmark = pytest.mark.slow  # transformers takes seconds to load

@@ -21,7 +21,7 @@ from regard.errors import ArgumentError, DataError, RegardError
 from regard.pretrained import PretrainedError
 from regard.pretrained.media_model import MediaModel
 from regard.seeing import Trace
-from regard.seeing.storage import to_json
+from regard.seeing.trace.storage import to_json
 from seeing.tools import pairwise
 
 pytestmark = pytest.mark.slow  # transformers takes seconds to load

@@ -101,7 +101,7 @@ def test_a_cell_that_decides_is_found(media_model, media_files):
             level = pixel_values[:, :, 3:6, 6:9].mean(dim=(1, 2, 3))
             return type("Out", (), {"logits": torch.stack([level, -level], dim=1) * 9})
 
-    from regard.seeing.attribution import attribute
+    from regard.seeing.attribution.methods import attribute
 
     scorer = picture_scorer(Corner(), pixels, cells, label=0)
     found = attribute(scorer, scorer.questions())

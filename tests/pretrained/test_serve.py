@@ -9,7 +9,7 @@ from pretrained.families import save
 from regard.errors import RegardError
 from regard.preemption import preemptible
 from regard.pretrained import PretrainedModel
-from regard.seeing.storage import from_json
+from regard.seeing.trace.storage import from_json
 from regard.serve import Models
 from serve.conftest import client_of
 from serve.test_app import events

@@ -10,8 +10,8 @@ from regard.errors import RegardError
 from regard.models.protocol import inference
 from regard.pretrained import PretrainedModel
 from regard.pretrained.token_texts import labels
-from regard.seeing.head_switches import heads_off, module_switches
-from regard.seeing.what_if import Intervention, attention_modules, intervened
+from regard.seeing.attribution.head_switches import heads_off, module_switches
+from regard.seeing.attribution.what_if import Intervention, attention_modules, intervened
 
 TEXT = "the cat sat on a mat"
 SEQ2SEQ = ("marian", "t5")

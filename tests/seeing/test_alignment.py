@@ -6,7 +6,7 @@ import pytest
 from data.tools import shared
 from regard.data import read_lines
 from regard.errors import ArgumentError, DataError
-from regard.seeing.alignment import (
+from regard.seeing.trace.alignment import (
     Gold,
     Quality,
     above,

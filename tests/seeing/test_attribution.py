@@ -11,11 +11,16 @@ from models.cases import SRC_VOCAB, TGT_VOCAB, build
 from regard.errors import ArgumentError
 from regard.models import VectorInput, with_input
 from regard.models.protocol import ModelOutput, SequenceModel
-from regard.seeing import attribution, input_scorer
-from regard.seeing.attribution import attention_rollout
-from regard.seeing.input_scorer import AttentionRecord, SourceScorer
-from regard.seeing.replacements import Replacements, frame_replacements, token_replacements
-from regard.seeing.shuffled_attention import shuffle, shuffled_attention
+from regard.seeing.attribution import input_scorer
+from regard.seeing.attribution import methods as attribution
+from regard.seeing.attribution.input_scorer import AttentionRecord, SourceScorer
+from regard.seeing.attribution.methods import attention_rollout
+from regard.seeing.attribution.replacements import (
+    Replacements,
+    frame_replacements,
+    token_replacements,
+)
+from regard.seeing.attribution.shuffled_attention import shuffle, shuffled_attention
 
 SRC, TGT = [5, 9, 4, 11, 2], [6, 4, 12]
 WITH_ATTENTION = [

@@ -7,11 +7,11 @@ from torch import nn
 
 from models.cases import SRC_VOCAB, TGT_VOCAB, build
 from regard.errors import ArgumentError
-from regard.seeing import attribution
-from regard.seeing.attribution import COMPLETENESS, METHODS, attribute, method_names
-from regard.seeing.input_scorer import PrefixScorer, Question, SourceScorer
-from regard.seeing.relevance import relevance_rules
-from regard.seeing.replacements import frame_replacements, token_replacements
+from regard.seeing.attribution import methods as attribution
+from regard.seeing.attribution.input_scorer import PrefixScorer, Question, SourceScorer
+from regard.seeing.attribution.methods import COMPLETENESS, METHODS, attribute, method_names
+from regard.seeing.attribution.relevance import relevance_rules
+from regard.seeing.attribution.replacements import frame_replacements, token_replacements
 from seeing.test_attribution import SRC, TABLE, TGT, reads_frames
 
 LANGUAGE = ["lm-rnn", "lm-self-attentive", "lm-transformer"]

@@ -13,9 +13,11 @@ import pytest
 from regard.data import FrameScaler
 from regard.errors import ArgumentError
 from regard.kinds import FrameSource
-from regard.seeing import Map, Text, Token, Trace, TraceError, select, storage, terminal
-from regard.seeing.backdrop import MAX_BYTES, Backdrop, overlaid, png, series, spectrogram
-from regard.seeing.figure import svg
+from regard.seeing import Map, Text, Token, Trace, TraceError, select
+from regard.seeing.draw import terminal
+from regard.seeing.draw.figure import svg
+from regard.seeing.trace import storage
+from regard.seeing.trace.backdrop import MAX_BYTES, Backdrop, overlaid, png, series, spectrogram
 
 GRID = (3, 5)
 

@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from models.cases import SRC_VOCAB, build
-from regard.seeing import Map, Text, Token, Trace, checks
-from regard.seeing.checks import agreement, check, kendall_tau, looked_at, shares
-from regard.seeing.replacements import token_replacements
+from regard.seeing import Map, Text, Token, Trace
+from regard.seeing.attribution import checks
+from regard.seeing.attribution.checks import agreement, check, kendall_tau, looked_at, shares
+from regard.seeing.attribution.replacements import token_replacements
 
 SRC, TGT = [5, 9, 4, 11, 2], [6, 4, 12]
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from regard.errors import ArgumentError, DataError
-from regard.seeing import display, save, select, storage
+from regard.seeing import display, save, select
+from regard.seeing.trace import storage
 from seeing.tools import HOSTILE, of_labels, translation
 
 
@@ -36,7 +37,7 @@ def test_the_ending_says_what_is_written(tmp_path, ending, start):
 
 
 def test_a_page(tmp_path):
-    pytest.importorskip("regard.seeing.html_page")
+    pytest.importorskip("regard.seeing.page.html_page")
     save(translation(), tmp_path / "x.html", title="a title")
     text = (tmp_path / "x.html").read_text(encoding="utf-8")
     assert "<html" in text

@@ -10,11 +10,12 @@ from torch import nn
 import regard
 from regard.errors import ArgumentError
 from regard.models.protocol import ModelOutput, SequenceModel
-from regard.seeing import Text, Trace, faithfulness
-from regard.seeing.attribution import attribute
-from regard.seeing.faithfulness import RANDOM, Measures, add_methods, measure, summarize
-from regard.seeing.input_scorer import Question, SourceScorer
-from regard.seeing.replacements import token_replacements
+from regard.seeing import Text, Trace
+from regard.seeing.attribution import faithfulness
+from regard.seeing.attribution.faithfulness import RANDOM, Measures, add_methods, measure, summarize
+from regard.seeing.attribution.input_scorer import Question, SourceScorer
+from regard.seeing.attribution.methods import attribute
+from regard.seeing.attribution.replacements import token_replacements
 
 SRC = [5, 6, 7, 8]
 

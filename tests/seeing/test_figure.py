@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from regard.seeing import Map, Text, Trace, figure, select
-from regard.seeing.figure import MOST, PAGE, CellsShape, FigureLayout, cells_svg, pooled
-from regard.seeing.palette import STOPS, colour, ink
+from regard.seeing import Map, Text, Trace, select
+from regard.seeing.draw import figure
+from regard.seeing.draw.figure import MOST, PAGE, CellsShape, FigureLayout, cells_svg, pooled
+from regard.seeing.draw.palette import STOPS, colour, ink
 from seeing.tools import HOSTILE, of_labels, translation
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from regard.errors import ArgumentError
-from regard.seeing.figure import PAGE
-from regard.seeing.forecast import ForecastView
+from regard.seeing.draw.figure import PAGE
+from regard.seeing.draw.forecast import ForecastView
 
 
 @pytest.fixture

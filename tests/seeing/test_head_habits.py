@@ -12,9 +12,9 @@ import regard
 from regard.api.heads import head_importance
 from regard.errors import ArgumentError
 from regard.seeing import Map, Text, Token, Trace
-from regard.seeing.head_habits import Habit, HeadHabits, head_habits
-from regard.seeing.head_switches import heads_off, module_switches
-from regard.seeing.heads_page import HeadRow, render_heads
+from regard.seeing.attribution.head_switches import heads_off, module_switches
+from regard.seeing.page.heads_page import HeadRow, render_heads
+from regard.seeing.trace.head_habits import Habit, HeadHabits, head_habits
 from seeing.planted import PlantedCross, encoder_model, induction_model, labels, repeated
 from seeing.tools import HOSTILE, of_labels
 
@@ -244,8 +244,8 @@ def test_a_page_is_safe_and_bounded(monkeypatch):
     page = render_heads(HOSTILE[0], {HOSTILE[1]: HOSTILE[0]}, rows_of([hostile]), [hostile])
     assert page.count("</script>") == 1
     assert "<b>" not in page
-    monkeypatch.setattr("regard.seeing.heads_page.MOST_HEADS", 5)
-    monkeypatch.setattr("regard.seeing.heads_page.MOST_FIGURES", 10)
+    monkeypatch.setattr("regard.seeing.page.heads_page.MOST_HEADS", 5)
+    monkeypatch.setattr("regard.seeing.page.heads_page.MOST_FIGURES", 10)
     many = of_labels("abc", "xyz", heads=7)
     page = render_heads("many", {}, rows_of([many]), [many, many, many])
     assert "2 more heads have no figures here" in page

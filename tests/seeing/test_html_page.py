@@ -7,10 +7,11 @@ import pytest
 
 from browser import samples
 from regard.errors import ArgumentError
-from regard.seeing import Map, Text, Trace, html_page
-from regard.seeing.page_modules import JoinError, join, modules
-from regard.seeing.storage import from_json
-from regard.seeing.view import select
+from regard.seeing import Map, Text, Trace
+from regard.seeing.page import html_page
+from regard.seeing.page.page_modules import JoinError, join, modules
+from regard.seeing.trace.storage import from_json
+from regard.seeing.trace.view import select
 
 
 class Elements(HTMLParser):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from regard.seeing import Map, Text, Token, Trace
-from regard.seeing.compare_page import ExamplePair, PageTable, drawn_pairs, render_comparison
-from regard.seeing.map_distance import row_distances, trace_distance
+from regard.seeing.page.compare_page import ExamplePair, PageTable, drawn_pairs, render_comparison
+from regard.seeing.trace.map_distance import row_distances, trace_distance
 from seeing.tools import HOSTILE, WEIGHTS, of_labels, random_weights, translation
 
 

@@ -10,11 +10,12 @@ import torch.nn.functional as F
 from torch import nn
 
 from regard.errors import ArgumentError
-from regard.seeing import Map, Text, Trace, TraceError, select, storage
-from regard.seeing import query_recorder as recorder_module
+from regard.seeing import Map, Text, Trace, TraceError, select
 from regard.seeing.capture import capture
-from regard.seeing.query_keys import QueryKeys
-from regard.seeing.query_recorder import NONE, record_queries
+from regard.seeing.capture import query_recorder as recorder_module
+from regard.seeing.capture.query_recorder import NONE, record_queries
+from regard.seeing.trace import storage
+from regard.seeing.trace.query_keys import QueryKeys
 
 HEADS, LENGTH, SIZE = 3, 5, 7
 

@@ -5,7 +5,7 @@ import pytest
 
 from browser import samples
 from regard.seeing import Map, Text, Trace
-from regard.seeing.report import (
+from regard.seeing.page.report import (
     MOST_COLUMNS,
     ChartAxis,
     Curve,

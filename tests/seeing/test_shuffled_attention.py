@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from models.cases import build
-from regard.seeing import shuffled_attention as shuffling
-from regard.seeing.shuffled_attention import shuffle, shuffled_attention
+from regard.seeing.attribution import shuffled_attention as shuffling
+from regard.seeing.attribution.shuffled_attention import shuffle, shuffled_attention
 from seeing.test_attribution import SRC, TABLE, TGT, WITH_ATTENTION, log_probs, reads_frames
 
 

@@ -8,17 +8,8 @@ import numpy as np
 import pytest
 
 from regard.errors import ArgumentError
-from regard.seeing import (
-    DecodingInfo,
-    Map,
-    ModelInfo,
-    Text,
-    Token,
-    Trace,
-    TraceError,
-    display,
-    storage,
-)
+from regard.seeing import DecodingInfo, Map, ModelInfo, Text, Token, Trace, TraceError, display
+from regard.seeing.trace import storage
 from seeing.tools import HOSTILE, of_labels, random_weights, translation
 
 
@@ -328,9 +319,9 @@ def test_weights_that_are_more_than_their_shape_says_are_not_inflated(monkeypatc
 
 def test_a_trace_that_could_not_be_read_again_is_not_saved(tmp_path, monkeypatch):
     trace = of_labels("ab", "cd")
-    monkeypatch.setattr("regard.seeing.trace_schema.FREE_BYTES", 0)
+    monkeypatch.setattr("regard.seeing.trace.trace_schema.FREE_BYTES", 0)
     display.save(trace, tmp_path / "x.json")
-    monkeypatch.setattr("regard.seeing.trace_schema.MAX_RATIO", 0)
+    monkeypatch.setattr("regard.seeing.trace.trace_schema.MAX_RATIO", 0)
     with pytest.raises(TraceError, match="a trace that is saved must have at most"):
         display.save(trace, tmp_path / "y.json")
     assert not (tmp_path / "y.json").exists()

@@ -9,8 +9,8 @@ from rich.cells import cell_len
 
 from regard.errors import ArgumentError
 from regard.seeing import Map, Text, Trace, select
-from regard.seeing.labels import fit, number_duplicates, plain_ascii, printable
-from regard.seeing.terminal import heads, listing, matrix, plain
+from regard.seeing.draw.labels import fit, number_duplicates, plain_ascii, printable
+from regard.seeing.draw.terminal import heads, listing, matrix, plain
 from seeing.tools import HOSTILE, of_labels, translation
 
 LEFT_TO_RIGHT = [label for label in HOSTILE if label not in ("مرحبا", "\u202eevil")]

@@ -15,9 +15,9 @@ from torch import nn
 
 import regard
 from regard.errors import ArgumentError
-from regard.seeing import top_weights
-from regard.seeing.long_trace import LongTrace
-from regard.seeing.trace import Text, Token, TraceError
+from regard.seeing.trace import top_weights
+from regard.seeing.trace.long_trace import LongTrace
+from regard.seeing.trace.trace import Text, Token, TraceError
 
 BATCH, HEADS, LENGTH, DIM = 2, 3, 11, 5
 
@@ -314,7 +314,7 @@ def test_a_special_token_makes_no_head_sharp():
         np.array([[1.0, 1.0, 1.0]], dtype=np.float32),
     )
     special = np.array([token.special for token in tokens])
-    from regard.seeing.long_trace import head_sharpness
+    from regard.seeing.trace.long_trace import head_sharpness
 
     expected = (0.8 * (128 / 255) ** 2 + 0.5) / 2
     assert head_sharpness(rows, special, special) == pytest.approx([expected])

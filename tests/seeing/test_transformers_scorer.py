@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from regard.errors import ArgumentError
-from regard.seeing import attribution
-from regard.seeing.attribution import METHODS, attribute
-from regard.seeing.transformers_check import check_text
-from regard.seeing.transformers_scorer import (
+from regard.seeing.attribution import methods as attribution
+from regard.seeing.attribution.methods import METHODS, attribute
+from regard.seeing.attribution.transformers_check import check_text
+from regard.seeing.attribution.transformers_scorer import (
     score_class,
     score_masked,
     score_next,

@@ -6,7 +6,7 @@ import torch
 
 from regard.errors import ArgumentError
 from regard.seeing import Map, Text, Token, Trace, select, select_all
-from regard.seeing.view import all_sharpness
+from regard.seeing.trace.view import all_sharpness
 from seeing.tools import of_labels, translation
 
 SOURCE = Text("a b", (Token("a", word=0), Token("b", word=1), Token("</s>", special=True)))

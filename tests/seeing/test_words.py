@@ -7,7 +7,7 @@ from regard import extras
 from regard.data import word_segmentation
 from regard.extras import MissingExtraError
 from regard.seeing import Map, Text, Token, Trace
-from regard.seeing.words import groups, merge, with_segmented_words
+from regard.seeing.trace.words import groups, merge, with_segmented_words
 from seeing.tools import SOURCE, TARGET, random_weights, translation
 
 

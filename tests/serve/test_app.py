@@ -7,8 +7,8 @@ import re
 import pytest
 
 import regard
-from regard.seeing.storage import from_json
 from regard.seeing.trace import KINDS
+from regard.seeing.trace.storage import from_json
 from regard.version import __version__
 
 HOSTILE = [

@@ -14,7 +14,7 @@ from pictures import bomb, drawn, png_bytes
 from regard.data import PictureEncoder, Tokenizer
 from regard.data.media_files import decoding_work, read_picture
 from regard.kinds import open_kind
-from regard.seeing.storage import from_json
+from regard.seeing.trace.storage import from_json
 from regard.serve import Models
 from regard.training import RunFolder, make_config
 from serve.conftest import SIZES, Live, client_of, until

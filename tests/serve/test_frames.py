@@ -6,7 +6,7 @@ import torch
 
 from regard.data import FrameScaler, Tokenizer
 from regard.kinds import open_kind
-from regard.seeing.storage import from_json
+from regard.seeing.trace.storage import from_json
 from regard.serve import Models
 from regard.training import RunFolder, make_config
 from serve.conftest import SIZES, client_of

@@ -7,7 +7,7 @@ import httpx2
 import numpy as np
 import pytest
 
-from regard.seeing.storage import from_json
+from regard.seeing.trace.storage import from_json
 from serve.conftest import until
 from serve.test_http_errors import error
 from serve.test_live import leave

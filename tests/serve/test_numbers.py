@@ -10,7 +10,7 @@ from cli.tools import done
 from cli.tools import regard as command
 from kinds.life import BRIEF
 from kinds.toys import TOYS
-from regard.seeing.storage import from_json
+from regard.seeing.trace.storage import from_json
 from regard.serve import Models
 from serve.conftest import client_of
 from serve.test_http_errors import error

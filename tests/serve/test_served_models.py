@@ -15,8 +15,8 @@ from regard.api import bundled_models
 from regard.decoding.session import WrittenToken
 from regard.errors import DataError, RegardError
 from regard.preemption import preemptible
-from regard.seeing import input_scorer
-from regard.seeing.shuffled_attention import shuffled_attention
+from regard.seeing.attribution import input_scorer
+from regard.seeing.attribution.shuffled_attention import shuffled_attention
 from regard.serve.limits import Limits
 from regard.serve.served_model import WorkItem
 from regard.serve.served_models import Models, names

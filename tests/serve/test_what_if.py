@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from regard.preemption import preemptible
-from regard.seeing.storage import from_json
-from regard.seeing.what_if import Intervention
+from regard.seeing.attribution.what_if import Intervention
+from regard.seeing.trace.storage import from_json
 from serve.test_http_errors import error
 
 CELL = {"kind": "cross", "layer": 0, "head": 0, "row": 1, "column": 2, "weight": 0.9}

@@ -16,7 +16,8 @@ from regard.api.bundled_card import render
 from regard.data import read_pairs
 from regard.evaluation import score
 from regard.messages import LANGUAGES
-from regard.seeing import select_all, terminal
+from regard.seeing import select_all
+from regard.seeing.draw import terminal
 
 pytestmark = [
     pytest.mark.system,

@@ -28,7 +28,7 @@ from regard.messages import message
 from regard.pretrained import PretrainedModel
 from regard.pretrained.head_probe import prediction_scorer, text_traces
 from regard.seeing import Trace
-from regard.seeing.map_distance import TraceDistance, trace_distance
+from regard.seeing.trace.map_distance import TraceDistance, trace_distance
 
 #: examples whose traces are kept, those that differ most
 SHOWN: Final = 12

@@ -20,7 +20,8 @@ from regard.messages import message
 from regard.pretrained import PretrainedModel
 from regard.pretrained.head_probe import prediction_scorer, pretrained_switches, text_traces
 from regard.seeing import Text, Trace
-from regard.seeing.alignment import (
+from regard.seeing.attribution.head_switches import HeadSwitch, heads_off, transformer_switches
+from regard.seeing.trace.alignment import (
     Gold,
     Links,
     Quality,
@@ -29,8 +30,7 @@ from regard.seeing.alignment import (
     shift_rows,
     strongest,
 )
-from regard.seeing.head_habits import HeadHabits, HeadKey, head_habits
-from regard.seeing.head_switches import HeadSwitch, heads_off, transformer_switches
+from regard.seeing.trace.head_habits import HeadHabits, HeadKey, head_habits
 
 #: traces that are computed at once, and targets that are scored at once
 BATCH: Final = 8

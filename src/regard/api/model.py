@@ -30,10 +30,10 @@ from regard.messages import use_language
 from regard.models import TEXT_PRESETS, SequenceModel
 from regard.models.protocol import require_sequence_model
 from regard.seeing import ModelInfo, Trace
-from regard.seeing.alignment import Links
-from regard.seeing.attention_edits import AttentionCell
-from regard.seeing.attribution import method_names
-from regard.seeing.what_if import Intervention, WhatIf, check_seeded
+from regard.seeing.attribution.attention_edits import AttentionCell
+from regard.seeing.attribution.methods import method_names
+from regard.seeing.attribution.what_if import Intervention, WhatIf, check_seeded
+from regard.seeing.trace.alignment import Links
 from regard.training import RunError, Saved
 
 BATCH: Final = 32
@@ -237,7 +237,7 @@ class Model:
         versus: str | None = None,
         **options: Any,
     ) -> Any:
-        """Return the trace with the inputs that mattered; see `seeing.checks.check`.
+        """Return the trace with the inputs that mattered; see `seeing.attribution.checks.check`.
 
         Of a language model, the trace has what was written after the prompt as its target, and all
         that was read as its source.
@@ -246,8 +246,8 @@ class Model:
             text: the source; of a language model, the beginning of its output.
             target: what the model is made to write; its own output if None.
             methods: attribution methods to compare, separated by commas, each with its
-                faithfulness: `all`, or names of `seeing.attribution.METHODS`. None for the checks
-                of attention alone; for a language model, or with `versus`, None is `all`.
+                faithfulness: `all`, or names of `seeing.attribution.methods.METHODS`. None for the
+                checks of attention alone; for a language model, or with `versus`, None is `all`.
             versus: token that each output is compared with: why this one, and not that one?
             options: of decoding, as for a call; without effect if `target` is given.
         """

@@ -20,7 +20,7 @@ from regard.errors import ArgumentError
 from regard.models.protocol import Maps
 from regard.seeing import DecodingInfo, Map, ModelInfo, Text, Token, Trace
 from regard.seeing.trace import KINDS, SIDES, MapKind, brief
-from regard.seeing.words import with_segmented_words
+from regard.seeing.trace.words import with_segmented_words
 from regard.symbols import EOS
 from regard.training import RunFolder
 

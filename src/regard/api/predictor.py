@@ -43,11 +43,11 @@ from regard.models.protocol import inference, require_sequence_model
 from regard.ops.primitives import log_softmax
 from regard.ops.warm_up import TOKENS, is_warm
 from regard.seeing import DecodingInfo, Map, ModelInfo, Text, Trace
-from regard.seeing.checks import check
-from regard.seeing.faithfulness import add_methods
-from regard.seeing.input_scorer import PrefixScorer, SourceScorer
-from regard.seeing.replacements import token_replacements
-from regard.seeing.shuffled_attention import shuffled_attention
+from regard.seeing.attribution.checks import check
+from regard.seeing.attribution.faithfulness import add_methods
+from regard.seeing.attribution.input_scorer import PrefixScorer, SourceScorer
+from regard.seeing.attribution.replacements import token_replacements
+from regard.seeing.attribution.shuffled_attention import shuffled_attention
 from regard.symbols import BOS, EOS, SYMBOLS, UNK
 
 

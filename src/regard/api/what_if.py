@@ -9,15 +9,15 @@ from regard.errors import ArgumentError
 from regard.kinds import Source
 from regard.models.encoders import Encoder
 from regard.preemption import is_preemptible, preemptible
-from regard.seeing.head_switches import transformer_switches
-from regard.seeing.trace import Text, Trace
-from regard.seeing.what_if import (
+from regard.seeing.attribution.head_switches import transformer_switches
+from regard.seeing.attribution.what_if import (
     AttentionModule,
     Intervention,
     WhatIf,
     attention_modules,
     intervened,
 )
+from regard.seeing.trace import Text, Trace
 from regard.symbols import UNK
 
 

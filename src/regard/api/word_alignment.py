@@ -13,8 +13,8 @@ from regard.decoding import force_decode
 from regard.errors import ArgumentError, RegardError
 from regard.kinds import DataKind
 from regard.messages import message
-from regard.seeing.alignment import Links, above, merge_units, shift_rows, strongest
 from regard.seeing.trace import Weights
+from regard.seeing.trace.alignment import Links, above, merge_units, shift_rows, strongest
 
 SHIFTS: Final = (0, 1, -1)
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from regard.cli.shard_options import check_no_workers, names_shards, refuse
 from regard.data import Pair
 from regard.errors import ArgumentError, RegardError
 from regard.messages import message, translated
-from regard.seeing.alignment import (
+from regard.seeing.trace.alignment import (
     SYMMETRIZE,
     Gold,
     Links,

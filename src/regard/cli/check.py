@@ -16,14 +16,14 @@ from regard.errors import ArgumentError
 from regard.messages import interval_text, message
 from regard.pretrained import MediaModel, PretrainedModel
 from regard.seeing import Trace
-from regard.seeing.attribution import METHODS, method_title
-from regard.seeing.checks import looked_at, shares
+from regard.seeing.attribution.checks import looked_at, shares
+from regard.seeing.attribution.methods import METHODS, method_title
 from regard.seeing.display import check_ending, save
-from regard.seeing.forecast import ForecastView
-from regard.seeing.labels import number_duplicates, printable
-from regard.seeing.storage import to_json
-from regard.seeing.terminal import supports_blocks
+from regard.seeing.draw.forecast import ForecastView
+from regard.seeing.draw.labels import number_duplicates, printable
+from regard.seeing.draw.terminal import supports_blocks
 from regard.seeing.trace import Weights
+from regard.seeing.trace.storage import to_json
 
 #: inputs that are named for each output
 MAX_NAMED: Final = 3

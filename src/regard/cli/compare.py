@@ -33,12 +33,13 @@ from regard.errors import ArgumentError
 from regard.evaluation import SHARES
 from regard.messages import interval_text, message, translated
 from regard.pretrained import PretrainedModel
-from regard.seeing import Trace, select, terminal
-from regard.seeing.compare_page import ExamplePair, PageTable, render_comparison
-from regard.seeing.labels import fit, printable
-from regard.seeing.map_distance import HeadDistance
-from regard.seeing.storage import to_json
-from regard.seeing.terminal import supports_blocks
+from regard.seeing import Trace, select
+from regard.seeing.draw import terminal
+from regard.seeing.draw.labels import fit, printable
+from regard.seeing.draw.terminal import supports_blocks
+from regard.seeing.page.compare_page import ExamplePair, PageTable, render_comparison
+from regard.seeing.trace.map_distance import HeadDistance
+from regard.seeing.trace.storage import to_json
 
 #: rows of a table in the terminal at most
 MOST_ROWS: Final = 12

@@ -29,8 +29,8 @@ from regard.evaluation import SHARES, ClassReport, Perplexity, by_length, paired
 from regard.evaluation.bootstrap import MIN_UNITS
 from regard.kinds import ScoreTable
 from regard.messages import interval_text, message, translated, use_language
-from regard.seeing.confusion import ConfusionTable, check_ending, save_confusion
-from regard.seeing.terminal import matrix, supports_blocks
+from regard.seeing.draw.terminal import matrix, supports_blocks
+from regard.seeing.page.confusion import ConfusionTable, check_ending, save_confusion
 
 CHOOSE_SAVE: Final = "choose another with --save"
 #: classes of a table, of a matrix in the terminal, and of a matrix in a file

@@ -9,9 +9,9 @@ from regard.data import read_lines
 from regard.data.text_files import display_name
 from regard.errors import ArgumentError
 from regard.seeing import Trace
-from regard.seeing.alignment import Gold, Link, check_gold, parse_links, read_gold
 from regard.seeing.trace import Text, Unit
-from regard.seeing.words import are_characters
+from regard.seeing.trace.alignment import Gold, Link, check_gold, parse_links, read_gold
+from regard.seeing.trace.words import are_characters
 
 #: longest line of a file of gold, in characters
 MAX_CHARS: Final = 1_000_000

@@ -15,10 +15,10 @@ from regard.data.sampling import draw_sample
 from regard.errors import ArgumentError
 from regard.messages import interval_text, message
 from regard.pretrained import PretrainedModel
-from regard.seeing.alignment import Gold
-from regard.seeing.head_habits import HABITS
-from regard.seeing.heads_page import HeadRow, render_heads
-from regard.seeing.storage import to_json
+from regard.seeing.page.heads_page import HeadRow, render_heads
+from regard.seeing.trace.alignment import Gold
+from regard.seeing.trace.head_habits import HABITS
+from regard.seeing.trace.storage import to_json
 
 #: rows of the table in the terminal at most
 MOST_ROWS: Final = 48

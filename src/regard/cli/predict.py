@@ -22,7 +22,7 @@ from regard.errors import ArgumentError, DataError
 from regard.kinds.text_source import name_some
 from regard.messages import message
 from regard.pretrained import MediaModel, PretrainedModel, PretrainedOutput, is_pretrained
-from regard.seeing import storage
+from regard.seeing.trace import storage
 from regard.symbols import UNK
 
 AnyOutput = api.Output | PretrainedOutput

@@ -28,13 +28,15 @@ from regard.data.word_segmentation import check_segmenter
 from regard.errors import ArgumentError
 from regard.messages import message
 from regard.pretrained import MediaModel, PretrainedModel
-from regard.seeing import Trace, View, select_all, storage, terminal
+from regard.seeing import Trace, View, select_all
 from regard.seeing.display import check_ending
-from regard.seeing.forecast import ForecastView
-from regard.seeing.long_trace import LongTrace
-from regard.seeing.terminal import ASCII_GLYPHS, BLOCK_GLYPHS, supports_blocks
-from regard.seeing.view import check_scale
-from regard.seeing.words import with_segmented_words
+from regard.seeing.draw import terminal
+from regard.seeing.draw.forecast import ForecastView
+from regard.seeing.draw.terminal import ASCII_GLYPHS, BLOCK_GLYPHS, supports_blocks
+from regard.seeing.trace import storage
+from regard.seeing.trace.long_trace import LongTrace
+from regard.seeing.trace.view import check_scale
+from regard.seeing.trace.words import with_segmented_words
 
 VIEWS: Final = ("matrix", "list", "heads")
 #: maps that are printed at most

@@ -14,8 +14,8 @@ from regard.cli.input_lines import one_source
 from regard.errors import ArgumentError
 from regard.messages import message
 from regard.pretrained import PretrainedModel
-from regard.seeing.labels import fit, printable
-from regard.seeing.what_if import WhatIf
+from regard.seeing.attribution.what_if import WhatIf
+from regard.seeing.draw.labels import fit, printable
 
 #: rows of the table of heads
 MOST_ROWS: Final = 8

@@ -26,7 +26,7 @@ from regard.jobs.records import (
     source_parser,
 )
 from regard.kinds.text_source import TextSource
-from regard.seeing.alignment import format_links
+from regard.seeing.trace.alignment import format_links
 from regard.training import RunFolder
 
 #: batches of a block: as many as `Model.predict` reads ahead, so that batches are the same

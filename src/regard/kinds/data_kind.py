@@ -41,7 +41,7 @@ from regard.kinds.graph_inputs import GraphInputs
 from regard.kinds.number_graphs import NumberGraph
 from regard.models import LABEL_PRESETS, AnyModel
 from regard.seeing import Text, Trace
-from regard.seeing.replacements import Replacements
+from regard.seeing.attribution.replacements import Replacements
 from regard.symbols import SYMBOLS
 
 Say = Callable[[str], None]

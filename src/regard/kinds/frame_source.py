@@ -13,8 +13,8 @@ from regard.kinds.array_source import ArraySource
 from regard.kinds.graph_inputs import FrameInputs, GraphInputs
 from regard.messages import message
 from regard.seeing import Text
-from regard.seeing.backdrop import series
-from regard.seeing.replacements import Replacements, frame_replacements
+from regard.seeing.attribution.replacements import Replacements, frame_replacements
+from regard.seeing.trace.backdrop import series
 
 #: the most frames of an example
 EXAMPLE_FRAMES: Final = 64

@@ -39,8 +39,8 @@ from regard.models import PRESETS, TEXT_PRESETS, SequenceModel, with_input
 from regard.models.embedding import TokenEmbedding
 from regard.models.picture_input import ConvStem, PictureInput, SplitStem, patch_stem
 from regard.seeing import Text
-from regard.seeing.backdrop import picture_backdrop
-from regard.seeing.replacements import Replacements, patch_replacements
+from regard.seeing.attribution.replacements import Replacements, patch_replacements
+from regard.seeing.trace.backdrop import picture_backdrop
 
 #: how a patch becomes a vector
 STEMS: Final = {"patch": patch_stem, "conv": ConvStem, "split": SplitStem}

@@ -64,7 +64,11 @@ from regard.models import (
     SequenceModel,
 )
 from regard.seeing import Text, Token
-from regard.seeing.replacements import Replacements, frame_replacements, token_replacements
+from regard.seeing.attribution.replacements import (
+    Replacements,
+    frame_replacements,
+    token_replacements,
+)
 from regard.symbols import EOS, SYMBOLS, UNK
 
 #: most tokens of an answer that is pointed at, the default of the preset

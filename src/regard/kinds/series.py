@@ -68,8 +68,8 @@ from regard.models.forecasters import (
 )
 from regard.models.protocol import NumberModel, inference
 from regard.seeing import Text, Token, Trace
-from regard.seeing.forecast import ForecastView
-from regard.seeing.replacements import Replacements, frame_replacements
+from regard.seeing.attribution.replacements import Replacements, frame_replacements
+from regard.seeing.draw.forecast import ForecastView
 
 #: windows that are forecast at once
 BATCH: Final = 256

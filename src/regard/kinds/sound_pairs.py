@@ -29,8 +29,8 @@ from regard.kinds.tokenizer_training import learn_target_tokenizer
 from regard.messages import message
 from regard.models import TEXT_PRESETS, SequenceModel
 from regard.seeing import Text
-from regard.seeing.backdrop import Backdrop, spectrogram
-from regard.seeing.replacements import Replacements, frame_replacements
+from regard.seeing.attribution.replacements import Replacements, frame_replacements
+from regard.seeing.trace.backdrop import Backdrop, spectrogram
 
 #: metrics of transcripts, by the kind of the target's tokeniser; those of others are as ever
 SPEECH_METRICS: Final = {"char": "cer", "word": "wer", "bpe": "wer", "unigram": "wer"}

@@ -31,7 +31,7 @@ from regard.kinds.data_kind import Settings
 from regard.kinds.graph_inputs import GraphInputs, TokenInputs
 from regard.messages import message
 from regard.seeing import Text, Token
-from regard.seeing.replacements import Replacements, token_replacements
+from regard.seeing.attribution.replacements import Replacements, token_replacements
 from regard.symbols import EOS, SYMBOLS, UNK
 
 END: Final = Token(SYMBOLS[EOS], special=True)

@@ -25,11 +25,11 @@ from regard.pretrained.token_texts import (
     with_prob,
     written,
 )
-from regard.seeing.capture_result import CaptureResult
-from regard.seeing.long_trace import LongTrace
+from regard.seeing.attribution.transformers_config import decoder_start, head_scale
+from regard.seeing.capture.capture_result import CaptureResult
 from regard.seeing.trace import DecodingInfo, ModelInfo, Text, Trace, brief
-from regard.seeing.transformers_config import decoder_start, head_scale
-from regard.seeing.words import with_segmented_words
+from regard.seeing.trace.long_trace import LongTrace
+from regard.seeing.trace.words import with_segmented_words
 
 AnyTrace = Trace | LongTrace
 

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from regard.evaluation.metrics import Statistics
 from regard.pretrained.model import PretrainedModel
+from regard.seeing.attribution.head_switches import HeadSwitch, module_switches
+from regard.seeing.attribution.transformers_config import head_scale
 from regard.seeing.capture import capture
-from regard.seeing.head_habits import HeadKey
-from regard.seeing.head_switches import HeadSwitch, module_switches
 from regard.seeing.trace import Trace
-from regard.seeing.transformers_config import head_scale
+from regard.seeing.trace.head_habits import HeadKey
 
 
 def text_traces(

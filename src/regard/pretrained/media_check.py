@@ -2,7 +2,7 @@
 
 A picture is cut into cells, each of some patches, and a recording into slices of time. A part is
 not known where another part of the same source stands in its place, as for frames of regard's own
-models; attribution methods and their faithfulness are those of `seeing.attribution`.
+models; attribution methods and their faithfulness are those of `seeing.attribution.methods`.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,26 +15,30 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.models.protocol import evaluating
-from regard.seeing.attribution import method_names
-from regard.seeing.faithfulness import add_methods
-from regard.seeing.input_scorer import (
+from regard.seeing.attribution.faithfulness import add_methods
+from regard.seeing.attribution.input_scorer import (
     AttentionRecord,
     Change,
     InputScorer,
     MethodUnavailableError,
     rows_at_once,
 )
-from regard.seeing.replacements import Replacements
-from regard.seeing.trace import DecodingInfo, Text, Trace
-from regard.seeing.transformers_check import OutputNames, attention_maps, with_output_probs
-from regard.seeing.transformers_config import head_scale, label_logits
-from regard.seeing.transformers_scorer import (
+from regard.seeing.attribution.methods import method_names
+from regard.seeing.attribution.replacements import Replacements
+from regard.seeing.attribution.transformers_check import (
+    OutputNames,
+    attention_maps,
+    with_output_probs,
+)
+from regard.seeing.attribution.transformers_config import head_scale, label_logits
+from regard.seeing.attribution.transformers_scorer import (
     OutputKind,
     RecordedAttention,
     layer_weights,
     recorded_attention,
 )
-from regard.seeing.value_norms import Array
+from regard.seeing.attribution.value_norms import Array
+from regard.seeing.trace import DecodingInfo, Text, Trace
 
 #: cells along a side of a picture, and slices of a recording, at most: each takes several passes
 MAX_CELLS: Final = 8

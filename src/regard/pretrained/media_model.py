@@ -33,11 +33,11 @@ from regard.pretrained.model import (
     seeded,
 )
 from regard.pretrained.token_texts import continuation, encode, labels, with_prob, written
-from regard.seeing import backdrop as backdrops
-from regard.seeing.backdrop import PICTURE_SIDE, Backdrop
-from regard.seeing.capture_result import CaptureResult
+from regard.seeing.attribution.transformers_config import decoder_start, head_scale
+from regard.seeing.capture.capture_result import CaptureResult
 from regard.seeing.trace import DecodingInfo, Map, Text, Token, Trace, missing_mass
-from regard.seeing.transformers_config import decoder_start, head_scale
+from regard.seeing.trace import backdrop as backdrops
+from regard.seeing.trace.backdrop import PICTURE_SIDE, Backdrop
 
 if TYPE_CHECKING:
     from regard.pretrained.media_check import CheckedSource
@@ -241,7 +241,7 @@ class MediaModel(TransformersModel):
         Args:
             source: a picture or a recording.
             target: a class of the model, or what it is made to write; its own output if None.
-            methods: names separated by commas, or `all`; see `seeing.attribution`.
+            methods: names separated by commas, or `all`; see `seeing.attribution.methods`.
             versus: a class or token that each output is compared with.
             max_len: most tokens that the model writes by itself; 20 if None.
         """
@@ -316,7 +316,7 @@ class _PictureReader:
     def checked(self, source: Any, target: str | None, max_len: int | None) -> "CheckedSource":
         """Return a picture in cells, with its class or a given one."""
         from regard.pretrained.media_check import CheckedSource, PictureCells, picture_scorer
-        from regard.seeing.transformers_check import OutputNames
+        from regard.seeing.attribution.transformers_check import OutputNames
 
         if not self.classifies or head_scale(self.module.config) == "none":
             raise RegardError(
@@ -459,8 +459,8 @@ class _SoundReader:
     def checked(self, source: Any, target: str | None, max_len: int | None) -> "CheckedSource":
         """Return a recording in slices of time, with what the model writes or a given target."""
         from regard.pretrained.media_check import CheckedSource, SoundSlices, sound_scorer
-        from regard.seeing.transformers_check import MAX_NEW_TOKENS as CHECKED_TOKENS
-        from regard.seeing.transformers_check import OutputNames
+        from regard.seeing.attribution.transformers_check import MAX_NEW_TOKENS as CHECKED_TOKENS
+        from regard.seeing.attribution.transformers_check import OutputNames
 
         sound = self._read(source)
         inputs = self._inputs(sound)

@@ -43,21 +43,21 @@ from regard.pretrained.token_texts import (
     written,
     written_plainly,
 )
-from regard.seeing.attention_edits import AttentionCell
-from regard.seeing.capture_result import CapturedModule, CaptureResult
-from regard.seeing.head_switches import module_switches
-from regard.seeing.trace import DecodingInfo, ModelInfo, Text, Trace
-from regard.seeing.transformers_config import decoder_start, head_scale
-from regard.seeing.what_if import (
+from regard.seeing.attribution.attention_edits import AttentionCell
+from regard.seeing.attribution.head_switches import module_switches
+from regard.seeing.attribution.transformers_config import decoder_start, head_scale
+from regard.seeing.attribution.what_if import (
     Intervention,
     WhatIf,
     attention_modules,
     check_seeded,
     intervened,
 )
+from regard.seeing.capture.capture_result import CapturedModule, CaptureResult
+from regard.seeing.trace import DecodingInfo, ModelInfo, Text, Trace
 
 if TYPE_CHECKING:
-    from regard.seeing.query_recorder import QueryRecorder
+    from regard.seeing.capture.query_recorder import QueryRecorder
 
 BATCH: Final = 8
 #: names of decoding options in transformers
@@ -319,7 +319,7 @@ class PretrainedModel(TransformersModel):
         Args:
             text: the source or the prompt, or the text to classify or with masks to fill.
             target: what the model is made to write; its own greedy output if None.
-            methods: names separated by commas, or `all`; see `seeing.attribution`.
+            methods: names separated by commas, or `all`; see `seeing.attribution.methods`.
             versus: a token or class that each output is compared with.
             max_len: most tokens that the model writes by itself; 20 if None.
         """
@@ -332,7 +332,7 @@ class PretrainedModel(TransformersModel):
                 f"`regard show` or .trace."
             )
         # loads the compiler of torch
-        from regard.seeing.transformers_check import MAX_NEW_TOKENS, check_text
+        from regard.seeing.attribution.transformers_check import MAX_NEW_TOKENS, check_text
 
         found = check_text(
             self.module,
@@ -668,9 +668,9 @@ def non_default_options(options: dict[str, Any]) -> list[str]:
 
 
 def recorded_queries(module: Any) -> "AbstractContextManager[QueryRecorder]":
-    """Return a block of `seeing.query_recorder.record_queries`."""
+    """Return a block of `seeing.capture.query_recorder.record_queries`."""
     # loads torch's functions, which commands that only draw do without
-    from regard.seeing.query_recorder import record_queries
+    from regard.seeing.capture.query_recorder import record_queries
 
     return record_queries(module)
 

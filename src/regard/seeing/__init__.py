@@ -1,8 +1,8 @@
 """Traces of what each output attended to, and everything that records, checks and draws them."""
 
 from regard.seeing.display import save
-from regard.seeing.trace import DecodingInfo, Map, ModelInfo, Text, Token, Trace, TraceError
-from regard.seeing.view import View, select, select_all
+from regard.seeing.trace.trace import DecodingInfo, Map, ModelInfo, Text, Token, Trace, TraceError
+from regard.seeing.trace.view import View, select, select_all
 
 __all__ = [
     "DecodingInfo",

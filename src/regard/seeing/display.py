@@ -16,12 +16,14 @@ import numpy as np
 
 from regard.atomic_files import atomic_output
 from regard.errors import ArgumentError
-from regard.seeing import figure, html_page, long_page, storage, terminal
-from regard.seeing.labels import printable
-from regard.seeing.long_trace import LongTrace
-from regard.seeing.trace import Trace
-from regard.seeing.view import Scale, Special, View, select, select_all
-from regard.seeing.words import Merging
+from regard.seeing.draw import figure, terminal
+from regard.seeing.draw.labels import printable
+from regard.seeing.page import html_page, long_page
+from regard.seeing.trace import storage
+from regard.seeing.trace.long_trace import LongTrace
+from regard.seeing.trace.trace import Trace
+from regard.seeing.trace.view import Scale, Special, View, select, select_all
+from regard.seeing.trace.words import Merging
 
 ENDINGS: Final = ("html", "svg", "png", "pdf", "csv", "json")
 DRAW: Final[dict[str, Callable[..., str | bytes]]] = {

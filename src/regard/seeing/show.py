@@ -8,7 +8,7 @@ import numpy as np
 
 from regard.errors import ArgumentError
 from regard.seeing.display import Display
-from regard.seeing.trace import TOLERANCE, Map, MapKind, Text, Trace, Weights
+from regard.seeing.trace.trace import TOLERANCE, Map, MapKind, Text, Trace, Weights
 
 #: accepted shapes, for error messages
 SHAPES: Final = (

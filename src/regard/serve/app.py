@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from regard.seeing import html_page
+from regard.seeing.page import html_page
 from regard.serve import http_errors, pages
 from regard.serve.limits import Limits
 from regard.serve.logs import Log

@@ -7,7 +7,7 @@ from typing import Any, Final
 from starlette.responses import HTMLResponse
 
 from regard.messages import TAGS, language, message
-from regard.seeing import html_page
+from regard.seeing.page import html_page
 from regard.serve.http_errors import ServeError
 
 #: scripts that stand in a page, data not among them

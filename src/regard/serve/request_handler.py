@@ -12,9 +12,9 @@ from starlette.responses import Response
 
 from regard.data.media_files import decoding_work, without_files
 from regard.messages import use_language
-from regard.seeing.attention_edits import AttentionCell
-from regard.seeing.attribution import method_names
-from regard.seeing.what_if import Intervention
+from regard.seeing.attribution.attention_edits import AttentionCell
+from regard.seeing.attribution.methods import method_names
+from regard.seeing.attribution.what_if import Intervention
 from regard.serve import http_errors
 from regard.serve.event_stream import EventStreamResponse, event_stream
 from regard.serve.http_errors import ServeError, dumps

@@ -4,7 +4,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from regard.seeing.trace_schema import StoredTrace
+from regard.seeing.trace.trace_schema import StoredTrace
 
 Statuses = dict[int | str, dict[str, Any]]
 

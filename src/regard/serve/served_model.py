@@ -25,11 +25,11 @@ from regard.preemption import in_turn, point_hook
 from regard.pretrained import PretrainedModel
 from regard.pretrained.generation import default_new_tokens
 from regard.seeing import Trace
-from regard.seeing.attribution import DRAWS
-from regard.seeing.faithfulness import rows_of_methods
-from regard.seeing.forecast import ForecastView
-from regard.seeing.shuffled_attention import SHUFFLES
-from regard.seeing.what_if import Intervention, WhatIf
+from regard.seeing.attribution.faithfulness import rows_of_methods
+from regard.seeing.attribution.methods import DRAWS
+from regard.seeing.attribution.shuffled_attention import SHUFFLES
+from regard.seeing.attribution.what_if import Intervention, WhatIf
+from regard.seeing.draw.forecast import ForecastView
 from regard.serve.limits import Cost, Limits
 from regard.symbols import EOS, SYMBOLS
 from regard.training import RunFolder

@@ -8,7 +8,7 @@ from torch import nn
 from regard.errors import ArgumentError
 from regard.kinds.number_pairs import TRIED
 from regard.kinds.series import SEGMENTS
-from regard.seeing.what_if import Intervention, WhatIf
+from regard.seeing.attribution.what_if import Intervention, WhatIf
 from regard.serve.limits import Cost, Limits
 from regard.serve.served_model import Answer, BatchKey, Json, OnToken, RunSources, ServedModel
 

@@ -5,7 +5,7 @@ from typing import Final, final
 
 from regard.api.predictor import TraceSession
 from regard.messages import use_language
-from regard.seeing.storage import to_json
+from regard.seeing.trace.storage import to_json
 from regard.serve.served_model import Json, OnToken, StreamedToken, WorkItem, token_label
 
 #: share of a batch's places that must be free before requests join it, since encoding a few at a

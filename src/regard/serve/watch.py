@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from regard.errors import RegardError
-from regard.seeing.report import (
+from regard.seeing.page.report import (
     MOST_COLUMNS,
     evenly_spaced,
     render_report_body,

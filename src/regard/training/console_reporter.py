@@ -15,7 +15,7 @@ from torch import Tensor
 
 from regard.evaluation import SHARES
 from regard.messages import message, translated
-from regard.seeing.labels import pad_left
+from regard.seeing.draw.labels import pad_left
 from regard.training.evaluator import (
     AttentionHealth,
     Evaluation,

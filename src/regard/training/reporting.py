@@ -16,9 +16,9 @@ from regard.data import Corpus, collate
 from regard.decoding import Hypothesis, force_decode
 from regard.kinds.text_source import text_of_ids
 from regard.models import SequenceModel
-from regard.seeing.report import render_report
-from regard.seeing.storage import from_json, to_json
+from regard.seeing.page.report import render_report
 from regard.seeing.trace import KINDS, SIDES, Map, Trace, TraceError
+from regard.seeing.trace.storage import from_json, to_json
 from regard.symbols import EOS
 from regard.training.checkpoint import Candidate
 from regard.training.evaluator import MAX_NATS, Evaluation, Evaluator

@@ -12,7 +12,7 @@ from regard.recipes.paper_metrics import exact
 from regard.recipes.task_data import RecipeExample, TaskData
 from regard.recipes.tasks.base import RecipeTask, evaluate_by, find_file
 from regard.safe_read import DAMAGE
-from regard.seeing.backdrop import png
+from regard.seeing.trace.backdrop import png
 
 FOLDER: Final = "mnist"
 SIDE: Final = 28

@@ -22,7 +22,7 @@ from regard.errors import DataError
 from regard.recipes.paper_metrics import MetricValue, exact
 from regard.recipes.task_data import RecipeExample, TaskData
 from regard.recipes.tasks.base import BATCH, RecipeTask, TaskScores, find_file, rows
-from regard.seeing.backdrop import png
+from regard.seeing.trace.backdrop import png
 
 FOLDER: Final = "shapes_captions"
 #: sets by name: scenes, and the second number of their seed

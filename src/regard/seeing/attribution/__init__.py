@@ -1,0 +1,1 @@
+"""Attribution: what mattered to an output, how far that can be trusted, and interventions."""

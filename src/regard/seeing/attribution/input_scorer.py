@@ -1,0 +1,439 @@
+"""Input scorers: one input of a model, and its outputs, as attribution methods see them.
+
+An attribution method needs few things of a model: logits of its outputs when some inputs are
+replaced, logits as a differentiable function of the vectors of the inputs, and its attention. A
+scorer offers these for one model and one input; every method is then written once, for all models.
+Scorers of regard's own models are here, those of `transformers` in `transformers_scorer`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, final
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from regard.errors import RegardError
+from regard.layers import TransformerDecoderLayer, TransformerEncoderLayer
+from regard.messages import message
+from regard.models.adapters import InputAdapter
+from regard.models.embedding import TokenEmbedding
+from regard.models.encoders import Encoder
+from regard.models.protocol import Maps, SequenceModel, evaluating
+from regard.ops.primitives import log_softmax
+from regard.preemption import in_turn, is_preemptible, preemptible
+from regard.seeing.attribution.replacements import Replacements, Source
+from regard.seeing.attribution.value_norms import Array, ValueProjection, record_values, value_norms
+from regard.symbols import BOS, EOS
+
+#: a replacement for each of some positions
+Change = Mapping[int, int]
+
+#: tokens of inputs and outputs that are scored at once
+TOKENS: Final = 16_384
+#: the same where other work is let in between two batches
+PIECE_TOKENS: Final = 2_048
+
+
+class MethodUnavailableError(RegardError):
+    """An attribution method cannot be applied to this model or question."""
+
+
+class Question(NamedTuple):
+    """The question why a model wrote a token, or, with `versus`, why not that one instead.
+
+    Attributes:
+        output: number of the output, from 0.
+        token: id of the token.
+        versus: id of the token that it is compared with; None for all others.
+    """
+
+    output: int
+    token: int
+    versus: int | None = None
+
+
+@dataclass(frozen=True)
+class AttentionRecord:
+    """Attention weights of one forward pass, and the norms of what they carry.
+
+    Attributes:
+        cross: (heads, outputs, inputs) of each layer that attends from outputs to inputs.
+        own: (heads, inputs, inputs) of each layer of self-attention over the inputs.
+        rows: for each output, the row of `own` that it is predicted from, or several, which are
+            averaged; empty if `cross` is not.
+        cross_norms: (outputs, inputs) of each layer, see `value_norms`; None if unknown.
+        own_norms: (inputs, inputs) of each layer; None if unknown.
+    """
+
+    cross: Sequence[Array]
+    own: Sequence[Array]
+    rows: Sequence[int | Sequence[int]]
+    cross_norms: Sequence[Array] | None = None
+    own_norms: Sequence[Array] | None = None
+
+    def at_outputs(self, layer: Float[np.ndarray, "*heads inputs inputs"]) -> Array:
+        """Return the rows of `own` or its norms that each output is predicted from."""
+        found = [layer[..., np.atleast_1d(rows), :].mean(axis=-2) for rows in self.rows]
+        return np.stack(found, axis=-2)
+
+
+class InputScorer(ABC):
+    """One input of a model, and its outputs.
+
+    Attributes:
+        model: run without dropout, and left as it was.
+        replacements: what may stand at each position in place of the input.
+        written: the token of each output.
+        inputs: number of inputs.
+    """
+
+    model: nn.Module
+    replacements: Replacements
+    written: Sequence[int]
+    inputs: int
+
+    def questions(self, versus: int | None = None) -> list[Question]:
+        """Return one question for each output."""
+        return [Question(t, token, versus) for t, token in enumerate(self.written)]
+
+    def visible(self) -> Bool[np.ndarray, "outputs inputs"]:
+        """Return which inputs each output can depend on."""
+        return np.ones((len(self.written), self.inputs), dtype=bool)
+
+    @abstractmethod
+    def vectors(self) -> Float[Tensor, "inputs dim"]:
+        """Return the vectors of the inputs."""
+
+    @abstractmethod
+    def origin(self) -> Float[Tensor, "inputs dim"]:
+        """Return the vectors of the positions alone, that of the token being zero."""
+
+    @abstractmethod
+    def baseline(self) -> Float[Tensor, "inputs dim"]:
+        """Return the mean vector of what may stand at each position."""
+
+    @abstractmethod
+    def logits(
+        self, vectors: Float[Tensor, "batch inputs dim"]
+    ) -> Float[Tensor, "batch outputs vocab"]:
+        """Score the outputs, given vectors of the inputs; differentiable."""
+
+    @abstractmethod
+    def replaced_logits(self, changes: Sequence[Change]) -> Float[Tensor, "batch outputs vocab"]:
+        """Score the outputs with some inputs replaced, a row for each change."""
+
+    @abstractmethod
+    def attention(self) -> AttentionRecord:
+        """Return the attention of one pass; raises MethodUnavailableError if there is none."""
+
+    def replaced(
+        self, changes: Sequence[Change], questions: Sequence[Question]
+    ) -> Float[np.ndarray, "changes questions"]:
+        """Return the value of each question, see `values`, after each change."""
+        found, size = [np.empty((0, len(questions)))], self.rows_at_once
+        with evaluating(self.model), torch.no_grad():
+            for start in in_turn(range(0, len(changes), size)):
+                logits = self.replaced_logits(changes[start : start + size])
+                found.append(values(logits, questions).double().cpu().numpy())
+        return np.concatenate(found)
+
+    @property
+    def rows_at_once(self) -> int:
+        """Number of rows of a batch."""
+        return rows_at_once(self.inputs + len(self.written))
+
+
+def rows_at_once(length: int) -> int:
+    """Return the number of rows of a batch, given the tokens of a row; fewer while others wait."""
+    tokens = PIECE_TOKENS if is_preemptible() else TOKENS
+    return max(1, tokens // length)
+
+
+def values(
+    logits: Float[Tensor, "batch outputs vocab"], questions: Sequence[Question]
+) -> Float[Tensor, "batch questions"]:
+    """Return what each question asks about.
+
+    That is the log-probability of the token, or the difference of its logit and that of `versus`,
+    which is the difference of their log-probabilities.
+    """
+    outputs, tokens, versus, contrasted = _columns(logits, questions)
+    log_probs = log_softmax(logits)
+    return log_probs[:, outputs, tokens] - contrasted * log_probs[:, outputs, versus]
+
+
+def row_logits(
+    logits: Float[Tensor, "questions outputs vocab"], questions: Sequence[Question]
+) -> Float[Tensor, " questions"]:
+    """Return the logit of the token, less that of `versus`, of question q in row q."""
+    outputs, tokens, versus, contrasted = _columns(logits, questions)
+    rows = torch.arange(len(questions), device=logits.device)
+    return logits[rows, outputs, tokens] - contrasted * logits[rows, outputs, versus]
+
+
+def row_values(
+    logits: Float[Tensor, "questions outputs vocab"], questions: Sequence[Question]
+) -> Float[Tensor, " questions"]:
+    """Return what question q asks about, see `values`, in row q."""
+    outputs, _, _, contrasted = _columns(logits, questions)
+    rows = torch.arange(len(questions), device=logits.device)
+    total = logits[rows, outputs].logsumexp(dim=-1)
+    return row_logits(logits, questions) - (1 - contrasted) * total
+
+
+def _columns(logits: Tensor, questions: Sequence[Question]) -> tuple[Tensor, ...]:
+    """Return output, token and other token of each question, and 1 where there is another."""
+    columns = [
+        (q.output, q.token, 0 if q.versus is None else q.versus, int(q.versus is not None))
+        for q in questions
+    ]
+    outputs, tokens, versus, contrasted = torch.tensor(columns, device=logits.device).T
+    return outputs, tokens, versus, contrasted.to(logits.dtype)
+
+
+#: takes a module that reads the input, the input and the module's output
+_PartOfOutput = Callable[[nn.Module, Tensor, Tensor], Tensor]
+
+
+class _SequenceScorer(InputScorer):
+    """Scorer of one of regard's models; `batch` is the tensor that its inputs are read from."""
+
+    model: SequenceModel
+
+    def __init__(self, model: SequenceModel, source: Source, replacements: Replacements) -> None:
+        self.model, self.source, self.replacements = model, source, replacements
+        self.inputs = len(replacements.others)
+
+    @abstractmethod
+    def _run(self, batch: Tensor, *, need_weights: bool = False) -> tuple[Tensor, Maps]:
+        """Return the logits of the outputs and the maps."""
+
+    def _batch(self, sources: Sequence[Source]) -> Tensor:
+        weight = next(self.model.parameters())
+        rows = torch.from_numpy(np.stack(sources))
+        return rows.to(weight.device, weight.dtype if rows.is_floating_point() else torch.int64)
+
+    def vectors(self) -> Float[Tensor, "inputs dim"]:
+        """Return the outputs of embeddings or adapters; those of an ensemble side by side."""
+        return self._collect(lambda module, batch, output: output)
+
+    def origin(self) -> Float[Tensor, "inputs dim"]:
+        """Return positional encodings; zeros for frames."""
+        return self._collect(lambda module, batch, output: output - _token_part(module, batch))
+
+    def baseline(self) -> Float[Tensor, "inputs dim"]:
+        """Return the mean vector of the replacements; of frames, the mean over the source."""
+
+        def mean(module: nn.Module, batch: Tensor, output: Tensor) -> Tensor:
+            if not isinstance(module, TokenEmbedding):
+                return output.mean(dim=1, keepdim=True).expand_as(output)
+            means = mean_vectors(module.table.weight * module.scale, self.replacements.others)
+            return output - _token_part(module, batch) + means
+
+        return self._collect(mean)
+
+    def _collect(self, part: _PartOfOutput) -> Float[Tensor, "inputs dim"]:
+        """Return `part` of what each embedding or adapter makes of the input, side by side."""
+        batch, found = self._batch([self.source]), list[Tensor]()
+
+        def keep(module: nn.Module, output: Tensor) -> None:
+            found.append(part(module, batch, output)[0])
+
+        with evaluating(self.model), torch.no_grad(), _reading(self.model, batch, keep):
+            self._run(batch)
+        return torch.cat(found, dim=-1)
+
+    def logits(
+        self, vectors: Float[Tensor, "batch inputs dim"]
+    ) -> Float[Tensor, "batch outputs vocab"]:
+        """Score the outputs with `vectors` in place of the outputs of embeddings or adapters."""
+        batch, start = self._batch([self.source] * len(vectors)), 0
+
+        def substitute(module: nn.Module, output: Tensor) -> Tensor:
+            nonlocal start
+            start += output.shape[-1]
+            return vectors[..., start - output.shape[-1] : start]
+
+        with _without_cudnn(batch), _reading(self.model, batch, substitute):
+            return self._run(batch)[0]
+
+    def replaced_logits(self, changes: Sequence[Change]) -> Float[Tensor, "batch outputs vocab"]:
+        """Score the outputs of changed sources."""
+        put = self.replacements.put
+        return self._run(self._batch([put(self.source, change) for change in changes]))[0]
+
+
+@final
+class SourceScorer(_SequenceScorer):
+    """Inputs are those of a source: token ids with `eos` last, or positions made of frames.
+
+    Args:
+        model: one of regard's models that read a source.
+        src: source ids as the model reads them, `eos` last; or a table of frames.
+        tgt: target ids, without `bos` and `eos`; outputs are these and `eos`.
+        replacements: of each input.
+    """
+
+    def __init__(
+        self, model: SequenceModel, src: Source, tgt: Sequence[int], replacements: Replacements
+    ) -> None:
+        super().__init__(model, src, replacements)
+        self.written = [*tgt, EOS]
+
+    def _run(self, batch: Tensor, *, need_weights: bool = False) -> tuple[Tensor, Maps]:
+        lengths = torch.full((len(batch),), batch.shape[1], device=batch.device)
+        read = torch.tensor([[BOS, *self.written[:-1]]], device=batch.device)
+        out = self.model(batch, lengths, read.expand(len(batch), -1), need_weights=need_weights)
+        return out.logits, out.maps
+
+    def attention(self) -> AttentionRecord:
+        """Return cross-attention and the encoder's self-attention; a tagger has the latter alone.
+
+        Values are those of multi-head attention with their projections, or else the outputs of the
+        encoder, which all other mechanisms of regard mix as they are.
+        """
+        batch = self._batch([self.source])
+        with evaluating(self.model), torch.no_grad(), record_values(self.model) as recorded:
+            maps = self._run(batch, need_weights=True)[1]
+        cross, own = _arrays(maps.get("cross", ())), _arrays(maps.get("encoder-self", ()))
+        if not cross and not own:
+            raise _no_attention()
+        cross_norms = _norms(cross, recorded.get("cross", []))
+        encoders = [part for part in self.model.modules() if isinstance(part, Encoder)]
+        if cross and cross_norms is None and len(encoders) == 1 and not _layers(self.model):
+            lengths = torch.full((1,), batch.shape[1], device=batch.device)
+            with evaluating(self.model), torch.no_grad():
+                memory = self.model.encode(batch, lengths).output[0].double().cpu().numpy()
+            cross_norms = [heads.mean(axis=0) * np.linalg.norm(memory, axis=-1) for heads in cross]
+        own_norms = _norms(own, recorded.get("encoder-self", []))
+        rows = [] if cross else [min(t, self.inputs - 1) for t in range(len(self.written))]
+        return AttentionRecord(cross, own, rows, cross_norms, own_norms)
+
+
+@final
+class PrefixScorer(_SequenceScorer):
+    """Inputs are the tokens that a language model has read, `bos` first.
+
+    Args:
+        model: a language model behind the protocol of sequence models.
+        read: ids that the model has read, `bos` first.
+        written: ids of the outputs, each predicted from one of the last of `read`, in order.
+        replacements: of each input.
+    """
+
+    def __init__(
+        self,
+        model: SequenceModel,
+        read: Sequence[int],
+        written: Sequence[int],
+        replacements: Replacements,
+    ) -> None:
+        super().__init__(model, read, replacements)
+        self.written = list(written)
+        self.first = len(read) - len(written)
+
+    def visible(self) -> Bool[np.ndarray, "outputs inputs"]:
+        """Return the inputs before each output."""
+        return np.tri(len(self.written), self.inputs, self.first, dtype=bool)
+
+    def _run(self, batch: Tensor, *, need_weights: bool = False) -> tuple[Tensor, Maps]:
+        # the protocol asks for a source, which a language model does not read
+        src = torch.full((len(batch), 1), EOS, device=batch.device)
+        out = self.model(src, None, batch, need_weights=need_weights)
+        return out.logits[:, self.first :], out.maps
+
+    def attention(self) -> AttentionRecord:
+        """Return self-attention; of a self-attentive RNN, that to its history."""
+        batch = self._batch([self.source])
+        with evaluating(self.model), torch.no_grad(), record_values(self.model) as recorded:
+            maps = self._run(batch, need_weights=True)[1]
+        own = _arrays(maps.get("decoder-self", ())) or _arrays(maps.get("decoder-history", ()))
+        if not own:
+            raise _no_attention()
+        rows = range(self.first, self.inputs)
+        return AttentionRecord([], own, rows, None, _norms(own, recorded.get("decoder-self", [])))
+
+
+def mean_vectors(
+    table: Float[Tensor, "vocab dim"], choices: Sequence[Sequence[int]]
+) -> Float[Tensor, "positions dim"]:
+    """Return the mean vector of several choices of tokens; most positions have the same choice."""
+    means: dict[Any, Tensor] = {}
+    keys = [ids if isinstance(ids, range) else tuple(ids) for ids in choices]
+    for key in keys:
+        if key not in means:
+            means[key] = table[torch.tensor(list(key), device=table.device)].mean(dim=0)
+    return torch.stack([means[key] for key in keys])
+
+
+def _no_attention() -> MethodUnavailableError:
+    return MethodUnavailableError(message("check.why.no-attention"))
+
+
+def _arrays(layers: Sequence[Tensor]) -> list[Array]:
+    return [layer[0].double().cpu().numpy() for layer in layers]
+
+
+def _norms(layers: Sequence[Array], values: Sequence[ValueProjection]) -> list[Array] | None:
+    """Return the norms of each layer; None unless the values of all are known."""
+    if not layers or len(layers) != len(values):
+        return None
+    return [value_norms(heads, value) for heads, value in zip(layers, values, strict=True)]
+
+
+def _layers(model: nn.Module) -> bool:
+    kinds = TransformerEncoderLayer | TransformerDecoderLayer
+    return any(isinstance(module, kinds) for module in model.modules())
+
+
+def _token_part(module: nn.Module, batch: Tensor) -> Tensor:
+    """Return the share of the token in the output of an embedding; that of frames is all."""
+    if isinstance(module, TokenEmbedding):
+        part: Tensor = module.table(batch) * module.scale
+        return part
+    lengths = torch.full((len(batch),), batch.shape[1], device=batch.device)
+    whole: Tensor = module(batch, lengths)
+    return whole
+
+
+@contextmanager
+def _reading(model: nn.Module, batch: Tensor, call: Any) -> Iterator[None]:
+    """Call `call(module, output)` for what reads `batch`; a result of it replaces the output."""
+    active = True
+
+    def hook(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor | None:
+        nonlocal active
+        if not active or inputs[0] is not batch:  # that of the other side
+            return None
+        active = False  # `call` may run the module itself
+        try:
+            result: Tensor | None = call(module, output)
+        finally:
+            active = True
+        return result
+
+    readers = [m for m in model.modules() if isinstance(m, TokenEmbedding | InputAdapter)]
+    handles = [reader.register_forward_hook(hook) for reader in readers]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
+def _without_cudnn(batch: Tensor) -> Iterator[None]:
+    """Run recurrent layers without cuDNN, whose kernels have no backward pass outside training.
+
+    The switch is global, so no other work is let in meanwhile.
+    """
+    if not batch.is_cuda:
+        yield
+        return
+    with preemptible(lambda: None), torch.backends.cudnn.flags(enabled=False):
+        yield

@@ -1,0 +1,533 @@
+"""The result of `capture`: recorded weights, labels of their positions, and traces of them."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple, cast
+
+from torch import Tensor
+
+from regard.errors import ArgumentError
+from regard.seeing.capture.forward_passes import (
+    AttentionCall,
+    BatchReorder,
+    ForwardPass,
+    forward_passes,
+)
+from regard.seeing.trace.long_trace import LongTrace
+from regard.seeing.trace.top_weights import TopMap, TopWeights
+from regard.seeing.trace.trace import (
+    EXACT,
+    Map,
+    MapKind,
+    MapSide,
+    ModelInfo,
+    Text,
+    Trace,
+    missing_mass,
+)
+
+Labels = Sequence[str] | Sequence[Sequence[str]]
+#: takes a start and an end; returns whether all weight of these positions falls on themselves
+SpanTest = Callable[[int, int], bool]
+
+MASKED: Final = "rows whose keys are all masked are drawn empty: the module spread them evenly"
+
+
+class CapturedModule(NamedTuple):
+    """A module that attends.
+
+    Attributes:
+        name: as in `named_modules`.
+        heads: their number.
+        projection: weight of the linear map that reads the heads side by side; None if none does.
+    """
+
+    name: str
+    heads: int
+    projection: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class RowPositions:
+    """The real positions of one row of a batch, from `start` to `end`, and their labels."""
+
+    start: int
+    end: int
+    text: Text
+
+    @property
+    def cut(self) -> slice:
+        """Their slice of all positions."""
+        return slice(self.start, self.end)
+
+
+@dataclass(frozen=True)
+class PositionNames:
+    """Labels and lengths of the positions of one side.
+
+    Attributes:
+        argument: name of the labels in error messages.
+        names: labels of all rows, or
+        rows: labels of each row.
+        lengths: number of real positions of each row.
+    """
+
+    argument: str
+    names: tuple[str, ...] | None = None
+    rows: tuple[tuple[str, ...], ...] | None = None
+    lengths: tuple[int, ...] | None = None
+
+    def named(self, tokens: Labels) -> "PositionNames":
+        """Return a copy with labels; rows that have their own are cut to them."""
+        parts = [] if isinstance(tokens, str | Tensor) else list(tokens)
+        if parts and all(isinstance(part, str) for part in parts):
+            return replace(self, names=tuple(map(str, parts)), rows=None)
+        if not parts or not all(isinstance(part, list | tuple) for part in parts):
+            rule = "be a list of strings, or a list of such lists"
+            raise ArgumentError("tokens", rule, repr(tokens), "cut the text into tokens first")
+        rows = tuple(tuple(map(str, part)) for part in parts)
+        return replace(self, names=None, rows=rows)
+
+    def cut(self, lengths: Sequence[int]) -> "PositionNames":
+        """Return a copy with the number of real positions of each row."""
+        if not all(isinstance(length, int) and length >= 0 for length in lengths):
+            raise ArgumentError("lengths", "be whole numbers from 0", repr(lengths), "count tokens")
+        return replace(self, lengths=tuple(lengths))
+
+    def check_rows(self, batches: set[int]) -> None:
+        """Raise if labels or lengths of each row fit no recorded batch."""
+        for name, given in ((self.argument, self.rows), ("lengths", self.lengths)):
+            if given is not None and len(given) not in batches:
+                sizes = " or ".join(map(str, sorted(batches)))
+                rule = f"be as many as the rows of a batch, {sizes}"
+                raise ArgumentError(name, rule, len(given), "give one for each row")
+
+    def place(
+        self,
+        row: int,
+        batch: int,
+        size: int,
+        fits: SpanTest,
+        *,
+        main: bool,
+        spare: bool,
+        starts: Sequence[int],
+    ) -> RowPositions:
+        """Find the real positions of one row, and label them; with numbers by default.
+
+        If a row has fewer labels than positions, the model's mask tells where its padding is.
+        Without one it is assumed on the right, unless the weights fit only elsewhere, as with
+        padding on the left.
+
+        Args:
+            row: index in the batch.
+            batch: number of rows.
+            size: number of positions, padding included.
+            fits: tests a candidate span.
+            main: whether the labels must fit; for intermediate sizes within a model they need not.
+            spare: whether there may be a label for a last token that was written but never read.
+            starts: of the rows, as a mask has them; empty if there was none.
+        """
+        own = self.rows is not None and len(self.rows) == batch
+        names = self.rows[row] if own and self.rows is not None else self.names
+        real: int | None = None
+        if self.lengths is not None and len(self.lengths) == batch:
+            real = min(size, self.lengths[row])
+        counts = [size] if real is None else [real]
+        if names is not None and own and real is None:
+            counts = [count for count in (len(names), len(names) - spare) if count <= size]
+        for count in counts:
+            start = _start(count, size, fits, starts)
+            if start is not None:
+                break
+        else:
+            count, start = (counts or [size])[0], 0
+        if names is None:
+            return _placed(start, [str(i) for i in range(count)])
+        if len(names) == size and (real is not None or count == size):
+            return _placed(start, names[start : start + count])
+        if len(names) == count or (spare and len(names) == count + 1):
+            return _placed(start, names[:count])
+        if main:
+            rule = f"name the {count} positions of row {row}"
+            raise ArgumentError(self.argument, rule, f"{len(names)} tokens", "name them all")
+        return _placed(0, [str(i) for i in range(size if real is None else real)])
+
+
+def _starts(mask: Any) -> tuple[int, ...]:
+    """Return the first real position of each row by a mask (batch, length), 0 at padding.
+
+    Nothing if it is no such mask, or if it hides nothing.
+    """
+    if not isinstance(mask, Tensor) or mask.ndim != 2 or mask.is_floating_point():
+        return ()
+    return () if bool(mask.all()) else tuple((mask != 0).int().argmax(dim=1).tolist())
+
+
+def _start(count: int, size: int, fits: SpanTest, starts: Sequence[int]) -> int | None:
+    """Return the start of `count` of `size` positions: at the front, at the end, or between.
+
+    It is one of `starts`, if any are known.
+    """
+    if count == 0:
+        return 0
+    if size - count in starts and count < size:  # padding on the left
+        return size - count
+    tried = [0] if 0 in starts else [] if starts else [0, size - count, *range(1, size - count)]
+    return next((start for start in tried if fits(start, start + count)), None)
+
+
+def _placed(start: int, names: Sequence[str]) -> RowPositions:
+    return RowPositions(start, start + len(names), Text.of(names))
+
+
+class CaptureResult:
+    """Weights that `capture` has recorded so far.
+
+    Attributes:
+        maps: weights by the name of the module, one tensor (batch, heads, q_len, kv_len) for each
+            of its calls, on the CPU and in float32, or the strongest of each row, on disk.
+        notes: remarks about what was not recorded, or not exactly.
+    """
+
+    def __init__(self, model: str) -> None:
+        self.maps: dict[str, list[Any]] = {}
+        self.notes: list[str] = []
+        self._model = model
+        self._kept: dict[int, AttentionCall] = {}
+        self._numbers = -1
+        self._projections: dict[str, Tensor | None] = {}
+        self._runs: list[str] = []
+        self._starts: list[tuple[tuple[int, ...], ...]] = []
+        self._reorders: list[BatchReorder] = []
+        self._hypotheses: list[list[int]] | None = None
+        self._src = PositionNames("src_tokens")
+        self._tgt = PositionNames("tgt_tokens")
+
+    def __repr__(self) -> str:
+        calls = sum(map(len, self.maps.values()))
+        counts = f"modules={len(self.maps)}, calls={calls}, notes={len(self.notes)}"
+        return f"CaptureResult({self._model!r}, {counts})"
+
+    def label(self, src_tokens: Labels, tgt_tokens: Labels | None = None) -> None:
+        """Label the positions: a list of tokens, or one list for each row of the batch.
+
+        Rows with labels of their own are cut to as many positions, so that padding is not drawn: it
+        is on the right, unless the weights show that it is on the left. After decoding, labels are
+        those of the prompt and of the output; the last token may be labelled, but has no row, since
+        the model has not read it.
+
+        Args:
+            src_tokens: input of the module.
+            tgt_tokens: input of its decoder, if it has one.
+        """
+        self._src = self._src.named(src_tokens)
+        if tgt_tokens is not None:
+            self._tgt = self._tgt.named(tgt_tokens)
+
+    def cut(self, src_lengths: Sequence[int], tgt_lengths: Sequence[int] | None = None) -> None:
+        """Set the number of real positions of each row; the others are not drawn."""
+        self._src = self._src.cut(src_lengths)
+        if tgt_lengths is not None:
+            self._tgt = self._tgt.cut(tgt_lengths)
+
+    def follow(self, hypotheses: Sequence[Sequence[int]]) -> None:
+        """Have one trace for each of these hypotheses, instead of one for each row.
+
+        Args:
+            hypotheses: for each, its row of the batch in each step of decoding, such as
+                `beam_indices` of transformers without the -1 after its end.
+        """
+        self._hypotheses = [[int(row) for row in rows] for rows in hypotheses]
+
+    def start_run(self, name: str, options: Mapping[str, Any]) -> int:
+        """Add a run by the name of its outermost module, and return its number.
+
+        Its options may have masks of padding, as models of transformers take them.
+        """
+        self._runs.append(name)
+        masks = (options.get(key) for key in ("attention_mask", "decoder_attention_mask"))
+        self._starts.append(tuple(map(_starts, masks)))
+        return len(self._runs) - 1
+
+    def reorder(self, rows: int, indices: Sequence[int]) -> None:
+        """Record that rows of a batch were selected before the next run."""
+        self._reorders.append(BatchReorder(len(self._runs), rows, tuple(indices)))
+
+    def next_number(self) -> int:
+        """Return a number for a call that may be added later than those after it."""
+        self._numbers += 1
+        return self._numbers
+
+    def keep(self, call: AttentionCall, number: int) -> None:
+        """Add a call by its number."""
+        self._kept[number] = call
+        self.maps.setdefault(call.name, []).append(call.weights)
+
+    def drop(self, name: str, numbers: Iterable[int]) -> bool:
+        """Remove calls of a module, and return whether there were any."""
+        own = [self._kept.pop(number) for number in numbers if number in self._kept]
+        left = [one for one in self.maps.get(name, ()) if all(one is not x.weights for x in own)]
+        self.maps[name] = left
+        if not left:
+            del self.maps[name]
+        return bool(own)
+
+    def project(self, name: str, weight: Tensor) -> None:
+        """Add the weight of the linear map that reads the heads of an attention side by side."""
+        own = self._projections.setdefault(name, weight)
+        if own is not None and own.data_ptr() != weight.data_ptr():
+            self._projections[name] = None
+
+    @property
+    def _calls(self) -> list[AttentionCall]:
+        return [self._kept[number] for number in sorted(self._kept)]
+
+    def note(self, sentence: str) -> None:
+        """Add a note, once."""
+        if sentence not in self.notes:
+            self.notes.append(sentence)
+
+    @property
+    def traces(self) -> list[Any]:
+        """One trace for each forward pass, see `capture.forward_passes`, and row of its batch.
+
+        A call of the module is a pass, and so are all steps of decoding together. Maps of
+        different sizes, as in a model that shortens its input on the way, are further traces of the
+        same row. They are `LongTrace`s if the strongest weights of each row were kept.
+        """
+        if not self._calls:
+            raise ArgumentError(
+                "module",
+                "run an attention inside the block",
+                "one that ran none" + "".join(f" ({note})" for note in self.notes),
+                "capture sees regard's attention, nn.MultiheadAttention, nn.Transformer, "
+                "F.scaled_dot_product_attention, and a softmax whose result a matrix product takes",
+            )
+        found = forward_passes(self._calls, self._runs, self._reorders, self._hypotheses)
+        batches = {call.weights.shape[0] for part in found for call in part.calls}
+        for side in (self._src, self._tgt):
+            side.check_rows(batches)
+        return [trace for part in found for trace in self._of_pass(part)]
+
+    def modules(self) -> dict[tuple[str, int], CapturedModule]:
+        """Return the module of each map of the first trace, by kind and layer."""
+        if not self._calls:
+            return {}
+        group, _ = _split(forward_passes(self._calls, self._runs, self._reorders)[0].calls)
+        two = any(call.crosses for call in group)
+        kinds = [_kind(call, two, *_sizes(group))[0] for call in group]
+        return {
+            (kind, kinds[:i].count(kind)): CapturedModule(
+                call.name, call.weights.shape[1], self._projections.get(call.name)
+            )
+            for i, (call, kind) in enumerate(zip(group, kinds, strict=True))
+        }
+
+    def _of_pass(self, part: ForwardPass) -> Iterator[Trace | LongTrace]:
+        rest = part.calls
+        main = True
+        while rest:
+            group, rest = _split(rest)
+            for row in range(group[0].weights.shape[0]):
+                yield self._trace(group, part, row, main)
+            main = False
+
+    def _trace(
+        self, group: list[AttentionCall], part: ForwardPass, row: int, main: bool
+    ) -> Trace | LongTrace:
+        """Make the trace of one row of the batch from calls whose sizes fit together."""
+        batch = group[0].weights.shape[0]
+        tgt_len, src_len = _sizes(group)
+        two = any(call.crosses for call in group)
+        kinds = [_kind(call, two, tgt_len, src_len) for call in group]
+        stepped = part.steps is not None and len(part.steps) == batch
+        over = tgt_len - min(tgt_len, part.steps[row]) if stepped and part.steps else 0
+
+        def place(positions: PositionNames, side: MapSide, size: int, reads: bool) -> RowPositions:
+            def fits(start: int, end: int) -> bool:
+                found = zip(group, kinds, strict=True)
+                return all(_fits(call, row, kind, side, start, end) for call, kind in found)
+
+            spare = stepped and reads
+            masks = [self._starts[call.run][side == "target"] for call in group]
+            starts = next(filter(None, masks), ()) if main else ()
+            starts = starts[row : row + 1] if len(starts) == batch else starts
+            return positions.place(row, batch, size, fits, main=main, spare=spare, starts=starts)
+
+        source = place(self._src, "source", src_len if two else src_len - over, not two)
+        target = source
+        if two:
+            target = place(self._tgt, "target", tgt_len - over, True)
+        elif tgt_len != src_len:
+            target = _last(source, src_len - tgt_len)
+        notes = dict.fromkeys((*self.notes, *part.notes))
+        cuts = {"source": source.cut, "target": target.cut, "slots": slice(None)}
+        model = ModelInfo(self._model)
+        if isinstance(group[0].weights, TopWeights):
+            top = _top_maps(group, kinds, row, cuts, notes)
+            notes |= dict.fromkeys(_names(group, [found.kind for found in top]))
+            return LongTrace(source.text, target.text, tuple(top), model, notes=tuple(notes))
+        maps = _maps(group, kinds, row, cuts, notes)
+        notes |= dict.fromkeys(_names(group, [found.kind for found in maps]))
+        return Trace(source.text, target.text, tuple(maps), model, notes=tuple(notes))
+
+
+def _maps(
+    group: list[AttentionCall],
+    kinds: list[tuple[MapKind, MapSide, MapSide]],
+    row: int,
+    cuts: Mapping[str, slice],
+    notes: dict[str, None],
+) -> list[Map]:
+    """Return the maps of one row of the batch, and add notes on them."""
+    maps: list[Map] = []
+    for call, (kind, rows, columns) in zip(group, kinds, strict=True):
+        layer = sum(found.kind == kind for found in maps)
+        assert isinstance(call.weights, Tensor)
+        weights = call.weights[row, :, cuts[rows]]
+        if call.masked and not bool(weights.any(dim=-1).all()):
+            notes[MASKED] = None
+        inside = weights[..., cuts[columns]]
+        notes |= dict.fromkeys(_beyond(call, weights.sum(dim=-1) - inside.sum(dim=-1)))
+        maps.append(_map(kind, layer, inside, rows, columns, call.causal))
+    return maps
+
+
+def _top_maps(
+    group: list[AttentionCall],
+    kinds: list[tuple[MapKind, MapSide, MapSide]],
+    row: int,
+    cuts: Mapping[str, slice],
+    notes: dict[str, None],
+) -> list[TopMap]:
+    """Like `_maps`, of calls of which the strongest weights of each row were kept."""
+    maps: list[TopMap] = []
+    for call, (kind, rows, columns) in zip(group, kinds, strict=True):
+        layer = sum(found.kind == kind for found in maps)
+        assert isinstance(call.weights, TopWeights)
+        q_len, kv_len = call.weights.shape[2], call.size[1]
+        (top, bottom, _), (left, right, _) = (
+            cuts[rows].indices(q_len),
+            cuts[columns].indices(kv_len),
+        )
+        first, last, empty = (part[top:bottom] for part in call.weights.spans(row))
+        if call.masked and bool(empty.any()):
+            notes[MASKED] = None
+        if bool(((first < left) | (last >= right))[~empty].any()):
+            notes["some of the weight is on keys that are not drawn"] = None
+        found = TopMap(
+            *(kind, layer, call.weights, row, (top, bottom), (left, right)),
+            *(rows, columns, call.causal),
+        )
+        maps.append(found)
+    return maps
+
+
+def _sizes(group: list[AttentionCall]) -> tuple[int, int]:
+    """Return the numbers of target and source positions."""
+    for call in (*(one for one in group if one.crosses), *group):
+        if not call.slots:
+            return call.size
+    rows = group[0].size[0]
+    return rows, rows
+
+
+def _fits(
+    call: AttentionCall,
+    row: int,
+    kind: tuple[MapKind, MapSide, MapSide],
+    side: MapSide,
+    start: int,
+    end: int,
+) -> bool:
+    """Return whether a call has no weight outside a span of a side."""
+    _, rows, columns = kind
+    if columns != side:
+        return True
+    if isinstance(call.weights, TopWeights):
+        first, last, empty = call.weights.spans(row)
+        if rows == side:
+            first, last, empty = first[start:end], last[start:end], empty[start:end]
+            if bool(empty.any()):
+                return False
+        return not bool(((first < start) | (last >= end))[~empty].any())
+    weights = call.weights[row, ..., : call.size[1]]
+    if rows == side:
+        weights = weights[:, start:end]
+        if not bool(weights.any(dim=-1).all()):
+            return False
+    return bool((weights.sum(dim=-1) - weights[..., start:end].sum(dim=-1) <= EXACT).all())
+
+
+def _last(source: RowPositions, before: int) -> RowPositions:
+    """Return the rows of a map whose first `before` columns are keys of an older cache."""
+    start, end = max(0, source.start - before), source.end - before
+    return RowPositions(start, end, Text.of(source.text.labels[start - end :]))
+
+
+def _map(
+    kind: MapKind, layer: int, weights: Tensor, rows: MapSide, columns: MapSide, causal: bool
+) -> Map:
+    """Make a map; the mass that rows lack to 1 is stored."""
+    array = weights.contiguous().numpy()
+    return Map(kind, layer, array, missing_mass(array), rows, columns, causal)
+
+
+def _beyond(call: AttentionCall, outside: Tensor) -> Iterator[str]:
+    """Yield a note if columns that are not drawn have weight."""
+    most = float(outside.max()) if outside.numel() else 0.0
+    if most > EXACT and call.extra:
+        yield "some of the weight is on keys that are no input (bias_k or add_zero_attn)"
+    elif most > EXACT:
+        yield f"rows have up to {most:.2f} of their weight beyond `lengths`: no mask hides padding"
+
+
+def _split(calls: list[AttentionCall]) -> tuple[list[AttentionCall], list[AttentionCall]]:
+    """Split into calls whose sizes fit the first cross-attention, and the others."""
+    first = next((call for call in calls if call.crosses), calls[0])
+    batch, sizes = first.weights.shape[0], {first.size}
+    if first.crosses:
+        sizes |= {(side, side) for side in first.size}
+    fits = [call.weights.shape[0] == batch and _together(call, first, sizes) for call in calls]
+    return (
+        [call for call, fit in zip(calls, fits, strict=True) if fit],
+        [call for call, fit in zip(calls, fits, strict=True) if not fit],
+    )
+
+
+def _together(call: AttentionCall, first: AttentionCall, sizes: set[tuple[int, int]]) -> bool:
+    if call.slots:
+        return call.size[0] == first.size[0]
+    return call.size in sizes and (call.size == first.size or not call.crosses)
+
+
+def _kind(
+    call: AttentionCall, two: bool, tgt_len: int, src_len: int
+) -> tuple[MapKind, MapSide, MapSide]:
+    """Return the kind of attention, and the sides of its rows and columns."""
+    if call.crosses:
+        return "cross", "target", "source"
+    if call.slots:
+        return "memory", "target", "slots"
+    if call.future:
+        return "encoder-future", "source", "source"
+    named = "decoder" in call.name.lower()
+    what = "history" if call.history else "self"
+    if not two:
+        later = tgt_len != src_len  # queries with a cache that was filled before
+        decodes = named or ((call.causal or later) and not call.history)
+        kind = cast(MapKind, f"{'decoder' if decodes else 'encoder'}-{what}")
+        return kind, "target" if later else "source", "source"
+    size, encodes = call.size[0], "encoder" in call.name.lower() and not named
+    if size == tgt_len and (size != src_len or named or (call.causal and not encodes)):
+        return cast(MapKind, f"decoder-{what}"), "target", "target"
+    return cast(MapKind, f"encoder-{what}"), "source", "source"
+
+
+def _names(group: list[AttentionCall], kinds: Sequence[MapKind]) -> Iterator[str]:
+    """Yield notes that name the modules of the layers."""
+    for kind in dict.fromkeys(kinds):
+        names = [call.name for call, found in zip(group, kinds, strict=True) if found == kind]
+        shown = names if len(names) <= 3 else [names[0], "…", names[-1]]
+        yield f"layers of {kind}: {', '.join(name or 'the module itself' for name in shown)}"

@@ -1,0 +1,1 @@
+"""Views of a trace as text and as figures."""

@@ -1,0 +1,492 @@
+"""Pictures of a forecast: history, forecast with its band, and attention over the history.
+
+One panel for each series, all along one axis of time: in the terminal, as SVG, PNG or PDF, and as a
+page that follows the reader's light or dark theme.
+"""
+
+import csv
+import io
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from xml.sax.saxutils import escape, quoteattr
+
+import numpy as np
+from jaxtyping import Float
+
+from regard import extras
+from regard.atomic_files import write_atomic
+from regard.errors import ArgumentError
+from regard.messages import help_text, message
+from regard.seeing.draw.figure import (
+    INCH,
+    LIGHT,
+    PAGE,
+    POINT,
+    SVG_FONTS,
+    TextShape,
+    Theme,
+    paint_text,
+    without_glyph_warnings,
+)
+from regard.seeing.draw.labels import fit, font_safe, pad_left, printable
+from regard.seeing.page.html_page import template
+from regard.seeing.page.page_modules import text_of
+from regard.seeing.page.report import ChartAxis
+from regard.version import __version__
+
+ENDINGS: Final = (".html", ".svg", ".png", ".pdf", ".csv", ".json")
+#: series that are drawn at most
+MOST_PANELS: Final = 12
+#: pixels of a figure: its width, the room for numbers at the left, a panel, and between two
+WIDTH: Final = 880.0
+LEFT: Final = 68.0
+RIGHT: Final = 20.0
+TOP: Final = 74.0
+PANEL: Final = 150.0
+GAP: Final = 46.0
+#: pixels of a row of attention, and rows at most
+CELL: Final = 5.0
+STRIP: Final = 14.0
+MOST_ROWS: Final = 24
+#: columns of attention at most; more are joined, each showing their largest
+MOST_COLUMNS: Final = 400
+#: lines of a panel in the terminal, and columns at the left
+LINES: Final = 9
+MARGIN: Final = 11
+
+
+class LineShape(NamedTuple):
+    """A line through points."""
+
+    points: Sequence[tuple[float, float]]
+    stroke: str
+    width: float = 1.6
+    dashed: bool = False
+
+
+class AreaShape(NamedTuple):
+    """A filled polygon."""
+
+    points: Sequence[tuple[float, float]]
+    fill: str
+    opacity: float
+
+
+class StripShape(NamedTuple):
+    """A rectangle of a heat map: its cells fill it evenly."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    shares: Float[np.ndarray, "rows columns"]
+
+
+Shape = TextShape | LineShape | AreaShape | StripShape
+
+
+@dataclass(frozen=True)
+class ForecastView:
+    """A forecast of several series, as numbers and strings.
+
+    Attributes:
+        name: of the table.
+        names: of the series.
+        history_times: times of the rows that were read,
+        history: and their numbers.
+        times: of the steps that are forecast,
+        point: and their forecasts.
+        quantiles: of the forecasts, in order.
+        levels: of the quantiles.
+        calibrated: whether their coverage was calibrated.
+        attention: weights over the rows that were read, of each series; None without attention.
+        attention_title: what the weights are.
+        mattered: how much forecasts change without each row that was read, of each series; None if
+            it was not computed.
+        notes: sentences for readers.
+    """
+
+    name: str
+    names: tuple[str, ...]
+    history_times: tuple[str, ...]
+    history: Float[np.ndarray, "rows series"]
+    times: tuple[str, ...]
+    point: Float[np.ndarray, "steps series"]
+    quantiles: Float[np.ndarray, "steps series levels"]
+    levels: tuple[float, ...]
+    calibrated: bool
+    attention: Float[np.ndarray, "series queries rows"] | None
+    attention_title: str
+    mattered: Float[np.ndarray, "series rows"] | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """The title of a figure."""
+        name, last = printable(self.name), self.history_times[-1]
+        return message("forecast.title", name=name, steps=len(self.times), time=last)
+
+    @property
+    def legend(self) -> str:
+        """A sentence about lines, bands and colours."""
+        parts = [message("forecast.line")]
+        if len(self.levels) > 1:
+            state = "calibrated" if self.calibrated else "not-calibrated"
+            ends = {"low": self.levels[0], "high": self.levels[-1]}
+            parts.append(message(f"forecast.band.{state}", **ends))
+        if self.attention is not None:
+            parts.append(message("forecast.below", title=help_text(self.attention_title)))
+        if self.mattered is not None:
+            parts.append(message("forecast.change"))
+        return message("show.plain.semicolon").join(parts)
+
+    @property
+    def strips(self) -> list[tuple[str, Float[np.ndarray, "series queries rows"]]]:
+        """Names and weights of what is drawn under the history."""
+        found = []
+        if self.attention is not None:
+            found.append((message("measure.attention.title"), self.attention))
+        if self.mattered is not None:
+            found.append((message("forecast.mattered"), self.mattered[:, None]))
+        return found
+
+    def svg(self, theme: Theme = LIGHT) -> str:
+        """Return the figure as SVG."""
+        height = _height(self, theme)
+        ground = f'<rect width="100%" height="100%" fill="{theme.ground}"/>'
+        return "\n".join(
+            [
+                f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:g} {height:g}" '
+                f'width="{WIDTH:g}" height="{height:g}" role="img" '
+                f'aria-label={quoteattr(font_safe(self.title))} font-family="{SVG_FONTS}">',
+                f"<title>{escape(font_safe(self.title))}</title>",
+                f"<desc>{escape(self.legend)}</desc>",
+                *([ground] if theme.ground != "none" else []),
+                *(_svg(shape, theme) for shape in _shapes(self, theme)),
+                "</svg>\n",
+            ]
+        )
+
+    def raster(self, form: str) -> bytes:
+        """Return the figure as PNG or PDF."""
+        return _rendered(self, form)
+
+    def page(self) -> str:
+        """Return a page without scripts that loads nothing, with the numbers in a table."""
+        return template("forecast.html").render(
+            title=font_safe(self.title),
+            legend=self.legend,
+            notes=self.notes,
+            style=text_of("style.css"),
+            version=__version__,
+            figure=self.svg(PAGE),
+            header=self._columns(),
+            rows=[[time, *numbers] for time, numbers in self._rows()],
+        )
+
+    def csv(self) -> str:
+        """Return the forecast as CSV."""
+        file = io.StringIO()
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["time", *self._columns()])
+        writer.writerows([time, *numbers] for time, numbers in self._rows())
+        return file.getvalue()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all numbers by name."""
+        weights = None if self.attention is None else self.attention.round(6).tolist()
+        return {
+            "name": self.name,
+            "series": list(self.names),
+            "history_times": list(self.history_times),
+            "history": self.history.tolist(),
+            "times": list(self.times),
+            "point": self.point.tolist(),
+            "levels": list(self.levels),
+            "quantiles": self.quantiles.tolist(),
+            "calibrated": self.calibrated,
+            "attention": weights,
+            "attention_title": self.attention_title,
+            "mattered": None if self.mattered is None else self.mattered.round(6).tolist(),
+            "notes": list(self.notes),
+        }
+
+    def save(self, path: str | os.PathLike[str], **options: Any) -> None:
+        """Write html, svg, png, pdf, csv or json, by the ending."""
+        ending = Path(path).suffix.lower()
+        if ending not in ENDINGS:
+            rule = f"end in one of {', '.join(ENDINGS)}"
+            raise ArgumentError("file", rule, repr(str(path)), "choose one of these")
+        if ending in (".png", ".pdf"):
+            content = self.raster(ending[1:])
+        else:
+            forms: dict[str, Callable[[], str]] = {
+                ".html": self.page,
+                ".svg": self.svg,
+                ".csv": self.csv,
+                ".json": lambda: json.dumps(self.as_json()) + "\n",
+            }
+            content = forms[ending]().encode("utf-8", "backslashreplace")
+        write_atomic(Path(path), content)
+
+    def text(self, width: int = 80, *, ascii: bool = False) -> str:
+        """Return the figure as text of at most so many columns."""
+        return "\n".join(_lines(self, max(width, 40), ASCII if ascii else BLOCKS))
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def _repr_html_(self) -> str:
+        return self.svg()
+
+    def _columns(self) -> list[str]:
+        own = [[name, *(f"{name} {level:g}" for level in self.levels)] for name in self.names]
+        return [printable(column) for group in own for column in group]
+
+    def _rows(self) -> Iterator[tuple[str, list[str]]]:
+        for i, time in enumerate(self.times):
+            each = np.concatenate([self.point[i, :, None], self.quantiles[i]], axis=1)
+            yield time, [f"{number:.5g}" for number in each.ravel()]
+
+
+def _panels(view: ForecastView) -> int:
+    return min(len(view.names), MOST_PANELS)
+
+
+def _strip_height(weights: Float[np.ndarray, "series queries rows"]) -> float:
+    queries = min(weights.shape[1], MOST_ROWS)
+    return STRIP if queries == 1 else CELL * queries
+
+
+def _panel_height(view: ForecastView) -> float:
+    """Return the pixels from one panel to the next."""
+    return PANEL + sum(_strip_height(weights) + 4 for _, weights in view.strips) + GAP
+
+
+def _top(theme: Theme) -> float:
+    """Return the room above the first panel: a page has the title itself."""
+    return TOP if theme.standalone else 24.0
+
+
+def _height(view: ForecastView, theme: Theme) -> float:
+    more = 20.0 if len(view.names) > MOST_PANELS else 0.0
+    return _top(theme) + _panels(view) * _panel_height(view) + more
+
+
+def _shapes(view: ForecastView, theme: Theme) -> Iterator[Shape]:
+    if theme.standalone:
+        yield TextShape(LEFT, 22, fit(font_safe(view.title), 100), 14, theme.text, bold=True)
+        yield TextShape(LEFT, 42, fit(view.legend, 130), 12, theme.dim)
+    for place in range(_panels(view)):
+        top = _top(theme) + place * _panel_height(view)
+        yield from _panel(view, place, top, theme)
+    if len(view.names) > MOST_PANELS:
+        more = message("forecast.more", count=len(view.names) - MOST_PANELS)
+        yield TextShape(LEFT, _height(view, theme) - 8, more, 12, theme.dim)
+
+
+def _panel(view: ForecastView, place: int, top: float, theme: Theme) -> Iterator[Shape]:
+    """Draw one series: axis, band, lines, and the attention under them."""
+    history, point = view.history[:, place], view.point[:, place]
+    band = view.quantiles[:, place]
+    rows, steps = len(history), len(point)
+    every = np.concatenate([history, point, band.ravel()])
+    axis = ChartAxis.over(every.tolist(), 3)
+    width, bottom = WIDTH - LEFT - RIGHT, top + PANEL
+    unit = width / (rows + steps)  # a cell for each row, as in the strips below
+
+    def at(row: int, value: float) -> tuple[float, float]:
+        return LEFT + (row + 0.5) * unit, bottom - axis.share(float(value)) * PANEL
+
+    for tick in axis.ticks:
+        y = bottom - axis.share(tick) * PANEL
+        yield LineShape([(LEFT, y), (WIDTH - RIGHT, y)], theme.line, 1.0)
+        yield TextShape(LEFT - 8, y + 4, f"{tick:.6g}", 11, theme.dim, "end")
+    name = fit(font_safe(printable(view.names[place])), 60)
+    yield TextShape(LEFT + 4, top - 6, name, 12, theme.text, bold=True)
+    dark = theme.colour(0.75)
+    if band.shape[1] > 1:
+        upper = [at(rows + i, band[i, -1]) for i in range(steps)]
+        lower = [at(rows + i, band[i, 0]) for i in range(steps)]
+        start = at(rows - 1, history[-1])
+        yield AreaShape([start, *upper, *reversed(lower)], theme.mark, 0.2)
+    yield LineShape([at(i, value) for i, value in enumerate(history)], dark)
+    ahead = [at(rows - 1, history[-1]), *(at(rows + i, value) for i, value in enumerate(point))]
+    yield LineShape(ahead, theme.mark, 1.9)
+    now = at(rows - 1, axis.low)[0]
+    yield LineShape([(now, top), (now, bottom)], theme.dim, 1.0, dashed=True)
+    below = bottom
+    for what, weights in view.strips:
+        height = _strip_height(weights)
+        shares = _pooled(weights[place])
+        yield StripShape(LEFT, below + 4, rows * unit, height, shares)
+        yield TextShape(LEFT + rows * unit + 6, below + 4 + height / 2 + 4, what, 11, theme.dim)
+        below += height + 4
+    labels = [
+        (0, LEFT, "start"),
+        (rows - 1, now, "middle"),
+        (rows + steps - 1, WIDTH - RIGHT, "end"),
+    ]
+    times = (*view.history_times, *view.times)
+    for row, x, anchor in labels:
+        yield TextShape(x, below + 16, times[row], 11, theme.dim, anchor)
+
+
+def _pooled(
+    weights: Float[np.ndarray, "queries rows"],
+) -> Float[np.ndarray, "fewer columns"]:
+    """Return shares of the largest weight, joined to at most so many rows and columns."""
+    for axis, most in ((0, MOST_ROWS), (1, MOST_COLUMNS)):
+        size = weights.shape[axis]
+        if size > most:
+            starts = np.linspace(0, size, most, endpoint=False).astype(int)
+            weights = np.maximum.reduceat(weights, starts, axis=axis)
+    top = float(weights.max(initial=0.0))
+    return weights / top if top > 0 else weights
+
+
+def _svg(shape: Shape, theme: Theme) -> str:
+    if isinstance(shape, TextShape):
+        anchor = f' text-anchor="{shape.anchor}"' if shape.anchor != "start" else ""
+        bold = ' font-weight="700"' if shape.bold else ""
+        place = f'x="{shape.x:.1f}" y="{shape.y:.1f}" font-size="{shape.size}"'
+        return f'<text {place} fill="{shape.fill}"{anchor}{bold}>{escape(shape.text)}</text>'
+    if isinstance(shape, StripShape):
+        return _svg_strip(shape, theme)
+    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in shape.points)
+    if isinstance(shape, AreaShape):
+        return f'<polygon points="{points}" fill="{shape.fill}" fill-opacity="{shape.opacity:g}"/>'
+    dashes = ' stroke-dasharray="4 3"' if shape.dashed else ""
+    style = f'stroke="{shape.stroke}" stroke-width="{shape.width:g}" stroke-linejoin="round"'
+    return f'<polyline points="{points}" fill="none" {style}{dashes}/>'
+
+
+def _svg_strip(strip: StripShape, theme: Theme) -> str:
+    rows, columns = strip.shares.shape
+    levels = (strip.shares.clip(0, 1) * theme.shades).round().astype(int)
+    paths: dict[int, list[str]] = {}
+    for i, j in zip(*levels.nonzero(), strict=True):
+        paths.setdefault(int(levels[i, j]), []).append(f"M{j} {i}h1v1h-1z")
+    across, down = strip.width / columns, strip.height / rows
+    place = f"translate({strip.x:.1f} {strip.y:.1f}) scale({across:.5g} {down:.5g})"
+    box = f'<rect width="{columns}" height="{rows}" fill="{theme.colour(0.0)}"/>'
+    drawn = (
+        f'<path fill="{theme.colour(level / theme.shades)}" d="{"".join(path)}"/>'
+        for level, path in sorted(paths.items())
+    )
+    return "\n".join([f'<g transform="{place}" shape-rendering="crispEdges">', box, *drawn, "</g>"])
+
+
+def _rendered(view: ForecastView, form: str) -> bytes:
+    extras.require("matplotlib", extra="plot", for_=f"a .{form} file")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.colors import LinearSegmentedColormap
+    from matplotlib.figure import Figure
+
+    height = _height(view, LIGHT)
+    figure = Figure(figsize=(WIDTH / INCH, height / INCH), dpi=INCH)
+    FigureCanvasAgg(figure)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set_axis_off()
+    axes.set_xlim(0, WIDTH)
+    axes.set_ylim(height, 0)
+    for shape in _shapes(view, LIGHT):
+        if isinstance(shape, TextShape):
+            paint_text(axes, shape)
+        elif isinstance(shape, StripShape):
+            shades = [LIGHT.colour(i / LIGHT.shades) for i in range(LIGHT.shades + 1)]
+            axes.imshow(
+                shape.shares, cmap=LinearSegmentedColormap.from_list("regard", shades), vmin=0,
+                vmax=1, aspect="auto", interpolation="nearest",
+                extent=(shape.x, shape.x + shape.width, shape.y + shape.height, shape.y),
+            )  # fmt: skip
+        else:
+            x, y = zip(*shape.points, strict=True)
+            if isinstance(shape, AreaShape):
+                axes.fill(x, y, color=shape.fill, alpha=shape.opacity, linewidth=0)
+            else:
+                style = (0, (4, 3)) if shape.dashed else "solid"
+                axes.plot(x, y, color=shape.stroke, linewidth=shape.width * POINT, linestyle=style)
+    axes.set_xlim(0, WIDTH)
+    axes.set_ylim(height, 0)
+    file = io.BytesIO()
+    metadata = {"CreationDate": None} if form == "pdf" else {"Software": None}
+    with without_glyph_warnings():
+        figure.savefig(file, format=form, dpi=2 * INCH, metadata=metadata)
+    return file.getvalue()
+
+
+class PanelGlyphs(NamedTuple):
+    """Characters of a panel in the terminal; `shades` go from no attention to the most."""
+
+    history: str
+    point: str
+    band: str
+    now: str
+    shades: str
+    ellipsis: str
+
+
+BLOCKS: Final = PanelGlyphs("•", "●", "░", "│", " ░▒▓█", "…")
+ASCII: Final = PanelGlyphs(".", "o", ":", "|", " .:*#", "...")
+
+
+def _lines(view: ForecastView, width: int, glyphs: PanelGlyphs) -> Iterator[str]:
+    for line in (view.title, view.legend):
+        yield fit(line, width, ellipsis=glyphs.ellipsis)
+    for place in range(_panels(view)):
+        yield ""
+        yield fit(printable(view.names[place]), width, ellipsis=glyphs.ellipsis)
+        yield from _text_panel(view, place, width, glyphs)
+    if len(view.names) > MOST_PANELS:
+        yield message("forecast.more", count=len(view.names) - MOST_PANELS)
+
+
+def _text_panel(view: ForecastView, place: int, width: int, glyphs: PanelGlyphs) -> Iterator[str]:
+    history, point = view.history[:, place], view.point[:, place]
+    low = high = point
+    if view.quantiles.shape[2] > 1:
+        low, high = view.quantiles[:, place, 0], view.quantiles[:, place, -1]
+    columns = min(width - MARGIN, len(history) + len(point))
+    # the forecast gets its share of the columns, and a third at least
+    ahead = min(len(point), max(columns // 3, columns * len(point) // (len(history) + len(point))))
+    back = columns - ahead
+    old = _resampled(history, back)
+    new, bottom, top = (_resampled(values, ahead) for values in (point, low, high))
+    least, most = float(min(old.min(), bottom.min())), float(max(old.max(), top.max()))
+    span = most - least or 1.0
+
+    def line(values: np.ndarray) -> np.ndarray:
+        placed: np.ndarray = ((most - values) / span * (LINES - 1)).round().astype(int)
+        return placed
+
+    cells = np.full((LINES, columns), " ")
+    cells[line(old), np.arange(back)] = glyphs.history
+    for i, (first, last) in enumerate(zip(line(top), line(bottom), strict=True)):
+        cells[first : last + 1, back + i] = glyphs.band
+    cells[line(new), back + np.arange(ahead)] = glyphs.point
+    for i, row in enumerate(cells):
+        label = f"{most - i / (LINES - 1) * span:.4g}" if i in (0, LINES // 2, LINES - 1) else ""
+        before, after = "".join(row[:back]), "".join(row[back:])
+        yield f"{label:>{MARGIN - 2}} {before}{glyphs.now}{after}".rstrip()
+    for what, every in view.strips:
+        weights = every[place].max(axis=0)
+        starts = np.linspace(0, len(weights), back, endpoint=False).astype(int)
+        shares = np.maximum.reduceat(weights, starts)
+        level = (shares / (shares.max() or 1.0) * (len(glyphs.shades) - 1)).round().astype(int)
+        shown = "".join(glyphs.shades[i] for i in level)
+        yield f"{pad_left(what, MARGIN - 2)} {shown}{glyphs.now}"
+    first, now, last = view.history_times[0], view.history_times[-1], view.times[-1]
+    room = columns + 1 - len(first) - len(last)
+    middle = f"{now:^{room}}" if room > len(now) + 1 else " " * max(1, room)
+    yield f"{'':>{MARGIN - 1}}{first}{middle}{last}"
+
+
+def _resampled(values: np.ndarray, count: int) -> np.ndarray:
+    """Return values at evenly spaced places."""
+    places = np.linspace(0, len(values) - 1, count).round().astype(int)
+    return np.asarray(values[places])

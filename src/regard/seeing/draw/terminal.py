@@ -1,0 +1,455 @@
+"""Views as text for the terminal: a matrix, a list, or sentences.
+
+Denser glyphs mean larger weights, which reads alike on dark and on light terminals. A matrix that
+is too wide for the terminal becomes a list, with a note. Columns of right-to-left text run from the
+right, as the text does.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from rich.cells import cell_len
+
+from regard.messages import message
+from regard.seeing.draw.figure import picture_rows
+from regard.seeing.draw.labels import (
+    fit,
+    is_right_to_left,
+    isolate_direction,
+    number_duplicates,
+    pad_left,
+    plain_ascii,
+    printable,
+    short_weight,
+    wrap,
+)
+from regard.seeing.trace.backdrop import Backdrop
+from regard.seeing.trace.trace import Trace, Weights
+from regard.seeing.trace.view import (
+    NEGLIGIBLE,
+    Scale,
+    Sharpness,
+    View,
+    all_sharpness,
+    check_scale,
+    chosen_kind,
+    kind_title,
+    sentences,
+)
+
+#: weights below this are drawn as a dot
+FAINT: Final = 0.05
+#: cells of a number with its shading, without the mark of the strongest
+CELL: Final = 6
+#: the same in the narrow layout: one block instead of two, and no gap
+TIGHT: Final = 4
+#: cells of a bar for a weight of 1
+BAR: Final = 12
+#: rows that are printed at most
+MOST_ROWS: Final = 60
+#: the list names inputs until all but this share of a row is covered
+UNNAMED: Final = 0.1
+ROW_LABEL: Final = 16
+COLUMN_LABEL: Final = 12
+#: cells between grids that stand beside one another
+BETWEEN: Final = 3
+#: cells of the column of hidden mass
+HIDDEN: Final = 8
+
+
+@dataclass(frozen=True)
+class Glyphs:
+    """Characters to draw with: blocks, or ASCII for terminals without them."""
+
+    shades: str
+    faint: str
+    strongest: str
+    full: str
+    half: str
+    arrow: str
+    ellipsis: str
+    dot: str
+    sure: str = "*"
+    possible: str = "?"
+
+    def cell(self, weight: float, intensity: float, *, strongest: bool, gold: str = " ") -> str:
+        """Return seven cells: shading, gold link or not, number, mark of the row's strongest."""
+        mark = self.strongest if strongest else " "
+        if weight < FAINT and not strongest:
+            return f"  {gold}  {self.faint}{mark}"
+        return f"{self._block(weight, intensity) * 2}{gold}{short_weight(weight)}{mark}"
+
+    def tight_cell(self, weight: float, intensity: float, *, strongest: bool) -> str:
+        """Return the same in five cells, without gold."""
+        mark = self.strongest if strongest else " "
+        if weight < FAINT and not strongest:
+            return f"   {self.faint}{mark}"
+        return f"{self._block(weight, intensity)}{short_weight(weight)}{mark}"
+
+    def _block(self, weight: float, intensity: float) -> str:
+        return self.shades[min(3, int(intensity * 4))] if weight >= FAINT else " "
+
+    def patch(self, share: float) -> str:
+        """Return two cells for a patch, by its share of the strongest one."""
+        if share < 0.1:
+            return f"{self.faint} "
+        return self.shades[min(3, int(share * 4))] * 2
+
+    def bar(self, weight: float) -> str:
+        """Return a bar whose length is proportional to the weight."""
+        halves = round(min(1.0, max(0.0, weight)) * BAR * 2)
+        return self.full * (halves // 2) + self.half * (halves % 2)
+
+    def more(self, count: int, what: str) -> list[str]:
+        """Return a line that says how many `outputs`, `maps` or `heads` are left out, if any."""
+        return [f"{self.ellipsis} {message(f'show.more.{what}', count=count)}"] * (count > 0)
+
+
+BLOCK_GLYPHS: Final = Glyphs("░▒▓█", "·", "◂", "█", "▌", "←", "…", "·")
+ASCII_GLYPHS: Final = Glyphs(":+#@", ".", "<", "=", "-", "<-", "...", "|")
+
+
+def supports_blocks(encoding: str | None) -> bool:
+    """Return whether an encoding can represent the block characters."""
+    try:
+        "".join(vars(BLOCK_GLYPHS).values()).encode(encoding or "utf-8")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class AnsiStyle:
+    """ANSI codes, or none if colour is off."""
+
+    color: bool
+
+    def dim(self, text: str, when: bool = True) -> str:
+        """Return dim text."""
+        return f"\x1b[2m{text}\x1b[0m" if self.color and when else text
+
+    def bold(self, text: str, when: bool = True) -> str:
+        """Return bold text."""
+        return f"\x1b[1m{text}\x1b[0m" if self.color and when else text
+
+
+def matrix(
+    view: View,
+    width: int = 100,
+    ascii: bool = False,
+    color: bool = False,
+    *,
+    scale: Scale = "fixed",
+    most_rows: int = MOST_ROWS,
+) -> str:
+    """Draw a row per output and a column per input, or the list where that does not fit.
+
+    Args:
+        view: to draw.
+        width: of the terminal, in cells.
+        ascii: whether to use ASCII alone.
+        color: whether to write ANSI codes: special tokens dim, the strongest bold.
+        scale: full shading is a weight of 1 (`fixed`), or the largest of each row (`row`).
+        most_rows: rows that are printed at most; the number of those left out is printed.
+    """
+    check_scale(scale)
+    glyphs = ASCII_GLYPHS if ascii else BLOCK_GLYPHS
+    if view.backdrop is not None and view.backdrop.kind == "picture":
+        return picture(view, view.backdrop, width, ascii, most_rows)
+    given = view
+    if any(map(is_right_to_left, view.columns)):
+        view = _from_the_right(view)
+    names = _labels(view.rows[:most_rows], ROW_LABEL, ascii)
+    columns = _labels(view.columns, COLUMN_LABEL, ascii)
+    # gold needs the gap that tight cells do not have
+    sizes = (CELL,) if view.gold else (CELL, TIGHT)
+    grids = [
+        _MatrixLayout(view, names, columns, glyphs, AnsiStyle(color), scale, size) for size in sizes
+    ]
+    grid = next((grid for grid in grids if grid.width <= width), None)
+    if grid is None:
+        least = min(grid.width for grid in grids)
+        said = message("show.as-list", least=least, width=width)
+        listed = replace(given, notes=(*given.notes, said))
+        return listing(listed, width, ascii, color, most_rows=most_rows)
+    more = glyphs.more(len(view.rows) - most_rows, "outputs")
+    rows = [grid.row(i) for i in range(len(names))]
+    unit = message(f"show.scale.{scale}")
+    heading = _heading(f"{view.caption} · {view.title} · {unit}", width, glyphs)
+    legend = wrap("   ".join(_legend(view, glyphs)), "   ", width)
+    return "\n".join([*heading, grid.header, *rows, *more, *legend, *_notes(view, ascii)])
+
+
+def picture(
+    view: View,
+    backdrop: Backdrop,
+    width: int = 100,
+    ascii: bool = False,
+    most_rows: int = MOST_ROWS,
+) -> str:
+    """Draw the weights of each output as a grid of the picture's patches, side by side.
+
+    Where patches attend to one another, the rows are those that matter to the output. Full ink is
+    the strongest patch of a grid, since the weights of a row may be spread over hundreds.
+    """
+    glyphs = ASCII_GLYPHS if ascii else BLOCK_GLYPHS
+    what = message("show.picture.what")
+    lines = _heading(f"{what} · {view.title}", width, glyphs)
+    found = list(picture_rows(view, backdrop))
+    several = len(found) > 1
+    blocks = [_patch_grid(view, backdrop, glyphs, *row, several) for row in found[:most_rows]]
+    if ascii:
+        blocks = [[plain_ascii(line) for line in block] for block in blocks]
+    for group in _side_by_side(blocks, width):
+        lines += ["", *group]
+    lines += glyphs.more(len(found) - most_rows, "outputs")
+    strong, faint = message("show.picture.strongest"), message("show.picture.faint")
+    legend = f"{glyphs.patch(1.0)} {strong}   {glyphs.patch(0.0)} {faint}"
+    more = message("show.picture.more")
+    return "\n".join([*lines, "", legend, *wrap(more, " ", width), *_notes(view, ascii)])
+
+
+def _patch_grid(
+    view: View, backdrop: Backdrop, glyphs: Glyphs, label: str, weights: Weights, several: bool
+) -> list[str]:
+    """Return the lines of one grid: its output, its strongest patch, and its rows of patches."""
+    rows, columns = backdrop.grid
+    cells = weights[backdrop.first :]
+    top, best = float(cells.max(initial=0.0)), int(cells.argmax())
+    beside = 1.0 - float(cells.sum())
+    name = view.columns[backdrop.first + best]
+    if several:
+        said = [label, f"{name} {top:.3f}"]
+    else:
+        values = {"output": label, "name": name, "weight": top, "beside": beside}
+        said = [message("show.picture.most", **values)]
+    shares = (cells / max(top, 1e-9)).reshape(rows, columns)
+    return [printable(line) for line in said] + [
+        "".join(glyphs.patch(float(share)) for share in row).rstrip() or " " for row in shares
+    ]
+
+
+def _side_by_side(blocks: Sequence[Sequence[str]], width: int) -> Iterator[list[str]]:
+    """Yield groups of blocks whose lines stand beside one another, as many as the width holds."""
+    rest = list(blocks)
+    while rest:
+        group: list[Sequence[str]] = []
+        taken = 0
+        while rest and (not group or taken + _block_width(rest[0]) <= width):
+            taken += _block_width(rest[0]) + BETWEEN
+            group.append(rest.pop(0))
+        height = max(map(len, group))
+        padded = [[*block, *[""] * (height - len(block))] for block in group]
+        sizes = [_block_width(block) for block in group]
+        yield [
+            (" " * BETWEEN).join(map(_pad_right, line, sizes)).rstrip()
+            for line in zip(*padded, strict=True)
+        ]
+
+
+def _pad_right(text: str, width: int) -> str:
+    return text + " " * (width - cell_len(text))
+
+
+def _block_width(block: Sequence[str]) -> int:
+    return max(map(cell_len, block))
+
+
+def listing(
+    view: View,
+    width: int = 100,
+    ascii: bool = False,
+    color: bool = False,
+    *,
+    most_rows: int = MOST_ROWS,
+) -> str:
+    """Return a line per output: its inputs, strongest first, as many as fit."""
+    glyphs, style = ASCII_GLYPHS if ascii else BLOCK_GLYPHS, AnsiStyle(color)
+    names = _labels(view.rows[:most_rows], ROW_LABEL, ascii)
+    inputs = number_duplicates(_labels(view.columns, COLUMN_LABEL, ascii))
+    left = max(map(cell_len, names), default=0)
+    room = width - left - cell_len(glyphs.arrow) - 2
+    what = message("show.list.what")
+    lines = _heading(f"{what} · {view.title}", width, glyphs)
+    for i, name in enumerate(names):
+        label = style.dim(pad_left(name, left), view.row_special[i])
+        lines.append(f"{label} {glyphs.arrow} {_entries(view, i, inputs, room, glyphs)}")
+    legend = [message("show.list.rest")]
+    legend += [message("show.legend.hidden")] * view.hides_mass
+    legend += [message("show.list.p")] * view.has_probs
+    more = glyphs.more(len(view.rows) - most_rows, "outputs")
+    return "\n".join([*lines, *more, *wrap("   ".join(legend), "   ", width), *_notes(view, ascii)])
+
+
+def plain(view: View, ascii: bool = False, *, most_rows: int = MOST_ROWS) -> str:
+    """Return a sentence per output."""
+    text = "\n".join(sentences(view, most_rows=most_rows))
+    return plain_ascii(text) if ascii else text
+
+
+def heads(trace: Trace, *, kind: str = "auto", width: int = 100, ascii: bool = False) -> str:
+    """Return a table of the sharpness of all heads, or a list of the sharpest if too many."""
+    glyphs = ASCII_GLYPHS if ascii else BLOCK_GLYPHS
+    found = all_sharpness(trace, kind)
+    best = max(found, key=lambda one: one.value)
+    lines = _head_grid(found, best, glyphs)
+    if max(map(cell_len, lines)) > width or len(lines) > MOST_ROWS:
+        lines = _head_list(found, glyphs)
+    title = f"{message('show.heads.what')} {glyphs.dot} {kind_title(chosen_kind(trace, kind))}"
+    sharpest = message("show.heads.sharpest", layer=best.layer, head=best.head)
+    return "\n".join([title, *lines, f"{glyphs.strongest} {sharpest}"])
+
+
+@dataclass(frozen=True)
+class _MatrixLayout:
+    """A matrix of text whose columns line up."""
+
+    view: View
+    names: list[str]
+    columns: list[str]
+    glyphs: Glyphs
+    style: AnsiStyle
+    scale: Scale
+    cell: int
+
+    @property
+    def widths(self) -> list[int]:
+        """Width of each column in cells, without the mark of the strongest."""
+        return [max(self.cell, cell_len(label)) for label in self.columns]
+
+    @property
+    def left(self) -> int:
+        return max(map(cell_len, self.names), default=0)
+
+    @property
+    def width(self) -> int:
+        hidden, probs = HIDDEN * self.view.hides_mass, 6 * self.view.has_probs
+        return self.left + 1 + sum(self.widths) + len(self.columns) + hidden + probs
+
+    @property
+    def header(self) -> str:
+        cells = "".join(
+            self.style.dim(pad_left(label, cells), special) + " "
+            for label, cells, special in zip(
+                self.columns, self.widths, self.view.column_special, strict=True
+            )
+        )
+        sides = pad_left(message("show.hidden"), HIDDEN) * self.view.hides_mass
+        sides += "  p" * self.view.has_probs
+        return f"{' ' * self.left} {cells}{sides}".rstrip()
+
+    def row(self, i: int) -> str:
+        """Return the line of one output."""
+        view, weights = self.view, self.view.weights[i]
+        top = float(weights.max(initial=0.0))
+        best = int(weights.argmax()) if top > 0 else -1
+        full = top if self.scale == "row" and top > 0 else 1.0
+        marks = {
+            j: self.glyphs.sure if sure else self.glyphs.possible for j, sure in _gold(view, i)
+        }
+        cells = ""
+        for j, room in enumerate(self.widths):
+            weight = float(weights[j])
+            if self.cell == TIGHT:
+                cell = self.glyphs.tight_cell(weight, weight / full, strongest=j == best)
+            else:
+                gold = marks.get(j, " ")
+                cell = self.glyphs.cell(weight, weight / full, strongest=j == best, gold=gold)
+            special = weight < FAINT or view.row_special[i] or view.column_special[j]
+            cell = pad_left(cell, room + 1)
+            cells += self.style.bold(cell) if j == best else self.style.dim(cell, special)
+        hidden = f"{view.hidden[i]:{HIDDEN}.2f}" if view.hides_mass else ""
+        prob = view.probs[i]
+        name = self.style.dim(pad_left(self.names[i], self.left), view.row_special[i])
+        return f"{name} {cells}{hidden}{'' if prob is None else f'  {prob:.2f}'}".rstrip()
+
+
+def _from_the_right(view: View) -> View:
+    """Return the view with its columns reversed, for right-to-left text."""
+    last = len(view.columns) - 1
+    return replace(
+        view,
+        columns=view.columns[::-1],
+        weights=view.weights[:, ::-1],
+        column_special=view.column_special[::-1],
+        gold=tuple((row, last - column, sure) for row, column, sure in view.gold),
+        notes=(*view.notes, message("show.right-to-left")),
+    )
+
+
+def _gold(view: View, i: int) -> list[tuple[int, bool]]:
+    return [(column, sure) for row, column, sure in view.gold if row == i]
+
+
+def _labels(labels: Sequence[str], width: int, ascii: bool) -> list[str]:
+    if ascii:
+        return [fit(plain_ascii(printable(label)), width, ellipsis="...") for label in labels]
+    return [isolate_direction(fit(printable(label), width)) for label in labels]
+
+
+def _heading(text: str, width: int, glyphs: Glyphs) -> list[str]:
+    return [line.replace("·", glyphs.dot) for line in wrap(text, " · ", width)]
+
+
+def _legend(view: View, glyphs: Glyphs) -> list[str]:
+    faint = np.where(view.weights < FAINT, view.weights, 0.0).sum(axis=1)
+    mean = float(faint.mean()) if faint.size else 0.0
+    return [
+        f"{glyphs.faint} {message('show.legend.faint', mean=mean)}",
+        f"{glyphs.strongest} {message('show.legend.strongest')}",
+        *[message("show.legend.hidden")] * view.hides_mass,
+        *[message("show.legend.p")] * view.has_probs,
+        *[message("show.legend.gold", sure=glyphs.sure, possible=glyphs.possible)]
+        * bool(view.gold),
+    ]
+
+
+def _notes(view: View, ascii: bool) -> list[str]:
+    return [plain_ascii(printable(note)) if ascii else printable(note) for note in view.notes]
+
+
+def _entries(view: View, i: int, inputs: Sequence[str], room: int, glyphs: Glyphs) -> str:
+    """List inputs until most of the row is covered or the line is full; at least one."""
+    weights, prob = view.weights[i], view.probs[i]
+    rest_name = message("show.rest")
+    tail = f"   {message('show.hidden')} {view.hidden[i]:.2f}" if view.hides_mass else ""
+    tail += "" if prob is None else f"   p {prob:.2f}"
+    room -= cell_len(tail) + cell_len(f"   {rest_name} 0.00")
+    text, total = "", float(weights.sum())
+    rest = total
+    marks = {j: glyphs.sure if sure else glyphs.possible for j, sure in _gold(view, i)}
+    for j in map(int, np.argsort(-weights, kind="stable")):
+        weight = float(weights[j])
+        entry = f"{glyphs.bar(weight)} {inputs[j]}{marks.get(j, '')} {weight:.2f}".lstrip()
+        entry = f"   {entry}" if text else entry
+        named = rest < NEGLIGIBLE or rest <= UNNAMED * total + 1e-6 or weight < NEGLIGIBLE
+        if text and (named or cell_len(text + entry) > room):
+            break
+        text, rest = text + entry, rest - weight
+    if total <= 0:
+        return f"{message('show.nothing')}{tail}"
+    return f"{text}   {rest_name} {max(0.0, rest):.2f}{tail}"
+
+
+def _head_grid(found: Sequence[Sharpness], best: Sharpness, glyphs: Glyphs) -> list[str]:
+    count = max(one.head for one in found) + 1
+    left = cell_len(message("show.heads.layer", layer=0)) + 1
+    names = (pad_left(message("show.heads.head", head=i), CELL) for i in range(count))
+    lines = [" " * left + "".join(f"{name} " for name in names).rstrip()]
+    for layer in sorted({one.layer for one in found}):
+        row = [one for one in found if one.layer == layer]
+        cells = "".join(glyphs.cell(one.value, one.value, strongest=one is best) for one in row)
+        lines.append(f"{message('show.heads.layer', layer=layer)} {cells}".rstrip())
+    return lines
+
+
+def _head_list(found: Sequence[Sharpness], glyphs: Glyphs) -> list[str]:
+    ranked = sorted(found, key=lambda one: -one.value)[:MOST_ROWS]
+    lines = [
+        f"{message('show.heads.row', layer=one.layer, head=one.head)} "
+        f"{glyphs.bar(one.value):{BAR}} {one.value:.2f}"
+        for one in ranked
+    ]
+    return lines + glyphs.more(len(found) - MOST_ROWS, "heads")

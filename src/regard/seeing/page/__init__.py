@@ -1,0 +1,1 @@
+"""HTML pages, with the templates and scripts that they are made of."""

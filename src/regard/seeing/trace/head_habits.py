@@ -1,0 +1,262 @@
+"""Habits of attention heads over a corpus: the share of attention on places of one sort.
+
+A habit is a set of cells of a map, and its share is the mass of attention on these cells, averaged
+over the rows that see such a cell and others. The chance of a habit is its share if a row attended
+evenly to all that it may see, so that a score of 1 is a head that does nothing else, and 0 one that
+does it as often as even attention:
+
+    score = (share - chance) / (1 - chance)
+
+Few rows have a high share by chance, so that habits are ranked by `evidence`: the score of the
+lower end of the share's 95% interval (Wilson, 1927; shares of attention vary less than those of
+hits).
+
+In self-attention a row stands at the token that was read last, q; `j` are columns:
+
+    previous    j = q - 1
+    next        j = q + 1
+    first       j = 0, for the rows after it: a sink of attention
+    same        columns with the token at q, q itself among them
+    induction   columns right after an earlier copy of the token at q (Olsson et al., 2022,
+                https://arxiv.org/abs/2209.11895)
+    separator   punctuation and special tokens after the first column
+    position    one fixed column, the one with the largest mean share, after the first
+    diagonal    in cross-attention, the input at the same relative place as the output
+
+In cross-attention `same` are the inputs with the token that is written, as for copying, and
+`previous`, `next` and `induction` do not exist.
+"""
+
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from regard.seeing.trace.alignment import diagonal
+from regard.seeing.trace.trace import Map, Token, Trace, Weights
+
+Mask = npt.NDArray[np.bool_]
+#: kind of map, layer and head
+HeadKey = tuple[str, int, int]
+
+HABITS: Final = (
+    *("previous", "next", "first", "same", "induction", "separator", "position", "diagonal"),
+)
+#: score from which a habit names a head
+NAMES_A_HEAD: Final = 0.4
+#: standard deviations on both sides of a 95% interval
+Z: Final = 1.96
+#: positions that `position` counts
+MOST_POSITIONS: Final = 512
+#: marks of the start or the inside of a word in the labels of common tokenisers
+WORD_MARKS: Final = "▁ĠĊ#"
+
+
+class Habit(NamedTuple):
+    """A habit of one head.
+
+    Attributes:
+        share: mean mass of attention on the cells of the habit.
+        chance: the same for even attention.
+        rows: number of rows that have such a cell.
+        detail: the column of `position`, else None.
+    """
+
+    share: float
+    chance: float
+    rows: int
+    detail: int | None = None
+
+    @property
+    def score(self) -> float:
+        """Share beyond chance, from 0 (or below) to 1."""
+        return self._beyond_chance(self.share)
+
+    @property
+    def evidence(self) -> float:
+        """Score of the lower end of the share's 95% interval over the rows."""
+        z2 = Z * Z / self.rows
+        reach = (z2 * max(0.0, self.share * (1 - self.share)) + z2 * z2 / 4) ** 0.5
+        return self._beyond_chance((self.share + z2 / 2 - reach) / (1 + z2))
+
+    def _beyond_chance(self, share: float) -> float:
+        return (share - self.chance) / (1 - self.chance) if self.chance < 1 else 0.0
+
+
+@dataclass(frozen=True)
+class HeadHabits:
+    """All habits of one head; those without any row are left out."""
+
+    kind: str
+    layer: int
+    head: int
+    habits: Mapping[str, Habit]
+
+    @property
+    def key(self) -> HeadKey:
+        """Kind, layer and head."""
+        return self.kind, self.layer, self.head
+
+    @property
+    def main(self) -> str | None:
+        """The habit with most evidence of those that reach `NAMES_A_HEAD`, or None."""
+        named = [
+            name
+            for name, habit in self.habits.items()
+            if habit.score >= NAMES_A_HEAD and habit.evidence > 0
+        ]
+        return max(named, key=lambda name: self.habits[name].evidence, default=None)
+
+
+def head_habits(traces: Iterable[Trace]) -> list[HeadHabits]:
+    """Return the habits of each head over some traces, by kind, layer and head."""
+    counts: dict[HeadKey, _Counts] = {}
+    for trace in traces:
+        for found in trace.maps:
+            if found.columns == "slots" or found.rows == "hops" or not found.weights.size:
+                continue
+            cells = _Cells.of(trace, found)
+            for head in range(found.heads):
+                key = (found.kind, found.layer, head)
+                counts.setdefault(key, _Counts()).add(cells, found.weights[head])
+    return [HeadHabits(*key, counts[key].habits()) for key in sorted(counts)]
+
+
+class _Cells(NamedTuple):
+    """The cells of each habit in one map, (rows, columns), and the cells that a row may see."""
+
+    habits: Mapping[str, Mask]
+    visible: Mask
+
+    @staticmethod
+    def of(trace: Trace, found: Map) -> "_Cells":
+        rows, columns = trace.tokens(found.rows), trace.tokens(found.columns)
+        make = _cross_cells if found.kind == "cross" else _self_cells
+        visible = _visible(len(rows), len(columns), found.causal)
+        return _Cells({n: mask & visible for n, mask in make(rows, columns).items()}, visible)
+
+
+def _visible(rows: int, columns: int, causal: bool) -> Mask:
+    whole = np.ones((rows, columns), dtype=np.bool_)
+    return np.tril(whole, columns - rows) if causal else whole
+
+
+def _cross_cells(rows: Sequence[Token], columns: Sequence[Token]) -> dict[str, Mask]:
+    shape = len(rows), len(columns)
+    outputs, inputs = _real(rows), _real(columns)
+    along = np.zeros(shape, dtype=np.bool_)
+    for source, target in diagonal(len(inputs), len(outputs)):
+        along[outputs[target], inputs[source]] = True
+    labels = [_label(token) for token in columns]
+    same = [[label == _label(row) for label in labels] for row in rows]
+    first = np.zeros(shape, dtype=np.bool_)
+    first[:, 0] = True
+    return {
+        "first": first,
+        "same": np.array(same, dtype=np.bool_).reshape(shape) & _rows_of(outputs, shape),
+        "separator": _separators(columns, shape),
+        "diagonal": along,
+    }
+
+
+def _self_cells(rows: Sequence[Token], columns: Sequence[Token]) -> dict[str, Mask]:
+    shape = len(rows), len(columns)
+    at = np.arange(shape[0])[:, None] + shape[1] - shape[0]  # the column of each row's own token
+    j = np.arange(shape[1])[None]
+    _, ids = np.unique([_label(token) for token in columns], return_inverse=True)
+    own = ids[at[:, 0]][:, None]
+    follows = np.zeros(shape, dtype=np.bool_)
+    follows[:, 1:] = (ids[None, :-1] == own) & (j[:, :-1] < at)
+    return {
+        "previous": j == at - 1,
+        "next": j == at + 1,
+        "first": (j == 0) & (at > 0),
+        "same": ids[None] == own,
+        "induction": follows,
+        "separator": _separators(columns, shape),
+    }
+
+
+def _separators(columns: Sequence[Token], shape: tuple[int, int]) -> Mask:
+    found = [j > 0 and _separates(token) for j, token in enumerate(columns)]
+    return np.broadcast_to(np.array(found, dtype=np.bool_), shape)
+
+
+def _separates(token: Token) -> bool:
+    """Return whether a token is special, or punctuation alone."""
+    text = _label(token)
+    return token.special or bool(text and all(unicodedata.category(c)[0] == "P" for c in text))
+
+
+def _label(token: Token) -> str:
+    """Return the token without the mark of a word's start; the mark itself if it is all."""
+    return token.text.strip(WORD_MARKS) or token.text
+
+
+def _real(tokens: Sequence[Token]) -> list[int]:
+    return [i for i, token in enumerate(tokens) if not token.special]
+
+
+def _rows_of(rows: Sequence[int], shape: tuple[int, int]) -> Mask:
+    mask = np.zeros(shape, dtype=np.bool_)
+    mask[list(rows)] = True
+    return mask
+
+
+@dataclass
+class _Counts:
+    """Sums over the rows of all maps of one head.
+
+    Attributes:
+        sums: share, chance and number of rows of each habit.
+        positions: the same for each column.
+        rows: number of all rows.
+    """
+
+    sums: dict[str, npt.NDArray[np.float64]] = field(default_factory=dict)
+    positions: npt.NDArray[np.float64] = field(
+        default_factory=lambda: np.zeros((MOST_POSITIONS, 3))
+    )
+    rows: int = 0
+
+    def add(self, cells: _Cells, weights: Weights) -> None:
+        """Add the map of one text."""
+        seen = cells.visible.sum(axis=1)
+        for name, mask in cells.habits.items():
+            inside = mask.sum(axis=1)
+            has = (inside > 0) & (inside < seen)
+            share = (weights * mask).sum(axis=1)[has].sum()
+            chance = (inside[has] / seen[has]).sum()
+            total = self.sums.setdefault(name, np.zeros(3))
+            total += (share, chance, has.sum())
+        count = min(weights.shape[1], MOST_POSITIONS)
+        shown = cells.visible[:, :count]
+        self.positions[:count, 0] += (weights[:, :count] * shown).sum(axis=0)
+        self.positions[:count, 1] += (shown / seen[:, None]).sum(axis=0)
+        self.positions[:count, 2] += shown.sum(axis=0)
+        self.rows += len(weights)
+
+    def habits(self) -> dict[str, Habit]:
+        """Return the habits that any row could have."""
+        found = {
+            name: Habit(float(share / rows), float(chance / rows), int(rows))
+            for name, (share, chance, rows) in self.sums.items()
+            if rows
+        }
+        fixed = self._position()
+        if fixed is not None:
+            found["position"] = fixed
+        return {name: found[name] for name in HABITS if name in found}
+
+    def _position(self) -> Habit | None:
+        """Return the column with the largest mean share, of those that half of all rows see."""
+        share, chance, rows = self.positions.T
+        common = np.flatnonzero(rows[1:] >= self.rows / 2) + 1
+        if not len(common):
+            return None
+        best = int(common[(share[common] / rows[common]).argmax()])
+        means = share[best] / rows[best], chance[best] / rows[best]
+        return Habit(float(means[0]), float(means[1]), int(rows[best]), best)

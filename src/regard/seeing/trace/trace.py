@@ -1,0 +1,348 @@
+"""The trace of one model run: texts, attention maps and what is known about them.
+
+Plain data that every surface draws. What shows and saves a trace stands above this file and is
+bound to `Trace` in `seeing.display`.
+"""
+
+import reprlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from regard.errors import ArgumentError, RegardError
+from regard.seeing.trace.backdrop import Backdrop
+from regard.seeing.trace.query_keys import QueryKeys
+
+MapKind = Literal[
+    "cross",
+    "encoder-self",
+    "decoder-self",
+    "encoder-history",
+    "encoder-future",
+    "decoder-history",
+    "memory",
+    "hops",
+]
+MapSide = Literal["source", "target", "read", "slots", "hops"]
+Unit = Literal["words", "tokens"]
+Weights = npt.NDArray[np.float32]
+
+KINDS: Final[tuple[str, ...]] = get_args(MapKind)
+#: rows and columns of each kind of map; `read` is the target as decoder input, shifted right by
+#: one: `<s>` first, without `</s>`; `slots` are those of a memory, `hops` the readings of a story
+SIDES: Final[dict[str, tuple[MapSide, MapSide]]] = {
+    "cross": ("target", "source"),
+    "encoder-self": ("source", "source"),
+    "encoder-history": ("source", "source"),
+    "encoder-future": ("source", "source"),
+    "decoder-self": ("target", "read"),
+    "decoder-history": ("target", "read"),
+    "memory": ("target", "slots"),
+    "hops": ("hops", "source"),
+}
+#: kinds whose rows cannot attend to later positions
+CAUSAL: Final = ("decoder-self", "decoder-history", "encoder-history")
+#: largest difference from 1 of a row's sum, as half precision causes
+TOLERANCE: Final = 0.01
+#: smallest missing mass of a row that is stored
+EXACT: Final = 1e-3
+
+
+class TraceError(RegardError, ValueError):
+    """Raised if the parts of a trace are inconsistent, or a file holds no trace."""
+
+
+def brief(text: str) -> str:
+    """Return the repr of a text on one line, shortened in its middle if it is long."""
+    shortened = reprlib.Repr()
+    shortened.maxstring = 80
+    return shortened.repr(text)
+
+
+@dataclass(frozen=True)
+class Token:
+    """One token.
+
+    Attributes:
+        text: label to draw.
+        span: (start, end) in the text; None if it is not part of it.
+        word: index of its word; None for special tokens and spaces.
+        special: whether it is one of regard's own symbols, like `</s>`, or a feature.
+        prob: probability under the model; None for inputs.
+        alternatives: other candidates for this position with their probabilities.
+    """
+
+    text: str
+    span: tuple[int, int] | None = None
+    word: int | None = None
+    special: bool = False
+    prob: float | None = None
+    alternatives: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text and its tokens, `</s>` last if the model has read or written it.
+
+    Attributes:
+        text: the text, or the name of a file.
+        tokens: its tokens; the patches of a picture, or the positions of a recording.
+        backdrop: what a source that is no text looks like.
+    """
+
+    text: str
+    tokens: tuple[Token, ...]
+    backdrop: Backdrop | None = None
+
+    @staticmethod
+    def of(tokens: Sequence[str], text: str | None = None) -> "Text":
+        """Make a text from labels alone, each of which is a word."""
+        return Text(
+            " ".join(tokens) if text is None else text,
+            tuple(Token(token, word=i) for i, token in enumerate(tokens)),
+        )
+
+    def __repr__(self) -> str:
+        return f"Text({brief(self.text)}, tokens={len(self.tokens)})"
+
+    @property
+    def labels(self) -> list[str]:
+        """The label of each token."""
+        return [token.text for token in self.tokens]
+
+
+@dataclass(frozen=True)
+class Map:
+    """The attention weights of one layer.
+
+    Attributes:
+        kind: which attention of the model it is.
+        layer: counted from 0.
+        weights: (heads, rows, columns); a row holds the weights of one query position.
+        missing: 1 minus the sum of each row, (heads, rows); None if all rows sum to 1.
+        rows: side that the rows belong to.
+        columns: side that the columns belong to.
+        causal: whether no row may attend past its own position.
+    """
+
+    kind: MapKind
+    layer: int
+    weights: Weights
+    missing: Weights | None = None
+    rows: MapSide = "target"
+    columns: MapSide = "source"
+    causal: bool = False
+
+    @staticmethod
+    def of(kind: MapKind, layer: int, weights: Any, *, missing: bool = False) -> "Map":
+        """Make a map from anything that numpy takes; sides and causality follow from its kind.
+
+        With `missing`, the mass that rows lack to 1 is stored; without, such rows are refused.
+        """
+        if kind not in SIDES:
+            raise ArgumentError("kind", f"be one of {', '.join(KINDS)}", repr(kind), "choose one")
+        array = np.ascontiguousarray(weights, dtype=np.float32)
+        mass = missing_mass(array) if missing else None
+        rows, columns = SIDES[kind]
+        return Map(kind, layer, array, mass, rows, columns, kind in CAUSAL)
+
+    def __repr__(self) -> str:
+        return f"Map({self.kind!r}, layer={self.layer}, weights={self.weights.shape})"
+
+    @property
+    def heads(self) -> int:
+        """Number of heads."""
+        return int(self.weights.shape[0])
+
+
+def missing_mass(weights: Weights) -> Weights | None:
+    """Return 1 minus the sum of each row; None if all differences are rounding."""
+    lacks: Weights = (1.0 - weights.sum(axis=-1)).astype(np.float32)
+    real = np.abs(lacks) > EXACT
+    return np.where(real, lacks, np.float32(0.0)) if bool(real.any()) else None
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """Name, kind, checkpoint and step of a model."""
+
+    name: str = ""
+    kind: str = ""
+    checkpoint: str = ""
+    step: int | None = None
+
+
+@dataclass(frozen=True)
+class DecodingInfo:
+    """Decoding of the target: `greedy`, `beam`, `sample`, or `forced` if it was given.
+
+    `one pass` is that of an encoder, which decodes nothing.
+    """
+
+    mode: str = "forced"
+    beam: int | None = None
+    rank: int = 0
+    log_prob: float | None = None
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One source, one target, and the attention maps between them.
+
+    Attributes:
+        source: input of the model.
+        target: output of the model; the source itself if the model writes nothing.
+        maps: of all recorded layers.
+        model: name and checkpoint of the model.
+        decoded: how the target was decoded.
+        derived: attributions (target tokens, source tokens) by name: `ablation`, `gradient`,
+            `rollout`. A row need not sum to 1.
+        checks: results of `regard check`, as numbers and sentences.
+        gold: manual alignment links (target, source, sure), counted from 0.
+        gold_units: units that `gold` counts in the target and in the source.
+        notes: remarks for the reader, such as "only the last 512 tokens".
+        queries: queries and keys of some maps, if they were asked for.
+        show: return a `Display` of the trace; options are those of `select`.
+        save: write html, svg, png, pdf, csv or json, by the ending; see `seeing.display.save`.
+        load: read a trace that was saved as json; see `seeing.trace.storage.load`.
+    """
+
+    source: Text
+    target: Text
+    maps: tuple[Map, ...] = ()
+    model: ModelInfo = field(default_factory=ModelInfo)
+    decoded: DecodingInfo = field(default_factory=DecodingInfo)
+    derived: Mapping[str, Weights] = field(default_factory=dict)
+    checks: Mapping[str, Any] = field(default_factory=dict)
+    gold: tuple[tuple[int, int, bool], ...] = ()
+    notes: tuple[str, ...] = ()
+    gold_units: tuple[Unit, Unit] = ("words", "words")
+    queries: tuple[QueryKeys, ...] = ()
+
+    # bound by `seeing.display`
+    show: ClassVar[Callable[..., Any]]
+    save: ClassVar[Callable[..., None]]
+    load: ClassVar[Callable[..., "Trace"]]
+    _repr_html_: ClassVar[Callable[..., str | None]]
+
+    def __post_init__(self) -> None:
+        for found in self.maps:
+            _check_map(self, found)
+        backdrop, tokens = self.source.backdrop, len(self.source.tokens)
+        if backdrop is not None and backdrop.first + backdrop.cells != tokens:
+            raise TraceError(
+                f"the backdrop must have a cell for each of the {tokens} source tokens, but it has "
+                f"{backdrop.cells} after the first {backdrop.first}: check its grid."
+            )
+        for vectors in self.queries:
+            _check_queries(self, vectors)
+        shape = (len(self.target.tokens), len(self.source.tokens))
+        for name, matrix in self.derived.items():
+            if matrix.shape != shape:
+                raise TraceError(
+                    f"{name} must have a row for each of the {shape[0]} target tokens and a column "
+                    f"for each of the {shape[1]} source tokens, but it is {matrix.shape}: "
+                    f"check which tokens it was computed for."
+                )
+
+    def __repr__(self) -> str:
+        parts = [f"{brief(self.source.text)} -> {brief(self.target.text)}", f"maps={self.kinds}"]
+        parts += [f"model={self.model.name!r}"] * bool(self.model.name)
+        parts += [f"notes={len(self.notes)}"] * bool(self.notes)
+        return f"Trace({', '.join(parts)})"
+
+    def labels(self, side: MapSide) -> list[str]:
+        """Return the labels along a side of a map."""
+        return [token.text for token in self.tokens(side)]
+
+    def tokens(self, side: MapSide) -> tuple[Token, ...]:
+        """Return the tokens along a side of a map."""
+        if side == "read":
+            return (Token("<s>", special=True), *self.target.tokens[:-1])
+        if side == "slots":
+            return tuple(Token(f"slot {i + 1}") for i in range(_slots(self.maps)))
+        if side == "hops":
+            return hop_tokens(_hops(self.maps), self.target.text)
+        return (self.source if side == "source" else self.target).tokens
+
+    def of_kind(self, kind: str) -> Iterator[Map]:
+        """Iterate over the maps of one kind, lowest layer first."""
+        return iter(sorted((m for m in self.maps if m.kind == kind), key=lambda m: m.layer))
+
+    @property
+    def kinds(self) -> list[str]:
+        """Kinds of the maps, in the order of `KINDS`."""
+        present = {found.kind for found in self.maps}
+        return [kind for kind in KINDS if kind in present]
+
+
+def _slots(maps: Sequence[Map]) -> int:
+    """Return the number of memory slots; invalid shapes are left to `_check_map`."""
+    sizes = [found.weights.shape for found in maps if found.columns == "slots"]
+    return max((size[2] for size in sizes if len(size) == 3), default=0)
+
+
+def hop_tokens(hops: int, answer: str) -> tuple[Token, ...]:
+    """Return a label for each hop; after the last one is the answer."""
+    names = [f"hop {i + 1}" for i in range(hops)]
+    names[-1:] = [f"{name} → {answer}" if answer else name for name in names[-1:]]
+    return tuple(map(Token, names))
+
+
+def _hops(maps: Sequence[Map]) -> int:
+    """Return the number of hops; invalid shapes are left to `_check_map`."""
+    sizes = [found.weights.shape for found in maps if found.rows == "hops"]
+    return max((size[1] for size in sizes if len(size) == 3), default=0)
+
+
+def _check_map(trace: Trace, found: Map) -> None:
+    """Raise unless a map fits the texts: odd pictures are mostly bookkeeping bugs."""
+    name = f"the {found.kind} map of layer {found.layer}"
+    weights = found.weights
+    rows, columns = len(trace.labels(found.rows)), len(trace.labels(found.columns))
+    if weights.ndim != 3 or weights.shape[1:] != (rows, columns):
+        raise TraceError(
+            f"{name} must be (heads, {rows}, {columns}), as many rows and columns as there are "
+            f"{found.rows} and {found.columns} tokens, but it is {weights.shape}: check which "
+            f"tokens it belongs to, and that padding is cut off."
+        )
+    invalid = weights[~np.isfinite(weights) | (weights < -TOLERANCE)]
+    if invalid.size:
+        raise TraceError(
+            f"{name} must hold weights from 0 to 1, but it holds {float(invalid[0])}: "
+            f"check that scores went through a softmax."
+        )
+    total = weights.sum(axis=-1, dtype=np.float64)
+    if found.missing is not None:
+        total = total + found.missing
+    if total.size and abs(total - 1.0).max() > TOLERANCE:
+        worst = float(total.flat[abs(total - 1.0).argmax()])
+        raise TraceError(
+            f"the rows of {name} must sum to 1, but one sums to {worst:.4g}: pass what they lack "
+            f"as `missing`, check that dropout was off, and that padding is masked."
+        )
+    if found.causal:
+        _check_causal(name, weights)
+
+
+def _check_queries(trace: Trace, vectors: QueryKeys) -> None:
+    shape = (*vectors.queries.shape[:2], vectors.keys.shape[1])
+    maps = [one for one in trace.of_kind(vectors.kind) if one.layer == vectors.layer]
+    if not maps or maps[0].weights.shape != shape:
+        raise TraceError(
+            f"queries and keys must be those of a map, but the trace has no map of layer "
+            f"{vectors.layer} of {vectors.kind} whose weights are {shape}: record both together."
+        )
+
+
+def _check_causal(name: str, weights: Weights) -> None:
+    rows, columns = weights.shape[1:]
+    ahead = np.triu(np.ones((rows, columns), dtype=bool), k=columns - rows + 1)
+    if ahead.any() and weights[:, ahead].max() > TOLERANCE:
+        raise TraceError(
+            f"{name} must not look ahead, but a row has weight {weights[:, ahead].max():.4g} past "
+            f"its own position: check the causal mask."
+        )

@@ -1,0 +1,417 @@
+"""Views: one map of a trace, with one head and its labels, ready to draw on any surface."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from operator import index
+from typing import Any, Final, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from regard.errors import ArgumentError
+from regard.messages import message
+from regard.seeing.draw.labels import fit, number_duplicates, printable
+from regard.seeing.trace.backdrop import Backdrop
+from regard.seeing.trace.trace import Map, Token, Trace, Unit, Weights
+from regard.seeing.trace.words import Group, Merging, merge
+
+Special = Literal["dim", "hide", "show"]
+SPECIAL: Final[tuple[str, ...]] = get_args(Special)
+#: full intensity is a weight of 1, or the largest weight of each row
+Scale = Literal["fixed", "row"]
+SCALES: Final[tuple[str, ...]] = get_args(Scale)
+#: mass that is not worth mentioning
+NEGLIGIBLE: Final = 0.005
+#: inputs that a sentence names at most, and cells of their labels
+NAMED: Final = 3
+SENTENCE_LABEL: Final = 40
+
+#: what the rows of a map are
+ROWS: Final = {"hops": "hop"}
+
+#: kinds that `auto` means if there are any, in order of preference
+PREFERRED: Final = ("hops", "cross")
+#: kinds that `history` may mean, in order of preference
+HISTORIES: Final = ("decoder-history", "encoder-history")
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """A matrix with its labels.
+
+    Attributes:
+        title: name of the map, with the reason if it was selected automatically.
+        rows: labels of the outputs.
+        columns: labels of the inputs.
+        weights: (rows, columns).
+        hidden: mass of each row outside the columns: hidden tokens, and what the row lacks to 1.
+        probs: probability of each row's output; None if unknown.
+        row_special: special tokens among the rows, to be drawn dim.
+        column_special: special tokens among the columns, to be drawn dim.
+        notes: remarks for the reader.
+        gold: manual alignment links (row, column, sure).
+        kind: of the map.
+        layer: counted from 0.
+        head: counted from 0; None for the mean of all.
+        backdrop: what the inputs look like; None for text.
+        what: a phrase about what rows and cells are; empty for a map of attention.
+        unit: what a cell holds a share of.
+    """
+
+    title: str
+    rows: list[str]
+    columns: list[str]
+    weights: Weights
+    hidden: Weights
+    probs: list[float | None]
+    row_special: list[bool]
+    column_special: list[bool]
+    notes: tuple[str, ...] = ()
+    gold: tuple[tuple[int, int, bool], ...] = ()
+    kind: str = "cross"
+    layer: int = 0
+    head: int | None = None
+    backdrop: Backdrop | None = None
+    what: str = ""
+    unit: str = ""
+
+    def __repr__(self) -> str:
+        return f"View({self.title!r}, weights={self.weights.shape})"
+
+    @property
+    def caption(self) -> str:
+        """A sentence about rows and cells."""
+        return self.what or message(f"show.caption.{ROWS.get(self.kind, 'output')}")
+
+    @property
+    def row_name(self) -> str:
+        """The noun for a row: an output, or a hop."""
+        return message(f"page.side.{ROWS.get(self.kind, 'output')}")
+
+    @property
+    def hides_mass(self) -> bool:
+        """True if any row has mass outside the columns."""
+        return bool((np.abs(self.hidden) >= NEGLIGIBLE).any())
+
+    @property
+    def has_probs(self) -> bool:
+        """True if any output has a probability."""
+        return any(prob is not None for prob in self.probs)
+
+
+class Sharpness(NamedTuple):
+    """Sharpness of one head: 1 if each row attends to one token, 1/n if evenly to n."""
+
+    layer: int
+    head: int
+    value: float
+
+
+class _HeadChoice(NamedTuple):
+    """A layer and one of its heads, or None for their mean."""
+
+    found: Map
+    head: int | None
+
+    def map(self) -> Map:
+        """Return the map of this head alone."""
+        weights, missing = self.found.weights, self.found.missing
+        return replace(
+            self.found,
+            weights=self._of(weights),
+            missing=None if missing is None else self._of(missing),
+        )
+
+    def _of(self, heads: Weights) -> Weights:
+        if self.head is None:
+            mean: Weights = heads.mean(axis=0, keepdims=True)
+            return mean
+        return heads[self.head : self.head + 1]
+
+
+def select(
+    trace: Trace,
+    *,
+    kind: str = "auto",
+    layer: int | str = "auto",
+    head: int | str = "auto",
+    words: Merging = "auto",
+    special: Special = "dim",
+) -> View:
+    """Return the view of one map.
+
+    Args:
+        trace: what to look at.
+        kind: of the map; `auto` is that of the hops or cross-attention if there is any, else the
+            first kind; `history` is the decoder's, or else the encoder's.
+        layer: counted from 0; `auto` is the one with the sharpest rows.
+        head: counted from 0, or `mean`; `auto` is the one with the sharpest rows.
+        words: whether to merge sub-words; `auto` does, except for tokens of single characters.
+        special: `hide` leaves special tokens out; their mass is kept in `View.hidden`, and no
+            weight is renormalised. `dim` and `show` keep them.
+    """
+    if "all" in (layer, head):
+        raise ArgumentError(
+            "layer and head", "name one map here", "'all'", "choose one, or save all as html"
+        )
+    _check_choice("special", special, SPECIAL)
+    maps = _maps(trace, kind)
+    picks = list(_picks(maps, layer, head))
+    if not picks:
+        most = max(found.heads for found in maps)
+        numbers = "0" if most == 1 else f"a number from 0 to {most - 1}"
+        rule = f"be auto, mean, all, or {numbers}"
+        raise ArgumentError("head", rule, repr(head), "choose one")
+    best = max(picks, key=lambda pick: sharpness(trace, pick.found, pick.map().weights[0]))
+    reason = message("show.title.sharpest") if len(picks) > 1 else ""
+    return _view(trace, best, _title(maps, best, layer, head, reason), words, special)
+
+
+def select_all(
+    trace: Trace,
+    *,
+    kind: str = "auto",
+    layer: int | str = "auto",
+    head: int | str = "auto",
+    words: Merging = "auto",
+    special: Special = "dim",
+) -> list[View]:
+    """Return a view of each selected map: `layer` or `head`, or both, may be `all`."""
+    if "all" not in (layer, head):
+        return [select(trace, kind=kind, layer=layer, head=head, words=words, special=special)]
+    _check_choice("special", special, SPECIAL)
+    maps = maps_shown = _maps(trace, kind)
+    if layer != "all":
+        best = select(trace, kind=kind, layer=layer, head="auto").layer
+        maps_shown = _layers(maps, best)
+    if layer != "all" or head == "all":
+        picks = [_HeadChoice(found, i) for found in maps_shown for i in range(found.heads)]
+        return [_view(trace, p, _title(maps, p, "", "", ""), words, special) for p in picks]
+    return [
+        select(trace, kind=kind, layer=found.layer, head=head, words=words, special=special)
+        for found in maps
+    ]
+
+
+def sharpness(trace: Trace, found: Map, weights: Weights) -> float:
+    """Return the mean over the rows of their largest weight.
+
+    Special tokens are left out: a head that attends to `</s>` alone has found nothing.
+    """
+    rows, columns = (_real(trace.tokens(side)) for side in (found.rows, found.columns))
+    kept = weights[np.ix_(rows, columns)]
+    return float(kept.max(axis=1).mean()) if kept.size else 0.0
+
+
+def all_sharpness(trace: Trace, kind: str = "auto") -> list[Sharpness]:
+    """Return the sharpness of each head of a kind, layer by layer."""
+    return [
+        Sharpness(found.layer, head, sharpness(trace, found, found.weights[head]))
+        for found in _maps(trace, kind)
+        for head in range(found.heads)
+    ]
+
+
+def chosen_kind(trace: Trace, kind: str = "auto") -> str:
+    """Resolve `auto` to hops, cross-attention or the first kind, and `history` to one of two.
+
+    Raises ArgumentError if the trace has no map of the kind.
+    """
+    kinds = trace.kinds
+    if not kinds:
+        raise ArgumentError(
+            "trace",
+            "have attention to draw",
+            "without any",
+            "take a model that has attention, such as one of preset bahdanau",
+        )
+    if kind == "auto":
+        return next((name for name in PREFERRED if name in kinds), kinds[0])
+    for candidate in HISTORIES if kind == "history" else (kind,):
+        if candidate in kinds:
+            return candidate
+    raise ArgumentError(
+        "kind", f"be auto, or one that the trace has: {', '.join(kinds)}", repr(kind), "choose"
+    )
+
+
+def kind_title(kind: str) -> str:
+    """Return the title of a kind of maps, such as "cross-attention"."""
+    return message(f"kind.{kind}")
+
+
+def _real(tokens: Sequence[Token]) -> list[int]:
+    """Return the indices of tokens that are not special; of all, if each of them is."""
+    real = [i for i, token in enumerate(tokens) if not token.special]
+    return real or list(range(len(tokens)))
+
+
+def check_scale(scale: str) -> None:
+    """Raise ArgumentError for an unknown scale."""
+    _check_choice("scale", scale, SCALES)
+
+
+def _check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        rule = f"be {', '.join(choices[:-1])} or {choices[-1]}"
+        raise ArgumentError(name, rule, repr(value), "choose one")
+
+
+def _maps(trace: Trace, kind: str) -> list[Map]:
+    return list(trace.of_kind(chosen_kind(trace, kind)))
+
+
+def _picks(maps: Sequence[Map], layer: int | str, head: int | str) -> Iterator[_HeadChoice]:
+    """Yield the candidates that the options leave open; a mean or one head is a single one."""
+    for found in _layers(maps, layer):
+        if head == "mean" or (head == "auto" and found.heads == 1):
+            yield _HeadChoice(found, None)
+        elif head == "auto":
+            yield from (_HeadChoice(found, i) for i in range(found.heads))
+        else:
+            number = _number(head)
+            if number is not None and 0 <= number < found.heads:
+                yield _HeadChoice(found, number)
+
+
+def _layers(maps: Sequence[Map], layer: int | str) -> list[Map]:
+    if layer == "auto":
+        return list(maps)
+    chosen = [found for found in maps if found.layer == _number(layer)]
+    if not chosen:
+        there = ", ".join(str(found.layer) for found in maps)
+        raise ArgumentError(
+            "layer", f"be auto, all, or one of {there}, counted from 0", repr(layer), "choose one"
+        )
+    return chosen
+
+
+def _number(value: Any) -> int | None:
+    """Return a whole number of any type, such as numpy's, as int; None for everything else."""
+    if isinstance(value, str):
+        return int(value) if value.isdecimal() else None
+    try:
+        return index(value)
+    except TypeError:
+        return None
+
+
+def _title(
+    maps: Sequence[Map], pick: _HeadChoice, layer: int | str, head: int | str, reason: str
+) -> str:
+    """Name the map; a layer or head that was selected automatically comes with the reason."""
+    parts, found = [kind_title(pick.found.kind)], pick.found
+    if len(maps) > 1:
+        ends = {"first": maps[0].layer, "last": maps[-1].layer}
+        said = message("show.title.layer", layer=found.layer, **ends)
+        parts.append(said + (reason if layer == "auto" else ""))
+    if found.heads > 1:
+        said = message("show.title.head", head=pick.head, last=found.heads - 1)
+        said += reason if head == "auto" else ""
+        mean = message("show.title.mean", count=found.heads)
+        parts.append(mean if pick.head is None else said)
+    return " · ".join(parts)
+
+
+def _view(trace: Trace, pick: _HeadChoice, title: str, words: Merging, special: Special) -> View:
+    merged = merge(trace, pick.map(), words=words)
+    weights = merged.weights[0]
+    shown_rows, shown_columns = _kept(merged.rows, special), _kept(merged.columns, special)
+    out = sorted(set(range(len(merged.columns))) - set(shown_columns))
+    rows = [merged.rows[i] for i in shown_rows]
+    columns = [merged.columns[i] for i in shown_columns]
+    notes = list(trace.notes)
+    if out:
+        names = " ".join(dict.fromkeys(merged.columns[i].label for i in out))
+        notes.append(message("show.hidden-tokens", names=names))
+    return View(
+        title=f"{title} · {_unit(rows, columns)}",
+        rows=[group.label for group in rows],
+        columns=[group.label for group in columns],
+        weights=weights[np.ix_(shown_rows, shown_columns)],
+        hidden=(merged.missing[0] + weights[:, out].sum(axis=1))[shown_rows],
+        probs=[group.prob for group in rows],
+        row_special=[group.special and special == "dim" for group in rows],
+        column_special=[group.special and special == "dim" for group in columns],
+        notes=tuple(notes),
+        gold=tuple(_gold(trace, pick.found, rows, columns)),
+        kind=pick.found.kind,
+        layer=pick.found.layer,
+        head=pick.head,
+        backdrop=_backdrop(trace, pick.found, shown_columns),
+    )
+
+
+def _backdrop(trace: Trace, found: Map, shown: Sequence[int]) -> Backdrop | None:
+    """Return the backdrop of the columns, if each of its cells is one of them."""
+    backdrop = trace.source.backdrop
+    if backdrop is None or found.columns != "source":
+        return None
+    cells = sum(column >= backdrop.first for column in shown)
+    return backdrop.after(len(shown) - cells) if cells == backdrop.cells else None
+
+
+def _unit(*sides: Sequence[Group]) -> str:
+    """Return the word for words if no word is split into several labels, else for tokens."""
+    numbers = [[group.word for group in side if group.word is not None] for side in sides]
+    whole = all(len(found) == len(set(found)) for found in numbers)
+    return message("show.words" if whole and any(numbers) else "show.tokens")
+
+
+def _kept(side: Sequence[Group], special: Special) -> list[int]:
+    return [i for i, group in enumerate(side) if special != "hide" or not group.special]
+
+
+def _gold(
+    trace: Trace, found: Map, rows: Sequence[Group], columns: Sequence[Group]
+) -> Iterator[tuple[int, int, bool]]:
+    """Yield the cells of gold links; a cell with a sure link is sure."""
+    if found.kind != "cross":
+        return
+    cells: dict[tuple[int, int], bool] = {}
+    below, along = trace.gold_units
+    for target, source, sure in trace.gold:
+        for i in _at(rows, target, below):
+            for j in _at(columns, source, along):
+                cells[i, j] = cells.get((i, j), False) or sure
+    yield from ((i, j, sure) for (i, j), sure in sorted(cells.items()))
+
+
+def _at(side: Sequence[Group], number: int, unit: Unit) -> list[int]:
+    """Return the indices of the groups that hold a word or a token."""
+    if unit == "words":
+        return [i for i, group in enumerate(side) if group.word == number]
+    return [i for i, group in enumerate(side) if group.start <= number < group.end]
+
+
+def sentences(view: View, *, most_rows: int) -> list[str]:
+    """Describe a view: a sentence about the map, one for each output, and the notes."""
+    title = view.title.replace(" · ", message("show.plain.comma"))
+    lines = [message("show.plain.title", row=view.row_name, title=title)]
+    inputs = number_duplicates([fit(printable(label), SENTENCE_LABEL) for label in view.columns])
+    lines += [_sentence(view, i, inputs) for i in range(min(len(view.rows), most_rows))]
+    more = len(view.rows) - most_rows
+    if more > 0:
+        lines.append(message("show.plain.more", count=more))
+    return lines + [message("show.plain.note", note=printable(note)) for note in view.notes]
+
+
+def _sentence(view: View, i: int, inputs: Sequence[str]) -> str:
+    weights, prob, hidden = view.weights[i], view.probs[i], float(view.hidden[i])
+    order = [int(j) for j in np.argsort(-weights, kind="stable")[:NAMED]]
+    named = [j for j in order if weights[j] >= NEGLIGIBLE]
+    rest = float(weights.sum()) - float(weights[named].sum())
+    where = message("show.plain.nowhere")
+    if named:
+        each = (message("show.plain.input", input=inputs[j], weight=weights[j]) for j in named)
+        key = "show.plain.mostly-at" if weights[named[0]] >= 0.5 else "show.plain.at"
+        where = message(key, inputs=message("show.plain.then").join(each))
+    output = fit(printable(view.rows[i]), SENTENCE_LABEL)
+    row = view.row_name.capitalize()
+    parts = [message("show.plain.output", row=row, number=i + 1, output=output, where=where)]
+    if rest >= NEGLIGIBLE:
+        parts.append(message("show.plain.rest", weight=rest))
+    if hidden >= NEGLIGIBLE:
+        parts.append(message("show.plain.hidden", weight=hidden))
+    if prob is not None:
+        parts.append(message("show.plain.probability", probability=prob))
+    return message("show.plain.semicolon").join(parts) + message("show.plain.end")
