@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from regard import attention, layers, masks, models, ops
     from regard.api import Model, Output, fit, load
     from regard.pretrained import MediaModel, PretrainedModel, generate
-    from regard.seeing.capture import capture
+    from regard.seeing.capture.recorder import capture
     from regard.seeing.show import show
 
 __all__ = [
@@ -76,7 +76,7 @@ HOMES: Final = {
     "Model": "regard.api",
     "Output": "regard.api",
     "PretrainedModel": "regard.pretrained",
-    "capture": "regard.seeing.capture",
+    "capture": "regard.seeing.capture.recorder",
     "fit": "regard.api",
     "generate": "regard.pretrained",
     "load": "regard.api",

@@ -11,9 +11,9 @@ from torch import nn
 
 from regard.errors import ArgumentError
 from regard.seeing import Map, Text, Trace, TraceError, select
-from regard.seeing.capture import capture
 from regard.seeing.capture import query_recorder as recorder_module
 from regard.seeing.capture.query_recorder import NONE, record_queries
+from regard.seeing.capture.recorder import capture
 from regard.seeing.trace import storage
 from regard.seeing.trace.query_keys import QueryKeys
 

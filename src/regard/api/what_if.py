@@ -82,7 +82,7 @@ def _modules(
     predictor: Predictor, trace: Callable[..., Trace], text: Any, before: Trace
 ) -> dict[tuple[str, int], AttentionModule]:
     """Return the attention modules of a model, found by running it once on what it wrote."""
-    from regard.seeing.capture import capture  # loads torch's compiler
+    from regard.seeing.capture.recorder import capture  # loads torch's compiler
 
     steps = nullcontext() if is_preemptible() else preemptible(lambda: None)
     with steps, capture(predictor.module) as seen:  # recurrent decoders attend step by step

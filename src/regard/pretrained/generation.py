@@ -267,7 +267,7 @@ class Recording:
     def of(self, model: Any) -> AbstractContextManager[CaptureResult]:
         """Return a block of `regard.capture`."""
         # loads torch's compiler, which commands that only draw do without
-        from regard.seeing.capture import capture
+        from regard.seeing.capture.recorder import capture
 
         layers, numbers = self.layers, self.numbers
         if numbers is not None:
