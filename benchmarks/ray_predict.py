@@ -122,7 +122,7 @@ def raylets(folder: Path) -> list[int]:
 def workers(folder: Path) -> list[int]:
     """Return the worker processes of our cluster that have a model."""
     parents = set(raylets(folder))
-    return [n for n, parent, words in processes() if parent in parents and "UnitActor" in words]
+    return [n for n, parent, words in processes() if parent in parents and "RayWorker" in words]
 
 
 def predict(out: Path, inputs: str, *more: str) -> Record:
@@ -250,15 +250,13 @@ class PoisonTask:
     def load(self) -> Any:
         """Load the model, and poison it."""
         loaded = self.task.load()
-        predict_all = loaded.model.predict
 
-        def predict_some(sources: Sequence[Any], **options: Any) -> Any:
-            if POISON in sources:
+        def answer(unit: Any, block: Sequence[Any]) -> Any:
+            if any(record.value == POISON and not record.error for record in block):
                 os.kill(os.getpid(), signal.SIGKILL)
-            return predict_all(sources, **options)
+            return loaded.answer(unit, block)
 
-        loaded.model.predict = predict_some
-        return loaded
+        return loaded._replace(answer=answer)
 
 
 def poisoned(folder: Path, address: str) -> Record:

@@ -29,6 +29,7 @@ FLOORS = (
         "safe_read",
         "preemption",
         "standard_streams",
+        "worker_processes",
     ),
     ("ops",),
     ("attention",),

@@ -6,7 +6,7 @@ Every message names the thing, the rule, the value and the next step.
 import errno
 import re
 import traceback
-from typing import Final
+from typing import Any, Final
 
 #: words of torch's error when the memory of the CPU is used up
 CPU_MEMORY: Final = (
@@ -22,6 +22,17 @@ AMOUNT: Final = re.compile(r"allocate ([\d.]+) (\w+)")
 
 class RegardError(Exception):
     """Base class of all errors that a user can mend."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the message and the attributes: constructors take other arguments."""
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(kind: type[RegardError], args: tuple[Any, ...], fields: dict[str, Any]) -> Any:
+    """Return an error as it was pickled by a worker."""
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(fields)
+    return error
 
 
 class ArgumentError(RegardError, ValueError):

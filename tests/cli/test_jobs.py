@@ -97,7 +97,7 @@ def test_what_shards_exclude(run, tagged, shards, tmp_path):
     out = ("-o", tmp_path / "out")
     for options, reason in (
         ((*out, "--prefix", "a"), "--prefix must be left out where -o names a folder"),
-        ((*out, "--workers", 2), "--workers must stand beside --ray"),
+        (("--workers", 2), "--workers must stand beside -o"),
         ((*out, "--format", "csv"), "--format must be parquet or jsonl"),
         ((*out, "--nbest", 9), "nbest must be at most beam"),
         (("--ray",), "--ray must stand beside -o"),

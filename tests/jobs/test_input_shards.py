@@ -54,7 +54,7 @@ def test_units_of_parquet_cross_row_groups(tmp_path, size):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"src": [f"s{i}" for i in range(11)]}), path, row_group_size=3)
     _, found = cut(path, "parquet", size, ["src"])
-    assert [row for part in found for row in part] == [(i + 1, (f"s{i}",)) for i in range(11)]
+    assert [row for part in found for row in part] == [(i + 1, {"src": f"s{i}"}) for i in range(11)]
 
 
 def test_an_empty_file_is_one_unit_without_rows(tmp_path):

@@ -1,4 +1,4 @@
-"""Jobs in one process: every id once, resumed jobs, refused ones, and what a death changes."""
+"""Jobs: every id once whatever dies, resumed jobs, refused ones, and what a death changes."""
 
 import json
 import os
@@ -6,11 +6,10 @@ import os
 import pytest
 
 from jobs.toys import ShoutTask, rows_in
-from regard.errors import ArgumentError
-from regard.jobs import JobError, JobFolder, LocalExecutor, find_shards, read_shard, run_job
-from regard.jobs.input_shards import measure_shard, units_of
-from regard.jobs.job_folder import FinishedShard
-from regard.jobs.unit_worker import DeathRecord, UnitProgress, work_on
+from regard.jobs import JobError, JobFolder, LocalExecutor, find_shards, run_job, runner
+from regard.jobs.records import JobRecord
+from regard.jobs.runner import Suspects
+from regard.worker_processes import START, attempt
 
 LINES = [f"w{i}" for i in range(40)]
 
@@ -43,6 +42,7 @@ def test_each_row_is_answered_once(inputs, tmp_path, format):
     assert [(id, row["text"]) for id, row in rows.items()] == expected
     summary = json.loads((out / "_summary.json").read_text())
     assert summary["rows"] == {"before": 0, "now": 40}
+    assert JobFolder(out).outputs() == names
 
 
 def test_bad_sources_become_rows_with_an_error(tmp_path):
@@ -63,27 +63,26 @@ class BrokenOffError(Exception):
     pass
 
 
-class InterruptedExecutor:
-    """Breaks off after some events."""
+class InterruptedExecutor(LocalExecutor):
+    """Breaks off after some shards, in the midst of the next."""
 
-    def __init__(self, events):
-        self.events = events
+    def __init__(self, shards):
+        super().__init__()
+        self.shards = shards
 
-    def run(self, task, units, folder):
-        for i, event in enumerate(LocalExecutor().run(task, units, folder)):
-            if i == self.events:
+    def run(self, work, items):
+        for number, found in super().run(work, items):
+            yield number, found
+            if number + 1 == self.shards:
                 raise BrokenOffError
-            yield event
 
 
 def test_an_interrupted_job_goes_on_where_it_was(inputs, tmp_path):
-    out = tmp_path / "out"
-    whole = tmp_path / "whole"
+    out, whole = tmp_path / "out", tmp_path / "whole"
     run(inputs, whole, unit_rows=10)
-    for events in (4, 5):  # a worker is ready; 10 rows are two blocks and an end
+    for _ in range(2):
         with pytest.raises(BrokenOffError):
-            run(inputs, out, executor=InterruptedExecutor(events), unit_rows=10)
-        assert not list(out.glob(".*.part"))
+            run(inputs, out, executor=InterruptedExecutor(1), unit_rows=10)
     task = ShoutTask()
     found = run(inputs, out, task, unit_rows=10)
     assert found.before.shards == 2
@@ -95,7 +94,7 @@ def test_an_interrupted_job_goes_on_where_it_was(inputs, tmp_path):
     assert again.blocks == []
 
 
-def test_a_damaged_or_missing_shard_is_done_again(inputs, tmp_path):
+def test_a_shard_is_done_again_if_it_or_its_note_is_damaged_or_missing(inputs, tmp_path):
     out = tmp_path / "out"
     run(inputs, out)
     whole = rows_in(out)
@@ -106,16 +105,11 @@ def test_a_damaged_or_missing_shard_is_done_again(inputs, tmp_path):
     assert (found.damaged, found.before.rows, found.now.rows) == (["a.txt.parquet"], 15, 25)
     (out / "b.txt.parquet").unlink()
     assert run(inputs, out).now.rows == 15
-    assert rows_in(out) == whole
-
-
-def test_a_journal_that_a_crash_has_cut_off(inputs, tmp_path):
-    out = tmp_path / "out"
-    run(inputs, out)
-    journal = out / "_done.jsonl"
-    journal.write_bytes(journal.read_bytes()[:-9])
+    note = out / "_done" / "b.txt.parquet.json"
+    note.write_bytes(note.read_bytes()[:-9])  # cut off by a crash
     assert run(inputs, out).now.rows == 15
     assert run(inputs, out).now.rows == 0
+    assert rows_in(out) == whole
 
 
 @pytest.mark.parametrize(
@@ -157,14 +151,11 @@ def test_a_folder_of_something_else_is_refused(inputs, tmp_path):
         run(inputs, tmp_path / "out")
     with pytest.raises(JobError, match=r"is a file"):
         run(inputs, tmp_path / "out" / "mine.txt")
-
-
-def test_two_jobs_cannot_share_a_folder(inputs, tmp_path):
     with (
-        JobFolder(tmp_path / "out").held(),
+        JobFolder(tmp_path / "held").held(),
         pytest.raises(JobError, match=r"another one is at work in"),
     ):
-        run(inputs, tmp_path / "out")
+        run(inputs, tmp_path / "held")
 
 
 def test_a_shard_that_cannot_be_read_does_not_stop_the_others(inputs, tmp_path, monkeypatch):
@@ -211,34 +202,70 @@ def test_a_full_disk_ends_the_job_and_keeps_what_is_done(inputs, tmp_path, monke
     assert len(rows_in(out)) == 40
 
 
-def test_a_place_where_workers_die_twice_is_narrowed_down(inputs, tmp_path):
-    shard = find_shards([str(inputs / "a.txt")])[0]
-    (unit,) = units_of(shard, measure_shard(shard, 100), 100, "parquet")
-    deaths, task = DeathRecord(), ShoutTask()
-    deaths.add(7, 7)
-    assert not deaths.careful
-    deaths.add(0, 7)
-    deaths.add(7, 7)
-    assert deaths.careful == [range(7, 14)]
-    for _ in range(2):
-        deaths.add(9, 1)
-    assert deaths.skipped == {9}
-    *progress, last = work_on(task, unit, tmp_path, deaths)
-    assert task.blocks[:9] == [[*range(1, 8)], *([i] for i in range(8, 15)), [*range(15, 22)]]
-    assert progress == [UnitProgress(n) for n in (7, *range(8, 15), 21, 25)]
-    assert isinstance(last, FinishedShard)
-    assert last.errors == {"worker died": 1}
-    (row,) = [row for row in read_shard(tmp_path / "a.txt.parquet") if row["error"]]
-    assert row["row"] == 10
-    assert "workers died each time that they answered it" in row["error"]
+def test_a_shard_that_the_driver_does_not_see_ends_the_job(inputs, tmp_path):
+    """A worker on a machine with another disk writes where the driver finds nothing."""
+
+    class Elsewhere(LocalExecutor):
+        def run(self, work, items):
+            for number, found in super().run(work, items):
+                (work.folder / found.output).unlink()
+                yield number, found
+
+    with pytest.raises(JobError, match=r"-o must lie on a file system that all nodes share"):
+        run(inputs, tmp_path / "out", executor=Elsewhere())
 
 
-def test_an_error_of_an_option_ends_the_job(inputs, tmp_path):
-    task = ShoutTask()
+def test_a_place_where_workers_die_twice_is_narrowed_down():
+    suspects = Suspects.of([7, 0], 7)
+    assert suspects == (set(), set())
+    suspects = Suspects.of([7, 0, 7, 9, 9], 7)
+    assert suspects == ({*range(7, 14)}, {9})
+    records = [JobRecord(row, f"a:{row}") for row in range(1, 26)]
+    blocks = list(suspects.blocks(records, 7, "a.txt"))
+    assert [[record.row for record in block] for block in blocks] == [
+        [*range(1, 8)],
+        *([i] for i in range(8, 15)),
+        [*range(15, 22)],
+        [22, 23, 24, 25],
+    ]
+    bad = [record for block in blocks for record in block if record.error]
+    assert [(record.row, record.kind) for record in bad] == [(10, "worker died")]
+    assert bad[0].error.startswith("a.txt, line 10: workers died each time")
 
-    def refuse(records):
-        raise ArgumentError("beam", "be at most 3", 7, "lower it")
 
-    task.shout = refuse
-    with pytest.raises(JobError, match=r"^beam must be at most 3, but it is 7: lower it; 0 fin"):
-        run(inputs, tmp_path / "out", task)
+@pytest.mark.parametrize(
+    ("places", "reason"),
+    [
+        ([START] * runner.MAX_LOAD_DEATHS, "5 died while they loaded the model"),
+        (range(runner.MAX_DEATHS), "40 workers died on this shard"),
+    ],
+)
+def test_deaths_without_end_end_the_attempts(inputs, tmp_path, places, reason):
+    """The logs are those of workers that have died."""
+
+    class Dying(LocalExecutor):
+        def run(self, work, items):
+            log = JobFolder(work.folder).open_folder / items[0].output
+            log.parent.mkdir()
+            log.write_text("".join(f"\n-1 {place}" for place in places))
+            return super().run(work, items)
+
+    try:
+        said = run(inputs, tmp_path / "out", executor=Dying()).failed["a.txt.parquet"]
+    except JobError as error:
+        said = str(error)
+    assert reason in said
+
+
+def test_an_attempt_leaves_a_log_only_by_death(tmp_path):
+    log = tmp_path / "logs" / "a"
+    with attempt(log) as first:
+        first.reach(7)
+        content = log.read_text()
+    assert not log.exists()
+    log.write_text(content)
+    with attempt(log) as second:
+        assert (first.deaths, second.deaths) == ([], [7])
+    with pytest.raises(BrokenOffError), attempt(log):
+        raise BrokenOffError
+    assert not log.exists()

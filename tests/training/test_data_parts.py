@@ -13,12 +13,11 @@ from data.tools import make_corpus, make_pairs
 from regard.data.shards import display_data
 from regard.data.text_files import FileContent
 from regard.errors import ArgumentError, DataError
-from regard.training import RunFolder, encode_shards, evaluator, make_config, setup
+from regard.training import RunFolder, evaluator, make_config, setup
 from regard.training import run as runs
 from regard.training.checkpoint import Checkpoint, save_checkpoint
 from regard.training.data_record import DataRecord, SourceFile
 from regard.training.distillation import check_teacher, distillation_loss
-from regard.training.encode_shards import _counter
 from regard.training.epochs import BatchShapes, Epochs, TrainingBatches
 from regard.training.evaluator import Evaluator
 from regard.training.int8_storage import (
@@ -108,29 +107,6 @@ def test_shards_with_known_stamps_are_not_read_again():
     ]
     survey_shards({"a": "1"}, None, measure)
     assert asked[1] == ["a"]
-
-
-def test_work_on_shards_is_counted():
-    told = []
-    tell = _counter("encoding", 5, lambda *args: told.append(args), done=2)
-    tell({"pairs": 10})
-    tell({"pairs": 5})
-    assert told == [("encoding", 3, 5, 10), ("encoding", 4, 5, 15)]
-
-
-def test_three_notes_of_shards_are_told():
-    for count, lines in ((3, 3), (4, 4), (9, 4)):
-        said = []
-        encoder = SimpleNamespace(
-            watch=lambda *args: None,
-            runner=lambda jobs, watch, count=count: [{"notes": ["note"] * count}],
-            say=said.append,
-        )
-        run = inspect.unwrap(encode_shards.ShardEncoder._run)
-        run(encoder, "encoding", [{}], 1)
-        assert len(said) == lines
-        assert said[:3] == ["note"] * 3
-    assert "6" in said[3]
 
 
 def test_large_matrices_are_stored_in_int8():
@@ -406,7 +382,7 @@ def test_sentences_are_said_once():
         say(sentence)
     assert said == ["a", "b"]
     defaults = inspect.unwrap(prepare_data).__kwdefaults__
-    assert (defaults["accept_changed"], defaults["runner"]) == (False, None)
+    assert (defaults["accept_changed"], defaults["executor"]) == (False, None)
 
 
 class Rows(list):

@@ -12,8 +12,8 @@ import torch
 from rich.console import Console
 from safetensors.torch import save
 
-from regard.errors import ArgumentError, DataError, RegardError
-from regard.training import RunError, RunFolder, make_config, setup, shard_workers
+from regard.errors import ArgumentError, RegardError
+from regard.training import RunError, RunFolder, make_config, setup
 from regard.training import distributed as processes_of
 from regard.training import run as runs
 from regard.training.checkpoint import Checkpoint, best_file, save_checkpoint
@@ -434,70 +434,6 @@ def test_sources_that_are_in_both_sets():
     assert "1%" in warn(2, 200)[0]
     assert "0%" not in warn(1, 200)[0]
     assert warn(1, 10)[0] != warn(2, 10)[0]
-
-
-def test_answers_of_workers():
-    assert shard_workers.result_of({"result": {"a": 1}}) == {"a": 1}
-    with pytest.raises(DataError, match="broken"):
-        shard_workers.result_of(
-            {
-                "data_error": {
-                    "file": "f",
-                    "line": 3,
-                    "reason": "broken",
-                    "fix": "mend",
-                    "kind": None,
-                }
-            }
-        )
-    with pytest.raises(RegardError, match="sentence"):
-        shard_workers.result_of({"error": "sentence"})
-    with pytest.raises(RuntimeError, match="trace"):
-        shard_workers.result_of({"bug": "trace"})
-
-
-def test_a_worker_gets_a_job_and_is_ended():
-    calls, closed = [], []
-    stream = SimpleNamespace(
-        write=calls.append,
-        flush=lambda: calls.append("flush"),
-        readline=lambda: b'{"result": {"a": 1}}\n',
-        close=lambda: closed.append(1),
-    )
-    worker = object.__new__(shard_workers._Worker)
-    worker._process = SimpleNamespace(
-        stdin=stream,
-        stdout=stream,
-        kill=lambda: calls.append("kill"),
-        wait=lambda: calls.append("wait") or -9,
-    )
-    assert worker.do({"name": "x"}) == {"a": 1}
-    assert calls == [b'{"name": "x"}\n', "flush"]
-    stream.readline = lambda: b""
-    with pytest.raises(RegardError, match="that of x was ended with status -9"):
-        worker.do({"name": "x"})
-    calls.clear()
-    worker.stop()
-    assert calls == ["kill", "wait"]
-    assert closed == [1, 1]
-
-
-def test_a_worker_answers_each_line(monkeypatch, tmp_path):
-    jobs, answers, handlers = [b'{"a": 1}\n', b'{"a": 2}\n'], tmp_path / "answers", []
-    monkeypatch.setattr(shard_workers.sys, "stdin", SimpleNamespace(buffer=jobs))
-    monkeypatch.setattr(shard_workers, "answer_job", lambda job: {"result": job["a"]})
-    monkeypatch.setattr(shard_workers.signal, "signal", lambda *args: handlers.append(args))
-    moved = []
-    monkeypatch.setattr(shard_workers.os, "dup", lambda number: number)
-    monkeypatch.setattr(shard_workers.os, "dup2", lambda a, b: moved.append((a, b)))
-    file = open(answers, "wb")  # noqa: SIM115
-    monkeypatch.setattr(shard_workers.os, "fdopen", lambda number, mode: file)
-    monkeypatch.setattr(shard_workers.gc, "disable", lambda: moved.append("gc"))
-    shard_workers.main()
-    assert answers.read_bytes() == b'{"result": 1}\n{"result": 2}\n', "flushed at once"
-    file.close()
-    assert handlers == [(signal.SIGINT, signal.SIG_IGN)]
-    assert moved == ["gc", (2, 1)]
 
 
 def test_shards_are_verified(tmp_path):

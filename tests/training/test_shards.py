@@ -6,6 +6,8 @@ import multiprocessing
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from datetime import timedelta
 from functools import partial
@@ -17,12 +19,15 @@ import pytest
 import torch.distributed as dist
 from rich.console import Console
 
+from jobs.toys import DeadlyExecutor
 from regard.data import Corpus
 from regard.data.corpus import note_path
 from regard.errors import ArgumentError, DataError, RegardError
-from regard.training import RunFolder, encode_run, make_config, resume_run, shard_jobs, start_run
+from regard.training import RunFolder, encode_run, make_config, resume_run, start_run
+from regard.training.encode_shards import MAX_DEATHS, ShardItem, ShardWork
 from regard.training.run_data import prepare_data
 from regard.training.setup import prepare
+from regard.worker_processes import LocalExecutor
 from training.tools import SETTINGS, assert_same, last_checkpoint, run_processes
 
 # trains real models
@@ -150,6 +155,44 @@ def test_processes_write_what_one_process_writes_and_pass_errors_on(folder, tmp_
         assert found[f"{name}.json"] == right[f"{name}.json"]
 
 
+@pytest.mark.plain
+def test_workers_that_are_killed_lose_and_double_no_pair(folder, tmp_path, monkeypatch):
+    paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
+    whole = encode_run(config(folder, deduplicate=True), tmp_path / "whole", quiet=True)
+    executor = DeadlyExecutor(2, str(tmp_path / "marker"))
+    killed = config(folder, deduplicate=True)
+    run = encode_run(killed, tmp_path / "run", quiet=True, executor=executor)
+    assert len(list(tmp_path.glob("marker*"))) == 4, "two shards, digested and encoded"
+    assert contents(run) == contents(whole)
+    assert len(opened(run).train) == len(opened(whole).train)
+
+
+@pytest.mark.long
+@pytest.mark.system
+@pytest.mark.timeout(600)
+def test_a_cluster_encodes_what_this_machine_does(folder, tmp_path):
+    pytest.importorskip("ray")
+    words = [sys.executable, "-m", "regard", "encode", str(folder), "deduplicate=true", "-o"]
+    for name, more in (("there", ["--ray", "--workers", "2"]), ("here", [])):
+        done = subprocess.run([*words, name, *more], capture_output=True, text=True, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (0, f"{name}\n"), done.stderr
+    assert contents(RunFolder(tmp_path / "there")) == contents(RunFolder(tmp_path / "here"))
+
+
+def test_a_shard_that_kills_each_worker_is_named(folder, tmp_path):
+    run = RunFolder(tmp_path / "run")
+    encode(folder, run.path)
+    work = ShardWork(run.path, run.read_config(), 0.0)
+    path = run.shards / "new.arrow"
+    path.with_name(".new.arrow.0.part").write_text("\n-1" * MAX_DEATHS)
+    with pytest.raises(RegardError, match=r"10 workers, but as many have died on .*1\.tsv"):
+        work(ShardItem(str(folder / "1.tsv"), path))
+    missing = ShardWork(tmp_path / "nowhere", run.read_config(), 0.0)
+    with pytest.raises(RegardError, match=r"one does not see .*nowhere"):
+        missing(ShardItem(str(folder / "1.tsv"), path))
+
+
 def encode_until_killed(data, output, shards):
     """Encode in a process that is killed when it has written the last of some shards."""
     replace, written = os.replace, []
@@ -177,47 +220,42 @@ def test_a_killed_encoding_goes_on_with_the_missing_shards(folder, tmp_path, mon
     assert len(before) == 3
     damaged = min(before)
     damaged.write_bytes(damaged.read_bytes()[:-1])  # not whole, so it is written again
-    encoded = count_jobs(monkeypatch)
+    encoded = count_encoded(monkeypatch)
     encode_run(None, run.path, console=console())
-    assert encoded == ["encode"] * 3
+    assert len(encoded) == 3
     after = {path: path.stat().st_mtime_ns for path in run.shards.glob("*.arrow")}
     assert [after[path] == before[path] for path in sorted(before)] == [False, True, True]
     assert contents(run) == contents(RunFolder(tmp_path / "whole"))
 
 
-def count_jobs(monkeypatch):
-    done = []
-    for name, task in list(shard_jobs.TASKS.items()):
-        monkeypatch.setitem(shard_jobs.TASKS, name, counted(task, name, done))
+def count_encoded(monkeypatch, also=lambda name: None):
+    """Shards that are encoded from now on; `also` is called before each of them."""
+    work, done = ShardWork.__call__, []
+
+    def count(self, item):
+        also(item.name)
+        done.append(item.name)
+        return work(self, item)
+
+    monkeypatch.setattr(ShardWork, "__call__", count)
     return done
 
 
-def counted(task, name, done):
-    def count(job):
-        done.append(name)
-        return task(job)
-
-    return count
-
-
 def test_an_interrupted_encoding_keeps_its_shards(folder, tmp_path, monkeypatch):
-    original = shard_jobs.TASKS["encode"]
-
-    def interrupted(job):
-        if job["name"].endswith("2.tsv"):
+    def interrupt(name):
+        if name.endswith("2.tsv"):
             raise KeyboardInterrupt
-        return original(job)
 
-    monkeypatch.setitem(shard_jobs.TASKS, "encode", interrupted)
     said = console()
-    with pytest.raises(KeyboardInterrupt):
-        start_run(config(folder), tmp_path / "run", console=said)
+    with monkeypatch.context() as patched:
+        count_encoded(patched, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            start_run(config(folder), tmp_path / "run", console=said)
     assert f"go on: regard train --resume {tmp_path / 'run'}" in said.file.getvalue()
     assert len(list(RunFolder(tmp_path / "run").shards.glob("*.arrow"))) == 2
-    monkeypatch.setitem(shard_jobs.TASKS, "encode", original)
-    jobs = count_jobs(monkeypatch)
+    encoded = count_encoded(monkeypatch)
     assert resume_run(tmp_path / "run", quiet=True).finished
-    assert jobs == ["encode"] * 3
+    assert len(encoded) == 3
 
 
 def test_a_broken_shard_is_named_with_its_line(folder, tmp_path):
@@ -259,10 +297,10 @@ def test_changed_missing_and_new_shards_are_named(run, folder, monkeypatch):
     assert f"; also missing: {folder}/3.tsv; also new: {folder}/9.tsv: restore" in all_three
     dev = (run.data / "dev.arrow").read_bytes()
     held = {Corpus(run.data / "dev.arrow").pair(i).src for i in range(3)}
-    jobs = count_jobs(monkeypatch)
+    encoded = count_encoded(monkeypatch)
     said = go_on(run, accept_changed_data=True)
     assert "The dev set stays as it was." in said
-    assert jobs == ["encode"], "a shard with another name has the same content"
+    assert len(encoded) == 1, "a shard with another name has the same content"
     assert (run.data / "dev.arrow").read_bytes() == dev
     assert "hhhh" in decoded(run)
     assert not held & {*decoded(run)}
@@ -277,9 +315,9 @@ def test_a_missing_shard_alone_is_named(run, folder):
 
 def test_a_touched_shard_with_the_same_content_is_the_same(run, folder, monkeypatch):
     os.utime(folder / "2.tsv", ns=(1, 1))
-    jobs = count_jobs(monkeypatch)
+    encoded = count_encoded(monkeypatch)
     assert "changed" not in go_on(run)
-    assert jobs == []
+    assert encoded == []
 
 
 def test_a_run_goes_on_when_its_shards_are_gone(run, folder):
@@ -335,6 +373,8 @@ def test_data_in_memory_are_encoded_in_this_process(tmp_path):
         assert len(opened(run).train) + len(Corpus(run.data / "dev.arrow")) == 300
         with pytest.raises(ArgumentError, match="encode_processes must be 1 for memory://"):
             encode("memory://words", tmp_path / "two", encode_processes=2)
+        with pytest.raises(ArgumentError, match="data that all workers see"):
+            encode_run(config("memory://words"), tmp_path / "three", executor=LocalExecutor(2))
     finally:
         files.rm("/words", recursive=True)
 
@@ -380,6 +420,11 @@ def test_what_does_not_go_with_shards_is_refused(folder, tmp_path, settings, say
     assert not (tmp_path / "run").exists()
 
 
+def test_one_file_needs_no_workers(folder, tmp_path):
+    with pytest.raises(ArgumentError, match=r"--workers must be given for data in shards alone"):
+        encode_run(config(folder / "1.tsv"), tmp_path / "one", executor=LocalExecutor(2))
+
+
 def test_python_pairs_and_stdin_cannot_be_deduplicated(tmp_path):
     with pytest.raises(ArgumentError, match="deduplicate must be false where data come from"):
         start_run(config("-", deduplicate=True), tmp_path / "run", quiet=True)
@@ -396,12 +441,11 @@ def elastic():
 @pytest.mark.system
 def test_the_first_process_encodes_and_the_others_wait(folder, tmp_path, monkeypatch, elastic):
     """Encoding takes longer here than messages between processes may."""
-    encode_shard, seconds = shard_jobs.encode, 4
+    seconds = 4
 
-    def encode_slowly(job):
+    def slowly(name):
         time.sleep(1.5 * seconds / SHARDS)
-        (tmp_path / f"{Path(job['name']).stem}-{os.environ['RANK']}.encoded").touch()
-        return encode_shard(job)
+        (tmp_path / f"{Path(name).stem}-{os.environ['RANK']}.encoded").touch()
 
     def work():
         output = RunFolder(tmp_path / "run")
@@ -412,7 +456,7 @@ def test_the_first_process_encodes_and_the_others_wait(folder, tmp_path, monkeyp
 
     limited = partial(dist.init_process_group, timeout=timedelta(seconds=seconds))
     monkeypatch.setattr(dist, "init_process_group", limited)
-    monkeypatch.setitem(shard_jobs.TASKS, "encode", encode_slowly)
+    count_encoded(monkeypatch, slowly)
     assert run_processes(2, work, **elastic) == [0, 0]
     encoded = sorted(path.stem for path in tmp_path.glob("*.encoded"))
     assert encoded == [f"{number}-0" for number in range(SHARDS)]

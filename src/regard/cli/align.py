@@ -16,7 +16,7 @@ from regard.cli.commands import Symmetry
 from regard.cli.console import print_json, print_table, progress_bar, result_console
 from regard.cli.gold_alignments import read_gold_file
 from regard.cli.input_lines import pairs_for
-from regard.cli.shard_options import check_no_workers, names_shards, refuse
+from regard.cli.shard_options import names_shards, refuse
 from regard.data import Pair
 from regard.errors import ArgumentError, RegardError
 from regard.messages import message, translated
@@ -121,8 +121,7 @@ def align(
         threshold=threshold,
         batch=batch,
     )
-    check_no_workers(ray, workers)
-    if names_shards(file, ray):
+    if names_shards(file, ray, workers):
         given = {"TGT": tgt, "gold": gold, "reverse_run": reverse_run, "skip_bad": skip_bad}
         refuse("where pairs are shards", **given, json=as_json)
         return _align_shards(

@@ -122,7 +122,9 @@ RayOption = Annotated[
 WorkersOption = Annotated[
     int | None,
     typer.Option(
-        min=1, help="Workers on the cluster.", show_default="one per GPU, or else per core"
+        min=1,
+        help="Workers: processes of this machine, or, with --ray, of the cluster.",
+        show_default="one; of a cluster, one per GPU, or else per core",
     ),
 ]
 IdOption = Annotated[

@@ -22,7 +22,7 @@ from regard.api.evaluate_pairs import (
 from regard.atomic_files import incremental_output
 from regard.cli.console import one_line, print_json, print_table, progress_bar, result_console
 from regard.cli.input_lines import pairs_for, texts_for
-from regard.cli.shard_options import check_no_workers, names_shards, refuse
+from regard.cli.shard_options import names_shards, refuse
 from regard.data import Pair
 from regard.errors import ArgumentError
 from regard.evaluation import SHARES, ClassReport, Perplexity, by_length, paired_bootstrap
@@ -64,8 +64,7 @@ def evaluate(
     # what can go wrong comes before what takes long
     if output is not None:
         check_ending(output)
-    sharded = names_shards(file, ray)
-    check_no_workers(ray, workers)
+    sharded = names_shards(file, ray, workers)
     # the workers have the device
     model = api.load_run(run, device="cpu" if sharded else device, precision=precision)
     if not model.kind.has_sources:
@@ -79,6 +78,7 @@ def evaluate(
             "--save": save,
             "-o": output,
             "--ray": ray,
+            "--workers": workers,
         }.items():
             if value is not None:
                 fix = "its texts have a perplexity"

@@ -6,21 +6,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from regard.cli.console import note, print_table, progress_bar, result_console
-from regard.cli.shard_options import check_no_workers
+from regard.cli.shard_options import executor_of
 from regard.data import Pair
 from regard.data.pairs import column_names
 from regard.errors import ArgumentError, RegardError
 from regard.jobs import (
     UNIT_ROWS,
-    Executor,
-    JobProgress,
     JobSummary,
     JobTask,
-    LocalExecutor,
     ModelSpec,
     PairTask,
-    RayExecutor,
-    check_cluster,
     find_shards,
     read_shard,
     run_job,
@@ -67,11 +62,7 @@ def execute(
 
     Raises RegardError at the end if shards have failed.
     """
-    check_no_workers(ray, workers)
-    executor: Executor = LocalExecutor()
-    if ray is not None:
-        check_cluster(ray)  # before anything that takes long
-        executor = RayExecutor(ray, workers, gpus=device != "cpu")
+    executor = executor_of(ray, workers, gpus=device != "cpu")
     shards = find_shards(inputs)
     with progress_bar(message("jobs.rows"), PARTS) as advance:
         summary = run_job(
@@ -100,26 +91,18 @@ class _Display:
         self._advance, self._shown, self._began = advance, 0, time.monotonic()
         self._said, self._start = self._began, -1
 
-    def __call__(self, progress: JobProgress) -> None:
-        parts = PARTS * progress.rows // max(progress.total, 1)
+    def __call__(self, summary: JobSummary, rows: int) -> None:
+        parts = PARTS * rows // max(summary.total, 1)
         self._advance(parts - self._shown)
         self._shown, now = parts, time.monotonic()
         if self._start < 0:
-            self._start, self._began = progress.rows, now
+            self._start, self._began = rows, now
         if now - self._said < REPORT_S:
             return
-        rate = (progress.rows - self._start) / max(now - self._began, 1e-9)
         self._said = now
-        note(
-            message(
-                "jobs.progress",
-                rows=progress.rows,
-                total=progress.total,
-                rate=rate,
-                workers=progress.workers,
-                restarts=progress.restarts,
-            )
-        )
+        rate = (rows - self._start) / max(now - self._began, 1e-9)
+        how = {"workers": summary.workers, "restarts": summary.restarts}
+        note(message("jobs.progress", rows=rows, total=summary.total, rate=rate, **how))
 
 
 def print_summary(summary: JobSummary) -> None:

@@ -1,22 +1,26 @@
-"""Options of commands that work on shards: which names stand for shards, and what they exclude."""
+"""Options of commands that work on shards: which names stand for shards, and who does the work."""
 
 import glob
 import os
 
 from regard.errors import ArgumentError
+from regard.worker_processes import Executor, LocalExecutor
 
 
-def names_shards(file: str, ray: str | None) -> bool:
-    """Return whether a file name stands for shards: a pattern, or anything with `--ray`."""
-    return ray is not None or (glob.has_magic(file) and not os.path.exists(file))
+def names_shards(file: str, ray: str | None, workers: int | None) -> bool:
+    """Return whether a file name stands for shards: a pattern, or anything with workers."""
+    pattern = glob.has_magic(file) and not os.path.exists(file)
+    return ray is not None or workers is not None or pattern
 
 
-def check_no_workers(ray: str | None, workers: int | None) -> None:
-    """Raise if workers are asked for without a cluster."""
-    if workers is not None and ray is None:
-        raise ArgumentError(
-            "--workers", "stand beside --ray", workers, "add --ray, or leave it out"
-        )
+def executor_of(ray: str | None, workers: int | None, *, gpus: bool) -> Executor:
+    """Return the executor that a user asks for; raises JobError if no cluster answers."""
+    if ray is None:
+        return LocalExecutor(workers or 1)
+    from regard.jobs import RayExecutor, check_cluster  # not above: it loads what reads Parquet
+
+    check_cluster(ray)  # before anything that takes long
+    return RayExecutor(ray, workers, gpus=gpus)
 
 
 def refuse(reason: str, **given: object) -> None:

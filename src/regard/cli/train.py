@@ -7,7 +7,7 @@ import typer
 
 from regard import recipes
 from regard.cli.error_handling import SIGNALLED
-from regard.cli.shard_options import check_no_workers
+from regard.cli.shard_options import executor_of
 from regard.errors import ArgumentError
 from regard.training import (
     Config,
@@ -102,26 +102,21 @@ def encode(
     quiet: bool,
 ) -> None:
     """Begin a run up to its encoded data."""
-    check_no_workers(ray, workers)
-    runner = None
-    if ray is not None:
-        from regard.jobs import RayShardRunner, check_cluster
-
-        check_cluster(ray)  # before anything that takes long
-        runner = RayShardRunner(ray, workers)
+    asked = ray is not None or workers is not None
+    executor = executor_of(ray, workers, gpus=False) if asked else None
     given = [word for word in (data, *(words or [])) if word is not None]
     if resume is None:
         settings = _gather(given, resuming=False) | ({} if preset is None else {"preset": preset})
         config = _with_data(settings)
         place = output or Path("runs") / config.preset
-        folder = encode_run(config, place, quiet=quiet, runner=runner)
+        folder = encode_run(config, place, quiet=quiet, executor=executor)
     else:
         extra = [*given, *([] if preset is None else [preset]), *([output] if output else [])]
         if extra:
             raise ArgumentError(
                 "--resume", "be the only argument", repr(str(extra[0])), "the run has its settings"
             )
-        folder = encode_run(None, resume, quiet=quiet, runner=runner)
+        folder = encode_run(None, resume, quiet=quiet, executor=executor)
     typer.echo(str(folder.path))
 
 

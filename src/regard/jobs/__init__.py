@@ -1,17 +1,16 @@
 """Jobs over shards of data: `regard predict -o`, on this machine or on a Ray cluster.
 
-Each input shard becomes output shards of the same name, written whole or not at all. The output
-folder holds a manifest and a journal, by which an interrupted job goes on where it was.
+Each input shard becomes output shards of the same name, written whole or not at all. An interrupted
+job goes on with those that are missing.
 """
 
-from regard.jobs.executors import Executor, LocalExecutor
 from regard.jobs.input_shards import InputShard, find_shards
 from regard.jobs.job_folder import JobError, JobFolder
 from regard.jobs.output_shards import read_shard
-from regard.jobs.ray_cluster import RayExecutor, check_cluster
-from regard.jobs.ray_encoding import RayShardRunner
-from regard.jobs.runner import UNIT_ROWS, JobProgress, JobSummary, run_job
+from regard.jobs.ray_executor import RayExecutor, check_cluster
+from regard.jobs.runner import UNIT_ROWS, JobSummary, run_job
 from regard.jobs.tasks import JobTask, ModelSpec, PairTask, PredictTask
+from regard.worker_processes import Executor, LocalExecutor
 
 __all__ = [
     "UNIT_ROWS",
@@ -19,7 +18,6 @@ __all__ = [
     "InputShard",
     "JobError",
     "JobFolder",
-    "JobProgress",
     "JobSummary",
     "JobTask",
     "LocalExecutor",
@@ -27,7 +25,6 @@ __all__ = [
     "PairTask",
     "PredictTask",
     "RayExecutor",
-    "RayShardRunner",
     "check_cluster",
     "find_shards",
     "read_shard",

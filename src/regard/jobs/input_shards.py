@@ -4,6 +4,7 @@ import glob
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
@@ -83,28 +84,32 @@ def find_shards(inputs: Sequence[str]) -> list[InputShard]:
             endings = ", ".join(KINDS)
             fix = f"check the name; files in folders must end in {endings}"
             raise ArgumentError("INPUT", f"name {what}", repr(name), fix)
-        paths.update(dict.fromkeys(os.path.abspath(path) for path in found))
+        paths.update(dict.fromkeys(map(os.path.abspath, found)))
     root = os.path.commonpath([os.path.dirname(path) for path in paths])
-    shards = [
-        InputShard(Path(os.path.relpath(path, root)).as_posix(), path, _kind(path))
-        for path in sorted(paths)
-    ]
-    _check_distinct(shards)
+    shards = []
+    outputs: dict[str, str] = {}
+    for path in sorted(paths):
+        shard = InputShard(Path(os.path.relpath(path, root)).as_posix(), path, _kind(path))
+        other = outputs.setdefault(output_name(shard, 0, 1, "out"), path)
+        if other != path:
+            fix = "rename one of them"
+            raise ArgumentError("INPUT", f"be named apart from {other}", repr(path), fix)
+        shards.append(shard)
     return shards
 
 
 def _matches(name: str) -> list[str]:
     if os.path.isdir(name):
-        return [path for path in _below(name) if format_suffix(path) in KINDS]
+        below = Path(name).glob("**/*")
+        return [str(path) for path in below if path.is_file() and _is_input(path, name)]
     if os.path.exists(name):
         return [name]
     return [path for path in glob.glob(name, recursive=True) if os.path.isfile(path)]
 
 
-def _below(folder: str) -> Iterator[str]:
-    for place, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith((".", "_"))]
-        yield from (os.path.join(place, name) for name in names if not name.startswith((".", "_")))
+def _is_input(path: Path, folder: str) -> bool:
+    own = any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
+    return not own and format_suffix(path) in KINDS
 
 
 def _kind(path: str) -> ShardKind:
@@ -122,56 +127,36 @@ def output_name(shard: InputShard, part: int, parts: int, ending: str) -> str:
     return f"{stem}{number}.{ending}"
 
 
-def _check_distinct(shards: Sequence[InputShard]) -> None:
-    seen: dict[str, str] = {}
-    for shard in shards:
-        other = seen.setdefault(output_name(shard, 0, 1, "out"), shard.path)
-        if other != shard.path:
-            fix = "rename one of them"
-            raise ArgumentError("INPUT", f"be named apart from {other}", repr(shard.path), fix)
-
-
 def measure_shard(shard: InputShard, unit_rows: int) -> ShardSize:
     """Return rows and checksum of a shard, and where its units of `unit_rows` rows begin.
 
     Raises DataError for a file that is damaged or cannot be read.
     """
-    digest, lines, before, ends_line = hashlib.blake2b(digest_size=16), 0, 0, True
-    offsets = [0]
+    digest, rows, end, begins_line = hashlib.blake2b(digest_size=16), 0, 0, True
+    offsets: list[int] = []
     with open_bytes(shard.path) as stream:
         try:
-            while block := stream.read(BLOCK_BYTES):
-                digest.update(block)
-                ends_line = block.endswith(b"\n")
-                found = block.count(b"\n")
-                if shard.kind != "parquet" and (lines + found) // unit_rows > lines // unit_rows:
-                    offsets += _starts(block, unit_rows - lines % unit_rows, unit_rows, before)
-                lines, before = lines + found, before + len(block)
+            while piece := stream.readline(BLOCK_BYTES):
+                if begins_line and rows % unit_rows == 0:
+                    offsets.append(end)
+                digest.update(piece)
+                rows, end, begins_line = rows + begins_line, end + len(piece), piece[-1:] == b"\n"
         except DAMAGE as error:
             raise damaged_file(shard.path, None, error) from None
-    if shard.kind == "parquet":
-        return ShardSize(_parquet_rows(shard.path), digest.hexdigest())
-    rows = lines + (not ends_line)
-    units = -(-rows // unit_rows)
-    return ShardSize(rows, digest.hexdigest(), tuple(offsets[:units]))
+    if shard.kind != "parquet":
+        return ShardSize(rows, digest.hexdigest(), tuple(offsets))
+    with _parquet(shard.path) as table:
+        return ShardSize(int(table.metadata.num_rows), digest.hexdigest())
 
 
-def _starts(block: bytes, first: int, step: int, before: int) -> list[int]:
-    """Return the offsets after each `step`-th line end of a block, the first of which is given."""
-    found, at, line = [], -1, 0
-    while (at := block.find(b"\n", at + 1)) >= 0:
-        line += 1
-        if line >= first and (line - first) % step == 0:
-            found.append(before + at + 1)
-    return found
-
-
-def _parquet_rows(path: str) -> int:
-    try:
-        with open_bytes(path) as stream:
-            return int(arrow.parquet.ParquetFile(stream).metadata.num_rows)
-    except (arrow.ArrowException, UnicodeDecodeError, *DAMAGE) as error:
-        raise not_parquet(path, error) from None
+@contextmanager
+def _parquet(path: str) -> Iterator[Any]:
+    """Open a Parquet file; raises DataError for one that is damaged."""
+    with open_bytes(path) as stream:
+        try:
+            yield arrow.parquet.ParquetFile(stream)
+        except (arrow.ArrowException, UnicodeDecodeError, *DAMAGE) as error:
+            raise not_parquet(path, error) from None
 
 
 def units_of(shard: InputShard, size: ShardSize, unit_rows: int, ending: str) -> list[WorkUnit]:
@@ -190,7 +175,7 @@ def units_of(shard: InputShard, size: ShardSize, unit_rows: int, ending: str) ->
 
 
 def read_rows(unit: WorkUnit, columns: Sequence[str]) -> Iterator[tuple[int, Any]]:
-    """Yield the numbered rows of a unit: lines as bytes, or values of these Parquet columns."""
+    """Yield the numbered rows of a unit: lines as bytes, or these Parquet columns by name."""
     if unit.shard.kind != "parquet":
         lines = numbered_lines(unit.shard.path, first=unit.first, offset=unit.offset)
         return islice(lines, unit.rows)
@@ -199,37 +184,23 @@ def read_rows(unit: WorkUnit, columns: Sequence[str]) -> Iterator[tuple[int, Any
 
 def _read_parquet(unit: WorkUnit, columns: Sequence[str]) -> Iterator[tuple[int, Any]]:
     last = unit.first + unit.rows - 1
-    with open_bytes(unit.shard.path) as stream:
-        try:
-            table = arrow.parquet.ParquetFile(stream)
-            groups, number = _row_groups(table, unit.first, last)
-            for batch in table.iter_batches(PARQUET_ROWS, groups, list(dict.fromkeys(columns))):
-                values = [batch.column(column).to_pylist() for column in columns]
-                for row in zip(*values, strict=True):
-                    if unit.first <= number <= last:
-                        yield number, row
-                    number += 1
-        except (arrow.ArrowException, UnicodeDecodeError, *DAMAGE) as error:
-            raise not_parquet(unit.shard.path, error) from None
-
-
-def _row_groups(table: Any, first: int, last: int) -> tuple[list[int], int]:
-    """Return the row groups that hold these rows, and the number of the first row of the first."""
-    groups: list[int] = []
-    begin = start = 1
-    for group in range(table.metadata.num_row_groups):
-        end = start + table.metadata.row_group(group).num_rows
-        if start <= last and end > first:
-            begin = begin if groups else start
-            groups.append(group)
-        start = end
-    return groups, begin
+    with _parquet(unit.shard.path) as table:
+        groups: list[int] = []
+        number = start = 1
+        for group in range(table.metadata.num_row_groups):
+            end = start + table.metadata.row_group(group).num_rows
+            if start <= last and end > unit.first:
+                number = number if groups else start
+                groups.append(group)
+            start = end
+        for batch in table.iter_batches(PARQUET_ROWS, groups, list(dict.fromkeys(columns))):
+            for row in batch.to_pylist():
+                if unit.first <= number <= last:
+                    yield number, row
+                number += 1
 
 
 def parquet_columns(path: str) -> list[str]:
     """Return the names of the columns of a Parquet file."""
-    try:
-        with open_bytes(path) as stream:
-            return list(arrow.parquet.read_schema(stream).names)
-    except (arrow.ArrowException, UnicodeDecodeError, *DAMAGE) as error:
-        raise not_parquet(path, error) from None
+    with _parquet(path) as table:
+        return list(table.schema_arrow.names)

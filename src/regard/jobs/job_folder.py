@@ -1,19 +1,21 @@
-"""The output folder of a job: its manifest, and the journal of finished shards."""
+"""The output folder of a job: its manifest, and the notes of finished shards."""
 
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from regard import safe_read
-from regard.atomic_files import file_checksum, fsync_folder, locked_folder, write_atomic
+from regard.atomic_files import file_checksum, locked_folder, write_atomic
 from regard.errors import DataError, RegardError
 from regard.version import __version__
+from regard.worker_processes import read_places
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 #: parts of the manifest that must be those of the job that began here, and their names in errors
 FIXED: Final = {"model": "the model", "task": "the options"}
 MAX_MANIFEST: Final = 1 << 30
@@ -33,6 +35,7 @@ class FinishedShard(NamedTuple):
         bytes: its size.
         checksum: of its content.
         seconds: that a worker has spent on it.
+        deaths: of workers on it.
     """
 
     output: str
@@ -41,6 +44,7 @@ class FinishedShard(NamedTuple):
     bytes: int
     checksum: str
     seconds: float
+    deaths: int
 
 
 class JobFolder:
@@ -53,8 +57,9 @@ class JobFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.manifest_file = path / "_job.json"
-        self.journal_file = path / "_done.jsonl"
         self.summary_file = path / "_summary.json"
+        self.done_folder = path / "_done"
+        self.open_folder = path / "_open"
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -82,19 +87,21 @@ class JobFolder:
         """
         asked = {"task": json.loads(json.dumps(task)), "model": model}
         began = self._read_manifest()
-        known: dict[str, Any] = {}
         if began is not None:
-            known = began["inputs"]
             for part, name in FIXED.items():
                 if began.get(part) != asked[part]:
                     raise self._other_job(name, _difference(began.get(part), asked[part]))
-            self._check_inputs(known, inputs)
-        elif strange := self._strange_files():
+            for name, content in began["inputs"].items():
+                if name not in inputs:
+                    raise self._other_job("the inputs", f"{name} is missing among them")
+                if content != inputs[name]:
+                    raise self._other_job("the inputs", f"the content of {name} has changed")
+        elif strange := [n for n in sorted(os.listdir(self.path)) if not n.startswith((".", "_"))]:
             raise JobError(
                 f"-o must be a new folder or that of an earlier job, but {self.path} has "
-                f"{strange!r} and no manifest: choose another."
+                f"{strange[0]!r} and no manifest: choose another."
             )
-        if began is None or known != dict(inputs):
+        if began is None or began["inputs"] != dict(inputs):
             record = {"format": FORMAT, "regard": __version__, **asked, "inputs": dict(inputs)}
             write_atomic(self.manifest_file, json.dumps(record, indent=1).encode())
 
@@ -111,50 +118,47 @@ class JobFolder:
         safe_read.check_format(self.manifest_file, record.get("format"), FORMAT, writer=writer)
         return record
 
-    def _check_inputs(self, known: Mapping[str, Any], inputs: Mapping[str, Any]) -> None:
-        for name, content in known.items():
-            if name not in inputs:
-                raise self._other_job("the inputs", f"{name} is missing among them")
-            if content != inputs[name]:
-                raise self._other_job("the inputs", f"the content of {name} has changed")
-
     def _other_job(self, name: str, reason: str) -> JobError:
         return JobError(
             f"{name} must be as when the job in {self.path} began, since answers would mix, but "
             f"{reason}: use the same, or choose another folder with -o."
         )
 
-    def _strange_files(self) -> str | None:
-        """Return the name of a file that an earlier job cannot have written; None if none is."""
-        names = sorted(os.listdir(self.path))
-        return next((name for name in names if not name.startswith((".", "_"))), None)
+    @contextmanager
+    def swept(self) -> Iterator[None]:
+        """Remove what killed workers have left, before the block and after it."""
+        self._sweep()
+        try:
+            yield
+        finally:
+            self._sweep()
 
-    def sweep(self) -> None:
-        """Remove temporary files of killed workers."""
+    def _sweep(self) -> None:
+        shutil.rmtree(self.open_folder, ignore_errors=True)
         for path in self.path.rglob(".*.part"):
             if re.fullmatch(r"\..+\.\d+\.part", path.name):
                 path.unlink(missing_ok=True)
 
-    def finished(self, outputs: Sequence[str]) -> tuple[list[FinishedShard], list[str]]:
-        """Return the finished ones of some output shards, and those whose content is damaged."""
-        wanted = set(outputs)
-        latest: dict[str, FinishedShard] = {}
-        whole: list[FinishedShard] = []
-        damaged: list[str] = []
-        for shard in self._read_journal():
-            latest[shard.output] = shard
-        for name, shard in latest.items():
-            if name not in wanted:
-                continue
-            if self.is_whole(shard):
-                whole.append(shard)
-            else:
-                damaged.append(name)
-        return whole, damaged
+    def open_rows(self) -> int:
+        """Return the rows of unfinished shards that workers have answered so far."""
+        rows = 0
+        for log in self.open_folder.rglob("*.*"):
+            with suppress(RegardError, OSError, ValueError):  # it ends now, or is being written
+                rows += max(read_places(log)[-1][-1], 0)
+        return rows
+
+    def finished(self, output: str) -> FinishedShard | None:
+        """Return the note of a finished shard; None if there is none, or it is damaged."""
+        note = self.done_folder / f"{output}.json"
+        try:
+            return FinishedShard(**safe_read.read_json(note, inside=self.path))
+        except (OSError, RegardError, TypeError):
+            return None
 
     def outputs(self) -> list[str]:
         """Return the names of all finished shards, sorted."""
-        return sorted({shard.output for shard in self._read_journal()})
+        notes = (path.relative_to(self.done_folder) for path in self.done_folder.rglob("*.json"))
+        return sorted(path.as_posix().removesuffix(".json") for path in notes)
 
     def is_whole(self, shard: FinishedShard, *, content: bool = True) -> bool:
         """Return whether an output shard has the recorded size and, if asked for, checksum."""
@@ -166,26 +170,16 @@ class JobFolder:
         except (OSError, DataError):
             return False
 
-    def _read_journal(self) -> Iterator[FinishedShard]:
-        if not self.journal_file.exists():
-            return
-        for line in safe_read.read_bytes(self.journal_file).splitlines():
-            try:
-                yield FinishedShard(**json.loads(line))
-            except (ValueError, TypeError):  # cut off by a crash: its shard is written again
-                continue
-
-    def record(self, shard: FinishedShard) -> None:
-        """Add a finished shard to the journal."""
-        is_new = not self.journal_file.exists()
-        # a line that a full disk has cut off must not join the next one
-        line = b"\n" + json.dumps(shard._asdict()).encode() + b"\n"
-        with open(self.journal_file, "ab") as file:
-            file.write(line)
-            file.flush()
-            os.fsync(file.fileno())
-        if is_new:
-            fsync_folder(self.path)
+    def record(
+        self, output: str, rows: int, errors: Mapping[str, int], seconds: float, deaths: int
+    ) -> FinishedShard:
+        """Write the note of a shard that is in its place; without it, the shard is done again."""
+        path, note = self.path / output, self.done_folder / f"{output}.json"
+        size, checksum = path.stat().st_size, file_checksum(path)
+        shard = FinishedShard(output, rows, dict(errors), size, checksum, seconds, deaths)
+        note.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(note, json.dumps(shard._asdict()).encode())
+        return shard
 
 
 def _difference(began: Any, asked: Any) -> str:

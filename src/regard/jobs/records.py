@@ -1,7 +1,6 @@
 """Records of a job: sources or pairs with ids, and errors in place of those that are bad."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from regard.data.error_hints import BadLine, ErrorHints, with_commas
@@ -30,7 +29,8 @@ JOB_HINTS: Final = ErrorHints(
     longer="raise --max-chars",
 )
 
-Columns = tuple[int | str, ...]
+Column = int | str
+Columns = tuple[Column, ...]
 
 
 class JobRecord(NamedTuple):
@@ -56,19 +56,18 @@ class RowParser(NamedTuple):
 
     Attributes:
         parse: returns the value of a row; raises BadLine.
-        columns: to read of a Parquet file.
-        id: returns the id of a row; None numbers them.
+        id: column of ids; None numbers rows.
+        columns: to read of a Parquet file, beside that of ids.
         header: whether the first line has the names of the columns.
     """
 
     parse: Callable[[int, Any], Any]
-    columns: Sequence[str] = ()
-    id: Callable[[Any], str] | None = None
+    id: Column | None = None
+    columns: Columns = ()
     header: bool = False
 
 
-@dataclass(frozen=True)
-class RowLayout:
+class RowLayout(NamedTuple):
     """The columns that a user has chosen; None for defaults.
 
     Attributes:
@@ -78,7 +77,7 @@ class RowLayout:
     """
 
     columns: Columns | None
-    id: int | str | None
+    id: Column | None
     max_chars: int
 
 
@@ -93,13 +92,14 @@ def read_records(
         check: raises DataError for a value that the model cannot take.
     """
     name = unit.shard.name
-    for number, raw in read_rows(unit, parser.columns):
+    wanted = (*parser.columns, parser.id)
+    for number, raw in read_rows(unit, [str(name) for name in wanted if name is not None]):
         if parser.header and number == 1:
             continue
         record = JobRecord(number, f"{name}:{number}")
         try:
             if parser.id is not None:
-                record = record._replace(id=parser.id(raw))
+                record = record._replace(id=str(_pick(_fields(unit.shard, raw), parser.id)))
             value = parser.parse(number, raw)
             check(value)
         except BadLine as bad:
@@ -123,72 +123,33 @@ def source_parser(shard: InputShard, layout: RowLayout, known: Sequence[str | No
     """
     limit = layout.max_chars
     if shard.kind == "text":
-        _check_no_columns(shard, layout)
+        for option, value in (("--columns", layout.columns), ("--id", layout.id)):
+            if value is not None:
+                rule = f"be left out where a line is a source, as in {shard.name}"
+                raise ArgumentError(option, rule, repr(value), "leave it out, or use TSV or JSONL")
         return RowParser(lambda number, raw: _checked(decode(raw), limit))
-    names = [name for name in (*known, *SOURCE_KEYS) if name is not None]
-    if shard.kind == "parquet":
-        return _parquet_sources(shard, layout, names)
-    if shard.kind == "jsonl":
-        return _json_sources(layout, names)
-    columns = layout.columns or (0,)
-    numbers, header = _numbered(shard, (*columns, layout.id))
-    *places, id_place = numbers
+    names = list(dict.fromkeys(name for name in (*known, *SOURCE_KEYS) if name is not None))
+    chosen: Columns = layout.columns or ((0,) if shard.kind == "tsv" else ())
+    if shard.kind == "parquet" and not chosen:
+        there = parquet_columns(shard.path)
+        chosen = _source_columns(there, names)
+        if not chosen:
+            raise _no_column(shard, " or ".join(map(repr, names)), there)
+    columns, id, header = _resolved(shard, chosen, layout.id)
 
-    def parse(number: int, raw: bytes) -> Source:
-        cells = decode(raw).split("\t")
-        return _source([_cell(cells, place) for place in places], limit)
-
-    id = None if id_place is None else lambda raw: _cell(decode(raw).split("\t"), id_place)
-    return RowParser(parse, id=id, header=header)
-
-
-def _json_sources(layout: RowLayout, names: Sequence[str]) -> RowParser:
-    def parse(number: int, raw: bytes) -> Source:
-        record = json_record(decode(raw))
-        if layout.columns is not None:
-            return _source([_key(record, name) for name in layout.columns], layout.max_chars)
-        name = next((name for name in names if name in record), None)
-        if name is None:
-            known = ", ".join(dict.fromkeys(names))
+    def parse(number: int, raw: Any) -> Source:
+        row = _fields(shard, raw)
+        found = columns or _source_columns(row, names)
+        if not found:
             raise BadLine(
                 "missing key",
-                f"the source is expected under one of {known}, but the keys are "
-                f"{', '.join(map(repr, record)) or 'none'}",
+                f"the source is expected under one of {', '.join(names)}, but the keys are "
+                f"{', '.join(map(repr, row)) or 'none'}",
                 "choose one with --columns",
             )
-        return _source([record[name], record.get(FEATURES_KEY)], layout.max_chars)
+        return _source([_pick(row, column) for column in found], limit)
 
-    return RowParser(parse, id=_json_id(layout.id))
-
-
-def _json_id(name: int | str | None) -> Callable[[bytes], str] | None:
-    if name is None:
-        return None
-    return lambda raw: str(_key(json_record(decode(raw)), name))
-
-
-def _parquet_sources(shard: InputShard, layout: RowLayout, names: Sequence[str]) -> RowParser:
-    there = parquet_columns(shard.path)
-    columns: list[str] = [str(column) for column in layout.columns or ()]
-    if not columns:
-        columns = [name for name in names if name in there][:1]
-        columns += [FEATURES_KEY] if columns and FEATURES_KEY in there else []
-    ids = [] if layout.id is None else [str(layout.id)]
-    missing = [name for name in (*columns, *ids) if name not in there]
-    if missing or not columns:
-        what = repr(missing[0]) if missing else " or ".join(map(repr, dict.fromkeys(names)))
-        raise DataError(
-            shard.path,
-            None,
-            f"there is no column {what} among {', '.join(map(repr, there))}",
-            "choose with --columns" if not missing else "check the names",
-        )
-    count = len(columns)
-    return RowParser(
-        lambda number, row: _source(row[:count], layout.max_chars),
-        [*columns, *ids],
-        (lambda row: str(row[-1])) if ids else None,
-    )
+    return RowParser(parse, id, columns, header)
 
 
 def pair_parser(shard: InputShard, layout: RowLayout, options: ReadOptions) -> RowParser:
@@ -199,66 +160,74 @@ def pair_parser(shard: InputShard, layout: RowLayout, options: ReadOptions) -> R
         layout: the chosen columns.
         options: how the columns of the file are found.
     """
-    opened = open_rows(shard.path, None, options)
-    shape = opened.format
+    shape = open_rows(shard.path, None, options).format
     parse = parser_for(shape, layout.max_chars)
+    _, id, header = _resolved(shard, (), layout.id)
+    if shard.kind != "parquet":
+        return RowParser(parse, id, header=shape.header or header)
+    parts = (*shape.columns, shape.features, shape.question)
+    columns = tuple(str(column) for column in parts if column is not None)
+    return RowParser(lambda n, row: parse(n, [row[name] for name in columns]), id, columns)
+
+
+def _source_columns(names: Collection[str], known: Sequence[str]) -> Columns:
+    """Return the column of sources, and that of features if there is one, among some names."""
+    found = [name for name in known if name in names][:1]
+    return (*found, *([FEATURES_KEY] if found and FEATURES_KEY in names else []))
+
+
+def _resolved(
+    shard: InputShard, columns: Columns, id: Column | None
+) -> tuple[Columns, Column | None, bool]:
+    """Return columns and id, those of TSV by number, and whether the first line has names.
+
+    Raises DataError for a name that the file does not have; those of JSON are looked up later.
+    """
+    wanted = [column for column in (*columns, id) if column is not None]
     if shard.kind == "parquet":
-        parts = (*shape.columns, shape.features, shape.question)
-        columns = [str(column) for column in parts if column is not None]
-        ids = [] if layout.id is None else [str(layout.id)]
-        if ids and ids[0] not in parquet_columns(shard.path):
-            raise DataError(shard.path, None, f"there is no column {ids[0]!r}", "check the name")
-        count = len(columns)
-        return RowParser(
-            lambda number, row: parse(number, row[:count]),
-            [*columns, *ids],
-            (lambda row: str(row[-1])) if ids else None,
-        )
-    if shape.kind == "jsonl":
-        return RowParser(parse, id=_json_id(layout.id))
-    (place,), named = _numbered(shard, (layout.id,))
-    id = None if place is None else lambda raw: _cell(decode(raw).split("\t"), place)
-    return RowParser(parse, id=id, header=shape.header or named)
+        names = parquet_columns(shard.path)
+        wanted = list(map(str, wanted))
+    elif shard.kind == "tsv" and any(isinstance(column, str) for column in wanted):
+        _, first = next(numbered_lines(shard.path), (0, b""))
+        names = first.decode("utf-8", "replace").split("\t")
+    else:
+        return columns, id, False
+    for column in wanted:
+        if isinstance(column, str) and column not in names:
+            raise _no_column(shard, repr(column), names)
+    if shard.kind == "tsv":
+        wanted = [names.index(c) if isinstance(c, str) else c for c in wanted]
+    count = len(columns)
+    return tuple(wanted[:count]), next(iter(wanted[count:]), None), shard.kind == "tsv"
 
 
-def _numbered(
-    shard: InputShard, columns: Sequence[int | str | None]
-) -> tuple[list[int | None], bool]:
-    """Return columns of a TSV file by number, and whether names were looked up in its header."""
-    if not any(isinstance(column, str) for column in columns):
-        return [column if isinstance(column, int) else None for column in columns], False
-    _, first = next(numbered_lines(shard.path), (0, b""))
-    names = first.decode("utf-8", "replace").split("\t")
-    missing = [name for name in columns if isinstance(name, str) and name not in names]
-    if missing:
-        reason = f"there is no column {missing[0]!r} among {', '.join(map(repr, names))}"
-        fix = "name columns that stand in the first line, or give their numbers from 0"
-        raise DataError(shard.path, 1, reason, fix)
-    return [names.index(c) if isinstance(c, str) else c for c in columns], True
+def _no_column(shard: InputShard, what: str, names: Sequence[str]) -> DataError:
+    reason = f"there is no column {what} among {', '.join(map(repr, names))}"
+    fix = "choose others with --columns and --id: names, or numbers from 0 of TSV"
+    return DataError(shard.path, 1 if shard.kind == "tsv" else None, reason, fix)
 
 
-def _check_no_columns(shard: InputShard, layout: RowLayout) -> None:
-    for option, value in (("--columns", layout.columns), ("--id", layout.id)):
-        if value is not None:
-            rule = f"be left out where a line is a source, as in {shard.name}"
-            raise ArgumentError(option, rule, repr(value), "leave it out, or use TSV or JSONL")
+def _fields(shard: InputShard, raw: Any) -> Any:
+    """Return the cells of a line by number, or the values of a JSON line or Parquet row by name."""
+    if shard.kind == "parquet":
+        return raw
+    text = decode(raw)
+    return json_record(text) if shard.kind == "jsonl" else text.split("\t")
 
 
-def _cell(cells: Sequence[str], place: int | None) -> str:
-    if place is None or place >= len(cells):
+def _pick(row: Any, column: Column) -> Any:
+    if isinstance(column, int) and isinstance(row, list):
+        if column < len(row):
+            return row[column]
         raise BadLine(
             "too few columns",
-            f"the line has {len(cells)} columns, and column {(place or 0) + 1} is asked for",
+            f"the line has {len(row)} columns, and column {column + 1} is asked for",
             "add what is missing",
         )
-    return cells[place]
-
-
-def _key(record: Mapping[str, Any], name: int | str) -> Any:
-    if name not in record:
-        reason = f"there is no key {name!r} among {', '.join(map(repr, record)) or 'none'}"
-        raise BadLine("missing key", reason, "add it, or choose another with --columns or --id")
-    return record[str(name)]
+    if column in row:
+        return row[column]
+    reason = f"there is no key {column!r} among {', '.join(map(repr, row)) or 'none'}"
+    raise BadLine("missing key", reason, "add it, or choose another with --columns or --id")
 
 
 def _source(values: Sequence[Any], max_chars: int) -> Source:

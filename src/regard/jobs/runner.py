@@ -1,24 +1,171 @@
-"""Run a job: units that are not yet done, their journal, and a summary."""
+"""Run a job: each unit of its input becomes an output shard, by any executor, and once.
+
+A worker reads the records of a unit, answers them block by block and writes the shard under a
+temporary name, which is renamed when all of it is on the disk. A job goes on with the units whose
+shards are missing or damaged: there is no other journal.
+"""
 
 import json
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from regard.atomic_files import write_atomic
 from regard.decoding_options import check_least
-from regard.jobs.executors import Executor, ExecutorEvent
+from regard.errors import DataError, RegardError
 from regard.jobs.input_shards import InputShard, WorkUnit, measure_shard, units_of
 from regard.jobs.job_folder import FinishedShard, JobError, JobFolder
-from regard.jobs.output_shards import check_format_name
-from regard.jobs.tasks import JobTask
-from regard.jobs.unit_worker import UnitFailure, UnitProgress
+from regard.jobs.output_shards import OutputRow, check_format_name, shard_writer
+from regard.jobs.records import JobRecord
+from regard.jobs.tasks import JobTask, LoadedTask
+from regard.worker_processes import START, Attempt, Executor, attempt
 
 #: rows of an output shard at most: a multiple of a block, so that batches do not depend on it
 UNIT_ROWS: Final = 20_480
+#: deaths of workers that loaded the model, and of workers on one unit, that end an attempt
+MAX_LOAD_DEATHS: Final = 5
+MAX_DEATHS: Final = 40
+#: seconds between two looks at what workers have done
+POLL_S: Final = 1.0
+
+
+class Suspects(NamedTuple):
+    """Records of a unit on which workers may have died.
+
+    Attributes:
+        alone: places of records that are answered one at a time.
+        skipped: places of records that are left out.
+    """
+
+    alone: set[int]
+    skipped: set[int]
+
+    @classmethod
+    def of(cls, deaths: Iterable[int], block: int) -> "Suspects":
+        """Find them by the places at which workers died.
+
+        A block at which workers die twice is answered record by record; a record on which two more
+        die is left out. Workers that are killed from outside die at another place each time.
+        """
+        alone: set[int] = set()
+        skipped: set[int] = set()
+        counts: Counter[int] = Counter()
+        for place in deaths:
+            counts[place] += 1
+            if counts[place] == 2:
+                del counts[place]
+                if place in alone:
+                    skipped.add(place)
+                else:
+                    alone.update(range(place, place + block))
+        return cls(alone, skipped)
+
+    def blocks(
+        self, records: Iterable[JobRecord], size: int, shard: str
+    ) -> Iterator[list[JobRecord]]:
+        """Yield records of a shard in blocks, suspects alone, and skipped ones with an error."""
+        block: list[JobRecord] = []
+        for place, record in enumerate(records):
+            alone = place in self.alone
+            if block and (alone or len(block) == size):
+                yield block
+                block = []
+            died = place in self.skipped and not record.error
+            block.append(_died(record, shard) if died else record)
+            if alone:
+                yield block
+                block = []
+        if block:
+            yield block
+
+
+def _died(record: JobRecord, shard: str) -> JobRecord:
+    reason = "workers died each time that they answered it, perhaps for lack of memory"
+    error = DataError(shard, record.row, reason, "shorten it, or leave it out")
+    return record._replace(error=str(error), kind="worker died")
+
+
+@dataclass
+class UnitWork:
+    """The work of a job on one unit, as workers get it.
+
+    Attributes:
+        task: what is done with each row.
+        folder: of the output shards.
+        checksum: of the model.
+    """
+
+    task: JobTask
+    folder: Path
+    checksum: str
+    _loaded: LoadedTask | None = field(default=None, init=False)
+
+    def __call__(self, unit: WorkUnit) -> FinishedShard | str:
+        """Write the output shard of a unit; returns a sentence if its data cannot be read.
+
+        Raises JobError for what would happen to other units, too.
+        """
+        output = self.folder / unit.output
+        try:
+            with attempt(JobFolder(self.folder).open_folder / unit.output) as tried:
+                if len(tried.deaths) >= MAX_DEATHS:
+                    return (
+                        f"{unit.output}: {MAX_DEATHS} workers died on this shard: check its rows."
+                    )
+                self._load(tried)
+                return self._write(unit, output, tried)
+        except DataError as error:
+            return str(error)
+        except OSError as error:
+            raise JobError(
+                f"{output}: the shard cannot be written ({error.strerror or error}): make room, or "
+                f"check that the folder may be written to, and run the same command again."
+            ) from None
+
+    def _load(self, tried: Attempt) -> None:
+        if self._loaded is not None:
+            return
+        if tried.deaths.count(START) >= MAX_LOAD_DEATHS:
+            raise JobError(
+                f"a worker must get as far as its first source, but {MAX_LOAD_DEATHS} died while "
+                f"they loaded the model: check the memory of the nodes."
+            )
+        try:
+            if self.task.checksum() != self.checksum:
+                raise JobError(
+                    "all nodes must see the same model, but on one its files differ: keep it on a "
+                    "file system that all nodes share."
+                )
+            self._loaded = self.task.load()
+        except (DataError, OSError) as error:
+            raise JobError(
+                f"the model cannot be read on a node ({error}): keep it where all nodes see it."
+            ) from None
+
+    def _write(self, unit: WorkUnit, output: Path, tried: Attempt) -> FinishedShard:
+        assert self._loaded is not None
+        task, started, errors, count = self._loaded, time.monotonic(), Counter[str](), 0
+        suspects = Suspects.of((d for d in tried.deaths if d != START), task.block)
+        with shard_writer(output, task.types) as write:
+            for block in suspects.blocks(task.records(unit), task.block, unit.shard.name):
+                tried.reach(count)
+                rows = task.answer(unit, block)
+                write(rows)
+                _count_errors(errors, block, rows)
+                count += len(rows)
+        seconds, deaths = time.monotonic() - started, len(tried.deaths)
+        return JobFolder(self.folder).record(unit.output, count, errors, seconds, deaths)
+
+
+def _count_errors(errors: Counter[str], block: list[JobRecord], rows: list[OutputRow]) -> None:
+    for record, row in zip(block, rows, strict=True):
+        if row["error"]:
+            errors[record.kind or "model failed"] += 1
 
 
 @dataclass
@@ -38,9 +185,10 @@ class ShardCounts:
 
 @dataclass
 class JobSummary:
-    """Outcome of a job.
+    """Outcome of a job, and its state while it runs.
 
     Attributes:
+        total: rows of all units.
         before: shards that an earlier job had finished.
         now: shards that this one has finished.
         failed: reasons by output shard that is not finished.
@@ -48,9 +196,10 @@ class JobSummary:
         seconds: from the first worker that was ready to the end.
         start_seconds: until then.
         restarts: workers that died and were replaced.
-        workers: most that were at work at a time.
+        workers: number of workers.
     """
 
+    total: int = 0
     before: ShardCounts = field(default_factory=ShardCounts)
     now: ShardCounts = field(default_factory=ShardCounts)
     failed: dict[str, str] = field(default_factory=dict)
@@ -86,36 +235,8 @@ class JobSummary:
         }
 
 
-class JobProgress:
-    """Counts rows while a job runs.
-
-    Args:
-        total: rows of the job.
-        done: rows that an earlier job had finished.
-        show: called with the rows that are answered and the latest event.
-    """
-
-    def __init__(self, total: int, done: int, show: Callable[["JobProgress"], None]) -> None:
-        self.total, self.finished, self._show = total, done, show
-        self._open: dict[str, int] = {}
-        self.restarts = self.workers = 0
-
-    @property
-    def rows(self) -> int:
-        """Rows that are answered, those of unfinished shards among them."""
-        return self.finished + sum(self._open.values())
-
-    def receive(self, found: ExecutorEvent) -> None:
-        """Count an event."""
-        self.restarts, self.workers = found.restarts, found.workers
-        if found.unit is not None:
-            if isinstance(found.event, UnitProgress):
-                self._open[found.unit.output] = found.event.records
-            else:
-                self._open.pop(found.unit.output, None)
-        if isinstance(found.event, FinishedShard):
-            self.finished += found.event.rows
-        self._show(self)
+#: is told the state of a job, and the rows that are answered, those of open shards among them
+Show = Callable[[JobSummary, int], None]
 
 
 def run_job(
@@ -126,7 +247,7 @@ def run_job(
     *,
     format: str = "parquet",
     unit_rows: int = UNIT_ROWS,
-    show: Callable[[JobProgress], None] = lambda progress: None,
+    show: Show = lambda summary, rows: None,
 ) -> JobSummary:
     """Answer all shards, or those that an earlier job in the same folder has left; resumable.
 
@@ -137,7 +258,7 @@ def run_job(
         executor: does the work.
         format: of output shards: parquet or jsonl.
         unit_rows: rows of an output shard at most; a larger input becomes several.
-        show: called after each event.
+        show: called each second by a thread, and at the end.
 
     Raises:
         JobError: if the folder belongs to another job, or the job cannot go on. What is done
@@ -153,53 +274,70 @@ def run_job(
             inputs[shard.name] = {"rows": size.rows, "checksum": size.checksum}
             units += units_of(shard, size, unit_rows, ending)
         described = {**task.describe(), "format": format, "rows_per_shard": unit_rows}
-        folder.begin(described, task.checksum(), inputs)
-        folder.sweep()
-        done, summary.damaged = folder.finished([unit.output for unit in units])
-        for finished in done:
-            summary.before.add(finished)
-        names = {finished.output for finished in done}
-        left = [unit for unit in units if unit.output not in names]
-        total = sum(unit.rows for unit in units)
-        progress = JobProgress(total, summary.before.rows, show)
-        try:
-            _work(task, left, folder, executor, summary, progress)
-        finally:
-            folder.sweep()
+        checksum = task.checksum()
+        folder.begin(described, checksum, inputs)
+        done = {}
+        for unit in units:
+            shard_done = folder.finished(unit.output)
+            if shard_done is not None and folder.is_whole(shard_done):
+                done[unit.output] = shard_done
+                summary.before.add(shard_done)
+            elif shard_done is not None:
+                summary.damaged.append(unit.output)
+        summary.total = sum(unit.rows for unit in units)
+        left = [unit for unit in units if unit.output not in done]
+        work = UnitWork(task, folder.path.absolute(), checksum)
+        with folder.swept(), _polled(folder, summary, show):
+            _work(work, left, folder, executor, summary)
         write_atomic(folder.summary_file, json.dumps(summary.as_dict(), indent=1).encode())
     return summary
 
 
 def _work(
-    task: JobTask,
+    work: UnitWork,
     units: Sequence[WorkUnit],
     folder: JobFolder,
     executor: Executor,
     summary: JobSummary,
-    progress: JobProgress,
 ) -> None:
-    """Run the units and keep the journal; raises JobError if the job cannot go on."""
-    started = ready = time.monotonic()
-    for found in executor.run(task, units, folder.path):
-        if not summary.workers:
-            ready = time.monotonic()
-        summary.workers = max(summary.workers, found.workers)
-        summary.restarts = found.restarts
-        event = found.event
-        if isinstance(event, FinishedShard):
-            if not folder.is_whole(event, content=False):
+    """Have the units done, and count them; raises JobError if the job cannot go on."""
+    started, ready = time.monotonic(), None
+    try:
+        for number, found in executor.run(work, units) if units else ():
+            if isinstance(found, str):
+                summary.failed[units[number].output] = found
+                continue
+            if not folder.is_whole(found, content=False):
                 raise JobError(
-                    f"-o must lie on a file system that all nodes share, but {event.output} is "
+                    f"-o must lie on a file system that all nodes share, but {found.output} is "
                     f"not in {folder.path} although a worker has written it: choose another."
                 )
-            folder.record(event)
-            summary.now.add(event)
-        elif isinstance(event, UnitFailure) and event.stops_job:
-            kept = summary.before.shards + summary.now.shards
-            shards = "finished shard is" if kept == 1 else "finished shards are"
-            raise JobError(f"{event.reason.removesuffix('.')}; {kept} {shards} kept.")
-        elif isinstance(event, UnitFailure):
-            assert found.unit is not None
-            summary.failed[found.unit.output] = event.reason
-        progress.receive(found)
+            ready = ready or time.monotonic() - found.seconds
+            summary.workers = executor.at_work
+            summary.restarts += found.deaths
+            summary.now.add(found)
+    except RegardError as error:
+        kept = summary.before.shards + summary.now.shards
+        shards = "finished shard is" if kept == 1 else "finished shards are"
+        raise JobError(f"{str(error).removesuffix('.')}; {kept} {shards} kept.") from None
+    ready = ready or started
     summary.seconds, summary.start_seconds = time.monotonic() - ready, ready - started
+
+
+@contextmanager
+def _polled(folder: JobFolder, summary: JobSummary, show: Show) -> Iterator[None]:
+    """Show the progress of a job each second: workers leave it in the logs of their attempts."""
+    ended = threading.Event()
+
+    def poll() -> None:
+        while not ended.wait(POLL_S):
+            show(summary, summary.before.rows + summary.now.rows + folder.open_rows())
+
+    thread = threading.Thread(target=poll, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        show(summary, summary.before.rows + summary.now.rows)

@@ -4,7 +4,7 @@ import hashlib
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from regard import api
 from regard.api import bundled_models
@@ -33,26 +33,20 @@ from regard.training import RunFolder
 BLOCK_BATCHES: Final = 16
 
 
-class LoadedTask(Protocol):
-    """A task in a worker, with its model."""
+class LoadedTask(NamedTuple):
+    """A task in a worker, with its model.
 
-    @property
-    def types(self) -> RowTypes:
-        """Types of the columns of its rows."""
-        ...
+    Attributes:
+        types: of the columns of its rows.
+        block: records that are answered together.
+        records: yields the records of a unit.
+        answer: returns a row for each record; those with an error keep it.
+    """
 
-    @property
-    def block(self) -> int:
-        """Records that are answered together."""
-        ...
-
-    def records(self, unit: WorkUnit) -> Iterator[JobRecord]:
-        """Yield the records of a unit."""
-        ...
-
-    def answer(self, unit: WorkUnit, block: Sequence[JobRecord]) -> list[OutputRow]:
-        """Return a row for each record; those with an error keep it."""
-        ...
+    types: RowTypes
+    block: int
+    records: Callable[[WorkUnit], Iterator[JobRecord]]
+    answer: Callable[[WorkUnit, Sequence[JobRecord]], list[OutputRow]]
 
 
 class JobTask(Protocol):
@@ -133,51 +127,38 @@ class PredictTask:
         """Return the checksum of the model."""
         return self.model.checksum()
 
-    def load(self) -> "LoadedPrediction":
+    def load(self) -> LoadedTask:
         """Load the model."""
-        return LoadedPrediction(self, self.model.load())
+        model = self.model.load()
+        several = max(self.options.get("nbest", 1), self.options.get("num_samples", 0)) > 1
+        more = {"alternatives": "answers"} if several else {}
+        types = {**ROW_COLUMNS, "text": "text", "score": "score", **more, "error": "text"}
+        limit = model.config.max_chars if self.max_chars is None else self.max_chars
+        known = [source_column(model.config.columns)]
 
+        def records(unit: WorkUnit) -> Iterator[JobRecord]:
+            parser = source_parser(unit.shard, RowLayout(self.columns, self.id, limit), known)
+            return read_records(unit, parser, model.check_source)
 
-class LoadedPrediction:
-    """Prediction with a loaded model."""
+        def row(output: api.Output) -> OutputRow:
+            ranked = [{"text": one.text, "score": one.score} for one in output.alternatives]
+            found = {"text": output.text, "score": output.score}
+            return {**found, "alternatives": ranked} if several else found
 
-    def __init__(self, task: PredictTask, model: api.Model) -> None:
-        self.task, self.model = task, model
-        self.block = BLOCK_BATCHES * task.batch
-        self._several = max(task.options.get("nbest", 1), task.options.get("num_samples", 0)) > 1
+        def answer(unit: WorkUnit, block: Sequence[JobRecord]) -> list[OutputRow]:
+            options = dict(self.options)
+            if options.get("seed") is not None:  # each block has a seed of its own
+                place = f"{options['seed']}:{unit.shard.name}:{block[0].row}"
+                options["seed"] = random.Random(place).getrandbits(63)
 
-    @property
-    def types(self) -> RowTypes:
-        """Types of the columns."""
-        more = {"alternatives": "answers"} if self._several else {}
-        return {**ROW_COLUMNS, "text": "text", "score": "score", **more, "error": "text"}
+            def predict(some: Sequence[JobRecord]) -> list[OutputRow]:
+                sources = [record.value for record in some]
+                outputs = model.predict(sources, attention=False, batch=self.batch, **options)
+                return list(map(row, outputs))
 
-    def records(self, unit: WorkUnit) -> Iterator[JobRecord]:
-        """Yield the sources of a unit."""
-        config = self.model.config
-        limit = config.max_chars if self.task.max_chars is None else self.task.max_chars
-        layout = RowLayout(self.task.columns, self.task.id, limit)
-        parser = source_parser(unit.shard, layout, [source_column(config.columns)])
-        return read_records(unit, parser, self.model.check_source)
+            return answer_rows(unit, block, types, predict)
 
-    def answer(self, unit: WorkUnit, block: Sequence[JobRecord]) -> list[OutputRow]:
-        """Return predictions; a source that the model fails on gets an error."""
-        first = block[0].row if block else 0
-
-        def predict(records: Sequence[JobRecord]) -> list[OutputRow]:
-            options = seeded(self.task.options, unit, first)
-            sources = [record.value for record in records]
-            outputs = self.model.predict(sources, attention=False, batch=self.task.batch, **options)
-            return [self._row(output) for output in outputs]
-
-        return answer_rows(unit, block, self.types, predict)
-
-    def _row(self, output: api.Output) -> OutputRow:
-        row = {"text": output.text, "score": output.score}
-        if not self._several:
-            return row
-        ranked = [{"text": one.text, "score": one.score} for one in output.alternatives]
-        return {**row, "alternatives": ranked}
+        return LoadedTask(types, BLOCK_BATCHES * self.batch, records, answer)
 
 
 @dataclass(frozen=True)
@@ -191,6 +172,7 @@ class PairTask:
         batch: pairs at a time.
         beam: width of the search; that of the run if None.
         align: how to align; None predicts.
+        words: whether links are of words; None decides by the kind of data.
     """
 
     model: ModelSpec
@@ -213,92 +195,69 @@ class PairTask:
         """Return the checksum of the model."""
         return self.model.checksum()
 
-    def load(self) -> "LoadedPairs":
+    def load(self) -> LoadedTask:
         """Load the model."""
         model = self.model.load()
         if self.align is not None:
             check_can_align(model.predictor)
         model.check_reads_pairs()
-        return LoadedPairs(self, model)
-
-
-class LoadedPairs:
-    """Evaluation or alignment of pairs with a loaded model."""
-
-    def __init__(self, task: PairTask, model: api.Model) -> None:
-        self.task, self.model = task, model
-        self.block = BLOCK_BATCHES * task.batch
-
-    @property
-    def types(self) -> RowTypes:
-        """Types of the columns."""
-        if self.task.align is not None:
-            return {**ROW_COLUMNS, "links": "text", "error": "text"}
-        own = {"source": "text", "text": "text", "score": "score", "targets": "texts"}
-        return {**ROW_COLUMNS, **own, "error": "text"}
-
-    def records(self, unit: WorkUnit) -> Iterator[JobRecord]:
-        """Yield the pairs of a unit."""
-        config, features = self.model.config, bool(self.model.features)
-        columns = self.task.columns or column_names(config.columns)
+        aligned = {"links": "text"}
+        predicted = {"source": "text", "text": "text", "score": "score", "targets": "texts"}
+        own = predicted if self.align is None else aligned
+        types = {**ROW_COLUMNS, **own, "error": "text"}
+        features = bool(model.features)
+        columns = self.columns or column_names(model.config.columns)
         options = ReadOptions(
             columns=columns,
             features=columns is None and features,
-            references=columns is None and not features and self.task.align is None,
+            references=columns is None and not features and self.align is None,
             advice=JOB_HINTS,
         )
-        layout = RowLayout(columns, self.task.id, config.max_chars)
-        return read_records(unit, pair_parser(unit.shard, layout, options), self._check)
 
-    def _check(self, pair: Pair) -> None:
-        self.model.predictor.check_source(self._source(pair))
-        if self.task.align is not None:
-            self.model.check_target(pair.tgt)
+        def source(pair: Pair) -> Any:
+            return model.kind.sources.of_pair(pair if features else pair._replace(features=()))
 
-    def _source(self, pair: Pair) -> Any:
-        known = pair if self.model.features else pair._replace(features=())
-        return self.model.kind.sources.of_pair(known)
+        def check(pair: Pair) -> None:
+            model.predictor.check_source(source(pair))
+            if self.align is not None:
+                model.check_target(pair.tgt)
 
-    def answer(self, unit: WorkUnit, block: Sequence[JobRecord]) -> list[OutputRow]:
-        """Return predictions with targets, or links."""
-        work = self._predicted if self.task.align is None else self._aligned
-        return answer_rows(unit, block, self.types, work)
+        def records(unit: WorkUnit) -> Iterator[JobRecord]:
+            layout = RowLayout(columns, self.id, model.config.max_chars)
+            return read_records(unit, pair_parser(unit.shard, layout, options), check)
 
-    def _predicted(self, records: Sequence[JobRecord]) -> list[OutputRow]:
-        options: dict[str, Any] = {} if self.task.beam is None else {"beam": self.task.beam}
-        sources = [self._source(record.value) for record in records]
-        outputs = self.model.predict(sources, attention=False, batch=self.task.batch, **options)
-        return [
-            {
-                "source": record.value.src,
-                "text": output.text,
-                "score": output.score,
-                "targets": [record.value.tgt, *record.value.more],
-            }
-            for record, output in zip(records, outputs, strict=True)
-        ]
+        def predict(some: Sequence[JobRecord]) -> list[OutputRow]:
+            how: dict[str, Any] = {} if self.beam is None else {"beam": self.beam}
+            pairs: list[Pair] = [record.value for record in some]
+            sources = list(map(source, pairs))
+            outputs = model.predict(sources, attention=False, batch=self.batch, **how)
+            return [
+                {
+                    "source": pair.src,
+                    "text": output.text,
+                    "score": output.score,
+                    "targets": [pair.tgt, *pair.more],
+                }
+                for pair, output in zip(pairs, outputs, strict=True)
+            ]
 
-    def _aligned(self, records: Sequence[JobRecord]) -> list[OutputRow]:
-        how = self.task.align
-        assert how is not None
-        found = align(
-            self.model.predictor,
-            [record.value for record in records],
-            how.without_gold().choices,
-            units=Units.of(self.model.kind, self.task.words),
-            link=how.link,
-            batch=self.task.batch,
-        )
-        (links,) = found.values() or ([],)
-        return [{"links": format_links(one)} for one in links]
+        def link(some: Sequence[JobRecord]) -> list[OutputRow]:
+            assert self.align is not None
+            found = align(
+                model.predictor,
+                [record.value for record in some],
+                self.align.without_gold().choices,
+                units=Units.of(model.kind, self.words),
+                link=self.align.link,
+                batch=self.batch,
+            )
+            (links,) = found.values() or ([],)
+            return [{"links": format_links(one)} for one in links]
 
+        def answer(unit: WorkUnit, block: Sequence[JobRecord]) -> list[OutputRow]:
+            return answer_rows(unit, block, types, predict if self.align is None else link)
 
-def seeded(options: Mapping[str, Any], unit: WorkUnit, row: int) -> dict[str, Any]:
-    """Return options with a random seed of their own for each block, if there is a seed."""
-    if options.get("seed") is None:
-        return dict(options)
-    draw = random.Random(f"{options['seed']}:{unit.shard.name}:{row}")
-    return {**options, "seed": draw.getrandbits(63)}
+        return LoadedTask(types, BLOCK_BATCHES * self.batch, records, answer)
 
 
 def answer_rows(

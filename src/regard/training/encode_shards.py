@@ -5,33 +5,47 @@ is stopped goes on with the files that are missing, and shards that are added, r
 later leave those of the others as they are.
 """
 
+import gc
 import itertools
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from regard.data import Pair, ShardedCorpus, fingerprint
-from regard.data.corpus import note_path
-from regard.data.duplicates import flags_checksum, mark_duplicates
-from regard.data.encode_corpus import corpus_key
-from regard.data.shards import list_shards, measure_shard, shard_stamp
+from regard import safe_read
+from regard.atomic_files import atomic_output
+from regard.data import Pair, ShardedCorpus, fingerprint, load_target, require_tokenizer
+from regard.data.corpus import MAX_NOTE, corpus_problem, crc32_of_file, note_path, write_note
+from regard.data.duplicates import flags_checksum, mark_duplicates, open_flags, write_digests
+from regard.data.encode_corpus import PairEncoder, corpus_key
+from regard.data.shards import are_shared, list_shards, measure_shard, shard_stamp
 from regard.data.text_files import FileContent
-from regard.kinds import DataKind
+from regard.errors import ArgumentError, DataError, RegardError
+from regard.kinds import DataKind, load_encoder, open_kind
 from regard.messages import message
 from regard.safe_read import MissingFileError
 from regard.training.config import Config
-from regard.training.run_files import Examples
+from regard.training.run_files import Examples, RunFiles
 from regard.training.run_folder import RunFolder
-from regard.training.shard_jobs import encoded_facts, held_out_pairs
 from regard.training.shard_manifest import EncodedShard, ShardManifest, survey_shards
-from regard.training.shard_workers import JobRunner, Watch, run_jobs, worker_count
+from regard.worker_processes import Executor, LocalExecutor, attempt
 
 #: shards that are measured at a time
 MEASURED: Final = 4
+#: bytes of data below which starting processes takes longer than encoding in this one
+WORTH_PROCESSES: Final = 1 << 26
+#: workers that may die on one shard before the work ends with an error
+MAX_DEATHS: Final = 10
 
 Say = Callable[[str], None]
+#: called with a sort of work, how many shards are done, how many there are, and the pairs so far
+Watch = Callable[[str, int, int, int], None]
+#: place of a shard in the file of flags for duplicates
+Place = tuple[Path, int, int]
 
 
 def measure_shards(
@@ -48,32 +62,27 @@ def measure_shards(
             raise
         say(message("train.unreachable", file=error.file, reason=error.reason))
         return before
-    stamps = _stamps(names, skip_missing=before is not None)
+    stamps: dict[str, str] = {}
+    for name in names:
+        try:
+            stamps[name] = shard_stamp(name)
+        except MissingFileError:
+            if before is None:
+                raise
     if before is not None and not stamps:
         say(message("train.shards-gone", count=len(names)))
         return before
 
     def measure(wanted: Sequence[str]) -> Iterator[FileContent]:
-        tell = _counter("measuring", len(wanted), watch)
+        pairs = 0
         # reading, decompressing and hashing leave Python's lock to other threads
         with ThreadPoolExecutor(MEASURED) as threads:
-            for content in threads.map(measure_shard, wanted):
-                tell({"pairs": content.lines})
+            for done, content in enumerate(threads.map(measure_shard, wanted), start=1):
+                pairs += content.lines
+                watch("measuring", done, len(wanted), pairs)
                 yield content
 
     return survey_shards(stamps, before, measure)
-
-
-def _stamps(names: Sequence[str], *, skip_missing: bool) -> dict[str, str]:
-    """Return the stamps of shards; a missing one raises MissingFileError, or is left out."""
-    stamps = {}
-    for name in names:
-        try:
-            stamps[name] = shard_stamp(name)
-        except MissingFileError:
-            if not skip_missing:
-                raise
-    return stamps
 
 
 @dataclass(frozen=True)
@@ -94,9 +103,10 @@ class EncodedShards:
         return ShardedCorpus([path for path, shard in encoded if shard.pairs], dropped)
 
     def held_out(self) -> Iterator[Pair]:
-        """Yield the pairs that are held out, in the order of shards."""
+        """Yield the pairs that are held out, in the order of shards, as their notes have them."""
         for path in self._paths:
-            yield from held_out_pairs(path)
+            for src, tgt, line, more, features in _note(path)["dev"]:
+                yield Pair(src, tgt, line, tuple(more), tuple(features))
 
     @property
     def pairs(self) -> int:
@@ -107,6 +117,136 @@ class EncodedShards:
     def duplicates(self) -> int:
         """Number of pairs that were left out because they occur before."""
         return sum(shard.duplicates for shard in self.manifest.encoded)
+
+
+def _note(path: Path) -> dict[str, Any]:
+    note: dict[str, Any] = safe_read.read_json(note_path(path), MAX_NOTE)
+    return note
+
+
+def _facts(path: Path) -> dict[str, Any] | None:
+    """Return what was noted of an encoded shard; None unless it is whole."""
+    if not path.exists() or corpus_problem(path) is not None:
+        return None
+    facts = _note(path)
+    return facts if {"dev", "bytes", "duplicates"} <= facts.keys() else None
+
+
+class ShardItem(NamedTuple):
+    """A shard to work on.
+
+    Attributes:
+        name: of the shard.
+        path: the file to write.
+        flags: where its duplicates are marked.
+        encode: whether its pairs are encoded; their digests are written otherwise.
+    """
+
+    name: str
+    path: Path
+    flags: Place | None = None
+    encode: bool = True
+
+
+@dataclass(frozen=True)
+class ShardWork:
+    """The work on a shard of a run, as workers get it.
+
+    Attributes:
+        folder: of the run, with its encoders.
+        config: of the run.
+        share: of the sources that are held out.
+    """
+
+    folder: Path
+    config: Config
+    share: float
+
+    def __call__(self, item: ShardItem) -> dict[str, Any]:
+        """Write the file of a shard; returns its number of pairs, notes and other facts."""
+        if not self.folder.is_dir():
+            raise RegardError(
+                f"all nodes must see the run folder, but one does not see {self.folder}: keep it "
+                f"on a file system that they share."
+            )
+        # a name that is swept with the temporary files of a run
+        with attempt(item.path.with_name(f".{item.path.name}.0.part")) as tried, _without_gc():
+            if len(tried.deaths) >= MAX_DEATHS:
+                raise RegardError(
+                    f"a shard must be encoded by one of {MAX_DEATHS} workers, but as many have "
+                    f"died on {item.name}: check the memory, or lower encode_processes."
+                )
+            notes: list[str] = []
+            files = RunFiles(self.config, RunFolder(self.folder).stdin_file, None, notes.append)
+            examples = Examples(files, type(self._kind), self._kind.source)
+            if item.encode:
+                found = self._encode(examples, item, notes.append)
+            else:
+                found = {"pairs": write_digests(examples.shard(item.name), item.path)}
+            return {**found, "notes": [note for note in notes if note]}
+
+    @cached_property
+    def _kind(self) -> DataKind:
+        """Load the encoders of a run once for all shards of a process."""
+        run = RunFolder(self.folder)
+        source, target = load_encoder(run.src_tokenizer_file), load_target(run.tgt_tokenizer_file)
+        return open_kind(self.config, source, target)
+
+    def _encode(self, examples: Examples, item: ShardItem, say: Say) -> dict[str, Any]:
+        """Encode the training pairs; the note beside the file has those that are held out."""
+        config, kind, dev, duplicates = self.config, self._kind, list[Pair](), 0
+        has_features = bool(require_tokenizer(kind.source, "data in shards").features)
+        flags = open_flags(*item.flags) if item.flags is not None else None
+
+        def train() -> Iterator[Pair]:
+            nonlocal duplicates
+            for row, pair in enumerate(examples.shard(item.name)):
+                if row == 0 and pair.features and not has_features:
+                    raise _has_features(item.name, pair)
+                if flags is not None and flags[row]:
+                    duplicates += 1
+                elif examples.is_dev(pair, self.share):
+                    dev.append(pair)
+                else:
+                    yield pair
+
+        usable = kind.usable(train(), file=item.name, skip_bad=config.skip_bad, say=say)
+        encoder = PairEncoder(*kind.encoders, config.max_src_len, config.longest_tgt, texts=False)
+        with atomic_output(item.path) as file:
+            pairs, dropped = encoder.write(usable, file, item.path.stem)
+        facts = {
+            "pairs": pairs,
+            "dropped": dropped,
+            "duplicates": duplicates,
+            "bytes": item.path.stat().st_size,
+            "crc32": crc32_of_file(item.path),
+        }
+        write_note(item.path, {**facts, "dev": [list(pair[:5]) for pair in dev]})
+        return facts
+
+
+def _has_features(name: str, pair: Pair) -> DataError:
+    """Return the error for features in some shards only: the layout of each is detected."""
+    return DataError(
+        name,
+        pair.line,
+        "all shards must have features or none, but this one has, and those that tokenisers were "
+        "trained on have none",
+        'name two columns, as in columns="0,1", or give all shards features',
+    )
+
+
+@contextmanager
+def _without_gc() -> Iterator[None]:
+    """Disable garbage collection: pairs form no cycles, and to search them takes a third longer."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
+            gc.collect()
 
 
 @dataclass(frozen=True)
@@ -120,7 +260,7 @@ class ShardEncoder:
         folder: of the run.
         watch: is told of the progress.
         say: announces bad lines that were left out.
-        runner: does the work on shards; processes of this machine if None.
+        executor: does the work on shards; processes of this machine if None.
     """
 
     examples: Examples
@@ -129,7 +269,7 @@ class ShardEncoder:
     folder: RunFolder
     watch: Watch
     say: Say
-    runner: JobRunner | None = None
+    executor: Executor | None = None
 
     @property
     def _manifest(self) -> ShardManifest:
@@ -143,102 +283,98 @@ class ShardEncoder:
     def encode(self) -> EncodedShards:
         """Encode the shards that are missing or damaged, remove others, and write the manifest."""
         self.folder.shards.mkdir(parents=True, exist_ok=True)
-        flags = self._flags() if self._config.deduplicate else [[] for _ in self._manifest.shards]
+        shards = self._manifest.shards
+        places = self._flags() if self._config.deduplicate else [None] * len(shards)
         paths = [
             self.folder.shards / f"{self._key(shard.content.checksum, place)}.arrow"
-            for shard, place in zip(self._manifest.shards, flags, strict=True)
+            for shard, place in zip(shards, places, strict=True)
         ]
-        facts = {path: encoded_facts(path) for path in dict.fromkeys(paths)}
-        jobs: dict[Path, dict[str, Any]] = {}
-        for shard, path, place in zip(self._manifest.shards, paths, flags, strict=True):
-            if facts[path] is None:
-                jobs[path] = self._job("encode", shard.name, path) | {
-                    "key": path.stem,
-                    "share": self.share,
-                    "flags": place,
-                }
-        facts |= zip(jobs, self._run("encoding", list(jobs.values()), len(facts)), strict=True)
-        encoded = [_encoded(path, facts[path]) for path in paths]
-        self._remove_others({*paths})
+        facts = {path: _facts(path) for path in dict.fromkeys(paths)}
+        missing = {
+            path: ShardItem(shard.name, path, place)
+            for shard, path, place in zip(shards, paths, places, strict=True)
+            if facts[path] is None
+        }
+        facts |= zip(
+            missing, self._run("encoding", list(missing.values()), len(facts)), strict=True
+        )
+        encoded = []
+        for path in paths:
+            found = facts[path]
+            assert found is not None
+            values = (found[name] for name in EncodedShard._fields[1:])
+            encoded.append(EncodedShard(path.name, *values))
+        for path in self.folder.shards.glob("*.arrow"):  # of data or settings of before
+            if path not in facts:
+                path.unlink()
+                note_path(path).unlink(missing_ok=True)
         manifest = self._manifest.with_encoded(encoded)
         manifest.write(self.folder.manifest_file)
         return EncodedShards(manifest, self.folder.shards)
 
-    def _key(self, checksum: str, flags: Sequence[Any]) -> str:
+    def _key(self, checksum: str, place: Place | None) -> str:
         """Return the fingerprint of an encoded shard."""
-        path, *place = flags or [None]
-        repeated = "" if path is None else flags_checksum(Path(path), *place)
+        repeated = "" if place is None else flags_checksum(*place)
         source = fingerprint(
             shard=checksum, duplicates=repeated, **self.examples.options(self.share)
         )
         limits = self._config.max_src_len, self._config.longest_tgt
         return corpus_key(source, *self.kind.encoders, *limits, texts=False)
 
-    def _flags(self) -> list[list[Any]]:
+    def _flags(self) -> list[Place | None]:
         """Return the file of flags for duplicates, and the place of each shard in it."""
         options = fingerprint(**self.examples.options(0.0))
-        digests = [
-            self.folder.digests / f"{shard.content.checksum}-{options[:8]}.npy"
-            for shard in self._manifest.shards
-        ]
         self.folder.digests.mkdir(parents=True, exist_ok=True)
-        names = {path: s.name for s, path in zip(self._manifest.shards, digests, strict=True)}
-        missing = [path for path in names if not path.exists()]
-        jobs = [self._job("digest", names[path], path) for path in missing]
-        self._run("comparing", jobs, len(names))
+        shards = self._manifest.shards
+        digests = [
+            self.folder.digests / f"{shard.content.checksum}-{options[:8]}.npy" for shard in shards
+        ]
+        items = {
+            path: ShardItem(shard.name, path, encode=False)
+            for shard, path in zip(shards, digests, strict=True)
+        }
+        missing = [item for path, item in items.items() if not path.exists()]
+        self._run("comparing", missing, len(items))
         flags = self.folder.digests / "duplicates.npy"
         starts = mark_duplicates(digests, flags)
-        return [[str(flags), *place] for place in itertools.pairwise(starts)]
+        return [(flags, *place) for place in itertools.pairwise(starts)]
 
-    def _job(self, task: str, name: str, path: Path) -> dict[str, Any]:
-        return {
-            "task": task,
-            "name": name,
-            "path": str(path),
-            "folder": str(self.folder.path),
-            "config": self._config.model_dump_json(),
-        }
-
-    def _run(self, what: str, jobs: list[dict[str, Any]], total: int) -> list[dict[str, Any]]:
-        """Do jobs, of a total of which the others were done before."""
-        watch = _counter(what, total, self.watch, done=total - len(jobs))
-        if self.runner is None:
-            names = [shard.name for shard in self._manifest.shards]
-            size = self._manifest.content.bytes
-            processes = worker_count(self._config.encode_processes, names, size)
-            results = run_jobs(jobs, processes, watch)
-        else:
-            results = self.runner(jobs, watch)
-        notes = [note for result in results for note in result["notes"]]
+    def _run(self, what: str, items: list[ShardItem], total: int) -> list[dict[str, Any]]:
+        """Do items, of a total of which the others were done before."""
+        work = ShardWork(self.folder.path, self._config, self.share)
+        results: dict[int, dict[str, Any]] = {}
+        pairs = 0
+        for number, result in self._executor().run(work, items):
+            results[number] = result
+            pairs += result["pairs"]
+            self.watch(what, total - len(items) + len(results), total, pairs)
+        ordered = [results[number] for number in range(len(items))]
+        notes = [note for result in ordered for note in result["notes"]]
         for note in notes[:3]:
             self.say(note)
         if len(notes) > 3:
             self.say(message("train.more-notes", count=len(notes) - 3))
-        return results
+        return ordered
 
-    def _remove_others(self, paths: set[Path]) -> None:
-        """Remove encoded shards of data, encoders or settings that the run has no longer."""
-        for path in self.folder.shards.glob("*.arrow"):
-            if path not in paths:
-                path.unlink()
-                note_path(path).unlink(missing_ok=True)
+    def _executor(self) -> Executor:
+        """Return the executor; of this machine, as many processes as are worth it."""
+        asked = self._config.encode_processes
+        shared = are_shared(shard.name for shard in self._manifest.shards)
+        if self.executor is not None:
+            if not shared:
+                rule = "be given for data that all workers see"
+                fix = "put the data on a file system that they share"
+                raise ArgumentError("--ray or --workers", rule, "memory://", fix)
+            return self.executor
+        if asked is not None and asked > 1 and not shared:
+            rule = "be 1 for memory:// URLs, which only one process sees"
+            raise ArgumentError("encode_processes", rule, asked, "leave it out")
+        if asked is None:
+            worth = shared and self._manifest.content.bytes >= WORTH_PROCESSES
+            asked = _cores() if worth else 1
+        return LocalExecutor(asked)
 
 
-def _encoded(path: Path, facts: dict[str, Any] | None) -> EncodedShard:
-    assert facts is not None
-    values = (facts[name] for name in EncodedShard._fields[1:])
-    return EncodedShard(path.name, *values)
-
-
-def _counter(
-    what: str, total: int, watch: Watch, done: int = 0
-) -> Callable[[dict[str, Any]], None]:
-    """Return a function that counts results and tells `watch`."""
-    count, pairs = done, 0
-
-    def tell(result: dict[str, Any]) -> None:
-        nonlocal count, pairs
-        count, pairs = count + 1, pairs + result["pairs"]
-        watch(what, count, total, pairs)
-
-    return tell
+def _cores() -> int:
+    available = getattr(os, "sched_getaffinity", None)
+    return len(available(0)) if available is not None else os.cpu_count() or 1

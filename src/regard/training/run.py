@@ -52,8 +52,8 @@ from regard.training.run_data import prepare_data
 from regard.training.run_files import PairSource
 from regard.training.run_folder import RunError, RunFolder
 from regard.training.setup import PreparedRun, check_settings, prepare
-from regard.training.shard_workers import JobRunner
 from regard.training.weights_file import UnusableWeightsError, read_weights
+from regard.worker_processes import Executor
 
 #: in errors of gloo and NCCL, which have no type of their own
 LOST_PROCESS: Final = r"(?i)gloo|nccl|connection (closed|reset|refused)|broken pipe"
@@ -117,7 +117,7 @@ def encode_run(
     *,
     console: Console | None = None,
     quiet: bool = False,
-    runner: JobRunner | None = None,
+    executor: Executor | None = None,
 ) -> RunFolder:
     """Begin a run up to its encoded data, which `resume_run` trains on.
 
@@ -126,7 +126,7 @@ def encode_run(
         output: the run folder.
         console: where to report; stderr if None.
         quiet: whether to print nothing.
-        runner: does the work on shards; processes of this machine if None.
+        executor: does the work on shards; processes of this machine if None.
     """
     folder = RunFolder(output)
     console = StderrConsole(quiet=quiet) if console is None else console
@@ -142,7 +142,7 @@ def encode_run(
             folder.write_config(config)
         with ShardBar(console, quiet=quiet) as bar:
             data = prepare_data(
-                settings, folder, None, partial(say, console), watch=bar.show, runner=runner
+                settings, folder, None, partial(say, console), watch=bar.show, executor=executor
             )
     said = message(
         "train.encoded",

@@ -32,11 +32,11 @@ from regard.training.checkpoint import has_checkpoint
 from regard.training.config import Config
 from regard.training.data_record import CHANGED, DataRecord, SourceFile
 from regard.training.distillation import teacher_encoders
-from regard.training.encode_shards import EncodedShards, ShardEncoder, measure_shards
+from regard.training.encode_shards import EncodedShards, ShardEncoder, Watch, measure_shards
 from regard.training.run_files import PARTS, Examples, PairSource, RunFiles, Say
 from regard.training.run_folder import RunFolder
 from regard.training.shard_manifest import ShardManifest
-from regard.training.shard_workers import JobRunner, Watch
+from regard.worker_processes import Executor
 
 
 class EncodedData(NamedTuple):
@@ -55,7 +55,7 @@ def prepare_data(
     *,
     accept_changed: bool = False,
     watch: Watch = lambda what, done, total, pairs: None,
-    runner: JobRunner | None = None,
+    executor: Executor | None = None,
 ) -> EncodedData:
     """Open the encoded examples of a run, or read and encode them.
 
@@ -67,7 +67,7 @@ def prepare_data(
         accept_changed: whether data may have changed since the run began. What a trained run is
             evaluated on stays as it was.
         watch: is told of the progress of work on shards.
-        runner: does that work; processes of this machine if None.
+        executor: does that work; processes of this machine if None.
     """
     if config.data == "-" and pairs is None and not folder.stdin_file.exists():
         save_stdin(folder.stdin_file)  # training reads its data more than once
@@ -78,9 +78,9 @@ def prepare_data(
         before = _read_manifest(folder, say)
         shards = measure_shards(config, before, watch, say)
         files = replace(files, shards=shards, shards_before=before)
-    if runner is not None and files.shards is None:
+    if executor is not None and files.shards is None:
         raise ArgumentError(
-            "--ray",
+            "--ray or --workers",
             "be given for data in shards alone",
             repr(display_data(config.data)),
             "leave it out, or name a folder or a glob of files",
@@ -90,7 +90,7 @@ def prepare_data(
     try:
         kind, examples, history = _encoders(files, folder, history, say)
         if files.shards is not None:
-            return _encode_shards(kind, examples, history, watch, runner)
+            return _encode_shards(kind, examples, history, watch, executor)
         return _encode(kind, examples, history)
     finally:
         for part in PARTS:
@@ -302,7 +302,7 @@ def _encode_shards(
     examples: Examples,
     history: DataHistory,
     watch: Watch,
-    runner: JobRunner | None,
+    executor: Executor | None,
 ) -> EncodedData:
     """Open the encoded shards, or encode those that are missing."""
     if history.record is None:
@@ -314,7 +314,7 @@ def _encode_shards(
     share, say, files = history.record.share, history.say, examples.files
     older = history.changed or history.record.dev_is_older
     # notes that were said when tokenisers were trained are not said again
-    encoder = ShardEncoder(examples, kind, share, history.folder, watch, files.say, runner)
+    encoder = ShardEncoder(examples, kind, share, history.folder, watch, files.say, executor)
     found = encoder.encode()
     if not found.pairs:
         raise examples.too_few("training")

@@ -1,0 +1,153 @@
+"""Workers that are killed: each row is answered once, by processes of this machine and by Ray."""
+
+import json
+import os
+import pickle
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobs.toys import ShoutTask, fail, rows_in
+from regard import worker_processes
+from regard.errors import ArgumentError, DataError, RegardError
+from regard.extras import MissingExtraError
+from regard.jobs import JobError, LocalExecutor, check_cluster, find_shards, ray_executor, run_job
+
+PROGRAM = """
+import json, os, sys
+from jobs.toys import ShoutTask
+from regard.jobs import LocalExecutor, RayExecutor, find_shards, run_job
+inputs, marker, out, executor = sys.argv[1:]
+shards = find_shards([inputs])
+found = run_job(ShoutTask(marker), shards, out, eval(executor), unit_rows=20)
+print(json.dumps(found.as_dict()))
+"""
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch):
+    """Let workers import the toys, and Ray's be as nice as others, for which they would wait."""
+    paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
+    monkeypatch.setenv("RAY_worker_niceness", "0")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "executor",
+    [
+        "LocalExecutor(2)",
+        pytest.param("RayExecutor(workers=2, gpus=False)", marks=pytest.mark.system),
+    ],
+)
+def test_each_row_is_answered_once_though_workers_die(tmp_path, executor):
+    if "Ray" in executor:
+        pytest.importorskip("ray")
+    (tmp_path / "in").mkdir()
+    good = {}
+    for shard, names in {"a": 17, "b": 23, "c": 9}.items():
+        lines = [f"{shard}{i}" for i in range(names)]
+        if shard == "b":
+            lines[11:11] = ["once", "poison", "raise"]
+        (tmp_path / "in" / f"{shard}.txt").write_text("".join(f"{line}\n" for line in lines))
+        good |= {f"{shard}.txt:{i}": line.upper() for i, line in enumerate(lines, start=1)}
+    out, marker = tmp_path / "out", str(tmp_path / "marker")
+    words = [sys.executable, "-c", PROGRAM, tmp_path / "in", marker, out, executor]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert not done.returncode, done.stderr
+    (line,) = done.stdout.splitlines()  # Ray prints nothing there
+    found, rows = json.loads(line), rows_in(out)
+    bad = {id for id, row in rows.items() if row["error"]}
+    assert rows.keys() == good.keys()
+    assert all(rows[id]["text"] == text for id, text in good.items() if id not in bad)
+    assert {good[id] for id in bad} == {"POISON", "RAISE"}
+    assert found["errors"] == {"worker died": 1, "model failed": 1}
+    # `once` and `poison` are of one block: a death by the one and one by the other make that block
+    # careful, and two more by `poison` leave it out
+    assert (found["workers"], found["restarts"]) == (2, 4)
+    assert not list(out.rglob("*.part"))
+    assert not (out / "_open").exists()
+    # another executor knows what is done
+    shards = find_shards([str(tmp_path / "in")])
+    again = run_job(ShoutTask(marker), shards, out, LocalExecutor(), unit_rows=20)
+    assert (again.before.rows, again.now.rows) == (len(good), 0)
+
+
+@pytest.mark.slow
+def test_the_first_error_of_a_process_is_raised_here():
+    for item, error, said in (
+        ("data", DataError, "a.tsv, line 3: broken: mend"),
+        ("bug", RuntimeError, "ZeroDivisionError"),
+    ):
+        with pytest.raises(error, match=said):
+            list(LocalExecutor(2).run(fail, ["fine", item]))
+
+
+def test_errors_are_pickled_with_their_parts():
+    for error in (DataError("f", 3, "r", "x", kind="k"), ArgumentError("a", "be b", 1, "c")):
+        found = pickle.loads(pickle.dumps(error))
+        assert (type(found), str(found), vars(found)) == (type(error), str(error), vars(error))
+
+
+@pytest.mark.slow
+def test_processes_that_do_not_start_are_told_of(monkeypatch):
+    monkeypatch.setattr(worker_processes.sys, "executable", "/bin/false")
+    with pytest.raises(RegardError, match="3 of them ended before they had begun, the last with"):
+        list(LocalExecutor(2).run(fail, ["fine", "fine"]))
+
+
+class BusyRay:
+    """Stands in for Ray on a machine on which its first tries to start take too long."""
+
+    def __init__(self, slow, message="The current node timed out during startup. This could"):
+        self.slow, self.message, self.tries = slow, message, 0
+
+    def init(self, **settings):
+        self.tries += 1
+        if self.tries <= self.slow:
+            raise RuntimeError(self.message)
+
+    def shutdown(self):
+        pass
+
+
+def test_ray_that_starts_slowly_is_started_again():
+    ray = BusyRay(slow=2)
+    ray_executor._init(ray, "local", {})
+    assert ray.tries == 3
+    for ray, tries in ((BusyRay(99), ray_executor.START_TRIES), (BusyRay(99, "no disk"), 1)):
+        with pytest.raises(JobError, match=rf"it does not start \({ray.message}\): free"):
+            ray_executor._init(ray, "local", {})
+        assert ray.tries == tries
+    with pytest.raises(JobError, match="RAY_AUTH_TOKEN is missing"):
+        ray_executor._init(BusyRay(1, "InvalidAuthToken"), "head:1", {})
+
+
+def test_workers_of_another_version_refuse_to_work(tmp_path):
+    worker = ray_executor.RayWorker(fail, ["fine"], str(tmp_path / "nowhere"), "0.0")
+    _, error = worker({"id": 0})["answer"]
+    assert "install one version on all of them" in str(error)
+
+
+def test_an_address_where_nothing_listens():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(JobError, match=rf"127\.0\.0\.1:{port} does not \(Connection refused\)"):
+        check_cluster(f"127.0.0.1:{port}")
+
+
+@pytest.mark.parametrize("address", ["ray://head:10001", "head", "head:port", "a/b:1"])
+def test_what_is_no_address(address):
+    with pytest.raises(ArgumentError, match=r"--ray must be HOST:PORT or auto"):
+        check_cluster(address)
+
+
+def test_without_ray_the_install_command_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtraError, match=re.escape("pip install 'regard[ray]'")):
+        check_cluster("local")
