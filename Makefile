@@ -101,13 +101,13 @@ fuzz: $(STAMP)  ## crafted files and command lines: CASES of them, chosen by SEE
 	  --seed $(SEED) --workers $(WORKERS) $(if $(CASE),--case $(CASE)) $(if $(KIND),--kind $(KIND))
 
 bench: $(STAMP)  ## time the attention operators on this machine
-	$(BIN)/python benchmarks/operators.py
+	$(BIN)/python -m benchmarks.speed.kernels
 
 release-check: $(STAMP)  ## build, compare and check what would be published; see RELEASING.md
-	$(BIN)/python benchmarks/release_check.py
+	$(BIN)/python -m benchmarks.tools.release_check
 
 release-rehearsal: $(STAMP)  ## the same, with notes about what only a release needs
-	$(BIN)/python benchmarks/release_check.py --rehearse
+	$(BIN)/python -m benchmarks.tools.release_check --rehearse
 
 clean:  ## remove .venv, caches and the site
 	rm -rf $(VENV) build/site .mypy_cache .ruff_cache .pytest_cache

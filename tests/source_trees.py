@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-Package = runpy.run_path(str(ROOT / "benchmarks" / "house.py"))["Package"]
+Package = runpy.run_path(str(ROOT / "benchmarks" / "tools" / "house.py"))["Package"]
 
 
 @cache

@@ -28,12 +28,9 @@ MOVED: Final = {
     "docs/index.zh.md": "zh/index.md",
     "recipes/README.md": "recipes-guide.md",
     "benchmarks/peers/README.md": "peers.md",
-    "benchmarks/sweeps/README.md": "sweeps.md",
 }
 #: folders of docs/ that are copied as they are
 FOLDERS: Final = ("figures", "lab-report", "course/drawings")
-#: pages that are listed if they exist
-OPTIONAL: Final = {"sweeps.md"}
 #: the sections of the site; `*` stands for pages of a folder that are named nowhere else
 NAV: Final[dict[str, Any]] = {
     "Start": ["index.md", "readme.md"],
@@ -58,7 +55,7 @@ NAV: Final[dict[str, Any]] = {
     "Gallery": ["gallery.md"],
     "Results": [
         *("recipes.md", "recipes-guide.md", "benchmarks.md", "decoding-speed.md", "kernels.md"),
-        *("lab.md", "lab-report/README.md", "worked-example.md", "peers.md", "sweeps.md"),
+        *("lab.md", "lab-report/README.md", "worked-example.md", "peers.md"),
     ],
     "Reference": ["mechanisms.md", "reference/*", "maths/*"],
     "Contribute": [
@@ -211,7 +208,7 @@ def navigation(out: Path) -> list[Any]:
     """
     there = {path.relative_to(out).as_posix() for path in out.rglob("*.md")}
     listed = {page for section in _flat(NAV) for page in section if not page.endswith("*")}
-    missing = listed - there - OPTIONAL
+    missing = listed - there
     if missing:
         raise FileNotFoundError(f"the navigation lists {sorted(missing)}, which is not there")
 

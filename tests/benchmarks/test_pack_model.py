@@ -1,12 +1,13 @@
 """What turns a run into a bundled model writes a card that says what was measured."""
 
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load
 
+from benchmarks.pages import tables
+from benchmarks.tools import pack_model
 from regard.api import bundled_models, load_run
 from regard.data import Tokenizer
 from regard.errors import ArgumentError, DataError
@@ -16,12 +17,6 @@ from regard.recipes import RECIPE_DIR, result_file
 from regard.recipes.recipe import Recipe
 from regard.recipes.task_data import RecipeExample, write_evaluation
 from regard.training import RunFolder, make_config
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "benchmarks"))
-
-import models_page  # noqa: E402
-import pack_model  # noqa: E402
 
 #: the models that the box is made for
 BOX = (
@@ -126,7 +121,7 @@ def test_a_run_becomes_a_model_with_a_card(words, tmp_path, monkeypatch, capsys)
         assert str(words) not in text
     stored = load((folder / "model.safetensors").read_bytes())
     assert any(tensor.dtype == torch.int8 for tensor in stored.values())
-    assert "`g2p`" in models_page.page()
+    assert "`g2p`" in tables.models()
 
 
 @pytest.mark.slow
@@ -186,10 +181,3 @@ def test_what_is_said_of_each_model_is_whole(name):
 
 def test_every_entry_of_the_box_is_known():
     assert sorted(file.stem for file in pack_model.BOX.glob("*.toml")) == list(BOX)
-
-
-def test_the_page_of_the_models_is_current(tmp_path):
-    assert models_page.is_current(), "run `python benchmarks/models_page.py`"
-    other = tmp_path / "models.md"
-    other.write_text(models_page.PAGE.read_text(encoding="utf-8").replace("g2p", "p2g", 1))
-    assert not models_page.is_current(other)

@@ -1,21 +1,15 @@
 """A run as it is given away: smaller, and as good."""
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load
 
+from benchmarks.tools.pack_model import halved, pack, without_places
 from regard.data import Tokenizer
 from regard.kinds import open_kind
 from regard.training import RunError, RunFolder, make_config
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "benchmarks"))
-
-from pack_model import halved, pack, without_places  # noqa: E402
 
 SIZES = {"size": "tiny", "hidden": 8, "embed": 4}
 

@@ -15,7 +15,8 @@ SPEEDS = ("tokens_per_s", "target_tokens_per_s", "sentences_per_s", "peak_rss_mb
 
 def toolkit(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(ROOT / "benchmarks" / "toolkit.py"), *words],
+        [sys.executable, "-m", "benchmarks.speed.toolkit", *words],
+        cwd=ROOT,
         capture_output=True,
         text=True,
     )

@@ -223,7 +223,10 @@ def render(card: BundledCard, size: int) -> str:
         "\n".join(f"- {sentence}" for sentence in said.limits),
         *_mistakes(card),
         f"## {message('card.again')}",
-        _fenced("sh", f"{card.command}\npython benchmarks/pack_model.py RUN --name {card.name}"),
+        _fenced(
+            "sh",
+            f"{card.command}\npython -m benchmarks.tools.pack_model RUN --name {card.name}",
+        ),
         message("card.settings"),
         _fenced("json", json.dumps(card.settings, indent=2, ensure_ascii=False)),
         f"## {message('card.data-licence')}",

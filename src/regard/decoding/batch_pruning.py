@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-#: Steps between a question to a GPU and its answer, as benchmarks/search_lag.py compares them: two
+#: Steps between a question to a GPU and its answer, as they were compared: two
 #: are a little faster than one, and with four the finished rows may cost more than is won.
 GPU_LAG: Final = 2
 

@@ -69,7 +69,7 @@ def refuse_session(
     if device == "cuda" and not model.any_step:
         return "rows of the model are all at the same step, and a GPU replays large batches"
     if device == "cuda" and not stream:
-        # measured by benchmarks/session_latency.py: whole batches answer sooner, and more of them
+        # benchmarks/results/session-latency-h200.json: whole batches answer sooner
         return "a GPU replays whole batches from graphs faster than rows that join them"
     if options.num_samples:
         return "samples of a batch share their random numbers"

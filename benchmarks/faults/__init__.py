@@ -1,0 +1,1 @@
+"""Runs, servers and clusters under attack."""

@@ -1,0 +1,1 @@
+"""Tables of the documents, rendered from the results."""

@@ -1,0 +1,1 @@
+"""Drivers of other toolkits, measured beside regard."""

@@ -1,0 +1,94 @@
+"""CTranslate2: its `Translator` on a Transformer with random weights."""
+
+from collections.abc import Callable
+
+import ctranslate2
+import numpy as np
+from ctranslate2.specs import LayerSpec, TransformerSpec
+
+from benchmarks.peers.cases import BEAM, LENGTH, PREDICT_BATCH, Attentive
+from benchmarks.peers.drive import Job
+
+COMPUTE = {"32": "float32", "int8": "int8"}
+
+
+class Weights:
+    """Fills the parts of a model specification."""
+
+    def __init__(self) -> None:
+        self.random = np.random.default_rng(0)
+
+    def matrix(self, spec: LayerSpec, rows: int, columns: int, *, bias: bool = True) -> None:
+        """Fill a linear layer or an embedding."""
+        spread = columns**-0.5
+        spec.weight = self.random.normal(0, spread, (rows, columns)).astype(np.float32)
+        if bias:
+            spec.bias = np.zeros(rows, np.float32)
+
+    def norm(self, spec: LayerSpec, width: int) -> None:
+        """Fill a layer norm with its initial values."""
+        spec.gamma, spec.beta = np.ones(width, np.float32), np.zeros(width, np.float32)
+
+    def attention(self, spec: LayerSpec, dim: int) -> None:
+        """Fill an attention: one product in self-attention, two in cross-attention."""
+        self.norm(spec.layer_norm, dim)
+        widths = [3 * dim, dim] if len(spec.linear) == 2 else [dim, 2 * dim, dim]
+        for linear, width in zip(spec.linear, widths, strict=True):
+            self.matrix(linear, width, dim)
+
+    def feed_forward(self, spec: LayerSpec, dim: int, hidden: int) -> None:
+        """Fill a feed-forward block with its norm."""
+        self.norm(spec.layer_norm, dim)
+        self.matrix(spec.linear_0, hidden, dim)
+        self.matrix(spec.linear_1, dim, hidden)
+
+
+def build(job: Job) -> str:
+    """Write a model of this shape."""
+    n = job.case.sizes
+    assert isinstance(n, Attentive)
+    words = {
+        side: ["<unk>", "<s>", "</s>", "<blank>", *(job.data / f"vocab.{side}").read_text().split()]
+        for side in ("src", "tgt")
+    }
+    spec, weights = TransformerSpec.from_config(n.layers, n.heads), Weights()
+    weights.matrix(spec.encoder.embeddings[0], len(words["src"]), n.dim, bias=False)
+    weights.matrix(spec.decoder.embeddings, len(words["tgt"]), n.dim, bias=False)
+    weights.matrix(spec.decoder.projection, len(words["tgt"]), n.dim)
+    for side in (spec.encoder, spec.decoder):
+        weights.norm(side.layer_norm, n.dim)
+        for layer in side.layer:
+            weights.attention(layer.self_attention, n.dim)
+            if side is spec.decoder:
+                weights.attention(layer.attention, n.dim)
+            weights.feed_forward(layer.ffn, n.dim, n.feed_forward)
+    spec.register_source_vocabulary(words["src"])
+    spec.register_target_vocabulary(words["tgt"])
+    spec.validate()
+    folder = job.scratch / "model"
+    folder.mkdir()
+    spec.save(str(folder))
+    return str(folder)
+
+
+def predict(job: Job) -> Callable[[str], list[int]]:
+    translator = ctranslate2.Translator(
+        build(job),
+        device="cpu",
+        compute_type=COMPUTE[job.precision],
+        inter_threads=1,
+        intra_threads=job.threads,
+    )
+
+    def run(part: str) -> list[int]:
+        lines = job.lines(part)
+        found = translator.translate_batch(
+            [line.split() for line in lines],
+            max_batch_size=PREDICT_BATCH,
+            beam_size=BEAM,
+            min_decoding_length=LENGTH,
+            max_decoding_length=LENGTH,
+        )
+        return [len(result.hypotheses[0]) for result in found]
+
+    return run

@@ -1,0 +1,1 @@
+"""Speed of kernels, training, decoding, serving and exported models."""

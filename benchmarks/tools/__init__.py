@@ -1,0 +1,1 @@
+"""Tools of a release and of the code base."""
