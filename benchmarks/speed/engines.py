@@ -90,13 +90,11 @@ def decoding_graphs(model: Any) -> Any | None:
 
 
 def prepared(model: Any, device: str) -> Any:
-    """Return the model that `Predictor` searches with once a process is warm."""
+    """Return the model that `Predictor` searches large requests with."""
     if device != "cpu" or importlib.util.find_spec("regard.models.cpu") is None:
         return model
     from regard.models.cpu import CpuModel, refuse_cpu_model
-    from regard.ops.warm_up import ENOUGH, is_warm
 
-    is_warm(ENOUGH)
     return model if refuse_cpu_model(model) else CpuModel(model)
 
 

@@ -4,8 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, TypeVar
 
-import torch
-import torch.nn.functional as F
 from jaxtyping import Int
 from torch import Tensor
 
@@ -30,25 +28,6 @@ class State:
     def reorder(self: StateT, indices: Int[Tensor, " rows"]) -> StateT:
         """Return the state whose row i is row `indices[i]`; rows may repeat or be left out."""
         return map_leaves(self, lambda name, leaf, of_source: _rows(leaf, indices))
-
-    def append(self: StateT, other: StateT) -> StateT:
-        """Return the rows of both states, whose other axes are padded with zeros where needed.
-
-        A state that grows from step to step has an `append` of its own if rows may differ in the
-        number of their steps.
-        """
-        parts = {f.name: _both(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}
-        return replace(self, **parts)
-
-    def with_positions(self: StateT, count: int) -> StateT:
-        """Return the state with so many positions, if it has one for each step so far.
-
-        The newest ones stay; where there are fewer, those before are padding. A state that does
-        not grow is returned itself.
-        """
-        parts = {f.name: _positions(getattr(self, f.name), count) for f in fields(self)}
-        changed = {name: part for name, part in parts.items() if part is not getattr(self, name)}
-        return replace(self, **changed) if changed else self
 
     def reorder_within_sources(self: StateT, indices: Int[Tensor, " rows"]) -> StateT:
         """Like `reorder`, if each row stays with its source, whose tensors are not copied then."""
@@ -93,47 +72,3 @@ def _rows(leaf: Any, indices: Tensor) -> Any:
     if isinstance(leaf, Tensor):
         return leaf.index_select(0, indices)
     return leaf.reorder(indices) if isinstance(leaf, State) else leaf
-
-
-def _both(part: Any, other: Any) -> Any:
-    """Return the rows of two parts of states; a plain number is the first one's."""
-    if isinstance(part, State):
-        return part.append(other)
-    if isinstance(part, dict):
-        return {key: _both(inner, other[key]) for key, inner in part.items()}
-    if isinstance(part, tuple):
-        inner = [_both(*pair) for pair in zip(part, other, strict=True)]
-        return type(part)(*inner) if hasattr(part, "_fields") else tuple(inner)
-    return pad_together(part, other) if isinstance(part, Tensor) else part
-
-
-def _positions(part: Any, count: int) -> Any:
-    """Return a part of a state with so many positions; itself if nothing changes."""
-    if isinstance(part, State):
-        return part.with_positions(count)
-    if isinstance(part, tuple) and not hasattr(part, "_fields"):
-        inner = tuple(_positions(one, count) for one in part)
-        return inner if any(one is not old for one, old in zip(inner, part, strict=True)) else part
-    return part
-
-
-def last_positions(tensor: Tensor, count: int, axis: int) -> Tensor:
-    """Return the last positions of an axis; zeros come first where there are fewer."""
-    missing = count - tensor.shape[axis]
-    if missing <= 0:
-        return tensor.narrow(axis, -missing, count).contiguous()
-    shape = [missing if i == axis else size for i, size in enumerate(tensor.shape)]
-    return torch.cat([tensor.new_zeros(shape), tensor], dim=axis)
-
-
-def pad_together(first: Tensor, second: Tensor) -> Tensor:
-    """Return the rows of both tensors, padded with zeros to the larger size of each other axis."""
-    sizes = [max(pair) for pair in zip(first.shape[1:], second.shape[1:], strict=True)]
-    return torch.cat([_widened(tensor, sizes) for tensor in (first, second)])
-
-
-def _widened(tensor: Tensor, sizes: list[int]) -> Tensor:
-    missing = [size - have for size, have in zip(sizes, tensor.shape[1:], strict=True)]
-    if not any(missing):
-        return tensor
-    return F.pad(tensor, [pad for more in reversed(missing) for pad in (0, more)])

@@ -9,7 +9,6 @@ from regard.api.fit_load import _check_int8
 from regard.errors import ArgumentError
 from regard.models.cpu import CpuModel
 from regard.models.int8 import int8_engine, is_int8
-from regard.ops import warm_up
 from regard.ops.backend import HAS_NUMBA
 
 TEXTS = ["abcd", "bca", "d", "ccab", "adda"]
@@ -68,7 +67,7 @@ def test_answers_stay_the_same_when_compiled_steps_begin(path, monkeypatch):
     monkeypatch.setattr("regard.api.predictor.decode", watched)
     cold = model(TEXTS, **options)
     assert CpuModel not in searched
-    monkeypatch.setattr(warm_up, "_decoded", warm_up.ENOUGH)
+    model.predictor.compile()
     searched.clear()
     warm = model(TEXTS, **options)
     assert set(searched) == {CpuModel}
@@ -83,9 +82,9 @@ def test_answers_stay_the_same_when_compiled_steps_begin(path, monkeypatch):
 
 
 @pytest.mark.skipif(not HAS_NUMBA, reason="numba is not installed")
-def test_changed_weights_are_seen(path, monkeypatch):
-    monkeypatch.setattr(warm_up, "_decoded", warm_up.ENOUGH)
+def test_changed_weights_are_seen(path):
     model = regard.load(path, device="cpu")
+    model.predictor.compile()
     before = model("abcd", attention=False, max_len=6)
     with torch.no_grad():
         model.module.decoder.output.bias[6] += 50.0

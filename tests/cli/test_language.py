@@ -11,9 +11,9 @@ import torch
 
 import regard as package
 from cli.tools import done, regard, sentence
+from regard.decoding import DecodingOptions
 from regard.errors import RegardError
 from regard.seeing.trace.storage import from_json
-from regard.serve.served_model import stream_steps
 from regard.symbols import EOS
 
 WORDS = ["one", "two", "three", "four", "five"]
@@ -118,7 +118,8 @@ def test_show_draws_where_each_word_of_a_text_looked_back(language, tmp_path):
 
 def test_a_stream_goes_on_with_the_text(language):
     model = package.load(language)
-    found = [step.token for step in stream_steps(model, "one two", None)]
+    steps = model.predictor.stream(["one two"], DecodingOptions(beam=1), ())
+    found = [step.token for step in steps]
     whole = model("one two", beam=1)
     written = model.tgt_tokenizer.tokens(token for token in found if token != EOS)
     assert written == whole.tokens

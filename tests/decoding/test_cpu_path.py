@@ -40,7 +40,7 @@ def test_steps_are_those_of_torch(beam, kept, more, vocab, ties):
     options = DecodingOptions(beam=beam, nbest=kept, max_len_ratio=1.0, max_len_extra=1, **more)
     plan, slow = plan_of(beam, kept), start(options, kept)
     fast = slow
-    assert refuse_kernel(slow, options, plan) is None
+    assert refuse_kernel(slow, options) is None
     for step in range(1 if ties else 9):  # between beams, rounding decides what ties
         width = slow.tokens.shape[1]
         logits = torch.randn(ROWS * width, vocab)
@@ -83,7 +83,13 @@ def test_nan_is_never_chosen():
 )
 def test_other_searches_are_refused(more):
     options = DecodingOptions(beam=2, **more)
-    assert refuse_kernel(start(options, 1), options, plan_of(2, 1)) is not None
+    assert refuse_kernel(start(options, 1), options) is not None
+
+
+def test_targets_of_known_length_are_refused():
+    options = DecodingOptions(beam=2)
+    exact = Constraints.of(options, LENGTHS, LENGTHS)
+    assert refuse_kernel(BeamState.start(LENGTHS, 7, exact, options, 1), options) is not None
 
 
 @pytest.mark.parametrize("ties", [False, True])

@@ -1,4 +1,4 @@
-"""The same targets on a GPU, and no step that waits for it."""
+"""The same targets on a GPU."""
 
 from dataclasses import replace
 
@@ -6,17 +6,12 @@ import pytest
 import torch
 
 from decoding.test_presets import batch, fitting_prefix, model_of
-from models.cases import TOKEN_PRESETS, VARIANTS
+from models.cases import VARIANTS
 from regard.decoding import DecodingOptions, decode, force_decode
-from regard.decoding.batch_pruning import BatchPruning
-from regard.decoding.search_history import read_hypotheses
-from regard.models import COPY_PRESETS, PRESETS
+from regard.models import PRESETS
 from regard.ops import use_backend
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype:UserWarning"),
-]
+pytestmark = pytest.mark.gpu
 
 OPTIONS = {
     "greedy": DecodingOptions(beam=1, max_len=8, no_repeat_ngram=3),
@@ -75,98 +70,3 @@ def test_samples_are_drawn_there():
     options = DecodingOptions(num_samples=3, seed=1, max_len=6, top_k=5, top_p=0.9)
     once, again = (decode(model, src.cuda(), lengths.cuda(), options) for _ in range(2))
     assert once == again
-
-
-VOCAB = 601  # so many that the best are looked for by blocks
-LIMITS = {"max_len_ratio": 1.0, "max_len_extra": 2}  # by which rows end at different steps
-UNATTENDED = {
-    "greedy": DecodingOptions(beam=1, **LIMITS),
-    "beam": DecodingOptions(beam=4, nbest=2, **LIMITS),
-    "all rules": DecodingOptions(
-        **LIMITS,
-        beam=3,
-        min_len=2,
-        length_penalty=0.6,
-        coverage_penalty=0.2,
-        no_repeat_ngram=2,
-        prefix=[[5], [], [7, 8], *[[]] * 29],
-        forbid_unknown=True,
-    ),
-}
-
-
-class Watched:
-    """Makes torch raise, from the first step to the last, where the host waits for the device."""
-
-    def __init__(self, monkeypatch, model):
-        own = model.step
-        self.steps = 0
-
-        def step(*args, **named):
-            torch.cuda.set_sync_debug_mode("error")
-            self.steps += 1
-            return own(*args, **named)
-
-        def read(*args):
-            torch.cuda.set_sync_debug_mode("default")
-            return read_hypotheses(*args)
-
-        monkeypatch.setattr(model, "step", step)
-        monkeypatch.setattr("regard.decoding.search.read_hypotheses", read)
-
-
-@pytest.fixture
-def quiet_again():
-    yield
-    torch.cuda.set_sync_debug_mode("default")
-
-
-def on_gpu(preset):
-    torch.manual_seed(3)
-    src_vocab = VOCAB if preset in COPY_PRESETS else 17
-    model = PRESETS[preset](src_vocab, VOCAB, "tiny", dropout=0.0).cuda().eval()
-    return model, [part.cuda() for part in batch()]
-
-
-@pytest.mark.parametrize("options", UNATTENDED)
-@pytest.mark.parametrize("preset", ["bahdanau", "gnmt", "transformer"])
-@pytest.mark.usefixtures("quiet_again")
-def test_no_step_waits_for_the_device(preset, options, monkeypatch):
-    model, source = on_gpu(preset)
-    first = decode(model, *source, UNATTENDED[options], need_weights=True)  # compiles kernels
-    watched = Watched(monkeypatch, model)
-    again = decode(model, *source, UNATTENDED[options], need_weights=True)
-    assert watched.steps > 5
-    assert again == first
-
-
-@pytest.mark.parametrize("preset", sorted({*TOKEN_PRESETS} - {"bahdanau", "gnmt", "transformer"}))
-@pytest.mark.usefixtures("quiet_again")
-def test_nor_does_any_other_model(preset, monkeypatch):
-    model, source = on_gpu(preset)
-    decode(model, *source, UNATTENDED["beam"], need_weights=True)
-    watched = Watched(monkeypatch, model)
-    decode(model, *source, UNATTENDED["beam"], need_weights=True)
-    assert watched.steps > (1 if preset.startswith("classifier") else 5)
-
-
-@pytest.mark.usefixtures("quiet_again")
-def test_asking_at_once_waits_for_the_device(monkeypatch):
-    model, source = on_gpu("bahdanau")
-    decode(model, *source, UNATTENDED["beam"])
-    monkeypatch.setattr(BatchPruning, "after", lambda self, done: bool(done.any()) and None)
-    Watched(monkeypatch, model)
-    with pytest.raises(RuntimeError, match="synchroniz"):
-        decode(model, *source, UNATTENDED["beam"])
-
-
-@pytest.mark.parametrize("lag", [0, 1, 3])
-def test_late_rows_have_the_same_targets_there(lag, monkeypatch):
-    model, (src, lengths) = model_of("bahdanau").cuda(), batch()
-    options = DecodingOptions(beam=4, nbest=3, max_len=8)
-    found = decode(model, src.cuda(), lengths.cuda(), options)
-    monkeypatch.setattr("regard.decoding.search.lag_for", lambda device: lag)
-    other = decode(model, src.cuda(), lengths.cuda(), options)
-    for row, same in zip(found, other, strict=True):
-        assert [h.tokens for h in row] == [h.tokens for h in same]
-        assert [h.score for h in row] == pytest.approx([h.score for h in same], abs=1e-9)

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from decoding.test_block_search import assert_same
 from decoding.test_presets import batch, fitting_prefix, model_of
+from decoding.test_search_steps import assert_same
 from models.cases import VARIANTS
 from regard.decoding import DecodingGraphs, DecodingOptions, Ensemble, decode
 from regard.decoding import graphs as module

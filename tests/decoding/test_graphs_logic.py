@@ -307,7 +307,7 @@ def test_a_step_of_the_kernel_in_the_interpreter(monkeypatch, options, vocab):
             if hasattr(value, "py_func"):
                 monkeypatch.setattr(module, name, value.py_func)
     plan, beams, ended = beam_plan(options), started(options, 3), 0
-    assert refuse_kernel(beams, options, plan) is None
+    assert refuse_kernel(beams, options) is None
     for step in range(5):
         logits = 2 * torch.randn(beams.tokens.numel(), vocab)
         logits[:, EOS] += 4.0
@@ -326,20 +326,3 @@ def test_a_step_of_the_kernel_in_the_interpreter(monkeypatch, options, vocab):
         assert found.finished.places[real].equal(beams.finished.places[real])
         ended += int(real.sum())
     assert ended
-
-
-def test_searches_that_the_kernel_cannot_run():
-    plan = beam_plan(DecodingOptions())
-    for options in (
-        DecodingOptions(num_samples=1),
-        DecodingOptions(no_repeat_ngram=2),
-        DecodingOptions(coverage_penalty=0.1),
-        DecodingOptions(prefix=[[5]]),
-    ):
-        assert refuse_kernel(started(options, 1), options, plan) is not None
-    options = DecodingOptions()
-    if HAS_NUMBA:
-        assert refuse_kernel(started(options, 1), options, plan) is None
-    exact = Constraints.of(options, torch.tensor([3]), torch.tensor([3]))
-    beams = BeamState.start(torch.tensor([3]), 3, exact, options, 1)
-    assert refuse_kernel(beams, options, plan) is not None

@@ -13,25 +13,8 @@ import shapes
 from decoding.toys import Toy, sources
 from ops.messages import refuses
 from regard.decoding import DecodingOptions, beam_search, force_decode, stream
-from regard.decoding.batch_pruning import GPU_LAG, BatchPruning, lag_for
-from regard.decoding.beam_state import MAX_KERNEL_BEAM, SearchPlan, _continuations, follow
-from regard.decoding.block_search import (
-    BLOCK_STEPS,
-    _fewer_rows,
-    _with_prefixes,
-    padded_batch,
-    padded_length,
-    padded_rows,
-)
-from regard.decoding.candidates import (
-    BLOCK,
-    STEPS_DRAWN,
-    Candidates,
-    RandomNumbers,
-    draw,
-    select,
-    top,
-)
+from regard.decoding.beam_state import _continuations, follow
+from regard.decoding.candidates import Candidates, RandomNumbers, draw, select, top
 from regard.decoding.constraints import Constraints, check_prefix
 from regard.decoding.hypothesis import (
     Hypothesis,
@@ -48,8 +31,10 @@ from regard.decoding.search_history import (
     FinishedHypotheses,
     Move,
     SearchHistory,
+    StepRecord,
     read_hypotheses,
 )
+from regard.decoding.search_steps import _fewer_rows, padded_batch
 from regard.errors import ArgumentError, RegardError
 from regard.state import State
 from regard.symbols import BOS, EOS, PAD, UNK
@@ -216,7 +201,6 @@ def test_fewer_candidates_than_asked_for():
     assert best.tolist() == [[3.0, 3.0, 1.0], [2.0, 1.0, 0.0]]
     assert index.tolist() == [[0, 2, 1], [1, 2, 0]]
     assert top(values, 2)[1].tolist() == [[0, 2], [1, 2]]
-    assert (BLOCK, STEPS_DRAWN, BLOCK_STEPS, GPU_LAG, MAX_KERNEL_BEAM) == (64, 32, 4, 2, 16)
 
 
 def drawn(noise, probabilities=(0.1, 0.2, 0.7), **options):
@@ -251,23 +235,6 @@ def test_random_numbers_belong_to_rows_and_steps():
     assert torch.equal(numbers.at(28, rows, 4), first[rows, 28:])
     assert torch.equal(numbers.at(32, rows, 4), second[rows, :4])
     assert RandomNumbers(3, torch.device("cpu"), seed=None).generator is None
-
-
-def test_rows_leave_after_the_lag():
-    pruning = BatchPruning(0)
-    assert pruning.after(torch.tensor([False, False])) is None
-    gone, stay = pruning.after(torch.tensor([False, True]))
-    assert (gone.tolist(), stay.tolist()) == ([1], [0])
-    pruning = BatchPruning(2)
-    done = torch.tensor([True, False, False])
-    assert pruning.after(done) is None
-    assert pruning.after(done) is None
-    assert pruning.after(torch.tensor([True, True, False])).gone.tolist() == [0], "two steps ago"
-    assert pruning.after(torch.tensor([True, False])) is None, "later answers count other rows"
-    assert pruning.after(torch.tensor([True, False])) is None
-    assert pruning.after(torch.tensor([True, False])).stay.tolist() == [1]
-    assert lag_for(torch.device("cpu")) == 0
-    assert lag_for(torch.device("cuda")) == 2
 
 
 def test_penalties_by_hand():
@@ -308,7 +275,6 @@ def test_maps_of_a_row():
     assert torch.equal(found["decoder-self"][0], layer[1, :, :2, :2])
     assert torch.equal(found["hops"][0], layer[1, :, :, :3])
     assert torch.equal(found["encoder-self"][0], layer[1, :, :3, :3])
-    assert torch.equal(row_maps({"cross": (layer,)}, 1, 2, 3, 1)["cross"][0], layer[1, :, 1:3, :3])
     assert found["cross"][0].untyped_storage().nbytes() == 6 * 4, "a copy"
 
 
@@ -342,19 +308,18 @@ def test_the_best_endings_are_kept():
 
 def history_of_two_steps():
     """Two sources of two beams: at the second step both beams of the first extend its beam 1."""
-    history = SearchHistory(("cross",), alternatives=1)
-    for step in range(3):
+    history = SearchHistory(("cross",))
+    parents = ([[0, 0], [1, 1]], [[1, 1], [2, 3]], [[0]])
+    tokens = ([[4, 5], [6, 7]], [[7, 8], [4, 5]], [[0]])
+    for step, of_step in enumerate(zip(parents, tokens, strict=True)):
         beams = 2 if step == 0 else 4
         maps = torch.arange(beams).view(beams, 1, 1, 1) + 10.0 * step
-        history.add_maps({"cross": (maps.expand(-1, -1, 1, 2),), "memory": (maps,)})
         logits = torch.zeros(beams, VOCAB)
         logits[torch.arange(beams), torch.arange(beams) + 4] = 5.0
-        history.add_alternatives(logits)
-    parents = ([[0, 0], [1, 1]], [[1, 1], [2, 3]])
-    tokens = ([[4, 5], [6, 7]], [[7, 8], [4, 5]])
-    for of_step in zip(parents, tokens, strict=True):
         from_beam, written = map(torch.tensor, of_step)
-        history.add_move(Move(from_beam, written, -written.float()))
+        move = Move(from_beam, written, -written.float())
+        seen = {"cross": (maps.expand(-1, -1, 1, 2),)}
+        history.steps.append(StepRecord(move, seen, Alternatives.of(logits, 1)))
     return history
 
 
@@ -372,9 +337,6 @@ def test_hypotheses_are_traced_back():
     assert cross[3, 0, :1, 0].tolist() == [1.0]
     assert list(paths.maps) == ["cross"]
     assert paths.others[1, :, 0].tolist() == [5, 7, 7]
-    later = history.since(1)
-    assert (len(later.maps), len(later.moves), len(later.alternatives)) == (2, 1, 2)
-    assert history.since(0) is history
 
 
 def test_hypotheses_are_read_best_first():
@@ -396,11 +358,6 @@ def test_hypotheses_are_read_best_first():
     assert len(other.alternatives) == 2
     (samples,) = read_hypotheses(history, finished, {}, [2], samples=2)
     assert [sample.score for sample in samples] == [-0.5, -1.0, -2.0]
-    ((late,), *_) = read_hypotheses(
-        history, finished.reorder(torch.tensor([1])), {}, [2, 2], first_steps=[0, 1]
-    )[1:]
-    assert (late.tokens, late.token_log_probs) == ([5], [-5.0, -2.5])
-    assert late.attention["cross"][0][0, :, 0].tolist() == [13.0, 23.0]
     nan = FinishedHypotheses(torch.tensor([0]), torch.full((1, 1, 3), math.nan), places[:1, :1])
     with pytest.raises(RegardError, match="gives no target a probability"):
         read_hypotheses(history, nan, {}, [2])
@@ -430,7 +387,6 @@ def test_candidates_that_go_on():
 
 
 def test_plans():
-    assert SearchPlan(None)[1:] == (1, 1, 1, 0, None)
     plan = beam_plan(DecodingOptions(beam=4, nbest=3))
     assert (plan.beams, plan.kept, plan.best, plan.samples) == (4, 3, 8, 1)
     assert beam_plan(DecodingOptions(beam=1)).best == 1
@@ -452,13 +408,6 @@ def test_states_follow_their_beams():
     assert follow(state, two, same_rows=True).own.tolist() == [1, 0, 3, 3]
 
 
-def test_sizes_that_batches_are_padded_to():
-    rows = {1: 1, 2: 2, 3: 4, 5: 8, 9: 12, 13: 16, 17: 24, 25: 32, 33: 48, 49: 64, 65: 96, 97: 128}
-    assert {n: padded_rows(n) for n in rows} == rows
-    lengths = {1: 8, 8: 8, 9: 16, 63: 64, 64: 64, 65: 80, 128: 128, 129: 160}
-    assert {n: padded_length(n) for n in lengths} == lengths
-
-
 def test_padding_of_a_batch():
     src, lengths = torch.arange(15).view(3, 5), torch.tensor([5, 4, 3])
     padded, long = padded_batch(src, lengths)
@@ -471,10 +420,6 @@ def test_padding_of_a_batch():
     assert frames.shape == (2, 8, 3)
     assert (frames[:, 5:] == 0).all()
     assert padded_batch(torch.ones(3, 2, 5, 5), lengths)[0].shape == (4, 2, 5, 5)
-    options = _with_prefixes(DecodingOptions(prefix=[[4], [5]]), 4)
-    assert options.prefix == [[4], [5], [5], [5]]
-    plain = DecodingOptions()
-    assert _with_prefixes(plain, 4) is plain
 
 
 def test_rows_of_a_smaller_batch():
@@ -486,35 +431,6 @@ def test_rows_of_a_smaller_batch():
     done[[3, 4]] = False
     assert _fewer_rows(done) is None, "five live ones need eight rows"
     assert _fewer_rows(torch.tensor([False, True])).tolist() == [0]
-
-
-class Stubborn(Toy):
-    """A model that refuses tokens past its last position."""
-
-    last = 3
-
-    def step(self, tokens, state, *, need_weights=False):
-        if len(self.rows_per_step) >= self.last:
-            raise ArgumentError("tokens", "have a position", "none", "shorten them")
-        return super().step(tokens, state, need_weights=need_weights)
-
-
-def test_a_model_may_refuse_steps_that_no_row_needs():
-    """Rows that leave late are extended past the limit of the model."""
-    src, lengths = sources(0, 1)
-    options = DecodingOptions(beam=2, max_len=2)
-    expected = beam_search(Toy(8, 2), src, lengths, options)
-    plan = beam_plan(options)._replace(lag=2)
-    from regard.decoding.search import search
-
-    found = search(Stubborn(8, 2), src, lengths, options, plan, ())
-    assert [[h.tokens for h in row] for row in found] == [
-        [h.tokens for h in row] for row in expected
-    ]
-    model = Stubborn(8, 2)
-    model.last = 1
-    with pytest.raises(ArgumentError, match=r"^tokens must have a position"):
-        search(model, src, lengths, options, plan, ())
 
 
 def test_wrong_batches_are_refused_before_the_model_runs():

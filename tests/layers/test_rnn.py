@@ -15,8 +15,7 @@ from layers.tools import (
 from ops.messages import refuses
 from regard.layers import RecurrentState, RNNStack, from_torch, to_torch
 from regard.layers import rnn as rnn_module
-from regard.ops import warm_up
-from regard.ops.backend import HAS_NUMBA
+from regard.ops.backend import HAS_NUMBA, compiled_layers
 
 BATCH, LENGTH, INPUT, HIDDEN = 5, 7, 3, 11
 LENGTHS = torch.tensor([7, 4, 0, 1, 5])
@@ -356,7 +355,7 @@ class TestMessages:
 
 @pytest.fixture
 def kernel_calls(monkeypatch):
-    """Calls of the compiled GRU, which runs once enough tokens have been decoded."""
+    """Calls of the compiled GRU, which runs where layers may be compiled."""
     calls = []
     by_kernel = rnn_module._gru_by_kernel
 
@@ -365,8 +364,8 @@ def kernel_calls(monkeypatch):
         return by_kernel(*args)
 
     monkeypatch.setattr(rnn_module, "_gru_by_kernel", counted)
-    monkeypatch.setattr(warm_up, "_decoded", warm_up.ENOUGH)
-    return calls
+    with compiled_layers():
+        yield calls
 
 
 @pytest.mark.skipif(not HAS_NUMBA, reason="numba is not installed")

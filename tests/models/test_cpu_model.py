@@ -8,7 +8,7 @@ from regard.decoding import DecodingOptions, decode
 from regard.decoding.ensemble import Ensemble
 from regard.errors import ArgumentError
 from regard.models.int8 import Int8Linear, Int8OutputLayer, int8_copy, int8_engine
-from regard.ops import use_backend, warm_up
+from regard.ops import use_backend
 from regard.ops.backend import HAS_NUMBA
 
 if not HAS_NUMBA:
@@ -185,14 +185,6 @@ def test_a_model_whose_weights_change_is_prepared_again():
         model.decoder.output.bias.add_(1.0)
     assert not fast.is_current()
     assert CpuModel(model).is_current()
-
-
-def test_kernels_are_loaded_once_they_pay(monkeypatch):
-    monkeypatch.setattr(warm_up, "_decoded", 0)
-    assert not warm_up.is_warm(warm_up.ENOUGH - 1)
-    assert not warm_up.is_warm()
-    assert warm_up.is_warm(1)
-    assert warm_up.is_warm()
 
 
 def int8_or_skip():

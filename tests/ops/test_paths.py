@@ -20,7 +20,6 @@ from regard.ops import (
     dot_product_attention,
     self_attentive_rnn,
     use_backend,
-    warm_up,
 )
 from regard.ops.additive_attention import CPU_FEW_QUERIES, CPU_MIN_ELEMENTS, MAX_BATCH
 from regard.ops.additive_attention import PATHS as ADDITIVE_PATHS
@@ -232,15 +231,3 @@ def test_products_are_scaled_by_powers_of_two_first():
     wide = torch.randn(2, 3, 5, dtype=torch.float64)
     for scale in (0.3, 1.0, 3.0, 1e-3):
         torch.testing.assert_close(scaled_product(wide, wide.mT, scale), wide @ wide.mT * scale)
-
-
-def test_kernels_are_loaded_after_enough_tokens(monkeypatch):
-    monkeypatch.setattr(warm_up, "_decoded", 0)
-    assert (warm_up.TOKENS, warm_up.ENOUGH) == (20, 8_000)
-    assert not warm_up.is_warm()
-    assert not warm_up.is_warm(7_999)
-    assert not warm_up.is_warm()
-    assert warm_up.is_warm(1)
-    assert warm_up.is_warm()
-    assert warm_up._decoded == 8_000
-    assert warm_up.is_warm(5)

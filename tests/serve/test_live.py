@@ -7,9 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from regard.api.predictor import TraceSession
+from regard.api.predictor import Predictor
 from regard.decoding import DecodingGraphs
-from regard.decoding.session import DecodingSession
 from regard.errors import ArgumentError
 from regard.serve import AddressError, Limits, bind, url_of
 from serve.conftest import until
@@ -39,13 +38,13 @@ def workers():
 
 
 def test_requests_that_arrive_together_are_decoded_as_one_batch(live, models, monkeypatch):
-    sizes, add = [], DecodingSession.add
+    sizes, best = [], Predictor._best
 
-    def counted(self, src, lengths):
+    def counted(self, src, *rest):
         sizes.append(len(src))
-        return add(self, src, lengths)
+        return best(self, src, *rest)
 
-    monkeypatch.setattr(DecodingSession, "add", counted)
+    monkeypatch.setattr(Predictor, "_best", counted)
     server = live(wait_ms=20000.0, batch=12)
     texts = ["abcdefgh"[: 1 + i % 8] for i in range(12)]
     with ThreadPoolExecutor(12) as pool:
@@ -58,13 +57,13 @@ def test_requests_that_arrive_together_are_decoded_as_one_batch(live, models, mo
 
 
 def test_requests_with_other_options_are_decoded_apart(live, monkeypatch):
-    seen, add = [], DecodingSession.add
+    seen, best = [], Predictor._best
 
-    def counted(self, src, lengths):
-        seen.append((len(src), self.options.beam))
-        return add(self, src, lengths)
+    def counted(self, src, lengths, options, kinds):
+        seen.append((len(src), options.beam))
+        return best(self, src, lengths, options, kinds)
 
-    monkeypatch.setattr(DecodingSession, "add", counted)
+    monkeypatch.setattr(Predictor, "_best", counted)
     server = live(wait_ms=1000.0, batch=6)
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(lambda i: post(server, {"text": "abc", "beam": 1 + i % 2}), range(6)))
@@ -100,20 +99,18 @@ def test_an_answer_that_the_client_leaves_takes_no_further_steps(live, slow):
     assert server.lines == []
 
 
-def test_a_stream_is_decoded_once_and_others_join_it(live, models, slow, monkeypatch):
-    steps, module = slow(0.01), models.by_name["looking"].module
+def test_streams_that_arrive_together_are_decoded_once_as_one_batch(
+    live, models, slow, monkeypatch
+):
+    steps, module = slow(0.001), models.by_name["looking"].module
     monkeypatch.setattr(type(module), "forward", None)  # no second pass
-    server = live(tokens=40)
+    server = live(tokens=40, wait_ms=20000.0, batch=2)
     with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(post, server, {"text": "abcd"}, "/api/stream")
-        until(lambda: steps.taken > 3)
-        second = pool.submit(post, server, {"text": "hg"}, "/api/stream")
-        streams = [first.result().text, second.result().text]
+        asked = [pool.submit(post, server, {"text": t}, "/api/stream") for t in ("abcd", "hg")]
+        streams = [one.result().text for one in asked]
     tokens = [stream.count("event: token") for stream in streams]
     assert all("event: done" in stream for stream in streams)
-    assert steps.taken <= sum(tokens)
-    if min(tokens) > 20:  # their steps were taken together
-        assert steps.taken < 0.75 * sum(tokens)
+    assert steps.taken == max(tokens)
 
 
 def test_blocks_of_steps_as_on_a_gpu_give_the_same_answers(live, models, monkeypatch):
@@ -149,13 +146,13 @@ def test_an_answer_that_one_of_two_clients_leaves_goes_on(live, slow):
 
 
 def test_a_request_that_waits_and_is_left_is_never_decoded(live, slow, monkeypatch):
-    texts, add = [], TraceSession.add
+    texts, encoded = [], Predictor._rows
 
     def noted(self, asked):
         texts.extend(asked)
-        return add(self, asked)
+        return encoded(self, asked)
 
-    monkeypatch.setattr(TraceSession, "add", noted)
+    monkeypatch.setattr(Predictor, "_rows", noted)
     steps = slow(0.01)
     server = live(batch=1)
     with ThreadPoolExecutor(1) as pool:

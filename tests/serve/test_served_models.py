@@ -3,7 +3,6 @@
 import os
 import shutil
 import threading
-import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,16 +11,13 @@ import pytest
 from api.bundled import card
 from regard import api
 from regard.api import bundled_models
-from regard.decoding.session import WrittenToken
 from regard.errors import DataError, RegardError
 from regard.preemption import preemptible
 from regard.seeing.attribution import input_scorer
 from regard.seeing.attribution.shuffled_attention import shuffled_attention
 from regard.serve.limits import Limits
-from regard.serve.served_model import WorkItem
+from regard.serve.served_model import BatchKey, StreamedToken, WorkItem
 from regard.serve.served_models import Models, names
-from regard.serve.served_session import ServedSession
-from regard.symbols import EOS
 from regard.training import RunError
 from serve.conftest import client_of
 
@@ -202,28 +198,18 @@ def test_only_answers_that_could_be_too_long_get_a_limit_of_their_own(models):
     assert model.max_len(6, Limits(tokens=32)) == 32
 
 
-class OneStep:
-    """A session whose requests are done after one token."""
+def test_streams_that_fail_after_a_token_get_the_error_and_are_not_run_again(models, monkeypatch):
+    told = []
 
-    target = None
+    def stream(sources, key, on_token):
+        if told or len(sources) > 2:
+            raise RegardError("too many")
+        on_token[0](StreamedToken("x", 0.0, None))
+        raise RegardError("lost")
 
-    def add(self, sources):
-        return [7]
-
-    def step(self):
-        return {7: RegardError("done")}, [WrittenToken(7, EOS, 0.0, None)]
-
-
-def test_a_session_lets_go_of_a_stream_that_is_done():
-    session, told = ServedSession(OneStep(), None), []
-
-    def listen(token):
-        told.append(token.token)
-
-    session.add([WorkItem("a", on_token=listen)])
-    kept = weakref.ref(listen)
-    del listen
-    assert kept() is not None
-    assert set(session.step()) == {7}
-    assert told == ["</s>"]
-    assert kept() is None
+    monkeypatch.setattr(models.served["looking"], "stream", stream)
+    key, item = BatchKey("stream", "looking"), WorkItem("a", on_token=told.append)
+    with pytest.raises(RegardError, match="too many"):  # the scheduler runs its parts
+        models.run_batch(key, [item] * 3)
+    assert [str(error) for error in models.run_batch(key, [item] * 2)] == ["lost"] * 2
+    assert [step.token for step in told] == ["x"]

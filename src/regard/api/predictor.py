@@ -1,10 +1,10 @@
 """Prediction: from sources to outputs and traces, with one model or an ensemble."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, cast, final
+from typing import Any, Final, NamedTuple, cast, final
 
 import numpy as np
 import torch
@@ -30,9 +30,9 @@ from regard.decoding import (
     force_decode,
     greedy,
 )
-from regard.decoding.session import DecodingSession, refuse_session
-from regard.decoding.session_history import WrittenToken
-from regard.errors import ArgumentError, DataError, RegardError
+from regard.decoding.search_steps import WrittenToken
+from regard.decoding.streaming import stream_batch
+from regard.errors import ArgumentError, DataError
 from regard.kinds import DataKind, Source
 from regard.kinds.text_source import text_given, text_written
 from regard.messages import message
@@ -41,7 +41,6 @@ from regard.models.cpu import CpuModel, refuse_cpu_model
 from regard.models.int8 import is_int8
 from regard.models.protocol import inference, require_sequence_model
 from regard.ops.primitives import log_softmax
-from regard.ops.warm_up import TOKENS, is_warm
 from regard.seeing import DecodingInfo, Map, ModelInfo, Text, Trace
 from regard.seeing.attribution.checks import check
 from regard.seeing.attribution.faithfulness import add_methods
@@ -50,12 +49,8 @@ from regard.seeing.attribution.replacements import token_replacements
 from regard.seeing.attribution.shuffled_attention import shuffled_attention
 from regard.symbols import BOS, EOS, SYMBOLS, UNK
 
-
-class Written(NamedTuple):
-    """An output that a model has written: its tokens, and whether the model ended it."""
-
-    tokens: list[int]
-    finished: bool
+#: beams of all sources of a request for which compiled kernels are worth the time to load them
+MANY_BEAMS: Final = 400
 
 
 class _Answer(NamedTuple):
@@ -87,7 +82,15 @@ class Predictor:
     ) -> None:
         self.trained, self.kind, self.device = module, kind, device
         self.paths, self.presets = paths, presets
+        #: whether all searches on a CPU run by compiled kernels, which take a second to load
+        self.compiled = False
         self._cpu_model: CpuModel | None = None
+
+    def compile(self) -> None:
+        """Load compiled kernels now, and run all searches on a CPU by them, as a server does."""
+        self.compiled = True
+        if isinstance(self.trained, SequenceModel):
+            self._searched(DecodingOptions(), 0, needs_maps=False)
 
     @property
     def module(self) -> SequenceModel:
@@ -140,19 +143,25 @@ class Predictor:
         self, sources: Iterable[Any], request: PredictRequest, batch: int
     ) -> Iterator[Output]:
         """Yield an output for each source, in order; see `Model.predict`."""
-        seeds = request.seeds()
+        seeds, most = request.seeds(), 0
         for chunk, part in in_chunks(sources, self.check_source, batch, request):
-            yield from self._predict_chunk(chunk, part, batch, seeds)
+            most = max(most, len(chunk))  # the last chunk runs as those before it
+            yield from self._predict_chunk(chunk, part, batch, seeds, most)
 
     def _predict_chunk(
-        self, sources: list[Any], request: PredictRequest, batch: int, seeds: Iterator[int | None]
+        self,
+        sources: list[Any],
+        request: PredictRequest,
+        batch: int,
+        seeds: Iterator[int | None],
+        most: int,
     ) -> list[Output]:
         """Sort by length, so that little is padded; outputs are in the order of the sources."""
         encoded = self.kind.sources.rows(sources)
         order = sorted(range(len(sources)), key=lambda i: len(encoded[i]))
         batches = [order[start : start + batch] for start in range(0, len(order), batch)]
         needs_maps = bool(request.needed_kinds)
-        module = self._searched(request.options, len(sources), needs_maps=needs_maps)
+        module = self._searched(request.options, most, needs_maps=needs_maps)
 
         def run(part: tuple[list[int], int | None]) -> list[_Answer]:
             indices, seed = part
@@ -174,18 +183,15 @@ class Predictor:
         }
         return [outputs[i] for i in range(len(sources))]
 
-    def can_join(self, options: DecodingOptions, *, stream: bool = False) -> bool:
-        """Return whether sources may join others that are decoded by these options already."""
-        device = self.device.type
-        refused = refuse_session(self.module, options, device, stream=stream)
-        return self.kind.has_sources and refused is None
-
     def _searched(
         self, options: DecodingOptions, sources: int, *, needs_maps: bool
     ) -> SequenceModel:
-        """Return the model to search with: a `CpuModel` where it pays and equals the model."""
-        warm = is_warm(sources * options.beam * TOKENS)
-        if self.device.type != "cpu" or not (warm or self._is_int8):
+        """Return the model to search with: a `CpuModel` where it pays and equals the model.
+
+        The choice follows from the request and from `compiled`, not from earlier requests.
+        """
+        pays = self.compiled or self._is_int8 or sources * options.beam >= MANY_BEAMS
+        if self.device.type != "cpu" or not pays:
             return self.module
         need_weights = needs_maps or options.coverage_penalty > 0
         prepared = self._cpu_model
@@ -283,7 +289,6 @@ class Predictor:
         targets: Sequence[str] | None,
         options: DecodingOptions,
         kinds: Collection[str],
-        written: Sequence[Written] | None = None,
     ) -> list[tuple[list[int], Trace]]:
         """Return the target ids and the trace of each source, all in one batch.
 
@@ -292,27 +297,17 @@ class Predictor:
             targets: what the model is made to write; its own outputs if None.
             options: of decoding.
             kinds: the maps to keep.
-            written: outputs that the model has written by these options, which are not searched
-                for again.
         """
-        self.kind.sources.check_several(sources)
-        for source in sources:
-            self.check_source(source)
-        rows, tgt = self.kind.sources.rows(sources), self.kind.target
+        rows, tgt = self._rows(sources), self.kind.target
         src, lengths = self.batch(rows)
         if targets is None:
-            if written is None:
-                prefixed = self.kind.prefixed(options, rows)
-                found = self._best(src, lengths, prefixed, kinds)
-            else:
-                ids = [one.tokens for one in written]
-                again = self._forced(src, lengths, ids, options, kinds)
-                both = zip(again, written, strict=True)
-                found = [replace(h, finished=one.finished) for h, one in both]
+            found = self._best(src, lengths, self.kind.prefixed(options, rows), kinds)
             read = zip(sources, rows, found, strict=True)
             return [(h.tokens, self.trace_of(source, row, h, options)) for source, row, h in read]
         forced = [self.target_ids(target) for target in targets]
-        found = self._forced(src, lengths, forced, options, kinds)
+        found = force_decode(
+            self.module, src, lengths, forced, options, kinds=kinds, alternatives=ALTERNATIVES + 1
+        )
         pairs = zip(map(Source, targets), forced, strict=True)
         texts = [self._without_certain_end(text_given(tgt, *pair)) for pair in pairs]
         traces = []
@@ -336,18 +331,34 @@ class Predictor:
         header = self._header(source, row, text, found, decoding_info(options, found))
         return header.trace(found.attention)
 
-    def _forced(
-        self,
-        src: Tensor,
-        lengths: Tensor,
-        targets: Sequence[Sequence[int]],
-        options: DecodingOptions,
-        kinds: Collection[str],
-    ) -> list[Hypothesis]:
-        """Return hypotheses of given targets, with maps and alternatives."""
-        return force_decode(
-            self.module, src, lengths, targets, options, kinds=kinds, alternatives=ALTERNATIVES + 1
+    def stream(
+        self, sources: Sequence[Any], options: DecodingOptions, kinds: Collection[str]
+    ) -> Generator[WrittenToken, None, list[Trace]]:
+        """Decode sources greedily, yield each token at once, and return the traces at the end.
+
+        Args:
+            sources: of one batch.
+            options: of decoding.
+            kinds: the maps to keep.
+        """
+        rows = self._rows(sources)
+        found = yield from stream_batch(
+            self._searched(options, len(rows), needs_maps=True),
+            *self.batch(rows),
+            self.kind.prefixed(options, rows),
+            kinds=kinds,
+            graphs=self.graphs,
+            alternatives=ALTERNATIVES + 1,
         )
+        read = zip(sources, rows, found, strict=True)
+        return [self.trace_of(source, row, best[0], options) for source, row, best in read]
+
+    def _rows(self, sources: Sequence[Any]) -> list[Any]:
+        """Check sources of one batch and encode them."""
+        self.kind.sources.check_several(sources)
+        for source in sources:
+            self.check_source(source)
+        return list(self.kind.sources.rows(sources))
 
     def _best(
         self, src: Tensor, lengths: Tensor, options: DecodingOptions, kinds: Collection[str]
@@ -465,73 +476,6 @@ class Predictor:
         src, lengths = self.batch([row])
         best = greedy(self.module, src, lengths, DecodingOptions(beam=1, max_len=max_len))
         return self.kind.target.decode(best[0][0].tokens)
-
-
-@final
-class TraceSession:
-    """Decodes sources that come and go, see `DecodingSession`, and traces those that are done.
-
-    Args:
-        predictor: of the model.
-        options: of decoding.
-        kinds: the maps to keep.
-        stream: whether steps return the tokens of a greedy search as they are written.
-    """
-
-    def __init__(
-        self,
-        predictor: Predictor,
-        options: DecodingOptions,
-        kinds: Collection[str],
-        *,
-        stream: bool = False,
-    ) -> None:
-        self._predictor, self._options = predictor, options
-        #: tokeniser of the outputs
-        self.target = predictor.kind.target
-        self._search = DecodingSession(
-            predictor._searched(options, 0, needs_maps=True),
-            options,
-            kinds=kinds,
-            alternatives=ALTERNATIVES + 1,
-            stream=stream,
-            graphs=predictor.graphs,
-        )
-        self._read: dict[int, tuple[Any, Any]] = {}
-
-    def is_open(self) -> bool:
-        """Return whether sources may still join: the model is still searched in the same way."""
-        searched = self._predictor._searched(self._options, 0, needs_maps=True)
-        return searched is self._search.model
-
-    def add(self, sources: Sequence[Any]) -> list[int]:
-        """Encode sources, which are decoded from the next step on; return their numbers."""
-        predictor = self._predictor
-        predictor.kind.sources.check_several(sources)
-        for source in sources:
-            predictor.check_source(source)
-        rows = predictor.kind.sources.rows(sources)
-        predictor._searched(self._options, len(rows), needs_maps=True)  # counts them
-        numbers = self._search.add(*predictor.batch(rows))
-        self._read.update(zip(numbers, zip(sources, rows, strict=True), strict=True))
-        return numbers
-
-    def remove(self, numbers: Collection[int]) -> None:
-        """Remove sources that nobody waits for."""
-        self._search.remove(numbers)
-        for number in numbers:
-            del self._read[number]
-
-    def step(self) -> tuple[dict[int, Trace | RegardError], list[WrittenToken]]:
-        """Extend all outputs, by a block of tokens on a GPU; return traces of what is done."""
-        step, done = self._search.step(), dict[int, Trace | RegardError]()
-        for number, found in step.done.items():
-            source, row = self._read.pop(number)
-            if isinstance(found, RegardError):
-                done[number] = found
-            else:
-                done[number] = self._predictor.trace_of(source, row, found[0], self._options)
-        return done, step.written
 
 
 def _rows_from(found: Map, first: int) -> Map:

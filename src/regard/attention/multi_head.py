@@ -9,7 +9,7 @@ from typing import Protocol, final, runtime_checkable
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard import ops
@@ -20,15 +20,12 @@ from regard.masks import Mask
 from regard.ops import AttentionOutput
 from regard.ops.check import check_positive, check_width
 
-#: the position of the first vector, the same for all rows or one for each
-Start = int | Int[Tensor, " batch"]
-
 
 @runtime_checkable
 class Rotation(Protocol):
     """Rotates queries and keys by an angle that grows with their position."""
 
-    def __call__(self, x: Tensor, *, start: Start = 0) -> Tensor:
+    def __call__(self, x: Tensor, *, start: int = 0) -> Tensor:
         """Rotate (batch, heads, length, head_dim), whose first vector stands at `start`."""
         ...
 
@@ -100,7 +97,7 @@ class MultiHeadAttention(Attention):
                 nn.init.zeros_(linear.bias)
 
     def project_keys(
-        self, key: Float[Tensor, "batch kv_len key_size"], *, start: Start = 0
+        self, key: Float[Tensor, "batch kv_len key_size"], *, start: int = 0
     ) -> Projected:
         """The keys by head; `start` is the position of the first, for rotary positions."""
         check_width("key", key, self.key_size)
@@ -113,14 +110,14 @@ class MultiHeadAttention(Attention):
         return Projected(_split(self.value_proj(value), self.num_kv_heads))
 
     def project_queries(
-        self, query: Float[Tensor, "batch q_len dim"], *, start: Start = 0
+        self, query: Float[Tensor, "batch q_len dim"], *, start: int = 0
     ) -> Projected:
         """The queries by head; `start` is the position of the first, for rotary positions."""
         heads = _split(self.query_proj(query), self.num_heads)
         return Projected(heads if self.rotation is None else self.rotation(heads, start=start))
 
     def project_self(
-        self, x: Float[Tensor, "batch length dim"], *, start: Start = 0
+        self, x: Float[Tensor, "batch length dim"], *, start: int = 0
     ) -> tuple[Projected, Projected, Projected]:
         """Queries, keys and values of one sequence, in one product where there are many vectors.
 

@@ -44,7 +44,6 @@ class SearchPlan(NamedTuple):
         kept: finished hypotheses that are kept of a row.
         samples: rows for each source.
         best: candidates of a step if it takes the best; 0 if it draws them.
-        lag: see `BatchPruning`; the best for the device if None.
     """
 
     choose: Choose
@@ -52,7 +51,6 @@ class SearchPlan(NamedTuple):
     kept: int = 1
     samples: int = 1
     best: int = 0
-    lag: int | None = None
 
 
 @dataclass(frozen=True)
@@ -69,8 +67,6 @@ class BeamState(State):
         real: which source positions are tokens.
         coverage: the summed attention weights of each; None unless it is scored.
         history: all tokens so far; None unless a constraint needs them.
-        first_step: the step of the search at which each row began; None if all began at 0. Limits
-            count from step 0 of the search.
     """
 
     tokens: Int[Tensor, "rows beams"]
@@ -82,13 +78,6 @@ class BeamState(State):
     real: Bool[Tensor, "rows src_len"]
     coverage: Float[Tensor, "rows beams src_len"] | None
     history: Int[Tensor, "rows beams step"] | None
-    first_step: Int[Tensor, " rows"] | None = None
-
-    def penalty(self, step: int, alpha: float) -> Float[Tensor, "rows 1"] | float:
-        """Return the length penalty of hypotheses that end after `step` tokens and `eos`."""
-        if self.first_step is None:
-            return length_penalty(float(step + 1), alpha)
-        return length_penalty((step + 1 - self.first_step).to(self.scores.dtype), alpha)[:, None]
 
     @staticmethod
     def start(
@@ -262,7 +251,7 @@ def extend_by_kernels(
         step=step,
         best=plan.best,
         beams=plan.beams,
-        penalty=beams.penalty(step, options.length_penalty),
+        penalty=length_penalty(float(step + 1), options.length_penalty),
         has_limit=step >= rules.shortest,
         allows_end=step >= rules.min_len,
         allows_unknown=UNK not in rules.never,
@@ -287,7 +276,7 @@ def _endings(
 ) -> Endings:
     """Return the candidates that end a hypothesis: `eos` must be among the best `width`."""
     parents, tokens, last, log_prob = (part[:, :width] for part in candidates)
-    score = log_prob / beams.penalty(step, options.length_penalty)
+    score = log_prob / length_penalty(float(step + 1), options.length_penalty)
     coverage = _take(beams.coverage, parents)
     if coverage is not None:
         score = score + coverage_penalty(coverage, beams.real[:, None], options.coverage_penalty)

@@ -67,11 +67,6 @@ class Ensemble(SequenceModel):
         """The fewest of all models."""
         return _fewest(model.tgt_positions for model in self._models())
 
-    @property
-    def any_step(self) -> bool:
-        """Return whether rows of all states may have taken different numbers of steps."""
-        return all(model.any_step for model in self._models())
-
     def encode(self, src: Src, lengths: Lengths, *, need_weights: bool = False) -> Memory:
         """Encode the source with each model."""
         parts = tuple(m.encode(src, lengths, need_weights=need_weights) for m in self._models())

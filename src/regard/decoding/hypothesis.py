@@ -93,7 +93,7 @@ def maps_on_cpu(maps: Maps, kinds: Collection[str]) -> Maps:
     return {kind: tuple(m.cpu() for m in maps[kind]) for kind in kinds if kind in maps}
 
 
-def row_maps(maps: Maps, row: int, tgt_len: int, src_len: int, start: int = 0) -> Maps:
+def row_maps(maps: Maps, row: int, tgt_len: int, src_len: int) -> Maps:
     """Return the maps of one row, without padding.
 
     Each is a copy, so that a hypothesis does not hold the maps of its whole batch in memory.
@@ -103,10 +103,9 @@ def row_maps(maps: Maps, row: int, tgt_len: int, src_len: int, start: int = 0) -
         row: which row.
         tgt_len: steps of the hypothesis, the one that wrote `eos` included.
         src_len: real tokens of its source.
-        start: number of its first step.
     """
     return {
-        kind: tuple(_trim(kind, layer[row, :, start:], tgt_len, src_len) for layer in maps[kind])
+        kind: tuple(_trim(kind, layer[row], tgt_len, src_len) for layer in maps[kind])
         for kind in maps
     }
 

@@ -1,40 +1,33 @@
-"""Greedy search, beam search and sampling: one loop, for every model.
+"""Greedy search, beam search and sampling: one loop, for every model and device.
 
 A hypothesis that ends leaves its beam to another one, and a row leaves the batch when none of its
-live hypotheses can win any more. On a GPU the loop may be replayed from CUDA graphs, some steps at
-a time: see `block_search`.
+live hypotheses can win any more. The loop is given what takes the steps, see `search_steps`.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Generator
+from contextlib import nullcontext
 from typing import Final
 
 import torch
 from torch import Tensor
 
-from regard.decoding.batch_pruning import BatchPruning, lag_for
-from regard.decoding.beam_state import BeamState, Choose, SearchPlan, extend, follow, start_rows
-from regard.decoding.block_search import search_in_blocks
-from regard.decoding.candidates import Candidates, RandomNumbers, draw, select
-from regard.decoding.constraints import Constraints, check_prefix
-from regard.decoding.cpu_path import extend_by_kernel, refuse_kernel
+from regard.decoding.beam_state import Choose, SearchPlan
+from regard.decoding.candidates import Candidates, draw, select
+from regard.decoding.constraints import check_prefix
 from regard.decoding.graphs import DecodingGraphs
 from regard.decoding.hypothesis import Hypothesis
 from regard.decoding.search_history import FinishedHypotheses, SearchHistory, read_hypotheses
-from regard.decoding.single_source import search_single_source
+from regard.decoding.search_steps import (
+    GraphBlocks,
+    SearchSettings,
+    SearchSteps,
+    SingleSteps,
+    WrittenToken,
+)
 from regard.decoding_options import DEFAULT, DecodingOptions
 from regard.errors import ArgumentError
-from regard.models.protocol import (
-    Lengths,
-    SequenceModel,
-    Src,
-    StepOutput,
-    check_batch,
-    inference,
-    is_encoder_map,
-)
-from regard.ops.warm_up import TOKENS, is_warm
+from regard.models.protocol import Lengths, SequenceModel, Src, check_batch, inference
 from regard.preemption import preemption_point
-from regard.state import State
 
 #: The maps that hypotheses carry by default.
 CROSS: Final = ("cross",)
@@ -178,89 +171,50 @@ def search(
 ) -> list[list[Hypothesis]]:
     """Return the hypotheses of each source, best first, with maps of these kinds."""
     check_batch(src, lengths)
-    check_prefix(options.prefix, rows=len(src))
+    settings = SearchSettings(model, options, plan, tuple(kinds), alternatives)
+    steps = run_search(settings, src, lengths, graphs)
     with inference(model):
-        if graphs is not None:
-            with graphs.claim(src) as is_free:
-                if is_free:
-                    return search_in_blocks(
-                        model, src, lengths, options, plan, kinds, graphs, alternatives
-                    )
-        return search_step_by_step(model, src, lengths, options, plan, kinds, alternatives)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                found: list[list[Hypothesis]] = end.value
+                return found
 
 
-def search_step_by_step(
-    model: SequenceModel,
-    src: Src,
-    lengths: Lengths,
-    options: DecodingOptions,
-    plan: SearchPlan,
-    kinds: Collection[str],
-    alternatives: int = 0,
-) -> list[list[Hypothesis]]:
-    """Search one step after another; rows leave the batch as soon as they are known to be done."""
-    history, finished = SearchHistory(kinds, alternatives), []
-    pruning = BatchPruning(lag_for(src.device) if plan.lag is None else plan.lag)
-    need_weights = bool(kinds) or options.coverage_penalty > 0
-    memory = model.encode(src, lengths, need_weights=any(map(is_encoder_map, kinds)))
-    read = memory.lengths.tolist()
-    exact = model.tgt_lengths(memory)
-    constraints = Constraints.of(
-        options, memory.lengths, exact, model.tgt_positions, known_lengths=read
-    )
-    beams, state = start_rows(memory, model.start(memory), constraints, options, plan)
-    by_kernel = refuse_kernel(beams, options, plan) is None
-    by_kernel = by_kernel and is_warm(len(beams.tokens) * plan.beams * TOKENS)
-    noise = None
-    if options.num_samples:
-        noise = RandomNumbers(len(beams.tokens), src.device, options.seed)
-    for step in range(constraints.longest + 1):
-        preemption_point()
-        before = beams.tokens.shape
-        out = _step(model, beams, state, need_weights=need_weights)
-        if out is None:
-            finished.append(beams.finished)
-            break
-        if step == 0:
-            check_prefix(options.prefix, vocab=out.logits.shape[1])
-        history.add_maps(out.maps)
-        history.add_alternatives(out.logits)
-        numbers = None if noise is None else noise.at(step, beams.finished.row)
-        if by_kernel and out.logits.dtype != torch.float64:
-            beams, move = extend_by_kernel(beams, out, step, options, plan)
-        else:
-            beams, move = extend(beams, out, step, options, plan, numbers)
-        pruned = pruning.after(beams.over.all(dim=1))  # the one question to the device
-        if pruned is not None:
-            finished.append(beams.finished.reorder(pruned.gone))
-            if not len(pruned.stay):
-                break
-            beams, move = beams.reorder(pruned.stay), move.reorder(pruned.stay)
-        history.add_move(move)
-        state = follow(out.state, move.parents, same_rows=beams.tokens.shape == before)
-        if by_kernel and beams.tokens.shape == (1, plan.beams):
-            take_steps = model.single_steps(state, plan.beams)
-            if take_steps is not None:
-                rest = search_single_source(take_steps, beams, step + 1, options, history)
-                finished.append(rest)
-                break
-    else:
-        finished.append(beams.finished)
-    ended = FinishedHypotheses.concatenate(finished)
-    return read_hypotheses(history, ended, memory.maps, read, plan.samples)
+def run_search(
+    settings: SearchSettings, src: Src, lengths: Lengths, graphs: DecodingGraphs | None = None
+) -> Generator[list[WrittenToken], None, list[list[Hypothesis]]]:
+    """Search; yield the new tokens after each step, and return the hypotheses at the end.
 
+    The caller puts the model into inference mode while this runs, and not in between.
 
-def _step(
-    model: SequenceModel, beams: BeamState, state: State, *, need_weights: bool
-) -> StepOutput | None:
-    """Run the model on the newest tokens; None if it refuses and no row needs it any more.
-
-    Rows that leave late are extended further, maybe past the last position that a model has
-    learned.
+    Args:
+        settings: of the search.
+        src: the sources.
+        lengths: number of real positions of each.
+        graphs: of the model, to replay the steps on a GPU; None runs them one by one.
     """
-    try:
-        return model.step(beams.tokens.flatten(), state, need_weights=need_weights)
-    except ArgumentError:
-        if bool(beams.over.all()):
-            return None
-        raise
+    check_prefix(settings.options.prefix, rows=len(src))
+    with nullcontext(False) if graphs is None else graphs.claim(src) as is_free:
+        steps: SearchSteps = SingleSteps(settings)
+        if is_free and graphs is not None:
+            steps = GraphBlocks(settings, graphs)
+        search = steps.start(src, lengths)
+        history, finished, step = SearchHistory(settings.kinds), list[FinishedHypotheses](), 0
+        while step <= steps.longest:
+            preemption_point()
+            after, records, gone, written = steps.take(search, step)
+            history.steps += records
+            step += len(records)
+            if gone is not None:
+                finished.append(gone)
+            if settings.stream:
+                yield written
+            if after is None:
+                break
+            search = after
+        else:
+            finished.append(search.beams.finished)
+    ended = FinishedHypotheses.concatenate(finished)
+    return read_hypotheses(history, ended, steps.maps, steps.lengths, settings.plan.samples)

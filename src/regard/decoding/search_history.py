@@ -88,8 +88,7 @@ class FinishedHypotheses(State):
         return FinishedHypotheses(*(torch.cat([getattr(p, n) for p in parts]) for n in names))
 
 
-@dataclass(frozen=True)
-class Move(State):
+class Move(NamedTuple):
     """The step from one set of beams to the next.
 
     Attributes:
@@ -101,6 +100,10 @@ class Move(State):
     parents: Int[Tensor, "rows beams"]
     tokens: Int[Tensor, "rows beams"]
     log_probs: Float[Tensor, "rows beams"]
+
+    def reorder(self, rows: Int[Tensor, " some"]) -> "Move":
+        """Return these rows alone, in this order."""
+        return Move(*(part.index_select(0, rows) for part in self))
 
 
 class Paths(NamedTuple):
@@ -121,8 +124,7 @@ class Paths(NamedTuple):
     other_log_probs: NDArray[np.float32]
 
 
-@dataclass(frozen=True)
-class Alternatives(State):
+class Alternatives(NamedTuple):
     """The likeliest tokens after each beam, best first, and their log-probabilities."""
 
     tokens: Int[Tensor, "rows alternatives"]
@@ -137,41 +139,36 @@ class Alternatives(State):
         return Alternatives(best.tokens, best.log_probs)
 
 
+class StepRecord(NamedTuple):
+    """A step of a search.
+
+    Attributes:
+        move: from its beams to the next ones.
+        maps: of its beams, of the kinds that are recorded.
+        alternatives: after its beams; None unless they are asked for.
+        cross: the last layer's cross-attention of its beams; None unless tokens are streamed.
+    """
+
+    move: Move
+    maps: Maps
+    alternatives: Alternatives | None = None
+    cross: Tensor | None = None
+
+    def reorder(self, rows: Int[Tensor, " some"]) -> "StepRecord":
+        """Return the record of a step after which these rows alone go on."""
+        return self._replace(move=self.move.reorder(rows))
+
+
 class SearchHistory:
     """The steps of one search.
 
     Args:
         kinds: of the attention maps that are recorded.
-        alternatives: likeliest tokens of each step that are recorded.
     """
 
-    def __init__(self, kinds: Collection[str], alternatives: int = 0) -> None:
-        self.kinds, self.count = kinds, alternatives
-        self.maps: list[Maps] = []
-        self.moves: list[Move] = []
-        self.alternatives: list[Alternatives] = []
-
-    def add_maps(self, maps: Maps) -> None:
-        """Record the maps of a step."""
-        self.maps.append({kind: maps[kind] for kind in self.kinds if kind in maps})
-
-    def add_alternatives(self, logits: Float[Tensor, "rows vocab"]) -> None:
-        """Record the likeliest tokens of a step, if they are asked for."""
-        if self.count:
-            self.alternatives.append(Alternatives.of(logits, self.count))
-
-    def add_move(self, move: Move) -> None:
-        """Record how the beams of the next step came about."""
-        self.moves.append(move)
-
-    def since(self, step: int) -> "SearchHistory":
-        """Return the history from a step on; that step becomes step 0."""
-        if step <= 0:
-            return self
-        part = SearchHistory(self.kinds, self.count)
-        part.maps, part.moves = self.maps[step:], self.moves[step:]
-        part.alternatives = self.alternatives[step:]
-        return part
+    def __init__(self, kinds: Collection[str]) -> None:
+        self.kinds = kinds
+        self.steps: list[StepRecord] = []
 
     def trace_back(self, step: NDArray[np.int64], beam: NDArray[np.int64]) -> Paths:
         """Return the hypotheses that were in `beam` at `step` when they ended.
@@ -179,11 +176,9 @@ class SearchHistory:
         The moves are small and are traced on the host, after one copy; maps are gathered where
         they are.
         """
-        last = len(self.maps) - 1
-        parents, tokens, log_probs = (
-            _on_host([getattr(move, name) for move in self.moves[: max(last, 0)]])
-            for name in ("parents", "tokens", "log_probs")
-        )
+        last = len(self.steps) - 1
+        moves = [step.move for step in self.steps[:last]]
+        parents, tokens, log_probs = (_on_host([move[i] for move in moves]) for i in range(3))
         beams = [np.where(step == last, beam, 0)]
         for t in range(last - 1, -1, -1):
             beams.append(np.where(step == t, beam, parents[t][beams[-1]]))
@@ -200,14 +195,12 @@ class SearchHistory:
 
     def _others(self, beams: list[NDArray[np.int64]]) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the alternatives of each path, whose beam at every step is given."""
-        if not self.alternatives:
+        found = [step.alternatives for step in self.steps if step.alternatives is not None]
+        if not found:
             nothing = np.empty((len(beams[0]), 0, 0))
             return nothing.astype(np.int64), nothing.astype(np.float32)
-        shape = (-1, self.alternatives[0].tokens.shape[1])
-        tokens, log_probs = (
-            _on_host([getattr(step, name) for step in self.alternatives])
-            for name in ("tokens", "log_probs")
-        )
+        shape = (-1, found[0].tokens.shape[1])
+        tokens, log_probs = (_on_host([one[i] for one in found]) for i in range(2))
         taken = list(enumerate(beams))
         return (
             np.stack([tokens[t].reshape(shape)[beam] for t, beam in taken], axis=1),
@@ -216,11 +209,12 @@ class SearchHistory:
 
     def _maps(self, beams: list[NDArray[np.int64]]) -> Maps:
         """Return the maps of each path, whose beam at every step is given."""
-        layers = [(kind, i) for kind, maps in self.maps[0].items() for i in range(len(maps))]
+        first = self.steps[0].maps
+        layers = [(kind, i) for kind, maps in first.items() for i in range(len(maps))]
         if not layers:
             return {}
         kind, layer = layers[0]
-        places = torch.from_numpy(np.stack(beams)).to(self.maps[0][kind][layer].device).unbind()
+        places = torch.from_numpy(np.stack(beams)).to(first[kind][layer].device).unbind()
         found: dict[str, list[Tensor]] = {kind: [] for kind, _ in layers}
         for kind, layer in layers:
             found[kind].append(self._map(kind, layer, places).cpu())
@@ -231,8 +225,8 @@ class SearchHistory:
     ) -> Float[Tensor, "paths heads steps kv_len"]:
         """Return one layer's rows of all steps; where the keys are the target, rows grow."""
         rows = [
-            maps[kind][layer].index_select(0, beam)
-            for maps, beam in zip(self.maps, beams, strict=True)
+            step.maps[kind][layer].index_select(0, beam)
+            for step, beam in zip(self.steps, beams, strict=True)
         ]
         width = max(row.shape[3] for row in rows)
         return torch.cat([F.pad(row, (0, width - row.shape[3])) for row in rows], dim=2)
@@ -252,7 +246,6 @@ def read_hypotheses(
     maps: Maps,
     lengths: Sequence[int],
     samples: int = 1,
-    first_steps: Sequence[int] | None = None,
 ) -> list[list[Hypothesis]]:
     """Return the hypotheses of each source, best first.
 
@@ -262,7 +255,6 @@ def read_hypotheses(
         maps: of the encoder.
         lengths: number of real positions of each source.
         samples: rows of each source.
-        first_steps: the step at which each source began; 0 for all if None.
     """
     row, scores, places = (
         tensor.cpu().numpy() for tensor in (finished.row, finished.scores, finished.places)
@@ -284,19 +276,18 @@ def read_hypotheses(
     rows = zip(*(array.tolist() for array in arrays), strict=True)
     others = list(zip(paths.others.tolist(), paths.other_log_probs.tolist(), strict=True))
     for i, (row_of, (score, log_prob, last), (step, _, cut), tokens, terms) in enumerate(rows):
-        start = 0 if first_steps is None else first_steps[row_of]
-        size = (step + 1 - start, lengths[row_of])
+        size = (step + 1, lengths[row_of])
         found[row_of].append(
             Hypothesis(
-                tokens=tokens[start:step],
+                tokens=tokens[:step],
                 score=score,
                 log_prob=log_prob,
-                token_log_probs=[*terms[start:step], last],
-                attention=row_maps(own, row_of, *size) | row_maps(paths.maps, i, *size, start),
+                token_log_probs=[*terms[:step], last],
+                attention=row_maps(own, row_of, *size) | row_maps(paths.maps, i, *size),
                 finished=not cut,
                 alternatives=[
                     list(zip(*place, strict=True))
-                    for place in zip(*(part[start : step + 1] for part in others[i]), strict=True)
+                    for place in zip(*(part[: step + 1] for part in others[i]), strict=True)
                 ],
             )
         )

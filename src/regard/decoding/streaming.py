@@ -1,18 +1,19 @@
-"""Streaming: the tokens of one target as they are written."""
+"""Streaming: the tokens of targets as they are written."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Generator, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
-from regard.decoding.constraints import Constraints, check_prefix
-from regard.decoding.hypothesis import last_cross_attention
+from regard.decoding.constraints import check_prefix
+from regard.decoding.graphs import DecodingGraphs
+from regard.decoding.hypothesis import Hypothesis
+from regard.decoding.search import beam_plan, run_search
+from regard.decoding.search_steps import SearchSettings, WrittenToken
 from regard.decoding_options import DEFAULT, DecodingOptions
 from regard.errors import ArgumentError
 from regard.models.protocol import Lengths, SequenceModel, Src, check_batch, inference
-from regard.ops.primitives import log_softmax
-from regard.symbols import BOS, EOS
 
 
 class Streamed(NamedTuple):
@@ -53,36 +54,49 @@ def stream(
     if len(src) != 1:
         raise ArgumentError("src", "be one source to be streamed", len(src), "use decode")
     check_prefix(options.prefix, rows=1)
-    return _steps(model, src, lengths, options)
+    return (Streamed(*step[1:]) for step in stream_batch(model, src, lengths, options))
 
 
-def _steps(
-    model: SequenceModel, src: Tensor, lengths: Tensor | None, options: DecodingOptions
-) -> Iterator[Streamed]:
-    with inference(model):
-        memory = model.encode(src, lengths)
-        state = model.start(memory)
-        constraints = Constraints.of(
-            options, memory.lengths, model.tgt_lengths(memory), model.tgt_positions
-        )
-    length = int(memory.lengths[0])
-    history = torch.full((1, 1, 1), BOS, device=src.device)
-    for step in range(constraints.longest + 1):
-        with inference(model):
-            out = model.step(history[:, 0, -1], state, need_weights=True)
-            state = out.state
-            check_prefix(options.prefix, vocab=out.logits.shape[1])
-            log_probs = log_softmax(out.logits)[:, None]
-            allowed = constraints.allow(log_probs, step, history[..., 1:])
-            best = allowed.log_probs.max(dim=2)
-            history = torch.cat([history, best.indices[..., None]], dim=2)
-            weights = last_cross_attention(out.maps)
-        token = int(best.indices)
-        yield Streamed(
-            token,
-            float(best.values),
-            None if weights is None else weights[0, 0, :length].cpu(),
-            finished=allowed.cut is None or not bool(allowed.cut),
-        )
-        if token == EOS:
-            return
+def stream_batch(
+    model: SequenceModel,
+    src: Src,
+    lengths: Lengths,
+    options: DecodingOptions,
+    *,
+    kinds: Collection[str] = (),
+    graphs: DecodingGraphs | None = None,
+    alternatives: int = 0,
+) -> Generator[WrittenToken, None, list[list[Hypothesis]]]:
+    """Search a batch greedily, yield each token at once, and return the hypotheses at the end.
+
+    Args:
+        model: any model.
+        src: the sources.
+        lengths: number of real tokens of each.
+        options: as in `stream`.
+        kinds: of the maps that hypotheses carry.
+        graphs: of this model, to replay the steps on a GPU in blocks.
+        alternatives: likeliest tokens at each place that hypotheses carry.
+    """
+    options = replace(
+        options,
+        beam=1,
+        nbest=1,
+        coverage_penalty=0.0,
+        num_samples=0,
+        temperature=1.0,
+        top_k=0,
+        top_p=1.0,
+    )
+    settings = SearchSettings(
+        model, options, beam_plan(options), tuple(kinds), alternatives, stream=True
+    )
+    steps = run_search(settings, src, lengths, graphs)
+    while True:
+        try:
+            with inference(model):
+                written = next(steps)
+        except StopIteration as end:
+            found: list[list[Hypothesis]] = end.value
+            return found
+        yield from written

@@ -52,7 +52,7 @@ def extend_rows(
     step: int,
     best: int,
     beams: int,
-    penalty: Float[Tensor, "rows 1"] | float,
+    penalty: float,
     has_limit: bool,
     allows_end: bool,
     allows_unknown: bool,
@@ -70,7 +70,7 @@ def extend_rows(
         step: number of tokens so far.
         best: number of candidates.
         beams: most live hypotheses of a row.
-        penalty: the length penalty of what ends at this step, of each row or of all.
+        penalty: the length penalty of what ends at this step.
         has_limit: whether a row may be at its limit.
         allows_end: whether a target may end here.
         allows_unknown: whether the unknown token is allowed.
@@ -127,7 +127,6 @@ def extend_rows(
             vocab,
             step,
             1.0 / penalty,
-            PER_ROW=isinstance(penalty, Tensor),
             WIDTH=width,
             WIDTH_PAD=_next_power(width),
             PIECES=pieces,
@@ -214,8 +213,7 @@ def _extend_row(
     new_ended_places,
     vocab,
     step,
-    penalty,
-    PER_ROW: tl.constexpr,
+    factor,
     WIDTH: tl.constexpr,
     WIDTH_PAD: tl.constexpr,
     PIECES: tl.constexpr,
@@ -235,7 +233,6 @@ def _extend_row(
     beam = tl.arange(0, WIDTH_PAD)
     is_beam = beam < WIDTH
     first = row * WIDTH
-    factor = tl.load(penalty + row) if PER_ROW else penalty
 
     piece = tl.arange(0, PIECES_PAD)
     own = (first + beam[:, None]) * PIECES + piece[None, :]

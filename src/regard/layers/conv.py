@@ -5,21 +5,20 @@ square root of a half keeps the variance in shallow stacks, and the optimiser do
 """
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, cast, final
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard import masks
 from regard.attention import MultiplicativeAttention, Projected
-from regard.attention.multi_head import Start
 from regard.errors import ArgumentError
 from regard.masks import Mask
 from regard.ops.check import check_equal, check_positive, check_width
-from regard.state import OF_SOURCE, State, StateT
+from regard.state import OF_SOURCE, State
 
 HALF: Final = math.sqrt(0.5)
 
@@ -101,8 +100,7 @@ class ConvState(State):
         keys: keys of the memory.
         values: values of the memory.
         memory_mask: True at real vectors of the memory.
-        position: number of vectors decoded so far, of the rows that began first.
-        offset: number of positions before the first vector of each row; None if there are none.
+        position: number of vectors decoded so far.
 
     Examples:
         >>> decoder = regard.layers.ConvDecoder(dim=8, num_layers=2)
@@ -117,31 +115,6 @@ class ConvState(State):
     values: Float[Tensor, "batch kv_len dim"] = field(metadata=OF_SOURCE)
     memory_mask: Mask | None = field(metadata=OF_SOURCE)
     position: int
-    offset: Int[Tensor, " batch"] | None = None
-
-    @property
-    def start(self) -> Start:
-        """The position of the next vector, of all rows or of each."""
-        return self.position if self.offset is None else self.position - self.offset
-
-    def append(self: StateT, other: StateT) -> StateT:
-        """Return the rows of both states, whose newest vectors stand at the same position."""
-        assert isinstance(self, ConvState)
-        assert isinstance(other, ConvState)
-        count = max(self.position, other.position)
-        return State.append(self.with_positions(count), other.with_positions(count))
-
-    def with_positions(self: StateT, count: int) -> StateT:
-        """Return the state with so many positions before the next vector; no tensor has them."""
-        assert isinstance(self, ConvState)
-        missing = count - self.position
-        if self.offset is not None and not missing:
-            return self
-        offset = self.offset
-        if offset is None:
-            offset = self.keys.new_zeros(len(self.keys), dtype=torch.long)
-        # rows that had more positions are done
-        return replace(self, position=count, offset=(offset + missing).clamp(min=0))
 
 
 class ConvDecoderOutput(NamedTuple):
@@ -225,6 +198,5 @@ class ConvDecoder(nn.Module):
             state.values,
             state.memory_mask,
             state.position + embedded.shape[1],
-            state.offset,
         )
         return ConvDecoderOutput(x, after, tuple(w for w in maps if w is not None))

@@ -3,10 +3,9 @@
 from typing import final
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.multi_head import Start
 from regard.errors import ArgumentError
 from regard.ops.check import check_axes, check_equal, check_positive, check_width
 
@@ -32,9 +31,9 @@ class SinusoidalPositions(nn.Module):
         self.dim = dim
 
     def forward(
-        self, x: Float[Tensor, "batch length dim"], *, start: Start = 0
+        self, x: Float[Tensor, "batch length dim"], *, start: int = 0
     ) -> Float[Tensor, "batch length dim"]:
-        """Add the positions `start`, `start + 1`, ..., with one start, or one for each row."""
+        """Add the positions `start`, `start + 1`, ..."""
         check_width("x", x, self.dim)
         angles = _angles(start, x.shape[1], self.dim, 10000.0, x.device)
         waves = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)[..., : self.dim]
@@ -66,17 +65,10 @@ class LearnedPositions(nn.Module):
         return len(self.table)
 
     def forward(
-        self, x: Float[Tensor, "batch length dim"], *, start: Start = 0
+        self, x: Float[Tensor, "batch length dim"], *, start: int = 0
     ) -> Float[Tensor, "batch length dim"]:
-        """Add the positions `start`, `start + 1`, ..., with one start, or one for each row.
-
-        Starts of rows are not checked, which would wait for the device: later positions count as
-        the last, since a search on a GPU extends rows for a while after they are done.
-        """
+        """Add the positions `start`, `start + 1`, ..."""
         check_width("x", x, self.dim)
-        if isinstance(start, Tensor):
-            places = start[:, None] + torch.arange(x.shape[1], device=x.device)
-            return x + self.table[places.clamp(max=len(self.table) - 1)].to(x.dtype)
         end = start + x.shape[1]
         if end > len(self.table):
             raise ArgumentError(
@@ -166,42 +158,22 @@ class RotaryPositions(nn.Module):
         self.head_dim, self.base = head_dim, base
 
     def forward(
-        self, x: Float[Tensor, "batch heads length head_dim"], *, start: Start = 0
+        self, x: Float[Tensor, "batch heads length head_dim"], *, start: int = 0
     ) -> Float[Tensor, "batch heads length head_dim"]:
-        """Rotate vectors that stand at `start`, `start + 1`, ..., which may differ by row."""
+        """Rotate vectors that stand at `start`, `start + 1`, ..."""
         check_axes("x", x, "batch heads length head_dim")
         check_equal("agree in head_dim", x=x.shape[3], positions=self.head_dim)
         angles = _angles(start, x.shape[2], self.head_dim, self.base, x.device)
-        if isinstance(start, Tensor):
-            angles = angles[:, None]
         cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
         left, right = x.chunk(2, dim=-1)
         return torch.cat([left * cos - right * sin, right * cos + left * sin], dim=-1)
 
 
-def align_left(
-    weights: Float[Tensor, "batch heads q_len kv_len"], offset: Int[Tensor, " batch"]
-) -> Float[Tensor, "batch heads q_len kv_len"]:
-    """Return attention weights with the first keys of each row left out, and zeros at the end.
-
-    Args:
-        weights: whose first keys are padding.
-        offset: number of these keys in each row.
-    """
-    places = torch.arange(weights.shape[3], device=weights.device) + offset[:, None]
-    is_key = (places < weights.shape[3])[:, None, None]
-    places = places.clamp(max=weights.shape[3] - 1)[:, None, None].expand_as(weights)
-    return weights.gather(3, places).where(is_key, 0.0)
-
-
 def _angles(
-    start: Start, length: int, dim: int, base: float, device: torch.device
-) -> Float[Tensor, "*batch length pairs"]:
+    start: int, length: int, dim: int, base: float, device: torch.device
+) -> Float[Tensor, "length pairs"]:
     """`p / base^(2i/dim)`, in float64 where the device has it, for exact late positions."""
     kind = torch.float32 if device.type == "mps" else torch.float64
-    if isinstance(start, Tensor):
-        positions = start[:, None] + torch.arange(length, device=device, dtype=kind)
-    else:
-        positions = torch.arange(start, start + length, device=device, dtype=kind)
+    positions = torch.arange(start, start + length, device=device, dtype=kind)
     exponents = torch.arange(0, dim, 2, device=device, dtype=kind) / dim
-    return positions[..., None] * base**-exponents
+    return positions[:, None] * base**-exponents

@@ -18,10 +18,9 @@ from torch import Tensor, nn
 from regard.device import is_transformed
 from regard.errors import ArgumentError
 from regard.layers.padding import mirrored, no_padding, real_steps, reverse
-from regard.ops.backend import HAS_NUMBA, active_backend
+from regard.ops.backend import active_backend, is_compiled
 from regard.ops.check import check_axes, check_choice, check_equal, check_positive, check_width
 from regard.ops.recurrence.cells import Cell
-from regard.ops.warm_up import is_warm
 from regard.state import State
 
 CELLS: Final[dict[str, type[nn.RNN] | type[nn.GRU] | type[nn.LSTM]]] = {
@@ -266,11 +265,11 @@ def _kernel_is_faster(module: nn.RNNBase, x: Tensor) -> bool:
     """Return whether a few sequences are run by a compiled kernel, without gradients."""
     few = x.shape[0] <= FEW_ROWS and x.device.type == "cpu" and x.dtype == torch.float32
     plain = isinstance(module, nn.GRU) and module.bias and not torch.is_grad_enabled()
-    if not few or not plain or not HAS_NUMBA or torch.compiler.is_compiling():
+    if not few or not plain or torch.compiler.is_compiling():
         return False
     if torch.is_autocast_enabled("cpu"):  # the kernel has 32 bits alone
         return False
-    return active_backend() == "auto" and not is_transformed() and is_warm()
+    return active_backend() == "auto" and not is_transformed() and is_compiled()
 
 
 def _gru_by_kernel(module: nn.RNNBase, x: Tensor, hidden: Tensor) -> Tensor:

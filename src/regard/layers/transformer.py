@@ -6,22 +6,21 @@ of length 1.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, cast, final
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard import masks
 from regard.attention import MultiHeadAttention, PositionBias, Projected
-from regard.attention.multi_head import Rotation, Start
+from regard.attention.multi_head import Rotation
 from regard.errors import ArgumentError
-from regard.layers.positions import RotaryPositions, align_left
 from regard.masks import Mask
 from regard.ops.check import check_choice, check_equal, check_positive, check_share, check_width
-from regard.state import OF_SOURCE, State, StateT, last_positions
+from regard.state import OF_SOURCE, State
 
 Activation = Literal["relu", "gelu"]
 ACTIVATIONS: Final[dict[str, Callable[[Tensor], Tensor]]] = {"relu": F.relu, "gelu": F.gelu}
@@ -192,10 +191,6 @@ class LayerState(State):
 class TransformerState(State):
     """The state of all layers, and the mask of the memory.
 
-    Rows may have decoded different numbers of vectors. Caches end with the newest vector of each
-    row then, and `offset` is the number of positions before its first, which are padding; it is
-    None if there are none.
-
     Examples:
         >>> decoder = regard.layers.TransformerDecoder(12, 3, 24, num_layers=2, memory_size=7)
         >>> state = decoder.start(torch.randn(2, 5, 7))
@@ -205,42 +200,11 @@ class TransformerState(State):
 
     layers: tuple[LayerState, ...]
     memory_mask: Mask | None = field(metadata=OF_SOURCE)
-    offset: Int[Tensor, " batch"] | None = None
 
     @property
     def position(self) -> int:
-        """Number of vectors decoded so far, of the rows that began first."""
+        """Number of vectors decoded so far."""
         return self.layers[0].key.shape[2]
-
-    @property
-    def start(self) -> Start:
-        """The position of the next vector, of all rows or of each."""
-        return self.position if self.offset is None else self.position - self.offset
-
-    def append(self: StateT, other: StateT) -> StateT:
-        """Return the rows of both states, whose newest vectors stand at the same position."""
-        assert isinstance(self, TransformerState)
-        assert isinstance(other, TransformerState)
-        count = max(self.position, other.position)
-        return State.append(self.with_positions(count), other.with_positions(count))
-
-    def with_positions(self: StateT, count: int) -> StateT:
-        """Return the state with caches of so many positions: the last ones, or zeros before all."""
-        assert isinstance(self, TransformerState)
-        key, missing = self.layers[0].key, count - self.position
-        if self.offset is not None and not missing:
-            return self
-        offset = key.new_zeros(len(key), dtype=torch.long) if self.offset is None else self.offset
-        layers = tuple(
-            replace(
-                layer,
-                key=last_positions(layer.key, count, axis=2),
-                value=last_positions(layer.value, count, axis=2),
-            )
-            for layer in self.layers
-        )
-        # rows that had more positions are done
-        return replace(self, layers=layers, offset=(offset + missing).clamp(min=0))
 
 
 @final
@@ -402,32 +366,20 @@ class TransformerDecoderLayer(nn.Module):
         state: LayerState,
         memory_mask: Mask | None = None,
         *,
-        offset: Int[Tensor, " batch"] | None = None,
         need_weights: bool = False,
     ) -> tuple[Tensor, LayerState, Tensor | None, Tensor | None]:
-        """New vectors, the state with them, and the weights of both attentions.
-
-        See `TransformerState` for the offset.
-        """
+        """New vectors, the state with them, and the weights of both attentions."""
         check_width("x", x, self.attention.dim)
         check_equal("agree in batch", state=state.key.shape[0], x=x.shape[0])
         inner = self.attention_residual.before(x)
-        start, mask = state.key.shape[2], None
-        if offset is not None:
-            places = torch.arange(start + x.shape[1], device=x.device)
-            mask = (places >= offset[:, None])[:, None, None]
-        query, *new = self.attention.project_self(
-            inner, start=start if offset is None else start - offset
-        )
+        query, *new = self.attention.project_self(inner, start=state.key.shape[2])
         key, value = (part.tensor for part in new)
         if state.key.shape[2]:
             key = torch.cat([state.key.to(key.dtype), key], dim=2)
             value = torch.cat([state.value.to(value.dtype), value], dim=2)
         context, self_weights = self.attention(
-            query, Projected(key), Projected(value), mask, causal=True, need_weights=need_weights
+            query, Projected(key), Projected(value), causal=True, need_weights=need_weights
         )
-        if offset is not None and self_weights is not None:
-            self_weights = align_left(self_weights, offset)
         x, cross_weights = self.attention_residual.after(x, context), None
         if self.cross is not None and self.cross_residual is not None:
             assert state.memory_key is not None
@@ -481,16 +433,6 @@ class TransformerDecoder(nn.Module):
         )
         self.norm = options.last_norm(dim)
 
-    @property
-    def any_step(self) -> bool:
-        """Return whether rows of a state may have decoded different numbers of vectors.
-
-        Rotations must be known to take a position for each row.
-        """
-        attentions = [cast(TransformerDecoderLayer, layer).attention for layer in self.layers]
-        known = type(None), RotaryPositions
-        return all(isinstance(attention.rotation, known) for attention in attentions)
-
     def start(
         self,
         memory: Float[Tensor, "batch kv_len memory_size"],
@@ -534,15 +476,13 @@ class TransformerDecoder(nn.Module):
         check_width("x", x, self.dim)
         layers, self_weights, cross_weights = [], [], []
         for layer, before in zip(self.layers, state.layers, strict=True):
-            x, after, own, cross = layer(
-                x, before, state.memory_mask, offset=state.offset, need_weights=need_weights
-            )
+            x, after, own, cross = layer(x, before, state.memory_mask, need_weights=need_weights)
             layers.append(after)
             self_weights.append(own)
             cross_weights.append(cross)
         return TransformerDecoderOutput(
             x if self.norm is None else self.norm(x),
-            TransformerState(tuple(layers), state.memory_mask, state.offset),
+            TransformerState(tuple(layers), state.memory_mask),
             tuple(w for w in self_weights if w is not None),
             tuple(w for w in cross_weights if w is not None),
         )

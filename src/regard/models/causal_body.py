@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, cast, final
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.layers import RecurrentState, RNNStack, SelfAttentiveRNN
-from regard.layers.positions import align_left
 from regard.layers.transformer import (
     TransformerDecoder,
     TransformerDecoderOutput,
@@ -19,7 +18,7 @@ from regard.layers.transformer import (
 from regard.models.protocol import Maps
 from regard.ops import History
 from regard.ops.check import check_positive
-from regard.state import State, StateT, last_positions
+from regard.state import State
 
 
 class BodyOutput(NamedTuple):
@@ -36,11 +35,6 @@ class CausalBody(nn.Module, ABC):
     output_size: int
     #: width of the initial context of all layers together; 0 if there is none
     context_size: int = 0
-
-    @property
-    def any_step(self) -> bool:
-        """Return whether rows of a state may have taken different numbers of steps."""
-        return False
 
     @abstractmethod
     def start(self, batch: int, like: Tensor, context: Tensor | None = None) -> State:
@@ -66,11 +60,6 @@ class RecurrentBody(CausalBody):
         self.output_size = stack.output_size
         self.context_size = stack.num_layers * stack.hidden_size
 
-    @property
-    def any_step(self) -> bool:
-        """True: no tensor of its state grows from step to step."""
-        return True
-
     def start(self, batch: int, like: Tensor, context: Tensor | None = None) -> State:
         """Return zeros, or the context as the hidden states of all layers."""
         state = self.stack.init_state(batch, like)
@@ -86,47 +75,9 @@ class RecurrentBody(CausalBody):
 
 @dataclass(frozen=True)
 class Histories(State):
-    """The histories of all layers.
-
-    Rows may have taken different numbers of steps. Histories end with the newest step of each row
-    then, and `offset` is the number of steps before its first, which are padding; it is None if
-    there are none.
-    """
+    """The histories of all layers."""
 
     layers: tuple[History, ...]
-    offset: Int[Tensor, " batch"] | None = None
-
-    def append(self: StateT, other: StateT) -> StateT:
-        """Return the rows of both states, whose newest steps are the same."""
-        assert isinstance(self, Histories)
-        assert isinstance(other, Histories)
-        count = max(self.layers[0].hidden.shape[1], other.layers[0].hidden.shape[1])
-        return State.append(self.with_positions(count), other.with_positions(count))
-
-    def with_positions(self: StateT, count: int) -> StateT:
-        """Return the state with histories of so many steps: the last ones, or padding before."""
-        assert isinstance(self, Histories)
-        hidden = self.layers[0].hidden
-        missing = count - hidden.shape[1]
-        if self.offset is not None and not missing:
-            return self
-        offset = self.offset
-        if offset is None:
-            offset = hidden.new_zeros(len(hidden), dtype=torch.long)
-        layers = tuple(
-            replace(
-                layer,
-                hidden=last_positions(layer.hidden, count, axis=1),
-                keys=last_positions(layer.keys, count, axis=1),
-                memory=None
-                if layer.memory is None
-                else last_positions(layer.memory, count, axis=1),
-                real=last_positions(layer.real, count, axis=1),
-            )
-            for layer in self.layers
-        )
-        # rows that had more positions are done
-        return replace(self, layers=layers, offset=(offset + missing).clamp(min=0))
 
 
 @final
@@ -142,11 +93,6 @@ class SelfAttentiveBody(CausalBody):
         # the first step of the lstm cell attends to nothing, so a context would have no effect
         starts_from_context = all(layer.cell != "lstm" for layer in layers)
         self.context_size = sum(layer.hidden_size for layer in layers) * starts_from_context
-
-    @property
-    def any_step(self) -> bool:
-        """True: histories say which of their steps are padding."""
-        return True
 
     def start(self, batch: int, like: Tensor, context: Tensor | None = None) -> State:
         """Return empty histories, with zeros or a part of the context as c_0 of each layer."""
@@ -175,11 +121,9 @@ class SelfAttentiveBody(CausalBody):
             )
             x = torch.cat([hidden, context], dim=-1)
             after.append(history)
-            if before.offset is not None and weights is not None:
-                weights = align_left(weights, before.offset)
             maps.append(weights)
         seen: Maps = {"history": tuple(maps)} if need_weights else {}
-        return BodyOutput(x, Histories(tuple(after), before.offset), seen)
+        return BodyOutput(x, Histories(tuple(after)), seen)
 
 
 @final
@@ -190,11 +134,6 @@ class TransformerBody(CausalBody):
         super().__init__()
         self.decoder = decoder
         self.output_size = decoder.dim
-
-    @property
-    def any_step(self) -> bool:
-        """Return whether rows of a state may have taken different numbers of steps."""
-        return self.decoder.any_step
 
     def start(self, batch: int, like: Tensor, context: Tensor | None = None) -> State:
         """Return empty caches; a context is ignored."""

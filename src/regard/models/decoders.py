@@ -30,7 +30,6 @@ from regard.models.embedding import (
     OutputLayer,
     TokenEmbedding,
     check_unplaced,
-    has_row_positions,
 )
 from regard.models.protocol import Keep, Maps, Memory, Tgt, select_positions
 from regard.preemption import in_turn, is_preemptible
@@ -55,11 +54,6 @@ class Decoder(nn.Module, ABC):
 
     #: whether targets may copy tokens of the source, which must have tokens then
     copies_source: ClassVar[bool] = False
-
-    @property
-    def any_step(self) -> bool:
-        """Return whether rows of a state may have taken different numbers of steps."""
-        return False
 
     @abstractmethod
     def start(self, memory: Memory) -> State:
@@ -178,11 +172,6 @@ class RecurrentDecoder(Decoder):
         self.memory_bridge = nn.Linear(summary_size, states) if stack.cell == "lstm" else None
         width = stack.output_size + context_size
         self.output = OutputLayer(width, embedding, dropout=dropout, tied=tied)
-
-    @property
-    def any_step(self) -> bool:
-        """True: no tensor of its state grows from step to step."""
-        return True
 
     def start(self, memory: Memory) -> State:
         """Return the first state, made from the summary of the source."""
@@ -334,11 +323,6 @@ class ParallelDecoder(Decoder):
         width = (body.output_size if top is None else top.output_size) + context_size
         self.output = OutputLayer(width, embedding, dropout=dropout, tied=tied)
 
-    @property
-    def any_step(self) -> bool:
-        """Return whether rows of a state may have taken different numbers of steps."""
-        return self.body.any_step
-
     def start(self, memory: Memory) -> State:
         """Return the first state; the body may start from the summary of the source."""
         batch, like = memory.output.shape[0], memory.output
@@ -396,11 +380,6 @@ class AttentionDecoder(Decoder):
         self.embedding, self.decoder = embedding, decoder
         self.output = OutputLayer(decoder.dim, embedding, tied=tied)
 
-    @property
-    def any_step(self) -> bool:
-        """Return whether rows of a state may have taken different numbers of steps."""
-        return has_row_positions(self.embedding) and self.decoder.any_step
-
     def start(self, memory: Memory) -> State:
         """Return empty caches, and the memory's keys and values of every layer."""
         return self.decoder.start(memory.output, memory.mask, key=memory.keys)
@@ -410,7 +389,7 @@ class AttentionDecoder(Decoder):
     ) -> DecoderOutput:
         """Score; the maps are `decoder-self` and `cross`, of each layer."""
         state = cast(TransformerState, state)
-        x = self.embedding(tokens, start=state.start)
+        x = self.embedding(tokens, start=state.position)
         out = self.decoder(x, state, need_weights=need_weights)
         maps: Maps = {}
         if need_weights:
@@ -428,11 +407,6 @@ class ConvolutionalDecoder(Decoder):
         self.embedding, self.decoder = embedding, decoder
         self.output = OutputLayer(decoder.dim, embedding)
 
-    @property
-    def any_step(self) -> bool:
-        """Return whether rows of a state may have taken different numbers of steps."""
-        return has_row_positions(self.embedding)
-
     def start(self, memory: Memory) -> State:
         """Return zeros before the first token."""
         keys = memory.output if memory.keys is None else memory.keys
@@ -443,7 +417,7 @@ class ConvolutionalDecoder(Decoder):
     ) -> DecoderOutput:
         """Score; the maps are `cross`, of each layer."""
         state = cast(ConvState, state)
-        x = self.embedding(tokens, start=state.start)
+        x = self.embedding(tokens, start=state.position)
         output, after, weights = self.decoder(x, state, need_weights=need_weights)
         maps: Maps = {"cross": weights} if need_weights else {}
         return DecoderOutput(self.output(output, self.embedding, keep), after, maps)

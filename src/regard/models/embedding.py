@@ -7,9 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.attention.multi_head import Start
 from regard.errors import ArgumentError
-from regard.layers.positions import LearnedPositions, SinusoidalPositions
 from regard.models.protocol import Keep, check_tokens, select_positions
 from regard.ops.check import check_axes, check_positive, check_share
 
@@ -18,7 +16,7 @@ from regard.ops.check import check_axes, check_positive, check_share
 class PositionalEncoding(Protocol):
     """Adds positional encodings to vectors, e.g. `SinusoidalPositions`."""
 
-    def __call__(self, x: Tensor, *, start: Start = 0) -> Tensor:
+    def __call__(self, x: Tensor, *, start: int = 0) -> Tensor:
         """Return the vectors at positions `start`, `start + 1`, ...; rows may differ in it."""
         ...
 
@@ -66,9 +64,9 @@ class TokenEmbedding(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(
-        self, tokens: Int[Tensor, "batch length"], *, start: Start = 0
+        self, tokens: Int[Tensor, "batch length"], *, start: int = 0
     ) -> Float[Tensor, "batch length dim"]:
-        """Return the vectors of tokens at positions `start`, `start + 1`, ...; rows may differ."""
+        """Return the vectors of tokens at positions `start`, `start + 1`, ..."""
         check_axes(self.name, tokens, "batch length")
         check_tokens(self.name, tokens, self.vocab)
         x: Tensor = self.table(tokens) * self.scale
@@ -84,12 +82,6 @@ class TokenEmbedding(nn.Module):
         self.table = owner.table
         self.register_state_dict_post_hook(_leave_out)  # type: ignore[no-untyped-call]
         self.register_load_state_dict_pre_hook(_put_back)  # type: ignore[no-untyped-call]
-
-
-def has_row_positions(embedding: TokenEmbedding) -> bool:
-    """Return whether the tokens of each row may stand at positions of their own."""
-    known = type(None), SinusoidalPositions, LearnedPositions
-    return isinstance(embedding.positions, known)
 
 
 def check_unplaced(embedding: TokenEmbedding) -> None:

@@ -48,11 +48,6 @@ class EncoderDecoder(SequenceModel):
         """The number of learned positions of the decoder; None if unlimited."""
         return positions_of(getattr(self.decoder, "embedding", None))
 
-    @property
-    def any_step(self) -> bool:
-        """Return whether rows of a state may have taken different numbers of steps."""
-        return self.decoder.any_step
-
     def encode(self, src: Src, lengths: Lengths, *, need_weights: bool = False) -> Memory:
         """Encode the source."""
         memory: Memory = self.encoder(src, lengths, need_weights=need_weights)

@@ -85,11 +85,6 @@ class MemoryDecoder(Decoder):
         """Of target tokens."""
         return self.recurrent.embedding
 
-    @property
-    def any_step(self) -> bool:
-        """True: no tensor of its state grows from step to step."""
-        return True
-
     def start(self, memory: Memory) -> State:
         """Return the state of the recurrent decoder, with the learned slots."""
         recurrent = cast(RecurrentDecoderState, self.recurrent.start(memory))

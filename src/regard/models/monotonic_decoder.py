@@ -93,11 +93,6 @@ class MonotonicDecoder(Decoder):
         self.memory_proj = nn.Linear(memory_size, hidden_size, bias=False)
         self.output = OutputLayer(hidden_size, embedding, tied=tied)
 
-    @property
-    def any_step(self) -> bool:
-        """Return whether rows of a state may have taken different numbers of steps."""
-        return self.body.any_step
-
     def start(self, memory: Memory) -> State:
         """Return the first state; the position before the first output is 0."""
         keys = self.attention.project_keys(memory.output if memory.keys is None else memory.keys)

@@ -88,11 +88,6 @@ class PointerDecoder(Decoder):
         """Of target tokens."""
         return self.recurrent.embedding
 
-    @property
-    def any_step(self) -> bool:
-        """True: no tensor of its state grows from step to step."""
-        return True
-
     def start(self, memory: Memory) -> State:
         """Return the state of the recurrent decoder, with the source tokens."""
         if memory.tokens is None:

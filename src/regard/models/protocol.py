@@ -5,12 +5,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard import masks
@@ -117,68 +115,6 @@ class ModelOutput(NamedTuple):
     certain: Tensor | None = None
 
 
-class SingleSearch(NamedTuple):
-    """A search with one source left, as arrays, for steps that a model takes by itself.
-
-    Attributes:
-        step: number of tokens so far.
-        room: most steps to take.
-        min_len: fewest tokens of a target.
-        unknown: whether the unknown token is allowed.
-        limits: most tokens, (1,).
-        longest: the length penalty of the longest target, (1, 1).
-        penalties: those of targets that end at each of the steps, (room, 1, 1).
-        tokens: the newest of each beam, (beams,).
-        parents: the beam whose state each beam continues, (beams,).
-        scores: log-probability of each beam, (1, beams).
-        over: which beams cannot win any more, (1, beams).
-        ended_scores: of the hypotheses that have ended, changed in place.
-        ended_places: of the same, changed in place.
-        keeps_logits: whether the logits of all steps are needed.
-    """
-
-    step: int
-    room: int
-    min_len: int
-    unknown: bool
-    limits: NDArray[np.int64]
-    longest: NDArray[np.float64]
-    penalties: NDArray[np.float32]
-    tokens: NDArray[np.int64]
-    parents: NDArray[np.int64]
-    scores: NDArray[np.float32]
-    over: NDArray[np.bool_]
-    ended_scores: NDArray[np.float32]
-    ended_places: NDArray[np.int64]
-    keeps_logits: bool
-
-
-class SingleSteps(NamedTuple):
-    """Steps that a model has taken by itself, along the first axis of each array.
-
-    Attributes:
-        tokens: of each beam, (steps, 1, beams), like the next ones.
-        parents: the beam that each extends.
-        log_probs: of the tokens.
-        scores: of the beams after each step.
-        over: which beams cannot win any more.
-        cross: attention of the beams before each step, (steps, beams, src_len).
-        logits: (steps, beams, vocab), if they are kept.
-    """
-
-    tokens: NDArray[np.int64]
-    parents: NDArray[np.int64]
-    log_probs: NDArray[np.float32]
-    scores: NDArray[np.float32]
-    over: NDArray[np.bool_]
-    cross: NDArray[np.float32]
-    logits: NDArray[np.float32]
-
-
-#: Takes some steps of a search, the next ones whenever it is called.
-TakeSteps = Callable[[SingleSearch], SingleSteps]
-
-
 class SequenceModel(nn.Module, ABC):
     """A model that turns one sequence into another.
 
@@ -232,17 +168,14 @@ class SequenceModel(nn.Module, ABC):
         return None
 
     @property
-    def any_step(self) -> bool:
-        """Return whether rows of a state may have taken different numbers of steps.
-
-        Sources can join a search then while others are decoded, see `State.append`.
-        """
+    def is_compiled(self) -> bool:
+        """Return whether steps run by compiled CPU kernels, as the rest of a search then does."""
         return False
 
-    def single_steps(self, state: State, beams: int) -> TakeSteps | None:
-        """Return what takes several steps at a time of a beam search with one source.
+    def compiled_steps(self, state: State, beams: int) -> Callable[..., Any] | None:
+        """Return a kernel that takes several steps of a compiled search with one source.
 
-        None, as here, for a model that takes them one by one. Decoding asks this on the CPU.
+        None, as here, for a model that takes them one by one.
 
         Args:
             state: of the beams.

@@ -77,7 +77,6 @@ class RequestHandler:
             tokens=self.limits.batch_tokens,
             wait=self.limits.wait_ms / 1000,
             failed=lambda error: self.log.failed(error, "the scheduler"),
-            open_session=self.models.open_session,
             usage=usage,
         )
         self._short, self._long = (
@@ -220,7 +219,7 @@ class RequestHandler:
             key = replace(key, **self._search(model, body))
         if verb == "stream":
             key = replace(key, beam=1)
-        if verb != "run" and not model.can_join(key):
+        if verb != "run" and not (verb == "stream" and model.batches_streams):
             key = replace(key, only=object())
         bound = model.cost(key, length, forced)
         self.limits.check_work(bound)

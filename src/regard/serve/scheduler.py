@@ -11,9 +11,7 @@ if other work should go first. The order is that of a multi-level feedback queue
 2. Within a level, the client that has used least of late goes first, then what has waited longest.
 3. Work that has not run for a while gets a short turn, whatever its level, so that nothing starves.
 
-Requests with the same key that wait at the same time run as one batch, as far as it has room. If
-the work of a key is a session, an item is answered as soon as it is done, and those that wait take
-its place between two steps (continuous batching), unless others should go first.
+Requests with the same key that wait at the same time run as one batch, as far as it has room.
 """
 
 import asyncio
@@ -28,18 +26,18 @@ from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import torch
 
 from regard.errors import describe_memory_error
-from regard.preemption import preemptible, preemption_point
+from regard.preemption import preemptible
 from regard.serve.http_errors import closing, out_of_memory
 from regard.serve.limits import Cost
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
-Work = Callable[[Any, list[ItemT]], Sequence[ResultT]]
+Work = Callable[[Any, list[ItemT]], Sequence[ResultT | Exception]]
 
 #: batches that have begun at a time, one of which runs; the others keep their memory
 MOST_STARTED: Final = 6
@@ -61,33 +59,6 @@ HALF_LIFE: Final = 10.0
 RECOVERY: Final = 5.0
 #: seconds between two checks of what else waits, since steps of small models are much shorter
 CHECK_SECONDS: Final = 0.005
-
-
-class Session(Protocol[ItemT, ResultT]):
-    """Work that goes step by step, which items may join and leave between two steps.
-
-    If a method raises, the items of the session are run anew as a batch; only an item that could
-    not be (`can_rerun`) gets the error.
-    """
-
-    @property
-    def least_free(self) -> float:
-        """Share of the places of a batch that must be free before items join."""
-
-    def is_open(self) -> bool:
-        """Return whether items may still join."""
-
-    def add(self, items: list[ItemT]) -> list[int]:
-        """Put items into the session; return a number for each. Adds none of them if it raises."""
-
-    def step(self) -> dict[int, ResultT | Exception]:
-        """Run one step; return the results of the items that are done, which have left."""
-
-    def remove(self, numbers: list[int]) -> None:
-        """Remove items whose results nobody waits for."""
-
-    def can_rerun(self, number: int) -> bool:
-        """Return whether nothing of the result of an item has been passed on."""
 
 
 class CancelledWorkError(Exception):
@@ -142,10 +113,10 @@ class _JobBatch(Generic[ItemT, ResultT]):
     """Jobs that run together.
 
     Attributes:
-        jobs: with the same key; those of a session leave when they are done.
+        jobs: with the same key.
         key: of all jobs.
         first_level: at which it began.
-        spent: seconds of computing so far, since the last job joined.
+        spent: seconds of computing so far.
         turn: when it got the turn.
         seen: when it was last at a preemption point, or lost the turn.
     """
@@ -190,12 +161,12 @@ class Scheduler(Generic[ItemT, ResultT]):
     """Runs requests in batches, short work first and clients by turns.
 
     Args:
-        work: from a key and items to a result for each item; called in a thread of the scheduler.
+        work: from a key and items to a result, or an error, for each item; called in a thread of
+            the scheduler.
         size: the most items of a batch.
         tokens: the most tokens of a batch, padding included; an item that has more runs alone.
         wait: seconds that an item waits for others to run with.
         failed: is told of errors of the scheduler itself.
-        open_session: from a key to a session for its items; None if `work` runs them as a batch.
         usage: what clients have used, which several schedulers may share.
         threads: how many batches may have begun; 1 if the work has no preemption points.
     """
@@ -208,12 +179,11 @@ class Scheduler(Generic[ItemT, ResultT]):
         tokens: int,
         wait: float,
         failed: Callable[[BaseException], object] = lambda _: None,
-        open_session: Callable[[Any], Session[ItemT, ResultT] | None] = lambda _: None,
         usage: ClientUsage | None = None,
         threads: int = MOST_STARTED,
     ) -> None:
         self._work, self._size, self._tokens, self._wait = work, size, tokens, wait
-        self._failed, self._open_session = failed, open_session
+        self._failed = failed
         self._changed = threading.Condition()
         self._waiting: list[_Job[ItemT, ResultT]] = []
         self._started: list[_JobBatch[ItemT, ResultT]] = []
@@ -310,14 +280,10 @@ class Scheduler(Generic[ItemT, ResultT]):
 
     def _do(self, batch: _JobBatch[ItemT, ResultT]) -> None:
         """Run a batch to its end and hand out the results."""
-        jobs, found = list(batch.jobs), list[ResultT | Exception]()
+        found = list[ResultT | Exception]()
         try:
             with preemptible(partial(self._point, batch)):
-                session = self._opened(batch.key)
-                if session is None:
-                    found = self._results(batch.key, [job.item for job in jobs])
-                else:
-                    self._run_session(batch, session)
+                found = self._results(batch.key, [job.item for job in batch.jobs])
         except CancelledWorkError:
             self.counts.stopped += 1
         finally:
@@ -326,99 +292,7 @@ class Scheduler(Generic[ItemT, ResultT]):
                 self._charge(batch, now)
                 self._started.remove(batch)
                 self._hand_over(now)
-        _answer(zip(jobs, found, strict=False))
-
-    def _opened(self, key: Hashable) -> Session[ItemT, ResultT] | None:
-        """Return a session for a key; None if there is none, or if it cannot be opened."""
-        try:
-            return self._open_session(key)
-        except CancelledWorkError:
-            raise
-        except BaseException as error:
-            released(error)  # the batch meets the same error, and tells it to each item
-            return None
-
-    def _run_session(
-        self, batch: _JobBatch[ItemT, ResultT], session: Session[ItemT, ResultT]
-    ) -> None:
-        """Run the jobs of a batch, and those that join it, until all of them are answered."""
-        live: dict[int, _Job[ItemT, ResultT]] = {}
-        new = list(batch.jobs)
-        while new or live:
-            if new:
-                live.update(self._add(batch, session, new))
-            preemption_point()
-            try:
-                if gone := [number for number, job in live.items() if job.answer.done()]:
-                    session.remove(gone)
-                    self._leave(batch, [live.pop(number) for number in gone])
-                done = session.step() if live else {}
-            except CancelledWorkError:
-                raise
-            except BaseException as error:
-                failure = released(error)
-                again = [job for number, job in live.items() if session.can_rerun(number)]
-                _answer((job, failure) for job in live.values() if job not in again)
-                del session, live  # and the memory that they hold
-                results = self._results(batch.key, [job.item for job in again])
-                _answer(zip(again, results, strict=True))
-                return
-            finished = [(live.pop(number), result) for number, result in done.items()]
-            self._leave(batch, [job for job, _ in finished])
-            _answer(finished)
-            new = self._joining(batch, session)
-
-    def _add(
-        self,
-        batch: _JobBatch[ItemT, ResultT],
-        session: Session[ItemT, ResultT],
-        jobs: list[_Job[ItemT, ResultT]],
-    ) -> dict[int, _Job[ItemT, ResultT]]:
-        """Put jobs into a session; if that fails they run as a batch, and the others go on."""
-        items = [job.item for job in jobs]
-        try:
-            return dict(zip(session.add(items), jobs, strict=True))
-        except CancelledWorkError:
-            raise
-        except BaseException as error:
-            released(error)
-        _answer(zip(jobs, self._results(batch.key, items), strict=True))
-        self._leave(batch, jobs)
-        return {}
-
-    def _leave(
-        self, batch: _JobBatch[ItemT, ResultT], jobs: Sequence[_Job[ItemT, ResultT]]
-    ) -> None:
-        if jobs:
-            with self._changed:
-                batch.jobs = [job for job in batch.jobs if job not in jobs]
-
-    def _joining(
-        self, batch: _JobBatch[ItemT, ResultT], session: Session[ItemT, ResultT]
-    ) -> list[_Job[ItemT, ResultT]]:
-        """Return the jobs that take free places of a batch, if it is their turn; they are in it."""
-        free = self._size - len(batch.jobs)
-        if not self._waiting or free < max(1, session.least_free * self._size):
-            return []
-        with self._changed:
-            now = time.monotonic()
-            self._waiting = [job for job in self._waiting if not job.answer.done()]
-            order = self._order(self._waiting, now)
-            lead = min(self._waiting, key=order.__getitem__, default=None)
-            if self.closed or lead is None or not session.is_open():
-                return []
-            others = (self._rank(other, now) for other in self._started if other is not batch)
-            if (
-                lead.key != batch.key
-                or lead.level != batch.first_level
-                or any(other < order[lead] for other in others)
-            ):
-                return []
-            chosen = self._chosen(batch.jobs, batch.key, order)
-            if chosen:
-                batch.jobs = [*batch.jobs, *chosen]
-                batch.spent = 0.0
-            return chosen
+        _answer(zip(batch.jobs, found, strict=False))
 
     def _results(self, key: Hashable, items: list[ItemT]) -> list[ResultT | Exception]:
         """Return the results; where a batch fails, those of its parts, so that only one suffers."""
@@ -517,27 +391,14 @@ class Scheduler(Generic[ItemT, ResultT]):
         return max(0.0, oldest + self._wait - now)
 
     def _take(self, now: float) -> _JobBatch[ItemT, ResultT]:
-        """Return the job that goes first, and those that go with it."""
+        """Return the job that goes first, and as many of its key as have room beside it."""
         lead = self._lead(now)
         assert lead is not None
-        self._waiting.remove(lead)
-        chosen = [lead, *self._chosen([lead], lead.key, self._order(self._waiting, now))]
-        chosen.sort(key=lambda job: job.arrived)
-        return _JobBatch(chosen, lead.key, lead.level)
-
-    def _chosen(
-        self,
-        jobs: Sequence[_Job[ItemT, ResultT]],
-        key: Hashable,
-        order: dict[_Job[ItemT, ResultT], _Rank],
-    ) -> list[_Job[ItemT, ResultT]]:
-        """Take as many of the waiting jobs as have room beside those of a batch."""
-        chosen: list[_Job[ItemT, ResultT]] = []
-        source = max((job.cost.source for job in jobs), default=0)
-        target = max((job.cost.target for job in jobs), default=0)
-        alike = [job for job in self._waiting if job.key == key]
+        chosen, order = [lead], self._order(self._waiting, now)
+        source, target = lead.cost.source, lead.cost.target
+        alike = [job for job in self._waiting if job.key == lead.key and job is not lead]
         for job in sorted(alike, key=order.__getitem__):
-            count = len(jobs) + len(chosen) + 1
+            count = len(chosen) + 1
             if count > self._size:
                 break
             longest = max(source, job.cost.source), max(target, job.cost.target)
@@ -546,7 +407,8 @@ class Scheduler(Generic[ItemT, ResultT]):
                 chosen.append(job)
         taken = set(map(id, chosen))
         self._waiting = [job for job in self._waiting if id(job) not in taken]
-        return chosen
+        chosen.sort(key=lambda job: job.arrived)
+        return _JobBatch(chosen, lead.key, lead.level)
 
     def _drop_waiting(self, error: BaseException) -> None:
         with self._changed:

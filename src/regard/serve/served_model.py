@@ -11,17 +11,14 @@ from torch import nn
 
 from regard import api, safe_read
 from regard.api.bundled_card import BundledCard
-from regard.api.predictor import TraceSession, Written
 from regard.api.request import check_kinds, decoding_options
 from regard.api.what_if import changed_source, run_what_if
-from regard.data import Tokenizer
-from regard.decoding import DecodingOptions, Streamed, stream
 from regard.decoding_options import DEFAULT
 from regard.errors import RegardError
 from regard.kinds import DataKind
 from regard.kinds.text_source import describe_tokenizer
 from regard.messages import message
-from regard.preemption import in_turn, point_hook
+from regard.preemption import point_hook
 from regard.pretrained import PretrainedModel
 from regard.pretrained.generation import default_new_tokens
 from regard.seeing import Trace
@@ -143,6 +140,8 @@ class ServedModel(ABC):
 
     #: whether the model is in memory
     is_loaded: bool = True
+    #: whether streams with the same key are decoded together
+    batches_streams: bool = True
 
     def load(self) -> None:
         """Load the model into memory if it is not yet."""
@@ -218,17 +217,11 @@ class ServedModel(ABC):
     ) -> Sequence[Answer]:
         """Return the traces of several sources, with these targets or with predictions."""
 
-    def can_join(self, key: BatchKey) -> bool:
-        """Return whether requests may join others with the same key that are decoded already."""
-        return False
-
-    def open_session(self, key: BatchKey) -> TraceSession | None:
-        """Return a session of requests that join and leave it; None if they are run as a batch."""
-        return None
-
     @abstractmethod
-    def stream(self, source: Any, key: BatchKey, on_token: OnToken) -> Answer:
-        """Predict greedily, pass on each token at once, and return the trace."""
+    def stream(
+        self, sources: Sequence[Any], key: BatchKey, on_token: Sequence[OnToken]
+    ) -> Sequence[Answer]:
+        """Predict greedily, pass on each token at once, and return the traces."""
 
     @abstractmethod
     def check(self, source: Any, target: str | None, key: BatchKey) -> Answer:
@@ -245,13 +238,6 @@ class ServedModel(ABC):
     @abstractmethod
     def answers(self, source: Any, key: BatchKey) -> list[Json]:
         """Return text, score and log-probability of several answers, best first."""
-
-
-def stream_steps(model: api.Model, source: Any, max_len: int | None) -> Iterator[Streamed]:
-    """Yield the greedy prediction of a source token by token."""
-    ids = model.source_ids([source])
-    options = model.kind.prefixed(DecodingOptions(beam=1, max_len=max_len), ids)
-    return stream(model.module, *model.on_device(ids), options)
 
 
 class RunSources:
@@ -293,6 +279,7 @@ class RunSources:
             if self._model is None:
                 self._model = self._load_model()
                 make_preemptible(self._model.trained)
+                self._model.predictor.compile()
                 self.is_loaded = True
             return self._model
 
@@ -379,8 +366,6 @@ class ServedRun(RunSources, ServedModel):
         work = source + beam * target
         if key.verb == "what-if":  # once more, and a pass that finds the modules
             work = 2 * work + source + target
-        if key.verb == "stream":
-            work += source + target
         if key.verb == "check":
             work += self._check_passes(key, source, target) * (source + target)
         return Cost(source, beam * target, work)
@@ -399,42 +384,22 @@ class ServedRun(RunSources, ServedModel):
         """Return the traces of several sources, computed as one batch."""
         return self.model.traces(sources, targets, **key.options("beam", "kinds", "max_len"))
 
-    def can_join(self, key: BatchKey) -> bool:
-        """Return whether requests may join others with the same key that are decoded already."""
-        decodes = key.verb in ("run", "stream") and not key.forced
-        return decodes and self.model.predictor.can_join(
-            self._options(key), stream=key.verb == "stream"
-        )
-
-    def open_session(self, key: BatchKey) -> TraceSession | None:
-        """Return a session of requests that join and leave it; None if they are run as a batch."""
-        if not self.can_join(key):
-            return None
-        return TraceSession(
-            self.model.predictor,
-            self._options(key),
-            check_kinds(key.kinds),
-            stream=key.verb == "stream",
-        )
-
-    def _options(self, key: BatchKey) -> DecodingOptions:
+    def stream(
+        self, sources: Sequence[Any], key: BatchKey, on_token: Sequence[OnToken]
+    ) -> list[Trace]:
+        """Predict greedily as one batch, pass on each token at once, and return the traces."""
         model = self.model
-        return decoding_options(model.kind, model.config.beam, key.options("beam", "max_len"))
-
-    def stream(self, source: Any, key: BatchKey, on_token: OnToken) -> Trace:
-        """Predict greedily, pass on each token at once, and return the trace."""
-        tokens, finished = [], True
-        for step in in_turn(stream_steps(self.model, source, key.max_len)):
-            label = token_label(self.model.tgt_tokenizer, step.token)
-            row = None if step.cross is None else step.cross.tolist()
-            on_token(StreamedToken(label, step.log_prob, row))
-            tokens.append(step.token)
-            finished = step.finished
-        written = [Written(tokens[:-1], finished)]
-        ((_, trace),) = self.model.predictor.traces(
-            [source], None, self._options(key), check_kinds(key.kinds), written
-        )
-        return trace
+        options = decoding_options(model.kind, model.config.beam, key.options("beam", "max_len"))
+        steps = model.predictor.stream(sources, options, check_kinds(key.kinds))
+        while True:
+            try:
+                row, token, log_prob, cross, _ = next(steps)
+            except StopIteration as end:
+                traces: list[Trace] = end.value
+                return traces
+            label = SYMBOLS[EOS] if token == EOS else model.tgt_tokenizer.tokens([token])[0]
+            weights = None if cross is None else cross.tolist()
+            on_token[row](StreamedToken(label, log_prob, weights))
 
     def check(self, source: Any, target: str | None, key: BatchKey) -> Trace:
         """Return a trace with what mattered to each output."""
@@ -459,11 +424,6 @@ class ServedRun(RunSources, ServedModel):
         return _ranked(found)
 
 
-def token_label(target: Tokenizer, token: int) -> str:
-    """Return the label of a token of a stream."""
-    return SYMBOLS[EOS] if token == EOS else target.tokens([token])[0]
-
-
 def default_max_len(length: int) -> int:
     """Return the most tokens that decoding writes for a source of this length."""
     return int(DEFAULT.max_len_ratio * (length + 1) + DEFAULT.max_len_extra)
@@ -472,6 +432,8 @@ def default_max_len(length: int) -> int:
 @final
 class ServedPretrained(ServedModel):
     """A model of transformers."""
+
+    batches_streams = False
 
     def __init__(self, model: PretrainedModel) -> None:
         self._model = model
@@ -613,20 +575,24 @@ class ServedPretrained(ServedModel):
             return trace
         return replace(trace, notes=(f"it answers {output.text!r}", *trace.notes))
 
-    def stream(self, source: Any, key: BatchKey, on_token: OnToken) -> Trace:
-        """Generate greedily, pass on each token at once, and return the trace.
+    def stream(
+        self, sources: Sequence[Any], key: BatchKey, on_token: Sequence[OnToken]
+    ) -> Sequence[Trace]:
+        """Generate greedily, pass on each token at once, and return the traces.
 
         Tokens have no rows, since a decoder-only model attends to no source.
         """
         if not self.model.generates:
-            (trace,) = self.traces([source], None, key)
-            return trace
+            return self.traces(sources, None, key)
+        traces, options = [], key.options("beam", "max_len")
+        for source, listener in zip(sources, on_token, strict=True):
 
-        def pass_on(label: str, log_prob: float) -> None:
-            on_token(StreamedToken(label, log_prob, None))
+            def pass_on(label: str, log_prob: float, listener: OnToken = listener) -> None:
+                listener(StreamedToken(label, log_prob, None))
 
-        options = key.options("beam", "max_len")
-        return _of_kinds(self.model.stream(source, pass_on, **options), key.kinds)
+            trace = self.model.stream(source, pass_on, **options)
+            traces.append(_of_kinds(trace, key.kinds))
+        return traces
 
     def check(self, source: Any, target: str | None, key: BatchKey) -> Trace:
         """Return a trace with what mattered to each output."""

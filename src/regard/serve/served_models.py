@@ -17,18 +17,20 @@ from regard.seeing.draw.forecast import ForecastView
 from regard.seeing.trace.storage import to_json
 from regard.serve.http_errors import ServeError
 from regard.serve.limits import Limits
+from regard.serve.scheduler import CancelledWorkError, released
 from regard.serve.served_model import (
     TEXT_TASKS,
     Answer,
     BatchKey,
     Json,
+    OnToken,
     ServedModel,
     ServedPretrained,
     ServedRun,
+    StreamedToken,
     WorkItem,
 )
 from regard.serve.served_numbers import ServedNumbers
-from regard.serve.served_session import ServedSession
 from regard.training import RunFolder
 from regard.version import __version__
 
@@ -128,30 +130,29 @@ class Models:
             )
         return name, self.served[name]
 
-    def run_batch(self, key: BatchKey, items: list[WorkItem]) -> list[Json]:
-        """Return the results of requests that have a key in common, as JSON: mostly traces."""
+    def run_batch(self, key: BatchKey, items: list[WorkItem]) -> list[Json | Exception]:
+        """Return the results of requests that have a key in common, as JSON: mostly traces.
+
+        A batch that fails raises, and may be run again in parts; streams of which tokens were
+        passed on get the error as their result.
+        """
         with use_language(key.language), without_files():
             return self._run_batch(key, items)
 
-    def _run_batch(self, key: BatchKey, items: list[WorkItem]) -> list[Json]:
+    def _run_batch(self, key: BatchKey, items: list[WorkItem]) -> list[Json | Exception]:
         model = self.served[key.model]
         if key.verb == "what-if":
             return [_what_if(model, item, key) for item in items]
         if key.verb == "answers":
             return [{"answers": model.answers(item.source, key)} for item in items]
-        found: Sequence[Answer]
+        found: Sequence[Answer | Exception]
         if key.verb == "check":
             found = [model.check(item.source, item.target, key) for item in items]
         elif key.verb == "stream":
-            found = [_streamed(model, item, key) for item in items]
+            found = _streams(model, items, key)
         else:
             found = _traces(model, items, key)
-        return [_as_json(answer) for answer in found]
-
-    def open_session(self, key: BatchKey) -> ServedSession | None:
-        """Return a session for requests that have a key in common; None if they do not join."""
-        session = self.served[key.model].open_session(key)
-        return None if session is None else ServedSession(session, key.language)
+        return [one if isinstance(one, Exception) else _as_json(one) for one in found]
 
     def info(self, limits: Limits) -> Json:
         """Return the body of `/api/info`, apart from the load."""
@@ -190,9 +191,29 @@ def _what_if(model: ServedModel, item: WorkItem, key: BatchKey) -> Json:
     return model.what_if(item.source, item.change, key).to_json()
 
 
-def _streamed(model: ServedModel, item: WorkItem, key: BatchKey) -> Answer:
-    assert item.on_token is not None
-    return model.stream(item.source, key, item.on_token)
+def _streams(
+    model: ServedModel, items: Sequence[WorkItem], key: BatchKey
+) -> Sequence[Answer | Exception]:
+    """Return the traces of streams, or the error of all if tokens were passed on before it."""
+    passed_on = False
+
+    def listener(item: WorkItem) -> OnToken:
+        def on_token(step: StreamedToken) -> None:
+            nonlocal passed_on
+            assert item.on_token is not None
+            passed_on = True
+            item.on_token(step)
+
+        return on_token
+
+    try:
+        return model.stream([item.source for item in items], key, list(map(listener, items)))
+    except CancelledWorkError:
+        raise
+    except Exception as error:
+        if not passed_on:
+            raise
+        return [released(error)] * len(items)
 
 
 def _traces(model: ServedModel, items: Sequence[WorkItem], key: BatchKey) -> list[Answer]:

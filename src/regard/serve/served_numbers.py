@@ -67,10 +67,12 @@ class ServedNumbers(RunSources, ServedModel):
         self._check_options(key, *TOKEN_OPTIONS, "beam")
         return self.model.traces(sources)
 
-    def stream(self, source: Any, key: BatchKey, on_token: OnToken) -> Answer:
-        """Return what can be drawn of a prediction, without any token before it."""
+    def stream(
+        self, sources: Sequence[Any], key: BatchKey, on_token: Sequence[OnToken]
+    ) -> Sequence[Answer]:
+        """Return what can be drawn of predictions, without any token before them."""
         self._check_options(key, *TOKEN_OPTIONS)
-        return self.model.traces([source])[0]
+        return self.model.traces(sources)
 
     def check(self, source: Any, target: str | None, key: BatchKey) -> Answer:
         """Return a prediction with what mattered to it."""

@@ -1,5 +1,6 @@
 """A trained model whose steps run on the CPU by compiled kernels."""
 
+from collections.abc import Callable
 from typing import Any, cast, final
 
 import torch
@@ -16,10 +17,9 @@ from regard.models.protocol import (
     SequenceModel,
     Src,
     StepOutput,
-    TakeSteps,
     Tgt,
 )
-from regard.ops.backend import HAS_NUMBA, active_backend, is_watched
+from regard.ops.backend import HAS_NUMBA, active_backend, compiled_layers, is_watched
 from regard.preemption import has_hooks, submodules
 from regard.state import State
 
@@ -80,10 +80,14 @@ class CpuModel(SequenceModel):
             from regard.models.cpu.transformer import TransformerSteps
 
             self.steps: Any = TransformerSteps(model.decoder)
+            self._last_source: Callable[..., Any] | None = None
         else:
             from regard.models.cpu.recurrent import RecurrentSteps
+            from regard.models.cpu.single_source import SingleSourceSteps
 
             self.steps = RecurrentSteps(cast(RecurrentDecoder, model.decoder))
+            self._last_source = SingleSourceSteps.of
+        from regard.ops import beam_kernels  # noqa: F401  compiled now, with all others
 
     def is_current(self) -> bool:
         """Return whether the weights are still those that were prepared."""
@@ -98,8 +102,8 @@ class CpuModel(SequenceModel):
         return (gives_maps or not need_weights) and _refuse_now(self.model) is None
 
     @property
-    def any_step(self) -> bool:
-        """True: rows of all compiled steps may have taken different numbers of them."""
+    def is_compiled(self) -> bool:
+        """True: steps run by compiled CPU kernels."""
         return True
 
     @property
@@ -114,7 +118,8 @@ class CpuModel(SequenceModel):
 
     def encode(self, src: Src, lengths: Lengths, *, need_weights: bool = False) -> Memory:
         """Encode the source."""
-        return self.model.encode(src, lengths, need_weights=need_weights)
+        with compiled_layers():
+            return self.model.encode(src, lengths, need_weights=need_weights)
 
     def start(self, memory: Memory) -> State:
         """Return the state before the first target token."""
@@ -128,13 +133,9 @@ class CpuModel(SequenceModel):
         out: StepOutput = self.steps.step(tokens.contiguous(), state)
         return out
 
-    def single_steps(self, state: State, beams: int) -> TakeSteps | None:
-        """Return what takes several steps at a time of a beam search with one source."""
-        if isinstance(self.model.decoder, AttentionDecoder):
-            return None
-        from regard.models.cpu.single_source import SingleSourceSteps
-
-        return SingleSourceSteps.of(self.steps, state, beams)
+    def compiled_steps(self, state: State, beams: int) -> Callable[..., Any] | None:
+        """Return a kernel that takes several steps of a search with one source, or None."""
+        return None if self._last_source is None else self._last_source(self.steps, state, beams)
 
     def forward(
         self, src: Src, lengths: Lengths, tgt: Tgt, *, keep: Keep = None, need_weights: bool = False

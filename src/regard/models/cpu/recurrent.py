@@ -5,7 +5,6 @@ same mixture of products with these vectors: `W c_t = sum_i a_ti W v_i`. They ar
 a source, where that costs less than a product for every hypothesis at every step.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, cast, final
 
@@ -23,7 +22,7 @@ from regard.models.decoders import RecurrentDecoder, RecurrentDecoderState
 from regard.models.int8 import Int8Linear, Int8OutputLayer
 from regard.models.protocol import Memory, StepOutput
 from regard.ops.cpu_runtime import VECTOR, round_up
-from regard.state import State, StateT, pad_together
+from regard.state import State, StateT
 
 #: numbers of the largest table of gates, one row for each token, that is computed at once, and of
 #: the largest that is computed as tokens are read
@@ -53,25 +52,6 @@ class RecurrentSource:
     gates: Any
     lengths: Any
     shortest: int
-
-    def select(self, sources: Int[Tensor, " some"]) -> "RecurrentSource":
-        """Return some of the sources."""
-        return self._map(lambda tensor: tensor.index_select(0, sources))
-
-    def append(self, other: "RecurrentSource") -> "RecurrentSource":
-        """Return the sources of both, padded to the longest."""
-        further = iter(other._arrays())
-        return self._map(lambda tensor: pad_together(tensor, torch.from_numpy(next(further))))
-
-    def _arrays(self) -> list[Any]:
-        return [*self.keys, self.values, self.gates, self.lengths]
-
-    def _map(self, change: Callable[[Tensor], Tensor]) -> "RecurrentSource":
-        arrays = [change(torch.from_numpy(one)).numpy() for one in self._arrays()]
-        *keys, values, gates, lengths = arrays
-        return RecurrentSource(
-            (keys[0], keys[1], keys[2]), values, gates, lengths, int(lengths.min())
-        )
 
 
 @dataclass(frozen=True)
@@ -106,26 +86,6 @@ class RecurrentCpuState(State):
             known=self.known.index_select(0, indices),
             weights=self.weights.index_select(0, indices),
             source=self.source.index_select(0, indices),
-        )
-
-    def append(self: StateT, other: StateT) -> StateT:
-        """Return the rows of both states; sources without rows are left out."""
-        assert isinstance(self, RecurrentCpuState)
-        assert isinstance(other, RecurrentCpuState)
-        memory = None
-        if self.memory is not None and other.memory is not None:
-            memory = torch.cat([self.memory, other.memory])
-        first, source = torch.unique(self.source, return_inverse=True)
-        second, further = torch.unique(other.source, return_inverse=True)
-        return replace(
-            self,
-            hidden=torch.cat([self.hidden, other.hidden]),
-            memory=memory,
-            known=torch.cat([self.known, other.known]),
-            weights=pad_together(self.weights, other.weights),
-            source=torch.cat([source, further + len(first)]),
-            sources=self.sources.select(first).append(other.sources.select(second)),
-            scores=None,
         )
 
 

@@ -1,21 +1,21 @@
 """Steps of a recurrent decoder in a search with one source, several by one kernel."""
 
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from regard.models.cpu import single_source_kernels as kernels
 from regard.models.cpu.products import FOR_ROWS
 from regard.models.cpu.recurrent import RecurrentCpuState, RecurrentSteps, StepArrays
-from regard.models.protocol import SingleSearch, SingleSteps
 from regard.ops.beam_kernels import BLOCK
 from regard.state import State
 
 
 @final
 class SingleSourceSteps:
-    """Takes the steps of one search, see `SequenceModel.single_steps`.
+    """Takes the steps of one search, see `SequenceModel.compiled_steps`.
 
     Args:
         steps: of the model.
@@ -62,19 +62,42 @@ class SingleSourceSteps:
         weights = steps.arrays(scored=scores is not None)
         return None if weights is None else SingleSourceSteps(steps, state, scores, weights)
 
-    def __call__(self, search: SingleSearch) -> SingleSteps:
-        """Take up to `search.room` steps, until no beam can win."""
-        from regard.models.cpu import single_source_kernels as kernels  # compiled when needed
+    def __call__(
+        self,
+        *,
+        tokens: NDArray[np.int64],
+        parents: NDArray[np.int64],
+        scores: NDArray[np.float32],
+        over: NDArray[np.bool_],
+        ended: tuple[NDArray[np.float32], NDArray[np.int64]],
+        rules: tuple[Any, ...],
+        keeps_logits: bool,
+    ) -> tuple[NDArray[Any], ...]:
+        """Take steps until no beam can win, or there is no room for more.
 
-        room, (vocab, _) = search.room, self.weights.output.shape
-        width, sources = len(search.tokens), self.state.sources
-        tokens, parents = np.empty((2, room, 1, width), np.int64)
+        Args:
+            tokens: the newest of each beam, (beams,).
+            parents: the beam whose state each beam continues, (beams,).
+            scores: log-probability of each beam, (1, beams).
+            over: which beams cannot win any more, (1, beams).
+            ended: scores and places of the hypotheses that have ended, changed in place.
+            rules: number of tokens so far, fewest tokens of a target, whether the unknown token is
+                allowed, the length penalty of the longest target, the most tokens of a target, and
+                the penalties of targets that end at each of the steps, (room, 1, 1).
+            keeps_logits: whether the logits of all steps are returned.
+
+        Returns:
+            Arrays with an axis of steps first: tokens, parents and log-probabilities, (1, beams),
+            scores and `over` after each step, attention, (beams, src_len), and logits.
+        """
+        room, width, sources = len(rules[-1]), len(tokens), self.state.sources
+        next_tokens, next_parents = np.empty((2, room, 1, width), np.int64)
         log_probs = _floats(room, 1, width)
         # these have one more in front, from before the first step
-        scores, cross = _floats(room + 1, 1, width), _floats(room + 1, *self.cross.shape)
-        over = np.empty((room + 1, 1, width), np.bool_)
-        scores[0], over[0], cross[0] = search.scores, search.over, self.cross
-        logits = _floats(room if search.keeps_logits else 1, 1, width, vocab)
+        totals, cross = _floats(room + 1, 1, width), _floats(room + 1, *self.cross.shape)
+        are_over = np.empty((room + 1, 1, width), np.bool_)
+        totals[0], are_over[0], cross[0] = scores, over, self.cross
+        logits = _floats(room if keeps_logits else 1, 1, width, len(self.weights.output))
         taken = np.zeros(1, np.int64)
         kernels.search_steps(
             *self.weights,
@@ -86,24 +109,18 @@ class SingleSourceSteps:
             sources.lengths,
             kernels.CELLS[self.steps.cell],
             self.steps.query_size,
-            search.step,
-            search.min_len,
-            search.unknown,
-            search.longest,
-            search.limits,
-            search.penalties,
+            *rules,
             self.hidden,
             self.memory,
             self.known,
             *self._scratch,
-            search.ended_scores,
-            search.ended_places,
-            search.tokens,
-            search.parents,
+            *ended,
             tokens,
-            scores,
-            over,
             parents,
+            next_tokens,
+            totals,
+            are_over,
+            next_parents,
             log_probs,
             cross,
             logits,
@@ -114,13 +131,11 @@ class SingleSourceSteps:
             self.hidden, self.known = self.hidden[::-1].copy(), self.known[::-1].copy()
             self.memory = self.memory[::-1].copy()
         self.cross = cross[count]
-        return SingleSteps(
-            tokens[:count],
-            parents[:count],
-            log_probs[:count],
-            scores[1 : count + 1],
-            over[1 : count + 1],
-            cross[1 : count + 1],
+        written = (next_tokens, next_parents, log_probs)
+        after = (totals, are_over, cross)
+        return (
+            *(array[:count] for array in written),
+            *(array[1 : count + 1] for array in after),
             logits[:count, 0],
         )
 

@@ -14,7 +14,7 @@ from regard.models.cpu.products import Product, bias_of, output_weight, product,
 from regard.models.decoders import AttentionDecoder
 from regard.models.int8 import Int8OutputLayer
 from regard.models.protocol import Memory, StepOutput
-from regard.state import State, StateT, pad_together
+from regard.state import State, StateT
 
 #: positions and rows for which a cache has room at first
 ROOM = 16
@@ -58,8 +58,6 @@ class TransformerCpuState(State):
         lengths: of the sources.
         cache: keys and values of the targets.
         position: of the next token.
-        begin: the position of each row's first token; those before are not its own.
-        same_begin: whether it is 0 for all rows.
     """
 
     ancestors: Int[Tensor, "rows positions"]
@@ -68,8 +66,6 @@ class TransformerCpuState(State):
     lengths: Int[Tensor, " sources"]
     cache: KeyValueCache
     position: int
-    begin: Int[Tensor, " rows"]
-    same_begin: bool = True
 
     def reorder(self: StateT, indices: Int[Tensor, " rows"]) -> StateT:
         """Return the state whose row i is row `indices[i]`: no cache is copied."""
@@ -78,56 +74,7 @@ class TransformerCpuState(State):
             self,
             ancestors=self.ancestors.index_select(0, indices),
             source=self.source.index_select(0, indices),
-            begin=self.begin.index_select(0, indices),
         )
-
-    def append(self: StateT, other: StateT) -> StateT:
-        """Return the rows of both states, whose newest tokens get the same position.
-
-        Positions before the first of all rows and sources without rows are left out, so that a
-        search that rows join again and again does not grow.
-        """
-        assert isinstance(self, TransformerCpuState)
-        assert isinstance(other, TransformerCpuState)
-        lengths = torch.cat([self.position - self.begin, other.position - other.begin])
-        position, rows = int(lengths.max()), len(lengths)
-        layers, _, _, size = self.cache.tensor.shape
-        cache = torch.zeros(layers, position, rows, size)
-        cache[:, :, : len(self.begin)] = self._last_positions(position)
-        cache[:, :, len(self.begin) :] = other._last_positions(position)
-        first, source = torch.unique(self.source, return_inverse=True)
-        second, further = torch.unique(other.source, return_inverse=True)
-        memory = tuple(
-            (
-                pad_together(keys[first], more_keys[second]),
-                pad_together(values[first], more_values[second]),
-            )
-            for (keys, values), (more_keys, more_values) in zip(
-                self.memory, other.memory, strict=True
-            )
-        )
-        return replace(
-            self,
-            ancestors=torch.arange(rows, dtype=torch.int32)[:, None].repeat(1, position),
-            source=torch.cat([source, further + len(first)]),
-            memory=memory,
-            lengths=torch.cat([self.lengths[first], other.lengths[second]]),
-            cache=KeyValueCache(cache),
-            position=position,
-            begin=position - lengths,
-            same_begin=bool((lengths == position).all()),
-        )
-
-    def _last_positions(self, count: int) -> Float[Tensor, "layers count rows width"]:
-        """Return the keys and values of each row at the last positions; zeros before the first."""
-        rows, there = len(self.begin), min(count, self.position)
-        places = torch.arange(self.position - there, self.position)
-        columns = self.ancestors[:, self.position - there : self.position].T.long()
-        found = self.cache.tensor[:, places[:, None], columns]
-        if there == count:
-            return found
-        layers, _, _, size = found.shape
-        return torch.cat([found.new_zeros(layers, count - there, rows, size), found], dim=1)
 
 
 class _Norm:
@@ -263,7 +210,6 @@ class TransformerSteps:
             memory.lengths.long().contiguous(),
             KeyValueCache.empty(len(self.layers), self.layers[0].width),
             0,
-            torch.zeros_like(rows),
         )
 
     def step(self, tokens: Int[Tensor, " rows"], state: TransformerCpuState) -> StepOutput:
@@ -276,11 +222,10 @@ class TransformerSteps:
         where, source, lengths = ancestors.numpy(), state.source.numpy(), state.lengths.numpy()
         longest = max(position + 1, state.memory[0][0].shape[1])
         scores, context = torch.empty(longest).numpy(), torch.empty(rows, self.dim)
-        out, begin = context.numpy(), state.begin.numpy()
+        out = context.numpy()
         x = F.embedding(tokens, self.embedding.table.weight) * self.embedding.scale
         if self.embedding.positions is not None:
-            start = position if state.same_begin else position - state.begin
-            x = self.embedding.positions(x[:, None], start=start)[:, 0]
+            x = self.embedding.positions(x[:, None], start=position)[:, 0]
         x = x.contiguous()
         normed = x if self.norm is None else self.norm(x)
         for layer, cache, (keys, values) in zip(self.layers, caches, state.memory, strict=True):
@@ -291,7 +236,6 @@ class TransformerSteps:
                 layer.qkv_bias,
                 cache,
                 where,
-                begin,
                 position,
                 heads,
                 layer.kv_heads,

@@ -15,10 +15,8 @@ from regard.ops.cpu_runtime import batch, kernel, part, row, rows
 ids, mark_rows = int64[::1], int32[:, ::1]
 
 
-@kernel(rows, row, batch, mark_rows, ids, int64, int64, int64, float32, row, rows)
-def self_attention(
-    qkv, bias, cache, ancestors, begin, position, heads, kv_heads, scale, scores, out
-):
+@kernel(rows, row, batch, mark_rows, int64, int64, int64, float32, row, rows)
+def self_attention(qkv, bias, cache, ancestors, position, heads, kv_heads, scale, scores, out):
     """Attend to the earlier positions of each row, and put its own into the cache.
 
     Nothing is copied when a hypothesis takes the place of another: `ancestors[r, t]` is the row
@@ -29,7 +27,6 @@ def self_attention(
         bias: of these; it is added in place.
         cache: keys and values, (positions, rows, 2 * kv_heads * head_dim).
         ancestors: (rows, positions).
-        begin: the position of each row's first token.
         position: of the newest token.
         heads: of queries.
         kv_heads: of keys and values; divides `heads`.
@@ -47,15 +44,15 @@ def self_attention(
     for r in range(R):
         for h in range(heads):
             q, first = qkv[r, h * d : h * d + d], h // group * d
-            for t in range(begin[r], position + 1):
+            for t in range(position + 1):
                 k, total = cache[t, ancestors[r, t], first : first + d], f32(0.0)
                 for j in range(d):
                     total += q[j] * k[j]
                 scores[t] = total * scale
-            softmax(scores[begin[r] : position + 1])
+            softmax(scores[: position + 1])
             context = out[r, h * d : h * d + d]
             context[:] = f32(0.0)
-            for t in range(begin[r], position + 1):
+            for t in range(position + 1):
                 v, a = cache[t, ancestors[r, t], kv + first : kv + first + d], scores[t]
                 for j in range(d):
                     context[j] += a * v[j]

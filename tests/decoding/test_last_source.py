@@ -5,15 +5,13 @@ import torch
 
 from models.test_cpu_model import assert_same, compiled, sharp
 from regard.decoding import DecodingOptions, decode
-from regard.decoding import search as searching
 from regard.errors import RegardError
-from regard.ops import warm_up
 from regard.ops.backend import HAS_NUMBA
 
 if not HAS_NUMBA:
     pytest.skip("numba is not installed", allow_module_level=True)
 
-from regard.decoding import single_source
+from regard.decoding import cpu_path, search
 from regard.models.cpu import CpuModel
 from regard.models.cpu.recurrent import RecurrentSteps
 
@@ -26,21 +24,16 @@ OPTIONS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _warm(monkeypatch):
-    monkeypatch.setattr(warm_up, "_decoded", warm_up.ENOUGH)
-
-
 @pytest.fixture
 def calls(monkeypatch):
     """The first steps of the calls of the kernel."""
-    found = []
+    found, take = [], cpu_path.LastSource.take
 
-    def search(take_steps, beams, first, *rest):
-        found.append(first)
-        return single_source.search_single_source(take_steps, beams, first, *rest)
+    def counted(self, beams, step, *rest):
+        found.append(step)
+        return take(self, beams, step, *rest)
 
-    monkeypatch.setattr(searching, "search_single_source", search)
+    monkeypatch.setattr(cpu_path.LastSource, "take", counted)
     return found
 
 
@@ -48,7 +41,7 @@ def both(model, src, lengths, options, monkeypatch, **more):
     """Hypotheses by the kernel, and by one step after another."""
     found = decode(model, src, lengths, options, **more)
     with monkeypatch.context() as patch:
-        patch.setattr(CpuModel, "single_steps", lambda *_: None)
+        patch.setattr(CpuModel, "compiled_steps", lambda *_: None)
         return found, decode(model, src, lengths, options, **more)
 
 
@@ -61,7 +54,7 @@ def test_a_search_finds_the_same(name, wish, scored, calls, monkeypatch):
     options = DecodingOptions(max_len_ratio=1.0, max_len_extra=20, **OPTIONS[wish])
     more = {"need_weights": True, "alternatives": 3}
     found, expected = both(model, SRC, None, options, monkeypatch, **more)
-    assert calls == [1]
+    assert calls[0] == 1
     assert_same(found, expected)
     for one, other in zip(found[0], expected[0], strict=True):
         torch.testing.assert_close(one.attention["cross"][0], other.attention["cross"][0])
@@ -77,14 +70,15 @@ def test_others_have_their_turn_after_some_steps(name, steps, monkeypatch):
     with torch.no_grad():
         model.model.decoder.output.bias[2] -= 20  # no target ends before its limit
     model = CpuModel(model.model)
-    monkeypatch.setattr(single_source, "STEPS", steps)
-    monkeypatch.setattr(single_source, "preemption_point", lambda: turns.append(1))
+    monkeypatch.setattr(cpu_path, "MOST_STEPS", steps)
+    monkeypatch.setattr(search, "preemption_point", lambda: turns.append(1))
     options = DecodingOptions(beam=2, max_len=11)
-    found, expected = both(model, SRC, None, options, monkeypatch)
+    found = decode(model, SRC, None, options)
+    assert len(turns) == 1 + -(-11 // steps)
+    _, expected = both(model, SRC, None, options, monkeypatch)
     assert_same(found, expected)
     assert len(found[0][0].tokens) == 11
     assert not found[0][0].finished
-    assert len(turns) == -(-11 // steps)
 
 
 def test_the_last_source_of_a_batch_goes_on_alone(calls, monkeypatch):
@@ -93,7 +87,6 @@ def test_the_last_source_of_a_batch_goes_on_alone(calls, monkeypatch):
     options = DecodingOptions(beam=3, max_len_ratio=3.0, max_len_extra=0, min_len=3)
     found, expected = both(model, src, lengths, options, monkeypatch)
     assert_same(found, expected)
-    assert len(calls) == 1
     assert calls[0] > 3
 
 

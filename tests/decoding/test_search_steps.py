@@ -1,6 +1,5 @@
 """A search in blocks of steps, on padded batches, is the plain search."""
 
-from dataclasses import replace
 from itertools import chain
 
 import pytest
@@ -10,8 +9,8 @@ from decoding.test_presets import batch, model_of
 from decoding.toys import Toy, sources
 from models.cases import VARIANTS
 from regard.decoding import DecodingOptions, Ensemble, decode
-from regard.decoding.block_search import padded_length, padded_rows
 from regard.decoding.graphs import DecodingGraphs, _pack, _unpack
+from regard.decoding.search_steps import padded_length, padded_rows
 from regard.errors import ArgumentError
 
 MAX_LEN = 6
@@ -186,8 +185,3 @@ def test_slots_hold_a_state_and_keep_their_address():
     exchanged = graphs._fill_tree({"a": swapped["c"] + 1, "c": swapped["a"]})
     assert exchanged["a"].equal(state["a"] + 1)
     assert exchanged["c"].equal(state["a"])
-
-
-def test_options_that_differ_in_what_no_kernel_knows_share_their_blocks():
-    options = DecodingOptions(beam=2, prefix=[[4]], seed=3)
-    assert replace(options, prefix=None, seed=None) == DecodingOptions(beam=2)
