@@ -20,7 +20,7 @@ from regard.ops.self_attentive_rnn import GATES
 BATCH, LENGTH, KEYS, HIDDEN, SCORE_DIM, VALUE = 3, 5, 7, 4, 11, 2
 
 #: the paths on trial; a new one is put to every test below by adding its name
-BACKENDS = ["cpu", "torch", "triton"]
+BACKENDS = ["torch", "triton"]
 #: kernels that compute in float32 refuse float64, in which formulas are tested on the CPU
 TAKES_FLOAT64 = ["torch"]
 CELLS = ["rnn", "gru", "lstm"]

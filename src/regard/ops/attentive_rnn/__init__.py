@@ -15,25 +15,16 @@ from regard.errors import ArgumentError
 from regard.ops.additive_attention import PATHS as ADDITIVE_PATHS
 from regard.ops.attentive_rnn import reference, torch_path
 from regard.ops.attentive_rnn.reference import AttentiveOutput, AttentiveState, AttentiveWeights
-from regard.ops.backend import (
-    OperatorPath,
-    active_backend,
-    choose,
-    implementation,
-    refuse_float64,
-    refuse_numba,
-)
+from regard.ops.backend import OperatorPath, choose, implementation
 from regard.ops.check import check_axes, check_choice, check_equal, check_float
 from regard.ops.primitives import masked_softmax, scaled_product
-from regard.ops.recurrence import refuse_score, refuse_triton_recurrence
+from regard.ops.recurrence import refuse_triton_recurrence
 from regard.ops.recurrence.cells import GATES, Cell
 from regard.ops.recurrence.scores import AdditiveScore, DotScore, ScoreFunction
 
 __all__ = ["AttentiveOutput", "AttentiveState", "AttentiveWeights", "attentive_rnn"]
 
 MAX_WIDTH: Final = 4096  # of keys and values: a GPU program holds some rows of them
-#: elements of all gates of all steps from which the CPU kernels are worth their loading
-CPU_MIN_ELEMENTS: Final = 1 << 17
 
 
 def _run_triton(*args: Any, **options: Any) -> AttentiveOutput:
@@ -56,40 +47,8 @@ def _refuse_triton(
     return refuse_triton_recurrence(inputs, score, key, value, width=width, max_width=MAX_WIDTH)
 
 
-def _run_numba(*args: Any, **options: Any) -> AttentiveOutput:
-    from regard.ops.attentive_rnn import cpu_path  # not above: numba may be missing
-
-    return cpu_path.attentive_rnn(*args, **options)
-
-
-def _refuse_cpu(
-    inputs: Tensor,
-    start: AttentiveState,
-    weights: AttentiveWeights,
-    score: ScoreFunction,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor,
-    **options: object,
-) -> str | None:
-    reason = refuse_numba(inputs, "the inputs are") or refuse_score(score)
-    reason = reason or refuse_float64(inputs, weights.hidden)
-    if reason is None and torch.is_autocast_enabled("cpu"):
-        reason = "since its products are in float32 and autocast is enabled"
-    if reason is not None or active_backend() != "auto":
-        return reason
-    if torch.compiler.is_compiling():
-        return "since torch.compile unrolls the steps"
-    if not torch.is_grad_enabled():
-        return "since loading kernels takes longer than a pass without gradients"
-    if inputs.numel() < CPU_MIN_ELEMENTS:
-        return "since torch is as fast for so few rows and steps"
-    return None
-
-
 PATHS: Final[dict[str, OperatorPath[Callable[..., AttentiveOutput]]]] = {
     "triton": OperatorPath(_run_triton, _refuse_triton, reference.attentive_rnn),
-    "cpu": OperatorPath(_run_numba, _refuse_cpu, reference.attentive_rnn),
     "torch": OperatorPath(torch_path.attentive_rnn, transformable=reference.attentive_rnn),
     "reference": OperatorPath(reference.attentive_rnn),
 }

@@ -8,7 +8,7 @@ once, and the gradient of a weight is one matrix product over all steps. Tapes a
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, final
+from typing import Any, Final, final
 
 import torch
 from torch import Tensor
@@ -264,28 +264,15 @@ class AdditiveMemoryAttention(MemoryAttention):
         return (total - self.squares) * self.v, self.d_v
 
 
-class StepParts(NamedTuple):
-    """Classes of the steps of each cell, and of attention by products and by additive scores."""
-
-    cells: Mapping[str, Any]
-    dot: Any
-    additive: Any
-
-
-PARTS: Final = StepParts(
-    cells={"rnn": RnnSteps, "gru": GruSteps, "lstm": LstmSteps},
-    dot=DotMemoryAttention,
-    additive=AdditiveMemoryAttention,
-)
+CELLS: Final[Mapping[str, Any]] = {"rnn": RnnSteps, "gru": GruSteps, "lstm": LstmSteps}
 
 
 class AttentiveFunction(torch.autograd.Function):
-    """All steps of the recurrence, by the classes of `parts`."""
+    """All steps of the recurrence."""
 
     @staticmethod
     def forward(
         ctx: Any,
-        parts: StepParts,
         cell: Cell,
         scale: float,
         low: torch.dtype | None,
@@ -303,15 +290,16 @@ class AttentiveFunction(torch.autograd.Function):
         v: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Hidden states and contexts, batch first, and the last memory."""
-        # copied, since steps may add to them
-        inputs = inputs.transpose(0, 1).clone(memory_format=torch.contiguous_format)
+        inputs = inputs.transpose(0, 1).contiguous()
         length, queries = len(inputs), []
         gates = (AutocastMatrix(context_weight, low), AutocastMatrix(hidden_weight, low))
         first = {} if memory is None else {"memory": memory}
-        steps: CellSteps = parts.cells[cell](inputs, hidden, *gates, bias, **first)
+        steps: CellSteps = CELLS[cell](inputs, hidden, *gates, bias, **first)
         source = (keys.contiguous(), values.contiguous(), mask, length)
         attention: MemoryAttention = (
-            parts.dot(*source, scale=scale) if v is None else parts.additive(*source, v=v)
+            DotMemoryAttention(*source, scale=scale)
+            if v is None
+            else AdditiveMemoryAttention(*source, v=v)
         )
         query = None if query_weight is None else AutocastMatrix(query_weight, low)
         contexts = inputs.new_empty(length + 1, *context.shape)
@@ -360,7 +348,7 @@ def _run_backward(
     d_keys, d_v = attention.key_gradients(queries, d_scores)
     wide = contexts.dtype
     return (
-        *(None, None, None, None, None),
+        *(None, None, None, None),
         batch_first(d_inputs),
         into_state.to(wide),
         steps.d_memory if is_lstm else None,

@@ -5,7 +5,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.ops.attentive_rnn import reference
-from regard.ops.attentive_rnn.manual_autograd import PARTS, AttentiveFunction, StepParts
+from regard.ops.attentive_rnn.manual_autograd import AttentiveFunction
 from regard.ops.attentive_rnn.reference import AttentiveOutput, AttentiveState, AttentiveWeights
 from regard.ops.recurrence.cells import Cell
 from regard.ops.recurrence.scores import AdditiveScore, DotScore, ScoreFunction
@@ -27,26 +27,8 @@ def attentive_rnn(
     A score function whose weights are not known, and code under torch.compile, which unrolls the
     steps anyway, run the definition.
     """
-    args = (inputs, start, weights, score, key, value, mask)
     if not isinstance(score, DotScore | AdditiveScore) or torch.compiler.is_compiling():
-        return reference.attentive_rnn(*args, cell=cell)
-    return run_function(PARTS, *args, cell=cell)
-
-
-def run_function(
-    parts: StepParts,
-    inputs: Tensor,
-    start: AttentiveState,
-    weights: AttentiveWeights,
-    score: ScoreFunction,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor,
-    *,
-    cell: Cell,
-) -> AttentiveOutput:
-    """Run all steps by the classes of `parts`, in float32 at least."""
-    assert isinstance(score, DotScore | AdditiveScore)
+        return reference.attentive_rnn(inputs, start, weights, score, key, value, mask, cell=cell)
     device = inputs.device.type
     low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
     tensors = (
@@ -56,7 +38,6 @@ def run_function(
     wide = torch.promote_types(inputs.dtype, torch.float32)
     with torch.autocast(device, enabled=False):
         hidden, context, memory = AttentiveFunction.apply(  # type: ignore[no-untyped-call]
-            parts,
             cell,
             score.scale if isinstance(score, DotScore) else 1.0,
             low,

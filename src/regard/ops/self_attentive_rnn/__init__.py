@@ -17,7 +17,7 @@ from regard.ops.check import check_axes, check_choice, check_equal, check_float
 from regard.ops.recurrence import refuse_score, refuse_triton_recurrence
 from regard.ops.recurrence.cells import GATES, Cell
 from regard.ops.recurrence.scores import AdditiveScore, DotScore, ScoreFunction
-from regard.ops.self_attentive_rnn import reference, torch_path
+from regard.ops.self_attentive_rnn import reference
 from regard.ops.self_attentive_rnn.history import (
     History,
     RecurrenceOptions,
@@ -39,8 +39,6 @@ __all__ = [
 
 #: steps of a call from which on `auto` chooses the CPU kernels
 CPU_MIN_STEPS: Final = 16
-#: numbers in all weights up to which it does: more do not stay in the caches of a core
-CPU_MAX_WEIGHTS: Final = 1 << 19
 MAX_WIDTH: Final = 2048  # of hidden states and keys: a GPU program holds some rows of them
 
 
@@ -77,19 +75,13 @@ def _refuse_cpu(
         return "since torch.compile unrolls the steps"
     if inputs.shape[1] < CPU_MIN_STEPS:
         return "since torch is as fast for so few steps"
-    assert isinstance(score, DotScore | AdditiveScore)
-    weights = (weight, score.query_weight, score.key_weight)
-    if sum(each.numel() for each in weights if each is not None) > CPU_MAX_WEIGHTS:
-        return "since torch is as fast for so wide a recurrence"
     return None
 
 
 PATHS: Final[dict[str, OperatorPath[Callable[..., SelfAttentiveOutput]]]] = {
     "triton": OperatorPath(_run_triton, _refuse_triton, reference.self_attentive_rnn),
     "cpu": OperatorPath(_run_numba, _refuse_cpu, reference.self_attentive_rnn),
-    "torch": OperatorPath(
-        torch_path.self_attentive_rnn, transformable=reference.self_attentive_rnn
-    ),
+    "torch": OperatorPath(reference.self_attentive_rnn),
     "reference": OperatorPath(reference.self_attentive_rnn),
 }
 

@@ -1,6 +1,6 @@
 """The self-attentive recurrence by CPU kernels, which take some rows through all steps."""
 
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 import torch
@@ -9,17 +9,11 @@ from torch import Tensor
 
 from regard.ops.cpu_runtime import VECTOR, array, round_up, run_shared
 from regard.ops.recurrence.cells import Cell
-from regard.ops.recurrence.scores import ScoreFunction
+from regard.ops.recurrence.scores import AdditiveScore, DotScore, ScoreFunction
 from regard.ops.register import check_first_order
 from regard.ops.self_attentive_rnn import cpu_kernels as kernels
+from regard.ops.self_attentive_rnn import reference
 from regard.ops.self_attentive_rnn.history import History, RecurrenceOptions, SelfAttentiveOutput
-from regard.ops.self_attentive_rnn.manual_autograd import (
-    RecurrentWeights,
-    StepTensors,
-    longer,
-    weight_gradient,
-)
-from regard.ops.self_attentive_rnn.torch_path import run_function
 
 #: hidden-sized vectors saved per step for the backward pass
 SAVED = {"rnn": 0, "gru": 4, "lstm": 6}
@@ -34,20 +28,92 @@ def self_attentive_rnn(
     state: History,
     **options: Unpack[RecurrenceOptions],
 ) -> SelfAttentiveOutput:
-    """The `torch` path, which computes in float32, with other steps."""
-    return run_function(
-        SelfAttentiveCpuFunction.apply, inputs, recurrent_weight, score, state, **options
+    """All steps by one differentiable function, in float32."""
+    assert isinstance(score, DotScore | AdditiveScore)
+    dtype, need_weights = inputs.dtype, options["need_weights"]
+    real = reference.real_steps(inputs, options["lengths"])
+    inputs, query_inputs = reference.without_padding(inputs, options["query_inputs"], real)
+    all_real = torch.cat([state.real, real[:, :, 0]], dim=1)
+    tensors = (
+        inputs,
+        query_inputs,
+        *(state.context, state.hidden, state.keys, state.memory),
+        *(recurrent_weight, options["recurrent_bias"], score.query_weight, score.key_weight),
+        score.v if isinstance(score, AdditiveScore) else None,
+    )
+    # sums over the steps lose too much in half precision
+    with torch.autocast("cpu", enabled=False):
+        hidden, keys, memory, contexts, maps = SelfAttentiveCpuFunction.apply(  # type: ignore[no-untyped-call]
+            options["cell"],
+            score.scale if isinstance(score, DotScore) else 1.0,
+            all_real,
+            *(None if tensor is None else tensor.float() for tensor in tensors),
+        )
+    return SelfAttentiveOutput(
+        hidden=hidden[:, state.hidden.shape[1] :].where(real, 0.0).to(dtype),
+        context=contexts.where(real, 0.0).to(dtype),
+        weights=maps.where(real, 0.0)[:, None].to(dtype) if need_weights else None,
+        state=History(
+            context=contexts[:, -1].to(dtype),
+            hidden=hidden.to(dtype),
+            keys=keys.to(dtype),
+            memory=None if memory is None else memory.to(dtype),
+            real=all_real,
+        ),
     )
 
 
+class RecurrentWeights(NamedTuple):
+    """Weights of the recurrence and of its score function, whose `v` is None for products."""
+
+    recurrent: Tensor
+    bias: Tensor | None
+    query: Tensor | None
+    key: Tensor | None
+    v: Tensor | None
+
+
+class StepTensors(NamedTuple):
+    """Tensor arguments of all steps: inputs, the history, and the fields of `RecurrentWeights`."""
+
+    inputs: Tensor
+    query_inputs: Tensor | None
+    context: Tensor
+    hidden: Tensor
+    keys: Tensor
+    memory: Tensor | None
+    recurrent: Tensor
+    bias: Tensor | None
+    query: Tensor | None
+    key: Tensor | None
+    v: Tensor | None
+
+    @property
+    def weights(self) -> RecurrentWeights:
+        """The weights alone."""
+        return RecurrentWeights(*self[6:])
+
+
 class SelfAttentiveCpuFunction(torch.autograd.Function):
-    """`SelfAttentiveFunction` by kernels."""
+    """All steps of the recurrence.
+
+    The tapes are allocated once, and the backward pass walks them from the end: the gradient of h_p
+    is complete when step p is reached, since only later steps attend to it.
+    """
 
     @staticmethod
     def forward(
         ctx: Any, cell: Cell, scale: float, real: Tensor, *tensors: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor]:
-        """Tapes of hidden states, keys and memories; contexts; weights, (batch, length, steps)."""
+        """Tapes of hidden states, keys and memories; contexts; weights, (batch, length, steps).
+
+        Args:
+            ctx: of autograd.
+            cell: "rnn", "gru" or "lstm".
+            scale: of a score that is a product.
+            real: False at padding, (batch, steps).
+            tensors: the fields of `StepTensors`.
+        """
         x = StepTensors(*tensors)  # type: ignore[arg-type]
         inputs, query_inputs, context, hidden, keys, memory = x[:6]
         (B, L), H, S = inputs.shape[:2], hidden.shape[2], keys.shape[2]
@@ -80,6 +146,18 @@ class SelfAttentiveCpuFunction(torch.autograd.Function):
         d = _start_gradients(tapes, w, grads)
         _run(kernels.backward, ctx.scale, w, tapes, d)
         return (None, None, None, *_gradients(ctx, tapes, w, d))
+
+
+def longer(tape: Tensor, length: int) -> Tensor:
+    """A tape with room for more steps."""
+    room = tape.new_empty(tape.shape[0], tape.shape[1] + length, *tape.shape[2:])
+    room[:, : tape.shape[1]] = tape
+    return room
+
+
+def weight_gradient(d: Tensor, x: Tensor) -> Tensor:
+    """The gradient of a matrix, summed over all rows and steps."""
+    return d.flatten(0, 1).T @ x.flatten(0, 1)
 
 
 def _transposed(w: RecurrentWeights) -> RecurrentWeights:
