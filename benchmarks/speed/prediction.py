@@ -63,6 +63,8 @@ class Worker:
             self.model: Any = Translator(self.run, precision, args.threads)
         else:
             self.model = regard.load(self.run, device="cpu", precision=self.precision)
+            if self.case == "word":  # versions before compile for themselves
+                getattr(self.model.predictor, "compile", lambda: None)()
         self.answers(self.texts[: 2 * PREDICT_BATCH])
         return {}
 
