@@ -87,8 +87,7 @@ MAY_OPEN = {
     ("export.text_codec", "*"): EXPORTED,
     ("export.translate", "*"): EXPORTED,
     ("pretrained.folder", "from_pretrained"): "transformers opens folders, once they are checked",
-    ("seeing.page.heads_page", "read_text"): "importlib.resources: regard's own script",
-    ("seeing.page.page_modules", "read_text"): "importlib.resources: regard's own scripts",
+    ("seeing.page.writer", "read_text"): "importlib.resources: regard's own scripts",
     ("standard_streams", "os.open"): "the null device in place of a closed stream",
     ("training.sharded_checkpoint", "HuggingFaceStorageReader"): "shards that were verified",
 }

@@ -7,7 +7,7 @@ import pytest
 
 from browser import samples
 from browser.test_page import until, until_here
-from regard.seeing.page import html_page
+from regard.seeing.page import html_page, writer
 from regard.seeing.trace.storage import to_json
 
 pytestmark = [
@@ -45,8 +45,8 @@ def live(open_window):
         name = address.removeprefix("page/")
         if address.split("#")[0] == "":
             route.fulfill(body=html_page.render_live(page.info), content_type="text/html")
-        elif name in html_page.modules():
-            route.fulfill(body=html_page.modules()[name], content_type="text/javascript")
+        elif name in writer.modules():
+            route.fulfill(body=writer.modules()[name], content_type="text/javascript")
         elif address.startswith("api/"):
             page.questions.append((address, json.loads(route.request.post_data)))
             page.answer(route, address)

@@ -9,7 +9,7 @@ from browser import samples
 from regard.errors import ArgumentError
 from regard.seeing import Map, Text, Trace
 from regard.seeing.page import html_page
-from regard.seeing.page.page_modules import JoinError, join, modules
+from regard.seeing.page.writer import JoinError, embedded, join, modules
 from regard.seeing.trace.storage import from_json
 from regard.seeing.trace.view import select
 
@@ -152,7 +152,7 @@ def test_what_cannot_be_joined_is_refused(sources, reason):
 
 def test_numbers_that_json_does_not_have_are_null():
     content = {"a": float("-inf"), "b": [float("nan"), 1.5], "c": "NaN </script>"}
-    found = html_page.embedded(content)
+    found = embedded(content)
     assert json.loads(found, parse_constant=pytest.fail) == {
         "a": None,
         "b": [None, 1.5],

@@ -5,9 +5,9 @@ import pytest
 
 from browser import samples
 from regard.seeing import Map, Text, Trace
+from regard.seeing.draw.shapes import ChartAxis
 from regard.seeing.page.report import (
     MOST_COLUMNS,
-    ChartAxis,
     Curve,
     chart,
     evenly_spaced,
@@ -77,19 +77,6 @@ def test_a_map_has_a_title_and_the_tokens_along_both_sides():
         *("a", "b", "&lt;/s&gt;"),
         *("c", "&lt;/s&gt;"),
     ]
-
-
-def test_long_maps_have_some_of_their_labels_and_none_is_near_another():
-    size = 60
-    weights = np.full((1, size, size), 1 / size, dtype=np.float32)
-    text = Text.of([f"t{i}" for i in range(size)])
-    trace = Trace(text, text, (Map.of("cross", 0, weights),))
-    page = render_report(HISTORY, [(10, [trace])], {}, "x")
-    places = [
-        float(y) for y in re.findall(r'<text x="[\d.]+" y="([\d.]+)" text-anchor="end">t', page)
-    ]
-    assert places[0] == pytest.approx(places[1] - 3 * 256 / size, abs=0.1)
-    assert len(places) == size / 3
 
 
 def test_speed_is_that_of_each_stretch():

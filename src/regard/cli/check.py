@@ -18,7 +18,8 @@ from regard.pretrained import MediaModel, PretrainedModel
 from regard.seeing import Trace
 from regard.seeing.attribution.checks import looked_at, shares
 from regard.seeing.attribution.methods import METHODS, method_title
-from regard.seeing.display import check_ending, save
+from regard.seeing.display import save
+from regard.seeing.draw.files import check_ending
 from regard.seeing.draw.forecast import ForecastView
 from regard.seeing.draw.labels import number_duplicates, printable
 from regard.seeing.draw.terminal import supports_blocks

@@ -29,8 +29,9 @@ from regard.evaluation import SHARES, ClassReport, Perplexity, by_length, paired
 from regard.evaluation.bootstrap import MIN_UNITS
 from regard.kinds import ScoreTable
 from regard.messages import interval_text, message, translated, use_language
+from regard.seeing.draw.files import check_ending
 from regard.seeing.draw.terminal import matrix, supports_blocks
-from regard.seeing.page.confusion import ConfusionTable, check_ending, save_confusion
+from regard.seeing.page.confusion import ENDINGS, ConfusionTable, save_confusion
 
 CHOOSE_SAVE: Final = "choose another with --save"
 #: classes of a table, of a matrix in the terminal, and of a matrix in a file
@@ -63,7 +64,7 @@ def evaluate(
     """Score a model's predictions: BLEU and chrF, error rates and exact match, or perplexity."""
     # what can go wrong comes before what takes long
     if output is not None:
-        check_ending(output)
+        check_ending(output, ENDINGS)
     sharded = names_shards(file, ray, workers)
     # the workers have the device
     model = api.load_run(run, device="cpu" if sharded else device, precision=precision)

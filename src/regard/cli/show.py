@@ -29,8 +29,8 @@ from regard.errors import ArgumentError
 from regard.messages import message
 from regard.pretrained import MediaModel, PretrainedModel
 from regard.seeing import Trace, View, select_all
-from regard.seeing.display import check_ending
 from regard.seeing.draw import terminal
+from regard.seeing.draw.files import check_ending
 from regard.seeing.draw.forecast import ForecastView
 from regard.seeing.draw.terminal import ASCII_GLYPHS, BLOCK_GLYPHS, supports_blocks
 from regard.seeing.trace import storage

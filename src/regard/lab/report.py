@@ -16,7 +16,7 @@ from regard.lab import plots, runner
 from regard.lab.experiment import Claim, Experiment, ReportTable, Verdict
 from regard.lab.runner import ExperimentResult
 from regard.safe_read import read_bytes
-from regard.seeing.page.page_modules import text_of
+from regard.seeing.page.writer import text_of
 from regard.version import __version__
 
 TITLE: Final = "What the documents say about attention, measured"

@@ -4,33 +4,26 @@ The only place that knows every surface: importing `regard.seeing` gives `Trace`
 `save`, `load` and its display in notebooks.
 """
 
-import csv
-import io
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import Any, Final
 
 import numpy as np
 
-from regard.atomic_files import atomic_output
 from regard.errors import ArgumentError
 from regard.seeing.draw import figure, terminal
+from regard.seeing.draw.files import check_ending, csv_lines, write_by_ending
 from regard.seeing.draw.labels import printable
-from regard.seeing.page import html_page, long_page
+from regard.seeing.page import html_page
+from regard.seeing.page.writer import template
 from regard.seeing.trace import storage
 from regard.seeing.trace.long_trace import LongTrace
 from regard.seeing.trace.trace import Trace
 from regard.seeing.trace.view import Scale, Special, View, select, select_all
 from regard.seeing.trace.words import Merging
 
-ENDINGS: Final = ("html", "svg", "png", "pdf", "csv", "json")
-DRAW: Final[dict[str, Callable[..., str | bytes]]] = {
-    "svg": figure.svg,
-    "png": figure.png,
-    "pdf": figure.pdf,
-}
 CSV_COLUMNS: Final = (
     *("kind", "layer", "head", "row", "output", "probability", "column", "input", "weight"),
     "hidden",
@@ -95,63 +88,38 @@ def save(
         scale: `fixed` or `row`.
         title: of a page.
     """
-    ending = check_ending(path)
-    content: str | bytes
-    if ending == "html":
-        content = html_page.render([trace], title=title)
-    elif ending == "json":
-        content = storage.dumps(trace)
-    elif ending == "csv":
-        views = select_all(trace, kind=kind, layer=layer, head=head, words=words, special=special)
-        content = to_csv(views)
-    else:
-        view = select(trace, kind=kind, layer=layer, head=head, words=words, special=special)
-        content = DRAW[ending](view, scale=scale)
-    _write(path, content)
+    chosen = {"kind": kind, "layer": layer, "head": head, "words": words, "special": special}
+
+    def view() -> View:
+        return select(trace, **chosen)
+
+    write_by_ending(
+        path,
+        {
+            "html": lambda: html_page.render([trace], title=title),
+            "svg": lambda: figure.svg(view(), scale=scale),
+            "png": lambda: figure.png(view(), scale=scale),
+            "pdf": lambda: figure.pdf(view(), scale=scale),
+            "csv": lambda: csv_lines(CSV_COLUMNS, _cells(select_all(trace, **chosen))),
+            "json": lambda: storage.dumps(trace),
+        },
+    )
 
 
-def check_ending(path: str | Path) -> str:
-    """Return the ending of a file name; raises ArgumentError if its format is not supported."""
-    ending = Path(path).suffix.lower().removeprefix(".")
-    if ending not in ENDINGS:
-        raise ArgumentError(
-            "file", f"end in .{', .'.join(ENDINGS)}", repr(str(path)), "choose one of these"
-        )
-    return ending
-
-
-def _write(path: str | Path, content: str | bytes) -> None:
-    # a lone surrogate, by which a shell passes on a byte that is no text, becomes `\udcff`, which
-    # JSON reads as the same surrogate
-    data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
-    with atomic_output(path) as file:
-        file.write(data)
-
-
-def _write_parts(path: str | Path, parts: Iterable[str]) -> None:
-    with atomic_output(path) as file:
-        for part in parts:
-            file.write(part.encode("utf-8", "backslashreplace"))
-
-
-def to_csv(views: Iterable[View]) -> str:
-    """Return a line for each cell, with exact weights.
+def _cells(views: Iterable[View]) -> Iterator[tuple[Any, ...]]:
+    """Yield a line of a csv file for each cell, with exact weights.
 
     Rows, columns, layers and heads are counted from 0; the mean of all heads is `mean`. Tokens are
     not altered, so a spreadsheet may take one for a formula. `hidden` is the mass of the row
     outside the columns.
     """
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(CSV_COLUMNS)
     for view in views:
         head = "mean" if view.head is None else view.head
         for i, (output, prob) in enumerate(zip(view.rows, view.probs, strict=True)):
             start = (view.kind, view.layer, head, i, output, "" if prob is None else prob)
             for j, label in enumerate(view.columns):
                 # numpy writes the fewest digits that give the same number again
-                writer.writerow((*start, j, label, str(view.weights[i, j]), str(view.hidden[i])))
-    return file.getvalue()
+                yield (*start, j, label, str(view.weights[i, j]), str(view.hidden[i]))
 
 
 def notebook_html(trace: Trace, *, scale: Scale = "fixed", **options: Any) -> str:
@@ -160,7 +128,7 @@ def notebook_html(trace: Trace, *, scale: Scale = "fixed", **options: Any) -> st
     Neither needs scripts, so they also show in notebooks that are not trusted.
     """
     views = select_all(trace, **options)
-    return html_page.template("notebook.html").render(
+    return template("notebook.html").render(
         text=printable(trace.target.text) if trace.target.text else "",
         figures=[(view, figure.svg(view, scale=scale)) for view in views[:MOST_VIEWS]],
         most_cells=MOST_CELLS,
@@ -203,16 +171,17 @@ def save_long(
         fix = "save it as .html, or one head with `trace.one_head(...).save`"
         raise ArgumentError("file", "not be .json for the strongest weights", repr(str(path)), fix)
     if ending == "html":
-        _write_parts(path, long_page.render_long(trace, title=title))
+        write_by_ending(path, {"html": lambda: html_page.render_long(trace, title=title)})
     elif ending == "csv":
-        _write_parts(path, long_csv(trace, kind, layer, head))
+        cells = _long_cells(trace, kind, layer, head)
+        write_by_ending(path, {"csv": lambda: csv_lines(CSV_COLUMNS, cells)})
     else:
         save(trace.one_head(kind, layer, head), path, title=title, **options)
 
 
-def long_csv(
-    trace: LongTrace, kind: str = "auto", layer: int | str = "auto", head: int | str = "auto"
-) -> Iterator[str]:
+def _long_cells(
+    trace: LongTrace, kind: str, layer: int | str, head: int | str
+) -> Iterator[tuple[Any, ...]]:
     """Yield a line for each weight that was kept; `hidden` is the mass of its row that was not.
 
     `layer` and `head` may be `all`.
@@ -221,22 +190,16 @@ def long_csv(
         rule = "be a number, auto or all for a .csv file of the strongest weights"
         raise ArgumentError("head", rule, repr(head), "choose one")
     chosen, place = trace.choose(kind, *("auto" if one == "all" else one for one in (layer, head)))
-    maps = list(trace.of_kind(chosen.kind)) if layer == "all" else [chosen]
-    yield ",".join(CSV_COLUMNS) + "\n"
-    for found in maps:
+    for found in trace.of_kind(chosen.kind) if layer == "all" else [chosen]:
         rows, sides = found.read(), [trace.tokens(s) for s in (found.rows, found.columns)]
-        places = range(len(found.heads)) if head == "all" or place is None else [place]
-        for one in places:
-            file = io.StringIO()
-            writer = csv.writer(file, lineterminator="\n")
+        for one in range(len(found.heads)) if head == "all" or place is None else [place]:
             weights, columns = rows.weights[one], rows.columns[one]
             for i, j in zip(*np.nonzero(weights), strict=True):
                 output, at = sides[0][i], int(columns[i, j])
                 start = (found.kind, found.layer, found.heads[one], i, output.text)
                 prob = "" if output.prob is None else output.prob
                 lacks = str(np.float32(1.0) - rows.kept[one, i])
-                writer.writerow((*start, prob, at, sides[1][at].text, str(weights[i, j]), lacks))
-            yield file.getvalue()
+                yield (*start, prob, at, sides[1][at].text, str(weights[i, j]), lacks)
 
 
 def _show_long(trace: LongTrace, **options: Any) -> Display:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from starlette.responses import HTMLResponse
 
 from regard.messages import TAGS, language, message
-from regard.seeing.page import html_page
+from regard.seeing.page import writer
 from regard.serve.http_errors import ServeError
 
 #: scripts that stand in a page, data not among them
@@ -31,7 +31,7 @@ def response(page: str) -> HTMLResponse:
 
 def policy(page: str) -> str:
     """Return the strictest content security policy of a page: its scripts by their hashes."""
-    hashes = [html_page.script_hash(script) for script in _INLINE.findall(page)]
+    hashes = [writer.script_hash(script) for script in _INLINE.findall(page)]
     rules = {
         "default-src": "'none'",
         "script-src": " ".join(["'self'", *hashes]),
@@ -59,7 +59,7 @@ def ask_for_token(*, wrong: bool) -> HTMLResponse:
 
 def module(name: str) -> str:
     """Return the source of a JavaScript module of the live page."""
-    found = html_page.modules().get(name)
+    found = writer.modules().get(name)
     if found is None:
         raise ServeError(404, "not_found", "the page has no such module", "load the page again")
     return found

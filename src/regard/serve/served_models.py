@@ -12,8 +12,8 @@ from regard.errors import RegardError
 from regard.messages import LANGUAGES, use_language
 from regard.models import PRESETS, NumberModel
 from regard.pretrained import PretrainedModel
-from regard.seeing.draw.figure import PAGE
 from regard.seeing.draw.forecast import ForecastView
+from regard.seeing.draw.shapes import PAGE
 from regard.seeing.trace.storage import to_json
 from regard.serve.http_errors import ServeError
 from regard.serve.limits import Limits

@@ -15,7 +15,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from torch import nn
 
-from regard.atomic_files import atomic_output
 from regard.attention import Attention, MultiHeadAttention
 from regard.errors import ArgumentError, RegardError
 from regard.messages import message
@@ -27,7 +26,8 @@ from regard.seeing.attribution.attention_edits import (
 )
 from regard.seeing.attribution.head_switches import HeadSwitch, heads_muted
 from regard.seeing.capture.capture_result import CapturedModule
-from regard.seeing.page.what_if_page import render_what_if
+from regard.seeing.draw.files import write_by_ending
+from regard.seeing.page.compare_page import render_what_if
 from regard.seeing.trace.head_habits import HeadKey
 from regard.seeing.trace.map_distance import TraceDistance, common_distance, common_weights
 from regard.seeing.trace.storage import to_json
@@ -343,11 +343,7 @@ class WhatIf:
 
     def save(self, path: str | Path) -> None:
         """Write both maps and their difference side by side: an .html file."""
-        output = Path(path)
-        if output.suffix.lower() not in (".html", ".htm"):
-            raise ArgumentError("path", "end in .html", repr(str(path)), "choose such a name")
-        with atomic_output(output) as written:
-            written.write(self.html().encode("utf-8", "backslashreplace"))
+        write_by_ending(path, {"html": self.html, "htm": self.html})
 
     def html(self) -> str:
         """Return the page of `save`."""

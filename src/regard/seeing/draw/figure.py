@@ -1,40 +1,44 @@
-"""Static figures of a view: SVG without scripts, and PNG and PDF of the same shapes by matplotlib.
+"""Figures of a view: a map with its labels, or a picture under the weights of its outputs."""
 
-A notebook, a page without scripts and the report of a run need figures where matplotlib is not
-installed, so the SVG is written here.
-"""
-
-import base64
-import io
-import warnings
-from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import cache
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from math import ceil, cos, radians, sin
-from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
-from xml.sax.saxutils import escape, quoteattr
+from typing import Final
 
 import numpy as np
 from rich.cells import cell_len
 
-from regard import extras
 from regard.messages import message
-from regard.seeing.draw.labels import fit, font_safe, printable, short_weight, wrap
-from regard.seeing.draw.palette import DIM, GROUND, LINE, MARK, STOPS, TEXT, colour, ink
+from regard.seeing.draw.labels import (
+    fit,
+    font_safe,
+    number_duplicates,
+    printable,
+    short_weight,
+    wrap,
+)
+from regard.seeing.draw.palette import ink
+from regard.seeing.draw.shapes import (
+    FONT_SIZE,
+    LIGHT,
+    BoxShape,
+    CellsShape,
+    ImageShape,
+    Shape,
+    TextShape,
+    Theme,
+    rendered,
+    to_svg,
+)
 from regard.seeing.trace.backdrop import HEAT, OPAQUE, Backdrop, Pixels, overlaid
-from regard.seeing.trace.backdrop import png as png_file
 from regard.seeing.trace.trace import Weights
-from regard.seeing.trace.view import NEGLIGIBLE, Scale, View, check_scale, sentences
+from regard.seeing.trace.view import NEGLIGIBLE, Scale, View, check_scale
 
 #: cells of a label at most
 LABEL: Final = 24
 #: cells this large hold their number
 WITH_NUMBER: Final = 26
-#: pixels of a label, and of one cell of its text
-FONT_SIZE: Final = 12
+#: pixels of one cell of a label's text
 GLYPH: Final = 7.4
 MARGIN: Final = 16.0
 GAP: Final = 8.0
@@ -53,6 +57,9 @@ STEP: Final = 8.0
 MAX_TOOLTIPS: Final = 2000
 #: outputs that the description covers
 DESCRIBED: Final = 40
+#: inputs that a sentence names at most, and cells of their labels
+NAMED: Final = 3
+SENTENCE_LABEL: Final = 40
 #: pixels of a picture, and of the spectrogram or series above a map
 PICTURE: Final = 260.0
 STRIP: Final = 90.0
@@ -63,124 +70,6 @@ FEW_PICTURES: Final = 3
 SMALL_PICTURE: Final = 130.0
 PER_LINE: Final = 6
 NAMED_CELLS: Final = 4
-SVG_FONTS: Final = (
-    "system-ui, 'Segoe UI', 'Noto Sans', 'DejaVu Sans', 'Noto Sans CJK JP', "
-    "'Noto Sans Arabic', sans-serif"
-)
-#: fonts for the characters that the first lacks; matplotlib tries the installed ones in turn
-FONTS: Final = (
-    *("DejaVu Sans", "Noto Sans", "Noto Sans CJK JP", "Noto Sans CJK SC", "Noto Sans CJK KR"),
-    *("Noto Sans Arabic", "Noto Sans Hebrew", "Noto Sans Devanagari", "Noto Emoji", "Symbola"),
-    *("WenQuanYi Micro Hei", "IPAGothic", "Hiragino Sans", "PingFang SC", "Apple SD Gothic Neo"),
-    *("Geeza Pro", "Yu Gothic", "Microsoft YaHei", "Malgun Gothic", "Segoe UI", "Segoe UI Emoji"),
-    "Arial Unicode MS",
-)
-#: pixels of a figure to an inch, and points to a pixel
-INCH: Final = 100
-POINT: Final = 72 / INCH
-#: size in pixels from which a PNG has one pixel for each of the figure's instead of two
-LARGE: Final = 2000
-
-
-class TextShape(NamedTuple):
-    """Text with its baseline at (x, y), rotated counter-clockwise by `angle` degrees."""
-
-    x: float
-    y: float
-    text: str
-    size: int = FONT_SIZE
-    fill: str = TEXT
-    anchor: str = "start"
-    bold: bool = False
-    angle: int = 0
-
-
-class BoxShape(NamedTuple):
-    """A rectangle."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-    fill: str | None = None
-    stroke: str | None = None
-    line_width: float = 1.0
-    dashed: bool = False
-    tooltip: str = ""
-
-
-class CellsShape(NamedTuple):
-    """Many cells of one size, without numbers, coloured by their shares from 0 to 1."""
-
-    x: float
-    y: float
-    cell: float
-    shares: Weights
-
-
-class ImageShape(NamedTuple):
-    """Pixels (height, width, 1 or 3) in a rectangle."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-    pixels: Pixels
-    tooltip: str = ""
-
-
-Shape = TextShape | BoxShape | CellsShape | ImageShape
-
-
-@dataclass(frozen=True)
-class Theme:
-    """Colours and level of detail of a figure.
-
-    Attributes:
-        colour: of a share from 0 to 1.
-        shades: number of colours of cells that are not shapes of their own, less one.
-        sizes: (rows or columns, pixels of a cell), the first that suffices being taken; maps
-            beyond the last are max-pooled to it.
-        standalone: whether title, colour scale, notes, numbers and tooltips are part of the figure.
-    """
-
-    text: str
-    dim: str
-    line: str
-    ground: str
-    mark: str
-    colour: Callable[[float], str]
-    shades: int
-    sizes: tuple[tuple[int, int], ...]
-    standalone: bool
-
-    @property
-    def most(self) -> int:
-        """Largest number of rows and columns."""
-        return self.sizes[-1][0]
-
-
-#: rows and columns at most
-MOST: Final = 512
-LIGHT: Final = Theme(
-    *(TEXT, DIM, LINE, GROUND, MARK, colour, 64),
-    sizes=((18, 40), (36, 26), (100, 16), (MOST, 6)),
-    standalone=True,
-)
-PAGE_SHADES: Final = 8
-#: for a figure inside a page, whose style sheet has colours for light and for dark
-PAGE: Final = Theme(
-    *("var(--text)", "var(--dim)", "var(--line)", "none", "var(--mark)"),
-    colour=lambda share: f"var(--q{round(share * PAGE_SHADES)})",
-    shades=PAGE_SHADES,
-    sizes=((48, 22), (128, 5)),
-    standalone=False,
-)
-#: for differences of weights, which may be negative
-DIFFERENCE: Final = replace(
-    PAGE,
-    colour=lambda share: f"var(--{'q' if share >= 0 else 'n'}{round(abs(share) * PAGE_SHADES)})",
-)
 
 
 class FigureLayout:
@@ -237,15 +126,18 @@ class FigureLayout:
     def shapes(self) -> Iterator[Shape]:
         """Yield the shapes from back to front."""
         if self.theme.standalone:
-            yield BoxShape(0.0, 0.0, self.width, self.height, fill=self.theme.ground)
-            yield from self._header()
+            yield from _header(self.width, self.height, self.title, self.theme)
+            y = MARGIN + LEADING * (len(self.title) + 0.8)
+            yield TextShape(MARGIN, y, self.view.caption, fill=self.theme.dim)
         yield from self._column_labels()
         yield from self._strip()
         yield from self._cells()
         yield from self._gold()
         yield from self._rows()
         if self.theme.standalone:
-            yield from self._footer()
+            probs = message("show.figure.p") if self.has_probs else ""
+            legend = f"{self.view.unit or message('page.weight')}{probs}"
+            yield from _footer(self.foot, f"1 {legend}", self.notes, self.theme, self.theme.colour)
 
     def _shares(self, scale: Scale, full: float | None) -> Weights:
         weights = self.view.weights
@@ -262,12 +154,6 @@ class FigureLayout:
             scaled: Weights = weights / max(float(weights.max(initial=0.0)), 1e-9)
             return scaled
         return weights
-
-    def _header(self) -> Iterator[TextShape]:
-        for i, line in enumerate(self.title):
-            yield TextShape(MARGIN, MARGIN + LEADING * (i + 0.8), line, size=13, bold=i == 0)
-        y = MARGIN + LEADING * (len(self.title) + 0.8)
-        yield TextShape(MARGIN, y, self.view.caption, fill=self.theme.dim)
 
     def _column_labels(self) -> Iterator[TextShape]:
         view, theme, y = self.view, self.theme, self.y - self.strip - GAP / 2
@@ -304,7 +190,7 @@ class FigureLayout:
         fill = theme.colour(0.0)
         yield BoxShape(self.x, self.y, self.cells_width, self.cells_height, fill, theme.line)
         if self.shares.size > MAX_TOOLTIPS or not theme.standalone:
-            yield CellsShape(self.x, self.y, cell, self.shares)
+            yield CellsShape(self.x, self.y, cell, cell, self.shares)
             return
         size = 11 if cell > 30 else 9
         for i, j in np.ndindex(*self.shares.shape):
@@ -323,19 +209,6 @@ class FigureLayout:
             x, y, size = self.x + cell * j + 1.5, self.y + cell * i + 1.5, cell - 3.0
             yield BoxShape(x, y, size, size, None, self.theme.mark, 2.0, dashed=not sure)
 
-    def _footer(self) -> Iterator[TextShape | BoxShape]:
-        """Yield the colour scale and the notes."""
-        dim, left, baseline = self.theme.dim, MARGIN + 12, self.foot + 3
-        yield TextShape(MARGIN, baseline, "0", fill=dim)
-        for i in range(STEPS):
-            fill = self.theme.colour(i / (STEPS - 1))
-            yield BoxShape(left + STEP * i, self.foot - 7, STEP, 10.0, fill)
-        probs = message("show.figure.p") if self.has_probs else ""
-        legend = f"1 {self.view.unit or message('page.weight')}{probs}"
-        yield TextShape(left + STEP * STEPS + 4, baseline, legend, fill=dim)
-        for i, line in enumerate(self.notes):
-            yield TextShape(MARGIN, self.foot + LEADING * (i + 1.2), line, fill=dim)
-
     def _pixels(self, label: str) -> float:
         """Return the approximate width of a label."""
         return cell_len(label) * GLYPH * self.font / FONT_SIZE
@@ -352,6 +225,26 @@ class FigureLayout:
             for j, label in enumerate(self.view.columns)
         ]
         return max([*ends, 0.0])
+
+
+def _header(width: float, height: float, title: Sequence[str], theme: Theme) -> Iterator[Shape]:
+    """Yield the ground of a figure and the lines of its title."""
+    yield BoxShape(0.0, 0.0, width, height, fill=theme.ground)
+    for i, line in enumerate(title):
+        yield TextShape(MARGIN, MARGIN + LEADING * (i + 0.8), line, size=13, bold=i == 0)
+
+
+def _footer(
+    top: float, legend: str, notes: Sequence[str], theme: Theme, colour: Callable[[float], str]
+) -> Iterator[Shape]:
+    """Yield a colour scale and the notes under it."""
+    left, baseline = MARGIN + 12, top + 3
+    yield TextShape(MARGIN, baseline, "0", fill=theme.dim)
+    for i in range(STEPS):
+        yield BoxShape(left + STEP * i, top - 7, STEP, 10.0, colour(i / (STEPS - 1)))
+    yield TextShape(left + STEP * STEPS + 4, baseline, legend, fill=theme.dim)
+    for i, line in enumerate(notes):
+        yield TextShape(MARGIN, top + LEADING * (i + 1.2), line, fill=theme.dim)
 
 
 class PictureLayout:
@@ -391,9 +284,7 @@ class PictureLayout:
         """Yield the shapes from back to front."""
         theme = self.theme
         if theme.standalone:
-            yield BoxShape(0.0, 0.0, self.width, self.height, fill=theme.ground)
-            for i, line in enumerate(self.title):
-                yield TextShape(MARGIN, MARGIN + LEADING * (i + 0.8), line, size=13, bold=i == 0)
+            yield from _header(self.width, self.height, self.title, theme)
         yield from self._picture(0, "picture", self.backdrop.array, [])
         for i, (label, weights) in enumerate(self.rows):
             cells = weights[self.backdrop.first :]
@@ -401,14 +292,7 @@ class PictureLayout:
             pixels = overlaid(self.backdrop, shares.astype(np.float32))
             name = label if len(self.rows) > 1 else f"{label} looked at"
             yield from self._picture(i + 1, name, pixels, self._named(weights))
-        left, dim, baseline = MARGIN + 12, theme.dim, self.foot + 3
-        yield TextShape(MARGIN, baseline, "0", fill=dim)
-        for i in range(STEPS):
-            fill = _heat(i / (STEPS - 1))
-            yield BoxShape(left + STEP * i, self.foot - 7, STEP, 10.0, fill)
-        yield TextShape(left + STEP * STEPS + 4, baseline, "strongest patch of the row", fill=dim)
-        for i, line in enumerate(self.notes):
-            yield TextShape(MARGIN, self.foot + LEADING * (i + 1.2), line, fill=dim)
+        yield from _footer(self.foot, "strongest patch of the row", self.notes, theme, _heat)
 
     def _picture(self, i: int, name: str, pixels: Pixels, named: list[str]) -> Iterator[Shape]:
         line, place = divmod(i, self.per_line)
@@ -476,76 +360,24 @@ def svg(
     description is that of attention weights if None.
     """
     check_scale(scale)
-    layout = _layout(view, scale, theme, full)
-    width, height, title = round(layout.width), round(layout.height), printable(view.title)
+    title = printable(view.title)
     if description is None:
         description = " ".join(sentences(view, most_rows=DESCRIBED))
-    writers: dict[type, Callable[..., str]] = {
-        TextShape: _svg_text,
-        BoxShape: _svg_box,
-        CellsShape: lambda cells: cells_svg(cells, theme),
-        ImageShape: _svg_image,
-    }
-    named = quoteattr(f"{view.caption}: {title}")
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-            f'viewBox="0 0 {width} {height}" role="img" aria-label={named} '
-            f'font-family="{SVG_FONTS}">',
-            f"<title>{escape(title)}</title>",
-            f"<desc>{escape(description)}</desc>",
-            *(writers[type(shape)](shape) for shape in layout.shapes()),
-            "</svg>\n",
-        ]
-    )
+    layout = _layout(view, scale, theme, full)
+    label = f"{view.caption}: {title}"
+    return to_svg(layout, theme, title=title, label=label, description=description)
 
 
-def _svg_text(shape: TextShape) -> str:
-    place = f'x="{shape.x:.1f}" y="{shape.y:.1f}"'
-    if shape.angle:
-        place = f'transform="translate({shape.x:.1f} {shape.y:.1f}) rotate(-{shape.angle})"'
-    anchor = "" if shape.anchor == "start" else f' text-anchor="{shape.anchor}"'
-    bold = ' font-weight="700"' if shape.bold else ""
-    style = f'font-size="{shape.size}" fill="{shape.fill}"{anchor}{bold}'
-    # pointing at a number points at its cell
-    return f'<text {place} {style} pointer-events="none">{escape(shape.text)}</text>'
+def png(view: View, *, scale: Scale = "fixed") -> bytes:
+    """Return the figure as PNG."""
+    check_scale(scale)
+    return rendered(_layout(view, scale), "png")
 
 
-def _svg_box(box: BoxShape) -> str:
-    place = f'x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}"'
-    stroke = "" if box.stroke is None else f' stroke="{box.stroke}" stroke-width="{box.line_width}"'
-    dashes = ' stroke-dasharray="4 3"' if box.dashed else ""
-    tooltip = f"<title>{escape(box.tooltip)}</title>" if box.tooltip else ""
-    return f'<rect {place} fill="{box.fill or "none"}"{stroke}{dashes}>{tooltip}</rect>'
-
-
-def _svg_image(image: ImageShape) -> str:
-    place = f'x="{image.x:.1f}" y="{image.y:.1f}" width="{image.width:.1f}"'
-    data = base64.b64encode(png_file(image.pixels)).decode("ascii")
-    tooltip = f"<title>{escape(image.tooltip)}</title>" if image.tooltip else ""
-    return (
-        f'<image {place} height="{image.height:.1f}" preserveAspectRatio="none" '
-        f'href="data:image/png;base64,{data}">{tooltip}</image>'
-    )
-
-
-def cells_svg(cells: CellsShape, theme: Theme) -> str:
-    """Return cells as one path for each colour, so that a large map stays a small file.
-
-    Cells of the colour of zero are not drawn.
-    """
-    paths = defaultdict(list)
-    levels = (cells.shares.clip(-1, 1) * theme.shades).round().astype(int)
-    # a gap tells the large cells of a page apart, which have few shades
-    side = ".96" if cells.cell > 6 and not theme.standalone else "1"
-    for i, j in zip(*levels.nonzero(), strict=True):
-        paths[int(levels[i, j])].append(f"M{j} {i}h{side}v{side}h-{side}z")
-    place = f"translate({cells.x:.1f} {cells.y:.1f}) scale({cells.cell:g})"
-    colours = (
-        f'<path fill="{theme.colour(level / theme.shades)}" d="{"".join(path)}"/>'
-        for level, path in sorted(paths.items())
-    )
-    return "\n".join([f'<g transform="{place}" shape-rendering="crispEdges">', *colours, "</g>"])
+def pdf(view: View, *, scale: Scale = "fixed") -> bytes:
+    """Return the figure as PDF."""
+    check_scale(scale)
+    return rendered(_layout(view, scale), "pdf")
 
 
 def remarks(view: View, scale: Scale = "fixed") -> Iterator[str]:
@@ -587,114 +419,35 @@ def pooled(view: View, most: int) -> View:
     )
 
 
-def png(view: View, *, scale: Scale = "fixed") -> bytes:
-    """Return the figure as PNG, at two pixels to each of the SVG's."""
-    return _render(view, scale, "png")
+def sentences(view: View, *, most_rows: int) -> list[str]:
+    """Describe a view: a sentence about the map, one for each output, and the notes."""
+    title = view.title.replace(" · ", message("show.plain.comma"))
+    lines = [message("show.plain.title", row=view.row_name, title=title)]
+    inputs = number_duplicates([fit(printable(label), SENTENCE_LABEL) for label in view.columns])
+    lines += [_sentence(view, i, inputs) for i in range(min(len(view.rows), most_rows))]
+    more = len(view.rows) - most_rows
+    if more > 0:
+        lines.append(message("show.plain.more", count=more))
+    return lines + [message("show.plain.note", note=printable(note)) for note in view.notes]
 
 
-def pdf(view: View, *, scale: Scale = "fixed") -> bytes:
-    """Return the figure as PDF."""
-    return _render(view, scale, "pdf")
-
-
-def _render(view: View, scale: Scale, form: Literal["png", "pdf"]) -> bytes:
-    check_scale(scale)
-    extras.require("matplotlib", extra="plot", for_=f"a .{form} file")
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    layout = _layout(view, scale)
-    figure = Figure(figsize=(layout.width / INCH, layout.height / INCH), dpi=INCH)
-    FigureCanvasAgg(figure)
-    axes = figure.add_axes((0, 0, 1, 1))
-    axes.set_axis_off()
-    axes.set_xlim(0, layout.width)
-    axes.set_ylim(layout.height, 0)
-    painters: dict[type, Callable[..., None]] = {
-        TextShape: paint_text,
-        BoxShape: _paint_box,
-        CellsShape: _paint_cells,
-        ImageShape: _paint_image,
-    }
-    for shape in layout.shapes():
-        painters[type(shape)](axes, shape)
-    file = io.BytesIO()
-    dpi = 2 * INCH if max(layout.width, layout.height) < LARGE else INCH
-    # without dates, so that the same map gives the same file
-    metadata = {"CreationDate": None} if form == "pdf" else {"Software": None}
-    with without_glyph_warnings(), rc_context({"pdf.fonttype": 42}):
-        figure.savefig(file, format=form, dpi=dpi, metadata=metadata)
-    return file.getvalue()
-
-
-@contextmanager
-def without_glyph_warnings() -> Iterator[None]:
-    """Draw a character that no installed font has as an empty box, which says enough."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=r"(?s).*[Gg]lyph")
-        yield
-
-
-def paint_text(axes: Any, shape: TextShape) -> None:
-    """Draw a text with matplotlib, in the installed fonts that have its characters."""
-    axes.text(
-        shape.x,
-        shape.y,
-        shape.text,
-        fontsize=shape.size * POINT,
-        color=shape.fill,
-        ha={"start": "left", "middle": "center", "end": "right"}[shape.anchor],
-        va="baseline",
-        weight="bold" if shape.bold else "normal",
-        rotation=shape.angle,
-        rotation_mode="anchor",
-        fontfamily=list(_installed_fonts()),
-        parse_math=False,  # a dollar sign is a token
-    )
-
-
-def _paint_box(axes: Any, box: BoxShape) -> None:
-    from matplotlib.patches import Rectangle
-
-    patch = Rectangle(
-        (box.x, box.y),
-        box.width,
-        box.height,
-        facecolor=box.fill or "none",
-        edgecolor=box.stroke or "none",
-        linewidth=box.line_width * POINT,
-        linestyle=(0, (2, 1.5)) if box.dashed else "solid",
-    )
-    axes.add_patch(patch)
-
-
-def _paint_cells(axes: Any, cells: CellsShape) -> None:
-    from matplotlib.colors import LinearSegmentedColormap
-
-    rows, columns = cells.shares.shape
-    right, bottom = cells.x + columns * cells.cell, cells.y + rows * cells.cell
-    axes.imshow(
-        np.clip(cells.shares, 0, 1),
-        cmap=LinearSegmentedColormap.from_list("regard", STOPS),
-        vmin=0,
-        vmax=1,
-        extent=(cells.x, right, bottom, cells.y),
-        interpolation="nearest",
-        aspect="auto",
-        zorder=1,  # that of rectangles, or the ground would cover it
-    )
-
-
-def _paint_image(axes: Any, image: ImageShape) -> None:
-    pixels = np.repeat(image.pixels, 3, axis=-1) if image.pixels.shape[-1] == 1 else image.pixels
-    extent = (image.x, image.x + image.width, image.y + image.height, image.y)
-    axes.imshow(pixels, extent=extent, interpolation="nearest", aspect="auto", zorder=1)
-
-
-@cache
-def _installed_fonts() -> tuple[str, ...]:
-    from matplotlib import font_manager
-
-    known = {entry.name for entry in font_manager.fontManager.ttflist if Path(entry.fname).exists()}
-    return tuple(name for name in FONTS if name in known) or ("sans-serif",)
+def _sentence(view: View, i: int, inputs: Sequence[str]) -> str:
+    weights, prob, hidden = view.weights[i], view.probs[i], float(view.hidden[i])
+    order = [int(j) for j in np.argsort(-weights, kind="stable")[:NAMED]]
+    named = [j for j in order if weights[j] >= NEGLIGIBLE]
+    rest = float(weights.sum()) - float(weights[named].sum())
+    where = message("show.plain.nowhere")
+    if named:
+        each = (message("show.plain.input", input=inputs[j], weight=weights[j]) for j in named)
+        key = "show.plain.mostly-at" if weights[named[0]] >= 0.5 else "show.plain.at"
+        where = message(key, inputs=message("show.plain.then").join(each))
+    output = fit(printable(view.rows[i]), SENTENCE_LABEL)
+    row = view.row_name.capitalize()
+    parts = [message("show.plain.output", row=row, number=i + 1, output=output, where=where)]
+    if rest >= NEGLIGIBLE:
+        parts.append(message("show.plain.rest", weight=rest))
+    if hidden >= NEGLIGIBLE:
+        parts.append(message("show.plain.hidden", weight=hidden))
+    if prob is not None:
+        parts.append(message("show.plain.probability", probability=prob))
+    return message("show.plain.semicolon").join(parts) + message("show.plain.end")

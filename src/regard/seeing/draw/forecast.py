@@ -4,41 +4,34 @@ One panel for each series, all along one axis of time: in the terminal, as SVG, 
 page that follows the reader's light or dark theme.
 """
 
-import csv
-import io
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, NamedTuple
-from xml.sax.saxutils import escape, quoteattr
 
 import numpy as np
 from jaxtyping import Float
 
-from regard import extras
-from regard.atomic_files import write_atomic
-from regard.errors import ArgumentError
 from regard.messages import help_text, message
-from regard.seeing.draw.figure import (
-    INCH,
+from regard.seeing.draw.files import csv_lines, write_by_ending
+from regard.seeing.draw.labels import fit, font_safe, pad_left, printable
+from regard.seeing.draw.shapes import (
     LIGHT,
     PAGE,
-    POINT,
-    SVG_FONTS,
+    AreaShape,
+    BoxShape,
+    CellsShape,
+    ChartAxis,
+    LineShape,
+    Shape,
     TextShape,
     Theme,
-    paint_text,
-    without_glyph_warnings,
+    rendered,
+    to_svg,
 )
-from regard.seeing.draw.labels import fit, font_safe, pad_left, printable
-from regard.seeing.page.html_page import template
-from regard.seeing.page.page_modules import text_of
-from regard.seeing.page.report import ChartAxis
-from regard.version import __version__
+from regard.seeing.page.writer import render_page
 
-ENDINGS: Final = (".html", ".svg", ".png", ".pdf", ".csv", ".json")
 #: series that are drawn at most
 MOST_PANELS: Final = 12
 #: pixels of a figure: its width, the room for numbers at the left, a panel, and between two
@@ -57,36 +50,6 @@ MOST_COLUMNS: Final = 400
 #: lines of a panel in the terminal, and columns at the left
 LINES: Final = 9
 MARGIN: Final = 11
-
-
-class LineShape(NamedTuple):
-    """A line through points."""
-
-    points: Sequence[tuple[float, float]]
-    stroke: str
-    width: float = 1.6
-    dashed: bool = False
-
-
-class AreaShape(NamedTuple):
-    """A filled polygon."""
-
-    points: Sequence[tuple[float, float]]
-    fill: str
-    opacity: float
-
-
-class StripShape(NamedTuple):
-    """A rectangle of a heat map: its cells fill it evenly."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-    shares: Float[np.ndarray, "rows columns"]
-
-
-Shape = TextShape | LineShape | AreaShape | StripShape
 
 
 @dataclass(frozen=True)
@@ -156,45 +119,29 @@ class ForecastView:
 
     def svg(self, theme: Theme = LIGHT) -> str:
         """Return the figure as SVG."""
-        height = _height(self, theme)
-        ground = f'<rect width="100%" height="100%" fill="{theme.ground}"/>'
-        return "\n".join(
-            [
-                f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:g} {height:g}" '
-                f'width="{WIDTH:g}" height="{height:g}" role="img" '
-                f'aria-label={quoteattr(font_safe(self.title))} font-family="{SVG_FONTS}">',
-                f"<title>{escape(font_safe(self.title))}</title>",
-                f"<desc>{escape(self.legend)}</desc>",
-                *([ground] if theme.ground != "none" else []),
-                *(_svg(shape, theme) for shape in _shapes(self, theme)),
-                "</svg>\n",
-            ]
-        )
+        title = font_safe(self.title)
+        layout = _ForecastLayout(self, theme)
+        return to_svg(layout, theme, title=title, label=title, description=self.legend)
 
     def raster(self, form: str) -> bytes:
         """Return the figure as PNG or PDF."""
-        return _rendered(self, form)
+        return rendered(_ForecastLayout(self, LIGHT), form)
 
     def page(self) -> str:
         """Return a page without scripts that loads nothing, with the numbers in a table."""
-        return template("forecast.html").render(
-            title=font_safe(self.title),
+        return render_page(
+            "forecast.html",
+            font_safe(self.title),
             legend=self.legend,
             notes=self.notes,
-            style=text_of("style.css"),
-            version=__version__,
             figure=self.svg(PAGE),
             header=self._columns(),
-            rows=[[time, *numbers] for time, numbers in self._rows()],
+            rows=self._rows(),
         )
 
     def csv(self) -> str:
         """Return the forecast as CSV."""
-        file = io.StringIO()
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["time", *self._columns()])
-        writer.writerows([time, *numbers] for time, numbers in self._rows())
-        return file.getvalue()
+        return "".join(csv_lines(["time", *self._columns()], self._rows()))
 
     def as_json(self) -> dict[str, Any]:
         """Return all numbers by name."""
@@ -217,21 +164,17 @@ class ForecastView:
 
     def save(self, path: str | os.PathLike[str], **options: Any) -> None:
         """Write html, svg, png, pdf, csv or json, by the ending."""
-        ending = Path(path).suffix.lower()
-        if ending not in ENDINGS:
-            rule = f"end in one of {', '.join(ENDINGS)}"
-            raise ArgumentError("file", rule, repr(str(path)), "choose one of these")
-        if ending in (".png", ".pdf"):
-            content = self.raster(ending[1:])
-        else:
-            forms: dict[str, Callable[[], str]] = {
-                ".html": self.page,
-                ".svg": self.svg,
-                ".csv": self.csv,
-                ".json": lambda: json.dumps(self.as_json()) + "\n",
-            }
-            content = forms[ending]().encode("utf-8", "backslashreplace")
-        write_atomic(Path(path), content)
+        write_by_ending(
+            os.fspath(path),
+            {
+                "html": self.page,
+                "svg": self.svg,
+                "png": lambda: self.raster("png"),
+                "pdf": lambda: self.raster("pdf"),
+                "csv": self.csv,
+                "json": lambda: json.dumps(self.as_json()) + "\n",
+            },
+        )
 
     def text(self, width: int = 80, *, ascii: bool = False) -> str:
         """Return the figure as text of at most so many columns."""
@@ -247,46 +190,44 @@ class ForecastView:
         own = [[name, *(f"{name} {level:g}" for level in self.levels)] for name in self.names]
         return [printable(column) for group in own for column in group]
 
-    def _rows(self) -> Iterator[tuple[str, list[str]]]:
+    def _rows(self) -> Iterator[list[str]]:
         for i, time in enumerate(self.times):
             each = np.concatenate([self.point[i, :, None], self.quantiles[i]], axis=1)
-            yield time, [f"{number:.5g}" for number in each.ravel()]
+            yield [time, *(f"{number:.5g}" for number in each.ravel())]
 
 
 def _panels(view: ForecastView) -> int:
     return min(len(view.names), MOST_PANELS)
 
 
+class _ForecastLayout:
+    """Positions of all parts of a figure, one panel below another."""
+
+    def __init__(self, view: ForecastView, theme: Theme) -> None:
+        self.view, self.theme, self.width = view, theme, WIDTH
+        # a page has the title itself
+        self.top = TOP if theme.standalone else 24.0
+        self.step = PANEL + sum(_strip_height(weights) + 4 for _, weights in view.strips) + GAP
+        self.more = len(view.names) - MOST_PANELS
+        self.height = self.top + _panels(view) * self.step + (20.0 if self.more > 0 else 0.0)
+
+    def shapes(self) -> Iterator[Shape]:
+        """Yield the shapes from back to front."""
+        view, theme = self.view, self.theme
+        if theme.standalone:
+            yield BoxShape(0.0, 0.0, self.width, self.height, fill=theme.ground)
+            yield TextShape(LEFT, 22, fit(font_safe(view.title), 100), 14, theme.text, bold=True)
+            yield TextShape(LEFT, 42, fit(view.legend, 130), 12, theme.dim)
+        for place in range(_panels(view)):
+            yield from _panel(view, place, self.top + place * self.step, theme)
+        if self.more > 0:
+            more = message("forecast.more", count=self.more)
+            yield TextShape(LEFT, self.height - 8, more, 12, theme.dim)
+
+
 def _strip_height(weights: Float[np.ndarray, "series queries rows"]) -> float:
     queries = min(weights.shape[1], MOST_ROWS)
     return STRIP if queries == 1 else CELL * queries
-
-
-def _panel_height(view: ForecastView) -> float:
-    """Return the pixels from one panel to the next."""
-    return PANEL + sum(_strip_height(weights) + 4 for _, weights in view.strips) + GAP
-
-
-def _top(theme: Theme) -> float:
-    """Return the room above the first panel: a page has the title itself."""
-    return TOP if theme.standalone else 24.0
-
-
-def _height(view: ForecastView, theme: Theme) -> float:
-    more = 20.0 if len(view.names) > MOST_PANELS else 0.0
-    return _top(theme) + _panels(view) * _panel_height(view) + more
-
-
-def _shapes(view: ForecastView, theme: Theme) -> Iterator[Shape]:
-    if theme.standalone:
-        yield TextShape(LEFT, 22, fit(font_safe(view.title), 100), 14, theme.text, bold=True)
-        yield TextShape(LEFT, 42, fit(view.legend, 130), 12, theme.dim)
-    for place in range(_panels(view)):
-        top = _top(theme) + place * _panel_height(view)
-        yield from _panel(view, place, top, theme)
-    if len(view.names) > MOST_PANELS:
-        more = message("forecast.more", count=len(view.names) - MOST_PANELS)
-        yield TextShape(LEFT, _height(view, theme) - 8, more, 12, theme.dim)
 
 
 def _panel(view: ForecastView, place: int, top: float, theme: Theme) -> Iterator[Shape]:
@@ -321,9 +262,10 @@ def _panel(view: ForecastView, place: int, top: float, theme: Theme) -> Iterator
     yield LineShape([(now, top), (now, bottom)], theme.dim, 1.0, dashed=True)
     below = bottom
     for what, weights in view.strips:
-        height = _strip_height(weights)
-        shares = _pooled(weights[place])
-        yield StripShape(LEFT, below + 4, rows * unit, height, shares)
+        height, shares = _strip_height(weights), _pooled(weights[place])
+        cell = rows * unit / shares.shape[1], height / shares.shape[0]
+        yield BoxShape(LEFT, below + 4, rows * unit, height, theme.colour(0.0))
+        yield CellsShape(LEFT, below + 4, *cell, shares)
         yield TextShape(LEFT + rows * unit + 6, below + 4 + height / 2 + 4, what, 11, theme.dim)
         below += height + 4
     labels = [
@@ -347,77 +289,6 @@ def _pooled(
             weights = np.maximum.reduceat(weights, starts, axis=axis)
     top = float(weights.max(initial=0.0))
     return weights / top if top > 0 else weights
-
-
-def _svg(shape: Shape, theme: Theme) -> str:
-    if isinstance(shape, TextShape):
-        anchor = f' text-anchor="{shape.anchor}"' if shape.anchor != "start" else ""
-        bold = ' font-weight="700"' if shape.bold else ""
-        place = f'x="{shape.x:.1f}" y="{shape.y:.1f}" font-size="{shape.size}"'
-        return f'<text {place} fill="{shape.fill}"{anchor}{bold}>{escape(shape.text)}</text>'
-    if isinstance(shape, StripShape):
-        return _svg_strip(shape, theme)
-    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in shape.points)
-    if isinstance(shape, AreaShape):
-        return f'<polygon points="{points}" fill="{shape.fill}" fill-opacity="{shape.opacity:g}"/>'
-    dashes = ' stroke-dasharray="4 3"' if shape.dashed else ""
-    style = f'stroke="{shape.stroke}" stroke-width="{shape.width:g}" stroke-linejoin="round"'
-    return f'<polyline points="{points}" fill="none" {style}{dashes}/>'
-
-
-def _svg_strip(strip: StripShape, theme: Theme) -> str:
-    rows, columns = strip.shares.shape
-    levels = (strip.shares.clip(0, 1) * theme.shades).round().astype(int)
-    paths: dict[int, list[str]] = {}
-    for i, j in zip(*levels.nonzero(), strict=True):
-        paths.setdefault(int(levels[i, j]), []).append(f"M{j} {i}h1v1h-1z")
-    across, down = strip.width / columns, strip.height / rows
-    place = f"translate({strip.x:.1f} {strip.y:.1f}) scale({across:.5g} {down:.5g})"
-    box = f'<rect width="{columns}" height="{rows}" fill="{theme.colour(0.0)}"/>'
-    drawn = (
-        f'<path fill="{theme.colour(level / theme.shades)}" d="{"".join(path)}"/>'
-        for level, path in sorted(paths.items())
-    )
-    return "\n".join([f'<g transform="{place}" shape-rendering="crispEdges">', box, *drawn, "</g>"])
-
-
-def _rendered(view: ForecastView, form: str) -> bytes:
-    extras.require("matplotlib", extra="plot", for_=f"a .{form} file")
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.colors import LinearSegmentedColormap
-    from matplotlib.figure import Figure
-
-    height = _height(view, LIGHT)
-    figure = Figure(figsize=(WIDTH / INCH, height / INCH), dpi=INCH)
-    FigureCanvasAgg(figure)
-    axes = figure.add_axes((0, 0, 1, 1))
-    axes.set_axis_off()
-    axes.set_xlim(0, WIDTH)
-    axes.set_ylim(height, 0)
-    for shape in _shapes(view, LIGHT):
-        if isinstance(shape, TextShape):
-            paint_text(axes, shape)
-        elif isinstance(shape, StripShape):
-            shades = [LIGHT.colour(i / LIGHT.shades) for i in range(LIGHT.shades + 1)]
-            axes.imshow(
-                shape.shares, cmap=LinearSegmentedColormap.from_list("regard", shades), vmin=0,
-                vmax=1, aspect="auto", interpolation="nearest",
-                extent=(shape.x, shape.x + shape.width, shape.y + shape.height, shape.y),
-            )  # fmt: skip
-        else:
-            x, y = zip(*shape.points, strict=True)
-            if isinstance(shape, AreaShape):
-                axes.fill(x, y, color=shape.fill, alpha=shape.opacity, linewidth=0)
-            else:
-                style = (0, (4, 3)) if shape.dashed else "solid"
-                axes.plot(x, y, color=shape.stroke, linewidth=shape.width * POINT, linestyle=style)
-    axes.set_xlim(0, WIDTH)
-    axes.set_ylim(height, 0)
-    file = io.BytesIO()
-    metadata = {"CreationDate": None} if form == "pdf" else {"Software": None}
-    with without_glyph_warnings():
-        figure.savefig(file, format=form, dpi=2 * INCH, metadata=metadata)
-    return file.getvalue()
 
 
 class PanelGlyphs(NamedTuple):

@@ -13,7 +13,7 @@ import numpy as np
 from rich.cells import cell_len
 
 from regard.messages import message
-from regard.seeing.draw.figure import picture_rows
+from regard.seeing.draw.figure import picture_rows, sentences
 from regard.seeing.draw.labels import (
     fit,
     is_right_to_left,
@@ -36,7 +36,6 @@ from regard.seeing.trace.view import (
     check_scale,
     chosen_kind,
     kind_title,
-    sentences,
 )
 
 #: weights below this are drawn as a dot

@@ -1,16 +1,21 @@
-"""The HTML page of a comparison: pairs of maps side by side, on one colour scale."""
+"""The HTML page of a comparison: pairs of maps side by side, on one colour scale.
+
+The page of a what-if is one of a single pair, with the difference of both maps as a third figure.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
+import numpy as np
+
 from regard.messages import message
-from regard.seeing.draw.figure import PAGE, svg
-from regard.seeing.page.html_page import template
-from regard.seeing.page.page_modules import text_of
+from regard.seeing.draw.figure import svg
+from regard.seeing.draw.shapes import DIFFERENCE, PAGE
+from regard.seeing.page.writer import render_page
 from regard.seeing.trace.map_distance import TraceDistance
 from regard.seeing.trace.trace import Trace
 from regard.seeing.trace.view import View, kind_title, select
-from regard.version import __version__
 
 #: heads of an example whose maps are drawn
 MOST_HEADS: Final = 3
@@ -18,6 +23,8 @@ MOST_HEADS: Final = 3
 MOST_ROWS: Final = 200
 #: columns from which a page scales its few shades to the largest weight
 WIDE: Final = 64
+#: what the three figures of a what-if are
+WHAT_IF: Final = ("as it is", "what if", "difference")
 
 
 class ExamplePair(NamedTuple):
@@ -94,10 +101,9 @@ def render_comparison(
         title: of the page; if None, it names the two.
         third: draws a third figure beside each two.
     """
-    return template("compare.html").render(
-        title=f"{names[0]} against {names[1]}" if title is None else title,
-        style=text_of("style.css"),
-        version=__version__,
+    return render_page(
+        "compare.html",
+        f"{names[0]} against {names[1]}" if title is None else title,
         names=names,
         facts=facts,
         scores=scores,
@@ -130,3 +136,81 @@ def _full_weight(first: View, second: View) -> float:
     if max(len(view.columns) for view in views) <= WIDE:
         return 1.0
     return max(1e-9, *(float(view.weights.max(initial=0.0)) for view in views))
+
+
+def render_what_if(
+    changes: Sequence[str],
+    answers: tuple[str, str],
+    traces: tuple[Trace, Trace],
+    distance: TraceDistance,
+    notes: Sequence[str] = (),
+) -> str:
+    """Return a page without scripts that loads nothing.
+
+    Args:
+        changes: a sentence for each.
+        answers: without and with the changes.
+        traces: of both.
+        distance: between their maps.
+        notes: remarks.
+    """
+    pair = ExamplePair(traces[0].source.text or answers[0], answers, traces, distance)
+    heads = [
+        [one.kind, str(one.layer), str(one.head), f"{one.distance:.3f}", one.row]
+        for one in distance.heads
+    ]
+    columns = ["kind", "layer", "head", "distance", "most at"]
+    tables = [PageTable("Heads that differ most", columns, heads)] if heads else []
+    facts = {f"change {i + 1}" if len(changes) > 1 else "change": c for i, c in enumerate(changes)}
+    return render_comparison(
+        WHAT_IF,
+        facts,
+        None,
+        tables,
+        [pair],
+        notes,
+        title=f"What if {changes[0]}" + (f", and {len(changes) - 1} more" * (len(changes) > 1)),
+        third=_difference_figure,
+    )
+
+
+def _difference_figure(first: View, second: View, full: float) -> str:
+    less = difference_view(first, second)
+    return svg(less, theme=DIFFERENCE, full=full, description=describe_difference(less))
+
+
+def difference_view(first: View, second: View) -> View:
+    """Return the weights of the second view less those of the first, over what both have.
+
+    Labels are those of the second; where the first has another one, both are named.
+    """
+    rows, columns = map(min, first.weights.shape, second.weights.shape)
+    return replace(
+        second,
+        title=f"{second.title}: difference",
+        rows=_both(first.rows, second.rows),
+        columns=_both(first.columns, second.columns),
+        weights=second.weights[:rows, :columns] - first.weights[:rows, :columns],
+        hidden=np.zeros(rows, dtype=np.float32),
+        probs=[None] * rows,
+        row_special=second.row_special[:rows],
+        column_special=second.column_special[:columns],
+        notes=(),
+        gold=(),
+    )
+
+
+def _both(before: Sequence[str], after: Sequence[str]) -> list[str]:
+    return [b if a == b else f"{a} → {b}" for a, b in zip(before, after, strict=False)]
+
+
+def describe_difference(view: View) -> str:
+    """Return a sentence on where weight was gained and lost most."""
+    if not view.weights.size or not bool(np.abs(view.weights).max() > 0):
+        return "Nothing differs."
+    said = []
+    for name, place in (("gained", view.weights.argmax()), ("lost", view.weights.argmin())):
+        row, column = np.unravel_index(int(place), view.weights.shape)
+        value = abs(float(view.weights[row, column]))
+        said.append(f"{view.rows[row]} {name} most at {view.columns[column]}, {value:.2f}")
+    return f"{'; '.join(said)}."

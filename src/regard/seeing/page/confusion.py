@@ -1,20 +1,17 @@
 """Pictures of a confusion: which class was predicted for examples of which class."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from jaxtyping import Int
 
-from regard.atomic_files import atomic_output
-from regard.errors import ArgumentError
 from regard.messages import message, translated
 from regard.seeing.draw.figure import pdf, png, svg
-from regard.seeing.page.html_page import template
-from regard.seeing.page.page_modules import text_of
+from regard.seeing.draw.files import csv_lines, write_by_ending
+from regard.seeing.page.writer import render_page
 from regard.seeing.trace.view import View
-from regard.version import __version__
 
 #: classes of a figure, and of a page, at most
 MOST_DRAWN: Final = 100
@@ -97,34 +94,26 @@ def save_confusion(
         facts: names and values at the top of a page.
         notes: sentences of a page.
     """
-    ending = check_ending(path)
-    content: str | bytes
-    if ending == "html":
-        content = _page(table, unit, classes, facts, notes)
-    elif ending == "csv":
-        content = _csv(table)
-    elif ending == "svg":
-        view = table.first(MOST_DRAWN).view()
-        content = svg(view, description=_description(table))
-    else:
-        content = PIXELS[ending](table.first(MOST_DRAWN).view())
-    data = content.encode() if isinstance(content, str) else content
-    with atomic_output(path) as file:
-        file.write(data)
+    few = table.first(MOST_DRAWN)
+    write_by_ending(
+        path,
+        {
+            "html": lambda: _page(table, unit, classes, facts, notes),
+            "svg": lambda: svg(few.view(), description=_description(table)),
+            "png": lambda: png(few.view()),
+            "pdf": lambda: pdf(few.view()),
+            "csv": lambda: csv_lines(
+                [table.unit, *table.labels],
+                (
+                    [label, *row]
+                    for label, row in zip(table.labels, table.counts.tolist(), strict=True)
+                ),
+            ),
+        },
+    )
 
 
-PIXELS: Final[Mapping[str, Callable[[View], bytes]]] = {"png": png, "pdf": pdf}
-ENDINGS: Final = ("html", "svg", *PIXELS, "csv")
-
-
-def check_ending(path: str | Path) -> str:
-    """Return the ending of a file name; raises ArgumentError if a confusion has no such format."""
-    ending = Path(path).suffix.lower().removeprefix(".")
-    if ending not in ENDINGS:
-        raise ArgumentError(
-            "-o", f"end in .{', .'.join(ENDINGS)}", repr(str(path)), "choose one of these"
-        )
-    return ending
+ENDINGS: Final = ("html", "svg", "png", "pdf", "csv")
 
 
 def _description(table: ConfusionTable) -> str:
@@ -142,16 +131,6 @@ def _description(table: ConfusionTable) -> str:
     return " ".join(parts)
 
 
-def _csv(table: ConfusionTable) -> str:
-    def quoted(text: str) -> str:
-        return '"' + text.replace('"', '""') + '"'
-
-    lines = [",".join([quoted(table.unit), *map(quoted, table.labels)])]
-    for label, row in zip(table.labels, table.counts.tolist(), strict=True):
-        lines.append(",".join([quoted(label), *map(str, row)]))
-    return "\n".join(lines) + "\n"
-
-
 def _page(
     table: ConfusionTable,
     unit: str,
@@ -165,8 +144,9 @@ def _page(
         list(zip(row, levels, strict=True))
         for row, levels in zip(drawn.counts.tolist(), shades, strict=True)
     ]
-    return template("confusion.html").render(
-        title=table.title,
+    return render_page(
+        "confusion.html",
+        table.title,
         unit=table.unit,
         class_unit=translated("evaluate.class", unit),
         facts=facts,
@@ -176,6 +156,4 @@ def _page(
         classes=classes[:MOST_ROWS],
         left_out=max(0, len(classes) - MOST_ROWS),
         notes=notes,
-        style=text_of("style.css"),
-        version=__version__,
     )

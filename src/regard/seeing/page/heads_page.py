@@ -1,18 +1,15 @@
 """The HTML page of a model's heads: a table to sort, and examples of the head that is chosen."""
 
 from collections.abc import Mapping, Sequence
-from functools import cache
-from importlib.resources import files
 from typing import Any, Final, NamedTuple
 
 from regard.messages import interval_text, message
-from regard.seeing.draw.figure import PAGE, svg
-from regard.seeing.page.html_page import script_hash, template
-from regard.seeing.page.page_modules import text_of
+from regard.seeing.draw.figure import svg
+from regard.seeing.draw.shapes import PAGE
+from regard.seeing.page.writer import render_page, text_of
 from regard.seeing.trace.head_habits import HABITS, HeadHabits
 from regard.seeing.trace.trace import Trace
 from regard.seeing.trace.view import kind_title, select
-from regard.version import __version__
 
 #: figures of a page at most; each head has one at least
 MOST_FIGURES: Final = 1200
@@ -89,17 +86,13 @@ def render_heads(
         examples: traces whose maps are drawn for each head.
         notes: sentences under the table.
     """
-    script = _script()
     drawn = heads[:MOST_HEADS]
     shown = examples[: max(1, MOST_FIGURES // max(1, len(drawn)))]
     left_out = len(heads) - len(drawn)
-    return template("heads.html").render(
-        title=title,
-        policy=f"default-src 'none'; style-src 'unsafe-inline'; script-src {script_hash(script)}; "
-        f"base-uri 'none'; form-action 'none'",
-        style=text_of("style.css"),
-        script=script,
-        version=__version__,
+    return render_page(
+        "heads.html",
+        title,
+        script=text_of("heads.js", "templates"),
         facts=facts,
         heads=heads,
         habits=[name for name in HABITS if any(name in one.habits.habits for one in heads)],
@@ -115,11 +108,6 @@ def _meaning(habit: str, detail: int | None) -> str:
     """Return a line on a habit, with the position that is its detail."""
     said = message(f"heads.meaning.{habit}")
     return said if detail is None else message("heads.detail", meaning=said, detail=detail)
-
-
-@cache
-def _script() -> str:
-    return files("regard.seeing.page").joinpath("templates", "heads.js").read_text(encoding="utf-8")
 
 
 def _figures(head: HeadRow, examples: Sequence[Trace]) -> list[dict[str, Any]]:

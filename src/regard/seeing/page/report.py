@@ -2,32 +2,21 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from rich.cells import cell_len
-
 from regard.messages import catalogue, language
-from regard.seeing.draw.figure import PAGE, CellsShape, cells_svg, pooled
-from regard.seeing.draw.labels import fit
-from regard.seeing.page.html_page import template
-from regard.seeing.page.page_modules import text_of
+from regard.seeing.draw.figure import svg
+from regard.seeing.draw.shapes import PAGE, ChartAxis
+from regard.seeing.page.writer import render_page, template, text_of
 from regard.seeing.trace.trace import Trace
-from regard.seeing.trace.view import View, select
-from regard.version import __version__
+from regard.seeing.trace.view import select
 
-#: evaluations whose maps are shown, and cells along a side of such a map
+#: evaluations whose maps are shown
 MOST_COLUMNS: Final = 12
-MOST_CELLS: Final = 64
-#: pixels of the cells of a map: at most, and along its longer side if there are many
-CELL: Final = 16.0
-MAP_SIZE: Final = 256.0
-#: least pixels from one label to the next, and the width of a letter of a label
-LABEL_STEP: Final = 10.0
-LETTER: Final = 6.6
-#: letters of a label at most
-LABEL: Final = 10
+#: figures of maps that stand side by side
+SMALL: Final = replace(PAGE, sizes=((16, 16), (32, 8), (64, 4)))
 #: rows of the table at most
 MOST_ROWS: Final = 200
 #: points of a curve at most, and those that are also marked by dots
@@ -55,13 +44,7 @@ def render_report(
         starts: steps at which the run was resumed, perhaps with another budget; the curve of the
             learning rate, which follows the budget, is interrupted there.
     """
-    return template("report.html").render(
-        title=title,
-        style=text_of("style.css"),
-        version=__version__,
-        card=card,
-        **_body(history, examples, starts),
-    )
+    return render_page("report.html", title, facts=card, **_body(history, examples, starts))
 
 
 def render_report_body(
@@ -80,9 +63,8 @@ def render_watch(card: Mapping[str, object], title: str) -> str:
     """Return the page of `regard watch`, which asks its server for the body of the report."""
     texts = catalogue(language())
     words = {key.removeprefix("watch."): texts[key] for key in texts if key.startswith("watch.")}
-    return template("watch.html").render(
-        title=title, style=text_of("style.css"), version=__version__, card=card, words=words
-    )
+    script = text_of("watch.js", "templates")
+    return render_page("watch.html", title, script=script, live=True, facts=card, words=words)
 
 
 def _body(
@@ -124,31 +106,6 @@ class PlacedCurve(NamedTuple):
     last: str
     polylines: list[list[tuple[float, float]]]
     dots: list[tuple[float, float]]
-
-
-class ChartAxis(NamedTuple):
-    """Range of an axis, and its ticks at round numbers."""
-
-    low: float
-    high: float
-    ticks: list[float]
-
-    @staticmethod
-    def over(values: Sequence[float], count: int = 4) -> "ChartAxis":
-        """Return an axis that covers all values."""
-        low, high = min(values), max(values)
-        if low == high:
-            low, high = low - (abs(low) or 1.0) / 2, high + (abs(high) or 1.0) / 2
-        rough = (high - low) / count
-        unit = 10.0 ** math.floor(math.log10(rough))
-        step = next(unit * f for f in (1, 2, 2.5, 5, 10) if unit * f >= rough * 0.999)
-        first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-        ticks = [step * i for i in range(first, last + 1)]
-        return ChartAxis(ticks[0], ticks[-1], ticks)
-
-    def share(self, value: float) -> float:
-        """Return the position of a value along the axis, from 0 to 1."""
-        return (value - self.low) / (self.high - self.low)
 
 
 @dataclass(frozen=True)
@@ -272,34 +229,10 @@ def _example(steps: Sequence[tuple[int, Trace]]) -> dict[str, Any]:
     views = {step: select(trace, words=False) for step, trace in steps if trace.maps}
     # one scale for all steps; of near even rows, a scale to 1 would show nothing
     full = max(1e-9, *(float(view.weights.max(initial=0.0)) for view in views.values()), 0.0)
-    maps = [_labelled_map(step, views[step], full, trace) for step, trace in steps if trace.maps]
+    maps = [
+        {"step": step, "notes": trace.notes, "svg": svg(views[step], theme=SMALL, full=full)}
+        for step, trace in steps
+        if trace.maps
+    ]
     texts = [text for text in (first.source.text, first.target.text) if text]
     return {"texts": texts, "maps": maps, "full": full}
-
-
-def _labelled_map(step: int, whole: View, full: float, trace: Trace) -> dict[str, Any]:
-    """Return a map with the tokens along both of its sides, in pixels."""
-    view = pooled(whole, MOST_CELLS)
-    down, across = view.weights.shape
-    cell = min(CELL, MAP_SIZE / max(down, across, 1))
-    every = math.ceil(LABEL_STEP / cell)  # all labels, or some of them where cells are small
-    rows, columns = ([fit(label, LABEL) for label in side] for side in (view.rows, view.columns))
-    left = 8 + LETTER * max((cell_len(label) for label in rows), default=0)
-    longest = LETTER * max((cell_len(label) for label in columns), default=0)
-    # column labels lean to the right by 60 degrees; the sums have room for the height of letters
-    top = 14 + longest * math.sin(math.radians(60))
-    overhang = max(0.0, longest * math.cos(math.radians(60)) - cell / 2) + 9
-    return {
-        "step": step,
-        "left": left,
-        "top": top,
-        "across": across * cell,
-        "down": down * cell,
-        "width": left + across * cell + overhang,
-        "height": top + down * cell + 2,
-        "rows": [(top + (i + 0.5) * cell + 4, rows[i]) for i in range(0, down, every)],
-        "columns": [(left + (j + 0.5) * cell + 4, columns[j]) for j in range(0, across, every)],
-        "cells": cells_svg(CellsShape(left, top, cell, view.weights / full), PAGE),
-        "strongest": whole.columns[int(whole.weights[0].argmax())] if whole.weights.size else "",
-        "notes": trace.notes,
-    }

@@ -9,7 +9,6 @@ import numpy as np
 
 from regard.errors import ArgumentError
 from regard.messages import message
-from regard.seeing.draw.labels import fit, number_duplicates, printable
 from regard.seeing.trace.backdrop import Backdrop
 from regard.seeing.trace.trace import Map, Token, Trace, Unit, Weights
 from regard.seeing.trace.words import Group, Merging, merge
@@ -21,9 +20,6 @@ Scale = Literal["fixed", "row"]
 SCALES: Final[tuple[str, ...]] = get_args(Scale)
 #: mass that is not worth mentioning
 NEGLIGIBLE: Final = 0.005
-#: inputs that a sentence names at most, and cells of their labels
-NAMED: Final = 3
-SENTENCE_LABEL: Final = 40
 
 #: what the rows of a map are
 ROWS: Final = {"hops": "hop"}
@@ -381,37 +377,3 @@ def _at(side: Sequence[Group], number: int, unit: Unit) -> list[int]:
     if unit == "words":
         return [i for i, group in enumerate(side) if group.word == number]
     return [i for i, group in enumerate(side) if group.start <= number < group.end]
-
-
-def sentences(view: View, *, most_rows: int) -> list[str]:
-    """Describe a view: a sentence about the map, one for each output, and the notes."""
-    title = view.title.replace(" · ", message("show.plain.comma"))
-    lines = [message("show.plain.title", row=view.row_name, title=title)]
-    inputs = number_duplicates([fit(printable(label), SENTENCE_LABEL) for label in view.columns])
-    lines += [_sentence(view, i, inputs) for i in range(min(len(view.rows), most_rows))]
-    more = len(view.rows) - most_rows
-    if more > 0:
-        lines.append(message("show.plain.more", count=more))
-    return lines + [message("show.plain.note", note=printable(note)) for note in view.notes]
-
-
-def _sentence(view: View, i: int, inputs: Sequence[str]) -> str:
-    weights, prob, hidden = view.weights[i], view.probs[i], float(view.hidden[i])
-    order = [int(j) for j in np.argsort(-weights, kind="stable")[:NAMED]]
-    named = [j for j in order if weights[j] >= NEGLIGIBLE]
-    rest = float(weights.sum()) - float(weights[named].sum())
-    where = message("show.plain.nowhere")
-    if named:
-        each = (message("show.plain.input", input=inputs[j], weight=weights[j]) for j in named)
-        key = "show.plain.mostly-at" if weights[named[0]] >= 0.5 else "show.plain.at"
-        where = message(key, inputs=message("show.plain.then").join(each))
-    output = fit(printable(view.rows[i]), SENTENCE_LABEL)
-    row = view.row_name.capitalize()
-    parts = [message("show.plain.output", row=row, number=i + 1, output=output, where=where)]
-    if rest >= NEGLIGIBLE:
-        parts.append(message("show.plain.rest", weight=rest))
-    if hidden >= NEGLIGIBLE:
-        parts.append(message("show.plain.hidden", weight=hidden))
-    if prob is not None:
-        parts.append(message("show.plain.probability", probability=prob))
-    return message("show.plain.semicolon").join(parts) + message("show.plain.end")

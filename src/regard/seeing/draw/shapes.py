@@ -1,0 +1,407 @@
+"""Shapes of figures, and what draws them: SVG without scripts, and PNG and PDF by matplotlib.
+
+A layout is the size of a figure and its shapes, in pixels; what it shows is its own affair. A
+notebook, a page without scripts and the report of a run need figures where matplotlib is not
+installed, so the SVG is written here.
+"""
+
+import base64
+import io
+import math
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol
+from xml.sax.saxutils import escape, quoteattr
+
+import numpy as np
+from jaxtyping import Float
+
+from regard import extras
+from regard.seeing.draw.palette import DIM, GROUND, LINE, MARK, STOPS, TEXT, colour
+from regard.seeing.trace.backdrop import Pixels
+from regard.seeing.trace.backdrop import png as png_file
+
+#: pixels of a label
+FONT_SIZE: Final = 12
+SVG_FONTS: Final = (
+    "system-ui, 'Segoe UI', 'Noto Sans', 'DejaVu Sans', 'Noto Sans CJK JP', "
+    "'Noto Sans Arabic', sans-serif"
+)
+#: fonts for the characters that the first lacks; matplotlib tries the installed ones in turn
+FONTS: Final = (
+    *("DejaVu Sans", "Noto Sans", "Noto Sans CJK JP", "Noto Sans CJK SC", "Noto Sans CJK KR"),
+    *("Noto Sans Arabic", "Noto Sans Hebrew", "Noto Sans Devanagari", "Noto Emoji", "Symbola"),
+    *("WenQuanYi Micro Hei", "IPAGothic", "Hiragino Sans", "PingFang SC", "Apple SD Gothic Neo"),
+    *("Geeza Pro", "Yu Gothic", "Microsoft YaHei", "Malgun Gothic", "Segoe UI", "Segoe UI Emoji"),
+    "Arial Unicode MS",
+)
+#: pixels of a figure to an inch, and points to a pixel
+INCH: Final = 100
+POINT: Final = 72 / INCH
+#: size in pixels from which a PNG has one pixel for each of the figure's instead of two
+LARGE: Final = 2000
+
+
+class TextShape(NamedTuple):
+    """Text with its baseline at (x, y), rotated counter-clockwise by `angle` degrees."""
+
+    x: float
+    y: float
+    text: str
+    size: int = FONT_SIZE
+    fill: str = TEXT
+    anchor: str = "start"
+    bold: bool = False
+    angle: int = 0
+
+
+class BoxShape(NamedTuple):
+    """A rectangle."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    fill: str | None = None
+    stroke: str | None = None
+    line_width: float = 1.0
+    dashed: bool = False
+    tooltip: str = ""
+
+
+class CellsShape(NamedTuple):
+    """Many cells of one size, without numbers, coloured by their shares from 0 to 1."""
+
+    x: float
+    y: float
+    across: float
+    down: float
+    shares: Float[np.ndarray, "rows columns"]
+
+
+class ImageShape(NamedTuple):
+    """Pixels (height, width, 1 or 3) in a rectangle."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    pixels: Pixels
+    tooltip: str = ""
+
+
+class LineShape(NamedTuple):
+    """A line through points."""
+
+    points: Sequence[tuple[float, float]]
+    stroke: str
+    width: float = 1.6
+    dashed: bool = False
+
+
+class AreaShape(NamedTuple):
+    """A filled polygon."""
+
+    points: Sequence[tuple[float, float]]
+    fill: str
+    opacity: float
+
+
+Shape = TextShape | BoxShape | CellsShape | ImageShape | LineShape | AreaShape
+
+
+class ChartAxis(NamedTuple):
+    """Range of an axis, and its ticks at round numbers."""
+
+    low: float
+    high: float
+    ticks: list[float]
+
+    @staticmethod
+    def over(values: Sequence[float], count: int = 4) -> "ChartAxis":
+        """Return an axis that covers all values."""
+        low, high = min(values), max(values)
+        if low == high:
+            low, high = low - (abs(low) or 1.0) / 2, high + (abs(high) or 1.0) / 2
+        rough = (high - low) / count
+        unit = 10.0 ** math.floor(math.log10(rough))
+        step = next(unit * f for f in (1, 2, 2.5, 5, 10) if unit * f >= rough * 0.999)
+        first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+        ticks = [step * i for i in range(first, last + 1)]
+        return ChartAxis(ticks[0], ticks[-1], ticks)
+
+    def share(self, value: float) -> float:
+        """Return the position of a value along the axis, from 0 to 1."""
+        return (value - self.low) / (self.high - self.low)
+
+
+class Layout(Protocol):
+    """The size of a figure, and its shapes from back to front."""
+
+    width: float
+    height: float
+
+    def shapes(self) -> Iterator[Shape]:
+        """Yield the shapes from back to front."""
+        ...
+
+
+@dataclass(frozen=True)
+class Theme:
+    """Colours and level of detail of a figure.
+
+    Attributes:
+        colour: of a share from 0 to 1.
+        shades: number of colours of cells that are not shapes of their own, less one.
+        sizes: (rows or columns, pixels of a cell), the first that suffices being taken; maps
+            beyond the last are max-pooled to it.
+        standalone: whether title, colour scale, notes, numbers and tooltips are part of the figure.
+    """
+
+    text: str
+    dim: str
+    line: str
+    ground: str
+    mark: str
+    colour: Callable[[float], str]
+    shades: int
+    sizes: tuple[tuple[int, int], ...]
+    standalone: bool
+
+    @property
+    def most(self) -> int:
+        """Largest number of rows and columns."""
+        return self.sizes[-1][0]
+
+
+#: rows and columns at most
+MOST: Final = 512
+LIGHT: Final = Theme(
+    *(TEXT, DIM, LINE, GROUND, MARK, colour, 64),
+    sizes=((18, 40), (36, 26), (100, 16), (MOST, 6)),
+    standalone=True,
+)
+PAGE_SHADES: Final = 8
+#: for a figure inside a page, whose style sheet has colours for light and for dark
+PAGE: Final = Theme(
+    *("var(--text)", "var(--dim)", "var(--line)", "none", "var(--mark)"),
+    colour=lambda share: f"var(--q{round(share * PAGE_SHADES)})",
+    shades=PAGE_SHADES,
+    sizes=((48, 22), (128, 5)),
+    standalone=False,
+)
+#: for differences of weights, which may be negative
+DIFFERENCE: Final = replace(
+    PAGE,
+    colour=lambda share: f"var(--{'q' if share >= 0 else 'n'}{round(abs(share) * PAGE_SHADES)})",
+)
+
+
+def to_svg(layout: Layout, theme: Theme, *, title: str, label: str, description: str) -> str:
+    """Return a figure as SVG with a title and a description, which loads nothing."""
+    width, height = round(layout.width), round(layout.height)
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+            f'viewBox="0 0 {width} {height}" role="img" aria-label={quoteattr(label)} '
+            f'font-family="{SVG_FONTS}">',
+            f"<title>{escape(title)}</title>",
+            f"<desc>{escape(description)}</desc>",
+            *(_SVG[type(shape)](shape, theme) for shape in layout.shapes()),
+            "</svg>\n",
+        ]
+    )
+
+
+def _svg_text(shape: TextShape, theme: Theme) -> str:
+    place = f'x="{shape.x:.1f}" y="{shape.y:.1f}"'
+    if shape.angle:
+        place = f'transform="translate({shape.x:.1f} {shape.y:.1f}) rotate(-{shape.angle})"'
+    anchor = "" if shape.anchor == "start" else f' text-anchor="{shape.anchor}"'
+    bold = ' font-weight="700"' if shape.bold else ""
+    style = f'font-size="{shape.size}" fill="{shape.fill}"{anchor}{bold}'
+    # pointing at a number points at its cell
+    return f'<text {place} {style} pointer-events="none">{escape(shape.text)}</text>'
+
+
+def _svg_box(box: BoxShape, theme: Theme) -> str:
+    stroke = "" if box.stroke is None else f' stroke="{box.stroke}" stroke-width="{box.line_width}"'
+    dashes = ' stroke-dasharray="4 3"' if box.dashed else ""
+    style = f'fill="{box.fill or "none"}"{stroke}{dashes}'
+    return f"<rect {_svg_place(box)} {style}>{_svg_tooltip(box)}</rect>"
+
+
+def _svg_image(image: ImageShape, theme: Theme) -> str:
+    data = base64.b64encode(png_file(image.pixels)).decode("ascii")
+    return (
+        f'<image {_svg_place(image)} preserveAspectRatio="none" '
+        f'href="data:image/png;base64,{data}">{_svg_tooltip(image)}</image>'
+    )
+
+
+def _svg_place(box: BoxShape | ImageShape) -> str:
+    return f'x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}"'
+
+
+def _svg_tooltip(box: BoxShape | ImageShape) -> str:
+    return f"<title>{escape(box.tooltip)}</title>" if box.tooltip else ""
+
+
+def cells_svg(cells: CellsShape, theme: Theme) -> str:
+    """Return cells as one path for each colour, so that a large map stays a small file.
+
+    Cells of the colour of zero are not drawn.
+    """
+    paths = defaultdict(list)
+    levels = (cells.shares.clip(-1, 1) * theme.shades).round().astype(int)
+    # a gap tells the large cells of a page apart, which have few shades
+    side = ".96" if min(cells.across, cells.down) > 6 and not theme.standalone else "1"
+    for i, j in zip(*levels.nonzero(), strict=True):
+        paths[int(levels[i, j])].append(f"M{j} {i}h{side}v{side}h-{side}z")
+    scale = f"{cells.across:.5g} {cells.down:.5g}"
+    place = f"translate({cells.x:.1f} {cells.y:.1f}) scale({scale})"
+    colours = (
+        f'<path fill="{theme.colour(level / theme.shades)}" d="{"".join(path)}"/>'
+        for level, path in sorted(paths.items())
+    )
+    return "\n".join([f'<g transform="{place}" shape-rendering="crispEdges">', *colours, "</g>"])
+
+
+def _svg_points(points: Sequence[tuple[float, float]]) -> str:
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+
+
+def _svg_line(line: LineShape, theme: Theme) -> str:
+    dashes = ' stroke-dasharray="4 3"' if line.dashed else ""
+    style = f'stroke="{line.stroke}" stroke-width="{line.width:g}" stroke-linejoin="round"'
+    return f'<polyline points="{_svg_points(line.points)}" fill="none" {style}{dashes}/>'
+
+
+def _svg_area(area: AreaShape, theme: Theme) -> str:
+    style = f'fill="{area.fill}" fill-opacity="{area.opacity:g}"'
+    return f'<polygon points="{_svg_points(area.points)}" {style}/>'
+
+
+_SVG: Final[dict[type, Callable[..., str]]] = {
+    TextShape: _svg_text,
+    BoxShape: _svg_box,
+    CellsShape: cells_svg,
+    ImageShape: _svg_image,
+    LineShape: _svg_line,
+    AreaShape: _svg_area,
+}
+
+
+def rendered(layout: Layout, form: str) -> bytes:
+    """Return a figure as PNG, at two pixels to each of the SVG's, or as PDF."""
+    extras.require("matplotlib", extra="plot", for_=f"a .{form} file")
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(layout.width / INCH, layout.height / INCH), dpi=INCH)
+    FigureCanvasAgg(figure)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set_axis_off()
+    for shape in layout.shapes():
+        _PAINT[type(shape)](axes, shape)
+    axes.set_xlim(0, layout.width)
+    axes.set_ylim(layout.height, 0)
+    file = io.BytesIO()
+    dpi = 2 * INCH if max(layout.width, layout.height) < LARGE else INCH
+    # without dates, so that the same figure gives the same file
+    metadata = {"CreationDate": None} if form == "pdf" else {"Software": None}
+    with warnings.catch_warnings(), rc_context({"pdf.fonttype": 42}):
+        # a character that no installed font has is an empty box, which says enough
+        warnings.filterwarnings("ignore", message=r"(?s).*[Gg]lyph")
+        figure.savefig(file, format=form, dpi=dpi, metadata=metadata)
+    return file.getvalue()
+
+
+def _paint_text(axes: Any, shape: TextShape) -> None:
+    axes.text(
+        shape.x,
+        shape.y,
+        shape.text,
+        fontsize=shape.size * POINT,
+        color=shape.fill,
+        ha={"start": "left", "middle": "center", "end": "right"}[shape.anchor],
+        va="baseline",
+        weight="bold" if shape.bold else "normal",
+        rotation=shape.angle,
+        rotation_mode="anchor",
+        fontfamily=list(_installed_fonts()),
+        parse_math=False,  # a dollar sign is a token
+    )
+
+
+def _paint_box(axes: Any, box: BoxShape) -> None:
+    from matplotlib.patches import Rectangle
+
+    patch = Rectangle(
+        (box.x, box.y),
+        box.width,
+        box.height,
+        facecolor=box.fill or "none",
+        edgecolor=box.stroke or "none",
+        linewidth=box.line_width * POINT,
+        linestyle=(0, (2, 1.5)) if box.dashed else "solid",
+    )
+    axes.add_patch(patch)
+
+
+def _paint_cells(axes: Any, cells: CellsShape) -> None:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    rows, columns = cells.shares.shape
+    size = columns * cells.across, rows * cells.down
+    scale = LinearSegmentedColormap.from_list("regard", STOPS)
+    shares = np.clip(cells.shares, 0, 1)
+    _paint_pixels(axes, shares, cells.x, cells.y, *size, cmap=scale, vmin=0, vmax=1)
+
+
+def _paint_image(axes: Any, image: ImageShape) -> None:
+    pixels = np.repeat(image.pixels, 3, axis=-1) if image.pixels.shape[-1] == 1 else image.pixels
+    _paint_pixels(axes, pixels, *image[:4])
+
+
+def _paint_pixels(
+    axes: Any, pixels: Any, x: float, y: float, width: float, height: float, **options: Any
+) -> None:
+    # in the order of rectangles, or the ground would cover it
+    extent = (x, x + width, y + height, y)
+    options = {"interpolation": "nearest", "aspect": "auto", "zorder": 1, **options}
+    axes.imshow(pixels, extent=extent, **options)
+
+
+def _paint_line(axes: Any, line: LineShape) -> None:
+    style = (0, (4, 3)) if line.dashed else "solid"
+    x, y = zip(*line.points, strict=True)
+    axes.plot(x, y, color=line.stroke, linewidth=line.width * POINT, linestyle=style)
+
+
+def _paint_area(axes: Any, area: AreaShape) -> None:
+    x, y = zip(*area.points, strict=True)
+    axes.fill(x, y, color=area.fill, alpha=area.opacity, linewidth=0)
+
+
+_PAINT: Final[dict[type, Callable[..., None]]] = {
+    TextShape: _paint_text,
+    BoxShape: _paint_box,
+    CellsShape: _paint_cells,
+    ImageShape: _paint_image,
+    LineShape: _paint_line,
+    AreaShape: _paint_area,
+}
+
+
+@cache
+def _installed_fonts() -> tuple[str, ...]:
+    from matplotlib import font_manager
+
+    known = {entry.name for entry in font_manager.fontManager.ttflist if Path(entry.fname).exists()}
+    return tuple(name for name in FONTS if name in known) or ("sans-serif",)
