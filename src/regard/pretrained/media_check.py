@@ -114,8 +114,8 @@ class PartScorer(InputScorer):
 
     def attention(self) -> AttentionRecord:
         """Return the attention of one pass, summed over the positions of each part."""
-        inside = [] if self._encoder is None else [self._encoder]
-        with evaluating(self.model), torch.no_grad(), recorded_attention(inside) as calls:
+        recording = recorded_attention(self.model, self._encoder)
+        with evaluating(self.model), torch.no_grad(), recording as calls:
             self._run(self.parts[None])
         if not calls:
             raise MethodUnavailableError("the attention of this model cannot be seen")

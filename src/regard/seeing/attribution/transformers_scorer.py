@@ -5,18 +5,14 @@ Nothing is imported from `transformers`: a model is any torch module with its co
 `attention_mask` and `decoder_input_ids`, and an output with `logits`.
 """
 
-import re
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, Literal, final
+from typing import Any, Final, Literal, NamedTuple, final
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from regard.errors import ArgumentError
 from regard.models.protocol import evaluating
@@ -31,8 +27,7 @@ from regard.seeing.attribution.input_scorer import (
 from regard.seeing.attribution.replacements import token_replacements
 from regard.seeing.attribution.transformers_config import head_scale, label_logits
 from regard.seeing.attribution.value_norms import Array, ValueProjection, value_norms
-from regard.seeing.capture import recompute
-from regard.seeing.capture.softmax_tracker import PRODUCTS, SoftmaxTracker
+from regard.seeing.capture.recorder import record_vectors
 
 #: outputs of a model: next tokens, tokens at masked positions, a class, or a target sequence
 OutputKind = Literal["next", "masked", "class", "target"]
@@ -161,8 +156,12 @@ class TransformersScorer(InputScorer):
 
     def attention(self) -> AttentionRecord:
         """Return the attention of one pass, with values and output projections."""
-        parts = [self.model.get_encoder()] if self.decoder_ids is not None else []  # type: ignore[operator]
-        with evaluating(self.model), torch.no_grad(), recorded_attention(parts) as calls:
+        encoder = self.model.get_encoder() if self.decoder_ids is not None else None  # type: ignore[operator]
+        with (
+            evaluating(self.model),
+            torch.no_grad(),
+            recorded_attention(self.model, encoder) as calls,
+        ):
             self.replaced_logits([{}])
         if not calls:
             raise MethodUnavailableError("the attention of this model cannot be seen")
@@ -170,10 +169,10 @@ class TransformersScorer(InputScorer):
             own, own_norms = layer_weights(calls, (self.inputs, self.inputs))
             rows = [self._class_rows()] if self.kind == "class" else self.places
             return AttentionRecord([], own, rows, None, own_norms)
-        encoder = [call for call in calls if call.inside]
+        inside = [call for call in calls if call.inside]
         # a decoder layer attends to what is written, and then to the source
         cross_calls = [call for call in calls if not call.inside][1::2]
-        own, own_norms = layer_weights(encoder, (self.inputs, self.inputs))
+        own, own_norms = layer_weights(inside, (self.inputs, self.inputs))
         cross, norms = layer_weights(cross_calls, (len(self.decoder_ids), self.inputs))
         places = self.places
         return AttentionRecord(
@@ -269,102 +268,38 @@ def _check_first(first: int, count: int) -> None:
         raise ArgumentError("first", rule, first, "give a prompt of one token or more")
 
 
-class RecordedAttention:
-    """One attention: weights, values, and the projection of the output once it has run.
+class RecordedAttention(NamedTuple):
+    """One attention of a batch of one.
 
     Attributes:
         weights: (heads, queries, keys).
-        value: (kv_heads, keys, head_dim).
-        merged: (queries, heads * head_dim), the heads side by side.
-        inside: whether it ran inside one of the chosen modules.
-        projection: (dim, heads * head_dim).
+        value: (kv_heads, keys, head_dim); None if unknown.
+        projection: (dim, heads * head_dim); None if unknown.
+        inside: whether it ran inside the encoder.
     """
 
-    def __init__(self, weights: Tensor, value: Tensor, inside: bool) -> None:
-        self.weights, self.value, self.inside = weights, value, inside
-        self.projection: Tensor | None = None
-        shared = value.repeat_interleave(len(weights) // len(value), dim=0)
-        self.merged = (weights.to(value.dtype) @ shared).transpose(0, 1).flatten(1)
-
-    def is_projected_by(self, x: Tensor) -> bool:
-        """Return whether `x`, the input of a linear layer, is the output of the attention."""
-        if x.shape[-1] != self.merged.shape[-1] or x.numel() != self.merged.numel():
-            return False
-        return torch.allclose(x.reshape_as(self.merged), self.merged, rtol=1e-3, atol=1e-4)
-
-
-class _Recorder(TorchFunctionMode):
-    """Records attention by torch's function or by a softmax and a product, and its projection."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls: list[RecordedAttention] = []
-        self.inside = 0
-        self._softmaxes = SoftmaxTracker()
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        output = func(*args, **kwargs)
-        if func is F.scaled_dot_product_attention:
-            pending = recompute.TORCH_FUNCTIONS[func](output, *args, **kwargs)
-            with recompute.aside():
-                weights = pending.compute()
-            value = args[2] if len(args) > 2 else kwargs["value"]
-            self._keep(weights[:, 0] if value.ndim == 3 else weights, value)
-        elif func in PRODUCTS:
-            found = self._softmaxes.weights_of_product(func, args)
-            if found is not None:
-                self._keep(found.read(), _values(func, args))
-        elif func is F.linear and self.calls:
-            self._project(args[0], args[1])
-        elif func is torch.addmm and self.calls:
-            self._project(args[1], args[2].T)
-        else:
-            self._softmaxes.follow(func, args, kwargs, output)
-        return output
-
-    def _keep(self, weights: Tensor, value: Tensor) -> None:
-        """Keep weights and values of a batch of one, by which heads folded into it are unfolded."""
-        heads, values = (x.reshape(-1, *x.shape[-2:]) for x in (weights, value))
-        self.calls.append(RecordedAttention(heads, values, bool(self.inside)))
-
-    def _project(self, x: Tensor, weight: Tensor) -> None:
-        last = self.calls[-1]
-        if last.projection is None and last.is_projected_by(x):
-            last.projection = weight
-
-
-def _values(func: Any, args: Sequence[Any]) -> Tensor:
-    """Return the values of a product with weights, (*batch and heads, keys, head_dim)."""
-    value: Tensor = args[-1]
-    if func is not torch.einsum:
-        return value
-    weights, values, output = re.split(",|->", args[0].replace(" ", "").replace("...", ""))
-    rest = next(letter for letter in output if letter not in weights)
-    return value.permute([values.index(letter) for letter in (*weights[:-2], weights[-1], rest)])
+    weights: Tensor
+    value: Tensor | None
+    projection: Tensor | None
+    inside: bool
 
 
 @contextmanager
-def recorded_attention(parts: Sequence[nn.Module]) -> Iterator[list[RecordedAttention]]:
-    """Record the attention of the first row of a batch; calls in `parts` are marked."""
-    recorder, thread = _Recorder(), threading.get_ident()
-
-    def enter(*_: Any) -> None:
-        recorder.inside += threading.get_ident() == thread
-
-    def leave(*_: Any) -> None:
-        recorder.inside -= threading.get_ident() == thread
-
-    handles = [part.register_forward_pre_hook(enter) for part in parts]
-    handles += [part.register_forward_hook(leave) for part in parts]
-    try:
-        with recorder:
-            yield recorder.calls
-    finally:
-        for handle in handles:
-            handle.remove()
+def recorded_attention(
+    model: nn.Module, encoder: nn.Module | None = None
+) -> Iterator[list[RecordedAttention]]:
+    """Record the attention of a batch of one; calls in the encoder are marked."""
+    found: list[RecordedAttention] = []
+    with record_vectors(model) as calls:
+        yield found
+    inner = {name for name, part in model.named_modules() if part is encoder}
+    for weights, vectors, projection in calls:
+        assert weights is not None
+        inside = any(vectors.name == one or vectors.name.startswith(f"{one}.") for one in inner)
+        heads, value = weights.flatten(0, 1), vectors.value
+        if value is not None:
+            value = value.reshape(-1, *value.shape[-2:])
+        found.append(RecordedAttention(heads, value, projection, inside))
 
 
 def layer_weights(
@@ -378,7 +313,11 @@ def layer_weights(
                 f"keys, not with {shape[0]} to {shape[1]}"
             )
     weights = [call.weights.double().cpu().numpy() for call in calls]
-    if any(call.projection is None for call in calls):
+    values = [
+        ValueProjection(call.value, call.projection)
+        for call in calls
+        if call.value is not None and call.projection is not None
+    ]
+    if len(values) < len(calls):
         return weights, None
-    values = [ValueProjection(call.value, call.projection) for call in calls]
     return weights, [value_norms(*pair) for pair in zip(weights, values, strict=True)]

@@ -279,6 +279,14 @@ class CaptureResult:
         if own is not None and own.data_ptr() != weight.data_ptr():
             self._projections[name] = None
 
+    def call(self, number: int) -> AttentionCall | None:
+        """Return the call of a number; None if its weights were not kept."""
+        return self._kept.get(number)
+
+    def projection(self, name: str) -> Tensor | None:
+        """Return the weight of the linear map that reads the heads of a module."""
+        return self._projections.get(name)
+
     @property
     def _calls(self) -> list[AttentionCall]:
         return [self._kept[number] for number in sorted(self._kept)]

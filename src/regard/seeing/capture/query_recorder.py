@@ -8,17 +8,16 @@ Kept are calls of `F.scaled_dot_product_attention`. Queries and keys are only ad
 they explain: where `scale * q.k` differs from the logarithm of a weight by one number for each row.
 """
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
+from regard.seeing.capture.recorder import RecordedCall, record_vectors
 from regard.seeing.trace.query_keys import QueryKeys
 from regard.seeing.trace.trace import Map, Trace
 from regard.seeing.trace.view import select
@@ -43,32 +42,25 @@ class _Call(NamedTuple):
     scale: float
 
 
-class QueryRecorder(TorchFunctionMode):
+class QueryRecorder:
     """Queries and keys by the name of the module that attended, in the order of their calls."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls: dict[str, list[_Call]] = {}
-        self.running: list[str] = []
+    def __init__(self, recorded: Sequence[RecordedCall]) -> None:
+        self.recorded = recorded
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        """Run a function of torch, and keep its arguments if it attends."""
-        output = func(*args, **(kwargs or {}))
-        if func is F.scaled_dot_product_attention and self.running:
-            with torch._C.DisableTorchFunction(), torch.no_grad():
-                self._keep(*args[:2], scale=(kwargs or {}).get("scale"))
-        return output
-
-    def _keep(self, query: Tensor, key: Tensor, *, scale: float | None) -> None:
-        if query.ndim != 4 or query.shape[0] != 1 or query.is_nested:
-            return
-        q, k = (tensor[0].detach().to("cpu", torch.float32) for tensor in (query, key))
-        if len(k) != len(q):  # several heads share a key
-            k = k.repeat_interleave(len(q) // len(k), dim=0)
-        found = _Call(q, k, q.shape[-1] ** -0.5 if scale is None else float(scale))
-        self.calls.setdefault(self.running[-1], []).append(found)
+    @property
+    def calls(self) -> dict[str, list[_Call]]:
+        """Calls of each module, of batches of one."""
+        found: dict[str, list[_Call]] = {}
+        for _, (name, _, query, key, scale), _ in self.recorded:
+            if query is None or key is None or query.ndim != 4 or len(query) > 1 or query.is_nested:
+                continue
+            q, k = query[0], key[0]
+            if len(k) != len(q):  # several heads share a key
+                k = k.repeat_interleave(len(q) // len(k), dim=0)
+            size = q.shape[-1] ** -0.5 if scale is None else float(scale)
+            found.setdefault(name, []).append(_Call(q, k, size))
+        return found
 
     def added_to(self, trace: Trace) -> Trace:
         """Return a trace with the queries and keys of its maps, as far as there is room.
@@ -99,20 +91,8 @@ class QueryRecorder(TorchFunctionMode):
 @contextmanager
 def record_queries(module: nn.Module) -> Iterator[QueryRecorder]:
     """Record the queries and keys of a module while it runs inside the block."""
-    recorder = QueryRecorder()
-
-    def enter(name: str) -> Any:
-        return lambda *_: recorder.running.append(name)
-
-    def leave(*_: Any) -> None:
-        recorder.running.pop()
-
-    with ExitStack() as stack:
-        for name, part in module.named_modules():
-            stack.callback(part.register_forward_pre_hook(enter(name)).remove)
-            stack.callback(part.register_forward_hook(leave, always_call=True).remove)
-        with recorder:
-            yield recorder
+    with record_vectors(module, weights=False) as recorded:
+        yield QueryRecorder(recorded)
 
 
 def _explaining(found: Map, calls: list[_Call]) -> QueryKeys | None:

@@ -135,7 +135,52 @@ def capture(
         result.cut(lengths.tolist() if isinstance(lengths, Tensor) else lengths)
     if tokens is not None:
         result.label(tokens)
-    recorder = _Recorder(result, wanted, max_weights, strongest)
+    with _recording(module, _Recorder(result, wanted, max_weights, strongest)):
+        yield result
+
+
+class AttentionVectors(NamedTuple):
+    """Vectors of one call of attention.
+
+    Attributes:
+        name: of the module that attends.
+        value: (*batch and heads, keys, head_dim); None if unknown.
+        query, key: of the call, if its weights are a softmax of `scale * q.k`.
+        scale: of the scores; None for the usual one.
+    """
+
+    name: str
+    value: Tensor | None
+    query: Tensor | None = None
+    key: Tensor | None = None
+    scale: float | None = None
+
+
+class RecordedCall(NamedTuple):
+    """A call of attention: its weights, if they were kept, and its vectors."""
+
+    weights: Tensor | None
+    vectors: AttentionVectors
+    projection: Tensor | None
+
+
+@contextmanager
+def record_vectors(module: nn.Module, *, weights: bool = True) -> Iterator[list[RecordedCall]]:
+    """Record queries, keys and values of a module; the list is filled when the block ends."""
+    result, calls = CaptureResult(type(module).__name__), list[RecordedCall]()
+    recorder = _Recorder(result, lambda name: weights, MAX_WEIGHTS, None, vectors={})
+    with _recording(module, recorder):
+        yield calls
+    for number, vectors in sorted((recorder.vectors or {}).items()):
+        kept = result.call(number)
+        own = kept.weights if kept is not None and isinstance(kept.weights, Tensor) else None
+        if own is not None or not weights:
+            calls.append(RecordedCall(own, vectors, result.projection(vectors.name)))
+
+
+@contextmanager
+def _recording(module: nn.Module, recorder: "_Recorder") -> Iterator[None]:
+    """Let a recorder follow a module inside the block."""
     with ExitStack() as stack:
         stack.callback(recorder.close)
         for name, part in module.named_modules():
@@ -143,7 +188,7 @@ def capture(
         stack.enter_context(watch(recorder.operator))
         # while a mode is on, torch's modules do not take their inference fast path
         stack.enter_context(_TorchCalls(recorder))
-        yield result
+        yield
 
 
 @dataclass(frozen=True)
@@ -258,8 +303,10 @@ class _Recorder:
         wanted: NameFilter,
         max_weights: int,
         strongest: _StrongestOnly | None,
+        vectors: dict[int, AttentionVectors] | None = None,
     ) -> None:
         self.result, self.wanted, self.strongest = result, wanted, strongest
+        self.vectors = vectors
         self.room = max_weights
         self.frames: list[_Frame] = []
         self.run = -1
@@ -648,7 +695,7 @@ class _TorchCalls(TorchFunctionMode):
     def _see(self, func: Any, args: Any, kwargs: dict[str, Any], output: Any) -> None:
         if func in recompute.TORCH_FUNCTIONS:
             pending = recompute.TORCH_FUNCTIONS[func](output, *args, **kwargs)
-            self._attend(func, args, output, pending)
+            self._attend(func, args, output, pending, kwargs)
         elif func in PRODUCTS:
             weights = self.softmaxes.weights_of_product(func, args)
             if weights is not None:
@@ -662,10 +709,11 @@ class _TorchCalls(TorchFunctionMode):
                 self._attend(func, args, output, pending)
             elif len(args) == 2 and isinstance(args[0], Tensor) and args[1].ndim == 2:
                 # a linear map that is written out; the first argument of einsum is a string
-                self._project(*args)
+                self._project(args[0], args[1].T)
         elif func in LINEAR_MAPS:
             if len(args) > LINEAR_MAPS[func] + 1:
-                self._project(*args[LINEAR_MAPS[func] :][:2])
+                x, weight = args[LINEAR_MAPS[func] :][:2]
+                self._project(x, weight if func is F.linear else weight.T)
         else:
             self.softmaxes.follow(func, args, kwargs, output)
             self.recorder.contexts.follow(func, args, kwargs, output)
@@ -674,7 +722,7 @@ class _TorchCalls(TorchFunctionMode):
                 self.recorder.unfold(context.source, context.heads)
 
     def _project(self, x: Tensor, weight: Tensor) -> None:
-        """Note which linear map reads the heads of an attention."""
+        """Note which linear map, (outputs, inputs), reads the heads of an attention."""
         context = self.recorder.contexts.get(x)
         if context is None or (heads := context.heads) is None:
             return
@@ -684,13 +732,35 @@ class _TorchCalls(TorchFunctionMode):
         if folded or (heads.shape == shape[:2] and torch.equal(heads, rows.int())):
             self.recorder.result.project(context.source.frame.name, weight)
 
-    def _attend(self, func: Any, args: Any, output: Any, pending: PendingWeights) -> None:
+    def _attend(
+        self, func: Any, args: Any, output: Any, pending: PendingWeights, kwargs: Any = None
+    ) -> None:
         found = self.recorder.attended(pending)
+        if self.recorder.vectors is not None:
+            self.recorder.vectors[found.number] = _vectors(found.frame.name, func, args, kwargs)
         context = output[0] if isinstance(output, tuple) else output
         if pending.projection is not None:
             self.recorder.result.project(found.frame.name, pending.projection)
         elif not context.is_nested:
             self.recorder.contexts.start(func, args, context, found)
+
+
+def _vectors(name: str, func: Any, args: Any, kwargs: Any) -> AttentionVectors:
+    """Return the vectors of a call of torch's attention, or of a product of weights and values."""
+    if func is F.scaled_dot_product_attention:
+        given = {**dict(zip(("query", "key", "value"), args, strict=False)), **kwargs}
+        # copied if they are on a device, whose caches may be written over
+        parts = (given[part].detach().to("cpu", torch.float32) for part in ("query", "key"))
+        return AttentionVectors(name, given["value"], *parts, given.get("scale"))
+    if func not in PRODUCTS:
+        return AttentionVectors(name, None)
+    value: Tensor = args[-1]
+    if func is torch.einsum:
+        weights, values, output = re.split(",|->", args[0].replace(" ", "").replace("...", ""))
+        rest = next(letter for letter in output if letter not in weights)
+        order = (*weights[:-2], weights[-1], rest)
+        value = value.permute([values.index(letter) for letter in order])
+    return AttentionVectors(name, value)
 
 
 def _check_module(module: nn.Module) -> None:

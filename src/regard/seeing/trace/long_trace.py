@@ -5,35 +5,31 @@ of a layer are on disk until they are asked for. `one_head` turns one head into 
 in which the mass that was not kept is what its rows lack.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 import numpy as np
 
 from regard.errors import ArgumentError
 from regard.seeing.trace.top_weights import StrongestRows, TopMap
 from regard.seeing.trace.trace import (
-    KINDS,
     DecodingInfo,
     Map,
     MapSide,
+    MapsOfTexts,
     ModelInfo,
     Text,
-    Token,
     Trace,
     TraceError,
     Weights,
     brief,
-    hop_tokens,
 )
-
-#: kinds that are shown first
-PREFERRED: Final = ("cross", *KINDS)
+from regard.seeing.trace.view import chosen_maps
 
 
 @dataclass(frozen=True)
-class LongTrace:
+class LongTrace(MapsOfTexts):
     """One source, one target, and the strongest attention weights of each row.
 
     Attributes:
@@ -69,26 +65,6 @@ class LongTrace:
         parts += [f"layers={len(self.maps)}", f"k={max((one.k for one in self.maps), default=0)}"]
         parts += [f"model={self.model.name!r}"] * bool(self.model.name)
         return f"LongTrace({', '.join(parts)})"
-
-    def tokens(self, side: MapSide) -> tuple[Token, ...]:
-        """Return the tokens along a side of a map."""
-        if side == "slots":
-            count = max((one.shape[2] for one in self.maps if one.columns == side), default=0)
-            return tuple(Token(f"slot {i + 1}") for i in range(count))
-        if side == "hops":
-            count = max((one.shape[1] for one in self.maps if one.rows == side), default=0)
-            return hop_tokens(count, self.target.text)
-        return Trace(self.source, self.target).tokens(side)
-
-    def of_kind(self, kind: str) -> Iterator[TopMap]:
-        """Iterate over the maps of one kind, lowest layer first."""
-        return iter(sorted((m for m in self.maps if m.kind == kind), key=lambda m: m.layer))
-
-    @property
-    def kinds(self) -> list[str]:
-        """Kinds of the maps, in the order of `KINDS`."""
-        present = {found.kind for found in self.maps}
-        return [kind for kind in KINDS if kind in present]
 
     @property
     def kept_note(self) -> str:
@@ -141,36 +117,17 @@ class LongTrace:
         self, kind: str = "auto", layer: int | str = "auto", head: int | str = "auto"
     ) -> tuple[TopMap, int | None]:
         """Return a map, and the place of one of its heads; None for their mean."""
-        kinds = self.kinds
-        if not kinds:
-            fix = "choose layers that have any"
-            raise ArgumentError("trace", "have attention to draw", "without any", fix)
-        if kind == "auto":
-            kind = next(one for one in PREFERRED if one in kinds)
-        if kind not in kinds:
-            rule = f"be auto, or one that the trace has: {', '.join(kinds)}"
-            raise ArgumentError("kind", rule, repr(kind), "choose one")
-        maps = list(self.of_kind(kind))
-        if layer != "auto":
-            there = ", ".join(str(found.layer) for found in maps)
-            maps = [found for found in maps if str(found.layer) == str(layer)]
-            if not maps:
-                raise ArgumentError(
-                    "layer", f"be auto or one of {there}", repr(layer), "choose one"
-                )
-        if head not in ("auto", "mean"):
-            maps = [found for found in maps if str(head) in map(str, found.heads)]
-            if not maps:
-                rule = "be auto, mean, or a head that was kept"
-                raise ArgumentError("head", rule, repr(head), "choose one")
-        best: tuple[float, TopMap, int | None] | None = None
-        for found in maps:
-            for place, value in enumerate(self.sharpness(found)):
-                wanted = head in ("auto", "mean") or str(found.heads[place]) == str(head)
-                if wanted and (best is None or value > best[0]):
-                    best = value, found, place
-        assert best is not None
-        return best[1], None if head == "mean" else best[2]
+        picks = [
+            (value, found, place)
+            for found in chosen_maps(self, kind, layer)
+            for place, value in enumerate(self.sharpness(found))
+            if head in ("auto", "mean") or str(found.heads[place]) == str(head)
+        ]
+        if not picks:
+            rule = "be auto, mean, or a head that was kept"
+            raise ArgumentError("head", rule, repr(head), "choose one")
+        _, found, place = max(picks, key=lambda pick: pick[0])
+        return found, None if head == "mean" else place
 
     def sharpness(self, found: TopMap) -> list[float]:
         """Return the mean over the rows of each head of their strongest weight.

@@ -172,37 +172,25 @@ class TopWeights:
     k: int
     heads: tuple[int, ...]
 
-    def _each_row(self) -> "list[tuple[WeightPart, int, int]]":
-        """Return each part with the row of a hypothesis and the number of its first query."""
-        found, start = [], 0
-        for part in self.parts:
-            found += [(part, row, start) for row in part.rows if row is not None]
-            start += part.block.shape[2]
-        return found
+    def _reach(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the first and last columns of the queries of all hypotheses, (batch, q_len)."""
+        spans = [self.spans(line)[:2] for line in range(self.shape[0])]
+        first, last = (np.stack(side) for side in zip(*spans, strict=True))
+        return first, last
 
     def has_weight_from(self, column: int) -> bool:
         """Return whether a row has weight from a column on."""
-        return any(
-            bool((part.left + part.block.last[row] >= column).any())
-            for part, row, _ in self._each_row()
-        )
+        return bool((self._reach()[1] >= column).any())
 
     def has_weight_below(self, diagonal: int) -> bool:
         """Return whether row r has weight up to column r + diagonal."""
-        for part, row, start in self._each_row():
-            first = part.left + part.block.first[row]
-            if bool((first - np.arange(start, start + len(first)) <= diagonal).any()):
-                return True
-        return False
+        first, last = self._reach()
+        return bool(((first - np.arange(self.shape[2]) <= diagonal) & (last >= 0)).any())
 
     def looks_ahead(self) -> bool:
         """Return whether a row has weight on later columns, the last row being at the last one."""
-        past = self.shape[3] - self.shape[2]
-        for part, row, start in self._each_row():
-            last = part.left + part.block.last[row]
-            if bool((last > np.arange(start, start + len(last)) + past).any()):
-                return True
-        return False
+        own = np.arange(self.shape[2]) + self.shape[3] - self.shape[2]
+        return bool((self._reach()[1] > own).any())
 
     def first_columns(self, count: int) -> "TopWeights":
         """Return the weights on the first columns."""

@@ -153,9 +153,14 @@ class Map:
         return f"Map({self.kind!r}, layer={self.layer}, weights={self.weights.shape})"
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """Numbers of heads, rows and columns."""
+        return self.weights.shape
+
+    @property
     def heads(self) -> int:
         """Number of heads."""
-        return int(self.weights.shape[0])
+        return self.shape[0]
 
 
 def missing_mass(weights: Weights) -> Weights | None:
@@ -188,8 +193,50 @@ class DecodingInfo:
     log_prob: float | None = None
 
 
+class MapsOfTexts:
+    """Maps between a source and a target, all of one type; what traces of all lengths share."""
+
+    source: Text
+    target: Text
+    maps: tuple[Any, ...]
+
+    def labels(self, side: MapSide) -> list[str]:
+        """Return the labels along a side of a map."""
+        return [token.text for token in self.tokens(side)]
+
+    def tokens(self, side: MapSide) -> tuple[Token, ...]:
+        """Return the tokens along a side of a map."""
+        if side == "read":
+            return (Token("<s>", special=True), *self.target.tokens[:-1])
+        if side == "slots":
+            return tuple(Token(f"slot {i + 1}") for i in range(self._longest("columns", side)))
+        if side == "hops":
+            names = [f"hop {i + 1}" for i in range(self._longest("rows", side))]
+            # after the last hop is the answer
+            answer = f" → {self.target.text}" if self.target.text else ""
+            names[-1:] = [name + answer for name in names[-1:]]
+            return tuple(map(Token, names))
+        return (self.source if side == "source" else self.target).tokens
+
+    def _longest(self, axis: str, side: MapSide) -> int:
+        """Return the size of the largest map of a side; invalid shapes are left to the checks."""
+        place = 1 if axis == "rows" else 2
+        shapes = [one.shape for one in self.maps if getattr(one, axis) == side]
+        return max((shape[place] for shape in shapes if len(shape) == 3), default=0)
+
+    def of_kind(self, kind: str) -> Iterator[Any]:
+        """Iterate over the maps of one kind, lowest layer first."""
+        return iter(sorted((m for m in self.maps if m.kind == kind), key=lambda m: m.layer))
+
+    @property
+    def kinds(self) -> list[str]:
+        """Kinds of the maps, in the order of `KINDS`."""
+        present = {found.kind for found in self.maps}
+        return [kind for kind in KINDS if kind in present]
+
+
 @dataclass(frozen=True)
-class Trace:
+class Trace(MapsOfTexts):
     """One source, one target, and the attention maps between them.
 
     Attributes:
@@ -253,49 +300,6 @@ class Trace:
         parts += [f"model={self.model.name!r}"] * bool(self.model.name)
         parts += [f"notes={len(self.notes)}"] * bool(self.notes)
         return f"Trace({', '.join(parts)})"
-
-    def labels(self, side: MapSide) -> list[str]:
-        """Return the labels along a side of a map."""
-        return [token.text for token in self.tokens(side)]
-
-    def tokens(self, side: MapSide) -> tuple[Token, ...]:
-        """Return the tokens along a side of a map."""
-        if side == "read":
-            return (Token("<s>", special=True), *self.target.tokens[:-1])
-        if side == "slots":
-            return tuple(Token(f"slot {i + 1}") for i in range(_slots(self.maps)))
-        if side == "hops":
-            return hop_tokens(_hops(self.maps), self.target.text)
-        return (self.source if side == "source" else self.target).tokens
-
-    def of_kind(self, kind: str) -> Iterator[Map]:
-        """Iterate over the maps of one kind, lowest layer first."""
-        return iter(sorted((m for m in self.maps if m.kind == kind), key=lambda m: m.layer))
-
-    @property
-    def kinds(self) -> list[str]:
-        """Kinds of the maps, in the order of `KINDS`."""
-        present = {found.kind for found in self.maps}
-        return [kind for kind in KINDS if kind in present]
-
-
-def _slots(maps: Sequence[Map]) -> int:
-    """Return the number of memory slots; invalid shapes are left to `_check_map`."""
-    sizes = [found.weights.shape for found in maps if found.columns == "slots"]
-    return max((size[2] for size in sizes if len(size) == 3), default=0)
-
-
-def hop_tokens(hops: int, answer: str) -> tuple[Token, ...]:
-    """Return a label for each hop; after the last one is the answer."""
-    names = [f"hop {i + 1}" for i in range(hops)]
-    names[-1:] = [f"{name} → {answer}" if answer else name for name in names[-1:]]
-    return tuple(map(Token, names))
-
-
-def _hops(maps: Sequence[Map]) -> int:
-    """Return the number of hops; invalid shapes are left to `_check_map`."""
-    sizes = [found.weights.shape for found in maps if found.rows == "hops"]
-    return max((size[1] for size in sizes if len(size) == 3), default=0)
 
 
 def _check_map(trace: Trace, found: Map) -> None:

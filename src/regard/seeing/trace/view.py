@@ -10,7 +10,7 @@ import numpy as np
 from regard.errors import ArgumentError
 from regard.messages import message
 from regard.seeing.trace.backdrop import Backdrop
-from regard.seeing.trace.trace import Map, Token, Trace, Unit, Weights
+from regard.seeing.trace.trace import Map, MapsOfTexts, Token, Trace, Unit, Weights
 from regard.seeing.trace.words import Group, Merging, merge
 
 Special = Literal["dim", "hide", "show"]
@@ -207,7 +207,12 @@ def all_sharpness(trace: Trace, kind: str = "auto") -> list[Sharpness]:
     ]
 
 
-def chosen_kind(trace: Trace, kind: str = "auto") -> str:
+def chosen_maps(trace: MapsOfTexts, kind: str, layer: int | str) -> list[Any]:
+    """Return the maps of a kind and a layer, lowest layer first; `auto` is all layers."""
+    return _layers(list(trace.of_kind(chosen_kind(trace, kind))), layer)
+
+
+def chosen_kind(trace: MapsOfTexts, kind: str = "auto") -> str:
     """Resolve `auto` to hops, cross-attention or the first kind, and `history` to one of two.
 
     Raises ArgumentError if the trace has no map of the kind.
