@@ -88,7 +88,8 @@ def save(
         scale: `fixed` or `row`.
         title: of a page.
     """
-    chosen = {"kind": kind, "layer": layer, "head": head, "words": words, "special": special}
+    chosen: dict[str, Any] = {"kind": kind, "layer": layer, "head": head}
+    chosen |= {"words": words, "special": special}
 
     def view() -> View:
         return select(trace, **chosen)

@@ -750,8 +750,8 @@ def _vectors(name: str, func: Any, args: Any, kwargs: Any) -> AttentionVectors:
     if func is F.scaled_dot_product_attention:
         given = {**dict(zip(("query", "key", "value"), args, strict=False)), **kwargs}
         # copied if they are on a device, whose caches may be written over
-        parts = (given[part].detach().to("cpu", torch.float32) for part in ("query", "key"))
-        return AttentionVectors(name, given["value"], *parts, given.get("scale"))
+        q, k = (given[part].detach().to("cpu", torch.float32) for part in ("query", "key"))
+        return AttentionVectors(name, given["value"], q, k, given.get("scale"))
     if func not in PRODUCTS:
         return AttentionVectors(name, None)
     value: Tensor = args[-1]
