@@ -152,10 +152,6 @@ def test_large_sources_are_averaged():
     assert set(steady.array.ravel().tolist()) <= {0, 255}
 
 
-def test_numbers_that_are_not_finite_are_drawn_as_some():
-    assert series(np.array([[np.nan], [1.0], [np.inf]])).shape == (1, 3, 1)
-
-
 def test_a_view_carries_the_backdrop_of_its_columns():
     view = select(picture())
     assert view.backdrop.first == 1

@@ -160,19 +160,6 @@ def test_multi_head_attention_of_torch(case):
     np.testing.assert_allclose(trace.maps[0].weights, weights[1, :, :, :KV_LEN])
 
 
-def test_multi_head_attention_of_torch_with_dropout():
-    module = nn.MultiheadAttention(DIM, HEADS, dropout=0.4, batch_first=True).train()
-    x = normal(BATCH, Q_LEN, DIM)
-    torch.manual_seed(1)
-    plain, after = module(x, x, x)[0], torch.rand(1)
-    torch.manual_seed(1)
-    with regard.capture(module) as seen:
-        out = module(x, x, x)[0]
-    assert torch.equal(out, plain)
-    assert torch.equal(torch.rand(1), after)
-    close(seen.maps[""][0], multi_head_by_hand(module, x, x))
-
-
 def test_keys_that_are_no_input_are_missing_mass():
     module = nn.MultiheadAttention(DIM, HEADS, add_zero_attn=True, batch_first=True).eval()
     x = normal(BATCH, Q_LEN, DIM)
@@ -230,30 +217,6 @@ def test_a_row_that_may_see_nothing_has_zeros_where_torch_has_nan():
 # nn.Transformer*
 
 
-@pytest.mark.parametrize("norm_first", [False, True])
-@pytest.mark.parametrize("layers", [0, 2])
-def test_the_encoder_of_torch_on_its_fast_path(norm_first, layers):
-    torch.manual_seed(2)
-    layer = nn.TransformerEncoderLayer(DIM, HEADS, 17, batch_first=True, norm_first=norm_first)
-    module = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False) if layers else layer
-    module, x = module.eval(), normal(BATCH, Q_LEN, DIM)
-    first = module.layers[0] if layers else module
-    with torch.no_grad():
-        plain = module(x)
-        with regard.capture(module) as seen:
-            out = module(x)
-        inner = first.norm1(x) if norm_first else x
-    torch.testing.assert_close(out, plain, atol=1e-5, rtol=0)
-    assert list(seen.maps) == (
-        ["layers.0.self_attn", "layers.1.self_attn"] if layers else ["self_attn"]
-    )
-    expected = multi_head_by_hand(first.self_attn, inner, inner)
-    close(next(iter(seen.maps.values()))[0], expected)
-    assert [found.layer for found in seen.traces[2].of_kind("encoder-self")] == [0, 1][
-        : layers or 1
-    ]
-
-
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_padding_of_an_encoder_that_would_nest_its_tensors():
     torch.manual_seed(2)
@@ -268,25 +231,6 @@ def test_padding_of_an_encoder_that_would_nest_its_tensors():
     torch.testing.assert_close(out[~padding], plain[~padding], atol=1e-5, rtol=0)
     assert [len(trace.source.tokens) for trace in seen.traces] == [5, 3, 1]
     assert all(found.missing is None for trace in seen.traces for found in trace.maps)
-
-
-def test_the_decoder_layer_of_torch():
-    torch.manual_seed(2)
-    module = nn.TransformerDecoderLayer(DIM, HEADS, 17, batch_first=True).eval()
-    tgt, memory = normal(BATCH, Q_LEN, DIM), normal(BATCH, KV_LEN, DIM, seed=2)
-    mask = nn.Transformer.generate_square_subsequent_mask(Q_LEN)
-    with regard.capture(module) as seen, torch.no_grad():
-        module(tgt, memory, tgt_mask=mask, tgt_is_causal=True)
-    expected = multi_head_by_hand(module.self_attn, tgt, tgt, allowed=lower_triangle(Q_LEN))
-    close(seen.maps["self_attn"][0], expected)
-    with torch.no_grad():
-        attended = module.self_attn(tgt, tgt, tgt, attn_mask=mask)[0]
-        inner = module.norm1(tgt + attended)
-    expected = multi_head_by_hand(module.multihead_attn, inner, memory)
-    close(seen.maps["multihead_attn"][0], expected)
-    own, cross = (next(seen.traces[0].of_kind(kind)) for kind in ("decoder-self", "cross"))
-    assert (own.causal, own.rows, own.columns) == (True, "target", "target")
-    assert (cross.causal, cross.rows, cross.columns) == (False, "target", "source")
 
 
 @pytest.mark.parametrize("tgt_len", [Q_LEN, KV_LEN])
@@ -515,15 +459,6 @@ def test_a_module_that_fails_and_is_called_again():
     assert [len(trace.maps) for trace in seen.traces] == [3] * BATCH * 2
 
 
-def test_hooks_of_the_user_stay():
-    module, called = GPT().eval(), []
-    module.register_forward_hook(lambda *args: called.append("after"))
-    with regard.capture(module):
-        module(normal(BATCH, Q_LEN, DIM))
-    module(normal(BATCH, Q_LEN, DIM))
-    assert called == ["after"] * 2
-
-
 # which layers, and how much
 
 
@@ -616,22 +551,6 @@ def test_blocks_within_blocks_see_the_same():
     assert not any(traces_left(module) + traces_left(own))
 
 
-def test_maps_of_other_sizes_are_further_traces():
-    class Pools(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.low, self.high = Attends(), Attends()
-
-        def forward(self, x):
-            x = self.low(x, x, x)[:, :, ::2]
-            return self.high(x, x, x)
-
-    module = Pools()
-    with regard.capture(module) as seen:
-        module(normal(2, HEADS, KV_LEN, DIM))
-    assert [len(trace.source.tokens) for trace in seen.traces] == [7, 7, 4, 4]
-
-
 def test_one_query_after_another():
     class Steps(nn.Module):
         """Looks at a source, and at a cache that grows with each step."""
@@ -699,22 +618,6 @@ def test_own_mechanisms(name, asked):
     close(weights, expected)
     assert [trace.kinds for trace in seen.traces] == [["cross"]] * BATCH
     assert (seen.traces[2].maps[0].missing == 1).all()
-
-
-def test_own_attention_with_dropout():
-    module, x = MultiHeadAttention(DIM, HEADS, dropout=0.4).train(), normal(BATCH, Q_LEN, DIM)
-    torch.manual_seed(1)
-    plain, after = module(x, x, x, causal=True, need_weights=False).context, torch.rand(1)
-    torch.manual_seed(1)
-    with regard.capture(module) as seen:
-        out = module(x, x, x, causal=True, need_weights=False).context
-    close(out, plain)  # the weights are computed, so it is another path's sum
-    assert torch.equal(torch.rand(1), after)
-    query, key = (
-        heads_of(x, proj.weight, proj.bias) for proj in (module.query_proj, module.key_proj)
-    )
-    close(seen.maps[""][0], by_hand(query, key, lower_triangle(Q_LEN)))
-    assert seen.traces[0].maps[0].causal
 
 
 @pytest.mark.parametrize("cell", ["rnn", "lstm"])
@@ -791,14 +694,6 @@ def test_what_is_refused(case):
         pass
 
 
-@pytest.mark.slow
-def test_a_module_compiled_in_place():
-    module = GPT()
-    module.blocks[0].compile()
-    with pytest.raises(ArgumentError, match=r"before `\.compile"), regard.capture(module):
-        pass
-
-
 def test_a_module_without_attention():
     module = nn.Linear(2, 3)
     with regard.capture(module) as seen:
@@ -849,14 +744,6 @@ def test_nan_is_left_out_and_said():
     assert (seen.traces[1].maps[0].missing[0] == 1).all()
     assert seen.traces[0].maps[0].missing is None
     assert "NaN" in seen.notes[0]
-
-
-def test_vmap_is_said():
-    module, x = Attends(), normal(BATCH, HEADS, Q_LEN, DIM)
-    with regard.capture(module) as seen:
-        torch.vmap(module)(x, x, x)
-    assert "torch.vmap" in seen.notes[0]
-    assert seen.maps == {}
 
 
 def test_what_cannot_be_seen_does_not_stop_the_module():

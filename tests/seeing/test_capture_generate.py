@@ -274,16 +274,6 @@ def test_own_decoding_shows_what_hypotheses_carry(preset):
                 )
 
 
-def test_own_decodings_one_after_another_are_separate():
-    model = PRESETS["bahdanau"](src_vocab=17, tgt_vocab=13, size="tiny").eval()
-    src, options = torch.randint(4, 17, (2, 6)), DecodingOptions(max_len=3, min_len=3)
-    with regard.capture(model) as seen:
-        greedy(model, src, None, options)
-        greedy(model, src.flip(1), None, options)
-    assert len(seen.traces) == 4
-    assert {trace.maps[0].weights.shape for trace in seen.traces} == {(1, 4, 6)}
-
-
 @pytest.mark.slow
 def test_own_beam_search_says_that_rows_are_beams():
     model = PRESETS["transformer"](src_vocab=17, tgt_vocab=13, size="tiny").eval()

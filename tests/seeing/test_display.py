@@ -7,9 +7,8 @@ import sys
 import numpy as np
 import pytest
 
-from regard.errors import ArgumentError, DataError
-from regard.seeing import display, save, select
-from regard.seeing.trace import storage
+from regard.errors import ArgumentError
+from regard.seeing import display, save
 from seeing.tools import HOSTILE, of_labels, translation
 
 
@@ -36,24 +35,10 @@ def test_the_ending_says_what_is_written(tmp_path, ending, start):
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
 
 
-def test_a_page(tmp_path):
-    pytest.importorskip("regard.seeing.page.html_page")
-    save(translation(), tmp_path / "x.html", title="a title")
-    text = (tmp_path / "x.html").read_text(encoding="utf-8")
-    assert "<html" in text
-    assert "a title" in text
-
-
 @pytest.mark.parametrize("name", ["x.gif", "x", "svg", "x.svgz"])
 def test_any_other_ending_is_refused(tmp_path, name):
     with pytest.raises(ArgumentError, match=r"\.html, \.svg, \.png, \.pdf, \.csv, \.json"):
         save(translation(), tmp_path / name)
-
-
-def test_a_folder_that_is_not_there_is_named(tmp_path):
-    for ending in ("svg", "json", "csv"):
-        with pytest.raises(DataError, match="check that its folder exists"):
-            save(translation(), tmp_path / "none" / f"x.{ending}")
 
 
 def test_options_choose_the_view(tmp_path):
@@ -87,12 +72,6 @@ def test_csv_keeps_hostile_tokens(tmp_path):
     save(of_labels(HOSTILE, ["x"]), tmp_path / "x.csv")
     expected = [label.replace("\ud800", r"\ud800") for label in HOSTILE]
     assert [row["input"] for row in table(tmp_path / "x.csv")] == expected
-
-
-def test_json_is_the_trace(tmp_path):
-    save(translation(), tmp_path / "x.json")
-    again = storage.load(tmp_path / "x.json")
-    np.testing.assert_allclose(select(again).weights, select(translation()).weights, atol=5e-4)
 
 
 def test_a_picture_of_all_heads_is_refused(tmp_path):

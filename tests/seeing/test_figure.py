@@ -11,7 +11,7 @@ from rich.cells import cell_len
 
 from regard.seeing import Map, Text, Trace, select
 from regard.seeing.draw import figure
-from regard.seeing.draw.figure import FigureLayout, pooled
+from regard.seeing.draw.figure import FigureLayout
 from regard.seeing.draw.palette import STOPS, colour, ink
 from regard.seeing.draw.shapes import MOST, PAGE, CellsShape, cells_svg
 from seeing.tools import HOSTILE, of_labels, translation
@@ -203,22 +203,6 @@ def test_letters_that_no_font_has_do_no_harm():
     view = replace(select(of_labels(labels, ["𓀀"])), notes=("今日 $x^$",))
     assert figure.png(view).startswith(b"\x89PNG")
     assert figure.pdf(view).startswith(b"%PDF")
-
-
-@pytest.mark.slow
-def test_a_large_png_has_the_cells():
-    labels = [str(i) for i in range(60)]
-    assert figure.png(select(of_labels(labels, labels))).startswith(b"\x89PNG")
-
-
-def test_a_single_peak_survives_pooling():
-    weights = np.zeros((300, 301), dtype=np.float32)
-    weights[217, 58] = 1.0
-    labels = [str(i) for i in range(301)]
-    small = pooled(replace(select(of_labels(labels, labels[:300])), weights=weights), 10)
-    assert small.weights.shape == (10, 10)
-    assert np.argwhere(small.weights == 1.0).tolist() == [[217 // 30, 58 // 31]]
-    assert small.weights.sum() == 1.0
 
 
 def test_each_cell_of_a_figure_in_a_page_is_in_the_path_of_its_shade():

@@ -12,7 +12,6 @@ from regard.seeing.page.report import (
     chart,
     evenly_spaced,
     render_report,
-    short_number,
     tokens_per_second,
 )
 
@@ -91,11 +90,6 @@ def test_columns_are_thinned_evenly_and_the_ends_stay(count):
     assert found[-1:] == [count - 1][:count]
 
 
-def test_thinning_is_said():
-    steps = [(i, [example(0.5)]) for i in range(30)]
-    assert "12 of 30 are shown" in render_report(HISTORY, steps, {}, "x")
-
-
 def test_hostile_text_is_text():
     page = render_report(HISTORY, [(10, [samples.hostile()])], {"<i>": "<u>"}, "<b>")
     assert not re.search(r"<(b|i|u|img|script)[ >]", page.split("</style>")[1])
@@ -106,12 +100,6 @@ def test_ticks_are_round_and_hold_the_values():
     assert found.ticks == pytest.approx([0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
     assert ChartAxis.over([5.0, 5.0]).low < 5.0 < ChartAxis.over([5.0, 5.0]).high
     assert ChartAxis.over([1234.0, 98765.0]).ticks[-1] >= 98765.0
-
-
-def test_numbers_are_short():
-    assert [short_number(x) for x in (0.0, 0.12345, 1234.5, 45678.0, 2.5e6)] == [
-        *("0", "0.123", "1234", "45.68k", "2.5M")
-    ]
 
 
 def test_points_that_are_no_numbers_are_left_out():

@@ -156,14 +156,6 @@ def test_a_large_map_has_no_table():
     assert "60 × 60" in html
 
 
-def test_it_saves(tmp_path):
-    regard.show(weights(2), SRC, TGT, head=1).save(tmp_path / "x.csv")
-    rows = (tmp_path / "x.csv").read_text().splitlines()
-    assert rows[1].startswith("cross,0,1,0,le,,0,the,")
-    regard.show(weights(2), SRC, TGT, head=1).save(tmp_path / "x.csv", head=0)
-    assert (tmp_path / "x.csv").read_text().splitlines()[1].startswith("cross,0,0,")
-
-
 @pytest.mark.parametrize("padded", [0, 2])
 def test_causal_maps_are_those_of_a_decoder(padded):
     weights = softmax(np.where(np.tri(5, dtype=bool), 1.0, -1e9) * np.arange(1, 6))[None]

@@ -148,18 +148,6 @@ def test_small_weights_do_not_become_zero():
     assert rows.levels.tolist() == [[[255, 1, 1]]]
 
 
-def test_weights_are_written_to_a_file_while_the_module_runs():
-    model = Fused(is_causal=True)
-    seen = captured(model, 4)
-    (calls,) = seen.maps.values()
-    (part,) = calls[0].parts
-    rows = BATCH * HEADS * LENGTH
-    assert part.block.file.size == rows * (4 * 5 + 2 * 4)
-    assert (
-        repr(seen.traces[0].maps[0]) == f"TopMap('decoder-self', layer=0, shape={(3, 11, 11)}, k=4)"
-    )
-
-
 def test_no_more_rows_are_computed_at_once_than_a_block_holds(monkeypatch):
     asked = []
     monkeypatch.setattr(top_weights, "BLOCK", 2 * BATCH * HEADS * LENGTH)
@@ -240,12 +228,6 @@ def test_the_sharpest_head_is_chosen(trace):
     assert place == sharp.argmax()
     assert trace.sharpness(found) == pytest.approx(sharp.tolist(), abs=1e-5)
     assert trace.choose(head="mean") == (found, None)
-
-
-def test_the_mean_of_heads(trace):
-    mean = trace.one_head(head="mean").maps[0].weights[0]
-    rows = trace.maps[0].read()
-    assert mean == pytest.approx(np.mean([rows.dense(i, LENGTH) for i in range(3)], axis=0))
 
 
 @pytest.mark.parametrize("option", [{"layer": 3}, {"head": 5}, {"head": "all"}, {"kind": "cross"}])

@@ -19,10 +19,6 @@ def cross(weights, **more):
 GOOD = [[[0.5, 0.5], [0.1, 0.9], [1.0, 0.0]]]
 
 
-def test_a_good_map_is_taken():
-    assert cross(GOOD).maps[0].heads == 1
-
-
 @pytest.mark.parametrize(
     ("weights", "said"),
     [
@@ -71,10 +67,6 @@ def test_a_causal_map_that_looks_back_is_taken():
     assert trace.maps[0].causal
 
 
-def test_an_encoder_may_look_ahead():
-    assert Trace(*PAIR, (Map.of("encoder-self", 0, [[[0.5, 0.5], [0.5, 0.5]]]),)).maps
-
-
 @pytest.mark.plain
 def test_an_unknown_kind_is_refused():
     with pytest.raises(ArgumentError, match="be one of cross, encoder-self"):
@@ -110,15 +102,6 @@ def test_an_empty_source_is_a_trace():
     weights = np.zeros((1, 3, 0))
     found = Trace(Text.of([]), PAIR[1], (Map.of("cross", 0, weights, missing=True),))
     np.testing.assert_array_equal(found.maps[0].missing, np.ones((1, 3)))
-
-
-def test_a_trace_shows_and_saves_itself(tmp_path):
-    trace = translation()
-    assert "le" in str(trace.show(words=False))
-    trace.save(tmp_path / "x.csv")
-    assert (tmp_path / "x.csv").read_text().count("\n") == 1 + 3 * 4
-    assert trace._repr_html_().count("<svg") == 1
-    assert Trace(*PAIR)._repr_html_() is None
 
 
 def test_slots_are_counted_by_their_map_and_are_no_words():

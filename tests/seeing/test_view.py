@@ -37,10 +37,6 @@ def test_sharpness_by_hand():
     assert [one.value for one in found] == pytest.approx([0.4, 0.85, 0.0, 0.4])
 
 
-def test_the_first_of_equals_is_chosen():
-    assert select(trace([EVEN], [EVEN])).layer == 0
-
-
 def test_one_head_needs_no_choice():
     view = select(trace([SHARP]))
     assert view.head is None
@@ -193,9 +189,3 @@ def test_what_is_no_whole_number_is_no_head_and_no_layer(number):
 def test_a_trace_without_maps_has_nothing_to_draw():
     with pytest.raises(ArgumentError, match="must have attention to draw"):
         select(Trace(SOURCE, TARGET))
-
-
-def test_large_maps_take_no_time():
-    labels = [str(i) for i in range(512)]
-    view = select(of_labels(labels, labels, heads=2))
-    assert view.weights.shape == (512, 512)

@@ -44,15 +44,6 @@ def test_missing_mass_is_averaged_with_the_rows():
     np.testing.assert_allclose(merged.missing, [[0.0, 0.3, 0.0]], atol=1e-6)
 
 
-def test_the_probability_of_a_word_is_the_product():
-    found = groups(translation(), "target")
-    assert [group.prob for group in found] == pytest.approx([0.9, 0.4, 0.99])
-
-
-def test_tokens_stay_if_asked_for():
-    assert labels(translation(), "source", words=False) == SOURCE.labels
-
-
 def test_special_tokens_stay_alone():
     tokens = (Token("a", word=0), Token("</s>", word=0, special=True), Token("b", word=0))
     trace = Trace(Text("ab", tokens), Text.of(["x"]))
