@@ -11,7 +11,7 @@ from regard.errors import ArgumentError, RegardError
 from regard.kinds import open_kind
 from regard.models.encoders import Encoder
 from regard.ops import AttentionOutput
-from regard.seeing.attribution.attention_edits import AttentionCell
+from regard.seeing.attribution.interventions import AttentionCell
 from regard.seeing.attribution.what_if import Intervention, intervened
 from regard.seeing.trace.map_distance import row_distances
 from regard.training import RunFolder, make_config

@@ -6,7 +6,7 @@ import numpy as np
 
 from regard.seeing import DecodingInfo, Map, ModelInfo, Text, Token, Trace
 from regard.seeing.trace.backdrop import Backdrop, series, spectrogram
-from regard.seeing.trace.query_keys import QueryKeys
+from regard.seeing.trace.trace import QueryKeys
 
 HOSTILE = (
     "</script><script>window.hacked=1</script>",

@@ -9,7 +9,7 @@ from cli.tools import done, regard, reversed_pairs, sentence
 from regard import load
 from regard.api.heads import target_nats
 from regard.data.sampling import draw_sample
-from regard.seeing.attribution.head_switches import heads_off, transformer_switches
+from regard.seeing.attribution.interventions import heads_off, transformer_switches
 from regard.seeing.trace import Trace
 from regard.seeing.trace.head_habits import head_habits
 

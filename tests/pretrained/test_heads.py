@@ -12,7 +12,7 @@ from cli.tools import done, regard
 from regard.api.heads import profile_heads
 from regard.messages import message
 from regard.pretrained.head_probe import prediction_scorer, pretrained_switches
-from regard.seeing.attribution.head_switches import heads_off
+from regard.seeing.attribution.interventions import heads_off
 from regard.seeing.trace.alignment import Gold
 from regard.seeing.trace.head_habits import head_habits
 

@@ -10,7 +10,7 @@ from regard.errors import RegardError
 from regard.models.protocol import inference
 from regard.pretrained import PretrainedModel
 from regard.pretrained.token_texts import labels
-from regard.seeing.attribution.head_switches import heads_off, module_switches
+from regard.seeing.attribution.interventions import heads_off, module_switches
 from regard.seeing.attribution.what_if import Intervention, attention_modules, intervened
 
 TEXT = "the cat sat on a mat"

@@ -13,7 +13,7 @@ from regard.attention import AdditiveAttention, MultiHeadAttention
 from regard.errors import ArgumentError
 from regard.layers import SelfAttentiveRNN
 from regard.masks import causal
-from regard.seeing.attribution.attention_edits import (
+from regard.seeing.attribution.interventions import (
     AttentionCell,
     EditedAttention,
     edited_attention,

@@ -12,8 +12,7 @@ from rich.cells import cell_len
 from regard.seeing import Map, Text, Trace, select
 from regard.seeing.draw import figure
 from regard.seeing.draw.figure import FigureLayout
-from regard.seeing.draw.palette import STOPS, colour, ink
-from regard.seeing.draw.shapes import MOST, PAGE, CellsShape, cells_svg
+from regard.seeing.draw.shapes import MOST, PAGE, STOPS, CellsShape, cells_svg, colour, ink
 from seeing.tools import HOSTILE, of_labels, translation
 
 SVG = "{http://www.w3.org/2000/svg}"

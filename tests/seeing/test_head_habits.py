@@ -12,7 +12,7 @@ import regard
 from regard.api.heads import head_importance
 from regard.errors import ArgumentError
 from regard.seeing import Map, Text, Token, Trace
-from regard.seeing.attribution.head_switches import heads_off, module_switches
+from regard.seeing.attribution.interventions import heads_off, module_switches
 from regard.seeing.page.heads_page import HeadRow, render_heads
 from regard.seeing.trace.head_habits import Habit, HeadHabits, head_habits
 from seeing.planted import PlantedCross, encoder_model, induction_model, labels, repeated

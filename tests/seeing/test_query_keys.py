@@ -15,7 +15,7 @@ from regard.seeing.capture import query_recorder as recorder_module
 from regard.seeing.capture.query_recorder import NONE, record_queries
 from regard.seeing.capture.recorder import capture
 from regard.seeing.trace import storage
-from regard.seeing.trace.query_keys import QueryKeys
+from regard.seeing.trace.trace import QueryKeys
 
 HEADS, LENGTH, SIZE = 3, 5, 7
 

@@ -4,9 +4,17 @@ import pytest
 import torch
 
 from models.cases import build
-from regard.seeing.attribution import shuffled_attention as shuffling
-from regard.seeing.attribution.shuffled_attention import shuffle, shuffled_attention
-from seeing.test_attribution import SRC, TABLE, TGT, WITH_ATTENTION, log_probs, reads_frames
+from regard.seeing.attribution import interventions as shuffling
+from regard.seeing.attribution.interventions import shuffled_attention
+from seeing.test_attribution import (
+    SRC,
+    TABLE,
+    TGT,
+    WITH_ATTENTION,
+    log_probs,
+    reads_frames,
+    shuffled,
+)
 
 
 @pytest.mark.parametrize("preset", WITH_ATTENTION)
@@ -14,8 +22,8 @@ def test_shuffled_attention_changes_what_is_written(preset):
     model = build(preset)
     plain = log_probs(model)
     with shuffled_attention(model):
-        shuffled = log_probs(model)
-    assert max(abs(a - b) for a, b in zip(plain, shuffled, strict=True)) > 1e-5
+        moved = log_probs(model)
+    assert max(abs(a - b) for a, b in zip(plain, moved, strict=True)) > 1e-5
     assert log_probs(model) == plain
 
 
@@ -53,7 +61,7 @@ def test_shuffling_values_is_shuffling_weights():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shuffling, "_cycle", remember)
         with shuffled_attention(model):
-            shuffled = log_probs(model)
+            moved_logs = log_probs(model)
     plain_forward = attention.forward
 
     def by_hand(query, key, value, mask=None, *, past=None, need_weights=True):
@@ -63,7 +71,7 @@ def test_shuffling_values_is_shuffling_weights():
         return out._replace(context=(moved[:, 0] @ value))
 
     attention.forward = by_hand
-    assert log_probs(model) == pytest.approx(shuffled, abs=1e-6)
+    assert log_probs(model) == pytest.approx(moved_logs, abs=1e-6)
 
 
 @pytest.mark.parametrize("real", [2, 3, 5])
@@ -90,17 +98,17 @@ def test_padding_does_not_matter_to_a_shuffle():
 
 def test_shuffle_counts_the_likeliest_tokens_that_stay():
     # the attention of this model is all that it writes, so that every token changes
-    found = shuffle(build("bahdanau"), SRC, TGT)
+    found = shuffled(build("bahdanau"), SRC, TGT)
     assert found.log_prob == pytest.approx(sum(log_probs(build("bahdanau"))), abs=1e-4)
     assert 0 <= found.kept <= 1
     assert found.shuffled_log_prob != pytest.approx(found.log_prob)
 
 
 def test_a_model_without_attention_does_not_mind_a_shuffle():
-    found = shuffle(build("seq2seq"), SRC, TGT)
+    found = shuffled(build("seq2seq"), SRC, TGT)
     assert found.shuffled_log_prob == pytest.approx(found.log_prob, abs=1e-6)
 
 
 def test_attention_over_frames_is_shuffled():
-    found = shuffle(reads_frames(stack=2), TABLE, TGT)
+    found = shuffled(reads_frames(stack=2), TABLE, TGT)
     assert found.shuffled_log_prob != pytest.approx(found.log_prob, abs=1e-6)

@@ -15,7 +15,7 @@ from torch import nn
 
 import regard
 from regard.errors import ArgumentError
-from regard.seeing.trace import top_weights
+from regard.seeing.trace import long_trace as top_weights
 from regard.seeing.trace.long_trace import LongTrace
 from regard.seeing.trace.trace import Text, Token, TraceError
 

@@ -9,8 +9,8 @@ import torch
 from regard.errors import ArgumentError
 from regard.seeing.attribution import methods as attribution
 from regard.seeing.attribution.methods import METHODS, attribute
-from regard.seeing.attribution.transformers_check import check_text
-from regard.seeing.attribution.transformers_scorer import (
+from regard.seeing.attribution.transformers_check import (
+    check_text,
     score_class,
     score_masked,
     score_next,

@@ -14,7 +14,7 @@ from regard.api import bundled_models
 from regard.errors import DataError, RegardError
 from regard.preemption import preemptible
 from regard.seeing.attribution import input_scorer
-from regard.seeing.attribution.shuffled_attention import shuffled_attention
+from regard.seeing.attribution.interventions import shuffled_attention
 from regard.serve.limits import Limits
 from regard.serve.served_model import BatchKey, StreamedToken, WorkItem
 from regard.serve.served_models import Models, names

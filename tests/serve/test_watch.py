@@ -62,7 +62,7 @@ def test_a_run_is_followed_from_before_its_first_evaluation_to_its_end(client, r
     evaluated(run, 10, 20)
     second = progress(client, first["version"])
     assert second["html"].count("<polyline") == 6  # two losses, two metrics, rate and speed
-    assert second["html"].count('class="frame"') == 4  # two examples at two evaluations
+    assert second["html"].count("<svg xmlns") == 4  # two examples at two evaluations
     state = {"step": 20, "epoch": 1, "metric": "dev per", "score": "0.25", "finished": False}
     assert second["state"] | {"age": 0.0} == state | {"note": "", "age": 0.0}
     assert progress(client, second["version"])["html"] is None

@@ -20,7 +20,7 @@ from regard.messages import message
 from regard.pretrained import PretrainedModel
 from regard.pretrained.head_probe import prediction_scorer, pretrained_switches, text_traces
 from regard.seeing import Text, Trace
-from regard.seeing.attribution.head_switches import HeadSwitch, heads_off, transformer_switches
+from regard.seeing.attribution.interventions import HeadSwitch, heads_off, transformer_switches
 from regard.seeing.trace.alignment import (
     Gold,
     Links,

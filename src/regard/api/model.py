@@ -30,7 +30,7 @@ from regard.messages import use_language
 from regard.models import TEXT_PRESETS, SequenceModel
 from regard.models.protocol import require_sequence_model
 from regard.seeing import ModelInfo, Trace
-from regard.seeing.attribution.attention_edits import AttentionCell
+from regard.seeing.attribution.interventions import AttentionCell
 from regard.seeing.attribution.methods import method_names
 from regard.seeing.attribution.what_if import Intervention, WhatIf, check_seeded
 from regard.seeing.trace.alignment import Links

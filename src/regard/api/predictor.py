@@ -45,8 +45,8 @@ from regard.seeing import DecodingInfo, Map, ModelInfo, Text, Trace
 from regard.seeing.attribution.checks import check
 from regard.seeing.attribution.faithfulness import add_methods
 from regard.seeing.attribution.input_scorer import PrefixScorer, SourceScorer
+from regard.seeing.attribution.interventions import shuffled_attention
 from regard.seeing.attribution.replacements import token_replacements
-from regard.seeing.attribution.shuffled_attention import shuffled_attention
 from regard.symbols import BOS, EOS, SYMBOLS, UNK
 
 #: beams of all sources of a request for which compiled kernels are worth the time to load them

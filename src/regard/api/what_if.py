@@ -9,7 +9,7 @@ from regard.errors import ArgumentError
 from regard.kinds import Source
 from regard.models.encoders import Encoder
 from regard.preemption import is_preemptible, preemptible
-from regard.seeing.attribution.head_switches import transformer_switches
+from regard.seeing.attribution.interventions import transformer_switches
 from regard.seeing.attribution.what_if import (
     AttentionModule,
     Intervention,

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from regard.lab.estimates import MeanInterval
-from regard.seeing.draw.palette import DIM, GROUND, LINE, MARK, STOPS, TEXT
+from regard.seeing.draw.shapes import DIM, GROUND, LINE, MARK, STOPS, TEXT
 
 #: distinguishable with any kind of colour vision; the first two are those of attention maps
 COLOURS: Final = (STOPS[5], MARK, "#009e73", "#56b4e9", "#a6559d", "#d19a00", "#6b7280")

@@ -25,7 +25,7 @@ from regard.pretrained.token_texts import (
     with_prob,
     written,
 )
-from regard.seeing.attribution.transformers_config import decoder_start, head_scale
+from regard.seeing.attribution.transformers_check import decoder_start, head_scale
 from regard.seeing.capture.capture_result import CaptureResult
 from regard.seeing.trace import DecodingInfo, ModelInfo, Text, Trace, brief
 from regard.seeing.trace.long_trace import LongTrace

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from regard.evaluation.metrics import Statistics
 from regard.pretrained.model import PretrainedModel
-from regard.seeing.attribution.head_switches import HeadSwitch, module_switches
-from regard.seeing.attribution.transformers_config import head_scale
+from regard.seeing.attribution.interventions import HeadSwitch, module_switches
+from regard.seeing.attribution.transformers_check import head_scale
 from regard.seeing.capture.recorder import capture
 from regard.seeing.trace import Trace
 from regard.seeing.trace.head_habits import HeadKey

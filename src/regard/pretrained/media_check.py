@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from regard.models.protocol import evaluating
 from regard.seeing.attribution.faithfulness import add_methods
 from regard.seeing.attribution.input_scorer import (
+    Array,
     AttentionRecord,
     Change,
     InputScorer,
@@ -26,18 +27,16 @@ from regard.seeing.attribution.input_scorer import (
 from regard.seeing.attribution.methods import method_names
 from regard.seeing.attribution.replacements import Replacements
 from regard.seeing.attribution.transformers_check import (
-    OutputNames,
-    attention_maps,
-    with_output_probs,
-)
-from regard.seeing.attribution.transformers_config import head_scale, label_logits
-from regard.seeing.attribution.transformers_scorer import (
     OutputKind,
+    OutputNames,
     RecordedAttention,
+    attention_maps,
+    head_scale,
+    label_logits,
     layer_weights,
     recorded_attention,
+    with_output_probs,
 )
-from regard.seeing.attribution.value_norms import Array
 from regard.seeing.trace import DecodingInfo, Text, Trace
 
 #: cells along a side of a picture, and slices of a recording, at most: each takes several passes

@@ -33,7 +33,7 @@ from regard.pretrained.model import (
     seeded,
 )
 from regard.pretrained.token_texts import continuation, encode, labels, with_prob, written
-from regard.seeing.attribution.transformers_config import decoder_start, head_scale
+from regard.seeing.attribution.transformers_check import decoder_start, head_scale
 from regard.seeing.capture.capture_result import CaptureResult
 from regard.seeing.trace import DecodingInfo, Map, Text, Token, Trace, missing_mass
 from regard.seeing.trace import backdrop as backdrops

@@ -43,9 +43,8 @@ from regard.pretrained.token_texts import (
     written,
     written_plainly,
 )
-from regard.seeing.attribution.attention_edits import AttentionCell
-from regard.seeing.attribution.head_switches import module_switches
-from regard.seeing.attribution.transformers_config import decoder_start, head_scale
+from regard.seeing.attribution.interventions import AttentionCell, module_switches
+from regard.seeing.attribution.transformers_check import decoder_start, head_scale
 from regard.seeing.attribution.what_if import (
     Intervention,
     WhatIf,

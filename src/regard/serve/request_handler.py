@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from regard.data.media_files import decoding_work, without_files
 from regard.messages import use_language
-from regard.seeing.attribution.attention_edits import AttentionCell
+from regard.seeing.attribution.interventions import AttentionCell
 from regard.seeing.attribution.methods import method_names
 from regard.seeing.attribution.what_if import Intervention
 from regard.serve import http_errors

@@ -23,8 +23,8 @@ from regard.pretrained import PretrainedModel
 from regard.pretrained.generation import default_new_tokens
 from regard.seeing import Trace
 from regard.seeing.attribution.faithfulness import rows_of_methods
+from regard.seeing.attribution.interventions import SHUFFLES
 from regard.seeing.attribution.methods import DRAWS
-from regard.seeing.attribution.shuffled_attention import SHUFFLES
 from regard.seeing.attribution.what_if import Intervention, WhatIf
 from regard.seeing.draw.forecast import ForecastView
 from regard.serve.limits import Cost, Limits

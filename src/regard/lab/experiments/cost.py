@@ -34,7 +34,7 @@ from regard.lab.layers import (
     Family,
 )
 from regard.lab.plots import colour_of, legend, line_with_band, new_figure
-from regard.seeing.draw.palette import TEXT
+from regard.seeing.draw.shapes import TEXT
 
 #: backend of each path, and its name in the report
 BACKENDS: Final = {"fast": "auto", "reference": "reference"}

@@ -32,7 +32,7 @@ from regard.lab.layers import (
 )
 from regard.lab.path_lengths import layers_needed, steps_between
 from regard.lab.plots import colour_of, legend, line_with_band, new_figure
-from regard.seeing.draw.palette import TEXT
+from regard.seeing.draw.shapes import TEXT
 
 #: kernel size of the stacked convolutions
 KERNEL: Final = 9

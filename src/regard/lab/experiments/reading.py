@@ -21,7 +21,7 @@ from regard.lab.small_models import LogitsOnly, count_parameters, match_width, s
 from regard.lab.synthetic_tasks import IGNORED, TaskBatch
 from regard.models import LANGUAGE_MODELS
 from regard.models.language_model import LanguageModel
-from regard.seeing.draw.palette import MARK, colour, ink
+from regard.seeing.draw.shapes import MARK, colour, ink
 from regard.symbols import EOS, PAD, SYMBOLS, UNK
 
 RNN, LSTM = "RNN", "LSTM"

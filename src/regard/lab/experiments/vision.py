@@ -17,7 +17,7 @@ from regard.lab.plots import COLOURS, new_figure
 from regard.lab.small_models import seeded, train
 from regard.lab.synthetic_tasks import TaskBatch
 from regard.layers import LayerOptions, LearnedPositions, TransformerEncoder
-from regard.seeing.draw.palette import MARK, STOPS, TEXT
+from regard.seeing.draw.shapes import MARK, STOPS, TEXT
 
 ATTENTION, EVEN, LINEAR = "attention", "even mixing", "linear on pixels"
 MODELS: Final = (ATTENTION, EVEN, LINEAR)

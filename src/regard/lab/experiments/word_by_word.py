@@ -22,7 +22,7 @@ from regard.lab.small_models import (
 )
 from regard.lab.synthetic_tasks import Rewriting, TaskBatch
 from regard.models import PRESETS, SequenceModel
-from regard.seeing.draw.palette import TEXT
+from regard.seeing.draw.shapes import TEXT
 
 ALIGNED: Final = "rnn"
 #: presets and their names in the figure

@@ -5,7 +5,7 @@ Kendall's tau compares two orders of the inputs, for each output. Weights and sh
 one weight of 0.99 and seven of a millionth would be judged by the order of the seven.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -17,8 +17,8 @@ from regard.models.protocol import SequenceModel
 from regard.preemption import in_turn
 from regard.seeing.attribution import methods as attribution
 from regard.seeing.attribution.input_scorer import AttentionRecord, SourceScorer
+from regard.seeing.attribution.interventions import shuffle
 from regard.seeing.attribution.replacements import Replacements, Source
-from regard.seeing.attribution.shuffled_attention import shuffle
 from regard.seeing.trace.trace import Trace, Weights
 
 Array = npt.NDArray[Any]
@@ -143,27 +143,6 @@ def _number(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
 
 
-@dataclass(frozen=True)
-class CheckResult:
-    """Results of the checks of one trace.
-
-    Attributes:
-        ablation: agreement of attention with ablation.
-        gradient: agreement of attention with the gradient.
-        by_head: tau against ablation of each head, layer by layer.
-        log_prob: of the target.
-        shuffled_log_prob: of the target with shuffled attention, mean over several shuffles.
-        shuffled_kept: share of the likeliest tokens that remain so with shuffled attention.
-    """
-
-    ablation: Agreement
-    gradient: Agreement
-    by_head: list[list[float | None]]
-    log_prob: float
-    shuffled_log_prob: float
-    shuffled_kept: float
-
-
 def check(
     model: SequenceModel,
     src: Source,
@@ -198,20 +177,32 @@ def check(
         wide = [layer.astype(np.float64) for layer in (looked[None], *layers)]
         followed = attribution.attention_rollout(AttentionRecord(wide[:1], wide[1:], []))
         derived["rollout"] = followed.astype(np.float32)
-    shuffled = shuffle(model, src, tgt)
-    checked = CheckResult(
-        ablation=agreement(looked, derived["ablation"]),
-        gradient=agreement(looked, shares(derived["gradient"]), least=LEAST_WEIGHT),
-        by_head=[_by_head(found.weights, derived["ablation"]) for found in trace.of_kind("cross")],
-        log_prob=shuffled.log_prob,
-        shuffled_log_prob=shuffled.shuffled_log_prob,
-        shuffled_kept=shuffled.kept,
-    )
-    return replace(
-        trace,
-        derived={**trace.derived, **derived},
-        checks=_as_checks(checked, unknown.notes, rolled=bool(layers)),
-    )
+    compared = {
+        "ablation": agreement(looked, derived["ablation"]),
+        "gradient": agreement(looked, shares(derived["gradient"]), least=LEAST_WEIGHT),
+    }
+    shuffled = shuffle(scorer)
+    checks: dict[str, Any] = {
+        f"tau_{name}" if part == "tau" else f"tau_{name}_{part}": value
+        for name, found in compared.items()
+        for part, value in asdict(found).items()
+    }
+    checks["tau_ablation_by_head"] = [
+        _by_head(found.weights, derived["ablation"]) for found in trace.of_kind("cross")
+    ]
+    checks |= {
+        "log_prob": shuffled.log_prob,
+        "shuffled_log_prob": shuffled.shuffled_log_prob,
+        "shuffled_kept": shuffled.kept,
+    }
+    numbers = {"before": shuffled.log_prob, "after": shuffled.shuffled_log_prob}
+    checks["sentences"] = [
+        *(_in_words(message(f"check.the-{name}"), found) for name, found in compared.items()),
+        message("check.shuffled", **numbers, kept=shuffled.kept),
+        *[message("check.no-rollout")] * (not layers),
+        *unknown.notes,
+    ]
+    return replace(trace, derived={**trace.derived, **derived}, checks=checks)
 
 
 def _by_head(heads: Weights, costs: Weights) -> list[float | None]:
@@ -230,33 +221,6 @@ def shares(matrix: Weights) -> Weights:
     """Normalise rows to sum to 1; a row of zeros stays as it is."""
     total = matrix.sum(axis=1, keepdims=True)
     return (matrix / np.where(total > 0, total, 1.0)).astype(np.float32)
-
-
-def _as_checks(checked: CheckResult, notes: Sequence[str], *, rolled: bool) -> Mapping[str, Any]:
-    """Return the results as numbers and sentences for JSON."""
-    found: dict[str, Any] = {}
-    for name in ("ablation", "gradient"):
-        for part, value in asdict(getattr(checked, name)).items():
-            found[f"tau_{name}" if part == "tau" else f"tau_{name}_{part}"] = value
-    found["tau_ablation_by_head"] = checked.by_head
-    found["log_prob"] = checked.log_prob
-    found["shuffled_log_prob"] = checked.shuffled_log_prob
-    found["shuffled_kept"] = checked.shuffled_kept
-    found["sentences"] = [*_sentences(checked, rolled=rolled), *notes]
-    return found
-
-
-def _sentences(checked: CheckResult, *, rolled: bool) -> Iterator[str]:
-    yield _in_words(message("check.the-ablation"), checked.ablation)
-    yield _in_words(message("check.the-gradient"), checked.gradient)
-    yield message(
-        "check.shuffled",
-        before=checked.log_prob,
-        after=checked.shuffled_log_prob,
-        kept=checked.shuffled_kept,
-    )
-    if not rolled:
-        yield message("check.no-rollout")
 
 
 def _in_words(other: str, found: Agreement) -> str:

@@ -26,9 +26,8 @@ from jaxtyping import Float
 
 from regard.errors import ArgumentError
 from regard.messages import interval_text, message
-from regard.seeing.attribution.input_scorer import InputScorer, Question
+from regard.seeing.attribution.input_scorer import Array, InputScorer, Question
 from regard.seeing.attribution.methods import METHODS, Scores, attribute, method_names, method_title
-from regard.seeing.attribution.value_norms import Array
 from regard.seeing.trace.trace import Trace
 
 #: shares of the inputs over which comprehensiveness and sufficiency are means

@@ -19,6 +19,7 @@ from regard.messages import message
 from regard.models.protocol import evaluating
 from regard.preemption import in_turn, preemptible
 from regard.seeing.attribution.input_scorer import (
+    Array,
     AttentionRecord,
     InputScorer,
     MethodUnavailableError,
@@ -28,7 +29,6 @@ from regard.seeing.attribution.input_scorer import (
     values,
 )
 from regard.seeing.attribution.relevance import check_layers, relevance_rules
-from regard.seeing.attribution.value_norms import Array
 
 Scores = Float[np.ndarray, "questions inputs"]
 Questions = Sequence[Question]
@@ -199,7 +199,7 @@ def attention_rollout(found: AttentionRecord) -> Float[np.ndarray, "outputs inpu
 def norms(scorer: InputScorer, questions: Questions) -> Scores:
     """Return the norms of what attention carries, as shares of a row, mean over layers.
 
-    See `seeing.attribution.value_norms` for the norms (Kobayashi et al., 2020).
+    See `seeing.attribution.input_scorer` for the norms (Kobayashi et al., 2020).
     """
     found = scorer.attention()
     layers = found.cross_norms if found.cross else found.own_norms

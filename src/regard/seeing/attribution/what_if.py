@@ -18,13 +18,14 @@ from torch import nn
 from regard.attention import Attention, MultiHeadAttention
 from regard.errors import ArgumentError, RegardError
 from regard.messages import message
-from regard.seeing.attribution.attention_edits import (
+from regard.seeing.attribution.interventions import (
     OWN_KINDS,
     AttentionCell,
     EditedAttention,
+    HeadSwitch,
     edited_attention,
+    heads_muted,
 )
-from regard.seeing.attribution.head_switches import HeadSwitch, heads_muted
 from regard.seeing.capture.capture_result import CapturedModule
 from regard.seeing.draw.files import write_by_ending
 from regard.seeing.page.compare_page import render_what_if

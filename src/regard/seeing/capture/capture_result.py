@@ -13,8 +13,7 @@ from regard.seeing.capture.forward_passes import (
     ForwardPass,
     forward_passes,
 )
-from regard.seeing.trace.long_trace import LongTrace
-from regard.seeing.trace.top_weights import TopMap, TopWeights
+from regard.seeing.trace.long_trace import LongTrace, TopMap, TopWeights
 from regard.seeing.trace.trace import (
     EXACT,
     Map,

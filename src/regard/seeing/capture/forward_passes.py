@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import ArgumentError
-from regard.seeing.trace.top_weights import TopWeights, WeightPart
+from regard.seeing.trace.long_trace import TopWeights, WeightPart
 
 #: parts of the names of cross-attention modules
 CROSS_NAMES: Final = ("cross", "encoder_attn", "enc_dec", "encdec", "src_attn", "multihead_attn")

@@ -18,8 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.seeing.capture.recorder import RecordedCall, record_vectors
-from regard.seeing.trace.query_keys import QueryKeys
-from regard.seeing.trace.trace import Map, Trace
+from regard.seeing.trace.trace import Map, QueryKeys, Trace
 from regard.seeing.trace.view import select
 
 #: numbers of all queries and keys of a trace at most

@@ -21,7 +21,8 @@ from regard.ops.additive_attention import additive_attention
 from regard.ops.backend import unwatched
 from regard.ops.dot_product_attention import dot_product_attention
 from regard.ops.self_attentive_rnn import self_attentive_rnn
-from regard.seeing.trace.top_weights import WeightRows
+from regard.seeing.capture.softmax_tracker import sdpa_scores
+from regard.seeing.trace.long_trace import WeightRows
 
 Shape = tuple[int, int, int, int]
 Arguments = Mapping[str, Any]
@@ -178,17 +179,8 @@ def _sdpa_weights(
         ones = torch.ones(size, dtype=torch.bool, device=q.device)
         mask = ones.tril(size[1] - size[0] if lower else 0)
     check_plain(query=q, key=k, mask=mask)
-    q, k = _wide(q), _wide(k)
-    if enable_gqa:
-        k = k.repeat_interleave(q.shape[-3] // k.shape[-3], dim=-3)
-    scores = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
-    allowed = torch.ones_like(scores, dtype=torch.bool)
-    if is_causal:  # torch aligns it at the top left
-        allowed = allowed.tril()
-    if mask is not None and mask.dtype == torch.bool:
-        allowed = allowed & mask
-    elif mask is not None:
-        scores, allowed = scores + _wide(mask), allowed & (mask != float("-inf"))
+    wide = mask if mask is None or mask.dtype == torch.bool else _wide(mask)
+    scores, allowed = sdpa_scores(_wide(q), _wide(k), wide, is_causal, scale, enable_gqa)
     return ops.masked_softmax(four_axes(scores), four_axes(allowed))
 
 

@@ -35,7 +35,7 @@ from regard.seeing.capture.capture_result import CaptureResult, Labels
 from regard.seeing.capture.forward_passes import AttentionCall, hides_all_ahead
 from regard.seeing.capture.recompute import PendingWeights
 from regard.seeing.capture.softmax_tracker import PRODUCTS, ContextTracker, SoftmaxTracker
-from regard.seeing.trace.top_weights import (
+from regard.seeing.trace.long_trace import (
     MAX_KEPT,
     KeptCall,
     TopWeights,

@@ -231,3 +231,25 @@ def _of_einsum(args: Sequence[Any]) -> Sequence[Any]:
         return ()
     _, _, summed, values, output = found.groups()
     return args[1:] if summed in values and summed not in output else ()
+
+
+def sdpa_scores(
+    q: Tensor,
+    k: Tensor,
+    mask: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Return the scores of `F.scaled_dot_product_attention`, and which keys are allowed."""
+    if enable_gqa:
+        k = k.repeat_interleave(q.shape[-3] // k.shape[-3], dim=-3)
+    scores = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
+    allowed = torch.ones_like(scores, dtype=torch.bool)
+    if is_causal:  # torch aligns it at the top left
+        allowed = allowed.tril()
+    if mask is not None and mask.dtype == torch.bool:
+        allowed = allowed & mask
+    elif mask is not None:
+        scores, allowed = scores + mask, allowed & (mask != float("-inf"))
+    return scores, allowed

@@ -17,7 +17,6 @@ from regard.seeing.draw.labels import (
     short_weight,
     wrap,
 )
-from regard.seeing.draw.palette import ink
 from regard.seeing.draw.shapes import (
     FONT_SIZE,
     LIGHT,
@@ -27,6 +26,7 @@ from regard.seeing.draw.shapes import (
     Shape,
     TextShape,
     Theme,
+    ink,
     rendered,
     to_svg,
 )

@@ -30,9 +30,8 @@ from regard.seeing.page.writer import (
     render_page,
     template,
 )
-from regard.seeing.trace.long_trace import LongTrace, pooled_head
+from regard.seeing.trace.long_trace import LongTrace, StrongestRows, TopMap, pooled_head
 from regard.seeing.trace.storage import to_json
-from regard.seeing.trace.top_weights import StrongestRows, TopMap
 from regard.seeing.trace.trace import Trace
 from regard.seeing.trace.view import View, kind_title, select
 

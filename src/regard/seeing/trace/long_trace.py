@@ -1,21 +1,38 @@
-"""The trace of a long text, of which only the strongest weights of each row are kept.
+"""The trace of a long text: the strongest weights of each row, written to disk as they are computed.
 
-Plain data, as `Trace` is; what shows and saves it is bound to it in `seeing.display`. The weights
-of a layer are on disk until they are asked for. `one_head` turns one head into an ordinary trace,
-in which the mass that was not kept is what its rows lack.
+All weights of 32 layers of 32 heads over 4,096 tokens are 17 billion numbers. Of each row, its k
+strongest weights are kept, and the mass that they have together. A weight w of a row whose
+strongest weight is p is one byte,
+
+    b = round(255 sqrt(w / p)),    at least 1 if w > 0
+
+which is read as p (b / 255)^2, at most p / 255 from w. Rows are computed a block at a time, so that
+neither the map of a layer nor the kept weights of all layers are in memory at once.
+
+A `LongTrace` is plain data, as `Trace` is; what shows and saves it is bound to it in
+`seeing.display`. `one_head` turns one head into an ordinary trace, in which the mass that was not
+kept is what its rows lack.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+import math
+import os
+import tempfile
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Final, NamedTuple, cast
 
 import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from regard.errors import ArgumentError
-from regard.seeing.trace.top_weights import StrongestRows, TopMap
 from regard.seeing.trace.trace import (
     DecodingInfo,
     Map,
+    MapKind,
     MapSide,
     MapsOfTexts,
     ModelInfo,
@@ -26,6 +43,392 @@ from regard.seeing.trace.trace import (
     brief,
 )
 from regard.seeing.trace.view import chosen_maps
+
+Columns = npt.NDArray[np.uint32]
+Levels = npt.NDArray[np.uint8]
+Flags = npt.NDArray[np.bool_]
+#: takes the first and the last row and the heads; returns their weights, without the last columns
+#: if those are zero
+RowReader = Callable[[int, int, Sequence[int] | None], Tensor]
+
+#: steps of a square root from 0 to the strongest weight of its row
+STEPS: Final = 255
+#: weights that are computed at once
+BLOCK: Final = 1 << 20
+#: kept weights at most, by default: 5 bytes each on disk
+MAX_KEPT: Final = 500_000_000
+
+
+class WeightRows(NamedTuple):
+    """Weights that are computed some rows at a time.
+
+    Attributes:
+        read: computes rows.
+        shape: (batch, heads, q_len, kv_len) of all of them.
+        plain: whether no mask but that of a square causal map hides keys: then no row is empty, and
+            where its weights end is known.
+    """
+
+    read: RowReader
+    shape: tuple[int, int, int, int]
+    plain: bool
+
+
+class WeightFile:
+    """A temporary file without a name, which disappears with this object."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile(prefix="regard-")  # noqa: SIM115
+        weakref.finalize(self, self._file.close)
+        self.size = 0
+
+    def append(self, *arrays: npt.NDArray[np.generic]) -> list[int]:
+        """Write arrays, and return where each begins."""
+        starts = []
+        for array in arrays:
+            starts.append(self.size)
+            self._file.write(np.ascontiguousarray(array).data)
+            self.size += array.nbytes
+        self._file.flush()
+        return starts
+
+    def read(self, start: int, count: int, dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
+        """Read an array of one axis."""
+        kind = np.dtype(dtype)
+        raw = os.pread(self._file.fileno(), count * kind.itemsize, start)
+        return np.frombuffer(raw, dtype=kind)
+
+
+class StrongestRows(NamedTuple):
+    """The strongest weights of each row of a map, strongest first; all on the CPU.
+
+    Attributes:
+        columns: (heads, rows, k).
+        levels: bytes of the weights, (heads, rows, k); 0 if a row has fewer weights.
+        peak: the strongest weight of each row, (heads, rows).
+        kept: sum of the weights of each row that were kept, before rounding, (heads, rows).
+    """
+
+    columns: Columns
+    levels: Levels
+    peak: Weights
+    kept: Weights
+
+    @property
+    def weights(self) -> Weights:
+        """The weights, (heads, rows, k), as far as bytes hold them."""
+        shares = self.levels.astype(np.float32) / np.float32(STEPS)
+        found: Weights = shares * shares * self.peak[..., None]
+        return found
+
+    def dense(self, head: int, width: int) -> Weights:
+        """Return the map of a head, (rows, width), with zeros for what was not kept."""
+        found = np.zeros((self.columns.shape[1], width), dtype=np.float32)
+        weights, columns = self.weights[head], self.columns[head]
+        rows, places = np.nonzero(weights)
+        found[rows, columns[rows, places]] = weights[rows, places]
+        return found
+
+
+@dataclass(frozen=True)
+class WeightBlock:
+    """The kept weights of one call, on disk: (batch, heads, q_len, k).
+
+    Attributes:
+        file: where they are.
+        starts: where columns, levels, peaks and kept masses begin.
+        shape: (batch, heads, q_len, k).
+        first, last: columns between which each query has weight in any head, (batch, q_len); first
+            is past the end for a row without weights.
+        empty: whether a query has no weight in some head, (batch, q_len).
+    """
+
+    file: WeightFile
+    starts: tuple[int, ...]
+    shape: tuple[int, int, int, int]
+    first: npt.NDArray[np.int64]
+    last: npt.NDArray[np.int64]
+    empty: Flags
+
+    def read(self, row: int) -> StrongestRows:
+        """Read one row of the batch."""
+        _, heads, queries, k = self.shape
+        kinds = (np.uint32, np.uint8, np.float32, np.float32)
+        found: list[npt.NDArray[np.generic]] = []
+        for start, kind, each in zip(self.starts, kinds, (k, k, 1, 1), strict=True):
+            count = heads * queries * each
+            offset = start + row * count * np.dtype(kind).itemsize
+            shape = (heads, queries, k) if each == k and len(found) < 2 else (heads, queries)
+            found.append(self.file.read(offset, count, kind).reshape(shape))
+        columns, levels, peak, kept = found
+        return StrongestRows(
+            cast(Columns, columns), cast(Levels, levels), cast(Weights, peak), cast(Weights, kept)
+        )
+
+
+class WeightPart(NamedTuple):
+    """Queries of a call: the row of the batch of each hypothesis, and where its keys begin."""
+
+    block: WeightBlock
+    rows: tuple[int | None, ...]
+    left: int = 0
+
+
+@dataclass(frozen=True)
+class TopWeights:
+    """The strongest weights of a call, or of the joined steps of one.
+
+    Attributes:
+        shape: (batch, heads, q_len, kv_len) of all weights.
+        parts: the queries in order.
+        k: weights of a row that are kept.
+        heads: numbers of the heads that are kept.
+    """
+
+    shape: tuple[int, int, int, int]
+    parts: tuple[WeightPart, ...]
+    k: int
+    heads: tuple[int, ...]
+
+    def _reach(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the first and last columns of the queries of all hypotheses, (batch, q_len)."""
+        spans = [self.spans(line)[:2] for line in range(self.shape[0])]
+        first, last = (np.stack(side) for side in zip(*spans, strict=True))
+        return first, last
+
+    def has_weight_from(self, column: int) -> bool:
+        """Return whether a row has weight from a column on."""
+        return bool((self._reach()[1] >= column).any())
+
+    def has_weight_below(self, diagonal: int) -> bool:
+        """Return whether row r has weight up to column r + diagonal."""
+        first, last = self._reach()
+        return bool(((first - np.arange(self.shape[2]) <= diagonal) & (last >= 0)).any())
+
+    def looks_ahead(self) -> bool:
+        """Return whether a row has weight on later columns, the last row being at the last one."""
+        own = np.arange(self.shape[2]) + self.shape[3] - self.shape[2]
+        return bool((self._reach()[1] > own).any())
+
+    def first_columns(self, count: int) -> "TopWeights":
+        """Return the weights on the first columns."""
+        return replace(self, shape=(*self.shape[:3], count))
+
+    def spans(self, line: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Flags]:
+        """Return the first and last columns of each query of a hypothesis, and which are empty."""
+        found = []
+        for part in self.parts:
+            row, count = part.rows[line], part.block.shape[2]
+            if row is None:
+                none = np.full(count, self.shape[3]), np.full(count, -1), np.ones(count, dtype=bool)
+                found.append(none)
+            else:
+                block = part.block
+                span = block.first[row] + part.left, block.last[row] + part.left, block.empty[row]
+                found.append(span)
+        first, last, empty = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        return first, last, empty
+
+    def read(self, line: int) -> StrongestRows:
+        """Read all queries of a hypothesis; those after its end have no weights."""
+        found = []
+        for part in self.parts:
+            row, (_, heads, queries, k) = part.rows[line], part.block.shape
+            if row is None:
+                empty = StrongestRows(
+                    np.zeros((heads, queries, k), dtype=np.uint32),
+                    np.zeros((heads, queries, k), dtype=np.uint8),
+                    np.zeros((heads, queries), dtype=np.float32),
+                    np.zeros((heads, queries), dtype=np.float32),
+                )
+                found.append(empty)
+            else:
+                one = part.block.read(row)
+                found.append(one._replace(columns=one.columns + np.uint32(part.left)))
+        if len(found) == 1:
+            return found[0]
+        return StrongestRows(*(np.concatenate(same, axis=1) for same in zip(*found, strict=True)))
+
+
+@dataclass(frozen=True)
+class TopMap:
+    """The strongest weights of one layer, read from disk when they are asked for.
+
+    Attributes:
+        kind, layer, rows, columns, causal: see `Map`.
+        recorded: the weights.
+        line: hypothesis of them.
+        row_cut, column_cut: first and last position that are part of the text.
+    """
+
+    kind: MapKind
+    layer: int
+    recorded: TopWeights
+    line: int
+    row_cut: tuple[int, int]
+    column_cut: tuple[int, int]
+    rows: MapSide = "target"
+    columns: MapSide = "source"
+    causal: bool = False
+
+    def __repr__(self) -> str:
+        return f"TopMap({self.kind!r}, layer={self.layer}, shape={self.shape}, k={self.k})"
+
+    @property
+    def heads(self) -> tuple[int, ...]:
+        """Numbers of the heads that are kept."""
+        return self.recorded.heads
+
+    @property
+    def k(self) -> int:
+        """Weights of a row that are kept at most."""
+        return self.recorded.k
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Numbers of heads, rows and columns."""
+        (top, bottom), (left, right) = self.row_cut, self.column_cut
+        return len(self.heads), bottom - top, right - left
+
+    def read(self) -> StrongestRows:
+        """Read the weights of all heads."""
+        (top, bottom), (left, right) = self.row_cut, self.column_cut
+        found = self.recorded.read(self.line)
+        columns, levels, peak, kept = (part[:, top:bottom] for part in found)
+        outside = (columns < left) | (columns >= right)
+        return StrongestRows(
+            np.where(outside, 0, columns - np.uint32(left)).astype(np.uint32),
+            np.where(outside, 0, levels).astype(np.uint8),
+            cast(Weights, peak),
+            cast(Weights, kept),
+        )
+
+
+class KeptCall(NamedTuple):
+    """The kept weights of a call, and what all of its weights have told.
+
+    Attributes:
+        weights: those kept.
+        causal: whether no query has weight on later keys.
+        masked: whether rows whose keys were all masked have been set to zero.
+        finite: whether no weight was NaN.
+    """
+
+    weights: TopWeights
+    causal: bool
+    masked: bool
+    finite: bool
+
+
+def keep_strongest(
+    rows: WeightRows,
+    k: int,
+    heads: Sequence[int] | None,
+    causal: bool | None,
+    file: WeightFile,
+) -> KeptCall:
+    """Compute the weights of a call a block of rows at a time, and write the strongest to a file.
+
+    Args:
+        rows: computes them.
+        k: weights to keep of each row.
+        heads: numbers of heads to keep; None for all.
+        causal: whether later keys are masked; None if the weights themselves must tell.
+        file: to write to.
+    """
+    batch, all_heads, q_len, kv_len = rows.shape
+    numbers = tuple(range(all_heads)) if heads is None else tuple(heads)
+    step = max(1, BLOCK // max(1, batch * len(numbers) * kv_len))
+    blocks, finite = [], True
+    for start in range(0, q_len, step):
+        weights = rows.read(start, min(start + step, q_len), heads)
+        # a NaN makes a sum NaN, which takes a tenth of the time of looking at each weight
+        if not math.isfinite(float(weights.sum())):
+            weights, finite = weights.nan_to_num(nan=0.0), False
+        blocks.append(_Strongest.of(weights.float(), start, rows, k, causal=bool(causal)))
+    found = _Strongest(*(torch.cat(parts, dim=2) for parts in zip(*blocks, strict=True)))
+    if causal is None:
+        seen = found.ahead & ~found.alike
+        causal = 1 < q_len <= kv_len and not bool(seen.any() | found.alike[..., :-1].all())
+        causal = causal and q_len == kv_len
+    masked = (found.ahead & found.alike) if causal else torch.zeros_like(found.ahead)
+    found = found.without(masked)
+    empty = (found.peak == 0).any(dim=1)
+    # a row that is set to zero reaches nowhere
+    first = found.first.masked_fill(found.peak == 0, kv_len).amin(dim=1)
+    last = found.last.masked_fill(found.peak == 0, -1).amax(dim=1)
+    columns, levels, peak, kept = (part.numpy() for part in found[:4])
+    starts = file.append(columns.astype(np.uint32), levels, peak, kept)
+    size = (batch, len(numbers), q_len, k)
+    block = WeightBlock(file, tuple(starts), size, first.numpy(), last.numpy(), empty.numpy())
+    part = WeightPart(block, tuple(range(batch)))
+    return KeptCall(
+        TopWeights((batch, len(numbers), q_len, kv_len), (part,), k, numbers),
+        causal,
+        bool(masked.any()),
+        finite,
+    )
+
+
+class _Strongest(NamedTuple):
+    """The strongest weights of some rows, (batch, heads, rows, ...), on the CPU.
+
+    Attributes:
+        columns, levels, peak, kept: as in `StrongestRows`.
+        first, last: columns between which a row has weight.
+        alike: whether a row has the same weight on every column.
+        ahead: whether it has weight on later keys.
+    """
+
+    columns: Tensor
+    levels: Tensor
+    peak: Tensor
+    kept: Tensor
+    first: Tensor
+    last: Tensor
+    alike: Tensor
+    ahead: Tensor
+
+    @staticmethod
+    def of(weights: Tensor, start: int, rows: WeightRows, k: int, *, causal: bool) -> "_Strongest":
+        """Select them; rows that are not plain are searched for where their weights end."""
+        q_len, kv_len = rows.shape[2:]
+        count, width = weights.shape[2:]
+        best = weights.topk(min(k, width), dim=-1)
+        values, columns = best.values.float(), best.indices
+        peak = values[..., :1]
+        share = torch.where(peak > 0, values / peak, 0.0)
+        levels = (share.clamp(0, 1).sqrt() * STEPS).round().clamp(min=1)
+        levels = torch.where(values > 0, levels, 0.0).to(torch.uint8)
+        missing = k - columns.shape[-1]
+        columns, levels = (F.pad(part, (0, missing)) for part in (columns, levels))
+        own = torch.arange(start, start + count, device=weights.device) + kv_len - q_len
+        if rows.plain:
+            size = weights.shape[:3]
+            last = own if causal else torch.full_like(own, width - 1)
+            none = torch.zeros(size, dtype=torch.bool)
+            bounds = (torch.zeros(size, dtype=torch.long), last.expand(size), none, none)
+        else:
+            there = weights > 0
+            beyond = torch.arange(width, device=weights.device) > own[:, None]
+            bounds = (
+                there.byte().argmax(dim=-1),
+                width - 1 - there.flip(-1).byte().argmax(dim=-1),
+                weights.amax(dim=-1) == weights.amin(dim=-1),
+                (there & beyond).any(dim=-1),
+            )
+        found = _Strongest(columns, levels, peak[..., 0], values.sum(dim=-1), *bounds)
+        return _Strongest(*(part.cpu() for part in found))
+
+    def without(self, masked: Tensor) -> "_Strongest":
+        """Return them with some rows set to zero."""
+        if not bool(masked.any()):
+            return self
+        return self._replace(
+            levels=self.levels.masked_fill(masked[..., None], 0),
+            peak=self.peak.masked_fill(masked, 0.0),
+            kept=self.kept.masked_fill(masked, 0.0),
+        )
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,11 @@ import numpy as np
 from regard import safe_read
 from regard.errors import ArgumentError
 from regard.seeing.trace.backdrop import Backdrop
-from regard.seeing.trace.query_keys import QueryKeys
 from regard.seeing.trace.trace import (
     DecodingInfo,
     Map,
     ModelInfo,
+    QueryKeys,
     Text,
     Token,
     Trace,
