@@ -314,16 +314,8 @@ def test_a_copy_made_inside_the_block_is_not_recorded(how):
     assert torch.equal(other(x, x, x)[0], expected)
     assert len(seen.maps[""]) == 1
     assert not hooks(module)
-    assert not hooks(other)
 
 
-def test_a_copy_that_fails_at_its_first_call():
-    module = nn.MultiheadAttention(DIM, HEADS, batch_first=True).eval()
-    with regard.capture(module):
-        other = copy.deepcopy(module)
-    with pytest.raises((AssertionError, RuntimeError)):  # and warnings are errors
-        other(*[normal(2, Q_LEN, DIM + 1)] * 3)
-    assert not hooks(other)
 
 
 # threads

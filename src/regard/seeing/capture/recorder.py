@@ -1,13 +1,12 @@
 """`regard.capture`: record the attention weights of any module, whatever kernel computes them."""
 
-import difflib
 import itertools
 import math
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -15,15 +14,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from regard.attention import (
-    AdditiveAttention,
-    Attention,
-    MultiHeadAttention,
-    MultiplicativeAttention,
-    Projected,
-    ScaledDotProductAttention,
-    SimpleSelfAttention,
-)
 from regard.errors import ArgumentError
 from regard.layers import ContentMemory
 from regard.models.encoders import SelfAttentiveEncoder
@@ -33,6 +23,17 @@ from regard.preemption import is_preemptible
 from regard.seeing.capture import recompute
 from regard.seeing.capture.capture_result import CaptureResult, Labels
 from regard.seeing.capture.forward_passes import AttentionCall, hides_all_ahead
+from regard.seeing.capture.frames import (
+    Frame,
+    Hook,
+    NameFilter,
+    batch_sizes,
+    check_module,
+    chosen_names,
+    frame_of,
+    repeated_rows,
+    selected_rows,
+)
 from regard.seeing.capture.recompute import PendingWeights
 from regard.seeing.capture.softmax_tracker import PRODUCTS, ContextTracker, SoftmaxTracker
 from regard.seeing.trace.long_trace import (
@@ -55,20 +56,6 @@ SELECTIONS: Final = (
 )
 #: functions of linear maps, and the place of the input among their arguments, before the weight
 LINEAR_MAPS: Final = {F.linear: 0, torch.addmm: 1}
-NameFilter = Callable[[str], bool]
-#: mechanisms whose weights are recorded at the operators; all others are asked for them
-BY_OPERATOR: Final = (
-    AdditiveAttention,
-    MultiHeadAttention,
-    MultiplicativeAttention,
-    ScaledDotProductAttention,
-    SimpleSelfAttention,
-)
-ATTENTION: Final = re.compile("attention|attn", re.IGNORECASE)
-#: parts of an attention that do not attend themselves, by their names
-PARTS: Final = re.compile(
-    "norm|drop|bias|embed|proj|linear|conv|mask|output|residual|gate|scale", re.IGNORECASE
-)
 
 
 @contextmanager
@@ -123,8 +110,8 @@ def capture(
         >>> seen.traces[0].maps[0]
         Map('encoder-self', layer=0, weights=(3, 3, 3))
     """
-    _check_module(module)
-    wanted = _wanted(module, layers)
+    check_module(module)
+    wanted = chosen_names(module, layers)
     strongest = _strongest_of(top_k_weights, heads)
     if max_weights is None:
         max_weights = MAX_WEIGHTS if strongest is None else MAX_KEPT
@@ -215,83 +202,12 @@ def _strongest_of(k: int | None, heads: Sequence[int] | None) -> _StrongestOnly 
     return _StrongestOnly(k, numbers, WeightFile())
 
 
-@dataclass
-class _Frame:
-    """A module that is running.
-
-    Attributes:
-        name: as in `named_modules`.
-        module: itself.
-        same: whether its queries and keys are one sequence; None if unknown.
-        asks: whether we ask it for its weights.
-        asked: whether its caller asked for them too.
-        lengths: of the sequences among its arguments.
-        sizes: all sizes that a length among its arguments may be.
-        queries: number of queries of each of its calls, by the number of the call.
-        cached: whether a cache is among its arguments.
-        recorded: whether an attention in it was recorded or noted.
-    """
-
-    name: str
-    module: nn.Module
-    same: bool | None = None
-    asks: bool = False
-    asked: bool = False
-    lengths: frozenset[int] = frozenset()
-    sizes: frozenset[int] = frozenset()
-    queries: dict[int, int] = field(default_factory=dict)
-    cached: bool = False
-    recorded: bool = False
-
-    @property
-    def attends(self) -> bool:
-        """True if it is an attention by its class name or its own."""
-        kind, leaf = type(self.module), self.name.rpartition(".")[2]
-        if ATTENTION.search(kind.__name__):
-            return True
-        other = kind.__module__.startswith("torch.nn.") or PARTS.search(f"{leaf} {kind.__name__}")
-        return bool(ATTENTION.search(leaf)) and not other
-
-
 class _Attended(NamedTuple):
     """A call of attention: its weights, the module that made it, and its number in order."""
 
     pending: PendingWeights
-    frame: _Frame
+    frame: Frame
     number: int
-
-
-class _Hook:
-    """A hook on one module that copies of the module do not keep."""
-
-    def __init__(self, module: nn.Module, call: Callable[..., Any]) -> None:
-        self.module, self.call = module, call
-
-    def __call__(self, part: nn.Module, *args: Any) -> Any:
-        if part is not self.module or torch.compiler.is_compiling():
-            return None
-        return self.call(part, *args)
-
-    def __deepcopy__(self, memo: Any) -> Callable[..., None]:
-        return _remove_copied_hooks
-
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[()]]:
-        return _removing_hook, ()
-
-
-def _removing_hook() -> Callable[..., None]:
-    return _remove_copied_hooks
-
-
-def _remove_copied_hooks(copied: nn.Module, *_: Any) -> None:
-    """Replace the hooks of the original in a copied module, and remove itself when called."""
-    for part in copied.modules():
-        for hooks in (part._forward_pre_hooks, part._forward_hooks):
-            for key in [key for key, hook in hooks.items() if hook is _remove_copied_hooks]:
-                del hooks[key]
-                part._forward_pre_hooks_with_kwargs.pop(key, None)
-                part._forward_hooks_with_kwargs.pop(key, None)
-                part._forward_hooks_always_called.pop(key, None)
 
 
 class _Recorder:
@@ -308,7 +224,7 @@ class _Recorder:
         self.result, self.wanted, self.strongest = result, wanted, strongest
         self.vectors = vectors
         self.room = max_weights
-        self.frames: list[_Frame] = []
+        self.frames: list[Frame] = []
         self.run = -1
         self.batches, self.written = frozenset[int](), 0
         self.folded: list[_Attended] = []
@@ -329,10 +245,10 @@ class _Recorder:
                 return None
             if not self.frames:
                 self.run = self.result.start_run(name, kwargs)
-                self.batches = _batch_sizes(args, kwargs)
+                self.batches = batch_sizes(args, kwargs)
                 read = kwargs.get("decoder_input_ids")
                 self.written = read.shape[-1] if isinstance(read, Tensor) else 0
-            frame = _frame(name, part, args, kwargs)
+            frame = frame_of(name, part, args, kwargs)
             self.frames.append(frame)
             return (args, {**kwargs, "need_weights": True}) if frame.asks else None
 
@@ -354,11 +270,9 @@ class _Recorder:
             hides = frame.asks and not frame.asked and weights is not None
             return output._replace(weights=None) if hides else None
 
-        first = module.register_forward_pre_hook(_Hook(module, before), with_kwargs=True)
+        first = module.register_forward_pre_hook(Hook(module, before), with_kwargs=True)
         stack.callback(first.remove)
-        last = module.register_forward_hook(
-            _Hook(module, after), with_kwargs=True, always_call=True
-        )
+        last = module.register_forward_hook(Hook(module, after), with_kwargs=True, always_call=True)
         stack.callback(last.remove)
 
     def _is_here(self) -> bool:
@@ -372,7 +286,7 @@ class _Recorder:
             )
         return False
 
-    def _note_missed(self, frame: _Frame) -> None:
+    def _note_missed(self, frame: Frame) -> None:
         """Note a module that is an attention by its name, but in which none was recorded."""
         if not frame.attends or self.silent:
             return
@@ -423,7 +337,7 @@ class _Recorder:
         try:
             with recompute.aside():
                 repeats = call in REPETITIONS
-                indices = _repeated_rows(*args, **kwargs) if repeats else _selected_rows(args)
+                indices = repeated_rows(*args, **kwargs) if repeats else selected_rows(args)
                 if indices is not None:
                     self.result.reorder(len(args[0]), indices.tolist())
         except Exception as error:
@@ -496,7 +410,7 @@ class _Recorder:
             )
         self._keep_rows(found._replace(pending=pending._replace(shape=shape)))
 
-    def _drop_pieces(self, frame: _Frame) -> None:
+    def _drop_pieces(self, frame: Frame) -> None:
         """Drop the calls of a module that attends to its sequence piece by piece, and note it."""
         pieces = set(frame.queries.values())
         if not frame.sizes or len(frame.queries) < 2 or pieces <= {1, *frame.sizes}:
@@ -567,7 +481,7 @@ class _Recorder:
             rows = rows // max(1, pending.shape[1]) * len(chosen)
         return rows * self.strongest.k
 
-    def _call(self, pending: PendingWeights, frame: _Frame, where: str) -> AttentionCall:
+    def _call(self, pending: PendingWeights, frame: Frame, where: str) -> AttentionCall:
         """Compute the weights of a call, all or the strongest of each row."""
         causal, masked = pending.causal, False
         weights: Tensor | TopWeights
@@ -599,46 +513,6 @@ class _Recorder:
         return keep_strongest(rows, strongest.k, chosen, pending.causal, strongest.file)
 
 
-def _selected_rows(args: Sequence[Any]) -> Tensor | None:
-    """Return the indices of a selection along the first axis; None for any other selection."""
-    tensor, *rest = args
-    if len(rest) == 2 and rest[0] == 0 and tensor.ndim > 1:
-        indices = rest[1]
-    elif len(rest) == 1 and isinstance(rest[0], Tensor) and tensor.ndim > 2:
-        indices = rest[0]  # tensors of fewer axes are indexed by code that has no states
-    else:
-        return None
-    numbers = indices.ndim == 1 and indices.dtype in (torch.int32, torch.int64)
-    return indices if numbers else None
-
-
-def _repeated_rows(
-    tensor: Tensor, repeats: Any = None, dim: int | None = None, **_: Any
-) -> Tensor | None:
-    """Return the row that each row was, if all were repeated equally often along the first axis."""
-    if dim != 0 or not isinstance(repeats, int) or tensor.ndim < 2:
-        return None
-    return torch.arange(len(tensor)).repeat_interleave(repeats)
-
-
-def _batch_sizes(args: Any, kwargs: Any) -> frozenset[int]:
-    """Return the numbers of rows that a module's arguments may have; none if they cannot tell."""
-    given = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and not x.is_nested]
-    first = {x.shape[0] if x.ndim < 5 else math.prod(x.shape[:-3]) for x in given if x.ndim > 1}
-    # some modules take the length first
-    second = {x.shape[1] for x in given if x.ndim == 3 and x.is_floating_point()}
-    return frozenset(first | second)
-
-
-def _lengths(x: Any) -> tuple[int, ...]:
-    """Return the numbers of positions that an argument may have, if it is a tensor of vectors."""
-    if not isinstance(x, Tensor) or x.is_nested or not x.is_floating_point():
-        return ()
-    if x.ndim == 4:  # by heads, or in two dimensions
-        return x.shape[2], math.prod(x.shape[1:-1]), math.prod(x.shape[2:])
-    return tuple(x.shape[:-1]) if x.ndim == 3 else ()
-
-
 def _readable(tensor: Tensor) -> Tensor:
     """Return a copy on the CPU in float32 that is no inference tensor."""
     if torch._C._functorch.is_batchedtensor(tensor):
@@ -646,29 +520,6 @@ def _readable(tensor: Tensor) -> Tensor:
     recompute.check_plain(weights=tensor)
     with torch.inference_mode(False), torch.no_grad():
         return tensor.detach().to("cpu", torch.float32, copy=True)
-
-
-def _frame(name: str, module: nn.Module, args: Any, kwargs: Any) -> _Frame:
-    if not isinstance(module, Attention):
-        lengths = frozenset(
-            x.shape[-2]
-            for x in (*args, *kwargs.values())
-            if isinstance(x, Tensor) and not x.is_nested and x.ndim >= 3 and x.is_floating_point()
-        )
-        cached = any(
-            value is not None and ("past" in key or "cache" in key) and not isinstance(value, bool)
-            for key, value in kwargs.items()
-        )
-        sizes = frozenset(n for x in (*args, *kwargs.values()) for n in _lengths(x))
-        return _Frame(name, module, lengths=lengths, sizes=sizes, cached=cached)
-    given = {**dict(zip(("query", "key"), args, strict=False)), **kwargs}
-    query, key = given.get("query"), given.get("key")
-    # a decoder projects the keys of its source beforehand; its own cache it reads causally
-    same = (
-        None if isinstance(key, Projected) and given.get("causal") else key is None or key is query
-    )
-    asked = bool(kwargs.get("need_weights", True))
-    return _Frame(name, module, same, not isinstance(module, BY_OPERATOR), asked)
 
 
 class _TorchCalls(TorchFunctionMode):
@@ -761,53 +612,3 @@ def _vectors(name: str, func: Any, args: Any, kwargs: Any) -> AttentionVectors:
         order = (*weights[:-2], weights[-1], rest)
         value = value.permute([values.index(letter) for letter in order])
     return AttentionVectors(name, value)
-
-
-def _check_module(module: nn.Module) -> None:
-    if not isinstance(module, nn.Module):
-        raise ArgumentError("module", "be an nn.Module", repr(module), "pass the model itself")
-    for name, part in module.named_modules():
-        where = f"{type(part).__name__} at {name!r}" if name else type(part).__name__
-        fix = _refused(part)
-        if fix is not None:
-            rule = "not be compiled, scripted or replicated, where hooks do not work"
-            raise ArgumentError("module", rule, where, fix)
-
-
-def _refused(module: nn.Module) -> str | None:
-    """Return the next step if a module cannot be captured, else None."""
-    if isinstance(module, nn.DataParallel):
-        return "pass its `.module`"
-    if isinstance(module, torch.jit.ScriptModule):
-        return "pass the module that it was made from"
-    if hasattr(module, "_orig_mod"):
-        return "pass the module that it was made from, its `._orig_mod`"
-    if getattr(module, "_compiled_call_impl", None) is not None:
-        return "capture it before `.compile()` is called"
-    return None
-
-
-def _wanted(module: nn.Module, layers: Any) -> NameFilter:
-    """Return a predicate of the names of the modules to record."""
-    if layers is None:
-        return lambda name: True
-    if callable(layers):
-        found: NameFilter = layers
-        return found
-    if not isinstance(layers, str | Sequence):
-        rule = "be names of modules or a function of a name"
-        raise ArgumentError("layers", rule, repr(layers), "pass a list")
-    chosen = [layers] if isinstance(layers, str) else list(layers or ())
-    if not chosen:
-        raise ArgumentError("layers", "name a module or more", repr(layers), "None is all of them")
-    known = [name for name, _ in module.named_modules()]
-    for name in chosen:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
-            raise ArgumentError(
-                "layers",
-                "be names of `named_modules`",
-                repr(name),
-                f"perhaps {close[0]!r} is meant",
-            )
-    return lambda name: any(name == one or name.startswith(f"{one}.") or not one for one in chosen)

@@ -2,7 +2,7 @@
 
 In the page of a `LongTrace` the weights of each layer are a script element of their own, which the
 browser unpacks when the layer is shown. They are base64 of deflated bytes: of each row the columns
-of its strongest weights, their bytes (see `trace.top_weights`), and in half precision its strongest
+of its strongest weights, their bytes (see `trace.long_trace`), and in half precision its strongest
 weight and the mass that was kept. The low bytes of all columns come before the high ones, which
 deflate better alone.
 """

@@ -1,4 +1,4 @@
-"""The trace of a long text: the strongest weights of each row, written to disk as they are computed.
+"""The trace of a long text: the strongest weights of each row, on disk as they are computed.
 
 All weights of 32 layers of 32 heads over 4,096 tokens are 17 billion numbers. Of each row, its k
 strongest weights are kept, and the mass that they have together. A weight w of a row whose
