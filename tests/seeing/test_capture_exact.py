@@ -316,8 +316,6 @@ def test_a_copy_made_inside_the_block_is_not_recorded(how):
     assert not hooks(module)
 
 
-
-
 # threads
 
 
