@@ -1,5 +1,6 @@
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,29 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
+
+
+def pytest_collection_modifyitems(items):
+    """Mark all tests of this folder."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.browser)
+            item.add_marker(pytest.mark.filterwarnings("ignore::DeprecationWarning"))
+
+
+@pytest.fixture
+def accessible():
+    """Asserts that axe finds nothing serious in a page, and that it is no wider than the window."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is missing")
+
+    def check(page):
+        page.wait_for_timeout(150)
+        found = axe.Axe().run(page).response["violations"]
+        serious = [v for v in found if v["impact"] in ("serious", "critical")]
+        assert serious == [], [(v["id"], v["nodes"][0]["html"]) for v in serious]
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+    return check
 
 
 @pytest.fixture(scope="session")

@@ -4,11 +4,6 @@ import pytest
 
 from browser.test_page import go_to, stage
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-]
-
 
 def test_a_cell_is_explained_by_its_query_and_key(visit):
     page = visit("explained", "#tab=matrix&head=1&layer=0&row=0&column=0")
@@ -35,18 +30,6 @@ def test_a_mean_of_heads_is_not_explained(visit):
     assert page.wrong == []
 
 
-def test_without_queries_there_is_nothing_to_explain(visit):
-    page = visit("sentence", "#tab=matrix&head=1&layer=0")
-    assert page.locator(".explained").count() == 0
-
-
 @pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (390, "dark")])
-def test_axe_finds_nothing_serious(visit, scheme, width):
-    axe = pytest.importorskip(
-        "axe_playwright_python.sync_playwright", reason="axe is missing"
-    ).Axe()
-    page = visit("explained", "#tab=matrix&head=1&layer=0", width=width, scheme=scheme)
-    page.wait_for_timeout(150)
-    found = axe.run(page).response["violations"]
-    serious = [v for v in found if v["impact"] in ("serious", "critical")]
-    assert serious == [], [(v["id"], v["nodes"][0]["html"]) for v in serious]
+def test_axe_finds_nothing_serious(visit, accessible, scheme, width):
+    accessible(visit("explained", "#tab=matrix&head=1&layer=0", width=width, scheme=scheme))

@@ -1,14 +1,7 @@
 """The page in Chinese: the switch, what it leaves in English, and what the server is told."""
 
-import pytest
-
 from browser.test_live import again, event, live  # noqa: F401
 from browser.test_page import until, until_here
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-]
 
 #: Latin words of texts and labels that a reader meets; tokens and code are data
 WORDS = """() => {
@@ -53,14 +46,11 @@ def test_the_switch_turns_every_text_chinese_and_is_remembered(visit):
     assert page.wrong == []
 
 
-def test_the_chinese_page_is_accessible_on_a_phone(visit):
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+def test_the_chinese_page_is_accessible_on_a_phone(visit, accessible):
     page = visit("sentence", width=390, scheme="dark")
     page.click("#language")
     until(page, "document.documentElement.lang === 'zh-CN'")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    found = axe.Axe().run(page).response["violations"]
-    assert [one["id"] for one in found if one["impact"] in ("serious", "critical")] == []
+    accessible(page)
 
 
 MODEL = {

@@ -10,11 +10,6 @@ from browser.test_page import until, until_here
 from regard.seeing.page import html_page, writer
 from regard.seeing.trace.storage import to_json
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-]
-
 INFO = {"models": [{"name": "enfr"}, {"name": "g2p <b>"}], "limits": {"chars": 1000}}
 
 
@@ -124,14 +119,6 @@ def test_a_question_that_is_taken_back_leaves_no_dots(live):
     live.fill("#live-text", "")
     until(live, "document.querySelector('.status').textContent === ''")
     assert live.wrong == []
-
-
-def test_another_model_is_asked(live):
-    live.fill("#live-text", "x")
-    live.wait_for_selector(".texts")
-    live.select_option(".ask select", "g2p <b>")
-    until(live, "location.hash.includes('g2p')")
-    assert live.questions[-1][1] == {"text": "x", "model": "g2p <b>"}
 
 
 def test_a_refusal_is_said_in_its_words(live):

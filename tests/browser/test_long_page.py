@@ -11,11 +11,6 @@ import regard
 from browser.test_page import go_to, said, stage, until
 from seeing.test_top_weights import Fused
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-]
-
 LENGTH, HEADS, K = 700, 4, 5
 
 
@@ -114,15 +109,5 @@ def test_the_saved_table_has_the_kept_weights_alone(visit, trace):
 
 
 @pytest.mark.parametrize("tab", ["text", "matrix", "heads"])
-def test_axe_finds_nothing(visit, tab):
-    axe = pytest.importorskip(
-        "axe_playwright_python.sync_playwright", reason="axe is missing"
-    ).Axe()
-    found = axe.run(visit(f"#tab={tab}", scheme="dark", width=390)).response["violations"]
-    assert [one["id"] for one in found if one["impact"] in ("serious", "critical")] == []
-
-
-def test_without_scripts_a_figure_and_links_are_there(visit):
-    page = visit(script=False)
-    assert page.is_visible("#static svg")
-    assert "only the 5 strongest weights" in page.inner_text("#static")
+def test_axe_finds_nothing(visit, accessible, tab):
+    accessible(visit(f"#tab={tab}", scheme="dark", width=390))

@@ -6,11 +6,6 @@ import pytest
 from browser import samples
 from browser.test_page import said, saved_as, stage, state, until
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-]
-
 HUES = {"#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377"}
 #: red, green and blue at a place of a canvas, in shares of its sides
 PIXEL = """([selector, x, y]) => {
@@ -77,21 +72,6 @@ def test_the_overview_of_a_long_map_has_the_same_colours(visit):
     assert right.argmax() == 0
 
 
-def test_one_head_needs_no_colours(visit):
-    page = visit("frames", "#tab=matrix&overlay=1")
-    assert keys(page) == []
-    assert not page.is_visible("text=all heads by colour")
-    assert page.wrong == []
-
-
 @pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (390, "dark")])
-def test_axe_finds_nothing_serious(visit, scheme, width):
-    axe = pytest.importorskip(
-        "axe_playwright_python.sync_playwright", reason="axe is missing"
-    ).Axe()
-    page = visit("pictured", "#tab=matrix&overlay=1", width=width, scheme=scheme)
-    page.wait_for_timeout(150)
-    found = axe.run(page).response["violations"]
-    serious = [v for v in found if v["impact"] in ("serious", "critical")]
-    assert serious == [], [(v["id"], v["nodes"][0]["html"]) for v in serious]
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+def test_axe_finds_nothing_serious(visit, accessible, scheme, width):
+    accessible(visit("pictured", "#tab=matrix&overlay=1", width=width, scheme=scheme))

@@ -7,11 +7,6 @@ import pytest
 
 from browser.test_page import go_to, said, saved_as, stage, state, until
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-]
-
 #: the mean red, green and blue of a rectangle of the canvas, in shares of its sides
 MEAN = """([x0, y0, x1, y1]) => {
   const canvas = document.querySelector("canvas.seen");
@@ -112,16 +107,9 @@ def test_the_strongest_position_is_tinted(visit, name):
         pytest.param("measured", 390, "dark", marks=pytest.mark.long),
     ],
 )
-def test_axe_finds_nothing_serious(visit, name, scheme, width):
-    axe = pytest.importorskip(
-        "axe_playwright_python.sync_playwright", reason="axe is missing"
-    ).Axe()
+def test_axe_finds_nothing_serious(visit, accessible, name, scheme, width):
     page = visit(name, width=width, scheme=scheme)
-    page.wait_for_timeout(150)
-    found = axe.run(page).response["violations"]
-    serious = [v for v in found if v["impact"] in ("serious", "critical")]
-    assert serious == [], [(v["id"], v["nodes"][0]["html"]) for v in serious]
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    accessible(page)
     for tab in ("text", "matrix", "heads"):
         go_to(page, tab)
     assert page.wrong == []
@@ -136,8 +124,3 @@ def test_the_figure_is_saved_with_the_picture(visit):
     with image.open(io.BytesIO(saved_as(page, "png"))) as found:
         pixels = np.asarray(found.convert("RGB")).astype(int)
     assert ((pixels[..., 0] - pixels[..., 2]) > 60).sum() > 500
-
-
-def test_without_scripts_the_figure_has_the_picture(visit):
-    page = visit("pictured", script=False)
-    assert page.locator("#static image").count() == 2

@@ -170,8 +170,8 @@ def check(
     }
     looked = looked_at(trace)
     if looked is None:
-        checks = {"sentences": [message("check.nothing")]}
-        return replace(trace, derived={**trace.derived, **derived}, checks=checks)
+        nothing = {"sentences": [message("check.nothing")]}
+        return replace(trace, derived={**trace.derived, **derived}, checks=nothing)
     layers = [found.weights for found in trace.of_kind("encoder-self")]
     if layers:
         wide = [layer.astype(np.float64) for layer in (looked[None], *layers)]
