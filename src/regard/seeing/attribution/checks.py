@@ -181,7 +181,7 @@ def check(
         "ablation": agreement(looked, derived["ablation"]),
         "gradient": agreement(looked, shares(derived["gradient"]), least=LEAST_WEIGHT),
     }
-    shuffled = shuffle(scorer)
+    before, after, kept = shuffle(scorer)
     checks: dict[str, Any] = {
         f"tau_{name}" if part == "tau" else f"tau_{name}_{part}": value
         for name, found in compared.items()
@@ -190,15 +190,10 @@ def check(
     checks["tau_ablation_by_head"] = [
         _by_head(found.weights, derived["ablation"]) for found in trace.of_kind("cross")
     ]
-    checks |= {
-        "log_prob": shuffled.log_prob,
-        "shuffled_log_prob": shuffled.shuffled_log_prob,
-        "shuffled_kept": shuffled.kept,
-    }
-    numbers = {"before": shuffled.log_prob, "after": shuffled.shuffled_log_prob}
+    checks |= {"log_prob": before, "shuffled_log_prob": after, "shuffled_kept": kept}
     checks["sentences"] = [
         *(_in_words(message(f"check.the-{name}"), found) for name, found in compared.items()),
-        message("check.shuffled", **numbers, kept=shuffled.kept),
+        message("check.shuffled", before=before, after=after, kept=kept),
         *[message("check.no-rollout")] * (not layers),
         *unknown.notes,
     ]

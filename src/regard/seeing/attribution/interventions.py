@@ -442,33 +442,34 @@ def _inputs(module: nn.Module) -> int:
 SHUFFLES: Final = 20
 
 
-class ShuffleResult(NamedTuple):
-    """Scores of a target with and without shuffled attention.
+def shuffle(
+    scorer: SourceScorer, *, times: int = SHUFFLES, seed: int = 0
+) -> tuple[float, float, float]:
+    """Score the target with every row of the cross-attention shuffled, `times` times.
 
-    Attributes:
-        log_prob: of the target without shuffling.
-        shuffled_log_prob: mean over the shuffles.
-        kept: share of the likeliest tokens that remain the likeliest.
+    Returns:
+        Log-probability of the target as it is, and with shuffled attention, a mean over the
+        shuffles; and the share of the likeliest tokens that remain the likeliest.
     """
-
-    log_prob: float
-    shuffled_log_prob: float
-    kept: float
-
-
-def shuffle(scorer: SourceScorer, *, times: int = SHUFFLES, seed: int = 0) -> ShuffleResult:
-    """Score the target with every row of the cross-attention shuffled, `times` times."""
     model, size = scorer.model, scorer.rows_at_once
+
+    def forced(rows: int) -> tuple[Tensor, Tensor]:
+        """Return the log-probability of each output, and whether it is the likeliest."""
+        logits = scorer.replaced_logits([{}] * rows)
+        written = torch.tensor([scorer.written], device=logits.device).expand(rows, -1)
+        own = log_softmax(logits).gather(2, written[..., None]).squeeze(2)
+        return own, logits.argmax(dim=-1) == written
+
     with evaluating(model), torch.no_grad():
-        plain = _forced(scorer, 1)
+        plain, first = forced(1)
         with shuffled_attention(model, seed):
             pieces = [min(size, times - start) for start in range(0, times, size)]
-            moved = [_forced(scorer, count) for count in in_turn(pieces)]
+            moved = [forced(count) for count in in_turn(pieces)]
     log_probs, best = (torch.cat(part) for part in zip(*moved, strict=True))
-    first = plain.best.expand_as(best)
+    first = first.expand_as(best)
     kept = best[first].float().mean().item() if bool(first.any()) else 0.0
-    before, after = (x.double().sum(dim=1).mean().item() for x in (plain.log_probs, log_probs))
-    return ShuffleResult(before, after, kept)
+    before, after = (x.double().sum(dim=1).mean().item() for x in (plain, log_probs))
+    return before, after, kept
 
 
 @contextmanager
@@ -506,17 +507,3 @@ def _cycle(real: int, length: int, rng: torch.Generator) -> Tensor:
     ring = torch.randperm(real, generator=rng)
     order[ring] = ring.roll(1)
     return order
-
-
-class _ForcedScores(NamedTuple):
-    """Log-probability of each target token and `eos`, and whether it is the likeliest."""
-
-    log_probs: Float[Tensor, "batch steps"]
-    best: Tensor
-
-
-def _forced(scorer: SourceScorer, rows: int) -> _ForcedScores:
-    logits = scorer.replaced_logits([{}] * rows)
-    written = torch.tensor([scorer.written], device=logits.device).expand(rows, -1)
-    own = log_softmax(logits).gather(2, written[..., None]).squeeze(2)
-    return _ForcedScores(own, logits.argmax(dim=-1) == written)

@@ -283,7 +283,8 @@ def attribute(scorer: InputScorer, questions: Questions, methods: str = "all") -
         except MethodUnavailableError as error:
             unavailable[name] = str(error)
             if required:
-                raise _impossible(name, str(error)) from None
+                rule, value = "be possible for this model and question", f"{name}, which is not"
+                raise ArgumentError("methods", rule, f"{value} ({error})", "try all") from None
     return Attributions(scores, unavailable, [note for note in notes if note is not None])
 
 
@@ -298,11 +299,6 @@ def method_names(methods: str) -> list[str]:
                 "methods", f"be all, or some of {', '.join(METHODS)}", repr(name), "choose of these"
             )
     return chosen
-
-
-def _impossible(name: str, reason: str) -> ArgumentError:
-    rule = "be possible for this model and question"
-    return ArgumentError("methods", rule, f"{name}, which is not ({reason})", "try all")
 
 
 def _of_outputs(rows: Float[np.ndarray, "outputs inputs"], questions: Questions) -> Scores:

@@ -48,11 +48,11 @@ def token_replacements(src: Sequence[int], others: Sequence[Sequence[int]]) -> R
             f"of lengths {list(map(len, others))}",
             "pass the ids of the vocabulary for each",
         )
-    return Replacements(others, _put_tokens)
 
+    def put(tokens: Sequence[int], change: Mapping[int, int]) -> list[int]:
+        return [change.get(place, token) for place, token in enumerate(tokens)]
 
-def _put_tokens(src: Sequence[int], change: Mapping[int, int]) -> list[int]:
-    return [change.get(place, token) for place, token in enumerate(src)]
+    return Replacements(others, put)
 
 
 def frame_replacements(table: FrameArray, stack: int) -> Replacements:

@@ -262,7 +262,9 @@ def score_next(
     model: nn.Module, ids: Sequence[int], others: Sequence[Sequence[int]], *, first: int
 ) -> TransformersScorer:
     """Score the tokens of a decoder-only model from number `first` on, each by those before it."""
-    _check_first(first, len(ids))
+    if not 1 <= first < len(ids):
+        rule = f"be from 1 to {len(ids) - 1}, since a token is scored by those before it"
+        raise ArgumentError("first", rule, first, "give a prompt of one token or more")
     places = range(first - 1, len(ids) - 1)
     inputs = ids[:-1]
     return TransformersScorer(model, inputs, "next", places, ids[first:], others[: len(inputs)])
@@ -302,12 +304,6 @@ def score_target(
     """Score a target of an encoder-decoder, whose decoder begins with the token `start`."""
     read = [start, *target[:-1]]
     return TransformersScorer(model, ids, "target", range(len(target)), target, others, read)
-
-
-def _check_first(first: int, count: int) -> None:
-    if not 1 <= first < count:
-        rule = f"be from 1 to {count - 1}, since a token is scored by those before it"
-        raise ArgumentError("first", rule, first, "give a prompt of one token or more")
 
 
 class RecordedAttention(NamedTuple):

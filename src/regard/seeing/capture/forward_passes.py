@@ -361,17 +361,13 @@ def _joined_in_run(calls: list[AttentionCall]) -> list[AttentionCall]:
         by_name.setdefault(call.name, []).append(call)
     found = []
     for call in calls:
-        steps = by_name[call.name]
-        if len(steps) == 1 or not all(_is_step(call, other) for other in steps):
+        steps, step = by_name[call.name], (*call.weights.shape[:2], 1)
+        if len(steps) == 1 or not all(other.weights.shape[:3] == step for other in steps):
             found.append(call)
         elif call is steps[0]:
             rows = list(range(call.weights.shape[0]))
             found.append(_join(steps, [rows] * len(steps)))
     return found
-
-
-def _is_step(call: AttentionCall, other: AttentionCall) -> bool:
-    return other.weights.shape[2] == 1 and other.weights.shape[:2] == call.weights.shape[:2]
 
 
 def _join(steps: list[AttentionCall], rows: Sequence[Sequence[int | None]]) -> AttentionCall:

@@ -315,17 +315,10 @@ TORCH_FUNCTIONS: Final[dict[Callable[..., Any], Callable[..., PendingWeights]]] 
 }
 
 
-def _dot_product_weights(given: Arguments, output: Any) -> Tensor | None:
-    asked = {"need_weights": True, "dropout": 0.0}
-    return dot_product_attention(**{**_all_wide(given), **asked}).weights
-
-
-def _additive_weights(given: Arguments, output: Any) -> Tensor | None:
-    return additive_attention(**{**_all_wide(given), "need_weights": True}).weights
-
-
-def _self_attentive_weights(given: Arguments, output: Any) -> Tensor | None:
-    return self_attentive_rnn(**{**given, "need_weights": True}).weights
+def _asked(run: Callable[..., Any], given: Arguments, **asked: Any) -> Tensor | None:
+    """Return the weights of an operator that is asked for them."""
+    weights: Tensor | None = run(**{**given, "need_weights": True, **asked}).weights
+    return weights
 
 
 def _self_attentive_shape(given: Arguments) -> Shape:
@@ -351,19 +344,23 @@ class _Recipe(NamedTuple):
 
 _RECIPES: Final = {
     "additive_attention": _Recipe(
-        lambda given: _one_head(given["query"], given["key"]), _additive_weights
+        lambda given: _one_head(given["query"], given["key"]),
+        lambda given, _: _asked(additive_attention, _all_wide(given)),
     ),
     "attentive_rnn": _Recipe(
         lambda given: _one_head(given["inputs"], given["key"]), _attentive_weights
     ),
     "dot_product_attention": _Recipe(
-        lambda given: (*given["query"].shape[:3], given["key"].shape[2]), _dot_product_weights
+        lambda given: (*given["query"].shape[:3], given["key"].shape[2]),
+        lambda given, _: _asked(dot_product_attention, _all_wide(given), dropout=0.0),
     ),
     "monotonic_alignment": _Recipe(
         lambda given: (given["scores"].shape[0], 1, *given["scores"].shape[1:]),
         lambda given, output: _wide(output).exp()[:, None],  # it returns logarithms
     ),
-    "self_attentive_rnn": _Recipe(_self_attentive_shape, _self_attentive_weights),
+    "self_attentive_rnn": _Recipe(
+        _self_attentive_shape, lambda given, _: _asked(self_attentive_rnn, given)
+    ),
 }
 _SIGNATURES: Final = {name: inspect.signature(getattr(ops, name)) for name in _RECIPES}
 

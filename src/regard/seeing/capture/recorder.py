@@ -38,7 +38,6 @@ from regard.seeing.capture.recompute import PendingWeights
 from regard.seeing.capture.softmax_tracker import PRODUCTS, ContextTracker, SoftmaxTracker
 from regard.seeing.trace.long_trace import (
     MAX_KEPT,
-    KeptCall,
     TopWeights,
     WeightFile,
     keep_strongest,
@@ -263,8 +262,9 @@ class _Recorder:
                 self.keep(PendingWeights(weights.shape, lambda: weights))
             self.frames.pop()
             self._drop_pieces(frame)
-            if not self.frames:
-                self._keep_unfolded()
+            if not self.frames:  # heads that were never put side by side: there is one
+                for found in tuple(self.folded):
+                    self.unfold(found, None)
             if output is not None and not frame.recorded and self.wanted(frame.name):
                 self._note_missed(frame)
             hides = frame.asks and not frame.asked and weights is not None
@@ -422,11 +422,6 @@ class _Recorder:
                 f"{', '.join(map(str, sorted(pieces)))} queries: no map shows its positions"
             )
 
-    def _keep_unfolded(self) -> None:
-        """Keep calls whose heads were never put side by side: they have one."""
-        for found in tuple(self.folded):
-            self.unfold(found, None)
-
     def _keep_rows(self, found: "_Attended") -> None:
         """Keep the weights of a call whose rows are those of the batch; others are noted."""
         rows, queries = math.prod(found.pending.shape[:-3]), found.pending.shape[-2]
@@ -493,24 +488,23 @@ class _Recorder:
             if causal is None:
                 causal = weights.shape[2] == weights.shape[3] and hides_all_ahead(weights)
         else:
-            weights, causal, masked, finite = self._keep_strongest(self.strongest, pending)
+            rows, chosen = pending.by_rows(), self.strongest.heads
+            if chosen is not None and chosen[-1] >= rows.shape[1]:
+                rule = f"be numbers from 0 to {rows.shape[1] - 1}"
+                raise ArgumentError("heads", rule, chosen[-1], "choose others")
+            weights, causal, masked, finite = keep_strongest(
+                rows, self.strongest.k, chosen, pending.causal, self.strongest.file
+            )
         if not finite:
             self.result.note(f"some weights of {where} are NaN, and are left out")
-        rows, columns = weights.shape[2:]
+        queries, keys = weights.shape[2:]
         same = frame.same if pending.same is None else pending.same
-        if same is None and frame.cached and columns > rows and columns not in frame.lengths:
+        if same is None and frame.cached and keys > queries and keys not in frame.lengths:
             same = True
         return AttentionCall(
             *(frame.name, self.run, weights, causal, same),
             *(pending.history, pending.future, pending.extra, pending.slots, masked),
         )
-
-    def _keep_strongest(self, strongest: _StrongestOnly, pending: PendingWeights) -> KeptCall:
-        rows, chosen = pending.by_rows(), strongest.heads
-        if chosen is not None and chosen[-1] >= rows.shape[1]:
-            rule = f"be numbers from 0 to {rows.shape[1] - 1}"
-            raise ArgumentError("heads", rule, chosen[-1], "choose others")
-        return keep_strongest(rows, strongest.k, chosen, pending.causal, strongest.file)
 
 
 def _readable(tensor: Tensor) -> Tensor:

@@ -73,22 +73,24 @@ class Glyphs:
     sure: str = "*"
     possible: str = "?"
 
-    def cell(self, weight: float, intensity: float, *, strongest: bool, gold: str = " ") -> str:
-        """Return seven cells: shading, gold link or not, number, mark of the row's strongest."""
-        mark = self.strongest if strongest else " "
-        if weight < FAINT and not strongest:
-            return f"  {gold}  {self.faint}{mark}"
-        return f"{self._block(weight, intensity) * 2}{gold}{short_weight(weight)}{mark}"
+    def cell(
+        self,
+        weight: float,
+        intensity: float,
+        *,
+        strongest: bool,
+        gold: str = " ",
+        tight: bool = False,
+    ) -> str:
+        """Return seven cells: shading, gold link or not, number, mark of the row's strongest.
 
-    def tight_cell(self, weight: float, intensity: float, *, strongest: bool) -> str:
-        """Return the same in five cells, without gold."""
-        mark = self.strongest if strongest else " "
+        They are five if tight, without gold.
+        """
+        block = self.shades[min(3, int(intensity * 4))] if weight >= FAINT else " "
+        before = block if tight else f"{block * 2}{gold}"
         if weight < FAINT and not strongest:
-            return f"   {self.faint}{mark}"
-        return f"{self._block(weight, intensity)}{short_weight(weight)}{mark}"
-
-    def _block(self, weight: float, intensity: float) -> str:
-        return self.shades[min(3, int(intensity * 4))] if weight >= FAINT else " "
+            return f"{before}  {self.faint} "
+        return f"{before}{short_weight(weight)}{self.strongest if strongest else ' '}"
 
     def patch(self, share: float) -> str:
         """Return two cells for a patch, by its share of the strongest one."""
@@ -351,11 +353,10 @@ class _MatrixLayout:
         cells = ""
         for j, room in enumerate(self.widths):
             weight = float(weights[j])
-            if self.cell == TIGHT:
-                cell = self.glyphs.tight_cell(weight, weight / full, strongest=j == best)
-            else:
-                gold = marks.get(j, " ")
-                cell = self.glyphs.cell(weight, weight / full, strongest=j == best, gold=gold)
+            gold, tight = marks.get(j, " "), self.cell == TIGHT
+            cell = self.glyphs.cell(
+                weight, weight / full, strongest=j == best, gold=gold, tight=tight
+            )
             special = weight < FAINT or view.row_special[i] or view.column_special[j]
             cell = pad_left(cell, room + 1)
             cells += self.style.bold(cell) if j == best else self.style.dim(cell, special)

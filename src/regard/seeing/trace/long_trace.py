@@ -304,29 +304,13 @@ class TopMap:
         )
 
 
-class KeptCall(NamedTuple):
-    """The kept weights of a call, and what all of its weights have told.
-
-    Attributes:
-        weights: those kept.
-        causal: whether no query has weight on later keys.
-        masked: whether rows whose keys were all masked have been set to zero.
-        finite: whether no weight was NaN.
-    """
-
-    weights: TopWeights
-    causal: bool
-    masked: bool
-    finite: bool
-
-
 def keep_strongest(
     rows: WeightRows,
     k: int,
     heads: Sequence[int] | None,
     causal: bool | None,
     file: WeightFile,
-) -> KeptCall:
+) -> tuple[TopWeights, bool, bool, bool]:
     """Compute the weights of a call a block of rows at a time, and write the strongest to a file.
 
     Args:
@@ -335,6 +319,10 @@ def keep_strongest(
         heads: numbers of heads to keep; None for all.
         causal: whether later keys are masked; None if the weights themselves must tell.
         file: to write to.
+
+    Returns:
+        Those kept; whether no query has weight on later keys; whether rows whose keys were all
+        masked have been set to zero; and whether no weight was NaN.
     """
     batch, all_heads, q_len, kv_len = rows.shape
     numbers = tuple(range(all_heads)) if heads is None else tuple(heads)
@@ -362,12 +350,8 @@ def keep_strongest(
     size = (batch, len(numbers), q_len, k)
     block = WeightBlock(file, tuple(starts), size, first.numpy(), last.numpy(), empty.numpy())
     part = WeightPart(block, tuple(range(batch)))
-    return KeptCall(
-        TopWeights((batch, len(numbers), q_len, kv_len), (part,), k, numbers),
-        causal,
-        bool(masked.any()),
-        finite,
-    )
+    kept_weights = TopWeights((batch, len(numbers), q_len, kv_len), (part,), k, numbers)
+    return kept_weights, causal, bool(masked.any()), finite
 
 
 class _Strongest(NamedTuple):
