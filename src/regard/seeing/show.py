@@ -8,7 +8,15 @@ import numpy as np
 
 from regard.errors import ArgumentError
 from regard.seeing.display import Display
-from regard.seeing.trace.trace import TOLERANCE, Map, MapKind, Text, Trace, Weights
+from regard.seeing.trace.trace import (
+    TOLERANCE,
+    Map,
+    MapKind,
+    Text,
+    Trace,
+    Weights,
+    hides_ahead,
+)
 
 #: accepted shapes, for error messages
 SHAPES: Final = (
@@ -68,23 +76,13 @@ def to_trace(weights: Any, src: Labels | None = None, tgt: Labels | None = None)
     target = source if itself else _labels("tgt", tgt, rows)
     kind: MapKind = "encoder-self" if itself else "cross"
     maps = tuple(_map(kind, i, layer) for i, layer in enumerate(layers))
-    if itself and all(map(_hides_ahead, layers)):
+    if itself and all(map(hides_ahead, layers)):
         # `decoder-self` by itself would shift the labels of its columns by one
         maps = tuple(
             replace(one, kind="decoder-self", causal=not np.triu(one.weights, 1).any())
             for one in maps
         )
     return Trace(_text(source), _text(target), maps, notes=tuple(_notes(maps)))
-
-
-def _hides_ahead(weights: Weights) -> bool:
-    """Return whether no row has weight on later columns.
-
-    Rows of equal weights do not count: they are padding, whose keys are all masked.
-    """
-    differ = weights.max(axis=-1) != weights.min(axis=-1)
-    ahead = np.triu(weights, 1).any(axis=-1)
-    return bool(differ[..., :-1].any()) and not bool((ahead & differ).any())
 
 
 def _layers(weights: Any) -> list[Weights]:

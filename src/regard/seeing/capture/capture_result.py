@@ -371,13 +371,10 @@ class CaptureResult:
         notes = dict.fromkeys((*self.notes, *part.notes))
         cuts = {"source": source.cut, "target": target.cut, "slots": slice(None)}
         model = ModelInfo(self._model)
-        if isinstance(group[0].weights, TopWeights):
-            top = _top_maps(group, kinds, row, cuts, notes)
-            notes |= dict.fromkeys(_names(group, [found.kind for found in top]))
-            return LongTrace(source.text, target.text, tuple(top), model, notes=tuple(notes))
         maps = _maps(group, kinds, row, cuts, notes)
         notes |= dict.fromkeys(_names(group, [found.kind for found in maps]))
-        return Trace(source.text, target.text, tuple(maps), model, notes=tuple(notes))
+        make = LongTrace if isinstance(group[0].weights, TopWeights) else Trace
+        return make(source.text, target.text, tuple(maps), model, notes=tuple(notes))
 
 
 def _maps(
@@ -386,48 +383,32 @@ def _maps(
     row: int,
     cuts: Mapping[str, slice],
     notes: dict[str, None],
-) -> list[Map]:
+) -> list[Any]:
     """Return the maps of one row of the batch, and add notes on them."""
-    maps: list[Map] = []
+    maps: list[Map | TopMap] = []
     for call, (kind, rows, columns) in zip(group, kinds, strict=True):
         layer = sum(found.kind == kind for found in maps)
-        assert isinstance(call.weights, Tensor)
-        weights = call.weights[row, :, cuts[rows]]
-        if call.masked and not bool(weights.any(dim=-1).all()):
+        if isinstance(call.weights, TopWeights):
+            (top, bottom, _), (left, right, _) = (
+                cuts[rows].indices(call.size[0]),
+                cuts[columns].indices(call.size[1]),
+            )
+            first, last, empty = (part[top:bottom] for part in call.weights.spans(row))
+            masked = bool(empty.any())
+            if bool(((first < left) | (last >= right))[~empty].any()):
+                notes["some of the weight is on keys that are not drawn"] = None
+            places = (row, (top, bottom), (left, right))
+            maps.append(TopMap(kind, layer, call.weights, *places, rows, columns, call.causal))
+        else:
+            weights = call.weights[row, :, cuts[rows]]
+            masked = not bool(weights.any(dim=-1).all())
+            inside = weights[..., cuts[columns]]
+            notes |= dict.fromkeys(_beyond(call, weights.sum(dim=-1) - inside.sum(dim=-1)))
+            array = inside.contiguous().numpy()
+            lacks = missing_mass(array)
+            maps.append(Map(kind, layer, array, lacks, rows, columns, call.causal))
+        if call.masked and masked:
             notes[MASKED] = None
-        inside = weights[..., cuts[columns]]
-        notes |= dict.fromkeys(_beyond(call, weights.sum(dim=-1) - inside.sum(dim=-1)))
-        maps.append(_map(kind, layer, inside, rows, columns, call.causal))
-    return maps
-
-
-def _top_maps(
-    group: list[AttentionCall],
-    kinds: list[tuple[MapKind, MapSide, MapSide]],
-    row: int,
-    cuts: Mapping[str, slice],
-    notes: dict[str, None],
-) -> list[TopMap]:
-    """Like `_maps`, of calls of which the strongest weights of each row were kept."""
-    maps: list[TopMap] = []
-    for call, (kind, rows, columns) in zip(group, kinds, strict=True):
-        layer = sum(found.kind == kind for found in maps)
-        assert isinstance(call.weights, TopWeights)
-        q_len, kv_len = call.weights.shape[2], call.size[1]
-        (top, bottom, _), (left, right, _) = (
-            cuts[rows].indices(q_len),
-            cuts[columns].indices(kv_len),
-        )
-        first, last, empty = (part[top:bottom] for part in call.weights.spans(row))
-        if call.masked and bool(empty.any()):
-            notes[MASKED] = None
-        if bool(((first < left) | (last >= right))[~empty].any()):
-            notes["some of the weight is on keys that are not drawn"] = None
-        found = TopMap(
-            *(kind, layer, call.weights, row, (top, bottom), (left, right)),
-            *(rows, columns, call.causal),
-        )
-        maps.append(found)
     return maps
 
 
@@ -471,14 +452,6 @@ def _last(source: RowPositions, before: int) -> RowPositions:
     """Return the rows of a map whose first `before` columns are keys of an older cache."""
     start, end = max(0, source.start - before), source.end - before
     return RowPositions(start, end, Text.of(source.text.labels[start - end :]))
-
-
-def _map(
-    kind: MapKind, layer: int, weights: Tensor, rows: MapSide, columns: MapSide, causal: bool
-) -> Map:
-    """Make a map; the mass that rows lack to 1 is stored."""
-    array = weights.contiguous().numpy()
-    return Map(kind, layer, array, missing_mass(array), rows, columns, causal)
 
 
 def _beyond(call: AttentionCall, outside: Tensor) -> Iterator[str]:

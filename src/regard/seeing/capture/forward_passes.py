@@ -26,6 +26,7 @@ from torch import Tensor
 
 from regard.errors import ArgumentError
 from regard.seeing.trace.long_trace import TopWeights, WeightPart
+from regard.seeing.trace.trace import hides_ahead
 
 #: parts of the names of cross-attention modules
 CROSS_NAMES: Final = ("cross", "encoder_attn", "enc_dec", "encdec", "src_attn", "multihead_attn")
@@ -400,7 +401,7 @@ def _join(steps: list[AttentionCall], rows: Sequence[Sequence[int | None]]) -> A
                 joined[line, :, start:end, left:right] = weights[row, ..., : right - left]
     if not grows:
         return replace(first, weights=joined, causal=first.causal and len(steps) == 1)
-    return replace(first, weights=joined, causal=hides_all_ahead(joined), same=True)
+    return replace(first, weights=joined, causal=hides_ahead(joined.numpy()), same=True)
 
 
 def _join_strongest(
@@ -425,20 +426,6 @@ def _join_strongest(
         return replace(first, weights=joined, causal=first.causal and len(steps) == 1)
     causal = 1 < total <= width and not joined.looks_ahead()
     return replace(first, weights=joined, causal=causal, same=True)
-
-
-def hides_all_ahead(weights: Tensor) -> bool:
-    """Return whether no row has weight on later columns, the last row being at the last column.
-
-    Rows of equal weights do not count: a row whose keys are all masked, as with padding on the
-    left, is spread over all columns by a softmax of equal scores.
-    """
-    rows, columns = weights.shape[-2:]
-    if not 1 < rows <= columns:
-        return False
-    alike = _alike(weights)
-    ahead = weights.triu(1 + columns - rows).any(dim=-1)
-    return not bool((ahead & ~alike).any()) and not bool(alike[..., :-1].all())
 
 
 def _without_masked_rows(call: AttentionCall) -> AttentionCall:

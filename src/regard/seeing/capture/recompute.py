@@ -128,28 +128,26 @@ def _sdpa(
     enable_gqa: bool = False,
 ) -> PendingWeights:
     """Describe a call of `F.scaled_dot_product_attention`."""
+    if query.is_nested:
+        raise TypeError("the query is a nested tensor, whose rows have no common length")
     shape = _sdpa_shape(query, key)
     square = shape[2] == shape[3]
     if isinstance(attn_mask, CausalBias):
-        causal = square or attn_mask.variant == CausalVariant.LOWER_RIGHT
+        lower, (*_, q_len, kv_len) = attn_mask.variant == CausalVariant.LOWER_RIGHT, shape
+        causal = square or lower
+        attn_mask = torch.ones(q_len, kv_len, dtype=torch.bool, device=query.device)
+        attn_mask = attn_mask.tril(kv_len - q_len if lower else 0)
     else:
         causal = square and (bool(is_causal) or hides_ahead(attn_mask))
     same = True if causal and not square else None  # the queries are the last keys
-    compute = partial(_sdpa_weights, query, key, attn_mask, is_causal, scale, enable_gqa)
-    rows = None
-    if query.ndim == 4 and not query.is_nested and not isinstance(attn_mask, CausalBias):
-        rows = _sdpa_rows(query, key, attn_mask, is_causal, scale, enable_gqa)
-    folded = query.ndim == 3 and not query.is_nested
-    sizes = (shape[0], *shape[2:]) if folded else shape
-    return PendingWeights(sizes, compute, causal, same, rows=rows)
+    given = (query, key, attn_mask, is_causal, scale, enable_gqa)
+    rows = _sdpa_rows(*given) if query.ndim == 4 else None
+    sizes = (shape[0], *shape[2:]) if query.ndim == 3 else shape
+    return PendingWeights(sizes, partial(_sdpa_weights, *given), causal, same, rows=rows)
 
 
 def _sdpa_shape(q: Tensor, k: Tensor) -> Shape:
-    """Return (batch, heads, q_len, kv_len), with the longest lengths of nested tensors."""
-    if q.is_nested:
-        rows = [(part.shape, other.shape) for part, other in _nested_rows(q, k)]
-        q_len, kv_len = max(a[-2] for a, _ in rows), max(b[-2] for _, b in rows)
-        return len(rows), rows[0][0][0], q_len, kv_len
+    """Return (batch, heads, q_len, kv_len)."""
     heads = q.shape[-3] if q.ndim > 3 else 1
     batch = q.shape[:-3] if q.ndim > 3 else q.shape[:-2]
     return int(batch.numel()), heads, q.shape[-2], k.shape[-2]
@@ -162,25 +160,15 @@ def _sdpa_weights(
     is_causal: bool,
     scale: float | None,
     enable_gqa: bool,
+    start: int = 0,
 ) -> Tensor:
-    """Return `softmax(q k^T * scale)` over allowed keys; zeros for queries without any."""
-    if q.is_nested:
-        if mask is not None:
-            raise TypeError("the query is a nested tensor, and there is a mask")
-        _, _, rows, columns = _sdpa_shape(q, k)
-        found = []
-        for one, other in _nested_rows(q, k):
-            weights = _sdpa_weights(one[None], other[None], None, is_causal, scale, enable_gqa)
-            found.append(F.pad(weights, (0, columns - other.shape[-2], 0, rows - one.shape[-2])))
-        return torch.cat(found)
-    if isinstance(mask, CausalBias):
-        lower = mask.variant == CausalVariant.LOWER_RIGHT
-        size = mask.seq_len_q, mask.seq_len_kv
-        ones = torch.ones(size, dtype=torch.bool, device=q.device)
-        mask = ones.tril(size[1] - size[0] if lower else 0)
+    """Return `softmax(q k^T * scale)` over allowed keys; zeros for queries without any.
+
+    The first query stands at `start`.
+    """
     check_plain(query=q, key=k, mask=mask)
     wide = mask if mask is None or mask.dtype == torch.bool else _wide(mask)
-    scores, allowed = sdpa_scores(_wide(q), _wide(k), wide, is_causal, scale, enable_gqa)
+    scores, allowed = sdpa_scores(_wide(q), _wide(k), wide, is_causal, scale, enable_gqa, start)
     return ops.masked_softmax(four_axes(scores), four_axes(allowed))
 
 
@@ -208,9 +196,7 @@ def _sdpa_rows(
         some = mask[..., start:end, :width] if mask.shape[-2] > 1 else mask[..., :width]
         if heads is not None and mask.ndim > 2 and mask.shape[-3] > 1:
             some = some[..., list(heads), :, :]
-        if is_causal:
-            some = _both(some, torch.ones(end - start, width, device=q.device).tril(start).bool())
-        return _sdpa_weights(q, k, some, False, scale, False)
+        return _sdpa_weights(q, k, some, is_causal, scale, False, start)
 
     return WeightRows(read, shape, plain=mask is None and (shape[2] == shape[3] or not is_causal))
 
@@ -230,17 +216,6 @@ def _unmasked_weights(q: Tensor, k: Tensor, scale: float | None, start: int | No
         ahead = torch.ones(scores.shape[-2], max(0, k.shape[-2] - start), device=q.device).triu(1)
         scores[..., start:].masked_fill_(ahead.bool(), float("-inf"))
     return scores.softmax(dim=-1)
-
-
-def _both(mask: Tensor, allowed: Tensor) -> Tensor:
-    """Return a mask or bias that also hides what is not allowed."""
-    if mask.dtype == torch.bool:
-        return mask & allowed
-    return mask.masked_fill(~allowed, float("-inf"))
-
-
-def _nested_rows(*nested: Tensor) -> list[tuple[Tensor, ...]]:
-    return list(zip(*(tensor.unbind() for tensor in nested), strict=True))
 
 
 def _flex(

@@ -22,7 +22,7 @@ from regard.ops.backend import watch
 from regard.preemption import is_preemptible
 from regard.seeing.capture import recompute
 from regard.seeing.capture.capture_result import CaptureResult, Labels
-from regard.seeing.capture.forward_passes import AttentionCall, hides_all_ahead
+from regard.seeing.capture.forward_passes import AttentionCall
 from regard.seeing.capture.frames import (
     Frame,
     Hook,
@@ -42,6 +42,7 @@ from regard.seeing.trace.long_trace import (
     WeightFile,
     keep_strongest,
 )
+from regard.seeing.trace.trace import hides_ahead
 
 MAX_WEIGHTS: Final = 50_000_000
 #: functions that repeat rows, as of a source for each of its beams
@@ -486,7 +487,7 @@ class _Recorder:
             if not finite:
                 weights = weights.nan_to_num(nan=0.0)
             if causal is None:
-                causal = weights.shape[2] == weights.shape[3] and hides_all_ahead(weights)
+                causal = weights.shape[2] == weights.shape[3] and hides_ahead(weights.numpy())
         else:
             rows, chosen = pending.by_rows(), self.strongest.heads
             if chosen is not None and chosen[-1] >= rows.shape[1]:

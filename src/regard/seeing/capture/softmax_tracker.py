@@ -240,14 +240,18 @@ def sdpa_scores(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
+    start: int = 0,
 ) -> tuple[Tensor, Tensor]:
-    """Return the scores of `F.scaled_dot_product_attention`, and which keys are allowed."""
+    """Return the scores of `F.scaled_dot_product_attention`, and which keys are allowed.
+
+    `start` is the place of the first query, where only some are given.
+    """
     if enable_gqa:
         k = k.repeat_interleave(q.shape[-3] // k.shape[-3], dim=-3)
     scores = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
     allowed = torch.ones_like(scores, dtype=torch.bool)
     if is_causal:  # torch aligns it at the top left
-        allowed = allowed.tril()
+        allowed = allowed.tril(start)
     if mask is not None and mask.dtype == torch.bool:
         allowed = allowed & mask
     elif mask is not None:

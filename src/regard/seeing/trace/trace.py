@@ -217,6 +217,20 @@ def missing_mass(weights: Weights) -> Weights | None:
     return np.where(real, lacks, np.float32(0.0)) if bool(real.any()) else None
 
 
+def hides_ahead(weights: npt.NDArray[Any]) -> bool:
+    """Return whether no row has weight on later columns, the last row being at the last column.
+
+    Rows of equal weights do not count: a row whose keys are all masked, as with padding on the
+    left, is spread over all columns by a softmax of equal scores.
+    """
+    rows, columns = weights.shape[-2:]
+    if not 1 < rows <= columns:
+        return False
+    alike = weights.max(axis=-1) == weights.min(axis=-1)
+    ahead = np.triu(weights, 1 + columns - rows).any(axis=-1)
+    return not bool((ahead & ~alike).any() or alike[..., :-1].all())
+
+
 @dataclass(frozen=True)
 class ModelInfo:
     """Name, kind, checkpoint and step of a model."""
