@@ -201,7 +201,7 @@ def test_the_page_has_both_maps_their_difference_and_no_scripts(models, tmp_path
     assert "var(--n" in page
     assert "<script" not in page
     assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", "")
-    with pytest.raises(ArgumentError, match=r"path must end in \.html"):
+    with pytest.raises(ArgumentError, match=r"file must end in \.html"):
         found.save(tmp_path / "page.txt")
 
 

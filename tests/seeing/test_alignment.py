@@ -12,18 +12,15 @@ from regard.seeing.trace.alignment import (
     above,
     check_gold,
     diagonal,
-    flip,
     format_links,
     grow_diag_final,
     grow_diag_final_and,
-    intersection,
     merge_units,
     parse_links,
     read_gold,
     shift_rows,
     strongest,
     uniform_quality,
-    union,
 )
 
 
@@ -136,23 +133,11 @@ def test_a_word_without_tokens_has_no_weight():
     np.testing.assert_array_equal(merge_units(weights, [1], [1]), [[[0, 0, 0], [0, 1, 0]]])
 
 
-def test_nothing_to_merge():
-    assert merge_units(np.ones((2, 1, 1), np.float32), [None], [None]).shape == (2, 0, 1)
-    assert strongest(np.zeros((0, 1), np.float32)) == frozenset()
-
-
 def test_a_shift_takes_the_row_of_another_step():
     weights = np.eye(3, dtype=np.float32)[None]
     np.testing.assert_array_equal(shift_rows(weights, 1)[0], [[0, 1, 0], [0, 0, 1], [0, 0, 0]])
     np.testing.assert_array_equal(shift_rows(weights, -1)[0], [[0, 0, 0], [1, 0, 0], [0, 1, 0]])
     np.testing.assert_array_equal(shift_rows(weights, 0), weights)
-
-
-def test_intersection_and_union():
-    one, two = links("0-0 1-1"), links("1-1 2-2")
-    assert intersection(one, two) == links("1-1")
-    assert union(one, two) == links("0-0 1-1 2-2")
-    assert flip(links("0-2 1-1")) == links("2-0 1-1")
 
 
 def test_growing_takes_neighbours_that_link_a_word_without_links():

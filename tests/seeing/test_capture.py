@@ -25,6 +25,7 @@ from regard.attention import (
 from regard.errors import ArgumentError
 from regard.layers import SelfAttentiveRNN
 from regard.models import LABEL_PRESETS, TEXT_PRESETS
+from seeing.tools import close, hooks_of, normal
 
 BATCH, Q_LEN, KV_LEN, DIM, HEADS = 3, 5, 7, 12, 2
 
@@ -46,14 +47,6 @@ def by_hand(query, key, allowed=None, bias=None, scale=None):
         for j in keys:
             found[b, h, i, j] = math.exp(scores[j]) / total
     return found
-
-
-def close(found, expected):
-    torch.testing.assert_close(found.double(), expected.double(), atol=1e-5, rtol=0)
-
-
-def normal(*shape, seed=1):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
 def heads_of(x, weight, bias, heads=HEADS):
@@ -411,20 +404,6 @@ def test_what_a_backward_pass_repeats_is_not_seen_twice():
     }
 
 
-def traces_left(module):
-    return [
-        len(hooks)
-        for part in module.modules()
-        for hooks in (
-            part._forward_hooks,
-            part._forward_pre_hooks,
-            part._forward_hooks_with_kwargs,
-            part._forward_pre_hooks_with_kwargs,
-            part._forward_hooks_always_called,
-        )
-    ]
-
-
 @pytest.mark.parametrize("flag", [True, False])
 @pytest.mark.parametrize("fails", ["nothing", "body", "module"])
 def test_nothing_stays_behind(flag, fails):
@@ -443,7 +422,7 @@ def test_nothing_stays_behind(flag, fails):
         assert torch.backends.mha.get_fastpath_enabled() is flag
     finally:
         torch.backends.mha.set_fastpath_enabled(True)
-    assert not any(traces_left(module))
+    assert not hooks_of(module)
     assert ([getattr(ops, name) for name in ops.__all__], F.scaled_dot_product_attention) == own
     assert not torch.overrides._get_current_function_mode_stack()
 
@@ -548,7 +527,7 @@ def test_blocks_within_blocks_see_the_same():
     with regard.capture(own) as outer, regard.capture(own) as inner:
         own(x, x, x, need_weights=False)
     assert len(outer.maps[""]) == len(inner.maps[""]) == 1
-    assert not any(traces_left(module) + traces_left(own))
+    assert not hooks_of(module) + hooks_of(own)
 
 
 def test_one_query_after_another():

@@ -16,21 +16,14 @@ import regard
 from regard import ops
 from regard.attention import AdditiveAttention, MultiHeadAttention
 from regard.models import PRESETS
+from seeing.tools import close, hooks_of, normal
 
 BATCH, Q_LEN, KV_LEN, DIM, HEADS = 3, 5, 7, 6, 2
-
-
-def normal(*shape, seed=1):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
 def softmax(query, key, allowed=True, bias=0.0):
     scores = query.double() @ key.double().mT / query.shape[-1] ** 0.5 + bias
     return scores.masked_fill(~torch.as_tensor(allowed), float("-inf")).softmax(-1)
-
-
-def close(found, expected):
-    torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=0)
 
 
 class Fused(nn.Module):
@@ -284,15 +277,6 @@ def test_an_attention_by_the_name_of_its_module_is_noted(name):
 # copies
 
 
-def hooks(module):
-    return [
-        hook
-        for part in module.modules()
-        for dictionary in (part._forward_hooks, part._forward_pre_hooks)
-        for hook in dictionary
-    ]
-
-
 @pytest.mark.parametrize("how", ["deepcopy", "pickle"])
 def test_a_copy_made_inside_the_block_is_not_recorded(how):
     module, x = nn.MultiheadAttention(DIM, HEADS, batch_first=True).eval(), normal(2, Q_LEN, DIM)
@@ -304,7 +288,7 @@ def test_a_copy_made_inside_the_block_is_not_recorded(how):
     assert torch.equal(inside, expected)
     assert torch.equal(other(x, x, x)[0], expected)
     assert len(seen.maps[""]) == 1
-    assert not hooks(module)
+    assert not hooks_of(module)
 
 
 # threads

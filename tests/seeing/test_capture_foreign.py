@@ -14,14 +14,10 @@ import torch.nn.functional as F
 from torch import nn
 
 import regard
-from seeing.tools import pairwise
+from seeing.tools import close, hooks_of, normal, pairwise
 
 BATCH, SRC, TGT, DIM, HEADS = 3, 7, 5, 12, 2
 SRC_LENGTHS, TGT_LENGTHS = torch.tensor([7, 4, 2]), torch.tensor([5, 3, 1])
-
-
-def normal(*shape, seed=1):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
 def split(x):
@@ -34,10 +30,6 @@ def softmax(scores, allowed):
     scores = scores.masked_fill(~allowed, -math.inf)
     powers = (scores - scores.amax(dim=-1, keepdim=True)).exp()
     return powers / powers.sum(dim=-1, keepdim=True)
-
-
-def close(found, expected):
-    torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=0)
 
 
 def padding(lengths, size):
@@ -61,15 +53,6 @@ def inputs_of(model, kind):
     finally:
         for hook in hooks:
             hook.remove()
-
-
-def left(model):
-    return [
-        hook
-        for part in model.modules()
-        for hooks in (part._forward_hooks, part._forward_pre_hooks)
-        for hook in hooks
-    ]
 
 
 # torch
@@ -118,7 +101,7 @@ def test_the_transformer_of_torch(kind, batch_first):
     with inputs_of(model, nn.MultiheadAttention) as caught:
         model(*args, **given)
     torch.testing.assert_close(out, plain, atol=1e-5, rtol=0)
-    assert not left(model)
+    assert not hooks_of(model)
     if kind in ("masks", "both"):
         known = {name for name, look in seen.maps.items() if not look[0].triu(1).any()}
         assert known == {"decoder.layers.0.self_attn", "decoder.layers.1.self_attn"}
@@ -133,26 +116,6 @@ def test_the_transformer_of_torch(kind, batch_first):
         "encoder-self",
         "decoder-self",
     }
-
-
-def test_the_fast_path_of_torch_is_what_is_compared_with(monkeypatch):
-    layer = nn.TransformerEncoderLayer(DIM, HEADS, 17, batch_first=True).eval()
-    taken, fast = [], torch._transformer_encoder_layer_fwd
-
-    def counted(*args):
-        taken.append(1)
-        return fast(*args)
-
-    monkeypatch.setattr(torch, "_transformer_encoder_layer_fwd", counted)
-    with torch.no_grad():
-        layer(normal(BATCH, SRC, DIM))
-        assert taken == [1]
-        with regard.capture(layer) as seen:
-            layer(normal(BATCH, SRC, DIM))
-        assert taken == [1]
-        layer(normal(BATCH, SRC, DIM))
-    assert taken == [1, 1]
-    assert list(seen.maps) == ["self_attn"]
 
 
 # attention that is written out
@@ -455,7 +418,7 @@ def test_an_encoder_decoder_of_hugging_face(hugging, family, how, padded):
         for name, (weights,) in seen.maps.items():
             close(weights, expected_of(family, model, name, caught))
     assert seen.notes == []
-    assert not left(model)
+    assert not hooks_of(model)
     trace = seen.traces[1]
     assert [(found.kind, found.layer, found.causal) for found in trace.maps] == [
         ("encoder-self", 0, False),

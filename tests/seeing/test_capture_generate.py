@@ -13,14 +13,10 @@ import regard
 from regard.decoding import DecodingOptions, beam_search, greedy, sample
 from regard.errors import ArgumentError
 from regard.models import PRESETS
-from seeing.tools import pairwise
+from seeing.tools import normal, pairwise
 
 BATCH, PROMPT, STEPS, DIM, HEADS, WINDOW = 3, 5, 4, 12, 2, 3
 TOTAL = PROMPT + STEPS
-
-
-def normal(*shape, seed=1):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
 class Mixer(nn.Module):

@@ -67,11 +67,6 @@ def test_rows_without_an_order_are_left_out_and_counted():
     assert found.tau == pytest.approx(1.0)
 
 
-def test_nothing_to_compare():
-    found = agreement(matrix([1.0]), matrix([2.0]))
-    assert (found.tau, found.random, found.low, found.rows) == (None, None, None, 0)
-
-
 def test_random_orders_are_around_zero_and_wider_for_fewer_rows():
     chance = np.random.default_rng(2)
     weights = chance.dirichlet(np.ones(7), size=20).astype(np.float32)

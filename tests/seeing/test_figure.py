@@ -119,12 +119,6 @@ def test_gold_is_outlined_and_possible_links_are_dashed():
     assert sorted(r.get("stroke-dasharray") is not None for r in outlined) == [False, True]
 
 
-def test_hidden_mass_has_a_column():
-    found = texts(drawn(select(translation(), special="hide")))
-    assert "hidden" in found
-    assert "0.07" in found
-
-
 def test_with_the_scale_of_the_row_its_strongest_is_darkest():
     root = drawn(select(translation()), scale="row")
     dark = [r for r in root.iter(f"{SVG}rect") if r.get("fill") == STOPS[-1]]

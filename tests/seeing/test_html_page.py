@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from browser import samples
-from regard.errors import ArgumentError
 from regard.seeing import Map, Text, Trace
 from regard.seeing.page import html_page
 from regard.seeing.page.writer import JoinError, embedded, join, modules
@@ -86,11 +85,6 @@ def test_a_page_begins_with_the_head_that_other_surfaces_show():
         "layer": view.layer,
         "head": view.head,
     }
-
-
-def test_a_page_of_nothing_is_refused():
-    with pytest.raises(ArgumentError, match="at least one"):
-        html_page.render([])
 
 
 def test_a_trace_without_maps_and_an_empty_one_have_a_page():

@@ -92,12 +92,12 @@ def test_both_maps_of_a_pair_have_one_scale():
     names = [f"w{i}" for i in range(100)]
     sharp, flat = of_labels(names, "xyz", sharp=9.0), of_labels(names, "xyz", sharp=0.1)
     (drawn,) = drawn_pairs(pair(sharp, flat))
-    assert drawn.full == pytest.approx(float(sharp.maps[0].weights.max()))
+    assert drawn["full"] == pytest.approx(float(sharp.maps[0].weights.max()))
     # the flat one has nothing near the darkest colour
-    assert "var(--q8)" in drawn.figures[0]
-    assert "var(--q4)" not in drawn.figures[1]
+    assert "var(--q8)" in drawn["figures"][0]
+    assert "var(--q4)" not in drawn["figures"][1]
     (short,) = drawn_pairs(pair(of_labels("abc", "xyz"), of_labels("abc", "xyz")))
-    assert short.full == 1.0
+    assert short["full"] == 1.0
 
 
 def test_a_page_is_safe_and_loads_nothing():

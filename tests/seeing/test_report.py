@@ -103,8 +103,8 @@ def test_ticks_are_round_and_hold_the_values():
 
 
 def test_points_that_are_no_numbers_are_left_out():
-    (curve,) = chart("t", [Curve("a", [(0.0, 1.0), (1.0, float("nan")), (2.0, 3.0)])]).curves
-    assert curve.polylines == [[(56, 176), (400, 14)]]
+    (curve,) = chart("t", [Curve("a", [(0.0, 1.0), (1.0, float("nan")), (2.0, 3.0)])])["curves"]
+    assert curve["polylines"] == [[(56, 176), (400, 14)]]
     assert chart("t", [Curve("a", [(0.0, float("inf"))])]) is None
 
 

@@ -125,15 +125,6 @@ def test_special_labels_do_not_count():
     assert "head 1 of 0-1 (sharpest rows)" in str(regard.show(np.array([resting, sharp]), labels))
 
 
-def test_it_prints_the_map(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "100")
-    shown = regard.show(np.eye(3, 5, dtype=np.float32), SRC, TGT)
-    lines = str(shown).splitlines()
-    assert "██ 1.0◂" in lines[2]
-    assert repr(shown) == str(shown)
-    assert "\x1b" not in str(shown)
-
-
 def test_all_heads_are_printed_and_drawn():
     shown = regard.show(weights(3), SRC, TGT, head="all")
     assert str(shown).count("each row is an output") == 3

@@ -96,12 +96,6 @@ def _ends(line):
     return [cell_len(line[: match.end()]) for match in re.finditer(r"\.\d\d|1\.0|·", line)]
 
 
-def test_a_header_ends_where_its_numbers_do():
-    lines = matrix(select(of_labels(["今日", "語"], ["a", "b"]))).splitlines()
-    header = [cell_len(lines[1][: match.end()]) for match in re.finditer(r"今日|語", lines[1])]
-    assert header == _ends(lines[2])
-
-
 def test_hostile_tokens_leave_the_terminal_alone():
     trace = of_labels(LEFT_TO_RIGHT, LEFT_TO_RIGHT)
     for text in (matrix(select(trace), 300), listing(select(trace), 80), plain(select(trace))):
@@ -134,15 +128,6 @@ def test_columns_of_right_to_left_text_run_from_the_right(script):
     assert lines[-1] == "columns run from right to left, as their text does"
     header = [cell_len(lines[1][: match.end()]) for match in re.finditer(r"\S+", lines[1])]
     assert header == _ends(lines[2])
-
-
-def test_outputs_may_run_from_right_to_left_too():
-    lines = matrix(select(of_labels(["a", "b"], RIGHT_TO_LEFT["Hebrew"])), 200).splitlines()
-    assert lines[1].split() == ["a", "b"]
-    assert [line.split()[0] for line in lines[2:5]] == [
-        f"\u2068{word}\u2069" for word in RIGHT_TO_LEFT["Hebrew"]
-    ]
-    assert not any("columns run" in line for line in lines)
 
 
 def test_gold_of_right_to_left_text_stays_with_its_words():

@@ -78,11 +78,6 @@ def test_special_tokens_are_dim_unless_shown():
     assert select(trace([SHARP]), special="show").column_special == [False, False, False]
 
 
-def test_probabilities_are_those_of_the_outputs():
-    assert select(translation()).probs == pytest.approx([0.9, 0.4, 0.99])
-    assert select(translation(), words=False).probs == [0.9, 0.8, 0.5, 0.99]
-
-
 def test_the_title_says_tokens_where_words_stand_in_parts():
     assert select(translation(), words=False).title.endswith("tokens")
     assert select(translation()).title.endswith("words")
@@ -121,11 +116,6 @@ def test_gold_links_of_tokens_mark_what_each_is_part_of():
     assert set(select(linked, words=False).gold) == set(links)
     # tokens 1 and 2 are word 1 on both sides, and one of their links is sure
     assert set(select(linked, words=True).gold) == {(1, 1, True), (0, 2, False)}
-
-
-def test_gold_may_count_words_of_one_side_and_tokens_of_the_other():
-    linked = translation(gold=((1, 3, True),), gold_units=("words", "tokens"))
-    assert set(select(linked, words=False).gold) == {(1, 3, True), (2, 3, True)}
 
 
 def test_all_heads_and_all_layers():

@@ -29,14 +29,6 @@ def test_columns_are_summed_and_rows_averaged():
     assert [group.label for group in merged.columns] == ["the", "unhappy", "cat", "</s>"]
 
 
-def test_mass_is_kept_for_each_head():
-    weights = random_weights(3, 4, 5)
-    trace = Trace(SOURCE, TARGET, (Map.of("cross", 0, weights),))
-    merged = merge(trace, trace.maps[0])
-    assert merged.weights.shape == (3, 3, 4)
-    np.testing.assert_allclose(merged.weights.sum(axis=-1), 1.0, atol=1e-6)
-
-
 def test_missing_mass_is_averaged_with_the_rows():
     weights = random_weights(1, 4, 5) * np.array([1.0, 0.5, 0.9, 1.0])[:, None]
     trace = Trace(SOURCE, TARGET, (Map.of("cross", 0, weights, missing=True),))
@@ -83,10 +75,6 @@ def test_one_side_may_be_characters_and_the_other_words():
     trace = Trace(characters("hey"), TARGET)
     assert labels(trace, "source", words="auto") == ["h", "e", "y"]
     assert labels(trace, "target", words="auto") == ["le", "chat", "</s>"]
-
-
-def test_what_the_decoder_reads_is_merged_too():
-    assert labels(translation(), "read") == ["<s>", "le", "chat"]
 
 
 def test_no_tokens_are_no_words():

@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+import torch
 
 from regard.seeing import Map, Text, Token, Trace
 
@@ -54,6 +55,24 @@ def softmax(scores):
 
 def random_weights(*shape, sharp=3.0, seed=0):
     return softmax(sharp * np.random.default_rng(seed).normal(size=shape)).astype(np.float32)
+
+
+def normal(*shape, seed=1):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def close(found, expected):
+    torch.testing.assert_close(found.double(), expected.double(), atol=1e-5, rtol=0)
+
+
+def hooks_of(module):
+    """All hooks of a module and its parts."""
+    return [
+        hook
+        for part in module.modules()
+        for hooks in (part._forward_hooks, part._forward_pre_hooks)
+        for hook in hooks
+    ]
 
 
 def of_labels(source, target, *, heads=1, layers=1, sharp=3.0):

@@ -6,9 +6,10 @@ scorer offers these for one model and one input; every method is then written on
 Scorers of regard's own models are here, those of `transformers` in `transformers_check`.
 """
 
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple, final
@@ -72,6 +73,33 @@ def value_norms(
     return norms
 
 
+#: modules, each with a hook
+Hooks = Iterable[tuple[nn.Module, Callable[..., Any]]]
+
+
+@contextmanager
+def hooked(before: Hooks = (), after: Hooks = (), *, always: bool = False) -> Iterator[None]:
+    """Call hooks of modules inside the block, for the thread of the block alone.
+
+    Args:
+        before: called with a module and its inputs; a result replaces the inputs.
+        after: called with a module, its inputs and its output; a result replaces the output.
+        always: whether hooks after a module are called where it has failed, too.
+    """
+    thread = threading.get_ident()
+
+    def own(call: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *args: call(*args) if threading.get_ident() == thread else None
+
+    with ExitStack() as stack:
+        for module, call in before:
+            stack.callback(module.register_forward_pre_hook(own(call)).remove)
+        for module, call in after:
+            handle = module.register_forward_hook(own(call), always_call=always)
+            stack.callback(handle.remove)
+        yield
+
+
 @contextmanager
 def record_values(model: nn.Module) -> Iterator[dict[str, list[ValueProjection]]]:
     """Record the values of the multi-head attentions of regard's Transformers, by kind of map.
@@ -85,15 +113,9 @@ def record_values(model: nn.Module) -> Iterator[dict[str, list[ValueProjection]]
         split = value.reshape(len(value), part.num_kv_heads, -1).transpose(0, 1)
         found.setdefault(kind, []).append(ValueProjection(split, part.out_proj.weight))
 
-    handles = [
-        part.value_proj.register_forward_hook(partial(keep, kind, part))
-        for kind, part in _attentions(model)
-    ]
-    try:
+    attentions = _attentions(model)
+    with hooked(after=((part.value_proj, partial(keep, kind, part)) for kind, part in attentions)):
         yield found
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _attentions(model: nn.Module) -> Iterator[tuple[str, MultiHeadAttention]]:
@@ -498,12 +520,8 @@ def _reading(model: nn.Module, batch: Tensor, call: Any) -> Iterator[None]:
         return result
 
     readers = [m for m in model.modules() if isinstance(m, TokenEmbedding | InputAdapter)]
-    handles = [reader.register_forward_hook(hook) for reader in readers]
-    try:
+    with hooked(after=((reader, hook) for reader in readers)):
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 @contextmanager

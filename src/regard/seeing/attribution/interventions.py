@@ -12,10 +12,10 @@
 - `shuffled_attention` lets each weight go to another token's value.
 """
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -43,7 +43,7 @@ from regard.ops.dot_product_attention import PATHS as DOT_PRODUCT
 from regard.ops.primitives import log_softmax
 from regard.ops.self_attentive_rnn import PATHS as SELF_ATTENTIVE
 from regard.preemption import in_turn, is_preemptible, preemptible
-from regard.seeing.attribution.input_scorer import SourceScorer
+from regard.seeing.attribution.input_scorer import SourceScorer, hooked
 from regard.seeing.capture.capture_result import CapturedModule
 from regard.seeing.capture.softmax_tracker import SOFTMAXES, sdpa_scores
 from regard.seeing.trace.head_habits import HeadKey
@@ -251,38 +251,30 @@ def edited_attention(
         restarts: modules that run once before each decoding, as an encoder does: rows of
             cross-attention are counted from there.
     """
-    thread = threading.get_ident()
     running: list[tuple[nn.Module, ExitStack]] = []
     edited = list(targets)
 
     def restart(*_: Any) -> None:
-        if threading.get_ident() == thread:
-            for target in edited:
-                target.seen = 0
+        for target in edited:
+            target.seen = 0
 
     def definition(name: str, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return (DEFINITIONS.get(name, run) if running else run)(*args, **kwargs)
 
-    def follow(target: EditedAttention, stack: ExitStack) -> None:
-        def before(module: nn.Module, inputs: Any) -> None:
-            if threading.get_ident() == thread:
-                block = ExitStack()
-                block.enter_context(_Softmaxes(target))
-                running.append((module, block))
+    def before(target: EditedAttention, module: nn.Module, inputs: Any) -> None:
+        block = ExitStack()
+        block.enter_context(_Softmaxes(target))
+        running.append((module, block))
 
-        def after(module: nn.Module, inputs: Any, output: Any) -> None:
-            if threading.get_ident() == thread and running and running[-1][0] is module:
-                running.pop()[1].close()
+    def after(module: nn.Module, inputs: Any, output: Any) -> None:
+        if running and running[-1][0] is module:
+            running.pop()[1].close()
 
-        stack.callback(target.module.register_forward_pre_hook(before).remove)
-        last = target.module.register_forward_hook(after, always_call=True)
-        stack.callback(last.remove)
-
+    first = [(part, restart) for part in restarts]
+    first += [(target.module, partial(before, target)) for target in edited]
+    last = [(target.module, after) for target in edited]
     with ExitStack() as stack:
-        for part in restarts:
-            stack.callback(part.register_forward_pre_hook(restart).remove)
-        for target in edited:
-            follow(target, stack)
+        stack.enter_context(hooked(first, last, always=True))
         stack.enter_context(watch(definition))
         if not is_preemptible():  # recurrent decoders then attend by a call for each step
             stack.enter_context(preemptible(lambda: None))
@@ -327,29 +319,17 @@ def heads_muted(
         heads: whose slices of the input of their output projection become zero.
         attentions: mechanisms of one head, whose contexts become zero.
     """
-    thread = threading.get_ident()
 
-    def mute(head: HeadSwitch) -> Callable[..., Any]:
-        def before(module: nn.Module, inputs: tuple[Tensor, ...]) -> Any:
-            if threading.get_ident() != thread:
-                return None
-            merged = inputs[0].clone()
-            merged[..., head.start : head.end] = 0.0
-            return (merged, *inputs[1:])
-
-        return before
+    def mute(head: HeadSwitch, module: nn.Module, inputs: tuple[Tensor, ...]) -> Any:
+        merged = inputs[0].clone()
+        merged[..., head.start : head.end] = 0.0
+        return (merged, *inputs[1:])
 
     def without_context(module: nn.Module, inputs: Any, output: AttentionOutput) -> Any:
-        if threading.get_ident() != thread:
-            return None
         return output._replace(context=torch.zeros_like(output.context))
 
-    with ExitStack() as stack:
-        for head in heads:
-            handle = head.projection.register_forward_pre_hook(mute(head))
-            stack.callback(handle.remove)
-        for attention in attentions:
-            stack.callback(attention.register_forward_hook(without_context).remove)
+    slices = [(head.projection, partial(mute, head)) for head in heads]
+    with hooked(slices, [(attention, without_context) for attention in attentions]):
         yield
 
 
@@ -480,11 +460,9 @@ def shuffled_attention(model: nn.Module, seed: int = 0) -> Iterator[None]:
     number of heads. Each source has its own permutation, in which no real token keeps its place,
     unless it is the only one. Other threads that run the model meanwhile are not affected.
     """
-    rng, thread = torch.Generator().manual_seed(seed), threading.get_ident()
+    rng = torch.Generator().manual_seed(seed)
 
     def mix(module: nn.Module, inputs: object, memory: Memory) -> Memory:
-        if threading.get_ident() != thread:
-            return memory
         keys = memory.output if memory.keys is None else memory.keys
         orders = [_cycle(n, memory.output.shape[1], rng) for n in memory.lengths.tolist()]
         order = torch.stack(orders).to(memory.output.device)[..., None]
@@ -493,12 +471,8 @@ def shuffled_attention(model: nn.Module, seed: int = 0) -> Iterator[None]:
         return replace(memory, keys=keys, output=output, tokens=tokens)
 
     encoders = [module for module in model.modules() if isinstance(module, Encoder)]
-    handles = [encoder.register_forward_hook(mix) for encoder in encoders]
-    try:
+    with hooked(after=[(encoder, mix) for encoder in encoders]):
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _cycle(real: int, length: int, rng: torch.Generator) -> Tensor:

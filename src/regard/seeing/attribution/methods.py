@@ -283,8 +283,11 @@ def attribute(scorer: InputScorer, questions: Questions, methods: str = "all") -
         except MethodUnavailableError as error:
             unavailable[name] = str(error)
             if required:
-                rule, value = "be possible for this model and question", f"{name}, which is not"
-                raise ArgumentError("methods", rule, f"{value} ({error})", "try all") from None
+                rule, value = (
+                    "be possible for this model and question",
+                    f"{name}, which is not ({error})",
+                )
+                raise ArgumentError("methods", rule, value, "try all") from None
     return Attributions(scores, unavailable, [note for note in notes if note is not None])
 
 

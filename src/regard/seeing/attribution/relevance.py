@@ -25,7 +25,7 @@ from torch.overrides import TorchFunctionMode
 
 from regard.layers import ContentMemory, GatedConvolution, RNNStack, SelfAttentiveRNN
 from regard.messages import message
-from regard.seeing.attribution.input_scorer import MethodUnavailableError
+from regard.seeing.attribution.input_scorer import MethodUnavailableError, hooked
 
 #: layers for which the paper has no rule
 WITHOUT_RULE: Final = (
@@ -54,18 +54,15 @@ def relevance_rules(model: nn.Module) -> Iterator[None]:
     """
     # those of `transformers` are written out in other functions, as GELU by tanh
     written_out = [m for m in model.modules() if type(m).__module__ == "transformers.activations"]
-    handles = [part.register_forward_hook(_activation_hook) for part in written_out]
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     try:
         for parameter in trained:
             parameter.requires_grad_(False)
-        with _Rules():
+        with hooked(after=[(part, _activation_hook) for part in written_out]), _Rules():
             yield
     finally:
         for parameter in trained:
             parameter.requires_grad_(True)
-        for handle in handles:
-            handle.remove()
 
 
 def _activation_hook(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:

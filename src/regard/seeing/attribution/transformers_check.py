@@ -28,6 +28,7 @@ from regard.seeing.attribution.input_scorer import (
     InputScorer,
     MethodUnavailableError,
     ValueProjection,
+    hooked,
     mean_vectors,
     rows_at_once,
     value_norms,
@@ -228,14 +229,10 @@ class TransformersScorer(InputScorer):
     def _class_rows(self) -> list[int]:
         """Return the positions whose last hidden states the class depends on, by its gradient."""
         states: list[Tensor] = []
-        handle = self.model.base_model.register_forward_hook(  # type: ignore[union-attr]
-            lambda module, inputs, output: states.append(output[0])
-        )
-        try:
-            with evaluating(self.model), torch.enable_grad():
-                logits = self.logits(self.vectors()[None].requires_grad_())
-        finally:
-            handle.remove()
+        base: nn.Module = self.model.base_model  # type: ignore[assignment]
+        keep = [(base, lambda module, inputs, output: states.append(output[0]))]
+        with hooked(after=keep), evaluating(self.model), torch.enable_grad():
+            logits = self.logits(self.vectors()[None].requires_grad_())
         last = states[-1] if states else None
         if last is None or last.shape[:2] != (1, self.inputs):
             raise MethodUnavailableError("the positions that its class is read from cannot be seen")

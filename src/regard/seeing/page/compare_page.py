@@ -5,7 +5,7 @@ The page of a what-if is one of a single pair, with the difference of both maps 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -65,19 +65,6 @@ class PageTable(NamedTuple):
     note: str = ""
 
 
-class DrawnPair(NamedTuple):
-    """Two maps of one head as SVG, with the weight of their darkest colour.
-
-    A third figure, if there is one, is their difference.
-    """
-
-    title: str
-    distance: float
-    row: str
-    figures: tuple[str, ...]
-    full: float
-
-
 def render_comparison(
     names: Sequence[str],
     facts: Mapping[str, str],
@@ -114,8 +101,11 @@ def render_comparison(
     )
 
 
-def drawn_pairs(pair: ExamplePair, third: ThirdFigure | None = None) -> list[DrawnPair]:
-    """Draw the maps of the heads that differ most, each pair on one colour scale."""
+def drawn_pairs(pair: ExamplePair, third: ThirdFigure | None = None) -> list[dict[str, Any]]:
+    """Draw the maps of the heads that differ most, each pair on one colour scale.
+
+    Each has its title, distance and row, its figures, and the weight of their darkest colour.
+    """
     drawn = []
     for one in pair.distance.heads[:MOST_HEADS]:
         first, second = (
@@ -126,7 +116,8 @@ def drawn_pairs(pair: ExamplePair, third: ThirdFigure | None = None) -> list[Dra
         figures = [svg(view, theme=PAGE, full=full) for view in (first, second)]
         figures += [] if third is None else [third(first, second, full)]
         title = message("heads.place", kind=kind_title(one.kind), layer=one.layer, head=one.head)
-        drawn.append(DrawnPair(title, one.distance, one.row, tuple(figures), full))
+        shown = {"title": title, "distance": one.distance, "row": one.row}
+        drawn.append({**shown, "figures": figures, "full": full})
     return drawn
 
 

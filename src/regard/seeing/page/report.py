@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -24,6 +24,8 @@ MOST_POINTS: Final = 600
 MOST_DOTS: Final = 40
 #: curves differ in shape as well as in colour
 DASHES: Final = ("none", "6 4", "2 3")
+#: pixels of a chart
+CHART: Final = {"width": 420, "height": 210, "left": 56, "right": 400, "top": 14, "bottom": 176}
 
 
 def render_report(
@@ -98,34 +100,11 @@ class Curve(NamedTuple):
     breaks: Sequence[float] = ()
 
 
-class PlacedCurve(NamedTuple):
-    """A curve in pixels."""
+def chart(title: str, curves: Sequence[Curve]) -> dict[str, Any] | None:
+    """Return curves in pixels, as the template of the report draws them.
 
-    name: str
-    dashes: str
-    last: str
-    polylines: list[list[tuple[float, float]]]
-    dots: list[tuple[float, float]]
-
-
-@dataclass(frozen=True)
-class Chart:
-    """Curves over training steps, in pixels, as the template of the report draws them."""
-
-    title: str
-    curves: list[PlacedCurve]
-    x_ticks: list[tuple[float, str]]
-    y_ticks: list[tuple[float, str]]
-    width: int = 420
-    height: int = 210
-    left: int = 56
-    right: int = 400
-    top: int = 14
-    bottom: int = 176
-
-
-def chart(title: str, curves: Sequence[Curve]) -> Chart | None:
-    """Place curves in a chart; None if none of them has a finite point."""
+    None if none of them has a finite point.
+    """
     kept = [curve._replace(points=_finite(curve.points)) for curve in curves]
     kept = [curve for curve in kept if curve.points]
     if not kept:
@@ -134,28 +113,33 @@ def chart(title: str, curves: Sequence[Curve]) -> Chart | None:
     y_axis = ChartAxis.over([y for curve in kept for _, y in curve.points])
 
     def x_at(value: float) -> float:
-        return Chart.left + x_axis.share(value) * (Chart.right - Chart.left)
+        return CHART["left"] + x_axis.share(value) * (CHART["right"] - CHART["left"])
 
     def y_at(value: float) -> float:
-        return Chart.bottom - y_axis.share(value) * (Chart.bottom - Chart.top)
+        return CHART["bottom"] - y_axis.share(value) * (CHART["bottom"] - CHART["top"])
 
     placed = []
-    for i, curve in enumerate(kept):
+    for i, (name, values, breaks) in enumerate(kept):
         parts: dict[int, list[tuple[float, float]]] = {}
-        for x, y in curve.points:
-            parts.setdefault(sum(x > b for b in curve.breaks), []).append((x_at(x), y_at(y)))
+        for x, y in values:
+            parts.setdefault(sum(x > b for b in breaks), []).append((x_at(x), y_at(y)))
         points = [point for part in parts.values() for point in part]
-        last = short_number(curve.points[-1][1])
-        dots = points if len(points) <= MOST_DOTS else []
         placed.append(
-            PlacedCurve(curve.name, DASHES[i % len(DASHES)], last, list(parts.values()), dots)
+            {
+                "name": name,
+                "dashes": DASHES[i % len(DASHES)],
+                "last": short_number(values[-1][1]),
+                "polylines": list(parts.values()),
+                "dots": points if len(points) <= MOST_DOTS else [],
+            }
         )
-    return Chart(
-        title,
-        placed,
-        [(x_at(tick), short_number(tick)) for tick in x_axis.ticks],
-        [(y_at(tick), short_number(tick)) for tick in y_axis.ticks],
-    )
+    return {
+        "title": title,
+        "curves": placed,
+        "x_ticks": [(x_at(tick), short_number(tick)) for tick in x_axis.ticks],
+        "y_ticks": [(y_at(tick), short_number(tick)) for tick in y_axis.ticks],
+        **CHART,
+    }
 
 
 def _finite(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -183,7 +167,7 @@ def format_cell(value: object) -> str:
     return "–" if value is None else str(value)
 
 
-def _charts(history: Sequence[Mapping[str, Any]], starts: Sequence[int]) -> list[Chart]:
+def _charts(history: Sequence[Mapping[str, Any]], starts: Sequence[int]) -> list[dict[str, Any]]:
     def points(name: str) -> list[tuple[float, float]]:
         values = ((row["step"], row.get(name)) for row in history)
         return [(float(x), float(y)) for x, y in values if y is not None]
