@@ -10,17 +10,16 @@ import pytest
 from regard.errors import ArgumentError, DataError
 from regard.jobs.input_shards import (
     InputShard,
+    cut_shard,
     find_shards,
-    measure_shard,
     read_rows,
-    units_of,
 )
 from regard.jobs.records import RowLayout, read_records, source_parser
 
 
 def cut(path, kind, size, columns=()):
     shard = InputShard(path.name, str(path), kind)
-    units = units_of(shard, measure_shard(shard, size), size, "parquet")
+    _, units = cut_shard(shard, size, "parquet")
     return units, [list(read_rows(unit, columns)) for unit in units]
 
 
@@ -93,7 +92,7 @@ def test_what_names_no_shard_is_refused(tmp_path):
 
 def records(path, kind, columns=None, id=None, max_chars=9):
     shard = InputShard(path.name, str(path), kind)
-    (unit,) = units_of(shard, measure_shard(shard, 100), 100, "parquet")
+    _, (unit,) = cut_shard(shard, 100, "parquet")
     parser = source_parser(shard, RowLayout(columns, id, max_chars), ["own"])
     return [tuple(record) for record in read_records(unit, parser, lambda value: None)]
 

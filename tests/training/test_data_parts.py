@@ -2,6 +2,7 @@
 
 import inspect
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,7 +14,7 @@ from data.tools import make_corpus, make_pairs
 from regard.data.shards import display_data
 from regard.data.text_files import FileContent
 from regard.errors import ArgumentError, DataError
-from regard.training import RunFolder, evaluator, make_config, setup
+from regard.training import RunFolder, encode_shards, evaluator, make_config, setup
 from regard.training import run as runs
 from regard.training.checkpoint import Checkpoint, save_checkpoint
 from regard.training.data_record import DataRecord, SourceFile
@@ -28,7 +29,7 @@ from regard.training.int8_storage import (
 )
 from regard.training.run_data import DataHistory, _once, prepare_data
 from regard.training.run_files import RunFiles
-from regard.training.shard_manifest import EncodedShard, Shard, ShardManifest, survey_shards
+from regard.training.shard_manifest import EncodedShard, Shard, ShardManifest
 
 A, B, C = (FileContent(10 * n, n, f"sum {n}") for n in (1, 2, 3))
 
@@ -79,7 +80,7 @@ def test_changes_of_shards():
 
 def test_a_manifest_survives_its_file(tmp_path):
     encoded = EncodedShard("a.arrow", 5, 1, 2, 99, 7)
-    written = manifest(a=A, b=B).with_encoded([encoded])
+    written = replace(manifest(a=A, b=B), encoded=(encoded,))
     written.write(tmp_path / "m.json")
     assert ShardManifest.read(tmp_path / "m.json") == written
     DataRecord({}, 0.0, {}, []).write(tmp_path / "r.json")
@@ -89,24 +90,24 @@ def test_a_manifest_survives_its_file(tmp_path):
         DataRecord.read(tmp_path / "m.json")
 
 
-def test_shards_with_known_stamps_are_not_read_again():
-    asked = []
-
-    def measure(names):
-        asked.append(list(names))
-        return iter([C] * len(names))
-
+def test_shards_with_known_stamps_are_not_read_again(monkeypatch):
+    asked, told = [], []
+    stamps = {"b": "2", "a": "9", "c": "", "d": "4"}
+    monkeypatch.setattr(encode_shards, "list_shards", lambda data: list(stamps))
+    monkeypatch.setattr(encode_shards, "shard_stamp", stamps.get)
+    monkeypatch.setattr(encode_shards, "measure_shard", lambda name: asked.append(name) or C)
     before = ShardManifest((Shard("a", A, "1"), Shard("b", B, "2"), Shard("c", B, "")))
-    found = survey_shards({"b": "2", "a": "9", "c": "", "d": "4"}, before, measure)
-    assert asked == [["a", "c", "d"]]
+    found = encode_shards.measure_shards(
+        make_config({}), before, lambda *args: told.append(args), print
+    )
+    assert sorted(asked) == ["a", "c", "d"]
+    assert told[-1] == ("measuring", 3, 3, 3 * C.lines)
     assert [(s.name, s.content, s.stamp) for s in found.shards] == [
         ("b", B, "2"),
         ("a", C, "9"),
         ("c", C, ""),
         ("d", C, "4"),
     ]
-    survey_shards({"a": "1"}, None, measure)
-    assert asked[1] == ["a"]
 
 
 def test_large_matrices_are_stored_in_int8():

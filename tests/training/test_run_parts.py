@@ -484,36 +484,6 @@ def test_errors_of_the_writing_thread_are_raised(tmp_path):
         writer.wait()
 
 
-def test_the_first_of_all_processes_seals(tmp_path, monkeypatch):
-    from regard.training import sharded_checkpoint as module
-
-    synced, sealed = [], []
-    monkeypatch.setattr(module.dist, "barrier", lambda group: None)
-    monkeypatch.setattr(module, "HuggingFaceStorageWriter", lambda path, save_distributed: path)
-    monkeypatch.setattr(module, "fsync_folder", synced.append)
-
-    def save_files(tensors, storage_writer, process_group):
-        for rank in (0, 1):
-            (tmp_path / ".step-1.0.part" / f"{rank}.safetensors").write_bytes(b"%d" % rank)
-
-    def gather(found, mine, group):
-        found[:] = [mine, {"other": "sum"}]
-
-    monkeypatch.setattr(module, "save", save_files)
-    monkeypatch.setattr(module.dist, "all_gather_object", gather)
-    (tmp_path / ".step-1.0.part").mkdir()
-    (tmp_path / ".step-1.0.part" / "old").write_bytes(b"")
-    for rank, first in ((0, True), (1, False)):
-        writer = object.__new__(ShardWriter)
-        writer.folder, writer.group = tmp_path, None
-        writer.processes = SimpleNamespace(is_first=first, rank=rank, count=2)
-        writer._write("step-1", {}, lambda part, sums: sealed.append((part, sorted(sums))))
-    part = tmp_path / ".step-1.0.part"
-    assert sealed == [(part, ["0.safetensors", "other"])]
-    assert synced == [part]
-    assert not (part / "old").exists()
-
-
 def test_facts_of_torchrun(monkeypatch):
     for name in ("RANK", "WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_RUN_ID"):
         monkeypatch.delenv(name, raising=False)

@@ -135,27 +135,6 @@ def test_the_manifest_names_each_shard_with_size_and_checksum(folder, tmp_path):
 
 
 @pytest.mark.plain
-def test_processes_write_what_one_process_writes_and_pass_errors_on(folder, tmp_path):
-    encode(folder, tmp_path / "one", encode_processes=1)
-    (folder / "3.tsv").write_text(lines(WORDS[180:239]) + "no tab\n")
-    other = RunFolder(tmp_path / "other")
-    other.create()
-    other.write_config(config(folder, encode_processes=2))
-    # so that a bad line is met when shards are encoded, and not before
-    for name in ("tokenizer.src.json", "tokenizer.tgt.json"):
-        (other.path / name).write_bytes((tmp_path / "one" / name).read_bytes())
-    with pytest.raises(DataError) as caught:
-        encode_run(None, other.path, console=console())
-    assert (caught.value.file, caught.value.line) == (str(folder / "3.tsv"), 60)
-    right, found = contents(RunFolder(tmp_path / "one")), contents(other)
-    whole = {name for name in found if f"{name}.json" in found}
-    assert len(whole) >= 2
-    for name in whole:
-        assert found[name] == right[name]
-        assert found[f"{name}.json"] == right[f"{name}.json"]
-
-
-@pytest.mark.plain
 def test_workers_that_are_killed_lose_and_double_no_pair(folder, tmp_path, monkeypatch):
     paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
@@ -306,11 +285,6 @@ def test_changed_missing_and_new_shards_are_named(run, folder, monkeypatch):
     assert not held & {*decoded(run)}
     assert len(contents(run)) == 2 * SHARDS, "the file of the old content is removed"
     resume_run(run.path, {"steps": 6}, quiet=True)  # from now on, these are the data of the run
-
-
-def test_a_missing_shard_alone_is_named(run, folder):
-    (folder / "4.tsv").unlink()
-    assert refused(run).startswith(f"{folder}/4.tsv: this shard is missing, and was there")
 
 
 def test_a_touched_shard_with_the_same_content_is_the_same(run, folder, monkeypatch):

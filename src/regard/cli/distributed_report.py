@@ -2,7 +2,8 @@
 
 import os
 import socket
-from typing import Any, Final
+from datetime import timedelta
+from typing import Final
 
 import torch
 import torch.distributed as dist
@@ -24,8 +25,6 @@ VARIABLES: Final = (
 #: processes of the test, and seconds until it counts as failed
 TESTED: Final = 2
 LIMIT: Final = 120
-#: key of the message that it works
-WORKS: Final = "doctor.works"
 
 
 def distributed_report() -> list[tuple[str, str]]:
@@ -60,38 +59,25 @@ def all_reduce_test(backend: str) -> str:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-    context = mp.get_context("spawn")
-    results: Any = context.Queue()
-    started = [
-        context.Process(target=_sum_ranks, args=(backend, address, rank, results), daemon=True)
-        for rank in range(TESTED)
-    ]
-    for process in started:
-        process.start()
     try:
-        answers = [results.get(timeout=LIMIT) for _ in started]
-    except Exception:  # of the queue: nobody has answered
-        answers = [("doctor.no-answer", {"seconds": LIMIT})]
-    for process in started:
-        process.terminate()
-        process.join()
-    wrong = [message(key, **values) for key, values in answers if key != WORKS]
-    return wrong[0] if wrong else message(WORKS)
+        mp.spawn(_sum_ranks, (backend, address), nprocs=TESTED)  # type: ignore[no-untyped-call]
+    except Exception as error:  # which has the traceback of a process as its text
+        reason = str(error).strip().splitlines()[-1].partition(": ")[2]
+        return message("doctor.fails", reason=reason or str(error))
+    return message("doctor.works")
 
 
-def _sum_ranks(backend: str, address: str, rank: int, results: Any) -> None:
-    """Take part in a sum, and report how it went: the key of a message, and its values."""
-    for name in VARIABLES:  # torchrun's own processes are not part of this
+def _sum_ranks(rank: int, backend: str, address: str) -> None:
+    """Take part in a sum; raises if it fails."""
+    for name in (*VARIABLES, "TORCHELASTIC_USE_AGENT_STORE"):  # torchrun's own are no part of it
         os.environ.pop(name, None)
-    os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)
     device = torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu")
-    try:
-        dist.init_process_group(backend, init_method=address, rank=rank, world_size=TESTED)
-        number = torch.tensor(float(rank + 1), device=device)
-        dist.all_reduce(number)
-        expected = TESTED * (TESTED + 1) / 2
-        found = {"sum": number.item()}
-        results.put((WORKS, {}) if number.item() == expected else ("doctor.wrong-sum", found))
-        dist.destroy_process_group()
-    except (RuntimeError, ValueError) as error:
-        results.put(("doctor.fails", {"reason": str(error).splitlines()[0]}))
+    limit = timedelta(seconds=LIMIT)
+    dist.init_process_group(
+        backend, init_method=address, rank=rank, world_size=TESTED, timeout=limit
+    )
+    number = torch.tensor(float(rank + 1), device=device)
+    dist.all_reduce(number)
+    dist.destroy_process_group()
+    if number.item() != TESTED * (TESTED + 1) / 2:
+        raise RuntimeError(f"the sum is {number.item():g}")

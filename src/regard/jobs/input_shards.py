@@ -1,4 +1,4 @@
-"""Input shards of a job: find them, measure them, cut them into units of work, read their rows."""
+"""Input shards of a job: find them, cut them into units of work, read their rows."""
 
 import glob
 import hashlib
@@ -39,18 +39,6 @@ class InputShard(NamedTuple):
     name: str
     path: str
     kind: ShardKind
-
-
-class ShardSize(NamedTuple):
-    """The content of a shard: its rows, and a checksum of its decompressed bytes.
-
-    Attributes:
-        offsets: where each unit of a file of lines begins, in bytes.
-    """
-
-    rows: int
-    checksum: str
-    offsets: tuple[int, ...] = ()
 
 
 class WorkUnit(NamedTuple):
@@ -127,26 +115,33 @@ def output_name(shard: InputShard, part: int, parts: int, ending: str) -> str:
     return f"{stem}{number}.{ending}"
 
 
-def measure_shard(shard: InputShard, unit_rows: int) -> ShardSize:
-    """Return rows and checksum of a shard, and where its units of `unit_rows` rows begin.
+def cut_shard(
+    shard: InputShard, unit_rows: int, ending: str
+) -> tuple[dict[str, Any], list[WorkUnit]]:
+    """Return rows and checksum of a shard, and its units; an empty one is a unit without rows.
 
     Raises DataError for a file that is damaged or cannot be read.
     """
     digest, rows, end, begins_line = hashlib.blake2b(digest_size=16), 0, 0, True
-    offsets: list[int] = []
+    offsets = [0]
     with open_bytes(shard.path) as stream:
         try:
             while piece := stream.readline(BLOCK_BYTES):
-                if begins_line and rows % unit_rows == 0:
+                if begins_line and rows and rows % unit_rows == 0:
                     offsets.append(end)
                 digest.update(piece)
                 rows, end, begins_line = rows + begins_line, end + len(piece), piece[-1:] == b"\n"
         except DAMAGE as error:
             raise damaged_file(shard.path, None, error) from None
-    if shard.kind != "parquet":
-        return ShardSize(rows, digest.hexdigest(), tuple(offsets))
-    with _parquet(shard.path) as table:
-        return ShardSize(int(table.metadata.num_rows), digest.hexdigest())
+    if shard.kind == "parquet":
+        with _parquet(shard.path) as table:
+            rows = int(table.metadata.num_rows)
+        offsets = [0] * max(1, -(-rows // unit_rows))
+    units = []
+    for part, offset in enumerate(offsets):
+        name, first = output_name(shard, part, len(offsets), ending), part * unit_rows
+        units.append(WorkUnit(shard, name, first + 1, min(unit_rows, rows - first), offset))
+    return {"rows": rows, "checksum": digest.hexdigest()}, units
 
 
 @contextmanager
@@ -157,21 +152,6 @@ def _parquet(path: str) -> Iterator[Any]:
             yield arrow.parquet.ParquetFile(stream)
         except (arrow.ArrowException, UnicodeDecodeError, *DAMAGE) as error:
             raise not_parquet(path, error) from None
-
-
-def units_of(shard: InputShard, size: ShardSize, unit_rows: int, ending: str) -> list[WorkUnit]:
-    """Return the units of a shard; one without rows for an empty shard."""
-    parts = max(1, -(-size.rows // unit_rows))
-    return [
-        WorkUnit(
-            shard,
-            output_name(shard, part, parts, ending),
-            part * unit_rows + 1,
-            min(unit_rows, size.rows - part * unit_rows),
-            size.offsets[part] if size.offsets else 0,
-        )
-        for part in range(parts)
-    ]
 
 
 def read_rows(unit: WorkUnit, columns: Sequence[str]) -> Iterator[tuple[int, Any]]:

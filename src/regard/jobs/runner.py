@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from regard.atomic_files import write_atomic
 from regard.decoding_options import check_least
 from regard.errors import DataError, RegardError
-from regard.jobs.input_shards import InputShard, WorkUnit, measure_shard, units_of
+from regard.jobs.input_shards import InputShard, WorkUnit, cut_shard
 from regard.jobs.job_folder import FinishedShard, JobError, JobFolder
 from regard.jobs.output_shards import OutputRow, check_format_name, shard_writer
 from regard.jobs.records import JobRecord
@@ -267,27 +267,21 @@ def run_job(
     check_least(1, rows_per_shard=unit_rows)
     ending, folder, summary = check_format_name(format), JobFolder(Path(output)), JobSummary()
     with folder.held():
-        units: list[WorkUnit] = []
-        inputs = {}
-        for shard in shards:
-            size = measure_shard(shard, unit_rows)
-            inputs[shard.name] = {"rows": size.rows, "checksum": size.checksum}
-            units += units_of(shard, size, unit_rows, ending)
+        cut = {shard.name: cut_shard(shard, unit_rows, ending) for shard in shards}
         described = {**task.describe(), "format": format, "rows_per_shard": unit_rows}
-        checksum = task.checksum()
-        folder.begin(described, checksum, inputs)
-        done = {}
-        for unit in units:
-            shard_done = folder.finished(unit.output)
-            if shard_done is not None and folder.is_whole(shard_done):
-                done[unit.output] = shard_done
-                summary.before.add(shard_done)
-            elif shard_done is not None:
-                summary.damaged.append(unit.output)
-        summary.total = sum(unit.rows for unit in units)
-        left = [unit for unit in units if unit.output not in done]
-        work = UnitWork(task, folder.path.absolute(), checksum)
-        with folder.swept(), _polled(folder, summary, show):
+        work = UnitWork(task, folder.path.absolute(), task.checksum())
+        inputs = {name: content for name, (content, _) in cut.items()}
+        folder.begin(described, work.checksum, inputs)
+        left = []
+        for unit in (unit for _, units in cut.values() for unit in units):
+            summary.total += unit.rows
+            done = folder.finished(unit.output)
+            if done is not None and folder.is_whole(done):
+                summary.before.add(done)
+                continue
+            left.append(unit)
+            summary.damaged += [unit.output] if done is not None else []
+        with folder.swept(), _polled(folder, summary, executor, show):
             _work(work, left, folder, executor, summary)
         write_atomic(folder.summary_file, json.dumps(summary.as_dict(), indent=1).encode())
     return summary
@@ -313,24 +307,26 @@ def _work(
                     f"not in {folder.path} although a worker has written it: choose another."
                 )
             ready = ready or time.monotonic() - found.seconds
-            summary.workers = executor.at_work
             summary.restarts += found.deaths
             summary.now.add(found)
     except RegardError as error:
         kept = summary.before.shards + summary.now.shards
         shards = "finished shard is" if kept == 1 else "finished shards are"
         raise JobError(f"{str(error).removesuffix('.')}; {kept} {shards} kept.") from None
-    ready = ready or started
+    ready, summary.workers = ready or started, executor.at_work
     summary.seconds, summary.start_seconds = time.monotonic() - ready, ready - started
 
 
 @contextmanager
-def _polled(folder: JobFolder, summary: JobSummary, show: Show) -> Iterator[None]:
+def _polled(
+    folder: JobFolder, summary: JobSummary, executor: Executor, show: Show
+) -> Iterator[None]:
     """Show the progress of a job each second: workers leave it in the logs of their attempts."""
     ended = threading.Event()
 
     def poll() -> None:
         while not ended.wait(POLL_S):
+            summary.workers = executor.at_work
             show(summary, summary.before.rows + summary.now.rows + folder.open_rows())
 
     thread = threading.Thread(target=poll, daemon=True)

@@ -8,10 +8,10 @@ later leave those of the others as they are.
 import gc
 import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -23,7 +23,6 @@ from regard.data.corpus import MAX_NOTE, corpus_problem, crc32_of_file, note_pat
 from regard.data.duplicates import flags_checksum, mark_duplicates, open_flags, write_digests
 from regard.data.encode_corpus import PairEncoder, corpus_key
 from regard.data.shards import are_shared, list_shards, measure_shard, shard_stamp
-from regard.data.text_files import FileContent
 from regard.errors import ArgumentError, DataError, RegardError
 from regard.kinds import DataKind, load_encoder, open_kind
 from regard.messages import message
@@ -31,7 +30,7 @@ from regard.safe_read import MissingFileError
 from regard.training.config import Config
 from regard.training.run_files import Examples, RunFiles
 from regard.training.run_folder import RunFolder
-from regard.training.shard_manifest import EncodedShard, ShardManifest, survey_shards
+from regard.training.shard_manifest import EncodedShard, Shard, ShardManifest
 from regard.worker_processes import Executor, LocalExecutor, attempt
 
 #: shards that are measured at a time
@@ -51,7 +50,7 @@ Place = tuple[Path, int, int]
 def measure_shards(
     config: Config, before: ShardManifest | None, watch: Watch, say: Say
 ) -> ShardManifest:
-    """List the shards of the data, and measure those that are new or have changed.
+    """List the shards of the data, and measure those whose stamps the earlier manifest lacks.
 
     Shards that are all gone are those of the earlier manifest, if there is one.
     """
@@ -73,16 +72,20 @@ def measure_shards(
         say(message("train.shards-gone", count=len(names)))
         return before
 
-    def measure(wanted: Sequence[str]) -> Iterator[FileContent]:
-        pairs = 0
-        # reading, decompressing and hashing leave Python's lock to other threads
-        with ThreadPoolExecutor(MEASURED) as threads:
-            for done, content in enumerate(threads.map(measure_shard, wanted), start=1):
-                pairs += content.lines
-                watch("measuring", done, len(wanted), pairs)
-                yield content
-
-    return survey_shards(stamps, before, measure)
+    known = {} if before is None else {shard.name: shard for shard in before.shards}
+    shards = {
+        name: known[name]
+        for name, stamp in stamps.items()
+        if stamp and name in known and known[name].stamp == stamp
+    }
+    rest, pairs = [name for name in stamps if name not in shards], 0
+    # reading, decompressing and hashing leave Python's lock to other threads
+    with ThreadPoolExecutor(MEASURED) as threads:
+        for done, content in enumerate(threads.map(measure_shard, rest)):
+            shards[rest[done]] = Shard(rest[done], content, stamps[rest[done]])
+            pairs += content.lines
+            watch("measuring", done + 1, len(rest), pairs)
+    return ShardManifest(tuple(shards[name] for name in stamps))
 
 
 @dataclass(frozen=True)
@@ -124,12 +127,11 @@ def _note(path: Path) -> dict[str, Any]:
     return note
 
 
-def _facts(path: Path) -> dict[str, Any] | None:
-    """Return what was noted of an encoded shard; None unless it is whole."""
+def _is_whole(path: Path) -> bool:
+    """Return whether an encoded shard is there and undamaged."""
     if not path.exists() or corpus_problem(path) is not None:
-        return None
-    facts = _note(path)
-    return facts if {"dev", "bytes", "duplicates"} <= facts.keys() else None
+        return False
+    return {"dev", "bytes", "duplicates"} <= _note(path).keys()
 
 
 class ShardItem(NamedTuple):
@@ -162,8 +164,8 @@ class ShardWork:
     config: Config
     share: float
 
-    def __call__(self, item: ShardItem) -> dict[str, Any]:
-        """Write the file of a shard; returns its number of pairs, notes and other facts."""
+    def __call__(self, item: ShardItem) -> tuple[int, list[str]]:
+        """Write the file of a shard; returns its number of pairs, and notes for the user."""
         if not self.folder.is_dir():
             raise RegardError(
                 f"all nodes must see the run folder, but one does not see {self.folder}: keep it "
@@ -180,10 +182,10 @@ class ShardWork:
             files = RunFiles(self.config, RunFolder(self.folder).stdin_file, None, notes.append)
             examples = Examples(files, type(self._kind), self._kind.source)
             if item.encode:
-                found = self._encode(examples, item, notes.append)
+                pairs = self._encode(examples, item, notes.append)
             else:
-                found = {"pairs": write_digests(examples.shard(item.name), item.path)}
-            return {**found, "notes": [note for note in notes if note]}
+                pairs = write_digests(examples.shard(item.name), item.path)
+            return pairs, [note for note in notes if note]
 
     @cached_property
     def _kind(self) -> DataKind:
@@ -192,7 +194,7 @@ class ShardWork:
         source, target = load_encoder(run.src_tokenizer_file), load_target(run.tgt_tokenizer_file)
         return open_kind(self.config, source, target)
 
-    def _encode(self, examples: Examples, item: ShardItem, say: Say) -> dict[str, Any]:
+    def _encode(self, examples: Examples, item: ShardItem, say: Say) -> int:
         """Encode the training pairs; the note beside the file has those that are held out."""
         config, kind, dev, duplicates = self.config, self._kind, list[Pair](), 0
         has_features = bool(require_tokenizer(kind.source, "data in shards").features)
@@ -222,7 +224,7 @@ class ShardWork:
             "crc32": crc32_of_file(item.path),
         }
         write_note(item.path, {**facts, "dev": [list(pair[:5]) for pair in dev]})
-        return facts
+        return pairs
 
 
 def _has_features(name: str, pair: Pair) -> DataError:
@@ -289,26 +291,22 @@ class ShardEncoder:
             self.folder.shards / f"{self._key(shard.content.checksum, place)}.arrow"
             for shard, place in zip(shards, places, strict=True)
         ]
-        facts = {path: _facts(path) for path in dict.fromkeys(paths)}
-        missing = {
+        items = {
             path: ShardItem(shard.name, path, place)
             for shard, path, place in zip(shards, paths, places, strict=True)
-            if facts[path] is None
         }
-        facts |= zip(
-            missing, self._run("encoding", list(missing.values()), len(facts)), strict=True
-        )
+        missing = [item for path, item in items.items() if not _is_whole(path)]
+        self._run("encoding", missing, len(items))
         encoded = []
         for path in paths:
-            found = facts[path]
-            assert found is not None
-            values = (found[name] for name in EncodedShard._fields[1:])
-            encoded.append(EncodedShard(path.name, *values))
+            note = _note(path)
+            facts = (note[name] for name in EncodedShard._fields[1:])
+            encoded.append(EncodedShard(path.name, *facts))
         for path in self.folder.shards.glob("*.arrow"):  # of data or settings of before
-            if path not in facts:
+            if path not in items:
                 path.unlink()
                 note_path(path).unlink(missing_ok=True)
-        manifest = self._manifest.with_encoded(encoded)
+        manifest = replace(self._manifest, encoded=tuple(encoded))
         manifest.write(self.folder.manifest_file)
         return EncodedShards(manifest, self.folder.shards)
 
@@ -339,22 +337,20 @@ class ShardEncoder:
         starts = mark_duplicates(digests, flags)
         return [(flags, *place) for place in itertools.pairwise(starts)]
 
-    def _run(self, what: str, items: list[ShardItem], total: int) -> list[dict[str, Any]]:
+    def _run(self, what: str, items: list[ShardItem], total: int) -> None:
         """Do items, of a total of which the others were done before."""
         work = ShardWork(self.folder.path, self._config, self.share)
-        results: dict[int, dict[str, Any]] = {}
-        pairs = 0
-        for number, result in self._executor().run(work, items):
-            results[number] = result
-            pairs += result["pairs"]
-            self.watch(what, total - len(items) + len(results), total, pairs)
-        ordered = [results[number] for number in range(len(items))]
-        notes = [note for result in ordered for note in result["notes"]]
-        for note in notes[:3]:
+        notes: dict[int, list[str]] = {}
+        all_pairs = 0
+        for number, (pairs, said) in self._executor().run(work, items):
+            notes[number] = said
+            all_pairs += pairs
+            self.watch(what, total - len(items) + len(notes), total, all_pairs)
+        ordered = [note for number in sorted(notes) for note in notes[number]]
+        for note in ordered[:3]:
             self.say(note)
-        if len(notes) > 3:
-            self.say(message("train.more-notes", count=len(notes) - 3))
-        return ordered
+        if len(ordered) > 3:
+            self.say(message("train.more-notes", count=len(ordered) - 3))
 
     def _executor(self) -> Executor:
         """Return the executor; of this machine, as many processes as are worth it."""

@@ -1,7 +1,6 @@
 """The manifest of a run's shards: sizes and checksums, by which a resumed run notices changes."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -70,43 +69,46 @@ class ShardManifest:
 
     def change(self, now: "ShardManifest") -> DataError | None:
         """Return the error that names changed, missing and added shards; None if there are none."""
-        was, found = self._by_name(), now._by_name()
+        was = {shard.name: shard.content for shard in self.shards}
+        found = {shard.name: shard.content for shard in now.shards}
         how = {
-            name: SourceFile(name, was[name].content).change(found[name].content)
-            for name in was
+            name: SourceFile(name, content).change(found[name])
+            for name, content in was.items()
             if name in found
         }
-        changed = [name for name, difference in how.items() if difference]
-        missing = [name for name in was if name not in found]
-        added = [name for name in found if name not in was]
-        sorts = [(changed, "changed"), (missing, "missing"), (added, "new")]
-        first = next((names[0] for names, _ in sorts if names), None)
-        if first is None:
-            return _moved(self, now)
-        rest = [(_without(names, first), sort) for names, sort in sorts]
-        also = "".join(f"; also {sort}: {_listed(names)}" for names, sort in rest if names)
+        sorts = {
+            "changed": [name for name, difference in how.items() if difference],
+            "missing": [name for name in was if name not in found],
+            "new": [name for name in found if name not in was],
+        }
+        first = next((names[0] for names in sorts.values() if names), None)
+        if first is None:  # pairs are numbered by the order of shards
+            for before, name in zip(was, found, strict=True):
+                if name != before:
+                    what = f"the order of shards has changed since the run began: here was {before}"
+                    return DataError(name, None, what, CHANGED)
+            return None
         what = how.get(first) or (
             "this shard is missing, and was there when the run began"
-            if first in missing
+            if first in was
             else "this shard is new, and was not there when the run began"
         )
-        return DataError(first, None, what + also, CHANGED)
-
-    def _by_name(self) -> dict[str, Shard]:
-        return {shard.name: shard for shard in self.shards}
-
-    def with_encoded(self, encoded: Sequence[EncodedShard]) -> "ShardManifest":
-        """Return the manifest with the encoded shards."""
-        return replace(self, encoded=tuple(encoded))
+        for sort, names in sorts.items():
+            others = [name for name in names if name != first]
+            more = f" and {len(others) - NAMED:,} more" if len(others) > NAMED else ""
+            what += f"; also {sort}: {', '.join(others[:NAMED])}{more}" if others else ""
+        return DataError(first, None, what, CHANGED)
 
     def write(self, path: Path) -> None:
         """Write the manifest with its checksum."""
-        shards = [_row(shard) for shard in self.shards]
+        shards: list[dict[str, Any]] = [
+            {"name": shard.name, **shard.content._asdict(), "stamp": shard.stamp}
+            for shard in self.shards
+        ]
         for row, encoded in zip(shards, self.encoded, strict=False):
             row["encoded"] = encoded._asdict()
-        total = dict(zip(FileContent._fields, self.content, strict=True))
-        content = {"version": VERSION, "kind": KIND, "total": total, "shards": shards}
-        write_checksummed(path, content)
+        head = {"version": VERSION, "kind": KIND, "total": self.content._asdict()}
+        write_checksummed(path, {**head, "shards": shards})
 
     @staticmethod
     def read(path: Path) -> "ShardManifest":
@@ -116,57 +118,9 @@ class ShardManifest:
             raise invalid_file(path, "it is not a manifest of shards")
         rows: list[dict[str, Any]] = content["shards"]
         encoded = [EncodedShard(**row["encoded"]) for row in rows if "encoded" in row]
+        contents = (FileContent(row["bytes"], row["lines"], row["checksum"]) for row in rows)
         shards = (
-            Shard(
-                row["name"],
-                FileContent(row["bytes"], row["lines"], row["checksum"]),
-                row["stamp"],
-            )
-            for row in rows
+            Shard(row["name"], content, row["stamp"])
+            for row, content in zip(rows, contents, strict=True)
         )
         return ShardManifest(tuple(shards), tuple(encoded))
-
-
-def _row(shard: Shard) -> dict[str, Any]:
-    return {"name": shard.name, **shard.content._asdict(), "stamp": shard.stamp}
-
-
-def _without(names: list[str], first: str) -> list[str]:
-    return [name for name in names if name != first]
-
-
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more
-
-
-def _moved(was: ShardManifest, now: ShardManifest) -> DataError | None:
-    """Return the error for shards in another order, by which pairs are numbered."""
-    for before, shard in zip(was.shards, now.shards, strict=True):
-        if before.name != shard.name:
-            what = f"the order of shards has changed since the run began: here was {before.name}"
-            return DataError(shard.name, None, what, CHANGED)
-    return None
-
-
-def survey_shards(
-    stamps: Mapping[str, str],
-    before: ShardManifest | None,
-    measure: Callable[[Sequence[str]], Iterator[FileContent]],
-) -> ShardManifest:
-    """Measure shards; those whose stamps are in an earlier manifest are not read again.
-
-    Args:
-        stamps: of all shards, by name.
-        before: the manifest of the run, if it has one.
-        measure: measures shards, in the order of their names.
-    """
-    known: Mapping[str, Shard] = {} if before is None else before._by_name()
-    same = {
-        name: known[name].content
-        for name, stamp in stamps.items()
-        if stamp and name in known and known[name].stamp == stamp
-    }
-    rest = [name for name in stamps if name not in same]
-    found = same | dict(zip(rest, measure(rest), strict=True))
-    return ShardManifest(tuple(Shard(name, found[name], stamp) for name, stamp in stamps.items()))
