@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.harness import command, machine, source, write
-from regard.jobs import ModelSpec, PredictTask, RayExecutor, find_shards, read_shard, run_job
+from regard.jobs import JobTask, ModelSpec, RayExecutor, find_shards, read_shard, run_job
 
 MODEL: Final = "g2p"
 BATCH: Final = 128
@@ -235,9 +235,9 @@ def throughput(folder: Path, address: str, shards: Sequence[Path], turns: int) -
 
 @dataclass(frozen=True)
 class PoisonTask:
-    """`PredictTask`, but one source ends the process, as a lack of memory would."""
+    """`JobTask`, but one source ends the process, as a lack of memory would."""
 
-    task: PredictTask
+    task: JobTask
 
     def describe(self) -> Record:
         """Return the options."""
@@ -267,7 +267,7 @@ def poisoned(folder: Path, address: str) -> Record:
     lines[23] = POISON
     (place / "a.txt").write_text("".join(f"{line}\n" for line in lines))
     options = {"beam": 1}
-    task = PoisonTask(PredictTask(ModelSpec((MODEL,), "cpu"), batch=1, options=options))
+    task = PoisonTask(JobTask(ModelSpec((MODEL,), "cpu"), batch=1, options=options))
     out = folder / "poisoned-out"
     found = run_job(task, find_shards([str(place)]), out, RayExecutor(address, 1, gpus=False))
     bad = [row for row in read_shard(out / "a.txt.parquet") if row["error"]]

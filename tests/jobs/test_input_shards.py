@@ -14,7 +14,7 @@ from regard.jobs.input_shards import (
     find_shards,
     read_rows,
 )
-from regard.jobs.records import RowLayout, read_records, source_parser
+from regard.jobs.records import read_records, source_parser
 
 
 def cut(path, kind, size, columns=()):
@@ -93,7 +93,7 @@ def test_what_names_no_shard_is_refused(tmp_path):
 def records(path, kind, columns=None, id=None, max_chars=9):
     shard = InputShard(path.name, str(path), kind)
     _, (unit,) = cut_shard(shard, 100, "parquet")
-    parser = source_parser(shard, RowLayout(columns, id, max_chars), ["own"])
+    parser = source_parser(shard, columns, id, max_chars, ["own"])
     return [tuple(record) for record in read_records(unit, parser, lambda value: None)]
 
 

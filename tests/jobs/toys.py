@@ -8,7 +8,7 @@ from typing import Any
 
 from regard.errors import DataError
 from regard.jobs.output_shards import ROW_COLUMNS, read_shard
-from regard.jobs.records import RowLayout, read_records, source_parser
+from regard.jobs.records import read_records, source_parser
 from regard.jobs.tasks import answer_rows
 from regard.worker_processes import LocalExecutor
 
@@ -43,8 +43,8 @@ class ShoutTask:
         return self
 
     def records(self, unit):
-        layout = RowLayout(None, self.options.get("id"), 30)
-        return read_records(unit, source_parser(unit.shard, layout, []), lambda value: None)
+        parser = source_parser(unit.shard, None, self.options.get("id"), 30, [])
+        return read_records(unit, parser, lambda value: None)
 
     def answer(self, unit, block):
         self.blocks.append([record.row for record in block])

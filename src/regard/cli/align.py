@@ -167,14 +167,14 @@ def _align_shards(
 ) -> None:
     """Align shards of pairs into a folder."""
     from regard.cli import jobs  # not above: it loads what reads Parquet
-    from regard.jobs import PairTask
+    from regard.jobs import JobTask
 
     if output is None:
         fix = "add -o FOLDER"
         raise ArgumentError("-o", "name a folder for the alignments of shards", "missing", fix)
     spec = jobs.model_spec([run], device, "32")
     columned = jobs.split_columns(columns)
-    task = PairTask(spec, columned, batch=options.batch, align=options, words=words)
+    task = JobTask(spec, columned, batch=options.batch, pairs=True, align=options, words=words)
     jobs.execute(task, [file], output, device=device, **how)
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
+from torch.multiprocessing.spawn import spawn
 
 from regard.messages import message
 
@@ -60,7 +60,7 @@ def all_reduce_test(backend: str) -> str:
         free.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
     try:
-        mp.spawn(_sum_ranks, (backend, address), nprocs=TESTED)  # type: ignore[no-untyped-call]
+        spawn(_sum_ranks, (backend, address), nprocs=TESTED)  # type: ignore[no-untyped-call]
     except Exception as error:  # which has the traceback of a process as its text
         reason = str(error).strip().splitlines()[-1].partition(": ")[2]
         return message("doctor.fails", reason=reason or str(error))

@@ -173,10 +173,11 @@ def _predict_shards(
 ) -> tuple[list[Pair], list[str]]:
     """Predict shards of pairs; returns those that could be answered, and the predictions."""
     from regard.cli import jobs  # not above: it loads what reads Parquet
-    from regard.jobs import PairTask
+    from regard.jobs import JobTask
 
     spec = jobs.model_spec([run], device, precision)
-    task = PairTask(spec, jobs.split_columns(columns), beam=beam)
+    beams = {} if beam is None else {"beam": beam}
+    task = JobTask(spec, jobs.split_columns(columns), options=beams, pairs=True)
     return jobs.predicted_pairs(task, [file], save, device=device, **how)
 
 

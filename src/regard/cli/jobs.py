@@ -15,7 +15,6 @@ from regard.jobs import (
     JobSummary,
     JobTask,
     ModelSpec,
-    PairTask,
     find_shards,
     read_shard,
     run_job,
@@ -134,7 +133,7 @@ def print_summary(summary: JobSummary) -> None:
 
 
 def predicted_pairs(
-    task: PairTask, inputs: Sequence[str], output: Path | None, **how: Any
+    task: JobTask, inputs: Sequence[str], output: Path | None, **how: Any
 ) -> tuple[list[Pair], list[str]]:
     """Predict shards of pairs; returns the pairs that could be answered, and the predictions."""
     if output is None:

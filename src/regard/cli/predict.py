@@ -171,7 +171,7 @@ def _predict_shards(
         how: cluster, workers, and format of the shards.
     """
     from regard.cli import jobs  # not above: it loads what reads Parquet
-    from regard.jobs import PredictTask
+    from regard.jobs import JobTask
 
     refuse_options("where -o names a folder for shards", **refuse)
     _check_options(options)
@@ -180,7 +180,7 @@ def _predict_shards(
     if not inputs or words[: len(runs)] != runs:
         fix = "name a file, a folder or a quoted pattern after the runs, as in 'in/*.txt'"
         raise ArgumentError("INPUT", "follow the runs where -o is given", "missing", fix)
-    task = PredictTask(
+    task = JobTask(
         jobs.model_spec(runs, device, precision),
         jobs.split_columns(columns),
         jobs.one_column(id),

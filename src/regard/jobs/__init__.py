@@ -9,7 +9,7 @@ from regard.jobs.job_folder import JobError, JobFolder
 from regard.jobs.output_shards import read_shard
 from regard.jobs.ray_executor import RayExecutor, check_cluster
 from regard.jobs.runner import UNIT_ROWS, JobSummary, run_job
-from regard.jobs.tasks import JobTask, ModelSpec, PairTask, PredictTask
+from regard.jobs.tasks import JobTask, ModelSpec
 from regard.worker_processes import Executor, LocalExecutor
 
 __all__ = [
@@ -22,8 +22,6 @@ __all__ = [
     "JobTask",
     "LocalExecutor",
     "ModelSpec",
-    "PairTask",
-    "PredictTask",
     "RayExecutor",
     "check_cluster",
     "find_shards",

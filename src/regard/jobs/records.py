@@ -67,20 +67,6 @@ class RowParser(NamedTuple):
     header: bool = False
 
 
-class RowLayout(NamedTuple):
-    """The columns that a user has chosen; None for defaults.
-
-    Attributes:
-        columns: of a source and its features, or of source, target and features.
-        id: name or number of the id column.
-        max_chars: most characters of a side.
-    """
-
-    columns: Columns | None
-    id: Column | None
-    max_chars: int
-
-
 def read_records(
     unit: WorkUnit, parser: RowParser, check: Callable[[Any], None]
 ) -> Iterator[JobRecord]:
@@ -112,34 +98,41 @@ def read_records(
             yield record._replace(value=value)
 
 
-def source_parser(shard: InputShard, layout: RowLayout, known: Sequence[str | None]) -> RowParser:
+def source_parser(
+    shard: InputShard,
+    columns: Columns | None,
+    id: Column | None,
+    max_chars: int,
+    known: Sequence[str | None],
+) -> RowParser:
     """Return the parser of sources.
 
     Args:
         shard: a line of a text file is a source, with its features after a tab, if any; other
             files have columns.
-        layout: the chosen columns.
+        columns: of the source and its features; None finds them.
+        id: column of ids.
+        max_chars: most characters of a source.
         known: names of the source column to try before the usual ones.
     """
-    limit = layout.max_chars
     if shard.kind == "text":
-        for option, value in (("--columns", layout.columns), ("--id", layout.id)):
+        for option, value in (("--columns", columns), ("--id", id)):
             if value is not None:
                 rule = f"be left out where a line is a source, as in {shard.name}"
                 raise ArgumentError(option, rule, repr(value), "leave it out, or use TSV or JSONL")
-        return RowParser(lambda number, raw: _checked(decode(raw), limit))
+        return RowParser(lambda number, raw: _checked(decode(raw), max_chars))
     names = list(dict.fromkeys(name for name in (*known, *SOURCE_KEYS) if name is not None))
-    chosen: Columns = layout.columns or ((0,) if shard.kind == "tsv" else ())
+    chosen: Columns = columns or ((0,) if shard.kind == "tsv" else ())
     if shard.kind == "parquet" and not chosen:
         there = parquet_columns(shard.path)
         chosen = _source_columns(there, names)
         if not chosen:
             raise _no_column(shard, " or ".join(map(repr, names)), there)
-    columns, id, header = _resolved(shard, chosen, layout.id)
+    chosen, id, header = _resolved(shard, chosen, id)
 
     def parse(number: int, raw: Any) -> Source:
         row = _fields(shard, raw)
-        found = columns or _source_columns(row, names)
+        found = chosen or _source_columns(row, names)
         if not found:
             raise BadLine(
                 "missing key",
@@ -147,22 +140,25 @@ def source_parser(shard: InputShard, layout: RowLayout, known: Sequence[str | No
                 f"{', '.join(map(repr, row)) or 'none'}",
                 "choose one with --columns",
             )
-        return _source([_pick(row, column) for column in found], limit)
+        return _source([_pick(row, column) for column in found], max_chars)
 
-    return RowParser(parse, id, columns, header)
+    return RowParser(parse, id, chosen, header)
 
 
-def pair_parser(shard: InputShard, layout: RowLayout, options: ReadOptions) -> RowParser:
+def pair_parser(
+    shard: InputShard, id: Column | None, max_chars: int, options: ReadOptions
+) -> RowParser:
     """Return the parser of pairs.
 
     Args:
         shard: as for `regard evaluate`: tab-separated columns, JSON lines or Parquet.
-        layout: the chosen columns.
+        id: column of ids.
+        max_chars: most characters of a side.
         options: how the columns of the file are found.
     """
     shape = open_rows(shard.path, None, options).format
-    parse = parser_for(shape, layout.max_chars)
-    _, id, header = _resolved(shard, (), layout.id)
+    parse = parser_for(shape, max_chars)
+    _, id, header = _resolved(shard, (), id)
     if shard.kind != "parquet":
         return RowParser(parse, id, header=shape.header or header)
     parts = (*shape.columns, shape.features, shape.question)

@@ -4,7 +4,8 @@ import hashlib
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Protocol
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 from regard import api
 from regard.api import bundled_models
@@ -20,7 +21,6 @@ from regard.jobs.records import (
     JOB_HINTS,
     Columns,
     JobRecord,
-    RowLayout,
     pair_parser,
     read_records,
     source_parser,
@@ -47,22 +47,6 @@ class LoadedTask(NamedTuple):
     block: int
     records: Callable[[WorkUnit], Iterator[JobRecord]]
     answer: Callable[[WorkUnit, Sequence[JobRecord]], list[OutputRow]]
-
-
-class JobTask(Protocol):
-    """A task as a job hands it to its workers: small, and the same in each of them."""
-
-    def describe(self) -> dict[str, Any]:
-        """Return all that decides the content of rows, apart from the model, for the manifest."""
-        ...
-
-    def checksum(self) -> str:
-        """Return the checksum of the model."""
-        ...
-
-    def load(self) -> LoadedTask:
-        """Load the model."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -98,16 +82,19 @@ class ModelSpec:
 
 
 @dataclass(frozen=True)
-class PredictTask:
-    """Predict the target of each source.
+class JobTask:
+    """What a model does with each row: predict a source or that of a pair, or align a pair.
 
     Attributes:
         model: which.
-        columns: of source and features.
+        columns: of source and features, or of source, target and features; None finds them.
         id: column of ids.
         max_chars: longest source; that of the run if None.
-        batch: sources at a time.
+        batch: rows at a time.
         options: of `Model.predict`.
+        pairs: whether rows are pairs, whose targets stand beside predictions.
+        align: how to align pairs; None predicts.
+        words: whether links are of words; None decides by the kind of data.
     """
 
     model: ModelSpec
@@ -116,78 +103,19 @@ class PredictTask:
     max_chars: int | None = None
     batch: int = api.BATCH
     options: Mapping[str, Any] = field(default_factory=dict)
-
-    def describe(self) -> dict[str, Any]:
-        """Return the options; the batch size and the device change no answer."""
-        own = {"columns": self.columns, "id": self.id, "max_chars": self.max_chars}
-        own["precision"] = self.model.precision
-        return {"task": "predict", **own, **self.options}
-
-    def checksum(self) -> str:
-        """Return the checksum of the model."""
-        return self.model.checksum()
-
-    def load(self) -> LoadedTask:
-        """Load the model."""
-        model = self.model.load()
-        several = max(self.options.get("nbest", 1), self.options.get("num_samples", 0)) > 1
-        more = {"alternatives": "answers"} if several else {}
-        types = {**ROW_COLUMNS, "text": "text", "score": "score", **more, "error": "text"}
-        limit = model.config.max_chars if self.max_chars is None else self.max_chars
-        known = [source_column(model.config.columns)]
-
-        def records(unit: WorkUnit) -> Iterator[JobRecord]:
-            parser = source_parser(unit.shard, RowLayout(self.columns, self.id, limit), known)
-            return read_records(unit, parser, model.check_source)
-
-        def row(output: api.Output) -> OutputRow:
-            ranked = [{"text": one.text, "score": one.score} for one in output.alternatives]
-            found = {"text": output.text, "score": output.score}
-            return {**found, "alternatives": ranked} if several else found
-
-        def answer(unit: WorkUnit, block: Sequence[JobRecord]) -> list[OutputRow]:
-            options = dict(self.options)
-            if options.get("seed") is not None:  # each block has a seed of its own
-                place = f"{options['seed']}:{unit.shard.name}:{block[0].row}"
-                options["seed"] = random.Random(place).getrandbits(63)
-
-            def predict(some: Sequence[JobRecord]) -> list[OutputRow]:
-                sources = [record.value for record in some]
-                outputs = model.predict(sources, attention=False, batch=self.batch, **options)
-                return list(map(row, outputs))
-
-            return answer_rows(unit, block, types, predict)
-
-        return LoadedTask(types, BLOCK_BATCHES * self.batch, records, answer)
-
-
-@dataclass(frozen=True)
-class PairTask:
-    """A task on pairs: predictions beside targets, or alignments.
-
-    Attributes:
-        model: which.
-        columns: of source, target and features; those of the run if None.
-        id: column of ids.
-        batch: pairs at a time.
-        beam: width of the search; that of the run if None.
-        align: how to align; None predicts.
-        words: whether links are of words; None decides by the kind of data.
-    """
-
-    model: ModelSpec
-    columns: Columns | None = None
-    id: int | str | None = None
-    batch: int = api.BATCH
-    beam: int | None = None
+    pairs: bool = False
     align: AlignOptions | None = None
     words: bool | None = None
 
     def describe(self) -> dict[str, Any]:
-        """Return the options; the batch size and the device change no answer."""
-        own = {"columns": self.columns, "id": self.id, "precision": self.model.precision}
+        """Return all that decides the content of rows, apart from the model, for the manifest.
+
+        The batch size and the device change no answer.
+        """
+        own = {"columns": self.columns, "id": self.id, "max_chars": self.max_chars}
+        own["precision"] = self.model.precision
         if self.align is None:
-            return {"task": "evaluate", **own, "beam": self.beam}
+            return {"task": "evaluate" if self.pairs else "predict", **own, **self.options}
         how = {name: value for name, value in self.align._asdict().items() if name != "batch"}
         return {"task": "align", **own, **how, "words": self.words}
 
@@ -200,11 +128,50 @@ class PairTask:
         model = self.model.load()
         if self.align is not None:
             check_can_align(model.predictor)
+        several = max(self.options.get("nbest", 1), self.options.get("num_samples", 0)) > 1
+        types = {**ROW_COLUMNS, **self._columns(several), "error": "text"}
+
+        def answer(unit: WorkUnit, block: Sequence[JobRecord]) -> list[OutputRow]:
+            options = dict(self.options)
+            if options.get("seed") is not None:  # each block has a seed of its own
+                place = f"{options['seed']}:{unit.shard.name}:{block[0].row}"
+                options["seed"] = random.Random(place).getrandbits(63)
+
+            def predict(some: Sequence[JobRecord]) -> list[OutputRow]:
+                sources = [_source(model, record.value) for record in some]
+                outputs = model.predict(sources, attention=False, batch=self.batch, **options)
+                return [
+                    _predicted(output, record.value, several=several)
+                    for output, record in zip(outputs, some, strict=True)
+                ]
+
+            work = predict if self.align is None else partial(self._linked, model)
+            return answer_rows(unit, block, types, work)
+
+        records = self._pairs(model) if self.pairs else self._sources(model)
+        return LoadedTask(types, BLOCK_BATCHES * self.batch, records, answer)
+
+    def _columns(self, several: bool) -> RowTypes:
+        """Return the types of columns between those of every row and its error."""
+        if self.align is not None:
+            return {"links": "text"}
+        found = {"text": "text", "score": "score"}
+        if self.pairs:
+            return {"source": "text", **found, "targets": "texts"}
+        return {**found, "alternatives": "answers"} if several else found
+
+    def _sources(self, model: api.Model) -> Callable[[WorkUnit], Iterator[JobRecord]]:
+        limit = model.config.max_chars if self.max_chars is None else self.max_chars
+        known = [source_column(model.config.columns)]
+
+        def records(unit: WorkUnit) -> Iterator[JobRecord]:
+            parser = source_parser(unit.shard, self.columns, self.id, limit, known)
+            return read_records(unit, parser, model.check_source)
+
+        return records
+
+    def _pairs(self, model: api.Model) -> Callable[[WorkUnit], Iterator[JobRecord]]:
         model.check_reads_pairs()
-        aligned = {"links": "text"}
-        predicted = {"source": "text", "text": "text", "score": "score", "targets": "texts"}
-        own = predicted if self.align is None else aligned
-        types = {**ROW_COLUMNS, **own, "error": "text"}
         features = bool(model.features)
         columns = self.columns or column_names(model.config.columns)
         options = ReadOptions(
@@ -214,50 +181,44 @@ class PairTask:
             advice=JOB_HINTS,
         )
 
-        def source(pair: Pair) -> Any:
-            return model.kind.sources.of_pair(pair if features else pair._replace(features=()))
-
         def check(pair: Pair) -> None:
-            model.predictor.check_source(source(pair))
+            model.predictor.check_source(_source(model, pair))
             if self.align is not None:
                 model.check_target(pair.tgt)
 
         def records(unit: WorkUnit) -> Iterator[JobRecord]:
-            layout = RowLayout(columns, self.id, model.config.max_chars)
-            return read_records(unit, pair_parser(unit.shard, layout, options), check)
+            parser = pair_parser(unit.shard, self.id, model.config.max_chars, options)
+            return read_records(unit, parser, check)
 
-        def predict(some: Sequence[JobRecord]) -> list[OutputRow]:
-            how: dict[str, Any] = {} if self.beam is None else {"beam": self.beam}
-            pairs: list[Pair] = [record.value for record in some]
-            sources = list(map(source, pairs))
-            outputs = model.predict(sources, attention=False, batch=self.batch, **how)
-            return [
-                {
-                    "source": pair.src,
-                    "text": output.text,
-                    "score": output.score,
-                    "targets": [pair.tgt, *pair.more],
-                }
-                for pair, output in zip(pairs, outputs, strict=True)
-            ]
+        return records
 
-        def link(some: Sequence[JobRecord]) -> list[OutputRow]:
-            assert self.align is not None
-            found = align(
-                model.predictor,
-                [record.value for record in some],
-                self.align.without_gold().choices,
-                units=Units.of(model.kind, self.words),
-                link=self.align.link,
-                batch=self.batch,
-            )
-            (links,) = found.values() or ([],)
-            return [{"links": format_links(one)} for one in links]
+    def _linked(self, model: api.Model, some: Sequence[JobRecord]) -> list[OutputRow]:
+        assert self.align is not None
+        found = align(
+            model.predictor,
+            [record.value for record in some],
+            self.align.without_gold().choices,
+            units=Units.of(model.kind, self.words),
+            link=self.align.link,
+            batch=self.batch,
+        )
+        (links,) = found.values() or ([],)
+        return [{"links": format_links(one)} for one in links]
 
-        def answer(unit: WorkUnit, block: Sequence[JobRecord]) -> list[OutputRow]:
-            return answer_rows(unit, block, types, predict if self.align is None else link)
 
-        return LoadedTask(types, BLOCK_BATCHES * self.batch, records, answer)
+def _source(model: api.Model, value: Any) -> Any:
+    """Return a source, or that of a pair, with features if the model has any."""
+    if not isinstance(value, Pair):
+        return value
+    return model.kind.sources.of_pair(value if model.features else value._replace(features=()))
+
+
+def _predicted(output: api.Output, value: Any, *, several: bool) -> OutputRow:
+    row = {"text": output.text, "score": output.score}
+    if isinstance(value, Pair):
+        return {**row, "source": value.src, "targets": [value.tgt, *value.more]}
+    ranked = [{"text": one.text, "score": one.score} for one in output.alternatives]
+    return {**row, "alternatives": ranked} if several else row
 
 
 def answer_rows(
