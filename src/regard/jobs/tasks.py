@@ -83,7 +83,7 @@ class ModelSpec:
 
 @dataclass(frozen=True)
 class JobTask:
-    """What a model does with each row: predict a source or that of a pair, or align a pair.
+    """Work of a model on each row: predict a source or that of a pair, or align a pair.
 
     Attributes:
         model: which.
