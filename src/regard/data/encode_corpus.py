@@ -1,13 +1,11 @@
 """Encoding of pairs into a corpus file."""
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple, Protocol, final, runtime_checkable
+from typing import IO, Any, Final
 
 import numpy as np
-from jaxtyping import Int32, Shaped
 
 from regard.atomic_files import atomic_output
 from regard.data import lazy_pyarrow as arrow
@@ -30,110 +28,17 @@ from regard.messages import message
 from regard.safe_read import PathLike
 
 
-class Flat(NamedTuple):
-    """Rows in one array; the lengths count tokens or frames."""
-
-    values: Shaped[np.ndarray, " values"]
-    lengths: Int32[np.ndarray, " rows"]
-
-    def offsets(self) -> Int32[np.ndarray, " ends"]:
-        """Return the index of each row's first value, and the end of the last row."""
-        return np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int32)]).astype(np.int32)
+def frame_type(features: int) -> Any:
+    """Return Arrow's type of a table of frames: a list of lists that are equally long."""
+    return arrow.list_(arrow.list_(arrow.float32(), features))
 
 
-def joined_flat(parts: Sequence[Flat]) -> Flat:
-    """Concatenate the rows of several parts."""
-    values, lengths = zip(*parts, strict=True)
-    return Flat(np.concatenate(values), np.concatenate(lengths))
-
-
-@runtime_checkable
-class Store(Protocol):
-    """The storage format of one side's rows."""
-
-    @property
-    def type(self) -> Any:
-        """Arrow's type of a row."""
-        ...
-
-    def flat(self, rows: Sequence[Any]) -> Flat:
-        """Put rows into one array."""
-        ...
-
-    def lists(self, flat: Flat) -> Any:
-        """Return rows as an Arrow array."""
-        ...
-
-
-@final
-@dataclass(frozen=True)
-class IdStore:
-    """Rows of integer ids."""
-
-    dtype: np.dtype[Any]
-
-    @property
-    def type(self) -> Any:
-        """A list of integers."""
-        return arrow.list_(arrow.from_numpy_dtype(self.dtype))
-
-    def flat(self, rows: Sequence[Sequence[int]]) -> Flat:
-        """All ids in one array."""
-        lengths = np.fromiter(map(len, rows), np.int32, len(rows))
-        every = itertools.chain.from_iterable(rows)
-        return Flat(np.fromiter(every, self.dtype, int(lengths.sum())), lengths)
-
-    def lists(self, flat: Flat) -> Any:
-        """A list for each row."""
-        return arrow.ListArray.from_arrays(arrow.array(flat.offsets()), arrow.array(flat.values))
-
-
-@final
-@dataclass(frozen=True)
-class FrameStore:
-    """Rows of frames of one width."""
-
-    features: int
-
-    @property
-    def type(self) -> Any:
-        """A list of lists that are equally long."""
-        return arrow.list_(arrow.list_(arrow.float32(), self.features))
-
-    def flat(self, rows: Sequence[np.ndarray]) -> Flat:
-        """All numbers in one array."""
-        lengths = np.fromiter(map(len, rows), np.int32, len(rows))
-        return Flat(np.concatenate([np.zeros(0, np.float32), *map(np.ravel, rows)]), lengths)
-
-    def lists(self, flat: Flat) -> Any:
-        """A list of frames for each row."""
-        frames = arrow.FixedSizeListArray.from_arrays(arrow.array(flat.values), self.features)
-        return arrow.ListArray.from_arrays(arrow.array(flat.offsets()), frames)
-
-
-class Column(NamedTuple):
-    """One side of a corpus.
-
-    Attributes:
-        encode: returns the row of each pair: ids, or a table.
-        fits: returns whether the row of a pair is usable and within a limit of length.
-        store: writes rows.
-    """
-
-    encode: Callable[[Sequence[Pair]], Sequence[Any]]
-    fits: Callable[[Pair, Any, int], bool]
-    store: Store
-
-
-def columns(src: SourceEncoder, tgt: TargetEncoder) -> tuple[Column, Column]:
-    """Return the columns of both sides: ids in the smallest type that holds them, or frames."""
-    most = max(tgt.vocab_size, src.vocab_size)
-    ids = IdStore(np.dtype(np.uint16 if most <= np.iinfo(np.uint16).max else np.int32))
-    store = FrameStore(src.frame_size) if src.frame_size else ids
-    return (
-        Column(src.encode_sources, src.fits, store),
-        Column(lambda pairs: target_ids(tgt, pairs), lambda pair, row, most: len(row) <= most, ids),
-    )
+def frame_lists(tables: Sequence[np.ndarray], features: int) -> Any:
+    """Return tables of frames of one width as an Arrow array."""
+    offsets = np.cumsum([0, *map(len, tables)], dtype=np.int32)
+    numbers = np.concatenate([np.zeros(0, np.float32), *map(np.ravel, tables)])
+    frames = arrow.FixedSizeListArray.from_arrays(arrow.array(numbers), features)
+    return arrow.ListArray.from_arrays(arrow.array(offsets), frames)
 
 
 def text_arrays(pairs: Sequence[Pair]) -> list[Any]:
@@ -150,13 +55,8 @@ def text_arrays(pairs: Sequence[Pair]) -> list[Any]:
 
 #: chunks of pairs that are written at once, so that memory is bounded
 WRITTEN: Final = 16
-
-
-class _Encoded(NamedTuple):
-    src: Flat
-    tgt: Flat
-    pairs: list[Pair]
-    dropped: int
+#: the largest vocabulary whose ids take two bytes
+U16: Final = (1 << 16) - 1
 
 
 def build_corpus(
@@ -170,7 +70,6 @@ def build_corpus(
     texts: bool = False,
     source: str = "",
     name: str | None = None,
-    progress: Callable[[int], None] | None = None,
 ) -> Corpus:
     """Encode pairs into a file, which is written atomically.
 
@@ -185,13 +84,12 @@ def build_corpus(
         texts: whether to store the text of the pairs as well, which scoring needs.
         source: fingerprint of the data.
         name: what errors call the data; default is the file to write.
-        progress: called with the number of pairs read so far.
     """
     key = corpus_key(source, src_tok, tgt_tok, max_src_len, max_tgt_len, texts)
     path = Path(path)
     encoder = PairEncoder(src_tok, tgt_tok, max_src_len, max_tgt_len, texts)
     with atomic_output(path) as file:
-        kept, dropped = encoder.write(pairs, file, key, progress)
+        kept, dropped = encoder.write(pairs, file, key)
         if not kept:
             limits = max_src_len, max_tgt_len
             raise _nothing_left(name or str(path), dropped, limits, encoder.longest, src_tok)
@@ -211,7 +109,6 @@ def open_or_build_corpus(
     max_tgt_len: int,
     texts: bool = False,
     name: str | None = None,
-    progress: Callable[[int], None] | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Corpus:
     """Open the corpus if it was built from the same data, or else build it.
@@ -226,7 +123,6 @@ def open_or_build_corpus(
         max_tgt_len: as there.
         texts: as there.
         name: as there.
-        progress: as there.
         say: called with a sentence if an existing file cannot be used.
     """
     path = Path(path)
@@ -250,7 +146,6 @@ def open_or_build_corpus(
         texts=texts,
         source=source,
         name=name,
-        progress=progress,
     )
 
 
@@ -294,76 +189,63 @@ class PairEncoder:
         for name, value in (("max_src_len", max_src), ("max_tgt_len", max_tgt)):
             if value < 1:
                 raise ArgumentError(name, "be at least 1", value, "raise it")
-        self._src, self._tgt = columns(src_tok, tgt_tok)
+        self._src, self._tgt, self._texts = src_tok, tgt_tok, texts
         self._max_src, self._max_tgt = max_src, max_tgt
-        self._texts = texts
         self.longest = [0, 0]
-        fields = [("src", self._src.store.type), ("tgt", self._tgt.store.type)]
-        self.schema = arrow.schema([*fields, *(text_fields() if texts else [])])
+        # ids have the smallest type that holds those of both sides
+        most = max(tgt_tok.vocab_size, src_tok.vocab_size)
+        self._ids = arrow.list_(arrow.uint16() if most <= U16 else arrow.int32())
+        src_type = frame_type(src_tok.frame_size) if src_tok.frame_size else self._ids
+        fields = [("src", src_type), ("tgt", self._ids), *(text_fields() if texts else [])]
+        self.schema = arrow.schema(fields)
 
-    def encode(self, pairs: Sequence[Pair]) -> _Encoded:
-        """Encode pairs, and drop those that are too long."""
-        src, tgt = self._src.encode(pairs), self._tgt.encode(pairs)
+    def encode(self, pairs: Sequence[Pair]) -> Any:
+        """Return a record batch of pairs, without those that are too long."""
+        sources: Sequence[Any] = self._src.encode_sources(pairs)
+        targets = target_ids(self._tgt, pairs)
         kept = []
         for i, pair in enumerate(pairs):
             fits = (
-                self._src.fits(pair, src[i], self._max_src),
-                self._tgt.fits(pair, tgt[i], self._max_tgt),
+                self._src.fits(pair, sources[i], self._max_src),
+                len(targets[i]) <= self._max_tgt,
             )
             if all(fits):
                 kept.append(i)
                 continue
-            for side, row in enumerate((src[i], tgt[i])):
+            for side, row in enumerate((sources[i], targets[i])):
                 self.longest[side] = max(self.longest[side], 0 if fits[side] else len(row))
-        return _Encoded(
-            self._src.store.flat([src[i] for i in kept]),
-            self._tgt.store.flat([tgt[i] for i in kept]),
-            # what is written of a pair is its text
-            [pairs[i]._replace(frames=None) for i in kept] if self._texts else [],
-            len(pairs) - len(kept),
-        )
+        src, tgt = [sources[i] for i in kept], [targets[i] for i in kept]
+        width = self._src.frame_size
+        sides = [
+            frame_lists(src, width) if width else arrow.array(src, self._ids),
+            arrow.array(tgt, self._ids),
+        ]
+        texts = text_arrays([pairs[i] for i in kept]) if self._texts else []
+        return arrow.RecordBatch.from_arrays([*sides, *texts], schema=self.schema)
 
-    def write(
-        self,
-        pairs: Iterable[Pair],
-        file: IO[bytes],
-        key: str,
-        progress: Callable[[int], None] | None = None,
-    ) -> tuple[int, int]:
+    def write(self, pairs: Iterable[Pair], file: IO[bytes], key: str) -> tuple[int, int]:
         """Encode pairs into an open file; returns how many were written, and how many dropped.
 
         Args:
             pairs: read once.
             file: gets the Arrow file.
             key: the fingerprint that the file states.
-            progress: called with the number of pairs read so far.
         """
         kept = read = 0
+
+        def count(chunk: Sequence[Pair]) -> Sequence[Pair]:
+            nonlocal read
+            read += len(chunk)
+            return chunk
+
+        batches = (self.encode(count(chunk)) for chunk in in_chunks(pairs))
         with arrow.ipc.new_file(file, self.schema.with_metadata({FINGERPRINT: key})) as writer:
-            for parts in _grouped(map(self.encode, in_chunks(pairs)), WRITTEN):
-                batch = self.batch(parts)
-                writer.write_batch(batch)
-                kept += batch.num_rows
-                read += batch.num_rows + sum(part.dropped for part in parts)
-                if progress is not None:
-                    progress(read)
+            while some := list(itertools.islice(batches, WRITTEN)):
+                joined = arrow.Table.from_batches(some).combine_chunks()
+                for batch in joined.to_batches():
+                    writer.write_batch(batch)
+                kept += joined.num_rows
         return kept, read - kept
-
-    def batch(self, parts: Sequence[_Encoded]) -> Any:
-        """Return one record batch of several encoded parts."""
-        sides = [
-            self._src.store.lists(joined_flat([part.src for part in parts])),
-            self._tgt.store.lists(joined_flat([part.tgt for part in parts])),
-        ]
-        if self._texts:
-            pairs = [pair for part in parts for pair in part.pairs]
-            sides += text_arrays(pairs)
-        return arrow.RecordBatch.from_arrays(sides, schema=self.schema)
-
-
-def _grouped(parts: Iterator[_Encoded], size: int) -> Iterator[list[_Encoded]]:
-    while group := list(itertools.islice(parts, size)):
-        yield group
 
 
 def _nothing_left(

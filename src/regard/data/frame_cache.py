@@ -15,7 +15,7 @@ import numpy as np
 from regard.atomic_files import atomic_output
 from regard.data import lazy_pyarrow as arrow
 from regard.data.corpus import TEXTS, text_fields
-from regard.data.encode_corpus import FrameStore, text_arrays
+from regard.data.encode_corpus import frame_lists, frame_type, text_arrays
 from regard.data.pairs import Pair, in_chunks
 from regard.safe_read import PathLike, map_bytes
 
@@ -57,12 +57,11 @@ def write_frame_cache(pairs: Iterable[Pair], path: Path) -> FrameCache:
     """
     chunks = in_chunks(pairs)
     first = next(chunks)
-    store = FrameStore(first[0].frames.shape[1])
-    schema = arrow.schema([*text_fields(), ("frames", store.type)])
+    width = first[0].frames.shape[1]
+    schema = arrow.schema([*text_fields(), ("frames", frame_type(width))])
     with atomic_output(path) as file, arrow.ipc.new_file(file, schema) as writer:
         for chunk in itertools.chain([first], chunks):
-            frames = store.lists(store.flat([pair.frames for pair in chunk]))
-            arrays = [*text_arrays(chunk), frames]
+            arrays = [*text_arrays(chunk), frame_lists([pair.frames for pair in chunk], width)]
             writer.write_batch(arrow.RecordBatch.from_arrays(arrays, schema=schema))
     return FrameCache(path)
 
