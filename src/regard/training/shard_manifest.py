@@ -85,19 +85,19 @@ class ShardManifest:
         if first is None:  # pairs are numbered by the order of shards
             for before, name in zip(was, found, strict=True):
                 if name != before:
-                    what = f"the order of shards has changed since the run began: here was {before}"
-                    return DataError(name, None, what, CHANGED)
+                    moved = (
+                        f"the order of shards has changed since the run began: here was {before}"
+                    )
+                    return DataError(name, None, moved, CHANGED)
             return None
         what = how.get(first) or (
             "this shard is missing, and was there when the run began"
             if first in was
             else "this shard is new, and was not there when the run began"
         )
-        for sort, names in sorts.items():
-            others = [name for name in names if name != first]
-            more = f" and {len(others) - NAMED:,} more" if len(others) > NAMED else ""
-            what += f"; also {sort}: {', '.join(others[:NAMED])}{more}" if others else ""
-        return DataError(first, None, what, CHANGED)
+        rest = {sort: [name for name in names if name != first] for sort, names in sorts.items()}
+        also = "".join(f"; also {sort}: {_listed(names)}" for sort, names in rest.items() if names)
+        return DataError(first, None, what + also, CHANGED)
 
     def write(self, path: Path) -> None:
         """Write the manifest with its checksum."""
@@ -124,3 +124,8 @@ class ShardManifest:
             for row, content in zip(rows, contents, strict=True)
         )
         return ShardManifest(tuple(shards), tuple(encoded))
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
