@@ -1,10 +1,8 @@
 import math
 
-import pytest
 import torch
 
 from attention.cases import BATCH, HIDDEN, KEY, KV_LEN, Q_LEN, QUERY, VALUE
-from ops.messages import refuses
 from regard.attention import AdditiveAttention
 
 
@@ -63,11 +61,3 @@ def test_parameters():
     }
     assert (attention.v.abs() <= HIDDEN**-0.5).all()
     assert attention.v.std() > 0
-
-
-@pytest.mark.plain
-@pytest.mark.parametrize("name", ["query_size", "key_size", "hidden_size"])
-def test_a_size_of_zero_is_refused(name):
-    sizes = {"query_size": QUERY, "key_size": KEY, "hidden_size": HIDDEN}
-    with refuses(name, "be at least 1", "0"):
-        AdditiveAttention(**sizes | {name: 0})

@@ -59,12 +59,6 @@ def test_the_bias_has_the_type_of_the_query():
 
 
 @pytest.mark.plain
-def test_no_heads_are_refused():
-    with refuses("num_heads", "be at least 1", "0"):
-        ALiBi(0)
-
-
-@pytest.mark.plain
 def test_the_number_of_heads_must_be_the_attentions():
     attention, x = MultiHeadAttention(33, 3, position_bias=ALiBi(2)), torch.randn(1, 5, 33)
     with refuses("bias", "broadcast to (batch, heads, q_len, kv_len) = (1, 3, 5, 5)", "2, 5, 5"):

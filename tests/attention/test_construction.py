@@ -1,35 +1,22 @@
 """Initial weights, default arguments, and the ways in which multi-head attention projects."""
 
-import inspect
-
 import pytest
 import torch
 
 from ops.messages import refuses
-from regard import attention as mechanisms
 from regard.attention import (
     AdditiveAttention,
     ALiBi,
-    Attention,
     CoverageAttention,
     LocalAttention,
     LocationAwareAttention,
     MultiHeadAttention,
     MultiplicativeAttention,
     Past,
-    Projected,
-    ScaledDotProductAttention,
     ShawRelativePositions,
     SimpleSelfAttention,
 )
-from regard.attention.interface import projected
-from regard.attention.multi_head import Rotation
 from regard.ops.backend import watch
-
-
-def defaults(function):
-    parameters = inspect.signature(function).parameters.values()
-    return {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
 
 
 @pytest.mark.parametrize(
@@ -66,78 +53,11 @@ def test_position_vectors_begin_with_the_deviation_of_a_unit_vector():
     assert ShawRelativePositions(16, 5).value_table is None
 
 
-def test_slopes_of_alibi():
-    """Those of four heads are 2 ** -2, 2 ** -4, ...; six have two more between them."""
-    assert ALiBi(4).slopes.tolist() == [2**-2, 2**-4, 2**-6, 2**-8]
-    assert ALiBi(6).slopes.tolist() == [2**-2, 2**-4, 2**-6, 2**-8, 2**-1, 2**-3]
-    seven = [2**-2, 2**-4, 2**-6, 2**-8, 2**-1, 2**-3, 2**-5]
-    assert ALiBi(7).slopes.tolist() == seven
-    assert ALiBi(1).slopes.tolist() == [2**-8]
-
-
-def keywords(function):
-    return inspect.unwrap(function).__kwdefaults__
-
-
-def test_default_arguments_of_every_mechanism():
-    of_forward = {"mask": None, "past": None, "need_weights": True}
-    for name in mechanisms.__all__:
-        mechanism = getattr(mechanisms, name)
-        if isinstance(mechanism, type) and issubclass(mechanism, Attention):
-            found = defaults(mechanism.forward)
-            assert {key: found[key] for key in of_forward} == of_forward, name
-    assert defaults(MultiplicativeAttention.__init__) == {"score": "general", "hidden_size": None}
-    assert defaults(LocalAttention.__init__) == {"predictor": None}
-    assert defaults(SimpleSelfAttention.__init__) == {"scale": 1.0}
-    assert SimpleSelfAttention().scale == 1.0
-    assert ScaledDotProductAttention(2, 3, 4).scale == 0.5
-
-
-def test_default_arguments_of_multi_head_attention():
-    kind = MultiHeadAttention
-    assert keywords(kind.__init__) == {
-        "num_kv_heads": None,
-        "key_size": None,
-        "value_size": None,
-        "bias": True,
-        "dropout": 0.0,
-        "position_bias": None,
-        "rotation": None,
-    }
-    assert keywords(kind.forward) == {"causal": False, "past": None, "need_weights": True}
-    for method in (kind.project_keys, kind.project_queries, kind.project_self, Rotation.__call__):
-        assert keywords(method) == {"start": 0}
-    with refuses("dim", "be at least 1", "0"):
-        kind(0, 1)
-
-
-def test_default_arguments_of_location_aware_attention():
-    defaults = {"channels": 10, "kernel_size": 31}
-    assert keywords(LocationAwareAttention.__init__) == defaults
-    assert keywords(LocationAwareAttention.forward) == {"past": None, "need_weights": True}
-    assert LocationAwareAttention.needs_past_weights
-    with refuses("query_size", "be at least 1", "0"):
-        LocationAwareAttention(0, 1, 1)
-
-
-def test_default_arguments_of_the_interface():
-    assert keywords(Attention.forward) == {"past": None, "need_weights": True}
-    assert not Attention.needs_past_weights
-    assert Past(torch.tensor([0]), None).coverage is None
-    assert projected(SimpleSelfAttention(), Projected(torch.ones(1))).item() == 1.0
-
-
 def test_scores_of_position_vectors_are_scaled():
     positions = ShawRelativePositions(4, 1)
     torch.nn.init.constant_(positions.key_table, 3.0)
     found = positions(torch.ones(1, 1, 1, 4), 1)
     assert found.item() == pytest.approx(4 * 3 / 2)
-
-
-def test_default_arguments_of_position_vectors():
-    assert keywords(ShawRelativePositions.__init__) == {"values": False}
-    with refuses("head_dim", "be at least 1", "0"):
-        ShawRelativePositions(0, 1)
 
 
 def test_a_window_reaches_one_key_at_least():

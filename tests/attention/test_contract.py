@@ -12,23 +12,19 @@ from attention.cases import (
     DIM,
     HEAD_DIM,
     HEADS,
-    KEY,
     KV_LEN,
     LENGTHS,
     Q_LEN,
-    QUERY,
     VALUE,
     build,
     gradcheck,
     holes,
     inputs,
 )
-from ops.messages import refuses
 from regard import masks, ops
 from regard.attention import (
     ALiBi,
     MultiHeadAttention,
-    MultiplicativeAttention,
     Past,
     ShawRelativePositions,
     SimpleSelfAttention,
@@ -392,96 +388,3 @@ def test_compiles_to_machine_code(name, need_weights):
         results.append([context, *torch.autograd.grad(context.square().sum(), leaves)])
     for eager, fast in zip(*results, strict=True):
         close(fast, eager, 1e-4)
-
-
-@pytest.mark.plain
-@each
-def test_a_query_of_the_wrong_width_is_refused(name):
-    attention, (query, key, value) = build(CASES[name]), inputs(CASES[name])
-    if isinstance(attention, SimpleSelfAttention):
-        expected = refuses("query and key", "agree in width", f"query = {QUERY - 1}")
-    else:
-        width = CASES[name].query_size
-        expected = refuses("query", f"be (batch, length, {width})", f"({BATCH}, {Q_LEN}, ")
-    with expected:
-        attention(query[..., 1:], key, value)
-
-
-@pytest.mark.plain
-@pytest.mark.parametrize("name", [name for name in CASES if name != "simple"])
-def test_a_key_of_the_wrong_width_is_refused(name):
-    attention, (query, key, value) = build(CASES[name]), inputs(CASES[name])
-    width = CASES[name].key_size
-    with refuses("key", f"be (batch, length, {width})", f"({BATCH}, {KV_LEN}, {width - 1})"):
-        attention(query, key[..., 1:], value)
-
-
-@pytest.mark.plain
-@each
-@pytest.mark.parametrize("argument", ["query", "key", "value"])
-def test_a_tensor_without_batch_is_refused(name, argument):
-    attention, (query, key, value) = build(CASES[name]), inputs(CASES[name])
-    arguments = {"query": query, "key": key, "value": value}
-    flat = arguments[argument][0]
-    with refuses(argument, "have the axes (batch, ", f"of shape {tuple(flat.shape)}"):
-        attention(**arguments | {argument: flat})
-
-
-@pytest.mark.plain
-@each
-@pytest.mark.parametrize("argument", ["query", "key", "value"])
-def test_an_empty_sequence_is_refused(name, argument):
-    attention, (query, key, value) = build(CASES[name]), inputs(CASES[name])
-    arguments = {"query": query, "key": key, "value": value}
-    empty = arguments[argument][:, :0]
-    with refuses(argument, "have at least 1 entry on the axis ", f"{tuple(empty.shape)}"):
-        attention(**arguments | {argument: empty})
-
-
-@pytest.mark.plain
-@each
-def test_lengths_of_key_and_value_must_agree(name):
-    attention, (query, key, value) = build(CASES[name]), inputs(CASES[name])
-    with refuses("key and value", "agree in kv_len", f"key = {KV_LEN}, value = {KV_LEN - 1}"):
-        attention(query, key, value[:, 1:])
-
-
-@pytest.mark.plain
-@each
-@pytest.mark.parametrize("argument", ["query", "key", "value"])
-def test_batches_must_agree(name, argument):
-    attention, (query, key, value) = build(CASES[name]), inputs(CASES[name])
-    arguments = {"query": query, "key": key, "value": value}
-    # a batch of one would broadcast
-    with refuses("query and key and value", "agree in batch", f"{argument} = 1"):
-        attention(**arguments | {argument: arguments[argument][:1]})
-
-
-@pytest.mark.plain
-@each
-@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
-def test_a_mask_of_numbers_is_refused(name, dtype):
-    attention, tensors = build(CASES[name]), inputs(CASES[name])
-    with refuses("mask", "be boolean, True where a query may attend", str(dtype)):
-        attention(*tensors, holes().to(dtype))
-
-
-@pytest.mark.plain
-@each
-@pytest.mark.parametrize(
-    "shape", [(BATCH, KV_LEN), (BATCH, 1, Q_LEN + 1, KV_LEN), (BATCH, 1, 1, Q_LEN)]
-)
-def test_a_mask_of_the_wrong_shape_is_refused(name, shape):
-    attention, tensors = build(CASES[name]), inputs(CASES[name])
-    wanted = (BATCH, CASES[name].heads, Q_LEN, KV_LEN)
-    rule = f"broadcast to (batch, heads, q_len, kv_len) = {wanted}"
-    with refuses("mask", rule, str(shape)):
-        attention(*tensors, torch.ones(shape, dtype=torch.bool))
-
-
-@pytest.mark.plain
-def test_one_head_takes_no_mask_per_head():
-    attention = MultiplicativeAttention(QUERY, KEY)
-    query, key = torch.randn(BATCH, Q_LEN, QUERY), torch.randn(BATCH, KV_LEN, KEY)
-    with refuses("mask", f"= {(BATCH, 1, Q_LEN, KV_LEN)}", f"({BATCH}, {HEADS}, 1, 1)"):
-        attention(query, key, key, torch.ones(BATCH, HEADS, 1, 1, dtype=torch.bool))

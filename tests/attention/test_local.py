@@ -167,12 +167,6 @@ def test_parameters():
 
 
 @pytest.mark.plain
-def test_a_window_of_nothing_is_refused():
-    with refuses("half_width", "be at least 1", "0"):
-        LocalAttention(MultiplicativeAttention(QUERY, KEY), half_width=0)
-
-
-@pytest.mark.plain
 def test_a_scorer_without_scores_is_refused():
     rule = "have the methods of regard.attention.Scorer"
     with refuses("scorer", rule, "LocationAwareAttention"):

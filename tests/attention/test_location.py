@@ -99,10 +99,3 @@ def test_parameters():
 def test_an_even_kernel_is_refused():
     with refuses("kernel_size", "be odd, to have a middle", "30"):
         LocationAwareAttention(QUERY, KEY, HIDDEN, kernel_size=30)
-
-
-@pytest.mark.plain
-@pytest.mark.parametrize("name", ["channels", "kernel_size"])
-def test_a_size_of_zero_is_refused(name):
-    with refuses(name, "be at least 1", "0"):
-        LocationAwareAttention(QUERY, KEY, HIDDEN, **{name: 0})

@@ -215,34 +215,8 @@ def test_parameters():
 
 
 @pytest.mark.plain
-def test_heads_must_divide_the_width():
-    with refuses("num_heads", "divide dim = 22", "3"):
-        MultiHeadAttention(22, 3)
-
-
-@pytest.mark.plain
-def test_heads_of_keys_must_divide_those_of_queries():
-    with refuses("num_kv_heads", "divide num_heads = 4", "3"):
-        MultiHeadAttention(44, 4, num_kv_heads=3)
-
-
-@pytest.mark.plain
-@pytest.mark.parametrize("name", ["dim", "num_heads", "num_kv_heads", "key_size", "value_size"])
-def test_a_size_of_zero_is_refused(name):
-    with refuses(name, "be at least 1", "0"):
-        MultiHeadAttention(**{"dim": DIM, "num_heads": HEADS} | {name: 0})
-
-
-@pytest.mark.plain
 def test_a_value_of_the_wrong_width_is_refused():
     attention = MultiHeadAttention(DIM, HEADS, key_size=KEY, value_size=VALUE)
     query, key = torch.randn(BATCH, Q_LEN, DIM), torch.randn(BATCH, KV_LEN, KEY)
     with refuses("value", f"be (batch, length, {VALUE})", f"({BATCH}, {KV_LEN}, {KEY})"):
         attention(query, key, key)
-
-
-@pytest.mark.plain
-@pytest.mark.parametrize("dropout", [-0.1, 1.5])
-def test_dropout_is_a_probability(dropout):
-    with refuses("dropout", "be a probability, from 0 to 1", str(dropout)):
-        MultiHeadAttention(DIM, HEADS, dropout=dropout)

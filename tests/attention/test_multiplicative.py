@@ -97,15 +97,3 @@ def test_parameters():
 def test_dot_of_unequal_widths_is_refused():
     with refuses("key_size", f"equal query_size = {QUERY} for the score 'dot'", str(KEY)):
         MultiplicativeAttention(QUERY, KEY, "dot")
-
-
-@pytest.mark.plain
-def test_an_unknown_score_is_refused():
-    with refuses("score", "be one of dot, general, concat", "'bilinear'"):
-        MultiplicativeAttention(QUERY, KEY, "bilinear")
-
-
-@pytest.mark.plain
-def test_a_hidden_size_of_zero_is_refused():
-    with refuses("hidden_size", "be at least 1", "0"):
-        MultiplicativeAttention(QUERY, KEY, "concat", hidden_size=0)

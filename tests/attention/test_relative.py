@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from attention.cases import BATCH, HEAD_DIM, HEADS, KV_LEN, Q_LEN
-from ops.messages import refuses
 from regard import masks
 from regard.attention import MultiHeadAttention, ShawRelativePositions
 
@@ -84,19 +83,3 @@ def test_parameters():
         assert positions.state_dict().keys() == names
         assert positions.key_table.shape == (7, HEAD_DIM)
         assert positions.mixes == values
-
-
-@pytest.mark.plain
-@pytest.mark.parametrize("name", ["head_dim", "max_distance"])
-def test_a_size_of_zero_is_refused(name):
-    with refuses(name, "be at least 1", "0"):
-        ShawRelativePositions(**{"head_dim": HEAD_DIM, "max_distance": 2} | {name: 0})
-
-
-@pytest.mark.plain
-def test_the_width_must_be_that_of_a_head():
-    positions = ShawRelativePositions(HEAD_DIM + 2, 2)
-    attention = MultiHeadAttention(HEADS * HEAD_DIM, HEADS, position_bias=positions)
-    x = torch.randn(BATCH, Q_LEN, HEADS * HEAD_DIM)
-    with refuses("query and head_dim", "agree in width", f"query = {HEAD_DIM}, head_dim = 13"):
-        attention(x, x, x)

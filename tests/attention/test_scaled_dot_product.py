@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from attention.cases import BATCH, HIDDEN, KEY, KV_LEN, Q_LEN, QUERY, VALUE
-from ops.messages import refuses
 from regard.attention import ScaledDotProductAttention
 
 
@@ -54,11 +53,3 @@ def test_parameters():
         "query_proj.weight": (HIDDEN, QUERY),
         "key_proj.weight": (HIDDEN, KEY),
     }
-
-
-@pytest.mark.plain
-@pytest.mark.parametrize("name", ["query_size", "key_size", "hidden_size"])
-def test_a_size_of_zero_is_refused(name):
-    sizes = {"query_size": QUERY, "key_size": KEY, "hidden_size": HIDDEN}
-    with refuses(name, "be at least 1", "0"):
-        ScaledDotProductAttention(**sizes | {name: 0})

@@ -12,24 +12,15 @@ import torch
 from torch import nn
 
 import shapes
-from regard.decoding import DecodingOptions, graphs
-from regard.decoding.beam_state import BeamState, extend_by_definition
-from regard.decoding.constraints import Constraints
-from regard.decoding.cpu_path import extend_by_kernel, refuse_kernel
+from regard.decoding import graphs
 from regard.decoding.graphs import (
     DecodingGraphs,
     _flatten,
     _is_observed,
     _is_same,
-    _pack,
-    _unpack,
     _without_garbage_collection,
 )
-from regard.decoding.search import beam_plan
-from regard.models.protocol import StepOutput
-from regard.ops.backend import HAS_NUMBA, watch
-from regard.state import State
-from regard.symbols import EOS
+from regard.ops.backend import watch
 
 
 class CountingGraph:
@@ -209,22 +200,6 @@ def test_structures_name_shapes_types_and_numbers():
     )
 
 
-def test_results_are_packed_by_type():
-    tree = {
-        "a": torch.arange(6.0).view(2, 3),
-        "b": (torch.arange(4), 5),
-        "c": torch.tensor([7.0, 8.0]),
-        "d": torch.arange(2),
-    }
-    packed, flat = _pack(tree)
-    assert [x.tolist() for x in flat] == [[0.0, 1, 2, 3, 4, 5, 7, 8], [0, 1, 2, 3, 0, 1]]
-    found = _unpack(packed, flat)
-    assert found["b"][1] == 5
-    for name in ("a", "c", "d"):
-        assert torch.equal(found[name], tree[name])
-    assert torch.equal(found["b"][0], tree["b"][0])
-
-
 def test_one_search_at_a_time():
     recorder = DecodingGraphs(nn.Linear(2, 3), records=False)
     src = torch.zeros(1, 2)
@@ -282,47 +257,3 @@ def test_garbage_is_collected_again_after_a_capture():
         pass
     assert not gc.isenabled()
     gc.enable()
-
-
-def started(options, rows, lengths=(3, 1, 2)):
-    constraints = Constraints.of(options, torch.tensor(lengths[:rows]))
-    return BeamState.start(torch.tensor(lengths[:rows]), 3, constraints, options, options.nbest)
-
-
-@pytest.mark.skipif(not HAS_NUMBA, reason="needs numba")
-@pytest.mark.parametrize(
-    ("options", "vocab"),
-    [
-        (DecodingOptions(beam=3, nbest=2, max_len=3), 70),
-        (DecodingOptions(beam=2, nbest=2, max_len_ratio=1, max_len_extra=0), 64),
-        (DecodingOptions(beam=1, max_len=2, min_len=1), 9),
-        (DecodingOptions(beam=2, max_len=4, min_len=2, forbid_unknown=True), 130),
-    ],
-)
-def test_a_step_of_the_kernel_in_the_interpreter(monkeypatch, options, vocab):
-    from regard.ops import beam_kernels, cpu_math
-
-    for module in (beam_kernels, cpu_math):
-        for name, value in list(vars(module).items()):
-            if hasattr(value, "py_func"):
-                monkeypatch.setattr(module, name, value.py_func)
-    plan, beams, ended = beam_plan(options), started(options, 3), 0
-    assert refuse_kernel(beams, options) is None
-    for step in range(5):
-        logits = 2 * torch.randn(beams.tokens.numel(), vocab)
-        logits[:, EOS] += 4.0
-        out = StepOutput(logits, State(), {})
-        found, move = extend_by_kernel(beams, out, step, options, plan)
-        beams, right = extend_by_definition(beams, out, step, options, plan)
-        alive = beams.scores > -torch.inf
-        assert alive.equal(found.scores > -torch.inf)
-        torch.testing.assert_close(found.scores, beams.scores)
-        assert found.tokens[alive].equal(beams.tokens[alive])
-        assert move.parents[alive].equal(right.parents[alive])
-        torch.testing.assert_close(move.log_probs[alive], right.log_probs[alive])
-        assert found.over.equal(beams.over)
-        torch.testing.assert_close(found.finished.scores, beams.finished.scores)
-        real = beams.finished.scores[..., 0] > -torch.inf
-        assert found.finished.places[real].equal(beams.finished.places[real])
-        ended += int(real.sum())
-    assert ended

@@ -1,6 +1,5 @@
 """Parts of a step of search by hand: constraints, candidates, endings, histories and padding."""
 
-import itertools
 import math
 from dataclasses import dataclass
 
@@ -14,17 +13,13 @@ from decoding.toys import Toy, sources
 from ops.messages import refuses
 from regard.decoding import DecodingOptions, beam_search, force_decode, stream
 from regard.decoding.beam_state import _continuations, follow
-from regard.decoding.candidates import Candidates, RandomNumbers, draw, select, top
+from regard.decoding.candidates import Candidates, RandomNumbers, draw
 from regard.decoding.constraints import Constraints, check_prefix
 from regard.decoding.hypothesis import (
-    Hypothesis,
     coverage_penalty,
-    last_cross_attention,
     length_penalty,
-    replace_unknown,
     row_maps,
 )
-from regard.decoding.search import beam_plan
 from regard.decoding.search_history import (
     Alternatives,
     Endings,
@@ -163,46 +158,6 @@ def test_a_target_that_cannot_go_on_may_end():
     assert allowed(known, 5, [WORDS, WORDS])[0] == [WORDS, WORDS]
 
 
-@pytest.mark.parametrize("vocab", [5, 257, 321])
-def test_the_best_candidates_are_those_of_a_sort(vocab):
-    """Scores have many ties, of which the earlier comes first."""
-    generator = torch.Generator().manual_seed(vocab)
-    log_probs = torch.randint(-6, 0, (3, 2, vocab), generator=generator).float()
-    scores = torch.tensor([[-1.0, -2.0], [0.0, -9.0], [-3.0, -3.0]])
-    over = torch.tensor([[False, False], [False, True], [False, False]])
-    for k in (1, 4):
-        found = select(log_probs, scores, over, k)
-        for row in range(3):
-            listed = [
-                (-(log_probs[row, beam, token] + scores[row, beam]).item(), beam, token)
-                for beam in range(2)
-                for token in range(vocab)
-                if not over[row, beam]
-            ]
-            best = sorted(listed)[:k]
-            assert found.scores[row].tolist() == [-total for total, _, _ in best]
-            assert found.parents[row].tolist() == [beam for _, beam, _ in best]
-            assert found.tokens[row].tolist() == [token for _, _, token in best]
-            own = [log_probs[row, beam, token].item() for _, beam, token in best]
-            assert found.log_probs[row].tolist() == own
-
-
-def test_the_last_tokens_of_a_vocabulary_can_win():
-    for vocab in (320, 321, 383):
-        log_probs = torch.full((1, 1, vocab), -9.0)
-        log_probs[..., -1], log_probs[..., 63], log_probs[..., 64] = -1.0, -2.0, -3.0
-        found = select(log_probs, torch.zeros(1, 1), torch.zeros(1, 1).bool(), 3)
-        assert found.tokens.tolist() == [[vocab - 1, 63, 64]]
-
-
-def test_fewer_candidates_than_asked_for():
-    values = torch.tensor([[3.0, 1.0, 3.0], [0.0, 2.0, 1.0]])
-    best, index = top(values, 9)
-    assert best.tolist() == [[3.0, 3.0, 1.0], [2.0, 1.0, 0.0]]
-    assert index.tolist() == [[0, 2, 1], [1, 2, 0]]
-    assert top(values, 2)[1].tolist() == [[0, 2], [1, 2]]
-
-
 def drawn(noise, probabilities=(0.1, 0.2, 0.7), **options):
     log_probs = torch.tensor([probabilities]).log()
     numbers = torch.tensor([[noise]], dtype=torch.float64)
@@ -246,25 +201,6 @@ def test_penalties_by_hand():
     assert found == pytest.approx(3 * (math.log(0.5) + math.log(1e-6)))
 
 
-def test_unknown_words_are_replaced():
-    maps = {"cross": (torch.zeros(1, 3, 3), torch.tensor([[[0, 1.0, 0], [0, 0, 1], [1, 0, 0]]]))}
-    assert torch.equal(last_cross_attention(maps), maps["cross"][1][0])
-    assert replace_unknown(["a", "<unk>"], maps, ["x", "y", "z"]) == ["a", "z"]
-    # the map is wider than the source, which has no end symbol
-    assert replace_unknown(["<unk>", "<unk>"], maps, ["x", "y"], dictionary={"y": "Y"}) == [
-        "Y",
-        "x",
-    ]
-    assert replace_unknown(["a"], {}, ["x"]) == ["a"]
-    assert replace_unknown(["<unk>"], {}, []) == ["<unk>"]
-    with refuses("attention", "have a map `cross`", "of the kinds []"):
-        replace_unknown(["<unk>"], {}, ["x"])
-    with refuses("attention", "have a row for each of 4 tokens", "of 3 rows and 3 columns"):
-        replace_unknown(["<unk>"] * 4, maps, ["x"])
-    with refuses("attention", "a column for each of 4 source tokens", "of 3 rows and 3 columns"):
-        replace_unknown(["<unk>"], maps, ["x"] * 4)
-
-
 def test_maps_of_a_row():
     layer = torch.arange(2 * 1 * 4 * 5.0).view(2, 1, 4, 5)
     maps = {"cross": (layer,), "memory": (layer,), "decoder-self": (layer,), "hops": (layer,)}
@@ -276,13 +212,6 @@ def test_maps_of_a_row():
     assert torch.equal(found["hops"][0], layer[1, :, :, :3])
     assert torch.equal(found["encoder-self"][0], layer[1, :, :3, :3])
     assert found["cross"][0].untyped_storage().nbytes() == 6 * 4, "a copy"
-
-
-def test_a_hypothesis_is_shown_in_short():
-    short = Hypothesis([5, 6], -1.25, -2.0, [-1.0, -0.5, -0.5])
-    assert repr(short) == "Hypothesis(2 tokens, score=-1.25)"
-    cut = Hypothesis([5], -1.0, -2.0, [], {"cross": ()}, finished=False)
-    assert repr(cut) == "Hypothesis(1 tokens, score=-1, attention=['cross'], finished=False)"
 
 
 def endings(scores, beams, cut=None):
@@ -386,12 +315,6 @@ def test_candidates_that_go_on():
     assert _continuations(candidates, 3).scores.tolist() == [[-2.5, -4.5, NEVER]]
 
 
-def test_plans():
-    plan = beam_plan(DecodingOptions(beam=4, nbest=3))
-    assert (plan.beams, plan.kept, plan.best, plan.samples) == (4, 3, 8, 1)
-    assert beam_plan(DecodingOptions(beam=1)).best == 1
-
-
 @dataclass(frozen=True)
 class Rows(State):
     """Two tensors, of which one is that of the source."""
@@ -455,17 +378,6 @@ def test_wrong_batches_are_refused_before_the_model_runs():
     for call in (beam_search, stream):
         with refuses("prefix", "have a list of tokens for each of the 1 sources", "a list of 2"):
             call(model, src[:1], lengths[:1], DecodingOptions(prefix=[[5], [5]]))
-
-
-def test_streams_are_the_greedy_hypothesis():
-    model, (src, lengths) = Toy(8, 3), sources(2)
-    options = DecodingOptions(beam=1, max_len=3)
-    ((best,),) = beam_search(model, src, lengths, options)
-    steps = list(itertools.islice(stream(model, src, lengths, options), 9))
-    assert [step.token for step in steps] == [*best.tokens, EOS]
-    assert [step.log_prob for step in steps] == pytest.approx(best.token_log_probs)
-    assert steps[-1].finished == best.finished
-    assert steps[0].cross.shape == (5,)
 
 
 def test_streams_tell_where_the_limit_has_cut():

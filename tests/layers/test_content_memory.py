@@ -4,8 +4,6 @@ import math
 
 import pytest
 import torch
-import torch.nn.functional as F
-from torch import nn
 from torch.autograd import gradcheck
 
 from regard.errors import ArgumentError
@@ -141,59 +139,3 @@ def test_slots_are_kept_in_float32_by_half_precision():
 def test_a_memory_has_slots():
     with pytest.raises(ArgumentError, match="slots must be at least 1, but it is 0"):
         ContentMemory(INPUT, 0, WIDTH)
-
-
-class Recaller(nn.Module):
-    """Reads pairs of a key and a value, then a key alone, and names its value."""
-
-    def __init__(self, width, slots=0):
-        super().__init__()
-        self.width, beside = width, width if slots else 0
-        self.cell = nn.GRUCell(2 * KEYS + beside, width)
-        self.external = ContentMemory(2 * KEYS + width, slots, width) if slots else None
-        self.output = nn.Linear(width + beside, KEYS)
-
-    def forward(self, pairs):
-        hidden = recalled = pairs.new_zeros(len(pairs), self.width)
-        if self.external is None:
-            for x in pairs.unbind(dim=1):
-                hidden = self.cell(x, hidden)
-            return self.output(hidden)
-        slots = self.external.start(len(pairs))
-        for x in pairs.unbind(dim=1):
-            hidden = self.cell(torch.cat([x, recalled], dim=1), hidden)
-            recalled, _, slots = self.external(torch.cat([x, hidden], dim=1), slots)
-        return self.output(torch.cat([hidden, recalled], dim=1))
-
-    def learn(self, steps):
-        """Trains it, and returns how often it is right about pairs that it has not seen."""
-        draw, adam = torch.Generator().manual_seed(1), torch.optim.Adam(self.parameters(), 1e-2)
-        for _ in range(steps):
-            x, y = pairs_to_recall(64, draw)
-            adam.zero_grad()
-            F.cross_entropy(self(x), y).backward()
-            adam.step()
-        with torch.no_grad():
-            x, y = pairs_to_recall(1000, draw)
-            return (self(x).argmax(dim=1) == y).float().mean().item()
-
-
-def pairs_to_recall(rows, draw):
-    keys = torch.rand(rows, KEYS, generator=draw).argsort(dim=1)[:, :PAIRS]
-    values = torch.randint(KEYS, (rows, PAIRS), generator=draw)
-    asked = torch.randint(PAIRS, (rows, 1), generator=draw)
-    told = torch.cat([F.one_hot(keys, KEYS), F.one_hot(values, KEYS)], dim=2)
-    question = F.one_hot(keys.gather(1, asked), KEYS)
-    question = torch.cat([question, torch.zeros_like(question)], dim=2)
-    return torch.cat([told, question], dim=1).float(), values.gather(1, asked)[:, 0]
-
-
-@pytest.mark.long
-def test_what_has_a_memory_learns_to_recall_sooner():
-    # as many weights for both; one in eight is right by chance
-    torch.manual_seed(1)
-    plain, with_memory = Recaller(32), Recaller(16, slots=8)
-    sizes = [sum(p.numel() for p in module.parameters()) for module in (plain, with_memory)]
-    assert sizes[0] >= sizes[1]
-    assert with_memory.learn(200) >= 0.55
-    assert plain.learn(200) <= 0.45

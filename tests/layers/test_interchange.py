@@ -1,5 +1,4 @@
 import copy
-import warnings
 
 import pytest
 import torch
@@ -183,14 +182,6 @@ def test_nothing_is_shared(name):
     same_bits(theirs.state_dict(), before)
 
 
-@each_theirs
-def test_random_numbers_are_left_alone(name):
-    theirs = TORCH[name]()
-    state = torch.get_rng_state()
-    to_torch(from_torch(theirs))
-    assert torch.equal(torch.get_rng_state(), state)
-
-
 @pytest.mark.parametrize(
     ("activation", "name"),
     [
@@ -247,12 +238,6 @@ def test_a_decoder_with_a_memory_of_another_width_runs_in_torch():
     memory = torch.randn(BATCH, KV_LEN, KEY, dtype=torch.float64)
     expected = theirs(x, memory, tgt_mask=~masks.causal(Q_LEN)[0, 0])
     close(ours(x, ours.start(memory)).output, expected)
-
-
-def test_dropout_of_one_rnn_layer_is_kept_without_a_warning():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert to_torch(RNNStack(KEY, DIM, dropout=0.4)).dropout == 0.4
 
 
 class MyLayer(nn.TransformerEncoderLayer):

@@ -282,17 +282,6 @@ def test_cuda_equals_cpu(cell, train):
         assert all(p.grad.isfinite().all() for p in stack.parameters())
 
 
-@pytest.mark.gpu
-@each_cell
-def test_interchange_keeps_the_device(cell):
-    theirs = TORCH[cell](INPUT, HIDDEN, 2, bidirectional=True).cuda()
-    x = torch.randn(BATCH, LENGTH, INPUT, device="cuda")
-    ours = from_torch(theirs)
-    back = to_torch(ours)
-    assert all(p.is_cuda for module in (ours, back) for p in module.parameters())
-    close(ours(x).output, back(x)[0], 1e-5)
-
-
 @pytest.mark.plain
 class TestMessages:
     def test_width(self):

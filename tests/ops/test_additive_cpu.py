@@ -1,4 +1,3 @@
-import copy
 import importlib
 import math
 import pickle
@@ -15,7 +14,7 @@ from ops.rule import accept
 from regard.errors import BackendError
 from regard.ops import additive_attention as operator
 from regard.ops import backend, use_backend
-from regard.ops.additive_attention import PATHS, _refuse_cpu
+from regard.ops.additive_attention import PATHS
 from regard.ops.backend import HAS_NUMBA
 
 needs_numba = pytest.mark.skipif(not HAS_NUMBA, reason="needs numba")
@@ -178,18 +177,6 @@ def test_the_default_type_of_torch_is_not_that_of_the_kernels(kind):
 
 
 @needs_numba
-def test_what_runs_by_it_can_be_copied():
-    from regard.attention import AdditiveAttention
-
-    module = AdditiveAttention(5, 5, 7)
-    query, memory = torch.randn(2, 3, 5), torch.randn(2, 11, 5)
-    with use_backend("cpu"):
-        before = module(query, memory, memory).context
-        after = copy.deepcopy(module)(query, memory, memory).context
-    assert torch.equal(before, after)
-
-
-@needs_numba
 @pytest.mark.compile
 def test_torch_finds_nothing_wrong_with_the_registration():
     from regard.ops.additive_attention import cpu_path
@@ -206,33 +193,6 @@ def test_without_numba_another_path_is_taken(monkeypatch):
     assert operator(*CALL).context.shape == (2, 3, 11)
     with use_backend("cpu"), pytest.raises(BackendError, match="numba is not installed"):
         operator(*CALL)
-
-
-def test_the_path_says_what_it_refuses(monkeypatch):
-    monkeypatch.setattr(backend, "HAS_NUMBA", True)
-    with use_backend("cpu"):
-        assert _refuse_cpu(*CALL, None, False) is None
-        assert "float64" in _refuse_cpu(*(x.double() for x in CALL), None, False)
-        assert "on meta" in _refuse_cpu(*(x.to("meta") for x in CALL), None, False)
-
-
-def test_few_elements_are_left_to_torch_unless_asked_for_by_name(monkeypatch):
-    monkeypatch.setattr(backend, "HAS_NUMBA", True)
-    assert "so few elements" in _refuse_cpu(*CALL, None, False)
-    monkeypatch.setattr(MODULE, "CPU_MIN_ELEMENTS", 1)
-    assert _refuse_cpu(*CALL, None, False) is None
-
-
-def test_few_queries_with_gradients_are_left_to_torch(monkeypatch):
-    monkeypatch.setattr(backend, "HAS_NUMBA", True)
-    monkeypatch.setattr(MODULE, "CPU_MIN_ELEMENTS", 1)
-    query, *others = CALL
-    learned = query.clone().requires_grad_()
-    assert "so few queries" in _refuse_cpu(learned, *others, None, False)
-    with torch.no_grad():
-        assert _refuse_cpu(learned, *others, None, False) is None
-    many = learned.expand(2, 3, 5).repeat(1, 2, 1)
-    assert _refuse_cpu(many, *others, None, False) is None
 
 
 @needs_numba

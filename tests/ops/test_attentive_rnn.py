@@ -1,11 +1,9 @@
-import math
-
 import pytest
 import torch
 from torch import nn
 
 from ops.rule import DTYPES, LAYOUTS, accept, where
-from regard.errors import ArgumentError, BackendError
+from regard.errors import BackendError
 from regard.ops import (
     AdditiveScore,
     AttentiveState,
@@ -14,7 +12,7 @@ from regard.ops import (
     attentive_rnn,
     use_backend,
 )
-from regard.ops.attentive_rnn import PATHS, attention_weights
+from regard.ops.attentive_rnn import PATHS
 from regard.ops.self_attentive_rnn import GATES
 
 BATCH, LENGTH, KEYS, HIDDEN, SCORE_DIM, VALUE = 3, 5, 7, 4, 11, 2
@@ -145,15 +143,6 @@ def test_weights_are_those_that_made_the_contexts(score, kind, backend, monkeypa
     assert run(backend, "gru", score, tensors, mask).weights is None
 
 
-@pytest.mark.parametrize("backend", sorted(PATHS))
-def test_attention_weights_products_can_be_had_under_every_backend(backend):
-    hidden, key = torch.ones(1, 1, 2), torch.tensor([[[0.0, 0.0], [3.0, 1.0], [9.0, 9.0]]])
-    mask = torch.tensor([[True, True, False]])
-    with use_backend(backend):
-        weights = attention_weights(DotScore(math.log(3) / 4), hidden, key, key, mask)
-    torch.testing.assert_close(weights, torch.tensor([[[[0.25, 0.75, 0.0]]]]))
-
-
 def test_weights_have_the_gradients_of_what_they_are_made_of():
     tensors = {name: t.requires_grad_() for name, t in tensors_of("gru", "additive").items()}
     run("torch", "gru", "additive", tensors, mask_of("padding"), need_weights=True).weights[
@@ -277,31 +266,3 @@ def test_a_score_of_ones_own_runs_by_the_definition():
         mask,
     )
     torch.testing.assert_close(found.hidden, right.hidden, rtol=0, atol=1e-12)
-
-
-@pytest.mark.plain
-@pytest.mark.parametrize(
-    ("cell", "change", "parts"),
-    [
-        ("lstn", {}, ["cell", "rnn, gru, lstm", "lstn"]),
-        ("gru", {"inputs": torch.zeros(BATCH, LENGTH, 4)}, ["gates", "inputs", "4"]),
-        ("gru", {"key": torch.zeros(2, KEYS, HIDDEN)}, ["batch", "key", "2"]),
-        ("gru", {"value": torch.zeros(BATCH, 4, VALUE)}, ["kv_len", "value", "4"]),
-        ("gru", {"context": torch.zeros(BATCH, 5)}, ["v_dim", "start = 5", f"value = {VALUE}"]),
-        ("gru", {"memory": torch.zeros(BATCH, HIDDEN)}, ["start", "lstm"]),
-        ("lstm", {"memory": None}, ["start", "lstm", "without"]),
-    ],
-)
-def test_wrong_arguments_are_named(cell, change, parts):
-    known = cell if cell in GATES else "gru"
-    tensors = tensors_of(known, "dot", dtype=torch.float32) | change
-    with pytest.raises(ArgumentError) as error:
-        run("auto", cell, "dot", tensors, mask_of("none"))
-    assert all(part in str(error.value) for part in parts)
-
-
-@pytest.mark.plain
-def test_a_mask_of_numbers_is_refused():
-    tensors = tensors_of("gru", "dot", dtype=torch.float32)
-    with pytest.raises(ArgumentError, match=r"^mask must be boolean"):
-        run("auto", "gru", "dot", tensors, mask_of("none").float())

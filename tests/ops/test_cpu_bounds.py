@@ -148,27 +148,3 @@ def test_several_threads_share_the_rows(monkeypatch):
     assert cpu_runtime.VECTOR == 16
     assert cpu_runtime._pool(3) is cpu_runtime._pool(3)
     assert cpu_runtime._pool(3)._max_workers == 2
-
-
-def test_slices_of_features_have_work_for_all_threads():
-    from regard.ops.additive_attention import cpu_path
-
-    # 2 ** 18 floats of scratch hold 256 features of 512 rows
-    assert cpu_path._slice_width(1, 512, 1000, 1) == 256
-    # 100 features of one row are 50 for each of two threads, rounded up to whole vectors
-    assert cpu_path._slice_width(1, 10, 100, 2) == 64
-    assert cpu_path._slice_width(3, 10, 100, 2) == 112
-    assert cpu_path._slice_width(1, 10, 5, 1) == 16
-    assert cpu_path._slice_width(1, 10**6, 100, 1) == 16
-
-
-def test_threads_follow_the_work():
-    from regard.ops.additive_attention import cpu_path
-
-    torch.set_num_threads(4)
-    assert cpu_path._threads(1 << 18, 9) == 1
-    assert cpu_path._threads((1 << 19) - 1, 9) == 1
-    assert cpu_path._threads(1 << 19, 9) == 2
-    assert cpu_path._threads(1 << 30, 9) == 4
-    assert cpu_path._threads(1 << 30, 3) == 3
-    assert cpu_path._threads(1, 0) == 1

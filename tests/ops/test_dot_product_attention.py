@@ -4,7 +4,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ops.messages import refuses
 from ops.rule import DTYPES, LAYOUTS, MASKS, accept, mask_of, where
 from regard import masks
 from regard.ops import dot_product_attention, use_backend
@@ -339,39 +338,3 @@ WRONG = {
         ("key", "divides the 3 heads of the query", "2 heads"),
     ),
 }
-
-
-@pytest.mark.plain
-@pytest.mark.parametrize("case", WRONG)
-def test_errors_name_the_axis(case):
-    shapes, message = WRONG[case]
-    changed = {name: torch.ones(shape) for name, shape in shapes.items()}
-    with refuses(*message):
-        dot_product_attention(**inputs() | changed)
-
-
-@pytest.mark.plain
-def test_errors_name_the_type():
-    tensors = inputs()
-    with refuses("query", "floating point", "torch.int64"):
-        dot_product_attention(**tensors | {"query": tensors["query"].long()})
-    with refuses("query, key, value", "one dtype", "torch.bfloat16 and torch.float32"):
-        dot_product_attention(**tensors | {"key": tensors["key"].bfloat16()})
-    with refuses("bias", "floating point", "torch.bool"):
-        dot_product_attention(**tensors, bias=torch.ones(1, 1, Q_LEN, KV_LEN, dtype=torch.bool))
-
-
-@pytest.mark.plain
-@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
-def test_a_mask_of_numbers_is_refused(dtype):
-    with refuses("mask", "be boolean", str(dtype)):
-        dot_product_attention(**inputs(), mask=torch.ones(1, 1, Q_LEN, KV_LEN, dtype=dtype))
-
-
-@pytest.mark.plain
-@pytest.mark.parametrize("name", ["mask", "bias"])
-@pytest.mark.parametrize("shape", [(Q_LEN, KV_LEN), (BATCH, HEADS, KV_LEN, Q_LEN)])
-def test_a_mask_or_bias_of_another_shape_is_refused(name, shape):
-    wrong = torch.ones(shape, dtype=torch.bool if name == "mask" else torch.float32)
-    with refuses(name, "(batch, heads, q_len, kv_len) = (2, 3, 5, 7)", str(shape)):
-        dot_product_attention(**inputs(), **{name: wrong})

@@ -4,7 +4,6 @@ import math
 import pytest
 import torch
 
-from ops.messages import refuses
 from ops.rule import LAYOUTS, accept, where
 from regard.ops import monotonic_alignment, use_backend
 from regard.ops.monotonic_alignment import PATHS
@@ -168,20 +167,3 @@ def test_a_constant_along_a_row_does_not_matter(backend):
     (expected,) = by(backend, mask)(**tensors)
     shifted = {name: x + 50 * torch.randn(BATCH, TGT_LEN, 1) for name, x in tensors.items()}
     torch.testing.assert_close(by(backend, mask)(**shifted)[0], expected, atol=1e-4, rtol=1e-4)
-
-
-@pytest.mark.plain
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"scores": torch.zeros(3, 5)}, ["scores", "batch, tgt_len, src_len", "(3, 5)"]),
-        ({"evidence": torch.zeros(3, 4, 7)}, ["scores and evidence", "tgt_len", "evidence = 4"]),
-        ({"mask": torch.ones(3, 7)}, ["mask", "boolean", "float32"]),
-        ({"mask": torch.ones(3, 6, dtype=torch.bool)}, ["scores and mask", "src_len", "mask = 6"]),
-        ({"scores": torch.zeros(3, 5, 7, dtype=torch.long)}, ["scores", "floating", "int64"]),
-    ],
-)
-def test_wrong_arguments(change, words):
-    given = {**inputs(), "mask": mask_of(7, 4, 1), **change}
-    with refuses(*words):
-        monotonic_alignment(**given)

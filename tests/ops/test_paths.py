@@ -13,17 +13,13 @@ import torch
 
 from regard.ops import (
     DotScore,
-    additive_attention,
-    attentive_rnn,
-    dot_product_attention,
-    self_attentive_rnn,
     use_backend,
 )
 from regard.ops.additive_attention import CPU_FEW_QUERIES, CPU_MIN_ELEMENTS, MAX_BATCH
 from regard.ops.additive_attention import PATHS as ADDITIVE_PATHS
 from regard.ops.additive_attention import _refuse_cpu as refuse_additive
 from regard.ops.backend import HAS_NUMBA
-from regard.ops.dot_product_attention import _refuse_triton, reference, torch_path
+from regard.ops.dot_product_attention import _refuse_triton, torch_path
 from regard.ops.primitives import scaled_product
 from regard.ops.self_attentive_rnn import _refuse_cpu as refuse_recurrence
 from regard.ops.self_attentive_rnn import empty_history
@@ -134,29 +130,6 @@ def test_kernels_on_a_gpu():
     with torch.no_grad():
         assert leaves_all(1024)
     assert isinstance(torch_path._kernels(torch.ones(1, 1, 1, 1), None, False), nullcontext)
-
-
-def test_default_arguments():
-    options = {"bias": None, "dropout": 0.0}
-    for path in (reference, torch_path):
-        function = inspect.unwrap(path.dot_product_attention)
-        assert function.__kwdefaults__ == options
-        assert function.__defaults__ == (None, None, False, False)
-    function = inspect.unwrap(dot_product_attention)
-    assert function.__kwdefaults__ == options
-    assert function.__defaults__ == (None, None, False, False)
-    assert inspect.unwrap(additive_attention).__defaults__ == (None, False)
-    assert inspect.unwrap(self_attentive_rnn).__kwdefaults__ == {
-        "cell": "rnn",
-        "recurrent_bias": None,
-        "query_inputs": None,
-        "lengths": None,
-        "need_weights": False,
-    }
-    assert inspect.unwrap(attentive_rnn).__kwdefaults__ == {"cell": "gru", "need_weights": False}
-    query = torch.ones(1, 1, 1, 1)
-    for path in (reference, torch_path):
-        assert path.dot_product_attention(query, query, query).context.item() == 1.0
 
 
 def test_rows_without_keys_and_biases():

@@ -9,7 +9,7 @@ from ops.rule import accept
 from regard.errors import BackendError
 from regard.ops import AdditiveScore, DotScore, self_attentive_rnn, use_backend
 from regard.ops.backend import HAS_NUMBA
-from regard.ops.self_attentive_rnn import GATES, PATHS, empty_history
+from regard.ops.self_attentive_rnn import GATES, empty_history
 
 pytestmark = pytest.mark.skipif(not HAS_NUMBA, reason="needs numba")
 
@@ -176,30 +176,6 @@ def test_rows_do_not_see_each_other(cell):
     others = torch.arange(BATCH) != 3
     assert found[0][3].isnan().all()
     assert all(torch.equal(x[others], y[others]) for x, y in zip(found, expected, strict=True))
-
-
-def chosen(monkeypatch, length, score, hidden=8):
-    """Which path `auto` takes for one row of zeros."""
-    taken = []
-    for name in ("cpu", "torch"):
-        path = PATHS[name]
-
-        def run(*args, name=name, path=path, **options):
-            taken.append(name)
-            return path.run(*args, **options)
-
-        monkeypatch.setitem(PATHS, name, type(path)(run, path.refuses))
-    with torch.no_grad():
-        self_attentive_rnn(torch.zeros(1, length, hidden), torch.zeros(hidden, hidden), score)
-    return taken
-
-
-@pytest.mark.parametrize(
-    "score", [DotScore(), AdditiveScore(*torch.zeros(2, 8, 8), torch.zeros(8))]
-)
-def test_enough_steps_take_the_kernels(monkeypatch, score):
-    assert chosen(monkeypatch, MODULE.CPU_MIN_STEPS, score) == ["cpu"]
-    assert chosen(monkeypatch, MODULE.CPU_MIN_STEPS - 1, score)[-1] == "torch"
 
 
 @pytest.mark.compile

@@ -2,7 +2,6 @@ import pytest
 import torch
 from torch import nn
 
-from ops.messages import refuses
 from ops.rule import DTYPES, LAYOUTS, accept, where
 from regard.errors import BackendError
 from regard.ops import AdditiveScore, DotScore, self_attentive_rnn, use_backend
@@ -421,95 +420,3 @@ def test_compiles_without_graph_breaks(cell, score):
 
     assert bool(weights) == (score == "additive")
     accept(torch.compile(op, backend="aot_eager", fullgraph=True), op, tensors)
-
-
-@pytest.mark.plain
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"inputs": (2, 5)}, ("inputs", "axes (batch, length, gates)", "(2, 5)")),
-        ({"inputs": (2, 0, 3)}, ("inputs", "at least 1 entry on the axis length", "(2, 0, 3)")),
-        ({"recurrent_weight": (3,)}, ("recurrent_weight", "axes (gates, hidden)", "(3,)")),
-        (
-            {"inputs": (2, 5, 7)},
-            (
-                "inputs and recurrent_weight",
-                "agree in gates",
-                "inputs = 7",
-            ),
-        ),
-    ],
-    ids=["two axes", "empty", "weight", "gates"],
-)
-def test_errors_name_the_axis(changed, message):
-    wrong = {name: torch.ones(shape) for name, shape in changed.items()}
-    shapes = {"inputs": torch.ones(2, 5, 3), "recurrent_weight": torch.ones(3, 3)}
-    with refuses(*message):
-        self_attentive_rnn(**shapes | wrong, score=DotScore())
-
-
-@pytest.mark.plain
-def test_errors_name_the_cell():
-    inputs, weight = torch.ones(2, 5, 3), torch.ones(3, 3)
-    with refuses("cell", "one of rnn, gru, lstm", "'LSTM'"):
-        self_attentive_rnn(inputs, weight, DotScore(), cell="LSTM")
-    with refuses(
-        "recurrent_weight", "3 times as many rows as columns for the cell 'gru'", "(3, 3)"
-    ):
-        self_attentive_rnn(inputs, weight, DotScore(), cell="gru")
-
-
-@pytest.mark.plain
-def test_errors_name_the_query_inputs():
-    inputs, weight = torch.ones(2, 5, 12), torch.ones(12, 3)
-    with refuses("query_inputs", "given for the cell 'lstm'", "missing"):
-        self_attentive_rnn(inputs, weight, DotScore(), cell="lstm")
-    with refuses("query_inputs", "for no other", "given for 'rnn'"):
-        self_attentive_rnn(
-            torch.ones(2, 5, 3), torch.ones(3, 3), DotScore(), query_inputs=torch.ones(2, 5, 3)
-        )
-    for shape, *message in [
-        ((2, 3), "query_inputs", "axes (batch, length, score_dim)", "(2, 3)"),
-        ((3, 5, 3), "query_inputs and inputs", "agree in batch", "query_inputs = 3"),
-        ((2, 7, 3), "query_inputs and inputs", "agree in length", "query_inputs = 7"),
-    ]:
-        wrong = torch.ones(shape)
-        with refuses(*message):
-            self_attentive_rnn(inputs, weight, DotScore(), cell="lstm", query_inputs=wrong)
-
-
-@pytest.mark.plain
-def test_errors_name_the_type():
-    inputs, weight = torch.ones(2, 5, 3), torch.ones(3, 3)
-    with refuses("inputs", "floating point", "torch.int64"):
-        self_attentive_rnn(inputs.long(), weight, DotScore())
-    with refuses("inputs, recurrent_weight", "one dtype", "torch.float32 and torch.float64"):
-        self_attentive_rnn(inputs, weight.double(), DotScore())
-
-
-@pytest.mark.plain
-def test_errors_name_the_lengths():
-    inputs, weight = torch.ones(2, 5, 3), torch.ones(3, 3)
-    with refuses("lengths and inputs", "agree in batch", "lengths = 3"):
-        self_attentive_rnn(inputs, weight, DotScore(), lengths=torch.tensor([1, 2, 3]))
-    with refuses("lengths", "axes (batch)", "(2, 1)"):
-        self_attentive_rnn(inputs, weight, DotScore(), lengths=torch.tensor([[1], [2]]))
-    with refuses("lengths", "hold integers", "torch.float32"):
-        self_attentive_rnn(inputs, weight, DotScore(), lengths=torch.tensor([1.0, 2.0]))
-
-
-@pytest.mark.plain
-def test_errors_name_the_state():
-    inputs, weight = torch.ones(2, 5, 3), torch.ones(3, 3)
-    state = self_attentive_rnn(inputs, weight, DotScore()).state
-    with refuses("state and inputs", "agree in batch", "state = 2"):
-        self_attentive_rnn(inputs[:1], weight, DotScore(), state)
-    with refuses("state", "memory tape for the cell 'lstm'", "without it for 'lstm'"):
-        self_attentive_rnn(
-            torch.ones(2, 5, 12),
-            torch.ones(12, 3),
-            DotScore(),
-            state,
-            cell="lstm",
-            query_inputs=inputs,
-        )
