@@ -25,6 +25,7 @@ from regard.layers.transformer import (
     TransformerEncoderLayer,
 )
 from regard.ops.check import check_positive
+from regard.ops.recurrence.cells import Cell
 
 # our name of each part of a layer, and torch's
 ENCODER_PARTS: Final = {
@@ -198,13 +199,14 @@ def _stack_from_torch(
     theirs: nn.TransformerEncoder | nn.TransformerDecoder,
 ) -> TransformerEncoder | TransformerDecoder:
     check_positive(num_layers=len(theirs.layers))
-    *sizes, options = _layer_arguments(theirs.layers[0])
+    dim, heads, inner, options = _layer_arguments(theirs.layers[0])
+    sizes = (dim, heads, inner, len(theirs.layers))
     made: TransformerEncoder | TransformerDecoder
     if isinstance(theirs, nn.TransformerEncoder):
-        made = TransformerEncoder(*sizes, len(theirs.layers), options)
+        made = TransformerEncoder(*sizes, options)
     else:
         memory_size = cast(nn.TransformerDecoderLayer, theirs.layers[0]).multihead_attn.kdim
-        made = TransformerDecoder(*sizes, len(theirs.layers), options, memory_size=memory_size)
+        made = TransformerDecoder(*sizes, options, memory_size=memory_size)
     made.norm = copy.deepcopy(theirs.norm)
     return made
 
@@ -255,7 +257,7 @@ def _rnn_from_torch(theirs: nn.RNNBase) -> RNNStack:
     return RNNStack(
         theirs.input_size,
         theirs.hidden_size,
-        cell=next(cell for cell, kind in CELLS.items() if type(theirs) is kind),  # type: ignore[arg-type]
+        cell=cast(Cell, next(cell for cell, kind in CELLS.items() if type(theirs) is kind)),
         num_layers=theirs.num_layers,
         bidirectional=theirs.bidirectional,
         dropout=theirs.dropout,
