@@ -57,6 +57,8 @@ CASES = {
     },
     **{preset: Case("texts.txt", preset, FEW_STEPS) for preset in ("lm-rnn", "lm-transformer")},
 }
+#: settings of the toys of tests, one for each combination of input and output
+TOY_SETTINGS = ("seed=7", "device=cpu", "threads=1", "steps=6", "eval_every=2", "report=false")
 RECIPES = ("cmudict-self-attentive", "tatoeba-en-fr-bahdanau", "sst2-vectors", "ptb-lstm")
 
 
@@ -135,15 +137,16 @@ def weight_hashes(run: Path) -> dict[str, str]:
 
 def facts_of(folder: Path, run: Path, case: Case) -> dict[str, Any]:
     """Return what must not change: losses, weights, predictions and traces of a run."""
+    return {**stored_facts(run), **predictions(folder, run, case)}
+
+
+def stored_facts(run: Path) -> dict[str, Any]:
+    """Return the scores of a run's evaluations, and hashes of its weights."""
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     timeless = [
         {name: value for name, value in row.items() if _is_repeatable(name, value)} for row in rows
     ]
-    return {
-        "metrics": timeless,
-        "weights": weight_hashes(run),
-        **predictions(folder, run, case),
-    }
+    return {"metrics": timeless, "weights": weight_hashes(run)}
 
 
 def train(folder: Path, name: str, case: Case) -> Path:
@@ -171,11 +174,50 @@ def train_recipe(folder: Path, name: str, data: Path) -> dict[str, str]:
     return weight_hashes(folder / out)
 
 
+def write_toys(folder: Path) -> None:
+    """Write the toys of the tests with what their runs are given, for this and later versions."""
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+    from tasks.toys import TOYS
+
+    for name, toy in TOYS.items():
+        place = folder / "toys" / name.replace(" ", "-").replace(",", "")
+        place.mkdir(parents=True)
+        count = 120 if toy.task == "series to forecast" else 40
+        data = toy.write(place, count, 1)
+        facts = {"data": data.name, "settings": toy.settings, "source": toy.source}
+        (place / "toy.json").write_text(json.dumps({**facts, "is_file": toy.field != "text"}))
+
+
+def toy_facts(toy: Path, run: Path) -> dict[str, Any]:
+    """Train a run of a toy; return its scores, weights, predictions and what is shown."""
+    facts = json.loads((toy / "toy.json").read_text())
+    more = ("batch_sentences=8", "max_tgt_len=8", "-q")
+    settings = (*TOY_SETTINGS, *more, *facts["settings"])
+    regard("train", facts["data"], "-o", str(run), *settings, cwd=toy)
+    return {**stored_facts(run), **toy_answers(toy, run)}
+
+
+def toy_answers(toy: Path, run: Path) -> dict[str, str]:
+    """Return what a run predicts and shows of its toy's source."""
+    facts = json.loads((toy / "toy.json").read_text())
+    files, given = ([facts["source"]], None) if facts["is_file"] else ([], facts["source"] + "\n")
+    options = ("--device", "cpu", "--jsonl")
+    predicted = regard("predict", str(run), *files, *options, cwd=toy, given=given)
+    shown = regard("show", str(run), facts["source"], "--device", "cpu", "--json", cwd=toy)
+    return {"predictions": predicted, "shown": shown.replace(str(run), "RUN")}
+
+
 def chosen(arguments: argparse.Namespace) -> dict[str, Case]:
     """Return the cases to run."""
     if arguments.only:
-        return {name: CASES[name] for name in arguments.only}
+        return {name: CASES[name] for name in arguments.only if name in CASES}
     return {n: case for n, case in CASES.items() if case.quick or not arguments.quick}
+
+
+def toys(arguments: argparse.Namespace) -> list[Path]:
+    """Return the folders of the recorded toys to run."""
+    found = sorted((arguments.folder.resolve() / "toys").glob("*/"))
+    return [toy for toy in found if not arguments.only or toy.name in arguments.only]
 
 
 def record(arguments: argparse.Namespace) -> int:
@@ -187,6 +229,12 @@ def record(arguments: argparse.Namespace) -> int:
         run = train(folder, name, case)
         (folder / f"{name}.json").write_text(json.dumps(facts_of(folder, run, case), indent=1))
         print(f"{name}: recorded", flush=True)
+    if not arguments.only:
+        write_toys(folder)
+    for toy in toys(arguments):
+        found = toy_facts(toy, toy / "run")
+        (toy / "facts.json").write_text(json.dumps(found, indent=1))
+        print(f"toy {toy.name}: recorded", flush=True)
     for name in RECIPES if arguments.data else ():
         weights = train_recipe(folder, name, arguments.data.resolve())
         (folder / f"recipe-{name}.json").write_text(json.dumps(weights))
@@ -220,6 +268,16 @@ def compare(arguments: argparse.Namespace) -> int:
             steps = len(before["metrics"])
             print("\n".join(found) or f"{name}: equal ({steps} evaluations)", flush=True)
             wrong += len(found)
+        for toy in toys(arguments):
+            before = json.loads((toy / "facts.json").read_text())
+            opened = toy_answers(toy, toy / "run")
+            found = list(
+                differences(f"toy {toy.name}", before, toy_facts(toy, folder / toy.name / "run"))
+            )
+            before_opened = {fact: before[fact] for fact in opened}
+            found += differences(f"the recorded run of toy {toy.name}", before_opened, opened)
+            print("\n".join(found) or f"toy {toy.name}: equal", flush=True)
+            wrong += len(found)
         for name in RECIPES if arguments.data else ():
             before = json.loads((baseline / f"recipe-{name}.json").read_text())
             same = train_recipe(folder, name, arguments.data.resolve()) == before
@@ -236,7 +294,7 @@ def main() -> int:
     parser.add_argument("command", choices=("record", "compare"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--quick", action="store_true", help="six cases instead of all")
-    parser.add_argument("--only", nargs="*", metavar="CASE", help="these cases alone")
+    parser.add_argument("--only", nargs="*", metavar="CASE", help="these cases or toys alone")
     parser.add_argument(
         "--data", type=Path, help="folder of public data sets: recipes are compared too"
     )

@@ -36,7 +36,7 @@ FLOORS = (
     ("layers",),
     ("models", "data"),
     ("decoding", "evaluation", "seeing"),
-    ("kinds", "pretrained"),
+    ("tasks", "pretrained"),
     ("training",),
     ("api",),
     ("lab", "cli", "serve", "recipes", "export", "jobs"),

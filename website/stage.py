@@ -39,7 +39,7 @@ NAV: Final[dict[str, Any]] = {
     "Guides": {
         "Use": ["models.md"],
         "Train": [
-            *("train.md", "kinds.md", "labels.md", "numbers.md", "language.md", "questions.md"),
+            *("train.md", "tasks.md", "labels.md", "numbers.md", "language.md", "questions.md"),
             *("summaries.md", "sound.md"),
             *("pictures.md", "forecasting.md", "vectors.md", "word-vectors.md", "small_data.md"),
             *("copying.md", "memory.md", "monotonic.md", "runs.md"),

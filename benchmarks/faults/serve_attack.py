@@ -241,7 +241,7 @@ def large_run(folder: Path) -> Path:
     import torch
 
     from regard.data import Tokenizer
-    from regard.kinds import open_kind
+    from regard.tasks import open_task
     from regard.training import RunFolder, make_config
 
     config = make_config({"preset": "transformer", "size": "base"})
@@ -253,7 +253,7 @@ def large_run(folder: Path) -> Path:
     src.save(run.src_tokenizer_file)
     tgt.save(run.tgt_tokenizer_file)
     torch.manual_seed(0)
-    run.write_model(open_kind(config, src, tgt).build_model().state_dict())
+    run.write_model(open_task(config, src, tgt).build_model().state_dict())
     return run.path
 
 

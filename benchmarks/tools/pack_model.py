@@ -203,7 +203,7 @@ def score(
     model: api.Model, sets: TestSets, metrics: Sequence[str]
 ) -> tuple[list[CardScore], list[tuple[str, str, str]]]:
     """Return the scores on each set and on each group of it, and some mistakes of the first."""
-    if not model.kind.has_sources:
+    if not model.task.has_sources:
         return [one for name, rows in sets.items() for one in perplexity(model, name, rows)], []
     names = metric_names(model.kind.metrics(), metrics)
     scores: list[CardScore] = []
@@ -283,7 +283,7 @@ def make_card(name: str, entry: BoxEntry, packed: RunFolder, *, bits: int) -> Bu
         text={"en": entry.en, "zh": entry.zh},
         examples=entry.examples,
         answers=answers(model, entry.examples),
-        continues=not model.kind.has_sources,
+        continues=not model.task.has_sources,
         scores=(),
         scores_32=(),
         beam=model.config.beam,
@@ -304,7 +304,7 @@ def make_card(name: str, entry: BoxEntry, packed: RunFolder, *, bits: int) -> Bu
 
 def answers(model: api.Model, examples: Sequence[str]) -> tuple[str, ...]:
     """Return the answers to the examples; none of a language model."""
-    found = model.predict(examples, attention=False) if model.kind.has_sources else ()
+    found = model.predict(examples, attention=False) if model.task.has_sources else ()
     return tuple(output.text for output in found)
 
 
@@ -323,7 +323,7 @@ def milliseconds(run: Path, sets: TestSets, threads: int) -> float:
 def _timed(model: api.Model, row: RecipeExample) -> float:
     """Return the seconds of one prediction, or of reading one text."""
     began = time.perf_counter()
-    if model.kind.has_sources:
+    if model.task.has_sources:
         next(model.predict([row.model_input], attention=False))
     else:
         model.trace("", row.references[0])

@@ -12,11 +12,11 @@ from models.cases import RECURRENT, SIZES, VARIANTS
 from regard.data import Tokenizer, source_ids
 from regard.decoding import Hypothesis
 from regard.errors import ArgumentError
-from regard.kinds import open_kind
-from regard.kinds.text_source import replaced, split_features, text_given, text_written
 from regard.models import TEXT_PRESETS
 from regard.seeing.trace import KINDS, Text
 from regard.symbols import UNK
+from regard.tasks import open_task
+from regard.tasks.inputs.text import replaced, split_features, text_given, text_written
 from regard.training import RunFolder, make_config
 
 SOURCES = ["abc", "hgfedcba", "d", "hahaha"]
@@ -50,7 +50,7 @@ def run_folder(path, variant, features=()):
     src.save(folder.src_tokenizer_file)
     tgt.save(folder.tgt_tokenizer_file)
     torch.manual_seed(4)
-    model = open_kind(config, src, tgt).build_model()
+    model = open_task(config, src, tgt).build_model()
     folder.write_model({k: 3 * w if w.ndim > 1 else w for k, w in model.state_dict().items()})
     return path
 

@@ -97,7 +97,7 @@ def test_features_stand_beside_the_text(tmp_path):
     tokenizer = model.src_tokenizer
     for row in ({"src": "ab\tV;PST", "tgt": "x"}, {"src": "ab", "tgt": "x", "features": ["V"]}):
         (pair,) = read_pairs([row])
-        (ids,) = model.source_ids([model.kind.sources.of_pair(pair)])
+        (ids,) = model.source_ids([model.task.input.of_pair(pair)])
         assert ids[:-1] == tokenizer.encode(pair.src, pair.features)
         assert model.evaluate([row], "exact").pairs == 1
     assert model.source_ids(["ab\tV;PST"]) == model.source_ids([Source("ab", ("V", "PST"))])

@@ -8,12 +8,12 @@ import regard
 from regard.api.what_if import _modules
 from regard.data import Tokenizer
 from regard.errors import ArgumentError, RegardError
-from regard.kinds import open_kind
 from regard.models.encoders import Encoder
 from regard.ops import AttentionOutput
 from regard.seeing.attribution.interventions import AttentionCell
 from regard.seeing.attribution.what_if import Intervention, intervened
 from regard.seeing.trace.map_distance import row_distances
+from regard.tasks import open_task
 from regard.training import RunFolder, make_config
 
 SIZES = {"embed": 6, "hidden": 10}
@@ -54,7 +54,7 @@ def models(tmp_path_factory):
             src.save(folder.src_tokenizer_file)
             tgt.save(folder.tgt_tokenizer_file)
             torch.manual_seed(4)
-            made = open_kind(config, src, tgt).build_model()
+            made = open_task(config, src, tgt).build_model()
             wide = {k: 3 * w if w.ndim > 1 else w for k, w in made.state_dict().items()}
             folder.write_model(wide)
             built[preset] = regard.load(folder.path, device="cpu")

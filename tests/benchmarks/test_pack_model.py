@@ -11,11 +11,11 @@ from benchmarks.tools import pack_model
 from regard.api import bundled_models, load_run
 from regard.data import Tokenizer
 from regard.errors import ArgumentError, DataError
-from regard.kinds import open_kind
 from regard.messages import LANGUAGES
 from regard.recipes import RECIPE_DIR, result_file
 from regard.recipes.recipe import Recipe
 from regard.recipes.task_data import RecipeExample, write_evaluation
+from regard.tasks import open_task
 from regard.training import RunFolder, make_config
 
 #: the models that the box is made for
@@ -40,7 +40,7 @@ def run_folder(path, settings, src, tgt, rows):
     src.save(folder.src_tokenizer_file)
     tgt.save(folder.tgt_tokenizer_file)
     torch.manual_seed(2)
-    folder.write_model(open_kind(config, src, tgt).build_model().state_dict())
+    folder.write_model(open_task(config, src, tgt).build_model().state_dict())
     recipe = Recipe("g2p", "cmudict", settings=settings)
     recipe.write(path / RECIPE_DIR)
     write_evaluation(path / RECIPE_DIR, "dev", rows[:1])

@@ -8,7 +8,7 @@ from safetensors.torch import load
 
 from benchmarks.tools.pack_model import halved, pack, without_places
 from regard.data import Tokenizer
-from regard.kinds import open_kind
+from regard.tasks import open_task
 from regard.training import RunError, RunFolder, make_config
 
 SIZES = {"size": "tiny", "hidden": 8, "embed": 4}
@@ -26,7 +26,7 @@ def run(tmp_path):
     src.save(folder.src_tokenizer_file)
     tgt.save(folder.tgt_tokenizer_file)
     torch.manual_seed(3)
-    folder.write_model(open_kind(config, src, tgt).build_model().state_dict())
+    folder.write_model(open_task(config, src, tgt).build_model().state_dict())
     folder.card_file.write_text("a card")
     folder.append_metrics({"step": 5})
     return folder

@@ -9,8 +9,8 @@ import pytest
 import regard as package
 from cli.tools import done, regard, sentence
 from forked_python import forked_python
-from kinds.life import BRIEF
-from kinds.toys import TOYS
+from tasks.life import BRIEF
+from tasks.toys import TOYS
 
 
 @pytest.fixture(scope="module")

@@ -13,11 +13,11 @@ from regard import lab
 from regard.cli import commands, help_language, info
 from regard.cli.completion import BUNDLED
 from regard.cli.help_language import paragraphs, wrap
-from regard.kinds.series import ATTENTION_TITLES
 from regard.lab import runner
 from regard.messages import catalogue, help_text, set_language, use_language
 from regard.models import PRESETS
-from regard.training.config import OPTIONS, Config, kind_options
+from regard.tasks.outputs.forecast import ATTENTION_TITLES
+from regard.training.config import OPTIONS, Config, task_options
 
 GROUP = typer.main.get_command(commands.app)
 COMMANDS = {"": GROUP, **GROUP.commands}
@@ -31,7 +31,7 @@ VALUES |= {"runs/PRESET, runs/recipes/NAME-SEED"}
 PRINTING = ("note", "say", "echo", "print", "progress_bar", "print_table", "add_task", "warn")
 SHELL = r"regard |echo |python |printf "
 #: settings that hold others
-HIDDEN = ("model", "kind_options")
+HIDDEN = ("model", "task_options")
 #: code in an English text: options, words in backticks or quotes, file endings, names in capitals
 CODE = re.compile(
     r"`[^`]+`|'[^']*[-*][^']*'|(?<!\w)--?[a-z][\w-]*|(?<!\w)\.[a-z]+\b|"
@@ -62,7 +62,7 @@ def declared_texts():
 
 def setting_texts():
     """Descriptions of all settings, and titles of their groups, in English."""
-    of_kinds = [field for fields in kind_options().values() for field in fields.values()]
+    of_kinds = [field for fields in task_options().values() for field in fields.values()]
     own = [field for name, field in Config.model_fields.items() if name not in HIDDEN]
     described = {field.description for field in (*own, *of_kinds)}
     return described | {*OPTIONS.values(), *info.GROUPS.values()}

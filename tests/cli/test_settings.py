@@ -7,8 +7,8 @@ from functools import cache
 import pytest
 
 from cli.tools import done, regard, sentence
-from regard.kinds import kind_options
 from regard.models import PRESETS
+from regard.tasks import task_options
 from regard.training.config import Config, preset_options
 
 
@@ -24,7 +24,7 @@ def rows(*args):
 def test_every_setting_of_a_run_is_listed():
     shown = rows()
     for name, field in Config.model_fields.items():
-        if name in ("model", "kind_options"):  # given by the names in them
+        if name in ("model", "task_options"):  # given by the names in them
             continue
         assert field.description, name
         assert any(field.description in cell for cell in shown[name]), name
@@ -59,7 +59,7 @@ def test_sizes_are_those_of_the_table():
 @pytest.mark.slow
 def test_what_is_listed_can_be_given_to_train(in_folder):
     """Each name, with its own default, is taken; settings of other kinds of data are not given."""
-    others = {name for fields in kind_options().values() for name in fields}
+    others = {name for fields in task_options().values() for name in fields}
     for preset in PRESETS:
         listed = {name: cells for name, cells in rows(preset).items() if name not in others}
         given = [f"{name}={cells[0]}" for name, cells in listed.items() if len(cells) == 2]
@@ -77,9 +77,9 @@ def test_settings_as_json():
     found = json.loads(done(regard("settings", "transformer", "--json")))
     assert found["preset"] == "transformer"
     by_name = {row.pop("name"): row for row in found["settings"]}
-    of_kinds = {name for fields in kind_options().values() for name in fields}
+    of_kinds = {name for fields in task_options().values() for name in fields}
     expected = {*Config.model_fields, *preset_options("transformer"), *of_kinds}
-    assert set(by_name) == expected - {"model", "kind_options"}
+    assert set(by_name) == expected - {"model", "task_options"}
     assert by_name["batch_tokens"]["default"] == "none"
     assert by_name["batch_tokens"]["group"] == "steps"
     assert by_name["dim"]["group"] == "transformer"

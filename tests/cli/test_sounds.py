@@ -15,8 +15,8 @@ from data.test_sounds import bad_files
 from regard.data import LogMel
 from regard.errors import ArgumentError
 from regard.export.decode import Exported
-from regard.kinds import SoundPairs
 from regard.seeing.trace.storage import from_json
+from regard.tasks.inputs.sound import SoundInput
 from regard.training import RunFolder
 from sounds import RATE, tones, write_wavs
 
@@ -65,7 +65,7 @@ def spoken(folder):
 
 
 def test_the_run_knows_what_it_reads(run, model):
-    assert isinstance(model.kind, SoundPairs)
+    assert isinstance(model.task.input, SoundInput)
     card = RunFolder(run).card_file.read_text()
     assert "recordings at 8,000 Hz, 20 log-mel bands every 10 ms, 4 joined to one" in card
     first = json.loads((run / "metrics.jsonl").read_text().splitlines()[0])
@@ -117,7 +117,7 @@ def test_any_file_of_pairs_may_name_recordings(folder, data, tmp_path, form):
         (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n")
         settings.append(f"tgt={tmp_path / 'texts.txt'}")
     found = regard.load(train(file, tmp_path / "run", *settings), device="cpu")
-    assert isinstance(found.kind, SoundPairs)
+    assert isinstance(found.task.input, SoundInput)
 
 
 @pytest.mark.parametrize("form", ["transcripts", "beside", "labels"])
@@ -135,7 +135,7 @@ def test_a_folder_of_recordings_is_data(folder, data, tmp_path, form):
     kind = "label" if form == "labels" else "space"
     run = train(tmp_path / "data", tmp_path / "run", "steps=1", f"tgt_tokenizer={kind}")
     found = regard.load(run, device="cpu")
-    assert isinstance(found.kind, SoundPairs)
+    assert isinstance(found.task.input, SoundInput)
     assert sorted(found.tgt_tokenizer.tokens(range(4, 10))) == list("abcdef")
 
 
@@ -174,7 +174,7 @@ def test_samples_with_their_rate_are_pairs_in_python(tmp_path):
     pairs = [((samples, RATE), text) for samples, text in tones(40)]
     options = {"hidden": 8, "embed": 6, "steps": 1, "bands": 9, "rate": RATE, "device": "cpu"}
     found = regard.fit(pairs, output=tmp_path / "run", quiet=True, **options)
-    assert isinstance(found.kind, SoundPairs)
+    assert isinstance(found.task.input, SoundInput)
     mappings = [{"src": {"array": s, "sampling_rate": r}, "tgt": t} for (s, r), t in pairs]
     again = regard.fit(mappings, output=tmp_path / "again", quiet=True, **options)
     assert again(pairs[0][0]).text == found(pairs[0][0]).text

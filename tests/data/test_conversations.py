@@ -56,5 +56,5 @@ def test_a_model_answers_a_conversation(tmp_path):
         row["messages"] = [{"role": "user", "content": f"Number {number}?"}, row["messages"][-1]]
     quick = {"steps": 2, "device": "cpu", "report": False, "embed": 8, "hidden": 8, "quiet": True}
     model = regard.fit(rows, "bahdanau", output=tmp_path / "run", **quick)
-    assert model.kind.name == "text-pairs"
+    assert str(model.task) == "text to tokens"
     assert isinstance(model("user: Number 3?").text, str)

@@ -19,7 +19,7 @@ from regard.data import (
 )
 from regard.data.checksummed_json import VERSION, write_checksummed
 from regard.errors import ArgumentError, DataError, RegardError
-from regard.kinds import load_encoder
+from regard.tasks import load_encoder
 
 
 def tables(count, features=3, seed=1):

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pictures
 import sounds
 from cli.tools import done, regard, tagged_pairs, words
-from kinds.toys import TOYS
 from pretrained import families, media
+from tasks.toys import TOYS
 
 #: added to what `regard train` is told in a page
 BRIEF = ("steps=1", "size=tiny", "device=cpu", "eval_pairs=4")

@@ -6,7 +6,7 @@ import torch
 from models.cases import SRC_VOCAB, VARIANTS, build
 from regard.export.graphs import LARGE, SMALL, TracedExample, compare, flatten, unflatten
 from regard.export.traceable import LoopedRNN, exportable, first_state, with_positions
-from regard.kinds.graph_inputs import TokenInputs
+from regard.tasks.inputs.graph_inputs import TokenInputs
 
 EXPORTED = [name for name in VARIANTS if not name.startswith("lm-")]
 LOOPED = [name for name in EXPORTED if name.startswith("self-attentive")]

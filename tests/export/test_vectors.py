@@ -18,8 +18,8 @@ from regard.data import pad_frames
 from regard.decoding import DecodingOptions, beam_search
 from regard.export.decode import Exported
 from regard.export.predict import SeriesRows
-from regard.kinds.graph_inputs import FrameInputs, ScaledInput
 from regard.models import VectorInput
+from regard.tasks.inputs.graph_inputs import FrameInputs, ScaledInput
 
 # the run-time shape checks cannot be traced
 pytestmark = [pytest.mark.plain, pytest.mark.usefixtures("onnx_registry")]

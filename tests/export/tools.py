@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from regard.data import FrameScaler, Tokenizer
-from regard.kinds import open_kind
 from regard.models import TEXT_PRESETS
 from regard.models.presets import COPY_PRESETS
+from regard.tasks import open_task
 from regard.training import RunFolder, make_config
 
 SOURCES = ["abc", "hgfedcba", "d", "hahaha"]
@@ -44,7 +44,7 @@ def make_run(path, preset="bahdanau", features=(), seed=4, src=None, sizes=None)
     src.save(folder.src_tokenizer_file)
     tgt.save(folder.tgt_tokenizer_file)
     torch.manual_seed(seed)
-    model = open_kind(config, src, tgt).build_model()
+    model = open_task(config, src, tgt).build_model()
     factor = FACTORS.get(preset, 3)
     weights = model.state_dict().items()
     folder.write_model({name: w * factor if w.ndim > 1 else w for name, w in weights})

@@ -25,10 +25,10 @@ from fuzz.mutations import ODD, dumps, flip, lie, mutate, replace_kind
 from pretrained.families import FAMILIES, save
 from regard.data import FrameScaler, LogMel, PictureEncoder, SoundEncoder, Tokenizer
 from regard.data.checksummed_json import json_checksum
-from regard.kinds import open_kind
 from regard.seeing import Map, Text, Trace
 from regard.seeing.trace import storage
 from regard.seeing.trace.backdrop import series
+from regard.tasks import open_task
 from regard.training import RunFolder, make_config, start_run
 
 WORDS = ("abc", "bcad", "dab", "a b c", "cab d", "abc, abd.", "dcba")
@@ -74,7 +74,7 @@ def make_bases(folder: Path) -> None:
         run.write_config(config)
         src.save(run.src_tokenizer_file)
         tgt.save(run.tgt_tokenizer_file)
-        run.write_model(open_kind(config, src, tgt).build_model().state_dict())
+        run.write_model(open_task(config, src, tgt).build_model().state_dict())
         run.append_metrics({"step": 3, "dev_loss": 1.5, "seconds": 1.0})
         shutil.rmtree(run.data)
     _write_media(folder / "media")
@@ -266,7 +266,7 @@ def _media_run(path: Path, src: PictureEncoder | SoundEncoder) -> None:
     run.write_config(config)
     src.save(run.src_tokenizer_file)
     tgt.save(run.tgt_tokenizer_file)
-    run.write_model(open_kind(config, src, tgt).build_model().state_dict())
+    run.write_model(open_task(config, src, tgt).build_model().state_dict())
 
 
 def _write_media(folder: Path) -> None:

@@ -12,12 +12,13 @@ import pytest
 
 from regard.data import FrameScaler
 from regard.errors import ArgumentError
-from regard.kinds import FrameSource
 from regard.seeing import Map, Text, Token, Trace, TraceError, select
 from regard.seeing.draw import terminal
 from regard.seeing.draw.figure import svg
 from regard.seeing.trace import storage
 from regard.seeing.trace.backdrop import MAX_BYTES, Backdrop, overlaid, png, series, spectrogram
+from regard.tasks.inputs.frames import FrameInput
+from regard.training import make_config
 
 GRID = (3, 5)
 
@@ -135,7 +136,7 @@ def test_frames_that_are_joined_share_a_cell():
 
 
 def test_the_source_of_a_run_that_reads_vectors_has_its_series():
-    source = FrameSource(FrameScaler(2, 2, (0.0, 1.0), (1.0, 3.0)))
+    source = FrameInput(FrameScaler(2, 2, (0.0, 1.0), (1.0, 3.0)), make_config({}))
     table = np.array([[0.0, 9.0], [1.0, 3.0], [4.0, 3.0]])
     (row,) = source.rows([table])
     text = source.text(table, row)

@@ -138,7 +138,7 @@ def g2p():
     for word in ("phonology", "knight"):
         (row,) = model.source_ids([word])
         tgt = model.tgt_tokenizer.encode(model(word, beam=1).text)
-        found.append(SourceScorer(model.module, row, tgt, model.kind.sources.replacements(row)))
+        found.append(SourceScorer(model.module, row, tgt, model.task.input.replacements(row)))
     return found
 
 

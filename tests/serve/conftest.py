@@ -10,8 +10,8 @@ import torch
 from starlette.testclient import TestClient
 
 from regard.data import Tokenizer
-from regard.kinds import open_kind
 from regard.serve import Access, Limits, Log, Models, bind, create_app, make_server, url_of
+from regard.tasks import open_task
 from regard.training import RunFolder, make_config
 
 LETTERS = ["abcdefgh", "hgfe dcba"]
@@ -30,7 +30,7 @@ def run_folder(path, preset, features=()):
     src.save(folder.src_tokenizer_file)
     tgt.save(folder.tgt_tokenizer_file)
     torch.manual_seed(4)
-    model = open_kind(config, src, tgt).build_model()
+    model = open_task(config, src, tgt).build_model()
     folder.write_model({k: 3 * w if w.ndim > 1 else w for k, w in model.state_dict().items()})
     return path
 

@@ -13,9 +13,9 @@ from PIL import Image
 from pictures import bomb, drawn, png_bytes
 from regard.data import PictureEncoder, Tokenizer
 from regard.data.media_files import decoding_work, read_picture
-from regard.kinds import open_kind
 from regard.seeing.trace.storage import from_json
 from regard.serve import Models
+from regard.tasks import open_task
 from regard.training import RunFolder, make_config
 from serve.conftest import SIZES, Live, client_of, until
 from serve.test_app import events
@@ -34,7 +34,7 @@ def picture_run(path):
     src.save(folder.src_tokenizer_file)
     tgt.save(folder.tgt_tokenizer_file)
     torch.manual_seed(4)
-    folder.write_model(open_kind(config, src, tgt).build_model().state_dict())
+    folder.write_model(open_task(config, src, tgt).build_model().state_dict())
     return path
 
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from regard.data import Tokenizer
-from regard.kinds import open_kind
 from regard.seeing.trace.storage import from_json
 from regard.serve import Models
+from regard.tasks import open_task
 from regard.training import RunFolder, make_config
 from serve.conftest import client_of
 from serve.test_http_errors import error
@@ -23,7 +23,7 @@ def models(tmp_path_factory):
     tokens.save(folder.src_tokenizer_file)
     tokens.save(folder.tgt_tokenizer_file)
     torch.manual_seed(3)
-    model = open_kind(config, tokens, tokens).build_model()
+    model = open_task(config, tokens, tokens).build_model()
     folder.write_model({k: 3 * w if w.ndim > 1 else w for k, w in model.state_dict().items()})
     return Models.load([folder.path], device="cpu")
 

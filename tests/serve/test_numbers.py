@@ -8,12 +8,12 @@ import pytest
 import regard
 from cli.tools import done
 from cli.tools import regard as command
-from kinds.life import BRIEF
-from kinds.toys import TOYS
 from regard.seeing.trace.storage import from_json
 from regard.serve import Models
 from serve.conftest import client_of
 from serve.test_http_errors import error
+from tasks.life import BRIEF
+from tasks.toys import TOYS
 
 
 @pytest.fixture(scope="module")

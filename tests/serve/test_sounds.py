@@ -9,9 +9,9 @@ import soundfile
 import torch
 
 from regard.data import LogMel, SoundEncoder, Tokenizer
-from regard.kinds import open_kind
 from regard.seeing.trace.storage import from_json
 from regard.serve import Models
+from regard.tasks import open_task
 from regard.training import RunFolder, make_config
 from serve.conftest import SIZES, client_of
 from serve.test_app import events
@@ -33,7 +33,7 @@ def sound_run(path):
     src.save(folder.src_tokenizer_file)
     tgt.save(folder.tgt_tokenizer_file)
     torch.manual_seed(4)
-    folder.write_model(open_kind(config, src, tgt).build_model().state_dict())
+    folder.write_model(open_task(config, src, tgt).build_model().state_dict())
     return path
 
 

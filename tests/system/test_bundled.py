@@ -87,7 +87,7 @@ def test_each_has_a_card_in_both_languages_and_the_terms_of_its_data(name):
 def test_each_draws_its_first_example(name):
     model = regard.load(name, device="cpu")
     example = bundled_models.card(name).examples[0]
-    if model.kind.has_sources:
+    if model.task.has_sources:
         trace = model.trace(example)
         assert trace.target.text
     else:

@@ -40,7 +40,7 @@ def test_links_of_a_reversal_are_found(model):
     truth = [frozenset((i, len(word) - 1 - i) for i in range(len(word))) for word in fresh]
     golds, sizes = [Gold(links, links) for links in truth], [(len(word),) * 2 for word in fresh]
     choice = HeadChoice(0, 0, 0)
-    units = Units.of(model.kind, None)
+    units = Units.of(model.task, None)
     found = align(model.predictor, pairs, lambda heads: [choice], units=units)[choice]
     rates = {
         "attention": Quality.of(found, golds).aer,

@@ -192,7 +192,7 @@ def evaluator_of(monkeypatch, *, labels=False, device="cpu", lengths=(3, 1, 2)):
     found.decoded, found.max_tgt_len, found.module = None, 256, None
     found.fabric = SimpleNamespace(device=SimpleNamespace(type=device))
     target = SimpleNamespace(decode=lambda tokens: f"out {tokens}")
-    found.kind = SimpleNamespace(labels=labels, target=target)
+    found.task = SimpleNamespace(labels=labels, target=target)
 
     def collate(corpus, rows):
         return SimpleNamespace(to=lambda device: SimpleNamespace(src=rows, src_lengths=None))
@@ -250,15 +250,15 @@ def test_the_dev_loss_of_one_token(monkeypatch):
 
     monkeypatch.setattr(evaluator, "collate", collate)
     found.module, found.batch_size = Model(), 1
-    found.kind = SimpleNamespace(sort_lengths=lambda corpus: np.array([1]), has_sources=True)
+    found.task = SimpleNamespace(sort_lengths=lambda corpus: np.array([1]), has_sources=True)
     loss, health = found._loss_and_health()
     assert loss == pytest.approx(math.log(4))
     assert health is None
-    found.kind.sort_lengths, found.dev.scored = lambda corpus: np.array([1, 1]), np.arange(2)
+    found.task.sort_lengths, found.dev.scored = lambda corpus: np.array([1, 1]), np.arange(2)
     asked.clear()
     assert found._loss_and_health()[0] == pytest.approx(math.log(4))
     assert asked == [False, False, True]
-    found.kind.has_sources = False
+    found.task.has_sources = False
     asked.clear()
     found._loss_and_health()
     assert asked == [False, False]

@@ -12,7 +12,6 @@ from rich.console import Console
 import regard
 from regard.data import FrameScaler, Tokenizer, collate, frame_tables
 from regard.errors import ArgumentError, DataError
-from regard.kinds import open_kind
 from regard.layers import LearnedPositions, SinusoidalPositions
 from regard.models import (
     COPY_PRESETS,
@@ -22,6 +21,7 @@ from regard.models import (
     TEXT_PRESETS,
     VectorInput,
 )
+from regard.tasks import open_task
 from regard.training import RunFolder, make_config, start_run
 from regard.training.epochs import BatchShapes
 from regard.training.setup import check_settings, prepare
@@ -70,7 +70,7 @@ def test_vectors_are_recognised_and_said_so(tmp_path, form):
     why = "names of .npy files" if form == "npy" else "tables of numbers"
     assert f"source: vectors of 5 numbers, because the sources are {why}." in said
     assert "brought to mean 0 and deviation 1" in said
-    assert isinstance(task.evaluator.kind.source, FrameScaler)
+    assert isinstance(task.evaluator.task.encoders.source, FrameScaler)
     every = np.concatenate(
         [task.batches.epochs.corpus.frames(i) for i in range(len(task.batches.epochs.corpus))]
     )
@@ -116,7 +116,7 @@ def test_presets_read_vectors(preset, stack):
     frames = FrameScaler(5, stack, (0.0,) * 5, (1.0,) * 5)
     target = Tokenizer.train("space", ["a b c"])
     config = make_config({"preset": preset, "size": "tiny"})
-    model = open_kind(config, frames, target).build_model().eval()
+    model = open_task(config, frames, target).build_model().eval()
     adapter = model.encoder.embedding
     assert isinstance(adapter, VectorInput)
     text = PRESETS[preset](11, target.vocab_size, "tiny").encoder.embedding
@@ -136,7 +136,7 @@ def test_positions_are_those_that_the_preset_has():
 
     def positions(**settings):
         config = make_config({"size": "tiny", **settings})
-        return open_kind(config, frames, target).build_model().encoder.embedding.positions
+        return open_task(config, frames, target).build_model().encoder.embedding.positions
 
     assert isinstance(positions(preset="transformer"), SinusoidalPositions)
     assert isinstance(positions(preset="conv", max_len=300), LearnedPositions)
@@ -185,7 +185,7 @@ def test_features_beside_vectors_are_refused(tmp_path):
     said = refused(tmp_path, rows)
     assert "the source is vectors, which no features join, but it has 'V'" in said
     task, _ = task_of(tmp_path, rows, features=False)
-    assert isinstance(task.evaluator.kind.source, FrameScaler)
+    assert isinstance(task.evaluator.task.encoders.source, FrameScaler)
 
 
 def test_dev_pairs_are_read_from_their_own_folder_and_must_have_the_same_width(tmp_path):
@@ -249,7 +249,7 @@ def test_a_run_finds_again_what_it_has_learned_of_its_sources(tmp_path):
     first, _ = task_of(tmp_path, data)
     again, said = task_of(tmp_path, data)
     assert "because" not in said
-    assert again.evaluator.kind.source == first.evaluator.kind.source
+    assert again.evaluator.task.encoders.source == first.evaluator.task.encoders.source
     assert again.batches.epochs.corpus.fingerprint == first.batches.epochs.corpus.fingerprint
 
 

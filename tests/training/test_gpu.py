@@ -6,8 +6,8 @@ import torch
 
 from data.tools import make_corpus, make_pairs
 from regard.data import BatchShape, FrameScaler, Pair, Tokenizer, build_corpus, collate
-from regard.kinds.frame_model import with_frame_input
 from regard.models import PRESETS
+from regard.tasks.inputs.frames import FrameOptions, with_frame_input
 from regard.training.distributed import Fabric
 from regard.training.losses import Objective
 from regard.training.optimization import EAGER_BATCHES, CudaGraphGradients
@@ -131,7 +131,9 @@ def test_replayed_steps_that_read_vectors_are_those_one_by_one(preset, precision
     for _ in range(2):
         torch.manual_seed(3)
         fabric = Fabric(accelerator="cuda", devices=1, precision=precision)
-        model = with_frame_input(PRESETS[preset](1, VOCAB, "tiny", dropout=0.0), frames)
+        model = with_frame_input(
+            PRESETS[preset](1, VOCAB, "tiny", dropout=0.0), frames, FrameOptions()
+        )
         steps.append(CudaGraphGradients(fabric, fabric.setup(Objective(model, 0.1))))
     check_replays(*steps, batches, precision)
 
@@ -140,7 +142,7 @@ def test_replayed_steps_that_read_vectors_are_those_one_by_one(preset, precision
 def test_no_step_that_reads_vectors_waits_for_the_device(tmp_path):
     frames, corpus = frames_corpus(tmp_path / "c.arrow", 60, stack=2)
     torch.manual_seed(3)
-    model = with_frame_input(PRESETS["bahdanau"](1, VOCAB, "tiny"), frames)
+    model = with_frame_input(PRESETS["bahdanau"](1, VOCAB, "tiny"), frames, FrameOptions())
     check_no_step_waits(Objective(model, 0.1).cuda(), corpus)
 
 

@@ -5,7 +5,7 @@ import torch
 from safetensors.torch import load, save_file
 
 from regard.data import Tokenizer
-from regard.kinds import open_kind
+from regard.tasks import open_task
 from regard.training import RunError, RunFolder, make_config
 from regard.training.int8_storage import SCALES, dequantize_rows, quantize_rows
 from regard.training.weights_file import (
@@ -83,7 +83,7 @@ def run_folder(path, settings):
     both.save(folder.src_tokenizer_file)
     both.save(folder.tgt_tokenizer_file)
     torch.manual_seed(6)
-    folder.write_model(open_kind(config, both, both).build_model().state_dict())
+    folder.write_model(open_task(config, both, both).build_model().state_dict())
     return folder
 
 

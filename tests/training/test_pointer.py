@@ -74,7 +74,7 @@ def inflected(path):
 
 def test_features_are_read_and_never_copied(make_task, tmp_path):
     task = make_task(data=str(inflected(tmp_path / "pairs.tsv")), preset="pointer", features=True)
-    decoder, tokenizer = task.learner.module.decoder, task.evaluator.kind.source
+    decoder, tokenizer = task.learner.module.decoder, task.evaluator.task.encoders.source
     assert tokenizer.features == ("PRS", "PST", "V")
     assert decoder.embedding.vocab == tokenizer.vocab_size
     names = tokenizer.tokens(range(decoder.copied, tokenizer.vocab_size))

@@ -10,7 +10,7 @@ import torch
 
 from regard.data import FrameScaler
 from regard.errors import DataError
-from regard.kinds import TextPairs
+from regard.tasks import Task
 from regard.training import RunError, RunFolder, make_config, resume_run, start_run
 
 
@@ -27,7 +27,7 @@ def test_round_trip(folder):
     run, task = folder
     saved = RunFolder(run.path).load()
     assert saved.config == task.config
-    assert saved.src_tokenizer.fingerprint == task.evaluator.kind.source.fingerprint
+    assert saved.src_tokenizer.fingerprint == task.evaluator.task.encoders.source.fingerprint
     assert not saved.model.training
     for name, weight in task.learner.module.state_dict().items():
         assert torch.equal(saved.model.state_dict()[name], weight)
@@ -179,13 +179,13 @@ def test_sizes_that_the_weights_do_not_have(folder, monkeypatch, settings, said)
     run, _ = folder
     rewrite_config(run, lambda c: c["config"]["model"].update(settings))
 
-    build = TextPairs.build_model
+    build = Task.build_model
 
     def without_memory(*given):
         assert torch.get_default_device().type == "meta"
         return build(*given)
 
-    monkeypatch.setattr("regard.kinds.TextPairs.build_model", without_memory)
+    monkeypatch.setattr("regard.tasks.Task.build_model", without_memory)
     with pytest.raises(RunError, match=f"must hold the weights .*{said}"):
         run.load()
 

@@ -11,11 +11,11 @@ from regard.training.config import (
     Config,
     check_model,
     config_settings,
-    kind_settings,
     make_config,
     parse_overrides,
     preset_settings,
     read_toml,
+    task_settings,
 )
 from regard.training.defaults import Facts, describe_defaults, evaluation_interval, fill_settings
 from regard.training.progress import Progress
@@ -35,7 +35,7 @@ FIXED = {
     "preset": ("bahdanau", {}),
     "size": ("auto", {}),
     "model": ({}, {}),
-    "kind_options": ({}, {}),
+    "task_options": ({}, {}),
     "src_tokenizer": ("auto", {}),
     "tgt_tokenizer": ("auto", {}),
     "src_case": ("keep", {}),
@@ -135,7 +135,7 @@ def test_presets_change_defaults_that_are_not_given():
     shown = {row.name: row.default for row in config_settings("lm-rnn")}
     assert (shown["beam"], shown["metric"], shown["report"]) == ("1", "perplexity", "true")
     assert "model" not in shown
-    assert "kind_options" not in shown
+    assert "task_options" not in shown
 
 
 def test_sizes_are_listed_with_those_of_small():
@@ -150,7 +150,7 @@ def test_sizes_are_listed_with_those_of_small():
         *("128", "256"),
         "1",
     )
-    assert all(row.description for rows in kind_settings().values() for row in rows)
+    assert all(row.description for rows in task_settings().values() for row in rows)
 
 
 def test_properties():
@@ -178,8 +178,8 @@ WRONG = [
     ({"preset": "zzzz"}, "'zzzz': `regard presets` says what they are."),
     ({"model": [5]}, "model must be a table of settings of the preset, but it is [5]"),
     ({"model": {"hiden": 5}}, "'hiden': perhaps 'hidden' is meant."),
-    ({"kind_options": 5}, "kind_options must be a table of settings of a kind of data"),
-    ({"kind_options": {"zzzz": 5}}, "'zzzz': `regard settings bahdanau` lists them all."),
+    ({"task_options": 5}, "task_options must be a table of settings of a kind of data"),
+    ({"task_options": {"zzzz": 5}}, "'zzzz': `regard settings bahdanau` lists them all."),
     ({"minutes": float("nan")}, "minutes must be a finite number"),
     ({"hidden": 1.5}, "hidden must be a whole number, but it is 1.5"),
     ({"cell": "huge"}, "cell must be 'rnn', 'gru' or 'lstm', but it is 'huge'"),

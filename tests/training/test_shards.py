@@ -321,7 +321,7 @@ def test_duplicates_across_shards_are_left_out(tmp_path):
 
 def test_features_in_some_shards_only_are_refused(folder, tmp_path, monkeypatch):
     monkeypatch.setattr("regard.training.run_files.TOKENIZER_LINES", 5)
-    monkeypatch.setattr("regard.kinds.text_pairs.TOKENIZER_LINES", 3)
+    monkeypatch.setattr("regard.tasks.inputs.text.TOKENIZER_LINES", 3)
     (folder / "4.tsv").write_text("".join(f"{word}\tx\tV;PST\n" for word in WORDS[:60]))
     with pytest.raises(DataError, match=r"4\.tsv, line \d+: all shards must have features or none"):
         encode(folder, tmp_path / "run")

@@ -17,22 +17,25 @@ def test_one_tokeniser_is_saved_for_both_sides(make_task):
     task = make_task(shared_vocab=True)
     files = [task.folder.src_tokenizer_file, task.folder.tgt_tokenizer_file]
     assert files[0].read_bytes() == files[1].read_bytes()
-    assert task.evaluator.kind.source.fingerprint == task.evaluator.kind.target.fingerprint
+    assert task.evaluator.task.encoders.source.fingerprint == task.evaluator.task.target.fingerprint
     # it knows what either side has: words of letters, and letters with spaces between them
-    assert 3 not in task.evaluator.kind.source.encode("abcdefgh")
-    assert 3 not in task.evaluator.kind.target.encode("h g f e d c b a")
+    assert 3 not in task.evaluator.task.encoders.source.encode("abcdefgh")
+    assert 3 not in task.evaluator.task.target.encode("h g f e d c b a")
 
 
 def test_without_it_each_side_has_its_own(make_task):
     task = make_task()
-    assert task.evaluator.kind.source.fingerprint != task.evaluator.kind.target.fingerprint
-    assert (task.evaluator.kind.source.kind, task.evaluator.kind.target.kind) == ("char", "space")
+    assert task.evaluator.task.encoders.source.fingerprint != task.evaluator.task.target.fingerprint
+    assert (task.evaluator.task.encoders.source.kind, task.evaluator.task.target.kind) == (
+        "char",
+        "space",
+    )
 
 
 @pytest.mark.parametrize("side", ["src_tokenizer", "tgt_tokenizer"])
 def test_a_kind_given_for_one_side_is_that_of_both(make_task, side):
     task = make_task(shared_vocab=True, **{side: "bpe"})
-    assert task.evaluator.kind.source.kind == task.evaluator.kind.target.kind == "bpe"
+    assert task.evaluator.task.encoders.source.kind == task.evaluator.task.target.kind == "bpe"
 
 
 def test_features_are_known_to_both(make_task, tmp_path):
@@ -40,13 +43,13 @@ def test_features_are_known_to_both(make_task, tmp_path):
     file.write_text("".join(f"{c}{c}\t{c}s\tV;{t}\n" for c in "abcdefgh" for t in ("PST", "PRS")))
     task = make_task(data=str(file), features=True, columns="0,1,2", **TIED)
     assert (
-        task.evaluator.kind.source.features
-        == task.evaluator.kind.target.features
+        task.evaluator.task.encoders.source.features
+        == task.evaluator.task.target.features
         == ("PRS", "PST", "V")
     )
     assert (
         len(task.learner.module.encoder.embedding.table.weight)
-        == task.evaluator.kind.target.vocab_size
+        == task.evaluator.task.target.vocab_size
     )
 
 
@@ -91,7 +94,7 @@ def test_merges_are_left_out_of_training_pairs_alone(make_task):
     assert (first >= task.batches.epochs.corpus.src_lengths).mean() > 0.9
     dev = task.evaluator.dev
     first = dev.corpus.src(int(dev.rows[0])).tolist()
-    assert first[:-1] == task.evaluator.kind.source.encode(dev.sources[0])
+    assert first[:-1] == task.evaluator.task.encoders.source.encode(dev.sources[0])
 
 
 @pytest.mark.parametrize("value", [None, "none", "output"])

@@ -60,7 +60,7 @@ def test_dev_perplexity_is_that_of_single_steps(make_text_task, preset):
     task.learner.module.eval()
     for references in task.evaluator.dev.references:
         (line,) = references
-        ids = [BOS, *task.evaluator.kind.target.encode(line), EOS]
+        ids = [BOS, *task.evaluator.task.target.encode(line), EOS]
         memory = task.learner.module.encode(torch.tensor([[EOS]]), torch.tensor([1]))
         state = task.learner.module.start(memory)
         for token, following in pairwise(ids):
@@ -90,7 +90,7 @@ def test_texts_are_held_out_by_their_own_hash(make_text_task):
     assert 5 <= len(task.evaluator.dev.corpus) <= 40
     assert len(task.evaluator.dev.corpus) + len(task.batches.epochs.corpus) == 200
     assert set(task.evaluator.dev.sources) == {""}
-    assert task.evaluator.kind.source.fingerprint == task.evaluator.kind.target.fingerprint
+    assert task.evaluator.task.encoders.source.fingerprint == task.evaluator.task.target.fingerprint
 
 
 def test_joined_lines_have_eos_between_them(make_text_task):
@@ -99,7 +99,7 @@ def test_joined_lines_have_eos_between_them(make_text_task):
     assert (task.batches.epochs.corpus.tgt(0) == EOS).sum() == 3
     assert task.evaluator.dev.references[0][0].count("\n") == 3
     assert "\n" not in "".join(
-        task.evaluator.kind.target.tokens(range(task.evaluator.kind.target.vocab_size))
+        task.evaluator.task.target.tokens(range(task.evaluator.task.target.vocab_size))
     )
 
 

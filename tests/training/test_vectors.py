@@ -81,10 +81,10 @@ def rows(tokenizer, embedding):
 
 def test_rows_are_the_vectors_and_all_others_start_as_without(make, vectors):
     plain, _ = make(vocab_size=10)
-    before = rows(plain.evaluator.kind.source, plain.learner.module.encoder.embedding)
+    before = rows(plain.evaluator.task.encoders.source, plain.learner.module.encoder.embedding)
     plain.folder.src_tokenizer_file.unlink()
     task, _ = make(src_vectors=vectors, vocab_size=10)
-    found = rows(task.evaluator.kind.source, task.learner.module.encoder.embedding)
+    found = rows(task.evaluator.task.encoders.source, task.learner.module.encoder.embedding)
     for word in ("red", "green", "blue", "white"):
         assert found[word].tolist() == vector(FILE.index(word))
     assert found["Black"].tolist() == vector(FILE.index("black"))
@@ -98,13 +98,13 @@ def test_rows_are_the_vectors_and_all_others_start_as_without(make, vectors):
 
 def test_words_of_the_file_fill_the_room(make, vectors):
     task, said = make(src_vectors=vectors, vocab_size=12)
-    known = task.evaluator.kind.source.tokens(range(4, 12))
+    known = task.evaluator.task.encoders.source.tokens(range(4, 12))
     assert sorted(known[:6]) == sorted(WORDS)
     assert known[6:] == ["the", "black"]  # don't is cut, and yellow finds no room
-    assert rows(task.evaluator.kind.source, task.learner.module.encoder.embedding)[
+    assert rows(task.evaluator.task.encoders.source, task.learner.module.encoder.embedding)[
         "the"
     ].tolist() == vector(0)
-    assert task.evaluator.kind.target.vocab_size == 10
+    assert task.evaluator.task.target.vocab_size == 10
     assert "source tokens: 2 more from" in said
     assert f"source vectors: 7 of 12 tokens start from {vectors}, the others at random.\n" in said
 
@@ -113,7 +113,7 @@ def test_a_scaled_embedding_gives_the_vectors_of_the_file(make, vectors):
     task, said = make(preset="transformer", **SIZES, tgt_vectors=vectors)
     embedding = task.learner.module.decoder.embedding
     assert embedding.scale == 4
-    seen = rows(task.evaluator.kind.target, embedding)
+    seen = rows(task.evaluator.task.target, embedding)
     assert torch.allclose(seen["red"], torch.tensor(vector(1)))
     assert "target vectors: " in said
 
@@ -122,12 +122,12 @@ def test_a_scaled_embedding_gives_the_vectors_of_the_file(make, vectors):
 def test_parts_of_words_are_looked_up_as_they_are_shown(make, tmp_path, kind):
     file = write_vectors(tmp_path / "parts.txt", ["r", "▁r", "▁red"])
     task, said = make(src_tokenizer=kind, src_vectors=str(file), vocab_size=60)
-    known = rows(task.evaluator.kind.source, task.learner.module.encoder.embedding)
+    known = rows(task.evaluator.task.encoders.source, task.learner.module.encoder.embedding)
     found = {word: n for n, word in enumerate(["r", "▁r", "▁red"]) if word in known}
     assert found
     for word, number in found.items():
         assert known[word].tolist() == vector(number)
-    total = task.evaluator.kind.source.vocab_size
+    total = task.evaluator.task.encoders.source.vocab_size
     assert f"source vectors: {len(found)} of {total} tokens" in said
     assert f"these tokens are {kind}: src_tokenizer=word has more of them." in said
     assert "more from" not in said
@@ -139,7 +139,7 @@ def test_a_language_model_has_one_table(make, vectors, tmp_path):
     texts.write_text("".join(" ".join(draw.choices(WORDS, k=5)) + "\n" for _ in range(80)))
     given = {"data": str(texts), "preset": "lm-rnn", "src_tokenizer": "auto"}
     task, said = make(**given, tgt_vectors=vectors)
-    seen = rows(task.evaluator.kind.target, task.learner.module.language.embedding)
+    seen = rows(task.evaluator.task.target, task.learner.module.language.embedding)
     assert seen["pink"].tolist() == vector(8)
     assert "text tokens: 5 more from" in said  # the, black, don't, yellow and pink
     assert f"text vectors: {len(seen) - 5} of {len(seen)} tokens" in said
@@ -154,16 +154,16 @@ def test_a_shared_table_starts_from_either_setting(make, vectors, setting):
     settings = {"shared_vocab": True, "tied": "all", "tgt_tokenizer": "word"}
     task, _ = make(**settings, **{setting: vectors})
     for embedding in (task.learner.module.encoder.embedding, task.learner.module.decoder.embedding):
-        assert rows(task.evaluator.kind.source, embedding)["red"].tolist() == vector(1)
+        assert rows(task.evaluator.task.encoders.source, embedding)["red"].tolist() == vector(1)
     assert len(task.learner.optimizer.param_groups[2]["params"]) == 1
 
 
 def test_one_vocabulary_with_two_tables_may_have_two_files(make, vectors, tmp_path):
     other = str(write_vectors(tmp_path / "other.txt", ["orange", "red"]))
     task, _ = make(shared_vocab=True, tgt_tokenizer="word", src_vectors=vectors, tgt_vectors=other)
-    assert task.evaluator.kind.source.fingerprint == task.evaluator.kind.target.fingerprint
+    assert task.evaluator.task.encoders.source.fingerprint == task.evaluator.task.target.fingerprint
     src, tgt = (
-        rows(task.evaluator.kind.source, half.embedding)
+        rows(task.evaluator.task.encoders.source, half.embedding)
         for half in (task.learner.module.encoder, task.learner.module.decoder)
     )
     assert (src["red"].tolist(), tgt["red"].tolist()) == (vector(1), vector(1))
@@ -280,7 +280,7 @@ def test_a_run_goes_on_without_the_file_as_if_it_had_not_stopped(colours, vector
 def test_a_run_that_was_killed_before_its_first_step_reads_the_file_again(make, vectors, tmp_path):
     make(src_vectors=vectors, vocab_size=12)
     task, said = make(src_vectors=vectors, vocab_size=12)
-    assert rows(task.evaluator.kind.source, task.learner.module.encoder.embedding)[
+    assert rows(task.evaluator.task.encoders.source, task.learner.module.encoder.embedding)[
         "the"
     ].tolist() == vector(0)
     assert "source vectors: 7 of 12 tokens" in said

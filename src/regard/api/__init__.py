@@ -3,6 +3,6 @@
 from regard.api.fit_load import fit, load, load_run, text_model
 from regard.api.model import BATCH, Model
 from regard.api.output import Output
-from regard.kinds.text_source import Source
+from regard.tasks.inputs.text import Source
 
 __all__ = ["BATCH", "Model", "Output", "Source", "fit", "load", "load_run", "text_model"]

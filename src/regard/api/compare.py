@@ -143,7 +143,7 @@ def compare_models(
     _check_comparable(first, second, sources)
     if _is_language_model(first):
         return _compare_texts(first, second, list(sources), shown, done)
-    own = first.kind.metrics() if isinstance(first, Model) else choose_metrics(RUNNING_TEXT)
+    own = first.task.tokens.metrics() if isinstance(first, Model) else choose_metrics(RUNNING_TEXT)
     names = metric_names(own, metric) if references is not None else []
     here, there = (_answers(model, sources, beam) for model in (first, second))
     targets = here if references is None else [accepted[0] for accepted in references]
@@ -184,7 +184,7 @@ def compare_inputs(
 ) -> ModelComparison:
     """Compare what a model does with two inputs; maps of the same size are compared by position."""
     options: dict[str, Any] = {} if beam is None else {"beam": beam}
-    if isinstance(model, PretrainedModel) or model.kind.has_sources:
+    if isinstance(model, PretrainedModel) or model.task.has_sources:
         traces = model.trace(first, **options), model.trace(second, **options)
     else:
         traces = model.trace("", first), model.trace("", second)
@@ -203,7 +203,7 @@ def compare_inputs(
 def _is_language_model(model: AnyModel) -> bool:
     if isinstance(model, PretrainedModel):
         return model.task == "text-generation"
-    return not model.kind.has_sources
+    return not model.task.has_sources
 
 
 def _check_comparable(first: AnyModel, second: AnyModel, sources: Sequence[Any]) -> None:

@@ -128,7 +128,7 @@ def profile_heads(
             its alignment error rate.
         done: called with a number of texts whenever some are done.
     """
-    if isinstance(model, Model) and not model.kind.has_sources:
+    if isinstance(model, Model) and not model.task.has_sources:
         sources, targets = [""] * len(sources), list(sources)
     notes: list[str] = []
     corpus = _Corpus(golds, gold_units(model) if golds is not None else Units(True, True))
@@ -205,7 +205,7 @@ def head_importance(
 def target_nats(model: Model, sources: Sequence[Any], targets: Sequence[str]) -> Statistics:
     """Return the negative log-probability and the number of tokens of each target."""
     predictor = model.predictor
-    rows = predictor.kind.sources.rows(sources)
+    rows = predictor.task.input.rows(sources)
     ids = [predictor.target_ids(target) for target in targets]
     nats = []
     for start in range(0, len(rows), SCORED):
@@ -289,7 +289,7 @@ class _Corpus:
 
 def gold_units(model: Model | PretrainedModel) -> Units:
     """Return what gold links count on each side: words, but letters of a side read by letters."""
-    return Units(True, True) if isinstance(model, PretrainedModel) else Units.of(model.kind, None)
+    return Units(True, True) if isinstance(model, PretrainedModel) else Units.of(model.task, None)
 
 
 def gold_sizes(model: Model | PretrainedModel, pairs: Sequence[Pair]) -> list[tuple[int, int]]:
@@ -297,7 +297,7 @@ def gold_sizes(model: Model | PretrainedModel, pairs: Sequence[Pair]) -> list[tu
     if isinstance(model, PretrainedModel):
         return [(len(words_of(pair.src)), len(words_of(pair.tgt))) for pair in pairs]
     check_can_align(model.predictor)
-    return unit_counts(model.kind, pairs, gold_units(model))
+    return unit_counts(model.task, pairs, gold_units(model))
 
 
 def _numbered(text: Text, *, words: bool) -> list[int | None]:

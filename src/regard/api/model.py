@@ -25,7 +25,6 @@ from regard.decoding import Ensemble
 from regard.decoding_options import check_least
 from regard.errors import ArgumentError, RegardError
 from regard.evaluation import Perplexity, perplexity
-from regard.kinds import ScoreTable
 from regard.messages import use_language
 from regard.models import TEXT_PRESETS, SequenceModel
 from regard.models.protocol import require_sequence_model
@@ -34,6 +33,7 @@ from regard.seeing.attribution.interventions import AttentionCell
 from regard.seeing.attribution.methods import method_names
 from regard.seeing.attribution.what_if import Intervention, WhatIf, check_seeded
 from regard.seeing.trace.alignment import Links
+from regard.tasks import ScoreTable
 from regard.training import RunError, Saved
 
 BATCH: Final = 32
@@ -62,16 +62,16 @@ class Model:
         first = runs[0]
         _check_same_tokens(runs, paths)
         self.path, self.device, self.config = Path(paths[0]), device, first.config
-        self.kind = first.kind
+        self.task = first.task
         self.source = first.src_tokenizer
         alone = len(runs) == 1
         self.trained = first.model if alone else Ensemble([run.sequence_model for run in runs])
         presets = [run.config.preset for run in runs]
-        self.predictor = Predictor(self.trained, self.kind, device, list(map(Path, paths)), presets)
+        self.predictor = Predictor(self.trained, self.task, device, list(map(Path, paths)), presets)
 
     def __repr__(self) -> str:
         with use_language("en"):
-            reads, writes = self.source.summary, self.kind.encoders.target.summary
+            reads, writes = self.source.summary, self.task.encoders.target.summary
         parts = {
             "preset": " + ".join(dict.fromkeys(self.predictor.presets)),
             "size": self.config.size,
@@ -91,7 +91,7 @@ class Model:
     @property
     def tgt_tokenizer(self) -> Tokenizer:
         """The tokeniser of targets; raises RegardError if these are numbers."""
-        return self.kind.target
+        return self.task.target
 
     @property
     def src_tokenizer(self) -> Tokenizer:
@@ -101,7 +101,7 @@ class Model:
     @property
     def features(self) -> tuple[str, ...]:
         """The features that sources may have after a tab."""
-        return self.kind.sources.feature_names
+        return self.task.input.feature_names
 
     @property
     def info(self) -> ModelInfo:
@@ -123,7 +123,7 @@ class Model:
         Options are those of `DecodingOptions`: `beam=5`, `nbest=3`, `length_penalty=0.6`, ...; and
         `attention=False` to leave the maps out, which is faster.
         """
-        if self.kind.sources.is_one(text):
+        if self.task.input.is_one(text):
             return next(self.predict([text], **options))
         return list(self.predict(text, **options))
 
@@ -150,28 +150,26 @@ class Model:
                 each is answered before the next is read.
             options: those of `DecodingOptions`.
         """
-        self.kind.sources.check_several(texts)
+        self.task.input.check_several(texts)
         request = PredictRequest.of(
-            self.kind,
-            decoding_options(self.kind, self.config.beam, options),
+            self.task,
+            decoding_options(self.task, self.config.beam, options),
             attention=attention,
             kinds=kinds,
             replace_unk=replace_unk,
         )
         check_least(1, batch=batch)
-        yield from self.kind.predictions(
-            self.trained,
-            texts,
-            self.device,
-            lambda: self.predictor.predict(texts, request, batch),
-        )
+        if self.task.numbers is not None:
+            yield from self.task.numbers.predictions(self.trained, texts, self.device)
+        else:
+            yield from self.predictor.predict(texts, request, batch)
 
     def check_source(self, text: Any) -> None:
         """Raises if a line of text, or a table of vectors, cannot be a source of this model.
 
         A line must have no tab but the one before its features.
         """
-        self.kind.sources.check_line(text)
+        self.task.input.parse(text, line=True)
         self.predictor.check_source(text)
 
     def check_target(self, target: str) -> None:
@@ -180,12 +178,12 @@ class Model:
 
     def source_ids(self, texts: Sequence[Any]) -> list[Any]:
         """Encode sources: ids of tokens, features and `eos`; or a table of each."""
-        return self.kind.sources.rows(texts)
+        return self.task.input.rows(texts)
 
     def source_labels(self, source: Any) -> list[str]:
         """Return a label for each position that the model reads of a source."""
         (row,) = self.source_ids([source])
-        return self.kind.sources.text(source, row).labels
+        return self.task.input.text(source, row).labels
 
     def on_device(self, ids: Sequence[Any]) -> tuple[Tensor, Tensor]:
         """Pad encoded sources to a batch where the model is; returns it and the lengths."""
@@ -220,13 +218,9 @@ class Model:
         **options: Any,
     ) -> list[Trace]:
         """Return the trace of each of several texts, computed as one batch; see `trace`."""
-        made = self.kind.traces(
-            self.trained,
-            texts,
-            self.device,
-            lambda: [trace for _, trace in self._traces(texts, targets, kinds, options)],
-        )
-        return list(made)
+        if self.task.numbers is not None:
+            return self.task.numbers.traces(self.trained, texts, self.device)
+        return [trace for _, trace in self._traces(texts, targets, kinds, options)]
 
     def check(
         self,
@@ -251,28 +245,15 @@ class Model:
             versus: token that each output is compared with: why this one, and not that one?
             options: of decoding, as for a call; without effect if `target` is given.
         """
-        return self.kind.checked(
-            self.trained,
-            text,
-            self.device,
-            lambda: self._check(text, target, methods, versus, options),
-        )
-
-    def _check(
-        self,
-        text: Any,
-        target: str | None,
-        methods: str | None,
-        versus: str | None,
-        options: dict[str, Any],
-    ) -> Trace:
-        if methods is None and (versus is not None or not self.kind.has_sources):
+        if self.task.numbers is not None:
+            return self.task.numbers.checked(self.trained, text, self.device)
+        if methods is None and (versus is not None or not self.task.has_sources):
             methods = "all"
         if methods is not None:
             method_names(methods)  # raises before the work
         targets = None if target is None else [target]
         ((tgt, trace),) = self._traces([text], targets, None, options)
-        if not self.kind.has_sources:
+        if not self.task.has_sources:
             assert methods is not None
             return self.predictor.check_prefix(text, tgt, trace, methods, versus)
         limit = options.get("max_len")
@@ -315,7 +296,7 @@ class Model:
         kinds: Collection[str] | None,
         options: dict[str, Any],
     ) -> list[tuple[list[int], Trace]]:
-        settings = decoding_options(self.kind, self.config.beam, options)
+        settings = decoding_options(self.task, self.config.beam, options)
         return self.predictor.traces(texts, targets, settings, check_kinds(kinds))
 
     def perplexity(self, texts: str | Iterable[str]) -> Perplexity:
@@ -323,7 +304,7 @@ class Model:
 
         A text may have many lines: each is then predicted from those before it.
         """
-        if self.kind.has_sources:
+        if self.task.has_sources:
             raise RegardError(
                 f"perplexity must be asked of a language model, but the preset of this run is "
                 f"{self.config.preset}: train one of {', '.join(TEXT_PRESETS)}."
@@ -359,26 +340,25 @@ class Model:
             columns: source, target and, if any, features: names, or numbers from 0.
             skip_bad: whether bad lines are left out; otherwise the first one raises.
         """
-        table = self.kind.scores(self.trained, pairs, self.device)
-        if table is not None:
-            return table
+        if self.task.numbers is not None:
+            return self.task.numbers.scores(self.trained, pairs, self.device)
         self.check_reads_pairs()
-        names = metric_names(self.kind.metrics(), metric)
+        names = metric_names(self.task.tokens.metrics(), metric)
         reader = read_for(self.predictor, pairs, tgt_file, columns=columns, skip_bad=skip_bad)
-        read = known_pairs(self.kind, reader)
+        read = known_pairs(self.task, reader)
         texts = [output.text for output in self.predict_pairs(read, beam=beam)]
         result = score_predictions(self.tgt_tokenizer, names, texts, read)
-        return result._replace(classes=self.kind.class_report(texts, references_of(read)))
+        return result._replace(classes=self.task.tokens.class_report(texts, references_of(read)))
 
     def predict_pairs(self, pairs: Sequence[Pair], *, beam: int | None = None) -> Iterator[Output]:
         """Yield an output, without maps, for the source of each pair."""
         options: dict[str, Any] = {} if beam is None else {"beam": beam}
-        sources = [self.kind.sources.of_pair(pair) for pair in pairs]
+        sources = [self.task.input.of_pair(pair) for pair in pairs]
         return self.predict(sources, attention=False, **options)
 
     def check_reads_pairs(self) -> None:
         """Raises for a language model, which has no targets to compare its outputs with."""
-        if not self.kind.has_sources:
+        if not self.task.has_sources:
             raise RegardError(
                 f"a model must have learned from pairs to be judged by some, but {self.path} is of "
                 f"preset {self.config.preset}: ask for Model.perplexity."

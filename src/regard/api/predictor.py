@@ -33,8 +33,6 @@ from regard.decoding import (
 from regard.decoding.search_steps import WrittenToken
 from regard.decoding.streaming import stream_batch
 from regard.errors import ArgumentError, DataError
-from regard.kinds import DataKind, Source
-from regard.kinds.text_source import text_given, text_written
 from regard.messages import message
 from regard.models import AnyModel, EncoderDecoder, SequenceModel
 from regard.models.cpu import CpuModel, refuse_cpu_model
@@ -48,6 +46,8 @@ from regard.seeing.attribution.input_scorer import PrefixScorer, SourceScorer
 from regard.seeing.attribution.interventions import shuffled_attention
 from regard.seeing.attribution.replacements import token_replacements
 from regard.symbols import BOS, EOS, SYMBOLS, UNK
+from regard.tasks import Source, Task, TextInput
+from regard.tasks.inputs.text import text_given, text_written
 
 #: beams of all sources of a request for which compiled kernels are worth the time to load them
 MANY_BEAMS: Final = 400
@@ -62,11 +62,11 @@ class _Answer(NamedTuple):
 
 @final
 class Predictor:
-    """Runs a trained model on sources of its kind of data.
+    """Runs a trained model that writes tokens.
 
     Args:
         module: the model, or an `Ensemble`.
-        kind: encodes sources and decodes targets.
+        task: encodes sources and decodes targets.
         device: where the module is.
         paths: the run folders, of which traces name the model.
         presets: the preset of each.
@@ -75,12 +75,12 @@ class Predictor:
     def __init__(
         self,
         module: AnyModel,
-        kind: DataKind,
+        task: Task,
         device: torch.device,
         paths: Sequence[Path],
         presets: Sequence[str],
     ) -> None:
-        self.trained, self.kind, self.device = module, kind, device
+        self.trained, self.task, self.device = module, task, device
         self.paths, self.presets = paths, presets
         #: whether all searches on a CPU run by compiled kernels, which take a second to load
         self.compiled = False
@@ -113,12 +113,12 @@ class Predictor:
 
     def check_source(self, source: Any) -> None:
         """Raises for what is no source, and for one with more positions than the model has."""
-        self.kind.sources.check(source)
-        most = self.kind.max_positions(self.trained)
+        self.task.input.parse(source)
+        most = self.task.max_positions(self.trained)
         if most is None:
             return
-        (row,) = self.kind.sources.rows([source])
-        count = len(self.kind.sources.labels(row))
+        (row,) = self.task.input.rows([source])
+        count = len(self.task.input.labels(row))
         if count > most:
             raise _too_long("source", count, most)
 
@@ -126,7 +126,7 @@ class Predictor:
         """Encode a target; raises if the model has too few positions to write it."""
         if not isinstance(target, str):
             raise ArgumentError("target", "be a string", repr(target), "convert it to one")
-        ids = self.kind.target.encode(target)
+        ids = self.task.target.encode(target)
         most = self.module.tgt_positions
         if most is not None and len(ids) >= most:
             raise _too_long("target", len(ids), most - 1)
@@ -134,7 +134,7 @@ class Predictor:
 
     def batch(self, rows: Sequence[Any]) -> tuple[Tensor, Tensor]:
         """Pad encoded sources to a batch on the device; returns it and the lengths."""
-        src, lengths = self.kind.sources.batch(rows)
+        src, lengths = self.task.input.batch(rows)
         if src.is_floating_point():
             src = src.to(next(self.module.parameters()).dtype)
         return src.to(self.device), lengths.to(self.device)
@@ -157,7 +157,7 @@ class Predictor:
         most: int,
     ) -> list[Output]:
         """Sort by length, so that little is padded; outputs are in the order of the sources."""
-        encoded = self.kind.sources.rows(sources)
+        encoded = self.task.input.rows(sources)
         order = sorted(range(len(sources)), key=lambda i: len(encoded[i]))
         batches = [order[start : start + batch] for start in range(0, len(order), batch)]
         needs_maps = bool(request.needed_kinds)
@@ -206,7 +206,7 @@ class Predictor:
         self, module: SequenceModel, rows: list[Any], request: PredictRequest
     ) -> list[list[Hypothesis]]:
         src, lengths = self.batch(rows)
-        options, kinds = self.kind.prefixed(request.options, rows), request.needed_kinds
+        options, kinds = self.task.prefixed(request.options, rows), request.needed_kinds
         return decode(
             module,
             src,
@@ -219,7 +219,7 @@ class Predictor:
 
     def _probabilities(self, module: SequenceModel, rows: list[Any]) -> list[LabelProbabilities]:
         """Return the probability of each label among all labels; none if targets are no labels."""
-        labels = self.kind.labels
+        labels = self.task.labels
         if not labels:
             return [LabelProbabilities()] * len(rows)
         src, lengths = self.batch(rows)
@@ -231,12 +231,12 @@ class Predictor:
 
     def _output(self, source: Any, row: Any, answer: "_Answer", request: PredictRequest) -> Output:
         outputs = []
-        sources, tgt = self.kind.sources, self.kind.target
+        sources, tgt = self.task.input, self.task.target
         for rank, found in enumerate(answer.hypotheses):
             if request.replace_unk:
-                unk = sources.replaced(tgt, found, source, row)
+                unk = self._replaced(found, source, row)
             else:
-                unk = self.kind.unknown_words(source)
+                unk = self.task.unknown_words(source)
             header = None
             if request.attention:
                 target = self._written(found, unk)
@@ -259,28 +259,36 @@ class Predictor:
             )
         return replace(outputs[0], alternatives=tuple(outputs[1:]))
 
+    def _replaced(self, found: Hypothesis, source: Any, row: Any) -> list[str]:
+        """Return the source word with the largest attention weight for each unknown output."""
+        read = self.task.input
+        if not isinstance(read, TextInput):
+            rule = f"be left out where sources are {read.facts.several}"
+            raise ArgumentError("replace_unk", rule, True, "they have no words to copy")
+        return read.replaced(self.task.target, found, source, row)
+
     def _written(self, found: Hypothesis, unk: Sequence[str]) -> Text:
         """Return an output as traces hold it."""
-        tgt = self.kind.target
+        tgt = self.task.target
         text = text_written(tgt, found.tokens, unk=unk, finished=found.finished)
         return self._without_certain_end(text) if found.finished else text
 
     def _without_certain_end(self, text: Text) -> Text:
         """Return a text without `</s>`, if the model looks at nothing to write that."""
-        return replace(text, tokens=text.tokens[:-1]) if self.kind.end_is_certain else text
+        return replace(text, tokens=text.tokens[:-1]) if self.task.tokens.end_is_certain else text
 
     def _header(
         self, source: Any, row: Any, target: Text, found: Hypothesis, info: DecodingInfo
     ) -> TraceHeader:
-        text = self.kind.sources.text(source, row)
+        text = self.task.input.text(source, row)
         return TraceHeader(
             text,
             with_probs(target, found.token_log_probs),
             self.info,
             info,
-            rows_are_inputs=not self.kind.has_sources,
-            notes=self.kind.trace_notes(text, target),
-            end_is_certain=self.kind.end_is_certain,
+            rows_are_inputs=not self.task.has_sources,
+            notes=self.task.trace_notes(text, target),
+            end_is_certain=self.task.tokens.end_is_certain,
         )
 
     def traces(
@@ -298,10 +306,10 @@ class Predictor:
             options: of decoding.
             kinds: the maps to keep.
         """
-        rows, tgt = self._rows(sources), self.kind.target
+        rows, tgt = self._rows(sources), self.task.target
         src, lengths = self.batch(rows)
         if targets is None:
-            found = self._best(src, lengths, self.kind.prefixed(options, rows), kinds)
+            found = self._best(src, lengths, self.task.prefixed(options, rows), kinds)
             read = zip(sources, rows, found, strict=True)
             return [(h.tokens, self.trace_of(source, row, h, options)) for source, row, h in read]
         forced = [self.target_ids(target) for target in targets]
@@ -326,8 +334,8 @@ class Predictor:
             found: the output.
             options: it was decoded by.
         """
-        text = self._written(found, self.kind.unknown_words(source))
-        text = with_alternatives(text, found, self.kind.target)
+        text = self._written(found, self.task.unknown_words(source))
+        text = with_alternatives(text, found, self.task.target)
         header = self._header(source, row, text, found, decoding_info(options, found))
         return header.trace(found.attention)
 
@@ -345,7 +353,7 @@ class Predictor:
         found = yield from stream_batch(
             self._searched(options, len(rows), needs_maps=True),
             *self.batch(rows),
-            self.kind.prefixed(options, rows),
+            self.task.prefixed(options, rows),
             kinds=kinds,
             graphs=self.graphs,
             alternatives=ALTERNATIVES + 1,
@@ -355,10 +363,10 @@ class Predictor:
 
     def _rows(self, sources: Sequence[Any]) -> list[Any]:
         """Check sources of one batch and encode them."""
-        self.kind.sources.check_several(sources)
+        self.task.input.check_several(sources)
         for source in sources:
             self.check_source(source)
-        return list(self.kind.sources.rows(sources))
+        return list(self.task.input.rows(sources))
 
     def _best(
         self, src: Tensor, lengths: Tensor, options: DecodingOptions, kinds: Collection[str]
@@ -396,8 +404,8 @@ class Predictor:
             versus: token that each output is compared with, for `methods`.
         """
         contrast = None if versus is None else self._token(versus)
-        (row,) = self.kind.sources.rows([source])
-        unknown = self.kind.sources.replacements(row)
+        (row,) = self.task.input.rows([source])
+        unknown = self.task.input.replacements(row)
         found = self._check_shuffled(row, check(self.module, row, tgt, trace, unknown), max_len)
         if methods is None:
             return found
@@ -420,7 +428,7 @@ class Predictor:
             versus: token that each output is compared with.
         """
         contrast = None if versus is None else self._token(versus)
-        (row,) = self.kind.sources.rows([source])
+        (row,) = self.task.input.rows([source])
         prompt = row[:-1]
         first = len(prompt) if tgt[: len(prompt)] == prompt else 0
         whole, outputs = trace.target, trace.target.tokens[first:]
@@ -430,7 +438,7 @@ class Predictor:
             )
         # a text that was cut off ends without `</s>`, and its last token was not read
         read = [BOS, *tgt][: len(whole.tokens)]
-        others = [[BOS], *self.kind.sources.replacements(read[1:]).others]
+        others = [[BOS], *self.task.input.replacements(read[1:]).others]
         scorer = PrefixScorer(
             self.module, read, [*tgt, EOS][first : len(read)], token_replacements(read, others)
         )
@@ -444,7 +452,7 @@ class Predictor:
 
     def _token(self, text: str) -> tuple[int, str]:
         """Return the id and the label of an output token, given as its label or as a text."""
-        target = self.kind.target
+        target = self.task.target
         labels = target.tokens(range(target.vocab_size))
         if text in labels:
             return labels.index(text), text
@@ -475,7 +483,7 @@ class Predictor:
     def _greedy_text(self, row: Any, max_len: int | None) -> str:
         src, lengths = self.batch([row])
         best = greedy(self.module, src, lengths, DecodingOptions(beam=1, max_len=max_len))
-        return self.kind.target.decode(best[0][0].tokens)
+        return self.task.target.decode(best[0][0].tokens)
 
 
 def _rows_from(found: Map, first: int) -> Map:

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from regard.api.predictor import Predictor
-from regard.data import Pair, PairReader, read_pairs
+from regard.data import Pair, PairReader, base_folder, read_pairs
 from regard.data.error_hints import PYTHON_HINTS, BadLine, ErrorHints
 from regard.data.pair_reader import SourceTransform
 from regard.data.pairs import column_names
 from regard.data.text_files import is_read_once
 from regard.errors import ArgumentError, DataError
-from regard.kinds import DataKind
+from regard.tasks import DataPlace, Task
 
 #: the arguments of `Model.evaluate` and `Model.align`
 ARGUMENTS: Final = PYTHON_HINTS._replace(features="", references="", longer="")
@@ -45,14 +45,14 @@ def read_for(
         forced: whether the model is made to write the targets, so that these must fit it, too.
     """
     source = check_pairs(source)
-    kind = predictor.kind
+    task = predictor.task
     is_file = isinstance(source, str | os.PathLike)
     if not is_file:
-        source, columns = _peek_columns(kind, source, columns)
+        source, columns = _peek_columns(task, source, columns)
     elif columns is None and tgt_file is None:
-        columns = column_names(kind.settings.columns)
+        columns = column_names(task.settings.columns)
     layout = tgt_file is None and columns is None
-    features = bool(kind.sources.feature_names)
+    features = bool(task.input.feature_names)
     return read_pairs(
         source,
         tgt_file=tgt_file,
@@ -61,9 +61,9 @@ def read_for(
         references=layout and not features and not (is_file and _has_features(source, advice)),
         skip_bad=skip_bad,
         on_bad=on_bad,
-        max_chars=kind.settings.max_chars,
+        max_chars=task.settings.max_chars,
         advice=advice,
-        sources=_fitting(predictor, kind.sources.transform(source), forced),
+        sources=_fitting(predictor, _parser(task, source), forced),
     )
 
 
@@ -89,9 +89,14 @@ def check_pairs(pairs: Any) -> Any:
     return pairs
 
 
-def known_pairs(kind: DataKind, pairs: Iterable[Pair]) -> list[Pair]:
+def known_pairs(task: Task, pairs: Iterable[Pair]) -> list[Pair]:
     """Return the pairs, without features if the model has none."""
-    return list(pairs) if kind.sources.feature_names else [p._replace(features=()) for p in pairs]
+    return list(pairs) if task.input.feature_names else [p._replace(features=()) for p in pairs]
+
+
+def _parser(task: Task, source: Any) -> SourceTransform:
+    place = DataPlace(source, None, PYTHON_HINTS, base_folder(source), task.input.encoder)
+    return type(task.input).reader(task.settings, place)
 
 
 def _fitting(predictor: Predictor, parse: SourceTransform, forced: bool) -> SourceTransform:
@@ -103,8 +108,8 @@ def _fitting(predictor: Predictor, parse: SourceTransform, forced: bool) -> Sour
     def parse_fitting(pair: Pair) -> Pair:
         pair = parse(pair)
         try:
-            (known,) = known_pairs(predictor.kind, [pair])
-            predictor.check_source(predictor.kind.sources.of_pair(known))
+            (known,) = known_pairs(predictor.task, [pair])
+            predictor.check_source(predictor.task.input.of_pair(known))
             if forced:
                 predictor.target_ids(pair.tgt)
         except DataError as error:
@@ -115,12 +120,12 @@ def _fitting(predictor: Predictor, parse: SourceTransform, forced: bool) -> Sour
 
 
 def _peek_columns(
-    kind: DataKind, pairs: Any, columns: Sequence[int | str] | None
+    task: Task, pairs: Any, columns: Sequence[int | str] | None
 ) -> tuple[Any, Sequence[int | str] | None]:
     """Return the pairs, and the run's columns if the first pair is a dictionary that has them."""
     rest = iter(pairs)
     first = list(islice(rest, 1))
-    own = column_names(kind.settings.columns)
+    own = column_names(task.settings.columns)
     if columns is None and own is not None and first and isinstance(first[0], Mapping):
         columns = own if all(name in first[0] for name in own) else None
     return chain(first, rest), columns

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from regard.decoding import DecodingOptions
 from regard.errors import ArgumentError, DataError
-from regard.kinds import DataKind
 from regard.seeing.trace import KINDS
+from regard.tasks import Task
 
 #: batches that are read before the first is answered
 READ_AHEAD: Final = 16
@@ -33,7 +33,7 @@ class PredictRequest:
 
     @staticmethod
     def of(
-        kind: DataKind,
+        task: Task,
         options: DecodingOptions,
         *,
         attention: bool,
@@ -42,7 +42,7 @@ class PredictRequest:
     ) -> "PredictRequest":
         """Return a request; raises if a model of this kind of data cannot answer it."""
         request = PredictRequest(options, attention, check_kinds(kinds), replace_unk)
-        if replace_unk and not kind.has_sources:
+        if replace_unk and not task.has_sources:
             raise ArgumentError(
                 "replace_unk", "be left out for a language model", True, "it has no source to copy"
             )
@@ -124,16 +124,16 @@ def check_kinds(kinds: Collection[str] | None) -> Collection[str]:
     return kinds
 
 
-def decoding_options(kind: DataKind, beam: int, options: dict[str, Any]) -> DecodingOptions:
+def decoding_options(task: Task, beam: int, options: dict[str, Any]) -> DecodingOptions:
     """Return decoding options by name; the beam width of the run is the default.
 
     Where targets are labels, an output is one of them.
     """
-    if options.get("prefix") is not None and not kind.has_sources:
+    if options.get("prefix") is not None and not task.has_sources:
         raise ArgumentError(
             "prefix", "be left out for a language model", "given", "it goes on with each text"
         )
-    one = {"max_len": 1, "min_len": 1, "forbid_unknown": True} if kind.labels else {}
+    one = {"max_len": 1, "min_len": 1, "forbid_unknown": True} if task.labels else {}
     try:
         return DecodingOptions(**{"beam": beam, **options, **one})
     except TypeError as error:

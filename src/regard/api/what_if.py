@@ -6,7 +6,6 @@ from typing import Any
 
 from regard.api.predictor import Predictor
 from regard.errors import ArgumentError
-from regard.kinds import Source
 from regard.models.encoders import Encoder
 from regard.preemption import is_preemptible, preemptible
 from regard.seeing.attribution.interventions import transformer_switches
@@ -19,6 +18,7 @@ from regard.seeing.attribution.what_if import (
 )
 from regard.seeing.trace import Text, Trace
 from regard.symbols import UNK
+from regard.tasks import Source
 
 
 def run_what_if(
@@ -39,7 +39,7 @@ def run_what_if(
     """
     read, changed = changed_source(predictor, text, change)
     more = dict(options)
-    if change.prefix is not None and predictor.kind.has_sources:
+    if change.prefix is not None and predictor.task.has_sources:
         more["prefix"] = [_prefix_ids(predictor, change.prefix)]
     before = trace(text, **options)
     modules = _modules(predictor, trace, text, before) if change.heads_off or change.cells else {}
@@ -55,8 +55,8 @@ def changed_source(predictor: Predictor, source: Any, change: Intervention) -> t
 
     A model that continues texts reads the prefix of its output, too.
     """
-    (row,) = predictor.kind.sources.rows([source])
-    read, changed = predictor.kind.sources.text(source, row), source
+    (row,) = predictor.task.input.rows([source])
+    read, changed = predictor.task.input.text(source, row), source
     if change.replace:
         text = change.replaced(read)
         if isinstance(source, Source):
@@ -64,7 +64,7 @@ def changed_source(predictor: Predictor, source: Any, change: Intervention) -> t
         else:
             rest = source[len(read.text) :] if str(source).startswith(read.text) else ""
             changed = f"{text}{rest}"
-    if change.prefix is not None and not predictor.kind.has_sources:
+    if change.prefix is not None and not predictor.task.has_sources:
         changed = f"{changed}{change.prefix}"
     return read, changed
 
@@ -72,7 +72,7 @@ def changed_source(predictor: Predictor, source: Any, change: Intervention) -> t
 def _prefix_ids(predictor: Predictor, prefix: str) -> list[int]:
     ids = predictor.target_ids(prefix)
     if not ids or UNK in ids:
-        value = f"{prefix!r} ({' '.join(predictor.kind.target.tokens(ids)) or 'nothing'})"
+        value = f"{prefix!r} ({' '.join(predictor.task.target.tokens(ids)) or 'nothing'})"
         rule = "have a token or more, and only such as the model can write"
         raise ArgumentError("prefix", rule, value, "choose another beginning")
     return ids
@@ -88,7 +88,7 @@ def _modules(
     with steps, capture(predictor.module) as seen:  # recurrent decoders attend step by step
         trace(text, before.target.text)
     names = seen.modules()
-    if not predictor.kind.has_sources:  # capture cannot tell a decoder's past from an encoder's
+    if not predictor.task.has_sources:  # capture cannot tell a decoder's past from an encoder's
         names = {
             (kind.replace("encoder-history", "decoder-history"), layer): found
             for (kind, layer), found in names.items()

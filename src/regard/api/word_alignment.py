@@ -11,10 +11,10 @@ from regard.data import Pair, Tokenizer, require_tokenizer, source_ids
 from regard.data.lookup_codecs import words_of
 from regard.decoding import force_decode
 from regard.errors import ArgumentError, RegardError
-from regard.kinds import DataKind
 from regard.messages import message
 from regard.seeing.trace import Weights
 from regard.seeing.trace.alignment import Links, above, merge_units, shift_rows, strongest
+from regard.tasks import Task
 
 SHIFTS: Final = (0, 1, -1)
 T = TypeVar("T")
@@ -114,11 +114,11 @@ class Units(NamedTuple):
         return Units(self.target, self.source)
 
     @staticmethod
-    def of(kind: DataKind, words: bool | None) -> "Units":
+    def of(task: Task, words: bool | None) -> "Units":
         """Return words or tokens; if None, words, but letters of a side that is read by letters."""
         if words is not None:
             return Units(words, words)
-        return Units(_source_tokenizer(kind).kind != "char", kind.target.kind != "char")
+        return Units(_source_tokenizer(task).kind != "char", task.target.kind != "char")
 
 
 class SideUnits(NamedTuple):
@@ -166,14 +166,14 @@ class Places(NamedTuple):
 def check_can_align(predictor: Predictor) -> None:
     """Raises for a language model, for one that reads frames, which have no words, and for labels,
     which are of the whole source."""
-    if not predictor.kind.has_sources:
+    if not predictor.task.has_sources:
         raise _cannot_align(predictor)
-    if predictor.kind.labels:
+    if predictor.task.labels:
         raise RegardError(
             f"an alignment must be of words with words, but targets of {predictor.paths[0]} are "
             f"labels of whole sources: `regard show` says where the model looked."
         )
-    require_tokenizer(predictor.kind.source, "an alignment")
+    require_tokenizer(predictor.task.input.encoder, "an alignment")
 
 
 def align(
@@ -197,7 +197,7 @@ def align(
         batch: pairs at a time.
         done: called with the number of pairs after each batch.
     """
-    sides = [_sides(predictor.kind, pair, units) for pair in pairs]
+    sides = [_sides(predictor.task, pair, units) for pair in pairs]
     found: dict[HeadChoice, list[Links]] = {}
     for i, maps in _cross_attention(predictor, pairs, batch, done):
         if not found:
@@ -227,15 +227,15 @@ def align_by_mean(
     reader = read_for(
         predictor, source, on_bad=lambda error: bad.append(error.line or 0), forced=True, **reading
     )
-    pairs, mean = known_pairs(predictor.kind, reader), HeadChoice(None, None, 0)
-    units = Units.of(predictor.kind, words)
+    pairs, mean = known_pairs(predictor.task, reader), HeadChoice(None, None, 0)
+    units = Units.of(predictor.task, words)
     found = align(predictor, pairs, lambda heads: [mean], units=units)[mean]
     return Places.of(pairs, bad).spread(found, frozenset())
 
 
-def unit_counts(kind: DataKind, pairs: Sequence[Pair], units: Units) -> list[tuple[int, int]]:
+def unit_counts(task: Task, pairs: Sequence[Pair], units: Units) -> list[tuple[int, int]]:
     """Return the number of source and target units of each pair."""
-    sides = (_sides(kind, pair, units) for pair in pairs)
+    sides = (_sides(task, pair, units) for pair in pairs)
     return [(source.total, target.total) for source, target in sides]
 
 
@@ -258,15 +258,15 @@ def _chosen(maps: Sequence[Weights], choice: HeadChoice) -> Weights:
     return mean[None]
 
 
-def _source_tokenizer(kind: DataKind) -> Tokenizer:
-    return require_tokenizer(kind.source, "an alignment")
+def _source_tokenizer(task: Task) -> Tokenizer:
+    return require_tokenizer(task.input.encoder, "an alignment")
 
 
-def _sides(kind: DataKind, pair: Pair, units: Units) -> tuple[SideUnits, SideUnits]:
+def _sides(task: Task, pair: Pair, units: Units) -> tuple[SideUnits, SideUnits]:
     count = len(pair.features)
     return (
-        SideUnits.of(_source_tokenizer(kind), pair.src, units.source, features=count),
-        SideUnits.of(kind.target, pair.tgt, units.target),
+        SideUnits.of(_source_tokenizer(task), pair.src, units.source, features=count),
+        SideUnits.of(task.target, pair.tgt, units.target),
     )
 
 
@@ -274,9 +274,9 @@ def _cross_attention(
     predictor: Predictor, pairs: Sequence[Pair], batch: int, done: Callable[[int], None]
 ) -> Iterator[tuple[int, list[Weights]]]:
     """Yield the number of each pair and its cross-attention by layer; like lengths together."""
-    kind = predictor.kind
-    src = source_ids(_source_tokenizer(kind), [p.src for p in pairs], [p.features for p in pairs])
-    tgt = kind.target.encode_batch([pair.tgt for pair in pairs])
+    task = predictor.task
+    src = source_ids(_source_tokenizer(task), [p.src for p in pairs], [p.features for p in pairs])
+    tgt = task.target.encode_batch([pair.tgt for pair in pairs])
     order = sorted(range(len(pairs)), key=lambda i: (len(tgt[i]), len(src[i])))
     for start in range(0, len(order), batch):
         rows = order[start : start + batch]

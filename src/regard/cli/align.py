@@ -142,8 +142,8 @@ def align(
         on_bad=lambda error: bad.append(error.line or 0),
         forced=True,
     )
-    places, units = Places.of(pairs, bad), Units.of(model.kind, words)
-    sizes = word_alignment.unit_counts(model.kind, pairs, units)
+    places, units = Places.of(pairs, bad), Units.of(model.task, words)
+    sizes = word_alignment.unit_counts(model.task, pairs, units)
     golds = None if gold is None else read_gold_file(gold, gold_first, sizes, places)
     if reverse is not None:
         _check_units(reverse, pairs, units, sizes)
@@ -203,7 +203,7 @@ def _swapped(pairs: Sequence[Pair]) -> list[Pair]:
 def _check_units(
     reverse: api.Model, pairs: Sequence[Pair], units: Units, sizes: Sequence[tuple[int, int]]
 ) -> None:
-    own = word_alignment.unit_counts(reverse.kind, _swapped(pairs), units.turned)
+    own = word_alignment.unit_counts(reverse.task, _swapped(pairs), units.turned)
     if own != [(target, source) for source, target in sizes]:
         raise RegardError(
             f"both runs must cut texts into the same units to be joined, but {reverse.path} cuts "

@@ -12,8 +12,8 @@ from regard.cli.console import note, one_line
 from regard.data import Corpus
 from regard.data.conversations import SPEAKER_MARK, Turn, join_turns
 from regard.errors import ArgumentError
-from regard.kinds import TextPairs
 from regard.messages import message
+from regard.tasks import TextInput
 from regard.training import RunFolder
 
 #: the speakers of a conversation, as chat data names them
@@ -53,8 +53,8 @@ def _chat_model(run: Path, device: str) -> api.Model:
     """Load a run; raises ArgumentError unless it answers conversations."""
     model: Any = api.load(run, device=device)
     fix = 'train one on lines such as {"messages": [{"role": "user", "content": "..."}, ...]}'
-    if not isinstance(model, api.Model) or not isinstance(model.kind, TextPairs):
-        kind = model.kind.name if isinstance(model, api.Model) else "a model of transformers"
+    if not isinstance(model, api.Model) or not isinstance(model.task.input, TextInput):
+        kind = str(model.task) if isinstance(model, api.Model) else "a model of transformers"
         raise ArgumentError("RUN", "be trained on conversations", f"{run} ({kind})", fix)
     source = _first_source(model.path)
     role, mark, _ = source.partition(SPEAKER_MARK)

@@ -27,11 +27,11 @@ from regard.data import Pair
 from regard.errors import ArgumentError
 from regard.evaluation import SHARES, ClassReport, Perplexity, by_length, paired_bootstrap
 from regard.evaluation.bootstrap import MIN_UNITS
-from regard.kinds import ScoreTable
 from regard.messages import interval_text, message, translated, use_language
 from regard.seeing.draw.files import check_ending
 from regard.seeing.draw.terminal import matrix, supports_blocks
 from regard.seeing.page.confusion import ENDINGS, ConfusionTable, save_confusion
+from regard.tasks import ScoreTable
 
 CHOOSE_SAVE: Final = "choose another with --save"
 #: classes of a table, of a matrix in the terminal, and of a matrix in a file
@@ -68,7 +68,7 @@ def evaluate(
     sharded = names_shards(file, ray, workers)
     # the workers have the device
     model = api.load_run(run, device="cpu" if sharded else device, precision=precision)
-    if not model.kind.has_sources:
+    if not model.task.has_sources:
         for option, value in {
             "TGT": tgt,
             "--metrics": None if metrics == "perplexity" else metrics,
@@ -85,16 +85,19 @@ def evaluate(
                 fix = "its texts have a perplexity"
                 raise ArgumentError(option, "be left out for a language model", "given", fix)
         return _evaluate_texts(model, file, precision, skip_bad=skip_bad, as_json=as_json)
-    if output is not None and model.kind.class_report(("",), (("",),)) is None:
+    classes = model.task.labels or model.task.output.one_per_input
+    if output is not None and not classes:
         rule = "be left out where targets are neither labels nor tags"
         raise ArgumentError("-o", rule, repr(str(output)), "leave it out")
     label = message("evaluate.predicting")
     with progress_bar(label, 1) as advance, use_language("en" if as_json else None):
-        table = model.kind.scores(model.trained, file, model.device, advance)
+        table = None
+        if (numbers := model.task.numbers) is not None:
+            table = numbers.scores(model.trained, file, model.device, advance)
     if table is not None:
         return _print_scores(table, as_json=as_json)
     second = None if against is None else api.load_run(against, device=device)
-    names = metric_names(model.kind.metrics(), _split_names(metrics))
+    names = metric_names(model.task.tokens.metrics(), _split_names(metrics))
     if sharded:
         refuse("where pairs are shards", TGT=tgt, against=against, skip_bad=skip_bad)
         pairs, predictions = _predict_shards(
@@ -109,10 +112,10 @@ def evaluate(
     references, normalizer = references_of(pairs), model.tgt_tokenizer
     result = score_predictions(model.tgt_tokenizer, names, predictions, pairs)
     with use_language("en" if as_json else None):
-        result = result._replace(classes=model.kind.class_report(predictions, references))
-        notes = [*model.kind.output_notes(predictions, pairs), *_interval_notes(result.rows)]
+        result = result._replace(classes=model.task.tokens.class_report(predictions, references))
+        notes = [*model.task.tokens.output_notes(predictions, pairs), *_interval_notes(result.rows)]
     if lengths:
-        sizes = list(map(model.kind.sources.size, pairs))
+        sizes = list(map(model.task.source_size, pairs))
         rows = by_length(names[:1], sizes, predictions, references, normalizer=normalizer)
         result = result._replace(lengths=rows)
     if second is not None:
@@ -138,7 +141,7 @@ def evaluate(
     console = result_console()
     said = message("evaluate.pairs", count=result.pairs, precision=_in_words(precision))
     console.print(said, highlight=False)
-    _print_result(result, console, model.kind.sources.unit)
+    _print_result(result, console, model.task.input.unit)
     for sentence in notes:
         console.print(sentence, highlight=False)
     if result.classes is not None:

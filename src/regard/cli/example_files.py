@@ -64,7 +64,7 @@ def read_examples(
         if is_file and ending not in TEXT_ENDINGS and model.task == "text2text-generation":
             return _plain_pairs(file, tgt, columns, skip_bad)
         return ExampleFile(list(sources_of(model, file)) if is_file or file == "-" else [file])
-    if not model.kind.has_sources:
+    if not model.task.has_sources:
         texts = texts_for(model, file, skip_bad=skip_bad) if is_file or file == "-" else [file]
         return ExampleFile(texts)
     if tgt is None and (file == "-" or ending in TEXT_ENDINGS):
@@ -81,7 +81,7 @@ def read_examples(
         on_bad=lambda error: bad.append(error.line or 0),
         forced=True,
     )
-    return ExampleFile([model.kind.sources.of_pair(p) for p in pairs], pairs, Places.of(pairs, bad))
+    return ExampleFile([model.task.input.of_pair(p) for p in pairs], pairs, Places.of(pairs, bad))
 
 
 def _plain_pairs(file: str, tgt: str | None, columns: str | None, skip_bad: bool) -> ExampleFile:

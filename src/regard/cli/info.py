@@ -26,8 +26,8 @@ from regard.training.config import (
     SettingRow,
     check_preset,
     config_settings,
-    kind_settings,
     preset_settings,
+    task_settings,
 )
 from regard.version import __version__
 
@@ -138,7 +138,7 @@ def _grouped_settings(preset: str) -> dict[str, list[SettingRow]]:
         if row.name in GROUPS:
             found[GROUPS[row.name]] = group = []
         group.append(row._replace(default=preset) if row.name == "preset" else row)
-    of_kinds = {f"data: {kind}": rows for kind, rows in kind_settings().items()}
+    of_kinds = {f"data: {kind}": rows for kind, rows in task_settings().items()}
     return found | of_kinds | {preset: preset_settings(preset)}
 
 

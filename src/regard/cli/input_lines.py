@@ -26,9 +26,9 @@ from regard.data.pair_reader import MAX_CHARS, TABLES
 from regard.data.pairs import column_names
 from regard.data.text_files import display_name, format_suffix
 from regard.errors import ArgumentError, DataError
-from regard.kinds.text_source import name_some, text_sources
 from regard.messages import message
 from regard.pretrained import MediaModel, PretrainedModel
+from regard.tasks.inputs.text import name_some, text_sources
 
 OutputT = TypeVar("OutputT")
 AnyModel = api.Model | PretrainedModel | MediaModel
@@ -76,7 +76,7 @@ def pairs_for(
         advice=OPTIONS,
         forced=forced,
     )
-    pairs = known_pairs(model.kind, reader)
+    pairs = known_pairs(model.task, reader)
     _report_reading(reader)
     bare = next((pair.src for pair in pairs if not pair.features), None)
     if bare is not None:
@@ -119,7 +119,7 @@ def sources_of(model: AnyModel, file: str) -> Iterator[Any]:
 
 def one_source(model: api.Model, text: str) -> Any:
     """Return the text itself or, for a run that reads vectors, the only table of a file."""
-    if not model.kind.sources.is_file:
+    if not model.task.input.facts.is_file:
         model.check_source(text)
         return text
     found = list(itertools.islice(sources_of(model, text), 2))
@@ -182,10 +182,10 @@ class InputLines:
             return self._media_files(model)
         if isinstance(model, PretrainedModel | MediaModel):
             return text_sources(files, self._columns, **rules)
-        settings = model.config
+        columns = model.config.columns
         if self._columns is not None:
-            settings = settings.model_copy(update={"columns": tuple(map(str, self._columns))})
-        return model.kind.sources.read(files, settings, **rules)
+            columns = tuple(map(str, self._columns))
+        return model.task.input.read(files, columns, **rules)
 
     def _media_files(self, model: MediaModel) -> Iterator[str]:
         """Yield the names of pictures or recordings; those of unusable files are counted as bad."""

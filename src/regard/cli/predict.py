@@ -19,11 +19,12 @@ from regard.cli.shard_options import refuse as refuse_options
 from regard.data.frame_tables import SUFFIX
 from regard.decoding_options import DecodingOptions
 from regard.errors import ArgumentError, DataError
-from regard.kinds.text_source import name_some
 from regard.messages import message
 from regard.pretrained import MediaModel, PretrainedModel, PretrainedOutput, is_pretrained
 from regard.seeing.trace import storage
 from regard.symbols import UNK
+from regard.tasks import Forecast, NumberPrediction
+from regard.tasks.inputs.text import name_some
 
 AnyOutput = api.Output | PretrainedOutput
 #: maps that JSON has of a model of transformers, by its task; with --trace, all are written
@@ -99,7 +100,7 @@ def predict(
         outputs = model.predict(lines, chat=chat, **options)
     else:
         refuse_pretrained_options(chat=chat)
-        maps = model.kind.shown_maps
+        maps = model.task.input.facts.maps
         outputs = model.predict(
             warn_if_bare(model, lines),
             kinds=None if trace is not None else maps,
@@ -113,13 +114,9 @@ def predict(
 
     def printed(number: int, output: Any) -> str:
         """Return the lines of a source on stdout."""
-
-        def of_tokens() -> str:
-            return _json(output, maps) if as_jsonl else _text(number, output, several, chat)
-
-        if isinstance(output, DataError) or not isinstance(model, api.Model):
-            return of_tokens()
-        return model.kind.printed(output, of_tokens, as_json=as_jsonl)
+        if isinstance(output, NumberPrediction | Forecast):
+            return output.printed(as_json=as_jsonl)
+        return _json(output, maps) if as_jsonl else _text(number, output, several, chat)
 
     with _trace_writer(trace) as write_traces:
         merged: Iterator[AnyOutput | DataError] = lines.merge_errors(outputs)
@@ -214,7 +211,7 @@ def _batch_size(given: int | None, files: list[str]) -> int:
 
 def _prefix_ids(model: api.Model, prefix: str) -> list[int]:
     """Return the tokens that every prediction begins with."""
-    if not model.kind.has_sources:
+    if not model.task.has_sources:
         raise ArgumentError(
             "--prefix",
             "be left out for a language model",

@@ -241,11 +241,11 @@ def _new(
 
 
 def _of_run(model: api.Model, text: str, request: _TraceRequest) -> Iterator[TraceAndUnits]:
-    count = partial(Units.of, model.kind)
-    in_file = text == "-" or model.kind.sources.is_file
+    count = partial(Units.of, model.task)
+    in_file = text == "-" or model.task.input.facts.is_file
     sources = sources_of(model, text) if in_file else [one_source(model, text)]
     texts = warn_if_bare(model, sources)
-    if model.kind.has_sources:
+    if model.task.has_sources:
         made = (model.trace(one, request.target, **request.options) for one in texts)
         yield from ((trace, count) for trace in made)
         return

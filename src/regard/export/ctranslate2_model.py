@@ -148,7 +148,7 @@ def verify(saved: Saved, folder: Path) -> float:
     Greedy search of both must find the same tokens, for all sources at once, of which some are
     padded, and for each alone; and both must score them alike. Raises ExportError if not.
     """
-    inputs = saved.kind.sources.graph_inputs()
+    inputs = saved.task.input.graph_inputs()
     lengths = torch.tensor(LENGTHS)
     src = inputs.draw(lengths, torch.Generator().manual_seed(1))
     rows = [row[:length].tolist() for row, length in zip(src, LENGTHS, strict=True)]

@@ -102,7 +102,7 @@ def export(
     if path.exists() or path.is_symlink():
         raise ArgumentError("-o", "be a new folder", f"{path}, which exists", "choose another")
     saved = RunFolder(found).load("cpu")
-    if not saved.kind.has_sources:
+    if not saved.task.has_sources:
         raise ExportError(
             f"an exported model must turn a source into a target, but {found} is a language model "
             f"({saved.config.preset}), which reads none: use `regard predict`."
@@ -177,7 +177,7 @@ def _write_onnx(
     from regard.export.onnx_passes import quantize, simplify
     from regard.export.verify import verify
 
-    inputs = saved.kind.sources.graph_inputs()
+    inputs = saved.task.input.graph_inputs()
     ports = write_graphs(saved.sequence_model, inputs, folder, attention=attention)
     _write_programs(saved, folder, PROGRAMS["onnx"])
     manifest = {
@@ -240,7 +240,7 @@ def _search(saved: Saved) -> dict[str, Any]:
 
 def _manifest(saved: Saved, run: Path, folder: Path, to: str, program: str) -> dict[str, Any]:
     options = DecodingOptions()
-    target, own = saved.tgt_tokenizer, saved.kind.sources.manifest()
+    target, own = saved.tgt_tokenizer, saved.task.input.manifest()
     subwords = {own.get("tokenizer", own["kind"]), target.kind} & {"bpe", "unigram"}
     made = {name: version(name) for name in ("torch", *FORMATS[to])}
     runtime = ["numpy", "onnxruntime"] if to == "onnx" else ["ctranslate2"]
@@ -258,7 +258,7 @@ def _manifest(saved: Saved, run: Path, folder: Path, to: str, program: str) -> d
             "per_source_token": options.max_len_ratio,
             "extra": options.max_len_extra,
             "positions": positions(saved.model),
-            "one_per_source_token": saved.kind.one_output_per_input,
+            "one_per_source_token": saved.task.output.one_per_input,
         },
         "tokenizers": {
             "source": own,

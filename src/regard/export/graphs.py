@@ -19,12 +19,12 @@ from regard import ops
 from regard.errors import ExportError
 from regard.export.traceable import exportable, first_state, with_positions, without_ctc
 from regard.interrupts import interruptible
-from regard.kinds.graph_inputs import GraphInputs
 from regard.models import SequenceModel
 from regard.models.protocol import StepOutput
 from regard.ops.primitives import log_softmax
 from regard.state import State, StateT, map_leaves
 from regard.symbols import BOS
+from regard.tasks.inputs.graph_inputs import GraphInputs
 
 #: sizes of two examples, all different, so that an axis is named after the size it varies with
 SMALL: Final = {"batch": 2, "source": 5, "steps": 3}

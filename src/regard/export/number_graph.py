@@ -12,6 +12,7 @@ from regard.export.graphs import Port, describe_ports, dynamic_axes, silenced, w
 from regard.export.predict import ExportedNumbers
 from regard.export.traceable import exportable
 from regard.models.protocol import inference
+from regard.tasks import NumbersOutput
 from regard.training import Saved
 
 #: largest difference of a number from the model's, in deviations of the training data
@@ -34,13 +35,18 @@ class NumberCheck(NamedTuple):
     compared: int
 
 
+def _numbers(saved: Saved) -> NumbersOutput:
+    assert saved.task.numbers is not None
+    return saved.task.numbers
+
+
 def write_number_graph(saved: Saved, folder: Path) -> dict[str, Any]:
     """Write `model.onnx`; returns its description for manifest.json."""
-    inputs = saved.kind.sources.graph_inputs()
+    inputs = saved.task.input.graph_inputs()
     with torch.no_grad(), ops.use_backend("reference"), silenced():
         traced = exportable(saved.model)
         inputs.prepare(traced)
-        graph = saved.kind.number_graph(traced)
+        graph = _numbers(saved).graph(traced)
         lengths = inputs.possible(torch.tensor(LENGTHS))
         src = inputs.draw(lengths, torch.Generator().manual_seed(1))
         shape = list(graph.module(src, lengths).shape[1:])
@@ -61,8 +67,8 @@ def write_number_graph(saved: Saved, folder: Path) -> dict[str, Any]:
 
 def verify_numbers(saved: Saved, folder: Path) -> NumberCheck:
     """Compare the graph with the model on random sources; raises ExportError if they differ."""
-    exported, inputs = ExportedNumbers(folder), saved.kind.sources.graph_inputs()
-    graph, chance = saved.kind.number_graph(saved.model), torch.Generator().manual_seed(2)
+    exported, inputs = ExportedNumbers(folder), saved.task.input.graph_inputs()
+    graph, chance = _numbers(saved).graph(saved.model), torch.Generator().manual_seed(2)
     scale, differences = np.array(graph.scale)[:, None], []
     with inference(graph.module), ops.use_backend("reference"):
         for batch in BATCHES:

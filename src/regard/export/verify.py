@@ -14,10 +14,10 @@ from regard import ops
 from regard.decoding import DecodingOptions, beam_search, greedy
 from regard.errors import ExportError
 from regard.export.decode import Exported
-from regard.kinds.graph_inputs import GraphInputs
 from regard.models import SequenceModel
 from regard.models.protocol import inference
 from regard.symbols import BOS, EOS
+from regard.tasks.inputs.graph_inputs import GraphInputs
 from regard.training import Saved
 
 TOLERANCE: Final = 1e-4
@@ -82,7 +82,7 @@ def _verify_log_probs(saved: Saved, exported: Exported, tolerance: float) -> flo
     Both follow the model's greedy search, and the log-probabilities of all tokens are compared at
     each step. Raises ExportError if they differ by more than the tolerance, or are NaN.
     """
-    model, inputs = saved.sequence_model, saved.kind.sources.graph_inputs()
+    model, inputs = saved.sequence_model, saved.task.input.graph_inputs()
     chance = torch.Generator().manual_seed(1)
     with inference(model), ops.use_backend("reference"):
         batches = [_differences(model, exported, inputs, n, chance) for n in BATCHES]
@@ -162,7 +162,7 @@ _Batch = tuple[list[Any], Tensor, Tensor]
 
 def _random_batches(saved: Saved) -> Iterator[_Batch]:
     """Yield batches of random sources of several lengths."""
-    inputs, chance = saved.kind.sources.graph_inputs(), torch.Generator().manual_seed(2)
+    inputs, chance = saved.task.input.graph_inputs(), torch.Generator().manual_seed(2)
     positions = torch.randint(2, LONGEST + 1, (SOURCES,), generator=chance).sort().values
     for part in torch.split(positions, BATCH):
         lengths = inputs.lengths(part)
@@ -178,5 +178,5 @@ def _batches(saved: Saved, exported: Exported, sources: Sequence[str]) -> Iterat
     given = sorted(sources, key=len)
     for start in range(0, len(given), BATCH):
         part = given[start : start + BATCH]
-        own = saved.kind.sources.rows(part)
-        yield [exported.source.encode(source) for source in part], *saved.kind.sources.batch(own)
+        own = saved.task.input.rows(part)
+        yield [exported.source.encode(source) for source in part], *saved.task.input.batch(own)

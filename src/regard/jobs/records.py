@@ -16,7 +16,7 @@ from regard.data.row_parsers import (
 from regard.data.text_files import decode, numbered_lines
 from regard.errors import ArgumentError, DataError
 from regard.jobs.input_shards import InputShard, WorkUnit, parquet_columns, read_rows
-from regard.kinds import Source
+from regard.tasks import Source
 
 #: names under which sources are looked for, in this order
 SOURCE_KEYS: Final = (*(src for src, _ in KEYS), "text")

@@ -25,8 +25,8 @@ from regard.jobs.records import (
     read_records,
     source_parser,
 )
-from regard.kinds.text_source import TextSource
 from regard.seeing.trace.alignment import format_links
+from regard.tasks.inputs.text import TextInput
 from regard.training import RunFolder
 
 #: batches of a block: as many as `Model.predict` reads ahead, so that batches are the same
@@ -75,7 +75,7 @@ class ModelSpec:
     def load(self) -> api.Model:
         """Load the model; raises ArgumentError unless it reads text."""
         model = api.load_run(*self.runs, device=self.device, precision=self.precision)
-        if not isinstance(model.kind.sources, TextSource):
+        if not isinstance(model.task.input, TextInput):
             fix = "give it the files themselves, without -o and --ray"
             raise ArgumentError("RUN", "read text to answer shards", model.path, fix)
         return model
@@ -198,7 +198,7 @@ class JobTask:
             model.predictor,
             [record.value for record in some],
             self.align.without_gold().choices,
-            units=Units.of(model.kind, self.words),
+            units=Units.of(model.task, self.words),
             link=self.align.link,
             batch=self.batch,
         )

@@ -11,7 +11,7 @@ from regard import safe_read
 from regard.atomic_files import atomic_output
 from regard.data.text_files import numbered_lines
 from regard.errors import DataError
-from regard.kinds.text_source import with_features
+from regard.tasks.inputs.text import with_features
 
 DEV = "dev"
 

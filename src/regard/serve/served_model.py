@@ -15,8 +15,6 @@ from regard.api.request import check_kinds, decoding_options
 from regard.api.what_if import changed_source, run_what_if
 from regard.decoding_options import DEFAULT
 from regard.errors import RegardError
-from regard.kinds import DataKind
-from regard.kinds.text_source import describe_tokenizer
 from regard.messages import message
 from regard.preemption import point_hook
 from regard.pretrained import PretrainedModel
@@ -29,6 +27,8 @@ from regard.seeing.attribution.what_if import Intervention, WhatIf
 from regard.seeing.draw.forecast import ForecastView
 from regard.serve.limits import Cost, Limits
 from regard.symbols import EOS, SYMBOLS
+from regard.tasks import Task
+from regard.tasks.inputs.text import describe_tokenizer
 from regard.training import RunFolder
 from regard.training.config import Config
 
@@ -249,16 +249,16 @@ class RunSources:
     Args:
         path: of the folder.
         config: its settings.
-        kind: of its data.
+        task: of the run.
         load: returns the model.
     """
 
     def __init__(
-        self, path: Path, config: Config, kind: DataKind, load: Callable[[], api.Model]
+        self, path: Path, config: Config, task: Task, load: Callable[[], api.Model]
     ) -> None:
-        self.path, self.config, self.kind = path, config, kind
-        self.field = kind.sources.request_field
-        self.frame_size = kind.sources.frame_size if self.field == "frames" else 0
+        self.path, self.config, self.task = path, config, task
+        self.field = task.input.facts.request_field
+        self.frame_size = task.input.encoder.frame_size if self.field == "frames" else 0
         self._load_model, self._lock = load, Lock()
         self._model: api.Model | None = None
         self.is_loaded = False
@@ -269,7 +269,7 @@ class RunSources:
         self._examples: list[Any] = (
             list(self._card.examples)
             if self._card is not None
-            else kind.sources.examples(readme, folder.data / "dev.arrow")
+            else task.input.examples(readme, folder.data / "dev.arrow")
         )
 
     @property
@@ -285,7 +285,7 @@ class RunSources:
 
     def describe_run(self, beam: int, target: Json) -> Json:
         """Return preset, size, what it does and reads, and examples."""
-        config, sources, examples = self.config, self.kind.sources, self._examples
+        config, sources, examples = self.config, self.task.input, self._examples
         if self._card is not None:
             about, reads = self._card.said.what, self._card.said.reads
         else:
@@ -305,7 +305,7 @@ class RunSources:
 
     def receive(self, content: bytes) -> Any:
         """Return the source in a file that a client has sent."""
-        return self.model.kind.sources.receive(content)
+        return self.model.task.input.parse(content)
 
     def check_source(self, source: Any) -> None:
         """Raise unless the model can read a source."""
@@ -314,7 +314,7 @@ class RunSources:
     def source_length(self, source: Any) -> int:
         """Return the positions that the model reads of a source, `eos` not counted."""
         (row,) = self.model.source_ids([source])
-        return self.model.kind.sources.length(row)
+        return self.model.task.input.length(row)
 
     def source_labels(self, source: Any) -> list[str]:
         """Return a label for each position of a source."""
@@ -337,7 +337,7 @@ class ServedRun(RunSources, ServedModel):
 
     def describe(self) -> Json:
         """Return preset, size, beam, tokenisers, what it does and reads, and examples."""
-        return self.describe_run(self.beam, describe_tokenizer(self.kind.target))
+        return self.describe_run(self.beam, describe_tokenizer(self.task.target))
 
     def target_length(self, target: str) -> int:
         """Return the tokens of a target."""
@@ -349,7 +349,7 @@ class ServedRun(RunSources, ServedModel):
 
     def check_max_len(self, most: int) -> None:
         """Raise for a kind of data whose answers have a length of their own."""
-        decoding_options(self.model.kind, self.model.config.beam, {"max_len": most})
+        decoding_options(self.model.task, self.model.config.beam, {"max_len": most})
 
     def max_len(self, length: int, limits: Limits) -> int | None:
         """Return the limit of tokens; None if a source of this length has fewer anyway."""
@@ -371,7 +371,7 @@ class ServedRun(RunSources, ServedModel):
         return Cost(source, beam * target, work)
 
     def _check_passes(self, key: BatchKey, source: int, target: int) -> int:
-        if not self.model.kind.has_sources:  # whose inputs are all that it has read
+        if not self.model.task.has_sources:  # whose inputs are all that it has read
             return rows_of_methods(key.methods or ALL_METHODS, source + target, target)
         # a gradient takes a forward pass, and a backward pass as long as two of them
         passes = 1 + DRAWS * source + 3 * target + SHUFFLES
@@ -389,7 +389,7 @@ class ServedRun(RunSources, ServedModel):
     ) -> list[Trace]:
         """Predict greedily as one batch, pass on each token at once, and return the traces."""
         model = self.model
-        options = decoding_options(model.kind, model.config.beam, key.options("beam", "max_len"))
+        options = decoding_options(model.task, model.config.beam, key.options("beam", "max_len"))
         steps = model.predictor.stream(sources, options, check_kinds(key.kinds))
         while True:
             try:

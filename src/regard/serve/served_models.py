@@ -42,7 +42,7 @@ def serve_model(model: api.Model | PretrainedModel) -> ServedModel:
     """Return a loaded model as a server uses it; raises for one of transformers without texts."""
     if isinstance(model, api.Model):
         served = ServedNumbers if isinstance(model.trained, NumberModel) else ServedRun
-        return served(model.path, model.config, model.kind, lambda: model)
+        return served(model.path, model.config, model.task, lambda: model)
     if model.task not in TEXT_TASKS:
         raise RegardError(
             f"a model of transformers must read text to be served, but {model.path} is for "
@@ -59,8 +59,8 @@ def serve_later(folder: Path, load: Callable[[Path], api.Model]) -> ServedModel:
         load: loads it.
     """
     config = RunFolder(folder).read_config()
-    kind = RunFolder(folder).read_kind(config)
-    return ServedRun(folder, config, kind, lambda: load(folder))
+    task = RunFolder(folder).read_task(config)
+    return ServedRun(folder, config, task, lambda: load(folder))
 
 
 class Models:

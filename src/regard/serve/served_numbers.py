@@ -6,11 +6,11 @@ from typing import Any, NoReturn, final
 from torch import nn
 
 from regard.errors import ArgumentError
-from regard.kinds.number_pairs import TRIED
-from regard.kinds.series import SEGMENTS
 from regard.seeing.attribution.what_if import Intervention, WhatIf
 from regard.serve.limits import Cost, Limits
 from regard.serve.served_model import Answer, BatchKey, Json, OnToken, RunSources, ServedModel
+from regard.tasks.outputs.forecast import SEGMENTS
+from regard.tasks.outputs.number import TRIED
 
 #: options of a request that are for models that write tokens
 TOKEN_OPTIONS = ("kinds", "methods", "versus", "max_len")
@@ -35,7 +35,7 @@ class ServedNumbers(RunSources, ServedModel):
 
     def describe(self) -> Json:
         """Return preset, size, what it reads, the names of its numbers, and examples."""
-        target = self.kind.encoders.target
+        target = self.task.encoders.target
         names = list(getattr(target, "names", ()))
         return self.describe_run(1, {"tokenizer": target.kind, "names": names})
 

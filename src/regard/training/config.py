@@ -16,8 +16,6 @@ from pydantic.fields import FieldInfo
 from regard import safe_read
 from regard.decoding_options import MAX_BEAM
 from regard.errors import ArgumentError, DataError, RegardError
-from regard.kinds import check_settings as check_kind_settings
-from regard.kinds import kind_of_options, kind_options
 from regard.messages import help_text, message
 from regard.models import COPY_PRESETS, PRESETS, SPAN_PRESETS, STORY_PRESETS, TEXT_PRESETS
 from regard.models.preset_parts import (
@@ -27,6 +25,8 @@ from regard.models.preset_parts import (
     STORY_TRANSFORMER,
     TRANSFORMER,
 )
+from regard.tasks import check_settings as check_task_settings
+from regard.tasks import output_of_options, task_options
 
 TokenizerKind = Literal["auto", "char", "space", "word", "bpe", "unigram", "label"]
 SourceKind = Literal[
@@ -134,7 +134,7 @@ class Config(BaseModel):
         "auto", "size of the preset; auto follows from data, budget and device"
     )
     model: dict[str, Setting] = _fixed({}, "sizes and options of the preset, by name")
-    kind_options: dict[str, Any] = _fixed({}, "settings that only some kinds of data have, by name")
+    task_options: dict[str, Any] = _fixed({}, "settings that only some kinds of data have, by name")
 
     src_tokenizer: SourceKind = _fixed(
         "auto", "tokeniser of the source; or vectors (numbers and .npy files), pictures, sound"
@@ -289,17 +289,17 @@ class Config(BaseModel):
 def make_config(settings: Mapping[str, Any], base: Config | None = None) -> Config:
     """Return a config with these settings, on top of `base`; they may include a preset's sizes."""
     values = {} if base is None else base.model_dump(exclude_unset=True)
-    owner = kind_of_options(_own_options({**values.get("kind_options", {}), **settings}))
+    owner = output_of_options(_own_options({**values.get("task_options", {}), **settings}))
     preset = check_preset(str(settings.get("preset", values.get("preset", owner.default_preset))))
     values = {"preset": preset, **DEFAULTS.get(preset, {}), **owner.defaults, **values}
     options = preset_options(preset)
     model = dict(values.get("model", {}))
-    of_kinds = {name: field for fields in kind_options().values() for name, field in fields.items()}
-    of_data = dict(values.get("kind_options", {}))
+    of_kinds = {name: field for fields in task_options().values() for name, field in fields.items()}
+    of_data = dict(values.get("task_options", {}))
     for name, value in settings.items():
         if name == "model":
             model.update(_table(name, value, "the preset", "hidden=256"))
-        elif name == "kind_options":
+        elif name in ("task_options", "kind_options"):  # as it was called before
             of_data.update(_table(name, value, "a kind of data", "horizon=96"))
         elif name in Config.model_fields:
             values[name] = value
@@ -317,16 +317,16 @@ def make_config(settings: Mapping[str, Any], base: Config | None = None) -> Conf
         of_data[name] = _checked(name, of_data[name], _annotated(of_kinds[name]))
     chosen = {name: value for name, value in model.items() if value is not None}
     try:
-        return Config(**{**values, "model": chosen, "kind_options": of_data})
+        return Config(**{**values, "model": chosen, "task_options": of_data})
     except ValidationError as error:
         raise _broken_rule(error) from None
 
 
 def _own_options(settings: Mapping[str, Any]) -> set[str]:
     """Return the names of settings that only some kinds of data have."""
-    table = settings.get("kind_options")
+    table = settings.get("task_options")
     given = {*settings, *(table if isinstance(table, Mapping) else ())}
-    known = {name for fields in kind_options().values() for name in fields}
+    known = {name for fields in task_options().values() for name in fields}
     return known & given - Config.model_fields.keys()
 
 
@@ -342,7 +342,7 @@ def check_preset(name: str) -> str:
 def check_model(config: Config) -> None:
     """Raise ArgumentError if a preset cannot be built with its settings; reads no data."""
     _check_positions(config)
-    check_kind_settings(config)
+    check_task_settings(config)
     try:
         with torch.device("meta"):  # shapes without numbers
             PRESETS[config.preset](8, 8, config.model_size, **config.model)
@@ -449,7 +449,7 @@ def _unknown(name: str, preset: str) -> ArgumentError:
             f"{name!r}, which {', '.join(owners)} know{'s' if len(owners) == 1 else ''}",
             f"`regard settings {preset}` lists its own",
         )
-    of_kinds = [option for fields in kind_options().values() for option in fields]
+    of_kinds = [option for fields in task_options().values() for option in fields]
     close = _nearest(name, [*Config.model_fields, *preset_options(preset), *of_kinds])
     fix = f"perhaps {close!r} is meant" if close else f"`regard settings {preset}` lists them all"
     return ArgumentError("setting", "have a name that regard knows", repr(name), fix)
@@ -543,11 +543,11 @@ def config_settings(preset: str = "bahdanau") -> list[SettingRow]:
             _described(field.description or "", field.annotation),
         )
         for name, field in Config.model_fields.items()
-        if name not in ("model", "kind_options")
+        if name not in ("model", "task_options")
     ]
 
 
-def kind_settings() -> dict[str, list[SettingRow]]:
+def task_settings() -> dict[str, list[SettingRow]]:
     """Return the settings that only some kinds of data have, by kind."""
     return {
         kind: [
@@ -556,7 +556,7 @@ def kind_settings() -> dict[str, list[SettingRow]]:
             )
             for name, field in fields.items()
         ]
-        for kind, fields in kind_options().items()
+        for kind, fields in task_options().items()
     }
 
 

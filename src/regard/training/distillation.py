@@ -16,9 +16,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.errors import ArgumentError
-from regard.kinds import Encoders
 from regard.models import LABEL_PRESETS, SPAN_PRESETS, STORY_PRESETS, SequenceModel
 from regard.models.protocol import Src
+from regard.tasks import Encoders
 from regard.training.config import Config
 from regard.training.run_folder import RunFolder
 
@@ -114,15 +114,15 @@ def teacher_encoders(config: Config) -> Encoders:
     for name in config.teacher:
         folder = RunFolder(Path(name))
         theirs = folder.read_config()
-        kind = folder.read_kind(theirs)
-        if theirs.preset in NOT_TAUGHT or kind.names_files:
+        task = folder.read_task(theirs)
+        if theirs.preset in NOT_TAUGHT or task.input.facts.names_files:
             raise ArgumentError(
                 "teacher",
                 "write tokens, and read texts",
                 f"{name!r} with the preset {theirs.preset}",
                 "name runs of text pairs or texts",
             )
-        found.append(kind.encoders)
+        found.append(task.encoders)
     if not all(_same(encoders, found[0]) for encoders in found):
         raise _other_tokenizers("one of them", "the first one's")
     return found[0]

@@ -24,9 +24,9 @@ from regard.data.duplicates import flags_checksum, mark_duplicates, open_flags, 
 from regard.data.encode_corpus import PairEncoder, corpus_key
 from regard.data.shards import are_shared, list_shards, measure_shard, shard_stamp
 from regard.errors import ArgumentError, DataError, RegardError
-from regard.kinds import DataKind, load_encoder, open_kind
 from regard.messages import message
 from regard.safe_read import MissingFileError
+from regard.tasks import Task, load_encoder, open_task
 from regard.training.config import Config
 from regard.training.run_files import Examples, RunFiles
 from regard.training.run_folder import RunFolder
@@ -180,7 +180,7 @@ class ShardWork:
                 )
             notes: list[str] = []
             files = RunFiles(self.config, RunFolder(self.folder).stdin_file, None, notes.append)
-            examples = Examples(files, type(self._kind), self._kind.source)
+            examples = Examples(files, self._task.type, self._task.input.encoder)
             if item.encode:
                 pairs = self._encode(examples, item, notes.append)
             else:
@@ -188,16 +188,16 @@ class ShardWork:
             return pairs, [note for note in notes if note]
 
     @cached_property
-    def _kind(self) -> DataKind:
+    def _task(self) -> Task:
         """Load the encoders of a run once for all shards of a process."""
         run = RunFolder(self.folder)
         source, target = load_encoder(run.src_tokenizer_file), load_target(run.tgt_tokenizer_file)
-        return open_kind(self.config, source, target)
+        return open_task(self.config, source, target)
 
     def _encode(self, examples: Examples, item: ShardItem, say: Say) -> int:
         """Encode the training pairs; the note beside the file has those that are held out."""
-        config, kind, dev, duplicates = self.config, self._kind, list[Pair](), 0
-        has_features = bool(require_tokenizer(kind.source, "data in shards").features)
+        config, task, dev, duplicates = self.config, self._task, list[Pair](), 0
+        has_features = bool(require_tokenizer(task.input.encoder, "data in shards").features)
         flags = open_flags(*item.flags) if item.flags is not None else None
 
         def train() -> Iterator[Pair]:
@@ -212,8 +212,8 @@ class ShardWork:
                 else:
                     yield pair
 
-        usable = kind.usable(train(), file=item.name, skip_bad=config.skip_bad, say=say)
-        encoder = PairEncoder(*kind.encoders, config.max_src_len, config.longest_tgt, texts=False)
+        usable = task.usable(train(), file=item.name, skip_bad=config.skip_bad, say=say)
+        encoder = PairEncoder(*task.encoders, config.max_src_len, config.longest_tgt, texts=False)
         with atomic_output(item.path) as file:
             pairs, dropped = encoder.write(usable, file, item.path.stem)
         facts = {
@@ -257,7 +257,7 @@ class ShardEncoder:
 
     Attributes:
         examples: of the run, whose data are shards.
-        kind: with the encoders of the run, which are saved in its folder.
+        task: with the encoders of the run, which are saved in its folder.
         share: of the sources that are held out.
         folder: of the run.
         watch: is told of the progress.
@@ -266,7 +266,7 @@ class ShardEncoder:
     """
 
     examples: Examples
-    kind: DataKind
+    task: Task
     share: float
     folder: RunFolder
     watch: Watch
@@ -317,7 +317,7 @@ class ShardEncoder:
             shard=checksum, duplicates=repeated, **self.examples.options(self.share)
         )
         limits = self._config.max_src_len, self._config.longest_tgt
-        return corpus_key(source, *self.kind.encoders, *limits, texts=False)
+        return corpus_key(source, *self.task.encoders, *limits, texts=False)
 
     def _flags(self) -> list[Place | None]:
         """Return the file of flags for duplicates, and the place of each shard in it."""

@@ -14,15 +14,15 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.data import Batch, EncodedPairs, Tokenizer, collate
+from regard.data import Batch, EncodedPairs, collate
 from regard.data.dev_set import DevSet
 from regard.decoding import DecodingOptions, decode
 from regard.evaluation import SHARES
 from regard.evaluation.metrics import Normalizer, bleu_tokenize, compared, find_metric
-from regard.kinds import DataKind, DevScores
 from regard.messages import message
 from regard.models import AnyModel, ModelOutput, SequenceModel
 from regard.symbols import PAD
+from regard.tasks import DevScores, Task
 from regard.training.distributed import Fabric
 from regard.training.progress import Progress
 
@@ -89,7 +89,7 @@ class Evaluator:
         module: the model.
         dev: the dev set.
         metric: ranks evaluations.
-        kind: the kind of data; if its examples have no sources, no outputs are decoded.
+        task: of the run; if its examples have no sources, no outputs are decoded.
         fabric: has the device and the precision.
         decoded: maximum number of sources to decode.
         max_tgt_len: maximum number of tokens of an output.
@@ -102,14 +102,14 @@ class Evaluator:
         dev: DevSet,
         metric: DevMetric,
         *,
-        kind: DataKind,
+        task: Task,
         fabric: Fabric,
         decoded: int | None = None,
         max_tgt_len: int = 256,
         batch_size: int = BATCH,
     ) -> None:
         self.module, self.dev, self.metric = module, dev, metric
-        self.kind, self.fabric = kind, fabric
+        self.task, self.fabric = task, fabric
         self.decoded, self.max_tgt_len, self.batch_size = decoded, max_tgt_len, batch_size
 
     @torch.no_grad()
@@ -117,8 +117,10 @@ class Evaluator:
         """Return the loss of all dev examples, and the metrics of their kind of data."""
         self.module.eval()
         with self.fabric.autocast():
-            found = self.kind.dev_scores(
-                self.module, self.dev, self.fabric.device, self._token_scores
+            found = (
+                self._token_scores()
+                if self.task.numbers is None
+                else self.task.numbers.dev_scores(self.module, self.dev, self.fabric.device)
             )
         count, total = self.scored
         return Evaluation(
@@ -134,7 +136,7 @@ class Evaluator:
     @property
     def decodes(self) -> bool:
         """True if the score is that of decoded outputs."""
-        writes = self.kind.has_sources and isinstance(self.kind.encoders.target, Tokenizer)
+        writes = self.task.has_sources and self.task.numbers is None
         return writes and self.metric.name not in ("loss", "perplexity")
 
     @property
@@ -190,31 +192,31 @@ class Evaluator:
         """Return what predictions need beside the weights that the model has now."""
         self.module.eval()
         with self.fabric.autocast():
-            return self.kind.calibrate(self.module, train, self.dev, self.fabric.device)
+            return self.task.output.calibrate(self.module, train, self.dev, self.fabric.device)
 
     def _token_scores(self) -> DevScores:
         """Return the loss, and metrics of greedily decoded outputs."""
         loss, health = self._loss_and_health()
-        outputs = self.outputs() if self.kind.has_sources else []
+        outputs = self.outputs() if self.task.has_sources else []
         references, name = self.dev.references[: len(outputs)], self.metric.name
         metrics, errors = {"loss": loss}, {}
         if name == "perplexity":
             metrics["perplexity"] = math.exp(min(loss, MAX_NATS))
         elif name != "loss":
-            for each in dict.fromkeys([name, "accuracy" if self.kind.labels else "exact"]):
-                texts = (outputs, references, self.kind.target)
+            for each in dict.fromkeys([name, "accuracy" if self.task.labels else "exact"]):
+                texts = (outputs, references, self.task.target)
                 metrics[each], errors[each] = score_with_error(each, *texts)
         return DevScores(metrics, health, outputs, errors)
 
     def _loss_and_health(self) -> tuple[float, "AttentionHealth | None"]:
         scored, total, tokens = self.dev.scored, 0.0, 0
-        lengths = self.kind.sort_lengths(self.dev.corpus)[scored]
+        lengths = self.task.sort_lengths(self.dev.corpus)[scored]
         for places in _by_length(lengths, self.batch_size):
             batch, keep, out = self._forward(scored[places], maps=False)
             gold = batch.tgt_out[keep]
             total += F.cross_entropy(out.logits.float(), gold, reduction="sum").item()
             tokens += len(gold)
-        return total / max(1, tokens), self._health() if self.kind.has_sources else None
+        return total / max(1, tokens), self._health() if self.task.has_sources else None
 
     def _forward(self, rows: np.ndarray, *, maps: bool) -> tuple[Batch, Tensor, ModelOutput]:
         """Return a batch of dev examples, its real target tokens, and what the model says to it."""
@@ -230,10 +232,10 @@ class Evaluator:
             return None
         # layers count alike: one may attend where another does not
         layers = torch.stack([m.float().mean(dim=1) for m in out.maps["cross"]], dim=1)
-        sources = self.kind.sources
+        sources = self.task.input
         lengths = (sources.positions(batch.src_lengths), keep.sum(dim=1))
         health = attention_health(layers, *lengths)
-        return health if sources.ends_with_eos else health._replace(last=0.0)
+        return health if sources.facts.ends_with_eos else health._replace(last=0.0)
 
     def outputs(self) -> list[str]:
         """Return greedy outputs of the first dev sources, in their order.
@@ -246,7 +248,7 @@ class Evaluator:
             return []
         longest = 2 * corpus.tgt_lengths[first].max() + EXTRA
         options = DecodingOptions(beam=1, max_len=int(min(self.max_tgt_len, longest)))
-        if self.kind.labels:
+        if self.task.labels:
             options = DecodingOptions(beam=1, max_len=1, min_len=1)
         outputs = [""] * len(first)
         size = GPU_BATCH if self.fabric.device.type == "cuda" else BATCH
@@ -254,7 +256,7 @@ class Evaluator:
             batch = collate(corpus, first[places]).to(self.fabric.device)
             found = decode(cast(SequenceModel, self.module), batch.src, batch.src_lengths, options)
             for place, hypotheses in zip(places, found, strict=True):
-                outputs[place] = self.kind.target.decode(hypotheses[0].tokens)
+                outputs[place] = self.task.target.decode(hypotheses[0].tokens)
         return outputs
 
 

@@ -17,11 +17,11 @@ from regard.data import (
     require_tokenizer,
 )
 from regard.errors import ArgumentError, DataError
-from regard.kinds import possible_kinds
 from regard.messages import message, translated
 from regard.models import PRESETS
 from regard.models.embedding import TokenEmbedding
 from regard.symbols import SYMBOLS
+from regard.tasks import possible_tasks
 from regard.training.config import Config, preset_options
 
 Say = Callable[[str], None]
@@ -138,9 +138,9 @@ def _opened(config: Config, setting: str, embedding: TokenEmbedding) -> WordVect
 
 
 def _no_embedding(config: Config, setting: str, path: str) -> ArgumentError:
-    kind = possible_kinds(config)[-1]
-    if setting not in kind.vector_sides:
-        rule = f"be left out for {kind.examples}"
+    task = possible_tasks(config)[-1]
+    if setting not in task.vector_sides:
+        rule = f"be left out for {task.input.facts.examples}"
         fix = f"say tgt_vectors={path}, as with tgt_tokenizer"
     else:
         rule = f"be left out for the preset {config.preset}, which has no such embedding"
@@ -160,7 +160,7 @@ def _none_found(
 
 def _side(config: Config, setting: str) -> str:
     """Return what messages call the tokens."""
-    return possible_kinds(config)[-1].vector_sides[setting]
+    return possible_tasks(config)[-1].vector_sides[setting]
 
 
 def _words(setting: str) -> str:

@@ -14,12 +14,12 @@ import torch
 from regard.atomic_files import write_atomic
 from regard.data import Corpus, collate
 from regard.decoding import Hypothesis, force_decode
-from regard.kinds.text_source import text_of_ids
 from regard.models import SequenceModel
 from regard.seeing.page.report import render_report
 from regard.seeing.trace import KINDS, SIDES, Map, Trace, TraceError
 from regard.seeing.trace.storage import from_json, to_json
 from regard.symbols import EOS
+from regard.tasks.inputs.text import text_of_ids
 from regard.training.checkpoint import Candidate
 from regard.training.evaluator import MAX_NATS, Evaluation, Evaluator
 from regard.training.progress import Progress
@@ -140,14 +140,11 @@ def example_places(evaluator: Evaluator) -> list[int]:
 
 
 def example_traces(evaluator: Evaluator, outputs: Sequence[str]) -> Sequence[Trace]:
-    """Return attention traces of a few dev examples, as their kind of data makes them."""
+    """Return attention traces of a few dev examples, as their output makes them."""
     with torch.no_grad(), evaluator.fabric.autocast():
-        return evaluator.kind.dev_traces(
-            evaluator.module,
-            evaluator.dev,
-            evaluator.fabric.device,
-            lambda: _token_traces(evaluator, outputs),
-        )
+        if (numbers := evaluator.task.numbers) is not None:
+            return numbers.dev_traces(evaluator.module, evaluator.dev, evaluator.fabric.device)
+        return _token_traces(evaluator, outputs)
 
 
 def _token_traces(evaluator: Evaluator, outputs: Sequence[str]) -> list[Trace]:
@@ -163,9 +160,9 @@ def _token_traces(evaluator: Evaluator, outputs: Sequence[str]) -> list[Trace]:
     found = force_decode(module, batch.src, batch.src_lengths, targets, kinds=KINDS)
     traces = []
     for place, row, hypothesis in zip(places, rows.tolist(), found, strict=True):
-        source = evaluator.kind.sources.corpus_text(corpus, row, dev.sources[place])
+        source = evaluator.task.input.corpus_text(corpus, row, dev.sources[place])
         ids = [*hypothesis.tokens, EOS]
-        target = text_of_ids(evaluator.kind.target, ids, dev.references[place][0])
+        target = text_of_ids(evaluator.task.target, ids, dev.references[place][0])
         note = outputs[place] if outputs else _perplexity(hypothesis)
         try:
             traces.append(Trace(source, target, _mean_map(hypothesis), notes=(note,)))

@@ -148,7 +148,7 @@ def encode_run(
         "train.encoded",
         train=len(data.train.src_lengths),
         dev=len(data.dev.corpus.src_lengths),
-        what=translated("train.examples", data.kind.examples),
+        what=translated("train.examples", data.task.input.facts.examples),
         path=folder.path,
     )
     say(console, said)
@@ -203,7 +203,7 @@ def resume_run(
     with folder.held() if is_first_process() else nullcontext():
         state = read_state(folder)
         if folder.finished and config == before and state.model_problem is None:
-            folder.read_kind(config)  # raises if the tokenisers are damaged: nothing can load it
+            folder.read_task(config)  # raises if the tokenisers are damaged: nothing can load it
             if not quiet and is_first_process():
                 _say_finished(folder, config, state, console)
             return folder

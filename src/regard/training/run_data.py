@@ -26,8 +26,8 @@ from regard.data.encode_corpus import corpus_key
 from regard.data.error_hints import report_left_out
 from regard.data.shards import display_data, is_sharded
 from regard.errors import ArgumentError, DataError
-from regard.kinds import DataKind, Encoders, choose_kind, load_encoder, open_kind
 from regard.messages import message, translated
+from regard.tasks import Encoders, Task, choose_task, load_encoder, open_task
 from regard.training.checkpoint import has_checkpoint
 from regard.training.config import Config
 from regard.training.data_record import CHANGED, DataRecord, SourceFile
@@ -42,7 +42,7 @@ from regard.worker_processes import Executor
 class EncodedData(NamedTuple):
     """Encoded examples, and the kind that they are of, with its encoders."""
 
-    kind: DataKind
+    task: Task
     train: EncodedPairs
     dev: DevSet
 
@@ -88,10 +88,10 @@ def prepare_data(
     history = DataHistory(folder, _read_record(folder, say), accept_changed, say)
     history = history.after_files(files)
     try:
-        kind, examples, history = _encoders(files, folder, history, say)
+        task, examples, history = _encoders(files, folder, history, say)
         if files.shards is not None:
-            return _encode_shards(kind, examples, history, watch, executor)
-        return _encode(kind, examples, history)
+            return _encode_shards(task, examples, history, watch, executor)
+        return _encode(task, examples, history)
     finally:
         for part in PARTS:
             folder.read_file(part).unlink(missing_ok=True)
@@ -152,7 +152,7 @@ class DataHistory:
     def after_digests(self, examples: Examples) -> "DataHistory":
         """Compare sources that lie in files of their own with the record."""
         record, files = self.record, examples.files
-        if record is None or self.changed or not examples.kind.names_files:
+        if record is None or self.changed or not examples.task.input.facts.names_files:
             return self
         if not record.files.keys() <= files.contents.keys() or examples.digests() == record.tables:
             return self
@@ -230,23 +230,24 @@ def _read_manifest(folder: RunFolder, say: Say) -> ShardManifest | None:
 
 def _encoders(
     files: RunFiles, folder: RunFolder, history: DataHistory, say: Say
-) -> tuple[DataKind, Examples, DataHistory]:
+) -> tuple[Task, Examples, DataHistory]:
     """Load the encoders of the run, or learn them at its first start."""
     config = files.config
     src_file, tgt_file = folder.src_tokenizer_file, folder.tgt_tokenizer_file
     if src_file.exists() and tgt_file.exists():
-        kind = open_kind(config, load_encoder(src_file), load_target(tgt_file))
-        return kind, Examples(files, type(kind), kind.source), history
-    chosen, why = choose_kind(config, files.first)
-    if files.shards is not None and not chosen.reads_shards:
+        task = open_task(config, load_encoder(src_file), load_target(tgt_file))
+        return task, Examples(files, task.type, task.input.encoder), history
+    chosen, why = choose_task(config, files.first)
+    facts = chosen.input.facts
+    if files.shards is not None and not facts.reads_shards:
         raise ArgumentError(
             "data",
-            f"be one file for {chosen.name}, since only pairs of texts and texts may be shards",
+            f"be one file for {facts.several}, since only pairs of texts and texts may be shards",
             repr(display_data(config.data)),
             "put them into one file, and leave deduplicate out",
         )
     examples = Examples(files, chosen)
-    if chosen.caches_parsed:
+    if facts.caches_parsed:
         examples = examples.keep_parsed("train", folder)
     share = examples.dev_share() if history.record is None else history.record.share
     pairs = examples.sample(share)
@@ -260,20 +261,21 @@ def _encoders(
         encoders = chosen.learn(config, sample, file=files.name_of("training"), why=why, say=say)
     examples = replace(examples, encoder=encoders.source)
     if history.record is None:
-        if chosen.caches_parsed and config.dev is not None:
+        if facts.caches_parsed and config.dev is not None:
             examples = examples.keep_parsed("dev", folder)
         history = history.recorded(examples, share)
     encoders.source.save(src_file)
     encoders.target.save(tgt_file)
-    return chosen(config, encoders), examples, history
+    task = open_task(config, *encoders)
+    return task, replace(examples, task=task.type), history
 
 
-def _encode(kind: DataKind, examples: Examples, history: DataHistory) -> EncodedData:
+def _encode(task: Task, examples: Examples, history: DataHistory) -> EncodedData:
     """Open the encoded examples, or encode them."""
     history = history.after_digests(examples)
     if history.record is None:
         share = examples.dev_share()
-        history = history.after_corpora(examples, share, kind.encoders)
+        history = history.after_corpora(examples, share, task.encoders)
         if history.changed and examples.files.config.dev is None:  # hold out what was held out then
             corpora = [Corpus(history.corpus_file(part)) for part in PARTS]
             share = dev_share(sum(len(corpus) + corpus.dropped for corpus in corpora))
@@ -282,23 +284,23 @@ def _encode(kind: DataKind, examples: Examples, history: DataHistory) -> Encoded
     share = history.record.share
     if history.changed or history.record.dev_is_older:
         dev = _older_dev(history.corpus_file("dev"))
-        train = _corpus("train", lambda: examples.train(share), kind, examples, history)
+        train = _corpus("train", lambda: examples.train(share), task, examples, history)
     else:
         encoded = all(history.corpus_file(part).exists() for part in PARTS)
         if not encoded and next(examples.dev(share), None) is None:
             raise examples.too_few("dev")
-        train = _corpus("train", lambda: examples.train(share), kind, examples, history)
-        dev = _corpus("dev", lambda: examples.dev(share), kind, examples, history)
+        train = _corpus("train", lambda: examples.train(share), task, examples, history)
+        dev = _corpus("dev", lambda: examples.dev(share), task, examples, history)
     if history.changed:
         history.recorded(examples, share)
     parts = [[train, dev]] if examples.files.config.dev is None else [[train], [dev]]
     for name, corpora in zip(("train", "dev"), parts, strict=False):
-        _report_left_out(name, corpora, kind, examples, history)
-    return EncodedData(kind, kind.train_set(train), kind.dev_set(dev))
+        _report_left_out(name, corpora, task, examples, history)
+    return EncodedData(task, task.output.train_set(train), task.output.dev_set(dev))
 
 
 def _encode_shards(
-    kind: DataKind,
+    task: Task,
     examples: Examples,
     history: DataHistory,
     watch: Watch,
@@ -314,7 +316,7 @@ def _encode_shards(
     share, say, files = history.record.share, history.say, examples.files
     older = history.changed or history.record.dev_is_older
     # notes that were said when tokenisers were trained are not said again
-    encoder = ShardEncoder(examples, kind, share, history.folder, watch, files.say, executor)
+    encoder = ShardEncoder(examples, task, share, history.folder, watch, files.say, executor)
     found = encoder.encode()
     if not found.pairs:
         raise examples.too_few("training")
@@ -322,29 +324,32 @@ def _encode_shards(
     if older:
         dev = _older_dev(history.corpus_file("dev"))
     elif files.config.dev is not None:
-        dev = _corpus("dev", lambda: examples.dev(share), kind, examples, history)
+        dev = _corpus("dev", lambda: examples.dev(share), task, examples, history)
     else:
         if next(found.held_out(), None) is None:
             raise examples.too_few("dev")
-        dev = _corpus("dev", found.held_out, kind, examples, history)
+        dev = _corpus("dev", found.held_out, task, examples, history)
     if history.changed:
         history.recorded(examples, share)
         found.manifest.write(history.folder.manifest_file)
-    _announce_shards(kind, found, say)
-    _report_left_out("train", [train], kind, examples, history)
-    return EncodedData(kind, train, kind.dev_set(dev))
+    _announce_shards(task, found, say)
+    _report_left_out("train", [train], task, examples, history)
+    return EncodedData(task, train, task.output.dev_set(dev))
 
 
 def _report_left_out(
     part: str,
     corpora: Sequence[Corpus | ShardedCorpus],
-    kind: DataKind,
+    task: Task,
     examples: Examples,
     history: DataHistory,
 ) -> None:
     """Say how many examples are too long; raises DataError if they are many and the run begins."""
     config, dropped = examples.files.config, sum(corpus.dropped for corpus in corpora)
-    total, what = dropped + sum(map(len, corpora)), translated("train.examples", kind.examples)
+    total, what = (
+        dropped + sum(map(len, corpora)),
+        translated("train.examples", task.input.facts.examples),
+    )
     src, tgt = (max(sizes) for sizes in zip(*(corpus.longest for corpus in corpora), strict=True))
     needed = {"max_src_len": src, "max_tgt_len": -(-tgt // config.join_lines)}
     setting = " ".join(f"{name}={most}" for name, most in needed.items() if most)
@@ -359,9 +364,9 @@ def _report_left_out(
     )
 
 
-def _announce_shards(kind: DataKind, found: EncodedShards, say: Say) -> None:
+def _announce_shards(task: Task, found: EncodedShards, say: Say) -> None:
     manifest = found.manifest
-    what = translated("train.examples", kind.examples)
+    what = translated("train.examples", task.input.facts.examples)
     say(message("train.shards", count=len(manifest.shards), lines=manifest.content.lines))
     if found.duplicates:
         say(message("train.duplicates", count=found.duplicates, what=what))
@@ -370,7 +375,7 @@ def _announce_shards(kind: DataKind, found: EncodedShards, say: Say) -> None:
 def _corpus(
     part: str,
     pairs: Callable[[], Iterator[Pair]],
-    kind: DataKind,
+    task: Task,
     examples: Examples,
     history: DataHistory,
 ) -> Corpus:
@@ -381,8 +386,8 @@ def _corpus(
     if history.changed:
         source = examples.fingerprint(part, history.record.share)
     return open_or_build_corpus(
-        lambda: kind.usable(pairs(), file=name, skip_bad=config.skip_bad, say=history.say),
-        *kind.encoders,
+        lambda: task.usable(pairs(), file=name, skip_bad=config.skip_bad, say=history.say),
+        *task.encoders,
         history.corpus_file(part),
         source=source,
         max_src_len=config.max_src_len,

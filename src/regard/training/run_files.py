@@ -23,10 +23,10 @@ from regard.data.pair_reader import PairReader
 from regard.data.shards import display_data
 from regard.data.text_files import FileContent, measure_file
 from regard.errors import ArgumentError, DataError
-from regard.kinds import DataKind, DataPlace
-from regard.kinds.text_pairs import read_pair_files
-from regard.kinds.tokenizer_training import TOKENIZER_LINES
 from regard.messages import message
+from regard.tasks import DataPlace, TaskType
+from regard.tasks.reading import read_pair_files
+from regard.tasks.tokenizer_training import TOKENIZER_LINES
 from regard.training.config import Config
 from regard.training.data_record import DataRecord
 from regard.training.run_folder import RunFolder
@@ -167,17 +167,17 @@ class RunFiles:
 
 @dataclass(frozen=True)
 class Examples:
-    """The examples of a run, of which the kind is known; each pass reads them anew.
+    """The examples of a run, of which the task is known; each pass reads them anew.
 
     Attributes:
         files: where they come from.
-        kind: how they are read.
+        task: how they are read.
         encoder: of the sources, once it is learned.
         parsed: examples by part that are kept on disk until they are encoded.
     """
 
     files: RunFiles
-    kind: type[DataKind]
+    task: TaskType
     encoder: SourceEncoder | None = None
     parsed: Mapping[str, Iterable[Pair]] = field(default_factory=dict)
 
@@ -192,7 +192,7 @@ class Examples:
         return self.files.read_shard(name, self._reader)
 
     def _reader(self, place: DataPlace) -> PairReader:
-        return self.kind.read(self.files.config, place._replace(encoder=self.encoder))
+        return self.task.read(self.files.config, place._replace(encoder=self.encoder))
 
     def train(self, share: float) -> Iterator[Pair]:
         """Read the training examples; a share of the data is held out if there is no dev file."""
@@ -225,7 +225,7 @@ class Examples:
         """Return whether an example of the training data is held out."""
         if self.files.config.dev is not None:
             return False
-        return self.kind.is_dev(self.files.config, pair, share)
+        return self.task.input.is_dev(self.files.config, pair, share)
 
     def dev_share(self) -> float:
         """Return the share of sources to hold out; 0 if there is a dev file."""
@@ -234,13 +234,15 @@ class Examples:
         if self.files.shards is not None:  # counting lines takes no second pass over all pairs
             lines = self.files.shards.content.lines
             return dev_share(max(1, lines // self.files.config.join_lines))
-        if self.kind.names_files:
+        if self.task.input.facts.names_files:
             return dev_share(self._surveys["train"].pairs)
         return dev_share(sum(1 for _ in self.all("train")))
 
     def digests(self) -> list[str]:
         """Return checksums of the sources of each file, if they may lie in files of their own."""
-        return [found.digest for found in self._surveys.values()] if self.kind.names_files else []
+        if not self.task.input.facts.names_files:
+            return []
+        return [found.digest for found in self._surveys.values()]
 
     @cached_property
     def _surveys(self) -> dict[str, Survey]:
@@ -260,7 +262,7 @@ class Examples:
             *([] if files.pairs is not None else names),
             part=part,
             **self.options(share),
-            **({"tables": self.digests()} if self.kind.names_files else {}),
+            **({"tables": self.digests()} if self.task.input.facts.names_files else {}),
             pairs=files.pairs_checksum,
         )
 
@@ -272,7 +274,7 @@ class Examples:
             "columns": config.columns,
             "features": config.features,
             "skip_bad": config.skip_bad,
-            **self.kind.fingerprint_options(config),
+            **self.task.fingerprint_options(config),
         }
 
     def keep_parsed(self, part: str, folder: RunFolder) -> "Examples":
@@ -282,11 +284,12 @@ class Examples:
 
     def too_few(self, part: str) -> DataError:
         """Return the error for a file with so few sources that all fall to one part."""
-        what = self.kind.examples
+        facts = self.task.input.facts
+        what = facts.examples
         return DataError(
             self.files.name_of(part),
             None,
-            f"it has too few different {self.kind.inputs} to hold some out, and no {part} {what} "
+            f"it has too few different {facts.inputs} to hold some out, and no {part} {what} "
             "are left",
             f'add {what}, or name dev {what} with dev="FILE"',
         )

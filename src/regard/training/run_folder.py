@@ -23,9 +23,9 @@ from regard.atomic_files import content_checksum, locked_folder, write_atomic
 from regard.data import SourceEncoder, TargetEncoder, Tokenizer, load_target
 from regard.data.checksummed_json import json_checksum
 from regard.errors import ArgumentError, RegardError
-from regard.kinds import DataKind, load_encoder, open_kind
 from regard.models import AnyModel, SequenceModel
 from regard.models.protocol import require_sequence_model
+from regard.tasks import Task, check_settings, load_encoder, open_task
 from regard.training.config import Config, make_config
 from regard.training.weights_file import (
     UnusableWeightsError,
@@ -56,7 +56,7 @@ class Saved(NamedTuple):
     src_tokenizer: SourceEncoder
     tgt_tokenizer: TargetEncoder
     config: Config
-    kind: DataKind
+    task: Task
 
     @property
     def sequence_model(self) -> SequenceModel:
@@ -66,7 +66,7 @@ class Saved(NamedTuple):
     @property
     def text_target(self) -> Tokenizer:
         """The tokeniser of the targets; raises RegardError if these are numbers."""
-        return self.kind.target
+        return self.task.target
 
 
 class RunFolder:
@@ -281,8 +281,8 @@ class RunFolder:
                 f"{self.path} must hold model.safetensors, but the run has not been evaluated yet: "
                 f"go on with `regard train --resume {self.path}`."
             )
-        kind = self.read_kind(config)
-        model = self._checked_model(config, kind, weights)
+        task = self.read_task(config)
+        model = self._checked_model(config, task, weights)
         try:
             if weights is None:
                 weights = read_weights(self.model_file, inside=self.path)
@@ -292,15 +292,15 @@ class RunFolder:
             raise self._no_weights(config, "some of them are not finite numbers")
         model.load_state_dict(weights)
         if self.calibration_file.exists():
-            kind.use_calibration(self._calibration(config))
-        return Saved(model.to(device).eval(), *kind.encoders, config, kind)
+            task.output.use_calibration(self._calibration(config))
+        return Saved(model.to(device).eval(), *task.encoders, config, task)
 
-    def read_kind(self, config: Config) -> DataKind:
+    def read_task(self, config: Config) -> Task:
         """Return the kind of data of this run with its encoders, without loading the model."""
         for file in (self.src_tokenizer_file, self.tgt_tokenizer_file):
             safe_read.open_regular(file, inside=self.path).close()
         encoders = load_encoder(self.src_tokenizer_file), load_target(self.tgt_tokenizer_file)
-        return open_kind(config, *encoders)
+        return open_task(config, *encoders)
 
     def _calibration(self, config: Config) -> Mapping[str, Tensor]:
         """Return the tensors that predictions need beside the weights."""
@@ -318,7 +318,7 @@ class RunFolder:
             write_weights(self.calibration_file, tensors)
 
     def _checked_model(
-        self, config: Config, kind: DataKind, weights: Mapping[str, Tensor] | None
+        self, config: Config, task: Task, weights: Mapping[str, Tensor] | None
     ) -> AnyModel:
         """Build the model of the run, if its weights have the sizes of its settings."""
         try:
@@ -327,12 +327,12 @@ class RunFolder:
             else:
                 shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
             check_sizes({**config.model, "stack": config.stack}, shapes)
-            kind.check_settings(config)
-            check_sizes(kind.stored_sizes, shapes)
-            build_checked(kind.build_model, shapes)
+            check_settings(config)
+            check_sizes(task.input.stored_sizes, shapes)
+            build_checked(task.build_model, shapes)
         except (UnusableWeightsError, ArgumentError) as error:
             raise self._no_weights(config, str(error).removesuffix(".")) from None
-        return kind.build_model()
+        return task.build_model()
 
     def _no_weights(self, config: Config, reason: str) -> RunError:
         return RunError(

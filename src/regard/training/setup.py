@@ -24,11 +24,11 @@ from regard.data.dev_set import DevSet
 from regard.data.shards import check_packages, display_data, is_sharded
 from regard.data.text_files import STDIN, is_read_once
 from regard.errors import ArgumentError
-from regard.kinds import DataKind, open_kind
-from regard.kinds import check_settings as check_kind_settings
-from regard.kinds.tokenizer_training import shared_tokenizer_kind
 from regard.messages import message, translated, use_language
 from regard.models import COPY_PRESETS, AnyModel, SequenceModel
+from regard.tasks import Task, open_task
+from regard.tasks import check_settings as check_task_settings
+from regard.tasks.tokenizer_training import shared_tokenizer_kind
 from regard.training.allocator import retain_freed_memory
 from regard.training.checkpoint import BestWeights, Checkpoints
 from regard.training.config import Config, check_model
@@ -162,20 +162,22 @@ def prepare(
             config, folder, pairs, say, accept_changed=accept_changed_data, watch=bar.show
         )
     corpus, dev = data.train, data.dev
-    facts = _facts(corpus, data.kind, fabric)
+    facts = _facts(corpus, data.task, fabric)
     given, config = config, fill_settings(config, facts)
-    kind = open_kind(config, *data.kind.encoders)  # builds a model of the size that was filled in
+    task = open_task(config, *data.task.encoders)  # builds a model of the size that was filled in
     if config.bpe_dropout:
         say(message("train.bpe-dropout", share=config.bpe_dropout))
-    resegmenter = _resegmenter(config, corpus, kind)
+    resegmenter = _resegmenter(config, corpus, task)
     # recordings are limited in seconds, and may have more frames than other sources
     longest = max(config.max_src_len, int(corpus.src_lengths.max(initial=0)))
     module, learner, shapes = _learner(
-        config, processes, precision, kind, say, longest, resumed=resumed
+        config, processes, precision, task, say, longest, resumed=resumed
     )
     check_precision(learner.objective, corpus, fabric, precision)
     # a batch of pairs is small on a CPU already
-    large = given.batch_tokens is None and config.batch_tokens and not kind.scales_batches
+    large = (
+        given.batch_tokens is None and config.batch_tokens and not task.input.facts.scales_batches
+    )
     if config.minutes is not None and large and not facts.on_gpu and processes.count == 1:
         cost = seconds_per_token(learner.objective, corpus, fabric)
         tokens = timed_batch_tokens(cast(int, config.batch_tokens), config.minutes, cost)
@@ -196,12 +198,12 @@ def prepare(
     interval = evaluation_interval(config, per_epoch, dev_share)
     if config.minutes is None:  # else evaluations follow the clock as well
         config = config.model_copy(update={"eval_every": interval})
-    metric = kind.default_metric() if config.metric == "auto" else config.metric
+    metric = task.output.default_metric() if config.metric == "auto" else config.metric
     evaluator = Evaluator(
         module,
         dev,
         DevMetric(metric, metric in HIGHER_IS_BETTER),
-        kind=kind,
+        task=task,
         fabric=fabric,
         decoded=config.eval_pairs,
         max_tgt_len=config.max_tgt_len,
@@ -232,11 +234,11 @@ def prepare(
             several=message(several, count=count) if count > 1 else "",
         )
     )
-    _announce_data(kind, epochs, dev, say, held_out=config.dev is None)
-    if defaults := describe_defaults(given, config, facts, interval, kind.examples):
+    _announce_data(task, epochs, dev, say, held_out=config.dev is None)
+    if defaults := describe_defaults(given, config, facts, interval, task.input.facts.examples):
         say(defaults)
     if config.dev is not None:  # held out by hash, dev sources are new
-        _warn_of_overlap(kind, corpus, dev, say)
+        _warn_of_overlap(task, corpus, dev, say)
     if shapes is not None:
         say(message("train.graphs"))
     say(message("train.best", metric=metric, path=folder.path))
@@ -278,7 +280,7 @@ def _within_minutes(
     examples, sources = evaluation_limits(minutes, *map(processes.of_first, costs))
     total = len(evaluator.dev.scored)
     if examples < total:
-        what = translated("train.examples", evaluator.kind.examples)
+        what = translated("train.examples", evaluator.task.input.facts.examples)
         say(message("train.loss-scored", count=examples, total=total, what=what))
     decoded = evaluator.decoded
     if given is None and decoded is not None:
@@ -286,15 +288,15 @@ def _within_minutes(
     return evaluator.limited(examples, decoded)
 
 
-def _facts(corpus: EncodedPairs, kind: DataKind, fabric: Fabric) -> Facts:
+def _facts(corpus: EncodedPairs, task: Task, fabric: Fabric) -> Facts:
     count = len(corpus.src_lengths)
     tokens = int(corpus.src_lengths.sum() + corpus.tgt_lengths.sum()) + count
     return Facts(
         count,
         tokens / max(1, count),
         on_gpu=fabric.device.type == "cuda",
-        scales_batches=kind.scales_batches,
-        has_sources=kind.has_sources,
+        scales_batches=task.input.facts.scales_batches,
+        has_sources=task.has_sources,
     )
 
 
@@ -302,7 +304,7 @@ def _learner(
     config: Config,
     processes: Processes,
     precision: str,
-    kind: DataKind,
+    task: Task,
     say: Say,
     longest_src: int,
     *,
@@ -315,21 +317,20 @@ def _learner(
     """
     fabric = processes.fabric
     torch.manual_seed(config.seed)
-    module = kind.build_model()
+    module = task.build_model()
     if not resumed:
-        start_from_vectors(config, module, *kind.encoders, say)
+        start_from_vectors(config, module, *task.encoders, say)
     gathered = GatheredModel(module, is_first=processes.is_first) if processes.shards else None
     if config.recompute:
         recompute_layers(module, config.preset)
     torch.manual_seed(config.seed + 7919 * processes.rank)  # dropout differs between processes
-    teachers = load_teachers(config, kind.encoders, fabric.device)
+    teachers = load_teachers(config, task.encoders, fabric.device)
     if teachers is not None:
         say(message("train.teacher", count=len(teachers.models), share=teachers.weight))
-    made = kind.objective(
-        module,
-        lambda: Objective(
-            cast(SequenceModel, module), config.label_smoothing, config.rdrop, teachers
-        ),
+    made = (
+        Objective(cast(SequenceModel, module), config.label_smoothing, config.rdrop, teachers)
+        if task.numbers is None
+        else task.numbers.objective(module)
     )
     if processes.shards:  # before the optimiser is made: shards replace the weights
         objective = fabric.setup_module(made)
@@ -362,11 +363,11 @@ def _optimizer(config: Config, module: AnyModel) -> torch.optim.Optimizer:
     return torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.98), fused=True)
 
 
-def _resegmenter(config: Config, corpus: EncodedPairs, kind: DataKind) -> Resegmenter | None:
+def _resegmenter(config: Config, corpus: EncodedPairs, task: Task) -> Resegmenter | None:
     """Return the BPE dropout of the sides that have BPE tokens, if it is asked for."""
     if not config.bpe_dropout:
         return None
-    src, tgt = kind.encoders
+    src, tgt = task.encoders
     if "bpe" not in (src.kind, tgt.kind):
         raise _no_bpe(config.bpe_dropout, src.kind, tgt.kind)
     texts = (require_tokenizer(src, "bpe_dropout"), require_text_target(tgt, "bpe_dropout"))
@@ -383,14 +384,14 @@ def _resegmenter(config: Config, corpus: EncodedPairs, kind: DataKind) -> Resegm
 def _summary(
     config: Config, weights: int, corpus: EncodedPairs, evaluator: Evaluator
 ) -> RunSummary:
-    dev, kind = evaluator.dev, evaluator.kind
+    dev, task = evaluator.dev, evaluator.task
     settings = config.model_dump(exclude_defaults=True)
     settings.pop("data", None)
-    input_file, test_file = kind.example_files
+    input_file, test_file = task.input.facts.files
     vectors = config.src_vectors or config.tgt_vectors
-    what = kind.examples
+    what = task.input.facts.examples
     with use_language("en"):  # that of the card
-        encoders = kind.encoder_rows()
+        encoders = task.encoder_rows()
     return RunSummary(
         preset=config.preset,
         size=config.size,
@@ -400,23 +401,21 @@ def _summary(
         tokens=encoders,
         metric=evaluator.metric.name,
         settings=settings,
-        examples=kind.card_examples(dev),
+        examples=task.card_examples(dev),
         input_file=input_file,
         test_file=test_file,
         seen="what its word vectors were learned from" if vectors else "nothing else",
     )
 
 
-def _announce_data(
-    kind: DataKind, epochs: Epochs, dev: DevSet, say: Say, *, held_out: bool
-) -> None:
+def _announce_data(task: Task, epochs: Epochs, dev: DevSet, say: Say, *, held_out: bool) -> None:
     sources, count = len(dev.sources), _count(dev)
-    how = message("train.held-out", how=translated("train.held-out", kind.held_out_by))
+    how = message("train.held-out", how=translated("train.held-out", task.input.facts.held_out_by))
     say(
         message(
             "train.data",
             train=len(epochs.corpus.src_lengths),
-            what=translated("train.examples", kind.examples),
+            what=translated("train.examples", task.input.facts.examples),
             batches=len(epochs[0].batches),
             padding=epochs.padding_share(),
             count=count,
@@ -431,9 +430,9 @@ def _count(dev: DevSet) -> int:
     return len(dev.corpus.src_lengths)
 
 
-def _warn_of_overlap(kind: DataKind, corpus: EncodedPairs, dev: DevSet, say: Say) -> None:
+def _warn_of_overlap(task: Task, corpus: EncodedPairs, dev: DevSet, say: Say) -> None:
     """Warn of dev sources that are training sources, too."""
-    seen, count = kind.overlap(corpus, dev), len(dev.sources)
+    seen, count = task.overlap(corpus, dev), len(dev.sources)
     if seen:
         both = message("train.overlap.one" if seen == 1 else "train.overlap.several")
         some = message("train.overlap.less")
@@ -445,7 +444,7 @@ def check_settings(config: Config) -> None:
     """Raise ArgumentError if settings contradict each other, or make no model."""
     _check_files(config)
     _check_shards(config)
-    check_kind_settings(config)
+    check_task_settings(config)
     check_teacher(config)
     shared_tokenizer_kind(config)
     if config.model.get("tied") == "all" and not config.shared_vocab:

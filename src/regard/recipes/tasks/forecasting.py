@@ -18,10 +18,11 @@ from regard.data import read_lines
 from regard.data.series import read_series
 from regard.data.series_windows import SeriesWindows
 from regard.errors import ArgumentError
-from regard.kinds.series import SeriesForecasts, split_rows
 from regard.recipes.paper_metrics import MetricValue
 from regard.recipes.task_data import RecipeExample, TaskData
 from regard.recipes.tasks.base import RecipeTask, TaskScores, find_file
+from regard.tasks.inputs.series import split_rows
+from regard.tasks.outputs.forecast import ForecastOutput
 
 TABLE: Final = "series.csv"
 SHARES: Final = (0.7, 0.1, 0.2)
@@ -85,15 +86,15 @@ def evaluate(
     model: Model, examples: Sequence[RecipeExample], decoding: Mapping[str, Any]
 ) -> TaskScores:
     """Return the errors of a model on windows, beside those of the baselines."""
-    kind = cast(SeriesForecasts, model.kind)
-    options = kind.chosen
+    output = cast(ForecastOutput, model.task.output)
+    options, scaler = output.options, output.series.encoder
     table = read_series(str(model.config.data), time=options.time, gaps=options.gaps)
-    values = kind.scaler.encode(table.select(kind.scaler.columns, "copy it again").values)
+    values = scaler.encode(table.select(scaler.columns, "copy it again").values)
     starts = np.array([int(example.src) for example in examples]) - options.rows_read
     windows = SeriesWindows(
-        [values], look_back=options.rows_read, horizon=options.horizon, targets=kind.scaler.targets
+        [values], look_back=options.rows_read, horizon=options.horizon, targets=scaler.targets
     ).at(starts)
-    sums = kind.window_scores(model.trained, windows, model.device)
+    sums = output.window_scores(model.trained, windows, model.device)
     metrics = []
     for name, found in sums.items():
         own = name == model.config.preset

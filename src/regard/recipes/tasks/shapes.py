@@ -274,9 +274,9 @@ def evaluate(
     own = [replace(one, references=one.references[:1]) for one in examples]
     normal = model.tgt_tokenizer
     strict = exact(own, texts, normal)
-    assert isinstance(model.kind.source, PictureEncoder)
+    assert isinstance(model.task.input.encoder, PictureEncoder)
     shares: list[float] = []
-    grid = model.kind.source.grid
+    grid = model.task.input.encoder.grid
     drawn = {name: list(scenes(name)) for name in {_place(one.src)[0] for one in examples}}
     for example, output in zip(examples, outputs, strict=True):
         name, number = _place(example.src)

@@ -1,0 +1,205 @@
+"""Tasks: any input to any output.
+
+Training, prediction, maps, checks, the server, jobs and the exporter ask a `Task`, never what sort
+of data it has. To add an input or an output, write a class in a file of its own and name it in
+`INPUTS` or `OUTPUTS`; `REFUSED` has the combinations that make no sense, each with its reason.
+"""
+
+from collections.abc import Callable, Iterator, Sequence, Set
+from itertools import product
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from pydantic.fields import FieldInfo
+
+from regard.data import Pair, SourceEncoder, TargetEncoder, Tokenizer
+from regard.data.checksummed_json import read_checksummed
+from regard.errors import ArgumentError
+from regard.safe_read import PathLike
+from regard.tasks.inputs.base import Input
+from regard.tasks.inputs.frames import FrameInput
+from regard.tasks.inputs.nothing import NoInput
+from regard.tasks.inputs.picture import PictureInput
+from regard.tasks.inputs.series import SeriesInput
+from regard.tasks.inputs.sound import SoundInput
+from regard.tasks.inputs.story import StoryInput
+from regard.tasks.inputs.text import Source, TextInput
+from regard.tasks.outputs.base import NumbersOutput, Output
+from regard.tasks.outputs.forecast import Forecast, ForecastOutput
+from regard.tasks.outputs.label import LabelOutput
+from regard.tasks.outputs.number import NumberOutput, NumberPrediction
+from regard.tasks.outputs.span import SpanOutput
+from regard.tasks.outputs.tags import TagOutput
+from regard.tasks.outputs.tokens import TokenOutput
+from regard.tasks.settings import (
+    DataPlace,
+    DevScores,
+    Encoders,
+    ScoreTable,
+    Settings,
+    TaskOptions,
+)
+from regard.tasks.task import Task, TaskType
+
+__all__ = [
+    "INPUTS",
+    "OUTPUTS",
+    "REFUSED",
+    "DataPlace",
+    "DevScores",
+    "Encoders",
+    "Forecast",
+    "Input",
+    "NumberPrediction",
+    "NumbersOutput",
+    "Output",
+    "ScoreTable",
+    "Settings",
+    "Source",
+    "Task",
+    "TaskOptions",
+    "TaskType",
+    "TextInput",
+    "check_settings",
+    "choose_task",
+    "load_encoder",
+    "open_task",
+    "possible_tasks",
+    "task_options",
+]
+
+#: in the order in which they are tried: text is what is left
+INPUTS: Final[dict[str, type[Input]]] = {
+    one.name: one
+    for one in (SeriesInput, NoInput, SoundInput, PictureInput, FrameInput, StoryInput, TextInput)
+}
+#: in the order in which they are tried: tokens are what is left
+OUTPUTS: Final[dict[str, type[Output]]] = {
+    one.name: one
+    for one in (ForecastOutput, NumberOutput, TagOutput, SpanOutput, LabelOutput, TokenOutput)
+}
+
+_CONTINUES = "a language model has no source, and continues texts"
+_FORECAST = "only a series has next rows to forecast"
+_SPAN = "a span is pointed at in a passage, by a question"
+_SERIES = "a series is cut into windows, whose answer is their next rows"
+#: combinations of an input and an output that make no sense, and why
+REFUSED: Final[dict[tuple[str, str], str]] = {
+    **{("nothing", name): _CONTINUES for name in OUTPUTS if name != "tokens"},
+    **{(name, "forecast"): _FORECAST for name in INPUTS if name not in ("series", "nothing")},
+    **{(name, "span"): _SPAN for name in INPUTS if name not in ("story", "nothing")},
+    **{("series", name): _SERIES for name in OUTPUTS if name != "forecast"},
+    ("story", "tags"): "a question about a story has one answer",
+}
+
+
+class TaskChoice(NamedTuple):
+    """A task, and why its input was chosen, worded to follow "because"."""
+
+    task: TaskType
+    why: str
+
+
+def _pairs() -> Iterator[TaskType]:
+    for (one, source), (other, output) in product(INPUTS.items(), OUTPUTS.items()):
+        if (one, other) not in REFUSED:
+            yield TaskType(source, output)
+
+
+def possible_tasks(settings: Settings) -> list[TaskType]:
+    """Return the tasks that the settings leave open: at least one.
+
+    A setting that only some tasks have leaves only these.
+    """
+    asked = settings.task_options.keys()
+    owners = [pair for pair in _pairs() if asked <= pair.options]
+    if not owners:
+        raise ArgumentError(
+            "settings",
+            "be of one kind of data",
+            ", ".join(f"{name} (of {' and '.join(_owners(name))})" for name in asked),
+            "leave out those of other kinds",
+        )
+    able = [pair for pair in owners if pair.output.is_possible(settings)] or owners
+    found = [pair for pair in able if pair.input.is_possible(settings)]
+    # what is impossible is best refused by the checks of frames, which name what a preset reads
+    return found or [pair for pair in able if pair.input is FrameInput] or able
+
+
+def task_options() -> dict[str, dict[str, FieldInfo]]:
+    """Return the settings that only some inputs or outputs have, by its name and by theirs."""
+    both: dict[str, type[Input] | type[Output]] = {**INPUTS, **OUTPUTS}
+    found = {name: dict(part.options_type.model_fields) for name, part in both.items()}
+    return {name: fields for name, fields in found.items() if fields and name != "forecast"}
+
+
+def output_of_options(names: Set[str]) -> type[Output]:
+    """Return the first output of a task that has all of these settings, or the general one."""
+    if not names:
+        return TokenOutput
+    fitting = (pair.output for pair in _pairs() if names <= pair.options)
+    return next(
+        (output for output in fitting if names & output.options_type.model_fields.keys()),
+        TokenOutput,
+    )
+
+
+def _owners(option: str) -> list[str]:
+    return [name for name, fields in task_options().items() if option in fields]
+
+
+def check_settings(settings: Settings) -> None:
+    """Raise ArgumentError if settings make no sense for any task that they leave open."""
+    errors = []
+    for task in reversed(possible_tasks(settings)):
+        try:
+            task.check_settings(settings)
+            return
+        except ArgumentError as error:
+            errors.append(error)
+    raise errors[0]
+
+
+def choose_task(settings: Settings, first: Callable[[], Sequence[Pair]]) -> TaskChoice:
+    """Choose the task of training data by the settings and, if these leave it open, by the data.
+
+    Args:
+        settings: of the run.
+        first: reads the first pairs, their sources as they stand in the file.
+    """
+    for task in possible_tasks(settings):
+        if why := task.input.recognise(settings, first):
+            task.check_settings(settings)
+            return TaskChoice(task, why)
+    raise AssertionError("text is recognised if nothing else is")
+
+
+def open_task(settings: Settings, source: SourceEncoder, target: TargetEncoder) -> Task:
+    """Return the task of a run. Run folders do not name it: it follows from preset and encoders."""
+    return task_type(settings, source, target).open(settings, source, target)
+
+
+def task_type(settings: Settings, source: SourceEncoder, target: TargetEncoder) -> TaskType:
+    """Return the input and the output that encoders are of."""
+    inputs = [one for one in INPUTS.values() if type(source) is one.encoder_type]
+    read = next((one for one in inputs if one.is_possible(settings)), inputs[-1])
+    outputs = [
+        one for one in OUTPUTS.values() if one.fits(target) and (read.name, one.name) not in REFUSED
+    ]
+    output = next((one for one in outputs if one.is_possible(settings)), outputs[-1])
+    return TaskType(read, output)
+
+
+def load_encoder(path: PathLike) -> SourceEncoder:
+    """Load the encoder of a run's sources; raises DataError if the file is damaged."""
+    content = read_checksummed(path)
+    by_kind = {
+        one.encoder_type.kind: one.encoder_type
+        for one in INPUTS.values()
+        if one.encoder_type is not Tokenizer
+    }
+    # a damaged file may have anything here: text is what then refuses it
+    found: SourceEncoder = by_kind.get(str(content.get("kind")), Tokenizer).from_json(
+        Path(path), content
+    )
+    return found

@@ -1,0 +1,130 @@
+"""Tables of numbers: what vectors, recordings, pictures and series have in common as inputs."""
+
+import os
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from torch import Tensor
+
+from regard.data import BadLines, Pair, base_folder, pad_frames
+from regard.data.error_hints import BadLine
+from regard.data.frame_tables import FrameArray, TableReader, read_frame_sources
+from regard.data.pairs import source_column
+from regard.errors import ArgumentError, DataError
+from regard.models import COPY_PRESETS, STORY_PRESETS, TEXT_PRESETS
+from regard.seeing import Token
+from regard.tasks.inputs.base import Input
+from regard.tasks.settings import Settings, refuse_settings
+
+#: characters of a missing file's name that a message has at most
+LONGEST_NAME: Final = 200
+#: and those of its beginning by which a reason is seen to have it already
+NAMED_BY: Final = 30
+
+
+#: settings that are only for text sources, with their defaults
+TEXT_ONLY: Final[dict[str, Any]] = {
+    "src_case": "keep",
+    "shared_vocab": False,
+    "src_vectors": None,
+    "bpe_dropout": 0.0,
+}
+
+
+class ArrayInput(Input):
+    """Sources that become tables: in files, or given as arrays."""
+
+    @abstractmethod
+    def table_reader(self, folder: Path) -> TableReader:
+        """Return a reader of sources whose files lie in a folder."""
+
+    @classmethod
+    def check_settings(cls, settings: Settings) -> None:
+        """Raise ArgumentError for a preset or a setting that is only for text."""
+        sources = cls.facts.several
+        does = (
+            "copies tokens of the source"
+            if settings.preset in COPY_PRESETS
+            else "reads stories and questions"
+            if settings.preset in STORY_PRESETS
+            else "reads texts alone"
+            if settings.preset in TEXT_PRESETS
+            else ""
+        )
+        if does:
+            raise ArgumentError(
+                "preset",
+                f"be one that reads {sources}",
+                f"{settings.preset}, which {does}",
+                "choose bahdanau or another one, or a src_tokenizer for text",
+            )
+        if settings.model.get("tied") == "all":
+            rule = f"not be 'all' where sources are {sources}"
+            raise ArgumentError("tied", rule, "'all'", "say tied=output")
+        rule = f"be left out where sources are {sources}"
+        refuse_settings(settings, {"features": None}, rule, "join them to the sources as numbers")
+        refuse_settings(settings, TEXT_ONLY, rule)
+
+    def table(self, source: Any) -> FrameArray:
+        """Return the numbers of a source as they were given; raises DataError if it has none."""
+        try:
+            return self.table_reader(Path()).parse(source)
+        except BadLine as bad:
+            named = isinstance(source, str | Path)
+            if named and os.path.exists(source):
+                name, reason = str(source), bad.reason
+            else:
+                name = "source"
+                known = not named or str(source)[:NAMED_BY] in bad.reason
+                reason = bad.reason if known else f"{str(source)[:LONGEST_NAME]}: {bad.reason}"
+            raise DataError(name, None, reason, str(bad.fix), kind=bad.kind) from None
+
+    def parse(self, source: Any, *, line: bool = False) -> Any:
+        """Return the table of a source."""
+        return self.table(source)
+
+    def rows(self, sources: Sequence[Any]) -> list[FrameArray]:
+        """Return the row of each source."""
+        return [self.encoder.encode(self.table(source)) for source in sources]
+
+    def batch(self, rows: Sequence[FrameArray]) -> tuple[Tensor, Tensor]:
+        """Pad rows to a batch; returns the batch and the lengths of the rows."""
+        return pad_frames(rows)
+
+    def positions(self, lengths: Any) -> Any:
+        """Return how many vectors the model makes of rows of these lengths."""
+        return self.encoder.positions(lengths)
+
+    def tokens(self, row: FrameArray) -> tuple[Token, ...]:
+        """Return the labels of a row as traces hold them."""
+        return tuple(map(Token, self.labels(row)))
+
+    def read(
+        self,
+        files: Sequence[str],
+        columns: tuple[str, ...] | None,
+        *,
+        max_chars: int,
+        bad: BadLines,
+        check: Callable[[Any], None],
+    ) -> Iterator[Any]:
+        """Read the sources of several files; each is checked when it is read."""
+        name = source_column(columns)
+        for file in files:
+            reader = self.table_reader(base_folder(file))
+            yield from read_frame_sources(file, reader, bad=bad, name=name)
+
+
+def tables_of(pairs: Iterable[Pair], file: str) -> Iterator[FrameArray]:
+    """Yield the sources of pairs; raises DataError for features, which no table has."""
+    for pair in pairs:
+        if pair.features:
+            raise DataError(
+                file,
+                pair.line,
+                f"the source is vectors, which no features join, but it has {pair.features[0]!r}",
+                "join them to the frames as numbers, or leave them out with features=False",
+            )
+        yield pair.frames

@@ -1,0 +1,295 @@
+"""Frames: tables of numbers, such as the spectrum of a recording, given as they are or in files.
+
+Recordings become frames as well, and share the settings, the augmentation and CTC.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Final, Literal, cast
+
+import numpy as np
+from pydantic import Field
+from torch import Tensor
+
+from regard.data import Corpus, FrameReader, FrameScaler, Pair, SourceEncoder
+from regard.data.frame_tables import FrameArray, TableReader, frames_name, why_frames
+from regard.data.pair_reader import SourceTransform
+from regard.errors import ArgumentError
+from regard.layers import SpecAugment
+from regard.messages import message
+from regard.models import (
+    STORY_PRESETS,
+    TEXT_PRESETS,
+    ConvInput,
+    EncoderDecoder,
+    InputAdapter,
+    JointDecoder,
+    VectorInput,
+    with_input,
+)
+from regard.models.embedding import TokenEmbedding
+from regard.models.encoders import Encoder
+from regard.seeing import Text
+from regard.seeing.attribution.replacements import Replacements, frame_replacements
+from regard.seeing.trace.backdrop import series
+from regard.tasks.inputs.array import ArrayInput, tables_of
+from regard.tasks.inputs.base import InputFacts
+from regard.tasks.inputs.graph_inputs import FrameInputs, GraphInputs
+from regard.tasks.settings import DataPlace, Say, Settings, TaskOptions
+
+#: the most frames of an example
+EXAMPLE_FRAMES: Final = 64
+
+
+class FrameOptions(TaskOptions):
+    """Settings of models that read frames."""
+
+    subsample: Literal["stack", "conv"] = Field(
+        default="stack",
+        description="how `stack` frames become one: side by side, or by convolutions of stride 2 "
+        "over time and bands",
+    )
+    centre: bool = Field(
+        default=False,
+        description="whether the mean of each feature over a source is subtracted, such as the "
+        "sound of a microphone",
+    )
+    time_masks: int = Field(default=0, description="SpecAugment: masks over time in training", ge=0)
+    time_mask_width: int = Field(default=40, description="SpecAugment: most frames of a mask", ge=1)
+    band_masks: int = Field(
+        default=0, description="SpecAugment: masks over bands, in training", ge=0
+    )
+    band_mask_width: int = Field(default=8, description="SpecAugment: most bands of a mask", ge=1)
+    speed: float = Field(
+        default=0.0,
+        description="share by which sources are made faster or slower at most, in training",
+        ge=0,
+        le=0.5,
+    )
+    warp: float = Field(
+        default=0.0,
+        description="share by which bands are stretched or squeezed at most, in training, as other "
+        "voices would",
+        ge=0,
+        le=0.5,
+    )
+    ctc: float = Field(
+        default=0.0,
+        description="weight of the CTC loss of the encoder, added to that of the decoder; 0 "
+        "disables it",
+        ge=0,
+    )
+    ctc_search: float = Field(
+        default=0.0, description="share of CTC in the scores of a search; 0 disables it", ge=0, lt=1
+    )
+
+
+class FrameInput(ArrayInput):
+    """Arrays, tensors or lists (frames, features), or names of .npy files."""
+
+    name = "frames"
+    facts = InputFacts(
+        "source frames",
+        "one table of vectors",
+        "vectors",
+        request_field="frames",
+        caches_parsed=True,
+        names_files=True,
+        files=("input.npy", "test.jsonl"),
+    )
+    encoder_type: ClassVar[Any] = FrameScaler
+    options_type: ClassVar[type[TaskOptions]] = FrameOptions
+
+    @classmethod
+    def is_possible(cls, settings: Settings) -> bool:
+        """Return whether sources may be vectors."""
+        asked = settings.src_tokenizer in ("auto", "vectors")
+        return asked and settings.preset not in {*TEXT_PRESETS, *STORY_PRESETS}
+
+    @classmethod
+    def recognise(cls, settings: Settings, first: Callable[[], Sequence[Pair]]) -> str:
+        """Return that it was asked for, or that the first sources are tables or .npy files."""
+        if settings.src_tokenizer == "vectors":
+            return message("train.why.asked")
+        return why_frames(first())
+
+    @classmethod
+    def check_settings(cls, settings: Settings) -> None:
+        """Raise ArgumentError for settings that are only for text, or do not fit each other."""
+        super().check_settings(settings)
+        options = FrameOptions.of(settings)
+        power = settings.stack & (settings.stack - 1) == 0 and settings.stack > 1
+        if options.subsample == "conv" and not power:
+            raise ArgumentError(
+                "stack",
+                "be 2, 4 or another power of 2 with subsample=conv, since each convolution halves "
+                "time",
+                settings.stack,
+                "say stack=4",
+            )
+        if options.ctc_search and not options.ctc:
+            raise ArgumentError(
+                "ctc_search",
+                "be 0 unless CTC is trained",
+                f"{options.ctc_search:g} with ctc=0",
+                "add ctc=0.3",
+            )
+
+    @classmethod
+    def reader(cls, settings: Settings, place: DataPlace) -> SourceTransform:
+        """Return a reader of tables of one width, or of names of .npy files."""
+        width = None if place.encoder is None else place.encoder.frame_size
+        return FrameReader(place.folder, width)
+
+    @classmethod
+    def learn(
+        cls, settings: Settings, pairs: Iterable[Pair], *, file: str, why: str, say: Say
+    ) -> SourceEncoder:
+        """Learn the scale of each feature."""
+        found = FrameScaler.measure(
+            tables_of(pairs, file),
+            stack=settings.stack,
+            scaled=settings.scale_vectors,
+            centred=FrameOptions.of(settings).centre,
+        )
+        say(message("train.source", source=found.summary, why=why))
+        if settings.scale_vectors:
+            say(message("train.scaled-features"))
+        return found
+
+    @property
+    def scaler(self) -> FrameScaler:
+        """Brings features to mean 0 and deviation 1."""
+        return cast(FrameScaler, self.encoder)
+
+    def attach(self, model: Any) -> Any:
+        """Let the encoder of a model read frames, with CTC beside the decoder if asked for."""
+        model = with_frame_input(model, self.scaler, self.options)
+        options, preset = self.options, self.settings.preset
+        if not options.ctc:
+            return model
+        if not isinstance(model, EncoderDecoder):
+            raise ArgumentError(
+                "ctc",
+                "be 0 for a preset that writes no sequence",
+                f"{options.ctc:g} with {preset}",
+                "leave it out",
+            )
+        decoder = JointDecoder(
+            model.decoder,
+            memory_size=model.encoder.output_size,
+            weight=options.ctc,
+            search_weight=options.ctc_search,
+        )
+        return EncoderDecoder(model.encoder, decoder)
+
+    @property
+    def stored_sizes(self) -> dict[str, Any]:
+        """Features of a frame, and frames that are joined to one."""
+        return {"features": self.scaler.features, "stack": self.scaler.stack}
+
+    def table_reader(self, folder: Path) -> TableReader:
+        """Return a reader of tables with the features of the run."""
+        return FrameReader(folder, self.scaler.features)
+
+    def is_one(self, given: Any) -> bool:
+        """Return whether this is a file name, or numbers nested less than three deep."""
+        if isinstance(given, str | Path):
+            return True
+        if isinstance(given, np.ndarray | Tensor):
+            return given.ndim < 3
+        return isinstance(given, list | tuple) and bool(given) and _is_row(given[0])
+
+    def parse(self, source: Any, *, line: bool = False) -> Any:
+        """Return the table of a source; a client sends numbers, and no file."""
+        if isinstance(source, bytes):
+            raise ArgumentError("file", "be left out for this model", "given", "send frames")
+        return super().parse(source, line=line)
+
+    def labels(self, row: FrameArray) -> list[str]:
+        """Return the numbers of the frames."""
+        return self.scaler.labels(len(row))
+
+    def text(self, source: Any, row: FrameArray) -> Text:
+        """Return the name of the file, or a hash of the numbers, with the curves of the frames."""
+        named = isinstance(source, str | Path)
+        name = str(source) if named else frames_name(self.table(source))
+        return Text(name, self.tokens(row), series(row, self.scaler.stack))
+
+    def replacements(self, row: FrameArray) -> Replacements:
+        """Return other frames of the same source."""
+        return frame_replacements(row, self.scaler.stack)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the numbers per frame, and the frames that are joined to one."""
+        scaler = self.scaler
+        return {"tokenizer": scaler.kind, "numbers": scaler.features, "stack": scaler.stack}
+
+    def manifest(self) -> dict[str, Any]:
+        """Return the numbers per frame, and the frames that are joined to one."""
+        scaler = self.scaler
+        return {"kind": scaler.kind, "features": scaler.features, "stack": scaler.stack}
+
+    def reads(self) -> str:
+        """Return a phrase such as "frames of 3 numbers, one frame on each line"."""
+        numbers = message(
+            "reads.number" if self.scaler.frame_size == 1 else "reads.numbers",
+            count=self.scaler.frame_size,
+        )
+        return message("reads.frames", count=numbers)
+
+    def examples(self, card: str, dev: Path) -> list[list[list[float]]]:
+        """Return the first dev source before scaling, rounded."""
+        if not dev.exists():
+            return []
+        try:
+            table = Corpus(dev).frames(0)[:EXAMPLE_FRAMES]
+        except (OSError, ValueError, IndexError):
+            return []
+        numbers: Any = table * np.array(self.scaler.scale) + np.array(self.scaler.mean)
+        return [[[float(f"{number:.4g}") for number in row] for row in numbers.tolist()]]
+
+    def graph_inputs(self) -> GraphInputs:
+        """Return frames before scaling."""
+        return FrameInputs(self.scaler)
+
+
+def with_frame_input(model: Any, scaler: FrameScaler, options: FrameOptions) -> Any:
+    """Let the encoder of a model read frames, with the positions that it has."""
+    encoder = cast(Encoder, model.encoder)
+    before = encoder.embedding
+    assert isinstance(before, TokenEmbedding)
+    sizes = scaler.features, encoder.input_size
+    parts: dict[str, Any] = {
+        "positions": before.positions,
+        "dropout": before.dropout.p,
+        "augment": _augmentation(options),
+    }
+    adapter: InputAdapter = (
+        ConvInput(*sizes, layers=scaler.stack.bit_length() - 1, **parts)
+        if options.subsample == "conv"
+        else VectorInput(*sizes, stack=scaler.stack, **parts)
+    )
+    return with_input(model, adapter)
+
+
+def _augmentation(options: FrameOptions) -> SpecAugment | None:
+    if not (options.time_masks or options.band_masks or options.speed or options.warp):
+        return None
+    return SpecAugment(
+        time_masks=options.time_masks,
+        time_width=options.time_mask_width,
+        band_masks=options.band_masks,
+        band_width=options.band_mask_width,
+        speed=options.speed,
+        warp=options.warp,
+    )
+
+
+def _is_row(value: Any) -> bool:
+    """Return whether it is a number, or the numbers of one frame."""
+    if isinstance(value, np.ndarray | Tensor):
+        return value.ndim < 2
+    if isinstance(value, list | tuple):
+        return bool(value) and isinstance(value[0], int | float | np.number)
+    return isinstance(value, int | float | np.number)

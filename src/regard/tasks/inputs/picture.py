@@ -1,0 +1,272 @@
+"""Pictures, cut into patches at their rows and columns."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Final, Literal, cast
+
+import numpy as np
+from pydantic import Field
+from torch import Tensor
+
+from regard.data import BadLines, Pair, PictureEncoder, PictureReader, SourceEncoder
+from regard.data.frame_tables import FrameArray
+from regard.data.media_files import PICTURES
+from regard.data.pair_reader import SourceTransform
+from regard.data.pictures import (
+    COLOUR,
+    MAX_READ,
+    Levels,
+    PictureSize,
+    PixelRows,
+    picture_name,
+    why_pictures,
+)
+from regard.errors import ArgumentError
+from regard.messages import message
+from regard.models import TEXT_PRESETS, with_input
+from regard.models.embedding import TokenEmbedding
+from regard.models.picture_input import ConvStem, SplitStem, patch_stem
+from regard.models.picture_input import PictureInput as PatchInput
+from regard.seeing import Text
+from regard.seeing.attribution.replacements import Replacements, patch_replacements
+from regard.seeing.trace.backdrop import picture_backdrop
+from regard.tasks.inputs.array import ArrayInput
+from regard.tasks.inputs.base import InputFacts
+from regard.tasks.inputs.graph_inputs import GraphInputs, PictureInputs
+from regard.tasks.settings import DataPlace, Say, Settings, TaskOptions
+
+#: how a patch becomes a vector
+STEMS: Final = {"patch": patch_stem, "conv": ConvStem, "split": SplitStem}
+
+
+class PictureOptions(TaskOptions):
+    """Settings of runs that read pictures."""
+
+    picture_size: int | str | None = Field(
+        None,
+        description="pixels that pictures are resized to, as in 32 or 48x32 (width x height); "
+        "default: the size of the first, its longer side 64 at most",
+    )
+    channels: Literal[1, 3] | None = Field(
+        None, description="1 for grey, 3 for colour; default 1 if all training pictures are grey"
+    )
+    patch: int | None = Field(
+        None,
+        description="side of a patch in pixels; default about an eighth of the longer side",
+        ge=1,
+        le=1024,
+    )
+    stem: Literal["patch", "conv", "split"] = Field(
+        "conv",
+        description="patch: a linear layer of each patch; conv: small convolutions; split: "
+        "convolutions over grey levels for form, and colour apart",
+    )
+    shift: int = Field(
+        0, description="training pictures are shifted by up to so many pixels", ge=0, le=1024
+    )
+    cell_dropout: float = Field(
+        0.0, description="share of patches that are dropped as a whole in training", ge=0, lt=1
+    )
+    flip: bool = Field(False, description="half of the training pictures are mirrored")
+
+    @property
+    def size(self) -> PictureSize | None:
+        """Size that pictures are brought to; None if the first decides."""
+        if self.picture_size is None:
+            return None
+        width, _, height = str(self.picture_size).lower().partition("x")
+        parts = (height or width, width)
+        fits = all(part.isascii() and part.isdecimal() and len(part) < 5 for part in parts)
+        if not fits or not all(map(int, parts)) or int(parts[0]) * int(parts[1]) > MAX_READ:
+            raise ArgumentError(
+                "picture_size",
+                f"be pixels as in 32, or 48x32 for width and height, {MAX_READ:,} at most",
+                repr(self.picture_size),
+                "write one number or two",
+            )
+        return PictureSize(*map(int, parts))
+
+
+class PictureInput(ArrayInput):
+    """Paths of picture files, images of Pillow, or arrays (height, width, channels)."""
+
+    name = "picture"
+    facts = InputFacts(
+        "source patches",
+        "one picture",
+        "pictures",
+        caches_parsed=True,
+        names_files=True,
+        files=("picture.png", "test.tsv"),
+    )
+    encoder_type: ClassVar[Any] = PictureEncoder
+    options_type: ClassVar[type[TaskOptions]] = PictureOptions
+
+    @classmethod
+    def is_possible(cls, settings: Settings) -> bool:
+        """Return whether sources may be pictures."""
+        asked = settings.src_tokenizer in ("auto", "pictures")
+        return asked and settings.preset not in TEXT_PRESETS
+
+    @classmethod
+    def recognise(cls, settings: Settings, first: Callable[[], Sequence[Pair]]) -> str:
+        """Return that it was asked for, or that the first sources are picture files."""
+        if settings.src_tokenizer == "pictures":
+            return message("train.why.asked")
+        return why_pictures(first())
+
+    @classmethod
+    def check_settings(cls, settings: Settings) -> None:
+        """Raise ArgumentError for a preset or a setting that pictures have no use for."""
+        super().check_settings(settings)
+        for name, default in (("stack", 1), ("scale_vectors", True)):
+            value = getattr(settings, name)
+            if value != default:
+                rule = "be left out where sources are pictures"
+                raise ArgumentError(name, rule, repr(value), "choose patches by patch=")
+        options: PictureOptions = PictureOptions.of(settings)
+        size, patch = options.size, options.patch
+        if size is not None and patch is not None and (size.height % patch or size.width % patch):
+            raise ArgumentError(
+                "patch",
+                f"divide both sides of picture_size, {size}",
+                patch,
+                "change one of the two",
+            )
+
+    @classmethod
+    def fingerprint_options(cls, settings: Settings) -> dict[str, Any]:
+        """Return its settings."""
+        names = PictureOptions.model_fields
+        return {name: value for name, value in settings.task_options.items() if name in names}
+
+    @classmethod
+    def reader(cls, settings: Settings, place: DataPlace) -> SourceTransform:
+        """Return a reader of pictures, which are all brought to one size."""
+        if isinstance(place.encoder, PictureEncoder):
+            return place.encoder.reader(place.folder)
+        options: PictureOptions = PictureOptions.of(settings)
+        return PictureReader(
+            place.folder,
+            size=options.size,
+            patch=options.patch,
+            channels=options.channels or COLOUR,
+        )
+
+    @classmethod
+    def learn(
+        cls, settings: Settings, pairs: Iterable[Pair], *, file: str, why: str, say: Say
+    ) -> SourceEncoder:
+        """Learn the scale of each channel."""
+        options: PictureOptions = PictureOptions.of(settings)
+        found = PictureEncoder.measure(
+            (pair.frames for pair in pairs),
+            read_channels=options.channels or COLOUR,
+            channels=options.channels,
+            patch=options.patch,
+        )
+        say(message("train.source", source=found.summary, why=why))
+        say(message("train.scaled-pictures"))
+        return found
+
+    def attach(self, model: Any) -> Any:
+        """Let the encoder of a model read patches at their rows and columns."""
+        source, options, encoder = self.encoder, self.options, model.encoder
+        before: TokenEmbedding = encoder.embedding
+        adapter = PatchInput(
+            STEMS[options.stem](source.channels, source.patch, encoder.input_size),
+            source.grid,
+            source.patch,
+            source.channels,
+            encoder.input_size,
+            dropout=before.dropout.p,
+            cell_dropout=options.cell_dropout,
+            shift=options.shift,
+            flip=options.flip,
+        )
+        return with_input(model, adapter)
+
+    @property
+    def stored_sizes(self) -> dict[str, Any]:
+        """Size, patches and channels of a picture."""
+        return self._sizes()
+
+    def table_reader(self, folder: Path) -> PictureReader:
+        """Return a reader of pictures, which resizes them."""
+        return cast(PictureEncoder, self.encoder).reader(folder)
+
+    def is_one(self, given: Any) -> bool:
+        """Return whether this is a path, the content of a file, an image or the array of one."""
+        if isinstance(given, np.ndarray | Tensor):
+            return given.ndim < 3 or (given.ndim == 3 and given.shape[2] in (1, 3, 4))
+        if isinstance(given, list | tuple):
+            return bool(given) and isinstance(given[0], list | tuple)
+        return not isinstance(given, Iterable) or isinstance(given, str | bytes | Path)
+
+    def parse(self, source: Any, *, line: bool = False) -> Levels:
+        """Return the picture in a file or an array, resized."""
+        return self._array(self.table(source))
+
+    def labels(self, row: FrameArray) -> list[str]:
+        """Return the names of the patches, such as r2c3."""
+        return cast(PictureEncoder, self.encoder).labels()
+
+    def text(self, source: Any, row: FrameArray) -> Text:
+        """Return the name of the file, or a hash of the pixels, with the picture itself."""
+        encoder = self.encoder
+        named = isinstance(source, str | Path)
+        name = str(source) if named else picture_name(self.table(source), encoder.channels)
+        picture = picture_backdrop(encoder.decode(row), encoder.grid)
+        return Text(name, self.tokens(row), picture)
+
+    def notes(self, text: Text) -> tuple[str, ...]:
+        """Return how patches are named."""
+        return (message("picture.named"),)
+
+    def replacements(self, row: FrameArray) -> Replacements:
+        """Return other patches of the same picture."""
+        return patch_replacements(row)
+
+    def of_pair(self, pair: Pair) -> Levels:
+        """Return the picture, whose pixels are read already."""
+        return self._array(pair.frames)
+
+    def read(
+        self,
+        files: Sequence[str],
+        columns: tuple[str, ...] | None,
+        *,
+        max_chars: int,
+        bad: BadLines,
+        check: Callable[[Any], None],
+    ) -> Iterator[Any]:
+        """Read the pictures of several files; each is checked when it is read."""
+        for source in super().read(files, columns, max_chars=max_chars, bad=bad, check=check):
+            yield source if isinstance(source, str) else self._array(source)
+
+    def describe(self) -> dict[str, Any]:
+        """Return size, patches and channels of a picture, and the endings of its files."""
+        return {"tokenizer": self.encoder.kind, **self._sizes(), "files": list(PICTURES)}
+
+    def manifest(self) -> dict[str, Any]:
+        """Return size, patches and channels of a picture, and the package that opens files."""
+        sizes = {**self._sizes(), "features": self.encoder.frame_size}
+        return {"kind": self.encoder.kind, **sizes, "needs": ["pillow"]}
+
+    def _sizes(self) -> dict[str, Any]:
+        one = self.encoder
+        sides = {"height": one.height, "width": one.width}
+        return {**sides, "channels": one.channels, "patch": one.patch}
+
+    def reads(self) -> str:
+        """Return a phrase such as "pictures, resized to 32 x 32 pixels"."""
+        return message("reads.pictures", size=self.encoder.size)
+
+    def graph_inputs(self) -> GraphInputs:
+        """Return patches before scaling."""
+        return PictureInputs(self.encoder)
+
+    def _array(self, rows: PixelRows) -> Levels:
+        height, width = self.encoder.size
+        levels: Levels = rows.reshape(height, width, -1).astype(np.uint8)
+        return levels

@@ -1,0 +1,431 @@
+"""Series: tables of numbers over time, of which a model reads the last rows."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple
+
+import numpy as np
+import torch
+from pydantic import BeforeValidator, Field
+from torch import Tensor
+
+from regard.data import BadLines, Corpus, Pair, PairReader, SourceEncoder
+from regard.data.pair_reader import OpenedSource, SourceTransform, keep_source
+from regard.data.pairs import Format
+from regard.data.series import Gaps, SeriesTable, read_series
+from regard.data.series_windows import SeriesScaler, find_period, measure_columns
+from regard.errors import ArgumentError, DataError
+from regard.messages import message
+from regard.models.forecasters import WindowScale
+from regard.seeing import Text, Token
+from regard.seeing.attribution.replacements import Replacements, frame_replacements
+from regard.tasks.inputs.base import Input, InputFacts
+from regard.tasks.inputs.graph_inputs import GraphInputs, SeriesInputs
+from regard.tasks.inputs.text import name_some
+from regard.tasks.settings import DataPlace, Say, Settings, TaskOptions, refuse_settings
+
+#: the longest season that is searched for, in steps
+LONGEST_SEASON: Final = 1024
+#: settings that have no meaning for series, with their defaults
+TEXT_ONLY: Final[dict[str, Any]] = {
+    "tgt": None,
+    "dev_tgt": None,
+    "columns": None,
+    "features": None,
+    "join_lines": 1,
+    "src_tokenizer": "auto",
+    "tgt_tokenizer": "auto",
+    "src_case": "keep",
+    "stack": 1,
+    "scale_vectors": True,
+    "shared_vocab": False,
+    "src_vectors": None,
+    "tgt_vectors": None,
+    "bpe_dropout": 0.0,
+}
+
+
+def _listed(value: Any) -> Any:
+    """Read `0.1,0.9` as a list, and a single value as a list of one."""
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",") if part.strip()]
+    return [value] if isinstance(value, int | float) else value
+
+
+#: most steps of a forecast, or of what it is made from
+MAX_STEPS: Final = 1_000_000
+
+
+class SeriesOptions(TaskOptions):
+    """The settings of a run that forecasts."""
+
+    # more would overflow the size of a matrix before the rows of the data are counted
+    horizon: int = Field(24, description="steps to forecast", ge=1, le=MAX_STEPS)
+    look_back: int | None = Field(
+        None,
+        description="steps that the model reads; default: four times the horizon",
+        ge=1,
+        le=MAX_STEPS,
+    )
+    time: str | None = Field(None, description="the time column; none recognises it")
+    targets: Annotated[tuple[str, ...] | None, BeforeValidator(_listed)] = Field(
+        None, description="columns to forecast, as in A,B; default: all columns of numbers"
+    )
+    exogenous: Annotated[tuple[str, ...], BeforeValidator(_listed)] = Field(
+        (), description="columns that are read and not forecast, as in C,D"
+    )
+    split: Annotated[tuple[float, ...], BeforeValidator(_listed)] = Field(
+        (0.7, 0.1, 0.2),
+        description="training, dev and test rows, in the order of time: shares, or numbers of rows",
+        min_length=3,
+        max_length=3,
+    )
+    gaps: Gaps = Field(
+        "refuse", description="missing numbers and times: refuse, fill by interpolation, ignore"
+    )
+    period: int | None = Field(
+        None, description="steps of a season, for the seasonal baseline; none finds it", ge=1
+    )
+    window_scale: WindowScale = Field(
+        "mean", description="scale of each window, which is undone: its mean, last value, or none"
+    )
+    patch_len: int = Field(16, description="steps of a patch of the preset transformer", ge=1)
+    stride: int = Field(8, description="steps between the beginnings of two patches", ge=1)
+    skip: bool = Field(
+        False, description="whether the preset transformer adds a linear map of the window"
+    )
+    quantiles: Annotated[tuple[float, ...], BeforeValidator(_listed)] = Field(
+        (0.1, 0.9), description="levels of the quantiles, as in 0.1,0.9"
+    )
+    loss: Literal["mse", "mae"] = Field("mse", description="loss of the point forecast")
+
+    @property
+    def rows_read(self) -> int:
+        """Steps that the model reads."""
+        return 4 * self.horizon if self.look_back is None else self.look_back
+
+    @property
+    def window(self) -> int:
+        """Steps of an example."""
+        return self.rows_read + self.horizon
+
+
+class SeriesInput(Input):
+    """Tables of series: files, mappings of columns, arrays; the model reads their last rows."""
+
+    name = "series"
+    facts = InputFacts(
+        "rows",
+        "one series",
+        "series",
+        card_name="series",
+        scales_batches=False,
+        examples="windows",
+        inputs="windows",
+        held_out_by="of later rows",
+        files=("series.csv", "series.csv"),
+    )
+    encoder_type: ClassVar[Any] = SeriesScaler
+    options_type: ClassVar[type[TaskOptions]] = SeriesOptions
+
+    @classmethod
+    def is_possible(cls, settings: Settings) -> bool:
+        """Return whether a setting of series is given."""
+        return bool(settings.task_options)
+
+    @classmethod
+    def recognise(cls, settings: Settings, first: Callable[[], Sequence[Pair]]) -> str:
+        """Return that a setting of series is given."""
+        return message("train.why.given", setting=next(iter(settings.task_options)))
+
+    @classmethod
+    def check_settings(cls, settings: Settings) -> None:
+        """Raise ArgumentError for settings of texts."""
+        refuse_settings(settings, TEXT_ONLY, "be left out for series")
+        options: SeriesOptions = SeriesOptions.of(settings)
+        both = set(options.targets or ()) & set(options.exogenous)
+        if both:
+            rule = "not be forecast as well"
+            raise ArgumentError("exogenous", rule, min(both), "name each column once")
+
+    @classmethod
+    def reader(cls, settings: Settings, place: DataPlace) -> SourceTransform:
+        """Return pairs as they are: `open` reads tables."""
+        return keep_source
+
+    @classmethod
+    def open(
+        cls, settings: Settings, place: DataPlace, check: Callable[[Pair], Pair]
+    ) -> PairReader:
+        """Read a table as stretches: the training rows, and the dev rows with those before them."""
+        options: SeriesOptions = SeriesOptions.of(settings)
+        table = _own_columns(place.source, options)
+        stretches = _stretches(settings, table, options, is_dev=place.source == settings.dev)
+        split = [_describe_split(table, stretches)] if settings.dev is None else []
+        note = "\n".join([*table.notes, *split])
+        opened = OpenedSource(table.name, enumerate(stretches, 1), Format("text"), note=note)
+        return PairReader(opened, _as_pair, BadLines(settings.skip_bad, advice=place.hints))
+
+    @classmethod
+    def is_dev(cls, settings: Settings, pair: Pair, share: float) -> bool:
+        """Return whether a stretch is the dev rows."""
+        stretch: Stretch = pair.frames
+        return stretch.part == "dev"
+
+    @classmethod
+    def fingerprint_options(cls, settings: Settings) -> dict[str, Any]:
+        """Return its settings."""
+        return dict(settings.task_options)
+
+    @classmethod
+    def learn(
+        cls, settings: Settings, pairs: Iterable[Pair], *, file: str, why: str, say: Say
+    ) -> SourceEncoder:
+        """Learn the scale of each column from the training rows, and find a season."""
+        options: SeriesOptions = SeriesOptions.of(settings)
+        stretch: Stretch = next(iter(pairs)).frames
+        table, targets = stretch.table, len(stretch.table.columns) - len(options.exogenous)
+        mean, scale = measure_columns(table.values)
+        for name in (
+            n for n, v in zip(table.columns, table.values.T, strict=True) if np.ptp(v) == 0
+        ):
+            say(message("train.constant-column", file=file, name=repr(name)))
+        period = options.period
+        if period is None:
+            longest = min(options.rows_read, LONGEST_SEASON)
+            known = (table.values[:, :targets] - mean[:targets]) / scale[:targets]
+            period = find_period(known, table.step, longest)
+        scaler = SeriesScaler(
+            table.columns,
+            targets,
+            tuple(mean.tolist()),
+            tuple(scale.tolist()),
+            table.time,
+            table.step,
+            period,
+            stretch.seen_until,
+            stretch.test_until,
+        )
+        how = "given" if options.period else "found"
+        season = message(f"train.{'season' if period > 1 else 'no-season'}.{how}", steps=period)
+        say(message("train.series", series=scaler.summary, why=why, season=season))
+        say(message("train.windows", rows=options.rows_read, horizon=options.horizon))
+        return scaler
+
+    def is_one(self, given: Any) -> bool:
+        """Return whether this is one table: anything but a list of tables."""
+        tables = (str, Path, SeriesTable, Mapping)
+        return not (isinstance(given, list | tuple) and given and isinstance(given[0], tables))
+
+    def check_several(self, given: Any) -> None:
+        """Raise ArgumentError for one table."""
+        if isinstance(given, str | Path | SeriesTable | Mapping):
+            super().check_several(given)
+
+    def parse(self, source: Any, *, line: bool = False) -> SeriesTable:
+        """Return the table; raises RegardError unless it has the columns of the run."""
+        return self.table(source)
+
+    def table(self, source: Any) -> SeriesTable:
+        """Read a table with the columns of the run."""
+        time = self.encoder.time or None
+        own = ",".join(self.encoder.columns)
+        columns = self.encoder.columns
+        read = read_series(source, time=time, gaps=self.options.gaps, columns=columns)
+        found = read.select(self.encoder.columns, f"the run was trained with {own}")
+        if found.step != self.encoder.step and self.options.gaps != "ignore":
+            raise DataError(
+                found.name,
+                None,
+                f"there must be a row for each {self.encoder.step}, as in training, but there is "
+                f"one for each {found.step}",
+                "bring it to the same steps",
+            )
+        needed = self.options.rows_read
+        if len(found) < needed:
+            raise DataError(
+                found.name,
+                None,
+                f"there must be {needed} rows, which the model reads, but there are {len(found)}",
+                "add earlier rows",
+            )
+        return found
+
+    def rows(self, sources: Sequence[Any]) -> list[np.ndarray]:
+        """Return the last rows of tables, standardised."""
+        read = self.options.rows_read
+        return [self.encoder.encode(self.table(one).values[-read:]) for one in sources]
+
+    def batch(self, rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
+        """Stack rows, which are equally many."""
+        lengths = torch.full((len(rows),), self.options.rows_read)
+        return torch.from_numpy(np.stack(rows)), lengths
+
+    def labels(self, row: np.ndarray) -> list[str]:
+        """Return how many steps each row lies before the forecast."""
+        return [str(i - len(row)) for i in range(len(row))]
+
+    def text(self, source: Any, row: np.ndarray) -> Text:
+        """Return the name of the table with the times of its rows."""
+        table = self.table(source)
+        last = table.part(len(table) - len(row), len(table))
+        return Text(table.name, tuple(map(Token, last.labels())))
+
+    def corpus_text(self, corpus: Corpus, row: int, text: str) -> Text:
+        """Return the time of an example."""
+        return Text(text, (Token(text),))
+
+    def replacements(self, row: np.ndarray) -> Replacements:
+        """Return other rows of the same window."""
+        return frame_replacements(row, 1)
+
+    def read(
+        self,
+        files: Sequence[str],
+        columns: tuple[str, ...] | None,
+        *,
+        max_chars: int,
+        bad: BadLines,
+        check: Callable[[Any], None],
+    ) -> Iterator[SeriesTable]:
+        """Read the table of each file."""
+        for file in files:
+            yield self.table(file)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the columns, the step, the rows that the model reads, and the ending of files."""
+        scaler = self.encoder
+        own = {"columns": list(scaler.columns), "step": str(scaler.step)}
+        rows = {"look_back": self.options.rows_read, "files": [".csv"]}
+        return {"tokenizer": scaler.kind, **own, **rows}
+
+    def manifest(self) -> dict[str, Any]:
+        """Return the columns, the step, and the rows that the model reads."""
+        scaler = self.encoder
+        own = {"columns": list(scaler.columns), "step": str(scaler.step)}
+        return {"kind": scaler.kind, **own, "look_back": self.options.rows_read}
+
+    def reads(self) -> str:
+        """Return a phrase such as "a CSV file with 96 rows or more and the columns load, heat"."""
+        names = name_some(self.encoder.columns)
+        return message("reads.series", rows=self.options.rows_read, columns=names)
+
+    def graph_inputs(self) -> GraphInputs:
+        """Return the last rows before scaling."""
+        return SeriesInputs(self.encoder, self.options.rows_read)
+
+
+class SplitRows(NamedTuple):
+    """The ends of training, dev and test rows."""
+
+    train: int
+    dev: int
+    test: int
+
+
+def split_rows(split: Sequence[float], rows: int, name: str) -> SplitRows:
+    """Return the ends of the parts; raises if the table has too few rows.
+
+    Shares are rounded down for training and test rows, and dev gets the rest. Numbers of rows may
+    leave some at the end of the table unused.
+    """
+    if sum(split) <= 1 + 1e-9:
+        train, test = int(rows * split[0]), int(rows * split[2])
+        used = int(rows * sum(split) + 1e-6)
+        return SplitRows(train, used - test, used)
+    sizes = [int(part) for part in split]
+    if any(part != size for part, size in zip(split, sizes, strict=True)) or sum(sizes) > rows:
+        raise ArgumentError(
+            "split",
+            f"be three shares, or whole numbers of the {rows:,} rows of {name}",
+            ",".join(f"{part:g}" for part in split),
+            "say split=0.7,0.1,0.2 for example",
+        )
+    ends = np.cumsum(sizes)
+    return SplitRows(*(int(end) for end in ends))
+
+
+class Stretch(NamedTuple):
+    """Rows of a table that are for training or for dev.
+
+    Attributes:
+        part: "train" or "dev".
+        table: its rows; those of dev begin with what the first window reads.
+        seen_until: last time of training and dev rows,
+        test_until: and of test rows.
+    """
+
+    part: str
+    table: SeriesTable
+    seen_until: int
+    test_until: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the numbers."""
+        return self.table.nbytes
+
+    @property
+    def values(self) -> np.ndarray:
+        """The numbers."""
+        return self.table.values
+
+
+def _own_columns(source: Any, options: SeriesOptions) -> SeriesTable:
+    """Read a table, with the columns to forecast first and the exogenous ones after them."""
+    wanted = [*options.targets, *options.exogenous] if options.targets else None
+    table = read_series(source, time=options.time, gaps=options.gaps, columns=wanted)
+    others = [name for name in table.columns if name not in options.exogenous]
+    names = [*(options.targets or others), *options.exogenous]
+    return table.select(names, "name columns of the file with targets=A,B and exogenous=C,D")
+
+
+def _stretches(
+    settings: Settings, table: SeriesTable, options: SeriesOptions, *, is_dev: bool
+) -> list[Stretch]:
+    """Cut a table in the order of time; raises DataError if a part has no window."""
+    rows, last = len(table), int(table.times[-1])
+    if settings.dev is not None:
+        found = [Stretch("dev" if is_dev else "train", table, last, last)]
+    else:
+        ends = split_rows(options.split, rows, table.name)
+        seen, test = (int(table.times[max(0, end - 1)]) for end in (ends.dev, ends.test))
+        first = max(0, ends.train - options.rows_read)
+        found = [
+            Stretch("train", table.part(0, ends.train), seen, test),
+            Stretch("dev", table.part(first, ends.dev), seen, test),
+        ]
+    for part, piece, *_ in found:
+        if len(piece) < options.window:
+            raise DataError(
+                table.name,
+                None,
+                f"the {part} rows must be at least look_back + horizon, {options.window}, but of "
+                f"{rows:,} rows they are {len(piece):,}",
+                "lower look_back or horizon, add rows, or change split",
+            )
+    return found
+
+
+def _describe_split(table: SeriesTable, stretches: Sequence[Stretch]) -> str:
+    """Return a sentence about the parts of a table."""
+    train = stretches[0]
+    seen = table.times <= train.seen_until
+    test = int(((table.times <= train.test_until) & ~seen).sum())
+    labels = train.table.labels()
+    own = int(seen.sum()) - len(train.table)
+    return message(
+        "train.split",
+        name=table.name,
+        rows=len(table),
+        filled=message("train.filled", count=table.filled) if table.filled else "",
+        train=len(train.table),
+        first=labels[0],
+        last=labels[-1],
+        dev=own,
+        test=test,
+    )
+
+
+def _as_pair(number: int, stretch: Stretch) -> Pair:
+    return Pair(str(int(stretch.table.times[0])), "", number, frames=stretch)

@@ -1,0 +1,181 @@
+"""Sound: recordings in files or samples, read as log-mel frames."""
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+import numpy as np
+from pydantic import Field
+from torch import Tensor
+
+from regard.data import FrameScaler, LogMel, Pair, SoundEncoder, SoundReader, SourceEncoder
+from regard.data.frame_tables import FrameArray, TableReader, frames_name
+from regard.data.media_files import SOUNDS
+from regard.data.pair_reader import SourceTransform
+from regard.data.sounds import is_samples, why_sounds
+from regard.messages import message
+from regard.models import TEXT_PRESETS
+from regard.seeing import Text
+from regard.seeing.trace.backdrop import Backdrop, spectrogram
+from regard.tasks.inputs.array import ArrayInput, tables_of
+from regard.tasks.inputs.base import InputFacts
+from regard.tasks.inputs.frames import FrameInput, FrameOptions
+from regard.tasks.settings import DataPlace, Say, Settings, TaskOptions
+
+
+class SoundOptions(FrameOptions):
+    """Settings of runs that read recordings."""
+
+    rate: int = Field(
+        default=16_000,
+        description="samples per second; recordings of another rate are resampled",
+        ge=1000,
+        le=768_000,
+    )
+    bands: int = Field(default=80, description="log-mel bands of a frame", ge=1, le=512)
+    window_ms: float = Field(default=25.0, description="milliseconds of a window", ge=1, le=1000)
+    step_ms: float = Field(
+        default=10.0, description="milliseconds from one frame to the next", ge=1, le=1000
+    )
+    max_seconds: float = Field(
+        default=30.0, description="longest recording; longer ones are bad lines", gt=0, le=3600
+    )
+
+    @property
+    def mel(self) -> LogMel:
+        """Computes frames."""
+        return LogMel(self.rate, self.bands, self.window_ms, self.step_ms)
+
+
+class SoundInput(FrameInput):
+    """Paths of recordings, the content of such files, or samples with their rate.
+
+    An array (frames, bands) is taken for the log-mel frames of a recording.
+    """
+
+    name = "sound"
+    facts = InputFacts(
+        "source frames",
+        "one recording",
+        "recordings",
+        caches_parsed=True,
+        names_files=True,
+        files=("speech.wav", "test.tsv"),
+        metrics={"char": "cer", "word": "wer", "bpe": "wer", "unigram": "wer"},
+    )
+    encoder_type: ClassVar[Any] = SoundEncoder
+    options_type: ClassVar[type[TaskOptions]] = SoundOptions
+
+    @classmethod
+    def is_possible(cls, settings: Settings) -> bool:
+        """Return whether sources may be recordings."""
+        asked = settings.src_tokenizer in ("auto", "sound")
+        return asked and settings.preset not in TEXT_PRESETS
+
+    @classmethod
+    def recognise(cls, settings: Settings, first: Callable[[], Sequence[Pair]]) -> str:
+        """Return that it was asked for, or that the first sources are recordings."""
+        if settings.src_tokenizer == "sound":
+            return message("train.why.asked")
+        return why_sounds(first())
+
+    @classmethod
+    def check_settings(cls, settings: Settings) -> None:
+        """Raise ArgumentError for a preset or a setting that recordings have no use for."""
+        super().check_settings(settings)
+        SoundOptions.of(settings).mel.check()
+
+    @classmethod
+    def fingerprint_options(cls, settings: Settings) -> dict[str, Any]:
+        """Return the settings of the frames; the others are of the model."""
+        options = SoundOptions.of(settings)
+        return {"mel": vars(options.mel), "max_seconds": options.max_seconds}
+
+    @classmethod
+    def reader(cls, settings: Settings, place: DataPlace) -> SourceTransform:
+        """Return a reader of recordings."""
+        if isinstance(place.encoder, SoundEncoder):
+            return place.encoder.reader(place.folder)
+        options = SoundOptions.of(settings)
+        return SoundReader(place.folder, options.mel, options.max_seconds)
+
+    @classmethod
+    def learn(
+        cls, settings: Settings, pairs: Iterable[Pair], *, file: str, why: str, say: Say
+    ) -> SourceEncoder:
+        """Learn the scale of each band."""
+        options = SoundOptions.of(settings)
+        found = SoundEncoder.measure(
+            tables_of(pairs, file),
+            options.mel,
+            max_seconds=options.max_seconds,
+            stack=settings.stack,
+            scaled=settings.scale_vectors,
+            centred=options.centre,
+        )
+        say(message("train.source", source=found.summary, why=why))
+        return found
+
+    @property
+    def scaler(self) -> FrameScaler:
+        """Brings bands to mean 0 and deviation 1."""
+        scaler: FrameScaler = self.encoder.scaler
+        return scaler
+
+    def parse(self, source: Any, *, line: bool = False) -> Any:
+        """Return the frames of a recording."""
+        return ArrayInput.parse(self, source, line=line)
+
+    def examples(self, card: str, dev: Path) -> list[Any]:
+        """Return none: a recording is a file."""
+        return []
+
+    def table_reader(self, folder: Path) -> TableReader:
+        """Return a reader of recordings, which computes their frames."""
+        return cast(SoundEncoder, self.encoder).reader(folder)
+
+    def is_one(self, given: Any) -> bool:
+        """Return whether this is a path, the content of a file, samples with a rate, or frames."""
+        if isinstance(given, np.ndarray | Tensor):
+            return given.ndim < 3
+        return isinstance(given, str | bytes | Path) or is_samples(given)
+
+    def labels(self, row: FrameArray) -> list[str]:
+        """Return the time at which each vector begins, such as 0.32 s."""
+        return cast(SoundEncoder, self.encoder).labels(len(row))
+
+    def text(self, source: Any, row: FrameArray) -> Text:
+        """Return the name of the file, or a hash of the frames, with the spectrogram."""
+        named = isinstance(source, str | Path)
+        name = str(source) if named else self._name(source, row)
+        return Text(name, self.tokens(row), self._spectrogram(row))
+
+    def describe(self) -> dict[str, Any]:
+        """Return the rate of samples, the bands, the longest recording and endings of files."""
+        found = {"tokenizer": self.encoder.kind, **self._sizes()}
+        return {**found, "max_seconds": self.encoder.max_seconds, "files": list(SOUNDS)}
+
+    def manifest(self) -> dict[str, Any]:
+        """Return what an exported graph reads: log-mel frames, and how they are computed."""
+        sizes = {"features": self.encoder.frame_size, "stack": self.scaler.stack}
+        return {"kind": "vectors", **sizes, "log_mel": self._sizes()}
+
+    def _sizes(self) -> dict[str, Any]:
+        return dict(vars(self.encoder.mel))
+
+    def reads(self) -> str:
+        """Return a phrase such as "recordings of up to 30 seconds"."""
+        return message("reads.recordings", seconds=self.encoder.max_seconds)
+
+    def _name(self, source: Any, row: FrameArray) -> str:
+        table = source if isinstance(source, np.ndarray) else row
+        return f"{self.encoder.seconds(len(row)):.2f} s, {frames_name(table)}"
+
+    def _spectrogram(self, row: FrameArray) -> Backdrop:
+        """Return the picture of scaled frames, as wide as all vectors that are made of them."""
+        scaler = self.encoder.scaler
+        levels = (row * np.array(scaler.scale) + np.array(scaler.mean)).T
+        tokens = scaler.positions(len(row))
+        whole = tokens * scaler.stack
+        levels = np.pad(levels, ((0, 0), (0, whole - len(row))), mode="edge")
+        return spectrogram(levels, tokens, self.encoder.seconds(whole))

@@ -1,0 +1,462 @@
+"""Text: tokens, their positions in the text, and the words that they are part of."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, ClassVar, Final, NamedTuple
+
+from torch import Tensor
+
+from regard.data import (
+    TOKENIZER_KINDS,
+    BadLines,
+    Corpus,
+    Pair,
+    Tokenizer,
+    pad,
+    parse_features,
+    require_text,
+    source_ids,
+)
+from regard.data.error_hints import BadLine, shorten
+from regard.data.lookup_codecs import words_at
+from regard.data.normalization import Span
+from regard.data.pair_reader import SourceTransform, read_sources
+from regard.data.pairs import column_names
+from regard.data.sampling import draw_sample
+from regard.data.subword_codec import WORD_START
+from regard.data.text_files import display_name
+from regard.decoding import Hypothesis, replace_unknown
+from regard.errors import ArgumentError, DataError
+from regard.messages import message
+from regard.models import SPAN_PRESETS, STORY_PRESETS, TEXT_PRESETS
+from regard.seeing import Text, Token
+from regard.seeing.attribution.replacements import Replacements, token_replacements
+from regard.symbols import EOS, SYMBOLS, UNK
+from regard.tasks.inputs.base import Input, InputFacts
+from regard.tasks.inputs.graph_inputs import GraphInputs, TokenInputs
+from regard.tasks.settings import DataPlace, Say, Settings
+from regard.tasks.tokenizer_training import TOKENIZER_LINES, learn_tokenizer, shared_tokenizer_kind
+
+END: Final = Token(SYMBOLS[EOS], special=True)
+SUBWORDS: Final = ("bpe", "unigram")
+#: unknown inputs that a note names
+NAMED: Final = 5
+#: how a model card shows examples: pairs of the dev set, or else a command
+CARD_PAIR: Final = re.compile(r"^ {4}(\S.*?) -> .+$", re.MULTILINE)
+CARD_COMMAND: Final = re.compile(r"^regard show \S+ (\S+)$", re.MULTILINE)
+#: the most characters of an example
+EXAMPLE_CHARS: Final = 200
+#: tokenisers whose kind is named in what a model reads
+UNITS: Final = ("char", "space", "word")
+#: the most examples that are taken from a model card
+EXAMPLES: Final = 5
+
+
+class Source(NamedTuple):
+    """A source with its features beside it, so that a tab in its text is part of the text.
+
+    Attributes:
+        text: what is read.
+        features: symbols that join it.
+    """
+
+    text: str
+    features: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(tokenizer: Tokenizer, given: "str | Source") -> "Source":
+        """Return a source; a string has features after a tab where the tokeniser knows some."""
+        if isinstance(given, Source):
+            return given
+        return Source(*split_features(given)) if tokenizer.features else Source(given)
+
+
+def text_given(tokenizer: Tokenizer, given: str | Source, ids: Sequence[int]) -> Text:
+    """Return a text with its tokens, without `eos`; features follow after a tab."""
+    plain, features = Source.of(tokenizer, given)
+    text = with_features(plain, features) if isinstance(given, Source) else given
+    spans = tokenizer.spans(plain)
+    shown = tokenizer.tokens(ids)
+    cut = zip(shown[: len(spans)], spans, tokenizer.word_ids(plain), strict=True)
+    tokens = [Token(piece, span, word) for piece, span, word in cut]
+    named = zip(shown[len(spans) :], _feature_spans(text, features, len(plain) + 1), strict=True)
+    tokens += [Token(name, span, special=True) for name, span in named]
+    return Text(text, (*tokens, END))
+
+
+def with_features(text: str, features: Sequence[str]) -> str:
+    """Return a source and its features in one string, separated by a tab."""
+    return f"{text}\t{';'.join(features)}" if features else text
+
+
+def split_features(text: str) -> tuple[str, tuple[str, ...]]:
+    """Split a text from its features, which a tab separates."""
+    plain, _, features = text.partition("\t")
+    return plain, parse_features(features)
+
+
+def _feature_spans(text: str, features: Iterable[str], start: int) -> list[Span]:
+    """Return the spans of features that follow a text, from `start` on."""
+    spans, end = [], start
+    for name in features:
+        at = text.index(name, end)
+        end = at + len(name)
+        spans.append((at, end))
+    return spans
+
+
+def unknown_in(source: Text) -> tuple[str, ...]:
+    """Return the parts of a source that became unk, in order."""
+    spans = (token.span for token in source.tokens if token.text == SYMBOLS[UNK])
+    return tuple(source.text[slice(*span)] for span in spans if span is not None)
+
+
+def not_known(tokenizer: Tokenizer, given: str | Source, ids: Sequence[int]) -> tuple[str, ...]:
+    """Return the parts of a source that became unk; ids end with `eos`."""
+    return unknown_in(text_given(tokenizer, given, ids[:-1])) if UNK in ids else ()
+
+
+def replaced(
+    src: Tokenizer, tgt: Tokenizer, found: Hypothesis, asked: str | Source, ids: Sequence[int]
+) -> list[str]:
+    """Return the source word with the largest attention weight for each unknown output."""
+    if UNK not in found.tokens:
+        return []
+    given = words_of(src, text_given(src, asked, ids[:-1]))
+    if not given:
+        return []
+    words = replace_unknown(tgt.tokens(found.tokens), found.attention, given)
+    return [word for word, i in zip(words, found.tokens, strict=True) if i == UNK]
+
+
+def words_of(tokenizer: Tokenizer, source: Text) -> list[str]:
+    """Return the text of each token of a source, for use in an output; features are left out.
+
+    The displayed form of tokens shows spaces, which an output does not need.
+    """
+    words = []
+    for token in source.tokens:
+        if token.special or token.span is None:
+            continue
+        there = source.text[slice(*token.span)]
+        as_drawn = token.text != SYMBOLS[UNK] and not there.isspace()
+        words.append(token.text if as_drawn else there)
+    if tokenizer.kind in SUBWORDS:
+        return [word.removeprefix(WORD_START) for word in words]
+    return words
+
+
+def unknown_note(tokenizer: Tokenizer, source: Text) -> tuple[str, ...]:
+    """Return a sentence that names unknown inputs, if there are any.
+
+    If most of the source is unknown, it asks whether the model was trained on another case.
+    """
+    unknown, total = unknown_in(source), len(source.tokens) - 1
+    if not unknown:
+        return ()
+    number = "one" if len(unknown) == 1 else "several"
+    names = name_some(unknown)
+    said = message(f"unknown.{number}", count=len(unknown), total=total, names=names)
+    if 2 * len(unknown) <= total:
+        return (said,)
+    plain = Source.of(tokenizer, source.text).text
+    turned = tokenizer.encode(plain.swapcase()).count(UNK)
+    how = "case" if turned < len(unknown) else "script"
+    return (message(f"unknown.{how}", said=said),)
+
+
+def name_some(unknown: Iterable[str]) -> str:
+    """Return the first few distinct names, quoted."""
+    names = [repr(name) for name in dict.fromkeys(unknown)]
+    more = [message("page.more", count=len(names) - NAMED)] if len(names) > NAMED else []
+    return message("check.comma").join([*names[:NAMED], *more])
+
+
+def text_written(
+    tokenizer: Tokenizer, ids: Sequence[int], *, unk: Sequence[str] = (), finished: bool = True
+) -> Text:
+    """Return the text of these tokens, with `eos` after them if it is finished.
+
+    The span of a token is what the text grows by: models split words as their tokeniser never
+    would. An unknown word that adds nothing to the text has no span.
+
+    Args:
+        tokenizer: of the target.
+        ids: without `eos`.
+        unk: text for each unknown token.
+        finished: whether the model ended it.
+    """
+    grown = [tokenizer.decode(ids[:end], unk=unk) for end in range(len(ids) + 1)]
+    text = grown[-1]
+    spans = [(len(before), len(after)) for before, after in pairwise(grown)]
+    if tokenizer.kind != "char":
+        spans = [_without_space(text, span) for span in spans]
+    words = words_at(text, (start for start, _ in spans))
+    tokens = [
+        Token(piece) if start == end and number == UNK else Token(piece, (start, end), word)
+        for piece, number, (start, end), word in zip(
+            tokenizer.tokens(ids), ids, spans, words, strict=True
+        )
+    ]
+    return Text(text, (*tokens, END) if finished else tuple(tokens))
+
+
+def _without_space(text: str, span: Span) -> Span:
+    """Strip the space that separates a piece from what is before it."""
+    start, end = span
+    while start < end and text[start].isspace():
+        start += 1
+    return start, end
+
+
+class TextInput(Input):
+    """Texts; features follow a text after a tab, or stand beside it in a `Source`."""
+
+    name = "text"
+    facts = InputFacts(
+        "source tokens",
+        "one text",
+        "text",
+        card_name="source tokens",
+        request_field="text",
+        ends=1,
+        ends_with_eos=True,
+        reads_shards=True,
+    )
+    encoder_type: ClassVar[Any] = Tokenizer
+    #: how the model card shows a source
+    card_patterns: ClassVar[Sequence[re.Pattern[str]]] = (CARD_PAIR, CARD_COMMAND)
+
+    def __init__(self, encoder: Tokenizer, settings: Settings) -> None:
+        super().__init__(encoder, settings)
+        self.tokenizer = encoder
+        self.feature_names = encoder.features
+
+    @classmethod
+    def is_possible(cls, settings: Settings) -> bool:
+        """Return whether sources may be text, and the preset reads texts of any sort."""
+        other = settings.preset in {*TEXT_PRESETS, *STORY_PRESETS, *SPAN_PRESETS}
+        return settings.src_tokenizer in ("auto", *TOKENIZER_KINDS) and not other
+
+    @classmethod
+    def recognise(cls, settings: Settings, first: Callable[[], Sequence[Pair]]) -> str:
+        """Return that nothing else was recognised: sources are text unless they look otherwise."""
+        return message("train.why.text")
+
+    @classmethod
+    def check_settings(cls, settings: Settings) -> None:
+        """Raise ArgumentError for a setting that is only for frames."""
+        for name, default in (("stack", 1), ("scale_vectors", True)):
+            value = getattr(settings, name)
+            if value != default:
+                raise ArgumentError(
+                    name,
+                    "be left out where sources are text",
+                    repr(value),
+                    "add src_tokenizer=vectors if they are vectors",
+                )
+
+    @classmethod
+    def reader(cls, settings: Settings, place: DataPlace) -> SourceTransform:
+        """Return a check that sources are text."""
+        return require_text
+
+    @classmethod
+    def learn(
+        cls, settings: Settings, pairs: Iterable[Pair], *, file: str, why: str, say: Say
+    ) -> Tokenizer:
+        """Learn the tokeniser; with one vocabulary for both sides, of the targets as well."""
+        lines = draw_sample(pairs, TOKENIZER_LINES)
+        features = sorted({name for pair in lines for name in pair.features})
+        if settings.shared_vocab:
+            # alternating, so that the sample by which a kind is chosen has both sides
+            both = [text for pair in lines for text in (pair.src, pair.tgt)]
+            kind = shared_tokenizer_kind(settings)
+            return learn_tokenizer(settings, "source and target", kind, both, say, features)
+        texts = [pair.src for pair in lines]
+        return learn_tokenizer(settings, "source", settings.src_tokenizer, texts, say, features)
+
+    @property
+    def vocab_size(self) -> int:
+        """Tokens of the vocabulary, features among them."""
+        return self.tokenizer.vocab_size
+
+    def is_one(self, given: Any) -> bool:
+        """Return whether this is a string or a `Source`."""
+        return isinstance(given, str | Source)
+
+    def parse(self, source: Any, *, line: bool = False) -> Any:
+        """Raise unless it is a `Source`, or a string with at most one tab before its features.
+
+        Without features, a tab in a string is part of the text, but not in a line of a file.
+        """
+        if isinstance(source, Source):
+            return source
+        if isinstance(source, bytes):
+            raise ArgumentError("file", "be left out for this model", "given", "send text")
+        if not isinstance(source, str):
+            raise ArgumentError("text", "be a string", shorten(source), "convert it to one")
+        if self.feature_names and source.count("\t") > 1:
+            raise _too_many_tabs("features after one tab", source)
+        if line and "\t" in source and not self.feature_names:
+            raise _too_many_tabs("no tab, since the run has no features", source)
+        return source
+
+    def rows(self, sources: Sequence[str | Source]) -> list[list[int]]:
+        """Return ids of tokens, features and `eos`."""
+        read = [Source.of(self.tokenizer, source) for source in sources]
+        texts, features = [source.text for source in read], [source.features for source in read]
+        return source_ids(self.tokenizer, texts, features)
+
+    def batch(self, rows: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
+        """Pad ids."""
+        return pad(rows)
+
+    def labels(self, row: list[int]) -> list[str]:
+        """Return the tokens."""
+        return self.tokenizer.tokens(row)
+
+    def text(self, source: str | Source, row: list[int]) -> Text:
+        """Return the text, its tokens and their spans."""
+        return text_given(self.tokenizer, source, row[:-1])
+
+    def corpus_text(self, corpus: Corpus, row: int, text: str) -> Text:
+        """Return the text with the tokens that the corpus holds."""
+        return text_of_ids(self.tokenizer, corpus.src(row).tolist(), text)
+
+    def notes(self, text: Text) -> tuple[str, ...]:
+        """Return a sentence about unknown tokens, if there are any."""
+        return unknown_note(self.tokenizer, text)
+
+    def unknown(self, source: str | Source, row: list[int]) -> tuple[str, ...]:
+        """Return the parts of the text that became `unk`."""
+        return not_known(self.tokenizer, source, row)
+
+    def replacements(self, row: list[int]) -> Replacements:
+        """Return other tokens of the vocabulary: features for a feature, text for text.
+
+        Every source ends with `eos`, so that nothing else could stand there.
+        """
+        first_feature = self.vocab_size - len(self.feature_names)
+
+        def others(token: int) -> Sequence[int]:
+            if token == EOS:
+                return [EOS]
+            if token >= first_feature:
+                return range(first_feature, self.vocab_size)
+            return range(len(SYMBOLS), first_feature)
+
+        return token_replacements(row, [others(token) for token in row])
+
+    def replaced(
+        self, tgt: Tokenizer, found: Hypothesis, source: str | Source, row: list[int]
+    ) -> list[str]:
+        """Return the source word with the largest attention weight for each unknown output."""
+        return replaced(self.tokenizer, tgt, found, source, row)
+
+    def of_pair(self, pair: Pair) -> Any:
+        """Return the text with its features beside it."""
+        return Source(pair.src, pair.features)
+
+    def read(
+        self,
+        files: Sequence[str],
+        columns: tuple[str, ...] | None,
+        *,
+        max_chars: int,
+        bad: BadLines,
+        check: Callable[[Any], None],
+    ) -> Iterator[str]:
+        """Read one text per line of one file, or a column of it."""
+        chosen = column_names(columns)
+        return text_sources(files, chosen, max_chars=max_chars, bad=bad, check=check)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the tokeniser's kind, its vocabulary's size and the number of its features."""
+        return describe_tokenizer(self.tokenizer)
+
+    def manifest(self) -> dict[str, Any]:
+        """Return the tokeniser's kind and the size of its vocabulary."""
+        return {"kind": self.tokenizer.kind, "tokens": self.vocab_size}
+
+    def reads(self) -> str:
+        """Return a phrase such as "text, letter by letter"."""
+        kind = self.tokenizer.kind
+        said = message(f"reads.{kind if kind in UNITS else 'text'}")
+        if not self.feature_names:
+            return said
+        return message("reads.features", reads=said, names=";".join(self.feature_names[:2]))
+
+    def examples(self, card: str, dev: Path) -> list[Any]:
+        """Return the first short sources that the model card shows."""
+        return sources_on_card(card, self.card_patterns)
+
+    def graph_inputs(self) -> GraphInputs:
+        """Return token ids."""
+        return TokenInputs(self.vocab_size)
+
+
+def sources_on_card(card: str, patterns: Sequence[re.Pattern[str]]) -> list[str]:
+    """Return different short sources that a model card shows, `EXAMPLES` at most."""
+    found = (match[1] for pattern in patterns for match in pattern.finditer(card))
+    return list(dict.fromkeys(text for text in found if len(text) <= EXAMPLE_CHARS))[:EXAMPLES]
+
+
+def text_sources(
+    files: Sequence[str],
+    columns: Sequence[int | str] | None = None,
+    *,
+    max_chars: int,
+    bad: BadLines,
+    check: Callable[[Any], None],
+) -> Iterator[str]:
+    """Yield one text per line of one file, or those of a column of CSV, JSON or Parquet.
+
+    Args:
+        files: one file; `-` is stdin.
+        columns: those of the pairs of the run, if they were chosen.
+        max_chars: the most characters that a line may have.
+        bad: counts the lines that are left out.
+        check: raises DataError for a text that the model cannot read.
+    """
+    file, *others = files
+    if others:
+        raise ArgumentError("FILE", "be one for a model that reads text", file, "join the files")
+    good = 0
+    for line in read_sources(file, columns, max_chars=max_chars, bad=bad):
+        try:
+            check(line)
+        except DataError as error:
+            wrong = BadLine(error.kind, error.reason, error.fix)
+            bad.add(display_name(file), good + bad.total + 1, wrong)
+            continue
+        good += 1
+        yield line
+
+
+def describe_tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
+    """Return a tokeniser's properties, as a server's `/api/info` states them."""
+    return {
+        "tokenizer": tokenizer.kind,
+        "vocabulary": tokenizer.vocab_size,
+        "features": len(tokenizer.features),
+    }
+
+
+def text_of_ids(tokenizer: Tokenizer, ids: Sequence[int], text: str) -> Text:
+    """Return a text with the labels of its tokens, each a word of its own."""
+    labels = tokenizer.tokens(ids)
+    tokens = [Token(label, word=i, special=ids[i] == EOS) for i, label in enumerate(labels)]
+    return Text(text, tuple(tokens))
+
+
+def _too_many_tabs(have: str, source: str) -> DataError:
+    return DataError(
+        "text",
+        None,
+        f"a source must have {have}, but this one has {source.count(chr(9))}",
+        "leave the targets out, for example with `cut -f1`",
+        kind="with a tab too many",
+    )

@@ -1,0 +1,40 @@
+"""Reading of examples as the settings of a run lay them out."""
+
+from collections.abc import Mapping
+
+from regard.data import PairReader, read_pairs, read_texts
+from regard.data.pair_reader import SourceTransform
+from regard.data.pairs import column_names
+from regard.tasks.settings import DataPlace, Settings
+
+
+def read_pair_files(settings: Settings, place: DataPlace, sources: SourceTransform) -> PairReader:
+    """Read pairs, whose sources are parsed by a function."""
+    source = place.source
+    # beside tuples, columns are meant for the file of dev pairs
+    tuples = not isinstance(source, str) and not isinstance(next(iter(source), ()), Mapping)
+    columns = None if tuples and settings.dev is not None else settings.columns
+    return read_pairs(
+        source,
+        tgt_file=place.tgt_file,
+        columns=column_names(columns),
+        features=bool(settings.features),
+        skip_bad=settings.skip_bad,
+        max_chars=settings.max_chars,
+        advice=place.hints,
+        sources=sources,
+    )
+
+
+def read_plain_texts(settings: Settings, place: DataPlace) -> PairReader:
+    """Read one text per line; in Python, a text may stand alone in a tuple."""
+    source = place.source
+    texts = source if isinstance(source, str) else (_only_item(parts) for parts in source)
+    return read_texts(
+        texts, skip_bad=settings.skip_bad, max_chars=settings.max_chars, advice=place.hints
+    )
+
+
+def _only_item(parts: object) -> object:
+    """Return the text of a tuple of one; reading complains of anything else."""
+    return parts[0] if isinstance(parts, tuple) and len(parts) == 1 else parts

@@ -1,0 +1,49 @@
+"""Each kind of data is trained, killed, resumed, predicted, evaluated, shown, checked and served.
+
+`tasks.life` does it; docs/tasks.md has its table, which this holds true.
+"""
+
+import pytest
+
+from regard.tasks import INPUTS, OUTPUTS, REFUSED
+from tasks import life
+from tasks.toys import TOYS
+
+pytestmark = [
+    pytest.mark.slow,
+    # a few steps are not worth the compilation of kernels
+    pytest.mark.usefixtures("plain_steps", "few_orders"),
+    # the run that is killed is forked, so that it need not import torch again
+    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning"),
+]
+
+#: kinds that are refused at once, and one that nothing else exports; others take seconds each
+EXPORTED = ("plain text", "questions, answer chosen", "questions, answer pointed at", "series")
+
+
+def test_every_input_and_every_output_has_a_toy():
+    found = [tuple(toy.task.split(" to ")) for toy in TOYS.values()]
+    assert {read for read, _ in found} == INPUTS.keys()
+    assert {write for _, write in found} == OUTPUTS.keys()
+    assert not REFUSED.keys() & set(found)
+
+
+@pytest.mark.parametrize("name", TOYS)
+def test_a_run_lives(name, tmp_path):
+    whole = life.Life(name, tmp_path)
+    found = whole.walk(*life.VERBS[:-1])
+    cells = life.row_of(name, whole.toy, {**found, "export": ""}).removesuffix(" |")
+    assert cells in life.in_guide()
+    assert all(line in life.in_guide() for line in life.refusals(whole))
+
+
+@pytest.mark.usefixtures("onnx_registry")
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in EXPORTED else pytest.mark.long) for n in TOYS]
+)
+def test_a_run_is_exported_or_says_why_not(name, tmp_path):
+    whole = life.Life(name, tmp_path)
+    found = whole.walk("train", "export")
+    (row,) = [line for line in life.in_guide().splitlines() if line.startswith(f"| {name} |")]
+    assert row.endswith(f"| {found['export']} |")
+    assert all(line in life.in_guide() for line in life.refusals(whole))

@@ -1,0 +1,152 @@
+"""Numbers as targets: of texts and of tables of vectors."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import regard
+from regard.data import NumberTargets
+from regard.errors import ArgumentError, DataError
+from regard.evaluation.regression import regression_scores
+from regard.training import make_config
+from regard.training.run import resume_run
+from regard.training.setup import check_settings
+
+TINY = {"embed": 8, "hidden": 8, "layers": 1}
+QUICK = {"numbers": True, "device": "cpu", "report": False, "quiet": True}
+WORTH = {"good": 20.0, "bad": -20.0, "the": 0.0, "film": 0.0}
+
+
+def rated(count=40, seed=1):
+    draw = np.random.default_rng(seed)
+    texts = [" ".join(draw.choice(list(WORTH), draw.integers(2, 6))) for _ in range(count)]
+    return [(text, f"{50 + sum(map(WORTH.get, text.split())):g}") for text in texts]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run that has learned what each word is worth."""
+    output = tmp_path_factory.mktemp("numbers") / "run"
+    settings = {"steps": 150, "lr": 0.01, "src_tokenizer": "space", "dropout": 0.0}
+    regard.fit(rated(400), "classifier-rnn", output=output, **settings, **TINY, **QUICK)
+    return regard.load(output)
+
+
+def test_scores_by_hand():
+    found, right = np.array([1.0, 3.0, 2.0]), np.array([1.0, 2.0, 3.0])
+    scores = regression_scores(found, right)
+    # errors 0, 1, -1; the variance of 1, 2, 3 is 2/3; covariance and both variances are 1/3, 2/3
+    assert scores["mse"] == pytest.approx(2 / 3)
+    assert scores["mae"] == pytest.approx(2 / 3)
+    assert scores["r2"] == pytest.approx(0.0)
+    assert scores["pearson"] == pytest.approx(0.5)
+    constant = regression_scores(np.ones(3), right)
+    assert np.isnan(constant["pearson"])
+    assert np.isnan(regression_scores(found, np.ones(3))["r2"])
+
+
+@pytest.mark.slow
+def test_a_model_learns_numbers_in_their_own_unit(trained):
+    assert str(trained.task) == "text to number"
+    table = trained.evaluate(rated(100, seed=2))
+    assert table.columns == ("mse", "mae", "r2", "pearson")
+    (name, own), (baseline, mean) = table.rows
+    assert (name, baseline) == ("classifier-rnn", "mean of training")
+    assert own[2] > 0.9
+    assert mean[2] < 0.1
+    values = [found.value for found in trained.predict(["good good film", "bad bad film"])]
+    assert values[0] - values[1] == pytest.approx(80, abs=15)
+
+
+def test_a_batch_changes_no_number(trained):
+    texts = [text for text, _ in rated(5, seed=3)]
+    together = [found.value for found in trained.predict(texts)]
+    alone = [next(iter(trained.predict([text]))).value for text in texts]
+    assert together == pytest.approx(alone, abs=1e-3)
+
+
+def test_a_trace_has_the_weights_of_the_pooling(trained):
+    trace = trained.trace("the good film")
+    assert trace.source.labels == ["the", "good", "film", "</s>"]
+    (cross,) = [found for found in trace.maps if found.kind == "cross"]
+    assert cross.weights.shape == (1, 1, 4)
+    assert cross.weights.sum() == pytest.approx(1, abs=1e-5)
+    assert float(trace.target.text) == pytest.approx(
+        next(iter(trained.predict(["the good film"]))).value, rel=1e-4
+    )
+
+
+def test_a_check_names_what_the_number_depends_on(trained):
+    trace = trained.check("the good film")
+    assert int(trace.derived["ablation"][0].argmax()) == 1
+    assert "good (+" in trace.checks["sentences"][0]
+
+
+def test_vectors_have_numbers_as_well(tmp_path):
+    draw = np.random.default_rng(4)
+    tables = [draw.normal(size=(draw.integers(2, 6), 3)).astype(np.float32) for _ in range(40)]
+    pairs = [(table, str(float(table[:, 0].sum()))) for table in tables]
+    output = tmp_path / "run"
+    regard.fit(pairs, "classifier-rnn", output=output, steps=2, stack=2, **TINY, **QUICK)
+    model = regard.load(output)
+    found = next(iter(model.predict([tables[0]])))
+    assert np.isfinite(found.value)
+    assert found.trace.source.backdrop is not None
+    assert len(found.as_json()["attention"]) == -(-len(tables[0]) // 2)
+
+
+def test_a_run_goes_on_as_if_it_had_not_stopped(tmp_path):
+    def fit(name, steps):
+        output = tmp_path / name
+        settings = {"steps": steps, "lr": 1e-3, "schedule": "inverse-sqrt", "warmup": 2}
+        settings |= {"average": 1, "eval_every": 2}
+        regard.fit(rated(), "classifier-rnn", output=output, **settings, **TINY, **QUICK)
+        return output
+
+    whole, part = fit("whole", 4), fit("part", 2)
+    resume_run(part, {"steps": 4}, pairs=rated(), quiet=True)
+    weights = [regard.load(run).trained.state_dict() for run in (whole, part)]
+    for name, tensor in weights[0].items():
+        assert torch.equal(tensor, weights[1][name]), name
+
+
+def test_the_scale_of_targets_is_that_of_the_training_data(trained):
+    assert isinstance(trained.task.encoders.target, NumberTargets)
+    numbers = [float(tgt) for _, tgt in rated(400)]
+    # without the dev pairs, about a twentieth
+    assert trained.task.encoders.target.mean[0] == pytest.approx(np.mean(numbers), abs=3)
+
+
+@pytest.mark.parametrize("target", ["three", "nan", "inf", "", "1_0"])
+def test_a_target_that_is_no_number_is_named(target, tmp_path):
+    file = tmp_path / "pairs.tsv"
+    lines = [f"{text}\t{number}" for text, number in rated(20)]
+    file.write_text("\n".join([*lines[:3], f"the film\t{target}", *lines[3:]]) + "\n")
+    with pytest.raises(DataError, match="line 4"):
+        regard.fit(file, output=tmp_path / "run", steps=1, **QUICK)
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"preset": "bahdanau"}, "preset"),
+        ({"tgt_tokenizer": "char"}, "tgt_tokenizer"),
+        ({"metric": "bleu"}, "metric"),
+        ({"ctc": 0.3}, "ctc"),
+        ({"shared_vocab": True}, "shared_vocab"),
+    ],
+)
+def test_settings_of_texts_are_refused(settings, named):
+    config = make_config({"data": "-", "numbers": True, **settings})
+    with pytest.raises(ArgumentError, match=named):
+        check_settings(config)
+
+
+def test_numbers_are_printed_alone_or_as_json(trained):
+    (found,) = trained.predict(["the good film"])
+    assert found.printed(as_json=False) == f"{found.value:.6g}\n"
+    line = json.loads(found.printed(as_json=True))
+    assert line["number"] == found.value
+    assert len(line["attention"]) == len(line["src_tokens"])

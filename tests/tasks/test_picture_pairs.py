@@ -1,0 +1,119 @@
+"""Pictures as a kind of data: settings, recognition and sources."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pictures import drawn
+from regard.data import Pair, PictureEncoder, Tokenizer
+from regard.errors import ArgumentError, DataError
+from regard.tasks import Encoders, choose_task, open_task, possible_tasks
+from regard.tasks.inputs.frames import FrameInput
+from regard.tasks.inputs.picture import PictureInput, PictureOptions
+from regard.training import make_config
+from regard.training.setup import check_settings
+
+ENCODER = PictureEncoder(6, 10, 3, 2, (100.0, 90.0, 80.0), (50.0, 40.0, 30.0))
+
+
+def source():
+    return PictureInput(ENCODER, make_config({}))
+
+
+def test_files_and_arrays_of_pictures_are_recognised():
+    files = [Pair("a.png", "x", 1), Pair("b/c.jpeg", "y", 2)]
+    found = choose_task(make_config({}), lambda: files)
+    assert found.task.input is PictureInput
+    assert found.why == "the sources are names of picture files"
+    colours = [Pair("", "x", 1, frames=np.zeros((4, 4, 3), np.uint8))]
+    assert choose_task(make_config({}), lambda: colours).task.input is PictureInput
+    tables = [Pair("", "x", 1, frames=np.zeros((4, 3)))]
+    assert choose_task(make_config({}), lambda: tables).task.input is FrameInput
+    asked = make_config({"src_tokenizer": "pictures"})
+    assert {task.input for task in possible_tasks(asked)} == {PictureInput}
+    assert choose_task(asked, lambda: tables).task.input is PictureInput
+
+
+def test_settings_of_pictures_leave_no_other_kind():
+    assert {one.input for one in possible_tasks(make_config({"patch": 4}))} == {PictureInput}
+    assert PictureOptions.of(make_config({"picture_size": 32})).size == (32, 32)
+    assert PictureOptions.of(make_config({"picture_size": "48x32"})).size == (32, 48)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"patch": 5, "picture_size": 32}, "divide both sides of picture_size, 32 x 32"),
+        ({"picture_size": "a"}, "be pixels as in 32"),
+        ({"picture_size": "0x4"}, "be pixels as in 32"),
+        ({"picture_size": "9999x9999"}, "4,194,304 at most"),
+        ({"patch": 4, "preset": "pointer"}, "be one that reads pictures"),
+        ({"patch": 4, "stack": 2}, "be left out where sources are pictures"),
+        ({"patch": 4, "src_case": "lower"}, "be left out where sources are pictures"),
+        ({"patch": 4, "join_lines": 2}, "be 1 for pairs"),
+        ({"channels": 2}, "channels"),
+        ({"stem": "deep"}, "stem"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings, said):
+    with pytest.raises(ArgumentError, match=said):
+        check_settings(make_config({"data": "x.tsv", **settings}))
+
+
+def test_a_run_folder_is_opened_by_its_encoder():
+    target = Tokenizer.train("space", ["red is left"])
+    task = open_task(make_config({"preset": "show-attend-tell"}), ENCODER, target)
+    assert type(task.input) is PictureInput
+    assert task.input.stored_sizes == {"height": 6, "width": 10, "patch": 2, "channels": 3}
+    assert task.encoder_rows()["source"].startswith("pictures of 10 x 6 pixels in colour")
+    assert Encoders._fields == ("source", "target")
+
+
+def test_one_picture_is_told_from_several():
+    one = drawn("red", "left")
+    for given in (one, one[..., 0], one.tolist(), "a.png", Image.fromarray(one), b"bytes"):
+        assert source().is_one(given)
+    for several in ([one, one], np.stack([one, one]), ["a.png", "b.png"], iter([one])):
+        assert not source().is_one(several)
+    with pytest.raises(ArgumentError, match="one picture"):
+        source().check_several(one)
+
+
+def test_a_trace_holds_the_picture_with_names_of_its_patches():
+    array = drawn("red", "left")
+    (row,) = source().rows([array])
+    text = source().text(array, row)
+    assert text.text.startswith("picture of 10 x 6 #")
+    assert [token.text for token in text.tokens][:2] == ["r1c1", "r1c2"]
+    assert text.backdrop.grid == (3, 5)
+    assert np.array_equal(text.backdrop.array, array)
+    assert "row and column" in source().notes(text)[0]
+
+
+def test_a_file_keeps_its_name(tmp_path):
+    Image.fromarray(drawn("red", "left")).save(tmp_path / "a.png")
+    path = tmp_path / "a.png"
+    (row,) = source().rows([path])
+    assert source().text(path, row).text == str(path)
+    assert source().length(row) == 15
+
+
+def test_ablation_puts_other_patches_in_the_place_of_one():
+    (row,) = source().rows([drawn("red", "left")])
+    found = source().replacements(row)
+    assert len(found.others) == 15
+    assert 4 not in found.others[4]
+    changed = found.put(row, {4: 9})
+    assert np.array_equal(changed[4], row[9])
+    assert np.array_equal(np.delete(changed, 4, 0), np.delete(row, 4, 0))
+    assert "patches of the picture" in found.notes[0]
+
+
+def test_bad_sources_are_named(tmp_path):
+    (tmp_path / "a.png").write_text("text")
+    with pytest.raises(DataError, match=r"a\.png: a picture must be a file that Pillow can read"):
+        source().parse(tmp_path / "a.png")
+    with pytest.raises(DataError, match="source: a picture must be the path of a file"):
+        source().parse(str(tmp_path / "b.png"))
+    with pytest.raises(ArgumentError, match="they have no words"):
+        source().replaced(None, None, None, None)

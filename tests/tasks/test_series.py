@@ -1,0 +1,346 @@
+"""Series from a file to a forecast: train, stop and resume, predict, evaluate, show; bad input."""
+
+import csv
+import io
+import json
+import math
+from datetime import datetime, timedelta
+
+import numpy as np
+import pytest
+
+import regard as package
+from cli.tools import done, regard, sentence
+from regard.errors import ArgumentError, DataError
+from regard.training import RunFolder, loop, make_config, resume_run, start_run
+
+SIZES = {"horizon": 5, "look_back": 13, "patch_len": 5, "stride": 3}
+TINY = {"dim": 8, "heads": 2, "feed_forward": 8, "layers": 1, "device": "cpu"}
+BRIEF = {**SIZES, **TINY, "steps": 12, "eval_every": 6, "lr": 1e-2}
+BRIEF |= {"report": False, "save_every": 3}
+FIRST = datetime(2020, 1, 1)
+
+
+def write(path, rows=130, change=None, header="date,load,temperature"):
+    """Two hourly series with a season of six hours; `change` alters the cells of a row."""
+    chance = np.random.default_rng(3)
+    lines = [header] if header else []
+    for i in range(rows):
+        load = 5 + math.sin(math.pi * i / 3) + 0.1 * chance.normal()
+        cells = [str(FIRST + timedelta(hours=i)), f"{load:.4f}", f"{20 - 2 * load + i / 99:.4f}"]
+        cells = cells if change is None else change(i, cells)
+        lines += [",".join(cells)] if cells else []
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("series") / "load.csv")
+
+
+@pytest.fixture(scope="module")
+def run(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run") / "run"
+    return start_run(make_config({"data": str(data), **BRIEF}), folder, quiet=True).path
+
+
+def rows_of(text):
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_a_setting_of_series_makes_it_one(run):
+    config = RunFolder(run).read_config()
+    assert config.preset == "transformer"
+    assert config.task_options["horizon"] == 5
+    model = package.load(run, device="cpu")
+    assert str(model.task) == "series to forecast"
+    assert model.task.input.encoder.columns == ("load", "temperature")
+    assert model.task.input.encoder.period == 6
+    assert str(model.task.input.encoder.step) == "hour"
+    assert "2 series, a row for each hour" in repr(model)
+
+
+def test_rows_are_split_in_the_order_of_time(run, data):
+    scaler = package.load(run, device="cpu").task.input.encoder
+    values = np.loadtxt(data, delimiter=",", skiprows=1, usecols=(1, 2))
+    assert np.allclose(scaler.mean, values[:91].mean(axis=0))  # 70% of 130 rows
+    assert np.allclose(scaler.scale, values[:91].std(axis=0))
+    last_seen = FIRST + timedelta(hours=103)
+    assert scaler.seen_until == (last_seen - datetime(1970, 1, 1)).total_seconds()
+
+
+def test_predictions_continue_the_file(run, data):
+    found = rows_of(done(regard("predict", run, data, "--device", "cpu")))
+    assert [row["date"] for row in found] == [f"2020-01-06 {10 + i}:00" for i in range(5)]
+    for row in found:
+        low, point, high = (float(row[f"load{end}"]) for end in ("_0.1", "", "_0.9"))
+        assert low <= point <= high
+        assert 0 < point < 10
+
+
+def test_predictions_depend_on_the_last_rows_alone(run, data, tmp_path):
+    longer = package.load(run, device="cpu")(data)
+    last = tmp_path / "last.csv"
+    lines = data.read_text().splitlines()
+    last.write_text("\n".join([lines[0], *lines[-13:]]))
+    shorter = package.load(run, device="cpu")(last)
+    assert longer.times == shorter.times
+    assert np.allclose(longer.point, shorter.point)
+
+
+def test_evaluation_counts_unseen_windows_beside_the_baselines(run, data):
+    said = done(regard("evaluate", run, data, "--device", "cpu", "--json"))
+    found = json.loads(said)
+    # 26 test rows have 22 windows of 5 steps, the first of which reads dev rows
+    assert found["examples"].startswith("22 windows from 2020-01-05 08:00 on")
+    assert [row["model"] for row in found["scores"]] == [
+        "transformer", "repeat last value", "seasonal naive (6)", "linear",
+    ]  # fmt: skip
+    model = package.load(run, device="cpu")
+    values = np.loadtxt(data, delimiter=",", skiprows=1, usecols=(1, 2))
+    scaled = (values - model.task.input.encoder.mean) / model.task.input.encoder.scale
+    errors = [scaled[i : i + 5] - scaled[i - 1] for i in range(104, 126)]
+    assert found["scores"][1]["mse"] == pytest.approx(np.mean(np.square(errors)), rel=1e-5)
+    assert found["scores"][1]["mae"] == pytest.approx(np.mean(np.abs(errors)), rel=1e-5)
+
+
+def test_a_killed_run_ends_as_one_that_was_not(run, data, tmp_path, monkeypatch):
+    step = loop._step
+
+    def deadly(learner, batches, progress, *others):
+        if progress.step == 8:
+            raise RuntimeError("killed")
+        return step(learner, batches, progress, *others)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "_step", deadly)
+        with pytest.raises(RuntimeError, match="killed"):
+            start_run(make_config({"data": str(data), **BRIEF}), tmp_path / "run", quiet=True)
+    resume_run(tmp_path / "run", quiet=True)
+    for name in ("model.safetensors", "calibration.safetensors"):
+        assert (tmp_path / "run" / name).read_bytes() == (run / name).read_bytes()
+
+
+def test_data_that_have_changed_are_noticed(data, tmp_path):
+    copy = tmp_path / "copy.csv"
+    copy.write_text(data.read_text())
+    start_run(make_config({"data": str(copy), **BRIEF, "steps": 2}), tmp_path / "run", quiet=True)
+    copy.write_text(data.read_text().replace("5.", "6.", 1))
+    with pytest.raises(DataError, match="it has changed since the run began"):
+        resume_run(tmp_path / "run", {"steps": 3}, quiet=True)
+
+
+def test_a_run_goes_on_without_its_file(data, tmp_path):
+    copy = tmp_path / "copy.csv"
+    copy.write_text(data.read_text())
+    start_run(make_config({"data": str(copy), **BRIEF, "steps": 2}), tmp_path / "run", quiet=True)
+    copy.unlink()
+    resume_run(tmp_path / "run", {"steps": 3}, quiet=True)
+    assert RunFolder(tmp_path / "run").read_metrics()[-1]["step"] == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", ["bahdanau", "self-attentive", "rnn"])
+def test_other_presets_forecast(data, tmp_path, preset):
+    sizes = {"embed": 5, "hidden": 6, "layers": 1, "steps": 2, "device": "cpu", "report": False}
+    config = make_config({"data": str(data), "preset": preset, **SIZES, **sizes})
+    run = start_run(config, tmp_path / "run", quiet=True).path
+    model = package.load(run, device="cpu")
+    assert model(data).point.shape == (5, 2)
+    view = model.trace(data)
+    if preset == "rnn":
+        assert view.attention is None
+    else:
+        assert view.attention.shape == (2, 5, 13)
+        assert (view.attention.sum(axis=2) <= 1 + 1e-5).all()
+
+
+def test_exogenous_columns_are_read_and_not_forecast(data, tmp_path):
+    settings = {"targets": "load", "exogenous": "temperature", **BRIEF, "steps": 2}
+    run = start_run(make_config({"data": str(data), **settings}), tmp_path / "run", quiet=True)
+    model = package.load(run.path, device="cpu")
+    found = model(data)
+    assert found.names == ("load",)
+    assert found.header == ["date", "load", "load_0.1", "load_0.9"]
+    warmer = write(
+        tmp_path / "warmer.csv",
+        change=lambda i, cells: [*cells[:2], f"{float(cells[2]) + math.sin(i):.4f}"],
+    )
+    assert not np.allclose(model(warmer).point, found.point)
+
+
+@pytest.mark.slow
+def test_a_trained_model_beats_repeating_the_last_value(data, tmp_path):
+    settings = {**BRIEF, "steps": 120, "eval_every": 40}
+    run = start_run(make_config({"data": str(data), **settings}), tmp_path / "run", quiet=True)
+    found = json.loads(done(regard("evaluate", run.path, data, "--device", "cpu", "--json")))
+    mse = {row["model"]: row["mse"] for row in found["scores"]}
+    assert mse["transformer"] < 0.25 * mse["repeat last value"]
+    assert found["scores"][0]["coverage"] > 0.6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ending", ["html", "svg", "png", "csv", "json"])
+def test_a_forecast_is_drawn(run, data, tmp_path, ending):
+    file = tmp_path / f"picture.{ending}"
+    done(regard("show", run, data, "-o", file, "--device", "cpu"))
+    content = file.read_bytes()
+    if ending == "png":
+        assert content.startswith(b"\x89PNG")
+    else:
+        assert b"2020-01-06 10:00" in content or b"2020-01-06 14:00" in content
+
+
+def test_a_forecast_is_drawn_in_the_terminal(run, data):
+    said = done(regard("show", run, data, "--device", "cpu"))
+    assert "2020-01-06 14:00" in said  # a long name leaves the title no room for its end
+    assert "attention" in said
+    assert "temperature" in said
+
+
+def test_what_mattered_is_checked(run, data, tmp_path):
+    said = done(regard("check", run, data, "-o", tmp_path / "x.json", "--device", "cpu"))
+    assert "mattered" in said
+    assert "load: the forecast changes most, by " in said
+    assert "rank correlation with attention" in said
+    found = json.loads((tmp_path / "x.json").read_text())
+    assert np.array(found["mattered"]).shape == (2, 13)
+
+
+def test_a_straight_line_does_not_matter_where_the_history_is_one(run):
+    model = package.load(run, device="cpu")
+    hours = [str(FIRST + timedelta(hours=i)) for i in range(13)]
+    line = {"date": hours, "load": np.arange(13.0), "temperature": np.full(13, 20.0)}
+    view = model.check(line)
+    inner = np.s_[:, 1:-1]  # the ends have one neighbour alone
+    assert np.abs(view.mattered[inner]).max() < 1e-4
+
+
+def cell(row, column, text):
+    def change(i, cells):
+        return [*cells[:column], text, *cells[column + 1 :]] if i == row else cells
+
+    return change
+
+
+BAD = {
+    "a gap in time": (
+        {"change": lambda i, cells: None if i == 50 else cells},
+        "line 52: there must be a row for each hour, but from 2020-01-03 01:00 to 2020-01-03 03:00 "
+        "there is a gap",
+    ),
+    "NaN": ({"change": cell(7, 1, "nan")}, "line 9: the column 'load' has no finite number here"),
+    "an empty cell": ({"change": cell(7, 2, "")}, "line 9: the column 'temperature' has no finite"),
+    "text": (
+        {"change": cell(7, 1, "high")},
+        "line 9: the column 'load' must hold numbers, but here it is 'high'",
+    ),
+    "unsorted": (
+        {"change": cell(7, 0, "2019-12-31 00:00:00")},
+        "line 9: times must go up, but 2019-12-31 00:00 follows 2020-01-01 06:00",
+    ),
+    "twice": (
+        {"change": cell(7, 0, "2020-01-01 06:00:00")},
+        "line 9: the time 2020-01-01 06:00 is there twice",
+    ),
+    "no time": ({"change": cell(7, 0, "noon")}, "line 9: the column 'date' must hold times"),
+    "too few rows": (
+        {"rows": 20},
+        "the train rows must be at least look_back \\+ horizon, 18, but of 20 rows they are 14",
+    ),
+    "a long line": (
+        {"change": lambda i, cells: [*cells, "1"] if i == 7 else cells},
+        "line 9: the line must have 3 cells like the first, but it has 4",
+    ),
+    "one name twice": ({"header": "date,load,load"}, "line 1: two columns are named 'load'"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_named(tmp_path, name):
+    how, said = BAD[name]
+    file = write(tmp_path / "bad.csv", **how)
+    with pytest.raises(DataError, match=said):
+        start_run(make_config({"data": str(file), **BRIEF}), tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_gaps_are_filled_if_asked_for(tmp_path):
+    file = write(tmp_path / "gap.csv", change=lambda i, cells: None if i in (50, 51) else cells)
+    settings = {"data": str(file), **BRIEF, "steps": 1, "gaps": "fill"}
+    run = start_run(make_config(settings), tmp_path / "run", quiet=True)
+    assert package.load(run.path, device="cpu")(file).table.filled == 4
+    assert len(package.load(run.path, device="cpu")(file).table) == 130
+
+
+def test_a_constant_column_is_told_and_forecast(tmp_path, capsys):
+    file = write(tmp_path / "flat.csv", change=lambda i, cells: [cells[0], cells[1], "7.5"])
+    run = start_run(make_config({"data": str(file), **BRIEF}), tmp_path / "run")
+    assert "the column 'temperature' is constant in the training rows" in capsys.readouterr().err
+    found = package.load(run.path, device="cpu")(file)
+    assert np.allclose(found.point[:, 1], 7.5, atol=0.1)
+
+
+def test_another_header_is_refused_in_prediction(run, tmp_path):
+    file = write(tmp_path / "other.csv", header="date,load,humidity")
+    said = sentence(regard("predict", run, file, "--device", "cpu"), 1)
+    assert "there must be a column 'temperature', but the columns of numbers are load" in said
+
+
+def test_other_steps_and_too_few_rows_are_refused_in_prediction(run, tmp_path):
+    daily = write(
+        tmp_path / "daily.csv",
+        change=lambda i, cells: [str(FIRST + timedelta(days=i)), *cells[1:]],
+    )
+    said = sentence(regard("predict", run, daily, "--device", "cpu"), 1)
+    assert "there must be a row for each hour, as in training, but there is one for each" in said
+    short = write(tmp_path / "short.csv", rows=12)
+    said = sentence(regard("predict", run, short, "--device", "cpu"), 1)
+    assert "there must be 13 rows, which the model reads, but there are 12" in said
+
+
+def test_what_forecasters_cannot_do_is_told(run, data):
+    assert "use `regard predict`" in sentence(regard("align", run, data), 1)
+    for words in (("--to", "ctranslate2"), ("--precision", "int8"), ("--attention",)):
+        said = sentence(regard("export", run, *words), 2)
+        assert f"{words[0]} must be left out for a run that predicts numbers" in said
+
+
+def test_a_forecaster_that_goes_step_by_step_is_not_exported(data, tmp_path):
+    own = {**BRIEF, "preset": "rnn", "embed": 4, "hidden": 4, "steps": 1}
+    own = {name: value for name, value in own.items() if name not in TINY or name == "device"}
+    start_run(make_config({"data": str(data), **own}), tmp_path / "run", quiet=True)
+    said = sentence(regard("export", tmp_path / "run", "-o", tmp_path / "graph"), 1)
+    assert "the preset rnn writes one after another: export a run of transformer" in said
+    assert not (tmp_path / "graph").exists()
+
+
+def test_a_forecast_is_a_line_of_json(run, data):
+    (line,) = done(regard("predict", run, data, "--jsonl")).splitlines()
+    found = json.loads(line)
+    rows = rows_of(done(regard("predict", run, data)))
+    assert found["times"] == [row["date"] for row in rows]
+    assert np.allclose(np.array(found["point"])[:, 0], [float(row["load"]) for row in rows])
+    assert np.array(found["quantiles"]).shape == (5, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"preset": "conv"}, "preset must be one of transformer, bahdanau, self-attentive, rnn"),
+        ({"quantiles": "0.9,0.1"}, "quantiles must"),
+        ({"split": "1,2"}, "split must"),
+        ({"horizon": 10**9}, "horizon must"),
+        ({"exogenous": "load", "targets": "load"}, "exogenous must not be forecast as well"),
+        ({"tgt_tokenizer": "word"}, "tgt_tokenizer must be left out for series"),
+        ({"metric": "bleu"}, "metric must be mse, mae or loss for series"),
+        ({"patch_len": 99}, "patch_len must be at most look_back"),
+        ({"tied": "output"}, "tied must be left out for series"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(data, tmp_path, settings, said):
+    with pytest.raises(ArgumentError, match=said):
+        start_run(
+            make_config({"data": str(data), **SIZES, **settings}), tmp_path / "run", quiet=True
+        )
