@@ -30,7 +30,7 @@ class CommaFrames(FrameInput):
         return "the file ends in .frames"
 
     @classmethod
-    def open(cls, settings, place, check):
+    def read_examples(cls, settings, place, check):
         opened = OpenedSource(place.source, numbered_lines(place.source), Format("text"))
 
         def parse(number, raw):

@@ -9,7 +9,7 @@ from regard.data import Pair, PictureEncoder, Tokenizer
 from regard.errors import ArgumentError, DataError
 from regard.tasks import Encoders, choose_task, open_task, possible_tasks
 from regard.tasks.inputs.frames import FrameInput
-from regard.tasks.inputs.picture import PictureInput, PictureOptions
+from regard.tasks.inputs.picture import PictureOptions, PixelInput
 from regard.training import make_config
 from regard.training.setup import check_settings
 
@@ -17,25 +17,25 @@ ENCODER = PictureEncoder(6, 10, 3, 2, (100.0, 90.0, 80.0), (50.0, 40.0, 30.0))
 
 
 def source():
-    return PictureInput(ENCODER, make_config({}))
+    return PixelInput(ENCODER, make_config({}))
 
 
 def test_files_and_arrays_of_pictures_are_recognised():
     files = [Pair("a.png", "x", 1), Pair("b/c.jpeg", "y", 2)]
     found = choose_task(make_config({}), lambda: files)
-    assert found.task.input is PictureInput
+    assert found.task.input is PixelInput
     assert found.why == "the sources are names of picture files"
     colours = [Pair("", "x", 1, frames=np.zeros((4, 4, 3), np.uint8))]
-    assert choose_task(make_config({}), lambda: colours).task.input is PictureInput
+    assert choose_task(make_config({}), lambda: colours).task.input is PixelInput
     tables = [Pair("", "x", 1, frames=np.zeros((4, 3)))]
     assert choose_task(make_config({}), lambda: tables).task.input is FrameInput
     asked = make_config({"src_tokenizer": "pictures"})
-    assert {task.input for task in possible_tasks(asked)} == {PictureInput}
-    assert choose_task(asked, lambda: tables).task.input is PictureInput
+    assert {task.input for task in possible_tasks(asked)} == {PixelInput}
+    assert choose_task(asked, lambda: tables).task.input is PixelInput
 
 
 def test_settings_of_pictures_leave_no_other_kind():
-    assert {one.input for one in possible_tasks(make_config({"patch": 4}))} == {PictureInput}
+    assert {one.input for one in possible_tasks(make_config({"patch": 4}))} == {PixelInput}
     assert PictureOptions.of(make_config({"picture_size": 32})).size == (32, 32)
     assert PictureOptions.of(make_config({"picture_size": "48x32"})).size == (32, 48)
 
@@ -63,7 +63,7 @@ def test_settings_that_make_no_sense_are_refused(settings, said):
 def test_a_run_folder_is_opened_by_its_encoder():
     target = Tokenizer.train("space", ["red is left"])
     task = open_task(make_config({"preset": "show-attend-tell"}), ENCODER, target)
-    assert type(task.input) is PictureInput
+    assert type(task.input) is PixelInput
     assert task.input.stored_sizes == {"height": 6, "width": 10, "patch": 2, "channels": 3}
     assert task.encoder_rows()["source"].startswith("pictures of 10 x 6 pixels in colour")
     assert Encoders._fields == ("source", "target")

@@ -16,18 +16,18 @@ from regard.data import Pair, SourceEncoder, TargetEncoder, Tokenizer
 from regard.data.checksummed_json import read_checksummed
 from regard.errors import ArgumentError
 from regard.safe_read import PathLike
-from regard.tasks.inputs.base import Input
+from regard.tasks.inputs.base import TaskInput
 from regard.tasks.inputs.frames import FrameInput
 from regard.tasks.inputs.nothing import NoInput
-from regard.tasks.inputs.picture import PictureInput
+from regard.tasks.inputs.picture import PixelInput
 from regard.tasks.inputs.series import SeriesInput
 from regard.tasks.inputs.sound import SoundInput
 from regard.tasks.inputs.story import StoryInput
 from regard.tasks.inputs.text import Source, TextInput
-from regard.tasks.outputs.base import NumbersOutput, Output
+from regard.tasks.outputs.base import NumbersOutput, TaskOutput
 from regard.tasks.outputs.forecast import Forecast, ForecastOutput
 from regard.tasks.outputs.label import LabelOutput
-from regard.tasks.outputs.number import NumberOutput, NumberPrediction
+from regard.tasks.outputs.number import NumberPrediction, ValueOutput
 from regard.tasks.outputs.span import SpanOutput
 from regard.tasks.outputs.tags import TagOutput
 from regard.tasks.outputs.tokens import TokenOutput
@@ -49,15 +49,15 @@ __all__ = [
     "DevScores",
     "Encoders",
     "Forecast",
-    "Input",
     "NumberPrediction",
     "NumbersOutput",
-    "Output",
     "ScoreTable",
     "Settings",
     "Source",
     "Task",
+    "TaskInput",
     "TaskOptions",
+    "TaskOutput",
     "TaskType",
     "TextInput",
     "check_settings",
@@ -69,14 +69,14 @@ __all__ = [
 ]
 
 #: in the order in which they are tried: text is what is left
-INPUTS: Final[dict[str, type[Input]]] = {
+INPUTS: Final[dict[str, type[TaskInput]]] = {
     one.name: one
-    for one in (SeriesInput, NoInput, SoundInput, PictureInput, FrameInput, StoryInput, TextInput)
+    for one in (SeriesInput, NoInput, SoundInput, PixelInput, FrameInput, StoryInput, TextInput)
 }
 #: in the order in which they are tried: tokens are what is left
-OUTPUTS: Final[dict[str, type[Output]]] = {
+OUTPUTS: Final[dict[str, type[TaskOutput]]] = {
     one.name: one
-    for one in (ForecastOutput, NumberOutput, TagOutput, SpanOutput, LabelOutput, TokenOutput)
+    for one in (ForecastOutput, ValueOutput, TagOutput, SpanOutput, LabelOutput, TokenOutput)
 }
 
 _CONTINUES = "a language model has no source, and continues texts"
@@ -128,12 +128,12 @@ def possible_tasks(settings: Settings) -> list[TaskType]:
 
 def task_options() -> dict[str, dict[str, FieldInfo]]:
     """Return the settings that only some inputs or outputs have, by its name and by theirs."""
-    both: dict[str, type[Input] | type[Output]] = {**INPUTS, **OUTPUTS}
+    both: dict[str, type[TaskInput] | type[TaskOutput]] = {**INPUTS, **OUTPUTS}
     found = {name: dict(part.options_type.model_fields) for name, part in both.items()}
     return {name: fields for name, fields in found.items() if fields and name != "forecast"}
 
 
-def output_of_options(names: Set[str]) -> type[Output]:
+def output_of_options(names: Set[str]) -> type[TaskOutput]:
     """Return the first output of a task that has all of these settings, or the general one."""
     if not names:
         return TokenOutput
@@ -176,7 +176,7 @@ def choose_task(settings: Settings, first: Callable[[], Sequence[Pair]]) -> Task
 
 def open_task(settings: Settings, source: SourceEncoder, target: TargetEncoder) -> Task:
     """Return the task of a run. Run folders do not name it: it follows from preset and encoders."""
-    return task_type(settings, source, target).open(settings, source, target)
+    return task_type(settings, source, target).with_encoders(settings, source, target)
 
 
 def task_type(settings: Settings, source: SourceEncoder, target: TargetEncoder) -> TaskType:

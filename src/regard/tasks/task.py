@@ -27,10 +27,10 @@ from regard.models import PRESETS, AnyModel
 from regard.models.protocol import require_sequence_model
 from regard.seeing import Text
 from regard.symbols import UNK
-from regard.tasks.inputs.base import Input
+from regard.tasks.inputs.base import TaskInput
 from regard.tasks.inputs.series import SeriesInput
 from regard.tasks.inputs.text import Source, TextInput, unknown_note
-from regard.tasks.outputs.base import NumbersOutput, Output
+from regard.tasks.outputs.base import NumbersOutput, TaskOutput
 from regard.tasks.outputs.forecast import ForecastOutput
 from regard.tasks.outputs.tokens import TokenOutput
 from regard.tasks.settings import DataPlace, Encoders, Say, Settings, refuse_settings
@@ -46,7 +46,7 @@ class Task:
         output: the output.
     """
 
-    def __init__(self, settings: Settings, source: Input, output: Output) -> None:
+    def __init__(self, settings: Settings, source: TaskInput, output: TaskOutput) -> None:
         self.settings, self.input, self.output = settings, source, output
         self.encoders = Encoders(source.encoder, output.encoder)
 
@@ -186,8 +186,8 @@ class Task:
 class TaskType(NamedTuple):
     """An input and an output that go together."""
 
-    input: type[Input]
-    output: type[Output]
+    input: type[TaskInput]
+    output: type[TaskOutput]
 
     @property
     def options(self) -> Set[str]:
@@ -205,7 +205,7 @@ class TaskType(NamedTuple):
 
     def read(self, settings: Settings, place: DataPlace) -> PairReader:
         """Read examples."""
-        return self.input.open(settings, place, self.output.check_pair)
+        return self.input.read_examples(settings, place, self.output.check_pair)
 
     def fingerprint_options(self, settings: Settings) -> dict[str, Any]:
         """Return settings beyond those of all tasks that change the encoded examples."""
@@ -225,15 +225,17 @@ class TaskType(NamedTuple):
         read = {"src_vectors": "source"} if self.input is not SeriesInput else {}
         return read | ({"tgt_vectors": "target"} if self.output.writes_tokens else {})
 
-    def open(self, settings: Settings, source: SourceEncoder, target: TargetEncoder) -> Task:
+    def with_encoders(
+        self, settings: Settings, source: SourceEncoder, target: TargetEncoder
+    ) -> Task:
         """Return the task with its encoders."""
         read = self.input(source, settings)
         return Task(settings, read, self.output(target, read, settings))
 
 
 def learn_encoders(
-    source: type[Input],
-    output: type[Output],
+    source: type[TaskInput],
+    output: type[TaskOutput],
     settings: Settings,
     pairs: Iterable[Pair],
     *,

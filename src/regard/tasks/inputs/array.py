@@ -15,7 +15,7 @@ from regard.data.pairs import source_column
 from regard.errors import ArgumentError, DataError
 from regard.models import COPY_PRESETS, STORY_PRESETS, TEXT_PRESETS
 from regard.seeing import Token
-from regard.tasks.inputs.base import Input
+from regard.tasks.inputs.base import TaskInput
 from regard.tasks.settings import Settings, refuse_settings
 
 #: characters of a missing file's name that a message has at most
@@ -33,7 +33,7 @@ TEXT_ONLY: Final[dict[str, Any]] = {
 }
 
 
-class ArrayInput(Input):
+class ArrayInput(TaskInput):
     """Sources that become tables: in files, or given as arrays."""
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""What a model reads: how sources are recognised, read, encoded, embedded, labelled and replaced.
+"""Inputs of tasks: how sources are recognised, read, encoded, embedded, labelled and replaced.
 
 An `Input` class knows how to recognise and to learn; an instance has the encoder of a run. A row is
 what the model reads of one source: token ids, or a table of numbers.
@@ -23,7 +23,7 @@ from regard.tasks.settings import DataPlace, Say, Settings, TaskOptions
 
 
 class InputFacts(NamedTuple):
-    """What messages and other code know about an input without asking which it is.
+    """Facts about an input, for code that does not ask which it is.
 
     Attributes:
         unit: what a source is measured in, such as "source tokens".
@@ -73,7 +73,7 @@ class InputFacts(NamedTuple):
         return self.request_field != "text"
 
 
-class Input(ABC):
+class TaskInput(ABC):
     """Sources of a model, as a caller gives them and as the model reads them.
 
     Args:
@@ -136,7 +136,7 @@ class Input(ABC):
         """
 
     @classmethod
-    def open(
+    def read_examples(
         cls, settings: Settings, place: DataPlace, check: Callable[[Pair], Pair]
     ) -> PairReader:
         """Read examples; `check` raises BadLine for a target that is unusable."""
@@ -156,7 +156,7 @@ class Input(ABC):
 
     @property
     def unit(self) -> str:
-        """What a source is measured in."""
+        """Unit that sources are measured in."""
         return self.facts.unit
 
     @property

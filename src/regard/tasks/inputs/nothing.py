@@ -64,7 +64,7 @@ class NoInput(TextInput):
                 raise _only_for_pairs(settings, name, "left out for texts")
 
     @classmethod
-    def open(
+    def read_examples(
         cls, settings: Settings, place: DataPlace, check: Callable[[Pair], Pair]
     ) -> PairReader:
         """Read one text per line."""

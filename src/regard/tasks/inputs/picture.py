@@ -25,8 +25,7 @@ from regard.errors import ArgumentError
 from regard.messages import message
 from regard.models import TEXT_PRESETS, with_input
 from regard.models.embedding import TokenEmbedding
-from regard.models.picture_input import ConvStem, SplitStem, patch_stem
-from regard.models.picture_input import PictureInput as PatchInput
+from regard.models.picture_input import ConvStem, PictureInput, SplitStem, patch_stem
 from regard.seeing import Text
 from regard.seeing.attribution.replacements import Replacements, patch_replacements
 from regard.seeing.trace.backdrop import picture_backdrop
@@ -87,7 +86,7 @@ class PictureOptions(TaskOptions):
         return PictureSize(*map(int, parts))
 
 
-class PictureInput(ArrayInput):
+class PixelInput(ArrayInput):
     """Paths of picture files, images of Pillow, or arrays (height, width, channels)."""
 
     name = "picture"
@@ -173,7 +172,7 @@ class PictureInput(ArrayInput):
         """Let the encoder of a model read patches at their rows and columns."""
         source, options, encoder = self.encoder, self.options, model.encoder
         before: TokenEmbedding = encoder.embedding
-        adapter = PatchInput(
+        adapter = PictureInput(
             STEMS[options.stem](source.channels, source.patch, encoder.input_size),
             source.grid,
             source.patch,

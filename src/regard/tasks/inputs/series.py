@@ -19,7 +19,7 @@ from regard.messages import message
 from regard.models.forecasters import WindowScale
 from regard.seeing import Text, Token
 from regard.seeing.attribution.replacements import Replacements, frame_replacements
-from regard.tasks.inputs.base import Input, InputFacts
+from regard.tasks.inputs.base import InputFacts, TaskInput
 from regard.tasks.inputs.graph_inputs import GraphInputs, SeriesInputs
 from regard.tasks.inputs.text import name_some
 from regard.tasks.settings import DataPlace, Say, Settings, TaskOptions, refuse_settings
@@ -110,7 +110,7 @@ class SeriesOptions(TaskOptions):
         return self.rows_read + self.horizon
 
 
-class SeriesInput(Input):
+class SeriesInput(TaskInput):
     """Tables of series: files, mappings of columns, arrays; the model reads their last rows."""
 
     name = "series"
@@ -154,7 +154,7 @@ class SeriesInput(Input):
         return keep_source
 
     @classmethod
-    def open(
+    def read_examples(
         cls, settings: Settings, place: DataPlace, check: Callable[[Pair], Pair]
     ) -> PairReader:
         """Read a table as stretches: the training rows, and the dev rows with those before them."""

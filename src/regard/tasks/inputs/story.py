@@ -36,7 +36,7 @@ from regard.seeing.attribution.replacements import (
     token_replacements,
 )
 from regard.symbols import EOS, SYMBOLS, UNK
-from regard.tasks.inputs.base import Input, InputFacts
+from regard.tasks.inputs.base import InputFacts, TaskInput
 from regard.tasks.inputs.graph_inputs import GraphInputs, TokenInputs
 from regard.tasks.inputs.text import (
     CARD_PAIR,
@@ -50,7 +50,7 @@ from regard.tasks.settings import DataPlace, Say, Settings, refuse_settings
 from regard.tasks.tokenizer_training import TOKENIZER_LINES, learn_tokenizer
 
 
-class StoryInput(Input):
+class StoryInput(TaskInput):
     """Stories with questions: strings with a tab between them, tuples, or dictionaries."""
 
     name = "story"
@@ -135,7 +135,7 @@ class StoryInput(Input):
 
     @property
     def unit(self) -> str:
-        """What a source is measured in."""
+        """Unit that sources are measured in."""
         return "sentences" if self.encoder.width else self.facts.unit
 
     @property

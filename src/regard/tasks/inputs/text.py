@@ -34,7 +34,7 @@ from regard.models import SPAN_PRESETS, STORY_PRESETS, TEXT_PRESETS
 from regard.seeing import Text, Token
 from regard.seeing.attribution.replacements import Replacements, token_replacements
 from regard.symbols import EOS, SYMBOLS, UNK
-from regard.tasks.inputs.base import Input, InputFacts
+from regard.tasks.inputs.base import InputFacts, TaskInput
 from regard.tasks.inputs.graph_inputs import GraphInputs, TokenInputs
 from regard.tasks.settings import DataPlace, Say, Settings
 from regard.tasks.tokenizer_training import TOKENIZER_LINES, learn_tokenizer, shared_tokenizer_kind
@@ -211,7 +211,7 @@ def _without_space(text: str, span: Span) -> Span:
     return start, end
 
 
-class TextInput(Input):
+class TextInput(TaskInput):
     """Texts; features follow a text after a tab, or stand beside it in a `Source`."""
 
     name = "text"

@@ -1,4 +1,4 @@
-"""What a model answers: how targets are learned and built into a network, scored and described.
+"""Outputs of tasks: how targets are learned and built into a network, scored and described.
 
 Models of two sorts exist: those that write tokens, which a search decodes (texts, labels, tags,
 spans), and those that predict numbers in one pass. `Output.writes_tokens` tells them apart.
@@ -15,12 +15,12 @@ from regard.data import Corpus, EncodedPairs, NumberTargets, Pair, TargetEncoder
 from regard.data.dev_set import DevSet
 from regard.errors import RegardError
 from regard.models import AnyModel
-from regard.tasks.inputs.base import Input
+from regard.tasks.inputs.base import TaskInput
 from regard.tasks.outputs.number_graphs import NumberGraph
 from regard.tasks.settings import Advance, DevScores, Say, ScoreTable, Settings, TaskOptions
 
 
-class Output(ABC):
+class TaskOutput(ABC):
     """Targets of a model.
 
     Args:
@@ -41,7 +41,7 @@ class Output(ABC):
     #: the preset of a run that names none
     default_preset: ClassVar[str] = "bahdanau"
 
-    def __init__(self, encoder: TargetEncoder, source: Input, settings: Settings) -> None:
+    def __init__(self, encoder: TargetEncoder, source: TaskInput, settings: Settings) -> None:
         self.encoder: Any = encoder
         self.input, self.settings = source, settings
         self.options: Any = self.options_type.of(settings)
@@ -132,7 +132,7 @@ class Output(ABC):
         """Return the encoder's properties, as a server's `/api/info` states them."""
 
 
-class NumbersOutput(Output):
+class NumbersOutput(TaskOutput):
     """Outputs that a model predicts in one pass, and not token by token."""
 
     writes_tokens = False

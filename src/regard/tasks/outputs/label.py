@@ -7,7 +7,7 @@ from regard.evaluation import ClassReport, choose_metrics, confusion
 from regard.evaluation.classification import MOST_CLASSES, unknown_classes
 from regard.models import LABEL_PRESETS, SPAN_PRESETS, STORY_PRESETS, TAG_PRESETS
 from regard.symbols import SYMBOLS
-from regard.tasks.inputs.base import Input
+from regard.tasks.inputs.base import TaskInput
 from regard.tasks.outputs.tokens import TokenOutput
 from regard.tasks.settings import Settings
 from regard.tasks.tokenizer_training import check_label_settings
@@ -18,7 +18,7 @@ class LabelOutput(TokenOutput):
 
     name = "label"
 
-    def __init__(self, encoder: TargetEncoder, source: Input, settings: Settings) -> None:
+    def __init__(self, encoder: TargetEncoder, source: TaskInput, settings: Settings) -> None:
         super().__init__(encoder, source, settings)
         self.labels = tuple(self.tokenizer.tokens(range(len(SYMBOLS), self.size)))
         self.end_is_certain = settings.preset in LABEL_PRESETS

@@ -107,7 +107,7 @@ class NumberPrediction:
         }
 
 
-class NumberOutput(NumbersOutput):
+class ValueOutput(NumbersOutput):
     """One number for each source."""
 
     name = "number"
@@ -300,7 +300,7 @@ class NumberOutput(NumbersOutput):
     ) -> ScoreTable:
         """Return the scores of a model on a file, beside those of the mean of training."""
         place = DataPlace(file, None, SETTING_HINTS, base_folder(file), self.input.encoder)
-        pairs = list(self.input.open(self.settings, place, self.check_pair))
+        pairs = list(self.input.read_examples(self.settings, place, self.check_pair))
         if not pairs:
             raise DataError(str(file), None, "there must be pairs to score", "add some")
         sources = map(self.input.of_pair, pairs)

@@ -9,10 +9,10 @@ from regard.evaluation import ClassReport, choose_metrics, copied_share
 from regard.messages import message
 from regard.models import COPY_PRESETS, LABEL_PRESETS, SPAN_PRESETS, STORY_PRESETS, TAG_PRESETS
 from regard.seeing import Text
-from regard.tasks.inputs.base import Input
+from regard.tasks.inputs.base import TaskInput
 from regard.tasks.inputs.story import StoryInput
 from regard.tasks.inputs.text import describe_tokenizer
-from regard.tasks.outputs.base import Output
+from regard.tasks.outputs.base import TaskOutput
 from regard.tasks.settings import Say, Settings
 from regard.tasks.tokenizer_training import learn_target_tokenizer
 
@@ -31,7 +31,7 @@ SENTENCE_ENDS: Final = frozenset("。！？!?")
 ROUGE: Final = ("rouge-1", "rouge-2", "rouge-l")
 
 
-class TokenOutput(Output):
+class TokenOutput(TaskOutput):
     """Texts, cut into tokens."""
 
     name = "tokens"
@@ -40,7 +40,7 @@ class TokenOutput(Output):
     #: whether the model ends its outputs by itself, so that nobody need look at their end
     end_is_certain: bool = False
 
-    def __init__(self, encoder: TargetEncoder, source: Input, settings: Settings) -> None:
+    def __init__(self, encoder: TargetEncoder, source: TaskInput, settings: Settings) -> None:
         super().__init__(encoder, source, settings)
         assert isinstance(encoder, Tokenizer)
         self.tokenizer = encoder
