@@ -210,7 +210,7 @@ def _source(model: api.Model, value: Any) -> Any:
     """Return a source, or that of a pair, with features if the model has any."""
     if not isinstance(value, Pair):
         return value
-    return model.kind.sources.of_pair(value if model.features else value._replace(features=()))
+    return model.task.input.of_pair(value if model.features else value._replace(features=()))
 
 
 def _predicted(output: api.Output, value: Any, *, several: bool) -> OutputRow:
