@@ -123,7 +123,7 @@ def test_a_confusion_is_drawn(run, test_file, tmp_path, ending):
     path = tmp_path / f"confusion.{ending}"
     assert f"drawn: {path}" in done(regard("evaluate", run, test_file, "-o", path))
     content = path.read_bytes()
-    starts = {"html": b"<!doctype", "svg": b"<svg", "csv": b'"label"', "png": b"\x89PNG"}
+    starts = {"html": b"<!doctype", "svg": b"<svg", "csv": b"label", "png": b"\x89PNG"}
     assert content.startswith(starts.get(ending, b"%PDF"))
     if ending in ("html", "svg", "csv"):
         assert b"very good" in content
