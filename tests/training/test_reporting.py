@@ -114,4 +114,4 @@ def test_the_name_of_a_file_may_be_of_any_bytes(make_task):
     task = make_task()
     report = HtmlReport(task.folder.path, 0, {"data": os.fsdecode(b"caf\xe9.tsv")})
     report.write({"step": 3, "tokens": 3, "seconds": 3, "dev_loss": 1.0}, 0.1, [])
-    assert "caf\\udce9.tsv" in (task.folder.path / PAGE).read_text(encoding="utf-8")
+    assert "caf⟨DCE9⟩.tsv" in (task.folder.path / PAGE).read_text(encoding="utf-8")
