@@ -9,7 +9,7 @@ import pytest
 
 import regard
 from browser.test_page import go_to, said, stage, until
-from seeing.test_top_weights import Fused
+from seeing.trace.test_long_trace import Fused
 
 LENGTH, HEADS, K = 700, 4, 5
 

@@ -12,7 +12,7 @@ from regard.serve.http_errors import ServeError
 from regard.training import RunError
 from regard.training.reporting import HtmlReport
 from regard.training.run_folder import RunFolder
-from seeing.test_report import example
+from seeing.page.test_report import example
 from serve.conftest import run_folder
 
 

@@ -52,16 +52,13 @@ class HeadRow(NamedTuple):
     def sentences(self) -> list[str]:
         """Its habits in words, the strongest first."""
         ranked = sorted(self.habits.habits.items(), key=lambda one: -one[1].evidence)
-        found = [
-            message(
-                "heads.share",
-                meaning=_meaning(name, habit.detail),
-                share=habit.share,
-                rows=habit.rows,
-                chance=habit.chance,
-            )
-            for name, habit in ranked
-        ]
+        found = []
+        for name, (share, chance, rows, detail) in ranked:
+            meaning = message(f"heads.meaning.{name}")
+            if detail is not None:
+                meaning = message("heads.detail", meaning=meaning, detail=detail)
+            numbers = {"share": share, "rows": rows, "chance": chance}
+            found.append(message("heads.share", meaning=meaning, **numbers))
         if self.cost is not None:
             found.append(message("heads.switched-off", cost=self.cost[0], range=self.cost_range))
         if self.aer is not None:
@@ -102,12 +99,6 @@ def render_heads(
         drawn=[{"row": head, "figures": _figures(head, shown)} for head in drawn],
         notes=[*notes, *[message("heads.no-figures", count=left_out)] * (left_out > 0)],
     )
-
-
-def _meaning(habit: str, detail: int | None) -> str:
-    """Return a line on a habit, with the position that is its detail."""
-    said = message(f"heads.meaning.{habit}")
-    return said if detail is None else message("heads.detail", meaning=said, detail=detail)
 
 
 def _figures(head: HeadRow, examples: Sequence[Trace]) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ moved to turn one into the other, 0 if they are equal and 1 if they share nothin
 two maps is the mean over their rows. Mass that a row lacks to 1 counts as one more column.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -90,7 +90,10 @@ def trace_distance(first: Trace, second: Trace, *, by_position: bool = False) ->
             )
         for layer in both:
             pair = (merge(first, here[layer], words=fits), merge(second, there[layer], words=fits))
-            heads += _distances(kind, layer, *pair, words=fits)
+            count = min(len(one.weights) for one in pair)
+            weights = pair[0].weights[:count], pair[1].weights[:count]
+            labels = [group.label for group in pair[0].rows]
+            heads += _distances(kind, layer, weights, labels, fits)
     return TraceDistance(sorted(heads, key=lambda one: -one.distance), notes)
 
 
@@ -119,15 +122,13 @@ def _heads(maps: Iterable[Map]) -> str:
 
 
 def _distances(
-    kind: str, layer: int, first: MergedMap, second: MergedMap, *, words: Merging
+    kind: str, layer: int, weights: tuple[Weights, Weights], labels: Sequence[str], words: Merging
 ) -> Iterator[HeadDistance]:
-    count = min(len(first.weights), len(second.weights))
-    apart = row_distances(first.weights[:count], second.weights[:count])
-    for head, rows in enumerate(apart):
-        if not len(rows):
-            continue
-        worst = first.rows[int(rows.argmax())].label
-        yield HeadDistance(kind, layer, head, float(rows.mean()), worst, words)
+    """Yield the distance of each head of two maps of the same rows and columns."""
+    for head, rows in enumerate(row_distances(*weights)):
+        if len(rows):
+            worst = labels[int(rows.argmax())]
+            yield HeadDistance(kind, layer, head, float(rows.mean()), worst, words)
 
 
 def common_weights(first: Map, second: Map) -> tuple[Weights, Weights]:
@@ -150,12 +151,6 @@ def common_distance(before: Trace, after: Trace) -> TraceDistance:
             (a, b), (c, d) = sizes
             note = f"{first.kind}: {a} x {b} and {c} x {d}; compared is what both have"
             notes += [note] if note not in notes else []
-        labels = before.labels(first.rows)
-        for head, rows in enumerate(row_distances(*common_weights(first, second))):
-            if len(rows):
-                worst = labels[int(rows.argmax())]
-                distance = float(rows.mean())
-                heads.append(
-                    HeadDistance(first.kind, first.layer, head, distance, worst, words=False)
-                )
+        labels, weights = before.labels(first.rows), common_weights(first, second)
+        heads += _distances(first.kind, first.layer, weights, labels, False)
     return TraceDistance(sorted(heads, key=lambda one: -one.distance), notes)

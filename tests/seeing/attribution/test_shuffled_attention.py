@@ -6,7 +6,7 @@ import torch
 from models.cases import build
 from regard.seeing.attribution import interventions as shuffling
 from regard.seeing.attribution.interventions import shuffled_attention
-from seeing.test_attribution import (
+from seeing.attribution.test_scorers import (
     SRC,
     TABLE,
     TGT,

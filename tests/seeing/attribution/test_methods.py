@@ -12,7 +12,7 @@ from regard.seeing.attribution.input_scorer import PrefixScorer, Question, Sourc
 from regard.seeing.attribution.methods import COMPLETENESS, METHODS, attribute, method_names
 from regard.seeing.attribution.relevance import relevance_rules
 from regard.seeing.attribution.replacements import frame_replacements, token_replacements
-from seeing.test_attribution import SRC, TABLE, TGT, reads_frames
+from seeing.attribution.test_scorers import SRC, TABLE, TGT, reads_frames
 
 LANGUAGE = ["lm-rnn", "lm-self-attentive", "lm-transformer"]
 OTHERS = [*[range(4, SRC_VOCAB)] * 4, [2]]
