@@ -51,11 +51,6 @@ def multi30k(folder):
     write(folder, "multi30k/test_2017_flickr.en-de-fr.tsv.gz", [("A Cat.", "Eine Katze.", "x")])
 
 
-def tatoeba(folder):
-    for name in ("train", "dev", "test"):
-        write(folder, f"tatoeba_eng_fra/mini.{name}.eng-fra.tsv.gz", [(name, "Va !")])
-
-
 def tatoeba_all(folder):
     """All pairs of French in one file; German and Chinese in three, with a sentence each."""
     french = [(f"Go {i}.", f"Va {i}.") for i in range(60)] + [("Run dev!", "Cours !")]

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from regard.errors import ArgumentError, DataError
-from regard.recipes.tasks import mnist, shapes
+from regard.recipes.tasks import media, shapes
 
 #: the first lines of the public test file: caption, cells of each word, unseen or not
 FIRST = [
@@ -103,19 +103,10 @@ def test_shapes_are_prepared(few):
     assert any(len(one.references) == 3 for one in found.evaluation["dev"])
     read = np.asarray(Image.open(io.BytesIO(found.files[found.evaluation["test"][1].src])))
     assert np.array_equal(read, list(shapes.scenes("test"))[2].picture)
-    assert all(shapes._shows(one, shapes.UNSEEN) for one in found.evaluation["test-unseen"])
-    assert not any(shapes._shows(one, shapes.UNSEEN) for one in found.train)
-
-
-def test_settings_are_chosen_by_other_pairs(few):
-    found = shapes.prepare(few, tuning=True)
-    assert list(found.evaluation) == ["dev", "dev-unseen"]
-    rare = found.evaluation["dev-unseen"]
-    assert len(rare) + len(found.train) == 40
-    assert rare
-    assert all(shapes._shows(one, shapes.TUNING) for one in rare)
-    every = (*found.train, *found.evaluation["dev"])
-    assert not any(shapes._shows(one, shapes.TUNING) for one in every)
+    shows = [" ".join(pair) for pair in shapes.UNSEEN]
+    for one in (*found.train, *found.evaluation["test-unseen"]):
+        unseen = any(f"{pair}{end}" in f"{one.references[0]} " for pair in shows for end in " se")
+        assert unseen == (one not in found.train), one
 
 
 def test_other_captions_are_refused(few):
@@ -132,8 +123,8 @@ def idx(path, magic, sizes, values):
 
 @pytest.fixture
 def digits(monkeypatch, tmp_path):
-    monkeypatch.setattr(mnist, "SETS", {"train": ("train", 7), "test": ("t10k", 3)})
-    folder = tmp_path / mnist.FOLDER
+    monkeypatch.setattr(media, "DIGITS", {"train": ("train", 7), "test": ("t10k", 3)})
+    folder = tmp_path / "mnist"
     folder.mkdir()
     for stem, count in (("train", 7), ("t10k", 3)):
         images = np.arange(count * 784).reshape(count, 784) % 251
@@ -143,7 +134,7 @@ def digits(monkeypatch, tmp_path):
 
 
 def test_digits_are_prepared(digits):
-    found = mnist.prepare(digits, dev=2)
+    found = media.prepare_mnist(digits, dev=2)
     assert [one.references for one in found.train] == [("0",), ("1",), ("2",), ("3",), ("4",)]
     assert [one.references for one in found.evaluation["dev"]] == [("5",), ("6",)]
     assert len(found.evaluation["test"]) == 3
@@ -153,8 +144,8 @@ def test_digits_are_prepared(digits):
 
 def test_damaged_digits_are_refused(digits):
     with pytest.raises(ArgumentError, match=r"recipe\.dev must be from 1 to 6"):
-        mnist.prepare(digits, dev=7)
-    path = digits / mnist.FOLDER / "t10k-labels-idx1-ubyte"
+        media.prepare_mnist(digits, dev=7)
+    path = digits / "mnist" / "t10k-labels-idx1-ubyte"
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(DataError, match="it must be an idx file of 3 entries of 1 bytes"):
-        mnist.prepare(digits, dev=2)
+        media.prepare_mnist(digits, dev=2)

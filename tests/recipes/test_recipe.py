@@ -33,59 +33,6 @@ def test_a_recipe_of_the_repository_is_whole(path):
         assert (ROOT / "recipes" / f"{member.split(':')[0]}.toml").exists()
 
 
-#: Tokens of a batch, evaluation interval, patience, warm-up and size of each recipe, as they were
-#: when its figures were measured.
-SETTLED = {
-    "acl-titles-pointer": (32768, 200, 1000, 100, "small"),
-    "babi-10k": (16384, 1000, 1000, 300, "small"),
-    "babi-1k": (2048, 1000, 1000, 200, "small"),
-    "babi-1k-transformer": (4096, 500, 1000, 300, "small"),
-    "an4-location": (16000, 500, 1000, 500, "small"),
-    "an4-transformer": (16000, 500, 1000, 1000, "small"),
-    "cmudict-bahdanau": (32768, 500, 1000, 200, "small"),
-    "cmudict-defaults": (4096, 250, 1000, 200, "small"),
-    "cmudict-distilled": (32768, 500, 1000, 200, "small"),
-    "cmudict-self-attentive": (32768, 500, 1000, 200, "small"),
-    "cmudict-transformer": (8192, 1000, 1000, 1000, "small"),
-    "mnist": (13056, 500, 1000, 500, "small"),
-    "shapes": (1600, 500, 1000, 200, "small"),
-    "ett-h1": (None, 100, 12, 100, "small"),
-    "ett-m1": (None, 267, 8, 200, "small"),
-    "exchange": (None, 40, 6, 100, "small"),
-    "g2p": (32768, 500, 1000, 200, "small"),
-    "illness": (None, 35, 20, 50, "small"),
-    "inflection2017-medium-pointer": (12288, 1000, 1000, 1000, "small"),
-    "inflection2017-medium": (12288, 1500, 1000, 1000, "small"),
-    "multi30k-en-de-bahdanau": (16384, 250, 1000, 200, "small"),
-    "multi30k-en-de-gnmt": (16384, 500, 1000, 200, "small"),
-    "multi30k-en-de-transformer": (8192, 1500, 1000, 800, "small"),
-    "multi30k-en-fr-bahdanau": (16384, 250, 1000, 200, "small"),
-    "multi30k-en-fr-gnmt": (16384, 500, 1000, 200, "small"),
-    "multi30k-en-fr-transformer": (8192, 1500, 1000, 800, "small"),
-    "ptb-lstm-650": (2048, "epoch", 2, 200, "small"),
-    "ptb-lstm": (2048, "epoch", 3, 200, "small"),
-    "ptb-self-attentive-1": (2048, "epoch", 20, 200, "small"),
-    "ptb-self-attentive-3": (2048, "epoch", 2, 200, "small"),
-    "sigmorphon2021-low-monotonic": (2048, 500, 1000, 500, "small"),
-    "sigmorphon2021-low": (4096, 500, 1000, 1000, "small"),
-    "sigmorphon2021-medium-monotonic": (16384, 1000, 1000, 500, "small"),
-    "sigmorphon2021-medium": (8192, 1000, 1000, 1000, "small"),
-    "squad-part-span": (8192, 400, 1000, 200, "small"),
-    "sst2-classifier": (4096, 150, 1000, 200, "small"),
-    "sst2-self-attentive": (8192, 100, 1000, 200, "small"),
-    "sst2-vectors": (4096, 150, 1000, 200, "small"),
-    "tatoeba-en-fr-bahdanau": (16384, 500, 1000, 200, "small"),
-    "tatoeba-en-fr-transformer": (8192, 1000, 1000, 1000, "small"),
-    "dates": (16384, 500, 1000, 200, "small"),
-    "g2p-distilled": (32768, 500, 1000, 200, "small"),
-    "reader": (8192, 1000, 20, 200, "small"),
-    "translate-en-de": (16384, 1000, 1000, 400, "small"),
-    "translate-en-fr": (16384, 1000, 1000, 400, "small"),
-    "translate-en-zh": (8192, 1000, 1000, 400, "small"),
-    "translit": (32768, 500, 1000, 200, "small"),
-}
-
-
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_no_figure_of_a_recipe_depends_on_defaults_that_follow_the_data(path):
     recipe = read(path)
@@ -95,8 +42,6 @@ def test_no_figure_of_a_recipe_depends_on_defaults_that_follow_the_data(path):
     reads_pairs = config.preset not in TEXT_PRESETS
     facts = Facts(examples=300, tokens=5.0, on_gpu=False, has_sources=reads_pairs)
     assert fill_settings(config, facts) == config
-    found = (config.batch_tokens, config.eval_every, config.patience, config.warmup, config.size)
-    assert found == SETTLED[path.stem]
     assert (config.batch_sentences is None) == (config.batch_tokens is not None)
 
 

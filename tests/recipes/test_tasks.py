@@ -17,19 +17,16 @@ from regard.data import Tokenizer
 from regard.errors import ArgumentError, DataError
 from regard.evaluation.metrics import PLAIN_TEXT
 from regard.recipes import TASKS, read
-from regard.recipes.paper_metrics import bleu, bleu_of_tokens
+from regard.recipes.paper_metrics import Answers, bleu, bleu_of_tokens
 from regard.recipes.task_data import RecipeExample, TaskData, read_evaluation, write
-from regard.recipes.tasks.acl_titles import copied
-from regard.recipes.tasks.babi import support_shares
 from regard.recipes.tasks.base import evaluate_by
-from regard.recipes.tasks.squad import overlap_answers
+from regard.recipes.tasks.questions import overlap_answers, support_shares
+from regard.recipes.tasks.sentences import copied
 from regard.recipes.tasks.sst import most_probable_class
 from regard.recipes.tasks.tatoeba_files import informal_pairs, split_by_sentences
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("REGARD_DATA", ROOT.parent / "shared" / "data"))
-
-CUT = "well - acted -- and / or ( 20 - year - old"
 
 
 def prepare(task, folder, **options):
@@ -91,14 +88,6 @@ def test_sigmorphon_spells_korean_letter_by_letter(tmp_path):
     assert found.settings["src_tokenizer"] == "space"
 
 
-def test_some_languages_alone(tmp_path):
-    made.sigmorphon(tmp_path)
-    found = prepare("sigmorphon", tmp_path, part="low", languages=("ice",))
-    assert [e.group for e in [*found.train, *found.evaluation["test"]]] == ["ice", "ice"]
-    with pytest.raises(ArgumentError, match=r"recipe\.languages must .* xyz"):
-        prepare("sigmorphon", tmp_path, part="low", languages=("xyz",))
-
-
 def test_inflection_asks_by_language_and_tags(tmp_path):
     made.inflection(tmp_path)
     found = prepare("inflection", tmp_path, part="medium")
@@ -128,13 +117,6 @@ def test_multi30k_picks_its_columns(tmp_path):
     assert lower.train[0] == RecipeExample("ein hund.", ("a dog.",), group="en")
     with pytest.raises(ArgumentError, match="another language than en"):
         prepare("multi30k", tmp_path, tgt="en")
-
-
-def test_tatoeba_reads_its_three_files(tmp_path):
-    made.tatoeba(tmp_path)
-    found = prepare("tatoeba", tmp_path, part="mini")
-    sets = [found.train, found.evaluation["dev"], found.evaluation["test"]]
-    assert [rows[0].src for rows in sets] == ["train", "dev", "test"]
 
 
 SENTENCES = [(f"Go {i}.", f"Va {i}.") for i in range(60)]
@@ -239,26 +221,6 @@ def test_sst_has_phrases_in_training_and_sentences_in_judging(tmp_path):
     assert judged[1] == [("( 1/2", "negative")]  # the neutral sentence is left out
 
 
-def test_sst_sentences_alone_and_five_classes(tmp_path):
-    made.sst(tmp_path)
-    found = prepare("sst", tmp_path, phrases=False, classes=5)
-    assert [(e.src, *e.references) for e in found.train] == [
-        ("It is lovely .", "positive"),
-        ("No bad film", "negative"),
-    ]  # "A film" stands in the test set, too
-    assert found.evaluation["test"][1].references == ("neutral",)
-
-
-def test_sst_words_are_cut_at_hyphens_where_that_is_asked(tmp_path):
-    made.sst(tmp_path)
-    tree = "(4 (4 well-acted) (2 (2 --) (2 (2 and\\/or) (2 (2 -LRB-) (2 20-year-old)))))"
-    made.write(tmp_path, "sst/trees.train.txt.gz", [tree])
-    for hyphens, said in ((True, "well-acted -- and/or ( 20-year-old"), (False, CUT)):
-        found = prepare("sst", tmp_path, hyphens=hyphens)
-        assert found.train[-1].src == said
-        assert found.train[0].src == said.split(" --")[0]
-
-
 def test_sst_degrees_are_learned_and_classes_judged(tmp_path):
     made.sst(tmp_path)
     found = prepare("sst", tmp_path, degrees=True)
@@ -271,8 +233,6 @@ def test_sst_degrees_are_learned_and_classes_judged(tmp_path):
         ("negative", "very-negative"),
     ]
     assert [e.src for e in found.evaluation["test"]] == ["( 1/2"]  # no neutral sentence
-    with pytest.raises(ArgumentError, match=r"recipe\.degrees must be for two classes"):
-        prepare("sst", tmp_path, degrees=True, classes=5)
 
 
 def said(**shares):
@@ -316,12 +276,6 @@ def test_sst_is_judged_by_classes_where_degrees_were_learned():
     assert verdict.predictions == ["positive", "negative"]
     assert verdict.metrics[0].value == 50.0
     assert model.options["nbest"] == model.options["beam"] > 5  # every answer is found
-
-
-def test_sst_sentences_come_as_often_as_is_asked(tmp_path):
-    made.sst(tmp_path)
-    found = [e.src for e in prepare("sst", tmp_path, sentences=3).train]
-    assert [found.count(src) for src in ("It is lovely .", "No bad film", "bad film")] == [3, 3, 1]
 
 
 @pytest.mark.parametrize("tree", ["(3 (2 a) (2 b)", "(7 a)", "a)", "(3 )", "good film )"])
@@ -449,7 +403,7 @@ def test_acl_titles(tmp_path):
     made.acl_titles(tmp_path)
     found = prepare("acl-titles", tmp_path)
     assert found.train[0].references == ("Models of train",)
-    share = copied(found.train, ["models of cats"], PLAIN_TEXT)
+    share = copied(Answers(found.train, ["models of cats"]))
     assert share.value == pytest.approx(100 * 2 / 3)
     assert share.signature == "copied|words|references:100.0"
 
@@ -488,8 +442,8 @@ def test_an4_cuts_the_frames_of_a_set_into_utterances(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"header": "utterance\tframes\tspeaker\ttext"}, "its columns must be utterance, speaker"),
-        ({"frames": (3, 0)}, "have the 156 frames of the set"),
+        ({"header": "utterance\tframes\tspeaker\ttext"}, "the columns must be utterance, speaker"),
+        ({"frames": (3, 0)}, "must have the 156 frames of the set"),
         ({"table": np.zeros((415, 31), np.uint8)}, "a .npy file of bytes, 32 for each frame"),
         ({"table": np.zeros((415, 32), np.float32)}, "a .npy file of bytes, 32 for each frame"),
         ({"table": np.array([None])}, "a .npy file of bytes, 32 for each frame"),

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
-from typing import Final
+from typing import Final, NamedTuple
 
 from sacrebleu.metrics.bleu import BLEU
 
@@ -27,67 +27,67 @@ class MetricValue:
     name: str
     value: float
     signature: str
-    higher_is_better: bool
+    higher_is_better: bool = True
     groups: Mapping[str, float] = field(default_factory=dict)
 
 
-#: (examples, predictions, normalizer of both) -> value
-PaperMetric = Callable[[Sequence[RecipeExample], Sequence[str], Normalizer], MetricValue]
+class Answers(NamedTuple):
+    """Examples with a model's predictions, and the normalizer of both."""
+
+    examples: Sequence[RecipeExample]
+    texts: Sequence[str]
+    normalizer: Normalizer = PLAIN_TEXT
 
 
-def _scaled(name: str, *, scale: float, higher_is_better: bool) -> PaperMetric:
-    """Return a metric of `regard.evaluation` in the unit of papers."""
+PaperMetric = Callable[[Answers], MetricValue]
 
-    def metric(
-        examples: Sequence[RecipeExample],
-        predictions: Sequence[str],
-        normalizer: Normalizer = PLAIN_TEXT,
-    ) -> MetricValue:
-        references = [example.references for example in examples]
-        found = score(name, predictions, references, normalizer=normalizer)
+
+def metric(
+    name: str, *, scale: float = 100.0, higher_is_better: bool = True, plain: bool = False
+) -> PaperMetric:
+    """Return a metric of `regard.evaluation` in the unit of papers.
+
+    Args:
+        name: in `regard.evaluation`.
+        scale: 100 for shares, 1 for points.
+        higher_is_better: False for errors.
+        plain: leave texts as they are: the metric has a normalization of its own.
+    """
+
+    def compute(answers: Answers) -> MetricValue:
+        references = [example.references for example in answers.examples]
+        normalizer = PLAIN_TEXT if plain else answers.normalizer
+        found = score(name, answers.texts, references, normalizer=normalizer)
         return MetricValue(name, scale * found.value, found.signature, higher_is_better)
 
-    return metric
+    return compute
 
 
 #: percentage of predictions that equal one of their references
-exact: Final = _scaled("exact", scale=100.0, higher_is_better=True)
+exact: Final = metric("exact")
 #: edit distance of phonemes to the nearest pronunciation, in per cent
-phoneme_error_rate: Final = _scaled("per", scale=100.0, higher_is_better=False)
+phoneme_error_rate: Final = metric("per", higher_is_better=False)
 #: edit distance of words, in per cent of the reference's words: the WER of speech recognition
-word_errors: Final = _scaled("wer", scale=100.0, higher_is_better=False)
+word_errors: Final = metric("wer", higher_is_better=False)
 #: the same of characters, spaces among them
-character_errors: Final = _scaled("cer", scale=100.0, higher_is_better=False)
+character_errors: Final = metric("cer", higher_is_better=False)
 #: sacrebleu's case-sensitive BLEU of plain text
-bleu: Final = _scaled("bleu", scale=1.0, higher_is_better=True)
+bleu: Final = metric("bleu", scale=1.0)
 
 
-def word_error_rate(
-    examples: Sequence[RecipeExample],
-    predictions: Sequence[str],
-    normalizer: Normalizer = PLAIN_TEXT,
-) -> MetricValue:
+def word_error_rate(answers: Answers) -> MetricValue:
     """Return the percentage of words without a right pronunciation: the WER of G2P papers."""
-    right = exact(examples, predictions, normalizer)
+    right = exact(answers)
     signature = right.signature.replace("exact", "wer|1-exact")
-    return MetricValue("wer", 100 - right.value, signature, False)
+    return MetricValue("wer", 100 - right.value, signature, higher_is_better=False)
 
 
-def bleu_lowercase(
-    examples: Sequence[RecipeExample],
-    predictions: Sequence[str],
-    normalizer: Normalizer = PLAIN_TEXT,
-) -> MetricValue:
+def bleu_lowercase(answers: Answers) -> MetricValue:
     """Return lower-cased BLEU, for papers whose text was lower-cased before training."""
-    metric = BLEU(lowercase=True, force=True)
-    return _lowercase("bleu-lc", metric, examples, predictions, normalizer)
+    return _lowercase("bleu-lc", BLEU(lowercase=True, force=True), answers)
 
 
-def bleu_of_tokens(
-    examples: Sequence[RecipeExample],
-    predictions: Sequence[str],
-    normalizer: Normalizer = PLAIN_TEXT,
-) -> MetricValue:
+def bleu_of_tokens(answers: Answers) -> MetricValue:
     """Return BLEU of lower-cased Moses tokens, as papers on older datasets report it.
 
     Sacrebleu leaves `l'homme` whole, Moses splits it into `l'` and `homme`, of which one is easy.
@@ -96,58 +96,49 @@ def bleu_of_tokens(
     extras.require("sacremoses", extra="recipes", for_="BLEU of Moses tokens")
     from sacremoses import MosesTokenizer, __version__
 
-    moses = MosesTokenizer(lang=examples[0].group)
+    moses = MosesTokenizer(lang=answers.examples[0].group)
 
     def tokenize(text: str) -> str:
         return str(moses.tokenize(text, escape=False, return_str=True))
 
-    metric = BLEU(lowercase=True, tokenize="none", force=True)
-    found = _lowercase("bleu-tok", metric, examples, predictions, normalizer, tokenize)
+    found = _lowercase(
+        "bleu-tok", BLEU(lowercase=True, tokenize="none", force=True), answers, tokenize
+    )
     signature = found.signature.replace("tok:none", f"tok:moses-{__version__}")
     return replace(found, signature=signature)
 
 
 def _lowercase(
-    name: str,
-    metric: BLEU,
-    examples: Sequence[RecipeExample],
-    predictions: Sequence[str],
-    normalizer: Normalizer,
-    tokenize: Callable[[str], str] = str,
+    name: str, metric: BLEU, answers: Answers, tokenize: Callable[[str], str] = str
 ) -> MetricValue:
     """Return sacrebleu's BLEU of normalized and tokenized texts."""
+    normalizer = answers.normalizer
 
     def prepare(texts: Iterable[str]) -> list[str]:
         return [tokenize(normalizer.normalize(text)) for text in texts]
 
     # all first references, then all second ones: every sentence has as many
-    streams = zip(*(example.references for example in examples), strict=True)
-    value = metric.corpus_score(prepare(predictions), list(map(prepare, streams))).score
+    streams = zip(*(example.references for example in answers.examples), strict=True)
+    value = metric.corpus_score(prepare(answers.texts), list(map(prepare, streams))).score
     signature = f"bleu|{metric.get_signature().format()}|norm:{normalizer.normal_form}"
-    return MetricValue(name, float(value), signature, True)
+    return MetricValue(name, float(value), signature)
 
 
 def mean_over_groups(metric: PaperMetric) -> PaperMetric:
     """Return a metric that averages over groups, so that large groups do not count more."""
 
-    def grouped(
-        examples: Sequence[RecipeExample],
-        predictions: Sequence[str],
-        normalizer: Normalizer = PLAIN_TEXT,
-    ) -> MetricValue:
-        rows: dict[str, tuple[list[RecipeExample], list[str]]] = {}
-        for example, prediction in zip(examples, predictions, strict=True):
-            mine = rows.setdefault(example.group, ([], []))
-            mine[0].append(example)
-            mine[1].append(prediction)
-        each = {name: metric(*rows[name], normalizer) for name in sorted(rows)}
+    def compute(answers: Answers) -> MetricValue:
+        rows: dict[str, list[tuple[RecipeExample, str]]] = {}
+        for example, text in zip(answers.examples, answers.texts, strict=True):
+            rows.setdefault(example.group, []).append((example, text))
+        each = {
+            name: metric(answers._replace(examples=examples, texts=texts))
+            for name in sorted(rows)
+            for examples, texts in [zip(*rows[name], strict=True)]
+        }
         first = next(iter(each.values()))
-        return MetricValue(
-            first.name,
-            fmean(found.value for found in each.values()),
-            f"{first.signature}|mean-of:{len(each)}",
-            first.higher_is_better,
-            {name: found.value for name, found in each.items()},
-        )
+        groups = {name: found.value for name, found in each.items()}
+        signature = f"{first.signature}|mean-of:{len(each)}"
+        return replace(first, value=fmean(groups.values()), signature=signature, groups=groups)
 
-    return grouped
+    return compute

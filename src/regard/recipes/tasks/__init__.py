@@ -2,42 +2,27 @@
 
 from typing import Final
 
-from regard.recipes.tasks import (
-    acl_titles,
-    an4,
-    babi,
-    cmudict,
-    forecasting,
-    inflection,
-    mnist,
-    names_dates,
-    ptb,
-    shapes,
-    sigmorphon,
-    squad,
-    sst,
-    translation,
-)
+from regard.recipes.tasks import forecasting, media, questions, sentences, shapes, sst, words
 from regard.recipes.tasks.base import RecipeTask, TaskScores
 
 TASKS: Final[dict[str, RecipeTask]] = {
-    "cmudict": cmudict.TASK,
-    "sigmorphon": sigmorphon.TASK,
-    "inflection": inflection.TASK,
-    "multi30k": translation.MULTI30K,
-    "tatoeba": translation.TATOEBA,
-    "ptb": ptb.TASK,
-    "tatoeba-english": ptb.TATOEBA,
-    "names": names_dates.NAMES,
-    "dates": names_dates.DATES,
+    "cmudict": words.CMUDICT,
+    "sigmorphon": words.SIGMORPHON,
+    "inflection": words.INFLECTION,
+    "multi30k": sentences.MULTI30K,
+    "tatoeba": sentences.TATOEBA,
+    "ptb": sentences.PTB,
+    "tatoeba-english": sentences.ENGLISH,
+    "names": words.NAMES,
+    "dates": words.DATES,
     "sst": sst.TASK,
     "shapes": shapes.TASK,
-    "mnist": mnist.TASK,
+    "mnist": media.MNIST,
     "forecasting": forecasting.TASK,
-    "babi": babi.TASK,
-    "squad": squad.TASK,
-    "acl-titles": acl_titles.TASK,
-    "an4": an4.TASK,
+    "babi": questions.BABI,
+    "squad": questions.SQUAD,
+    "acl-titles": sentences.TITLES,
+    "an4": media.AN4,
 }
 
 __all__ = ["TASKS", "RecipeTask", "TaskScores"]

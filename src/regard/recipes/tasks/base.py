@@ -2,16 +2,15 @@
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from regard.api import Model
+from regard.api import Model, Output
 from regard.api.bundled_models import HOME
 from regard.data import read_lines
 from regard.errors import ArgumentError, DataError
 from regard.extras import MissingExtraError
-from regard.recipes.paper_metrics import MetricValue, PaperMetric
+from regard.recipes.paper_metrics import Answers, MetricValue, PaperMetric
 from regard.recipes.task_data import RecipeExample, TaskData
 
 #: examples that are predicted at a time
@@ -21,6 +20,7 @@ BUNDLED: Final = {
     "cmudict_g014b2b/train.tsv": HOME / "cmudict" / "train.tsv.gz",
     "cmudict_g014b2b/test.multiref.tsv": HOME / "cmudict" / "test.tsv.gz",
 }
+SETS: Final = ("train", "dev", "test")
 
 
 class TaskScores(NamedTuple):
@@ -34,8 +34,7 @@ class TaskScores(NamedTuple):
 Evaluate = Callable[[Model, Sequence[RecipeExample], Mapping[str, Any]], TaskScores]
 
 
-@dataclass(frozen=True)
-class RecipeTask:
+class RecipeTask(NamedTuple):
     """A public dataset and its evaluation.
 
     Attributes:
@@ -47,6 +46,15 @@ class RecipeTask:
     evaluate: Evaluate
 
 
+def predict(
+    model: Model, examples: Sequence[RecipeExample], **options: Any
+) -> tuple[list[Output], Answers]:
+    """Return a model's outputs of examples, and the same as what metrics compare."""
+    inputs = [example.model_input for example in examples]
+    outputs = list(model.predict(inputs, batch=BATCH, **options))
+    return outputs, Answers(examples, [output.text for output in outputs], model.tgt_tokenizer)
+
+
 def evaluate_by(*metrics: PaperMetric) -> Evaluate:
     """Return an evaluation of a model's predictions by some metrics.
 
@@ -56,16 +64,14 @@ def evaluate_by(*metrics: PaperMetric) -> Evaluate:
     def evaluate(
         model: Model, examples: Sequence[RecipeExample], decoding: Mapping[str, Any]
     ) -> TaskScores:
-        inputs = [example.model_input for example in examples]
-        found = model.predict(inputs, attention=False, batch=BATCH, **decoding)
-        texts = [output.text for output in found]
+        _, answers = predict(model, examples, attention=False, **decoding)
         scores: list[MetricValue] = []
         for metric in metrics:
             try:
-                scores.append(metric(examples, texts, model.tgt_tokenizer))
+                scores.append(metric(answers))
             except MissingExtraError as error:
                 print(f"regard: one metric is left out: {error}", file=sys.stderr)
-        return TaskScores(scores, texts)
+        return TaskScores(scores, list(answers.texts))
 
     return evaluate
 
@@ -99,22 +105,35 @@ def find_file(folder: Path, *names: str) -> Path:
     )
 
 
-def rows(path: Path, columns: int) -> Iterator[list[str]]:
-    """Yield the cells of a tab-separated file; raises unless the first `columns` are filled."""
+def damaged(path: Path, line: int | None, reason: str) -> DataError:
+    """Return the error of a public file that is not as it was published."""
+    return DataError(str(path), line, reason, "copy the file again from its source")
+
+
+def rows(path: Path, columns: int | Sequence[str]) -> Iterator[list[str]]:
+    """Yield the cells of a tab-separated file; raises unless the first columns are filled.
+
+    Args:
+        path: the file.
+        columns: how many; or their names, which the first line must have and which is left out.
+    """
+    count = columns if isinstance(columns, int) else len(columns)
     for number, line in enumerate(read_lines(path), start=1):
         cells = line.split("\t")
-        filled = sum(bool(cell.strip()) for cell in cells[:columns])
-        if filled < columns:
-            raise DataError(
-                str(path),
-                number,
-                f"the line must have {columns} filled columns, but it has {filled}",
-                "copy the file again from its source",
-            )
+        if number == 1 and not isinstance(columns, int):
+            if cells != list(columns):
+                raise damaged(path, 1, f"the columns must be {', '.join(columns)}")
+            continue
+        filled = sum(bool(cell.strip()) for cell in cells[:count])
+        if filled < count:
+            reason = f"the line must have {count} filled columns, but it has {filled}"
+            raise damaged(path, number, reason)
         yield cells
 
 
-def split_train(sets: dict[str, list[RecipeExample]], settings: Mapping[str, Any]) -> TaskData:
+def task_data(
+    sets: Mapping[str, Sequence[RecipeExample]], settings: Mapping[str, Any], **more: Any
+) -> TaskData:
     """Return prepared data from examples by set, of which `train` is for training."""
     evaluation = {name: examples for name, examples in sets.items() if name != "train"}
-    return TaskData(sets["train"], evaluation, settings)
+    return TaskData(sets["train"], evaluation, settings, **more)

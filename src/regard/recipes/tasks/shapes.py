@@ -18,10 +18,16 @@ import numpy as np
 
 from regard.api import Model, Output
 from regard.data import PictureEncoder
-from regard.errors import DataError
 from regard.recipes.paper_metrics import MetricValue, exact
 from regard.recipes.task_data import RecipeExample, TaskData
-from regard.recipes.tasks.base import BATCH, RecipeTask, TaskScores, find_file, rows
+from regard.recipes.tasks.base import (
+    RecipeTask,
+    TaskScores,
+    damaged,
+    find_file,
+    predict,
+    rows,
+)
 from regard.seeing.trace.backdrop import png
 
 FOLDER: Final = "shapes_captions"
@@ -44,13 +50,6 @@ UNSEEN: Final = (
     ("yellow", "circle"),
 )
 SEEN: Final = tuple((c, s) for c in COLOURS for s in SHAPES if (c, s) not in UNSEEN)
-#: pairs that are left out of training in their place to choose settings
-TUNING: Final = (
-    ("green", "circle"),
-    ("red", "cross"),
-    ("white", "square"),
-    ("yellow", "triangle"),
-)
 RADII: Final = {"small": 3.4, "": 5.0, "big": 6.6}
 NUMBERS: Final = {2: "two", 3: "three"}
 #: side of a cell in pixels, and level of the ground
@@ -212,14 +211,8 @@ def _inside(shape: str, radius: float, y: np.ndarray, x: np.ndarray) -> np.ndarr
     return found
 
 
-def prepare(folder: Path, *, tuning: bool = False) -> TaskData:
-    """Draw the pictures, and check that their captions are those of the public files.
-
-    Args:
-        folder: the public datasets.
-        tuning: leave other pairs of colour and shape out of training and dev, and score the
-            training scenes that show them as `dev-unseen`: the unseen ones are for the test alone.
-    """
+def prepare(folder: Path) -> TaskData:
+    """Draw the pictures, and check that their captions are those of the public files."""
     files: dict[str, bytes] = {}
     sets: dict[str, list[RecipeExample]] = {}
     for name in SETS:
@@ -227,30 +220,15 @@ def prepare(folder: Path, *, tuning: bool = False) -> TaskData:
         _, *table = rows(path, 3)
         drawn = list(scenes(name))
         if [_row(scene) for scene in drawn] != [row[:2] for row in table]:
-            raise DataError(
-                str(path),
-                None,
-                "its captions must be those of the scenes that are drawn, but they are not",
-                "copy the file again from its source",
-            )
+            reason = "its captions must be those of the scenes that are drawn, but they are not"
+            raise damaged(path, None, reason)
         for number, (scene, row) in enumerate(zip(drawn, table, strict=True)):
             file = f"pictures/{name}/{number:04d}.png"
             files[file] = png(scene.picture)
             example = RecipeExample(file, tuple(scene.captions), is_file=True)
             sets.setdefault(f"{name}{'-unseen' * int(row[2])}", []).append(example)
-    if tuning:
-        rare = [one for one in sets["train"] if _shows(one, TUNING)]
-        known = {n: [e for e in sets[n] if not _shows(e, TUNING)] for n in ("train", "dev")}
-        sets = {**known, "dev-unseen": rare}
     train = [replace(one, references=one.references[:1]) for one in sets.pop("train")]
     return TaskData(train, sets, SETTINGS, files=files)
-
-
-def _shows(example: RecipeExample, pairs: Sequence[tuple[str, str]]) -> bool:
-    """Return whether a caption names one of some pairs of colour and shape."""
-    words = f"{example.references[0]} "
-    ends = (" ", "s ", "es ")
-    return any(f"{colour} {shape}{end}" in words for colour, shape in pairs for end in ends)
 
 
 def _row(scene: Scene) -> list[str]:
@@ -268,12 +246,9 @@ def evaluate(
     The attention is that of right captions, the mean over heads of the last layer, over all words
     that stand for cells.
     """
-    inputs = [example.model_input for example in examples]
-    outputs = list(model.predict(inputs, batch=BATCH, kinds=("cross",), **decoding))
-    texts = [output.text for output in outputs]
+    outputs, answers = predict(model, examples, kinds=("cross",), **decoding)
     own = [replace(one, references=one.references[:1]) for one in examples]
-    normal = model.tgt_tokenizer
-    strict = exact(own, texts, normal)
+    strict = replace(exact(answers._replace(examples=own)), name="exact-own")
     assert isinstance(model.task.input.encoder, PictureEncoder)
     shares: list[float] = []
     grid = model.task.input.encoder.grid
@@ -283,15 +258,9 @@ def evaluate(
         cells = drawn[name][number].captions.get(output.text)
         if cells is not None:
             shares += own_shares(output, cells, grid)
-    attended = 100 * float(np.mean(shares)) if shares else 0.0
-    return TaskScores(
-        [
-            exact(examples, texts, normal),
-            MetricValue("exact-own", strict.value, strict.signature, True),
-            MetricValue("attention", attended, f"attention|words:{len(shares)}|of:right", True),
-        ],
-        texts,
-    )
+    share = 100 * float(np.mean(shares)) if shares else 0.0
+    attended = MetricValue("attention", share, f"attention|words:{len(shares)}|of:right")
+    return TaskScores([exact(answers), strict, attended], list(answers.texts))
 
 
 def _place(source: str) -> tuple[str, int]:

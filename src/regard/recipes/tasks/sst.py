@@ -6,73 +6,49 @@ are the roots. The prediction of the model is one word.
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from regard.api import Model, Output
 from regard.data import read_lines
-from regard.errors import ArgumentError, DataError
-from regard.ops.check import check_positive
 from regard.recipes.paper_metrics import exact
 from regard.recipes.task_data import RecipeExample, TaskData
-from regard.recipes.tasks.base import BATCH, RecipeTask, TaskScores, evaluate_by, find_file
+from regard.recipes.tasks.base import (
+    RecipeTask,
+    TaskScores,
+    damaged,
+    evaluate_by,
+    find_file,
+    predict,
+)
 
 FOLDER: Final = "sst"
 #: the word of each label; two classes leave out neutral phrases
-CLASSES: Final = {
-    2: ("negative", "negative", None, "positive", "positive"),
-    5: ("very-negative", "negative", "neutral", "positive", "very-positive"),
-}
+CLASSES: Final = ("negative", "negative", None, "positive", "positive")
+DEGREES: Final = ("very-negative", "negative", "neutral", "positive", "very-positive")
 #: a beam that finds all words
 BEAM: Final = 6
 BRACKETS: Final = {"-LRB-": "(", "-RRB-": ")"}
-#: hyphens and slashes inside words, which make many of them rare
-JOINT: Final = re.compile(r"(?<=\w)([-/])(?=\w)")
 TOKEN: Final = re.compile(r"\(([0-4]) |([^\s()]+)|(\))|\s+")
 SETTINGS: Final = {"src_tokenizer": "space", "tgt_tokenizer": "space", "metric": "exact"}
 
 
-def prepare(
-    folder: Path,
-    *,
-    classes: Literal[2, 5] = 2,
-    phrases: bool = True,
-    sentences: int = 1,
-    degrees: bool = False,
-    hyphens: bool = True,
-) -> TaskData:
-    """Read sentences and their labels.
+def prepare(folder: Path, *, degrees: bool = False) -> TaskData:
+    """Read sentences and their labels, and the phrases inside the training sentences.
 
     Args:
         folder: the public datasets.
-        classes: two without the neutral ones, or all five.
-        phrases: also train on the phrases inside the training sentences.
-        sentences: number of times that whole sentences are repeated.
         degrees: train on all five labels, neutral ones included, though two classes are scored.
             The probability of a class is then the sum of those of its degrees.
-        hyphens: keep words like well-acted whole. Split at their hyphens and slashes, many unseen
-            words consist of words that training has seen.
     """
-    check_positive(sentences=sentences)
-    if degrees and classes != 2:
-        raise ArgumentError(
-            "recipe.degrees", "be for two classes", f"true with {classes}", "five have them already"
-        )
-    answers = CLASSES[5 if degrees else classes]
-    read = partial(_read, folder, hyphens=hyphens)
-    train = read("train", answers, inner=phrases)
-    scored = {name: read(name, CLASSES[classes], inner=False) for name in ("dev", "test")}
+    train = _read(folder, "train", DEGREES if degrees else CLASSES, inner=True)
+    scored = {name: _read(folder, name, CLASSES, inner=False) for name in ("dev", "test")}
     if degrees:
         scored = {name: [_either(e) for e in examples] for name, examples in scored.items()}
     apart = {example.src for examples in scored.values() for example in examples}
     once = dict.fromkeys(example for example in train if example.src not in apart)
-    if sentences == 1:
-        return TaskData(list(once), scored, SETTINGS)
-    whole = read("train", answers, inner=False) * (sentences - 1)
-    again = [example for example in whole if example.src not in apart]
-    return TaskData([*once, *again], scored, SETTINGS)
+    return TaskData(list(once), scored, SETTINGS)
 
 
 def _either(example: RecipeExample) -> RecipeExample:
@@ -82,28 +58,21 @@ def _either(example: RecipeExample) -> RecipeExample:
 
 
 def _read(
-    folder: Path, name: str, answers: tuple[str | None, ...], *, inner: bool, hyphens: bool
+    folder: Path, name: str, answers: Sequence[str | None], *, inner: bool
 ) -> list[RecipeExample]:
+    """Return labelled sentences, with their inner phrases if wanted."""
     path = find_file(folder, FOLDER, f"trees.{name}.txt")
     found: list[RecipeExample] = []
     for number, line in enumerate(read_lines(path), start=1):
-        nodes = phrases_of(line, str(path), number)
-        if not hyphens:
-            nodes = [(label, JOINT.sub(r" \1 ", text)) for label, text in nodes]
-        found += _labelled(nodes if inner else nodes[-1:], answers)
+        nodes = phrases_of(line, path, number)
+        for label, text in nodes if inner else nodes[-1:]:
+            answer = answers[label]
+            if answer is not None:
+                found.append(RecipeExample(text, (answer,)))
     return found
 
 
-def _labelled(
-    nodes: Iterable[tuple[int, str]], answers: tuple[str | None, ...]
-) -> Iterator[RecipeExample]:
-    for label, text in nodes:
-        answer = answers[label]
-        if answer is not None:
-            yield RecipeExample(text, (answer,))
-
-
-def phrases_of(tree: str, file: str, number: int) -> list[tuple[int, str]]:
+def phrases_of(tree: str, path: Path, number: int) -> list[tuple[int, str]]:
     """Return labels and texts of all nodes of a tree, children before parents, the root last."""
     words: list[str] = []
     waiting: list[tuple[int, int]] = []  # label and first word of open nodes
@@ -122,13 +91,11 @@ def phrases_of(tree: str, file: str, number: int) -> list[tuple[int, str]]:
             label, first = waiting.pop()
             nodes.append((label, " ".join(words[first:])))
     if place < len(tree) or waiting or not words:
-        raise DataError(
-            file,
-            number,
+        reason = (
             f"the line must be a tree like (3 (2 good) (2 film)), but it is not at column "
-            f"{place + 1}",
-            "copy the file again from its source",
+            f"{place + 1}"
         )
+        raise damaged(path, number, reason)
     return nodes
 
 
@@ -139,15 +106,14 @@ def evaluate(
     if all(len(example.references) == 1 for example in examples):
         return evaluate_by(exact)(model, examples, decoding)
     search = {**decoding, "beam": BEAM, "nbest": BEAM, "length_penalty": 0.0}
-    inputs = (example.model_input for example in examples)
-    found = model.predict(inputs, attention=False, batch=BATCH, **search)
+    found, answers = predict(model, examples, attention=False, **search)
     texts = [most_probable_class((output, *output.alternatives)) for output in found]
-    return TaskScores([exact(examples, texts, model.tgt_tokenizer)], texts)
+    return TaskScores([exact(answers._replace(texts=texts))], texts)
 
 
 def most_probable_class(outputs: Iterable[Output]) -> str:
     """Return the class whose degrees have the largest total probability; neutral has none."""
-    shares = {word: 0.0 for word in CLASSES[2] if word}
+    shares = {word: 0.0 for word in CLASSES if word}
     for output in outputs:
         word = output.text.removeprefix("very-")
         if word in shares:

@@ -1,0 +1,207 @@
+"""Sentences: translation, language models, and titles of papers.
+
+- `multi30k`: captions of photographs in two languages.
+- `tatoeba`: short everyday sentences in English and another language; `tatoeba-english`: a language
+  model of their English sides.
+- `ptb`: the Penn Treebank with the 10,000 words of Mikolov et al. (2010). Perplexity is per word
+  and per line end; each line is predicted by itself, unless the run's `join_lines` lets the model
+  see the lines before it.
+- `acl-titles`: titles of papers from their abstracts, the ACL Anthology from 2020 to 2024.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from regard.api import Model
+from regard.data import Pair, join_lines, read_lines
+from regard.errors import ArgumentError
+from regard.evaluation.summaries import ROUGE, copied_share
+from regard.recipes.paper_metrics import (
+    Answers,
+    MetricValue,
+    PaperMetric,
+    bleu,
+    bleu_lowercase,
+    bleu_of_tokens,
+    exact,
+    metric,
+)
+from regard.recipes.task_data import RecipeExample, TaskData
+from regard.recipes.tasks.base import (
+    SETS,
+    RecipeTask,
+    TaskScores,
+    evaluate_by,
+    find_file,
+    rows,
+    task_data,
+)
+from regard.recipes.tasks.tatoeba_files import informal_pairs, tatoeba_pairs, with_references
+
+#: files of Multi30k by set; their names list their columns
+CAPTIONS: Final = {
+    "train": "train.en-de-fr-cs.tsv",
+    "dev": "val.en-de-fr-cs.tsv",
+    "test": "test_2016_flickr.en-de-fr-cs.tsv",
+    "test2017": "test_2017_flickr.en-de-fr.tsv",
+}
+SUBWORDS: Final = {"src_tokenizer": "bpe", "tgt_tokenizer": "bpe", "metric": "bleu"}
+ABSTRACTS: Final = ("anthology_id", "authors", "abstract", "title")
+#: words of the baseline of titles
+FIRST_WORDS: Final = 12
+
+Language = Literal["en", "de", "fr", "cs"]
+
+
+def prepare_multi30k(
+    folder: Path, *, tgt: Language, src: Language = "en", lowercase: bool = False
+) -> TaskData:
+    """Read captions in two languages, with the test sets of 2016 and 2017.
+
+    Args:
+        folder: the public datasets.
+        tgt: target language.
+        src: source language.
+        lowercase: lower-case all text, references included.
+    """
+    if src == tgt:
+        raise ArgumentError("recipe.tgt", f"be another language than {src}", repr(tgt), "choose")
+    sets = {}
+    for name, file in CAPTIONS.items():
+        languages = file.split(".")[1].split("-")
+        if not {src, tgt} <= set(languages):
+            continue
+        sets[name] = []
+        for cells in rows(find_file(folder, "multi30k", file), len(languages)):
+            pair = [cells[languages.index(language)].strip() for language in (src, tgt)]
+            source, target = (text.lower() for text in pair) if lowercase else pair
+            sets[name].append(RecipeExample(source, (target,), group=tgt))
+    return task_data(sets, SUBWORDS)
+
+
+def prepare_tatoeba(
+    folder: Path,
+    *,
+    tgt: Literal["fra", "deu", "cmn"] = "fra",
+    part: Literal["short", "mini", "all"] = "short",
+    informal: float = 0.0,
+) -> TaskData:
+    """Read pairs of English sentences and their translations.
+
+    Args:
+        folder: the public datasets.
+        tgt: target language: French, German, or Chinese in simplified characters.
+        part: `short` has up to nine tokens, `mini` eight frequent ones; French alone has them. In
+            `all`, the translations of a sentence in dev or test are its references.
+        informal: share of the training pairs of `all` that are learned a second time without
+            capital and full stop, since people type so.
+    """
+    if part == "all":
+        pairs = tatoeba_pairs(folder, tgt)
+        pairs["train"] += informal_pairs(pairs["train"], informal)
+        sets = {name: with_references(found) for name, found in pairs.items()}
+        return task_data(sets, SUBWORDS | ({"tgt_tokenizer": "char"} if tgt == "cmn" else {}))
+    if tgt != "fra":
+        raise ArgumentError("recipe.part", f"be all for {tgt}", repr(part), 'say part = "all"')
+    sets = {
+        name: [
+            RecipeExample(english, (french,))
+            for english, french, *_ in rows(
+                find_file(folder, "tatoeba_eng_fra", f"{part}.{name}.eng-fra.tsv"), 2
+            )
+        ]
+        for name in SETS
+    }
+    return task_data(sets, SUBWORDS)
+
+
+def prepare_ptb(folder: Path) -> TaskData:
+    """Read lines of words in their order."""
+    files = {"train": "train", "dev": "valid", "test": "test"}
+    sets = {
+        name: [
+            RecipeExample("", (line.strip(),))
+            for line in read_lines(find_file(folder, "ptb", f"ptb.{file}.txt"))
+            if line.strip()
+        ]
+        for name, file in files.items()
+    }
+    # room for all words of the files and the special symbols
+    return task_data(sets, {"tgt_tokenizer": "space", "vocab_size": 10_100})
+
+
+def prepare_english(folder: Path) -> TaskData:
+    """Read the English sides of all pairs, each sentence once, in the split of the German ones."""
+    pairs = {tgt: tatoeba_pairs(folder, tgt) for tgt in ("deu", "fra", "cmn")}
+    sets = {
+        name: list(dict.fromkeys(english for english, _ in pairs["deu"][name]))
+        for name in ("dev", "test")
+    }
+    held = {english.lower() for name in sets for english in sets[name]}
+    every = (pair for splits in pairs.values() for found in splits.values() for pair in found)
+    train = dict.fromkeys(english for english, _ in every if english.lower() not in held)
+    examples = {
+        name: [RecipeExample("", (english,)) for english in found]
+        for name, found in {"train": train, **sets}.items()
+    }
+    return task_data(examples, {"tgt_tokenizer": "word"})
+
+
+def evaluate_perplexity(
+    model: Model, examples: Sequence[RecipeExample], decoding: Mapping[str, Any]
+) -> TaskScores:
+    """Return the perplexity of all lines together."""
+    lines = (Pair("", example.references[0], i) for i, example in enumerate(examples, start=1))
+    join = model.config.join_lines
+    found = model.perplexity([pair.tgt for pair in join_lines(lines, join)])
+    signature = f"perplexity|per:word|eos:counted|words:{found.words}|lines:{join}"
+    value = MetricValue("perplexity", found.per_word, signature, higher_is_better=False)
+    return TaskScores([value], [])
+
+
+def prepare_titles(folder: Path) -> TaskData:
+    """Read abstracts and titles."""
+    sets = {
+        name: [
+            RecipeExample(abstract, (title,))
+            for _, _, abstract, title in rows(
+                find_file(folder, "acl_titles", f"{name}.tsv"), ABSTRACTS
+            )
+        ]
+        for name in SETS
+    }
+    return task_data(sets, {"metric": "rouge-l", "max_src_len": 400, "max_tgt_len": 60})
+
+
+def copied(answers: Answers) -> MetricValue:
+    """Return the share of the words of titles that stand in their abstracts."""
+    sources = [example.src for example in answers.examples]
+    own = copied_share([example.references[0] for example in answers.examples], sources)
+    signature = f"copied|words|references:{100 * own:.1f}"
+    return MetricValue("copied", 100 * copied_share(answers.texts, sources), signature)
+
+
+def _of_first_words(name: str) -> PaperMetric:
+    """Return ROUGE of a baseline without a model: the first words of the abstract."""
+
+    def compute(answers: Answers) -> MetricValue:
+        first = [" ".join(one.src.split()[:FIRST_WORDS]) for one in answers.examples]
+        found = metric(name, plain=True)(answers._replace(texts=first))
+        signature = f"{found.signature}|baseline:first-{FIRST_WORDS}-words"
+        return replace(found, name=f"{name}-first-words", signature=signature)
+
+    return compute
+
+
+MULTI30K: Final = RecipeTask(prepare_multi30k, evaluate_by(bleu, bleu_lowercase, bleu_of_tokens))
+TATOEBA: Final = RecipeTask(prepare_tatoeba, evaluate_by(bleu, exact))
+PTB: Final = RecipeTask(prepare_ptb, evaluate_perplexity)
+ENGLISH: Final = RecipeTask(prepare_english, evaluate_perplexity)
+TITLES: Final = RecipeTask(
+    prepare_titles,
+    evaluate_by(
+        *(metric(name, plain=True) for name in ROUGE), copied, *map(_of_first_words, ROUGE)
+    ),
+)
