@@ -65,7 +65,7 @@ def measured(context: ExperimentContext, folder: Path | None) -> Table:
         table.add_row(family.name, *cells(family.name, costs, paths), recalled)
     if folder is not None:
         for experiment, data in ((cost, costs), (path, paths), (recall, recalls)):
-            for plot in experiment.EXPERIMENT.draw(data):
+            for plot in experiment.draw(data):
                 save(plot.figure, folder, plot.name)
     return table
 

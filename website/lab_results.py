@@ -3,21 +3,14 @@
 import json
 import re
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from regard.lab import EXPERIMENTS, Claim, Data, Experiment, ReportTable
+from regard.lab import Claim, Data, ReportTable
+from regard.lab.runner import find
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 RESULTS: Final = ROOT / "benchmarks" / "results"
-
-
-@cache
-def experiment(name: str) -> Experiment:
-    """Return an experiment of the lab."""
-    found: Experiment = import_module(EXPERIMENTS[name]).EXPERIMENT
-    return found
 
 
 @cache
@@ -30,13 +23,13 @@ def data(name: str) -> Data:
 @cache
 def tables(name: str) -> tuple[ReportTable, ...]:
     """Return the tables of an experiment, as the report of the lab prints them."""
-    return tuple(experiment(name).tabulate(data(name)))
+    return tuple(find(name).tabulate(data(name)))
 
 
 @cache
 def claims(name: str) -> tuple[Claim, ...]:
     """Return the claims of an experiment with their verdicts."""
-    return tuple(experiment(name).judge(data(name)))
+    return tuple(find(name).judge(data(name)))
 
 
 def claim(name: str, text: str) -> Claim:

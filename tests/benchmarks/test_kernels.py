@@ -7,7 +7,7 @@ from benchmarks.speed import kernels
 from regard.ops.self_attentive_rnn import PATHS
 
 
-@pytest.mark.slow
+@pytest.mark.long  # numba compiles the kernels of each operator
 def test_every_operator_is_timed_or_refused(monkeypatch):
     tiny = {"batch": 2, "q_len": 3, "kv_len": 3, "length": 3, "hidden": 8, "heads": 2}
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)

@@ -32,7 +32,7 @@ def test_a_model_learns_what_it_is_shown():
     losses = small_models.train(learner, same_token(), steps=60, lr=0.05, seed=3, device=CPU)
     assert len(losses) == 60
     assert losses[-1] < 0.1 < losses[0]
-    assert small_models.accuracy(learner, same_token(), batches=2, seed=3, device=CPU) == 1.0
+    assert small_models.accuracy(learner, same_token(), seed=3, device=CPU) == 1.0
 
 
 def test_a_run_follows_from_its_seeds():
@@ -74,7 +74,7 @@ def test_accuracy_counts_asked_positions_alone():
         targets = torch.tensor([[3, 1, IGNORED], [3, 3, IGNORED]])
         return TaskBatch((torch.zeros(2, 3, dtype=torch.int64),), targets)
 
-    assert small_models.accuracy(Always(), draw, batches=2, seed=0, device=CPU) == 0.75
+    assert small_models.accuracy(Always(), draw, seed=0, device=CPU) == 0.75
 
 
 def test_evaluation_draws_other_examples_than_training():
@@ -86,7 +86,7 @@ def test_evaluation_draws_other_examples_than_training():
 
     learner = small_models.seeded(1, model)
     small_models.train(learner, draw, steps=2, lr=0.01, seed=0, device=CPU)
-    small_models.accuracy(learner, draw, batches=2, seed=0, device=CPU)
+    small_models.accuracy(learner, draw, seed=0, device=CPU)
     assert len(set(drawn)) == 4
 
 

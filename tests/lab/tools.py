@@ -1,11 +1,10 @@
 """Experiments that take no time, in the place of the lab's."""
 
 import sys
-from dataclasses import replace
 from types import ModuleType
 
 from regard import lab
-from regard.lab import Claim, Experiment, Plot, ReportTable
+from regard.lab import Claim, Plot, ReportTable
 from regard.lab.plots import COLOURS, line_with_band, new_figure
 
 
@@ -39,9 +38,8 @@ def draw_nothing(data):
     return []
 
 
-BASE = Experiment(
-    "base", "Is <half> less?", "By `halving`.", measure, judge, draw_nothing, tabulate
-)
+TOLD = "Halves.\n\nQuestion: Is <half> less?\n\nMethod: By `halving`."
+BASE = {"measure": measure, "judge": judge, "draw": draw_nothing, "tabulate": tabulate}
 #: drawing takes longer than all else
 DRAWN = {"draw": draw}
 
@@ -60,7 +58,7 @@ def install(monkeypatch, **changes):
     for name, changed in changes.items():
         module = ModuleType(f"experiment_{name}")
         name = name.replace("_", "-")
-        module.EXPERIMENT = replace(BASE, name=name, **changed)
+        vars(module).update(BASE | changed, __doc__=TOLD)
         monkeypatch.setitem(sys.modules, module.__name__, module)
         modules[name] = module.__name__
     monkeypatch.setattr(lab, "EXPERIMENTS", modules)

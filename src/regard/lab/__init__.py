@@ -5,8 +5,8 @@ from typing import Final
 from regard.lab.context import ExperimentContext
 from regard.lab.experiment import Claim, Data, Experiment, Plot, ReportTable, Verdict
 
-#: name of each experiment and the module that defines its `EXPERIMENT`, in the order of running:
-#: timed experiments come first, while the machine is idle
+#: name of each experiment and its module (`regard.lab.experiment.describe`), in the order of
+#: running: timed experiments come first, while the machine is idle
 EXPERIMENTS: Final[dict[str, str]] = {
     name: f"regard.lab.experiments.{name.replace('-', '_')}"
     for name in (

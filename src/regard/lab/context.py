@@ -1,8 +1,6 @@
 """The context that experiments run in: a device, seeds, data, and a cache of finished pieces."""
 
-import ast
 import hashlib
-import importlib.util
 import inspect
 import json
 import multiprocessing
@@ -23,9 +21,7 @@ from regard.atomic_files import atomic_output
 
 T = TypeVar("T")
 
-PACKAGE: Final = "regard"
-#: modules that describe, list and draw results but do not compute them
-NOT_FINGERPRINTED: Final = ("regard.lab", "regard.lab.experiment", "regard.lab.plots")
+PACKAGE: Final = Path(__file__).resolve().parents[1]
 #: worker processes on a GPU, most of which a small model leaves idle
 GPU_WORKERS: Final = 4
 
@@ -65,8 +61,8 @@ class ExperimentContext:
     def cached(self, label: str, compute: Callable[..., Any], **arguments: Any) -> Any:
         """Return `compute(**arguments, device=...)`, from the cache if it is there.
 
-        The key is everything that decides the result: the source of `compute` and of all modules
-        of regard that it imports, its arguments, the name of the device and torch's version.
+        The key is everything that decides the result: the sources of `compute` and of regard, its
+        arguments, the name of the device and torch's version.
 
         Args:
             label: name of the piece on the progress bar.
@@ -182,10 +178,9 @@ def _save(path: Path | None, value: Any) -> Any:
 def fingerprint(
     compute: Callable[..., Any], arguments: dict[str, Any], device: torch.device
 ) -> str:
-    """Return a digest of the code that `compute` imports, its arguments, device and torch."""
-    digest = hashlib.blake2b(digest_size=16)
-    for path in _sources(Path(inspect.getfile(compute))):
-        digest.update(safe_read.read_bytes(path))
+    """Return a digest of `compute`'s file, regard's sources, the arguments, device and torch."""
+    digest = hashlib.blake2b(_package_digest(), digest_size=16)
+    digest.update(safe_read.read_bytes(inspect.getfile(compute)))
     key = [compute.__qualname__, arguments, device_name(device), torch.__version__]
     digest.update(json.dumps(key, sort_keys=True).encode())
     return digest.hexdigest()
@@ -197,38 +192,12 @@ def device_name(device: torch.device) -> str:
 
 
 @cache
-def _sources(start: Path) -> tuple[Path, ...]:
-    """Return a file and all files of the package that it imports, directly or indirectly."""
-    found, waiting = {start}, [start]
-    while waiting:
-        for path in _imported(waiting.pop()):
-            if path not in found:
-                found.add(path)
-                waiting.append(path)
-    return tuple(sorted(found))
-
-
-def _imported(path: Path) -> Iterator[Path]:
-    for node in ast.walk(ast.parse(safe_read.read_bytes(path))):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-        else:
-            continue
-        yield from filter(None, map(_module_file, names))
-
-
-@cache
-def _module_file(name: str) -> Path | None:
-    """Return the file of a module of the package; None for other or excluded names."""
-    if not name.startswith(f"{PACKAGE}.") or name in NOT_FINGERPRINTED:
-        return None
-    try:
-        found = importlib.util.find_spec(name)
-    except ModuleNotFoundError:  # a name inside a module
-        return None
-    return Path(found.origin) if found and found.origin else None
+def _package_digest() -> bytes:
+    """Return a digest of the sources of the package, any of which may decide a result."""
+    digest = hashlib.blake2b(digest_size=16)
+    for path in sorted(PACKAGE.rglob("*.py")):
+        digest.update(safe_read.read_bytes(path))
+    return digest.digest()
 
 
 @contextmanager

@@ -83,6 +83,19 @@ class Experiment:
     tabulate: Callable[[Data], list[ReportTable]]
 
 
+def describe(name: str, module: Any) -> Experiment:
+    """Return the experiment of a module: its four functions, and what its docstring says.
+
+    The docstring has a paragraph that starts with `Question:`, and ends with one that starts with
+    `Method:`; names in braces stand for constants of the module.
+    """
+    _, _, told = module.__doc__.partition("\n\nQuestion: ")
+    question, _, method = told.format_map(vars(module)).partition("\n\nMethod: ")
+    texts = (" ".join(text.split()) for text in (question, method))
+    functions = (module.measure, module.judge, module.draw, module.tabulate)
+    return Experiment(name, *texts, *functions)
+
+
 def select(rows: Sequence[Data], **wanted: Any) -> list[Data]:
     """Return the rows that have the wanted values."""
     return [row for row in rows if wanted.items() <= row.items()]

@@ -3,7 +3,7 @@
 import io
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +29,8 @@ DARK_COLOURS: Final = (
 )
 #: lines differ by marker as well as by colour
 MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
+#: line of what guessing would reach
+CHANCE: Final = {"color": "#6b7280", "linestyle": ":"}
 #: width of every figure in inches, and its height by number of columns
 WIDTH: Final = 8.0
 HEIGHTS: Final = {1: 4.2, 2: 3.5, 3: 3.0}
@@ -105,6 +107,17 @@ def interval_line(
         label=label,
         colour=colour,
     )
+
+
+def interval_lines(
+    axes: Axes,
+    x: Sequence[int | float],
+    lines: Mapping[str, Iterable[MeanInterval]],
+    bounds: tuple[float, float] = (-math.inf, math.inf),
+) -> None:
+    """Draw a line for each label, in the order of the colours."""
+    for place, (label, intervals) in enumerate(lines.items()):
+        interval_line(axes, x, intervals, label=label, colour=colour_of(place), bounds=bounds)
 
 
 def legend(axes: Axes, *, below: bool = False, columns: int | None = None) -> None:

@@ -21,7 +21,7 @@ from regard import checkout, lab, safe_read
 from regard.atomic_files import atomic_output
 from regard.errors import ArgumentError
 from regard.lab.context import ExperimentContext, device_name, to_json_types
-from regard.lab.experiment import Data, Experiment
+from regard.lab.experiment import Data, Experiment, describe
 from regard.messages import message
 from regard.version import __version__
 
@@ -95,8 +95,7 @@ def _suggestion(name: str) -> str:
 
 def find(name: str) -> Experiment:
     """Return an experiment by name, importing its module alone."""
-    found: Experiment = importlib.import_module(lab.EXPERIMENTS[name]).EXPERIMENT
-    return found
+    return describe(name, importlib.import_module(lab.EXPERIMENTS[name]))
 
 
 def run(

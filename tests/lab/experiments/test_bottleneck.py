@@ -9,7 +9,6 @@ from regard.lab.experiments import bottleneck
 from regard.lab.experiments.bottleneck import (
     ADDITIVE,
     DOT,
-    EXPERIMENT,
     FIXED,
     LABELS,
     SELF,
@@ -73,32 +72,21 @@ def outcome(fixed: list[float], attention: list[float]) -> dict[str, Any]:
 def test_verdicts_follow_slopes_and_the_longest_sources(
     fixed: list[float], attention: list[float], verdicts: list[str]
 ) -> None:
-    claims = EXPERIMENT.judge(outcome(fixed, attention))
+    claims = bottleneck.judge(outcome(fixed, attention))
     assert [claim.verdict for claim in claims] == verdicts
 
 
 def test_a_difference_that_the_seeds_do_not_agree_on_is_none() -> None:
     data = outcome(STEEP, FLAT)
     data["runs"][FIXED][1]["points"] = FLAT
-    assert EXPERIMENT.judge(data)[0].verdict == "does not hold"
+    assert bottleneck.judge(data)[0].verdict == "does not hold"
 
 
 def test_a_slope_is_told_per_ten_tokens() -> None:
     assert slopes(outcome(STEEP, FLAT), FIXED) == pytest.approx([-30, -30])
     assert "-30.0 (-30.0 to -30.0) points per 10 letters" in (
-        EXPERIMENT.judge(outcome(STEEP, FLAT))[0].evidence
+        bottleneck.judge(outcome(STEEP, FLAT))[0].evidence
     )
-
-
-def test_figures_and_tables_are_made_of_kept_data_alone() -> None:
-    data = json.loads(json.dumps(outcome(STEEP, FLAT)))
-    (plot,) = EXPERIMENT.draw(data)
-    (axes,) = plot.figure.axes
-    drawn = {line.get_label(): list(line.get_ydata()) for line in axes.get_lines()}
-    assert drawn[LABELS[ADDITIVE]] == FLAT
-    summary, by_row = EXPERIMENT.tabulate(data)
-    assert summary.rows[0][:4] == ["one fixed vector", "seq2seq", "101", "8"]
-    assert by_row.columns == ["model", "1-9", "11-19", "21-29"]
 
 
 def test_joined_examples_keep_sources_with_their_targets() -> None:

@@ -176,25 +176,6 @@ def test_a_curve_of_too_few_sizes_has_no_exponent():
     assert verdicts(data)["rnn"] == "holds with limits"
 
 
-def test_plots_show_every_family():
-    plots = cost.EXPERIMENT.draw(made_up())
-    assert [plot.name for plot in plots] == [
-        "operations", "time-length", "time-width", "memory-length"
-    ]  # fmt: skip
-    for plot in plots:
-        for axes in plot.figure.axes:
-            assert [line.get_label() for line in axes.lines] == list(OPERATIONS)
-            assert axes.get_xscale() == axes.get_yscale() == "log"
-
-
-def test_tables_have_a_cell_for_every_column():
-    tables = cost.EXPERIMENT.tabulate(made_up())
-    for table in tables:
-        assert table.rows
-        assert {len(row) for row in table.rows} == {len(table.columns)}
-    assert tables[0].rows[0][:2] == ["convolution", "1.00 [1.00, 1.00]"]
-
-
 def test_a_readers_family_is_measured_beside_the_others(monkeypatch):
     labels = []
     monkeypatch.setattr(cost, "count_sizes", lambda **kwargs: [])

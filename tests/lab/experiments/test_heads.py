@@ -77,13 +77,3 @@ def test_a_run_gives_a_share():
         device=CPU,
     )  # fmt: skip
     assert 0 <= share <= 1
-
-
-def test_the_figure_and_the_table_hold_every_number_of_heads():
-    data = made_up({"rotary": RISING, "sinusoidal": LEVEL}, LEVEL)
-    (plot,) = heads.draw(data)
-    assert list(plot.figure.axes[1].lines[0].get_ydata()) == RISING
-    (table,) = heads.tabulate(data)
-    assert len(table.rows) == 2 * len(heads.HEADS)
-    assert all(len(row) == len(table.columns) for row in table.rows)
-    assert table.rows[0][:4] == ["one look", "1", "32", "1,234"]

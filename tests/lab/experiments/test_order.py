@@ -91,15 +91,6 @@ def test_a_run_gives_a_share_for_each_length():
     assert all(0 <= share <= 1 for share in shares)
 
 
-def test_the_figure_has_a_line_per_encoding_and_the_table_a_row_per_mask():
-    (plot,) = order.draw(made_up())
-    labels = [line.get_label() for line in plot.figure.axes[0].lines]
-    assert labels[: len(ENCODINGS)] == list(ENCODINGS)
-    (table,) = order.tabulate(made_up())
-    assert len(table.rows) == 2 * len(ENCODINGS)
-    assert all(len(row) == len(table.columns) for row in table.rows)
-
-
 @pytest.mark.long
 def test_taking_positions_away_changes_the_verdict(monkeypatch):
     run, known = order.learn, {}

@@ -130,23 +130,13 @@ def test_what_does_not_arrive_is_left_out():
     data = made_up(RNN=short)
     assert gradient_decay(data, "RNN").far == 16
     assert geometric_means(data, "RNN")[-1] is None
-    path.EXPERIMENT.draw(data)
+    path.draw(data)
 
 
 def test_bands_are_geometric():
     found = geometric_means(made_up(), "RNN")[0]
     assert found.mean == pytest.approx(0.5 * math.prod(WOBBLE) ** (1 / 3))
     assert found.low < found.mean < found.high
-
-
-def test_plots_and_tables_name_every_family():
-    plots = path.EXPERIMENT.draw(made_up())
-    assert [plot.name for plot in plots] == ["gradients", "vanishing", "path-length"]
-    lines = [{line.get_label() for line in plot.figure.axes[0].lines} for plot in plots]
-    assert lines[0] == lines[2] == set(made_up()["families"])
-    assert path.OPEN_GATE in lines[1]
-    for table in path.EXPERIMENT.tabulate(made_up()):
-        assert {len(row) for row in table.rows} == {len(table.columns)}
 
 
 def gradients(family, distances, **changes):

@@ -8,7 +8,6 @@ from torch import Generator
 
 from regard.lab.experiments import reading
 from regard.lab.experiments.reading import (
-    EXPERIMENT,
     LECTURE,
     LSTM,
     RNN,
@@ -84,7 +83,7 @@ def synthetic(
 def test_chasing_looks_at_the_fbi_if_it_does_with_every_seed(
     subjects: tuple[float, float], verdict: str
 ) -> None:
-    assert EXPERIMENT.judge(synthetic(subjects))[0].verdict == verdict
+    assert reading.judge(synthetic(subjects))[0].verdict == verdict
 
 
 def test_even_weights_count_the_words_that_may_be_looked_at() -> None:
@@ -94,10 +93,10 @@ def test_even_weights_count_the_words_that_may_be_looked_at() -> None:
 
 
 def test_sentences_with_known_words_decide_where_the_text_lacks_the_lectures() -> None:
-    claim = EXPERIMENT.judge(synthetic((0.9, 0.9), unknown=("fbi",), framed=0.1))[0]
+    claim = reading.judge(synthetic((0.9, 0.9), unknown=("fbi",), framed=0.1))[0]
     assert claim.verdict == "does not hold"
     assert "does not have fbi" in claim.evidence
-    claim = EXPERIMENT.judge(synthetic((0.1, 0.1), unknown=("fbi",), framed=0.9))[0]
+    claim = reading.judge(synthetic((0.1, 0.1), unknown=("fbi",), framed=0.9))[0]
     assert claim.verdict == "holds"
 
 
@@ -108,7 +107,7 @@ def test_sentences_with_known_words_decide_where_the_text_lacks_the_lectures() -
 def test_looking_back_is_a_stronger_memory_if_it_guesses_better(
     looking: float, verdict: str
 ) -> None:
-    claim = EXPERIMENT.judge(synthetic(looking=looking))[1]
+    claim = reading.judge(synthetic(looking=looking))[1]
     assert claim.verdict == verdict
     assert f"{math.exp(looking):.1f}" in claim.evidence
 
@@ -122,17 +121,10 @@ def test_a_sentence_of_the_text_is_drawn_too_where_it_lacks_words_of_the_lecture
     unknown: tuple[str, ...], names: list[str]
 ) -> None:
     data = json.loads(json.dumps(synthetic(unknown=unknown)))
-    plots = EXPERIMENT.draw(data)
+    plots = reading.draw(data)
     assert [plot.name for plot in plots] == names
     written = {text.get_text() for text in plots[0].figure.axes[0].texts}
     assert ("fbi? 70" if unknown else "FBI 70") in written
-
-
-def test_tables_tell_perplexities_and_what_the_verb_looked_at() -> None:
-    sizes, looked = EXPERIMENT.tabulate(synthetic())
-    assert sizes.rows[1][:3] == [SELF_RNN, "7", "3"]
-    assert sizes.rows[1][3].startswith(f"{math.exp(4):.1f}")
-    assert looked.rows[0] == [SELF_RNN, "0", "0.10", "0.70", "0.10", "0.10"]
 
 
 def test_each_word_is_asked_for_the_next_and_the_last_for_the_end() -> None:

@@ -79,17 +79,6 @@ def test_families_that_were_not_measured_have_no_claims():
     assert [line.get_label() for line in figure.axes[0].lines[:2]] == [RNN.name, "my own"]
 
 
-def test_the_figures_have_a_line_per_family_and_the_table_a_row():
-    data = made_up(RNN=[0.5] * 4)
-    plots = recall.draw(data)
-    assert [plot.name for plot in plots] == ["recall", "recall-gradient"]
-    assert list(plots[0].figure.axes[0].lines[0].get_ydata()) == [0.5] * 4
-    (table,) = recall.tabulate(data)
-    assert len(table.rows) == len(ALL) * len(recall.TASKS)
-    assert all(len(row) == len(table.columns) for row in table.rows)
-    assert table.rows[0][:4] == ["recall", "RNN", "13", "1,234"]
-
-
 @pytest.mark.parametrize("family", recall.FAMILIES, ids=lambda family: family.name)
 def test_no_family_sees_the_future(family: Family):
     task = recall.TASKS["copy"](2)

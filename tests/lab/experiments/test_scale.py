@@ -5,7 +5,7 @@ import torch
 
 from regard.lab.context import combinations
 from regard.lab.experiments import scale
-from regard.lab.experiments.scale import EXPERIMENT, RATES, SIZES, TASKS, WIDTHS
+from regard.lab.experiments.scale import RATES, SIZES, TASKS, WIDTHS
 
 CPU = torch.device("cpu")
 
@@ -79,7 +79,7 @@ def made(*, plain_median=lambda width: 10 / width**2, exponent=0.5, gone=0.7, ga
 
 
 def verdicts(**changes):
-    return [claim.verdict for claim in EXPERIMENT.judge(made(**changes))]
+    return [claim.verdict for claim in scale.judge(made(**changes))]
 
 
 def test_a_gradient_that_falls_with_the_width_bears_document_2_out():
@@ -104,25 +104,8 @@ def test_a_share_that_grows_with_the_gradient_would_bear_document_5_out():
 
 
 def test_evidence_has_the_numbers():
-    saturation, effect, _ = EXPERIMENT.judge(made())
+    saturation, effect, _ = scale.judge(made())
     assert "power 0.50" in saturation.evidence
     assert "from d_k = 32 on" in saturation.evidence  # 10 / 32**2 is 5% of 0.18
     assert "0.25 without and 0.25 with the scale in the task find" in saturation.evidence
     assert "for 70% of the queries" in effect.evidence
-
-
-def test_tables_have_all_rows_and_the_best_rate():
-    widths, gains, trained = EXPERIMENT.tabulate(made())
-    assert len(widths.rows) == 2 * len(WIDTHS)
-    assert [row[0] for row in gains.rows] == ["1", "32"]
-    assert {row[3] for row in trained.rows} == {f"{RATES[1]:g}"}
-    for table in (widths, gains, trained):
-        assert {len(row) for row in table.rows} == {len(table.columns)}
-
-
-def test_the_figure_shows_both_panels_with_units():
-    (plot,) = EXPERIMENT.draw(made())
-    left, right = plot.figure.axes
-    assert "nats" in left.get_ylabel()
-    assert len(left.lines) == 2
-    assert len(right.lines) == 3

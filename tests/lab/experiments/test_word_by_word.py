@@ -106,11 +106,3 @@ def test_an_aligned_rnn_writes_as_many_words_as_it_reads():
     src = torch.randint(FIRST_WORD + 8, (2, 5))
     logits = model(src, torch.tensor([5, 5]), torch.ones(2, 6, dtype=torch.int64)).logits
     assert (logits[:, 5].argmax(-1) == EOS).all()
-
-
-def test_the_figure_has_a_bar_and_the_table_a_row_for_each_order_and_preset():
-    (plot,) = word_by_word.draw(made_up())
-    assert len(plot.figure.axes[0].patches) == len(ORDERS) * len(word_by_word.MODELS)
-    (table,) = word_by_word.tabulate(made_up())
-    assert len(table.rows) == len(ORDERS) * len(word_by_word.MODELS)
-    assert all(len(row) == len(table.columns) for row in table.rows)

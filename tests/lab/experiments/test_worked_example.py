@@ -4,12 +4,11 @@ import torch
 from regard.lab import ExperimentContext
 from regard.lab.context import to_json_types
 from regard.lab.experiments import worked_example
-from regard.lab.experiments.worked_example import EXPERIMENT, PRINTED
 
 
 @pytest.fixture
 def data():
-    return to_json_types(EXPERIMENT.measure(ExperimentContext(torch.device("cpu"))))
+    return to_json_types(worked_example.measure(ExperimentContext(torch.device("cpu"))))
 
 
 def replaced(data, stage, **fields):
@@ -21,7 +20,7 @@ def replaced(data, stage, **fields):
 
 
 def verdicts(data):
-    return [claim.verdict for claim in EXPERIMENT.judge(data)]
+    return [claim.verdict for claim in worked_example.judge(data)]
 
 
 def test_a_verdict_for_each_stage_and_for_what_it_shows(data):
@@ -30,7 +29,7 @@ def test_a_verdict_for_each_stage_and_for_what_it_shows(data):
 
 
 def test_evidence_has_the_right_numbers(data):
-    weights = EXPERIMENT.judge(data)[2].evidence
+    weights = worked_example.judge(data)[2].evidence
     assert "0.2125, 0.2357, 0.2616, 0.2902" in weights
     assert "0 right, 0 carried over, 4 wrong in itself" in weights
 
@@ -49,17 +48,3 @@ def test_other_numbers_get_another_verdict(data, fields, verdict):
 
 def test_a_query_that_looks_at_nothing_else_is_noticed(data):
     assert verdicts(replaced(data, "weight", right=0.001))[-1] == "does not hold"
-
-
-def test_the_table_has_every_number(data):
-    (table,) = EXPERIMENT.tabulate(data)
-    assert len(table.rows) == sum(map(len, PRINTED.values()))
-    assert all(len(row) == len(table.columns) for row in table.rows)
-
-
-def test_the_figure_has_a_panel_for_each_stage(data):
-    (plot,) = EXPERIMENT.draw(data)
-    panels = plot.figure.axes
-    assert [panel.get_title().split(":")[0] for panel in panels] == list(PRINTED)
-    printed = next(line for line in panels[0].lines if line.get_label() == "printed")
-    assert list(printed.get_ydata()) == PRINTED["score"]

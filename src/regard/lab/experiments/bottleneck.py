@@ -1,4 +1,20 @@
-"""Quality by source length, through one fixed vector and with attention."""
+"""Quality by source length, through one fixed vector and with attention.
+
+Question: Does one fixed vector lose long sentences, and does attention recover them?
+
+Method: Four encoder-decoders of one layer of GRUs each have widths that give them equal parameter
+counts, within 5%, and learn from the same examples in the same order: through one fixed vector;
+with additive and with scaled dot-product attention over a bidirectional encoder; and of
+self-attentive RNNs with additive attention between them, whose encoder reads in one direction.
+Sources are joined from several pairs, as often from few as from many, in training as in the test,
+so that no length is new. Answers are decoded greedily. A straight line is fitted to quality over
+length, for each seed. A full run translates one to three English captions into German (Multi30k) if
+the data folder has them; if not, it pronounces one to three words of the bundled CMUdict letter by
+letter, and only the first pronunciation counts as right. Neither can be learned in the time of a
+quick run, and the slope of models that have not learned short sources says nothing: a quick run
+translates one to sixteen words of a made-up language, word for word, with nothing to guess from but
+the source.
+"""
 
 from collections.abc import Sequence
 from functools import cache, partial
@@ -14,8 +30,8 @@ from regard.evaluation import by_length, score
 from regard.lab import datasets
 from regard.lab.context import ExperimentContext
 from regard.lab.estimates import MeanInterval, difference, interval, spread
-from regard.lab.experiment import Claim, Data, Experiment, Plot, ReportTable, verdict
-from regard.lab.plots import COLOURS, interval_line, legend, new_figure
+from regard.lab.experiment import Claim, Data, Plot, ReportTable, verdict
+from regard.lab.plots import interval_lines, legend, new_figure
 from regard.lab.small_models import LogitsOnly, count_parameters, match_width, seeded, train
 from regard.lab.synthetic_tasks import IGNORED, TaskBatch
 from regard.models import SequenceModel
@@ -297,9 +313,11 @@ def draw(data: Data) -> list[Plot]:
     """Draw quality over length, one line per model."""
     figure, (axes,) = new_figure()
     x = middles(data)
-    for colour, (preset, label) in zip(COLOURS, LABELS.items(), strict=False):
-        rows = [interval(bucket(data, preset, row)) for row in range(len(x))]
-        interval_line(axes, x, rows, label=label.replace(", ", ",\n"), colour=colour)
+    lines = {
+        label.replace(", ", ",\n"): [interval(bucket(data, preset, row)) for row in range(len(x))]
+        for preset, label in LABELS.items()
+    }
+    interval_lines(axes, x, lines)
     bottom, top = axes.get_ylim()
     axes.set_ylim(max(0, bottom), min(102, top))  # Student's intervals may leave the range
     axes.set_xlabel(f"length of the source ({data['unit']})")
@@ -336,28 +354,3 @@ def tabulate(data: Data) -> list[ReportTable]:
         ReportTable(caption, columns, summary),
         ReportTable(f"The same by length ({data['unit']}).", ["model", *lengths], by_row),
     ]
-
-
-EXPERIMENT: Final = Experiment(
-    name="bottleneck",
-    question="Does one fixed vector lose long sentences, and does attention recover them?",
-    method=(
-        "Four encoder-decoders of one layer of GRUs each have widths that give them equal "
-        "parameter counts, within 5%, and learn from the same examples in the same order: "
-        "through one fixed vector; with additive and with scaled dot-product attention over a "
-        "bidirectional encoder; and of self-attentive RNNs with additive attention between them, "
-        "whose encoder reads in one direction. Sources are joined from several pairs, as often "
-        "from few as from many, in training as in the test, so that no length is new. Answers are "
-        "decoded greedily. A straight line is fitted to quality over length, for each seed. A full "
-        "run translates one to three English captions into German (Multi30k) if the data folder "
-        "has them; if not, it pronounces one to three words of the bundled CMUdict letter by "
-        "letter, and only the first pronunciation counts as right. Neither can be learned in the "
-        "time of a quick run, and the slope of models that have not learned short sources says "
-        "nothing: a quick run translates one to sixteen words of a made-up language, word for "
-        "word, with nothing to guess from but the source."
-    ),
-    measure=measure,
-    judge=judge,
-    draw=draw,
-    tabulate=tabulate,
-)

@@ -1,4 +1,18 @@
-"""Cost of layers as sequences grow longer and vectors wider."""
+"""Cost of layers as sequences grow longer and vectors wider.
+
+Question: What do a convolution, an RNN, a self-attentive RNN and self-attention cost as sequences
+grow longer and vectors wider?
+
+Method: One layer of each family, of equal width, on random vectors: over the length at a fixed
+width, and over the width at a fixed length; the convolution over its kernel size too.
+Self-attention has one head per 64 of its width. Multiply-adds and chains of dependent products are
+counted on the definition, without sums and activations. Times are medians of at least three runs
+after a warm-up, with quartiles as bands, for the definition and the fast path, forward alone and
+with the backward pass. Memory is the peak beyond weights and inputs: from torch's allocator on
+CUDA, and as the sum of live tensors on the CPU. Exponents are fitted in log-log to the five largest
+sizes of each curve, with 95% intervals; if the points bend or scatter, none is reported. A curve
+ends early if a run takes too long or too much memory.
+"""
 
 import platform
 from collections.abc import Sequence
@@ -22,7 +36,7 @@ from regard.lab.cost_curves import (
     timed,
 )
 from regard.lab.estimates import PowerLaw, crossing
-from regard.lab.experiment import Claim, Data, Experiment, Plot, ReportTable, verdict
+from regard.lab.experiment import Claim, Data, Plot, ReportTable, verdict
 from regard.lab.layers import (
     BARE,
     CONVOLUTION,
@@ -390,24 +404,3 @@ def _layers(data: Data) -> ReportTable:
         ["family", "parameters", f"chain at n = {first:,}", f"at n = {last:,}", "exponent of n"],
         rows,
     )
-
-
-EXPERIMENT: Final = Experiment(
-    name="cost",
-    question="What do a convolution, an RNN, a self-attentive RNN and self-attention cost as "
-    "sequences grow longer and vectors wider?",
-    method="One layer of each family, of equal width, on random vectors: over the length at a "
-    "fixed width, and over the width at a fixed length; the convolution over its kernel size too. "
-    "Self-attention has one head per 64 of its width. Multiply-adds and chains of dependent "
-    "products are counted on the definition, without sums and activations. Times are medians of "
-    "at least three runs after a warm-up, with quartiles as bands, for the definition and the "
-    "fast path, forward alone and with the backward pass. Memory is the peak beyond weights and "
-    "inputs: from torch's allocator on CUDA, and as the sum of live tensors on the CPU. Exponents "
-    "are fitted in log-log to the five largest sizes of each curve, with 95% intervals; if the "
-    "points bend or scatter, none is reported. A curve ends early if a run takes too long or too "
-    "much memory.",
-    measure=measure,
-    judge=judge,
-    draw=draw,
-    tabulate=tabulate,
-)

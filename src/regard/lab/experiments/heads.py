@@ -1,18 +1,25 @@
-"""Effect of the number of heads at equal width and parameter count."""
+"""Effect of the number of heads at equal width and parameter count.
+
+Question: What do many heads gain at the same number of parameters?
+
+Method: One causal Transformer layer of width {WIDTH} with 1, 2, 4 or 8 heads, which have the same
+number of parameters. Every position is asked for the token two places before it (one look), or for
+the four tokens before it, in order (four looks). Rotary positions and sinusoidal ones; the same
+steps, examples and learning rate for all; several seeds.
+"""
 
 from functools import partial
 from typing import Final
 
 import torch
-from torch import Generator
 
 from regard.lab.context import ExperimentContext, combinations
 from regard.lab.estimates import MeanInterval, difference, interval, percent
-from regard.lab.experiment import Claim, Data, Experiment, Plot, ReportTable, select, verdict
+from regard.lab.experiment import Claim, Data, Plot, ReportTable, select, verdict
 from regard.lab.layers import PositionedTransformer
-from regard.lab.plots import COLOURS, interval_line, legend, new_figure
+from regard.lab.plots import interval_lines, legend, new_figure
 from regard.lab.small_models import TokenModel, accuracy, count_parameters, seeded, train
-from regard.lab.synthetic_tasks import Offsets, TaskBatch
+from regard.lab.synthetic_tasks import Offsets
 
 HEADS: Final = (1, 2, 4, 8)
 #: rotary positions reach every head and have no parameters; sinusoidal ones are the paper's
@@ -48,11 +55,8 @@ def learn(
     task = Offsets(LOOKS[looks])
     model = seeded(seed, build, heads, encoding, looks)
 
-    def draw(generator: Generator, count: int = batch) -> TaskBatch:
-        return task.draw(count, LENGTH, generator)
-
-    train(model, draw, steps=steps, lr=rate, seed=seed, device=device)
-    return accuracy(model, partial(draw, count=EXAMPLES), batches=1, seed=seed, device=device)
+    train(model, partial(task.draw, batch, LENGTH), steps=steps, lr=rate, seed=seed, device=device)
+    return accuracy(model, partial(task.draw, EXAMPLES, LENGTH), seed=seed, device=device)
 
 
 def measure(context: ExperimentContext) -> Data:
@@ -125,9 +129,11 @@ def draw(data: Data) -> list[Plot]:
     """Draw the accuracy over the number of heads."""
     figure, axes = new_figure(columns=2)
     for panel, looks in zip(axes, LOOKS, strict=True):
-        for encoding, colour in zip(ENCODINGS, COLOURS, strict=False):
-            shares = [interval(_values(data, encoding, looks, heads)) for heads in HEADS]
-            interval_line(panel, HEADS, shares, label=encoding, colour=colour, bounds=(0.0, 1.0))
+        lines = {
+            encoding: [interval(_values(data, encoding, looks, heads)) for heads in HEADS]
+            for encoding in ENCODINGS
+        }
+        interval_lines(panel, HEADS, lines, bounds=(0.0, 1.0))
         panel.set(title=f"{looks} at once", ylim=(0, 1.03), xlabel="heads")
         panel.set_xscale("log", base=2)
         panel.set_xticks(HEADS, [str(heads) for heads in HEADS])
@@ -155,19 +161,3 @@ def tabulate(data: Data) -> list[ReportTable]:
     columns = ["task", "heads", "width of a head", "parameters"]
     columns += [f"accuracy, {kind} positions" for kind in ENCODINGS]
     return [ReportTable(caption, columns, rows)]
-
-
-EXPERIMENT: Final = Experiment(
-    name="heads",
-    question="What do many heads gain at the same number of parameters?",
-    method=(
-        f"One causal Transformer layer of width {WIDTH} with 1, 2, 4 or 8 heads, which have the "
-        "same number of parameters. Every position is asked for the token two places before it "
-        "(one look), or for the four tokens before it, in order (four looks). Rotary positions "
-        "and sinusoidal ones; the same steps, examples and learning rate for all; several seeds."
-    ),
-    measure=measure,
-    judge=judge,
-    draw=draw,
-    tabulate=tabulate,
-)

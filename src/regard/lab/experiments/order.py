@@ -1,6 +1,16 @@
-"""Word order in self-attention: unknown by itself, and known with position encodings or a mask."""
+"""Word order in self-attention: unknown by itself, and known with position encodings or a mask.
+
+Question: Does self-attention know the order of tokens, and beyond the lengths of training?
+
+Method: A Transformer encoder of {LAYERS} layers and width {WIDTH}, with six position encodings,
+without a mask and with a causal one. First, untrained and in float64: how far outputs of shuffled
+and of reversed inputs are from shuffled and reversed outputs. Then trained to name the token two
+places before, with the same steps, examples and learning rate, and tested at up to four times the
+longest length of training.
+"""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import product
 from typing import Final
 
@@ -9,9 +19,9 @@ from torch import Generator, Tensor
 
 from regard.lab.context import ExperimentContext
 from regard.lab.estimates import MeanInterval, interval, percent
-from regard.lab.experiment import Claim, Data, Experiment, Plot, ReportTable, select, verdict
+from regard.lab.experiment import Claim, Data, Plot, ReportTable, select, verdict
 from regard.lab.layers import ENCODINGS, PositionedTransformer
-from regard.lab.plots import COLOURS, interval_line, legend, new_figure
+from regard.lab.plots import CHANCE, interval_lines, legend, new_figure
 from regard.lab.small_models import TokenModel, accuracy, seeded, train
 from regard.lab.synthetic_tasks import Offsets, TaskBatch
 
@@ -80,14 +90,9 @@ def learn(
         length = int(torch.randint(shortest, trained_to + 1, (1,), generator=generator))
         return TASK.draw(batch, length, generator)
 
-    def test(length: int) -> float:
-        def draw(generator: Generator) -> TaskBatch:
-            return TASK.draw(EXAMPLES, length, generator)
-
-        return accuracy(model, draw, batches=1, seed=seed, device=device)
-
     train(model, draw, steps=steps, lr=rate, seed=seed, device=device)
-    return [test(length) for length in lengths]
+    tests = [partial(TASK.draw, EXAMPLES, length) for length in lengths]
+    return [accuracy(model, test, seed=seed, device=device) for test in tests]
 
 
 def measure(context: ExperimentContext, encodings: Mapping[str, str] = AS_NAMED) -> Data:
@@ -229,10 +234,12 @@ def draw(data: Data) -> list[Plot]:
     figure, axes = new_figure(columns=2)
     lengths = data["lengths"]
     for panel, causal in zip(axes, (False, True), strict=True):
-        for name, colour in zip(data["counts"], COLOURS, strict=False):
-            shares = [_share(data, name, causal, at) for at in range(len(lengths))]
-            interval_line(panel, lengths, shares, label=name, colour=colour, bounds=(0.0, 1.0))
-        panel.axhline(1 / TASK.classes, color="#6b7280", linestyle=":")
+        lines = {
+            name: [_share(data, name, causal, at) for at in range(len(lengths))]
+            for name in data["counts"]
+        }
+        interval_lines(panel, lengths, lines, bounds=(0.0, 1.0))
+        panel.axhline(1 / TASK.classes, **CHANCE)
         panel.set(title="causal mask" if causal else "no mask", ylim=(0, 1.03))
         panel.set_xticks(lengths, [str(length) for length in lengths])
         panel.set_xlabel("length [tokens]")
@@ -267,20 +274,3 @@ def tabulate(data: Data) -> list[ReportTable]:
         f"accuracy at {first}", f"accuracy at {last}",
     ]  # fmt: skip
     return [ReportTable(caption, columns, rows)]
-
-
-EXPERIMENT: Final = Experiment(
-    name="order",
-    question="Does self-attention know the order of tokens, and beyond the lengths of training?",
-    method=(
-        f"A Transformer encoder of {LAYERS} layers and width {WIDTH}, with six position encodings, "
-        "without a mask and with a causal one. First, untrained and in float64: how far outputs "
-        "of shuffled and of reversed inputs are from shuffled and reversed outputs. Then trained "
-        "to name the token two places before, with the same steps, examples and learning rate, "
-        "and tested at up to four times the longest length of training."
-    ),
-    measure=measure,
-    judge=judge,
-    draw=draw,
-    tabulate=tabulate,
-)

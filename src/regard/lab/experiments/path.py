@@ -1,4 +1,18 @@
-"""Length of the path from the first input to later outputs, and the gradient along it."""
+"""Length of the path from the first input to later outputs, and the gradient along it.
+
+Question: How long is the path from the first input to a later output, and how much of its gradient
+arrives?
+
+Method: One layer of each family, of equal width, before any training, in double precision, on
+random vectors; the convolution is a stack of as many layers as the length needs. The gradient's
+size is the root mean square over {DIRECTIONS} random sequences and directions of the output; bands
+are 95% intervals over seeds, of logarithms. The factor per step is the slope of the logarithm over
+the distance. A plain RNN is measured with torch's initialisation, and with its recurrent matrix
+scaled to spectral radii below, at and above one. Path lengths are counted: for layers, how many
+must be stacked until the last output depends on the first input, read off gradients; for
+recurrences, the fewest steps that compute anything on a path through the autograd graph of the
+definition.
+"""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -10,9 +24,9 @@ from matplotlib.figure import Figure
 from regard.lab import layers as lab_layers
 from regard.lab.context import ExperimentContext
 from regard.lab.estimates import PowerLaw, power_law
-from regard.lab.experiment import Claim, Data, Experiment, Plot, ReportTable, verdict
+from regard.lab.experiment import Claim, Data, Plot, ReportTable, verdict
 from regard.lab.gradient_decay import (
-    DIRECTIONS,
+    DIRECTIONS,  # noqa: F401  (named above)
     EVEN,
     GradientDecay,
     geometric_means,
@@ -323,23 +337,3 @@ def tabulate(data: Data) -> list[ReportTable]:
             [[*(f"{row['path']}" for row in kernels), str(path_law(kernels, "kernel"))]],
         ),
     ]
-
-
-EXPERIMENT: Final = Experiment(
-    name="path",
-    question="How long is the path from the first input to a later output, and how much of its "
-    "gradient arrives?",
-    method="One layer of each family, of equal width, before any training, in double precision, on "
-    "random vectors; the convolution is a stack of as many layers as the length needs. The "
-    f"gradient's size is the root mean square over {DIRECTIONS} random sequences and directions of "
-    "the output; bands are 95% intervals over seeds, of logarithms. The factor per step is the "
-    "slope of the logarithm over the distance. A plain RNN is measured with torch's "
-    "initialisation, and with its recurrent matrix scaled to spectral radii below, at and above "
-    "one. Path lengths are counted: for layers, how many must be stacked until the last output "
-    "depends on the first input, read off gradients; for recurrences, the fewest steps that "
-    "compute anything on a path through the autograd graph of the definition.",
-    measure=measure,
-    judge=judge,
-    draw=draw,
-    tabulate=tabulate,
-)

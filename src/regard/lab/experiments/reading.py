@@ -1,4 +1,17 @@
-"""Self-attentive language models: their perplexity, and where a verb looks."""
+"""Self-attentive language models: their perplexity, and where a verb looks.
+
+Question: Does a self-attentive RNN remember more, and does "chasing" look at "FBI"?
+
+Method: Language models of one layer read sentences one at a time and predict each next word: a
+plain RNN and an LSTM, and both with attention to all words so far, the first as in the lecture (h_t
+from x_t and the last context, scaled dot-product), the second as in Cheng et al. (2016). All have
+as many parameters as the LSTM, within 5%, and read the same sentences in the same order. Words
+beyond the vocabulary (2,000 words in a quick run) are one unknown word, and the first word of a
+sentence is given, so that perplexities are comparable within a run, not with published ones. The
+text is the Penn Treebank if the data folder has it, and bundled Shakespeare if not. Then they read
+the lecture's sentence, and sentences of its form, the X is V-ing, with all subjects and verbs of a
+list that the text has; even weights are 1 divided by the number of words that may be attended to.
+"""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +28,7 @@ from regard.data import pad
 from regard.lab import datasets
 from regard.lab.context import ExperimentContext
 from regard.lab.estimates import difference, interval, spread
-from regard.lab.experiment import Claim, Data, Experiment, Plot, ReportTable, verdict
+from regard.lab.experiment import Claim, Data, Plot, ReportTable, verdict
 from regard.lab.plots import COLOURS, interval_line, legend, new_figure
 from regard.lab.small_models import LogitsOnly, count_parameters, match_width, seeded, train
 from regard.lab.synthetic_tasks import IGNORED, TaskBatch
@@ -386,26 +399,3 @@ def tabulate(data: Data) -> list[ReportTable]:
         ReportTable(caption, columns, sizes),
         ReportTable('Weights of "chasing".', ["model", "seed", *LECTURE[: VERB + 1]], looked),
     ]
-
-
-EXPERIMENT: Final = Experiment(
-    name="reading",
-    question='Does a self-attentive RNN remember more, and does "chasing" look at "FBI"?',
-    method=(
-        "Language models of one layer read sentences one at a time and predict each next word: a "
-        "plain RNN and an LSTM, and both with attention to all words so far, the first as in the "
-        "lecture (h_t from x_t and the last context, scaled dot-product), the second as in Cheng "
-        "et al. (2016). All have as many parameters as the LSTM, within 5%, and read the same "
-        "sentences in the same order. Words beyond the vocabulary (2,000 words in a quick run) are "
-        "one unknown word, and the first word of a sentence is given, so that perplexities are "
-        "comparable within a run, not with published ones. The text is the Penn Treebank if the "
-        "data folder has it, and bundled Shakespeare if not. Then they read the lecture's "
-        "sentence, and sentences of its form, the X is V-ing, with all subjects and verbs of a "
-        "list that the text has; even weights are 1 divided by the number of words that may be "
-        "attended to."
-    ),
-    measure=measure,
-    judge=judge,
-    draw=draw,
-    tabulate=tabulate,
-)

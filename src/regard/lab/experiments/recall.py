@@ -1,4 +1,15 @@
-"""Memory of the first tokens at the end of a growing sequence."""
+"""Memory of the first tokens at the end of a growing sequence.
+
+Question: Does a model still know the first tokens after many others?
+
+Method: Two tasks: recall shows pairs of a key and a value, then noise, then asks for the value of
+one key; copy shows symbols, then noise, then asks for all of them in order. Each model is one layer
+between an embedding and a linear map (the convolution has three), with a width that gives all the
+same number of parameters within 5%. All train for the same number of steps on the same examples, at
+distances drawn anew for each batch; the learning rate is the best of a grid, the same for all,
+chosen on other examples with the first seed. Tested at each distance, and at two and four times the
+longest.
+"""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -10,7 +21,7 @@ from torch import Generator
 from regard.lab import layers
 from regard.lab.context import ExperimentContext
 from regard.lab.estimates import MeanInterval, interval, percent
-from regard.lab.experiment import Claim, Data, Experiment, Plot, ReportTable, select, verdict
+from regard.lab.experiment import Claim, Data, Plot, ReportTable, select, verdict
 from regard.lab.layers import (
     GRU,
     LSTM,
@@ -22,7 +33,7 @@ from regard.lab.layers import (
     ProjectedSelfAttentiveRNN,
     projected_self_attentive_lstm,
 )
-from regard.lab.plots import colour_of, interval_line, legend, line_with_band, new_figure
+from regard.lab.plots import CHANCE, colour_of, interval_lines, legend, line_with_band, new_figure
 from regard.lab.small_models import (
     TokenModel,
     accuracy,
@@ -93,10 +104,8 @@ def learn(
         return asked.draw(batch, distances[place], generator)
 
     def test(distance: int, examples: int) -> float:
-        def draw(generator: Generator) -> TaskBatch:
-            return asked.draw(EXAMPLES, distance, generator)
-
-        return accuracy(model, draw, batches=1, seed=examples, device=device)
+        draw = partial(asked.draw, EXAMPLES, distance)
+        return accuracy(model, draw, seed=examples, device=device)
 
     train(model, draw, steps=steps, lr=rate, seed=seed, device=device)
     return {
@@ -297,13 +306,9 @@ def _accuracy_plot(data: Data) -> Plot:
     distances = [*setting["distances"], *setting["farther"]]
     figure, axes = new_figure(columns=2)
     for panel, task in zip(axes, TASKS, strict=True):
-        for i, name in enumerate(data["families"]):
-            shares = _shares(data, name, task)
-            interval_line(
-                panel, distances, shares, label=name, colour=colour_of(i), bounds=(0.0, 1.0)
-            )
-        chance = 1 / TASKS[task](setting["size"]).classes
-        panel.axhline(chance, color="#6b7280", linestyle=":")
+        lines = {name: _shares(data, name, task) for name in data["families"]}
+        interval_lines(panel, distances, lines, bounds=(0.0, 1.0))
+        panel.axhline(1 / TASKS[task](setting["size"]).classes, **CHANCE)
         panel.axvline(setting["distances"][-1], color="#6b7280", linestyle="--")
         panel.set(title=f"{task} after noise", ylim=(0, 1.03))
         _log_distance(panel, distances)
@@ -363,22 +368,3 @@ def tabulate(data: Data) -> list[ReportTable]:
     )
     columns = ["task", "model", "width", "parameters", "rate"]
     return [ReportTable(caption, [*columns, *(f"accuracy at {d}" for d in distances)], rows)]
-
-
-EXPERIMENT: Final = Experiment(
-    name="recall",
-    question="Does a model still know the first tokens after many others?",
-    method=(
-        "Two tasks: recall shows pairs of a key and a value, then noise, then asks for the value "
-        "of one key; copy shows symbols, then noise, then asks for all of them in order. Each "
-        "model is one layer between an embedding and a linear map (the convolution has three), "
-        "with a width that gives all the same number of parameters within 5%. All train for the "
-        "same number of steps on the same examples, at distances drawn anew for each batch; the "
-        "learning rate is the best of a grid, the same for all, chosen on other examples with "
-        "the first seed. Tested at each distance, and at two and four times the longest."
-    ),
-    measure=measure,
-    judge=judge,
-    draw=draw,
-    tabulate=tabulate,
-)

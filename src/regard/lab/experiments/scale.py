@@ -1,4 +1,16 @@
-"""Effect of dividing scores by the root of their width on the softmax and its gradient."""
+"""Effect of dividing scores by the root of their width on the softmax and its gradient.
+
+Question: Why are scores divided by the root of their width?
+
+Method: Queries and keys with entries of mean 0 and variance 1, {KEYS} keys to a query, widths
+{WIDTHS[0]} to {WIDEST}, through `ops.dot_product_attention` in float64 with and without the
+scale. Measured are the deviation of the scores, the entropy of the weights, and the Frobenius norm
+of the softmax's Jacobian: the share of a gradient of random direction that passes it. Then
+gradients of three sizes are sent back through `ops.masked_softmax`. Last, one head of two
+projections is trained with Adam to find its own value among 16, which needs sharp weights, and to
+average all 16, which needs even ones; the head is the same with and without the scale, and each is
+judged by the best of 4 learning rates.
+"""
 
 from itertools import product
 from typing import Final
@@ -9,12 +21,13 @@ from torch import Tensor
 from regard import ops
 from regard.lab.context import ExperimentContext, combinations
 from regard.lab.estimates import MeanInterval, interval, power_law
-from regard.lab.experiment import Claim, Data, Experiment, Plot, ReportTable, select, verdict
+from regard.lab.experiment import Claim, Data, Plot, ReportTable, select, verdict
 from regard.lab.plots import COLOURS, interval_line, legend, new_figure
 
 WIDTHS: Final = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
 #: width of a head in most Transformers
 USUAL: Final = 64
+WIDEST: Final = WIDTHS[-1]
 KEYS: Final = 64
 #: queries that share their keys
 GROUP: Final = 16
@@ -327,24 +340,3 @@ def tabulate(data: Data) -> list[ReportTable]:
             losses,
         ),
     ]  # fmt: skip
-
-
-EXPERIMENT: Final = Experiment(
-    name="scale",
-    question="Why are scores divided by the root of their width?",
-    method=(
-        f"Queries and keys with entries of mean 0 and variance 1, {KEYS} keys to a query, widths "
-        f"{WIDTHS[0]} to {WIDTHS[-1]}, through `ops.dot_product_attention` in float64 with and "
-        "without the scale. Measured are the deviation of the scores, the entropy of the weights, "
-        "and the Frobenius norm of the softmax's Jacobian: the share of a gradient of random "
-        "direction that passes it. Then gradients of three sizes are sent back through "
-        "`ops.masked_softmax`. Last, one head of two projections is trained with Adam to find its "
-        "own value among 16, which needs sharp weights, and to average all 16, which needs even "
-        "ones; the head is the same with and without the scale, and each is judged by the best of "
-        f"{len(RATES)} learning rates."
-    ),
-    measure=measure,
-    judge=judge,
-    draw=draw,
-    tabulate=tabulate,
-)

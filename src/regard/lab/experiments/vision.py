@@ -1,4 +1,15 @@
-"""A Transformer encoder over image patches, compared with models without attention."""
+"""A Transformer encoder over image patches, compared with models without attention.
+
+Question: Is attention useful for images, and does it look at what is drawn?
+
+Method: An image is cut into 16 square patches, which a Transformer encoder of two layers and four
+heads reads like words; a learned vector beside them carries the class. The same encoder with the
+mean of all values in place of attention has the same number of parameters, within a few percent,
+since its feed-forward blocks are wider by what queries and keys would have taken; a linear model on
+the pixels is the simple baseline, and much smaller. Same images, steps and batches for all, one run
+per seed. The images are MNIST if the data folder has it (a quick run learns from 10,000 of them),
+and 1,797 bundled digits of 8x8 pixels if not, 1,200 of them for training, shuffled once.
+"""
 
 from functools import partial
 from typing import Any, Final, NamedTuple, final
@@ -12,7 +23,7 @@ from torch import Generator, Tensor, nn
 from regard.lab.context import ExperimentContext
 from regard.lab.datasets import CLASSES, MNIST, digits, folder_with, patches
 from regard.lab.estimates import difference, interval, spread
-from regard.lab.experiment import Claim, Data, Experiment, Plot, ReportTable, verdict
+from regard.lab.experiment import Claim, Data, Plot, ReportTable, verdict
 from regard.lab.plots import COLOURS, new_figure
 from regard.lab.small_models import seeded, train
 from regard.lab.synthetic_tasks import TaskBatch
@@ -316,23 +327,3 @@ def tabulate(data: Data) -> list[ReportTable]:
         f"images, {data['steps']} steps of {data['batch']} images, {len(data['seeds'])} seeds."
     )
     return [ReportTable(caption, ["model", "parameters", "accuracy (95% interval)"], rows)]
-
-
-EXPERIMENT: Final = Experiment(
-    name="vision",
-    question="Is attention useful for images, and does it look at what is drawn?",
-    method=(
-        "An image is cut into 16 square patches, which a Transformer encoder of two layers and "
-        "four heads reads like words; a learned vector beside them carries the class. The same "
-        "encoder with the mean of all values in place of attention has the same number of "
-        "parameters, within a few percent, since its feed-forward blocks are wider by what "
-        "queries and keys would have taken; a linear model on the pixels is the simple baseline, "
-        "and much smaller. Same images, steps and batches for all, one run per seed. The images "
-        "are MNIST if the data folder has it (a quick run learns from 10,000 of them), and 1,797 "
-        "bundled digits of 8x8 pixels if not, 1,200 of them for training, shuffled once."
-    ),
-    measure=measure,
-    judge=judge,
-    draw=draw,
-    tabulate=tabulate,
-)

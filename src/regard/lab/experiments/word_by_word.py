@@ -1,4 +1,14 @@
-"""One output per input, compared with reading the whole source first."""
+"""One output per input, compared with reading the whole source first.
+
+Question: When may a model write one output per input, and when must it read first?
+
+Method: Three presets with GRU cells and equal parameter counts within 5%: `rnn` writes one word per
+word it reads; `seq2seq` reads the sentence into one vector first; `bahdanau` attends to it while it
+writes. Four made-up languages: each word has its translation in its place, or depends on the word
+before (a running sum); neighbours swap, or the last word comes second, as a German verb does in
+English. The same steps, examples and learning rate; greedy translation of new sentences; several
+seeds.
+"""
 
 from functools import partial
 from itertools import product
@@ -10,7 +20,7 @@ from torch import Generator
 from regard.decoding import DecodingOptions, greedy
 from regard.lab.context import ExperimentContext
 from regard.lab.estimates import MeanInterval, interval, percent
-from regard.lab.experiment import Claim, Data, Experiment, Plot, ReportTable, select, verdict
+from regard.lab.experiment import Claim, Data, Plot, ReportTable, select, verdict
 from regard.lab.plots import COLOURS, legend, new_figure
 from regard.lab.small_models import (
     HELD_OUT,
@@ -215,21 +225,3 @@ def tabulate(data: Data) -> list[ReportTable]:
     )
     columns = ["word order", "preset", "parameters", "correct words", "correct sentences"]
     return [ReportTable(caption, columns, rows)]
-
-
-EXPERIMENT: Final = Experiment(
-    name="word-by-word",
-    question="When may a model write one output per input, and when must it read first?",
-    method=(
-        "Three presets with GRU cells and equal parameter counts within 5%: `rnn` writes one word "
-        "per word it reads; `seq2seq` reads the sentence into one vector first; `bahdanau` attends "
-        "to it while it writes. Four made-up languages: each word has its translation in its "
-        "place, or depends on the word before (a running sum); neighbours swap, or the last word "
-        "comes second, as a German verb does in English. The same steps, examples and learning "
-        "rate; greedy translation of new sentences; several seeds."
-    ),
-    measure=measure,
-    judge=judge,
-    draw=draw,
-    tabulate=tabulate,
-)

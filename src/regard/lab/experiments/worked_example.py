@@ -4,6 +4,14 @@ The example takes four vectors as queries and keys, and four as values, and foll
 through scores, scaled scores, weights and context. Each printed number is compared with the right
 one, and with the one that follows from the numbers printed a stage before. The second comparison
 tells a mistake from the consequence of an earlier one.
+
+Question: Are the numbers of the example that is computed by hand right?
+
+Method: The example's queries, keys and values go through `ops.dot_product_attention` in float64.
+Every printed number is compared, at its two digits, with the right one and with what its formula
+gives for the numbers printed one stage before: right; carried over from an earlier mistake; or
+wrong in itself. A stage holds if all its numbers are right, holds with limits if some are carried
+over, and does not hold if one is wrong in itself. No chance, no training.
 """
 
 from typing import Final, NamedTuple
@@ -13,7 +21,7 @@ from torch import Tensor
 
 from regard import ops
 from regard.lab.context import ExperimentContext
-from regard.lab.experiment import Claim, Data, Experiment, Plot, ReportTable, verdict
+from regard.lab.experiment import Claim, Data, Plot, ReportTable, verdict
 from regard.lab.plots import COLOURS, MARKERS, legend, new_figure
 
 KEY: Final = [[0.1, 0.2, 0.3], [0.4, 0.5, 0.6], [0.7, 0.8, 0.9], [1.0, 1.1, 1.2]]
@@ -185,21 +193,3 @@ def _judge_conclusion(weights: list[float]) -> Claim:
             f"{weights[0]:.4f}."
         ),
     )
-
-
-EXPERIMENT: Final = Experiment(
-    name="worked-example",
-    question="Are the numbers of the example that is computed by hand right?",
-    method=(
-        "The example's queries, keys and values go through `ops.dot_product_attention` in float64. "
-        "Every printed number is compared, at its two digits, with the right one and with what its "
-        "formula gives for the numbers printed one stage before: right; carried over from an "
-        "earlier mistake; or wrong in itself. A stage holds if all its numbers are right, holds "
-        "with limits if some are carried over, and does not hold if one is wrong in itself. No "
-        "chance, no training."
-    ),
-    measure=measure,
-    judge=judge,
-    draw=draw,
-    tabulate=tabulate,
-)
