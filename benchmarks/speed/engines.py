@@ -241,7 +241,8 @@ def write_ctranslate2(folder: Path, preset: str, size: str) -> None:
 
     torch.manual_seed(0)
     model = PRESETS[preset](VOCAB, VOCAB, size)
-    write_model(cast(Saved, SimpleNamespace(model=model)), folder, folder)
+    saved = SimpleNamespace(model=model, sequence_model=model)
+    write_model(cast(Saved, saved), folder, folder)
 
 
 ENGINES: Final[dict[str, Callable[[Cell, str, int], Engine]]] = {

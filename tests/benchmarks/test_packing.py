@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load
 
-from benchmarks.tools.pack_model import halved, pack, without_places
+from benchmarks.tools.pack_model import halved, pack
 from regard.data import Tokenizer
 from regard.tasks import open_task
 from regard.training import RunError, RunFolder, make_config
@@ -39,15 +39,6 @@ def packed(run, tmp_path):
     return folder
 
 
-def test_what_is_in_it(packed):
-    assert sorted(path.name for path in packed.path.iterdir()) == [
-        "config.json",
-        "model.safetensors",
-        "tokenizer.src.json",
-        "tokenizer.tgt.json",
-    ]
-
-
 def test_weights_are_stored_in_half_and_used_whole(run, packed):
     stored = load(packed.model_file.read_bytes())
     assert {weight.dtype for weight in stored.values()} == {torch.float16}
@@ -67,21 +58,9 @@ def test_nothing_is_said_of_the_machine(packed):
     }  # fmt: skip
 
 
-def test_settings_of_the_model_stay(run):
-    config = run.read_config()
-    assert without_places(config).model == {"hidden": 8, "embed": 4}
-
-
 def test_both_cases_are_taken(packed):
     tokenizer = packed.load().src_tokenizer
     assert tokenizer.encode("abc") == tokenizer.encode("ABC")
-
-
-def test_the_case_of_a_run_is_kept_if_none_is_given(run, tmp_path):
-    folder = RunFolder(tmp_path / "as it was")
-    pack(run, folder)
-    assert folder.load().src_tokenizer.case == "keep"
-    assert folder.read_config().src_case == "keep"
 
 
 def test_a_folder_with_a_run_is_left_alone(run, packed):

@@ -55,9 +55,3 @@ def test_missing_data_are_one_sentence(tmp_path: Path) -> None:
     last = done.stderr.strip().splitlines()[-1]
     assert "cmudict_07b_cntk/train.tsv.gz" in last
     assert "--data" in last
-
-
-def test_an_unknown_case_is_one_sentence() -> None:
-    done = toolkit("--cases", "a,z")
-    assert done.returncode == 2
-    assert "'z'" in done.stderr.strip().splitlines()[-1]
