@@ -21,9 +21,8 @@ from regard.recipes.paper_metrics import Answers, bleu, bleu_of_tokens
 from regard.recipes.task_data import RecipeExample, TaskData, read_evaluation, write
 from regard.recipes.tasks.base import evaluate_by
 from regard.recipes.tasks.questions import overlap_answers, support_shares
-from regard.recipes.tasks.sentences import copied
+from regard.recipes.tasks.sentences import copied, informal_pairs, split_by_sentences
 from regard.recipes.tasks.sst import most_probable_class
-from regard.recipes.tasks.tatoeba_files import informal_pairs, split_by_sentences
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("REGARD_DATA", ROOT.parent / "shared" / "data"))

@@ -2,14 +2,16 @@
 
 - `multi30k`: captions of photographs in two languages.
 - `tatoeba`: short everyday sentences in English and another language; `tatoeba-english`: a language
-  model of their English sides.
+  model of their English sides. No sentence is in two sets: the files of German and Chinese are
+  split already, those of French are split here by groups of pairs that share a sentence.
 - `ptb`: the Penn Treebank with the 10,000 words of Mikolov et al. (2010). Perplexity is per word
   and per line end; each line is predicted by itself, unless the run's `join_lines` lets the model
   see the lines before it.
 - `acl-titles`: titles of papers from their abstracts, the ACL Anthology from 2020 to 2024.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -28,7 +30,7 @@ from regard.recipes.paper_metrics import (
     exact,
     metric,
 )
-from regard.recipes.task_data import RecipeExample, TaskData
+from regard.recipes.task_data import RecipeExample, TaskData, hash_order
 from regard.recipes.tasks.base import (
     SETS,
     RecipeTask,
@@ -38,7 +40,6 @@ from regard.recipes.tasks.base import (
     rows,
     task_data,
 )
-from regard.recipes.tasks.tatoeba_files import informal_pairs, tatoeba_pairs, with_references
 
 #: files of Multi30k by set; their names list their columns
 CAPTIONS: Final = {
@@ -52,6 +53,13 @@ ABSTRACTS: Final = ("anthology_id", "authors", "abstract", "title")
 #: words of the baseline of titles
 FIRST_WORDS: Final = 12
 
+#: largest number of pairs in dev, and in test, of a file that is split here
+HELD_OUT: Final = 2500
+STOPS: Final = ".。"
+MARKS: Final = ".,;:!?\"'"
+
+#: an English sentence and its translation
+SentencePair = tuple[str, str]
 Language = Literal["en", "de", "fr", "cs"]
 
 
@@ -115,6 +123,102 @@ def prepare_tatoeba(
         for name in SETS
     }
     return task_data(sets, SUBWORDS)
+
+
+def tatoeba_pairs(folder: Path, tgt: str) -> dict[str, list[SentencePair]]:
+    """Return the pairs of each set, each once.
+
+    Args:
+        folder: the public datasets.
+        tgt: `fra`, `deu` or `cmn`.
+    """
+    if tgt == "fra":
+        path = find_file(folder, "tatoeba_eng_fra", "pairs.eng-fra.tsv")
+        return split_by_sentences(_pair(cells) for cells in rows(path, 2))
+    found = {}
+    for name in SETS:
+        cells = rows(find_file(folder, f"tatoeba_eng_{tgt}", f"{name}.tsv"), 2)
+        next(cells)  # names of the columns
+        found[name] = list(dict.fromkeys(map(_pair, cells)))
+    return found
+
+
+def _pair(cells: Sequence[str]) -> SentencePair:
+    """Return a line's sentences; the last of eight columns has simplified Chinese, if others."""
+    simplified = cells[7].strip() if len(cells) > 7 else ""
+    return cells[0].strip(), simplified or cells[1].strip()
+
+
+def split_by_sentences(
+    pairs: Iterable[SentencePair], held_out: int = HELD_OUT
+) -> dict[str, list[SentencePair]]:
+    """Split pairs into train, dev and test; letter case makes no other sentence.
+
+    The groups with the smallest hashes are held out, as many as `held_out` pairs fill.
+    """
+    known = list(dict.fromkeys(pairs))
+    leader: dict[tuple[int, str], tuple[int, str]] = {}
+
+    def find(sentence: tuple[int, str]) -> tuple[int, str]:
+        while (above := leader.setdefault(sentence, sentence)) != sentence:
+            leader[sentence] = leader[above]
+            sentence = above
+        return sentence
+
+    for english, other in known:
+        one, two = find((0, english.lower())), find((1, other.lower()))
+        leader[max(one, two)] = min(one, two)
+    groups: dict[tuple[int, str], list[SentencePair]] = {}
+    for pair in known:
+        groups.setdefault(find((0, pair[0].lower())), []).append(pair)
+    order = iter(sorted(groups, key=lambda key: hash_order(key[1])))
+    sets: dict[str, list[SentencePair]] = {"train": []}
+    for name in ("dev", "test"):
+        held: list[SentencePair] = []
+        while (key := next(order, None)) is not None:
+            mine = groups[key]
+            if len(held) + len(mine) > held_out:
+                sets["train"] += mine
+                break
+            held += mine
+        sets[name] = held
+    sets["train"] += [pair for key in order for pair in groups[key]]
+    return sets
+
+
+def informal_pairs(pairs: Sequence[SentencePair], share: float) -> list[SentencePair]:
+    """Return some of the pairs without final stop, and without the capital of a first word.
+
+    A first word keeps its capital if it mostly has one inside sentences, too, as names do.
+    """
+    if not share:
+        return []
+    order = sorted(pairs, key=lambda pair: hash_order("\t".join(pair)))
+    capital = [_capitalised(side) for side in zip(*pairs, strict=True)]
+    some = order[: round(share * len(order))]
+    return [
+        (_informal(english, capital[0]), _informal(other, capital[1])) for english, other in some
+    ]
+
+
+def _capitalised(sentences: Iterable[str]) -> set[str]:
+    """Return the words that have a capital more often than not inside sentences."""
+    inside = Counter(word.strip(MARKS) for sentence in sentences for word in sentence.split()[1:])
+    return {word for word, count in inside.items() if count > inside[word.lower()]}
+
+
+def _informal(sentence: str, capitalised: Container[str]) -> str:
+    bare = sentence.rstrip(STOPS).rstrip() or sentence
+    first = bare.split(maxsplit=1)[0].strip(MARKS)
+    return bare if first in capitalised else bare[:1].lower() + bare[1:]
+
+
+def with_references(pairs: Iterable[SentencePair]) -> list[RecipeExample]:
+    """Return an example for each English sentence, with all its translations."""
+    found: dict[str, list[str]] = {}
+    for english, other in pairs:
+        found.setdefault(english, []).append(other)
+    return [RecipeExample(english, tuple(others)) for english, others in found.items()]
 
 
 def prepare_ptb(folder: Path) -> TaskData:
