@@ -90,10 +90,10 @@ def describe(name: str, module: Any) -> Experiment:
     `Method:`; names in braces stand for constants of the module.
     """
     _, _, told = module.__doc__.partition("\n\nQuestion: ")
-    question, _, method = told.format_map(vars(module)).partition("\n\nMethod: ")
-    texts = (" ".join(text.split()) for text in (question, method))
+    texts = told.format_map(vars(module)).split("\n\nMethod: ")
+    question, method = (" ".join(text.split()) for text in texts)
     functions = (module.measure, module.judge, module.draw, module.tabulate)
-    return Experiment(name, *texts, *functions)
+    return Experiment(name, question, method, *functions)
 
 
 def select(rows: Sequence[Data], **wanted: Any) -> list[Data]:

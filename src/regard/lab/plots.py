@@ -30,7 +30,7 @@ DARK_COLOURS: Final = (
 #: lines differ by marker as well as by colour
 MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
 #: line of what guessing would reach
-CHANCE: Final = {"color": "#6b7280", "linestyle": ":"}
+CHANCE: Final[dict[str, Any]] = {"color": "#6b7280", "linestyle": ":"}
 #: width of every figure in inches, and its height by number of columns
 WIDTH: Final = 8.0
 HEIGHTS: Final = {1: 4.2, 2: 3.5, 3: 3.0}

@@ -93,21 +93,23 @@ def train(
         draw: makes one batch.
         steps: number of batches.
         lr: peak learning rate.
-        seed: seed of the batches alone; seed the model where it is built.
+        seed: seed of the batches and of dropout; seed the model where it is built.
         device: device to train on; the model is moved there.
     """
     model.to(device).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr, fused=device.type == "cuda")
     generator, losses = Generator().manual_seed(seed), []
-    for step in range(1, steps + 1):
-        batch = draw(generator).to(device)
-        loss = masked_loss(model(*batch.inputs), batch.targets)
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(model.parameters(), CLIP)
-        optimizer.param_groups[0]["lr"] = _rate(lr, step, steps)
-        optimizer.step()
-        losses.append(loss.detach())
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        for step in range(1, steps + 1):
+            batch = draw(generator).to(device)
+            loss = masked_loss(model(*batch.inputs), batch.targets)
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+            optimizer.param_groups[0]["lr"] = _rate(lr, step, steps)
+            optimizer.step()
+            losses.append(loss.detach())
     return [float(loss) for loss in torch.stack(losses).cpu()] if losses else []
 
 

@@ -76,7 +76,7 @@ def prepare_multi30k(
     """
     if src == tgt:
         raise ArgumentError("recipe.tgt", f"be another language than {src}", repr(tgt), "choose")
-    sets = {}
+    sets: dict[str, list[RecipeExample]] = {}
     for name, file in CAPTIONS.items():
         languages = file.split(".")[1].split("-")
         if not {src, tgt} <= set(languages):
