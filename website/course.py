@@ -234,7 +234,7 @@ def page(chapter: Chapter, result: ChapterRun, language: Language) -> str:
     def image(file: str) -> str:
         if (result.folder / file).exists():
             return f"../figures/{chapter.name}/{file}"
-        return f"../../{file}"
+        return f"../../{file.removeprefix('results/')}"
 
     def code(name: str) -> str:
         printed = result.outputs[name]
