@@ -3,7 +3,7 @@
 The numbers and verdicts are those of the experiment `worked-example` of `regard lab`.
 
     python examples/worked_example.py              a table for the terminal
-    python examples/worked_example.py --markdown   the tables of docs/worked-example.md
+    python examples/worked_example.py --markdown   the tables of docs/results/worked-example.md
 """
 
 import argparse
@@ -24,7 +24,7 @@ STYLES = {RIGHT: "green", CARRIED: "yellow", WRONG: "bold red"}
 
 
 def markdown() -> str:
-    """Return the two tables of docs/worked-example.md: by number, and by stage."""
+    """Return the two tables of docs/results/worked-example.md: by number, and by stage."""
     lines = printed_numbers()
     rows = [HEADER, ("---", "---:", "---:", "---:", "---"), *(line.cells() for line in lines)]
     rows += [(), ("stage", "formula", *STYLES), ("---", "---", *("---:" for _ in STYLES))]

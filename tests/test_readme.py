@@ -16,7 +16,9 @@ from regard.training import make_config, parse_overrides
 from regard.training.config import check_model
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md"), ROOT / "recipes" / "README.md"])
+DOCS = ROOT / "docs"
+PAGES = [*DOCS.glob("*.md"), *DOCS.glob("guides/*.md"), *DOCS.glob("results/*.md")]
+PAGES = sorted([ROOT / "README.md", *PAGES, ROOT / "recipes" / "README.md"])
 # the code of Chinese pages is that of the English ones, which is tested below
 PAGES = [page for page in PAGES if not page.name.endswith(".zh.md")]
 

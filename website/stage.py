@@ -29,8 +29,12 @@ MOVED: Final = {
     "recipes/README.md": "recipes-guide.md",
     "benchmarks/peers/README.md": "peers.md",
 }
-#: folders of docs/ that are copied as they are
-FOLDERS: Final = ("figures", "lab-report", "course/drawings")
+#: folders of docs/ that are copied as they are, and where they go
+FOLDERS: Final = {
+    "figures": "figures",
+    "results/lab-report": "lab-report",
+    "course/drawings": "course/drawings",
+}
 #: the sections of the site; `*` stands for pages of a folder that are named nowhere else
 NAV: Final[dict[str, Any]] = {
     "Start": ["index.md", "readme.md"],
@@ -59,7 +63,8 @@ NAV: Final[dict[str, Any]] = {
     ],
     "Reference": ["mechanisms.md", "reference/*", "maths/*"],
     "Contribute": [
-        *("contributing.md", "changelog.md", "releasing.md", "security.md", "conduct.md"),
+        *("architecture.md", "contributing.md", "changelog.md"),
+        *("releasing.md", "security.md", "conduct.md"),
     ],
 }
 FENCE: Final = re.compile(r"^( *)(`{3,}|~{3,}).*?^\1\2[`~]* *$", re.MULTILINE | re.DOTALL)
@@ -83,12 +88,14 @@ def site_path(path: Path) -> str | None:
         return f"course/{found[2]}/{found[1]}.md"
     if found := re.fullmatch(r"src/regard/ops/(\w+)/README\.md", name):
         return f"maths/{found[1]}.md"
-    return name.removeprefix("docs/") if name.startswith("docs/") else None
+    # pages of the rooms of docs/ keep short addresses
+    return re.sub("^docs/(guides/|results/)?", "", name) if name.startswith("docs/") else None
 
 
 def sources() -> dict[Path, str]:
     """Return the Markdown files that become pages, but for the course, with their paths."""
-    files = [*DOCS.glob("*.md"), DOCS / "lab-report" / "README.md", DOCS / "course" / "README.md"]
+    files = [*DOCS.glob("*.md"), *DOCS.glob("guides/*.md"), *DOCS.glob("results/**/*.md")]
+    files.append(DOCS / "course" / "README.md")
     files += [ROOT / name for name in MOVED if not name.startswith("docs/")]
     files += sorted((ROOT / "src" / "regard" / "ops").glob("*/README.md"))
     return {path: site_path(path) or "" for path in files if path.exists()}
@@ -171,8 +178,8 @@ def for_python_markdown(text: str) -> str:
 
 def stage_guides(out: Path) -> None:
     """Write the guides, and what they show and link to."""
-    for folder in FOLDERS:
-        shutil.copytree(DOCS / folder, out / folder, dirs_exist_ok=True)
+    for folder, place in FOLDERS.items():
+        shutil.copytree(DOCS / folder, out / place, dirs_exist_ok=True)
     shutil.copy(DOCS / "architecture.svg", out)
     for source, page in sources().items():
         path = out / page

@@ -1,4 +1,4 @@
-"""The tables of docs/recipes.md, from benchmarks/results/recipes-*.json and the recipes."""
+"""The tables of docs/results/recipes.md, from benchmarks/results/recipes-*.json and the recipes."""
 
 import json
 from collections.abc import Iterable

@@ -89,7 +89,7 @@ def main() -> None:
     if args.lab is not None:
         for path in sorted((args.lab / "results").glob("*.json")):
             shutil.copy(path, RESULTS / "lab")
-        lab_report(DOCS / "lab-report")
+        lab_report(DOCS / "results" / "lab-report")
         return
     old = []
     for path in documents():

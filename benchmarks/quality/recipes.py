@@ -1,7 +1,7 @@
-"""Collect the results of recipe runs into benchmarks/results, for docs/recipes.md.
+"""Collect the results of recipe runs into benchmarks/results, for docs/results/recipes.md.
 
     python -m benchmarks.quality.recipes runs/recipes/*     # into results/recipes-*.json
-    python -m benchmarks.pages.render                       # docs/recipes.md
+    python -m benchmarks.pages.render                       # docs/results/recipes.md
 
 Only runs of a recipe as it stands are accepted, with any seed, and only if the test set is scored.
 A run on a CPU counts for the time that it needs to reach a score: it may have another budget, and

@@ -93,7 +93,7 @@ class Worker:
 
         rows = enumerate(zip(self.texts, self.targets, strict=True))
         pairs = [Pair(src, tgt, line=i) for i, (src, tgt) in rows]
-        names = metric_names(self.model.kind.metrics(), None)
+        names = metric_names(self.model.task.tokens.metrics(), None)
         answers = self.answers(self.texts)
         scored = score_predictions(self.model.tgt_tokenizer, names, answers, pairs)
         return {row.name: row.value for row in scored.rows}

@@ -205,7 +205,7 @@ def score(
     """Return the scores on each set and on each group of it, and some mistakes of the first."""
     if not model.task.has_sources:
         return [one for name, rows in sets.items() for one in perplexity(model, name, rows)], []
-    names = metric_names(model.kind.metrics(), metrics)
+    names = metric_names(model.task.tokens.metrics(), metrics)
     scores: list[CardScore] = []
     wrong: list[tuple[str, str, str]] = []
     for name, rows in sets.items():

@@ -68,7 +68,7 @@ def test_the_report_of_the_lab_is_what_its_results_give(tmp_path, monkeypatch, d
 
     monkeypatch.setattr(plots, "save", draw)
     render.lab_report(tmp_path, figures=False)
-    page, kept = (tmp_path / "README.md").read_text(), ROOT / "docs" / "lab-report"
+    page, kept = (tmp_path / "README.md").read_text(), ROOT / "docs" / "results" / "lab-report"
     assert (kept / "README.md").read_text() == page
     assert all((kept / name).is_file() for name in re.findall(r"^!\[.*\((.*)\)$", page, re.M))
 

@@ -68,17 +68,19 @@ def test_a_missing_page_is_an_error(tmp_path):
 
 
 def test_links_become_those_of_the_site():
-    source = stage.ROOT / "docs" / "lab.md"
-    text = "[a](worked-example.md#x) [b](../CONTRIBUTING.md) `[c](nothing.md)` [d](https://a.b/c)"
+    source = stage.ROOT / "docs" / "results" / "lab.md"
+    text = (
+        "[a](worked-example.md#x) [b](../../CONTRIBUTING.md) `[c](nothing.md)` [d](https://a.b/c)"
+    )
     assert stage.relink(text, source, "deep/lab.md") == (
         "[a](../worked-example.md#x) [b](../contributing.md) `[c](nothing.md)` [d](https://a.b/c)"
     )
 
 
-@pytest.mark.parametrize("target", ["nothing.md", "../src", "../../outside.md"])
+@pytest.mark.parametrize("target", ["nothing.md", "../../src", "../../../outside.md"])
 def test_a_link_to_nothing_is_an_error(target):
     with pytest.raises(stage.BrokenLinkError, match=r"lab\.md links to"):
-        stage.relink(f"[a]({target})", stage.ROOT / "docs" / "lab.md", "lab.md")
+        stage.relink(f"[a]({target})", stage.ROOT / "docs" / "results" / "lab.md", "lab.md")
 
 
 def test_lists_are_written_as_python_markdown_reads_them():

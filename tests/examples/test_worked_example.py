@@ -98,7 +98,7 @@ def test_what_the_page_says_of_the_weights_and_the_context():
 def test_the_page_holds_what_the_script_prints(capsys):
     main(["--markdown"])
     printed = capsys.readouterr().out
-    page = (ROOT / "docs" / "worked-example.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "results" / "worked-example.md").read_text(encoding="utf-8")
     assert f"\n\n{printed}\n" in page
     rest = page.replace(printed, "")
     prose = re.sub(r"```.*?```", "", rest, flags=re.DOTALL)

@@ -1,6 +1,6 @@
 """Attention of many architectures of transformers is that of the models, or there is a reason.
 
-`pretrained.zoo` compares; docs/zoo.md has its table, which this holds true.
+`pretrained.zoo` compares; docs/guides/zoo.md has its table, which this holds true.
 """
 
 import pytest

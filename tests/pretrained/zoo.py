@@ -1,6 +1,6 @@
 """Many architectures of transformers with random weights: what `regard.capture` shows of each.
 
-PYTHONPATH=tests python -m pretrained.zoo            # write the table of docs/zoo.md anew
+PYTHONPATH=tests python -m pretrained.zoo            # write the table of docs/guides/zoo.md anew
 PYTHONPATH=tests python -m pretrained.zoo bert t5    # print the rows of some architectures
 
 Each is captured in six modes and compared with its own `output_attentions=True` under eager
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 import regard
 from regard.errors import RegardError
 
-PAGE = Path(__file__).parents[2] / "docs" / "zoo.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "zoo.md"
 BEGIN, END = "<!-- zoo -->", "<!-- /zoo -->"
 MODES = ("default", "eager", "float64", "right", "left", "steps")
 #: absolute error of weights that rounding alone explains
@@ -847,7 +847,7 @@ def table(zoo: dict[str, dict[str, Verdict]]) -> str:
 
 
 def in_page() -> str:
-    """Return the table as docs/zoo.md has it."""
+    """Return the table as docs/guides/zoo.md has it."""
     return PAGE.read_text(encoding="utf-8").split(BEGIN)[1].split(END)[0].strip()
 
 

@@ -252,7 +252,7 @@ class Searches(Model):
 
     def __init__(self, found):
         self.found, self.options = found, {}
-        self.kind = SimpleNamespace(target=Tokenizer.train("space", ["positive negative"]))
+        self.task = SimpleNamespace(target=Tokenizer.train("space", ["positive negative"]))
 
     def predict(self, texts, **options):
         self.options = options

@@ -1,4 +1,4 @@
-"""The whole life of a run of each input and output: the table of docs/tasks.md.
+"""The whole life of a run of each input and output: the table of docs/guides/tasks.md.
 
 PYTHONPATH=tests python -m tasks.life            # write the table anew
 PYTHONPATH=tests python -m tasks.life series     # walk through one kind, and print its row
@@ -28,7 +28,7 @@ from regard.training import RunFolder
 from serve.conftest import client_of
 from tasks.toys import TOYS, Toy
 
-GUIDE = Path(__file__).parents[2] / "docs" / "tasks.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "tasks.md"
 VERBS = ("train", "resume", "predict", "evaluate", "show", "check", "serve", "export")
 BRIEF = ("device=cpu", "steps=4", "eval_every=2", "save_every=2", "report=false")
 BRIEF = (*BRIEF, "batch_sentences=8", "max_tgt_len=8", "-q")
@@ -206,7 +206,7 @@ def table(lives: dict[str, tuple[Life, dict[str, str]]]) -> str:
 
 
 def in_guide() -> str:
-    """Return the table as docs/tasks.md has it."""
+    """Return the table as docs/guides/tasks.md has it."""
     return GUIDE.read_text(encoding="utf-8").split(BEGIN)[1].split(END)[0].strip()
 
 

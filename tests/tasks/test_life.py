@@ -1,6 +1,6 @@
 """Each kind of data is trained, killed, resumed, predicted, evaluated, shown, checked and served.
 
-`tasks.life` does it; docs/tasks.md has its table, which this holds true.
+`tasks.life` does it; docs/guides/tasks.md has its table, which this holds true.
 """
 
 import pytest

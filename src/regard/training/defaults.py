@@ -7,7 +7,7 @@ its size and learning rate, the tokens of a batch, and the number of dev pairs t
 many steps there will be. A given setting is never changed, and what is chosen is recorded with the
 settings, so that a resumed run keeps it.
 
-docs/small_data.md has what was measured with them.
+docs/results/small_data.md has what was measured with them.
 """
 
 from math import ceil
