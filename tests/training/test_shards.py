@@ -438,21 +438,3 @@ def test_the_first_process_encodes_and_the_others_wait(folder, tmp_path, monkeyp
     rows = [np.load(tmp_path / f"rows-{rank}.npy") for rank in range(2)]
     assert all(len(some) for some in rows)
     assert sorted(np.concatenate(rows)) == sorted(alone[0].rows)
-
-
-@pytest.mark.system
-def test_an_error_of_the_first_process_ends_the_others(folder, tmp_path, elastic):
-    (folder / "3.tsv").write_text("no tab\n")
-
-    def work():
-        output = RunFolder(tmp_path / "run")
-        output.create()
-        try:
-            prepare(config(folder), output, console())
-        except RegardError as error:
-            (tmp_path / f"said-{os.environ['RANK']}").write_text(str(error))
-
-    assert run_processes(2, work, **elastic) == [0, 0]
-    first, other = ((tmp_path / f"said-{rank}").read_text() for rank in range(2))
-    assert "3.tsv, line 1: there is no tab" in first
-    assert "all 2 processes of a run must prepare its data" in other

@@ -124,9 +124,8 @@ def align(
     if names_shards(file, ray, workers):
         given = {"TGT": tgt, "gold": gold, "reverse_run": reverse_run, "skip_bad": skip_bad}
         refuse("where pairs are shards", **given, json=as_json)
-        return _align_shards(
-            run, file, output, columns, words, options, device, ray=ray, workers=workers
-        )
+        how = {"columns": columns, "words": words, "device": device}
+        return _align_shards(run, file, output, options, **how, ray=ray, workers=workers)
     model = api.load_run(run, device=device)
     reverse = None if reverse_run is None else api.load_run(reverse_run, device=device)
     for one in (model, reverse):
@@ -156,26 +155,15 @@ def align(
 
 
 def _align_shards(
-    run: Path,
-    file: str,
-    output: Path | None,
-    columns: str | None,
-    words: bool | None,
-    options: AlignOptions,
-    device: str,
-    **how: Any,
+    run: Path, file: str, output: Path | None, options: AlignOptions, **how: Any
 ) -> None:
     """Align shards of pairs into a folder."""
     from regard.cli import jobs  # not above: it loads what reads Parquet
-    from regard.jobs import JobTask
 
     if output is None:
         fix = "add -o FOLDER"
         raise ArgumentError("-o", "name a folder for the alignments of shards", "missing", fix)
-    spec = jobs.model_spec([run], device, "32")
-    columned = jobs.split_columns(columns)
-    task = JobTask(spec, columned, batch=options.batch, pairs=True, align=options, words=words)
-    jobs.execute(task, [file], output, device=device, **how)
+    jobs.execute([run], [file], output, batch=options.batch, pairs=True, align=options, **how)
 
 
 def _selector(name: str, word: str) -> Selector:

@@ -100,8 +100,18 @@ def evaluate(
     names = metric_names(model.task.tokens.metrics(), _split_names(metrics))
     if sharded:
         refuse("where pairs are shards", TGT=tgt, against=against, skip_bad=skip_bad)
-        pairs, predictions = _predict_shards(
-            run, file, save, columns, beam, precision, device, ray=ray, workers=workers
+        from regard.cli import jobs  # not above: it loads what reads Parquet
+
+        pairs, predictions = jobs.predicted_pairs(
+            run,
+            file,
+            save,
+            columns=columns,
+            options={} if beam is None else {"beam": beam},
+            precision=precision,
+            device=device,
+            ray=ray,
+            workers=workers,
         )
     else:
         with nullcontext() if save is None else incremental_output(save, CHOOSE_SAVE) as write:
@@ -162,26 +172,6 @@ def _predict(model: api.Model, pairs: Sequence[Pair], beam: int | None) -> list[
             texts.append(output.text)
             advance(1)
     return texts
-
-
-def _predict_shards(
-    run: Path,
-    file: str,
-    save: Path | None,
-    columns: str | None,
-    beam: int | None,
-    precision: str,
-    device: str,
-    **how: Any,
-) -> tuple[list[Pair], list[str]]:
-    """Predict shards of pairs; returns those that could be answered, and the predictions."""
-    from regard.cli import jobs  # not above: it loads what reads Parquet
-    from regard.jobs import JobTask
-
-    spec = jobs.model_spec([run], device, precision)
-    beams = {} if beam is None else {"beam": beam}
-    task = JobTask(spec, jobs.split_columns(columns), options=beams, pairs=True)
-    return jobs.predicted_pairs(task, [file], save, device=device, **how)
 
 
 def _in_words(precision: str) -> str:

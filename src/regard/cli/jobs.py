@@ -30,42 +30,49 @@ PARTS: Final = 1000
 NAMED: Final = 3
 
 
-def split_columns(columns: str | None) -> tuple[int | str, ...] | None:
-    """Return the columns that a user names, as in `0,2` or `en,fr`."""
-    return column_names([word.strip() for word in columns.split(",")] if columns else None)
-
-
-def one_column(column: str | None) -> int | str | None:
-    """Return the column that a user names."""
-    return None if column is None else (column_names([column]) or (None,))[0]
-
-
-def model_spec(runs: Sequence[Path], device: str, precision: str) -> ModelSpec:
-    """Return the model of a job; folders by their absolute paths, which workers need."""
-    names = (str(run.absolute()) if run.is_dir() else str(run) for run in runs)
-    return ModelSpec(tuple(names), device, precision)
-
-
 def execute(
-    task: JobTask,
+    runs: Sequence[Path],
     inputs: Sequence[str],
     output: Path,
     *,
+    columns: str | None,
+    id: str | None = None,
+    device: str,
+    precision: str = "32",
     ray: str | None,
     workers: int | None,
-    device: str,
     format: str = "parquet",
     shard_rows: int = UNIT_ROWS,
+    **task: Any,
 ) -> JobSummary:
     """Run a job with progress on stderr and its table at the end.
 
+    Args:
+        runs: of the model; folders by paths that workers need to be absolute.
+        inputs: files, folders and patterns.
+        output: folder of the output shards.
+        columns: as in `0,2` or `en,fr`.
+        id: column of ids.
+        device: of the workers.
+        precision: of the weights.
+        ray: address of a cluster.
+        workers: how many.
+        format: of the output shards.
+        shard_rows: rows of an output shard at most.
+        task: other fields of `JobTask`.
+
     Raises RegardError at the end if shards have failed.
     """
+    names = tuple(str(run.absolute()) if run.is_dir() else str(run) for run in runs)
+    model = ModelSpec(names, device, precision)
+    chosen = column_names([word.strip() for word in columns.split(",")] if columns else None)
+    (ids,) = column_names([id] if id is not None else None) or (None,)
+    job = JobTask(model, chosen, ids, **task)
     executor = executor_of(ray, workers, gpus=device != "cpu")
     shards = find_shards(inputs)
     with progress_bar(message("jobs.rows"), PARTS) as advance:
         summary = run_job(
-            task,
+            job,
             shards,
             output,
             executor,
@@ -133,14 +140,21 @@ def print_summary(summary: JobSummary) -> None:
 
 
 def predicted_pairs(
-    task: JobTask, inputs: Sequence[str], output: Path | None, **how: Any
+    run: Path, file: str, output: Path | None, **how: Any
 ) -> tuple[list[Pair], list[str]]:
-    """Predict shards of pairs; returns the pairs that could be answered, and the predictions."""
+    """Predict shards of pairs; returns the pairs that could be answered, and the predictions.
+
+    Args:
+        run: the model.
+        file: names the shards.
+        output: folder of the output shards.
+        how: as for `execute`.
+    """
     if output is None:
         raise ArgumentError(
             "--save", "name a folder for the answers of shards", "missing", "add --save FOLDER"
         )
-    execute(task, inputs, output, **how)
+    execute([run], [file], output, pairs=True, **how)
     pairs, predictions = [], []
     for shard in JobFolder(output).outputs():
         for row in read_shard(output / shard):
@@ -150,7 +164,7 @@ def predicted_pairs(
                 predictions.append(row["text"])
     if not pairs:
         raise RegardError(
-            f"some pair must be answered to be scored, but all of {', '.join(inputs)} have errors: "
+            f"some pair must be answered to be scored, but all of {file} have errors: "
             f"see the column `error` in {output}."
         )
     return pairs, predictions

@@ -75,15 +75,18 @@ def predict(
             runs,
             output,
             refuse,
+            options={**decoding, "replace_unk": replace_unk}
+            | ({} if beam is None else {"beam": beam}),
             columns=columns,
             id=id,
             max_chars=max_chars,
-            batch=batch,
-            options={**decoding, "replace_unk": replace_unk}
-            | ({} if beam is None else {"beam": beam}),
+            batch=api.BATCH if batch is None else batch,
             precision=precision,
             device=device,
-            how={"ray": ray, "workers": workers, "format": format, "shard_rows": shard_rows},
+            ray=ray,
+            workers=workers,
+            format=format,
+            shard_rows=shard_rows,
         )
     _refuse_shard_options(ray=ray, workers=workers, id=id)
     folders, files = _split(runs)
@@ -142,15 +145,8 @@ def _predict_shards(
     words: list[Path],
     output: Path,
     refuse: dict[str, object],
-    *,
-    columns: str | None,
-    id: str | None,
-    max_chars: int | None,
-    batch: int | None,
     options: dict[str, Any],
-    precision: str,
-    device: str,
-    how: dict[str, Any],
+    **how: Any,
 ) -> None:
     """Predict the sources of shards into a folder.
 
@@ -158,39 +154,20 @@ def _predict_shards(
         words: runs, then inputs.
         output: the folder.
         refuse: options that must not be given.
-        columns: of source and features.
-        id: column of ids.
-        max_chars: longest source.
-        batch: sources at a time.
         options: of `Model.predict`.
-        precision: of the weights.
-        device: of the workers.
-        how: cluster, workers, and format of the shards.
+        how: columns, device, workers, and format of the shards.
     """
     from regard.cli import jobs  # not above: it loads what reads Parquet
-    from regard.jobs import JobTask
 
     refuse_options("where -o names a folder for shards", **refuse)
-    _check_options(options)
+    # before workers start
+    DecodingOptions(**{name: value for name, value in options.items() if name != "replace_unk"})
     runs = [word for word in words if bundled_models.is_run_folder(word)] or words[:1]
     inputs = [str(word) for word in words[len(runs) :]]
     if not inputs or words[: len(runs)] != runs:
         fix = "name a file, a folder or a quoted pattern after the runs, as in 'in/*.txt'"
         raise ArgumentError("INPUT", "follow the runs where -o is given", "missing", fix)
-    task = JobTask(
-        jobs.model_spec(runs, device, precision),
-        jobs.split_columns(columns),
-        jobs.one_column(id),
-        max_chars,
-        api.BATCH if batch is None else batch,
-        options,
-    )
-    jobs.execute(task, inputs, output, device=device, **how)
-
-
-def _check_options(options: dict[str, Any]) -> None:
-    """Raise for invalid decoding options before workers start."""
-    DecodingOptions(**{name: value for name, value in options.items() if name != "replace_unk"})
+    jobs.execute(runs, inputs, output, options=options, **how)
 
 
 def _refuse_shard_options(**given: object) -> None:

@@ -38,19 +38,9 @@ def is_url(source: object) -> bool:
     return isinstance(source, str) and URL.match(source) is not None
 
 
-def is_in_memory(url: str) -> bool:
-    """Return whether only this process sees a URL: that of fsspec's memory."""
-    return url.startswith("memory://")
-
-
-def check_protocol(url: str) -> None:
-    """Raise an error with the next step if the protocol of a URL is unknown or not installed."""
-    _filesystem(url)
-
-
 def open_url(url: str) -> io.BufferedReader:
     """Open a URL for reading; raises DataError if it cannot be."""
-    files, path = _filesystem(url)
+    files, path = file_system(url)
     try:
         return io.BufferedReader(files.open(path, "rb"))
     except FileNotFoundError:
@@ -64,7 +54,7 @@ def list_url(url: str) -> list[str]:
 
     The list of a pattern or a folder is sorted, and empty if there are none.
     """
-    files, path = _filesystem(url)
+    files, path = file_system(url)
     try:
         if any(sign in path for sign in "*?["):
             found = files.glob(path)
@@ -82,7 +72,7 @@ def url_stamp(url: str) -> str:
 
     It is "" if the protocol does not tell, so that the content must be read.
     """
-    files, path = _filesystem(url)
+    files, path = file_system(url)
     try:
         info = files.info(path)
     except FileNotFoundError:
@@ -94,8 +84,11 @@ def url_stamp(url: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest() if versions else ""
 
 
-def _filesystem(url: str) -> tuple[Any, str]:
-    """Return fsspec's file system of a URL, and the path in it."""
+def file_system(url: str) -> tuple[Any, str]:
+    """Return fsspec's file system of a URL, and the path in it.
+
+    Raises an error with the next step if the protocol is unknown or not installed.
+    """
     import fsspec
 
     protocol = url.split("://")[0]

@@ -12,7 +12,7 @@ from regard.data.hub_datasets import (
     measure_dataset,
     require_datasets,
 )
-from regard.data.remote_files import check_protocol, is_in_memory, is_url, list_url, url_stamp
+from regard.data.remote_files import file_system, is_url, list_url, url_stamp
 from regard.data.text_files import (
     CLASS_FILES,
     TRANSCRIPTS,
@@ -98,7 +98,7 @@ def check_packages(data: DataNames) -> None:
         if is_dataset(entry):
             require_datasets(entry)
         elif is_url(entry):
-            check_protocol(entry)
+            file_system(entry)
 
 
 def _is_glob(name: str) -> bool:
@@ -163,5 +163,5 @@ def _parquet_rows(name: str) -> int:
 
 
 def are_shared(names: Iterable[str]) -> bool:
-    """Return whether other processes can read all shards too."""
-    return not any(is_in_memory(name) for name in names)
+    """Return whether other processes can read all shards too, and not fsspec's memory."""
+    return not any(name.startswith("memory://") for name in names)
