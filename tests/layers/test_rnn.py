@@ -14,8 +14,6 @@ from layers.tools import (
 )
 from ops.messages import refuses
 from regard.layers import RecurrentState, RNNStack, from_torch, to_torch
-from regard.layers import rnn as rnn_module
-from regard.ops.backend import HAS_NUMBA, compiled_layers
 
 BATCH, LENGTH, INPUT, HIDDEN = 5, 7, 3, 11
 LENGTHS = torch.tensor([7, 4, 0, 1, 5])
@@ -340,46 +338,3 @@ class TestMessages:
             stack(x, None, gru.init_state(BATCH, x))
         with refuses("state", "a memory for the cell 'lstm'", "with it for 'gru'"):
             gru.step(x[:, 0], stack.init_state(BATCH, x))
-
-
-@pytest.fixture
-def kernel_calls(monkeypatch):
-    """Calls of the compiled GRU, which runs where layers may be compiled."""
-    calls = []
-    by_kernel = rnn_module._gru_by_kernel
-
-    def counted(*args):
-        calls.append(args)
-        return by_kernel(*args)
-
-    monkeypatch.setattr(rnn_module, "_gru_by_kernel", counted)
-    with compiled_layers():
-        yield calls
-
-
-@pytest.mark.skipif(not HAS_NUMBA, reason="numba is not installed")
-@each_shape
-@torch.no_grad()
-def test_a_few_sequences_have_the_outputs_of_torch(layers, both_ways, kernel_calls):
-    theirs, ours = pair("gru", layers, both_ways)
-    ours = ours.float()
-    x, state = inputs(ours, torch.float32)
-    rows = torch.tensor([0, 1, 3, 4])
-    few = ours(x[rows], lengths=LENGTHS[rows], state=state.reorder(rows))
-    assert len(kernel_calls) == layers * (1 + both_ways)
-    theirs = theirs.float()
-    for one, other in zip(tensors(*few), tensors(*packed(theirs, x, state)), strict=True):
-        close(one, other[rows], 1e-5)
-
-
-@pytest.mark.skipif(not HAS_NUMBA, reason="numba is not installed")
-@torch.no_grad()
-def test_a_few_sequences_under_autocast_have_the_outputs_of_many(kernel_calls):
-    _, ours = pair("gru")
-    ours = ours.float()
-    x, state = inputs(ours, torch.float32)
-    with torch.autocast("cpu", torch.bfloat16):
-        many, _ = ours(x, state=state)
-        few, _ = ours(x[:2], state=state.reorder(torch.tensor([0, 1])))
-    assert not kernel_calls, "the kernel has 32 bits alone"
-    close(few.float(), many[:2].float(), 1e-2)

@@ -30,7 +30,7 @@ from regard.decoding import (
     force_decode,
     greedy,
 )
-from regard.decoding.search_steps import WrittenToken
+from regard.decoding.search_steps import Streamed
 from regard.decoding.streaming import stream_batch
 from regard.errors import ArgumentError, DataError
 from regard.messages import message
@@ -341,7 +341,7 @@ class Predictor:
 
     def stream(
         self, sources: Sequence[Any], options: DecodingOptions, kinds: Collection[str]
-    ) -> Generator[WrittenToken, None, list[Trace]]:
+    ) -> Generator[Streamed, None, list[Trace]]:
         """Decode sources greedily, yield each token at once, and return the traces at the end.
 
         Args:

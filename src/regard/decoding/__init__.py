@@ -6,7 +6,8 @@ from regard.decoding.forced_decoding import force_decode
 from regard.decoding.graphs import DecodingGraphs
 from regard.decoding.hypothesis import Hypothesis, replace_unknown
 from regard.decoding.search import beam_search, decode, greedy, sample
-from regard.decoding.streaming import Streamed, stream
+from regard.decoding.search_steps import Streamed
+from regard.decoding.streaming import stream
 from regard.decoding_options import DecodingOptions
 
 __all__ = [

@@ -92,7 +92,6 @@ class DecodingGraphs:
         self._recordings: dict[Hashable, _Recording] = {}
         self._slots: dict[tuple[str, int], Tensor] = {}
         self._last: _Recording | None = None  # whose state is in the slots
-        self.calls = 0  # so far
 
     def __repr__(self) -> str:
         return f"DecodingGraphs({len(self._recordings)} recorded)"
@@ -135,10 +134,6 @@ class DecodingGraphs:
         self._slots.clear()
         self._seen.clear()
 
-    def holds(self, state: Any) -> bool:
-        """Return whether a state is in the slots, which the next call overwrites."""
-        return self._last is not None and self._last.state is state
-
     def __call__(
         self, key: Hashable, function: Function, state: Any, inputs: Any = ()
     ) -> tuple[Any, Any]:
@@ -153,7 +148,6 @@ class DecodingGraphs:
             inputs: its second argument.
         """
         last = self._last
-        self.calls += 1
         given, shapes = _flatten(inputs)
         key = (key, shapes)
         recording = None

@@ -22,7 +22,7 @@ from regard.decoding.search_steps import (
     SearchSettings,
     SearchSteps,
     SingleSteps,
-    WrittenToken,
+    Streamed,
 )
 from regard.decoding_options import DEFAULT, DecodingOptions
 from regard.errors import ArgumentError
@@ -184,7 +184,7 @@ def search(
 
 def run_search(
     settings: SearchSettings, src: Src, lengths: Lengths, graphs: DecodingGraphs | None = None
-) -> Generator[list[WrittenToken], None, list[list[Hypothesis]]]:
+) -> Generator[list[Streamed], None, list[list[Hypothesis]]]:
     """Search; yield the new tokens after each step, and return the hypotheses at the end.
 
     The caller puts the model into inference mode while this runs, and not in between.

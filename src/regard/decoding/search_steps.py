@@ -83,23 +83,23 @@ class SearchState(State):
     state: State
 
 
-class WrittenToken(NamedTuple):
+class Streamed(NamedTuple):
     """A token that a greedy search has just written.
 
     Attributes:
-        row: number of its source.
         token: its id; `eos` at the last step.
         log_prob: its log-probability.
         cross: the last layer's cross-attention, (src_len,), mean over its heads; None if the model
             has none.
         finished: False at an `eos` that the length limit has forced.
+        row: number of its source in the batch.
     """
 
-    row: int
     token: int
     log_prob: float
     cross: Tensor | None
     finished: bool = True
+    row: int = 0
 
 
 class Taken(NamedTuple):
@@ -115,7 +115,7 @@ class Taken(NamedTuple):
     search: SearchState | None
     records: list[StepRecord]
     gone: FinishedHypotheses | None
-    written: list[WrittenToken]
+    written: list[Streamed]
 
 
 class SearchSteps(ABC):
@@ -187,7 +187,7 @@ class SearchSteps(ABC):
 
     def _written(
         self, beams: BeamState, records: Sequence[StepRecord], first: int
-    ) -> list[WrittenToken]:
+    ) -> list[Streamed]:
         """Return the tokens of a greedy search that steps from `first` on have written."""
         if not self.settings.stream:
             return []
@@ -210,7 +210,7 @@ class SearchSteps(ABC):
                 if first + t == ended:
                     token, log_prob, is_cut = EOS, scores[i][2], bool(cut)
                 weights = None if seen is None else seen[i, 0, : self.lengths[row]]
-                written.append(WrittenToken(row, token, log_prob, weights, not is_cut))
+                written.append(Streamed(token, log_prob, weights, not is_cut, row))
         return written
 
 

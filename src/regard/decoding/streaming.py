@@ -2,35 +2,15 @@
 
 from collections.abc import Collection, Generator, Iterator
 from dataclasses import replace
-from typing import NamedTuple
-
-from torch import Tensor
 
 from regard.decoding.constraints import check_prefix
 from regard.decoding.graphs import DecodingGraphs
 from regard.decoding.hypothesis import Hypothesis
 from regard.decoding.search import beam_plan, run_search
-from regard.decoding.search_steps import SearchSettings, WrittenToken
+from regard.decoding.search_steps import SearchSettings, Streamed
 from regard.decoding_options import DEFAULT, DecodingOptions
 from regard.errors import ArgumentError
 from regard.models.protocol import Lengths, SequenceModel, Src, check_batch, inference
-
-
-class Streamed(NamedTuple):
-    """One step.
-
-    Attributes:
-        token: the new token; `eos` at the last step.
-        log_prob: its log-probability.
-        cross: the last layer's cross-attention, (src_len,), mean over its heads; None if the model
-            has none.
-        finished: False at an `eos` that the length limit has forced.
-    """
-
-    token: int
-    log_prob: float
-    cross: Tensor | None
-    finished: bool = True
 
 
 def stream(
@@ -54,7 +34,7 @@ def stream(
     if len(src) != 1:
         raise ArgumentError("src", "be one source to be streamed", len(src), "use decode")
     check_prefix(options.prefix, rows=1)
-    return (Streamed(*step[1:]) for step in stream_batch(model, src, lengths, options))
+    return stream_batch(model, src, lengths, options)
 
 
 def stream_batch(
@@ -66,7 +46,7 @@ def stream_batch(
     kinds: Collection[str] = (),
     graphs: DecodingGraphs | None = None,
     alternatives: int = 0,
-) -> Generator[WrittenToken, None, list[list[Hypothesis]]]:
+) -> Generator[Streamed, None, list[list[Hypothesis]]]:
     """Search a batch greedily, yield each token at once, and return the hypotheses at the end.
 
     Args:

@@ -11,14 +11,11 @@ from functools import cache
 from typing import Final, NamedTuple, cast, final
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard.device import is_transformed
 from regard.errors import ArgumentError
 from regard.layers.padding import mirrored, no_padding, real_steps, reverse
-from regard.ops.backend import active_backend, is_compiled
 from regard.ops.check import check_axes, check_choice, check_equal, check_positive, check_width
 from regard.ops.recurrence.cells import Cell
 from regard.state import State
@@ -31,8 +28,6 @@ CELLS: Final[dict[str, type[nn.RNN] | type[nn.GRU] | type[nn.LSTM]]] = {
 
 # In the gates of an LSTM: large enough that a sigmoid is exactly 0 or 1, small enough for float16.
 FREEZE: Final = 1e4
-# Sequences up to which the CPU kernel of a GRU is faster than torch.
-FEW_ROWS: Final = 4
 
 
 @dataclass(frozen=True)
@@ -246,9 +241,6 @@ def _run_layer(
     """One layer forward in time. Padding stands at the end, where it cannot affect real outputs;
     the final state of a padded row is that of its last real step."""
     start = hidden[None].contiguous()
-    if memory is None and _kernel_is_faster(module, x):
-        output = _gru_by_kernel(module, x, hidden)
-        return _LayerRun(output, _at_end(output, output[:, -1], hidden, padding), None)
     if memory is None:
         output, last = module(x, start)
         return _LayerRun(output, _at_end(output, last[0], hidden, padding), None)
@@ -259,31 +251,6 @@ def _run_layer(
     output, last, last_memory = _freezing_lstm(module, x, both, padding)
     # a row without any real step keeps its memory and its hidden state
     return _LayerRun(output, _at_end(output, last[0], hidden, padding), last_memory[0])
-
-
-def _kernel_is_faster(module: nn.RNNBase, x: Tensor) -> bool:
-    """Return whether a few sequences are run by a compiled kernel, without gradients."""
-    few = x.shape[0] <= FEW_ROWS and x.device.type == "cpu" and x.dtype == torch.float32
-    plain = isinstance(module, nn.GRU) and module.bias and not torch.is_grad_enabled()
-    if not few or not plain or torch.compiler.is_compiling():
-        return False
-    if torch.is_autocast_enabled("cpu"):  # the kernel has 32 bits alone
-        return False
-    return active_backend() == "auto" and not is_transformed() and is_compiled()
-
-
-def _gru_by_kernel(module: nn.RNNBase, x: Tensor, hidden: Tensor) -> Tensor:
-    """The outputs of a GRU layer."""
-    from regard.layers import cpu_kernels  # not above: numba may be missing, and takes long
-
-    weights = [getattr(module, name).detach() for name in module._flat_weights_names]
-    inputs = F.linear(x, weights[0], weights[2]).contiguous()
-    output = torch.empty(*x.shape[:2], module.hidden_size)
-    scratch = torch.empty(7 * module.hidden_size).numpy()
-    gates, saved = scratch[: inputs.shape[2]], scratch[inputs.shape[2] :]
-    given = [part.contiguous().numpy() for part in (inputs, weights[1], weights[3], hidden)]
-    cpu_kernels.gru(*given, gates, saved, output.numpy())
-    return output
 
 
 def _at_end(output: Tensor, last: Tensor, first: Tensor, padding: _Padding | None) -> Tensor:

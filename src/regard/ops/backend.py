@@ -111,24 +111,6 @@ def unwatched() -> Iterator[None]:
         _watchers.set(before)
 
 
-_compiled: ContextVar[bool] = ContextVar("compiled", default=False)
-
-
-@contextmanager
-def compiled_layers() -> Iterator[None]:
-    """Let layers inside the block run by compiled CPU kernels, which take a second to load."""
-    before = _compiled.set(True)
-    try:
-        yield
-    finally:
-        _compiled.reset(before)
-
-
-def is_compiled() -> bool:
-    """Return whether layers may run by compiled CPU kernels in this context."""
-    return _compiled.get()
-
-
 # A plain global: torch.compile guards on it, whereas it cannot trace a ContextVar.
 _active = "auto"
 

@@ -393,7 +393,7 @@ class ServedRun(RunSources, ServedModel):
         steps = model.predictor.stream(sources, options, check_kinds(key.kinds))
         while True:
             try:
-                row, token, log_prob, cross, _ = next(steps)
+                token, log_prob, cross, _, row = next(steps)
             except StopIteration as end:
                 traces: list[Trace] = end.value
                 return traces

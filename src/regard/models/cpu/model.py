@@ -19,7 +19,7 @@ from regard.models.protocol import (
     StepOutput,
     Tgt,
 )
-from regard.ops.backend import HAS_NUMBA, active_backend, compiled_layers, is_watched
+from regard.ops.backend import HAS_NUMBA, active_backend, is_watched
 from regard.preemption import has_hooks, submodules
 from regard.state import State
 
@@ -118,8 +118,7 @@ class CpuModel(SequenceModel):
 
     def encode(self, src: Src, lengths: Lengths, *, need_weights: bool = False) -> Memory:
         """Encode the source."""
-        with compiled_layers():
-            return self.model.encode(src, lengths, need_weights=need_weights)
+        return self.model.encode(src, lengths, need_weights=need_weights)
 
     def start(self, memory: Memory) -> State:
         """Return the state before the first target token."""
