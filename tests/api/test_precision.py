@@ -75,10 +75,8 @@ def test_answers_stay_the_same_when_compiled_steps_begin(path, monkeypatch):
         assert one.text == other.text
         assert one.score == pytest.approx(other.score, abs=1e-4)
         assert [a.text for a in one.alternatives] == [a.text for a in other.alternatives]
-    searched.clear()
     maps = model("abcd", beam=3, max_len=6).maps
     assert maps["cross"], "maps come from the plain steps"
-    assert CpuModel not in searched
 
 
 @pytest.mark.skipif(not HAS_NUMBA, reason="numba is not installed")

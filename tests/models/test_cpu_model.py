@@ -187,6 +187,18 @@ def test_a_model_whose_weights_change_is_prepared_again():
     assert CpuModel(model).is_current()
 
 
+@pytest.mark.parametrize("name", ["luong", "transformer", "rnn"])
+def test_a_model_may_take_its_own_steps_in_a_compiled_search(name):
+    model = build(name).eval()
+    src, options = torch.randint(4, SRC_VOCAB, (BATCH, SRC_LEN)), DecodingOptions(beam=3, max_len=6)
+    wish = {"need_weights": True, "alternatives": 2}
+    found = decode(CpuModel(model, own_steps=True), src, None, options, **wish)
+    expected = decode(model, src, None, options, **wish)
+    assert_same(found, expected)
+    for (one, *_), (other, *_) in zip(found, expected, strict=True):
+        assert one.attention.keys() == other.attention.keys()
+
+
 def int8_or_skip():
     try:
         return int8_engine()

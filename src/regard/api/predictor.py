@@ -4,7 +4,7 @@ from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, NamedTuple, cast, final
+from typing import Any, Final, NamedTuple, final
 
 import numpy as np
 import torch
@@ -34,10 +34,11 @@ from regard.decoding.search_steps import Streamed
 from regard.decoding.streaming import stream_batch
 from regard.errors import ArgumentError, DataError
 from regard.messages import message
-from regard.models import AnyModel, EncoderDecoder, SequenceModel
+from regard.models import AnyModel, SequenceModel
 from regard.models.cpu import CpuModel, refuse_cpu_model
 from regard.models.int8 import is_int8
 from regard.models.protocol import inference, require_sequence_model
+from regard.ops.backend import HAS_NUMBA
 from regard.ops.primitives import log_softmax
 from regard.seeing import DecodingInfo, Map, ModelInfo, Text, Trace
 from regard.seeing.attribution.checks import check
@@ -100,6 +101,12 @@ class Predictor:
     @cached_property
     def _is_int8(self) -> bool:
         return is_int8(self.module)
+
+    @cached_property
+    def _plain(self) -> SequenceModel:
+        """The model for searches by compiled kernels that take its own steps."""
+        wide = any(p.dtype == torch.float64 for p in self.module.parameters())
+        return self.module if wide else CpuModel(self.module, own_steps=True)
 
     @cached_property
     def graphs(self) -> DecodingGraphs | None:
@@ -191,15 +198,15 @@ class Predictor:
         The choice follows from the request and from `compiled`, not from earlier requests.
         """
         pays = self.compiled or self._is_int8 or sources * options.beam >= MANY_BEAMS
-        if self.device.type != "cpu" or not pays:
+        if self.device.type != "cpu" or not pays or not HAS_NUMBA:
             return self.module
         need_weights = needs_maps or options.coverage_penalty > 0
         prepared = self._cpu_model
         if prepared is not None and prepared.is_current():
-            return prepared if prepared.can_run(need_weights=need_weights) else self.module
+            return prepared if prepared.can_run(need_weights=need_weights) else self._plain
         if refuse_cpu_model(self.module, need_weights=need_weights) is not None:
-            return self.module
-        self._cpu_model = CpuModel(cast(EncoderDecoder, self.module))
+            return self._plain
+        self._cpu_model = CpuModel(self.module)
         return self._cpu_model
 
     def _decode(

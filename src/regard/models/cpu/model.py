@@ -68,25 +68,30 @@ class CpuModel(SequenceModel):
     A state is continued once: keys and values are written in place.
 
     Args:
-        model: that `refuse_cpu_model` does not refuse; its weights must not change, see
-            `is_current`.
+        model: that `refuse_cpu_model` does not refuse, and whose weights must not change, see
+            `is_current`; any model if it takes its own steps.
+        own_steps: whether the model takes its own steps, and only the search around them is
+            compiled.
     """
 
-    def __init__(self, model: EncoderDecoder) -> None:
+    def __init__(self, model: SequenceModel, *, own_steps: bool = False) -> None:
         super().__init__()
         self.model = model
         self._versions = _versions(model)
-        if isinstance(model.decoder, AttentionDecoder):
+        steps: Any = model
+        self._last_source: Callable[..., Any] | None = None
+        decoder = None if own_steps else cast(EncoderDecoder, model).decoder
+        if isinstance(decoder, AttentionDecoder):
             from regard.models.cpu.transformer import TransformerSteps
 
-            self.steps: Any = TransformerSteps(model.decoder)
-            self._last_source: Callable[..., Any] | None = None
-        else:
+            steps = TransformerSteps(decoder)
+        elif isinstance(decoder, RecurrentDecoder):
             from regard.models.cpu.recurrent import RecurrentSteps
             from regard.models.cpu.single_source import SingleSourceSteps
 
-            self.steps = RecurrentSteps(cast(RecurrentDecoder, model.decoder))
+            steps = RecurrentSteps(decoder)
             self._last_source = SingleSourceSteps.of
+        self.steps = steps
         from regard.ops import beam_kernels  # noqa: F401  compiled now, with all others
 
     def is_current(self) -> bool:
@@ -129,8 +134,12 @@ class CpuModel(SequenceModel):
         self, tokens: Int[Tensor, " batch"], state: State, *, need_weights: bool = False
     ) -> StepOutput:
         """Read the newest token of each row and score the next one."""
-        out: StepOutput = self.steps.step(tokens.contiguous(), state)
+        out: StepOutput = self.steps.step(tokens.contiguous(), state, need_weights=need_weights)
         return out
+
+    def tgt_lengths(self, memory: Memory) -> Int[Tensor, " batch"] | None:
+        """Return the number of tokens of each target, if the model knows them."""
+        return self.model.tgt_lengths(memory)
 
     def compiled_steps(self, state: State, beams: int) -> Callable[..., Any] | None:
         """Return a kernel that takes several steps of a search with one source, or None."""

@@ -191,7 +191,9 @@ class RecurrentSteps:
             ),
         )
 
-    def step(self, tokens: Int[Tensor, " rows"], state: RecurrentCpuState) -> StepOutput:
+    def step(
+        self, tokens: Int[Tensor, " rows"], state: RecurrentCpuState, *, need_weights: bool = True
+    ) -> StepOutput:
         """Read the newest token of each row and score the next one; the map is `cross`."""
         sources, rows = state.sources, tokens.shape[0]
         place = state.source.numpy(), sources.lengths

@@ -212,8 +212,10 @@ class TransformerSteps:
             0,
         )
 
-    def step(self, tokens: Int[Tensor, " rows"], state: TransformerCpuState) -> StepOutput:
-        """Read the newest token of each row and score the next one."""
+    def step(
+        self, tokens: Int[Tensor, " rows"], state: TransformerCpuState, *, need_weights: bool
+    ) -> StepOutput:
+        """Read the newest token of each row and score the next one; there are no maps."""
         position, rows = state.position, len(tokens)
         ancestors = state.ancestors
         if position >= ancestors.shape[1]:
