@@ -164,6 +164,13 @@ def test_rows_of_which_rounding_leaves_nothing_are_even(monkeypatch):
         np.testing.assert_allclose(found.weights[0, 98], expected[0, 98], rtol=1e-3)
 
 
+UNREAD = "a part of it cannot be read"
+
+
+def nans(*shape):
+    return np.full(shape, np.nan, np.float32)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -173,19 +180,40 @@ def test_rows_of_which_rounding_leaves_nothing_are_even(monkeypatch):
             "of version 1 or older, .* of 99: a newer regard .* update",
         ),
         (lambda c: c.update(version="1"), "must be of version 1, but it is of '1'"),
-        (lambda c: c.pop("maps"), "a part of it cannot be read"),
-        (lambda c: c["maps"][0].pop("kind"), "a part of it cannot be read"),
-        (lambda c: c["maps"][0]["weights"].update(data="AAAA"), "a part of it cannot be read"),
+        (lambda c: c.pop("maps"), UNREAD),
+        (lambda c: c["maps"][0].pop("kind"), UNREAD),
+        (lambda c: c["maps"][0]["weights"].update(data="AAAA"), UNREAD),
         (
             lambda c: c["maps"][0]["weights"].update(encoding="zip"),
             "should be 'float16' or 'sqrt8'",
         ),
-        (lambda c: c["maps"][0]["weights"].update(shape=[9, 9]), "a part of it cannot be read"),
+        (lambda c: c["maps"][0]["weights"].update(shape=[9, 9]), UNREAD),
         (lambda c: c["source"]["tokens"].pop(), r"must be \(heads, 4, 4\)"),
-        (lambda c: c["model"].update(colour="red"), "a part of it cannot be read"),
-        (lambda c: c.update(derived=[]), "a part of it cannot be read"),
-        (lambda c: c["source"]["tokens"][0].update(span=[1]), "a part of it cannot be read"),
-        (lambda c: c.update(gold=[[float("inf"), 0, True]]), "a part of it cannot be read"),
+        (lambda c: c["model"].update(colour="red"), UNREAD),
+        (lambda c: c.update(derived=[]), UNREAD),
+        (lambda c: c["source"]["tokens"][0].update(span=[1]), UNREAD),
+        (lambda c: c.update(gold=[[float("inf"), 0, True]]), UNREAD),
+        (
+            lambda c: c["maps"][0].update(missing=storage.pack(nans(3, 3), "float16")),
+            UNREAD,
+        ),
+        (lambda c: c["maps"][0]["weights"].update(steps=0), UNREAD),
+        (lambda c: c["maps"][0]["weights"].update(shape=[0, 4, 5]), UNREAD),
+        (
+            lambda c: c["maps"][0]["weights"].update(shape=[1, 4, 10**30]),
+            UNREAD,
+        ),
+        (lambda c: c["maps"][0].update(layer="0.5"), UNREAD),
+        (lambda c: c["source"].update(text=5), UNREAD),
+        (lambda c: c["source"]["tokens"].__setitem__(0, 5), UNREAD),
+        (lambda c: c["source"]["tokens"][0].update(word=-1), UNREAD),
+        (lambda c: c["model"].update(step={}), UNREAD),
+        (lambda c: c.update(checks={"sentences": 5}), UNREAD),
+        (lambda c: c.update(notes=[5]), UNREAD),
+        (
+            lambda c: c.update(derived={"ablation": storage.pack(nans(4, 5), "float16")}),
+            UNREAD,
+        ),
     ],
 )
 def test_a_damaged_trace_is_refused(change, said):
@@ -199,7 +227,7 @@ def test_a_trace_that_does_not_say_what_its_gold_counts_counts_words():
     content = storage.to_json(whole())
     del content["gold_units"]
     assert storage.from_json(content).gold_units == ("words", "words")
-    with pytest.raises(TraceError, match="a part of it cannot be read"):
+    with pytest.raises(TraceError, match=UNREAD):
         storage.from_json({**content, "gold_units": ["words", "letters"]})
 
 
@@ -258,10 +286,6 @@ def test_an_empty_file_is_no_trace(tmp_path):
         storage.load(tmp_path / "x.jsonl")
 
 
-def nans(*shape):
-    return np.full(shape, np.nan, np.float32)
-
-
 def with_zeros(shape, count):
     """A trace with a map of this shape, stored as so many zeros."""
     content = storage.to_json(of_labels("ab", "cd"))
@@ -301,30 +325,6 @@ def test_a_line_without_an_end_is_not_read_to_its_end(tmp_path, monkeypatch):
         (tmp_path / "x.jsonl").write_text(text)
         with pytest.raises(TraceError, match="at most 5,000 bytes"):
             storage.find(tmp_path / "x.jsonl")
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda c: c["maps"][0].update(missing=storage.pack(nans(3, 3), "float16")),
-        lambda c: c["maps"][0]["weights"].update(steps=0),
-        lambda c: c["maps"][0]["weights"].update(shape=[0, 4, 5]),
-        lambda c: c["maps"][0]["weights"].update(shape=[1, 4, 10**30]),
-        lambda c: c["maps"][0].update(layer="0.5"),
-        lambda c: c["source"].update(text=5),
-        lambda c: c["source"]["tokens"].__setitem__(0, 5),
-        lambda c: c["source"]["tokens"][0].update(word=-1),
-        lambda c: c["model"].update(step={}),
-        lambda c: c.update(checks={"sentences": 5}),
-        lambda c: c.update(notes=[5]),
-        lambda c: c.update(derived={"ablation": storage.pack(nans(4, 5), "float16")}),
-    ],
-)
-def test_wrong_types_and_sizes_are_refused(change):
-    content = json.loads(json.dumps(storage.to_json(translation())))
-    change(content)
-    with pytest.raises(TraceError, match="a part of it cannot be read"):
-        storage.from_json(content)
 
 
 def test_deep_json_is_no_trace(tmp_path):

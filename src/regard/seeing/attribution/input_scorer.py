@@ -315,6 +315,17 @@ class _SequenceScorer(InputScorer):
     def _run(self, batch: Tensor, *, need_weights: bool = False) -> tuple[Tensor, Maps]:
         """Return the logits of the outputs and the maps."""
 
+    def _layers(self) -> tuple[dict[str, list[Array]], dict[str, list[ValueProjection]]]:
+        """Return the weights and the values of each layer, by kind of map."""
+        batch = self._batch([self.source])
+        with evaluating(self.model), torch.no_grad(), record_values(self.model) as values:
+            maps = self._run(batch, need_weights=True)[1]
+        arrays = {
+            kind: [layer[0].double().cpu().numpy() for layer in layers]
+            for kind, layers in maps.items()
+        }
+        return arrays, values
+
     def _batch(self, sources: Sequence[Source]) -> Tensor:
         weight = next(self.model.parameters())
         rows = torch.from_numpy(np.stack(sources))
@@ -399,15 +410,17 @@ class SourceScorer(_SequenceScorer):
         Values are those of multi-head attention with their projections, or else the outputs of the
         encoder, which all other mechanisms of regard mix as they are.
         """
-        batch = self._batch([self.source])
-        with evaluating(self.model), torch.no_grad(), record_values(self.model) as recorded:
-            maps = self._run(batch, need_weights=True)[1]
-        cross, own = _arrays(maps.get("cross", ())), _arrays(maps.get("encoder-self", ()))
+        maps, recorded = self._layers()
+        cross, own = maps.get("cross", []), maps.get("encoder-self", [])
         if not cross and not own:
-            raise _no_attention()
+            raise MethodUnavailableError(message("check.why.no-attention"))
         cross_norms = _norms(cross, recorded.get("cross", []))
-        encoders = [part for part in self.model.modules() if isinstance(part, Encoder)]
-        if cross and cross_norms is None and len(encoders) == 1 and not _layers(self.model):
+        parts = list(self.model.modules())
+        encoders = [part for part in parts if isinstance(part, Encoder)]
+        kinds = TransformerEncoderLayer | TransformerDecoderLayer
+        mixes = len(encoders) == 1 and not any(isinstance(part, kinds) for part in parts)
+        if cross and cross_norms is None and mixes:
+            batch = self._batch([self.source])
             lengths = torch.full((1,), batch.shape[1], device=batch.device)
             with evaluating(self.model), torch.no_grad():
                 memory = self.model.encode(batch, lengths).output[0].double().cpu().numpy()
@@ -451,12 +464,10 @@ class PrefixScorer(_SequenceScorer):
 
     def attention(self) -> AttentionRecord:
         """Return self-attention; of a self-attentive RNN, that to its history."""
-        batch = self._batch([self.source])
-        with evaluating(self.model), torch.no_grad(), record_values(self.model) as recorded:
-            maps = self._run(batch, need_weights=True)[1]
-        own = _arrays(maps.get("decoder-self", ())) or _arrays(maps.get("decoder-history", ()))
+        maps, recorded = self._layers()
+        own = maps.get("decoder-self") or maps.get("decoder-history")
         if not own:
-            raise _no_attention()
+            raise MethodUnavailableError(message("check.why.no-attention"))
         rows = range(self.first, self.inputs)
         return AttentionRecord([], own, rows, None, _norms(own, recorded.get("decoder-self", [])))
 
@@ -473,24 +484,11 @@ def mean_vectors(
     return torch.stack([means[key] for key in keys])
 
 
-def _no_attention() -> MethodUnavailableError:
-    return MethodUnavailableError(message("check.why.no-attention"))
-
-
-def _arrays(layers: Sequence[Tensor]) -> list[Array]:
-    return [layer[0].double().cpu().numpy() for layer in layers]
-
-
 def _norms(layers: Sequence[Array], values: Sequence[ValueProjection]) -> list[Array] | None:
     """Return the norms of each layer; None unless the values of all are known."""
     if not layers or len(layers) != len(values):
         return None
     return [value_norms(heads, value) for heads, value in zip(layers, values, strict=True)]
-
-
-def _layers(model: nn.Module) -> bool:
-    kinds = TransformerEncoderLayer | TransformerDecoderLayer
-    return any(isinstance(module, kinds) for module in model.modules())
 
 
 def _token_part(module: nn.Module, batch: Tensor) -> Tensor:
