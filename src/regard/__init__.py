@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from regard.api import Model, Output, fit, load
     from regard.pretrained import MediaModel, PretrainedModel, generate
     from regard.seeing.capture.recorder import capture
-    from regard.seeing.show import show
+    from regard.seeing.display import show
 
 __all__ = [
     "MediaModel",
@@ -80,7 +80,7 @@ HOMES: Final = {
     "fit": "regard.api",
     "generate": "regard.pretrained",
     "load": "regard.api",
-    "show": "regard.seeing.show",
+    "show": "regard.seeing.display",
 }
 #: modules that are public names themselves
 PARTS: Final = ("attention", "layers", "masks", "models", "ops")

@@ -1,11 +1,12 @@
 """Show and save traces, and bind that to `Trace`, which itself is plain data.
 
 The only place that knows every surface: importing `regard.seeing` gives `Trace` its methods `show`,
-`save`, `load` and its display in notebooks.
+`save`, `load` and its display in notebooks. `show` displays bare weights from any library.
 """
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import Any, Final
@@ -20,7 +21,15 @@ from regard.seeing.page import html_page
 from regard.seeing.page.writer import template
 from regard.seeing.trace import storage
 from regard.seeing.trace.long_trace import LongTrace
-from regard.seeing.trace.trace import Trace
+from regard.seeing.trace.trace import (
+    TOLERANCE,
+    Map,
+    MapKind,
+    Text,
+    Trace,
+    Weights,
+    hides_ahead,
+)
 from regard.seeing.trace.view import Scale, Special, View, select, select_all
 from regard.seeing.trace.words import Merging
 
@@ -31,6 +40,17 @@ CSV_COLUMNS: Final = (
 #: cells of a table and figures in a notebook at most; more would slow it down
 MOST_CELLS: Final = 2500
 MOST_VIEWS: Final = 12
+#: accepted shapes, for error messages
+SHAPES: Final = (
+    "[q, k], [heads, q, k], [layers, heads, q, k], [1, heads, q, k] for a batch of one, "
+    "or a tuple of them, one for each layer"
+)
+#: special tokens of common tokenizers
+SPECIAL_LABELS: Final = (
+    *("<pad>", "<s>", "</s>", "<bos>", "<eos>", "[CLS]", "[SEP]", "[PAD]", "[BOS]", "[EOS]"),
+    *("<|endoftext|>", "<|begin_of_text|>", "<|end_of_text|>"),
+)
+Labels = str | Sequence[str]
 
 
 class Display:
@@ -206,6 +226,155 @@ def _long_cells(
 def _show_long(trace: LongTrace, **options: Any) -> Display:
     chosen = {name: options.pop(name) for name in ("kind", "layer", "head") if name in options}
     return Display(trace.one_head(**chosen), **options)
+
+
+def show(
+    weights: Any,
+    src: Labels | None = None,
+    tgt: Labels | None = None,
+    *,
+    layer: int | str = "auto",
+    head: int | str = "auto",
+    special: Any = "dim",
+) -> Display:
+    """Display weights: a row for each output, a column for each input.
+
+    Args:
+        weights: torch, numpy, or lists: [q, k], [heads, q, k], [layers, heads, q, k], a batch of
+            one, or a tuple of layers.
+        src: a label for each column; a string is split at its spaces, or into its characters.
+            Default: numbers.
+        tgt: a label for each row. Default: those of `src` if the map is square, else numbers.
+        layer: counted from 0, `all`, or `auto` for the one with the sharpest rows.
+        head: counted from 0, `mean`, `all`, or `auto` for the one with the sharpest rows.
+        special: treatment of labels like `</s>`: `dim`, `hide` or `show`.
+
+    Returns:
+        An object that prints as a map, is a figure in a notebook, and has `save(path)`.
+
+    Examples:
+        >>> print(regard.show([[0.9, 0.1], [0.2, 0.8]], ["the", "cat"], ["le", "chat"]))
+        each row is an output; its cells say where it looked · cross-attention · words
+        scale 0-1
+                the    cat
+          le ██ .90◂░░ .10
+        chat ░░ .20 ██ .80◂
+        · below .05 (hidden mass 0.00 per row)   ◂ strongest
+    """
+    return Display(to_trace(weights, src, tgt), layer=layer, head=head, special=special)
+
+
+def to_trace(weights: Any, src: Labels | None = None, tgt: Labels | None = None) -> Trace:
+    """Make a trace from weights and labels."""
+    layers = _layers(weights)
+    rows, columns = layers[0].shape[1:]
+    source = _labels("src", src, columns)
+    itself = tgt is None and rows == columns
+    target = source if itself else _labels("tgt", tgt, rows)
+    kind: MapKind = "encoder-self" if itself else "cross"
+    maps = tuple(_map(kind, i, layer) for i, layer in enumerate(layers))
+    if itself and all(map(hides_ahead, layers)):
+        # `decoder-self` by itself would shift the labels of its columns by one
+        maps = tuple(
+            replace(one, kind="decoder-self", causal=not np.triu(one.weights, 1).any())
+            for one in maps
+        )
+    return Trace(_text(source), _text(target), maps, notes=tuple(_notes(maps)))
+
+
+def _layers(weights: Any) -> list[Weights]:
+    """Return an array (heads, q, k) for each layer."""
+    if isinstance(weights, tuple | list) and weights and any(map(_is_array, weights)):
+        layers = [_one_layer(layer, f"layer {i}") for i, layer in enumerate(weights)]
+        sizes = {layer.shape[1:] for layer in layers}
+        if len(sizes) > 1:
+            named = " and ".join(str(list(size)) for size in sorted(sizes))
+            raise ArgumentError(
+                "weights", "have layers of one size [q, k]", named, "show them one by one"
+            )
+        return layers
+    array = _array(weights, "weights")
+    if array.ndim == 5 and 1 in array.shape[:2]:
+        array = array.squeeze(1 if array.shape[1] == 1 else 0)
+    if array.ndim == 4 and array.size:
+        return list(array)
+    return [_one_layer(array, "weights")]
+
+
+def _one_layer(weights: Any, name: str) -> Weights:
+    array = _array(weights, name)
+    shape = array.shape
+    if array.ndim == 4 and shape[0] == 1:
+        array = array[0]
+    if array.ndim == 2:
+        array = array[None]
+    if array.ndim != 3 or not array.size:
+        raise ArgumentError(
+            name, f"have a shape like {SHAPES}", list(shape), "index or reshape them"
+        )
+    return array
+
+
+def _is_array(thing: Any) -> bool:
+    return hasattr(thing, "shape") and len(thing.shape) >= 2
+
+
+def _array(weights: Any, name: str) -> Weights:
+    if hasattr(weights, "detach"):  # of torch, which numpy takes neither from a GPU nor as bfloat16
+        weights = weights.detach().float().cpu()
+    try:
+        return np.asarray(weights, dtype=np.float32)
+    except (TypeError, ValueError):
+        raise ArgumentError(
+            name,
+            f"be numbers of a shape like {SHAPES}",
+            f"a {type(weights).__name__} that is no array of numbers",
+            "check that its rows have the same length",
+        ) from None
+
+
+def _labels(name: str, labels: Labels | None, count: int) -> list[str]:
+    if labels is None:
+        return [str(i) for i in range(count)]
+    if isinstance(labels, str):
+        found = next((cut for cut in (labels.split(), list(labels)) if len(cut) == count), None)
+        if found is not None:
+            return found
+        labels = labels.split()
+    if not hasattr(labels, "__len__"):
+        raise ArgumentError(name, "be a list of labels, or a string", repr(labels), "make it one")
+    if len(labels) != count:
+        axis = "column" if name == "src" else "row"
+        raise ArgumentError(
+            name, f"have a label for each {axis}, {count}", f"{len(labels)} long", "check the order"
+        )
+    return [str(label) for label in labels]
+
+
+def _text(labels: Sequence[str]) -> Text:
+    plain = Text.of(labels)
+    tokens = (replace(token, special=token.text in SPECIAL_LABELS) for token in plain.tokens)
+    return replace(plain, tokens=tuple(tokens))
+
+
+def _map(kind: MapKind, layer: int, weights: Weights) -> Map:
+    """Make a map; rows may sum to less than 1, as after removing padding, but not to more."""
+    total = weights.sum(axis=-1)
+    if total.max() > 1 + TOLERANCE:
+        raise ArgumentError(
+            "weights",
+            "have rows that sum to 1 or less",
+            f"{total.max():.4g} in a row of layer {layer}",
+            "pass what comes after the softmax, and check that the last axis is the inputs",
+        )
+    return Map.of(kind, layer, weights, missing=bool(total.min() < 1 - TOLERANCE))
+
+
+def _notes(maps: Sequence[Map]) -> list[str]:
+    least = min(float(found.weights.sum(axis=-1).min()) for found in maps)
+    if least >= 1 - TOLERANCE:
+        return []
+    return [f"the weights of some rows sum to less than 1, the least to {least:.2f}"]
 
 
 Trace.show = _show
