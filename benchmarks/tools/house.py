@@ -1,8 +1,8 @@
 """Measure the code base: files, lines, import circles, flow of values, duplicates, names.
 
-python benchmarks/house.py                          # figures of this checkout, as JSON
-python benchmarks/house.py --repo DIR --times       # of another, with seconds of imports
-python benchmarks/house.py --flow                   # the files on the way of two values
+python -m benchmarks.tools.house                          # figures of this checkout, as JSON
+python -m benchmarks.tools.house --repo DIR --times       # of another, with seconds of imports
+python -m benchmarks.tools.house --flow                   # the files on the way of two values
 """
 
 import argparse
@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 #: first words that a reader would not search for
 VAGUE = ("What", "Whether", "Where", "How", "Which")
 

@@ -4,7 +4,7 @@ A mutant changes one operator, constant, condition or statement. The tests that 
 until the first one fails; a mutant that none of them notices has survived. Two versions of the code
 are compared by the share of mutants that are caught.
 
-    python benchmarks/mutation.py --repo DIR --out mutants.json --mutants 200 --workers 16
+    python -m benchmarks.tools.mutation --repo DIR --out mutants.json --mutants 200 --workers 16
 
 First the tests of the mutated packages run once under `coverage`, which records the lines that
 each one reaches. Each mutant is then judged in a fork of a process that has the heavy libraries
@@ -512,7 +512,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--repo", type=Path, default=Path(__file__).resolve().parents[1])
+    parser.add_argument("--repo", type=Path, default=Path(__file__).resolve().parents[2])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--packages", nargs="*", default=PACKAGES)
     parser.add_argument("--marks", default=MARKS, help="expression of pytest's marks")

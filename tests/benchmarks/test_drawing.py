@@ -1,12 +1,17 @@
 import pytest
 
-from benchmarks.tools import architecture
+from benchmarks.tools import architecture, house
 from benchmarks.tools.house import Package
 
 
 @pytest.mark.slow
 def test_the_drawing_is_up_to_date():
     assert architecture.main(["--check"]) == 0
+
+
+def test_the_tools_measure_this_checkout_unless_told_otherwise():
+    assert (house.ROOT / "pyproject.toml").is_file()
+    assert house.ROOT == architecture.ROOT
 
 
 def write(root, **modules):
