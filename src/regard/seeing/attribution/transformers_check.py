@@ -35,7 +35,6 @@ from regard.seeing.attribution.input_scorer import (
 )
 from regard.seeing.attribution.methods import method_names
 from regard.seeing.attribution.replacements import token_replacements
-from regard.seeing.capture.recorder import record_vectors
 from regard.seeing.trace.trace import (
     DecodingInfo,
     Map,
@@ -324,6 +323,8 @@ def recorded_attention(
     model: nn.Module, encoder: nn.Module | None = None
 ) -> Iterator[list[RecordedAttention]]:
     """Record the attention of a batch of one; calls in the encoder are marked."""
+    from regard.seeing.capture.recorder import record_vectors  # loads torch's compiler
+
     found: list[RecordedAttention] = []
     with record_vectors(model) as calls:
         yield found
