@@ -168,20 +168,3 @@ def test_results_are_packed_by_type_and_restored():
         for one, other in zip(pair, expected, strict=True):
             assert one.equal(other)
     assert found["done"].equal(tree["done"])
-
-
-def test_slots_hold_a_state_and_keep_their_address():
-    graphs = DecodingGraphs(Toy(7, MAX_LEN, src_len=8), records=False)
-    state = {"a": torch.arange(5.0), "b": torch.ones(2, 3, dtype=torch.bool).T, "step": 3}
-    first = graphs._fill_tree(state)
-    assert first["a"].equal(state["a"])
-    assert first["b"].equal(state["b"])
-    assert first["step"] == 3
-    # in its place again: nothing moves; in another's place: it is copied before that is overwritten
-    again = graphs._fill_tree(first)
-    assert again["a"].data_ptr() == first["a"].data_ptr()
-    swapped = graphs._fill_tree({"a": first["c"] if "c" in first else first["a"], "c": first["a"]})
-    assert swapped["c"].equal(state["a"])
-    exchanged = graphs._fill_tree({"a": swapped["c"] + 1, "c": swapped["a"]})
-    assert exchanged["a"].equal(state["a"] + 1)
-    assert exchanged["c"].equal(state["a"])

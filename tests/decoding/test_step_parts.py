@@ -1,24 +1,21 @@
 """Parts of a step of search by hand: constraints, candidates, endings, histories and padding."""
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 import shapes
 from decoding.toys import Toy, sources
 from ops.messages import refuses
 from regard.decoding import DecodingOptions, beam_search, force_decode, stream
-from regard.decoding.beam_state import _continuations, follow
+from regard.decoding.beam_state import _continuations
 from regard.decoding.candidates import Candidates, RandomNumbers, draw
 from regard.decoding.constraints import Constraints, check_prefix
 from regard.decoding.hypothesis import (
     coverage_penalty,
     length_penalty,
-    row_maps,
 )
 from regard.decoding.search_history import (
     Alternatives,
@@ -31,7 +28,6 @@ from regard.decoding.search_history import (
 )
 from regard.decoding.search_steps import _fewer_rows, padded_batch
 from regard.errors import ArgumentError, RegardError
-from regard.state import State
 from regard.symbols import BOS, EOS, PAD, UNK
 
 NEVER = -math.inf
@@ -201,19 +197,6 @@ def test_penalties_by_hand():
     assert found == pytest.approx(3 * (math.log(0.5) + math.log(1e-6)))
 
 
-def test_maps_of_a_row():
-    layer = torch.arange(2 * 1 * 4 * 5.0).view(2, 1, 4, 5)
-    maps = {"cross": (layer,), "memory": (layer,), "decoder-self": (layer,), "hops": (layer,)}
-    maps["encoder-self"] = (layer,)
-    found = row_maps(maps, 1, 2, 3)
-    assert torch.equal(found["cross"][0], layer[1, :, :2, :3])
-    assert torch.equal(found["memory"][0], layer[1, :, :2])
-    assert torch.equal(found["decoder-self"][0], layer[1, :, :2, :2])
-    assert torch.equal(found["hops"][0], layer[1, :, :, :3])
-    assert torch.equal(found["encoder-self"][0], layer[1, :, :3, :3])
-    assert found["cross"][0].untyped_storage().nbytes() == 6 * 4, "a copy"
-
-
 def endings(scores, beams, cut=None):
     score = torch.tensor(scores)
     return Endings(score, score - 1, score - 2, torch.tensor(beams), cut)
@@ -313,22 +296,6 @@ def test_candidates_that_go_on():
     short = _continuations(Candidates(*(part[:, :1] for part in candidates)), 2)
     assert short.scores.tolist() == [[NEVER]]
     assert _continuations(candidates, 3).scores.tolist() == [[-2.5, -4.5, NEVER]]
-
-
-@dataclass(frozen=True)
-class Rows(State):
-    """Two tensors, of which one is that of the source."""
-
-    own: Tensor
-
-
-def test_states_follow_their_beams():
-    state = Rows(torch.arange(4))
-    one = torch.tensor([[0], [1], [2], [3]])
-    assert follow(state, one, same_rows=True) is state
-    assert follow(state, one[[2, 0]], same_rows=False).own.tolist() == [2, 0]
-    two = torch.tensor([[1, 0], [3, 3]])
-    assert follow(state, two, same_rows=True).own.tolist() == [1, 0, 3, 3]
 
 
 def test_padding_of_a_batch():

@@ -4,7 +4,8 @@ import torch
 from decoding.test_presets import batch, model_of
 from decoding.toys import Toy, sources
 from models.cases import TOKEN_PRESETS
-from regard.decoding import DecodingOptions, greedy, stream
+from regard.decoding import DecodingGraphs, DecodingOptions, greedy, stream
+from regard.decoding.streaming import stream_batch
 from regard.errors import ArgumentError
 from regard.symbols import EOS
 
@@ -50,3 +51,28 @@ def test_a_prefix_is_streamed_too():
 def test_one_source_alone():
     with pytest.raises(ArgumentError, match=r"^src must be one source.* is 2: use decode"):
         stream(Toy(7, 3), *sources(0, 1))
+
+
+@pytest.mark.parametrize("graphs", [False, True])
+def test_a_batch_is_streamed_row_by_row_and_ends_with_the_greedy_hypotheses(graphs):
+    toy = Toy(7, 6, src_len=8)
+    toy.logits[..., EOS] += 1.5  # so that sources end at different steps
+    src, lengths = sources(0, 3, 5, 1, 2)
+    options = DecodingOptions(max_len=6)
+    recorder = DecodingGraphs(toy, records=False) if graphs else None
+    steps = stream_batch(toy, src, lengths, options, kinds=("cross",), graphs=recorder)
+    written, found = [], None
+    while found is None:
+        try:
+            written.append(next(steps))
+        except StopIteration as end:
+            found = end.value
+    expected = greedy(toy, src, lengths, options, need_weights=True)
+    assert len({len(one.tokens) for (one,) in expected}) > 1
+    for row, ((one,), (other,)) in enumerate(zip(found, expected, strict=True)):
+        mine = [step for step in written if step.row == row]
+        assert one == other
+        assert [step.token for step in mine] == [*other.tokens, EOS]
+        assert mine[-1].finished == other.finished
+        seen = torch.stack([step.cross for step in mine])
+        torch.testing.assert_close(seen, other.attention["cross"][-1].mean(0))
