@@ -5,8 +5,8 @@ weights, predictions and traces. `compare DIR` does the same with another versio
 everything exactly, and opens the recorded runs and traces. Both must run on the same machine with
 the same version of torch: other processors round differently.
 
-    python benchmarks/regression.py record baseline
-    python benchmarks/regression.py compare baseline --quick
+    python -m benchmarks.tools.regression record baseline
+    python -m benchmarks.tools.regression compare baseline --quick
 """
 
 import argparse
@@ -176,7 +176,7 @@ def train_recipe(folder: Path, name: str, data: Path) -> dict[str, str]:
 
 def write_toys(folder: Path) -> None:
     """Write the toys of the tests with what their runs are given, for this and later versions."""
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
     from tasks.toys import TOYS
 
     for name, toy in TOYS.items():
