@@ -38,8 +38,8 @@ def test_units_hold_each_line_once_in_order(tmp_path, size, end, name):
     assert {unit.rows for unit in units[:-1]} <= {size}
 
 
-def test_units_of_a_file_that_is_read_in_several_blocks(tmp_path, monkeypatch):
-    monkeypatch.setattr("regard.jobs.input_shards.BLOCK_BYTES", 11)
+def test_units_of_lines_that_are_read_in_several_pieces(tmp_path, monkeypatch):
+    monkeypatch.setattr("regard.jobs.input_shards.BLOCK_BYTES", 5)
     path = tmp_path / "a.txt"
     path.write_text("".join(f"line {i}\n" for i in range(1, 38)))
     _, found = cut(path, "text", 5)
