@@ -83,7 +83,7 @@ def manifest(folder):
 
 
 def decoded(folder):
-    saved, train = opened(folder).kind.source, opened(folder).train
+    saved, train = opened(folder).task.input.encoder, opened(folder).train
     ids, lengths = train.gather("src", np.arange(len(train))).padded(0)
     rows = zip(ids.tolist(), lengths.tolist(), strict=True)
     return [saved.decode(row[:length]) for row, length in rows]
