@@ -59,7 +59,7 @@ def test_other_paths_are_taken_where_the_kernels_cannot_run(monkeypatch):
     auto = small.run("auto", "gru", "dot", given, small.mask_of("none"))
     other = small.run("torch", "gru", "dot", given, small.mask_of("none"))
     assert torch.equal(auto.hidden, other.hidden)
-    assert list(PATHS) == ["triton", "cpu", "torch", "reference"]
+    assert list(PATHS) == ["triton", "torch", "reference"]
 
 
 @pytest.mark.parametrize(
