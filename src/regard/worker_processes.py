@@ -111,6 +111,7 @@ class _ProcessPool:
             self._processes.append(process)
             if self._stopped:
                 process.kill()
+                process.wait()
             try:
                 channel.send(self._work)
                 channel.recv()
