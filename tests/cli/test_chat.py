@@ -70,7 +70,7 @@ def test_other_runs_are_refused(run, tmp_path):
     toy = TOYS["numbers of texts"]
     data = toy.write(tmp_path, 40, 1)
     done(regard("train", data, "-o", tmp_path / "run", *BRIEF, *toy.settings))
-    assert "(number-pairs)" in sentence(regard("chat", tmp_path / "run", stdin="hello\n"), 2)
+    assert "(text to number)" in sentence(regard("chat", tmp_path / "run", stdin="hello\n"), 2)
 
 
 @pytest.mark.slow

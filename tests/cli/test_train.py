@@ -58,7 +58,7 @@ def test_dev_pairs_are_not_read_from_stdin(pairs, in_folder):
 
 def test_quiet_is_quiet(pairs, in_folder):
     result = regard("train", pairs, *BRIEF, "-q")
-    assert done(result) == "runs/bahdanau\n"
+    assert done(result) == "runs/pairs\n"
     assert result.stderr == ""
 
 
@@ -134,7 +134,7 @@ def test_bad_data(in_folder, case):
     said = sentence(regard("train", "pairs.tsv", *BRIEF), 1)
     assert said.startswith("pairs.tsv")
     assert all(fragment in said for fragment in fragments), said
-    assert not (in_folder / "runs" / "bahdanau").exists(), "the folder is free for another try"
+    assert not (in_folder / "runs" / "pairs").exists(), "the folder is free for another try"
 
 
 @pytest.mark.parametrize("name", ["missing.tsv", "missing.toml", "."])
@@ -146,7 +146,7 @@ def test_no_such_file(in_folder, name):
 
 def test_a_failed_start_can_be_mended(pairs, in_folder):
     sentence(regard("train", "pears.tsv", *BRIEF), 1)
-    assert done(regard("train", pairs, *BRIEF)) == "runs/bahdanau\n"
+    assert done(regard("train", pairs, *BRIEF)) == "runs/pairs\n"
 
 
 def test_skipped_lines_are_counted(in_folder):
@@ -183,7 +183,7 @@ def test_any_letters(in_folder, case):
     table = str.maketrans("abcdefgh"[: len(LETTERS[case])], LETTERS[case])
     (in_folder / "pairs.tsv").write_text(GOOD.decode().translate(table), encoding="utf-8")
     done(regard("train", "pairs.tsv", *BRIEF, "-q"))
-    tokenizer = Tokenizer.load(RunFolder("runs/bahdanau").src_tokenizer_file)
+    tokenizer = Tokenizer.load(RunFolder("runs/pairs").src_tokenizer_file)
     text = GOOD.decode().translate(table).split("\t")[0]
     assert tokenizer.encode(tokenizer.decode(tokenizer.encode(text))) == tokenizer.encode(text)
     assert 3 not in tokenizer.encode(text), "no letter is unknown"
@@ -191,7 +191,7 @@ def test_any_letters(in_folder, case):
 
 def test_sources_are_brought_to_a_case(pairs, in_folder):
     done(regard("train", pairs, "-q", *BRIEF, "src_case=upper"))
-    folder = RunFolder("runs/bahdanau")
+    folder = RunFolder("runs/pairs")
     src = Tokenizer.load(folder.src_tokenizer_file)
     assert src.tokens(src.encode("abH")) == ["A", "B", "H"]
     tgt = Tokenizer.load(folder.tgt_tokenizer_file)
@@ -202,7 +202,7 @@ def test_no_source_is_held_out_and_learned_in_another_case(in_folder):
     rows = reversed_pairs(60)
     (in_folder / "pairs.tsv").write_text(rows + rows.upper())
     done(regard("train", "pairs.tsv", "-q", *BRIEF, "src_case=lower"))
-    data = RunFolder("runs/bahdanau").data
+    data = RunFolder("runs/pairs").data
     learned, held = (Corpus(data / name) for name in ("train.arrow", "dev.arrow"))
     assert len(held) > 0
     assert len(learned) + len(held) == 120
@@ -214,7 +214,7 @@ def test_no_source_is_held_out_and_learned_in_another_case(in_folder):
 def test_line_ends_and_marks_leave_no_trace(in_folder, content):
     (in_folder / "pairs.tsv").write_bytes(content)
     done(regard("train", "pairs.tsv", *BRIEF, "-q"))
-    folder = RunFolder("runs/bahdanau")
+    folder = RunFolder("runs/pairs")
     for file in (folder.src_tokenizer_file, folder.tgt_tokenizer_file):
         assert Tokenizer.load(file).vocab_size == 4 + 8
 
@@ -227,7 +227,7 @@ def test_a_word_of_300_letters_is_left_out(in_folder):
 
 
 def test_pairs_from_stdin(in_folder):
-    assert done(regard("train", "-", *BRIEF, "-q", stdin=GOOD)) == "runs/bahdanau\n"
+    assert done(regard("train", "-", *BRIEF, "-q", stdin=GOOD)) == "runs/stdin\n"
     assert "stdin: there are no pairs" in sentence(
         regard("train", "-", "-o", "empty", *BRIEF, stdin=b""), 1
     )
@@ -249,7 +249,7 @@ def test_columns(in_folder):
     rows = [line.split("\t") for line in GOOD.decode().splitlines()]
     (in_folder / "pairs.tsv").write_text("".join(f"{a}\tx\t{b}\n" for a, b in rows))
     done(regard("train", "pairs.tsv", "columns=0,2", *BRIEF, "-q"))
-    assert RunFolder("runs/bahdanau").read_config().columns == ("0", "2")
+    assert RunFolder("runs/pairs").read_config().columns == ("0", "2")
     said = sentence(regard("train", "pairs.tsv", "columns=0,5", "-o", "x", *BRIEF), 1)
     assert "column 6" in said
 
@@ -268,7 +268,7 @@ def test_settings_from_toml(pairs, in_folder):
     lines = [f'data = "{pairs}"', 'size = "tiny"', "steps = 1", "[model]", "hidden = 32"]
     (in_folder / "run.toml").write_text("\n".join(lines))
     done(regard("train", "run.toml", "seed=5", "-q"))
-    config = RunFolder("runs/bahdanau").read_config()
+    config = RunFolder("runs/pairs").read_config()
     assert (config.seed, config.model) == (5, {"hidden": 32})
 
 
@@ -343,23 +343,23 @@ def test_a_damaged_config_is_named(in_folder):
 
 def test_a_run_goes_on(pairs, in_folder):
     done(regard("train", pairs, *SMALL, "steps=2", "-q"))
-    result = regard("train", "--resume", "runs/bahdanau", "steps=4")
-    assert done(result) == "runs/bahdanau\n"
+    result = regard("train", "--resume", "runs/pairs", "steps=4")
+    assert done(result) == "runs/pairs\n"
     assert "going on from step 2." in result.stderr
-    assert [row["step"] for row in RunFolder("runs/bahdanau").read_metrics()] == [2, 4]
+    assert [row["step"] for row in RunFolder("runs/pairs").read_metrics()] == [2, 4]
 
 
 def test_a_run_goes_on_with_a_file_of_settings(pairs, in_folder):
     done(regard("train", pairs, *SMALL, "steps=2", "-q"))
     (in_folder / "more.toml").write_text("steps = 3\n")
-    done(regard("train", "more.toml", "--resume", "runs/bahdanau", "-q"))
-    assert [row["step"] for row in RunFolder("runs/bahdanau").read_metrics()] == [2, 3]
+    done(regard("train", "more.toml", "--resume", "runs/pairs", "-q"))
+    assert [row["step"] for row in RunFolder("runs/pairs").read_metrics()] == [2, 3]
 
 
 def test_changed_data_is_noticed(pairs, in_folder):
     done(regard("train", pairs, *SMALL, "steps=2", "-q"))
     pairs.write_text(reversed_pairs(70))
-    resume = ("train", "--resume", "runs/bahdanau", "steps=3")
+    resume = ("train", "--resume", "runs/pairs", "steps=3")
     said = sentence(regard(*resume), 1)
     assert said.startswith(f"{pairs}: it has changed since the run began (it had ")
     assert "--accept-changed-data" in said
@@ -370,8 +370,8 @@ def test_changed_data_is_noticed(pairs, in_folder):
 
 def test_what_would_be_lost_is_accepted_by_an_option(pairs, in_folder):
     done(regard("train", pairs, *SMALL, "steps=2", "-q"))
-    shutil.rmtree(in_folder / "runs" / "bahdanau" / "checkpoints")
-    resume = ("train", "--resume", "runs/bahdanau", "steps=3")
+    shutil.rmtree(in_folder / "runs" / "pairs" / "checkpoints")
+    resume = ("train", "--resume", "runs/pairs", "steps=3")
     assert "it trains from step 0" in sentence(regard(*resume), 1)
     done(regard(*resume, "--accept-loss"))
     assert "given without --resume" in sentence(regard("train", pairs, "--accept-loss"), 2)
@@ -379,7 +379,7 @@ def test_what_would_be_lost_is_accepted_by_an_option(pairs, in_folder):
 
 def test_events(pairs, in_folder):
     done(regard("train", pairs, *BRIEF, "tensorboard=true", "-q"))
-    assert list((in_folder / "runs" / "bahdanau" / "tensorboard").glob("events*"))
+    assert list((in_folder / "runs" / "pairs" / "tensorboard").glob("events*"))
 
 
 @pytest.mark.plain

@@ -24,6 +24,7 @@ from export.tools import run_readme
 from regard.export.decode import Exported
 from regard.export.predict import ExportedNumbers
 from regard.serve import Models
+from regard.tasks import INPUTS, OUTPUTS, REFUSED
 from regard.training import RunFolder
 from serve.conftest import client_of
 from tasks.toys import TOYS, Toy
@@ -202,7 +203,21 @@ def table(lives: dict[str, tuple[Life, dict[str, str]]]) -> str:
     ]
     rows = [row_of(name, life.toy, found) for name, (life, found) in lives.items()]
     said = [line for life, _ in lives.values() for line in refusals(life)]
-    return "\n".join([*head, *rows, "", *said])
+    return "\n".join([matrix(), "", *head, *rows, "", *said])
+
+
+def matrix() -> str:
+    """Return the table of inputs by outputs: which go together, and why others do not."""
+    able = {toy.task for toy in TOYS.values()}
+    reasons = list(dict.fromkeys(REFUSED.values()))
+    rows = [f"| | {' | '.join(OUTPUTS)} |", f"|---|{'---|' * len(OUTPUTS)}"]
+    for read in reversed(INPUTS):
+        cells = [
+            "yes" if f"{read} to {write}" in able else str(1 + reasons.index(REFUSED[read, write]))
+            for write in OUTPUTS
+        ]
+        rows.append(f"| {read} | {' | '.join(cells)} |")
+    return "\n".join([*rows, "", *(f"{i}. {reason}." for i, reason in enumerate(reasons, 1))])
 
 
 def in_guide() -> str:

@@ -18,7 +18,13 @@ from regard.tasks import (
     possible_tasks,
     task_options,
 )
-from regard.training.config import Config, make_config, preset_options, task_settings
+from regard.training.config import (
+    Config,
+    make_config,
+    preset_options,
+    task_settings,
+    with_preset_of,
+)
 
 TEXTS = [Pair("ab", "cd", 1)]
 TABLES = [Pair("", "cd", 1, frames=[[1.0, 2.0], [3.0, 4.0]])]
@@ -180,3 +186,14 @@ def test_every_option_has_a_description_and_no_second_meaning():
             assert field.description
             assert name not in Config.model_fields
             assert name not in preset_options("transformer")
+
+
+def test_the_output_picks_the_preset_unless_one_is_given():
+    labels, texts = open_task(make_config({}), TEXT, LABELS), open_task(make_config({}), TEXT, TEXT)
+    assert with_preset_of(make_config({"hidden": 8}), labels).preset == "classifier-rnn"
+    assert with_preset_of(make_config({"hidden": 8}), texts).preset == "bahdanau"
+    assert with_preset_of(make_config({"preset": "bahdanau"}), labels).preset == "bahdanau"
+    assert with_preset_of(make_config({"tied": "output"}), labels).preset == "bahdanau"
+    chosen = with_preset_of(make_config({"hidden": 8, "beam": 2}), labels)
+    assert (chosen.model, chosen.beam, chosen.label_smoothing) == ({"hidden": 8}, 2, 0.1)
+    assert make_config(chosen.model_dump(exclude_unset=True)).preset == "classifier-rnn"

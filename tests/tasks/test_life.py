@@ -3,6 +3,8 @@
 `tasks.life` does it; docs/guides/tasks.md has its table, which this holds true.
 """
 
+from itertools import product
+
 import pytest
 
 from regard.tasks import INPUTS, OUTPUTS, REFUSED
@@ -25,7 +27,10 @@ def test_every_input_and_every_output_has_a_toy():
     found = [tuple(toy.task.split(" to ")) for toy in TOYS.values()]
     assert {read for read, _ in found} == INPUTS.keys()
     assert {write for _, write in found} == OUTPUTS.keys()
+    # each combination has a toy that lives, or a reason against it
+    assert {*found, *REFUSED} == set(product(INPUTS, OUTPUTS))
     assert not REFUSED.keys() & set(found)
+    assert life.matrix() in life.in_guide()
 
 
 @pytest.mark.parametrize("name", TOYS)

@@ -115,5 +115,3 @@ def test_bad_sources_are_named(tmp_path):
         source().parse(tmp_path / "a.png")
     with pytest.raises(DataError, match="source: a picture must be the path of a file"):
         source().parse(str(tmp_path / "b.png"))
-    with pytest.raises(ArgumentError, match="they have no words"):
-        source().replaced(None, None, None, None)

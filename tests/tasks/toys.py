@@ -14,6 +14,7 @@ import numpy as np
 
 import pictures
 import sounds
+from regard.data import LogMel
 
 RECURRENT = ("embed=8", "hidden=8", "layers=1", "dropout=0.3")
 TRANSFORMER = ("dim=8", "heads=2", "feed_forward=8", "layers=1", "dropout=0.3")
@@ -130,6 +131,64 @@ def _pictures(folder: Path, count: int, seed: int) -> Path:
     return pictures.write_set(folder, count, f"pictures-{seed}.tsv")
 
 
+def _heard(folder: Path, count: int, seed: int) -> Path:
+    rows = [(samples, text.split()[0]) for samples, text in sounds.tones(count, seed, longest=2)]
+    return sounds.write_wavs(folder / f"heard-{seed}.tsv", rows)
+
+
+def _loud(folder: Path, count: int, seed: int) -> Path:
+    rows = [(samples, f"{len(samples)}") for samples, _ in sounds.tones(count, seed, longest=2)]
+    return sounds.write_wavs(folder / f"loud-{seed}.tsv", rows)
+
+
+def _moments(folder: Path, count: int, seed: int) -> Path:
+    mel, rows = LogMel(sounds.RATE, 8), []
+    for samples, _ in sounds.tones(count, seed, longest=2):
+        joined = -(-len(mel(samples)) // 4)  # frames that become one position
+        rows.append((samples, " ".join(["tone", "rest"][i % 2] for i in range(joined))))
+    return sounds.write_wavs(folder / f"moments-{seed}.tsv", rows)
+
+
+def _events(folder: Path, count: int, seed: int) -> Path:
+    rows = [
+        (table, " ".join("high" if row[0] > 40 else "low" for row in table))
+        for table, _ in sounds.spoken(count, seed, longest=2)
+    ]
+    return sounds.write_npy(folder / f"events-{seed}.tsv", rows)
+
+
+def _named(folder: Path, count: int, seed: int) -> Path:
+    rows = [(table, text.split()[0]) for table, text in sounds.spoken(count, seed, longest=2)]
+    return sounds.write_npy(folder / f"named-{seed}.tsv", rows)
+
+
+def _shown(answer: Callable[[str], str]) -> Callable[[Path, int, int], Path]:
+    def write(folder: Path, count: int, seed: int) -> Path:
+        path = pictures.write_set(folder, count, f"shown-{seed}.tsv")
+        rows = (line.split("\t") for line in path.read_text().splitlines())
+        path.write_text("".join(f"{name}\t{answer(caption)}\n" for name, caption in rows))
+        return path
+
+    return write
+
+
+def _colour(caption: str) -> str:
+    return caption.split()[0]
+
+
+def _rating(caption: str) -> str:
+    return str(len(caption))
+
+
+def _cells(caption: str) -> str:
+    return " ".join([_colour(caption)] * 15)
+
+
+def _counted(draw: random.Random) -> tuple[str, str, str]:
+    text, question, _ = _story(draw)
+    return text, question, str(text.count("Mary"))
+
+
 def _series(folder: Path, count: int, seed: int) -> Path:
     path, draw = folder / f"series-{seed}.csv", np.random.default_rng(seed)
     first, lines = datetime(2020, 1, 1), ["date,load,heat"]
@@ -143,6 +202,7 @@ def _series(folder: Path, count: int, seed: int) -> Path:
 _HEADER = "story\tquestion\tanswer"
 _STORIES = _tsv("stories", _story, _HEADER)
 _ASKED = "Mary went to the hall. John went to the garden.\tWhere is John?"
+_SOUND = ("rate=8000", "bands=8", "stack=4")
 _FORECAST = ("horizon=4", "look_back=12", "patch_len=4", "stride=2")
 
 #: by what a user would call them
@@ -217,5 +277,63 @@ TOYS = {
     ),
     "series": Toy(
         "series to forecast", _series, (*_FORECAST, *TRANSFORMER), "series-1.csv", "file"
+    ),
+    "keywords in sound": Toy(
+        "sound to label",
+        _heard,
+        (*_SOUND, "preset=classifier-rnn", *RECURRENT),
+        "heard-1/0.wav",
+        "file",
+    ),
+    "numbers of sound": Toy(
+        "sound to number",
+        _loud,
+        (*_SOUND, "numbers=true", "preset=classifier-rnn", *RECURRENT),
+        "loud-1/0.wav",
+        "file",
+    ),
+    "moments of sound": Toy(
+        "sound to tags",
+        _moments,
+        (*_SOUND, "preset=rnn", "tgt_tokenizer=space", "max_tgt_len=40", *RECURRENT),
+        "moments-1/0.wav",
+        "file",
+    ),
+    "labels of vectors": Toy(
+        "frames to label", _named, ("preset=classifier-rnn", *RECURRENT), "named-1/0.npy", "frames"
+    ),
+    "events in vectors": Toy(
+        "frames to tags",
+        _events,
+        ("preset=rnn", "tgt_tokenizer=space", *RECURRENT),
+        "events-1/0.npy",
+        "frames",
+    ),
+    "labels of pictures": Toy(
+        "picture to label",
+        _shown(_colour),
+        ("preset=classifier-transformer", "patch=2", *TRANSFORMER),
+        "images/0.png",
+        "file",
+    ),
+    "numbers of pictures": Toy(
+        "picture to number",
+        _shown(_rating),
+        ("numbers=true", "preset=classifier-rnn", "patch=2", *RECURRENT),
+        "images/0.png",
+        "file",
+    ),
+    "cells of pictures": Toy(
+        "picture to tags",
+        _shown(_cells),
+        ("preset=rnn", "patch=2", "tgt_tokenizer=space", "max_tgt_len=20", *RECURRENT),
+        "images/0.png",
+        "file",
+    ),
+    "numbers of stories": Toy(
+        "story to number",
+        _tsv("counted", _counted, _HEADER),
+        ("numbers=true", "preset=classifier-rnn", "src_tokenizer=word", *RECURRENT),
+        _ASKED,
     ),
 }

@@ -148,7 +148,6 @@ def test_positions_are_those_that_the_preset_has():
     ("settings", "words"),
     [
         ({"preset": "pointer"}, "preset must be one that reads vectors, but it is pointer, which"),
-        ({"preset": "rnn"}, "preset must be one that reads vectors, but it is rnn, which writes a"),
         ({"src_case": "lower"}, "src_case must be left out where sources are vectors, but it is"),
         ({"shared_vocab": True}, "shared_vocab must be left out where sources are vectors"),
         ({"bpe_dropout": 0.1}, "bpe_dropout must be left out where sources are vectors"),

@@ -271,7 +271,7 @@ class Predictor:
         read = self.task.input
         if not isinstance(read, TextInput):
             rule = f"be left out where sources are {read.facts.several}"
-            raise ArgumentError("replace_unk", rule, True, "they have no words to copy")
+            raise ArgumentError("replace_unk", rule, True, "they have no words")
         return read.replaced(self.task.target, found, source, row)
 
     def _written(self, found: Hypothesis, unk: Sequence[str]) -> Text:

@@ -13,7 +13,7 @@ from regard.data import Corpus
 from regard.data.conversations import SPEAKER_MARK, Turn, join_turns
 from regard.errors import ArgumentError
 from regard.messages import message
-from regard.tasks import TextInput
+from regard.tasks import Task, TextInput
 from regard.training import RunFolder
 
 #: the speakers of a conversation, as chat data names them
@@ -49,11 +49,15 @@ def chat(
             turns.append(Turn(ASSISTANT, answer))
 
 
+def _writes_answers(task: Task) -> bool:
+    return type(task.input) is TextInput and task.numbers is None
+
+
 def _chat_model(run: Path, device: str) -> api.Model:
     """Load a run; raises ArgumentError unless it answers conversations."""
     model: Any = api.load(run, device=device)
     fix = 'train one on lines such as {"messages": [{"role": "user", "content": "..."}, ...]}'
-    if not isinstance(model, api.Model) or not isinstance(model.task.input, TextInput):
+    if not isinstance(model, api.Model) or not _writes_answers(model.task):
         kind = str(model.task) if isinstance(model, api.Model) else "a model of transformers"
         raise ArgumentError("RUN", "be trained on conversations", f"{run} ({kind})", fix)
     source = _first_source(model.path)

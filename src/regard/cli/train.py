@@ -8,6 +8,8 @@ import typer
 from regard import recipes
 from regard.cli.error_handling import SIGNALLED
 from regard.cli.shard_options import executor_of
+from regard.data.shards import display_data
+from regard.data.text_files import STDIN
 from regard.errors import ArgumentError
 from regard.training import (
     Config,
@@ -108,7 +110,7 @@ def encode(
     if resume is None:
         settings = _gather(given, resuming=False) | ({} if preset is None else {"preset": preset})
         config = _with_data(settings)
-        place = output or Path("runs") / config.preset
+        place = output or _folder_of(config)
         folder = encode_run(config, place, quiet=quiet, executor=executor)
     else:
         extra = [*given, *([] if preset is None else [preset]), *([output] if output else [])]
@@ -118,6 +120,14 @@ def encode(
             )
         folder = encode_run(None, resume, quiet=quiet, executor=executor)
     typer.echo(str(folder.path))
+
+
+def _folder_of(config: Config) -> Path:
+    """Return the folder of a run that names none: after its preset if it has one, or its data."""
+    if "preset" in config.model_fields_set:
+        return Path("runs") / config.preset
+    data = display_data(config.data)
+    return Path("runs") / ("stdin" if data == STDIN else Path(data).name.partition(".")[0] or "run")
 
 
 def _recipe(words: list[str], resume: Path | None) -> recipes.Recipe | None:
@@ -131,7 +141,7 @@ def _recipe(words: list[str], resume: Path | None) -> recipes.Recipe | None:
 def _train(settings: dict[str, Any], output: Path | None, quiet: bool) -> RunFolder:
     """Train on the user's own data."""
     config = _with_data(settings)
-    return start_run(config, output or Path("runs") / config.preset, quiet=quiet)
+    return start_run(config, output or _folder_of(config), quiet=quiet)
 
 
 def _with_data(settings: dict[str, Any]) -> Config:

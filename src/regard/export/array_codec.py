@@ -6,6 +6,11 @@ from typing import Any
 
 import numpy as np
 
+if __package__:
+    from regard.export.text_codec import StoryCodec, TokenCodec
+else:  # a copy in an exported folder
+    from text_codec import StoryCodec, TokenCodec  # type: ignore[import-not-found,no-redef]
+
 
 class VectorSource:
     """Sources that are vectors, (frames, features); the graph scales them."""
@@ -82,3 +87,9 @@ class PictureCodec:
     def positions(self, length: int) -> int:
         """Return the number of vectors that the model makes of so many patches: as many."""
         return length
+
+
+def source_codec(folder: Path, kind: str, symbols: dict[str, int]) -> Any:
+    """Return the codec of an exported model's sources, by their kind in the manifest."""
+    codecs = {"vectors": VectorSource, "pictures": PictureCodec, "story": StoryCodec}
+    return codecs.get(kind, TokenCodec)(folder / "tokenizer.src.json", symbols)

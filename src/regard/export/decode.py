@@ -25,14 +25,11 @@ except ModuleNotFoundError as missing:
     sys.exit(f"decode.py needs {missing.name}, which is not installed: pip install {missing.name}")
 
 if __package__:
-    from regard.export.array_codec import PictureCodec, VectorSource
+    from regard.export.array_codec import source_codec
     from regard.export.beam_search import BeamHypothesis, SearchOptions, TargetLimits, beam_search
-    from regard.export.text_codec import StoryCodec, TokenCodec, one_line, read_lines
+    from regard.export.text_codec import TokenCodec, one_line, read_lines
 else:  # a copy in an exported folder
-    from array_codec import (  # type: ignore[import-not-found,no-redef]
-        PictureCodec,
-        VectorSource,
-    )
+    from array_codec import source_codec  # type: ignore[import-not-found,no-redef]
     from beam_search import (  # type: ignore[import-not-found,no-redef]
         BeamHypothesis,
         SearchOptions,
@@ -40,7 +37,6 @@ else:  # a copy in an exported folder
         beam_search,
     )
     from text_codec import (  # type: ignore[import-not-found,no-redef]
-        StoryCodec,
         TokenCodec,
         one_line,
         read_lines,
@@ -49,14 +45,6 @@ else:  # a copy in an exported folder
 BATCH = 32
 #: batches that are read ahead and sorted by length, so that little is padded
 READ_AHEAD = 32
-
-
-#: how sources are read, by the kind that manifest.json names; others are texts
-SOURCES: dict[str, Any] = {
-    "vectors": VectorSource,
-    "pictures": PictureCodec,
-    "story": StoryCodec,
-}
 
 
 class Exported:
@@ -78,8 +66,8 @@ class Exported:
         self.symbols, self.limits = manifest["symbols"], manifest["limits"]
         #: those of the run
         self.options = SearchOptions(**manifest["search"])
-        codec = SOURCES.get(manifest["tokenizers"]["source"]["kind"], TokenCodec)
-        self.source = codec(folder / "tokenizer.src.json", self.symbols)
+        kind = manifest["tokenizers"]["source"]["kind"]
+        self.source = source_codec(folder, kind, self.symbols)
         self.target = TokenCodec(folder / "tokenizer.tgt.json", self.symbols)
         settings = onnxruntime.SessionOptions()
         settings.intra_op_num_threads = threads
@@ -162,7 +150,8 @@ class Exported:
         pad, bos, eos, unk = (self.symbols[name] for name in ("pad", "bos", "eos", "unk"))
         lengths, exact, never = self.positions(rows), None, [pad, bos]
         if self.limits["one_per_source_token"]:
-            exact = lengths - [row[-1:] == [eos] for row in rows]
+            # tokens end with eos, for which nothing is written; tables of numbers do not
+            exact = lengths - [isinstance(row, list) and row[-1:] == [eos] for row in rows]
             most = exact if max_len is None else np.minimum(exact, max_len)
             never = [pad, bos, unk]  # which has no text, so that the target would be too short
         elif max_len is not None:

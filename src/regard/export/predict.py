@@ -26,11 +26,11 @@ except ModuleNotFoundError as missing:
     sys.exit(f"predict.py needs {missing.name}, which is not installed: pip install {missing.name}")
 
 if __package__:
-    from regard.export.array_codec import VectorSource
-    from regard.export.text_codec import TokenCodec, read_lines
+    from regard.export.array_codec import source_codec
+    from regard.export.text_codec import read_lines
 else:  # a copy in an exported folder
-    from array_codec import VectorSource  # type: ignore[import-not-found,no-redef]
-    from text_codec import TokenCodec, read_lines  # type: ignore[import-not-found,no-redef]
+    from array_codec import source_codec  # type: ignore[import-not-found,no-redef]
+    from text_codec import read_lines  # type: ignore[import-not-found,no-redef]
 
 BATCH = 32
 
@@ -101,10 +101,8 @@ class ExportedNumbers:
         self.source: Any
         if self.forecasts:
             self.source = SeriesRows(own["columns"], own["look_back"])
-        elif own["kind"] == "vectors":
-            self.source = VectorSource(folder / "tokenizer.src.json", self.symbols)
         else:
-            self.source = TokenCodec(folder / "tokenizer.src.json", self.symbols)
+            self.source = source_codec(folder, own["kind"], self.symbols)
         settings = onnxruntime.SessionOptions()
         settings.intra_op_num_threads = threads
         self.graph = onnxruntime.InferenceSession(

@@ -309,6 +309,11 @@ class ExportedTagger(SequenceModel):
         super().__init__()
         self.tagger = tagger
 
+    @property
+    def encoder(self) -> nn.Module:
+        """The tagger's encoder."""
+        return self.tagger.encoder
+
     def encode(self, src: Tensor, lengths: Tensor | None, *, need_weights: bool = False) -> Memory:
         """Encode the source."""
         return self.tagger.encode(src, lengths, need_weights=need_weights)

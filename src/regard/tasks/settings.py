@@ -43,6 +43,11 @@ class Settings(Protocol):
     metric: Any
 
     @property
+    def model_fields_set(self) -> set[str]:
+        """Settings that were given, and not left to their defaults."""
+        ...
+
+    @property
     def model_size(self) -> Any:
         """The row of the preset's sizes."""
         ...

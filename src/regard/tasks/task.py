@@ -113,7 +113,7 @@ class Task:
     def source_size(self, pair: Pair) -> int:
         """Return the length of a pair's source in the input's unit."""
         (row,) = self.input.rows([self.input.of_pair(pair)])
-        return self.input.length(row)
+        return len(row) - self.input.facts.ends
 
     def overlap(self, train: EncodedPairs, dev: DevSet) -> int:
         """Return how many dev sources are also sources of training pairs, if they are tokens."""

@@ -93,7 +93,7 @@ def learn_target_tokenizer(
             "add examples of another label, or choose another tgt_tokenizer and preset",
         )
     say(message("train.labels", count=count, reason=found.reason))
-    if settings.preset not in LABEL_PRESETS:
+    if settings.preset not in LABEL_PRESETS and "preset" in settings.model_fields_set:
         classifier = next(iter(LABEL_PRESETS))
         say(message("train.labels-like-tokens", preset=settings.preset, classifier=classifier))
     return tokenizer

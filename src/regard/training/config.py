@@ -25,8 +25,8 @@ from regard.models.preset_parts import (
     STORY_TRANSFORMER,
     TRANSFORMER,
 )
+from regard.tasks import Task, output_of_options, task_options
 from regard.tasks import check_settings as check_task_settings
-from regard.tasks import output_of_options, task_options
 
 TokenizerKind = Literal["auto", "char", "space", "word", "bpe", "unigram", "label"]
 SourceKind = Literal[
@@ -64,6 +64,9 @@ Strategy = Literal["auto", "ddp", "fsdp"]
 MAX_TOML: Final = 1 << 20
 #: values of a preset's sizes and options
 Setting = int | float | bool | str
+
+#: The preset of a run that names none, until its output is known to have another.
+GENERAL: Final = "bahdanau"
 
 #: Defaults of presets that differ from the table below. Perplexity ranks language models, which
 #: label smoothing ruins, and beam search makes dull continuations. Copying tokens needs one
@@ -129,7 +132,9 @@ class Config(BaseModel):
 
     join_lines: int = _fixed(1, "consecutive lines that a language model reads as one text", ge=1)
 
-    preset: str = _fixed("bahdanau", "name of the model: see `regard presets`")
+    preset: str = _fixed(
+        GENERAL, "name of the model: see `regard presets`; labels have another default"
+    )
     size: Literal["auto", "tiny", "small", "base"] = _fixed(
         "auto", "size of the preset; auto follows from data, budget and device"
     )
@@ -290,8 +295,11 @@ def make_config(settings: Mapping[str, Any], base: Config | None = None) -> Conf
     """Return a config with these settings, on top of `base`; they may include a preset's sizes."""
     values = {} if base is None else base.model_dump(exclude_unset=True)
     owner = output_of_options(_own_options({**values.get("task_options", {}), **settings}))
-    preset = check_preset(str(settings.get("preset", values.get("preset", owner.default_preset))))
-    values = {"preset": preset, **DEFAULTS.get(preset, {}), **owner.defaults, **values}
+    given = settings.get("preset", values.get("preset"))
+    preset = check_preset(str(owner.default_preset if given is None else given))
+    values = {**DEFAULTS.get(preset, {}), **owner.defaults, **values}
+    if given is not None or preset != GENERAL:
+        values["preset"] = preset
     options = preset_options(preset)
     model = dict(values.get("model", {}))
     of_kinds = {name: field for fields in task_options().values() for name, field in fields.items()}
@@ -337,6 +345,20 @@ def check_preset(name: str) -> str:
         fix = f"perhaps {close!r} is meant" if close else "`regard presets` says what they are"
         raise ArgumentError("preset", f"be one of {', '.join(PRESETS)}", repr(name), fix)
     return name
+
+
+def with_preset_of(config: Config, task: Task) -> Config:
+    """Return the settings with the preset that suits the output, if they name none.
+
+    Options that the preset does not know leave the general one.
+    """
+    preset = task.output.default_preset
+    if (
+        "preset" in config.model_fields_set
+        or not config.model.keys() <= preset_options(preset).keys()
+    ):
+        return config
+    return make_config({"preset": preset}, config)
 
 
 def check_model(config: Config) -> None:

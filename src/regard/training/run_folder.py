@@ -25,7 +25,7 @@ from regard.data.checksummed_json import json_checksum
 from regard.errors import ArgumentError, RegardError
 from regard.models import AnyModel, SequenceModel
 from regard.models.protocol import require_sequence_model
-from regard.tasks import Task, check_settings, load_encoder, open_task
+from regard.tasks import Task, load_encoder, open_task
 from regard.training.config import Config, make_config
 from regard.training.weights_file import (
     UnusableWeightsError,
@@ -327,7 +327,7 @@ class RunFolder:
             else:
                 shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
             check_sizes({**config.model, "stack": config.stack}, shapes)
-            check_settings(config)
+            task.type.check_settings(config)
             check_sizes(task.input.stored_sizes, shapes)
             build_checked(task.build_model, shapes)
         except (UnusableWeightsError, ArgumentError) as error:

@@ -31,7 +31,7 @@ from regard.tasks import check_settings as check_task_settings
 from regard.tasks.tokenizer_training import shared_tokenizer_kind
 from regard.training.allocator import retain_freed_memory
 from regard.training.checkpoint import BestWeights, Checkpoints
-from regard.training.config import Config, check_model
+from regard.training.config import Config, check_model, with_preset_of
 from regard.training.console_reporter import ConsoleReporter, ShardBar
 from regard.training.console_reporter import say as say_to
 from regard.training.defaults import (
@@ -163,6 +163,7 @@ def prepare(
         )
     corpus, dev = data.train, data.dev
     facts = _facts(corpus, data.task, fabric)
+    config = with_preset_of(config, data.task)
     given, config = config, fill_settings(config, facts)
     task = open_task(config, *data.task.encoders)  # builds a model of the size that was filled in
     if config.bpe_dropout:

@@ -33,6 +33,14 @@ TEXT_ONLY: Final[dict[str, Any]] = {
 }
 
 
+#: presets that read something else, and what they do
+OTHER_PRESETS: Final = (
+    (COPY_PRESETS, "copies tokens of the source"),
+    (STORY_PRESETS, "reads stories and questions"),
+    (TEXT_PRESETS, "reads texts alone"),
+)
+
+
 class ArrayInput(TaskInput):
     """Sources that become tables: in files, or given as arrays."""
 
@@ -44,22 +52,14 @@ class ArrayInput(TaskInput):
     def check_settings(cls, settings: Settings) -> None:
         """Raise ArgumentError for a preset or a setting that is only for text."""
         sources = cls.facts.several
-        does = (
-            "copies tokens of the source"
-            if settings.preset in COPY_PRESETS
-            else "reads stories and questions"
-            if settings.preset in STORY_PRESETS
-            else "reads texts alone"
-            if settings.preset in TEXT_PRESETS
-            else ""
-        )
-        if does:
-            raise ArgumentError(
-                "preset",
-                f"be one that reads {sources}",
-                f"{settings.preset}, which {does}",
-                "choose bahdanau or another one, or a src_tokenizer for text",
-            )
+        for presets, does in OTHER_PRESETS:
+            if settings.preset in presets:
+                raise ArgumentError(
+                    "preset",
+                    f"be one that reads {sources}",
+                    f"{settings.preset}, which {does}",
+                    "choose bahdanau or another one, or a src_tokenizer for text",
+                )
         if settings.model.get("tied") == "all":
             rule = f"not be 'all' where sources are {sources}"
             raise ArgumentError("tied", rule, "'all'", "say tied=output")

@@ -278,7 +278,8 @@ class TaskInput(ABC):
     def check_several(self, given: Any) -> None:
         """Raise ArgumentError unless given an iterable of sources."""
         if self.is_one(given) or isinstance(given, bytes):
-            what = f"one text, {given!r:.40}" if isinstance(given, str) else self.facts.one
+            text = isinstance(given, str) and not self.facts.is_file
+            what = f"one text, {given!r:.40}" if text else self.facts.one
             fix = "call the model with it, or put it in a list"
             raise ArgumentError("texts", "be several", what, fix)
         if isinstance(given, Mapping) or not isinstance(given, Iterable):

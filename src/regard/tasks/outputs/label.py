@@ -17,6 +17,7 @@ class LabelOutput(TokenOutput):
     """Whole labels: a classifier scores them, or a decoder writes them as one token."""
 
     name = "label"
+    default_preset = "classifier-rnn"
 
     def __init__(self, encoder: TargetEncoder, source: TaskInput, settings: Settings) -> None:
         super().__init__(encoder, source, settings)
