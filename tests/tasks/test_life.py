@@ -49,6 +49,10 @@ def test_a_run_lives(name, tmp_path):
 def test_a_run_is_exported_or_says_why_not(name, tmp_path):
     whole = life.Life(name, tmp_path)
     found = whole.walk("train", "export")
-    (row,) = [line for line in life.in_guide().splitlines() if line.startswith(f"| {name} |")]
+    (row,) = [
+        line
+        for line in life.in_guide().splitlines()
+        if line.startswith(f"| {name} | {whole.toy.task} |")
+    ]
     assert row.endswith(f"| {found['export']} |")
     assert all(line in life.in_guide() for line in life.refusals(whole))

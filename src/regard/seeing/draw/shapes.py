@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 from xml.sax.saxutils import escape, quoteattr
 
 import numpy as np
@@ -176,6 +176,7 @@ class ChartAxis(NamedTuple):
         return (value - self.low) / (self.high - self.low)
 
 
+@runtime_checkable
 class Layout(Protocol):
     """The size of a figure, and its shapes from back to front."""
 

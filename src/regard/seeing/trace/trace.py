@@ -62,6 +62,11 @@ class QueryKeys:
         found: Vectors = self.queries[head] @ self.keys[head].T * np.float32(self.scale)
         return found
 
+    def contributions(self, head: int, row: int, column: int) -> Vectors:
+        """Return the share of each dimension in the score of a cell: they sum to it."""
+        found: Vectors = self.queries[head, row] * self.keys[head, column] * np.float32(self.scale)
+        return found
+
 
 MapKind = Literal[
     "cross",
