@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from regard import safe_read
 from regard.errors import RegardError
@@ -32,6 +32,7 @@ MAX_START_DEATHS: Final = 3
 START: Final = -1
 
 
+@runtime_checkable
 class Executor(Protocol):
     """Does the items of some work.
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -80,6 +80,7 @@ class _Answer(NamedTuple):
     ended: bool = True
 
 
+@runtime_checkable
 class MediaReader(Protocol):
     """The part of a model that depends on what it reads: pictures, or sound."""
 
