@@ -274,7 +274,7 @@ def _picks(maps: Sequence[Map], layer: int | str, head: int | str) -> Iterator[_
                 yield _HeadChoice(found, number)
 
 
-def _layers(maps: Sequence[Map], layer: int | str) -> list[Map]:
+def _layers(maps: Sequence[Any], layer: int | str) -> list[Any]:
     if layer == "auto":
         return list(maps)
     chosen = [found for found in maps if found.layer == _number(layer)]
