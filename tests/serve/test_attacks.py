@@ -408,3 +408,15 @@ def test_a_server_that_cannot_work_says_so(live, monkeypatch):
     monkeypatch.setattr("regard.serve.scheduler.Scheduler.is_working", lambda *_: False)
     with server.client() as client:
         error(client.get("/healthz"), 503, "unhealthy")
+
+
+def test_a_client_that_is_often_told_that_it_asks_too_much_waits_and_others_do_not(serve):
+    client = serve(tokens=600, work=100_000)
+    for _ in range(10):  # which are free
+        error(client.post("/api/check", json=LONG), 413, "too_much_work")
+    start = time.monotonic()
+    error(client.post("/api/check", json=LONG), 413, "too_much_work")
+    assert time.monotonic() - start > 0.05
+    start = time.monotonic()
+    assert client.post("/api/run", json={"text": "abc"}).status_code == 200
+    assert time.monotonic() - start < 5

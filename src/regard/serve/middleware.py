@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import hmac
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
@@ -24,13 +25,18 @@ from regard.serve.http_errors import (
     from_status,
     unauthorized,
 )
-from regard.serve.limits import Limits
+from regard.serve.limits import Limits, client_name
 
 LOCAL_HOSTS: Final = ("127.0.0.1", "localhost", "[::1]")
 SAFE_METHODS: Final = ("GET", "HEAD", "OPTIONS")
 #: paths that need no token
 PUBLIC_PATHS: Final = ("/healthz", "/favicon.ico")
 COOKIE: Final = "regard-token"
+#: status of a request that is too large
+TOO_LARGE: Final = 413
+#: seconds between two such answers to one client, once it has had those of FREE_SECONDS; no answer
+#: waits longer than LONGEST_WAIT, and so many clients are remembered
+REFUSAL_SECONDS, FREE_SECONDS, LONGEST_WAIT, MOST_REFUSED = 0.1, 1.0, 2.0, 10_000
 HEADERS: Final = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
@@ -138,6 +144,19 @@ class GuardMiddleware:
         self.app, self.access, self.failed = app, access, failed
         self.most_bytes = limits.body(frame_size, files=files)
         self.read_seconds = min(limits.read_seconds, limits.seconds)
+        self._refused: dict[str, float] = {}
+
+    async def _wait_if_often_refused(self, scope: Scope) -> None:
+        """Let a client wait who is told again and again that its requests are too large.
+
+        To find that out takes milliseconds, and others have the fewer the faster it asks.
+        """
+        now, client = time.monotonic(), client_name((scope.get("client") or ("", 0))[0])
+        if len(self._refused) > MOST_REFUSED:
+            self._refused = {name: end for name, end in self._refused.items() if end > now}
+        end = max(self._refused.get(client, 0.0), now) + REFUSAL_SECONDS
+        self._refused[client] = min(end, now + FREE_SECONDS + LONGEST_WAIT)
+        await asyncio.sleep(max(0.0, self._refused[client] - now - FREE_SECONDS))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request, in the language that its client asks for."""
@@ -155,6 +174,8 @@ class GuardMiddleware:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
+                if message["status"] == TOO_LARGE:
+                    await self._wait_if_often_refused(scope)
                 self._add_headers(message, headers.get("origin"))
             await send(message)
 
