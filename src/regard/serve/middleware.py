@@ -32,8 +32,8 @@ SAFE_METHODS: Final = ("GET", "HEAD", "OPTIONS")
 #: paths that need no token
 PUBLIC_PATHS: Final = ("/healthz", "/favicon.ico")
 COOKIE: Final = "regard-token"
-#: status of a request that is too large
-TOO_LARGE: Final = 413
+#: statuses of a request that is too large, and of one that is wrong, such as a damaged file
+TOO_LARGE, INVALID = 413, 422
 #: seconds between two such answers to one client, once it has had those of FREE_SECONDS; no answer
 #: waits longer than LONGEST_WAIT, and so many clients are remembered
 REFUSAL_SECONDS, FREE_SECONDS, LONGEST_WAIT, MOST_REFUSED = 0.1, 1.0, 2.0, 10_000
@@ -147,7 +147,7 @@ class GuardMiddleware:
         self._refused: dict[str, float] = {}
 
     async def _wait_if_often_refused(self, scope: Scope) -> None:
-        """Let a client wait who is told again and again that its requests are too large.
+        """Let a client wait who is told again and again that its requests cannot be taken.
 
         To find that out takes milliseconds, and others have the fewer the faster it asks.
         """
@@ -174,7 +174,9 @@ class GuardMiddleware:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                if message["status"] == TOO_LARGE:
+                # of four digits, or whatever a stranger writes there
+                large = len(headers.get("content-length", "")) > 3
+                if message["status"] == TOO_LARGE or (message["status"] == INVALID and large):
                     await self._wait_if_often_refused(scope)
                 self._add_headers(message, headers.get("origin"))
             await send(message)
