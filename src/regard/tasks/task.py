@@ -223,7 +223,9 @@ class TaskType(NamedTuple):
         if not self.input.facts.has_sources:
             return {"tgt_vectors": "text"}
         read = {"src_vectors": "source"} if self.input is not SeriesInput else {}
-        return read | ({"tgt_vectors": "target"} if self.output.writes_tokens else {})
+        return read | (
+            {"tgt_vectors": "target"} if not issubclass(self.output, NumbersOutput) else {}
+        )
 
     def with_encoders(
         self, settings: Settings, source: SourceEncoder, target: TargetEncoder

@@ -1,7 +1,6 @@
 """Stories and passages with questions."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -9,7 +8,6 @@ from torch import Tensor
 
 from regard.data import (
     TOKENIZER_KINDS,
-    BadLines,
     Corpus,
     Pair,
     SourceEncoder,
@@ -21,7 +19,6 @@ from regard.data import (
 )
 from regard.data.error_hints import BadLine, shorten
 from regard.data.pair_reader import SourceTransform
-from regard.data.pairs import column_names
 from regard.data.sampling import draw_sample
 from regard.data.stories import QUESTION_MARK, SENTENCE_MARK, join_source
 from regard.data.story_encoder import FINAL_MARKS, MARKS
@@ -36,21 +33,14 @@ from regard.seeing.attribution.replacements import (
     token_replacements,
 )
 from regard.symbols import EOS, SYMBOLS, UNK
-from regard.tasks.inputs.base import InputFacts, TaskInput
+from regard.tasks.inputs.base import InputFacts
 from regard.tasks.inputs.graph_inputs import GraphInputs, TokenInputs
-from regard.tasks.inputs.text import (
-    CARD_PAIR,
-    END,
-    TextInput,
-    name_some,
-    sources_on_card,
-    text_sources,
-)
+from regard.tasks.inputs.text import CARD_PAIR, END, LineInput, TextInput, name_some, refuse_file
 from regard.tasks.settings import DataPlace, Say, Settings, refuse_settings
 from regard.tasks.tokenizer_training import TOKENIZER_LINES, learn_tokenizer
 
 
-class StoryInput(TaskInput):
+class StoryInput(LineInput):
     """Stories with questions: strings with a tab between them, tuples, or dictionaries."""
 
     name = "story"
@@ -66,6 +56,7 @@ class StoryInput(TaskInput):
         metrics={kind: "exact" for kind in TOKENIZER_KINDS if kind != "label"},
     )
     encoder_type: ClassVar[Any] = StoryEncoder
+    card_patterns = (CARD_PAIR,)
 
     @classmethod
     def is_possible(cls, settings: Settings) -> bool:
@@ -155,8 +146,7 @@ class StoryInput(TaskInput):
 
     def parse(self, source: Any, *, line: bool = False) -> Any:
         """Raise DataError unless it is a story and a question that the model can read."""
-        if isinstance(source, bytes):
-            raise ArgumentError("file", "be left out for this model", "given", "send text")
+        refuse_file(source)
         self.encoder.check(source_text(source))
         return source
 
@@ -245,19 +235,6 @@ class StoryInput(TaskInput):
         """Return the story and the question."""
         return pair.src
 
-    def read(
-        self,
-        files: Sequence[str],
-        columns: tuple[str, ...] | None,
-        *,
-        max_chars: int,
-        bad: BadLines,
-        check: Callable[[Any], None],
-    ) -> Iterator[str]:
-        """Read a story and a question per line, with a tab between them, or two columns."""
-        chosen = column_names(columns)
-        return text_sources(files, chosen, max_chars=max_chars, bad=bad, check=check)
-
     def describe(self) -> dict[str, Any]:
         """Return the tokeniser's kind, its vocabulary's size and the words of a sentence."""
         tokenizer = self.encoder.tokenizer
@@ -280,10 +257,6 @@ class StoryInput(TaskInput):
     def reads(self) -> str:
         """Return a phrase about what a model reads."""
         return message("reads.questions")
-
-    def examples(self, card: str, dev: Path) -> list[str]:
-        """Return the first short sources that the model card shows."""
-        return sources_on_card(card, (CARD_PAIR,))
 
     def graph_inputs(self) -> GraphInputs:
         """Return token ids; raises ArgumentError for tables of sentences."""

@@ -211,7 +211,31 @@ def _without_space(text: str, span: Span) -> Span:
     return start, end
 
 
-class TextInput(TaskInput):
+class LineInput(TaskInput):
+    """Sources that are lines of a file, and that a model card shows."""
+
+    #: how the model card shows a source
+    card_patterns: ClassVar[Sequence[re.Pattern[str]]] = (CARD_PAIR, CARD_COMMAND)
+
+    def read(
+        self,
+        files: Sequence[str],
+        columns: tuple[str, ...] | None,
+        *,
+        max_chars: int,
+        bad: BadLines,
+        check: Callable[[Any], None],
+    ) -> Iterator[str]:
+        """Read one source per line of one file, or of some of its columns."""
+        chosen = column_names(columns)
+        return text_sources(files, chosen, max_chars=max_chars, bad=bad, check=check)
+
+    def examples(self, card: str, dev: Path) -> list[Any]:
+        """Return the first short sources that the model card shows."""
+        return sources_on_card(card, self.card_patterns)
+
+
+class TextInput(LineInput):
     """Texts; features follow a text after a tab, or stand beside it in a `Source`."""
 
     name = "text"
@@ -226,8 +250,6 @@ class TextInput(TaskInput):
         reads_shards=True,
     )
     encoder_type: ClassVar[Any] = Tokenizer
-    #: how the model card shows a source
-    card_patterns: ClassVar[Sequence[re.Pattern[str]]] = (CARD_PAIR, CARD_COMMAND)
 
     def __init__(self, encoder: Tokenizer, settings: Settings) -> None:
         super().__init__(encoder, settings)
@@ -294,8 +316,7 @@ class TextInput(TaskInput):
         """
         if isinstance(source, Source):
             return source
-        if isinstance(source, bytes):
-            raise ArgumentError("file", "be left out for this model", "given", "send text")
+        refuse_file(source)
         if not isinstance(source, str):
             raise ArgumentError("text", "be a string", shorten(source), "convert it to one")
         if self.feature_names and source.count("\t") > 1:
@@ -360,19 +381,6 @@ class TextInput(TaskInput):
         """Return the text with its features beside it."""
         return Source(pair.src, pair.features)
 
-    def read(
-        self,
-        files: Sequence[str],
-        columns: tuple[str, ...] | None,
-        *,
-        max_chars: int,
-        bad: BadLines,
-        check: Callable[[Any], None],
-    ) -> Iterator[str]:
-        """Read one text per line of one file, or a column of it."""
-        chosen = column_names(columns)
-        return text_sources(files, chosen, max_chars=max_chars, bad=bad, check=check)
-
     def describe(self) -> dict[str, Any]:
         """Return the tokeniser's kind, its vocabulary's size and the number of its features."""
         return describe_tokenizer(self.tokenizer)
@@ -389,13 +397,15 @@ class TextInput(TaskInput):
             return said
         return message("reads.features", reads=said, names=";".join(self.feature_names[:2]))
 
-    def examples(self, card: str, dev: Path) -> list[Any]:
-        """Return the first short sources that the model card shows."""
-        return sources_on_card(card, self.card_patterns)
-
     def graph_inputs(self) -> GraphInputs:
         """Return token ids."""
         return TokenInputs(self.vocab_size)
+
+
+def refuse_file(source: Any) -> None:
+    """Raise ArgumentError for the content of a file, which is no text."""
+    if isinstance(source, bytes):
+        raise ArgumentError("file", "be left out for this model", "given", "send text")
 
 
 def sources_on_card(card: str, patterns: Sequence[re.Pattern[str]]) -> list[str]:

@@ -1,7 +1,7 @@
 """Outputs of tasks: how targets are learned and built into a network, scored and described.
 
 Models of two sorts exist: those that write tokens, which a search decodes (texts, labels, tags,
-spans), and those that predict numbers in one pass. `Output.writes_tokens` tells them apart.
+spans), and those that predict numbers in one pass, which are `NumbersOutput`.
 """
 
 from abc import ABC, abstractmethod
@@ -30,8 +30,6 @@ class TaskOutput(ABC):
     """
 
     name: ClassVar[str]
-    #: whether a model writes tokens, which a search decodes
-    writes_tokens: ClassVar[bool] = True
     #: whether the model writes one output per input
     one_per_input: ClassVar[bool] = False
     #: settings beyond those of every run
@@ -134,8 +132,6 @@ class TaskOutput(ABC):
 
 class NumbersOutput(TaskOutput):
     """Outputs that a model predicts in one pass, and not token by token."""
-
-    writes_tokens = False
 
     @classmethod
     def fits(cls, encoder: TargetEncoder) -> bool:
