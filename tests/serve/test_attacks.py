@@ -12,7 +12,7 @@ import pytest
 from regard.preemption import preemption_point
 from regard.serve import connections
 from regard.serve.connections import ConnectionLimiter
-from regard.serve.limits import Limits
+from regard.serve.limits import Limits, RefusalWaits
 from serve.conftest import until
 from serve.test_http_errors import error
 from serve.test_live import leave, post
@@ -410,13 +410,39 @@ def test_a_server_that_cannot_work_says_so(live, monkeypatch):
         error(client.get("/healthz"), 503, "unhealthy")
 
 
-def test_a_client_that_is_often_told_that_it_asks_too_much_waits_and_others_do_not(serve):
+def test_a_client_that_is_often_refused_keeps_to_its_share_of_the_clock():
+    waits, now, spent = RefusalWaits(), 100.0, 0.01
+    for _ in range(1000):  # each is sent as soon as the one before is answered
+        now += spent + waits.wait("10.0.0.1", spent, now + spent)
+    free = waits.FREE_SECONDS
+    assert now - 100 == pytest.approx(1000 * spent * waits.SHARE - free, rel=0.01)
+    assert waits.wait("10.0.0.2", spent, now) == 0.0  # others do not wait
+    assert waits.wait("10.0.0.1", spent, now + 10) == 0.0  # nor does it later
+
+
+def test_one_refusal_never_waits_and_none_waits_for_long():
+    waits = RefusalWaits()
+    assert waits.wait("2001:db8::1", 30.0, 5.0) == 0.0  # its body came slowly
+    found = [waits.wait(f"2001:db8::{i}", 30.0, 5.0) for i in range(1, 9)]
+    assert found == [1.0, 2.0, *[waits.LONGEST_WAIT] * 6]
+
+
+def test_refused_requests_are_charged_by_the_time_that_they_take(serve, monkeypatch):
+    charged = []
+
+    def wait(_, host, spent, now):
+        charged.append((host, spent))
+        return 0.2
+
+    monkeypatch.setattr(RefusalWaits, "wait", wait)
     client = serve(tokens=600, work=100_000)
-    for _ in range(10):  # which are free
-        error(client.post("/api/check", json=LONG), 413, "too_much_work")
+    assert client.post("/api/run", json={"text": "abc"}).status_code == 200
+    assert not charged
     start = time.monotonic()
     error(client.post("/api/check", json=LONG), 413, "too_much_work")
-    assert time.monotonic() - start > 0.05
-    start = time.monotonic()
-    assert client.post("/api/run", json={"text": "abc"}).status_code == 200
-    assert time.monotonic() - start < 5
+    error(client.post("/api/run", json={"text": 1}), 422, "invalid")
+    took = time.monotonic() - start
+    assert [host for host, _ in charged] == ["testclient"] * 2
+    assert all(spent > 0 for _, spent in charged)
+    assert took > 0.4
+    assert sum(spent for _, spent in charged) < took - 0.4

@@ -173,6 +173,32 @@ class AdmissionControl:
                 del self._work[client]
 
 
+class RefusalWaits:
+    """Lets a client wait whose requests are refused again and again.
+
+    To find out that a request cannot be taken may cost milliseconds, which others miss. A client
+    gets one `SHARE` of the clock for its refused requests: their answers come at once until they
+    have taken `FREE_SECONDS` divided by `SHARE`, and so late afterwards that it keeps to its share.
+    """
+
+    SHARE, FREE_SECONDS, LONGEST_WAIT, MOST_CLIENTS = 10, 1.0, 2.0, 10_000
+
+    def __init__(self) -> None:
+        self._paid_until: dict[str, float] = {}
+
+    def wait(self, host: str, spent: float, now: float) -> float:
+        """Return the seconds that an answer to a host must wait, if finding it took `spent`."""
+        client = client_name(host)
+        if len(self._paid_until) > self.MOST_CLIENTS:
+            self._paid_until = {name: end for name, end in self._paid_until.items() if end > now}
+        # one answer alone never waits, however slowly its request came
+        cost = min(self.SHARE * spent, self.FREE_SECONDS)
+        end = max(self._paid_until.get(client, 0.0), now) + cost
+        end = min(end, now + self.FREE_SECONDS + self.LONGEST_WAIT)
+        self._paid_until[client] = end
+        return max(0.0, end - now - self.FREE_SECONDS)
+
+
 def client_name(host: str) -> str:
     """Return an address, or its /64 network for IPv6, of which a client has many."""
     try:

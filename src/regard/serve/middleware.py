@@ -25,7 +25,7 @@ from regard.serve.http_errors import (
     from_status,
     unauthorized,
 )
-from regard.serve.limits import Limits, client_name
+from regard.serve.limits import Limits, RefusalWaits
 
 LOCAL_HOSTS: Final = ("127.0.0.1", "localhost", "[::1]")
 SAFE_METHODS: Final = ("GET", "HEAD", "OPTIONS")
@@ -33,10 +33,7 @@ SAFE_METHODS: Final = ("GET", "HEAD", "OPTIONS")
 PUBLIC_PATHS: Final = ("/healthz", "/favicon.ico")
 COOKIE: Final = "regard-token"
 #: statuses of a request that is too large, and of one that is wrong, such as a damaged file
-TOO_LARGE, INVALID = 413, 422
-#: seconds between two such answers to one client, once it has had those of FREE_SECONDS; no answer
-#: waits longer than LONGEST_WAIT, and so many clients are remembered
-REFUSAL_SECONDS, FREE_SECONDS, LONGEST_WAIT, MOST_REFUSED = 0.1, 1.0, 2.0, 10_000
+REFUSALS: Final = (413, 422)
 HEADERS: Final = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
@@ -144,19 +141,7 @@ class GuardMiddleware:
         self.app, self.access, self.failed = app, access, failed
         self.most_bytes = limits.body(frame_size, files=files)
         self.read_seconds = min(limits.read_seconds, limits.seconds)
-        self._refused: dict[str, float] = {}
-
-    async def _wait_if_often_refused(self, scope: Scope) -> None:
-        """Let a client wait who is told again and again that its requests cannot be taken.
-
-        To find that out takes milliseconds, and others have the fewer the faster it asks.
-        """
-        now, client = time.monotonic(), client_name((scope.get("client") or ("", 0))[0])
-        if len(self._refused) > MOST_REFUSED:
-            self._refused = {name: end for name, end in self._refused.items() if end > now}
-        end = max(self._refused.get(client, 0.0), now) + REFUSAL_SECONDS
-        self._refused[client] = min(end, now + FREE_SECONDS + LONGEST_WAIT)
-        await asyncio.sleep(max(0.0, self._refused[client] - now - FREE_SECONDS))
+        self._refused = RefusalWaits()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request, in the language that its client asks for."""
@@ -168,16 +153,15 @@ class GuardMiddleware:
             await self.app(scope, receive, send)
 
     async def _handle(self, scope: Scope, headers: Headers, receive: Receive, send: Send) -> None:
-        started = False
+        started, begin = False, time.monotonic()
 
         async def guarded(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                # of four digits, or whatever a stranger writes there
-                large = len(headers.get("content-length", "")) > 3
-                if message["status"] == TOO_LARGE or (message["status"] == INVALID and large):
-                    await self._wait_if_often_refused(scope)
+                if message["status"] in REFUSALS:
+                    host, now = (scope.get("client") or ("", 0))[0], time.monotonic()
+                    await asyncio.sleep(self._refused.wait(host, now - begin, now))
                 self._add_headers(message, headers.get("origin"))
             await send(message)
 
