@@ -84,6 +84,7 @@ FREE = {
     "threads": (None, {"ge": 1}),
     "beam": (5, {"ge": 1, "le": 10_000}),
     "report": (True, {}),
+    "baseline": (True, {}),
     "tensorboard": (False, {}),
 }
 LANGUAGE_MODEL = {"label_smoothing": 0.0, "metric": "perplexity", "beam": 1}

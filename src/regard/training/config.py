@@ -216,6 +216,9 @@ class Config(BaseModel):
         "dev sources to decode at an evaluation; default 1,000, or fewer for few minutes on a CPU",
         ge=1,
     )
+    baseline: bool = _setting(
+        True, "fit a simple baseline first, such as TF-IDF, to compare the model with"
+    )
     metric: MetricName = _fixed(
         "auto", "metric that selects the best checkpoint; auto follows from the target"
     )

@@ -228,15 +228,23 @@ class ConsoleReporter:
         for name, error in result.errors.items():
             cells[name] += f" ±{format_metric(name, error)}"
         widths = {name: max(_width(name), len(cell) + 2) for name, cell in cells.items()}
+        simple = ""
+        if progress.baseline is not None:
+            room = max(11, cell_len(message("train.column.baseline")) + 2)
+            _, metric, score, _ = progress.baseline
+            simple = f"{format_metric(metric, score):>{room}}"
         if not self.header:
             columns = [(message(f"train.column.{name}"), room) for name, room in COLUMNS.items()]
             columns += [(_title(name), widths[name]) for name in cells]
+            if simple:
+                columns.append((message("train.column.baseline"), len(simple)))
             self.note("".join(pad_left(title, room) for title, room in columns))
             self.header = True
         values = "".join(f"{cell:>{widths[name]}}" for name, cell in cells.items())
         self.note(
             f"{_clock(progress.seconds):>8}{progress.step:>8}{progress.epoch:>7}"
-            f"{self.speed(progress):>10,.0f}{result.train_loss:>8.3f}{values}{' *' if best else ''}"
+            f"{self.speed(progress):>10,.0f}{result.train_loss:>8.3f}{values}{simple}"
+            f"{' *' if best else ''}"
         )
         if result.health is not None:
             sentence = describe_attention(result.health, self.health)

@@ -23,6 +23,7 @@ from regard.messages import message
 from regard.models import AnyModel, ModelOutput, SequenceModel
 from regard.symbols import PAD
 from regard.tasks import DevScores, Task
+from regard.tasks.baselines import Baseline
 from regard.training.distributed import Fabric
 from regard.training.progress import Progress
 
@@ -71,6 +72,7 @@ class Evaluation:
 
     def as_row(self, progress: Progress) -> dict[str, Any]:
         """Return a line of metrics.jsonl."""
+        simple = progress.baseline
         return {
             "step": progress.step,
             "epoch": progress.epoch,
@@ -78,6 +80,7 @@ class Evaluation:
             "seconds": round(progress.seconds, 3),
             "train_loss": self.train_loss,
             **{f"dev_{name}": value for name, value in self.metrics.items()},
+            **({} if simple is None else {f"baseline_{simple.metric}": simple.score}),
         }
 
 
@@ -132,6 +135,24 @@ class Evaluator:
             found.errors,
             math.sqrt(2 * (1 - count / total)) * found.errors.get(self.metric.name, 0.0),
         )
+
+    @torch.no_grad()
+    def score_baseline(self, found: Baseline) -> float | None:
+        """Return the score of a baseline on the dev examples that the model is scored on.
+
+        None if it has none by the metric that ranks evaluations, such as the loss of labels.
+        """
+        name, numbers = self.metric.name, self.task.numbers
+        if numbers is not None and found.model is not None:
+            scores = numbers.dev_scores(found.model.eval(), self.dev, torch.device("cpu"))
+            return scores.metrics[name]
+        if found.loss is not None:
+            return {"loss": found.loss, "perplexity": math.exp(found.loss)}.get(name)
+        if not found.outputs or not self.decodes:
+            return None
+        outputs = found.outputs[: self.scored[0]]
+        texts = (outputs, self.dev.references[: len(outputs)], self.task.target)
+        return score_with_error(name, *texts)[0]
 
     @property
     def decodes(self) -> bool:

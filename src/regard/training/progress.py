@@ -36,6 +36,15 @@ class RankedEvaluation(NamedTuple):
         return gain > 0  # false for two infinite scores, whose difference is NaN
 
 
+class BaselineScore(NamedTuple):
+    """The dev score that a simple baseline reaches, by the metric that ranks evaluations."""
+
+    name: str
+    metric: str
+    score: float
+    seconds: float
+
+
 @dataclass
 class Progress:
     """Counters of a run.
@@ -58,6 +67,7 @@ class Progress:
         step_seconds: time of the fastest step,
         setup_seconds: and of all that came before the first, over all starts. It is no part of
             `seconds`.
+        baseline: the score to compare with; None if no baseline was fitted.
     """
 
     step: int = 0
@@ -76,6 +86,7 @@ class Progress:
     last_evaluation_seconds: float = 0.0
     step_seconds: float = 0.0
     setup_seconds: float = 0.0
+    baseline: BaselineScore | None = None
 
     @property
     def training_seconds(self) -> float:
@@ -110,7 +121,10 @@ class Progress:
             for score, step, *loss in numbers["best"]
         ]
         total, count = numbers["losses"]
-        return Progress(**{**numbers, "best": best, "losses": (float(total), int(count))})
+        found = numbers.get("baseline")
+        baseline = None if found is None else BaselineScore(*found)
+        changed = {"best": best, "losses": (float(total), int(count)), "baseline": baseline}
+        return Progress(**{**numbers, **changed})
 
     def took_step(self, seconds: float) -> None:
         """Add the time of a step."""

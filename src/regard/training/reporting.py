@@ -242,6 +242,8 @@ def write_card(
         for each in candidates
         if each.taken and each.name in names
     )
+    simple = progress.baseline
+    beside = f"\n| dev {metric}, of {simple.name} | {simple.score:.4f} |" if simple else ""
     run = shlex.quote(str(folder.path))
     text = f"""# {folder.path.name}
 
@@ -251,7 +253,7 @@ A regard model: preset `{summary.preset}`, size `{summary.size}`, {summary.weigh
 |---|---|
 | data | `{summary.data}`: {summary.counts} |
 {tokens}
-| best dev {metric} | {best:.4f} at step {step} |{taken}
+| best dev {metric} | {best:.4f} at step {step} |{taken}{beside}
 | training | {progress.step} steps, {progress.epoch} epochs, {progress.seconds / 60:.1f} minutes |
 | made with | regard {__version__}, torch {torch.__version__} |
 

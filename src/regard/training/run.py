@@ -39,7 +39,8 @@ from regard.training.distributed import (
     launch_id,
     restart_number,
 )
-from regard.training.progress import Progress
+from regard.training.evaluator import DevMetric, Evaluator
+from regard.training.progress import BaselineScore, Progress
 from regard.training.reporting import (
     HtmlReport,
     MetricsLog,
@@ -315,6 +316,7 @@ def _train(run: PreparedRun, state: "RunState", console: Console, quiet: bool) -
         recorders = _recorders(run, progress)
     progress.setup_seconds += processes.of_first(run.setup_seconds)
     if state.checkpoint is None:
+        progress.baseline = run.baseline_score
         run.checkpoints.save(progress)  # from now on, a run without a checkpoint is damaged
     try:
         with reporter.running(), _told_of_lost_process(processes.count, folder):
@@ -401,9 +403,37 @@ def _finish(run: PreparedRun, progress: Progress, reporter: ConsoleReporter) -> 
     if progress.loss_decided:
         score = format_metric(metric.name, progress.best[0].score)
         reporter.note(message("train.loss-decided", metric=metric.name, score=score))
+    final = next((each.found for each in candidates if each.taken), progress.best[0]).score
+    simple = _final_baseline(run, evaluator, progress)
+    if simple is not None:
+        reporter.note(describe_baseline(simple, final, metric))
     calibration = run.evaluator.calibrate(run.batches.epochs.corpus)
     run.folder.write_calibration(calibration)
     write_card(run.folder, run.summary, progress, candidates)
+
+
+def _final_baseline(
+    run: PreparedRun, evaluator: Evaluator, progress: Progress
+) -> BaselineScore | None:
+    """Return the baseline, scored on what the final model is scored on unless it was resumed."""
+    if progress.baseline is not None and run.baseline is not None:
+        score = evaluator.score_baseline(run.baseline)
+        assert score is not None
+        progress.baseline = progress.baseline._replace(score=score)
+    return progress.baseline
+
+
+def describe_baseline(simple: BaselineScore, score: float, metric: DevMetric) -> str:
+    """Return a sentence about a final score beside that of the baseline."""
+    sign = 1 if metric.higher_is_better else -1
+    which = "below" if sign * (score - simple.score) < 0 else "above"
+    return message(
+        f"train.baseline.{which}",
+        name=translated("train.baseline", simple.name),
+        metric=metric.name,
+        score=format_metric(metric.name, score),
+        simple=format_metric(metric.name, simple.score),
+    )
 
 
 def describe_candidates(

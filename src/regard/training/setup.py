@@ -28,11 +28,12 @@ from regard.messages import message, translated, use_language
 from regard.models import COPY_PRESETS, AnyModel, SequenceModel
 from regard.tasks import Task, open_task
 from regard.tasks import check_settings as check_task_settings
+from regard.tasks.baselines import Baseline, fit_baseline
 from regard.tasks.tokenizer_training import shared_tokenizer_kind
 from regard.training.allocator import retain_freed_memory
 from regard.training.checkpoint import BestWeights, Checkpoints
 from regard.training.config import Config, check_model, with_preset_of
-from regard.training.console_reporter import ConsoleReporter, ShardBar
+from regard.training.console_reporter import ConsoleReporter, ShardBar, format_metric
 from regard.training.console_reporter import say as say_to
 from regard.training.defaults import (
     PEAK_RATE,
@@ -60,7 +61,7 @@ from regard.training.optimization import (
     seconds_per_token,
 )
 from regard.training.pretrained_embeddings import check_vectors, embeddings, start_from_vectors
-from regard.training.progress import Progress
+from regard.training.progress import BaselineScore, Progress
 from regard.training.reporting import Recorder, RunSummary
 from regard.training.run_data import prepare_data
 from regard.training.run_files import PairSource
@@ -98,6 +99,8 @@ class PreparedRun:
     checkpoints: Checkpoints
     summary: RunSummary
     setup_seconds: float = 0.0
+    baseline: Baseline | None = None
+    baseline_score: BaselineScore | None = None
 
     def trained(self, progress: Progress) -> float:
         """Return how many examples the model was trained on, repetitions counted."""
@@ -166,6 +169,11 @@ def prepare(
     config = with_preset_of(config, data.task)
     given, config = config, fill_settings(config, facts)
     task = open_task(config, *data.task.encoders)  # builds a model of the size that was filled in
+    baseline, fitted_in = None, 0.0
+    if config.baseline and not resumed and processes.is_first:
+        start = time.monotonic()
+        baseline = fit_baseline(task, corpus, dev, config.minutes)
+        fitted_in = time.monotonic() - start
     if config.bpe_dropout:
         say(message("train.bpe-dropout", share=config.bpe_dropout))
     resegmenter = _resegmenter(config, corpus, task)
@@ -246,6 +254,7 @@ def prepare(
     if evaluator.decodes:
         count, total = evaluator.scored
         say(message("train.scored", metric=metric, count=count, total=total))
+    simple = _baseline_score(evaluator, baseline, fitted_in, say)
     peak = config.lr or PEAK_RATES.get(config.preset, PEAK_RATE)
     schedule = "cosine" if config.schedule == "auto" else config.schedule
     best = BestWeights(folder, module, kept=config.average)
@@ -266,7 +275,23 @@ def prepare(
         checkpoints=Checkpoints(folder, learner, best),
         summary=summary,
         setup_seconds=time.monotonic() - began,
+        baseline=baseline,
+        baseline_score=simple,
     )
+
+
+def _baseline_score(
+    evaluator: Evaluator, baseline: Baseline | None, seconds: float, say: Say
+) -> BaselineScore | None:
+    """Score and announce a baseline; None if there is none."""
+    score = None if baseline is None else evaluator.score_baseline(baseline)
+    if baseline is None or score is None:
+        return None
+    found = BaselineScore(baseline.name, evaluator.metric.name, score, seconds)
+    shown = {"metric": found.metric, "score": format_metric(found.metric, score)}
+    name = translated("train.baseline", found.name)
+    say(message("train.baseline", name=name, seconds=seconds, **shown))
+    return found
 
 
 def _within_minutes(

@@ -1,0 +1,190 @@
+"""Baselines: compared with the same thing written in another way, and shown beside a run."""
+
+import math
+import random
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from regard.tasks.baselines import fit_baseline
+from regard.training import RunFolder, make_config, resume_run, start_run
+from regard.training.run_data import prepare_data
+
+GOOD, BAD = ["good", "great", "superb"], ["bad", "dull", "awful"]
+TINY = {"embed": 8, "hidden": 8, "layers": 1, "steps": 2, "device": "cpu"}
+
+
+def reviews(count=120, seed=1):
+    draw = random.Random(seed)
+    rows = []
+    for number in range(count):
+        label = draw.choice(["yes", "no"])
+        words = draw.choices(["the", "film", "was", "a", "plot"], k=draw.randint(2, 5))
+        words.insert(draw.randint(0, 2), draw.choice(GOOD if label == "yes" else BAD))
+        rows.append((f"{' '.join(words)} {number}", label))
+    return rows
+
+
+def fitted(tmp_path, pairs, **settings):
+    folder = RunFolder(tmp_path / "data")
+    folder.create()
+    data = prepare_data(make_config(settings), folder, pairs, lambda sentence: None)
+    before = torch.get_rng_state()
+    found = fit_baseline(data.task, data.train, data.dev, None)
+    assert torch.equal(before, torch.get_rng_state())
+    return data, found
+
+
+def test_numbers_are_those_of_ridge_regression(tmp_path):
+    draw = random.Random(1)
+    worth = {"a": 1.0, "b": -2.0, "c": 0.0, "d": 3.0}
+    rows = [draw.choices("abcd", k=draw.randint(2, 6)) for _ in range(90)]
+    pairs = [
+        (" ".join(row), f"{sum(map(worth.get, row)):.1f}")
+        for row in dict.fromkeys(map(tuple, rows))
+    ]
+    data, found = fitted(tmp_path, pairs, numbers=True, src_tokenizer="space")
+    texts = [data.train.corpus.src(i).tolist()[:-1] for i in range(len(data.train))]
+    grams = [Counter([(t,) for t in ids] + list(pairwise(ids))) for ids in texts]
+    sources = Counter(gram for several in grams for gram in several)
+    names = sorted(gram for gram in sources if sources[gram] > 1)
+
+    def vector(counts):
+        idf = {n: math.log((1 + len(texts)) / (1 + sources[n])) + 1 for n in names}
+        norm = math.sqrt(sum(counts[n] * idf[n] ** 2 for n in names))
+        return [counts[n] * idf[n] / norm for n in names] + [1.0]
+
+    x = np.array([vector(counts) for counts in grams])
+    y = np.array([data.train.batch(np.array([i])).tgt_out.item() for i in range(len(texts))])
+    penalty = np.diag([1.0] * len(names) + [0.0])
+    weights = np.linalg.solve(x.T @ x + penalty, x.T @ y)
+    numbers = found.model(*data.train.batch(np.arange(len(texts)))[:2]).numbers.flatten()
+    assert np.allclose(numbers, x @ weights, atol=0.02)
+
+
+def test_labels_follow_a_word(tmp_path):
+    data, found = fitted(tmp_path, reviews(400), tgt_tokenizer="label")
+    right = [
+        out in several for out, several in zip(found.outputs, data.dev.references, strict=True)
+    ]
+    assert np.mean(right) > 0.9
+
+
+def kneser_ney(texts, order, size):
+    """The formula for one token after another, with dictionaries."""
+    rows = [("<s>",) * (order - 1) + tuple(text) + ("</s>",) for text in texts]
+    every = [row[i - order + 1 : i + 1] for row in rows for i in range(order - 1, len(row))]
+    counts = {order: Counter(every)}
+    for length in range(order - 1, 0, -1):
+        counts[length] = Counter(gram[1:] for gram in counts[length + 1])
+
+    def prob(gram):
+        if not gram:
+            return 1 / size
+        grams, context = counts[len(gram)], gram[:-1]
+        total = sum(n for other, n in grams.items() if other[:-1] == context)
+        if not total:
+            return prob(gram[1:])
+        kinds = sum(other[:-1] == context for other in grams)
+        return max(grams[gram] - 0.75, 0) / total + 0.75 * kinds / total * prob(gram[1:])
+
+    return prob
+
+
+def test_texts_have_the_perplexity_of_kneser_ney(tmp_path):
+    draw = random.Random(1)
+    lines = [
+        " ".join(draw.choices("abcde", [5, 3, 2, 1, 1], k=draw.randint(2, 6))) for _ in range(120)
+    ]
+    data, found = fitted(
+        tmp_path,
+        [(line,) for line in dict.fromkeys(lines)],
+        preset="lm-rnn",
+        tgt_tokenizer="space",
+    )
+    train = [data.train.tgt(i).tolist() for i in range(len(data.train))]
+    dev = [data.dev.corpus.tgt(i).tolist() for i in range(len(data.dev.corpus))]
+    prob = kneser_ney(train, 3, data.task.output.size)
+    rows = [("<s>", "<s>", *ids, "</s>") for ids in dev]
+    terms = [-math.log(prob(row[i - 2 : i + 1])) for row in rows for i in range(2, len(row))]
+    assert found.loss == pytest.approx(np.mean(terms), rel=1e-6)
+
+
+def test_a_tag_may_follow_from_a_neighbour(tmp_path):
+    draw = random.Random(1)
+    rows = []
+    for _ in range(300):
+        words = draw.choices(["to", "the", "run", "walk", "red"], k=draw.randint(3, 6))
+        before = ["", *words]
+        tags = [
+            "V" if w in ("run", "walk") and b == "to" else "N" if w in ("run", "walk") else "X"
+            for w, b in zip(words, before, strict=False)
+        ]
+        rows.append((" ".join(words), " ".join(tags)))
+    data, found = fitted(
+        tmp_path,
+        list(dict.fromkeys(rows)),
+        preset="rnn",
+        tgt_tokenizer="space",
+    )
+    assert found.outputs == [several[0] for several in data.dev.references]
+
+
+def test_texts_are_copied_or_answered_as_the_nearest(tmp_path):
+    draw = random.Random(1)
+    words = ["".join(draw.choices("abcdefgh", k=6)) for _ in range(200)]
+    data, found = fitted(tmp_path / "a", [(word, word) for word in words])
+    assert found.name == "copying the source"
+    assert list(found.outputs) == data.dev.sources
+    places = ["north pole", "south pole", "far east", "wild west"]
+    pairs = [
+        (f"go to the {draw.choice('xyz')} {place} {i}", str(places.index(place)) * 3)
+        for i, place in enumerate(draw.choices(places, k=200))
+    ]
+    data, found = fitted(tmp_path / "b", pairs, tgt_tokenizer="char")
+    assert found.name == "the answer of the nearest source"
+    right = [
+        out in several for out, several in zip(found.outputs, data.dev.references, strict=True)
+    ]
+    assert np.mean(right) > 0.9
+
+
+def test_the_window_of_the_question_has_the_answer(tmp_path):
+    draw = random.Random(1)
+    names, places = ["Mary", "John", "Anna"], ["hall", "garden", "office", "kitchen"]
+    rows = []
+    for _ in range(80):
+        moves = [(name, draw.choice(places)) for name in draw.sample(names, 3)]
+        text = " ".join(f"{name} is in the {place} now." for name, place in moves)
+        name, place = draw.choice(moves)
+        rows.append({"story": text, "question": f"Where is {name} now?", "answer": place})
+    data, found = fitted(tmp_path, rows, preset="span", src_tokenizer="word")
+    assert len(found.outputs) == len(data.dev.sources)
+    assert set(found.outputs) - {""}
+
+
+def test_it_stands_beside_the_model(tmp_path, capsys):
+    data = tmp_path / "reviews.tsv"
+    data.write_text("".join(f"{text}\t{label}\n" for text, label in reviews(300)))
+    settings = {"data": str(data), "preset": "classifier-rnn", "eval_every": 1, **TINY}
+    start_run(make_config(settings), tmp_path / "run")
+    said = capsys.readouterr().err
+    assert "the simple way, TF-IDF and logistic regression, reaches dev accuracy" in said
+    assert "simple way" in said.split("dev accuracy ±")[0]
+    assert "of the simple way, TF-IDF and logistic regression" in said
+    folder = RunFolder(tmp_path / "run")
+    (score,) = {row["baseline_accuracy"] for row in folder.read_metrics()}
+    assert score > 0.9
+    assert f"| dev accuracy, greedy, of TF-IDF and logistic regression | {score:.4f} |" in (
+        folder.card_file.read_text()
+    )
+    resume_run(tmp_path / "run", {"steps": 3})
+    said = capsys.readouterr().err
+    assert "reaches dev accuracy" not in said
+    assert "TF-IDF and logistic regression" in said
+    assert folder.read_metrics()[-1]["baseline_accuracy"] == score
+    start_run(make_config({**settings, "baseline": False}), tmp_path / "without")
+    assert "simple way" not in capsys.readouterr().err
