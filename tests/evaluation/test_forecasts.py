@@ -7,7 +7,10 @@ import torch
 from regard.evaluation.forecasts import (
     ForecastSums,
     LinearBaseline,
+    WindowMoments,
+    choose_linear,
     conformal_offsets,
+    last_row,
     pinball,
     repeat_last,
     seasonal_naive,
@@ -45,15 +48,65 @@ def test_the_quantile_loss_is_least_at_the_quantile():
     )
 
 
+def windows(rows, size):
+    """All windows of one series each, cut one by one."""
+    cut = [rows[i : i + size, j] for j in range(rows.shape[1]) for i in range(len(rows) - size + 1)]
+    return np.stack(cut)
+
+
+def oscillations(rows, seed=1, noise=0.0):
+    """Two series in which each row follows from the two rows before it, up to noise."""
+    chance = np.random.default_rng(seed)
+    found = chance.normal(size=(rows, 2))
+    for i in range(2, rows):
+        found[i] = 1.9 * found[i - 1] - found[i - 2] + noise * found[i]
+    return found
+
+
+def test_moments_are_those_of_all_windows():
+    chance = np.random.default_rng(1)
+    stretches = [chance.normal(size=(rows, 3)) for rows in (31, 11, 4)]  # the last has no window
+    found = WindowMoments.of(stretches, look_back=5, steps=2)
+    every = np.concatenate([windows(rows, 7) for rows in stretches[:2]])
+    every = np.insert(every, 5, 1.0, axis=1)
+    assert found.windows == len(every) == 3 * (25 + 5)
+    assert np.allclose(found.products, every.T @ every)
+
+
 def test_the_linear_baseline_finds_a_linear_rule():
-    chance = torch.Generator().manual_seed(1)
-    history = torch.randn(300, 7, 3, generator=chance)
-    weight = torch.randn(7, 2, generator=chance)
-    last = history[:, -1:, :2]
-    future = ((history[..., :2] - last).transpose(1, 2) @ weight).transpose(1, 2) + last + 0.5
-    batches = [(history[:100], future[:100]), (history[100:], future[100:])]
-    found = LinearBaseline.fit(batches).forecast(history, 2)
-    assert torch.allclose(found, future, atol=0.05)
+    rows = oscillations(61) + 5
+    scaled = torch.tensor((rows - rows.mean(0)) / rows.std(0), dtype=torch.float32)
+    baseline = LinearBaseline.fit(WindowMoments.of([scaled.numpy()], look_back=7, steps=3))
+    found = baseline.forecast(scaled[None, 20:27], 2)
+    assert torch.allclose(found, scaled[None, 27:30], atol=0.05)
+
+
+@pytest.mark.parametrize("centre", [last_row(7), torch.full((7,), 1 / 7, dtype=torch.float64)])
+def test_dev_windows_choose_the_linear_map(centre):
+    train, dev = oscillations(401, noise=0.1), oscillations(97, seed=2, noise=0.1)
+    chosen = choose_linear(
+        *(WindowMoments.of([rows], 7, 3) for rows in (train, dev)), [last_row(2), centre]
+    )
+    cut = [windows(rows, 10) for rows in (train, dev)]
+    less = [np.insert(each - each[:, :7] @ centre.numpy()[:, None], 7, 1.0, axis=1) for each in cut]
+    tried = [_ridge(less[0], weight) for weight in (1e-3, 1e-2, 0.03)]
+    errors = [np.square(less[1][:, 8:] - less[1][:, :8] @ weight).mean() for weight in tried]
+    weight = np.concatenate([chosen.weight, chosen.bias[None]])
+    assert np.allclose(weight, tried[int(np.argmin(errors))], atol=1e-5)
+
+
+def _ridge(less, weight):
+    """Least squares by an equation for each window, and one for each coefficient."""
+    own = np.sqrt(weight * len(less)) * np.eye(8)
+    return np.linalg.lstsq(
+        np.concatenate([less[:, :8], own]), np.concatenate([less[:, 8:], np.zeros((8, 3))])
+    )[0]
+
+
+def test_there_is_no_linear_map_of_a_random_walk():
+    walks = [np.random.default_rng(seed).normal(size=(301, 2)).cumsum(axis=0) for seed in (1, 2)]
+    moments = (WindowMoments.of([rows], 5, 4) for rows in walks)
+    assert not choose_linear(*moments, [last_row(5)]).weight.any()
 
 
 def test_calibrated_quantiles_are_exceeded_as_often_as_they_say():

@@ -8,11 +8,14 @@ from datetime import datetime, timedelta
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file
 
 import regard as package
 from cli.tools import done, regard, sentence
+from regard.data.series import recognise_series
 from regard.errors import ArgumentError, DataError
-from regard.training import RunFolder, loop, make_config, resume_run, start_run
+from regard.tasks.inputs.series import SeriesInput
+from regard.training import RunFolder, encode_run, loop, make_config, resume_run, start_run
 
 SIZES = {"horizon": 5, "look_back": 13, "patch_len": 5, "stride": 3}
 TINY = {"dim": 8, "heads": 2, "feed_forward": 8, "layers": 1, "device": "cpu"}
@@ -59,6 +62,95 @@ def test_a_setting_of_series_makes_it_one(run):
     assert model.task.input.encoder.period == 6
     assert str(model.task.input.encoder.step) == "hour"
     assert "2 series, a row for each hour" in repr(model)
+
+
+def test_a_table_of_times_and_numbers_is_a_series(data, tmp_path, capsys):
+    start_run(make_config({"data": str(data), "steps": 1, "device": "cpu"}), tmp_path / "run")
+    said = " ".join(capsys.readouterr().err.split())
+    assert "because the column 'date' holds times in order, and the others numbers" in said
+    assert "reads 12 rows and forecasts 8 (look_back=N and horizon=N choose others)" in said
+    config = RunFolder(tmp_path / "run").read_config()
+    assert config.task_options["split"] == (0.6, 0.2, 0.2)
+    assert (config.preset, config.model["dim"], config.task_options["skip"]) == (
+        "transformer", 16, "fitted",
+    )  # fmt: skip
+    assert package.load(tmp_path / "run", device="cpu")(data).point.shape == (8, 2)
+
+
+def test_settings_that_are_chosen_by_the_rows_are_kept_with_the_data(data, tmp_path):
+    settings = {"data": str(data), "device": "cpu", "steps": 2, "report": False}
+    encode_run(make_config(settings), tmp_path / "run", quiet=True)
+    resume_run(tmp_path / "run", quiet=True)
+    assert package.load(tmp_path / "run", device="cpu")(data).point.shape == (8, 2)
+
+
+def table(rows, header="date,a,b", cells=None):
+    """A table of days; `cells` returns those after the date."""
+    days = (FIRST + timedelta(days=i) for i in range(rows))
+    lines = [f"{day:%Y-%m-%d},{cells(i)}" for i, day in enumerate(days)]
+    return "\n".join([header, *lines]) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        (table(40, cells=lambda i: f"{i},{i % 7}"), ("a", "b")),
+        (table(40, "date,a,b,sky", lambda i: f"{i},{i % 7},{'sun' if i % 3 else 'rain'}"), "ab"),
+        ("\n".join(f"{math.sin(i / 9)}\t{i}" for i in range(60)), ("column 1", "column 2")),
+        # reviews with a date, a table that is not in order, one of anything, and too few rows
+        (table(40, "date,text,label", lambda i: f"this is the review number {i},{i % 2}"), None),
+        (table(40, cells=lambda i: f"good film {i},{i % 2}"), None),
+        ("date,a\n" + "\n".join(f"2020-01-{1 + i * 7 % 30:02},{i}" for i in range(60)), None),
+        ("\n".join(f"{i * 7 % 31},{i * 5 % 3}" for i in range(60)), None),
+        (table(9, cells=lambda i: f"{i},{i}"), None),
+        ("good film\tpos\n" * 40, None),
+        ("", None),
+    ],
+)
+def test_what_is_recognised(text, numbers, tmp_path):
+    (tmp_path / "table.csv").write_text(text)
+    found = recognise_series(tmp_path / "table.csv")
+    assert (found and found.numbers) == (numbers and tuple(numbers))
+
+
+def test_columns_without_numbers_are_left_out_and_few_gaps_filled(tmp_path):
+    day = ["rain", "sun", "fog"]
+    text = table(100, "date,a,b,sky", lambda i: f"{i if i != 30 else ''},{i % 7},{day[i % 3]}")
+    (tmp_path / "table.csv").write_text(text)
+    said = []
+    config = make_config({"data": str(tmp_path / "table.csv")})
+    found = SeriesInput.choose_options(config, config.data, said.append)
+    assert found["targets"] == ("a", "b")
+    assert found["gaps"] == "fill"
+    assert said == [f"{config.data}: the columns sky hold no numbers, and are left out."]
+
+
+def test_a_forecaster_begins_as_least_squares(data, tmp_path):
+    settings = {"data": str(data), "horizon": 5, "look_back": 13, "patch_len": 5, "stride": 3}
+    config = make_config({**settings, **TINY, "steps": 1, "lr": 1e-9})
+    run = start_run(config, tmp_path / "run", quiet=True)
+    assert [row["step"] for row in run.read_metrics()] == [0, 1]
+    model = package.load(run.path, device="cpu")
+    values = np.loadtxt(data, delimiter=",", skiprows=1, usecols=(1, 2))
+    scaler = model.task.input.encoder
+    scaled = (values - scaler.mean) / scaler.scale
+    cut = np.concatenate([[scaled[i : i + 18, j] for i in range(91 - 17)] for j in range(2)])
+    less = np.insert(cut - cut[:, 12:13], 13, 1.0, axis=1)
+    errors = []
+    for ridge in (1e-3, 1e-2, 0.03):
+        square = less[:, :14].T @ less[:, :14] + ridge * len(less) * np.eye(14)
+        weight = np.linalg.solve(square, less[:, :14].T @ less[:, 14:])
+        last = np.insert(scaled[-13:] - scaled[-1], 13, 1.0, axis=0)
+        errors.append(np.abs(weight.T @ last + scaled[-1] - scaler.encode(model(data).point)))
+    assert min(error.max() for error in errors) < 1e-4
+
+
+def test_training_that_does_not_help_leaves_the_start(data, tmp_path):
+    config = make_config({"data": str(data), **BRIEF, "lr": 10.0, "clip": 1e6})
+    run = start_run(config, tmp_path / "run", quiet=True)
+    assert min(run.read_metrics(), key=lambda row: row["dev_mse"])["step"] == 0
+    weights = load_file(run.path / "model.safetensors")
+    assert not weights["network.head.weight"].any()
 
 
 def test_rows_are_split_in_the_order_of_time(run, data):
@@ -157,7 +249,7 @@ def test_other_presets_forecast(data, tmp_path, preset):
 
 
 def test_exogenous_columns_are_read_and_not_forecast(data, tmp_path):
-    settings = {"targets": "load", "exogenous": "temperature", **BRIEF, "steps": 2}
+    settings = {"targets": "load", "exogenous": "temperature", **BRIEF, "steps": 2, "skip": False}
     run = start_run(make_config({"data": str(data), **settings}), tmp_path / "run", quiet=True)
     model = package.load(run.path, device="cpu")
     found = model(data)

@@ -24,7 +24,7 @@ from regard.data.file_formats import csv_rows
 from regard.data.pair_reader import HEAD, not_parquet, to_last_line
 from regard.data.row_parsers import NUMBER, row_cells
 from regard.data.text_files import display_name, format_suffix, numbered_lines, open_bytes
-from regard.errors import ArgumentError, DataError
+from regard.errors import ArgumentError, DataError, RegardError
 from regard.messages import message, translated
 from regard.safe_read import PathLike, has_plain_digits, parse_number, read_stream
 
@@ -44,6 +44,11 @@ MOST_CELLS: Final = 1 << 28
 #: most rows that filling gaps may add to each row that is there
 MOST_FILLED: Final = 10
 DAY: Final = 86_400
+#: a file is recognised as a series by so many of its first rows,
+FEWEST_ROWS, MOST_ROWS = 20, 1000
+#: whose steps are mostly equal, beside texts of so many characters at most; without times, they
+#: change so little from row to row
+USUAL_STEPS, SHORT_TEXT, LITTLE_CHANGE = 0.8, 24, 0.5
 
 
 class TimeStep(NamedTuple):
@@ -207,6 +212,63 @@ def read_series(
         kept = {name: raw.columns[name] for name in raw.columns if name in {chosen, *columns}}
         raw, time = raw._replace(columns=kept), chosen or time
     return _Builder(raw, gaps).table(time)
+
+
+class SeriesColumns(NamedTuple):
+    """The columns of a file that looks like a series; `time` is "" without one."""
+
+    time: str
+    numbers: tuple[str, ...]
+    others: tuple[str, ...]
+
+
+def recognise_series(source: PathLike) -> SeriesColumns | None:
+    """Return the columns of a file if its first rows are a series; None for any other file.
+
+    A series has a column of times that go up, mostly in equal steps, and more columns of numbers
+    than of short texts. Without times, all columns are numbers that change little from row to row.
+    """
+    try:
+        raw = _first_rows(source)
+        builder = _Builder(raw, "ignore")
+        time = builder.time_column(None)
+        times = builder._times(time, raw.columns[time]) if time else np.zeros(0, np.int64)
+    except (RegardError, OSError, ValueError, IndexError):
+        return None
+    numbers: dict[str, np.ndarray] = {}
+    others: dict[str, Sequence[Any]] = {}
+    for name, cells in raw.columns.items():
+        try:
+            if name != time:
+                numbers[name] = builder._number_columns({name: cells})[0]
+        except DataError:
+            others[name] = cells
+    found = SeriesColumns(time, tuple(numbers), tuple(others))
+    if len(next(iter(raw.columns.values()), ())) < FEWEST_ROWS or len(numbers) <= len(others):
+        return None
+    if not time:
+        change = [_change(values) for values in numbers.values() if np.ptp(values)]
+        return found if not others and change and np.median(change) < LITTLE_CHANGE else None
+    short = all(len(str(cell)) <= SHORT_TEXT for cells in others.values() for cell in cells)
+    in_order = bool((np.diff(times) > 0).all())
+    if not short or not in_order or (_step_of(times).between(times) == 1).mean() < USUAL_STEPS:
+        return None
+    return found
+
+
+def _first_rows(source: PathLike) -> "_RawTable":
+    name = display_name(source)
+    if format_suffix(source) != ".parquet":
+        return _csv_columns(itertools.islice(numbered_lines(source), MOST_ROWS), name)
+    with open_bytes(source) as stream:
+        file = arrow.parquet.ParquetFile(io.BytesIO(read_stream(stream, name)))
+        first = next(file.iter_batches(batch_size=MOST_ROWS), None)
+    return _RawTable(name, {} if first is None else _arrow_columns(first), 1)
+
+
+def _change(values: Float[np.ndarray, " rows"]) -> float:
+    """Return how far rows are from the row before, as a share of that from the median."""
+    return float(np.abs(np.diff(values)).mean() / np.abs(values - np.median(values)).mean())
 
 
 class _RawTable(NamedTuple):

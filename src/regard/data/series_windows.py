@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32, Int, Int32, Int64
+from jaxtyping import Float, Float32, Int, Int32
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
 
@@ -17,9 +17,9 @@ from regard.data.checksummed_json import (
     StoredEncoder,
     validated,
 )
-from regard.data.corpus import Corpus, FrameRows
+from regard.data.corpus import FrameRows
 from regard.data.pairs import Pair
-from regard.data.series import SeriesTable, TimeStep, time_labels
+from regard.data.series import TimeStep
 from regard.messages import message
 from regard.safe_read import PathLike
 
@@ -214,13 +214,6 @@ def _spectral_peak(values: Float[np.ndarray, "rows columns"]) -> int:
     return round(rows / max(1, int(power.argmax())))
 
 
-class WindowPlace(NamedTuple):
-    """A window: the stretch that it lies in, and its first row there."""
-
-    stretch: int
-    first: int
-
-
 class SeriesWindows:
     """Windows of stretches of standardised rows: each is an example.
 
@@ -244,12 +237,6 @@ class SeriesWindows:
         counts = [max(0, len(one) - look_back - horizon + 1) for one in stretches]
         self.stretch_of = np.repeat(np.arange(len(counts)), counts)
         self.first = np.concatenate([np.arange(count) for count in counts])
-
-    @staticmethod
-    def of_corpus(corpus: Corpus, *, look_back: int, horizon: int, targets: int) -> "SeriesWindows":
-        """Return the windows of stretches that a corpus holds."""
-        rows = [corpus.frames(row) for row in range(len(corpus))]
-        return SeriesWindows(rows, look_back=look_back, horizon=horizon, targets=targets)
 
     def at(self, firsts: Int[np.ndarray, " windows"]) -> "SeriesWindows":
         """Return the windows of the first stretch that begin at these rows."""
@@ -308,10 +295,3 @@ class SeriesWindows:
             np.arange(count * self.horizon),
         )
         return Batch._make((*map(torch.from_numpy, parts), rows))
-
-
-def window_times(
-    table: SeriesTable, firsts: Int64[np.ndarray, " windows"], look_back: int
-) -> list[str]:
-    """Return the time of the first row that each window forecasts, as text."""
-    return time_labels(table.times[firsts + look_back], table.step)

@@ -6,16 +6,22 @@ least squares: the last value is subtracted from a window, one linear map shared
 the steps, and the value is added again.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 #: weight of the squared coefficients of the linear baseline, for each window
 RIDGE: Final = 1e-3
+#: weights that are tried where dev windows choose; with infinity there is no map, unless one has
+#: less than this share of its error: of a random walk, small gains on dev windows are chance
+RIDGES: Final = (RIDGE, 0.01, 0.03, math.inf)
+NO_MAP: Final = 0.98
 
 History = Float[Tensor, "windows look_back columns"]
 Future = Float[Tensor, "windows steps targets"]
@@ -33,6 +39,104 @@ def seasonal_naive(history: History, steps: int, targets: int, period: int) -> F
     return season[:, torch.arange(steps, device=history.device) % period]
 
 
+class WindowMoments(NamedTuple):
+    """Sums of products of the numbers of all windows, to which linear maps are fitted.
+
+    Attributes:
+        products: (size, size), summed over windows and series: of rows that are read, a number that
+            is always 1, and rows to forecast.
+        steps: rows to forecast.
+    """
+
+    products: Float[Tensor, "size size"]
+    steps: int
+
+    @staticmethod
+    def of(
+        stretches: Iterable[Float[np.ndarray, "_ targets"]], look_back: int, steps: int
+    ) -> "WindowMoments":
+        """Sum over the windows of stretches of rows, in float64.
+
+        Windows overlap: the sum for the next two rows lacks the first product of the sum for two
+        rows, and has one more.
+        """
+        size = look_back + steps
+        products = torch.zeros(size + 1, size + 1, dtype=torch.float64)
+        others = [i for i in range(size + 1) if i != look_back]
+        for rows in stretches:
+            x, windows = torch.from_numpy(np.asarray(rows, np.float64)), len(rows) - size + 1
+            if windows < 1:
+                continue
+            own = torch.empty(size, size, dtype=torch.float64)
+            own[0] = torch.stack([(x[:windows] * x[i : i + windows]).sum() for i in range(size)])
+            own[:, 0] = own[0]
+            for i in range(size - 1):
+                gone, come = x[: size - 1] @ x[i], x[windows : len(x)] @ x[i + windows]
+                own[i + 1, 1:] = own[i, :-1] - gone + come
+            sums = torch.stack([x[i : i + windows].sum() for i in range(size)])
+            products[torch.tensor(others)[:, None], torch.tensor(others)] += own
+            products[others, look_back] += sums
+            products[look_back, others] += sums
+            products[look_back, look_back] += windows * x.shape[1]
+        return WindowMoments(products, steps)
+
+    @property
+    def look_back(self) -> int:
+        """Rows that are read."""
+        return len(self.products) - 1 - self.steps
+
+    @property
+    def windows(self) -> int:
+        """Number of windows, each of one series."""
+        return int(self.products[self.look_back, self.look_back])
+
+    def less(self, centre: Float[Tensor, " look_back"]) -> Float[Tensor, "own own"]:
+        """Return the products of windows less a mean of the last rows that are read.
+
+        As many rows are read as there are weights of the mean.
+        """
+        first, read = self.look_back - len(centre), len(centre)
+        change = torch.eye(len(self.products) - first, dtype=torch.float64)
+        change[:read, :read] -= centre
+        change[read + 1 :, :read] -= centre
+        return change @ self.products[first:, first:] @ change.mT
+
+
+def last_row(look_back: int) -> Float[Tensor, " look_back"]:
+    """Return the weights of a mean that is the last row."""
+    return torch.eye(look_back, dtype=torch.float64)[-1]
+
+
+def choose_linear(
+    train: WindowMoments,
+    dev: WindowMoments,
+    centres: Iterable[Float[Tensor, " look_back"]],
+    ridges: Sequence[float] = RIDGES,
+) -> "LinearBaseline":
+    """Return the linear map of windows less a centre that has the least error on dev windows.
+
+    Args:
+        train: windows that it is fitted to by least squares.
+        dev: windows that choose between ridges and centres.
+        centres: means that are subtracted from windows, see `WindowMoments.less`.
+        ridges: weights of the squared coefficients for each window.
+    """
+    best, least, steps = torch.zeros(1, 0), math.inf, torch.eye(train.steps, dtype=torch.float64)
+    for centre in centres:
+        fitted, held_out, read = train.less(centre), dev.less(centre), len(centre) + 1
+        for ridge in ridges:
+            weight = torch.zeros(read, train.steps, dtype=torch.float64)
+            if math.isfinite(ridge):
+                own = ridge * train.windows * torch.eye(read, dtype=torch.float64)
+                weight = torch.linalg.solve(fitted[:read, :read] + own, fitted[:read, read:])
+            change = torch.cat([-weight.mT, steps], dim=1)
+            error = float(((change @ held_out) * change).sum())
+            error *= 1 if math.isfinite(ridge) else NO_MAP
+            if error <= least:
+                best, least = weight.float(), error
+    return LinearBaseline(best[:-1], best[-1])
+
+
 class LinearBaseline(NamedTuple):
     """A linear map from a window, less its last value, to the next steps.
 
@@ -45,35 +149,15 @@ class LinearBaseline(NamedTuple):
     bias: Tensor
 
     @staticmethod
-    def fit(windows: Iterable[tuple[History, Future]]) -> "LinearBaseline":
-        """Fit by least squares to windows, batch by batch, in float64."""
-        products: list[Tensor] = []
-        count = 0
-        for history, future in windows:
-            x = _less_last(history, future.shape[2])
-            y = (future - history[:, -1:, : future.shape[2]]).transpose(1, 2).flatten(0, 1).double()
-            ones = torch.ones(len(x), 1, dtype=x.dtype, device=x.device)
-            x = torch.cat([x, ones], dim=1)
-            new = [x.mT @ x, x.mT @ y]
-            products = [a + b for a, b in zip(products, new, strict=True)] if products else new
-            count += len(x)
-        square, cross = products
-        square = square + RIDGE * count * torch.eye(len(square), dtype=square.dtype).to(square)
-        found = torch.linalg.solve(square, cross).float().cpu()
-        return LinearBaseline(found[:-1], found[-1])
+    def fit(moments: WindowMoments) -> "LinearBaseline":
+        """Fit by least squares to windows, in float64."""
+        return choose_linear(moments, moments, [last_row(moments.look_back)], [RIDGE])
 
     def forecast(self, history: History, targets: int) -> Future:
         """Forecast the next steps."""
-        x = _less_last(history, targets)
-        steps = x.float() @ self.weight.to(history) + self.bias.to(history)
-        own = steps.view(len(history), targets, -1).transpose(1, 2)
-        return own + history[:, -1:, :targets]
-
-
-def _less_last(history: Tensor, targets: int) -> Tensor:
-    """Return windows of one series each, (windows * targets, look_back), less their last value."""
-    own = history[..., :targets].transpose(1, 2).flatten(0, 1).double()
-    return own - own[:, -1:]
+        own = history[..., :targets].transpose(1, 2).flatten(0, 1)
+        steps = (own - own[:, -1:]) @ self.weight.to(own) + self.bias.to(own) + own[:, -1:]
+        return steps.view(len(history), targets, -1).transpose(1, 2)
 
 
 @dataclass

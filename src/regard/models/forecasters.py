@@ -73,12 +73,16 @@ class Forecaster(NumberModel):
         targets: number of series that are forecast: the first columns of a source.
         scale: "mean" or "last" subtracts the mean or the last value of the window and divides by
             its deviation, "none" leaves it as it is.
+        offset: steps that have a number which is added to their forecasts at the end; 0 for none.
     """
 
-    def __init__(self, network: ForecastNetwork, *, targets: int, scale: WindowScale) -> None:
+    def __init__(
+        self, network: ForecastNetwork, *, targets: int, scale: WindowScale, offset: int = 0
+    ) -> None:
         super().__init__()
         check_positive(targets=targets)
         self.network, self.targets, self.scale = network, targets, scale
+        self.offset = nn.Parameter(torch.zeros(offset)) if offset else None
 
     def forward(
         self,
@@ -101,6 +105,8 @@ class Forecaster(NumberModel):
             1, 2
         )
         numbers = numbers * deviation[..., None] + centre[..., None]
+        if self.offset is not None:
+            numbers = numbers + self.offset[:, None, None]
         return NumberOutput(numbers, deviation.squeeze(1), out.maps)
 
     def _window_scale(self, src: Tensor) -> tuple[Tensor, Tensor]:
@@ -110,6 +116,12 @@ class Forecaster(NumberModel):
             return torch.zeros_like(mean), torch.ones_like(mean)
         variance = src.var(dim=1, keepdim=True, unbiased=False)
         return src[:, -1:] if self.scale == "last" else mean, (variance + EPSILON).sqrt()
+
+    def centre(self, look_back: int) -> Float[Tensor, " look_back"]:
+        """Return the weights of the mean that is subtracted from a window."""
+        ones = torch.ones(look_back, dtype=torch.float64)
+        last = F.pad(ones[:1], (look_back - 1, 0))
+        return {"none": 0 * ones, "mean": ones / look_back, "last": last}[self.scale]
 
     def _rows(self, scaled: Tensor) -> Tensor:
         """Return (batch * targets, look_back, 1 + exogenous)."""
@@ -482,6 +494,7 @@ def build_forecaster(
     horizon: int,
     targets: int,
     scale: WindowScale,
+    offset: bool = False,
     **sizes_and_options: Any,
 ) -> Forecaster:
     """Build the forecaster of a preset; raises ArgumentError if it has none, or no such option."""
@@ -496,4 +509,4 @@ def build_forecaster(
             rule = f"be left out for series with the preset {preset}"
             raise ArgumentError(name, rule, repr(value), "leave it out")
     built = network(size, look_back, horizon, **sizes_and_options)
-    return Forecaster(built, targets=targets, scale=scale)
+    return Forecaster(built, targets=targets, scale=scale, offset=horizon if offset else 0)

@@ -1,7 +1,7 @@
 """A task is an input and an output: all that the rest of the package knows about data."""
 
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple, cast
@@ -57,6 +57,11 @@ class Task:
 
     def __str__(self) -> str:
         return f"{self.input.name} to {self.output.name}"
+
+    @property
+    def starter(self) -> Mapping[str, Any]:
+        """Settings of a run that names no preset."""
+        return {**self.type.starter, **self.input.starter(self.output.name)}
 
     @property
     def has_sources(self) -> bool:
@@ -194,6 +199,11 @@ class TaskType(NamedTuple):
         """Names of settings that only some tasks have."""
         parts = (self.input.options_type, self.output.options_type)
         return {name for part in parts for name in part.model_fields}
+
+    @property
+    def starter(self) -> Mapping[str, Any]:
+        """Settings of a run that names no preset."""
+        return {"preset": self.output.default_preset, **self.output.starter}
 
     def check_settings(self, settings: Settings) -> None:
         """Raise ArgumentError if a setting makes no sense for this task."""

@@ -25,7 +25,7 @@ from regard.models.preset_parts import (
     STORY_TRANSFORMER,
     TRANSFORMER,
 )
-from regard.tasks import Task, output_of_options, task_options
+from regard.tasks import Task, TaskType, output_of_options, task_options
 from regard.tasks import check_settings as check_task_settings
 
 TokenizerKind = Literal["auto", "char", "space", "word", "bpe", "unigram", "label"]
@@ -300,6 +300,8 @@ def make_config(settings: Mapping[str, Any], base: Config | None = None) -> Conf
     owner = output_of_options(_own_options({**values.get("task_options", {}), **settings}))
     given = settings.get("preset", values.get("preset"))
     preset = check_preset(str(owner.default_preset if given is None else given))
+    if given is None:
+        settings = {**settings, **_unless_given(owner.starter, settings, values)}
     values = {**DEFAULTS.get(preset, {}), **owner.defaults, **values}
     if given is not None or preset != GENERAL:
         values["preset"] = preset
@@ -333,6 +335,20 @@ def make_config(settings: Mapping[str, Any], base: Config | None = None) -> Conf
         raise _broken_rule(error) from None
 
 
+def _unless_given(
+    starter: Mapping[str, Any], settings: Mapping[str, Any], values: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what settings leave open of those of a run that names no preset.
+
+    Sizes fit each other: a given one leaves all of them to the preset.
+    """
+    tables = (table.get(name) for table in (settings, values) for name in ("model", "task_options"))
+    known = {*settings, *values}.union(*(table for table in tables if isinstance(table, Mapping)))
+    sizes = {name for table in SIZE_TABLES for name in table["small"]._fields}
+    closed = known | (sizes if known & {"size", *sizes} else set())
+    return {name: value for name, value in starter.items() if name not in closed}
+
+
 def _own_options(settings: Mapping[str, Any]) -> set[str]:
     """Return the names of settings that only some kinds of data have."""
     table = settings.get("task_options")
@@ -350,18 +366,19 @@ def check_preset(name: str) -> str:
     return name
 
 
-def with_preset_of(config: Config, task: Task) -> Config:
-    """Return the settings with the preset that suits the output, if they name none.
+def with_preset_of(config: Config, task: Task | TaskType) -> Config:
+    """Return the settings with the preset that suits the task, if they name none, and its sizes.
 
     Options that the preset does not know leave the general one.
     """
-    preset = task.output.default_preset
+    preset = task.starter["preset"]
     if (
         "preset" in config.model_fields_set
         or not config.model.keys() <= preset_options(preset).keys()
     ):
         return config
-    return make_config({"preset": preset}, config)
+    values = config.model_dump(exclude_unset=True)
+    return make_config(_unless_given(task.starter, {}, values), config)
 
 
 def check_model(config: Config) -> None:

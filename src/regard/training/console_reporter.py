@@ -220,6 +220,8 @@ class ConsoleReporter:
     def speed(self, progress: Progress) -> float:
         """Return source and target tokens per second of training since this start."""
         seconds = progress.training_seconds - self.started
+        if self.from_tokens < 0:  # before the first step
+            return 0.0
         return (progress.tokens - self.from_tokens) / max(1e-9, seconds)
 
     def on_evaluation(self, progress: Progress, result: Evaluation, *, best: bool) -> None:
@@ -241,10 +243,10 @@ class ConsoleReporter:
             self.note("".join(pad_left(title, room) for title, room in columns))
             self.header = True
         values = "".join(f"{cell:>{widths[name]}}" for name, cell in cells.items())
+        loss = f"{result.train_loss:.3f}" if progress.step else "-"
         self.note(
             f"{_clock(progress.seconds):>8}{progress.step:>8}{progress.epoch:>7}"
-            f"{self.speed(progress):>10,.0f}{result.train_loss:>8.3f}{values}{simple}"
-            f"{' *' if best else ''}"
+            f"{self.speed(progress):>10,.0f}{loss:>8}{values}{simple}{' *' if best else ''}"
         )
         if result.health is not None:
             sentence = describe_attention(result.health, self.health)

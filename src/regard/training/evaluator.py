@@ -78,7 +78,7 @@ class Evaluation:
             "epoch": progress.epoch,
             "tokens": progress.tokens,
             "seconds": round(progress.seconds, 3),
-            "train_loss": self.train_loss,
+            "train_loss": None if math.isnan(self.train_loss) else self.train_loss,
             **{f"dev_{name}": value for name, value in self.metrics.items()},
             **({} if simple is None else {f"baseline_{simple.metric}": simple.score}),
         }

@@ -73,6 +73,10 @@ def train(
     learner.objective.train()
     stopped = False
     with _stop_on_signal(reporter) as stop:
+        if intervals.at_start and progress.step == 0 > progress.evaluated:
+            evaluate()
+            progress.took_evaluation(lap())
+            checkpoints.save(progress)
         while not budget.is_over(progress):
             stopped = processes.any(stop.asked)
             if stopped:

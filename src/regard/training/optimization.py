@@ -35,6 +35,8 @@ CLIP_EPS: Final = 1e-6
 EAGER_BATCHES: Final = 2
 #: maximum number of CUDA graphs; each takes some host memory
 MAX_GRAPHS: Final = 256
+#: share of the learning rate for weights that begin fitted to the data
+FITTED_RATE: Final = 0.1
 #: layers that keep their inputs alone if activations are recomputed
 RECOMPUTED: Final = (
     TransformerEncoderLayer,
@@ -414,7 +416,11 @@ def clip_on_cpu(parameters: Sequence[Tensor], max_norm: float) -> Tensor:
 
 
 def parameter_groups(
-    module: nn.Module, weight_decay: float, tables: Sequence[Tensor], tables_rate: float
+    module: nn.Module,
+    weight_decay: float,
+    tables: Sequence[Tensor],
+    tables_rate: float,
+    fitted: Sequence[Tensor] = (),
 ) -> list[dict[str, Any]]:
     """Return AdamW's parameter groups: matrices decay; biases, norms and other vectors do not.
 
@@ -424,10 +430,11 @@ def parameter_groups(
         tables: embeddings that start from word vectors.
         tables_rate: their share of the learning rate. If it is 0 they get no gradient either, so
             that clipping does not count it.
+        fitted: weights that begin fitted to the data; they learn slowly, and do not decay.
     """
-    apart = {id(table) for table in tables}
+    apart = {id(table) for table in (*tables, *fitted)}
     matrices = [p for p in module.parameters() if p.ndim > 1 and id(p) not in apart]
-    vectors = [p for p in module.parameters() if p.ndim <= 1]
+    vectors = [p for p in module.parameters() if p.ndim <= 1 and id(p) not in apart]
     groups: list[dict[str, Any]] = [
         {"params": matrices, "weight_decay": weight_decay},
         {"params": vectors, "weight_decay": 0.0},
@@ -436,6 +443,8 @@ def parameter_groups(
         for table in tables:
             table.requires_grad_(tables_rate > 0)
         groups.append({"params": tables, "weight_decay": weight_decay, "share": tables_rate})
+    if fitted:
+        groups.append({"params": list(fitted), "weight_decay": 0.0, "share": FITTED_RATE})
     return groups
 
 

@@ -67,7 +67,7 @@ class TensorBoardWriter:
     def record(self, progress: Progress, result: Evaluation, rate: float) -> None:
         """Add the scalars of a row of metrics.jsonl."""
         for name, value in result.as_row(progress).items():
-            if name != "step":
+            if name != "step" and value is not None:
                 self.writer.add_scalar(name, value, progress.step)
         self.writer.flush()
 

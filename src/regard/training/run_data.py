@@ -29,7 +29,7 @@ from regard.errors import ArgumentError, DataError
 from regard.messages import message, translated
 from regard.tasks import Encoders, Task, choose_task, load_encoder, open_task
 from regard.training.checkpoint import has_checkpoint
-from regard.training.config import Config
+from regard.training.config import Config, make_config, with_preset_of
 from regard.training.data_record import CHANGED, DataRecord, SourceFile
 from regard.training.distillation import teacher_encoders
 from regard.training.encode_shards import EncodedShards, ShardEncoder, Watch, measure_shards
@@ -235,9 +235,21 @@ def _encoders(
     config = files.config
     src_file, tgt_file = folder.src_tokenizer_file, folder.tgt_tokenizer_file
     if src_file.exists() and tgt_file.exists():
+        if not config.task_options and folder.config_file.exists():
+            saved = folder.read_config()  # by the first process, which has chosen them by the data
+            if saved.task_options:
+                config = saved
         task = open_task(config, load_encoder(src_file), load_target(tgt_file))
+        files = replace(files, config=config)
         return task, Examples(files, task.type, task.input.encoder), history
     chosen, why = choose_task(config, files.first)
+    if files.shards is None:
+        options = chosen.input.choose_options(config, files.place("train").source, say)
+        if options:
+            config = make_config(options, with_preset_of(config, chosen))
+            chosen.check_settings(config)
+            folder.write_config(config)
+            files = replace(files, config=config)
     facts = chosen.input.facts
     if files.shards is not None and not facts.reads_shards:
         raise ArgumentError(

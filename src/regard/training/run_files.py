@@ -122,16 +122,20 @@ class RunFiles:
 
     def read(self, part: str, reader: Callable[[DataPlace], PairReader]) -> Iterator[Pair]:
         """Read the examples of a part: "train", or "dev" if that has a file."""
+        of_train = part != "dev" or self.config.dev is None
+        if of_train and self.shards is not None and self.pairs is None:
+            names = (shard.name for shard in self.shards.shards)
+            return itertools.chain.from_iterable(self.read_shard(name, reader) for name in names)
+        return self._read(reader, self.place(part))
+
+    def place(self, part: str) -> DataPlace:
+        """Return the place of a part that is no shards."""
         config = self.config
         if part == "dev" and config.dev is not None:
             hints = DEV_SETTING_HINTS
-            place = DataPlace(config.dev, config.dev_tgt, hints, base_folder(config.dev))
-            return self._read(reader, place)
+            return DataPlace(config.dev, config.dev_tgt, hints, base_folder(config.dev))
         if self.pairs is not None:
-            return self._read(reader, DataPlace(self.pairs, None, SETTING_HINTS, Path()))
-        if self.shards is not None:
-            names = (shard.name for shard in self.shards.shards)
-            return itertools.chain.from_iterable(self.read_shard(name, reader) for name in names)
+            return DataPlace(self.pairs, None, SETTING_HINTS, Path())
         if not config.data:
             raise ArgumentError(
                 "data", "be a file of pairs", "missing", "name one, as in `regard train pairs.tsv`"
@@ -139,7 +143,7 @@ class RunFiles:
         data = display_data(config.data)
         source = str(self.stdin) if data == "-" else data
         folder = base_folder(data)  # of stdin, the current one
-        return self._read(reader, DataPlace(source, config.tgt, SETTING_HINTS, folder))
+        return DataPlace(source, config.tgt, SETTING_HINTS, folder)
 
     def read_shard(self, name: str, reader: Callable[[DataPlace], PairReader]) -> Iterator[Pair]:
         """Read the examples of one shard."""

@@ -62,11 +62,13 @@ class Intervals:
         eval_every: steps between evaluations.
         minutes: the budget, if evaluations follow the clock as well.
         save_every: steps between checkpoints.
+        at_start: whether to evaluate before the first step, since weights begin fitted.
     """
 
     eval_every: int
     minutes: float | None
     save_every: int
+    at_start: bool = False
 
     def evaluation_is_due(self, progress: Progress) -> bool:
         """Return whether to evaluate after this step."""

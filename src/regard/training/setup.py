@@ -63,7 +63,7 @@ from regard.training.optimization import (
 from regard.training.pretrained_embeddings import check_vectors, embeddings, start_from_vectors
 from regard.training.progress import BaselineScore, Progress
 from regard.training.reporting import Recorder, RunSummary
-from regard.training.run_data import prepare_data
+from regard.training.run_data import EncodedData, prepare_data
 from regard.training.run_files import PairSource
 from regard.training.run_folder import RunFolder
 from regard.training.schedule import Budget, Intervals, LearningRate
@@ -166,7 +166,7 @@ def prepare(
         )
     corpus, dev = data.train, data.dev
     facts = _facts(corpus, data.task, fabric)
-    config = with_preset_of(config, data.task)
+    config = with_preset_of(cast(Config, data.task.settings), data.task)
     given, config = config, fill_settings(config, facts)
     task = open_task(config, *data.task.encoders)  # builds a model of the size that was filled in
     baseline, fitted_in = None, 0.0
@@ -180,7 +180,7 @@ def prepare(
     # recordings are limited in seconds, and may have more frames than other sources
     longest = max(config.max_src_len, int(corpus.src_lengths.max(initial=0)))
     module, learner, shapes = _learner(
-        config, processes, precision, task, say, longest, resumed=resumed
+        config, processes, precision, task, data, say, longest, resumed=resumed
     )
     check_precision(learner.objective, corpus, fabric, precision)
     # a batch of pairs is small on a CPU already
@@ -269,6 +269,7 @@ def prepare(
             eval_every=interval,
             minutes=config.minutes if config.eval_every is None else None,
             save_every=config.save_every,
+            at_start=bool(task.output.fitted_weights(learner.module)),
         ),
         evaluator=evaluator,
         best=best,
@@ -331,6 +332,7 @@ def _learner(
     processes: Processes,
     precision: str,
     task: Task,
+    data: EncodedData,
     say: Say,
     longest_src: int,
     *,
@@ -346,6 +348,7 @@ def _learner(
     module = task.build_model()
     if not resumed:
         start_from_vectors(config, module, *task.encoders, say)
+        task.output.fitted_weights(module, (data.train, data.dev))
     gathered = GatheredModel(module, is_first=processes.is_first) if processes.shards else None
     if config.recompute:
         recompute_layers(module, config.preset)
@@ -360,9 +363,11 @@ def _learner(
     )
     if processes.shards:  # before the optimiser is made: shards replace the weights
         objective = fabric.setup_module(made)
-        optimizer = cast(torch.optim.Optimizer, fabric.setup_optimizers(_optimizer(config, module)))
+        optimizer = cast(
+            torch.optim.Optimizer, fabric.setup_optimizers(_optimizer(config, module, task))
+        )
     else:
-        objective, optimizer = fabric.setup(made, _optimizer(config, module))
+        objective, optimizer = fabric.setup(made, _optimizer(config, module, task))
     shapes: BatchShapes | None = None
     # a graph needs the whole batch on one GPU, and no checkpointing; fp16 decides on the host
     # whether to take a step
@@ -383,9 +388,10 @@ def _learner(
     return module if gathered is None else gathered.module, learner, shapes
 
 
-def _optimizer(config: Config, module: AnyModel) -> torch.optim.Optimizer:
+def _optimizer(config: Config, module: AnyModel, task: Task) -> torch.optim.Optimizer:
     tables = [embedding.table.weight for embedding in embeddings(config, module).values()]
-    groups = parameter_groups(module, config.weight_decay, tables, config.vectors_rate)
+    fitted = task.output.fitted_weights(module)
+    groups = parameter_groups(module, config.weight_decay, tables, config.vectors_rate, fitted)
     return torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.98), fused=True)
 
 

@@ -136,6 +136,17 @@ class TaskInput(ABC):
         """
 
     @classmethod
+    def choose_options(cls, settings: Settings, source: Any, say: Say) -> dict[str, Any]:
+        """Return settings that follow from the training data before they are read as examples.
+
+        Args:
+            settings: of the run.
+            source: the data: a file, or examples given in Python.
+            say: announces a choice that nothing else announces.
+        """
+        return {}
+
+    @classmethod
     def read_examples(
         cls, settings: Settings, place: DataPlace, check: Callable[[Pair], Pair]
     ) -> PairReader:
@@ -152,6 +163,10 @@ class TaskInput(ABC):
     @classmethod
     def fingerprint_options(cls, settings: Settings) -> dict[str, Any]:
         """Return its own settings that change the encoded examples."""
+        return {}
+
+    def starter(self, output: str) -> Mapping[str, Any]:
+        """Return settings of a run that names no preset, for the name of its output."""
         return {}
 
     @property

@@ -12,11 +12,13 @@ from torch import Tensor
 from regard.data import BadLines, Corpus, Pair, PairReader, SourceEncoder
 from regard.data.pair_reader import OpenedSource, SourceTransform, keep_source
 from regard.data.pairs import Format
-from regard.data.series import Gaps, SeriesTable, read_series
+from regard.data.series import Gaps, SeriesTable, read_series, recognise_series
 from regard.data.series_windows import SeriesScaler, find_period, measure_columns
+from regard.data.text_files import format_suffix
 from regard.errors import ArgumentError, DataError
+from regard.evaluation.forecasts import WindowMoments, choose_linear, last_row
 from regard.messages import message
-from regard.models.forecasters import WindowScale
+from regard.models.forecasters import FORECASTERS, WindowScale
 from regard.seeing import Text, Token
 from regard.seeing.attribution.replacements import Replacements, frame_replacements
 from regard.tasks.inputs.base import InputFacts, TaskInput
@@ -26,6 +28,17 @@ from regard.tasks.settings import DataPlace, Say, Settings, TaskOptions, refuse_
 
 #: the longest season that is searched for, in steps
 LONGEST_SEASON: Final = 1024
+#: endings of files that may be tables of numbers
+TABLES: Final = (".csv", ".tsv", ".txt", ".parquet")
+#: look-backs that are tried, and the longest for series that no linear map forecasts
+LOOK_BACKS: Final = (6, 12, 24, 48, 96, 192, 336)
+UNKNOWN: Final = 96
+#: horizons that the dev rows have at least
+WINDOWS_OF_DEV: Final = 3
+#: rows below which dev gets as many as test
+FEW_ROWS: Final = 500
+#: share of numbers that are interpolated where nobody has said what becomes of gaps
+FEW_GAPS: Final = 0.1
 #: settings that have no meaning for series, with their defaults
 TEXT_ONLY: Final[dict[str, Any]] = {
     "tgt": None,
@@ -63,7 +76,8 @@ class SeriesOptions(TaskOptions):
     horizon: int = Field(24, description="steps to forecast", ge=1, le=MAX_STEPS)
     look_back: int | None = Field(
         None,
-        description="steps that the model reads; default: four times the horizon",
+        description="steps that the model reads; default: by the rows, up to 336, or four times "
+        "the horizon for a preset that is named",
         ge=1,
         le=MAX_STEPS,
     )
@@ -91,8 +105,10 @@ class SeriesOptions(TaskOptions):
     )
     patch_len: int = Field(16, description="steps of a patch of the preset transformer", ge=1)
     stride: int = Field(8, description="steps between the beginnings of two patches", ge=1)
-    skip: bool = Field(
-        False, description="whether the preset transformer adds a linear map of the window"
+    skip: bool | Literal["fitted"] = Field(
+        False,
+        description="whether the preset transformer adds a linear map of the window; fitted: one "
+        "that begins as least squares of the training windows",
     )
     quantiles: Annotated[tuple[float, ...], BeforeValidator(_listed)] = Field(
         (0.1, 0.9), description="levels of the quantiles, as in 0.1,0.9"
@@ -130,13 +146,55 @@ class SeriesInput(TaskInput):
 
     @classmethod
     def is_possible(cls, settings: Settings) -> bool:
-        """Return whether a setting of series is given."""
-        return bool(settings.task_options)
+        """Return whether a setting of series is given, or the file may be a table."""
+        if settings.task_options:
+            return True
+        table = isinstance(settings.data, str) and format_suffix(settings.data) in TABLES
+        of_text = any(getattr(settings, name) != value for name, value in TEXT_ONLY.items())
+        return table and settings.preset in FORECASTERS and not of_text
 
     @classmethod
     def recognise(cls, settings: Settings, first: Callable[[], Sequence[Pair]]) -> str:
-        """Return that a setting of series is given."""
-        return message("train.why.given", setting=next(iter(settings.task_options)))
+        """Return that a setting of series is given, or that the file has times and numbers."""
+        if settings.task_options:
+            return message("train.why.given", setting=next(iter(settings.task_options)))
+        found = recognise_series(str(settings.data))
+        if found is None:
+            return ""
+        return message(f"train.why.series{'' if found.time else '-rows'}", time=repr(found.time))
+
+    @classmethod
+    def choose_options(cls, settings: Settings, source: Any, say: Say) -> dict[str, Any]:
+        """Return horizon, look-back and split that fit the rows, unless they are given.
+
+        The look-back is that of the linear map which forecasts dev rows best. A run that names its
+        preset and a setting of series has the defaults of `SeriesOptions`.
+        """
+        given, options = settings.task_options, SeriesOptions.of(settings)
+        if given and (options.skip != "fitted" or {"horizon", "look_back"} <= given.keys()):
+            return {}
+        found: dict[str, Any] = {}
+        columns = None if given else recognise_series(source)
+        if columns is not None and columns.others:
+            found["targets"] = columns.numbers
+            say(message("train.no-numbers", file=source, names=", ".join(columns.others)))
+        table, gaps = _complete(source, options.model_copy(update=found))
+        found |= {"gaps": gaps} if gaps != options.gaps else {}
+        if "split" not in given and len(table) < FEW_ROWS:
+            found["split"] = (0.6, 0.2, 0.2)
+        options = options.model_copy(update=found)
+        ends = split_rows(options.split, len(table), table.name)
+        if "horizon" not in given:
+            most = (ends.dev - ends.train) // WINDOWS_OF_DEV
+            found["horizon"] = max(1, min(options.horizon, most))
+        if "look_back" not in given:
+            found["look_back"] = _best_look_back(
+                table, ends, len(options.exogenous), found.get("horizon", options.horizon)
+            )
+            side = max(1, found["look_back"] // 4)
+            if side < options.patch_len:
+                found |= {"patch_len": side, "stride": max(1, side // 2)}
+        return {name: value for name, value in found.items() if name not in given}
 
     @classmethod
     def check_settings(cls, settings: Settings) -> None:
@@ -321,6 +379,35 @@ class SplitRows(NamedTuple):
     train: int
     dev: int
     test: int
+
+
+def _complete(source: Any, options: SeriesOptions) -> tuple[SeriesTable, Gaps]:
+    """Return a table, and what becomes of its gaps: few of them are filled if nobody was asked."""
+    try:
+        return _own_columns(source, options), options.gaps
+    except DataError:
+        filled = options.model_copy(update={"gaps": "fill"})
+        table = None if "gaps" in options.model_fields_set else _own_columns(source, filled)
+        if table is None or table.filled > FEW_GAPS * table.values.size:
+            raise
+        return table, "fill"
+
+
+def _best_look_back(table: SeriesTable, ends: "SplitRows", exogenous: int, horizon: int) -> int:
+    """Return the look-back whose linear map forecasts dev rows best, of those that rows allow."""
+    values = table.values[:, : table.values.shape[1] - exogenous]
+    mean, scale = measure_columns(values[: ends.train])
+    known, longest = (values - mean) / scale, max(1, ends.train // 4)
+    tried = [rows for rows in LOOK_BACKS if rows <= longest] or [longest]
+    first = max(0, ends.train - tried[-1])
+    train, dev = (
+        WindowMoments.of([rows], tried[-1], horizon)
+        for rows in (known[: ends.train], known[first : ends.dev])
+    )
+    if not train.windows or not dev.windows:
+        return tried[0]  # the rows are counted, and refused, when they are cut
+    weight = choose_linear(train, dev, map(last_row, tried)).weight
+    return len(weight) if weight.any() else max(rows for rows in tried if rows <= UNKNOWN)
 
 
 def split_rows(split: Sequence[float], rows: int, name: str) -> SplitRows:

@@ -36,8 +36,10 @@ class TaskOutput(ABC):
     options_type: ClassVar[type[TaskOptions]] = TaskOptions
     #: defaults of settings that differ from those of other runs
     defaults: ClassVar[Mapping[str, Any]] = {}
-    #: the preset of a run that names none
+    #: the preset of a run that names none,
     default_preset: ClassVar[str] = "bahdanau"
+    #: and its other settings, unless they are given
+    starter: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, encoder: TargetEncoder, source: TaskInput, settings: Settings) -> None:
         self.encoder: Any = encoder
@@ -92,6 +94,15 @@ class TaskOutput(ABC):
     def finish(self, model: Any) -> Any:
         """Return the model of a run, from a preset that reads its input."""
         return model
+
+    def fitted_weights(
+        self, model: AnyModel, data: tuple[EncodedPairs, DevSet] | None = None
+    ) -> list[Tensor]:
+        """Return weights that begin as a simple model, which is fitted if there are data.
+
+        They learn slowly, from the score of that model on.
+        """
+        return []
 
     def train_set(self, corpus: Corpus) -> EncodedPairs:
         """Return the training examples of encoded data."""

@@ -20,6 +20,8 @@ from regard.errors import ArgumentError, DataError, ExportError, RegardError
 from regard.evaluation.forecasts import (
     ForecastSums,
     LinearBaseline,
+    WindowMoments,
+    choose_linear,
     conformal_offsets,
     repeat_last,
     seasonal_naive,
@@ -119,6 +121,17 @@ class ForecastOutput(NumbersOutput):
     default_preset = "transformer"
     # dev windows are scored without decoding
     defaults: ClassVar[Mapping[str, Any]] = {"batch_sentences": 32, "eval_pairs": 1000}
+    # begins as a linear map, to which a small network adds what that cannot know
+    starter: ClassVar[Mapping[str, Any]] = {
+        "precision": "32",
+        "skip": "fitted",
+        "window_scale": "last",
+        "dim": 16,
+        "heads": 4,
+        "feed_forward": 64,
+        "layers": 2,
+        "dropout": 0.3,
+    }
 
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
@@ -127,8 +140,8 @@ class ForecastOutput(NumbersOutput):
 
     @classmethod
     def is_possible(cls, settings: Settings) -> bool:
-        """Return whether a setting of series is given."""
-        return bool(settings.task_options)
+        """Return whether the input may be a series."""
+        return SeriesInput.is_possible(settings)
 
     @classmethod
     def check_settings(cls, settings: Settings) -> None:
@@ -146,6 +159,8 @@ class ForecastOutput(NumbersOutput):
                 ",".join(f"{level:g}" for level in levels),
                 "say quantiles=0.1,0.9 for example",
             )
+        if options.look_back is None and options.skip == "fitted":
+            return  # the rows decide
         if (
             settings.preset == "transformer"
             and options.patch_len > options.rows_read + options.stride
@@ -189,6 +204,25 @@ class ForecastOutput(NumbersOutput):
         """Return the loss of the point forecast."""
         loss: str = self.options.loss
         return loss
+
+    def fitted_weights(
+        self, model: AnyModel, data: tuple[EncodedPairs, DevSet] | None = None
+    ) -> list[Tensor]:
+        """Return the linear map of the window, if it begins as least squares.
+
+        Windows are divided by a deviation, which forecasts are multiplied by: no map depends on it.
+        """
+        forecaster = cast(Forecaster, model)
+        skip = getattr(forecaster.network, "skip", None)
+        if forecaster.offset is None or skip is None:
+            return []
+        if data is not None:
+            train, dev = _moments(data[0]), _moments(data[1].corpus)
+            start = choose_linear(train, dev, [forecaster.centre(self.options.rows_read)])
+            with torch.no_grad():
+                skip.weight.copy_(start.weight.mT.repeat_interleave(self.size, dim=0))
+                forecaster.offset.copy_(start.bias)
+        return [skip.weight, forecaster.offset]
 
     def train_set(self, corpus: Corpus) -> SeriesWindows:
         """Return the windows of the training rows."""
@@ -240,7 +274,7 @@ class ForecastOutput(NumbersOutput):
         self, model: AnyModel, train: EncodedPairs, dev: DevSet, device: torch.device
     ) -> dict[str, Tensor]:
         """Return the offsets of the quantiles on dev windows, and the linear baseline."""
-        linear = LinearBaseline.fit(_batches(cast(SeriesWindows, train), device))
+        linear = LinearBaseline.fit(_moments(train))
         tensors = {"linear.weight": linear.weight, "linear.bias": linear.bias}
         if self.options.quantiles:
             errors = []
@@ -558,10 +592,17 @@ def _build(
         estimates=1 + len(options.quantiles),
         patch=options.patch_len,
         stride=options.stride,
-        skip=options.skip,
+        skip=bool(options.skip),
+        offset=options.skip == "fitted",
         scale=options.window_scale,
         **settings.model,
     )
+
+
+def _moments(windows: EncodedPairs) -> WindowMoments:
+    own = cast(SeriesWindows, windows)
+    targets = (rows[:, : own.targets] for rows in own.stretches)
+    return WindowMoments.of(targets, own.look_back, own.horizon)
 
 
 def _batches(
