@@ -39,7 +39,7 @@ FLOORS = (
     ("tasks", "pretrained"),
     ("training",),
     ("api",),
-    ("lab", "cli", "serve", "recipes", "export", "jobs"),
+    ("lab", "cli", "serve", "recipes", "export", "jobs", "sklearn"),
     ("regard",),  # the package's own __init__.py, which may import anything
 )
 FLOOR = {part: height for height, floor in enumerate(FLOORS) for part in floor}
@@ -161,7 +161,9 @@ def test_no_import_circles_not_even_through_imports_inside_functions(package):
 
 
 def test_a_public_class_name_has_one_meaning(package):
-    assert package.repeated_classes() == {}
+    # estimators are named as users of scikit-learn expect
+    found = package.repeated_classes().items()
+    assert {name for name, places in found if "regard.sklearn" not in places} == set()
 
 
 def test_docstrings_begin_with_what_a_reader_would_search_for(package):

@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 import regard
-from regard import attention, layers, masks, models, ops
+from regard import attention, layers, masks, models, ops, sklearn
 
 NAMES = {
     regard: [
@@ -24,6 +24,7 @@ NAMES = {
         "models",
         "ops",
         "show",
+        "sklearn",
     ],
     ops: [
         "BACKENDS",
@@ -124,6 +125,7 @@ NAMES = {
         "VectorInput",
         "with_input",
     ],
+    sklearn: ["Classifier", "Regressor"],
 }
 
 FORWARD = "(self, query, key, value, mask=None, *, past=None, need_weights=True)"
@@ -134,6 +136,11 @@ SIGNATURES = {
         "top_k_weights=None, heads=None)"
     ),
     regard.show: "(weights, src=None, tgt=None, *, layer='auto', head='auto', special='dim')",
+    regard.fit: (
+        "(pairs, y=None, preset=None, *, target=None, source=None, output=None, quiet=False, "
+        "**settings)"
+    ),
+    regard.Model.score: "(self, data, y=None)",
     regard.Model.save: "(self, folder)",
     regard.Model.evaluate: (
         "(self, pairs, metric=None, *, beam=None, tgt_file=None, columns=None, skip_bad=False)"

@@ -41,7 +41,7 @@ NAV: Final[dict[str, Any]] = {
     "Course": ["course/README.md", "course/en/*"],
     "中文课程": ["zh/index.md", "zh/readme.md", "course/zh/*"],
     "Guides": {
-        "Use": ["models.md"],
+        "Use": ["models.md", "python.md"],
         "Train": [
             *("train.md", "tasks.md", "labels.md", "numbers.md", "language.md", "questions.md"),
             *("summaries.md", "sound.md"),

@@ -17,6 +17,7 @@ Build models of your own from parts:
     attention   mechanisms, one paper per file
     layers      Transformers, RNNs, convolutions, positions
     models      encoders, decoders and presets
+    sklearn     estimators of scikit-learn, which must be installed
 
 Names are imported on first use, so that `import regard` takes next to no time. The command line
 does the same things: see `regard --help`.
@@ -46,7 +47,7 @@ from typing import TYPE_CHECKING, Any, Final
 from regard.version import __version__
 
 if TYPE_CHECKING:
-    from regard import attention, layers, masks, models, ops
+    from regard import attention, layers, masks, models, ops, sklearn
     from regard.api import Model, Output, fit, load
     from regard.pretrained import MediaModel, PretrainedModel, generate
     from regard.seeing.capture.recorder import capture
@@ -68,6 +69,7 @@ __all__ = [
     "models",
     "ops",
     "show",
+    "sklearn",
 ]
 
 #: modules of the public names, which are imported on first use
@@ -83,7 +85,7 @@ HOMES: Final = {
     "show": "regard.seeing.display",
 }
 #: modules that are public names themselves
-PARTS: Final = ("attention", "layers", "masks", "models", "ops")
+PARTS: Final = ("attention", "layers", "masks", "models", "ops", "sklearn")
 
 
 def __dir__() -> list[str]:

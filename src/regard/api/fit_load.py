@@ -1,7 +1,7 @@
 """`fit` and `load`: train a model, or load trained ones."""
 
 import tempfile
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +12,14 @@ from regard import extras
 from regard.api import bundled_models
 from regard.api.model import Model
 from regard.api.read_pairs import check_pairs
+from regard.api.tables import (
+    choose_named,
+    column_type,
+    is_table,
+    pair_with,
+    target_settings,
+    write_labels,
+)
 from regard.errors import ArgumentError
 from regard.models.int8 import int8_copy, int8_engine
 from regard.pretrained import (
@@ -45,7 +53,7 @@ def load(
             run had at a step of its checkpoints or best evaluations; or one folder that
             `save_pretrained` of transformers wrote, or one name of the Hugging Face hub, as
             "organisation/model".
-        device: "cpu", "cuda" or "auto".
+        device: "cpu", "cuda", "cuda:1" or "auto".
         precision: type of the weights: "32", which "auto" stands for; "bf16", which is faster
             where the chip supports it; or "int8" on a CPU, which is faster where the chip has
             instructions for it. Both may change an output if two are almost equally likely, see
@@ -171,9 +179,12 @@ def _checked(run: Any) -> str | Path:
 
 
 def fit(
-    pairs: str | Path | Iterable[str | tuple[Any, ...] | Mapping[str, Any]],
+    pairs: str | Path | Iterable[Any],
+    y: Any = None,
     preset: str | None = None,
     *,
+    target: str | None = None,
+    source: str | Sequence[str] | None = None,
     output: str | Path | None = None,
     quiet: bool = False,
     **settings: Any,
@@ -181,10 +192,19 @@ def fit(
     """Train a model and return it.
 
     Args:
-        pairs: a file; or tuples of source and target, or dictionaries with `src` and `tgt` or the
-            names in `columns`; a table of pandas, polars or pyarrow; for a language model, texts. A
-            source may be vectors: an array, a tensor or lists, (frames, features).
-        preset: the model, by name; by default that which suits the settings, mostly "bahdanau".
+        pairs: a file; a table of pandas, polars, pyarrow or datasets; tuples of source and target,
+            or dictionaries; for a language model, texts. A source may be vectors: an array, a
+            tensor or lists, (frames, features). With `y`, sources alone: a list of texts, or an
+            array of pictures (n, height, width) of bytes, (n, height, width, channels), or of
+            frames (n, frames, features).
+        y: the targets, if they are given apart: labels, numbers or texts. Floats are numbers to
+            predict, and so are integers of which few come again; other targets that come again are
+            labels.
+        preset: the model, by name; by default that which suits the settings, mostly "bahdanau". It
+            may stand second, where no `y` is given.
+        target: the column of the targets in a table or in dictionaries.
+        source: that of the sources; two are a passage and a question. Columns that are not named
+            are chosen as those of files are.
         output: the run folder; a temporary one if None, which `Model.save` copies.
         quiet: whether to show nothing.
         settings: those of `regard.training.Config`, and sizes of the preset: `steps=2000`, ...
@@ -194,20 +214,62 @@ def fit(
         >>> model = regard.fit(pairs, "bahdanau", size="tiny", epochs=1, quiet=True)
         >>> model.config.preset, model.config.epochs
         ('bahdanau', 1)
+        >>> texts, labels = [f"{n} and {n}" for n in range(60)], [0, 1, 2] * 20
+        >>> regard.fit(texts, labels, size="tiny", steps=1, quiet=True).classes_.tolist()
+        [0, 1, 2]
     """
-    pairs = check_pairs(pairs)
     from regard.training import start_run  # imports libraries that only training needs
 
+    if isinstance(y, str):
+        y, preset = None, y
     if preset is not None:
         settings["preset"] = preset
     folder = Path(tempfile.mkdtemp(prefix="regard-")) / "run" if output is None else Path(output)
+    device = str(settings.get("device", "auto"))
     if isinstance(pairs, str | Path):
-        config = make_config({"data": str(pairs), **settings})
-        start_run(config, folder, quiet=quiet)
-    else:
-        rows = [_row(pair) for pair in pairs]
-        start_run(make_config(settings), folder, pairs=rows, quiet=quiet)
-    return load_run(folder, device=str(settings.get("device", "auto")))
+        start_run(make_config({"data": str(pairs), **settings}), folder, quiet=quiet)
+        return load_run(folder, device=device)
+    rows, columns, targets = _examples(pairs, y, source, target, settings)
+    start_run(make_config(settings), folder, pairs=rows, quiet=quiet)
+    model = load_run(folder, device=device)
+    if model.task.labels:
+        model.label_values = write_labels(folder, targets)
+        model.label_types = column_type(pairs, columns)
+    return model
+
+
+def _examples(
+    pairs: Any,
+    y: Any,
+    source: str | Sequence[str] | None,
+    target: str | None,
+    settings: dict[str, Any],
+) -> tuple[list[Any], Sequence[str] | None, list[Any]]:
+    """Return examples, their columns if these have names, and the targets if these are known.
+
+    Settings that follow from the types of the examples are added.
+    """
+    asked = target is not None or source is not None
+    if y is not None:
+        if asked:
+            name = repr(source if target is None else target)
+            raise ArgumentError("a column", "be left out beside y", name, "leave one of them out")
+        if getattr(pairs, "ndim", 0) == 3 and str(pairs.dtype).endswith("uint8"):
+            settings.setdefault("src_tokenizer", "pictures")
+        rows = pair_with(None, pairs, y)
+        targets = [pair[1] for pair in rows]
+        settings |= target_settings(targets, settings)
+        return rows, None, targets
+    rows = [_row(pair) for pair in check_pairs(pairs)]
+    columns = settings.get("columns")
+    columns = [*map(str.strip, columns.split(","))] if isinstance(columns, str) else columns
+    named = bool(rows) and isinstance(rows[0], Mapping)
+    if columns is None and (asked or (named and is_table(pairs))):
+        columns = choose_named(rows, source, target)
+        settings |= {"columns": columns}
+    targets = [row.get(columns[1]) for row in rows] if named and columns else []
+    settings |= target_settings(targets, settings) if asked else {}
+    return rows, columns, targets
 
 
 def _row(pair: Any) -> Any:

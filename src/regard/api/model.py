@@ -1,13 +1,17 @@
 """A trained model: predict, trace, evaluate, align, save."""
 
 import shutil
+import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, overload
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from regard import device as devices
+from regard import safe_read
 from regard.api.evaluate_pairs import (
     EvaluationResult,
     metric_names,
@@ -16,8 +20,16 @@ from regard.api.evaluate_pairs import (
 )
 from regard.api.output import Output
 from regard.api.predictor import Predictor
-from regard.api.read_pairs import known_pairs, read_for
+from regard.api.read_pairs import check_pairs, known_pairs, read_for
 from regard.api.request import PredictRequest, check_kinds, decoding_options
+from regard.api.tables import (
+    answer_row,
+    is_table,
+    pair_with,
+    read_labels,
+    table_like,
+    table_sources,
+)
 from regard.api.what_if import run_what_if
 from regard.api.word_alignment import align_by_mean
 from regard.data import Pair, Tokenizer, require_tokenizer
@@ -34,7 +46,7 @@ from regard.seeing.attribution.methods import method_names
 from regard.seeing.attribution.what_if import Intervention, WhatIf, check_seeded
 from regard.seeing.trace.alignment import Links
 from regard.tasks import ScoreTable
-from regard.training import RunError, Saved
+from regard.training import RunError, RunFolder, Saved
 
 BATCH: Final = 32
 
@@ -68,6 +80,8 @@ class Model:
         self.trained = first.model if alone else Ensemble([run.sequence_model for run in runs])
         presets = [run.config.preset for run in runs]
         self.predictor = Predictor(self.trained, self.task, device, list(map(Path, paths)), presets)
+        #: labels that are no texts, by their text, and the type of their column, by library
+        self.label_values, self.label_types = read_labels(self.path), dict[str, Any]()
 
     def __repr__(self) -> str:
         with use_language("en"):
@@ -82,6 +96,20 @@ class Model:
         }
         shown = ", ".join(f"{name}={value!r}" for name, value in parts.items())
         return f"Model({' + '.join(map(str, self.predictor.paths))!r}, {shown})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the files of the run but its data and checkpoints: a pickled model has them."""
+        kept = [p for p in self._only_run().iterdir() if p.suffix in (".json", ".safetensors")]
+        files = {path.name: safe_read.read_bytes(path, None, inside=self.path) for path in kept}
+        return {"files": files, "types": self.label_types, "device": self.device.type}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        folder = Path(tempfile.mkdtemp(prefix="regard-"))
+        for name, content in state["files"].items():
+            (folder / name).write_bytes(content)
+        device = devices.pick("cpu" if state["device"] == "cpu" else "auto")
+        self.__init__([RunFolder(folder).load(device)], [folder], device)  # type: ignore[misc]
+        self.label_types = state["types"]
 
     @property
     def module(self) -> SequenceModel:
@@ -102,6 +130,13 @@ class Model:
     def features(self) -> tuple[str, ...]:
         """The features that sources may have after a tab."""
         return self.task.input.feature_names
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """The labels, sorted, of the type that they had in training; only of a run of labels."""
+        if not self.task.labels:
+            raise AttributeError(f"classes_ are of a model of labels, and {self.path} is of others")
+        return np.unique([self.label_values.get(text, text) for text in self.task.labels])
 
     @property
     def info(self) -> ModelInfo:
@@ -125,39 +160,53 @@ class Model:
         """
         if self.task.input.is_one(text):
             return next(self.predict([text], **options))
-        return list(self.predict(text, **options))
+        found = self.predict(text, **options)
+        return list(found) if isinstance(found, Iterator) else found
 
     def predict(
         self,
-        texts: Iterable[Any],
+        texts: Any,
         *,
         attention: bool = True,
         kinds: Collection[str] | None = None,
         replace_unk: bool = False,
         batch: int = BATCH,
         **options: Any,
-    ) -> Iterator[Output]:
-        """Yield an output for each text, in order.
+    ) -> Any:
+        """Return an iterator over an output for each text, in order; of a table, a table.
+
+        A table of answers is of the same library, with the same index, and has the columns
+        `answer`, `confidence` (the probability of a label, or of all tokens of a text; numbers have
+        none) and, with `nbest=3`, `alternatives`. Labels are of the type that they had in training.
 
         Args:
-            texts: sources. Where a run has features, a string may end in a tab and some, as in
-                `write<TAB>V;PST`; a `regard.api.Source` has them beside its text. Of a language
-                model, the beginnings of its outputs.
-            attention: whether outputs carry attention maps.
+            texts: sources, or a table of pandas, polars, pyarrow or datasets that has them in the
+                column of training. Where a run has features, a string may end in a tab and some,
+                as in `write<TAB>V;PST`; a `regard.api.Source` has them beside its text. Of a
+                language model, the beginnings of its outputs.
+            attention: whether outputs carry attention maps; those of a table have none.
             kinds: the maps that they carry then; all that the model has if None.
             replace_unk: whether unknown words become the source word with the most attention.
             batch: sources at a time. More are read ahead, to batch like lengths together; with 1
                 each is answered before the next is read.
             options: those of `DecodingOptions`.
         """
+        table = is_table(texts) and not self.task.input.is_one(texts)
+        sources = table_sources(self.task, texts) if table else texts
+        how = {"attention": attention and not table, "kinds": kinds, "replace_unk": replace_unk}
+        found = self._outputs(sources, batch, how, options)
+        if not table:
+            return found
+        others = int(options.get("nbest", 1)) - 1
+        rows = [answer_row(output, self.label_values, others) for output in found]
+        return table_like(texts, rows, self.label_types)
+
+    def _outputs(
+        self, texts: Iterable[Any], batch: int, how: dict[str, Any], options: dict[str, Any]
+    ) -> Iterator[Output]:
         self.task.input.check_several(texts)
-        request = PredictRequest.of(
-            self.task,
-            decoding_options(self.task, self.config.beam, options),
-            attention=attention,
-            kinds=kinds,
-            replace_unk=replace_unk,
-        )
+        settings = decoding_options(self.task, self.config.beam, options)
+        request = PredictRequest.of(self.task, settings, **how)
         check_least(1, batch=batch)
         if self.task.numbers is not None:
             yield from self.task.numbers.predictions(self.trained, texts, self.device)
@@ -341,7 +390,9 @@ class Model:
             skip_bad: whether bad lines are left out; otherwise the first one raises.
         """
         if self.task.numbers is not None:
-            return self.task.numbers.scores(self.trained, pairs, self.device)
+            table = is_table(pairs) and not self.task.input.is_one(pairs)
+            rows = check_pairs(pairs) if table else pairs
+            return self.task.numbers.scores(self.trained, rows, self.device)
         self.check_reads_pairs()
         names = metric_names(self.task.tokens.metrics(), metric)
         reader = read_for(self.predictor, pairs, tgt_file, columns=columns, skip_bad=skip_bad)
@@ -350,11 +401,29 @@ class Model:
         result = score_predictions(self.tgt_tokenizer, names, texts, read)
         return result._replace(classes=self.task.tokens.class_report(texts, references_of(read)))
 
+    def score(self, data: Any, y: Any = None) -> float:
+        """Return the share of right labels; of numbers, R²; else the first metric of `evaluate`.
+
+        That is the one that suits the target, such as BLEU, of 0 to 100, or the error rate of
+        phonemes; of a series, the mean squared error of its forecasts.
+
+        Args:
+            data: as for `evaluate`: a table, a file or pairs; with `y`, sources alone.
+            y: their targets.
+        """
+        data = data if y is None else pair_with(self.config.columns, data, y)
+        found = self.evaluate(data)
+        if not isinstance(found, ScoreTable):
+            return found.rows[0].value
+        name = "r2" if "r2" in found.columns else found.columns[0]
+        return found.rows[0][1][found.columns.index(name)]
+
     def predict_pairs(self, pairs: Sequence[Pair], *, beam: int | None = None) -> Iterator[Output]:
         """Yield an output, without maps, for the source of each pair."""
         options: dict[str, Any] = {} if beam is None else {"beam": beam}
         sources = [self.task.input.of_pair(pair) for pair in pairs]
-        return self.predict(sources, attention=False, **options)
+        found: Iterator[Output] = self.predict(sources, attention=False, **options)
+        return found
 
     def check_reads_pairs(self) -> None:
         """Raises for a language model, which has no targets to compare its outputs with."""
@@ -396,23 +465,27 @@ class Model:
         Args:
             folder: a new one, or an empty one.
         """
+        run = self._only_run()
+        path = _check_new_folder(folder, run)
+        try:
+            shutil.copytree(run, path, dirs_exist_ok=True, symlinks=True)
+        except OSError as error:
+            # several files that could not be copied come as a list
+            reason = error.strerror or str(error)[:200]
+            raise RunError(
+                f"the run must be copied whole, but from {run} to {path} it could not be "
+                f"({reason}): check that both can be read and written, and that there is room."
+            ) from None
+        return path
+
+    def _only_run(self) -> Path:
         runs = self.predictor.paths
         if len(runs) > 1:
             raise RunError(
                 f"one run can be saved, but this model has {len(runs)}: load and save each of them "
                 f"alone."
             )
-        path = _check_new_folder(folder, runs[0])
-        try:
-            shutil.copytree(runs[0], path, dirs_exist_ok=True, symlinks=True)
-        except OSError as error:
-            # several files that could not be copied come as a list
-            reason = error.strerror or str(error)[:200]
-            raise RunError(
-                f"the run must be copied whole, but from {runs[0]} to {path} it could not be "
-                f"({reason}): check that both can be read and written, and that there is room."
-            ) from None
-        return path
+        return runs[0]
 
 
 def _check_new_folder(folder: Any, run: Path) -> Path:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from regard.api.predictor import Predictor
+from regard.api.tables import is_table, table_rows
 from regard.data import Pair, PairReader, base_folder, read_pairs
 from regard.data.error_hints import PYTHON_HINTS, BadLine, ErrorHints
 from regard.data.pair_reader import SourceTransform
@@ -68,17 +69,15 @@ def read_for(
 
 
 def check_pairs(pairs: Any) -> Any:
-    """Return pairs; of a table of pandas, polars or pyarrow, a dictionary for each row.
+    """Return pairs; of a table of pandas, polars, pyarrow or datasets, a dictionary for each row.
 
     Raises ArgumentError unless given a file or an iterable of pairs: not for bytes, nor for a dict.
     """
-    if hasattr(pairs, "columns"):
-        rows = {"to_pylist": (), "to_dicts": (), "to_dict": ("records",)}
-        make = next((name for name in rows if hasattr(pairs, name)), None)
-        pairs = pairs if make is None else getattr(pairs, make)(*rows[make])
+    if is_table(pairs):
+        rows = table_rows(pairs)
         # a single column holds texts
-        one = isinstance(pairs, list) and all(len(row) == 1 for row in pairs)
-        pairs = [tuple(row.values()) for row in pairs] if one else pairs
+        one = all(len(row) == 1 for row in rows)
+        pairs = [tuple(row.values()) for row in rows] if one else rows
     if isinstance(pairs, Mapping | bytes) or not isinstance(pairs, str | Path | Iterable):
         raise ArgumentError(
             "pairs",

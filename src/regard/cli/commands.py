@@ -90,7 +90,7 @@ ColumnsOption = Annotated[
         show_default="those of the run",
     ),
 ]
-DeviceOption = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
+DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, cuda:1 or auto.")]
 ChatOption = Annotated[
     bool,
     typer.Option("--chat", help="Put the text in the chat template of a model of transformers."),
@@ -388,8 +388,8 @@ def predict(
         help="Run folders or bundled models (g2p), several as an ensemble, or a model of "
         "transformers: its folder, or ORGANISATION/NAME on the Hugging Face hub. Then a file with "
         "a source on each line; stdin if '-' or not given. Features follow a source after a tab. A "
-        "language model continues each line. Vectors are JSONL, Parquet or .npy files. With -o, "
-        "files, folders or quoted patterns of text, TSV, JSONL or Parquet: 'in/*.parquet'.",
+        "language model continues each line. Vectors are JSONL, Parquet or .npy files. With -o "
+        "FOLDER, files, folders or quoted patterns of text, TSV, JSONL or Parquet: 'in/*.parquet'.",
     ),
     beam: BeamOption = None,
     prefix: str | None = Option(
@@ -426,8 +426,9 @@ def predict(
         None,
         "-o",
         "--output",
-        help="Answer shards of sources into this folder, a shard for each; the same command goes "
-        "on where an interrupted one was.",
+        help="Write one table with source, answer, confidence and alternatives: .csv, .tsv, "
+        ".jsonl, .parquet or .xlsx. Or answer shards of sources into this folder, a shard for "
+        "each; the same command goes on where an interrupted one was.",
         show_default=False,
     ),
     ray: RayOption = None,
@@ -451,8 +452,8 @@ def predict(
 ) -> None:
     """Predict a target for each line of a file.
 
-    Predictions go to stdout, one per line. With -o, shards of sources become shards of
-    predictions, on this machine or, with --ray, on many.
+    Predictions go to stdout, one per line, or with -o into a table. With -o FOLDER, shards of
+    sources become shards of predictions, on this machine or, with --ray, on many.
     """
 
 

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +13,7 @@ import typer
 from regard import api
 from regard.api import bundled_models
 from regard.atomic_files import incremental_output
+from regard.cli.answer_table import LABELS, answer_rows, is_table_file, write_table
 from regard.cli.console import note, one_line
 from regard.cli.input_lines import InputLines, is_media, refuse_pretrained_options, warn_if_bare
 from regard.cli.shard_options import refuse as refuse_options
@@ -63,7 +64,8 @@ def predict(
     **decoding: Any,
 ) -> None:
     """Predict the target of each line of a file: one prediction per line on stdout."""
-    if output is not None:
+    table = output if output is not None and is_table_file(output) else None
+    if output is not None and table is None:
         refuse: dict[str, object] = {
             "prefix": prefix,
             "jsonl": as_jsonl,
@@ -89,23 +91,35 @@ def predict(
             shard_rows=shard_rows,
         )
     _refuse_shard_options(ray=ray, workers=workers, id=id)
+    if table is not None:
+        refuse_options("where -o names a table", jsonl=as_jsonl)
     folders, files = _split(runs)
     model = api.load(*folders, device=device, precision=precision, allow_pickle=allow_pickle)
     options = decoding if beam is None else {**decoding, "beam": beam}
     lines = InputLines(files, model, max_chars=max_chars, skip_bad=skip_bad, columns=columns)
     options["attention"] = as_jsonl or trace is not None
     options["batch"] = _batch_size(batch, files)
+    several = decoding["num_samples"] or decoding["nbest"]
+    rows: list[dict[str, Any]] = []
+    read: deque[Any] = deque()
+
+    def sources() -> Iterator[Any]:
+        """Yield the sources; a table has them, or their numbers, beside the answers."""
+        for number, source in enumerate(lines, start=1):
+            read.append(source if isinstance(source, str) else number)
+            yield source
+
     outputs: Iterator[AnyOutput]
     maps: Collection[str]
     if isinstance(model, PretrainedModel | MediaModel):
         _refuse_run_options(prefix=prefix, replace_unk=replace_unk)
         maps = model.shown_maps if isinstance(model, MediaModel) else SHOWN_MAPS[model.task]
-        outputs = model.predict(lines, chat=chat, **options)
+        outputs = model.predict(sources(), chat=chat, **options)
     else:
         refuse_pretrained_options(chat=chat)
         maps = model.task.input.facts.maps
         outputs = model.predict(
-            warn_if_bare(model, lines),
+            warn_if_bare(model, sources()),
             kinds=None if trace is not None else maps,
             replace_unk=replace_unk,
             prefix=None if prefix is None else [_prefix_ids(model, prefix)],
@@ -113,13 +127,12 @@ def predict(
         )
     unknown: Counter[str] = Counter()
     notes: dict[str, None] = {}
-    several = (decoding["num_samples"] or decoding["nbest"]) > 1
 
     def printed(number: int, output: Any) -> str:
         """Return the lines of a source on stdout."""
         if isinstance(output, NumberPrediction | Forecast):
             return output.printed(as_json=as_jsonl)
-        return _json(output, maps) if as_jsonl else _text(number, output, several, chat)
+        return _json(output, maps) if as_jsonl else _text(number, output, several > 1, chat)
 
     with _trace_writer(trace) as write_traces:
         merged: Iterator[AnyOutput | DataError] = lines.merge_errors(outputs)
@@ -128,9 +141,16 @@ def predict(
                 write_traces(answer)
                 unknown.update(answer.unknown)
                 notes.update(dict.fromkeys(getattr(answer, "notes", ())))
+            source = None if isinstance(answer, DataError) else read.popleft()
+            if table is not None:
+                rows += answer_rows(model, source, answer, several - 1 or LABELS)
+                continue
             text = printed(number, answer)
             sys.stdout.write(text)
             sys.stdout.flush()
+    if table is not None:
+        write_table(table, rows)
+        note(message("predict.table", path=table, count=len(rows)))
     for sentence in notes:
         note(message("sentence", text=sentence))
     if unknown:

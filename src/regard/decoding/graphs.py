@@ -11,7 +11,7 @@ import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final, final
@@ -103,7 +103,9 @@ class DecodingGraphs:
             yield False
             return
         try:
-            yield self._is_usable(src)
+            # graphs are captured on the current device, which need not be that of the model
+            with torch.cuda.device(src.device) if src.is_cuda else nullcontext():
+                yield self._is_usable(src)
         finally:
             self._lock.release()
 

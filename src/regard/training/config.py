@@ -232,7 +232,7 @@ class Config(BaseModel):
     save_every: int = _setting(500, "steps between checkpoints", ge=1)
 
     seed: int = _fixed(1, "random seed of weights, order of the data and dropout", ge=0, lt=2**63)
-    device: str = _setting("auto", "cpu, cuda, or auto")
+    device: str = _setting("auto", "cpu, cuda, cuda:1 or auto")
     precision: Precision = _setting("auto", "auto is bf16 on chips that are fast in it")
     strategy: Strategy = _setting(
         "auto", "of several processes: ddp replicates the weights, fsdp shards them; auto is ddp"

@@ -60,7 +60,7 @@ def distillation_loss(
     taught: Float[Tensor, "tokens vocab"],
     weight: float,
     smoothing: float = 0.0,
-    real: Bool[Tensor, " tokens"] | None = None,
+    real: Bool[Tensor, " tokens"] | Float[Tensor, " tokens"] | None = None,
 ) -> Float[Tensor, ""]:
     """Return the summed loss of a student, in float32 at least.
 
@@ -70,7 +70,7 @@ def distillation_loss(
         taught: the teachers' distribution of each token.
         weight: share of the teachers in the loss.
         smoothing: label smoothing of the share of the targets.
-        real: which targets count; all of them if None.
+        real: which targets count, or how much; all of them if None.
     """
     log_q = F.log_softmax(logits, dim=1, dtype=torch.promote_types(logits.dtype, torch.float32))
     gold = log_q.gather(1, target[:, None]).squeeze(1)

@@ -34,12 +34,15 @@ from regard.training.distillation import Teachers, distillation_loss
 CHUNK: Final = {"cpu": 1 << 20}
 GPU_CHUNK: Final = 1 << 28
 
+#: which targets count, or the weight of each
+Counted = Bool[Tensor, " tokens"] | Float[Tensor, " tokens"] | None
+
 
 def cross_entropy(
     logits: Float[Tensor, "tokens vocab"],
     target: Int[Tensor, " tokens"],
     smoothing: float = 0.0,
-    real: Bool[Tensor, " tokens"] | None = None,
+    real: Counted = None,
 ) -> Float[Tensor, ""]:
     """Return the summed cross entropy, like `F.cross_entropy`, in float32 at least.
 
@@ -49,9 +52,9 @@ def cross_entropy(
         logits: of every target token, in any float type.
         target: ids of the target tokens.
         smoothing: share of the probability that is spread evenly over the vocabulary.
-        real: which targets count; all of them if None.
+        real: which targets count, or how much; all of them if None.
     """
-    if takes_kernels(logits):
+    if takes_kernels(logits, real):
         return triton_cross_entropy(logits, target, smoothing, real)
     loss: Tensor = _ChunkedCrossEntropy.apply(logits, target, smoothing, real)  # type: ignore[no-untyped-call]
     return loss
@@ -125,7 +128,7 @@ def rdrop_loss(
     target: Int[Tensor, " tokens"],
     smoothing: float,
     alpha: float,
-    real: Bool[Tensor, " tokens"] | None = None,
+    real: Counted = None,
 ) -> Float[Tensor, ""]:
     """Return the summed R-Drop loss.
 
@@ -137,9 +140,9 @@ def rdrop_loss(
         target: ids of the target tokens.
         smoothing: share of the probability that is spread evenly over the vocabulary.
         alpha: the weight of the divergence, as in the paper.
-        real: which targets count; all of them if None.
+        real: which targets count, or how much; all of them if None.
     """
-    if takes_kernels(logits):
+    if takes_kernels(logits, real):
         return triton_rdrop_loss(logits, target, smoothing, alpha, real)
     options = (smoothing, alpha, real)
     loss: Tensor = _ChunkedRDrop.apply(logits, target, *options)  # type: ignore[no-untyped-call]
@@ -152,7 +155,7 @@ def definition(
     target: Int[Tensor, " tokens"],
     smoothing: float,
     alpha: float,
-    real: Bool[Tensor, " tokens"] | None = None,
+    real: Counted = None,
 ) -> Float[Tensor, ""]:
     """Reference of `rdrop_loss`, with `KL(p || q) + KL(q || p) = sum (p - q) log(p / q)`."""
     log_p, log_q = F.log_softmax(first, dim=1), F.log_softmax(second, dim=1)
@@ -222,7 +225,10 @@ class Objective(nn.Module):
         smoothing: see `cross_entropy`.
         rdrop: the weight alpha of `rdrop_loss`; 0 disables R-Drop.
         teachers: models whose distributions are learned, without R-Drop.
+        class_weights: weight of each token of the vocabulary while training; 1 if None.
     """
+
+    class_weights: Tensor | None
 
     def __init__(
         self,
@@ -230,8 +236,10 @@ class Objective(nn.Module):
         smoothing: float = 0.0,
         rdrop: float = 0.0,
         teachers: Teachers | None = None,
+        class_weights: Float[Tensor, " vocab"] | None = None,
     ) -> None:
         super().__init__()
+        self.register_buffer("class_weights", class_weights, persistent=False)
         self.model, self.smoothing, self.rdrop, self.teachers = model, smoothing, rdrop, teachers
 
     def forward(
@@ -261,7 +269,7 @@ class Objective(nn.Module):
         real = gold != PAD if padded else None
         if not self.rdrop:
             out = self.model(src, lengths, tgt_in, keep=keep)
-            learned = _learned(real, out.certain)
+            learned = self._weighted(_learned(real, out.certain), gold)
             # only while training: the loss of dev is that of the targets
             if self.teachers is not None and self.training:
                 taught = self.teachers.probabilities(src, lengths, tgt_in, keep)
@@ -275,9 +283,16 @@ class Objective(nn.Module):
         keep = torch.cat([keep, keep + tgt_out.numel()])
         out = self.model(src, lengths, tgt_in, keep=keep)
         certain = None if out.certain is None else out.certain[: len(gold)]
-        learned = _learned(real, certain)
+        learned = self._weighted(_learned(real, certain), gold)
         loss = rdrop_loss(out.logits, gold, self.smoothing, self.rdrop, learned)
         return _with_penalty(loss, out, real, passes=2)
+
+    def _weighted(self, learned: Tensor | None, gold: Tensor) -> Tensor | None:
+        """Return how much each target counts; the loss of dev has no weights."""
+        if self.class_weights is None or not self.training:
+            return learned
+        weights = self.class_weights[gold]
+        return weights if learned is None else weights * learned
 
 
 def _learned(real: Tensor | None, certain: Tensor | None) -> Tensor | None:
@@ -306,8 +321,13 @@ TYPES: Final = (torch.float32, torch.bfloat16, torch.float16)
 OLDEST: Final = (8, 0)
 
 
-def takes_kernels(logits: Tensor) -> bool:
-    """Return whether the Triton kernels can run, and the active backend allows them."""
+def takes_kernels(logits: Tensor, real: Tensor | None = None) -> bool:
+    """Return whether the Triton kernels can run, and the active backend allows them.
+
+    They know no weights of targets.
+    """
+    if real is not None and real.dtype != torch.bool:
+        return False
     if active_backend() not in ("auto", "triton") or torch.compiler.is_compiling():
         return False
     if not HAS_TRITON or logits.dtype not in TYPES or not logits.is_contiguous():

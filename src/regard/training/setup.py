@@ -357,7 +357,13 @@ def _learner(
     if teachers is not None:
         say(message("train.teacher", count=len(teachers.models), share=teachers.weight))
     made = (
-        Objective(cast(SequenceModel, module), config.label_smoothing, config.rdrop, teachers)
+        Objective(
+            cast(SequenceModel, module),
+            config.label_smoothing,
+            config.rdrop,
+            teachers,
+            task.output.class_weights(data.train),
+        )
         if task.numbers is None
         else task.numbers.objective(module)
     )

@@ -112,6 +112,10 @@ class TaskOutput(ABC):
         """Return the dev examples of encoded data."""
         return DevSet.of(corpus)
 
+    def class_weights(self, train: EncodedPairs) -> Tensor | None:
+        """Return the weight of each token in the loss; None if all count the same."""
+        return None
+
     @abstractmethod
     def default_metric(self) -> str:
         """Return the metric that decides between checkpoints."""

@@ -1,0 +1,166 @@
+"""Tables of pandas, polars, pyarrow and datasets: examples for a model, and its answers.
+
+No library is imported: what a caller gives brings its own.
+"""
+
+import json
+import math
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from regard import safe_read
+from regard.atomic_files import write_atomic
+from regard.data import read_pairs
+from regard.data.error_hints import PYTHON_HINTS
+from regard.data.file_formats import JOINED, source_columns
+from regard.data.pairs import column_names
+from regard.data.tokenizer_selection import FEW_LABELS
+from regard.errors import ArgumentError
+from regard.tasks import Task
+
+#: methods of tables that return a dictionary for each row, with their arguments
+ROWS: Final = {"to_pylist": (), "to_dicts": (), "to_list": (), "to_dict": ("records",)}
+HINTS: Final = PYTHON_HINTS._replace(columns=lambda columns: f"source={columns[0]!r}")
+#: file of a run folder with the labels that are no texts
+LABELS: Final = "labels.json"
+
+
+def is_table(data: Any) -> bool:
+    """Return whether data are a table of pandas, polars, pyarrow or datasets."""
+    named = hasattr(data, "columns") or hasattr(data, "column_names")
+    return named and not isinstance(data, Mapping) and any(hasattr(data, name) for name in ROWS)
+
+
+def table_rows(table: Any) -> list[dict[str, Any]]:
+    """Return a dictionary for each row of a table."""
+    make = next(name for name in ROWS if hasattr(table, name))
+    return [{str(k): v for k, v in row.items()} for row in getattr(table, make)(*ROWS[make])]
+
+
+def choose_named(
+    rows: Sequence[Any], source: str | Sequence[str] | None, target: str | None
+) -> tuple[str, ...] | None:
+    """Return the columns of source and target; one that is not named is chosen as in files.
+
+    None if the last message of a conversation is the target.
+    """
+    names = [str(name) for name in rows[0]] if rows else []
+    parts = [source] if isinstance(source, str) else list(source or ())
+    for role, name in (*(("source", part) for part in parts), ("target", target)):
+        if name is not None and name not in names:
+            rule = f"be one of the columns, {', '.join(names)}"
+            raise ArgumentError(role, rule, repr(name), "choose one of them")
+    if target is not None:
+        others = [name for name in names if name != target]
+        places = [] if parts else source_columns("table", others, None, named=True, advice=HINTS)
+        return JOINED.join(parts or [others[place] for place in places]), target
+    shape = read_pairs(rows).format
+    src, target = map(str, shape.columns)
+    asked = [] if shape.question is None else [str(shape.question)]
+    more = [str(shape.features)] if shape.features in names else []
+    return None if src == target else (JOINED.join(parts or [src, *asked]), target, *more)
+
+
+def table_sources(task: Task, table: Any) -> list[Any]:
+    """Return the sources of a table, in the columns that the run was trained on."""
+    rows = table_rows(table)
+    names, own = list(rows[0]) if rows else [], column_names(task.settings.columns)
+    places = source_columns("table", names, own, named=True, advice=HINTS) if rows else []
+    chosen = [[row[names[place]] for place in places] for row in rows]
+    return ["\t".join(map(str, parts)) if parts[1:] else parts[0] for parts in chosen]
+
+
+def pair_with(columns: Sequence[str] | None, sources: Any, targets: Any) -> list[Any]:
+    """Return sources and targets side by side, under the names of columns if there are some."""
+    left, right = _items(sources), _items(targets)
+    if len(left) != len(right):
+        what = f"{len(left):,} sources and {len(right):,} targets"
+        raise ArgumentError("X and y", "be of one length", what, "give one for each")
+    pairs = list(zip(left, right, strict=True))
+    return [dict(zip(columns, pair, strict=False)) for pair in pairs] if columns else pairs
+
+
+def _items(values: Any) -> list[Any]:
+    """Return the items of a list, a column or an array; of a table of one column, its cells."""
+    if is_table(values):
+        return [value for row in table_rows(values) for value in row.values()]
+    flat = getattr(values, "ndim", 1) == 1 and hasattr(values, "tolist")
+    return list(values.tolist() if flat else values)
+
+
+def target_settings(targets: Sequence[Any], given: Iterable[str]) -> dict[str, Any]:
+    """Return the settings that follow from targets given apart, unless some are given.
+
+    Floats are numbers to predict; so are integers of which few come again. Other targets that come
+    again are labels.
+    """
+    if {"numbers", "tgt_tokenizer", "task_options"}.intersection(given) or not targets:
+        return {}
+    values = list(map(_plain, targets))
+    kinds = {*map(type, values)}
+    few = 2 * len({*map(str, values)}) <= min(len(values), 2 * FEW_LABELS)
+    if kinds <= {int, float} and (float in kinds or not few):
+        return {"numbers": True}
+    return {"tgt_tokenizer": "label"} if few and kinds <= {int, bool, str} else {}
+
+
+def answer_row(output: Any, values: Mapping[str, Any], others: int) -> dict[str, Any]:
+    """Return answer, confidence and, if asked for, alternatives of an output, as tables have them.
+
+    The confidence is the probability of a label among all labels, or that of all tokens of a text;
+    a number has none. Labels that were no texts in training are their `values`.
+    """
+    if not hasattr(output, "log_prob"):
+        return {"answer": getattr(output, "value", output.text)}
+    shares = dict(getattr(output, "probabilities", {}))
+    for one in (output, *output.alternatives):
+        shares.setdefault(one.text, math.exp(min(one.log_prob, 0.0)))
+    ranked = dict.fromkeys((output.text, *shares))
+    found = [{"answer": values.get(text, text), "confidence": shares[text]} for text in ranked]
+    return {**found[0], **({"alternatives": found[1 : others + 1]} if others else {})}
+
+
+def table_like(table: Any, rows: list[dict[str, Any]], types: Mapping[str, Any]) -> Any:
+    """Return rows as a table of the library of another one, with its index; see `column_type`."""
+    library = type(table).__module__.partition(".")[0]
+    module: Any = sys.modules[library]
+    dtypes = {"answer": types[library]} if library in types else {}
+    if library == "pandas":
+        frame = module.DataFrame(rows, table.index, list(rows[0]) if rows else ["answer"])
+        return frame.astype(dtypes)
+    if library == "polars":
+        return module.DataFrame(rows).cast(dtypes)
+    if library == "pyarrow":
+        return module.Table.from_pylist(rows)
+    return module.Dataset.from_list(rows) if library == "datasets" else rows
+
+
+def column_type(table: Any, columns: Sequence[str] | None) -> dict[str, Any]:
+    """Return the type of the targets in a table of pandas or polars, by the library's name."""
+    library = type(table).__module__.partition(".")[0]
+    known = library in ("pandas", "polars") and columns and columns[1] in table.columns
+    return {library: table[columns[1]].dtype} if known and columns else {}
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def write_labels(folder: Path, targets: Iterable[Any]) -> dict[str, Any]:
+    """Keep in a run folder which labels are no texts; returns them by how targets are written."""
+    values = map(_plain, targets)
+    labels = {json.dumps(v): v for v in values if isinstance(v, bool | int | float)}
+    if labels:
+        write_atomic(folder / LABELS, json.dumps(list(labels.values())).encode())
+    return labels
+
+
+def read_labels(folder: Path) -> dict[str, Any]:
+    """Return what `write_labels` has kept."""
+    path = folder / LABELS
+    values = safe_read.read_json(path, inside=folder) if path.exists() else ()
+    return {json.dumps(value): value for value in (values if isinstance(values, list) else ())}

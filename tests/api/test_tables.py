@@ -1,0 +1,145 @@
+"""Tables, arrays and label types: `fit`, `predict` and `score` as people write them."""
+
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import regard
+from regard.api.tables import answer_row, target_settings
+from regard.errors import ArgumentError, DataError
+
+SMALL = {"size": "tiny", "quiet": True, "device": "cpu", "report": False, "steps": 40}
+WORDS = {True: ["superb", "lovely"], False: ["dull", "awful"]}
+
+
+def examples(count=120, seed=1):
+    draw = random.Random(seed)
+    good = [draw.random() < 0.5 for _ in range(count)]
+    words = ["the", "film", "plot", "was", "and", "a"]
+    texts = [
+        " ".join([*draw.choices(words, k=draw.randint(2, 5)), draw.choice(WORDS[one])])
+        for one in good
+    ]
+    return texts, good
+
+
+TEXTS, GOOD = examples()
+COLUMNS = {"row": list(range(len(TEXTS))), "review": TEXTS, "stars": [int(g) + 1 for g in GOOD]}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(COLUMNS)
+    path = tmp_path_factory.mktemp("tables") / "run"
+    return regard.fit(frame, target="stars", source="review", output=path, **SMALL)
+
+
+def libraries():
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    datasets = pytest.importorskip("datasets")
+    yield pandas.DataFrame(COLUMNS, index=range(5, 5 + len(TEXTS)))
+    yield polars.DataFrame(COLUMNS)
+    yield pa.table(COLUMNS)
+    yield datasets.Dataset.from_dict(COLUMNS)
+
+
+@pytest.mark.slow
+def test_a_table_is_answered_by_one_of_its_library_with_labels_of_their_type(model):
+    assert model.classes_.tolist() == [1, 2]
+    assert model.classes_.dtype.kind == "i"
+    expected = [int(out.text) for out in model(TEXTS)]
+    shares = [out.probabilities[out.text] for out in model(TEXTS)]
+    for table in libraries():
+        found = model.predict(table)
+        assert type(found) is type(table)
+        assert list(found["answer"]) == expected if not isinstance(found, pa.Table) else True
+        assert [float(s) for s in np.asarray(found["confidence"])] == pytest.approx(shares)
+    frame = next(libraries())
+    found = model(frame, nbest=2)
+    assert list(found.index) == list(frame.index)
+    assert found["answer"].dtype == frame["stars"].dtype
+    (other,) = found["alternatives"].iloc[0]
+    assert other["answer"] == 3 - found["answer"].iloc[0]
+    assert other["confidence"] + found["confidence"].iloc[0] == pytest.approx(1)
+    assert len(model.predict(frame.head(0))) == 0
+
+
+@pytest.mark.slow
+def test_a_score_is_the_share_of_right_labels_in_any_form(model):
+    frame = next(libraries())
+    right = np.mean(
+        [int(out.text) == stars for out, stars in zip(model(TEXTS), COLUMNS["stars"], strict=True)]
+    )
+    assert model.score(frame) == pytest.approx(right)
+    assert model.score(TEXTS, COLUMNS["stars"]) == pytest.approx(right)
+    assert right > 0.9
+    # types of labels are kept with the run
+    assert regard.load(model.path, device="cpu").classes_.tolist() == [1, 2]
+    with pytest.raises(ArgumentError, match="X and y must be of one length"):
+        model.score(TEXTS, [1])
+
+
+@pytest.mark.slow
+def test_types_of_labels_come_back():
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    frame = pandas.DataFrame({"text": TEXTS, "label": GOOD})
+    brief = {**SMALL, "steps": 1}
+    found = regard.fit(frame, **brief).predict(frame)
+    assert found["answer"].dtype == bool
+    frame["label"] = pandas.Categorical(["yes" if g else "no" for g in GOOD], ["no", "yes", "-"])
+    model = regard.fit(frame, target="label", **brief)
+    assert model.predict(frame)["answer"].dtype == frame["label"].dtype
+    assert model.classes_.tolist() == ["no", "yes"]
+    table = polars.DataFrame(frame[["text"]].to_dict("list") | {"label": GOOD})
+    table = table.with_columns(polars.col("label").cast(polars.Int8))
+    assert regard.fit(table, target="label", **brief).predict(table)["answer"].dtype == polars.Int8
+
+
+@pytest.mark.slow
+def test_sources_and_targets_apart():
+    brief = {**SMALL, "steps": 1}
+    model = regard.fit(np.array(TEXTS), np.array(GOOD), **brief)
+    assert model.classes_.tolist() == [False, True]
+    draw = np.random.default_rng(0)
+    pictures = draw.integers(0, 256, (60, 8, 8), dtype=np.uint8)
+    model = regard.fit(pictures, [i % 3 for i in range(60)], **brief)
+    assert str(model.task) == "picture to label"
+    assert len(list(model.predict(pictures))) == 60
+    frames = draw.normal(size=(60, 5, 3))
+    model = regard.fit(frames, frames.mean(axis=(1, 2)), **brief)
+    assert str(model.task) == "frames to number"
+    assert model.score(frames, frames.mean(axis=(1, 2))) <= 1
+    with pytest.raises(AttributeError, match="classes_"):
+        _ = model.classes_
+
+
+def test_settings_follow_from_targets_unless_some_are_given():
+    assert target_settings([0.5, 1.0], {}) == {"numbers": True}
+    assert target_settings(list(range(50)), {}) == {"numbers": True}
+    assert target_settings([1, 2] * 5, {}) == {"tgt_tokenizer": "label"}
+    assert target_settings(["a", "b"] * 5, {}) == {"tgt_tokenizer": "label"}
+    assert target_settings(["one text", "another one"], {}) == {}
+    assert target_settings([1, 2] * 5, {"numbers": True}) == {}
+
+
+def test_columns_that_are_not_there_or_not_clear_are_named():
+    rows = [{"a": "x", "b": "y", "c": 1}] * 3
+    with pytest.raises(ArgumentError, match="target must be one of the columns, a, b, c"):
+        regard.fit(rows, target="d")
+    with pytest.raises(DataError, match="which is the source is not clear: name it, as in source="):
+        regard.fit(rows, target="c")
+    with pytest.raises(ArgumentError, match="a column must be left out beside y"):
+        regard.fit(["x"], [1], target="d")
+    with pytest.raises(ArgumentError, match="target must be one of the columns, x, y"):
+        regard.fit([("x", "y")], target="d")
+
+
+def test_the_confidence_of_a_text_is_that_of_its_tokens():
+    out = regard.load("g2p", device="cpu")("cat", nbest=3)
+    row = answer_row(out, {}, 2)
+    assert row["answer"] == "K AE T"
+    assert row["confidence"] == pytest.approx(np.exp(sum(out.token_log_probs)), rel=1e-4)
+    assert [other["answer"] for other in row["alternatives"]] == [o.text for o in out.alternatives]
