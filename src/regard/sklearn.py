@@ -5,12 +5,13 @@ is a text; a row of a 2-D array, whose numbers are read one after another; frame
 features); or a picture (n, height, width, channels).
 
 Example:
-    >>> from regard.sklearn import Classifier
     >>> texts = [f"{n} {word}" for n in range(18) for word in ("good", "bad")]
     >>> labels = [1, 0] * 18
-    >>> model = Classifier(steps=3, size="tiny").fit(texts, labels)
+    >>> model = regard.sklearn.Classifier(steps=3, size="tiny").fit(texts, labels)
     >>> model.classes_.tolist(), model.predict_proba(texts).shape
     ([0, 1], (36, 2))
+    >>> regard.sklearn.Regressor(steps=3, size="tiny").fit(texts, labels).predict(texts).shape
+    (36,)
 """
 
 import json
