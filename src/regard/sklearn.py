@@ -5,13 +5,8 @@ is a text; a row of a 2-D array, whose numbers are read one after another; frame
 features); or a picture (n, height, width, channels).
 
 Example:
-    >>> texts = [f"{n} {word}" for n in range(18) for word in ("good", "bad")]
-    >>> labels = [1, 0] * 18
-    >>> model = regard.sklearn.Classifier(steps=3, size="tiny").fit(texts, labels)
-    >>> model.classes_.tolist(), model.predict_proba(texts).shape
-    ([0, 1], (36, 2))
-    >>> regard.sklearn.Regressor(steps=3, size="tiny").fit(texts, labels).predict(texts).shape
-    (36,)
+    >>> regard.sklearn.Classifier(steps=3, seed=0)
+    Classifier(seed=0, steps=3)
 """
 
 import json
@@ -91,7 +86,14 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
 
 
 class Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
-    """A classifier: `Classifier(minutes=0.5, seed=0)`, with any settings of `regard.fit`."""
+    """A classifier, with any settings of `regard.fit`.
+
+    Examples:
+        >>> texts = [f"{n} {word}" for n in range(18) for word in ("good", "bad")]
+        >>> model = regard.sklearn.Classifier(steps=3, size="tiny").fit(texts, [1, 0] * 18)
+        >>> model.classes_.tolist(), model.predict_proba(texts).shape
+        ([0, 1], (36, 2))
+    """
 
     _output: ClassVar[dict[str, Any]] = {"tgt_tokenizer": "label"}
 
@@ -116,7 +118,14 @@ class Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 
 
 class Regressor(RegressorMixin, _Estimator):  # type: ignore[misc]
-    """A model of numbers: `Regressor(minutes=0.5, seed=0)`, with any settings of `regard.fit`."""
+    """A model of numbers, with any settings of `regard.fit`.
+
+    Examples:
+        >>> texts = [f"{n} {word}" for n in range(18) for word in ("good", "bad")]
+        >>> model = regard.sklearn.Regressor(steps=3, size="tiny").fit(texts, [1.5, 0.5] * 18)
+        >>> model.predict(texts).shape
+        (36,)
+    """
 
     _output: ClassVar[dict[str, Any]] = {"numbers": True}
 
