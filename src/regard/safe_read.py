@@ -13,11 +13,12 @@ import json
 import lzma
 import os
 import stat
+import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 from regard.errors import DataError
 
@@ -32,7 +33,7 @@ MAX_JSON: Final = 1 << 26
 MAX_WHOLE: Final = 1 << 31
 COPY_AGAIN: Final = "copy it again from where it was made"
 #: what compressed streams raise if they are cut off or damaged
-DAMAGE: Final = (EOFError, OSError, zlib.error, lzma.LZMAError)
+DAMAGE: Final = (EOFError, OSError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
 
 #: flags of systems that can open a file without waiting for a writer, or for a terminal
 NO_WAIT: Final = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
@@ -204,13 +205,51 @@ def _opener_by_content(raw: object) -> Callable[..., Any] | None:
     return bz2.open if head.startswith(b"BZh") and head[4:] == b"1AY&SY" else None
 
 
+def archive_names(raw: IO[bytes], name: str) -> list[str]:
+    """Return the names of the files in a zip; raises DataError for one that cannot be opened."""
+    return [info.filename for info in _archive(raw, name).infolist() if not info.is_dir()]
+
+
+def open_archived(raw: IO[bytes], member: str, name: str) -> IO[bytes]:
+    """Open a file in a zip; how much it expands to is for the reader to limit, as of others."""
+    try:
+        return io.BufferedReader(cast(io.RawIOBase, _archive(raw, name).open(member)), 1 << 16)
+    except (RuntimeError, NotImplementedError, zipfile.BadZipFile) as error:
+        raise _refused(name, f"{member} cannot be opened ({error})", "unpack it first") from None
+
+
+def archive_blocks(content: bytes, name: str, limit: int) -> Iterator[bytes]:
+    """Yield what a zip holds; raises DataError for more bytes than `limit`, whatever it states."""
+    archive, left = _archive(io.BytesIO(content), name), limit
+    for info in archive.infolist():
+        info.file_size = limit + 1  # what is there is counted, and not what the directory says
+        with archive.open(info) as file:
+            while block := file.read(1 << 20):
+                left -= len(block)
+                if left < 0:
+                    raise _expanded(name, limit)
+                yield block
+
+
+def _archive(raw: IO[bytes], name: str) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(raw)
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+        reason = f"the file must be a zip, but it cannot be read ({error})"
+        raise _refused(name, reason, COPY_AGAIN) from None
+
+
 def read_stream(stream: IO[bytes], name: str, limit: int = MAX_WHOLE) -> bytes:
     """Return all that is left of a stream, decompressed, of at most `limit` bytes."""
     content = stream.read(limit + 1)
     if len(content) > limit:
-        reason = f"the file must have at most {limit:,} bytes, but it has more once decompressed"
-        raise _refused(name, reason, "cut it into parts")
+        raise _expanded(name, limit)
     return content
+
+
+def _expanded(name: str, limit: int) -> DataError:
+    reason = f"the file must have at most {limit:,} bytes, but it has more once decompressed"
+    return _refused(name, reason, "cut it into parts")
 
 
 def read_json(path: PathLike, limit: int = MAX_JSON, *, inside: PathLike | None = None) -> Any:

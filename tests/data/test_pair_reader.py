@@ -12,8 +12,9 @@ from pyarrow import parquet
 
 from data.tools import SCRIPTS, shared
 from regard.data import Pair, parse_features, read_lines, read_pairs, save_stdin
+from regard.data.pair_reader import HEAD
 from regard.data.pairs import column_names
-from regard.data.text_files import MAX_BYTES
+from regard.data.text_files import MAX_BYTES, numbered_lines
 from regard.errors import ArgumentError, DataError
 
 GOOD = b"a b\tx\nc\ty z\n"
@@ -247,12 +248,14 @@ def test_damage_is_not_skipped(write):
     assert "cut off or damaged" in sentence(path, skip_bad=True)
 
 
-def test_other_encodings_are_named(write):
+def test_marks_of_other_encodings_are_read(write, stdin):
     for encoding in ("UTF-16", "UTF-32"):
-        assert sentence(write("a\tb\n".encode(encoding))) == (
-            f"pairs.tsv, line 1: the file is in {encoding}: "
-            f"convert it with `iconv -f {encoding} -t UTF-8`."
-        )
+        content = "\ufeffa b\tx\nc\ty z\n".encode(f"{encoding}-LE")
+        reader = read_pairs(write(content))
+        assert list(reader) == PAIRS
+        assert f"is not UTF-8 and is read as {encoding.lower()}" in reader.note
+    with pytest.raises(DataError, match=r"line 9: the file is in utf-16: convert it with `iconv"):
+        next(numbered_lines(write("\ufeffa\tb\n".encode("utf-16-le")), first=9, offset=4))
 
 
 def test_parallel_files(write):
@@ -347,10 +350,9 @@ def test_json_that_is_no_object(write, line):
 
 
 def test_unknown_keys(write):
-    assert sentence(write(b'{"en": "a", "fr": "b"}', "pairs.jsonl")) == (
-        "pairs.jsonl, line 1: source and target are expected as src/tgt or source/target or "
-        "input/output or text/label, but the names are en, fr: rename them, or choose two of "
-        "these, as in columns=('en', 'fr')."
+    assert sentence(write(b'{"en": "a", "fr": "b", "it": "c"}', "pairs.jsonl")) == (
+        "pairs.jsonl, line 1: its columns are en, fr, it, and which are source and target is not "
+        "clear: leave the others out, or choose two of these, as in columns=('en', 'it')."
     )
 
 
@@ -373,7 +375,7 @@ def test_parquet_with_chosen_columns(table):
     path = table(fr=["x", "y z"], n=[1, 2], en=["a b", "c"])
     assert list(read_pairs(path, columns=("en", "fr"))) == PAIRS
     assert list(read_pairs(path, columns=(2, 0))) == PAIRS
-    assert "the names are fr, n, en: rename them, or choose two" in sentence(path)
+    assert "its columns are fr, n, en, and which are source and target" in sentence(path)
     assert "there is no column 'de' among 'fr', 'n', 'en'" in sentence(path, columns=("en", "de"))
     assert [pair.tgt for pair in read_pairs(path, columns=("en", "n"))] == ["1", "2"]
 
@@ -436,7 +438,7 @@ def test_dictionaries_are_read_by_the_names_that_are_given():
     assert list(read_pairs(rows, columns=("en", "fr"))) == PAIRS
     assert next(read_pairs(rows, columns=("en", "fr", "tags"))).features == ("N",)
     assert list(read_pairs(rows, columns=("fr", "en")))[1] == Pair("y z", "c", 2)
-    assert "the names are fr, en, tags" in sentence(rows)
+    assert "its columns are fr, en, tags, and which" in sentence(rows)
     with pytest.raises(ArgumentError, match="columns must be names where the pairs are dict"):
         read_pairs(rows, columns=(0, 1))
 
@@ -710,7 +712,7 @@ def test_a_file_is_read_bit_by_bit(monkeypatch):
     monkeypatch.setattr("regard.data.pair_reader.numbered_lines", lines)
     reader = read_pairs("long.tsv")
     assert next(reader) == Pair("a", "b", 1)
-    assert len(read) <= 50
+    assert len(read) <= HEAD
     assert sum(1 for _ in reader) == 9998
 
 

@@ -141,7 +141,10 @@ def test_repeated_times_are_averaged_or_taken_as_they_are():
     with pytest.raises(DataError, match=r"line 3: the time 2024-01-02 is there twice: .*gaps=fill"):
         read_series(columns)
     with pytest.raises(DataError, match="times must go up"):
-        read_series({"date": times[::-1], "a": columns["a"]}, gaps="ignore")
+        read_series({"date": [*times[1:], times[0]], "a": columns["a"]}, gaps="ignore")
+    turned = read_series({"date": times[::-1], "a": columns["a"]}, gaps="ignore")
+    assert (turned.values.ravel().tolist(), turned.labels()) == ([9, 4, 2, 1], times)
+    assert "its rows go back in time, and are turned round" in turned.notes[0]
 
 
 #: files of other countries: what their times and numbers are, or why they are refused

@@ -11,7 +11,7 @@ from regard.api.tables import is_table, table_rows
 from regard.data import Pair, PairReader, base_folder, read_pairs
 from regard.data.error_hints import PYTHON_HINTS, BadLine, ErrorHints
 from regard.data.pair_reader import SourceTransform
-from regard.data.pairs import column_names
+from regard.data.pairs import column_names, run_columns
 from regard.data.text_files import is_read_once
 from regard.errors import ArgumentError, DataError
 from regard.tasks import DataPlace, Task
@@ -51,7 +51,7 @@ def read_for(
     if not is_file:
         source, columns = _peek_columns(task, source, columns)
     elif columns is None and tgt_file is None:
-        columns = column_names(task.settings.columns)
+        columns = column_names(run_columns(task.settings.columns))
     layout = tgt_file is None and columns is None
     features = bool(task.input.feature_names)
     return read_pairs(

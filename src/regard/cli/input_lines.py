@@ -23,7 +23,7 @@ from regard.data import (
 from regard.data.error_hints import BadLine, ErrorHints, with_commas
 from regard.data.media_files import MEDIA
 from regard.data.pair_reader import MAX_CHARS, TABLES
-from regard.data.pairs import column_names
+from regard.data.pairs import column_names, run_columns
 from regard.data.text_files import display_name, format_suffix
 from regard.errors import ArgumentError, DataError
 from regard.messages import message
@@ -182,7 +182,7 @@ class InputLines:
             return self._media_files(model)
         if isinstance(model, PretrainedModel | MediaModel):
             return text_sources(files, self._columns, **rules)
-        columns = model.config.columns
+        columns: tuple[str, ...] | None = run_columns(model.config.columns)
         if self._columns is not None:
             columns = tuple(map(str, self._columns))
         return model.task.input.read(files, columns, **rules)

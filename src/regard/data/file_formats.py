@@ -2,48 +2,38 @@
 
 import csv
 import itertools
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from regard.data.conversations import MESSAGES
-from regard.data.error_hints import PYTHON_HINTS, BadLine, Columns, ErrorHints, shorten
-from regard.data.pairs import Format, FormatKind
-from regard.data.row_parsers import NUMBER, json_record
-from regard.data.stories import ANSWER_NAMES, question_columns, squad_questions
-from regard.data.text_files import (
-    decode,
-    display_name,
-    format_suffix,
-    is_read_once,
-    open_bytes,
+from regard.data.column_choice import (
+    ENOUGH_ROWS,
+    KEYS,
+    SOURCE_NAMES,
+    Cells,
+    choose_by_content,
+    choose_columns,
+    example_columns,
+    find_header,
 )
+from regard.data.conversations import MESSAGES
+from regard.data.error_hints import PYTHON_HINTS, BadLine, Columns, ErrorHints
+from regard.data.pairs import Format, FormatKind, RunColumns
+from regard.data.row_parsers import json_record
+from regard.data.stories import ANSWER_NAMES, PAIR_LABELS, question_columns
+from regard.data.table_files import COLUMN_FILES
+from regard.data.text_files import decode, display_name, format_suffix
 from regard.errors import ArgumentError, DataError
 from regard.messages import message
-from regard.safe_read import DAMAGE, InvalidJSONError, PathLike, parse_json, read_stream
+from regard.safe_read import PathLike
 
 Head = Sequence[tuple[int, bytes]]
-Cells = Sequence[str]
 
 FORMATS: Final = ("auto", "tsv", "csv", "jsonl", "parquet")
 JSON_SUFFIXES: Final = (".jsonl", ".ndjson", ".json")
-KEYS: Final = (("src", "tgt"), ("source", "target"), ("input", "output"))
-#: names of columns in public datasets, in lower case; one source and one target are recognised
-SOURCE_NAMES: Final = """
-    src source input text sentence review tweet comment content message utterance question query
-    prompt instruction article document word image picture file filename file_name path audio
-"""
-TARGET_NAMES: Final = """
-    tgt target output label labels class category sentiment intent emotion topic answer summary
-    headline translation transcript transcription completion response pronunciation phonemes tags
-    score rating stars
-"""
-LANGUAGES: Final = """
-    en de fr es it pt nl ru zh ja ko ar hi tr pl cs sv da fi el he vi th id uk ro hu english german
-    french spanish italian portuguese dutch russian chinese japanese korean arabic
-"""
 FEATURES_KEY: Final = "features"
 #: joins the names of two columns that make up the source: a story and a question
 JOINED: Final = "+"
@@ -53,10 +43,24 @@ DELIMITERS: Final = ",;\t|"
 EXCEL: Final = re.compile(rb"sep=(.)")
 #: a cell that CSV quotes, as tab-separated files do not
 QUOTED: Final = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')
-#: rows besides the first, from which on targets that come again make a first one that does not odd
-ENOUGH_ROWS: Final = 6
-#: labels at most, for a first column that may be meant as the target
-FEW_LABELS: Final = 10
+#: separators of labels in a cell, and the characters of a label at most
+LABEL_SIGNS: Final = ";|"
+LABEL_CHARS: Final = 30
+
+
+class FileLayout(NamedTuple):
+    """The format of a source, with what should be said about it.
+
+    Attributes:
+        format: the roles of its columns.
+        note: sentences about what may be meant in another way, or "".
+        columns: those of the source and the target, as an option names them, if known names do not
+            say which they are: another file must be read by the same.
+    """
+
+    format: Format
+    note: str = ""
+    columns: tuple[int | str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,20 @@ class ReadOptions:
     features: bool = False
     references: bool = False
     advice: ErrorHints = PYTHON_HINTS
+
+    def columns_for(self, names: Sequence[str], *, by_name: bool = False) -> Columns | None:
+        """Return the columns that are asked for, or None.
+
+        Columns of a run are None if a file has none of their names, or if it has only names and
+        they are numbers.
+        """
+        if not isinstance(self.columns, RunColumns):
+            return self.columns
+        flat = _flat(self.columns)
+        words = [column for column in flat if isinstance(column, str)]
+        known = {name.strip() for name in names}
+        fits = (not words and not by_name) or any(word.strip() in known for word in words)
+        return self.columns if fits else None
 
     def check(self) -> None:
         """Raise ArgumentError for an invalid option, or options that exclude each other."""
@@ -114,14 +132,15 @@ def _only_for_one_file(name: str, value: object) -> ArgumentError:
     return ArgumentError(name, rule, repr(value), "leave it out")
 
 
-def is_parquet(source: PathLike, wanted: ReadOptions) -> bool:
-    """Return whether a file is Parquet by its name or by the options."""
-    by_name = wanted.format == "auto" and format_suffix(source) == ".parquet"
-    return wanted.format == "parquet" or by_name
+def columns_kind(source: PathLike, wanted: ReadOptions) -> str:
+    """Return "parquet" or "arrow" if a file has columns by its name or the options, else ""."""
+    if wanted.format == "auto":
+        return COLUMN_FILES.get(format_suffix(source), "")
+    return "parquet" if wanted.format == "parquet" else ""
 
 
 def kind_of(source: PathLike, wanted: ReadOptions, head: Head) -> str:
-    """Detect the format of a file from its name or its first line."""
+    """Detect the format of a file of lines from its name or its first lines."""
     suffix, first = format_suffix(source), head[0][1] if head else b""
     if wanted.format != "auto":
         return wanted.format
@@ -131,7 +150,15 @@ def kind_of(source: PathLike, wanted: ReadOptions, head: Head) -> str:
         return "csv"
     if suffix in JSON_SUFFIXES or first.lstrip().startswith((b'{"', b"{ ", b"[{")):
         return "jsonl"
-    return "tsv"
+    return "csv" if _is_delimited(head, ";|" if suffix in ("", ".txt") else DELIMITERS) else "tsv"
+
+
+def _is_delimited(head: Head, delimiters: str) -> bool:
+    """Return whether lines without any tab have the same number of another delimiter each."""
+    if len(head) < ENOUGH_ROWS or any(b"\t" in line for _, line in head):
+        return False
+    counts = ({line.count(sign.encode()) for _, line in head} for sign in delimiters)
+    return any(len(found) == 1 and 0 not in found for found in counts)
 
 
 def csv_rows(name: str, head: Head, rest: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, Any]]:
@@ -153,6 +180,8 @@ def _find_delimiter(name: str, head: Head) -> str:
         same = sum(width == widths[0] > 1 for width in widths)
         if same >= max(1, most):
             best, most = ([*best, delimiter] if same == most else [delimiter]), same
+    if best == [",", ";"] and not any(re.search(rb"[^0-9],|,[^0-9]", line) for _, line in head):
+        return ";"  # numbers with a decimal comma
     if len(best) > 1:
         reason = f"{best[0]!r} and {best[1]!r} cut its lines equally well"
         raise DataError(name, None, reason, f"write sep={best[0]} on a line before the others")
@@ -185,99 +214,139 @@ def _parsed_rows(
 
 def table_format(
     source: PathLike, kind: FormatKind, rows: Sequence[Cells], wanted: ReadOptions
-) -> tuple[Format, str]:
-    """Return the roles of the columns of a file of rows, and a note about its first row or "".
+) -> FileLayout:
+    """Return the roles of the columns of a file of rows.
 
     A first row of names is recognised. A third column that looks like features is read as such
     unless an option says otherwise.
     """
     name, first = display_name(source), rows[0] if rows else []
-    columns, advice, note = wanted.columns, wanted.advice, ""
-    if columns is None and (asked := question_columns(first)):
-        columns = (f"{asked[0]}{JOINED}{asked[1]}", asked[2])
+    columns, advice = wanted.columns_for(first), wanted.advice
     tagged = wanted.features or (wanted.format == "auto" and _looks_like_tags(rows))
     if columns is not None:
         flat = _flat(columns)
         named = any(isinstance(column, str) for column in flat)
         numbers = _header_columns(source, first, flat, advice) if named else flat
-        width = len(first) if named or kind == "csv" else 0
+        width = len(first) if named or kind != "tsv" else 0
         if len(flat) > len(columns):
-            return _with_question(kind, numbers, header=named, width=width), ""
+            return FileLayout(_with_question(kind, numbers, header=named, width=width))
         shape = _chosen(kind, numbers, wanted, header=named, width=width)
-        return shape, header_note(name, first, shape, advice)
+        return FileLayout(shape, header_note(name, first, shape, advice))
     header = find_header(rows)
     if header == "names":
-        places = [first.index(column) for column in _by_name(name, first, advice)]
-        rest = [i for i in range(len(first)) if i not in places]
-        if tagged and len(rest) == 1:
-            places, rest = [*places, *rest], []
-        third = places[2] if len(places) > 2 else None
-        shape = Format(kind, (places[0], places[1]), third, header=True, width=len(first))
-        src, tgt, option = first[places[0]], first[places[1]], advice.columns(places)
-        note = message("data.header.used", file=name, src=src, tgt=tgt, option=option)
-        names = ", ".join(repr(first[i]) for i in rest)
-        return shape, note + (message("data.header.rest", names=names) if rest else "")
+        return _header_layout(name, kind, rows, wanted, tagged=tagged)
     if header:
         option, other = advice.columns(first[:2]), advice.columns((0, 1))
         note = message("data.header.perhaps", file=name, option=option, other=other)
+        return FileLayout(_by_order(kind, wanted, tagged=tagged), note)
+    choice = None if tagged or wanted.references else choose_by_content(None, rows)
+    if choice is None:
+        labels = [row[1] for row in rows if len(row) == 2]
+        note = _quotes_note(name, kind, rows) or _labels_note(name, labels)
+        return FileLayout(_by_order(kind, wanted, tagged=tagged), note)
+    found = choice.source, choice.target
+    shown = [message("data.column", number=place + 1) for place in found]
+    others = [str(place) for place in range(len(first)) if place not in found]
+    note = _chosen_note(name, shown, others, advice)
+    return FileLayout(Format(kind, found, width=len(first)), note, found)
+
+
+def _by_order(kind: FormatKind, wanted: ReadOptions, *, tagged: bool) -> Format:
+    """Return the format of a file without names: source, target and perhaps features."""
     if wanted.references:
-        return Format(kind, references=True), note
-    shape = Format(kind, features=2 if tagged else None, exact=True)
-    return shape, note or _swapped_note(name, rows, advice) or _quotes_note(name, kind, rows)
+        return Format(kind, references=True)
+    return Format(kind, features=2 if tagged else None, exact=True)
 
 
-def choose_columns(names: Sequence[str]) -> tuple[str, str] | None:
-    """Return the names of source and target if they are known ones, and one of each."""
-    lower = {name.strip().lower(): name for name in reversed(names)}
-    for src, tgt in KEYS:
-        if src in lower and tgt in lower:
-            return lower[src], lower[tgt]
-    sources, targets = (
-        [lower[n] for n in lower if n in known]
-        for known in (SOURCE_NAMES.split(), TARGET_NAMES.split())
-    )
-    return (sources[0], targets[0]) if len(sources) == len(targets) == 1 else None
+def _header_layout(
+    file: str, kind: FormatKind, rows: Sequence[Cells], wanted: ReadOptions, *, tagged: bool
+) -> FileLayout:
+    """Return the roles of the columns of a file whose first row has their names."""
+    first, advice = rows[0], wanted.advice
+    roles = _find_roles(file, 1, first, rows[1:], wanted)
+    places = {role: first.index(name) for role, name in roles.named().items()}
+    rest = [i for i in range(len(first)) if i not in places.values()]
+    features = rest.pop() if tagged and len(rest) == 1 and roles.question is None else None
+    found = places["source"], places["target"]
+    shape = Format(kind, found, features, places.get("question"), header=True, width=len(first))
+    others = [first[i] for i in rest]
+    note = _chosen_note(file, roles.shown(), others, advice)
+    if roles.known:
+        src, tgt = roles.shown()
+        option = advice.columns([*found, *([features] if features is not None else [])])
+        note = message("data.header.used", file=file, src=src, tgt=tgt, option=option)
+        note += _left_out(others)
+    note += _labels_note(file, [row[found[1]] for row in rows[1:] if len(row) == len(first)])
+    return FileLayout(shape, note, roles.recorded())
 
 
-def find_header(rows: Sequence[Cells], *, sources: bool = False) -> str:
-    """Return "names" if the first row names the columns, "perhaps" if it may, and else "".
+class Roles(NamedTuple):
+    """The names of the columns of source and target, and of the question if there is one.
 
-    Args:
-        rows: the first ones.
-        sources: whether there may be sources alone, so that the name of one is enough.
+    Attributes:
+        source: the column of sources, or of their stories.
+        target: the column of targets.
+        question: the column of questions; None if a source is one text.
+        known: whether the names say which are which.
     """
-    first = [cell.strip().lower() for cell in rows[0]] if rows else []
-    others = [row for row in rows[1:] if len(row) == len(first)]
-    again = any(
-        cell and cell == row[i].strip().lower() for row in others for i, cell in enumerate(first)
-    )
-    if len({*first}) < len(first) or again:
-        return ""
-    if sources and {*first} & {*SOURCE_NAMES.split()}:
-        return "names"
-    if len(first) < 2:
-        return ""
-    languages = len(first) == 2 and {*first} <= {*LANGUAGES.split()}
-    if choose_columns(first) or question_columns(first) or languages:
-        return "names"
-    for i, cell in enumerate(first):
-        numbers = len(others) > 2 and all(NUMBER.fullmatch(row[i].strip()) for row in others)
-        if numbers and cell.isidentifier() and cell not in ("na", "nan", "null", "none"):
-            return "names"
-    targets = Counter(row[-1] for row in others)
-    if len(others) < ENOUGH_ROWS or min(targets.values()) < 2:
-        return ""
-    return "names" if {*first} & {*SOURCE_NAMES.split(), *TARGET_NAMES.split()} else "perhaps"
+
+    source: str
+    target: str
+    question: str | None = None
+    known: bool = True
+
+    def named(self) -> dict[str, str]:
+        """Return the names by role."""
+        return {role: name for role, name in self._asdict().items() if isinstance(name, str)}
+
+    def shown(self) -> tuple[str, str]:
+        """Return the source, with its question, and the target, as an option names them."""
+        return JOINED.join(filter(None, (self.source, self.question))), self.target
+
+    def recorded(self) -> tuple[str, ...]:
+        """Return the columns to read other files by, where names do not say."""
+        plain = not any(JOINED in name or name.isdecimal() for name in (self.source, self.target))
+        return () if self.known or not plain else (self.source, self.target)
 
 
-def _by_name(file: str, names: Cells, advice: ErrorHints) -> tuple[str, str]:
-    """Return the names of source and target; raises DataError if they are not clear."""
-    if found := choose_columns(names):
-        return found
+def _find_roles(
+    file: str, line: int | None, names: Cells, rows: Sequence[Cells], wanted: ReadOptions
+) -> Roles:
+    """Return the roles of named columns; raises DataError if they are not clear."""
+    if asked := question_columns(names):
+        return Roles(asked[0], asked[2], asked[1])
+    if chosen := choose_columns(names):
+        return Roles(*chosen)
+    if choice := choose_by_content(names, rows):
+        return Roles(names[choice.source], names[choice.target], known=False)
     if len(names) == 2:
-        return names[0], names[1]
+        return Roles(names[0], names[1], known=False)
     reason = f"its columns are {', '.join(names)}, and which are source and target is not clear"
-    raise DataError(file, 1, reason, advice.choose("leave the others out", _guessed(names)))
+    fix = wanted.advice.choose("leave the others out", example_columns(names))
+    raise DataError(file, line, reason, fix, kind="missing key")
+
+
+def _chosen_note(file: str, shown: Sequence[str], others: Sequence[str], advice: ErrorHints) -> str:
+    option = advice.columns(("A", "B"))
+    note = message("data.chosen", file=file, src=shown[0], tgt=shown[1], option=option)
+    return note + _left_out(others)
+
+
+def _left_out(names: Sequence[str]) -> str:
+    listed = ", ".join(map(repr, names))
+    return message("data.header.rest", names=listed) if names else ""
+
+
+def _labels_note(file: str, targets: Sequence[str]) -> str:
+    """Return a sentence about targets that seem to name several labels each; else ""."""
+    for sign in LABEL_SIGNS:
+        joined = [cell for cell in targets if sign in cell]
+        parts = Counter(part.strip() for cell in targets for part in cell.split(sign))
+        again = sum(parts[part.strip()] > 1 for cell in joined for part in cell.split(sign))
+        short = all(len(part) <= LABEL_CHARS for part in parts)
+        if 10 * len(joined) > len(targets) and short and again > len(joined):
+            return " " + message("data.labels", file=file, example=joined[0])
+    return ""
 
 
 def source_columns(
@@ -296,7 +365,8 @@ def source_columns(
     if columns is not None:
         wanted = [*_flat(columns[:1]), *columns[2:3]]
         return _header_columns(file, first, wanted, advice)
-    asked = question_columns([*first, ANSWER_NAMES[0]]) if named else None
+    targets = (ANSWER_NAMES[0], PAIR_LABELS[0])
+    asked = question_columns([*first, *targets]) if named else None
     if asked:
         return [first.index(asked[0]), first.index(asked[1])]
     if named and (chosen := choose_columns(first)):
@@ -305,29 +375,7 @@ def source_columns(
     if len(known) == 1 or len(first) == 1 or (not named and len(first) == 2):
         return known or [0]
     reason = f"its columns are {', '.join(first)}, and which is the source is not clear"
-    raise DataError(file, 1, reason, f"name it, as in {advice.columns(_guessed(first)[:1])}")
-
-
-def _guessed(names: Sequence[str]) -> list[str]:
-    """Return two of the names for an example: those that are known, or else the first and last."""
-    names = [name for name in names if name.strip().lower() not in ("", "id", "idx")] or names
-    src = next((name for name in names if name.strip().lower() in SOURCE_NAMES.split()), names[0])
-    others = [name for name in names if name != src]
-    tgt = [name for name in others if name.strip().lower() in TARGET_NAMES.split()] or others
-    return [src, *tgt[-1:]]
-
-
-def _swapped_note(file: str, rows: Sequence[Cells], advice: ErrorHints) -> str:
-    """Return a warning if the first of two columns looks like labels of the second; else ""."""
-    both = [row for row in rows if len(row) == 2]
-    if len(both) < 2 * FEW_LABELS:
-        return ""
-    labels, texts = (Counter(column) for column in zip(*both, strict=True))
-    short = 3 * sum(map(len, labels)) / len(labels) < sum(map(len, texts)) / len(texts)
-    if len(labels) > FEW_LABELS or len(texts) < 0.9 * len(both) or not short:
-        return ""
-    option = advice.columns((1, 0))
-    return message("data.swapped", file=file, count=len(labels), option=option)
+    raise DataError(file, 1, reason, f"name it, as in {advice.columns(example_columns(first)[:1])}")
 
 
 def _quotes_note(file: str, kind: FormatKind, rows: Sequence[Cells]) -> str:
@@ -414,39 +462,88 @@ def _looks_like_tags(rows: Sequence[Cells]) -> bool:
     return any(";" in cell for cell in thirds) and 2 * len(thirds) > len(rows)
 
 
-def jsonl_format(source: PathLike, head: Head, wanted: ReadOptions) -> Format:
-    """Return the roles of the keys of JSON objects, by the first valid line."""
-    if wanted.columns is not None:
-        _check_names(wanted.columns, "the source is JSON")
-        return _chosen("jsonl", wanted.columns, wanted)
+def jsonl_format(source: PathLike, head: Head, wanted: ReadOptions) -> FileLayout:
+    """Return the roles of the keys of JSON objects, by the first lines."""
+    records = []
     for number, raw in head:
         try:
-            names = list(json_record(decode(raw)))
+            records.append((number, json_record(decode(raw))))
         except BadLine:
             continue
-        return _named("jsonl", display_name(source), number, [*names, FEATURES_KEY], wanted)
-    return Format("jsonl", KEYS[0], FEATURES_KEY, references=wanted.references)
+    if not records:
+        columns = wanted.columns_for((), by_name=True)
+        shape = Format("jsonl", KEYS[0], FEATURES_KEY, references=wanted.references)
+        return FileLayout(shape if columns is None else _chosen("jsonl", columns, wanted))
+    first = records[0][0]
+    return records_format("jsonl", display_name(source), first, [r for _, r in records], wanted)
 
 
-def items_format(first: Any, wanted: ReadOptions, name: str = "pairs") -> Format:
-    """Return the roles of the parts of Python objects, by the first one.
+def items_format(some: Sequence[Any], wanted: ReadOptions, name: str = "pairs") -> FileLayout:
+    """Return the roles of the parts of Python objects, by the first ones.
 
     Args:
-        first: a tuple, or a dictionary with keys as in JSON.
+        some: tuples, or dictionaries with keys as in JSON.
         wanted: the caller's options.
         name: what messages call the source.
     """
-    if not isinstance(first, Mapping):
+    if some and isinstance(some[0], Mapping):
+        records = [record for record in some if isinstance(record, Mapping)]
+        return records_format("pairs", name, 1, records, wanted)
+    if not isinstance(wanted.columns, RunColumns):
         wanted.check_no_columns()
-        features = 2 if wanted.features else None
-        return Format("pairs", features=features, references=wanted.references)
-    names = [str(key) for key in first]
-    if wanted.columns is None and len(names) == 2 and choose_columns(names) is None:
-        return Format("pairs", (names[0], names[1]), references=wanted.references)
-    if wanted.columns is None:
-        return _named("pairs", name, 1, [*names, FEATURES_KEY], wanted)
-    _check_names(wanted.columns, "the pairs are dictionaries")
-    return _chosen("pairs", wanted.columns, wanted)
+    features = 2 if wanted.features else None
+    return FileLayout(Format("pairs", features=features, references=wanted.references))
+
+
+def records_format(
+    kind: FormatKind,
+    file: str,
+    line: int | None,
+    records: Sequence[Mapping[str, Any]],
+    wanted: ReadOptions,
+    names: Sequence[str] | None = None,
+) -> FileLayout:
+    """Return the roles of the keys of objects, or of the columns of a table of named columns.
+
+    Args:
+        kind: of the source.
+        file: its name in messages.
+        line: that of the first record, in messages.
+        records: the first ones.
+        wanted: the caller's options.
+        names: of the columns of a table; else the keys of the first record.
+    """
+    keys = [str(key) for key in records[0]] if names is None else list(names)
+    columns = wanted.columns_for(keys, by_name=True)
+    if columns is not None and names is not None:
+        return FileLayout(_chosen(kind, _table_columns(file, names, columns, wanted), wanted))
+    if columns is not None:
+        where = "the source is JSON" if kind == "jsonl" else "the pairs are dictionaries"
+        _check_names(columns, where)
+        return FileLayout(_chosen(kind, columns, wanted))
+    if MESSAGES in keys:
+        return FileLayout(Format(kind, (MESSAGES, MESSAGES)))
+    rows = [[_cell(record.get(key)) for key in keys] for record in records]
+    plain = [i for i, key in enumerate(keys) if key != FEATURES_KEY]
+    roles = _find_roles(
+        file, line, [keys[i] for i in plain], [[row[i] for i in plain] for row in rows], wanted
+    )
+    features = FEATURES_KEY if names is None or FEATURES_KEY in keys else None
+    found = roles.source, roles.target
+    shape = Format(kind, found, features, references=wanted.references)
+    if roles.question is not None:
+        shape = Format(kind, found, question=roles.question)
+    others = [keys[i] for i in plain if keys[i] not in roles.named().values()]
+    note = "" if roles.known else _chosen_note(file, roles.shown(), others, wanted.advice)
+    note += _labels_note(file, [row[keys.index(roles.target)] for row in rows])
+    return FileLayout(shape, note.strip(), roles.recorded())
+
+
+def _cell(value: Any) -> str:
+    """Return a value as the text of a cell; "" for what is neither text nor a number."""
+    if isinstance(value, str):
+        return value
+    return json.dumps(value) if isinstance(value, bool | int | float) else ""
 
 
 def _check_names(columns: Columns, where: str) -> None:
@@ -454,77 +551,19 @@ def _check_names(columns: Columns, where: str) -> None:
         raise ArgumentError("columns", f"be names where {where}", repr(columns), "name its keys")
 
 
-def parquet_format(source: PathLike, names: Sequence[str], wanted: ReadOptions) -> Format:
-    """Return the roles of the columns of a Parquet table."""
-    if wanted.columns is None and len(names) == 2 and choose_columns(names) is None:
-        return Format("parquet", (names[0], names[1]), references=wanted.references)
-    if wanted.columns is None:
-        return _named("parquet", display_name(source), None, names, wanted)
-    numbered = dict(enumerate(names))
-    columns = _flat(wanted.columns)
-    wrong = [column for column in columns if column not in numbered and column not in names]
+def _table_columns(
+    file: str, names: Sequence[str], columns: Columns, wanted: ReadOptions
+) -> list[int | str]:
+    """Return columns of a table by name; raises DataError for one that is not there."""
+    flat = _flat(columns)
+    wrong = [c for c in flat if c not in names and not (isinstance(c, int) and c < len(names))]
     if wrong:
         raise DataError(
-            display_name(source),
+            file,
             None,
             f"there is no column {wrong[0]!r} among {', '.join(map(repr, names))}",
-            wanted.advice.choose("check the names", _guessed(names)),
+            wanted.advice.choose("check the names", example_columns(names)),
         )
-    chosen = [names[column] if isinstance(column, int) else column for column in columns]
-    if len(columns) > len(wanted.columns):
-        return _with_question("parquet", chosen)
-    return _chosen("parquet", chosen, wanted)
-
-
-def _named(
-    kind: Any, file: str, line: int | None, names: Sequence[str], wanted: ReadOptions
-) -> Format:
-    """Return the format of a source with named columns; raises DataError for unknown names."""
-    features = FEATURES_KEY if FEATURES_KEY in names else None
-    if MESSAGES in names:
-        return Format(kind, (MESSAGES, MESSAGES))
-    if asked := question_columns(names):
-        return _with_question(kind, asked)
-    if chosen := choose_columns(names):
-        return Format(kind, chosen, features, references=wanted.references)
-    known = " or ".join(f"{src}/{tgt}" for src, tgt in (*KEYS, ("text", "label")))
-    names = [name for name in names if name != FEATURES_KEY]
-    found = ", ".join(names)
-    raise DataError(
-        file,
-        line,
-        f"source and target are expected as {known}, but the names are {found}",
-        wanted.advice.choose("rename them", _guessed(names) if names else []),
-        kind="missing key",
-    )
-
-
-def json_document(source: PathLike, head: Head) -> list[Any] | None:
-    """Return the examples of a file that is one JSON value, or None if it has one on each line.
-
-    That is an array, an object with an array `data`, or SQuAD as it is published.
-    """
-    first = head[0][1].strip() if head else b""
-    if not (first.startswith(b"[") or first == b"{" or _holds_data(first)):
-        return None
-    name = display_name(source)
-    if is_read_once(source):
-        raise DataError(name, None, "one JSON value is no stream", "save it as a file first")
-    with open_bytes(source) as stream:
-        try:
-            found = parse_json(read_stream(stream, name))
-        except (InvalidJSONError, *DAMAGE) as error:
-            reason = f"the file must hold JSON, but it cannot be read ({error})"
-            raise DataError(name, None, reason, "write one object on each line") from None
-    rows = found.get("data") if isinstance(found, dict) else found
-    if isinstance(rows, list) and all(isinstance(r, dict) and "paragraphs" in r for r in rows):
-        rows = squad_questions(name, rows)
-    if not isinstance(rows, list) or not rows:
-        reason = f"it must be a list of examples, but it is {shorten(found)}"
-        raise DataError(name, None, reason, "write one object on each line")
-    return rows
-
-
-def _holds_data(first: bytes) -> bool:
-    """Return whether a line begins as an object with an array `data` does, as SQuAD is."""
-    return re.match(rb'\{\s*("version"\s*:\s*"[^"]*"\s*,\s*)?"data"\s*:\s*\[', first) is not None
+    found = [names[column] if isinstance(column, int) else column for column in flat]
+    joined = len(flat) > len(columns)
+    return [JOINED.join(found[:2]), *found[2:]] if joined else list(found)

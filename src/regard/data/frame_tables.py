@@ -15,24 +15,24 @@ from jaxtyping import Float32
 from torch import Tensor
 
 from regard import safe_read
-from regard.data import lazy_pyarrow as arrow
+from regard.data.column_choice import KEYS
 from regard.data.error_hints import BadLine, BadLines, shorten
-from regard.data.file_formats import KEYS
-from regard.data.pair_reader import check_column, not_parquet, rows_at_once
+from regard.data.pair_reader import check_column, rows_at_once
 from regard.data.pairs import Pair
 from regard.data.row_parsers import json_record
+from regard.data.table_files import COLUMN_FILES, open_columns
 from regard.data.text_files import (
+    CLASS_FILES,
     STDIN,
     decode,
     display_name,
     format_suffix,
     is_folder,
     numbered_lines,
-    open_bytes,
 )
 from regard.errors import DataError
 from regard.messages import message
-from regard.safe_read import DAMAGE, PathLike
+from regard.safe_read import PathLike
 
 #: axes are frames and features; the number of frames differs from source to source
 FrameArray = Float32[np.ndarray, "_frames features"]
@@ -290,14 +290,21 @@ def read_frame_sources(
     """Yield sources: numbers, or names of files that hold them.
 
     Args:
-        file: one source, if it ends in one of the reader's suffixes; Parquet; or lines (`-` for
-            stdin), each of which is an object with a source, a table in JSON, or the name of a
-            file.
+        file: one source, if it ends in one of the reader's suffixes; a folder of such files;
+            Parquet or Arrow; or lines (`-` for stdin), each of which is an object with a source, a
+            table in JSON, or the name of a file.
         reader: relative names are resolved by it.
         bad: counts invalid sources, or raises the first.
         name: key or column of the source; a known one if None.
     """
     names = NAMES if name is None else (name,)
+    if is_folder(file):
+        files = (path for path in sorted(Path(file).rglob("[!.]*")) if path.is_file())
+        below = [path for path in files if path.suffix.lower() in CLASS_FILES]
+        for path in below:
+            yield from _alone(path, reader, bad)
+        if below:
+            return
     if format_suffix(file) in reader.suffixes:
         yield from _alone(Path(file), reader, bad)
         return
@@ -324,7 +331,7 @@ def _alone(file: Path, reader: TableReader, bad: BadLines) -> Iterator[str]:
 
 
 def _values(file: PathLike, names: Sequence[str]) -> Iterator[tuple[int, Any]]:
-    if format_suffix(file) == ".parquet":
+    if format_suffix(file) in COLUMN_FILES:
         return _column(file, names)
     return numbered_lines(file)
 
@@ -356,25 +363,18 @@ def _of_line(text: str, names: Sequence[str]) -> Any:
 
 def _column(file: PathLike, names: Sequence[str]) -> Iterator[tuple[int, Any]]:
     """Yield the sources in a Parquet table: its only column, or one by name."""
-    with open_bytes(file) as stream:
-        try:
-            table = arrow.parquet.ParquetFile(stream)
-            known = table.schema_arrow.names
-            found = [name for name in names if name in known] or (known if len(known) == 1 else [])
-            if not found:
-                raise DataError(
-                    display_name(file),
-                    None,
-                    f"there is no column {' or '.join(map(repr, names))} among "
-                    f"{', '.join(map(repr, known))}",
-                    "rename the column of sources",
-                )
-            check_column(display_name(file), table.schema_arrow, found[0])
-            rows = (
-                value
-                for batch in table.iter_batches(rows_at_once(table, found[0]), columns=found[:1])
-                for value in batch.column(0).to_pylist()
+    with open_columns(file, COLUMN_FILES[format_suffix(file)]) as table:
+        known = table.schema.names
+        found = [name for name in names if name in known] or (known if len(known) == 1 else [])
+        if not found:
+            raise DataError(
+                display_name(file),
+                None,
+                f"there is no column {' or '.join(map(repr, names))} among "
+                f"{', '.join(map(repr, known))}",
+                "rename the column of sources",
             )
-            yield from enumerate(rows, start=1)
-        except (arrow.ArrowException, UnicodeDecodeError, *DAMAGE) as error:
-            raise not_parquet(display_name(file), error) from None
+        check_column(display_name(file), table.schema, found[0])
+        batches = table.batches(found[:1], rows_at_once(table.schema, found[0]))
+        rows = (value for batch in batches for value in batch.column(0).to_pylist())
+        yield from enumerate(rows, start=1)

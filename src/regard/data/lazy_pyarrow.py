@@ -9,6 +9,6 @@ from typing import Any
 
 def __getattr__(name: str) -> Any:
     """Return pyarrow's attribute of this name."""
-    if name in ("parquet", "types"):
+    if name in ("compute", "ipc", "parquet", "types"):
         return import_module(f"pyarrow.{name}")
     return getattr(import_module("pyarrow"), name)

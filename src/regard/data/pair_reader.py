@@ -3,28 +3,27 @@
 import itertools
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from regard.atomic_files import atomic_output
 from regard.data import lazy_pyarrow as arrow
+from regard.data.column_choice import find_header
 from regard.data.error_hints import PYTHON_HINTS, BadLine, BadLines, Columns, ErrorHints, shorten
 from regard.data.file_formats import (
     ReadOptions,
+    columns_kind,
     csv_rows,
-    find_header,
     header_note,
-    is_parquet,
     items_format,
-    json_document,
     jsonl_format,
     kind_of,
-    parquet_format,
+    records_format,
     source_columns,
     table_format,
 )
-from regard.data.hub_datasets import dataset_rows, is_dataset
+from regard.data.hub_datasets import TRANSLATION, dataset_rows, is_dataset
 from regard.data.pairs import Format, Pair
 from regard.data.row_parsers import (
     Parser,
@@ -34,17 +33,20 @@ from regard.data.row_parsers import (
     parser_for,
     row_cells,
 )
+from regard.data.table_files import is_sheet, json_document, open_columns, sheet_rows
 from regard.data.text_files import (
+    ROW_FILES,
     STDIN,
+    archive_note,
     decode,
     display_name,
+    encoding_note,
     format_suffix,
     numbered_lines,
-    open_bytes,
     stdin_bytes,
 )
 from regard.errors import ArgumentError, DataError
-from regard.safe_read import DAMAGE, PathLike
+from regard.safe_read import PathLike
 
 #: what makes the source of a pair what it is to be
 SourceTransform = Callable[[Pair], Pair]
@@ -68,20 +70,22 @@ def require_text(pair: Pair) -> Pair:
 
 Rows = Iterator[tuple[int, Any]]
 
-HEAD: Final = 50
+#: rows by which a format is recognised
+HEAD: Final = 200
 PARQUET_ROWS: Final = 4096
 #: of a table whose sources are tables themselves: a number in Python takes many bytes
 NESTED_ROWS: Final = 64
 
 
 class OpenedSource(NamedTuple):
-    """Numbered rows of a source, with its name and format."""
+    """Numbered rows of a source, with its name and format; see `FileLayout` for the columns."""
 
     name: str
     rows: Rows
     format: Format
     files: tuple[str, str] | None = None
     note: str = ""
+    columns: tuple[int | str, ...] = ()
 
 
 def open_rows(
@@ -107,32 +111,66 @@ def open_rows(
 def _open_items(source: Iterable[Any], wanted: ReadOptions, name: str = "pairs") -> OpenedSource:
     wanted.check_no_format()
     rows = enumerate(source, start=1)
-    head = list(itertools.islice(rows, 1))
+    head = list(itertools.islice(rows, HEAD))
     first = head[0][1] if head else ()
-    shape = items_format(first, wanted, name)
-    note = header_note(name, first, shape, None) if isinstance(first, list | tuple) else ""
-    return OpenedSource(name, itertools.chain(head, rows), shape, note=note)
+    shape, note, columns = items_format([row for _, row in head], wanted, name)
+    if isinstance(first, list | tuple):
+        note = header_note(name, first, shape, None)
+    return OpenedSource(name, itertools.chain(head, rows), shape, note=note, columns=columns)
 
 
 def _open_file(source: PathLike, wanted: ReadOptions) -> OpenedSource:
-    if is_parquet(source, wanted):
-        return _open_parquet(source, wanted)
+    if kind := columns_kind(source, wanted):
+        return _open_columns(source, kind, wanted)
+    found = table_rows(source, wanted)
+    name, kind, rows = display_name(source), found.kind, found.rows
+    if kind == "parquet":
+        return _open_columns(source, kind, wanted)
+    if kind == "pairs":
+        opened = _open_items((row for _, row in rows), replace(wanted, format="auto"), name)
+    else:
+        first = list(itertools.islice(rows, HEAD))
+        if kind == "jsonl":
+            layout = jsonl_format(source, first, wanted)
+        else:
+            cells = [_shown_cells(row) for _, row in first if not isinstance(row, BadLine)]
+            layout = table_format(source, kind, cells, wanted)
+        rest = itertools.chain(first[1:] if layout.format.header else first, rows)
+        opened = OpenedSource(name, rest, layout.format, None, layout.note, layout.columns)
+    return opened._replace(note=" ".join(filter(None, (found.note, opened.note))))
+
+
+class TableRows(NamedTuple):
+    """Numbered rows of a file, and a sentence about where they are from, or "".
+
+    Attributes:
+        kind: "pairs" for objects of one JSON value, else that of the file.
+        rows: lines, lists of cells, or objects; one that is no CSV is a BadLine.
+        note: about its encoding, its archive or its sheet.
+    """
+
+    kind: Any
+    rows: Rows
+    note: str = ""
+
+
+def table_rows(source: PathLike, wanted: ReadOptions) -> TableRows:
+    """Open the rows of a file of lines, a sheet, or a JSON value."""
+    name, notes = display_name(source), [archive_note(source)]
+    if is_sheet(source) and wanted.format == "auto":
+        sheet, note = sheet_rows(source)
+        return TableRows("xlsx", iter(sheet), " ".join(filter(None, (*notes, note))))
+    notes.append(encoding_note(source))
     lines = to_last_line(numbered_lines(source))
     head = list(itertools.islice(lines, HEAD))
-    kind, name = kind_of(source, wanted, head), display_name(source)
-    if kind == "parquet":
-        return _open_parquet(source, wanted)
-    if kind == "jsonl" and (items := json_document(source, head)) is not None:
-        return _open_items(items, replace(wanted, format="auto"), name)
-    if kind == "jsonl":
-        shape = jsonl_format(source, head, wanted)
-        return OpenedSource(name, itertools.chain(head, lines), shape)
-    rows = csv_rows(name, head, lines) if kind == "csv" else itertools.chain(head, lines)
-    first = list(itertools.islice(rows, HEAD))
-    cells = [_shown_cells(row) for _, row in first if not isinstance(row, BadLine)]
-    shape, note = table_format(source, "csv" if kind == "csv" else "tsv", cells, wanted)
-    rows = itertools.chain(first[1:] if shape.header else first, rows)
-    return OpenedSource(name, rows, shape, note=note)
+    kind = kind_of(source, wanted, head)
+    rows: Rows = itertools.chain(head, lines)
+    if kind == "jsonl" and (document := json_document(source, head)) is not None:
+        kind, rows = "pairs", enumerate(document.rows, start=1)
+        notes.append(document.note)
+    elif kind == "csv":
+        rows = csv_rows(name, head, lines)
+    return TableRows(kind, rows, " ".join(filter(None, notes)))
 
 
 def _shown_cells(row: Any) -> list[str]:
@@ -202,42 +240,38 @@ def _zipped(files: tuple[str, str], left: Rows, right: Rows) -> Rows:
         )
 
 
-def _open_parquet(source: PathLike, wanted: ReadOptions) -> OpenedSource:
+def _open_columns(source: PathLike, kind: Any, wanted: ReadOptions) -> OpenedSource:
     name = display_name(source)
-    schema = _parquet_schema(source, name)
-    shape = parquet_format(source, schema.names, wanted)
-    for column in (*shape.columns, shape.features, shape.question):
-        if column is not None:
-            check_column(name, schema, str(column))
-    return OpenedSource(name, _parquet_rows(source, shape), shape)
-
-
-def _parquet_schema(source: PathLike, name: str) -> Any:
-    if source == STDIN:
-        raise DataError(name, None, "Parquet cannot be read from a pipe", "save it as a file first")
-    try:
-        with open_bytes(source) as stream:
-            schema = arrow.parquet.read_schema(stream)
-    except (arrow.ArrowException, UnicodeDecodeError, *DAMAGE) as error:
-        raise not_parquet(name, error) from None
-    return schema
-
-
-def _parquet_rows(source: PathLike, shape: Format) -> Rows:
+    with open_columns(source, kind) as table:
+        schema = table.schema
+        plain = [f.name for f in schema if _is_plain(f.type) and schema.names.count(f.name) == 1]
+        some = next(iter(table.batches(plain, HEAD)), None)
+    if TRANSLATION in schema.names and arrow.types.is_struct(schema.field(TRANSLATION).type):
+        rows = _column_rows(source, kind, [TRANSLATION])
+        return _open_items((row[0] for _, row in rows), replace(wanted, format="auto"), name)
+    records = [] if some is None else some.slice(0, HEAD).to_pylist()
+    shape, note, found = records_format(kind, name, None, records, wanted, schema.names)
     columns = [str(c) for c in (*shape.columns, shape.features, shape.question) if c is not None]
+    for column in columns:
+        check_column(name, schema, column)
+    note = " ".join(filter(None, (archive_note(source), note)))
+    return OpenedSource(name, _column_rows(source, kind, columns), shape, None, note, found)
+
+
+def _is_plain(kind: Any) -> bool:
+    """Return whether values of a type are texts or numbers, few of which take little memory."""
+    binary = arrow.types.is_binary(kind) or arrow.types.is_large_binary(kind)
+    return not (binary or arrow.types.is_nested(kind))
+
+
+def _column_rows(source: PathLike, kind: str, columns: list[str]) -> Rows:
     number = 0
-    with open_bytes(source) as stream:
-        try:
-            table = arrow.parquet.ParquetFile(stream)
-            for batch in table.iter_batches(
-                batch_size=rows_at_once(table, columns[0]), columns=columns
-            ):
-                values = [batch.column(column).to_pylist() for column in columns]
-                for row in zip(*values, strict=True):
-                    number += 1
-                    yield number, row
-        except (arrow.ArrowException, UnicodeDecodeError, *DAMAGE) as error:
-            raise not_parquet(display_name(source), error) from None
+    with open_columns(source, kind) as table:
+        for batch in table.batches(columns, rows_at_once(table.schema, columns[0])):
+            values = [batch.column(column).to_pylist() for column in columns]
+            for row in zip(*values, strict=True):
+                number += 1
+                yield number, row
 
 
 def check_column(name: str, schema: Any, column: str) -> None:
@@ -261,21 +295,10 @@ def _leaves(kind: Any) -> Iterator[Any]:
         yield from _leaves(kind.field(i).type)
 
 
-def rows_at_once(table: Any, column: str) -> int:
+def rows_at_once(schema: Any, column: str) -> int:
     """Return the number of rows of a Parquet file to read at a time."""
-    nested = arrow.types.is_nested(table.schema_arrow.field(column).type)
+    nested = arrow.types.is_nested(schema.field(column).type)
     return NESTED_ROWS if nested else PARQUET_ROWS
-
-
-def not_parquet(name: str, error: Exception) -> DataError:
-    """Return the error for a file that pyarrow cannot read."""
-    reason = str(error).splitlines()[0].rstrip(". ")
-    return DataError(
-        name,
-        None,
-        f"it cannot be read as Parquet ({reason})",
-        "it is cut off, damaged or something else, so copy it again, or name it by what it is",
-    )
 
 
 MAX_CHARS: Final = 10_000
@@ -290,12 +313,14 @@ class PairReader(Iterator[Pair]):
         format: the format of the source; print it.
         bad: lines skipped so far; print it at the end.
         note: a warning about the source, or "".
+        columns: those of source and target by which other files must be read; () if names say so.
     """
 
     def __init__(self, opened: OpenedSource, parse: Parser, bad: BadLines) -> None:
         self.format = opened.format
         self.bad = bad
         self.note = opened.note
+        self.columns = opened.columns
         self._pairs = self._read(opened, parse)
 
     def __next__(self) -> Pair:
@@ -439,34 +464,31 @@ def read_sources(
 
 def _source_rows(source: PathLike, columns: Columns | None, advice: ErrorHints) -> Rows:
     """Yield the numbered sources of a table; one that cannot be read is a BadLine."""
-    name, wanted = display_name(source), ReadOptions(advice=advice)
-    if is_parquet(source, wanted):
-        names = _parquet_schema(source, name).names
-        places = source_columns(name, names, columns, named=True, advice=advice)
-        chosen = [names[place] for place in places]
-        found: Rows = _parquet_rows(source, Format("parquet", (chosen[0], chosen[-1])))
+    name, wanted = display_name(source), ReadOptions(columns=columns, advice=advice)
+    if kind := columns_kind(source, wanted):
+        with open_columns(source, kind) as table:
+            names = table.schema.names
+        own = wanted.columns_for(names)
+        places = source_columns(name, names, own, named=True, advice=advice)
+        found = _column_rows(source, kind, [names[place] for place in places])
         yield from ((n, "\t".join(row) if places[1:] else row[0]) for n, row in found)
         return
-    lines = to_last_line(numbered_lines(source))
-    head = list(itertools.islice(lines, HEAD))
-    if kind_of(source, wanted, head) == "jsonl":
-        items = json_document(source, head)
-        rows: Rows = itertools.chain(head, lines) if items is None else enumerate(items, start=1)
-        first = list(itertools.islice(rows, 1))
-        names = list(_json_object(first[0][1])) if first else []
-        named, rows = True, itertools.chain(first, rows)
+    kind, rows, _ = table_rows(source, wanted)
+    some = list(itertools.islice(rows, HEAD))
+    if kind in ("jsonl", "pairs"):
+        names = list(_json_object(some[0][1])) if some else []
+        named = True
     else:
-        rows = csv_rows(name, head, lines)
-        some = list(itertools.islice(rows, HEAD))
         shown = [_shown_cells(row) for _, row in some if not isinstance(row, BadLine)]
-        names = shown[0] if shown else []
-        by_name = any(isinstance(column, str) for column in columns or ())
+        names = [cell.strip() for cell in shown[0]] if shown else []
+        by_name = any(isinstance(column, str) for column in wanted.columns_for(names) or ())
         named = by_name or find_header(shown, sources=True) == "names"
-        rows = itertools.chain(some[1:] if named else some, rows)
-    places = source_columns(name, names, columns, named=named, advice=advice) if names else [0]
+    rows = itertools.chain(some[1:] if named and kind not in ("jsonl", "pairs") else some, rows)
+    own = wanted.columns_for(names, by_name=kind in ("jsonl", "pairs"))
+    places = source_columns(name, names, own, named=named, advice=advice) if names else [0]
     for number, row in rows:
         try:
-            is_object = isinstance(row, bytes | Mapping)
+            is_object = kind in ("jsonl", "pairs")
             values = list(map(_json_object(row).get, names)) if is_object else row_cells(row)
             if len(values) != len(names):
                 reason = f"the line has {len(values)} columns where the first one has {len(names)}"
@@ -492,7 +514,7 @@ TEXT: Final = Format("text")
 #: the column of a dataset that holds texts
 TEXT_COLUMN: Final = "text"
 #: endings of files that hold no lines of text
-TABLES: Final = (".csv", ".jsonl", ".ndjson", ".json", ".parquet")
+TABLES: Final = tuple(ending for ending in ROW_FILES if ending not in (".tsv", ".txt"))
 
 
 def read_texts(
@@ -548,7 +570,8 @@ def _opened(source: PathLike | Iterable[Any]) -> OpenedSource:
             f"texts are read from plain files, one on each line, and this ends in {suffix}",
             "write the texts alone to a file",
         )
-    return OpenedSource(name, ((i, raw) for i, raw in numbered_lines(source) if raw.strip()), TEXT)
+    rows = ((i, raw) for i, raw in numbered_lines(source) if raw.strip())
+    return OpenedSource(name, rows, TEXT, note=encoding_note(source))
 
 
 def _dataset_texts(source: str) -> Rows:

@@ -4,17 +4,27 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
-FormatKind = Literal["tsv", "csv", "parallel", "jsonl", "parquet", "pairs", "text"]
+FormatKind = Literal["tsv", "csv", "xlsx", "parallel", "jsonl", "parquet", "arrow", "pairs", "text"]
 #: what is encoded or written at once
 CHUNK_PAIRS: Final = 4096
 CHUNK_CHARS: Final = 4_000_000
+
+
+class RunColumns(tuple[Any, ...]):
+    """The columns of a run's own data: those of a file that has none of their names are found."""
 
 
 def column_names(words: Sequence[str] | None) -> tuple[int | str, ...] | None:
     """Parse columns as a user names them: `0,2` or `en,fr`."""
     if words is None:
         return None
-    return tuple(int(c) if c.isascii() and c.isdecimal() else c for c in words)
+    found = (int(c) if c.isascii() and c.isdecimal() else c for c in words)
+    return RunColumns(found) if isinstance(words, RunColumns) else tuple(found)
+
+
+def run_columns(words: Sequence[str] | None) -> RunColumns | None:
+    """Return the columns of a run's settings, for files other than its own."""
+    return None if words is None else RunColumns(words)
 
 
 def source_column(words: Sequence[str] | None) -> str | None:
@@ -89,9 +99,11 @@ class Format:
         words = {
             "tsv": "tab-separated columns",
             "csv": "comma-separated columns",
+            "xlsx": "a sheet of a workbook",
             "parallel": "two parallel files",
             "jsonl": "one JSON object per line",
             "parquet": "a Parquet table",
+            "arrow": "an Arrow table",
             "pairs": "pairs of strings",
             "text": "one text per line",
         }

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from regard.data.conversations import split_conversation
 from regard.data.error_hints import BadLine, ErrorHints, shorten
+from regard.data.hub_datasets import TRANSLATION
 from regard.data.pairs import Format, Pair
 from regard.data.stories import answers_of, join_source
 from regard.data.text_files import decode
@@ -43,7 +44,7 @@ def parser_for(shape: Format, max_chars: int, files: tuple[str, str] | None = No
         return _Parallel(files, max_chars)
     if shape.question is not None:
         known: dict[str, Callable[[Format, Any], list[Any]]]
-        known = {"tsv": _tsv_values, "csv": _tsv_values, "jsonl": _json_values}
+        known = {"jsonl": _json_values, **dict.fromkeys(("tsv", "csv", "xlsx"), _tsv_values)}
         values = known.get(shape.kind, _row_values)
         return lambda number, row: _question_pair(number, max_chars, *values(shape, row))
     if shape == TWO_COLUMNS:
@@ -51,8 +52,10 @@ def parser_for(shape: Format, max_chars: int, files: tuple[str, str] | None = No
     parse = {
         "tsv": _parse_tsv,
         "csv": _parse_tsv,
+        "xlsx": _parse_tsv,
         "jsonl": _parse_json,
         "parquet": _parse_values,
+        "arrow": _parse_values,
         "pairs": _parse_item,
     }[shape.kind]
     return lambda number, row: parse(shape, max_chars, number, row)
@@ -99,10 +102,11 @@ def check_text(side: str, text: Any, max_chars: int) -> str:
     if text is None or text == "" or (isinstance(text, str) and text.isspace()):
         raise BadLine(f"empty {side}", f"the {side} side is empty", "fill it in or delete the line")
     if not isinstance(text, str):
+        several = isinstance(text, list | tuple)
         raise BadLine(
             "not a string",
             f"the {side} must be a string, but it is {shorten(text)}",
-            "convert it to a string",
+            "join it to one text, as in a;b" if several else "convert it to a string",
         )
     if len(text) > max_chars:
         raise BadLine(
@@ -192,7 +196,7 @@ def _check_cells(shape: Format, cells: Sequence[str]) -> None:
             f"the line has {len(cells)} columns, and column {max(asked) + 1} is asked for",
             "add what is missing",
         )
-    odd = len(cells) > shape.width or (shape.kind == "csv" and len(cells) < shape.width)
+    odd = len(cells) > shape.width or (shape.kind != "tsv" and len(cells) < shape.width)
     if shape.width and odd:
         raise BadLine(
             "other number of columns",
@@ -261,7 +265,13 @@ def json_record(text: str) -> dict[str, Any]:
             f"the line must hold an object with two keys, but it is {shorten(record)}",
             'write {"src": ..., "tgt": ...} on each line',
         )
-    return record
+    return plain_record(record)
+
+
+def plain_record(record: dict[str, Any]) -> dict[str, Any]:
+    """Return an object, or the texts by language that it holds under `translation`."""
+    inner = record.get(TRANSLATION)
+    return inner if isinstance(inner, dict) else record
 
 
 def _parse_values(shape: Format, max_chars: int, number: int, row: Sequence[Any]) -> Pair:

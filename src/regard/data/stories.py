@@ -20,6 +20,16 @@ QUESTION_MARK: Final = "\t"
 STORY_NAMES: Final = ("story", "passage", "context", "document")
 QUESTION_NAMES: Final = ("question", "query")
 ANSWER_NAMES: Final = ("answer", "answers")
+#: columns of two texts, of which a label says how they relate
+TEXT_PAIRS: Final = (
+    ("premise", "hypothesis"),
+    ("sentence1", "sentence2"),
+    ("question1", "question2"),
+    ("text_a", "text_b"),
+    ("text1", "text2"),
+    ("sentence", "question"),
+)
+PAIR_LABELS: Final = ("label", "gold_label", "labels", "is_duplicate", "target", "score", "class")
 #: the end of a sentence: a full stop, perhaps a bracket or quote, and a capital or digit after it
 SENTENCE_END: Final = re.compile(r"(?<=[.!?])[\"')\]”’]*\s+(?=[\"'(\[“‘]*[^\W_a-z])")
 #: key of the texts in the answers of SQuAD
@@ -95,12 +105,17 @@ def split_sentences(text: str) -> list[str]:
 
 
 def question_columns(names: Sequence[str]) -> tuple[str, str, str] | None:
-    """Return the names of story, question and answer among those of columns, if all are there."""
+    """Return the names of story, question and answer among those of columns, if all are there.
+
+    A premise with its hypothesis, and a label for both, are read in the same way.
+    """
     lower = {name.strip().lower(): name for name in reversed(names)}
-    known = (STORY_NAMES, QUESTION_NAMES, ANSWER_NAMES)
-    found = [next((lower[n] for n in some if n in lower), "") for some in known]
-    story, question, answer = found
-    return (story, question, answer) if all(found) else None
+    pairs = (((one,), (other,), PAIR_LABELS) for one, other in TEXT_PAIRS)
+    for known in ((STORY_NAMES, QUESTION_NAMES, ANSWER_NAMES), *pairs):
+        found = [next((lower[n] for n in some if n in lower), "") for some in known]
+        if all(found):
+            return found[0], found[1], found[2]
+    return None
 
 
 def join_source(story: Any, question: Any) -> str:
@@ -145,15 +160,24 @@ def answers_of(value: Any) -> Any:
     return value
 
 
-def squad_questions(file: str, articles: Sequence[Any]) -> list[dict[str, Any]]:
-    """Return the questions of SQuAD as it is published, with their passages and answers."""
+def squad_questions(file: str, articles: Sequence[Any]) -> tuple[list[dict[str, Any]], int]:
+    """Return the questions of SQuAD as it is published, with their passages and answers.
+
+    Questions that are marked as impossible have no answer, and are counted instead.
+    """
     try:
-        return [
-            {"context": part["context"], "question": asked["question"], "answers": asked["answers"]}
+        asked = [
+            (part["context"], one)
             for article in articles
             for part in article["paragraphs"]
-            for asked in part["qas"]
+            for one in part["qas"]
         ]
-    except (KeyError, TypeError) as error:
+        found = [
+            {"context": context, "question": one["question"], "answers": one["answers"]}
+            for context, one in asked
+            if not one.get("is_impossible")
+        ]
+    except (AttributeError, KeyError, TypeError) as error:
         reason = f"its paragraphs must have context, qas, question and answers ({error!r})"
         raise DataError(file, None, reason, "write one object on each line") from None
+    return found, len(asked) - len(found)

@@ -1,7 +1,8 @@
 r"""Numbered lines of files, of stdin and of folders of classes, and fingerprints of content.
 
 Lines end at `\n` alone, as `wc -l` counts them; a `\r` before it and a byte order mark at the
-start of the file are removed. Everything else stays as it is.
+start of the file are removed. Lines of other encodings become UTF-8. Everything else stays as it
+is.
 """
 
 import hashlib
@@ -10,26 +11,26 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import lru_cache
 from typing import IO, Any, Final, NamedTuple
 
 from regard import safe_read
 from regard.data.error_hints import BadLine
 from regard.data.media_files import MEDIA
 from regard.data.remote_files import is_url, open_url
+from regard.data.text_encodings import UTF8, TextEncoding, find_encoding, marked_encoding
 from regard.errors import DataError
+from regard.messages import message
 from regard.safe_read import DAMAGE, DECOMPRESSORS, PathLike
 
 STDIN: Final = "-"
 
 
 BOM: Final = b"\xef\xbb\xbf"
-#: marks at the start of a file by encoding; that of UTF-32 begins with that of UTF-16
-OTHER_ENCODINGS: Final = {
-    "UTF-32": (b"\xff\xfe\0\0", b"\0\0\xfe\xff"),
-    "UTF-16": (b"\xff\xfe", b"\xfe\xff"),
-}
+#: bytes that are looked at for the encoding of a file at most
+SCANNED_BYTES: Final = 1 << 24
 # so that a file without line ends cannot fill the memory
 MAX_BYTES: Final = 1 << 24
 #: the file of a folder that names its recordings with their texts, and its bytes at most
@@ -37,6 +38,12 @@ TRANSCRIPTS: Final = "transcripts.tsv"
 MAX_TRANSCRIPTS: Final = 1 << 30
 #: endings of files that `class_table` lists
 CLASS_FILES: Final = (*MEDIA, ".npy")
+#: endings of files with rows of examples, best first where an archive has several
+ROW_FILES: Final = (
+    *(".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet", ".arrow", ".feather", ".xlsx"),
+    ".txt",
+)
+ARCHIVE: Final = ".zip"
 
 
 def display_name(source: PathLike) -> str:
@@ -45,9 +52,63 @@ def display_name(source: PathLike) -> str:
 
 
 def format_suffix(source: PathLike) -> str:
-    """Return the last suffix that is not one of compression, in lower case."""
+    """Return the last suffix but that of compression, in lower case; of a zip, that of its file."""
     stem, suffix = os.path.splitext(os.fspath(source))
+    if suffix.lower() == ARCHIVE and os.path.isfile(source):
+        return os.path.splitext(archived_table(source).name)[1].lower()
     return (os.path.splitext(stem)[1] if suffix in DECOMPRESSORS else suffix).lower()
+
+
+class ArchivedTable(NamedTuple):
+    """The file of a zip that is read, and the number of its files."""
+
+    name: str
+    files: int
+
+
+def archived_table(source: PathLike) -> ArchivedTable:
+    """Return the one file of a zip that has rows of examples; raises DataError unless there is one.
+
+    Among several it is the one that is named after training.
+    """
+    return _archived_table(os.fspath(source), _stamp(source))
+
+
+@lru_cache(maxsize=16)
+def _archived_table(name: str, stamp: object) -> ArchivedTable:
+    with safe_read.open_input(name) as raw:
+        names = safe_read.archive_names(raw, name)
+    shown = [n for n in names if not any(part[:1] in "._" for part in n.split("/"))]
+    tables = [n for n in shown if n.lower().endswith(ROW_FILES)]
+    texts = [n for n in tables if n.lower().endswith(".txt")]
+    tables = [n for n in tables if n not in texts] or texts
+    training = [n for n in tables if os.path.basename(n).lower().startswith("train")]
+    media = [n for n in shown if n.lower().endswith(CLASS_FILES)]
+    found = training if len(training) == 1 else tables
+    if len(found) == 1 and not media:
+        return ArchivedTable(found[0], len(shown))
+    folder = os.path.splitext(name)[0]
+    what = f"has {len(media):,} pictures or recordings" if media else f"has {len(tables)}"
+    listed = f" ({', '.join(tables[:4])})" if tables and not media else ""
+    raise DataError(
+        name,
+        None,
+        f"a zip must have one file with rows of examples, but this one {what}{listed}",
+        f"unpack it with `python -m zipfile -e {name} {folder}`, and name the file or the folder",
+    )
+
+
+def archive_note(source: PathLike) -> str:
+    """Return a sentence about which file of a zip is read; "" if the source is no zip."""
+    if not os.fspath(source).lower().endswith(ARCHIVE) or not os.path.isfile(source):
+        return ""
+    return message("data.archive", file=display_name(source), **archived_table(source)._asdict())
+
+
+def _stamp(source: PathLike) -> object:
+    """Return what changes when a file does."""
+    found = os.stat(source)
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def is_read_once(source: PathLike) -> bool:
@@ -72,7 +133,12 @@ def open_bytes(source: PathLike) -> Iterator[IO[bytes]]:
         return
     with ExitStack() as stack:
         raw = stdin_bytes() if source == STDIN else stack.enter_context(_open(source))
-        found = safe_read.decompressed(raw, os.path.splitext(os.fspath(source))[1])
+        suffix = os.path.splitext(os.fspath(source))[1]
+        if suffix.lower() == ARCHIVE and os.path.isfile(source):
+            member = archived_table(source).name
+            yield stack.enter_context(safe_read.open_archived(raw, member, display_name(source)))
+            return
+        found = safe_read.decompressed(raw, suffix)
         yield raw if found is raw else stack.enter_context(found)
 
 
@@ -176,17 +242,60 @@ def numbered_lines(
     name, number = display_name(source), first - 1
     with open_bytes(source) as stream:
         try:
+            encoding = _encoding(source, stream)
+            if offset and encoding != UTF8:
+                fix = f"convert it with `iconv -f {encoding} -t UTF-8`"
+                raise DataError(name, first, f"the file is in {encoding}", fix)
             if offset:
                 stream.seek(offset)
-            while raw := stream.readline(MAX_BYTES + 1):
+            readline = stream.readline if encoding == UTF8 else _recoded(stream, encoding)
+            while raw := readline(MAX_BYTES + 1):
                 number += 1
                 if number == 1:
-                    raw = _without_bom(name, raw)
-                if len(raw) > MAX_BYTES:
-                    _skip_to_end(stream, raw)
+                    raw = raw.removeprefix(BOM)
+                rest = raw
+                while len(raw) > MAX_BYTES and rest and not rest.endswith(b"\n"):
+                    rest = readline(MAX_BYTES)
                 yield number, raw.removesuffix(b"\n").removesuffix(b"\r")
         except DAMAGE as error:
             raise damaged_file(name, number + 1, error) from None
+        except UnicodeDecodeError as error:
+            reason = f"the file is in {encoding}, but byte {error.start} of a part of it is not"
+            raise DataError(name, number + 1, reason, "save it as UTF-8") from None
+
+
+def _recoded(stream: IO[bytes], encoding: str) -> Callable[[int], bytes]:
+    """Return the `readline` of a stream in another encoding, as UTF-8."""
+    text = io.TextIOWrapper(stream, encoding, newline="\n")
+    return lambda size: text.readline(size).encode()
+
+
+def encoding_note(source: PathLike) -> str:
+    """Return a sentence about the encoding of a file that is not UTF-8; else ""."""
+    if is_read_once(source) or not os.path.isfile(source):
+        return ""
+    found = _file_encoding(os.fspath(source), _stamp(source))
+    if found.name == UTF8:
+        return ""
+    return message("data.encoding", file=display_name(source), **found._asdict())
+
+
+def _encoding(source: PathLike, stream: IO[bytes]) -> str:
+    """Return the encoding of a file, or of a stream of which only the first bytes may be seen."""
+    if not is_read_once(source) and os.path.isfile(source):
+        return _file_encoding(os.fspath(source), _stamp(source)).name
+    return marked_encoding(stream.peek(4)[:4] if isinstance(stream, io.BufferedReader) else b"")
+
+
+@lru_cache(maxsize=64)
+def _file_encoding(name: str, stamp: object) -> TextEncoding:
+    try:
+        with open_bytes(name) as stream:
+            content = stream.read(SCANNED_BYTES)
+    except DAMAGE:  # reading its lines says where
+        return TextEncoding()
+    whole = len(content) < SCANNED_BYTES
+    return find_encoding(content if whole else content[: content.rfind(b"\n") + 1])
 
 
 def damaged_file(name: str, line: int | None, error: Exception) -> DataError:
@@ -221,20 +330,6 @@ def decode(raw: bytes) -> str:
             f"invalid UTF-8, byte 0x{raw[error.start]:02x} at offset {error.start} of the line",
             "save the file as UTF-8",
         ) from None
-
-
-def _without_bom(name: str, raw: bytes) -> bytes:
-    for encoding, marks in OTHER_ENCODINGS.items():
-        if raw.startswith(marks):
-            fix = f"convert it with `iconv -f {encoding} -t UTF-8`"
-            reason = f"the file is in {encoding}"
-            raise DataError(name, 1, reason, fix, kind="invalid UTF-8")
-    return raw.removeprefix(BOM)
-
-
-def _skip_to_end(stream: IO[bytes], raw: bytes) -> None:
-    while raw and not raw.endswith(b"\n"):
-        raw = stream.readline(MAX_BYTES)
 
 
 def _wording(error: Exception) -> str:

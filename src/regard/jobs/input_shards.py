@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from regard.data import lazy_pyarrow as arrow
 from regard.data.file_formats import JSON_SUFFIXES
-from regard.data.pair_reader import not_parquet
+from regard.data.table_files import not_columns
 from regard.data.text_files import damaged_file, format_suffix, numbered_lines, open_bytes
 from regard.errors import ArgumentError
 from regard.safe_read import DAMAGE
@@ -151,7 +151,7 @@ def _parquet(path: str) -> Iterator[Any]:
         try:
             yield arrow.parquet.ParquetFile(stream)
         except (arrow.ArrowException, UnicodeDecodeError, *DAMAGE) as error:
-            raise not_parquet(path, error) from None
+            raise not_columns(path, "parquet", error) from None
 
 
 def read_rows(unit: WorkUnit, columns: Sequence[str]) -> Iterator[tuple[int, Any]]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from regard import safe_read
 from regard.atomic_files import atomic_writer
 from regard.data import lazy_pyarrow as arrow
-from regard.data.pair_reader import not_parquet
+from regard.data.table_files import not_columns
 from regard.errors import ArgumentError
 
 OutputRow = Mapping[str, Any]
@@ -74,4 +74,4 @@ def read_shard(path: Path) -> Iterator[dict[str, Any]]:
             for batch in arrow.parquet.ParquetFile(file).iter_batches():
                 yield from batch.to_pylist()
     except arrow.ArrowException as error:
-        raise not_parquet(str(path), error) from None
+        raise not_columns(str(path), "parquet", error) from None

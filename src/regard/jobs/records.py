@@ -3,8 +3,9 @@
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+from regard.data.column_choice import KEYS
 from regard.data.error_hints import BadLine, ErrorHints, with_commas
-from regard.data.file_formats import FEATURES_KEY, KEYS, ReadOptions
+from regard.data.file_formats import FEATURES_KEY, ReadOptions
 from regard.data.pair_reader import open_rows
 from regard.data.row_parsers import (
     check_text,

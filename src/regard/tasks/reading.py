@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from regard.data import PairReader, read_pairs, read_texts
 from regard.data.pair_reader import SourceTransform
-from regard.data.pairs import column_names
+from regard.data.pairs import column_names, run_columns
 from regard.tasks.settings import DataPlace, Settings
 
 
@@ -14,6 +14,8 @@ def read_pair_files(settings: Settings, place: DataPlace, sources: SourceTransfo
     # beside tuples, columns are meant for the file of dev pairs
     tuples = not isinstance(source, str) and not isinstance(next(iter(source), ()), Mapping)
     columns = None if tuples and settings.dev is not None else settings.columns
+    if source == settings.dev:
+        columns = run_columns(columns)
     return read_pairs(
         source,
         tgt_file=place.tgt_file,

@@ -40,11 +40,12 @@ from regard.worker_processes import Executor
 
 
 class EncodedData(NamedTuple):
-    """Encoded examples, and the kind that they are of, with its encoders."""
+    """Encoded examples, the kind that they are of, with its encoders, and columns of the data."""
 
     task: Task
     train: EncodedPairs
     dev: DevSet
+    columns: tuple[str, ...] | None = None
 
 
 def prepare_data(
@@ -308,7 +309,8 @@ def _encode(task: Task, examples: Examples, history: DataHistory) -> EncodedData
     parts = [[train, dev]] if examples.files.config.dev is None else [[train], [dev]]
     for name, corpora in zip(("train", "dev"), parts, strict=False):
         _report_left_out(name, corpora, task, examples, history)
-    return EncodedData(task, task.output.train_set(train), task.output.dev_set(dev))
+    columns = examples.files.config.columns if history.is_trained else examples.columns()
+    return EncodedData(task, task.output.train_set(train), task.output.dev_set(dev), columns)
 
 
 def _encode_shards(

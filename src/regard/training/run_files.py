@@ -145,6 +145,13 @@ class RunFiles:
         folder = base_folder(data)  # of stdin, the current one
         return DataPlace(source, config.tgt, SETTING_HINTS, folder)
 
+    def found_columns(self, reader: Callable[[DataPlace], PairReader]) -> tuple[str, ...] | None:
+        """Return the columns of the settings, or those that were chosen by what they hold."""
+        gone = self.pairs is None and "data" not in self.contents
+        if self.config.columns is not None or self.shards is not None or gone:
+            return self.config.columns
+        return tuple(map(str, reader(self.place("train")).columns)) or None
+
     def read_shard(self, name: str, reader: Callable[[DataPlace], PairReader]) -> Iterator[Pair]:
         """Read the examples of one shard."""
         return self._read(reader, DataPlace(name, None, SETTING_HINTS, Path()))
@@ -194,6 +201,10 @@ class Examples:
     def shard(self, name: str) -> Iterator[Pair]:
         """Read all examples of one shard."""
         return self.files.read_shard(name, self._reader)
+
+    def columns(self) -> tuple[str, ...] | None:
+        """Return the columns by which other files are read, if the run has any."""
+        return self.files.found_columns(self._reader)
 
     def _reader(self, place: DataPlace) -> PairReader:
         return self.task.read(self.files.config, place._replace(encoder=self.encoder))

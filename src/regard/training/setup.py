@@ -168,6 +168,8 @@ def prepare(
     facts = _facts(corpus, data.task, fabric)
     config = with_preset_of(cast(Config, data.task.settings), data.task)
     given, config = config, fill_settings(config, facts)
+    if data.columns is not None:
+        config = config.model_copy(update={"columns": data.columns})
     task = open_task(config, *data.task.encoders)  # builds a model of the size that was filled in
     baseline, fitted_in = None, 0.0
     if config.baseline and not resumed and processes.is_first:

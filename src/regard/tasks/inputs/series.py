@@ -14,7 +14,7 @@ from regard.data.pair_reader import OpenedSource, SourceTransform, keep_source
 from regard.data.pairs import Format
 from regard.data.series import Gaps, SeriesTable, read_series, recognise_series
 from regard.data.series_windows import SeriesScaler, find_period, measure_columns
-from regard.data.text_files import format_suffix
+from regard.data.text_files import ROW_FILES, format_suffix
 from regard.errors import ArgumentError, DataError
 from regard.evaluation.forecasts import WindowMoments, choose_linear, last_row
 from regard.messages import message
@@ -28,8 +28,6 @@ from regard.tasks.settings import DataPlace, Say, Settings, TaskOptions, refuse_
 
 #: the longest season that is searched for, in steps
 LONGEST_SEASON: Final = 1024
-#: endings of files that may be tables of numbers
-TABLES: Final = (".csv", ".tsv", ".txt", ".parquet")
 #: look-backs that are tried, and the longest for series that no linear map forecasts
 LOOK_BACKS: Final = (6, 12, 24, 48, 96, 192, 336)
 UNKNOWN: Final = 96
@@ -149,7 +147,7 @@ class SeriesInput(TaskInput):
         """Return whether a setting of series is given, or the file may be a table."""
         if settings.task_options:
             return True
-        table = isinstance(settings.data, str) and format_suffix(settings.data) in TABLES
+        table = isinstance(settings.data, str) and format_suffix(settings.data) in ROW_FILES
         of_text = any(getattr(settings, name) != value for name, value in TEXT_ONLY.items())
         return table and settings.preset in FORECASTERS and not of_text
 
