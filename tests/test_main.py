@@ -9,7 +9,7 @@ from regard.errors import describe_memory_error
 
 SAYS = (
     "import os, sys, regard.cli, regard.__main__ as m; "
-    "regard.cli.main = lambda: print(os.environ.get('GOMP_SPINCOUNT')); m.main()"
+    "regard.cli.main = lambda began: print(os.environ.get('GOMP_SPINCOUNT')); m.main()"
 )
 
 

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 from typing import Final
 
 from regard import standard_streams
@@ -20,9 +21,10 @@ def main() -> None:
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "20000")
     try:
+        began = time.monotonic()  # minutes of a run are counted from here
         from regard import cli
 
-        cli.main()
+        cli.main(began)
     except KeyboardInterrupt:  # while modules were imported
         sys.stderr.write("regard: stopped.\n")
         sys.exit(INTERRUPTED)

@@ -68,12 +68,12 @@ def test_what_is_said_of_training_data_works_in_python(in_folder, case):
 
 
 def test_each_interface_has_its_own_words(in_folder):
-    (in_folder / "my texts.txt").write_text("a line\nand another\n")
-    said = sentence(regard("train", "my texts.txt", *BRIEF, "-q"), 1)
-    assert "`regard train 'my texts.txt' -p lm-transformer`" in said
+    (in_folder / "my texts.tsv").write_text("a line\nand another\n")
+    said = sentence(regard("train", "my texts.tsv", *BRIEF, "-q"), 1)
+    assert "`regard train 'my texts.tsv' -p lm-transformer`" in said
     assert "--skip-bad" in said
     with pytest.raises(DataError, match=r'preset="lm-transformer", or .*skip_bad=True\.$'):
-        package.fit("my texts.txt", quiet=True)
+        package.fit("my texts.tsv", quiet=True)
     for name in ("my-llama", "."):
         said = sentence(regard("show", name, "text"), 1)
         assert "`regard train` or `save_pretrained` of transformers has written" in said

@@ -203,8 +203,8 @@ def test_a_language_model_takes_steps_that_fit_its_minutes(tmp_path, monkeypatch
     folder = RunFolder(tmp_path / "run")
     folder.create()
     settings = {"data": str(text), "preset": "lm-rnn", "size": "tiny", "device": "cpu"}
-    task = prepare(make_config(settings | {"minutes": 1}), folder, Console(quiet=True))
-    assert task.config.batch_tokens == 351, "a hundred steps in a minute"
+    task = prepare(make_config(settings | {"minutes": 3}), folder, Console(quiet=True))
+    assert task.config.batch_tokens == 351, "three hundred steps in three minutes"
     assert timed_batch_tokens(4096, 1.0, 1.0) == 256
     assert timed_batch_tokens(4096, 600.0, 0.001) == 4096
 

@@ -239,43 +239,6 @@ def test_records_of_settings_are_read_again():
     assert make_config(json.loads(json.dumps(config.model_dump()))) == config
 
 
-#: constants of the default policy
-POLICY = {
-    "BATCH_TOKENS": 4_096,
-    "BATCH_PAIRS": 32,
-    "GPU_BATCHES": 64,
-    "DEEP": {"transformer", "conv", "classifier-transformer"},
-    "TINY_BELOW": 10.0,
-    "PEAK_RATES": {"transformer": 0.001, "conv": 0.001, "classifier-transformer": 0.001},
-    "PEAK_RATE": 0.003,
-    "TINY_RATES": {"transformer": 0.002},
-    "EPOCHS": 30,
-    "FEWEST_STEPS": 3_000,
-    "MOST_STEPS": 100_000,
-    "UNLIMITED": 1_000_000_000,
-    "WARMUP": 200,
-    "WARMUP_SHARE": 0.1,
-    "SHORTEST_WARMUP": 20,
-    "SHORTEST_INTERVAL": 200,
-    "LONGEST_INTERVAL": 2_000,
-    "EVALUATIONS": 10,
-    "EVALUATION_SHARE": 0.1,
-    "AFTER_FIRST": 1 / 3,
-    "DECODED_PER_MINUTE": 100,
-    "FEWEST_DECODED": 200,
-    "MOST_DECODED": 1_000,
-    "EVALUATION_COST": 1.0,
-    "STALLED_SHARE": 0.4,
-}
-
-
-def test_numbers_of_the_default_policy():
-    assert {name: getattr(defaults, name) for name in POLICY} == POLICY
-    assert {"hidden", "dim", "layers"} < defaults.SIZE_OPTIONS
-    assert Facts(1, 2.0, on_gpu=False) == (1, 2.0, False, True, True)
-    assert defaults.warmup_factor(0, 1, 0.0) == 1.0
-
-
 CPU = Facts(examples=4_000, tokens=17.3, on_gpu=False)
 
 
@@ -298,6 +261,7 @@ CHOSEN = [
     ({"minutes": 9.9}, {}, {"eval_pairs": 990}),
     ({"minutes": 11}, {}, {"eval_pairs": 1_000}),
     ({"minutes": 2}, {"on_gpu": True}, {"eval_pairs": 1_000}),
+    ({"minutes": 2}, {"labels": True}, {"eval_pairs": 1_000}),
     ({"minutes": 2}, {"has_sources": False}, {"eval_pairs": None}),
     ({"minutes": 2, "eval_pairs": 7}, {}, {"eval_pairs": 7}),
     # deep presets are tiny below ten minutes of a CPU

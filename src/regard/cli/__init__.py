@@ -1,10 +1,17 @@
 """The command line: `regard`."""
 
+from contextvars import ContextVar
+from typing import Final
+
 from regard.cli.commands import app
 
-__all__ = ["app", "main"]
+__all__ = ["BEGAN", "app", "main"]
+
+#: when the process began, by the monotonic clock: the minutes of a run are counted from there
+BEGAN: Final[ContextVar[float | None]] = ContextVar("BEGAN", default=None)
 
 
-def main() -> None:
+def main(began: float | None = None) -> None:
     """Run the command line, and end the process."""
+    BEGAN.set(began)
     app()

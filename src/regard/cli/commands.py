@@ -341,6 +341,11 @@ def train(
         show_default=False,
     ),
     no_test: bool = Option(False, "--no-test", help="Score only the dev set of a recipe."),
+    dry_run: bool = Option(
+        False,
+        "--dry-run",
+        help="Say what would happen (columns, network, steps, time, memory), and train nothing.",
+    ),
     quiet: bool = Option(False, "--quiet", "-q", help="Print only errors."),
 ) -> None:
     """Train a model on pairs, or a language model on text.

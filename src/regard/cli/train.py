@@ -6,6 +6,7 @@ from typing import Any
 import typer
 
 from regard import recipes
+from regard.cli import BEGAN
 from regard.cli.error_handling import SIGNALLED
 from regard.cli.shard_options import executor_of
 from regard.data.shards import display_data
@@ -18,6 +19,7 @@ from regard.training import (
     make_config,
     parse_overrides,
     read_toml,
+    rehearse_run,
     resume_run,
     start_run,
 )
@@ -39,6 +41,7 @@ def train(
     skip_bad: bool,
     data_dir: Path | None,
     no_test: bool,
+    dry_run: bool,
     quiet: bool,
 ) -> None:
     """Train a model on pairs of sequences, or a language model on text."""
@@ -56,12 +59,19 @@ def train(
         rule = "be for a run that goes on"
         raise ArgumentError(option, rule, "given without --resume", "leave it out")
     recipe = _recipe(given, resume)
+    if dry_run and (recipe is not None or resume is not None):
+        rule, what = "be for a new run on your own data", "given for another"
+        raise ArgumentError("--dry-run", rule, what, "leave it out")
     if recipe is None:
         if no_test:
             raise ArgumentError("--no-test", "be for a recipe", "given without one", "leave it out")
         settings = _gather(given, resume is not None) | options
         if resume is None:
-            folder = _train(settings, output, quiet)
+            config = _with_data(settings)
+            place = output or _folder_of(config)
+            if dry_run:
+                return rehearse_run(config, place)
+            folder = start_run(config, place, quiet=quiet, began=BEGAN.get())
         else:
             folder = resume_run(
                 resume,
@@ -90,6 +100,7 @@ def train(
         raise typer.Exit(SIGNALLED + folder.stopped_by)
     if is_first_process():
         typer.echo(str(folder.path))
+    return None
 
 
 def encode(
@@ -136,12 +147,6 @@ def _recipe(words: list[str], resume: Path | None) -> recipes.Recipe | None:
         return recipes.load_saved(resume / recipes.RECIPE_DIR)
     path = recipes.find(words[0]) if words else None
     return None if path is None else recipes.read(path)
-
-
-def _train(settings: dict[str, Any], output: Path | None, quiet: bool) -> RunFolder:
-    """Train on the user's own data."""
-    config = _with_data(settings)
-    return start_run(config, output or _folder_of(config), quiet=quiet)
 
 
 def _with_data(settings: dict[str, Any]) -> Config:

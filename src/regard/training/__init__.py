@@ -6,7 +6,7 @@ from regard.training.config import Config, make_config, parse_overrides, read_to
 from regard.training.run_folder import RunError, RunFolder, Saved
 
 if TYPE_CHECKING:
-    from regard.training.run import encode_run, resume_run, start_run
+    from regard.training.run import encode_run, rehearse_run, resume_run, start_run
 
 __all__ = [
     "Config",
@@ -17,6 +17,7 @@ __all__ = [
     "make_config",
     "parse_overrides",
     "read_toml",
+    "rehearse_run",
     "resume_run",
     "start_run",
 ]
@@ -24,7 +25,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import the trainer when it is first used, since using a model does not need it."""
-    if name in ("encode_run", "resume_run", "start_run"):
+    if name in ("encode_run", "rehearse_run", "resume_run", "start_run"):
         from regard.training import run
 
         return getattr(run, name)

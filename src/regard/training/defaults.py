@@ -27,15 +27,15 @@ BATCH_PAIRS: Final = 32
 #: long as an epoch has this many of them.
 GPU_BATCHES: Final = 64
 
-#: Presets of several attention or convolution layers, of which a CPU takes few steps in a minute,
-#: and the minutes of a CPU below which they are `tiny`.
-DEEP: Final = frozenset({"transformer", "conv", "classifier-transformer"})
+#: Presets of several layers or long sources, of which a CPU takes few steps in a minute, and the
+#: minutes of a CPU below which they are `tiny`.
+DEEP: Final = frozenset({"transformer", "conv", "classifier-transformer", "lm-transformer", "span"})
 TINY_BELOW: Final = 10.0
 #: Peak learning rates by preset, and of all others, from small sweeps on dev sets.
 PEAK_RATES: Final = {"transformer": 1e-3, "conv": 1e-3, "classifier-transformer": 1e-3}
 PEAK_RATE: Final = 3e-3
 #: Peak learning rates of presets that are `tiny` for lack of time, where others did better.
-TINY_RATES: Final = {"transformer": 2e-3}
+TINY_RATES: Final = {"transformer": 2e-3, "lm-transformer": 2e-3}
 #: Options that a size stands for. A user who gives one of them has chosen a size.
 SIZE_OPTIONS: Final = frozenset(
     name for table in (RECURRENT, TRANSFORMER, CONVOLUTIONAL) for name in table["small"]._fields
@@ -64,7 +64,7 @@ AFTER_FIRST: Final = 1 / 3
 FINAL_EVALUATIONS: Final = 2
 MOST_FINISHING, MOST_SETUP = 0.25, 0.5
 #: Steps that a budget in minutes has at least, if batches can be so small,
-FEWEST_TIMED_STEPS: Final = 100
+FEWEST_TIMED_STEPS: Final = 300
 #: and tokens of the smallest.
 FEWEST_BATCH_TOKENS: Final = 256
 #: Dev sources that are decoded at an evaluation; a CPU with a budget decodes so many for each of
@@ -91,6 +91,7 @@ class Facts(NamedTuple):
         scales_batches: whether batches grow with the data. Those of texts do not: each token of a
             text is predicted, so that few texts teach much.
         has_sources: whether examples have sources to decode.
+        labels: whether what is decoded is one label, which takes one step.
     """
 
     examples: int
@@ -98,6 +99,7 @@ class Facts(NamedTuple):
     on_gpu: bool
     scales_batches: bool = True
     has_sources: bool = True
+    labels: bool = False
 
 
 def fill_settings(config: Config, facts: Facts) -> Config:
@@ -129,7 +131,7 @@ def _batch_tokens(facts: Facts) -> int:
 
 
 def _decoded(config: Config, facts: Facts) -> int:
-    if facts.on_gpu or config.minutes is None:
+    if facts.on_gpu or facts.labels or config.minutes is None:
         return MOST_DECODED
     return min(max(int(DECODED_PER_MINUTE * config.minutes), FEWEST_DECODED), MOST_DECODED)
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -33,14 +34,16 @@ from regard.training.console_reporter import (
     format_metric,
     say,
 )
-from regard.training.defaults import final_pairs, has_stalled, time_is_up
+from regard.training.defaults import final_pairs, has_stalled, seconds_for_steps, time_is_up
 from regard.training.distributed import (
     is_first_process,
     launch_id,
     restart_number,
 )
 from regard.training.evaluator import DevMetric, Evaluator
+from regard.training.optimization import seconds_per_token
 from regard.training.progress import BaselineScore, Progress
+from regard.training.recognition import recognised
 from regard.training.reporting import (
     HtmlReport,
     MetricsLog,
@@ -56,6 +59,8 @@ from regard.training.setup import PreparedRun, check_settings, prepare
 from regard.training.weights_file import UnusableWeightsError, read_weights
 from regard.worker_processes import Executor
 
+#: weights, gradients and the two moments of AdamW
+WEIGHT_COPIES: Final = 4
 #: in errors of gloo and NCCL, which have no type of their own
 LOST_PROCESS: Final = r"(?i)gloo|nccl|connection (closed|reset|refused)|broken pipe"
 
@@ -67,17 +72,29 @@ def start_run(
     pairs: PairSource | None = None,
     console: Console | None = None,
     quiet: bool = False,
+    began: float | None = None,
 ) -> RunFolder:
-    """Train a model in a new folder, or go on if torchrun has restarted this run."""
+    """Train a model in a new folder, or go on if torchrun has restarted this run.
+
+    Args:
+        config: the settings.
+        output: the run folder.
+        pairs: the training pairs, if they do not come from a file.
+        console: where to report; stderr if None.
+        quiet: whether to print nothing.
+        began: when the minutes of the run began, by the monotonic clock; now if None.
+    """
     folder = RunFolder(output)
     if _is_restart(folder, config):
         return resume_run(output, pairs=pairs, console=console, quiet=quiet)
     console = StderrConsole(quiet=quiet) if console is None else console
+    began, launch = time.monotonic() if began is None else began, _launch(config)
     devices.pick(config.device)
-    check_settings(config)
+    config = _recognised(config, pairs, console)
     _check_tensorboard(config)
     if not is_first_process():
-        return _train(prepare(config, folder, console, pairs), new_state(), console, quiet)
+        run = prepare(config, folder, console, pairs, began=began)
+        return _train(run, new_state(), console, quiet)
     folder.check_links()
     folder.check_new()
     folder.create()
@@ -86,10 +103,63 @@ def start_run(
         folder.sweep()
         folder.write_config(config)
         if launch_id():
-            write_atomic(folder.launch_file, json.dumps(_launch(config)).encode())
+            write_atomic(folder.launch_file, json.dumps(launch).encode())
         with _kept_or_discarded(folder, console, is_new=True):
-            run = prepare(config, folder, console, pairs)
+            run = prepare(config, folder, console, pairs, began=began)
         return _train(run, new_state(), console, quiet)
+
+
+def rehearse_run(config: Config, output: str | Path, console: Console | None = None) -> None:
+    """Prepare a run, and say how long its steps would take and how many there would be."""
+    folder = RunFolder(output)
+    console = StderrConsole() if console is None else console
+    devices.pick(config.device)
+    config = _recognised(config, None, console)
+    folder.check_links()
+    folder.check_new()
+    folder.create()
+    try:
+        with folder.held():
+            run = prepare(config, folder, console)
+            say(console, _describe_budget(run))
+    finally:
+        folder.discard()
+
+
+def _describe_budget(run: PreparedRun) -> str:
+    """Return a sentence about the steps that a run has time for, and its memory."""
+    corpus, minutes = run.batches.epochs.corpus, run.config.minutes
+    per_epoch = max(1, run.batches.in_epoch(0))
+    tokens = int(corpus.src_lengths.sum() + corpus.tgt_lengths.sum()) + len(corpus.src_lengths)
+    learner = run.learner
+    cost = seconds_per_token(learner.objective, corpus, learner.processes.fabric)
+    seconds = cost * tokens / per_epoch * run.config.accumulate
+    most = run.budget.steps
+    if run.config.epochs is not None:
+        most = min(most, run.config.epochs * per_epoch)
+    if minutes is not None:
+        most = min(most, int(seconds_for_steps(Progress(), minutes) / seconds))
+    weights = sum(p.numel() * p.element_size() for p in learner.module.parameters())
+    return message(
+        "train.rehearsed",
+        milliseconds=1000 * seconds,
+        steps=most,
+        epochs=most * run.config.accumulate / per_epoch,
+        minutes=most * seconds / 60,
+        megabytes=WEIGHT_COPIES * weights / 1e6,
+    )
+
+
+def _recognised(config: Config, pairs: PairSource | None, console: Console) -> Config:
+    """Return checked settings, with those that the first examples ask for."""
+    check_settings(config)
+    config = recognised(config, pairs, partial(say, console) if is_first_process() else _unsaid)
+    check_settings(config)
+    return config
+
+
+def _unsaid(sentence: str) -> None:
+    """Say nothing, since the first process does."""
 
 
 def _is_restart(folder: RunFolder, config: Config) -> bool:
@@ -131,8 +201,11 @@ def encode_run(
     """
     folder = RunFolder(output)
     console = StderrConsole(quiet=quiet) if console is None else console
-    settings = folder.read_config() if config is None else config
-    check_settings(settings)
+    if config is None:
+        settings = folder.read_config()
+        check_settings(settings)
+    else:
+        settings = config = _recognised(config, None, console)
     folder.check_links()
     if config is not None:
         folder.check_new()

@@ -136,6 +136,7 @@ def prepare(
     *,
     resumed: bool = False,
     accept_changed_data: bool = False,
+    began: float | None = None,
 ) -> PreparedRun:
     """Make the parts of a run.
 
@@ -146,8 +147,9 @@ def prepare(
         pairs: training pairs, if they do not come from `config.data`.
         resumed: whether a checkpoint will restore the weights.
         accept_changed_data: whether a run may go on with data that have changed since it began.
+        began: when its minutes began, by the monotonic clock; now if None.
     """
-    began = time.monotonic()
+    began = time.monotonic() if began is None else began
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     fabric, precision = make_fabric(config.device, config.precision, config.strategy)
@@ -326,6 +328,7 @@ def _facts(corpus: EncodedPairs, task: Task, fabric: Fabric) -> Facts:
         on_gpu=fabric.device.type == "cuda",
         scales_batches=task.input.facts.scales_batches,
         has_sources=task.has_sources,
+        labels=bool(task.labels),
     )
 
 

@@ -70,7 +70,7 @@ class StoryInput(LineInput):
         if settings.preset in STORY_PRESETS | SPAN_PRESETS:
             return message("train.why.preset-stories", preset=settings.preset)
         pairs = first()
-        return _why_questions(pairs) if settings.features is not True else ""
+        return why_questions(pairs) if settings.features is not True else ""
 
     @classmethod
     def check_settings(cls, settings: Settings) -> None:
@@ -270,7 +270,7 @@ class StoryInput(LineInput):
         return TokenInputs(self.encoder.vocab_size)
 
 
-def _why_questions(pairs: Sequence[Pair]) -> str:
+def why_questions(pairs: Sequence[Pair]) -> str:
     """Return that all sources have one tab, as stories with questions do; "" otherwise."""
     texts = [pair.src for pair in pairs if pair.frames is None]
     if len(texts) < len(pairs) or not texts or any(pair.features for pair in pairs):

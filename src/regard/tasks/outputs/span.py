@@ -4,7 +4,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from regard.data import Pair, Story, Tokenizer
-from regard.data.error_hints import SETTING_HINTS, BadLine, BadLines, report_left_out, shorten
+from regard.data.error_hints import (
+    REFUSED_SHARE,
+    SETTING_HINTS,
+    BadLine,
+    BadLines,
+    report_left_out,
+    shorten,
+)
 from regard.messages import message
 from regard.models import SPAN_PRESETS
 from regard.tasks.outputs.tokens import TokenOutput
@@ -41,10 +48,13 @@ class SpanOutput(TokenOutput):
         self, pairs: Iterable[Pair], *, file: str, skip_bad: bool, say: Say
     ) -> Iterable[Pair]:
         """Return the examples, with answers cut into tokens as they are in their passage."""
-        return self._pointed(pairs, file, BadLines(skip_bad, advice=SETTING_HINTS), say)
+        return self._pointed(pairs, file, say, allowed=skip_bad)
 
-    def _pointed(self, pairs: Iterable[Pair], file: str, bad: BadLines, say: Say) -> Iterator[Pair]:
+    def _pointed(
+        self, pairs: Iterable[Pair], file: str, say: Say, *, allowed: bool
+    ) -> Iterator[Pair]:
         """Yield examples whose answers are tokens of the passage, perhaps with what is before."""
+        bad = BadLines(True, advice=SETTING_HINTS)
         most, long, total, longest = int(self.settings.model.get("longest", LONGEST)), 0, 0, 0
         for total, pair in enumerate(pairs, start=1):  # noqa: B007  the number is used at the end
             (row,) = self.input.encoder.encode([pair.src])
@@ -56,8 +66,9 @@ class SpanOutput(TokenOutput):
             else:
                 yield pair if found == pair.tgt else pair._replace(tgt=found, more=(pair.tgt,))
         note = message("train.long-answers", file=file, count=long, most=most)
-        setting, allowed = f"longest={longest}", bad.skip
-        report_left_out(file, long, total, note, setting, say, allowed=allowed)
+        report_left_out(file, long, total, note, f"longest={longest}", say, allowed=allowed)
+        if bad.total > REFUSED_SHARE * total and not allowed:
+            raise bad.first[0]
         if bad.total:
             say(message("train.of-file", file=file, text=bad))
 

@@ -1,0 +1,102 @@
+"""What is recognised by the first examples, where a user names no preset."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from regard.cli import app
+from regard.training import make_config
+from regard.training.recognition import PASSAGE, recognised
+
+PASSAGES = [f"The {name} lives in {place}." for name in "abcdefgh" for place in "ijkl"]
+
+
+def said_of(config, pairs=None):
+    said = []
+    return recognised(config, pairs, said.append), said
+
+
+def written(path, rows):
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return make_config({"data": str(path)})
+
+
+@pytest.mark.parametrize("name", ["plain.txt", "plain", "plain.md"])
+def test_lines_without_tabs_are_text(tmp_path, name):
+    config, (why,) = said_of(written(tmp_path / name, ["to be, or not to be", "", "the question"]))
+    assert config.preset == "lm-transformer"
+    assert config.metric == "perplexity"
+    assert name in why
+
+
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [
+        ("pairs.txt", ["a\tb", "b\tc"]),
+        ("late.txt", ["a", "b\tc"]),
+        ("pairs.tsv", ["no tab", "in these"]),
+        ("empty.txt", ["", ""]),
+        ("labels.tsv", ["a\t1", "b\t2"]),
+    ],
+)
+def test_pairs_whole_numbers_and_tables_are_left_alone(tmp_path, name, rows):
+    config = written(tmp_path / name, rows)
+    assert said_of(config) == (config, [])
+
+
+def test_a_preset_decides(tmp_path):
+    config = make_config({"preset": "bahdanau"}, written(tmp_path / "plain.txt", ["to be"]))
+    assert said_of(config) == (config, [])
+
+
+def questions(path, answers):
+    rows = [
+        {"context": text, "question": "who?", "answer": answer}
+        for text, answer in zip(PASSAGES, answers, strict=True)
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return make_config({"data": str(path)})
+
+
+def test_answers_that_stand_in_their_passages_are_spans(tmp_path):
+    config, (why,) = said_of(questions(tmp_path / "q.jsonl", [p[4:] for p in PASSAGES]))
+    assert config.preset == "span"
+    assert config.shared_vocab
+    assert config.max_src_len == PASSAGE
+    assert "span" in why
+
+
+@pytest.mark.parametrize("answer", ["The", "nobody"])
+def test_answers_that_come_again_or_stand_elsewhere_are_no_spans(tmp_path, answer):
+    config, said = said_of(questions(tmp_path / "q.jsonl", [answer] * len(PASSAGES)))
+    assert (config.preset, config.max_src_len, said) == ("bahdanau", PASSAGE, [])
+
+
+def test_a_length_that_is_given_stays(tmp_path):
+    config = questions(tmp_path / "q.jsonl", [p[4:] for p in PASSAGES])
+    found, _ = said_of(make_config({"max_src_len": 300}, config))
+    assert (found.preset, found.max_src_len) == ("span", 300)
+
+
+def test_targets_with_fractions_are_numbers():
+    config, (why,) = said_of(make_config({}), [("good", "4.5"), ("bad", "1"), ("so so", "-2e0")])
+    assert config.task_options == {"numbers": True}
+    assert config.preset == "classifier-transformer"
+    assert "4.5" in why
+    assert said_of(make_config({}), [("good", "4.5"), ("bad", "one")])[1] == []
+    assert said_of(make_config({}), [("good", "inf"), ("bad", "2")])[1] == []
+
+
+def test_a_dry_run_says_what_would_happen_and_keeps_nothing(tmp_path):
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("".join(f"{i:b}\t{i:o}\n" for i in range(1, 80)))
+    run = tmp_path / "run"
+    done = CliRunner().invoke(app, ["train", str(pairs), "steps=7", "--dry-run", "-o", str(run)])
+    assert done.exit_code == 0, done.output
+    assert "there would be 7 of them" in done.output
+    assert "bahdanau" in done.output
+    assert not run.exists()
+    wrong = CliRunner().invoke(app, ["train", "--resume", str(run), "--dry-run"])
+    assert wrong.exit_code != 0
+    assert "--dry-run" in wrong.output
