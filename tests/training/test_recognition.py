@@ -68,8 +68,14 @@ def test_answers_that_stand_in_their_passages_are_spans(tmp_path):
 
 
 @pytest.mark.parametrize("answer", ["The", "nobody"])
-def test_answers_that_come_again_or_stand_elsewhere_are_no_spans(tmp_path, answer):
-    config, said = said_of(questions(tmp_path / "q.jsonl", [answer] * len(PASSAGES)))
+def test_answers_that_come_again_are_chosen_by_a_memory_network(tmp_path, answer):
+    config, (why,) = said_of(questions(tmp_path / "q.jsonl", [answer] * len(PASSAGES)))
+    assert config.preset == "memory-network"
+    assert "memory-network" in why
+
+
+def test_answers_of_many_words_that_stand_nowhere_are_written(tmp_path):
+    config, said = said_of(questions(tmp_path / "q.jsonl", [f"no {p}" for p in PASSAGES]))
     assert (config.preset, config.max_src_len, said) == ("bahdanau", PASSAGE, [])
 
 

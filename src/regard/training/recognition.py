@@ -27,6 +27,8 @@ TEXT_SUFFIXES: Final = ("", ".txt", ".text", ".md")
 DECIDING: Final = ("preset", "tgt", "tgt_tokenizer", "features", "teacher", "metric")
 #: source tokens that passages with questions may have, which are longer than sentences
 PASSAGE: Final = 512
+#: times that each answer occurs at least, on average, if answers are a few to choose from
+EACH_ANSWER: Final = 5
 
 
 def recognised(config: Config, pairs: PairSource | None, say: Callable[[str], None]) -> Config:
@@ -60,6 +62,8 @@ def _of_examples(config: Config, pairs: PairSource | None) -> tuple[dict[str, An
     if why_questions(first):
         if _stand_in_passages(first):
             return {"preset": "span", "max_src_len": PASSAGE}, message("train.found.spans")
+        if EACH_ANSWER * len({pair.tgt for pair in first}) <= len(first):
+            return {"preset": "memory-network"}, message("train.found.memory")
         return {"max_src_len": PASSAGE}, ""
     if _are_numbers([pair.tgt for pair in first]):
         return {"numbers": True}, message("train.found.numbers", target=first[0].tgt)
