@@ -96,7 +96,11 @@ def table(rows, header="date,a,b", cells=None):
     [
         (table(40, cells=lambda i: f"{i},{i % 7}"), ("a", "b")),
         (table(40, "date,a,b,sky", lambda i: f"{i},{i % 7},{'sun' if i % 3 else 'rain'}"), "ab"),
-        ("\n".join(f"{math.sin(i / 9)}\t{i}" for i in range(60)), ("column 1", "column 2")),
+        (
+            "\n".join(f"{math.sin(i / 9)}\t{i}\t{i // 2}" for i in range(60)),
+            ("column 1", "column 2", "column 3"),
+        ),
+        ("\n".join(f"{i:b}\t{i:o}" for i in range(1, 60)), None),  # pairs
         # reviews with a date, a table that is not in order, one of anything, and too few rows
         (table(40, "date,text,label", lambda i: f"this is the review number {i},{i % 2}"), None),
         (table(40, cells=lambda i: f"good film {i},{i % 2}"), None),

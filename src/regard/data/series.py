@@ -242,7 +242,8 @@ def recognise_series(source: PathLike) -> SeriesColumns | None:
     """Return the columns of a file if its first rows are a series; None for any other file.
 
     A series has a column of times that go up, mostly in equal steps, and more columns of numbers
-    than of short texts. Without times, all columns are numbers that change little from row to row.
+    than of short texts. Without times, all columns are numbers that change little from row to row,
+    and more than two: two are pairs.
     """
     try:
         raw = _file_columns(source, MOST_ROWS)
@@ -264,7 +265,8 @@ def recognise_series(source: PathLike) -> SeriesColumns | None:
         return None
     if not time:
         change = [_change(values) for values in numbers.values() if np.ptp(values)]
-        return found if not others and change and np.median(change) < LITTLE_CHANGE else None
+        several = not others and len(numbers) > 2
+        return found if several and change and np.median(change) < LITTLE_CHANGE else None
     short = all(len(str(cell)) <= SHORT_TEXT for cells in others.values() for cell in cells)
     in_order = bool((np.diff(times) > 0).all())
     if not short or not in_order or (_step_of(times).between(times) == 1).mean() < USUAL_STEPS:
