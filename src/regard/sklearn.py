@@ -18,6 +18,7 @@ import numpy as np
 
 from regard import extras
 from regard.api import fit
+from regard.errors import ArgumentError
 
 extras.require("sklearn", extra="sklearn", for_="regard.sklearn")
 
@@ -65,7 +66,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         """Train a model on sources and their targets."""
         sources = _other_sources(X)
         if sources is None:
-            numbers, y = validate_data(self, X, y)
+            numbers, y = validate_data(self, X, y, ensure_min_samples=2)
             sources = numbers[:, :, None]
         settings = {**self._output, **self.get_params()}
         folder = settings.pop("folder")
@@ -100,6 +101,9 @@ class Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
     def _targets(self, y: np.ndarray) -> np.ndarray:
         check_classification_targets(y)
         self.classes_ = np.unique(y)
+        if len(self.classes_) < 2:
+            rule, fix = "have two classes or more", "add examples of another one"
+            raise ArgumentError("y", rule, "of 1 class", fix)
         return y
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -113,8 +117,8 @@ class Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the likeliest class of each source."""
-        found: np.ndarray = self.classes_[self.predict_proba(X).argmax(axis=1)]
-        return found
+        best = self.predict_proba(X).argmax(axis=1)
+        return np.asarray(self.classes_[best])
 
 
 class Regressor(RegressorMixin, _Estimator):  # type: ignore[misc]
