@@ -26,6 +26,7 @@ def examples(count=120, seed=1):
 
 
 TEXTS, GOOD = examples()
+PAIRS = list(zip(TEXTS, GOOD, strict=True))
 COLUMNS = {"row": list(range(len(TEXTS))), "review": TEXTS, "stars": [int(g) + 1 for g in GOOD]}
 
 
@@ -125,11 +126,23 @@ def test_settings_follow_from_targets_unless_some_are_given():
     assert target_settings([1, 2] * 5, {"numbers": True}) == {}
 
 
+@pytest.mark.slow
+def test_a_source_that_is_not_named_is_chosen_by_content_and_said(capsys):
+    rows = [{"n": i, "rating": i % 5, "said": t, "good": g} for i, (t, g) in enumerate(PAIRS)]
+    model = regard.fit(rows, target="good", **{**SMALL, "quiet": False, "steps": 1})
+    assert model.config.columns == ("said", "good")
+    assert "the source is said and the target is good" in capsys.readouterr().err.replace("\n", " ")
+    pandas = pytest.importorskip("pandas")
+    assert len(model.predict(pandas.DataFrame(rows).drop(columns="good"))) == len(rows)
+    with pytest.raises(DataError, match="there is no column 'said'"):
+        model.predict(pandas.DataFrame(rows)[["n", "good"]])
+
+
 def test_columns_that_are_not_there_or_not_clear_are_named():
     rows = [{"a": "x", "b": "y", "c": 1}] * 3
     with pytest.raises(ArgumentError, match="target must be one of the columns, a, b, c"):
         regard.fit(rows, target="d")
-    with pytest.raises(DataError, match="which is the source is not clear: name it, as in source="):
+    with pytest.raises(DataError, match="is not clear: leave the others out, or choose"):
         regard.fit(rows, target="c")
     with pytest.raises(ArgumentError, match="a column must be left out beside y"):
         regard.fit(["x"], [1], target="d")

@@ -175,6 +175,7 @@ def test_teachers_are_heard_while_training_alone():
     objective = losses.Objective.__new__(losses.Objective)
     torch.nn.Module.__init__(objective)
     objective.model, objective.smoothing, objective.rdrop = Model(), 0.0, 0.0
+    objective.class_weights = None
     objective.teachers = SimpleNamespace(probabilities=probabilities, weight=0.5)
     src, tgt = torch.ones(1, 3, dtype=torch.long), torch.tensor([[1, 2, 0]])
     with shapes.unchecked():

@@ -21,6 +21,7 @@ from regard.api.tables import (
     write_labels,
 )
 from regard.errors import ArgumentError
+from regard.messages import message
 from regard.models.int8 import int8_copy, int8_engine
 from regard.pretrained import (
     MediaModel,
@@ -218,7 +219,9 @@ def fit(
         >>> regard.fit(texts, labels, size="tiny", steps=1, quiet=True).classes_.tolist()
         [0, 1, 2]
     """
-    from regard.training import start_run  # imports libraries that only training needs
+    # imports libraries that only training needs
+    from regard.training import start_run
+    from regard.training.console_reporter import StderrConsole, say
 
     if isinstance(y, str):
         y, preset = None, y
@@ -230,6 +233,9 @@ def fit(
         start_run(make_config({"data": str(pairs), **settings}), folder, quiet=quiet)
         return load_run(folder, device=device)
     rows, columns, targets = _examples(pairs, y, source, target, settings)
+    if columns is not None and (source is None) != (target is None):
+        told = {"src": columns[0], "tgt": columns[1], "option": f"source={columns[0]!r}"}
+        say(StderrConsole(quiet=quiet), message("data.chosen", file="table", **told))
     start_run(make_config(settings), folder, pairs=rows, quiet=quiet)
     model = load_run(folder, device=device)
     if model.task.labels:
@@ -264,9 +270,10 @@ def _examples(
     columns = settings.get("columns")
     columns = [*map(str.strip, columns.split(","))] if isinstance(columns, str) else columns
     named = bool(rows) and isinstance(rows[0], Mapping)
-    if columns is None and (asked or (named and is_table(pairs))):
-        columns = choose_named(rows, source, target)
-        settings |= {"columns": columns}
+    if columns is None and asked:
+        settings["columns"] = columns = choose_named(rows, source, target)
+    elif columns is None and named and is_table(pairs):
+        columns = choose_named(rows, None, None)
     targets = [row.get(columns[1]) for row in rows] if named and columns else []
     settings |= target_settings(targets, settings) if asked else {}
     return rows, columns, targets

@@ -15,9 +15,11 @@ import numpy as np
 from regard import safe_read
 from regard.atomic_files import write_atomic
 from regard.data import read_pairs
+from regard.data.column_choice import TARGET_NAMES
 from regard.data.error_hints import PYTHON_HINTS
-from regard.data.file_formats import JOINED, source_columns
-from regard.data.pairs import column_names
+from regard.data.file_formats import JOINED, ReadOptions, source_columns
+from regard.data.pair_reader import HEAD
+from regard.data.pairs import column_names, run_columns
 from regard.data.tokenizer_selection import FEW_LABELS
 from regard.errors import ArgumentError
 from regard.tasks import Task
@@ -25,6 +27,7 @@ from regard.tasks import Task
 #: methods of tables that return a dictionary for each row, with their arguments
 ROWS: Final = {"to_pylist": (), "to_dicts": (), "to_list": (), "to_dict": ("records",)}
 HINTS: Final = PYTHON_HINTS._replace(columns=lambda columns: f"source={columns[0]!r}")
+COLUMN_HINTS: Final = PYTHON_HINTS._replace(columns=lambda columns: f"table[{list(columns)!r}]")
 #: file of a run folder with the labels that are no texts
 LABELS: Final = "labels.json"
 
@@ -43,33 +46,33 @@ def table_rows(table: Any) -> list[dict[str, Any]]:
 
 def choose_named(
     rows: Sequence[Any], source: str | Sequence[str] | None, target: str | None
-) -> tuple[str, ...] | None:
-    """Return the columns of source and target; one that is not named is chosen as in files.
-
-    None if the last message of a conversation is the target.
-    """
+) -> tuple[str, str]:
+    """Return the columns of source and target; one that is not named is chosen as in files."""
     names = [str(name) for name in rows[0]] if rows else []
     parts = [source] if isinstance(source, str) else list(source or ())
     for role, name in (*(("source", part) for part in parts), ("target", target)):
         if name is not None and name not in names:
             rule = f"be one of the columns, {', '.join(names)}"
             raise ArgumentError(role, rule, repr(name), "choose one of them")
+    if parts and target is not None:
+        return JOINED.join(parts), target
+    taken = {name: name for name in names}
     if target is not None:
-        others = [name for name in names if name != target]
-        places = [] if parts else source_columns("table", others, None, named=True, advice=HINTS)
-        return JOINED.join(parts or [others[place] for place in places]), target
-    shape = read_pairs(rows).format
-    src, target = map(str, shape.columns)
-    asked = [] if shape.question is None else [str(shape.question)]
-    more = [str(shape.features)] if shape.features in names else []
-    return None if src == target else (JOINED.join(parts or [src, *asked]), target, *more)
+        other = [n for n in names if n != target and n.strip().lower() not in TARGET_NAMES.split()]
+        taken = {**{name: name for name in other}, "label": target}
+    some = [{name: row.get(own) for name, own in taken.items()} for row in rows[:HEAD]]
+    shape = read_pairs(some, advice=HINTS).format
+    found = [shape.columns[0], *([] if shape.question is None else [shape.question])]
+    return JOINED.join(parts or map(str, found)), target or str(shape.columns[1])
 
 
 def table_sources(task: Task, table: Any) -> list[Any]:
     """Return the sources of a table, in the columns that the run was trained on."""
     rows = table_rows(table)
-    names, own = list(rows[0]) if rows else [], column_names(task.settings.columns)
-    places = source_columns("table", names, own, named=True, advice=HINTS) if rows else []
+    names = list(rows[0]) if rows else []
+    wanted = ReadOptions(columns=column_names(run_columns(task.settings.columns)))
+    own = wanted.columns_for(names, by_name=True)
+    places = source_columns("table", names, own, named=True, advice=COLUMN_HINTS) if rows else []
     chosen = [[row[names[place]] for place in places] for row in rows]
     return ["\t".join(map(str, parts)) if parts[1:] else parts[0] for parts in chosen]
 
