@@ -95,7 +95,7 @@ def test_words_and_files_are_chosen_as_arguments_say(model, tmp_path):
 
 def test_errors_name_arguments_that_work(model, tmp_path):
     path = tmp_path / "pairs.jsonl"
-    path.write_text('{"en": "abc", "fr": "cba"}\n{"en": "", "fr": "x"}\n')
+    path.write_text('{"en": "abc", "by": "me", "fr": "cba"}\n{"en": "", "by": "", "fr": "x"}\n')
     for method in (model.evaluate, model.align):
         with pytest.raises(DataError, match=r"as in columns=\('en', 'fr'\)"):
             method(path)

@@ -24,7 +24,7 @@ FILES = {
     "bad line": (f"{GOOD}abc\t\n", r"skip_bad=True|--skip-bad"),
     "too long": (f"{GOOD}{'ab ' * 5000}\tb\n", r"skip_bad=True|--skip-bad"),
     "other keys": (
-        "".join(json.dumps({"en": src, "fr": tgt}) + "\n" for src, tgt in PAIRS),
+        "".join(json.dumps({"en": src, "by": src, "fr": tgt}) + "\n" for src, tgt in PAIRS),
         r'columns="en,fr"',
     ),
     "another name": (
@@ -160,7 +160,8 @@ def test_missing_features_of_pairs_are_told_of(tagged, run, in_folder):
 
 
 def test_names_with_spaces_are_quoted(run, in_folder):
-    rows = [json.dumps({"in English": src, "in French": tgt}) + "\n" for src, tgt in PAIRS]
+    names = ("in English", "by", "in French")
+    rows = [json.dumps(dict(zip(names, (s, s, t), strict=True))) + "\n" for s, t in PAIRS]
     name = written(in_folder, "".join(rows))
     said = sentence(regard("evaluate", run, name), 1)
     done(regard("evaluate", run, name, *shlex.split(found(r"--columns '[^']*'", said))))

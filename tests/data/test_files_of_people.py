@@ -4,7 +4,9 @@ import csv
 import gzip
 import io
 import json
+import re
 import zipfile
+from pathlib import Path
 from xml.sax.saxutils import escape
 
 import pyarrow
@@ -13,7 +15,9 @@ from pyarrow import parquet
 from pyarrow.feather import write_feather
 
 from regard.api.read_pairs import check_pairs
-from regard.data import read_pairs
+from regard.data import BadLines, read_pairs
+from regard.data.pair_reader import read_sources
+from regard.data.pairs import run_columns
 from regard.errors import DataError
 
 TEXTS = ["a fine film", "dull, and long", 'he said "no"', "über; naïve", "not\nfor me", "so so"]
@@ -350,6 +354,71 @@ def test_names_are_announced_with_the_columns_that_are_left_out(tmp_path):
     assert reader.note.endswith("Columns that are left out: 'id'.")
     chosen = read_pairs(tmp_path / "x.csv", columns=("text", "id"))
     assert next(chosen)[:2] == (ROWS[0][0], "0")
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.jsonl", "x.parquet", "x.xlsx"])
+def test_other_files_are_read_by_the_columns_of_a_run_in_any_order(tmp_path, name):
+    rows = [(n, "web", t) for t, n in PLAIN]
+    names = ("Urteil", "Quelle", "Satz")
+    content = {
+        "x.csv": delimited(rows, names),
+        "x.jsonl": objects(rows, *names).encode(),
+        "x.parquet": table(**dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))),
+        "x.xlsx": workbook([names, *rows]),
+    }[name]
+    (tmp_path / name).write_bytes(content)
+    columns = run_columns(("Satz", "Urteil"))
+    assert [pair[:2] for pair in read_pairs(tmp_path / name, columns=columns)] == PLAIN
+    without = run_columns(("Satz", "Note"))  # to predict, no target is needed
+    texts = read_sources(tmp_path / name, without, max_chars=99, bad=BadLines())
+    assert list(texts) == [text for text, _ in PLAIN]
+    with pytest.raises(DataError, match=r"there is no (column|key) 'Note'"):
+        list(read_pairs(tmp_path / name, columns=without))
+    if name == "x.csv":  # a file without names has other columns
+        (tmp_path / name).write_bytes(delimited(PLAIN))
+        assert [pair[:2] for pair in read_pairs(tmp_path / name, columns=columns)] == PLAIN
+
+
+def test_a_workbook_or_a_zip_cannot_fill_the_memory(tmp_path, monkeypatch):
+    file = tmp_path / "x.xlsx"
+    far = workbook([HEADER, *ROWS])
+    with zipfile.ZipFile(io.BytesIO(far)) as book:
+        files = {name: book.read(name) for name in book.namelist()}
+    sheet = files["xl/worksheets/s1.xml"]
+    for wrong in (sheet.replace(b'r="B2"', b'r="XFD1048576"'), sheet.replace(b' r="', b' q="')):
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as book:
+            for name in files:
+                book.writestr(name, files[name])
+            book.writestr("xl/worksheets/s2.xml", wrong + b"<row/><c/>" * 10_000)
+        with pytest.raises(DataError, match="a sheet must have at most 16,777,216 cells"):
+            read_pairs(file)
+    monkeypatch.setattr("regard.data.table_files.MAX_XML", 2000)
+    file.write_bytes(far)
+    with pytest.raises(DataError, match="at most 2,000 bytes, but it has more once decompressed"):
+        read_pairs(file)
+
+
+#: the table of docs/guides/train.md: what people have, and a file of the table above that shows it
+SHOWN = {
+    "CSV and TSV, with or without names, any delimiter": "csv, pipes",
+    "UTF-16, Latin-1 (cp1252), GB18030, Shift-JIS": "csv in gb18030",
+    "several columns of unknown names": "csv of unknown names, ids, dates and constants",
+    "several labels in a cell, `a;b`": "csv, several labels in a cell",
+    "premise, hypothesis and label": "csv, premise and hypothesis",
+    "JSON: an array, columns, `to_json` of pandas": "json of pandas",
+    "JSONL, `translation` of datasets": "jsonl of translations",
+    "SQuAD, also 2.0": "SQuAD 2",
+    "Parquet, Arrow, Feather": "feather",
+    "Excel (.xlsx)": "xlsx of several sheets",
+    "a zip": "zip with a readme",
+}
+
+
+def test_the_guide_lists_these_files():
+    guide = (Path(__file__).parents[2] / "docs/guides/train.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (.*?) \| (.*?) \|$", guide.split("## Files")[1].split("## ")[0], re.M)
+    assert [file for file, _ in rows[1:]] == [*SHOWN]
+    assert {*SHOWN.values()} <= FILES.keys()
 
 
 def test_bad_rows_of_csv_can_be_left_out(tmp_path):

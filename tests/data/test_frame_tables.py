@@ -302,3 +302,13 @@ def test_large_arrays_that_differ_in_one_number_are_told_apart():
         {"src": torch.ones(1)}
     )
     assert value_fingerprint(("a", "b")) == repr(("a", "b"))
+
+
+def test_a_folder_is_read_file_by_file(tmp_path):
+    for name in ("b/2.npy", "a/1.npy", "3.npy", ".hidden.npy"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        np.save(tmp_path / name, np.ones((2, 3)))
+    reader = FrameReader(tmp_path)
+    (tmp_path / "a/notes.txt").write_text("no source\n")
+    found = list(read_frame_sources(tmp_path, reader, bad=BadLines()))
+    assert found == [str(tmp_path / name) for name in ("3.npy", "a/1.npy", "b/2.npy")]

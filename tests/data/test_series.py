@@ -126,6 +126,11 @@ def test_gaps_are_filled_in_a_straight_line():
     assert table.filled == 3
     ignored = read_series({"date": times, "a": [1.0, 2.0, 9.0]}, gaps="ignore")
     assert len(ignored) == 3
+    uneven = [*times[:2], "2024-01-03", "2024-01-04 12:00", "2024-01-06"]
+    moved = read_series({"date": uneven, "a": [1.0, 2.0, 3.0, 6.0, 9.0]}, gaps="fill")
+    assert moved.values.ravel().tolist() == [1, 2, 3, 5, 7, 9]
+    assert moved.labels()[-1] == "2024-01-06"
+    assert "1 rows lie between two steps" in moved.notes[0]
 
 
 def test_repeated_times_are_averaged_or_taken_as_they_are():
@@ -159,6 +164,23 @@ FOREIGN = {
     "date,a\n20240101,1\n20240102,2\n": (["2024-01-01", "2024-01-02"], [1, 2]),
     "2024-01-01,1\n2024-01-02,2\n": (["2024-01-01", "2024-01-02"], [1, 2]),
     "time,a\n1704067200,1\n1704153600,2\n": (["2024-01-01", "2024-01-02"], [1, 2]),
+    "date,a\n01/01/2024,1\n01/02/2024,2\n01/03/2024,3\n01/01/2025,4\n": "cannot be told apart",
+    "date,a\n01/11/2023,1\n01/12/2023,2\n01/01/2024,3\n": (
+        ["2023-11-01", "2023-12-01", "2024-01-01"], [1, 2, 3]),
+    "date,a\n1/31/24 11:00 PM,1\n2/1/24 12:00 AM,2\n2/1/24 1:00 AM,3\n": (
+        ["2024-01-31 23:00", "2024-02-01 00:00", "2024-02-01 01:00"], [1, 2, 3]),
+    "Monat,a\nJan 2024,1\nFeb 2024,2\nMar 2024,3\n": (
+        ["2024-01-01", "2024-02-01", "2024-03-01"], [1, 2, 3]),
+    "date,a\n30 January 2024,1\n31 January 2024,2\n1 February 2024,3\n": (DAYS, [1, 2, 3]),
+    "date,a\n30-Jan-24,1\n31-Jan-24,2\n01-Feb-24,3\n": (DAYS, [1, 2, 3]),
+    "date,a\n45321,1\n45322,2\n45323,3\n": (DAYS, [1, 2, 3]),
+    "date,a\n45321.5,1\n45322,2\n": (["2024-01-30 12:00", "2024-01-31 00:00"], [1, 2]),
+    "timestamp,a\n1704067200000,1\n1704153600000,2\n": (["2024-01-01", "2024-01-02"], [1, 2]),
+    "Date;Time;a;b\n16/12/2006;17:24:00;1;?\n16/12/2006;17:25:00;2;5\n": "'b' has no finite",
+    "Date;Time;a\n16/12/2006;17.24.00;1\n16/12/2006;17.25.00;2\n": (
+        ["2006-12-16 17:24", "2006-12-16 17:25"], [1, 2]),
+    "No,date,a,sky,\n1,2024-01-02,1,dull,\n2,2024-01-01,2,clear,\n": (
+        ["2024-01-01", "2024-01-02"], [2, 1]),
     "date;a\n01/02/2024;1\n02/02/2024;2\n": "line 2: day and month of the column 'date' cannot",
     "date;a\n30/01/2024;1\n01/31/2024;2\n": "both numbers of some are above 12",
     "date;a\n2024-01-01;1,234\n2024-01-02;2\n": "'1,234' may have a decimal comma or a comma",
@@ -178,7 +200,9 @@ def test_times_and_numbers_of_other_countries(tmp_path, content):
     table = read_series(tmp_path / "x.csv")
     assert (table.labels(), table.values.ravel().tolist()) == expected
     comma = ";" in content and "," in content
-    assert len(table.notes) == comma + ("/" in content or "Zeit" in content)
+    counted = re.search(r"^45321|^1704067200000", content, re.MULTILINE) is not None
+    other = 2 * content.startswith("No")  # columns that are left out, and the order of rows
+    assert len(table.notes) == comma + ("/" in content or "Zeit" in content) + counted + other
     shown = " ".join(table.notes)
     assert all(cell in shown for cell in re.findall("[-/.0-9]+,[.0-9]+", content)[:1] if comma)
 

@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from regard.data.row_parsers import NUMBER
 from regard.data.stories import question_columns
@@ -101,15 +101,8 @@ def example_columns(names: Sequence[str]) -> list[str]:
     return [src, *tgt[-1:]]
 
 
-class ColumnChoice(NamedTuple):
-    """The places of source and target among columns."""
-
-    source: int
-    target: int
-
-
-def choose_by_content(names: Cells | None, rows: Sequence[Cells]) -> ColumnChoice | None:
-    """Return source and target by what the columns hold, or None if that is not clear.
+def choose_by_content(names: Cells | None, rows: Sequence[Cells]) -> tuple[int, int] | None:
+    """Return the places of source and target by what columns hold, or None if it is not clear.
 
     Ids, dates and columns of one value are left out. Of two columns that remain, labels or numbers
     are the target, or else the second is. Of more, the source is the longest text by far, or the
@@ -126,15 +119,14 @@ def choose_by_content(names: Cells | None, rows: Sequence[Cells]) -> ColumnChoic
     lower = [name.strip().lower() for name in names] if names is not None else [" "] * width
     columns = [[row[i].strip() for row in full if row[i].strip()] for i in range(width)]
     held = [_content(*column) for column in zip(lower, columns, strict=True)]
+    if columns[-1] and held[-1] == "nothing":
+        held[-1] = "labels"  # rows may be sorted by them
     kept = [i for i in range(width) if held[i] not in ("ids", "dates", "nothing")]
     texts = [i for i in kept if held[i] == "texts"]
-    if not texts or len(kept) < 2:
-        return None
-    if width == 2 and not _labels_first(full):
+    if not texts or len(kept) < 2 or (width == 2 and not _labels_first(full)):
         return None
     if len(kept) == 2:
-        source, target = kept if held[kept[0]] == "texts" else kept[::-1]
-        return ColumnChoice(source, target)
+        return (kept[0], kept[1]) if held[kept[0]] == "texts" else (kept[1], kept[0])
     sizes = {i: sum(map(len, columns[i])) / len(columns[i]) for i in texts}
     by_size = sorted(texts, key=lambda i: -sizes[i])
     known = [i for i in texts if lower[i] in SOURCE_NAMES.split()]
@@ -147,7 +139,8 @@ def choose_by_content(names: Cells | None, rows: Sequence[Cells]) -> ColumnChoic
     targets = [i for i in kept if held[i] != "texts" and i != source]
     named = [i for i in kept if lower[i] in TARGET_NAMES.split() and i != source]
     targets = named if len(named) == 1 else targets
-    return ColumnChoice(source, targets[0]) if len(targets) == 1 else None
+    clear = len(targets) == 1 and len({*columns[targets[0]]}) > 1
+    return (source, targets[0]) if clear else None
 
 
 def _labels_first(rows: Sequence[Cells]) -> bool:

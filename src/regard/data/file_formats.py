@@ -244,11 +244,10 @@ def table_format(
         labels = [row[1] for row in rows if len(row) == 2]
         note = _quotes_note(name, kind, rows) or _labels_note(name, labels)
         return FileLayout(_by_order(kind, wanted, tagged=tagged), note)
-    found = choice.source, choice.target
-    shown = [message("data.column", number=place + 1) for place in found]
-    others = [str(place) for place in range(len(first)) if place not in found]
+    shown = [message("data.column", number=place + 1) for place in choice]
+    others = [str(place) for place in range(len(first)) if place not in choice]
     note = _chosen_note(name, shown, others, advice)
-    return FileLayout(Format(kind, found, width=len(first)), note, found)
+    return FileLayout(Format(kind, choice, width=len(first)), note, choice)
 
 
 def _by_order(kind: FormatKind, wanted: ReadOptions, *, tagged: bool) -> Format:
@@ -264,11 +263,11 @@ def _header_layout(
     """Return the roles of the columns of a file whose first row has their names."""
     first, advice = rows[0], wanted.advice
     roles = _find_roles(file, 1, first, rows[1:], wanted)
-    places = {role: first.index(name) for role, name in roles.named().items()}
-    rest = [i for i in range(len(first)) if i not in places.values()]
-    features = rest.pop() if tagged and len(rest) == 1 and roles.question is None else None
-    found = places["source"], places["target"]
-    shape = Format(kind, found, features, places.get("question"), header=True, width=len(first))
+    found = first.index(roles.source), first.index(roles.target)
+    question = None if roles.question is None else first.index(roles.question)
+    rest = [i for i in range(len(first)) if i not in (*found, question)]
+    features = rest.pop() if tagged and len(rest) == 1 and question is None else None
+    shape = Format(kind, found, features, question, header=True, width=len(first))
     others = [first[i] for i in rest]
     note = _chosen_note(file, roles.shown(), others, advice)
     if roles.known:
@@ -281,13 +280,9 @@ def _header_layout(
 
 
 class Roles(NamedTuple):
-    """The names of the columns of source and target, and of the question if there is one.
+    """The names of the columns of source and target, and of the question if the source has one.
 
-    Attributes:
-        source: the column of sources, or of their stories.
-        target: the column of targets.
-        question: the column of questions; None if a source is one text.
-        known: whether the names say which are which.
+    `known` says whether names tell which are which; else other files are read by the same.
     """
 
     source: str
@@ -295,18 +290,14 @@ class Roles(NamedTuple):
     question: str | None = None
     known: bool = True
 
-    def named(self) -> dict[str, str]:
-        """Return the names by role."""
-        return {role: name for role, name in self._asdict().items() if isinstance(name, str)}
-
     def shown(self) -> tuple[str, str]:
         """Return the source, with its question, and the target, as an option names them."""
         return JOINED.join(filter(None, (self.source, self.question))), self.target
 
     def recorded(self) -> tuple[str, ...]:
         """Return the columns to read other files by, where names do not say."""
-        plain = not any(JOINED in name or name.isdecimal() for name in (self.source, self.target))
-        return () if self.known or not plain else (self.source, self.target)
+        plain = not any(JOINED in name or name.isdecimal() for name in self[:2])
+        return (self.source, self.target) if plain and not self.known else ()
 
 
 def _find_roles(
@@ -318,7 +309,7 @@ def _find_roles(
     if chosen := choose_columns(names):
         return Roles(*chosen)
     if choice := choose_by_content(names, rows):
-        return Roles(names[choice.source], names[choice.target], known=False)
+        return Roles(names[choice[0]], names[choice[1]], known=False)
     if len(names) == 2:
         return Roles(names[0], names[1], known=False)
     reason = f"its columns are {', '.join(names)}, and which are source and target is not clear"
@@ -533,7 +524,7 @@ def records_format(
     shape = Format(kind, found, features, references=wanted.references)
     if roles.question is not None:
         shape = Format(kind, found, question=roles.question)
-    others = [keys[i] for i in plain if keys[i] not in roles.named().values()]
+    others = [keys[i] for i in plain if keys[i] not in roles[:3]]
     note = "" if roles.known else _chosen_note(file, roles.shown(), others, wanted.advice)
     note += _labels_note(file, [row[keys.index(roles.target)] for row in rows])
     return FileLayout(shape, note.strip(), roles.recorded())

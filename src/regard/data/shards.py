@@ -26,7 +26,7 @@ from regard.errors import ArgumentError, DataError
 from regard.safe_read import MissingFileError
 
 #: endings of shards in a folder, before those of compression
-ENDINGS: Final = (".tsv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet")
+ENDINGS: Final = (".tsv", ".csv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet")
 GLOB_SIGNS: Final = "*?["
 
 #: the setting `data`: a file, or shards

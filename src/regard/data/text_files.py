@@ -55,54 +55,43 @@ def format_suffix(source: PathLike) -> str:
     """Return the last suffix but that of compression, in lower case; of a zip, that of its file."""
     stem, suffix = os.path.splitext(os.fspath(source))
     if suffix.lower() == ARCHIVE and os.path.isfile(source):
-        return os.path.splitext(archived_table(source).name)[1].lower()
+        return os.path.splitext(archived_table(source)[0])[1].lower()
     return (os.path.splitext(stem)[1] if suffix in DECOMPRESSORS else suffix).lower()
 
 
-class ArchivedTable(NamedTuple):
-    """The file of a zip that is read, and the number of its files."""
+def archived_table(source: PathLike) -> tuple[str, int]:
+    """Return the one file of a zip that has rows of examples, and the number of its files.
 
-    name: str
-    files: int
-
-
-def archived_table(source: PathLike) -> ArchivedTable:
-    """Return the one file of a zip that has rows of examples; raises DataError unless there is one.
-
-    Among several it is the one that is named after training.
+    Among several it is the one that is named after training. Raises DataError unless there is one.
     """
     return _archived_table(os.fspath(source), _stamp(source))
 
 
 @lru_cache(maxsize=16)
-def _archived_table(name: str, stamp: object) -> ArchivedTable:
+def _archived_table(name: str, stamp: object) -> tuple[str, int]:
     with safe_read.open_input(name) as raw:
         names = safe_read.archive_names(raw, name)
     shown = [n for n in names if not any(part[:1] in "._" for part in n.split("/"))]
-    tables = [n for n in shown if n.lower().endswith(ROW_FILES)]
-    texts = [n for n in tables if n.lower().endswith(".txt")]
-    tables = [n for n in tables if n not in texts] or texts
+    rows = [n for n in shown if n.lower().endswith(ROW_FILES)]
+    tables = [n for n in rows if not n.lower().endswith(".txt")] or rows
     training = [n for n in tables if os.path.basename(n).lower().startswith("train")]
     media = [n for n in shown if n.lower().endswith(CLASS_FILES)]
     found = training if len(training) == 1 else tables
     if len(found) == 1 and not media:
-        return ArchivedTable(found[0], len(shown))
-    folder = os.path.splitext(name)[0]
+        return found[0], len(shown)
     what = f"has {len(media):,} pictures or recordings" if media else f"has {len(tables)}"
     listed = f" ({', '.join(tables[:4])})" if tables and not media else ""
-    raise DataError(
-        name,
-        None,
-        f"a zip must have one file with rows of examples, but this one {what}{listed}",
-        f"unpack it with `python -m zipfile -e {name} {folder}`, and name the file or the folder",
-    )
+    reason = f"a zip must have one file with rows of examples, but this one {what}{listed}"
+    fix = f"unpack it with `python -m zipfile -e {name} {os.path.splitext(name)[0]}`"
+    raise DataError(name, None, reason, fix)
 
 
 def archive_note(source: PathLike) -> str:
     """Return a sentence about which file of a zip is read; "" if the source is no zip."""
     if not os.fspath(source).lower().endswith(ARCHIVE) or not os.path.isfile(source):
         return ""
-    return message("data.archive", file=display_name(source), **archived_table(source)._asdict())
+    name, files = archived_table(source)
+    return message("data.archive", file=display_name(source), name=name, files=files)
 
 
 def _stamp(source: PathLike) -> object:
@@ -135,7 +124,7 @@ def open_bytes(source: PathLike) -> Iterator[IO[bytes]]:
         raw = stdin_bytes() if source == STDIN else stack.enter_context(_open(source))
         suffix = os.path.splitext(os.fspath(source))[1]
         if suffix.lower() == ARCHIVE and os.path.isfile(source):
-            member = archived_table(source).name
+            member, _ = archived_table(source)
             yield stack.enter_context(safe_read.open_archived(raw, member, display_name(source)))
             return
         found = safe_read.decompressed(raw, suffix)
