@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from regard.tasks.baselines import fit_baseline
+from regard.evaluation.forecasts import LinearBaseline
+from regard.tasks.baselines import arrays, fit_baseline
 from regard.training import RunFolder, make_config, resume_run, start_run
 from regard.training.run_data import prepare_data
 
@@ -164,6 +165,58 @@ def test_the_window_of_the_question_has_the_answer(tmp_path):
     data, found = fitted(tmp_path, rows, preset="span", src_tokenizer="word")
     assert len(found.outputs) == len(data.dev.sources)
     assert set(found.outputs) - {""}
+
+
+def coloured(count=60):
+    """Pictures of 6 x 10 pixels, and the share of red in them; every second one is red."""
+    draw = np.random.default_rng(1)
+    pictures = [draw.integers(0, 60, (6, 10, 3)).astype(np.uint8) for _ in range(count)]
+    for i, picture in enumerate(pictures):
+        picture[..., 0] += np.uint8(100 * (i % 2))
+    return pictures
+
+
+def test_labels_of_pictures_follow_from_their_pixels(tmp_path):
+    pairs = [(picture, ("blue", "red")[i % 2]) for i, picture in enumerate(coloured())]
+    data, found = fitted(tmp_path, pairs, tgt_tokenizer="label")
+    assert found.name in ("logistic regression", "the nearest neighbour")
+    assert list(found.outputs) == [several[0] for several in data.dev.references]
+
+
+def test_large_pictures_are_averaged_and_frames_summed_up(tmp_path):
+    large = [np.kron(picture, np.ones((8, 8, 1), np.uint8)) for picture in coloured(30)]
+    pairs = [(picture, str(i % 2)) for i, picture in enumerate(large)]
+    data, found = fitted(tmp_path / "a", pairs, numbers=True, picture_size="80x48", patch=8)
+    table = arrays._numbers(data.task, data.train, np.arange(5))
+    assert table.shape == (5, 720)  # blocks of 4 x 4 pixels of 48 x 80 x 3
+    batch = data.train.batch(np.arange(5))
+    levels = batch.src.view(5, 6, 10, 2, 4, 2, 4, 3).mean(dim=(4, 6))
+    assert torch.allclose(table.sort().values, levels.flatten(1).sort().values, atol=1e-5)
+    numbers = found.model(batch.src, batch.src_lengths).numbers.flatten()
+    assert torch.allclose(numbers, batch.tgt_out.flatten(), atol=0.2)
+    draw = np.random.default_rng(1)
+    tables = [draw.normal(size=(3 + i % 4, 2)).astype(np.float32) for i in range(30)]
+    data, _ = fitted(tmp_path / "b", [(each, "xy"[i % 2]) for i, each in enumerate(tables)])
+    found = arrays._numbers(data.task, data.train, np.arange(20))
+    for i in range(20):
+        own = data.train.frames(i)
+        assert np.allclose(found[i], [*own.mean(axis=0), *own.std(axis=0)], atol=1e-5)
+
+
+def test_the_best_simple_forecast_stands_beside_a_forecaster(tmp_path):
+    rows = [{"a": math.sin(i * math.pi / 3) + 0.1 * math.sin(i**2)} for i in range(160)]
+    data, found = fitted(tmp_path, rows, horizon=4, look_back=12)
+    output = data.task.output
+    scores = output.dev_scores(found.model, data.dev, torch.device("cpu")).metrics
+    linear = LinearBaseline.fit(output.moments(data.train))
+    simple = output.simple_forecasts(linear)
+    assert list(simple) == ["repeat last value", "seasonal naive (6)", "linear"]
+    errors = {}
+    for name, forecast in simple.items():
+        history, future = map(torch.from_numpy, data.dev.corpus.numbers(np.arange(13)))
+        errors[name] = float((forecast(history) - future).square().mean())
+    assert found.name == min(errors, key=errors.get)
+    assert scores["mse"] == pytest.approx(errors[found.name], rel=1e-4)
 
 
 def test_it_stands_beside_the_model(tmp_path, capsys):

@@ -1,16 +1,18 @@
 """Pictures as a kind of data: settings, recognition and sources."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from PIL import Image
 
-from pictures import drawn
+from pictures import drawn, write_classes
 from regard.data import Pair, PictureEncoder, Tokenizer
 from regard.errors import ArgumentError, DataError
 from regard.tasks import Encoders, choose_task, open_task, possible_tasks
 from regard.tasks.inputs.frames import FrameInput
 from regard.tasks.inputs.picture import PictureOptions, PixelInput
-from regard.training import make_config
+from regard.training import make_config, start_run
 from regard.training.setup import check_settings
 
 ENCODER = PictureEncoder(6, 10, 3, 2, (100.0, 90.0, 80.0), (50.0, 40.0, 30.0))
@@ -32,6 +34,21 @@ def test_files_and_arrays_of_pictures_are_recognised():
     asked = make_config({"src_tokenizer": "pictures"})
     assert {task.input for task in possible_tasks(asked)} == {PixelInput}
     assert choose_task(asked, lambda: tables).task.input is PixelInput
+
+
+def test_few_pictures_in_folders_of_classes_are_for_a_small_classifier(tmp_path):
+    data = write_classes(tmp_path / "classes", 24)
+    config = make_config({"data": str(data), "steps": 2, "device": "cpu"})
+    found = start_run(config, tmp_path / "run", quiet=True).read_config()
+    assert found.preset == "classifier-transformer"
+    assert (found.model["dim"], found.model["dropout"], found.task_options) == (
+        64,
+        0.0,
+        {"shift": 0},
+    )
+    task = PixelInput(replace(ENCODER, height=28, width=28), make_config({}))
+    assert task.starter("label")["shift"] == 2
+    assert not task.starter("tokens")
 
 
 def test_settings_of_pictures_leave_no_other_kind():

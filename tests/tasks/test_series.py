@@ -232,7 +232,7 @@ def test_a_run_goes_on_without_its_file(data, tmp_path):
     copy.write_text(data.read_text())
     start_run(make_config({"data": str(copy), **BRIEF, "steps": 2}), tmp_path / "run", quiet=True)
     copy.unlink()
-    resume_run(tmp_path / "run", {"steps": 3}, quiet=True)
+    resume_run(tmp_path / "run", {"steps": 3, "patience": 9}, quiet=True)
     assert RunFolder(tmp_path / "run").read_metrics()[-1]["step"] == 3
 
 

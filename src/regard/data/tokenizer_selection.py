@@ -65,15 +65,17 @@ def is_unspaced(texts: Iterable[str]) -> bool:
     return 2 * sum(n for letter, n in letters.items() if _is_unspaced(letter)) > letters.total()
 
 
-def choose_label_tokenizer(targets: Iterable[str]) -> TokenizerChoice | None:
+def choose_label_tokenizer(
+    targets: Iterable[str], each: int = EACH_LABEL
+) -> TokenizerChoice | None:
     """Return the tokeniser of labels if 10,000 targets, drawn from all, are a few that come again
-    and again, and None if not.
+    and again, `each` times on average, and None if not.
 
     A single target is no label: there is nothing to tell apart.
     """
     lines = (" ".join(target.split()) for target in draw_sample(targets, SAMPLE))
     counts = Counter(line for line in lines if line)
-    if not 2 <= len(counts) <= FEW_LABELS or counts.total() < EACH_LABEL * len(counts):
+    if not 2 <= len(counts) <= FEW_LABELS or counts.total() < each * len(counts):
         return None
     often = counts.total() / len(counts)
     reason = message("train.why.labels", count=len(counts), often=often)

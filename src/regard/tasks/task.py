@@ -27,6 +27,7 @@ from regard.models import PRESETS, AnyModel
 from regard.models.protocol import require_sequence_model
 from regard.seeing import Text
 from regard.symbols import UNK
+from regard.tasks.inputs.array import ArrayInput
 from regard.tasks.inputs.base import TaskInput
 from regard.tasks.inputs.series import SeriesInput
 from regard.tasks.inputs.text import Source, TextInput, unknown_note
@@ -34,7 +35,7 @@ from regard.tasks.outputs.base import NumbersOutput, TaskOutput
 from regard.tasks.outputs.forecast import ForecastOutput
 from regard.tasks.outputs.tokens import TokenOutput
 from regard.tasks.settings import DataPlace, Encoders, Say, Settings, refuse_settings
-from regard.tasks.tokenizer_training import TOKENIZER_LINES
+from regard.tasks.tokenizer_training import TOKENIZER_LINES, learn_target_tokenizer
 
 
 class Task:
@@ -276,6 +277,10 @@ def learn_encoders(
     if settings.shared_vocab or not source.facts.has_sources:
         both = found.tokenizer if isinstance(found, StoryEncoder) else cast(Tokenizer, found)
         return Encoders(found, both)
+    open_output = output is TokenOutput and "preset" not in settings.model_fields_set
+    if open_output and issubclass(source, ArrayInput) and max(len(t.split()) for t in targets) < 2:
+        # a word is no caption, and labels of pictures and recordings are often few of each
+        return Encoders(found, learn_target_tokenizer(settings, targets, say, file=file, each=2))
     return Encoders(found, output.learn(settings, targets, file=file, say=say))
 
 

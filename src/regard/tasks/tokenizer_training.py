@@ -10,6 +10,7 @@ from regard.data import (
     choose_tokenizer,
     open_word_vectors,
 )
+from regard.data.tokenizer_selection import EACH_LABEL
 from regard.errors import ArgumentError, DataError
 from regard.messages import message, translated
 from regard.models import LABEL_PRESETS, STORY_PRESETS
@@ -63,7 +64,7 @@ def learn_tokenizer(
 
 
 def learn_target_tokenizer(
-    settings: Settings, targets: list[str], say: Say, *, file: str
+    settings: Settings, targets: list[str], say: Say, *, file: str, each: int = EACH_LABEL
 ) -> Tokenizer:
     """Train the tokeniser of targets, which may be whole labels, and announce it.
 
@@ -72,13 +73,14 @@ def learn_target_tokenizer(
         targets: training data.
         say: announces the choice.
         file: what messages call their file.
+        each: how often labels come again at least, on average.
     """
     asked, found = settings.tgt_tokenizer, None
     if settings.preset in {*LABEL_PRESETS, *STORY_PRESETS}:
         found = TokenizerChoice("label", message("train.why.preset-label", preset=settings.preset))
     elif asked == "label":
         found = TokenizerChoice("label", message("train.why.asked"))
-    elif asked == "auto" and (found := choose_label_tokenizer(targets)) is not None:
+    elif asked == "auto" and (found := choose_label_tokenizer(targets, each)) is not None:
         found = found._replace(reason=message("train.why.labels-refuse", reason=found.reason))
     if found is None:
         return learn_tokenizer(settings, "target", asked, targets, say)

@@ -11,6 +11,7 @@ import torch
 
 from regard.data import EncodedPairs
 from regard.data.dev_set import DevSet
+from regard.tasks.baselines import arrays
 from regard.tasks.baselines.base import Baseline, BaselineData
 from regard.tasks.baselines.ngrams import fit_labels, fit_numbers
 from regard.tasks.baselines.texts import fit_language, fit_span, fit_tags, fit_tokens
@@ -29,6 +30,9 @@ BASELINES: Final[dict[tuple[str, str], Callable[[BaselineData], Baseline]]] = {
     ("nothing", "tokens"): fit_language,
     ("text", "tags"): fit_tags,
     ("story", "span"): fit_span,
+    ("series", "forecast"): arrays.fit_forecast,
+    **{(name, "label"): arrays.fit_labels for name in ("picture", "frames", "sound")},
+    **{(name, "number"): arrays.fit_numbers for name in ("picture", "frames", "sound")},
 }
 #: seconds that a baseline may take, and their share of a budget in minutes
 MOST_SECONDS, SHARE = 10.0, 0.05

@@ -1,6 +1,6 @@
 """Pictures, cut into patches at their rows and columns."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, cast
 
@@ -34,6 +34,8 @@ from regard.tasks.inputs.base import InputFacts
 from regard.tasks.inputs.graph_inputs import GraphInputs, PictureInputs
 from regard.tasks.settings import DataPlace, Say, Settings, TaskOptions
 
+#: side of a picture for each pixel that training pictures are shifted by, by default
+SHIFT: Final = 14
 #: how a patch becomes a vector
 STEMS: Final = {"patch": patch_stem, "conv": ConvStem, "split": SplitStem}
 
@@ -167,6 +169,18 @@ class PixelInput(ArrayInput):
         say(message("train.source", source=found.summary, why=why))
         say(message("train.scaled-pictures"))
         return found
+
+    def starter(self, output: str) -> Mapping[str, Any]:
+        """Return a small network that learns in minutes, from pictures that are shifted a little.
+
+        Dropout takes a quarter of the time of a step on a CPU.
+        """
+        if output not in ("label", "number"):
+            return {}
+        sizes = {"dim": 64, "heads": 4, "feed_forward": 128, "layers": 2}
+        shift = round(min(self.encoder.size) / SHIFT)
+        own = {"dropout": 0.0, "shift": shift}
+        return {"preset": "classifier-transformer", **sizes, **own}
 
     def attach(self, model: Any) -> Any:
         """Let the encoder of a model read patches at their rows and columns."""
