@@ -45,7 +45,7 @@ def test_each_format_has_the_same_rows(words, tmp_path, suffix):
     path = tmp_path / f"answers.{suffix}"
     result = regard("predict", "g2p", words, "--nbest", 3, "-o", path, "--device", "cpu")
     assert done(result) == ""
-    assert f"3 rows were written to {path}" in result.stderr.replace("\n", " ")
+    assert f"rows written to {path}: 3." in result.stderr.replace("\n", " ")
     found = rows_of(path)
     assert [row["source"] for row in found] == WORDS
     expected = package.load("g2p", device="cpu")(WORDS, nbest=3)

@@ -23,13 +23,12 @@ from regard.data.pairs import column_names, run_columns
 from regard.data.tokenizer_selection import FEW_LABELS
 from regard.errors import ArgumentError
 from regard.tasks import Task
+from regard.training.run_folder import LABELS
 
 #: methods of tables that return a dictionary for each row, with their arguments
 ROWS: Final = {"to_pylist": (), "to_dicts": (), "to_list": (), "to_dict": ("records",)}
 HINTS: Final = PYTHON_HINTS._replace(columns=lambda columns: f"source={columns[0]!r}")
 COLUMN_HINTS: Final = PYTHON_HINTS._replace(columns=lambda columns: f"table[{list(columns)!r}]")
-#: file of a run folder with the labels that are no texts
-LABELS: Final = "labels.json"
 
 
 def is_table(data: Any) -> bool:

@@ -43,6 +43,8 @@ FORMAT: Final = 2
 MAX_CONFIG: Final = 1 << 20
 #: the report of a run, and the log that it is drawn from
 REPORT: Final = ("report.html", "report.jsonl")
+#: the labels that are no texts, as they were given in Python
+LABELS: Final = "labels.json"
 
 
 class RunError(RegardError):
@@ -161,7 +163,7 @@ class RunFolder:
             self.shards,
             self.digests,
         ]
-        later += [self.path / name for name in REPORT]
+        later += [self.path / name for name in (*REPORT, LABELS)]
         taken = [path.name for path in (*self._made, *later) if os.path.lexists(path)]
         if taken:
             raise RunError(
