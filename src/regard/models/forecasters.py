@@ -9,6 +9,7 @@ columns. Each window is brought to a scale of its own, which the forecast is ret
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, Literal, NamedTuple, cast, final
 
 import torch
@@ -424,7 +425,7 @@ def attentive_network(
     )
 
 
-def self_attentive_network(
+def stepwise_network(
     size: str,
     look_back: int,
     horizon: int,
@@ -434,46 +435,24 @@ def self_attentive_network(
     patch: int,
     stride: int,
     skip: bool,
+    attentive: bool,
     embed: int | None = None,
     hidden: int | None = None,
     layers: int | None = None,
     cell: Cell = "gru",
     dropout: float = 0.1,
 ) -> StepwiseNetwork:
-    """A self-attentive RNN that forecasts one step after another (Cheng et al., 2016)."""
+    """An RNN that forecasts one step after another, self-attentive (Cheng et al., 2016) or not."""
     n = sizes(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
-    body = self_attentive_body(n, cell, dropout)
+    body: CausalBody = (
+        self_attentive_body(n, cell, dropout)
+        if attentive
+        else RecurrentBody(
+            RNNStack(n.embed, n.hidden, cell=cell, num_layers=n.layers, dropout=dropout)
+        )
+    )
     return StepwiseNetwork(
         horizon, body, n.embed, features=features, estimates=estimates, dropout=dropout
-    )
-
-
-def rnn_network(
-    size: str,
-    look_back: int,
-    horizon: int,
-    *,
-    features: int,
-    estimates: int,
-    patch: int,
-    stride: int,
-    skip: bool,
-    embed: int | None = None,
-    hidden: int | None = None,
-    layers: int | None = None,
-    cell: Cell = "lstm",
-    dropout: float = 0.1,
-) -> StepwiseNetwork:
-    """An RNN that forecasts one step after another, without attention."""
-    n = sizes(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
-    stack = RNNStack(n.embed, n.hidden, cell=cell, num_layers=n.layers, dropout=dropout)
-    return StepwiseNetwork(
-        horizon,
-        RecurrentBody(stack),
-        n.embed,
-        features=features,
-        estimates=estimates,
-        dropout=dropout,
     )
 
 
@@ -481,8 +460,8 @@ def rnn_network(
 FORECASTERS: Final[dict[str, Callable[..., ForecastNetwork]]] = {
     "transformer": patch_network,
     "bahdanau": attentive_network,
-    "self-attentive": self_attentive_network,
-    "rnn": rnn_network,
+    "self-attentive": partial(stepwise_network, attentive=True),
+    "rnn": partial(stepwise_network, attentive=False, cell="lstm"),
 }
 
 

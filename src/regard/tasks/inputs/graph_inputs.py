@@ -1,7 +1,8 @@
 """Inputs of exported graphs: token ids, or frames, patches and rows before scaling."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Final, Protocol, cast, final, runtime_checkable
+from typing import ClassVar, Final, cast, final
 
 import torch
 import torch.nn.functional as F
@@ -20,65 +21,51 @@ from regard.symbols import EOS, SYMBOLS
 SOURCE: Final = "source"
 
 
-@runtime_checkable
-class GraphInputs(Protocol):
-    """The sources of a model."""
+class GraphInputs(ABC):
+    """The sources of a model, as an exported graph reads them; by default as the model does."""
+
+    #: type of the graph's input
+    dtype: ClassVar[str] = "float32"
 
     @property
-    def dtype(self) -> str:
-        """Of the graph's input."""
-        ...
-
-    @property
+    @abstractmethod
     def shape(self) -> list[int | str]:
         """Of the graph's input; a name stands for a size that may change."""
-        ...
+
+    @abstractmethod
+    def draw(self, lengths: Int[Tensor, " batch"], chance: torch.Generator) -> Tensor:
+        """Some sources as a user gives them, padded."""
 
     def lengths(self, positions: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
-        """Lengths of sources of which the model makes so many positions."""
-        ...
+        """Lengths of sources of which the model makes so many positions, if they may differ."""
+        return self.possible(positions)
 
     def possible(self, lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
         """Return these lengths, or those that sources have whatever is asked for."""
-        ...
-
-    def draw(self, lengths: Int[Tensor, " batch"], chance: torch.Generator) -> Tensor:
-        """Some sources as a user gives them, padded."""
-        ...
+        fixed = self.shape[1]
+        return torch.full_like(lengths, fixed) if isinstance(fixed, int) else lengths
 
     def as_read(self, src: Tensor) -> Tensor:
         """The same as the model reads them outside a graph."""
-        ...
+        return src
 
-    def prepare(self, model: AnyModel) -> None:
-        """Lets a copy of the model read what a user gives."""
-        ...
+    def prepare(self, model: AnyModel) -> AnyModel:
+        """Let a copy of the model read what a user gives, and return it."""
+        return model
 
 
 @final
 @dataclass(frozen=True)
-class TokenInputs:
+class TokenInputs(GraphInputs):
     """Ids of so many tokens, `eos` last."""
 
+    dtype: ClassVar[str] = "int64"
     vocab: int
-
-    @property
-    def dtype(self) -> str:
-        """Ids are integers."""
-        return "int64"
 
     @property
     def shape(self) -> list[int | str]:
         """An id for each position."""
         return ["batch", SOURCE]
-
-    def lengths(self, positions: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
-        """A token is a position."""
-        return positions
-
-    def possible(self, lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
-        """Any length is possible."""
-        return lengths
 
     def draw(self, lengths: Int[Tensor, " batch"], chance: torch.Generator) -> Tensor:
         """Any tokens but symbols."""
@@ -88,25 +75,13 @@ class TokenInputs:
         src[torch.arange(rows), lengths - 1] = EOS
         return src
 
-    def as_read(self, src: Tensor) -> Tensor:
-        """The same ids."""
-        return src
-
-    def prepare(self, model: AnyModel) -> None:
-        """Nothing is to be done."""
-
 
 @final
 @dataclass(frozen=True)
-class FrameInputs:
+class FrameInputs(GraphInputs):
     """VectorSource of numbers that are not yet brought to scale."""
 
     frames: FrameScaler
-
-    @property
-    def dtype(self) -> str:
-        """Numbers are floats."""
-        return "float32"
 
     @property
     def shape(self) -> list[int | str]:
@@ -117,10 +92,6 @@ class FrameInputs:
     def lengths(self, positions: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
         """The fewest frames that have so many positions."""
         return (positions - 1) * self.frames.stack + 1
-
-    def possible(self, lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
-        """Any length is possible."""
-        return lengths
 
     def draw(self, lengths: Int[Tensor, " batch"], chance: torch.Generator) -> Tensor:
         """Numbers as they were in the training data; beyond the end anything but a number."""
@@ -134,11 +105,12 @@ class FrameInputs:
         """Brought to scale as everywhere else."""
         return torch.from_numpy(self.frames.encode(src.numpy()))
 
-    def prepare(self, model: AnyModel) -> None:
-        """Brings numbers to scale in the graph."""
+    def prepare(self, model: AnyModel) -> AnyModel:
+        """Bring numbers to scale in the graph."""
         encoder = cast(EncoderDecoder, model).encoder
         adapter = cast(VectorInput | ConvInput, encoder.embedding)
         encoder.embedding = ScaledInput(adapter, self.frames)
+        return model
 
 
 @final
@@ -189,28 +161,15 @@ class ScaledInput(InputAdapter):
 
 @final
 @dataclass(frozen=True)
-class PictureInputs:
+class PictureInputs(GraphInputs):
     """Patches of pictures, (cells, numbers), with levels from 0 to 255."""
 
     encoder: PictureEncoder
 
     @property
-    def dtype(self) -> str:
-        """Levels are floats."""
-        return "float32"
-
-    @property
     def shape(self) -> list[int | str]:
         """A row for each patch."""
         return ["batch", self.encoder.cells, self.encoder.frame_size]
-
-    def lengths(self, positions: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
-        """Return the number of patches, which all pictures have."""
-        return torch.full_like(positions, self.encoder.cells)
-
-    def possible(self, lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
-        """Return the number of patches, which all pictures have."""
-        return self.lengths(lengths)
 
     def draw(self, lengths: Int[Tensor, " batch"], chance: torch.Generator) -> Tensor:
         """Return pictures of random pixels."""
@@ -225,10 +184,11 @@ class PictureInputs:
         pictures = cut.reshape(len(src), one.height, -1)
         return torch.stack([torch.from_numpy(one.encode(picture)) for picture in pictures])
 
-    def prepare(self, model: AnyModel) -> None:
+    def prepare(self, model: AnyModel) -> AnyModel:
         """Let the graph standardise the levels of each channel."""
         encoder = cast(EncoderDecoder, model).encoder
         encoder.embedding = ScaledPatches(cast(PictureInput, encoder.embedding), self.encoder)
+        return model
 
 
 @final
@@ -262,42 +222,24 @@ class ScaledPatches(InputAdapter):
 
 @final
 @dataclass(frozen=True)
-class SeriesInputs:
+class SeriesInputs(GraphInputs):
     """The last rows of series, as they are; the graph of a forecaster standardises them."""
 
+    #: numbers have all their digits: a series may be far from 0 and change little
+    dtype: ClassVar[str] = "float64"
     scaler: SeriesScaler
     look_back: int
-
-    @property
-    def dtype(self) -> str:
-        """Numbers have all their digits: a series may be far from 0 and change little."""
-        return "float64"
 
     @property
     def shape(self) -> list[int | str]:
         """The rows that the model reads."""
         return ["batch", self.look_back, self.scaler.frame_size]
 
-    def lengths(self, positions: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
-        """Return the number of rows, which is the same for all."""
-        return torch.full_like(positions, self.look_back)
-
-    def possible(self, lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
-        """Return the number of rows, which is the same for all."""
-        return self.lengths(lengths)
-
     def draw(self, lengths: Int[Tensor, " batch"], chance: torch.Generator) -> Tensor:
         """Return random walks at the scale of the training data."""
         shape = (len(lengths), self.look_back, self.scaler.frame_size)
         steps = 0.3 * torch.randn(shape, generator=chance, dtype=torch.float64)
         return steps.cumsum(dim=1) * _double(self.scaler.scale) + _double(self.scaler.mean)
-
-    def as_read(self, src: Tensor) -> Tensor:
-        """Return the same rows: `NumberGraph` standardises them."""
-        return src
-
-    def prepare(self, model: AnyModel) -> None:
-        """Do nothing: `NumberGraph` standardises rows before the model reads them."""
 
 
 def _double(values: tuple[float, ...]) -> Float[Tensor, " features"]:
