@@ -91,6 +91,8 @@ def test_targets_with_fractions_are_numbers():
     assert config.preset == "classifier-transformer"
     assert "4.5" in why
     assert said_of(make_config({}), [("good", "4.5"), ("bad", "one")])[1] == []
+    assert said_of(make_config({}), [("good", "4,5"), ("bad", "-0,1234")])[1]
+    assert said_of(make_config({}), [("good", "4,5"), ("bad", "1,234")])[1] == []
     assert said_of(make_config({}), [("good", "inf"), ("bad", "2")])[1] == []
 
 

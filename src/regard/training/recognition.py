@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from regard.data import Pair
+from regard.data.error_hints import BadLine
 from regard.data.shards import is_sharded
 from regard.data.stories import Story
 from regard.data.text_files import STDIN, format_suffix, is_folder, numbered_lines
 from regard.errors import DataError
 from regard.messages import message
-from regard.safe_read import parse_number
 from regard.tasks.inputs.story import why_questions
+from regard.tasks.outputs.number import plain_number
 from regard.training.config import Config, make_config
 from regard.training.run_files import FIRST_EXAMPLES, PairSource, RunFiles
 
@@ -91,6 +92,7 @@ def _stand_in_passages(pairs: Sequence[Pair]) -> bool:
 def _are_numbers(targets: Sequence[str]) -> bool:
     """Return whether all targets are numbers, and some are not whole: these may be labels."""
     try:
-        return any(number != int(number) for number in [*map(parse_number, targets)])
-    except (ValueError, OverflowError):
+        found = [float(plain_number(target)) for target in targets]
+    except BadLine:
         return False
+    return any(number != int(number) for number in found)

@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Literal, cast
@@ -46,6 +47,9 @@ BATCH: Final = 64
 TRIED: Final = 16
 #: inputs that the sentences of a check name
 NAMED: Final = 5
+#: a number with a decimal comma, and one whose comma may also part thousands
+DECIMAL_COMMA: Final = re.compile(r"[-+]?[0-9]+,[0-9]+", re.ASCII)
+THOUSANDS: Final = re.compile(r"[-+]?[1-9][0-9]{0,2},[0-9]{3}", re.ASCII)
 #: settings that numbers have no use for, with their defaults
 UNUSED: Final[dict[str, Any]] = {
     "tgt_tokenizer": "auto",
@@ -152,8 +156,7 @@ class ValueOutput(NumbersOutput):
     @classmethod
     def check_pair(cls, pair: Pair) -> Pair:
         """Return a pair whose target is a number; raises BadLine for another."""
-        _number(pair.tgt)
-        return pair
+        return pair._replace(tgt=plain_number(pair.tgt))
 
     @classmethod
     def fingerprint_options(cls) -> dict[str, Any]:
@@ -398,10 +401,13 @@ class NumberObjective(nn.Module):
         return torch.where(real, loss, 0.0).mean(dim=2).sum()
 
 
-def _number(text: str) -> float:
-    """Return the number that a target is; raises BadLine if it is none."""
+def plain_number(text: str) -> str:
+    """Return a number as Python writes it, with a point; raises BadLine for another text."""
+    plain = text.strip()
+    if DECIMAL_COMMA.fullmatch(plain) and not THOUSANDS.fullmatch(plain):
+        plain = plain.replace(",", ".")
     try:
-        number = parse_number(text)
+        number = parse_number(plain)
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
@@ -410,4 +416,4 @@ def _number(text: str) -> float:
             f"the target must be a number, but it is {text!r}",
             "write it as 3.5 or -2e-3, or leave numbers=true out",
         )
-    return number
+    return plain
