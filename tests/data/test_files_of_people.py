@@ -334,7 +334,11 @@ def test_a_file_is_read_as_it_was_written_or_refused(tmp_path, name):
 
 #: files that may be meant in two ways: read in one, with a sentence about the other
 NOTED = {
-    "names?": (lines(PLAIN, "Satz", "Urteil"), "columns=('Satz', 'Urteil') takes it as such"),
+    "names?": (lines(PLAIN, "Satz", "Urteil"), "the source is Satz and the target is Urteil"),
+    "one date": (
+        lines([(f"{i}", *row, "2024-01-02") for i, row in enumerate(PLAIN)], *"ABCD"),
+        "the source is B and the target is C",
+    ),
     "quotes": (delimited(ROWS[2:4] * 3, delimiter="\t"), "quotes are read as part of the text"),
 }  # fmt: skip
 

@@ -57,8 +57,11 @@ def choose_columns(names: Sequence[str]) -> tuple[str, str] | None:
     return (sources[0], targets[0]) if len(sources) == len(targets) == 1 else None
 
 
-def find_header(rows: Sequence[Cells], *, sources: bool = False) -> str:
-    """Return "names" if the first row names the columns, "perhaps" if it may, and else "".
+def has_header(rows: Sequence[Cells], *, sources: bool = False) -> bool:
+    """Return whether the first row names the columns.
+
+    That it does is likely, too, if its target comes nowhere else, and those of other rows again: to
+    read an example as names loses one, and to read names as an example adds a wrong label.
 
     Args:
         rows: the first ones.
@@ -70,26 +73,23 @@ def find_header(rows: Sequence[Cells], *, sources: bool = False) -> str:
         cell and cell == row[i].strip().lower() for row in others for i, cell in enumerate(first)
     )
     if len({*first}) < len(first) or again:
-        return ""
+        return False
     if sources and {*first} & {*SOURCE_NAMES.split()}:
-        return "names"
+        return True
     if len(first) < 2:
-        return ""
+        return False
     languages = len(first) == 2 and {*first} <= {*LANGUAGES.split()}
     if choose_columns(first) or question_columns(first) or languages:
-        return "names"
+        return True
     named = all(any(map(str.isalpha, cell)) and len(cell) <= LONGEST_NAME for cell in first if cell)
     for i, cell in enumerate(first):
         below = [row[i].strip() for row in others if row[i].strip()]
         numbers = len(below) > 2 and all(map(NUMBER.fullmatch, below))
         if numbers and named and cell not in ("", "na", "nan", "null", "none"):
-            return "names"
+            return True
     places = range(len(first)) if named and len(first) > 2 else [-1]
     comes_again = (min(Counter(row[i] for row in others).values(), default=0) > 1 for i in places)
-    if len(others) < ENOUGH_ROWS or not any(comes_again):
-        return ""
-    known = {*first} & {*SOURCE_NAMES.split(), *TARGET_NAMES.split()}
-    return "names" if known or len(first) > 2 else "perhaps"
+    return len(others) >= ENOUGH_ROWS and any(comes_again)
 
 
 def example_columns(names: Sequence[str]) -> list[str]:
@@ -119,7 +119,7 @@ def choose_by_content(names: Cells | None, rows: Sequence[Cells]) -> tuple[int, 
     lower = [name.strip().lower() for name in names] if names is not None else [" "] * width
     columns = [[row[i].strip() for row in full if row[i].strip()] for i in range(width)]
     held = [_content(*column) for column in zip(lower, columns, strict=True)]
-    if columns[-1] and held[-1] == "nothing":
+    if columns[-1] and held[-1] == "nothing" and not {"labels", "numbers"} & {*held}:
         held[-1] = "labels"  # rows may be sorted by them
     kept = [i for i in range(width) if held[i] not in ("ids", "dates", "nothing")]
     texts = [i for i in kept if held[i] == "texts"]

@@ -17,7 +17,7 @@ from regard.data.column_choice import (
     choose_by_content,
     choose_columns,
     example_columns,
-    find_header,
+    has_header,
 )
 from regard.data.conversations import MESSAGES
 from regard.data.error_hints import PYTHON_HINTS, BadLine, Columns, ErrorHints
@@ -232,13 +232,8 @@ def table_format(
             return FileLayout(_with_question(kind, numbers, header=named, width=width))
         shape = _chosen(kind, numbers, wanted, header=named, width=width)
         return FileLayout(shape, header_note(name, first, shape, advice))
-    header = find_header(rows)
-    if header == "names":
+    if has_header(rows):
         return _header_layout(name, kind, rows, wanted, tagged=tagged)
-    if header:
-        option, other = advice.columns(first[:2]), advice.columns((0, 1))
-        note = message("data.header.perhaps", file=name, option=option, other=other)
-        return FileLayout(_by_order(kind, wanted, tagged=tagged), note)
     choice = None if tagged or wanted.references else choose_by_content(None, rows)
     if choice is None:
         labels = [row[1] for row in rows if len(row) == 2]

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from regard.atomic_files import atomic_output
 from regard.data import lazy_pyarrow as arrow
-from regard.data.column_choice import find_header
+from regard.data.column_choice import has_header
 from regard.data.error_hints import PYTHON_HINTS, BadLine, BadLines, Columns, ErrorHints, shorten
 from regard.data.file_formats import (
     ReadOptions,
@@ -482,7 +482,7 @@ def _source_rows(source: PathLike, columns: Columns | None, advice: ErrorHints) 
         shown = [_shown_cells(row) for _, row in some if not isinstance(row, BadLine)]
         names = [cell.strip() for cell in shown[0]] if shown else []
         by_name = any(isinstance(column, str) for column in wanted.columns_for(names) or ())
-        named = by_name or find_header(shown, sources=True) == "names"
+        named = by_name or has_header(shown, sources=True)
     rows = itertools.chain(some[1:] if named and kind not in ("jsonl", "pairs") else some, rows)
     own = wanted.columns_for(names, by_name=kind in ("jsonl", "pairs"))
     places = source_columns(name, names, own, named=named, advice=advice) if names else [0]
