@@ -203,7 +203,7 @@ FILES = {
     "csv, pipes": ("x.csv", delimited(ROWS, HEADER, delimiter="|"), ROWS),
     "csv, semicolons and decimal commas": (
         "x.csv", "".join(f"{t};{i},5\n" for i, (t, _) in enumerate(PLAIN[:1] * 7)).encode(),
-        [(PLAIN[0][0], f"{i},5") for i in range(7)]),
+        [(PLAIN[0][0], f"{i}.5") for i in range(7)], "1,5 is read as the number 1.5"),
     "csv with booleans": (
         "x.csv", delimited([(t, str(n == "good")) for t, n in ROWS], HEADER),
         [(t, str(n == "good")) for t, n in ROWS]),

@@ -10,7 +10,8 @@ import pytest
 
 from regard.data import Corpus, NumberTargets, Pair, build_corpus, collate, load_target
 from regard.data.batches import BatchShape
-from regard.data.series import TimeStep, parse_time, read_series, time_labels
+from regard.data.series import read_series
+from regard.data.series_times import TimeStep, parse_time, time_labels
 from regard.data.series_windows import (
     SeriesScaler,
     SeriesWindows,

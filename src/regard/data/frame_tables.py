@@ -16,11 +16,11 @@ from torch import Tensor
 
 from regard import safe_read
 from regard.data.column_choice import KEYS
-from regard.data.error_hints import BadLine, BadLines, shorten
-from regard.data.pair_reader import check_column, rows_at_once
-from regard.data.pairs import Pair
+from regard.data.error_hints import PYTHON_HINTS, BadLine, BadLines, shorten
+from regard.data.pair_reader import check_column, rows_at_once, source_rows
+from regard.data.pairs import Pair, RunColumns
 from regard.data.row_parsers import json_record
-from regard.data.table_files import COLUMN_FILES, open_columns
+from regard.data.table_files import COLUMN_FILES, SHEETS, open_columns
 from regard.data.text_files import (
     CLASS_FILES,
     STDIN,
@@ -310,6 +310,8 @@ def read_frame_sources(
         return
     for number, value in _values(file, names):
         try:
+            if isinstance(value, BadLine):
+                raise value
             source = _of_line(decode(value), names) if isinstance(value, bytes) else value
             table = reader.table(source)
         except BadLine as wrong:
@@ -333,6 +335,9 @@ def _alone(file: Path, reader: TableReader, bad: BadLines) -> Iterator[str]:
 def _values(file: PathLike, names: Sequence[str]) -> Iterator[tuple[int, Any]]:
     if format_suffix(file) in COLUMN_FILES:
         return _column(file, names)
+    if format_suffix(file) in (".csv", *SHEETS):
+        own = None if len(names) > 1 else RunColumns([*names, *names])
+        return source_rows(file, own, PYTHON_HINTS)
     return numbered_lines(file)
 
 

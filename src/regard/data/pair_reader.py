@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -46,6 +47,7 @@ from regard.data.text_files import (
     stdin_bytes,
 )
 from regard.errors import ArgumentError, DataError
+from regard.messages import message
 from regard.safe_read import PathLike
 
 #: what makes the source of a pair what it is to be
@@ -73,6 +75,7 @@ Rows = Iterator[tuple[int, Any]]
 #: rows by which a format is recognised
 HEAD: Final = 200
 PARQUET_ROWS: Final = 4096
+DECIMAL_COMMA: Final = re.compile(r"[-+]?[0-9]+,[0-9]+")
 #: of a table whose sources are tables themselves: a number in Python takes many bytes
 NESTED_ROWS: Final = 64
 
@@ -169,8 +172,31 @@ def table_rows(source: PathLike, wanted: ReadOptions) -> TableRows:
         kind, rows = "pairs", enumerate(document.rows, start=1)
         notes.append(document.note)
     elif kind == "csv":
-        rows = csv_rows(name, head, lines)
+        rows, note = _with_points(csv_rows(name, head, lines), name)
+        notes.append(note)
     return TableRows(kind, rows, " ".join(filter(None, notes)))
+
+
+def _with_points(rows: Rows, name: str) -> tuple[Rows, str]:
+    """Return rows whose columns of numbers with a decimal comma have points, and a note or ""."""
+    first = list(itertools.islice(rows, HEAD))
+    cells = [row for _, row in first[1:] if isinstance(row, list) and len(row) == len(first[0][1])]
+    columns = [*zip(*cells, strict=True)] if len(cells) > 1 else []
+    places = [i for i, column in enumerate(columns) if all(map(DECIMAL_COMMA.fullmatch, column))]
+    # a comma before three digits everywhere may stand between thousands
+    places = [i for i in places if not all(cell[-4:-3] == "," for cell in columns[i])]
+
+    def changed(row: Any) -> Any:
+        for i in places if isinstance(row, list) else ():
+            if i < len(row) and DECIMAL_COMMA.fullmatch(row[i]):
+                row[i] = row[i].replace(",", ".")
+        return row
+
+    if not places:
+        return itertools.chain(first, rows), ""
+    text = columns[places[0]][0]
+    note = message("series.comma", name=name, text=text, number=text.replace(",", "."))
+    return ((number, changed(row)) for number, row in itertools.chain(first, rows)), note
 
 
 def _shown_cells(row: Any) -> list[str]:
@@ -458,11 +484,11 @@ def read_sources(
     """
     if format_suffix(source) not in TABLES:
         return read_lines(source, max_chars=max_chars, bad=bad)
-    rows = _source_rows(source, columns, bad.advice)
+    rows = source_rows(source, columns, bad.advice)
     return _checked_lines(display_name(source), rows, max_chars, bad.advice, bad)
 
 
-def _source_rows(source: PathLike, columns: Columns | None, advice: ErrorHints) -> Rows:
+def source_rows(source: PathLike, columns: Columns | None, advice: ErrorHints) -> Rows:
     """Yield the numbered sources of a table; one that cannot be read is a BadLine."""
     name, wanted = display_name(source), ReadOptions(columns=columns, advice=advice)
     if kind := columns_kind(source, wanted):

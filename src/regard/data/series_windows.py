@@ -19,7 +19,7 @@ from regard.data.checksummed_json import (
 )
 from regard.data.corpus import FrameRows
 from regard.data.pairs import Pair
-from regard.data.series import TimeStep
+from regard.data.series_times import TimeStep
 from regard.messages import message
 from regard.safe_read import PathLike
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from regard.data import Pair
 from regard.data.error_hints import BadLine
+from regard.data.file_formats import ReadOptions, kind_of
 from regard.data.shards import is_sharded
 from regard.data.stories import Story
 from regard.data.text_files import STDIN, format_suffix, is_folder, numbered_lines
@@ -77,10 +78,12 @@ def _is_plain_text(config: Config) -> bool:
     if config.columns or format_suffix(name) not in TEXT_SUFFIXES or is_folder(name):
         return False
     try:
-        lines = [line for _, line in itertools.islice(numbered_lines(name), FIRST_EXAMPLES)]
+        head = list(itertools.islice(numbered_lines(name), FIRST_EXAMPLES))
     except DataError:
         return False
-    return any(line.strip() for line in lines) and not any(b"\t" in line for line in lines)
+    if kind_of(name, ReadOptions(), head) != "tsv":  # columns with other delimiters, or JSON
+        return False
+    return any(line.strip() for _, line in head) and not any(b"\t" in line for _, line in head)
 
 
 def _stand_in_passages(pairs: Sequence[Pair]) -> bool:
