@@ -82,7 +82,9 @@ def _sst(data: Path, folder: Path, *, stars: bool) -> None:
         for i, tree in enumerate(_open(data / "sst" / f"trees.{part}.txt.gz")):
             degree, words = int(tree[1]), " ".join(re.findall(r" ([^()\s]+)\)", tree))
             if stars or degree != 2:
-                rows.append((i, words, degree + 1 if stars else ["neg", "pos"][degree > 2]))
+                rows.append(
+                    (i, words, f"{degree + 1:.1f}" if stars else ["neg", "pos"][degree > 2])
+                )
         _table(folder / f"{part}.csv", ("id", "sentence", "stars" if stars else "label"), rows)
 
 
@@ -344,7 +346,7 @@ def _score(case: Case, said: Any, test: Path) -> tuple[float, dict[str, float]]:
         first, *others = said["scores"]
         return first[case.metric], {row["model"]: row[case.metric] for row in others}
     values = {row["name"]: row["value"] for row in said["metrics"]}
-    return values.get(case.metric, math.nan), {}
+    return values.get(case.metric, values.get("accuracy", math.nan)), {}
 
 
 def run(folder: Path, name: str, seed: int, minutes: float, cores: str) -> harness.Record:

@@ -92,6 +92,10 @@ def test_targets_with_fractions_are_numbers():
     assert "4.5" in why
     assert said_of(make_config({}), [("good", "4.5"), ("bad", "one")])[1] == []
     assert said_of(make_config({}), [("good", "4,5"), ("bad", "-0,1234")])[1]
+    assert said_of(make_config({}), [("good", "4.0"), ("bad", "1.0")])[1], (
+        "as pandas writes ratings"
+    )
+    assert said_of(make_config({}), [("good", "4"), ("bad", "1")])[1] == []
     assert said_of(make_config({}), [("good", "4,5"), ("bad", "1,234")])[1] == []
     assert said_of(make_config({}), [("good", "inf"), ("bad", "2")])[1] == []
 

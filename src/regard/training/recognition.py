@@ -93,9 +93,9 @@ def _stand_in_passages(pairs: Sequence[Pair]) -> bool:
 
 
 def _are_numbers(targets: Sequence[str]) -> bool:
-    """Return whether all targets are numbers, and some are not whole: these may be labels."""
+    """Return whether all targets are numbers, some with digits after a point: others are labels."""
     try:
-        found = [float(plain_number(target)) for target in targets]
+        found = [plain_number(target) for target in targets]
     except BadLine:
         return False
-    return any(number != int(number) for number in found)
+    return any("." in number or float(number) % 1 for number in found)
