@@ -219,7 +219,7 @@ TOYS = {
     "labels": Toy(
         "text to label",
         _tsv("labels", _labelled),
-        ("preset=classifier-rnn", *RECURRENT),
+        ("preset=classifier-rnn", "ngrams=2", *RECURRENT),
         "old tree",
     ),
     "tags": Toy("text to tags", _tsv("tags", _tagged), ("preset=rnn", *RECURRENT), "old tree"),
@@ -265,7 +265,7 @@ TOYS = {
     "numbers of texts": Toy(
         "text to number",
         _tsv("rated", _rated),
-        ("numbers=true", "preset=classifier-rnn", "src_tokenizer=space", *RECURRENT),
+        ("numbers=true", "preset=classifier-rnn", "src_tokenizer=space", "ngrams=2", *RECURRENT),
         "old tree",
     ),
     "numbers of vectors": Toy(

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from regard.attention import AdditiveAttention
 from regard.models.embedding import positions_of
 from regard.models.encoders import Encoder
+from regard.models.ngram_bag import NgramBag
 from regard.models.protocol import (
     Keep,
     Lengths,
@@ -150,6 +151,7 @@ class Classifier(nn.Module):
         classes: number of different outputs.
         hidden_size: width of the network that scores the tokens.
         dropout: probability of dropping a feature before the output layer.
+        bag: n-grams of the source that have a share of the output, outside of training.
 
     Examples:
         >>> classifier = regard.models.CLASSIFIERS["rnn"](src_vocab=11, classes=3, size="tiny")
@@ -159,7 +161,13 @@ class Classifier(nn.Module):
     """
 
     def __init__(
-        self, encoder: Encoder, classes: int, *, hidden_size: int, dropout: float = 0.0
+        self,
+        encoder: Encoder,
+        classes: int,
+        *,
+        hidden_size: int,
+        dropout: float = 0.0,
+        bag: NgramBag | None = None,
     ) -> None:
         super().__init__()
         check_positive(classes=classes, hidden_size=hidden_size)
@@ -169,6 +177,7 @@ class Classifier(nn.Module):
         self.pooling = AdditiveAttention(dim, dim, hidden_size)
         self.dropout = nn.Dropout(dropout)
         self.output = nn.Linear(dim, classes)
+        self.bag = bag
 
     def forward(
         self, src: Src, lengths: Lengths, *, need_weights: bool = False
@@ -184,6 +193,9 @@ class Classifier(nn.Module):
             query, memory.output, memory.output, memory.mask, need_weights=need_weights
         )
         logits = self.output(self.dropout(context[:, 0]))
+        if self.bag is not None and memory.tokens is not None and not self.training:
+            votes = self.bag(memory.tokens, memory.lengths)  # float32, whatever autocast says
+            logits = torch.lerp(logits.to(votes.dtype), votes, self.bag.share)
         return ClassifierOutput(logits, weights, memory.maps)
 
 

@@ -10,16 +10,16 @@ from regard.models.protocol import Lengths, real_lengths
 from regard.ops.check import check_positive
 from regard.symbols import EOS, PAD
 
-# Multiplier in the hash of an n-gram: products with ids fit 64 bits.
-MULTIPLIER = 1_000_003
-# Hashes for each token of the vocabulary, and the most numbers of a table of votes.
-BUCKETS_PER_TOKEN, LARGEST_TABLE = 8, 1 << 19
+# The hash of an n-gram: that of its beginning times the one, plus its last token, modulo the other.
+MULTIPLIER, MODULUS = 1_000_003, 2**31 - 1
+# Rows of neighbours for each token of the vocabulary, and the most numbers of a table of votes.
+ROWS_PER_TOKEN, LARGEST_TABLE = 8, 1 << 19
 
 
-class NgramRows(NamedTuple):
-    """The n-grams of each source, the shortest first; `real` is False for padding."""
+class Ngrams(NamedTuple):
+    """The n-grams of each source as numbers, the shortest first; `real` is False for padding."""
 
-    rows: Int[Tensor, "batch ngrams"]
+    keys: Int[Tensor, "batch ngrams"]
     real: Bool[Tensor, "batch ngrams"]
 
 
@@ -30,6 +30,10 @@ class NgramBag(nn.Module):
     Each n-gram has a vote for each class, weighted by its inverse document frequency; their sum is
     divided by the Euclidean norm of the weights. It is linear in the n-grams, so that each vote is
     an exact contribution. Nothing here is trained by gradients: a baseline is fitted, and stored.
+
+    Beside a network it has a share of the output, `(1 - share) network + share bag`; of logits that
+    is a log-linear pool. The network learns alone, as if there were no bag: together it would learn
+    little, since n-grams explain their training data almost fully.
 
     Args:
         vocab: tokens of the sources.
@@ -42,38 +46,53 @@ class NgramBag(nn.Module):
         torch.Size([1, 3])
     """
 
+    marks: Tensor
     idf: Tensor
     votes: Tensor
     bias: Tensor
+    share: Tensor
 
     def __init__(self, vocab: int, classes: int, order: int = 2) -> None:
         super().__init__()
         check_positive(vocab=vocab, classes=classes, order=order)
-        wanted = min(BUCKETS_PER_TOKEN * vocab, LARGEST_TABLE // classes)
-        self.vocab, self.order, self.buckets = vocab, order, max(1024, wanted)
+        self.vocab, self.order = vocab, order
+        self.buckets = max(1024, min(ROWS_PER_TOKEN * vocab, LARGEST_TABLE // classes))
         rows = vocab + (self.buckets if order > 1 else 0)
+        self.register_buffer("marks", torch.zeros(rows))
         self.register_buffer("idf", torch.zeros(rows))
         self.register_buffer("votes", torch.zeros(rows, classes))
         self.register_buffer("bias", torch.zeros(classes))
+        self.register_buffer("share", torch.tensor(0.5))
 
-    def places(self, tokens: Int[Tensor, "batch src_len"], lengths: Lengths) -> NgramRows:
-        """Return the row of the tables for each n-gram; the end of a source is no token."""
+    def ngrams(self, tokens: Int[Tensor, "batch src_len"], lengths: Lengths) -> Ngrams:
+        """Return the n-grams of sources: ids of tokens, and hashes after these of neighbours."""
         count = torch.arange(tokens.shape[1], device=tokens.device)
         here = (count < real_lengths(tokens, lengths)[:, None]) & (tokens != EOS)
-        index, real = [tokens], [here]
-        hashes = tokens
+        keys, real, hashes = [tokens], [here], tokens
         for length in range(2, self.order + 1):
-            hashes = (hashes[:, :-1] * MULTIPLIER + tokens[:, length - 1 :]) % self.buckets
-            index.append(self.vocab + hashes)
+            hashes = (hashes[:, :-1] * MULTIPLIER + tokens[:, length - 1 :]) % MODULUS
+            keys.append(self.vocab + hashes)
             real.append(real[-1][:, :-1] & here[:, length - 1 :])
         both = torch.cat(real, dim=1)
-        return NgramRows(torch.cat(index, dim=1).masked_fill(~both, PAD), both)
+        return Ngrams(torch.cat(keys, dim=1).masked_fill(~both, PAD), both)
+
+    def rows(
+        self, keys: Int[Tensor, "*shape"]
+    ) -> tuple[Int[Tensor, "*shape"], Int[Tensor, "*shape"]]:
+        """Return the row of the tables for each n-gram, and the mark of those that own it.
+
+        Marks are below 256, which all floating point types hold exactly.
+        """
+        hashes = (keys - self.vocab).clamp(min=0)
+        row = torch.where(keys < self.vocab, keys, self.vocab + hashes % self.buckets)
+        return row, torch.where(keys < self.vocab, 0, 1 + hashes // self.buckets % 255)
 
     def forward(
         self, tokens: Int[Tensor, "batch src_len"], lengths: Lengths
     ) -> Float[Tensor, "batch classes"]:
         """Return the sum of votes for each class."""
-        index, real = self.places(tokens, lengths)
-        idf = self.idf[index] * real
+        keys, real = self.ngrams(tokens, lengths)
+        rows, marks = self.rows(keys)
+        idf = self.idf[rows] * (real & (self.marks[rows] == marks))
         norm = idf.square().sum(dim=1, keepdim=True).sqrt().clamp(min=1e-6)
-        return ((idf / norm)[..., None] * self.votes[index]).sum(dim=1) + self.bias
+        return ((idf / norm)[..., None] * self.votes[rows]).sum(dim=1) + self.bias

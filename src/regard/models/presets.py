@@ -46,6 +46,7 @@ from regard.models.memory_network import (
     Sharing,
 )
 from regard.models.monotonic_decoder import MonotonicDecoder
+from regard.models.ngram_bag import NgramBag
 from regard.models.pointer_decoder import PointerDecoder
 from regard.models.preset_parts import (
     CONVOLUTIONAL,
@@ -629,11 +630,13 @@ def rnn_classifier(
     cell: Cell = "gru",
     dropout: float = 0.1,
     word_dropout: float = 0.0,
+    ngrams: int = 0,
 ) -> Classifier:
     """Attentive pooling over a bidirectional RNN (Yang et al., 2016)."""
     n = sizes(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
     encoder = bidirectional_encoder(src_vocab, n, cell, dropout, word_dropout=word_dropout)
-    return Classifier(encoder, classes, hidden_size=n.hidden, dropout=dropout)
+    bag = NgramBag(src_vocab, classes, ngrams) if ngrams else None
+    return Classifier(encoder, classes, hidden_size=n.hidden, dropout=dropout, bag=bag)
 
 
 def self_attentive_classifier(
@@ -647,6 +650,7 @@ def self_attentive_classifier(
     cell: Cell = "lstm",
     dropout: float = 0.1,
     word_dropout: float = 0.0,
+    ngrams: int = 0,
     bidirectional: bool = False,
 ) -> Classifier:
     """Attentive pooling over a self-attentive RNN, which may read the source from both ends."""
@@ -654,7 +658,8 @@ def self_attentive_classifier(
     encoder = self_attentive_encoder(
         src_vocab, n, cell, dropout, word_dropout=word_dropout, bidirectional=bidirectional
     )
-    return Classifier(encoder, classes, hidden_size=n.hidden, dropout=dropout)
+    bag = NgramBag(src_vocab, classes, ngrams) if ngrams else None
+    return Classifier(encoder, classes, hidden_size=n.hidden, dropout=dropout, bag=bag)
 
 
 def transformer_classifier(
@@ -668,12 +673,14 @@ def transformer_classifier(
     layers: int | None = None,
     dropout: float = 0.1,
     word_dropout: float = 0.0,
+    ngrams: int = 0,
 ) -> Classifier:
     """Attentive pooling over a Transformer encoder."""
     n = sizes(TRANSFORMER, size, dim=dim, heads=heads, feed_forward=feed_forward, layers=layers)
     options = LayerOptions(dropout=dropout)
     encoder = transformer_encoder(src_vocab, n, options, word_dropout=word_dropout)
-    return Classifier(encoder, classes, hidden_size=n.dim, dropout=dropout)
+    bag = NgramBag(src_vocab, classes, ngrams) if ngrams else None
+    return Classifier(encoder, classes, hidden_size=n.dim, dropout=dropout, bag=bag)
 
 
 def _sequence_classifier(

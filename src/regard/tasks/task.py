@@ -23,6 +23,7 @@ from regard.data.dev_set import DevSet, overlapping_sources
 from regard.data.series_windows import SeriesScaler
 from regard.data.stories import QUESTION_MARK
 from regard.decoding import DecodingOptions
+from regard.errors import ArgumentError
 from regard.models import PRESETS, AnyModel
 from regard.models.protocol import require_sequence_model
 from regard.seeing import Text
@@ -95,6 +96,9 @@ class Task:
         settings, output = self.settings, self.output
         if isinstance(output, ForecastOutput):
             return output.build()
+        if settings.model.get("ngrams") and self.input.vocab_size == 1:
+            rule = f"be 0 for {self.input.facts.several}, which have no tokens"
+            raise ArgumentError("ngrams", rule, settings.model["ngrams"], "leave it out")
         # the embedding of a source vocabulary is replaced unless the input is tokens
         network = PRESETS[settings.preset](
             self.input.vocab_size,

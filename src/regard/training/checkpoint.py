@@ -37,6 +37,8 @@ from regard.training.weights_file import (
 )
 
 KEPT: Final = 2
+#: the buffer with the share of n-grams in the answers of a classifier, and shares to try
+BAG_SHARE, BAG_SHARES = "bag.share", (0.25, 0.75, 1.0)
 NAME: Final = r"(step-\d+)(?:\.safetensors|\.json)?"
 
 
@@ -455,6 +457,35 @@ class BestWeights:
         if len(found) == 1 and not rescore:
             return []
         return [Candidate(name, each, name == taken) for name, each in found.items()]
+
+    def weigh_bag(
+        self, evaluate: Callable[[], Evaluation], metric: DevMetric, best: RankedEvaluation
+    ) -> tuple[float, RankedEvaluation] | None:
+        """Choose the share that n-grams have of the answers of the model, and write it.
+
+        Args:
+            evaluate: evaluates the model as it is.
+            metric: decides, see `RankedEvaluation.beats`.
+            best: the evaluation of the weights that the model has.
+
+        Returns:
+            the share and its evaluation; None if the model has no bag of n-grams.
+        """
+        named = (tensor for name, tensor in self.module.named_buffers() if name.endswith(BAG_SHARE))
+        share = next(named, None)
+        if share is None:
+            return None
+        chosen = float(share)
+        for tried in BAG_SHARES:
+            share.fill_(tried)
+            result = evaluate()
+            found = RankedEvaluation(result.score, best.step, result.metrics["loss"])
+            higher, margin = metric.higher_is_better, result.margin
+            if found.beats(best, higher_is_better=higher, margin=margin):
+                chosen, best = tried, found
+        share.fill_(chosen)
+        self.write_model()
+        return chosen, best
 
     def _read(self, path: Path) -> dict[str, Tensor]:
         try:

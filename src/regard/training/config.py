@@ -78,7 +78,6 @@ DEFAULTS: Final[dict[str, dict[str, Any]]] = {
     **{n: {"shared_vocab": True, "label_smoothing": 0.0} for n in SPAN_PRESETS},
 }
 
-
 #: Parameters of presets that are not options: the size, and what follows from the data.
 TOLD: Final = ("src_vocab", "tgt_vocab", "classes", "size", "src_only", "folded")
 
@@ -330,9 +329,12 @@ def make_config(settings: Mapping[str, Any], base: Config | None = None) -> Conf
         of_data[name] = _checked(name, of_data[name], _annotated(of_kinds[name]))
     chosen = {name: value for name, value in model.items() if value is not None}
     try:
-        return Config(**{**values, "model": chosen, "task_options": of_data})
+        config = Config(**{**values, "model": chosen, "task_options": of_data})
     except ValidationError as error:
         raise _broken_rule(error) from None
+    if given is None:  # it is that of the output: `with_preset_of` may choose another one
+        config.model_fields_set.discard("preset")
+    return config
 
 
 def _unless_given(
@@ -563,6 +565,7 @@ OPTIONS: Final = {
     "noise": "share of empty sentences that temporal encoding counts in training",
     "longest": "most tokens of an answer",
     "linear_start": "training steps before the hops have a softmax",
+    "ngrams": "tokens of the longest n-grams that have a share of the answer; 0 disables them",
     "max_len": "number of learned positions: maximum tokens of a side",
 }
 

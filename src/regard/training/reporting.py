@@ -236,7 +236,11 @@ def write_card(
     metric = summary.metric
     if metric not in ("loss", "perplexity"):
         metric = f"{metric}, greedy"
-    names = {"average": f"the average of the {len(progress.best)} best", "last": "the last step"}
+    names = {
+        "average": f"the average of the {len(progress.best)} best",
+        "last": "the last step",
+        "ngrams": "the network with its n-grams",
+    }
     taken = "".join(
         f"\n| dev {metric}, of {names[each.name]}, taken | {each.found.score:.4f} |"
         for each in candidates

@@ -476,10 +476,17 @@ def _finish(run: PreparedRun, progress: Progress, reporter: ConsoleReporter) -> 
     if progress.loss_decided:
         score = format_metric(metric.name, progress.best[0].score)
         reporter.note(message("train.loss-decided", metric=metric.name, score=score))
-    final = next((each.found for each in candidates if each.taken), progress.best[0]).score
+    final = next((each.found for each in candidates if each.taken), progress.best[0])
+    weighed = run.best.weigh_bag(lambda: evaluator.evaluate(progress.mean_loss), metric, final)
+    if weighed is not None:
+        share, final = weighed
+        candidates = [each._replace(taken=False) for each in candidates]
+        candidates.append(Candidate("ngrams", final, taken=True))
+        shown = {"metric": metric.name, "score": format_metric(metric.name, final.score)}
+        reporter.note(message("train.ngrams", share=share, **shown))
     simple = _final_baseline(run, evaluator, progress)
     if simple is not None:
-        reporter.note(describe_baseline(simple, final, metric))
+        reporter.note(describe_baseline(simple, final.score, metric))
     calibration = run.evaluator.calibrate(run.batches.epochs.corpus)
     run.folder.write_calibration(calibration)
     write_card(run.folder, run.summary, progress, candidates)
@@ -498,8 +505,8 @@ def _final_baseline(
 
 def describe_baseline(simple: BaselineScore, score: float, metric: DevMetric) -> str:
     """Return a sentence about a final score beside that of the baseline."""
-    sign = 1 if metric.higher_is_better else -1
-    which = "below" if sign * (score - simple.score) < 0 else "above"
+    lead = (score - simple.score) * (1 if metric.higher_is_better else -1)
+    which = "below" if lead < -1e-6 * abs(simple.score) else "above"
     return message(
         f"train.baseline.{which}",
         name=translated("train.baseline", simple.name),

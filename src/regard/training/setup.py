@@ -7,7 +7,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import torch
 from rich.console import Console
@@ -174,7 +174,8 @@ def prepare(
         config = config.model_copy(update={"columns": data.columns})
     task = open_task(config, *data.task.encoders)  # builds a model of the size that was filled in
     baseline, fitted_in = None, 0.0
-    if config.baseline and not resumed and processes.is_first:
+    starts = config.baseline or config.model.get("ngrams")
+    if starts and not resumed and processes.is_first:
         start = time.monotonic()
         baseline = fit_baseline(task, corpus, dev, config.minutes)
         fitted_in = time.monotonic() - start
@@ -184,7 +185,7 @@ def prepare(
     # recordings are limited in seconds, and may have more frames than other sources
     longest = max(config.max_src_len, int(corpus.src_lengths.max(initial=0)))
     module, learner, shapes = _learner(
-        config, processes, precision, task, data, say, longest, resumed=resumed
+        config, processes, precision, task, data, say, longest, baseline, resumed=resumed
     )
     check_precision(learner.objective, corpus, fabric, precision)
     # a batch of pairs is small on a CPU already
@@ -258,7 +259,7 @@ def prepare(
     if evaluator.decodes:
         count, total = evaluator.scored
         say(message("train.scored", metric=metric, count=count, total=total))
-    simple = _baseline_score(evaluator, baseline, fitted_in, say)
+    simple = _baseline_score(evaluator, baseline if config.baseline else None, fitted_in, say)
     peak = config.lr or PEAK_RATES.get(config.preset, PEAK_RATE)
     schedule = "cosine" if config.schedule == "auto" else config.schedule
     best = BestWeights(folder, module, kept=config.average)
@@ -340,6 +341,7 @@ def _learner(
     data: EncodedData,
     say: Say,
     longest_src: int,
+    baseline: Baseline | None,
     *,
     resumed: bool,
 ) -> tuple[AnyModel, Learner, BatchShapes | None]:
@@ -354,6 +356,9 @@ def _learner(
     if not resumed:
         start_from_vectors(config, module, *task.encoders, say)
         task.output.fitted_weights(module, (data.train, data.dev))
+        if config.model.get("ngrams"):
+            bag = None if baseline is None or baseline.bag is None else baseline.bag.state_dict()
+            cast(Any, module).classifier.bag.load_state_dict(fabric.broadcast(bag))
     gathered = GatheredModel(module, is_first=processes.is_first) if processes.shards else None
     if config.recompute:
         recompute_layers(module, config.preset)

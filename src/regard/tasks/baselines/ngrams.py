@@ -32,7 +32,7 @@ def fit_labels(data: BaselineData) -> Baseline:
         own = logits[:, first:]
         return F.cross_entropy(own, targets, reduction="sum", ignore_index=-1)  # -1 is `unk`
 
-    bag = _fit_bag(data, rows, size, loss)
+    bag = _fit_bag(data, rows, size, 0.5, loss)
     votes = (bag(*batch) for batch in token_rows(data.dev.corpus, data.dev.rows))
     found = torch.cat([each[:, first:].argmax(dim=1) for each in votes]) + first
     outputs = [data.task.target.decode([label]) for label in found.tolist()]
@@ -42,9 +42,9 @@ def fit_labels(data: BaselineData) -> Baseline:
 def fit_numbers(data: BaselineData) -> Baseline:
     """Fit a ridge regression."""
     rows = data.sample(SPEED * data.seconds)
-    bits = data.train.gather("tgt", rows).padded(1)[0].astype(np.int32)
-    targets = torch.from_numpy(NumberTargets.decode_bits(bits))
-    bag = _fit_bag(data, rows, 1, lambda numbers: (numbers - targets).square().sum() / 2)
+    bits = data.train.gather("tgt", rows).padded(1)[0][:, 0].astype(np.int32)
+    targets = torch.from_numpy(NumberTargets.decode_bits(bits))[:, None]
+    bag = _fit_bag(data, rows, 1, 1.0, lambda numbers: (numbers - targets).square().sum() / 2)
     model = NumberFunction(lambda src, lengths: bag(src, lengths)[:, None])
     return Baseline("TF-IDF and ridge regression", model=model, bag=bag)
 
@@ -72,36 +72,39 @@ class Features(NamedTuple):
 
 def features(bag: NgramBag, corpus: EncodedPairs, rows: Rows, *, learn: bool = False) -> Features:
     """Return the TF-IDF features of sources; with `learn`, the bag learns their frequencies."""
-    found = [bag.places(*batch) for batch in token_rows(corpus, rows)]
+    found = [bag.ngrams(*batch) for batch in token_rows(corpus, rows)]
     counts = torch.cat([each.real.sum(dim=1) for each in found])
-    index = torch.cat([each.rows[each.real] for each in found])
+    keys = torch.cat([each.keys[each.real] for each in found])
     source = torch.repeat_interleave(torch.arange(len(counts)), counts)
     if learn:
-        distinct = torch.unique(source * len(bag.idf) + index) % len(bag.idf)
-        sources = torch.bincount(distinct, minlength=len(bag.idf))
-        idf = ((1 + len(rows)) / (1 + sources)).log() + 1
-        bag.idf.copy_(idf.where(sources >= FEWEST, 0.0))
-    idf = bag.idf[index]
+        distinct = torch.unique((source << 32) + keys) & 0xFFFFFFFF
+        known, sources = torch.unique(distinct, return_counts=True)
+        order = sources.argsort(stable=True)  # the most frequent n-gram comes last, and gets a row
+        row, mark = (part.numpy() for part in bag.rows(known[order]))
+        idf = ((1 + len(rows)) / (1 + sources[order])).log() + 1
+        bag.marks.numpy()[row] = mark
+        bag.idf.numpy()[row] = idf.where(sources[order] >= FEWEST, 0.0)
+    index, marks = bag.rows(keys)
+    idf = bag.idf[index].where(bag.marks[index] == marks, 0.0)
     norm = torch.zeros(len(counts)).index_add_(0, source, idf.square()).sqrt().clamp(min=1e-6)
     return Features(index, counts.cumsum(0) - counts, idf / norm[source])
 
 
 def _fit_bag(
-    data: BaselineData,
-    rows: Rows,
-    outputs: int,
-    loss: Callable[[Tensor], Tensor],
+    data: BaselineData, rows: Rows, outputs: int, penalty: float, loss: Callable[[Tensor], Tensor]
 ) -> NgramBag:
-    """Fit the votes of n-grams for each output by L-BFGS, with a penalty of half their squares.
+    """Fit the votes of n-grams for each output by L-BFGS.
 
     Args:
         data: the examples.
         rows: of the training examples to fit.
         outputs: number of outputs that n-grams vote for.
+        penalty: of squared votes.
         loss: the sum over examples, given the outputs of all of them.
     """
     until = time.monotonic() + data.seconds / 2  # reading and the dev set take the rest
-    bag = NgramBag(data.task.input.vocab_size, outputs)
+    order = int(data.task.settings.model.get("ngrams", 0)) or 2
+    bag = NgramBag(data.task.input.vocab_size, outputs, order)
     found = features(bag, data.train, rows, learn=True)
     back = found.transposed(len(bag.idf))
     optimizer = torch.optim.LBFGS(
@@ -113,8 +116,9 @@ def _fit_bag(
         with torch.enable_grad():
             total = loss(sums)
         (slope,) = torch.autograd.grad(total, sums)
-        bag.votes.grad, bag.bias.grad = back.sums(slope) + bag.votes, slope.sum(dim=0)
-        return total.detach() + bag.votes.square().sum() / 2
+        bag.votes.grad = back.sums(slope) + penalty * bag.votes
+        bag.bias.grad = slope.sum(dim=0)
+        return total.detach() + penalty * bag.votes.square().sum() / 2
 
     before = float("inf")
     for _ in range(ITERATIONS // AT_ONCE):
