@@ -38,6 +38,8 @@ def test_lines_without_tabs_are_text(tmp_path, name):
         ("pairs.tsv", ["no tab", "in these"]),
         ("empty.txt", ["", ""]),
         ("labels.tsv", ["a\t1", "b\t2"]),
+        ("series.csv", ["day,heat", *(f"2020-01-{i:02},{i / 3:.2f}" for i in range(1, 31))]),
+        ("series.txt", [f"{i / 7:.3f},{i / 9:.3f},{i}" for i in range(30)]),
     ],
 )
 def test_pairs_whole_numbers_and_tables_are_left_alone(tmp_path, name, rows):

@@ -13,11 +13,13 @@ from typing import Any, Final
 from regard.data import Pair
 from regard.data.error_hints import BadLine
 from regard.data.file_formats import ReadOptions, kind_of
+from regard.data.series import recognise_series
 from regard.data.shards import is_sharded
 from regard.data.stories import Story
 from regard.data.text_files import STDIN, format_suffix, is_folder, numbered_lines
 from regard.errors import DataError
 from regard.messages import message
+from regard.tasks.inputs.series import SeriesInput
 from regard.tasks.inputs.story import why_questions
 from regard.tasks.outputs.number import plain_number
 from regard.training.config import Config, make_config
@@ -53,7 +55,9 @@ def _of_examples(config: Config, pairs: PairSource | None) -> tuple[dict[str, An
     if pairs is None:
         if not isinstance(config.data, str) or config.data in ("", STDIN):
             return {}, ""
-        if is_sharded(config.data):
+        if is_sharded(config.data) or (
+            SeriesInput.is_possible(config) and recognise_series(config.data) is not None
+        ):
             return {}, ""
         if _is_plain_text(config):
             return {"preset": "lm-transformer"}, message("train.found.text", file=config.data)
