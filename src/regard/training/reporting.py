@@ -247,7 +247,7 @@ def write_card(
         if each.taken and each.name in names
     )
     simple = progress.baseline
-    beside = f"\n| dev {metric}, of {simple.name} | {simple.score:.4f} |" if simple else ""
+    beside = f"\n| the simple way, {simple.name} | {simple.score:.4f} |" if simple else ""
     run = shlex.quote(str(folder.path))
     text = f"""# {folder.path.name}
 
