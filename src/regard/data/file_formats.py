@@ -226,7 +226,7 @@ def table_format(
     if columns is not None:
         flat = _flat(columns)
         named = any(isinstance(column, str) for column in flat)
-        numbers = _header_columns(source, first, flat, advice) if named else flat
+        numbers = _places(name, 1, first, flat, advice) if named else flat
         width = len(first) if named or kind != "tsv" else 0
         if len(flat) > len(columns):
             return FileLayout(_with_question(kind, numbers, header=named, width=width))
@@ -350,7 +350,7 @@ def source_columns(
     lower = [name.strip().lower() for name in first]
     if columns is not None:
         wanted = [*_flat(columns[:1]), *columns[2:3]]
-        return _header_columns(file, first, wanted, advice)
+        return _places(file, 1, first, wanted, advice)
     targets = (ANSWER_NAMES[0], PAIR_LABELS[0])
     asked = question_columns([*first, *targets]) if named else None
     if asked:
@@ -402,20 +402,25 @@ def _chosen(kind: Any, columns: Columns, wanted: ReadOptions, **more: Any) -> Fo
     return Format(kind, (columns[0], columns[1]), third, references=wanted.references, **more)
 
 
-def _header_columns(
-    source: PathLike, first: Cells, columns: Columns, advice: ErrorHints
+def _places(
+    file: str, line: int | None, names: Cells, columns: Columns, advice: ErrorHints
 ) -> list[int]:
-    names = [cell.strip() for cell in first]
+    """Return the places of columns by name or number; raises DataError for one that is missing.
+
+    Rows of lines, whose names stand in line 1, may be longer than the first.
+    """
+    names = [name.strip() for name in names]
     wanted = [column.strip() if isinstance(column, str) else column for column in columns]
-    missing = [column for column in wanted if isinstance(column, str) and column not in names]
-    if missing:
-        raise DataError(
-            display_name(source),
-            1,
-            f"there is no column {missing[0]!r} among {', '.join(map(repr, names))}",
-            f"name columns that stand in the first line, or give their numbers from 0, as in "
-            f"{advice.columns((0, 1))}",
-        )
+    for column in wanted:
+        known = column in names if isinstance(column, str) else line or column < len(names)
+        if not known:
+            raise DataError(
+                file,
+                line,
+                f"there is no column {column!r} among {', '.join(map(repr, names))}",
+                f"name columns that stand in the first line, or give their numbers from 0, as in "
+                f"{advice.columns((0, 1))}",
+            )
     return [names.index(column) if isinstance(column, str) else column for column in wanted]
 
 
@@ -502,7 +507,10 @@ def records_format(
     keys = [str(key) for key in records[0]] if names is None else list(names)
     columns = wanted.columns_for(keys, by_name=True)
     if columns is not None and names is not None:
-        return FileLayout(_chosen(kind, _table_columns(file, names, columns, wanted), wanted))
+        flat = _flat(columns)
+        found = [names[place] for place in _places(file, None, names, flat, wanted.advice)]
+        joined = [JOINED.join(found[:2]), *found[2:]] if len(flat) > len(columns) else found
+        return FileLayout(_chosen(kind, joined, wanted))
     if columns is not None:
         where = "the source is JSON" if kind == "jsonl" else "the pairs are dictionaries"
         _check_names(columns, where)
@@ -515,10 +523,9 @@ def records_format(
         file, line, [keys[i] for i in plain], [[row[i] for i in plain] for row in rows], wanted
     )
     features = FEATURES_KEY if names is None or FEATURES_KEY in keys else None
-    found = roles.source, roles.target
-    shape = Format(kind, found, features, references=wanted.references)
+    shape = Format(kind, roles[:2], features, references=wanted.references)
     if roles.question is not None:
-        shape = Format(kind, found, question=roles.question)
+        shape = Format(kind, roles[:2], question=roles.question)
     others = [keys[i] for i in plain if keys[i] not in roles[:3]]
     note = "" if roles.known else _chosen_note(file, roles.shown(), others, wanted.advice)
     note += _labels_note(file, [row[keys.index(roles.target)] for row in rows])
@@ -535,21 +542,3 @@ def _cell(value: Any) -> str:
 def _check_names(columns: Columns, where: str) -> None:
     if any(isinstance(column, int) for column in columns):
         raise ArgumentError("columns", f"be names where {where}", repr(columns), "name its keys")
-
-
-def _table_columns(
-    file: str, names: Sequence[str], columns: Columns, wanted: ReadOptions
-) -> list[int | str]:
-    """Return columns of a table by name; raises DataError for one that is not there."""
-    flat = _flat(columns)
-    wrong = [c for c in flat if c not in names and not (isinstance(c, int) and c < len(names))]
-    if wrong:
-        raise DataError(
-            file,
-            None,
-            f"there is no column {wrong[0]!r} among {', '.join(map(repr, names))}",
-            wanted.advice.choose("check the names", example_columns(names)),
-        )
-    found = [names[column] if isinstance(column, int) else column for column in flat]
-    joined = len(flat) > len(columns)
-    return [JOINED.join(found[:2]), *found[2:]] if joined else list(found)

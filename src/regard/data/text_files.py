@@ -253,7 +253,7 @@ def numbered_lines(
             raise DataError(name, number + 1, reason, "save it as UTF-8") from None
 
 
-def _recoded(stream: IO[bytes], encoding: str) -> Callable[[int], bytes]:
+def _recoded(stream: Any, encoding: str) -> Callable[[int], bytes]:
     """Return the `readline` of a stream in another encoding, as UTF-8."""
     text = io.TextIOWrapper(stream, encoding, newline="\n")
     return lambda size: text.readline(size).encode()
@@ -269,7 +269,7 @@ def encoding_note(source: PathLike) -> str:
     return message("data.encoding", file=display_name(source), **found._asdict())
 
 
-def _encoding(source: PathLike, stream: IO[bytes]) -> str:
+def _encoding(source: PathLike, stream: Any) -> str:
     """Return the encoding of a file, or of a stream of which only the first bytes may be seen."""
     if not is_read_once(source) and os.path.isfile(source):
         return _file_encoding(os.fspath(source), _stamp(source)).name
