@@ -132,9 +132,9 @@ GERMAN = [(f"Ein schöner Film für Groß und Klein {i}", ("gut", "übel")[i % 2
 FRENCH = [(f"où est passé l\u2019été n° {i}", ("café", "thé")[i % 2]) for i in range(7)]
 CHINESE = [(f"这部电影真的很好看，我喜欢{i}", ("好", "坏")[i % 2]) for i in range(7)]
 JAPANESE = [(f"この映画はとても面白いです{i}", ("良い", "悪い")[i % 2]) for i in range(7)]
-RUSSIAN = [(f"Очень хороший фильм {i}", ("да", "нет")[i % 2]) for i in range(7)]
+RUSSIAN = [(f"вот плохое кино {i}", ("да", "нет")[i % 2]) for i in range(7)]
 COMMENTS = [
-    (i, f"Kommentar {i}: das war gut, und zwar sehr", f"2024-01-{i + 1:02}", "A", i % 3 + 1)
+    (i, f"Kommentar {i}: das war gut, und zwar sehr", f"2024-01-{i % 5 + 1:02}", "A", i % 3 + 1)
     for i in range(20)
 ]
 COMMENT_NAMES = ("Nr", "Kommentar", "Datum", "Quelle", "Sterne")
