@@ -16,6 +16,7 @@ from regard.data.series import recognise_series
 from regard.errors import ArgumentError, DataError
 from regard.tasks.inputs.series import SeriesInput
 from regard.training import RunFolder, encode_run, loop, make_config, resume_run, start_run
+from regard.training.progress import Progress
 
 SIZES = {"horizon": 5, "look_back": 13, "patch_len": 5, "stride": 3}
 TINY = {"dim": 8, "heads": 2, "feed_forward": 8, "layers": 1, "device": "cpu"}
@@ -155,6 +156,15 @@ def test_training_that_does_not_help_leaves_the_start(data, tmp_path):
     assert min(run.read_metrics(), key=lambda row: row["dev_mse"])["step"] == 0
     weights = load_file(run.path / "model.safetensors")
     assert not weights["network.head.weight"].any()
+
+
+@pytest.mark.parametrize(("score", "place"), [(0.99, 1), (0.97, 0)])
+def test_training_must_save_a_share_of_the_error_of_the_start(score, place):
+    progress = Progress()
+    progress.rank(1.0, higher_is_better=False, kept=3, loss=2.0)
+    progress.step = 5
+    progress.rank(score, higher_is_better=False, kept=3, loss=1.0)
+    assert [found.step for found in progress.best].index(5) == place
 
 
 def test_rows_are_split_in_the_order_of_time(run, data):

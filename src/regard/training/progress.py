@@ -2,7 +2,11 @@
 
 import math
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+
+#: share of the error of a simple model, which a run begins as, that training must save at least:
+#: of series that nobody can forecast, smaller gains on dev windows are chance
+START_GAIN: Final = 0.02
 
 
 class RankedEvaluation(NamedTuple):
@@ -31,6 +35,8 @@ class RankedEvaluation(NamedTuple):
         margin says: it is on the safe side.
         """
         gain = self.score - other.score if higher_is_better else other.score - self.score
+        if other.step == 0 and not higher_is_better:  # it begins as a simple model
+            return gain > START_GAIN * abs(other.score)
         if self.score == other.score or abs(gain) <= margin:
             return self.loss < other.loss
         return gain > 0  # false for two infinite scores, whose difference is NaN

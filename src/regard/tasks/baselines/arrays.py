@@ -53,8 +53,8 @@ def _right(found: Baseline, dev: DevSet) -> int:
 def fit_numbers(data: BaselineData) -> Baseline:
     """Fit a ridge regression."""
     x, rows = _training_numbers(data, 1)
-    bits = data.train.gather("tgt", rows).padded(1)[0].astype(np.int32)
-    y = torch.from_numpy(NumberTargets.decode_bits(bits))
+    bits = data.train.gather("tgt", rows).padded(1)[0][:, 0].astype(np.int32)
+    y = torch.from_numpy(NumberTargets.decode_bits(bits))[:, None]
     square = x.mT @ x + torch.eye(x.shape[1])
     weight = torch.linalg.solve(square, x.mT @ (y - y.mean()))
 
