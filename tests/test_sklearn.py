@@ -49,6 +49,7 @@ def test_texts_in_cross_validation_a_search_and_a_pipeline():
     scores = cross_val_score(made, np.array(TEXTS), np.array(GOOD), cv=2)
     assert scores.mean() > 0.8
     lower = FunctionTransformer(lambda texts: [text.lower() for text in texts])
+    made.set_params(preset="classifier-rnn")
     search = GridSearchCV(make_pipeline(lower, made), {"classifier__steps": [1, 40]}, cv=2)
     search.fit(TEXTS, GOOD)
     assert search.best_params_ == {"classifier__steps": 40}

@@ -307,7 +307,10 @@ class TextInput(LineInput):
 
     def starter(self, output: str) -> Mapping[str, Any]:
         """Return what helps small networks, and lets the n-grams of the baseline answer as well."""
-        return STARTERS.get(output, {})
+        found = STARTERS.get(output, {})
+        # the votes of n-grams know no weights of labels
+        weighted = self.settings.task_options.get("class_weights") is not None
+        return {**found, "ngrams": 0} if weighted else found
 
     @property
     def vocab_size(self) -> int:
