@@ -55,6 +55,12 @@ def _vectors(dim: int):
     return write
 
 
+def _reviews(path: Path) -> None:
+    """A table with a header and an id."""
+    rows = [f"{i},a {word} film,{'good' if i % 2 else 'bad'}" for i, word in enumerate(words(60))]
+    path.write_text("\n".join(["id,text,label", *rows]) + "\n")
+
+
 def _squad(path: Path) -> None:
     rows = []
     for i, word in enumerate(words(60)):
@@ -112,6 +118,7 @@ FILES = {
     "prompts.txt": _text("the cat\nthe dog\n"),
     "chapter.txt": _text("the cat sat on a mat and the dog ran to a tree"),
     "reviews.tsv": _toy("labels"),
+    "reviews.csv": _reviews,
     "questions.jsonl": _squad,
     "squad.jsonl": _squad,
     "babi.tsv": _toy("questions, answer chosen"),

@@ -72,7 +72,7 @@ def test_rows_of_evaluations(clock):
 def test_long_names_have_wide_columns(clock):
     watch, file = reporter()
     watch.on_evaluation(
-        Progress(), Evaluation(0.5, {"tag-accuracy": 0.5}, 1.0, None, []), best=True
+        Progress(step=1), Evaluation(0.5, {"tag-accuracy": 0.5}, 1.0, None, []), best=True
     )
     header, row = file.getvalue().splitlines()
     assert header.endswith("    loss  dev tag-accuracy")
