@@ -45,9 +45,9 @@ def imports_of(package: Package) -> dict[str, set[str]]:
 
 
 def folder(package: Package, module: str) -> str | None:
-    """Return the folder of a module; None for the root `__init__`, which imports what it offers."""
+    """Return the folder of a module; None for ways in, such as the root, which import all."""
     _, *parts = module.split(".")
-    if not parts or parts == ["__main__"]:
+    if not parts or parts in (["__main__"], ["sklearn"]):
         return None
     inside = (package.source / "regard" / parts[0]).is_dir()
     return parts[0] if inside else FOUNDATION

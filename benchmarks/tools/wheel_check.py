@@ -60,6 +60,7 @@ EXTRAS = {
     "ctranslate2": ("python -c 'import ctranslate2'",),
     "datasets": ("python -c 'import datasets'",),
     "docs": ("python -c 'import mkdocs, mkdocstrings, latex2mathml, nbformat'",),
+    "excel": ("echo cat > words.txt && regard predict g2p words.txt -o answers.xlsx",),
     "hf": ("python -c 'import regard, transformers; regard.generate'",),
     "lab": ("regard lab worked-example -o report && test -s report/report.html",),
     "media": ("python -c 'import PIL, soundfile, scipy'",),
@@ -68,6 +69,7 @@ EXTRAS = {
     "ray": ("echo cat > words.txt && regard predict g2p words.txt -o out --ray",),
     "recipes": ("python -c 'import sacremoses, rouge_score'",),
     "serve": (),  # the page is opened
+    "sklearn": ("python -c 'import regard.sklearn'",),
     "tensorboard": ("regard train pairs.tsv -o logged size=tiny epochs=1 tensorboard=true -q",),
     "all": (),
 }

@@ -288,7 +288,7 @@ def test_a_bad_line_alone_is_a_sentence(run, tmp_path):
     said = sentence(command("show", run, tmp_path / "in.jsonl"), 1)
     assert said.endswith("expected: give all sources the same features.")
     said = sentence(command("evaluate", run, tmp_path / "in.jsonl"), 1)
-    assert "source and target are expected as src/tgt" in said
+    assert "which are source and target is not clear" in said
 
 
 def test_an_alignment_is_for_text_alone(run, folder):

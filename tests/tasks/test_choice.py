@@ -195,5 +195,6 @@ def test_the_output_picks_the_preset_unless_one_is_given():
     assert with_preset_of(make_config({"preset": "bahdanau"}), labels).preset == "bahdanau"
     assert with_preset_of(make_config({"tied": "output"}), labels).preset == "bahdanau"
     chosen = with_preset_of(make_config({"hidden": 8, "beam": 2}), labels)
-    assert (chosen.model, chosen.beam, chosen.label_smoothing) == ({"hidden": 8}, 2, 0.1)
+    assert (chosen.model["hidden"], chosen.beam, chosen.label_smoothing) == (8, 2, 0.1)
+    assert "ngrams" not in make_config({"preset": "classifier-rnn"}).model
     assert make_config(chosen.model_dump(exclude_unset=True)).preset == "classifier-rnn"

@@ -20,27 +20,6 @@ from regard.training.progress import Progress, RankedEvaluation
 from regard.training.schedule import Budget, Intervals, learning_rate
 
 
-def test_a_run_begins_with_these_counters():
-    assert Progress().as_numbers() == {
-        "step": 0,
-        "epoch": 0,
-        "batch": 0,
-        "tokens": 0,
-        "seconds": 0.0,
-        "evaluated": -1,
-        "stale": 0,
-        "best": [],
-        "losses": (0.0, 0),
-        "improved": 0,
-        "lowest_loss": None,
-        "evaluated_at": 0.0,
-        "evaluation_seconds": 0.0,
-        "last_evaluation_seconds": 0.0,
-        "step_seconds": 0.0,
-        "setup_seconds": 0.0,
-    }
-
-
 def test_counters_survive_a_checkpoint():
     best = [RankedEvaluation(0.5, 2, 1.5), RankedEvaluation(0.25, 1)]
     progress = Progress(step=3, best=best, losses=(7.0, 2), lowest_loss=1.5)

@@ -407,14 +407,14 @@ def test_bad_lines_are_told(tmp_path):
 def test_facts_that_defaults_follow_from():
     corpus = SimpleNamespace(src_lengths=np.array([3, 5]), tgt_lengths=np.array([1, 2]))
     told = SimpleNamespace(facts=SimpleNamespace(scales_batches=False))
-    task = SimpleNamespace(input=told, has_sources=True)
+    task = SimpleNamespace(input=told, has_sources=True, labels=("a", "b"))
     fabric = SimpleNamespace(device=torch.device("cuda"))
     facts = inspect.unwrap(setup._facts)
     # each target has an end of sentence: 8 + 3 + 2 tokens of two pairs
-    assert facts(corpus, task, fabric) == (2, 6.5, True, False, True)
+    assert facts(corpus, task, fabric) == (2, 6.5, True, False, True, True)
     empty = SimpleNamespace(src_lengths=np.array([], int), tgt_lengths=np.array([], int))
     fabric.device = torch.device("cpu")
-    assert facts(empty, task, fabric) == (0, 0.0, False, False, True)
+    assert facts(empty, task, fabric) == (0, 0.0, False, False, True, True)
 
 
 @pytest.mark.parametrize(("long", "said"), [(1, ""), (4, "Warning"), (20, "refused")])

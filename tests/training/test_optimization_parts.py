@@ -348,6 +348,7 @@ class Loop:
             budget=SimpleNamespace(is_over=lambda p: p.step >= self.steps, minutes=None),
             learning_rate=lambda p: 0.1,
             intervals=SimpleNamespace(
+                at_start=False,
                 evaluation_is_due=lambda p: p.step % self.eval_every == 0,
                 save_is_due=lambda p: p.step % self.save_every == 0,
             ),

@@ -610,6 +610,7 @@ def test_lost_processes_are_told(tmp_path):
             raise RuntimeError(reason)
 
 
+@pytest.mark.plain
 def test_the_end_of_a_run(monkeypatch):
     """The card is written last, since it says that the run is finished."""
     calls, evaluated = [], SimpleNamespace(name="bleu")
@@ -622,11 +623,15 @@ def test_the_end_of_a_run(monkeypatch):
         ),
         trained=lambda progress: 0.0,
         budget=SimpleNamespace(minutes=None),
-        best=SimpleNamespace(write_final=lambda *args, rescore: calls.append("model")),
+        best=SimpleNamespace(
+            write_final=lambda *args, rescore: calls.append("model") or [],
+            weigh_bag=lambda *args: None,
+        ),
+        baseline=None,
         batches=SimpleNamespace(epochs=SimpleNamespace(corpus=7)),
         folder=SimpleNamespace(write_calibration=calls.append),
         summary=None,
     )
     monkeypatch.setattr(runs, "write_card", lambda *args: calls.append("card"))
-    inspect.unwrap(runs._finish)(run, Progress(), None)
+    inspect.unwrap(runs._finish)(run, Progress(best=[RankedEvaluation(0.5, 2)]), None)
     assert calls == ["model", {"corpus": 7}, "card"]

@@ -103,7 +103,7 @@ def test_a_full_gpu_says_nothing_about_kernels(monkeypatch):
 
 def test_both_losses_ask_for_their_kernels(monkeypatch):
     given = []
-    monkeypatch.setattr(losses, "takes_kernels", lambda logits: True)
+    monkeypatch.setattr(losses, "takes_kernels", lambda logits, real: True)
     for name in ("triton_cross_entropy", "triton_rdrop_loss"):
         monkeypatch.setattr(losses, name, lambda *args: given.append(args) or torch.tensor(3.0))
     assert cross_entropy(LOGITS, TARGET, 0.1) == 3

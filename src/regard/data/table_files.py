@@ -222,6 +222,8 @@ def _is_nested(found: Mapping[str, Any]) -> bool:
     """Return whether an object holds all examples and is not one of them."""
     parts = [value for name, value in found.items() if name != "version"]
     examples = MESSAGES in found or TRANSLATION in found
+    if len(parts) == 1 and isinstance(parts[0], list):
+        return not examples and all(isinstance(row, dict) for row in parts[0])
     return bool(parts) and not examples and all(isinstance(part, list | dict) for part in parts)
 
 

@@ -156,6 +156,12 @@ def _joined(
     return np.concatenate(parts).astype(np.int64)
 
 
+def _sums(values: np.ndarray, width: int) -> np.ndarray:
+    """Return the sum of so many values around each; `same` of numpy would be as long as these."""
+    first = (width - 1) // 2
+    return np.convolve(values, np.ones(width))[first : first + len(values)]
+
+
 def fit_span(data: BaselineData) -> Baseline:
     """Answer with the tokens of the passage that have most words of the question around them."""
     encoder, near = data.task.input.encoder, 5
@@ -168,8 +174,7 @@ def fit_span(data: BaselineData) -> Baseline:
         mark = int(np.flatnonzero(row == encoder.marks[1])[0])
         passage, question = row[:mark], row[mark + 1 :]
         hits = rare[passage] * np.isin(passage, question)
-        around = np.convolve(hits, np.ones(2 * near + length), "same")
-        inside = np.convolve(hits, np.ones(length), "same")
+        around, inside = _sums(hits, 2 * near + length), _sums(hits, length)
         start = max(0, int((around - 2 * near * inside).argmax()) - (length - 1) // 2)
         outputs.append(data.task.target.decode(passage[start : start + length]))
     return Baseline("the window with most words of the question around it", outputs)
