@@ -14,6 +14,8 @@ from regard.symbols import EOS, PAD
 MULTIPLIER, MODULUS = 1_000_003, 2**31 - 1
 # Rows of neighbours for each token of the vocabulary, and the most numbers of a table of votes.
 ROWS_PER_TOKEN, LARGEST_TABLE = 8, 1 << 19
+# The share of n-grams beside a network that few examples have made too certain.
+SHARE = 0.75
 
 
 class Ngrams(NamedTuple):
@@ -62,7 +64,7 @@ class NgramBag(nn.Module):
         self.register_buffer("idf", torch.zeros(rows))
         self.register_buffer("votes", torch.zeros(rows, classes))
         self.register_buffer("bias", torch.zeros(classes))
-        self.register_buffer("share", torch.tensor(0.5))
+        self.register_buffer("share", torch.tensor(SHARE))
 
     def ngrams(self, tokens: Int[Tensor, "batch src_len"], lengths: Lengths) -> Ngrams:
         """Return the n-grams of sources: ids of tokens, and hashes after these of neighbours."""

@@ -38,7 +38,7 @@ from regard.training.weights_file import (
 
 KEPT: Final = 2
 #: the buffer with the share of n-grams in the answers of a classifier, and shares to try
-BAG_SHARE, BAG_SHARES = "bag.share", (0.25, 0.75, 1.0)
+BAG_SHARE, BAG_SHARES = "bag.share", (0.25, 0.5, 1.0)
 NAME: Final = r"(step-\d+)(?:\.safetensors|\.json)?"
 
 
@@ -465,7 +465,8 @@ class BestWeights:
 
         Args:
             evaluate: evaluates the model as it is.
-            metric: decides, see `RankedEvaluation.beats`.
+            metric: decides: another share must be better by more than its standard error, since
+                a small dev set would choose by chance.
             best: the evaluation of the weights that the model has.
 
         Returns:
@@ -479,10 +480,12 @@ class BestWeights:
         for tried in BAG_SHARES:
             share.fill_(tried)
             result = evaluate()
-            found = RankedEvaluation(result.score, best.step, result.metrics["loss"])
-            higher, margin = metric.higher_is_better, result.margin
-            if found.beats(best, higher_is_better=higher, margin=margin):
-                chosen, best = tried, found
+            gain = (
+                result.score - best.score if metric.higher_is_better else best.score - result.score
+            )
+            if gain > result.errors.get(metric.name, 0.0):
+                chosen = tried
+                best = RankedEvaluation(result.score, best.step, result.metrics["loss"])
         share.fill_(chosen)
         self.write_model()
         return chosen, best
