@@ -75,6 +75,7 @@ Rows = Iterator[tuple[int, Any]]
 #: rows by which a format is recognised
 HEAD: Final = 200
 PARQUET_ROWS: Final = 4096
+#: a number with a decimal comma
 DECIMAL_COMMA: Final = re.compile(r"[-+]?[0-9]+,[0-9]+")
 #: of a table whose sources are tables themselves: a number in Python takes many bytes
 NESTED_ROWS: Final = 64

@@ -153,9 +153,10 @@ def _describe_budget(run: PreparedRun) -> str:
 def _recognised(config: Config, pairs: PairSource | None, console: Console) -> Config:
     """Return checked settings, with those that the first examples ask for."""
     check_settings(config)
-    config = recognised(config, pairs, partial(say, console) if is_first_process() else _unsaid)
-    check_settings(config)
-    return config
+    found = recognised(config, pairs, partial(say, console) if is_first_process() else _unsaid)
+    if found is not config:
+        check_settings(found)
+    return found
 
 
 def _unsaid(sentence: str) -> None:

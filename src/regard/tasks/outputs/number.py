@@ -18,6 +18,7 @@ from regard.data import Corpus, NumberTargets, Pair, base_folder, collate
 from regard.data.dev_set import DevSet
 from regard.data.error_hints import SETTING_HINTS, BadLine
 from regard.data.number_targets import NumberRows
+from regard.data.pair_reader import DECIMAL_COMMA
 from regard.errors import ArgumentError, DataError
 from regard.evaluation.forecasts import pinball
 from regard.evaluation.regression import regression_scores
@@ -47,8 +48,7 @@ BATCH: Final = 64
 TRIED: Final = 16
 #: inputs that the sentences of a check name
 NAMED: Final = 5
-#: a number with a decimal comma, and one whose comma may also part thousands
-DECIMAL_COMMA: Final = re.compile(r"[-+]?[0-9]+,[0-9]+", re.ASCII)
+#: a number with a decimal comma that may also part thousands
 THOUSANDS: Final = re.compile(r"[-+]?[1-9][0-9]{0,2},[0-9]{3}", re.ASCII)
 #: settings that numbers have no use for, with their defaults
 UNUSED: Final[dict[str, Any]] = {
