@@ -191,19 +191,22 @@ def stage_guides(out: Path) -> None:
 
 
 def stage_course(out: Path) -> None:
-    """Run the code of all chapters, and write their pages, figures and notebooks."""
+    """Write the pages, figures and notebooks of all chapters, as docs/course has them."""
     import nbformat
 
     (out / "course" / "notebooks").mkdir(parents=True, exist_ok=True)
     for chapter in course.chapters():
-        folder = out / "course" / "figures" / chapter.name
-        folder.mkdir(parents=True)
-        result = course.run(chapter, folder)
+        for figure in (course.COURSE / chapter.name).glob("*.svg"):
+            place = out / "course" / chapter.name / figure.name
+            place.parent.mkdir(exist_ok=True)
+            shutil.copy(figure, place)
         for language in course.LANGUAGES:
-            path = out / "course" / language / f"{chapter.name}.md"
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(course.page(chapter, result, language), encoding="utf-8")
-            made = nbformat.from_dict(course.notebook(chapter, result, language))
+            source = course.COURSE / chapter.name / f"{language}.md"
+            page = site_path(source) or ""
+            text = relink(source.read_text("utf-8"), source, page, out)
+            (out / page).parent.mkdir(exist_ok=True)
+            (out / page).write_text(course.page(text, language, chapter.name), encoding="utf-8")
+            made = nbformat.from_dict(course.notebook(source))
             nbformat.validate(made)
             nbformat.write(made, out / "course" / "notebooks" / f"{chapter.name}.{language}.ipynb")
 

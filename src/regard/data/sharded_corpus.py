@@ -19,7 +19,6 @@ class ShardedCorpus:
     Args:
         paths: files of `Corpus` that are whole, each with at least one pair.
         dropped: number of pairs that were left out because they are too long.
-        longest: as of a `Corpus`.
     """
 
     def __init__(self, paths: Sequence[Path], dropped: int = 0) -> None:
