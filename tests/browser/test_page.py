@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from browser import samples
-from regard.seeing import Map, Text, Trace
+from regard.seeing import Map, Text, Token, Trace
 from regard.seeing.draw.labels import printable
 from regard.seeing.page import html_page
 from regard.seeing.trace.view import select
@@ -394,13 +394,28 @@ def test_curves_to_right_to_left_text_are_short(visit, width):
     assert page.locator(".curves path").count() > 0
 
 
-def test_a_page_opens_on_the_first_row_that_looked_at_something(open_window, tmp_path):
-    weights = np.zeros((1, 3, 3), dtype=np.float32)
-    weights[0, 1:, 0] = 1.0  # the first row has nothing before it
-    names = Text.of(["<s>", "the", "cat"])
-    found = Map("decoder-self", 0, weights, 1 - weights.sum(axis=2), columns="target", causal=True)
+OPENS = {
+    "nothing before it": (["<s>", "the", "cat"], [[0, 0, 0], [0.9, 0, 0], [0.1, 0.9, 0]], 2),
+    "only one to see": (["<s>", "a", "b", "c"], [[0] * 4, [1, 0, 0, 0], [0.48, 0.52, 0, 0], [0.1, 0.8, 0.1, 0]], 3),
+    "a copied space": (["a", " ", "b"], [[0.4, 0.3, 0.3], [0, 1, 0], [0.1, 0.1, 0.8]], 2),
+    "padding": (["a", "</s>", "b"], [[0, 0.9, 0.1], [0.9, 0.1, 0], [0.9, 0, 0.1]], 2),
+    "all nearly even": (["a", "b", "c"], [[0.34, 0.33, 0.33]] * 3, 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", OPENS)
+def test_a_page_opens_on_the_first_row_that_says_something(open_window, tmp_path, case):
+    names, rows, expected = OPENS[case]
+    tokens = tuple(Token(name, special=name in ("<s>", "</s>")) for name in names)
+    text, weights = Text(" ".join(names), tokens), np.array([rows], dtype=np.float32)
+    causal = names[0] == "<s>"
+    found = Map(
+        "decoder-self", 0, weights, 1 - weights.sum(axis=2), columns="target", causal=causal
+    )
     path = tmp_path / "first.html"
-    path.write_text(html_page.render([Trace(Text.of([]), names, (found,))]), encoding="utf-8")
+    path.write_text(html_page.render([Trace(Text.of([]), text, (found,))]), encoding="utf-8")
     page = open_window(path.as_uri())
-    until_here(page, lambda: "row=1&" in page.evaluate("location.hash"), 20)
+    until_here(page, lambda: f"row={expected}&" in page.evaluate("location.hash"), 20)
     assert "looked at nothing" not in page.inner_text("#sentence")
+    chosen = open_window(f"{path.as_uri()}#row=1&words=0")  # a reader's own choice stays
+    until_here(chosen, lambda: "row=1&" in chosen.evaluate("location.hash"), 20)

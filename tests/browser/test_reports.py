@@ -4,7 +4,7 @@ import pytest
 
 from regard.seeing.page.compare_page import ExamplePair, PageTable, render_comparison
 from regard.seeing.page.heads_page import HeadRow, render_heads
-from regard.seeing.trace.head_habits import head_habits
+from regard.seeing.trace.head_habits import Habit, HeadHabits, head_habits
 from regard.seeing.trace.map_distance import trace_distance
 from seeing.tools import HOSTILE, of_labels
 
@@ -60,6 +60,16 @@ def test_a_title_sorts_the_heads_and_a_second_click_turns_the_order(visit):
     assert sorts.count("none") == len(sorts) - 1
     assert sorts[-1] == "descending"
     assert page.wrong == []
+
+
+def test_three_rows_do_not_rank_above_a_hundred(open_window, tmp_path):
+    few, many = Habit(1.0, 0.2, 3), Habit(0.8, 0.2, 100)
+    rows = [HeadRow(HeadHabits("cross", 0, i, {"same": one})) for i, one in enumerate((few, many))]
+    (tmp_path / "x.html").write_text(render_heads("x", {}, rows, []), encoding="utf-8")
+    page = open_window((tmp_path / "x.html").as_uri())
+    page.click("thead button:has-text('same')")
+    assert first_heads(page) == ["cross 0.1", "cross 0.0"]
+    assert "3 rows 100%" in page.inner_text("tbody tr:last-child")
 
 
 def test_a_click_on_a_head_shows_its_examples(visit):

@@ -188,9 +188,15 @@ def test_models_of_two_languages_are_told_apart_at_the_top(tmp_path):
     page = tmp_path / "page.html"
     runs = ("translate-en-de", "translate-en-fr")
     out = done(regard("compare", *runs, texts, "--beam", 1, "-o", page))
-    said = "Only 0% of the words that B answers are in what it is made to write"
-    assert out.splitlines()[2].startswith(said)
+    lines = (
+        "The two do not write the same: 0.0% of 2 answers are the same",
+        "Only 0% of the words that B answers are in what it is made to write",
+    )
     html = page.read_text()
-    assert html.index(said) < html.index("<table")
+    for said, line in zip(lines, out.splitlines()[2:], strict=False):
+        assert line.startswith(said)
+        assert html.index(said) < html.index("<table")
+    assert html.count("made to write <bdi>") == 2  # over the maps of B alone
     same = done(regard("compare", runs[0], runs[0], texts, "--beam", 1))
-    assert "is made to write" not in same
+    assert "made to write" not in same
+    assert "do not write the same" not in same

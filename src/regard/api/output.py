@@ -21,7 +21,7 @@ from regard.models.protocol import Maps
 from regard.seeing import DecodingInfo, Map, ModelInfo, Text, Token, Trace
 from regard.seeing.trace import KINDS, SIDES, MapKind, brief
 from regard.seeing.trace.words import with_segmented_words
-from regard.symbols import EOS
+from regard.symbols import BOS, EOS, PAD
 from regard.training import RunFolder
 
 ALTERNATIVES: Final = 3
@@ -103,7 +103,7 @@ def with_alternatives(text: Text, found: Hypothesis, tgt: Tokenizer) -> Text:
         likeliest = [
             (label, math.exp(log_prob))
             for label, (other, log_prob) in zip(labels, others, strict=True)
-            if other != own
+            if other not in (own, PAD, BOS)  # which are never written
         ]
         tokens.append(replace(token, alternatives=tuple(likeliest[:ALTERNATIVES])))
     return replace(text, tokens=tuple(tokens))

@@ -110,7 +110,7 @@ def _compare_inputs(
 
 def _print(names: tuple[str, str], found: ModelComparison, console: Console) -> None:
     console.print(f"A  {names[0]}\nB  {names[1]}", highlight=False, markup=False)
-    for sentence in found.notes:
+    for sentence in _notes(found):
         console.print(message("sentence", text=sentence), highlight=False, markup=False)
     scores = _scores(found)
     for table in [*([] if scores is None else [scores]), *_tables(found)]:
@@ -191,6 +191,16 @@ def _tables(found: ModelComparison) -> list[PageTable]:
     return [*tables, PageTable(title, columns, examples, _agreement(found))]
 
 
+def _notes(found: ModelComparison) -> list[str]:
+    """Return sentences for the top: what is compared if the two do not write the same."""
+    same = found.agreement
+    if same is None or same.value == 1:
+        return list(found.notes)
+    forced = translated("compare.forced", found.forced)
+    said = message("compare.differ", agreement=_agreement(found), forced=forced)
+    return [said, *found.notes]
+
+
 def _agreement(found: ModelComparison) -> str:
     same = found.agreement
     if same is None:
@@ -214,7 +224,7 @@ def _page(names: tuple[str, str], found: ModelComparison) -> str:
         if one.traces is not None
     ]
     facts = {"A": names[0], "B": names[1], message("compare.facts"): f"{len(found.examples):,}"}
-    return render_comparison(names, facts, _scores(found), _tables(found), pairs, found.notes)
+    return render_comparison(names, facts, _scores(found), _tables(found), pairs, _notes(found))
 
 
 def _as_object(names: Sequence[str], found: ModelComparison) -> dict[str, Any]:

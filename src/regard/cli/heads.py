@@ -152,6 +152,8 @@ def _page(name: str, report: HeadReport) -> str:
         )
         for head in report.heads
     ]
+    if not report.ablated:
+        rows.sort(key=lambda row: -row.habits.evidence)
     facts = {message("heads.model"): name, message("heads.texts"): f"{report.texts:,}"}
     if report.ablated:
         facts[message("heads.off")] = message("heads.off-texts", count=report.ablated)

@@ -15,6 +15,8 @@ from regard.seeing.trace.view import kind_title, select
 MOST_FIGURES: Final = 1200
 #: heads that have figures
 MOST_HEADS: Final = 600
+#: rows below which the page names their number beside a share
+FEW_ROWS: Final = 10
 
 
 class HeadRow(NamedTuple):
@@ -92,6 +94,7 @@ def render_heads(
         script=text_of("heads.js", "templates"),
         facts=facts,
         heads=heads,
+        few_rows=FEW_ROWS,
         habits=[name for name in HABITS if any(name in one.habits.habits for one in heads)],
         meanings={name: message(f"heads.meaning.{name}") for name in HABITS},
         has_cost=any(head.cost is not None for head in heads),

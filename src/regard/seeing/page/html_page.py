@@ -110,7 +110,7 @@ def title_of(source: str, target: str) -> str:
 
 def _texts_of(source: str, target: str) -> list[str]:
     """Return source and target; one of them if the target is the source, or continues it."""
-    return [target] if source and target.startswith(source) else [source, target]
+    return [target] if target.startswith(source) else [source, target]
 
 
 def _example(trace: Trace) -> dict[str, Any]:

@@ -101,6 +101,11 @@ class HeadHabits:
         return self.kind, self.layer, self.head
 
     @property
+    def evidence(self) -> float:
+        """The largest evidence of a habit."""
+        return max((habit.evidence for habit in self.habits.values()), default=-1.0)
+
+    @property
     def main(self) -> str | None:
         """The habit with most evidence of those that reach `NAMES_A_HEAD`, or None."""
         named = [

@@ -17,7 +17,7 @@ import { keepHash, readHash, TABS } from "./state.js";
 import { drawTable } from "./table.js";
 import * as text from "./text.js";
 import { short, wordsHelp } from "./tokens.js";
-import { links, makeView } from "./view.js";
+import { links, makeView, saysSomething } from "./view.js";
 import { cellSentence, sentence } from "./words.js";
 
 const VIEWS = { text, matrix, heads, checks, picture };
@@ -89,6 +89,7 @@ class App {
     if (state.trace !== this.shownTrace || patch.reload) await this.openTrace(state, patch);
     if (turn !== this.turn) return;
     delete state.reload;
+    this.opens = state.row === undefined && state.column === undefined;
     fit(this.trace, state);
     this.state = state;
     this.preview = null;
@@ -112,7 +113,7 @@ class App {
     this.trace = this.traces.get(state.trace);
     // the head that Python has found the sharpest, unless the address names another
     if (document.best && !("layer" in patch) && !("head" in patch)) Object.assign(state, document.best);
-    if (this.shownTrace !== undefined && !("row" in patch)) Object.assign(state, { row: 0, column: undefined, lock: false });
+    if (this.shownTrace !== undefined && !("row" in patch)) Object.assign(state, { row: undefined, column: undefined, lock: false });
     if (!("words" in patch)) state.words = wordsHelp(this.trace).wanted;
     this.shownTrace = state.trace;
   }
@@ -142,15 +143,16 @@ class App {
     this.drawLegend();
   }
 
-  /** Without a column chosen, the strongest of the row is: of the first row from here that has one. */
+  /** Without a column chosen, the strongest of the row is; without a row, the first that says something is shown. */
   chooseStrongest() {
     this.state.column = 0;
-    for (let row = this.view?.rowOf(this.state.row) ?? Infinity; row < this.view?.rows.length; row++) {
-      const best = links(this.view, "row", row).found[0];
-      if (!best) continue;
-      Object.assign(this.state, { row: this.view.rows[row].tokens[0], column: best.item.tokens[0] });
-      return;
-    }
+    const { view, state } = this;
+    const rows = [...(view?.rows.keys() ?? [])].slice(view?.rowOf(state.row));
+    const looks = rows.filter((row) => links(view, "row", row).found.length);
+    const row = looks.find((one) => !this.opens || saysSomething(view, one)) ?? looks[0];
+    if (row === undefined) return;
+    const best = links(view, "row", row).found[0];
+    Object.assign(state, { row: view.rows[row].tokens[0], column: best.item.tokens[0] });
   }
 
   /** Draws the selection: figure, panel, sentence, table. */
@@ -314,7 +316,7 @@ class App {
     this.documents = [{ label, best: null, json: () => json }];
     this.traces.clear();
     if (!this.state) return this.start();
-    return this.set({ reload: true, trace: 0, row: 0, column: undefined, side: "row", lock: false });
+    return this.set({ reload: true, trace: 0, row: undefined, column: undefined, side: "row", lock: false });
   }
 
   targetLabel(row) {
@@ -324,7 +326,7 @@ class App {
   get title() {
     const [source, target] = [this.trace.source.text, this.trace.target.text];
     // a text that is only read, or that goes on with its source, is named once
-    const texts = source && target.startsWith(source) ? [target] : [source, target];
+    const texts = target.startsWith(source) ? [target] : [source, target];
     return texts.map((text) => short(text, 40)).join(" → ");
   }
 }

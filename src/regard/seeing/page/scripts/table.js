@@ -73,7 +73,9 @@ function cell(app, r, c, state, theme) {
     const most = exact(view.layer.most(view.head, r));
     return h("td", { class: "dim", title: t("page.table.at-most", { most }), "data-at": `${r},${c}` }, "·");
   }
-  const found = h("td", { title: exact(weight), "data-at": `${r},${c}` }, number(weight));
+  // a row of a causal map cannot see what comes later
+  const unseen = view.layer.causal && weight === 0;
+  const found = h("td", { title: exact(weight), "data-at": `${r},${c}` }, unseen ? "" : number(weight));
   if (view.mask[i]) {
     const strength = share(view, state.scale, r, weight);
     found.style.background = colour(theme, strength);

@@ -62,7 +62,8 @@ function sameWord(last, token) {
 function finished(item, tokens, letters, words) {
   const parts = item.tokens.map((i) => tokens[i]);
   const found = parts.length === 1 ? parts[0].text : whole(parts, letters);
-  const text = (words && found.replace(/^▁/, "")) || found; // the sign that starts a word
+  const plain = (piece) => (words && piece.replace(/^▁/, "")) || piece; // without the sign that starts a word
+  const text = plain(found);
   const probs = parts.map((part) => part.prob);
   const spans = parts.map((part) => part.span);
   return {
@@ -71,7 +72,7 @@ function finished(item, tokens, letters, words) {
     label: shown(text),
     span: spans.every(Boolean) ? [spans[0][0], spans.at(-1)[1]] : null,
     prob: probs.every((p) => p !== null) ? probs.reduce((a, b) => a * b, 1) : null,
-    alternatives: parts.length === 1 ? parts[0].alternatives : [],
+    alternatives: parts.length === 1 ? parts[0].alternatives.map(([piece, prob]) => [plain(piece), prob]) : [],
   };
 }
 

@@ -100,6 +100,21 @@ export function links(view, side, index) {
   return { found, rest: rest.length, hidden: rest.reduce((a, b) => a + b.weight, 0) };
 }
 
+/**
+ * Whether a row tells a reader something: a token that can be seen looks at another that can be, and
+ * more than it would by looking evenly at all that it may see.
+ */
+export function saysSomething(view, row) {
+  const means = ({ special, text }) => !special && text.replace(/[▁Ġ\s]/gu, "") !== "";
+  const width = view.columns.length;
+  const weights = view.weights.subarray(row * width, (row + 1) * width);
+  const seen = view.layer.causal ? weights.filter((weight) => weight > 0).length : width;
+  const [best] = links(view, "row", row).found;
+  // the first row of a picture is that of its class
+  if (!best || seen < 2 || !(means(view.rows[row]) || view.trace.backdrop)) return false;
+  return means(best.item) && best.weight >= Math.min(0.75, 2 / seen);
+}
+
 /** The share of the ramp that a weight of a row gets. */
 export function share(view, scale, row, weight) {
   if (scale === "fixed") return weight;
