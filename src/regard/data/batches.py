@@ -113,12 +113,9 @@ class BatchPlan:
                 "src_lengths", "have at least one length", "empty", "pass those of a corpus"
             )
         if len(src_lengths) != len(tgt_lengths):
-            raise ArgumentError(
-                "tgt_lengths",
-                f"have one length for each of {len(src_lengths)} sources",
-                len(tgt_lengths),
-                "pass the lengths of one corpus",
-            )
+            rule = f"have one length for each of {len(src_lengths)} sources"
+            fix = "pass the lengths of one corpus"
+            raise ArgumentError("tgt_lengths", rule, len(tgt_lengths), fix)
         # 4 bytes each: a corpus may have billions of pairs
         self._src = np.asarray(src_lengths, np.int32)
         self._tgt = np.asarray(tgt_lengths, np.int32) + np.int32(1)  # eos
@@ -274,12 +271,8 @@ def collate(
 def _filled(sides: list[np.ndarray], more: int) -> list[np.ndarray]:
     """Fill a batch to a fixed number of rows."""
     if more < 0:
-        raise ArgumentError(
-            "shape",
-            f"have at least {len(sides[0])} rows",
-            len(sides[0]) + more,
-            "take a larger one",
-        )
+        rule = f"have at least {len(sides[0])} rows"
+        raise ArgumentError("shape", rule, len(sides[0]) + more, "take a larger one")
     sides = [np.concatenate([side, np.repeat(side[:1], more, axis=0)]) for side in sides]
     sides[3][len(sides[3]) - more :] = PAD
     return sides

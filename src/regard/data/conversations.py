@@ -37,11 +37,9 @@ def split_conversation(messages: Any) -> tuple[str, str]:
     Raises BadLine unless there are two or more messages, each with a role and a content.
     """
     if not isinstance(messages, list | tuple) or len(messages) < 2:
-        raise BadLine(
-            "not a conversation",
-            f"a conversation must have two messages or more, but it is {shorten(messages)}",
-            'write [{"role": "user", "content": "..."}, ...], the answer last',
-        )
+        reason = f"a conversation must have two messages or more, but it is {shorten(messages)}"
+        fix = 'write [{"role": "user", "content": "..."}, ...], the answer last'
+        raise BadLine("not a conversation", reason, fix)
     *before, answer = (_turn(number, one) for number, one in enumerate(messages, start=1))
     return join_turns(before), answer.content
 
@@ -51,10 +49,7 @@ def _turn(number: int, message: Any) -> Turn:
     for key in Turn._fields:
         value = message.get(key) if isinstance(message, Mapping) else None
         if not isinstance(value, str) or not value.strip():
-            raise BadLine(
-                "not a message",
-                f"message {number} must have a text as its {key}, but it is {shorten(value)}",
-                "fill it in, or leave the line out",
-            )
+            reason = f"message {number} must have a text as its {key}, but it is {shorten(value)}"
+            raise BadLine("not a message", reason, "fill it in, or leave the line out")
         parts.append(" ".join(value.split()))
     return Turn(*parts)

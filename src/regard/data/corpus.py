@@ -193,12 +193,8 @@ class Corpus:
     def pair(self, index: SupportsIndex) -> Pair:
         """Return the text of one pair; raises DataError if the file does not hold it."""
         if not self.has_texts:
-            raise DataError(
-                str(self.path),
-                None,
-                "the text of the pairs was not kept",
-                "build it with texts=True",
-            )
+            reason = "the text of the pairs was not kept"
+            raise DataError(str(self.path), None, reason, "build it with texts=True")
         place = operator.index(index)
         number = int(np.searchsorted(self._ends, place, side="right"))
         row = place - (int(self._ends[number - 1]) if number else 0)

@@ -384,12 +384,8 @@ def _flat(columns: Columns) -> list[int | str]:
 def _with_question(kind: Any, columns: Columns, *, header: bool = False, width: int = 0) -> Format:
     """Return the format of stories, questions and answers."""
     if len(columns) != 3:
-        raise ArgumentError(
-            "columns",
-            "name a story, a question and an answer where columns are joined",
-            repr(columns),
-            "write story+question,answer",
-        )
+        rule = "name a story, a question and an answer where columns are joined"
+        raise ArgumentError("columns", rule, repr(columns), "write story+question,answer")
     story, question, answer = columns
     return Format(kind, (story, answer), question=question, header=header, width=width)
 

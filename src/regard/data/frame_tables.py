@@ -138,11 +138,9 @@ def as_frames(value: Any) -> FrameArray:
     except (ValueError, TypeError):
         raise _ragged(value) from None
     if array.dtype.kind not in NUMBERS:
-        raise BadLine(
-            "not numbers",
-            f"the source must be a table of numbers, but it is {shorten(value)}",
-            "write it as [[0.1, 0.2], [0.3, 0.4]], a list of numbers for each frame",
-        )
+        reason = f"the source must be a table of numbers, but it is {shorten(value)}"
+        fix = "write it as [[0.1, 0.2], [0.3, 0.4]], a list of numbers for each frame"
+        raise BadLine("not numbers", reason, fix)
     if array.ndim == 1:
         array = array[:, None]
     if array.ndim != 2:
@@ -164,11 +162,9 @@ def as_frames(value: Any) -> FrameArray:
 def read_npy(path: Path) -> FrameArray:
     """Read the table in a .npy file, without unpickling Python objects."""
     if path.suffix.lower() != SUFFIX:
-        raise BadLine(
-            "not a .npy file",
-            "a source must be numbers, or the name of a .npy file",
-            "write the frames with numpy.save, and name that file",
-        )
+        reason = "a source must be numbers, or the name of a .npy file"
+        fix = "write the frames with numpy.save, and name that file"
+        raise BadLine("not a .npy file", reason, fix)
     try:
         array = safe_read.map_array(path)
     except safe_read.MissingFileError:
@@ -269,11 +265,8 @@ def _no_npy(error: Exception) -> BadLine:
         said = "it holds Python objects"
     elif "magic string is not correct" in said:
         said = "it does not begin as one"
-    return BadLine(
-        "not a .npy file",
-        f"it cannot be read as a .npy file of numbers ({said})",
-        "write it again with numpy.save, from an array of floats",
-    )
+    fix = "write it again with numpy.save, from an array of floats"
+    return BadLine("not a .npy file", f"it cannot be read as a .npy file of numbers ({said})", fix)
 
 
 def _counted(count: int, what: str) -> str:
@@ -372,13 +365,11 @@ def _column(file: PathLike, names: Sequence[str]) -> Iterator[tuple[int, Any]]:
         known = table.schema.names
         found = [name for name in names if name in known] or (known if len(known) == 1 else [])
         if not found:
-            raise DataError(
-                display_name(file),
-                None,
+            reason = (
                 f"there is no column {' or '.join(map(repr, names))} among "
-                f"{', '.join(map(repr, known))}",
-                "rename the column of sources",
+                f"{', '.join(map(repr, known))}"
             )
+            raise DataError(display_name(file), None, reason, "rename the column of sources")
         check_column(display_name(file), table.schema, found[0])
         batches = table.batches(found[:1], rows_at_once(table.schema, found[0]))
         rows = (value for batch in batches for value in batch.column(0).to_pylist())

@@ -86,12 +86,8 @@ def measure_dataset(source: str) -> tuple[int, int, str]:
 def _parse(source: str) -> DatasetName:
     found = FORM.fullmatch(source)
     if found is None:
-        raise ArgumentError(
-            "data",
-            "name a dataset as hf:NAME, hf:NAME:CONFIGURATION or hf:NAME:CONFIGURATION@SPLIT",
-            repr(source),
-            "correct it",
-        )
+        rule = "name a dataset as hf:NAME, hf:NAME:CONFIGURATION or hf:NAME:CONFIGURATION@SPLIT"
+        raise ArgumentError("data", rule, repr(source), "correct it")
     stop = None if found["stop"] is None else int(found["stop"])
     return DatasetName(
         found["path"], found["config"], found["split"] or "train", int(found["start"] or 0), stop
@@ -109,9 +105,6 @@ def _load(path: str, config: str | None, split: str) -> Any:
         return datasets.load_dataset(path, config, split=split)
     except Exception as error:  # it has errors of its own, of the hub, of files and of arguments
         text = " ".join(str(error).split()).rstrip(".")[:200]
-        raise DataError(
-            f"{PREFIX}{path}",
-            None,
-            f"the dataset cannot be loaded ({type(error).__name__}: {text})",
-            "check its name, configuration and split, and the network",
-        ) from None
+        reason = f"the dataset cannot be loaded ({type(error).__name__}: {text})"
+        fix = "check its name, configuration and split, and the network"
+        raise DataError(f"{PREFIX}{path}", None, reason, fix) from None

@@ -63,11 +63,8 @@ def require_text(pair: Pair) -> Pair:
     """Return the pair; raises BadLine unless its source is text."""
     if pair.frames is None:
         return pair
-    raise BadLine(
-        "not a string",
-        f"the source must be a string, but it is {shorten(pair.frames)}",
-        lambda advice: advice.numbers("convert it to a string"),
-    )
+    reason = f"the source must be a string, but it is {shorten(pair.frames)}"
+    raise BadLine("not a string", reason, lambda advice: advice.numbers("convert it to a string"))
 
 
 Rows = Iterator[tuple[int, Any]]
@@ -258,13 +255,9 @@ def _zipped(files: tuple[str, str], left: Rows, right: Rows) -> Rows:
             yield number, (src, tgt)
         blank = 0
     if uneven:
-        raise DataError(
-            files[0],
-            None,
-            f"it has {counts[0]:,} lines, and {files[1]} has {counts[1]:,}",
-            "make them line up, one target for each source",
-            kind="different lengths",
-        )
+        reason = f"it has {counts[0]:,} lines, and {files[1]} has {counts[1]:,}"
+        fix = "make them line up, one target for each source"
+        raise DataError(files[0], None, reason, fix, kind="different lengths")
 
 
 def _open_columns(source: PathLike, kind: Any, wanted: ReadOptions) -> OpenedSource:
@@ -591,12 +584,8 @@ def _opened(source: PathLike | Iterable[Any]) -> OpenedSource:
         return OpenedSource(str(source), _dataset_texts(str(source)), TEXT)
     name, suffix = display_name(source), format_suffix(source)
     if suffix in TABLES:
-        raise DataError(
-            name,
-            None,
-            f"texts are read from plain files, one on each line, and this ends in {suffix}",
-            "write the texts alone to a file",
-        )
+        reason = f"texts are read from plain files, one on each line, and this ends in {suffix}"
+        raise DataError(name, None, reason, "write the texts alone to a file")
     rows = ((i, raw) for i, raw in numbered_lines(source) if raw.strip())
     return OpenedSource(name, rows, TEXT, note=encoding_note(source))
 
@@ -620,15 +609,10 @@ def _checked(row: Any, max_chars: int) -> str:
     if not isinstance(text, str):
         return check_text("text", text, max_chars)  # which says what it is instead
     if "\t" in text:
-        raise BadLine(
-            "too many columns",
-            f"tabs cut the line in {text.count(chr(9)) + 1} columns, where a text has one",
-            "write the texts alone, or choose a preset that reads pairs",
-        )
+        reason = f"tabs cut the line in {text.count(chr(9)) + 1} columns, where a text has one"
+        fix = "write the texts alone, or choose a preset that reads pairs"
+        raise BadLine("too many columns", reason, fix)
     if len(text) > max_chars:
-        raise BadLine(
-            "too long",
-            f"the line has {len(text):,} characters, and the limit is {max_chars:,}",
-            lambda advice: advice.shorter("cut it"),
-        )
+        reason = f"the line has {len(text):,} characters, and the limit is {max_chars:,}"
+        raise BadLine("too long", reason, lambda advice: advice.shorter("cut it"))
     return text

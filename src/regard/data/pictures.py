@@ -144,27 +144,23 @@ def _image_of_array(value: Any) -> Any:
     good = found.ndim == 2 or (found.ndim == 3 and found.shape[2] in (3, 4))
     if not good or not found.size or found.dtype.kind not in "fiub":
         shape = found.shape if found.size else shorten(value)
-        raise DataError(
-            "picture",
-            None,
+        reason = (
             "an array must be (height, width) or (height, width, channels) of numbers, with 1, 3 "
-            f"or 4 channels, but it is {shape}",
-            "give each picture by itself, channels last",
-            kind="no picture",
+            f"or 4 channels, but it is {shape}"
         )
+        fix = "give each picture by itself, channels last"
+        raise DataError("picture", None, reason, fix, kind="no picture")
     if found.dtype == np.uint8:
         return Image.fromarray(np.ascontiguousarray(found))
     top = 1.0 if found.dtype.kind in "fb" else 255.0
     if not np.isfinite(found).all() or found.min() < 0 or found.max() > top:
         kind = "floats from 0 to 1" if top == 1.0 else "integers from 0 to 255"
-        raise DataError(
-            "picture",
-            None,
+        reason = (
             f"an array of {found.dtype} must hold {kind}, but it holds from {found.min():g} to "
-            f"{found.max():g}",
-            "bring it to that range, or give bytes (uint8)",
-            kind="no picture",
+            f"{found.max():g}"
         )
+        fix = "bring it to that range, or give bytes (uint8)"
+        raise DataError("picture", None, reason, fix, kind="no picture")
     levels = np.round(np.asarray(found, np.float64) * (255.0 / top)).astype(np.uint8)
     return Image.fromarray(levels)
 

@@ -103,17 +103,12 @@ def check_text(side: str, text: Any, max_chars: int) -> str:
         raise BadLine(f"empty {side}", f"the {side} side is empty", "fill it in or delete the line")
     if not isinstance(text, str):
         several = isinstance(text, list | tuple)
-        raise BadLine(
-            "not a string",
-            f"the {side} must be a string, but it is {shorten(text)}",
-            "join it to one text, as in a;b" if several else "convert it to a string",
-        )
+        reason = f"the {side} must be a string, but it is {shorten(text)}"
+        fix = "join it to one text, as in a;b" if several else "convert it to a string"
+        raise BadLine("not a string", reason, fix)
     if len(text) > max_chars:
-        raise BadLine(
-            "too long",
-            f"the {side} side has {len(text):,} characters, and the limit is {max_chars:,}",
-            lambda advice: advice.shorter("shorten it"),
-        )
+        reason = f"the {side} side has {len(text):,} characters, and the limit is {max_chars:,}"
+        raise BadLine("too long", reason, lambda advice: advice.shorter("shorten it"))
     return text
 
 
@@ -184,25 +179,17 @@ def _check_cells(shape: Format, cells: Sequence[str]) -> None:
     if not "".join(cells).strip():
         raise BadLine("empty line", "the line is empty", "delete it")
     if len(cells) == 1 and shape.kind == "tsv":
-        raise BadLine(
-            "missing tab",
-            "there is no tab between source and target",
-            lambda advice: f"put one there, or {advice.targets}",
-        )
+        reason = "there is no tab between source and target"
+        raise BadLine("missing tab", reason, lambda advice: f"put one there, or {advice.targets}")
     asked = [c for c in (*shape.columns, shape.features) if isinstance(c, int)]
     if len(cells) <= max(asked):
-        raise BadLine(
-            "too few columns",
-            f"the line has {len(cells)} columns, and column {max(asked) + 1} is asked for",
-            "add what is missing",
-        )
+        reason = f"the line has {len(cells)} columns, and column {max(asked) + 1} is asked for"
+        raise BadLine("too few columns", reason, "add what is missing")
     odd = len(cells) > shape.width or (shape.kind != "tsv" and len(cells) < shape.width)
     if shape.width and odd:
-        raise BadLine(
-            "other number of columns",
-            f"the line has {len(cells)} columns where the first one has {shape.width}",
-            "add what is missing, or put quotes around cells with a delimiter in them",
-        )
+        reason = f"the line has {len(cells)} columns where the first one has {shape.width}"
+        fix = "add what is missing, or put quotes around cells with a delimiter in them"
+        raise BadLine("other number of columns", reason, fix)
     if shape.exact and len(cells) > len(asked):
         raise BadLine(
             "too many columns",
@@ -241,11 +228,8 @@ def _from_record(shape: Format, max_chars: int, number: int, record: Mapping[str
 def _check_names(record: Mapping[str, Any], names: Sequence[str]) -> None:
     missing = [name for name in names if name not in record]
     if missing:
-        raise BadLine(
-            "missing key",
-            f"there is no key {missing[0]!r} among {_listed(record)}",
-            lambda advice: advice.choose("add it", list(record)),
-        )
+        reason = f"there is no key {missing[0]!r} among {_listed(record)}"
+        raise BadLine("missing key", reason, lambda advice: advice.choose("add it", list(record)))
 
 
 def json_record(text: str) -> dict[str, Any]:
@@ -260,11 +244,8 @@ def json_record(text: str) -> dict[str, Any]:
             "invalid JSON", f"invalid JSON{where}", "write one whole object on each line"
         ) from None
     if not isinstance(record, dict):
-        raise BadLine(
-            "invalid JSON",
-            f"the line must hold an object with two keys, but it is {shorten(record)}",
-            'write {"src": ..., "tgt": ...} on each line',
-        )
+        reason = f"the line must hold an object with two keys, but it is {shorten(record)}"
+        raise BadLine("invalid JSON", reason, 'write {"src": ..., "tgt": ...} on each line')
     return plain_record(record)
 
 
@@ -289,11 +270,8 @@ def _parse_item(shape: Format, max_chars: int, number: int, item: Any) -> Pair:
     if isinstance(shape.columns[0], str):
         return _from_record(shape, max_chars, number, _record(item))
     if isinstance(item, str) or not isinstance(item, Sequence) or len(item) < 2:
-        raise BadLine(
-            "not a pair",
-            f"an item must be a tuple (source, target), but it is {shorten(item)}",
-            "pass two strings for each example",
-        )
+        reason = f"an item must be a tuple (source, target), but it is {shorten(item)}"
+        raise BadLine("not a pair", reason, "pass two strings for each example")
     if len(item) > 2 and shape.features is None and not shape.references:
         raise BadLine(
             "too many columns",
@@ -309,11 +287,8 @@ def _parse_item(shape: Format, max_chars: int, number: int, item: Any) -> Pair:
 def _record(item: Any) -> Mapping[str, Any]:
     if isinstance(item, Mapping):
         return item
-    raise BadLine(
-        "not a pair",
-        f"an item must be a dictionary as the first one is, but it is {shorten(item)}",
-        "write all of them in one way",
-    )
+    reason = f"an item must be a dictionary as the first one is, but it is {shorten(item)}"
+    raise BadLine("not a pair", reason, "write all of them in one way")
 
 
 def _from_values(
@@ -351,11 +326,8 @@ def _features(value: Any) -> tuple[str, ...]:
     if isinstance(value, list | tuple) and all(isinstance(part, str) for part in value):
         # what a model is asked has them in one text: a list must give the same symbols
         return tuple(name for part in value for name in _features(part))
-    raise BadLine(
-        "not a string",
-        f"features must be a string or a list of strings, but they are {shorten(value)}",
-        "write them as V;PST;3;SG",
-    )
+    reason = f"features must be a string or a list of strings, but they are {shorten(value)}"
+    raise BadLine("not a string", reason, "write them as V;PST;3;SG")
 
 
 class _Parallel:

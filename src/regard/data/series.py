@@ -95,13 +95,11 @@ class SeriesTable:
         """Return some columns in this order; raises DataError if one is missing."""
         missing = [column for column in columns if column not in self.columns]
         if missing:
-            raise DataError(
-                self.name,
-                1,
+            reason = (
                 f"there must be a column {missing[0]!r}, but the columns of numbers are "
-                f"{_listed(self.columns)}",
-                fix,
+                f"{_listed(self.columns)}"
             )
+            raise DataError(self.name, 1, reason, fix)
         places = [self.columns.index(column) for column in columns]
         return replace(self, columns=tuple(columns), values=self.values[:, places])
 
@@ -310,12 +308,9 @@ def _python_columns(source: Any) -> _RawTable:
     else:
         array = np.asarray(source)
         if array.ndim not in (1, 2) or array.dtype.kind not in "fiu":
-            raise ArgumentError(
-                "the series",
-                "be a file, a mapping of columns, or an array (rows, columns)",
-                shorten(source),
-                "name a .csv file, for example",
-            )
+            rule = "be a file, a mapping of columns, or an array (rows, columns)"
+            value = shorten(source)
+            raise ArgumentError("the series", rule, value, "name a .csv file, for example")
         array = array.reshape(len(array), -1)
         columns = {f"column {i + 1}": array[:, i].tolist() for i in range(array.shape[1])}
     if len({len(values) for values in columns.values()}) > 1:
@@ -369,13 +364,11 @@ class _Builder:
         columns = self.raw.columns
         if given is not None:
             if given not in columns:
-                raise DataError(
-                    self.raw.name,
-                    1,
+                reason = (
                     f"there must be a column {given!r} of times, but the columns are "
-                    f"{_listed(tuple(columns))}",
-                    "name one of them with time=NAME",
+                    f"{_listed(tuple(columns))}"
                 )
+                raise DataError(self.raw.name, 1, reason, "name one of them with time=NAME")
             return given
         for name, values in columns.items():
             if name.lower() in TIME_NAMES or is_time(values[0]):

@@ -77,12 +77,9 @@ class LogMel:
         filters = _filters(self.rate, self.bands, self.fft)
         empty = int((filters.sum(dim=0) == 0).sum())
         if empty:
-            raise ArgumentError(
-                "bands",
-                f"each hold a frequency of windows of {self.window} samples at {self.rate:,} Hz",
-                f"{self.bands}, {empty} of them empty",
-                "choose fewer bands or a longer window_ms",
-            )
+            rule = f"each hold a frequency of windows of {self.window} samples at {self.rate:,} Hz"
+            value = f"{self.bands}, {empty} of them empty"
+            raise ArgumentError("bands", rule, value, "choose fewer bands or a longer window_ms")
 
     def __call__(self, samples: Samples) -> FrameArray:
         """Return the frames of samples from -1 to 1; at least one."""

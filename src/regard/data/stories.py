@@ -65,23 +65,17 @@ class Story(NamedTuple):
         if not tab:
             *before, question = split_sentences(source) or [""]
             if not question.endswith("?"):
-                raise DataError(
-                    "source",
-                    None,
-                    f"a source must have a question, but {shorten(source)} has none",
-                    "write it after a tab, or as a last sentence that ends in a question mark",
-                    kind="no question",
-                )
+                reason = f"a source must have a question, but {shorten(source)} has none"
+                fix = "write it after a tab, or as a last sentence that ends in a question mark"
+                raise DataError("source", None, reason, fix, kind="no question")
             text = SENTENCE_MARK.join(before)
         if QUESTION_MARK in question:
-            raise DataError(
-                "source",
-                None,
+            reason = (
                 f"a source must be a story and a question, but {source.count(QUESTION_MARK)} tabs "
-                f"cut it in more",
-                "leave the answer out, for example with `cut -f1,2`",
-                kind="too many columns",
+                f"cut it in more"
             )
+            fix = "leave the answer out, for example with `cut -f1,2`"
+            raise DataError("source", None, reason, fix, kind="too many columns")
         story = Story(text.strip(), question.strip())
         for name, part in (("story", story.text), ("question", story.question)):
             if not part.strip(" |"):
@@ -138,11 +132,9 @@ def _check_part(name: str, text: Any) -> None:
     if text is None or (isinstance(text, str) and not text.strip(" |\t\n")):
         raise BadLine(f"empty {name}", f"the {name} is empty", "fill it in, or leave the line out")
     if not isinstance(text, str):
-        raise BadLine(
-            "not a string",
-            f"the {name} must be a string, but it is {shorten(text)}",
-            "write a story as a text or a list of sentences, and a question as a text",
-        )
+        reason = f"the {name} must be a string, but it is {shorten(text)}"
+        fix = "write a story as a text or a list of sentences, and a question as a text"
+        raise BadLine("not a string", reason, fix)
 
 
 def _one_line(text: str) -> str:

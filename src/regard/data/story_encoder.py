@@ -125,14 +125,12 @@ class StoryEncoder(StoredEncoder):
         """Return the row of a source; raises DataError if a sentence is too long for a table."""
         (row,) = self.encode([source])
         if self.width and row.shape[1] > self.width:
-            raise DataError(
-                "source",
-                None,
+            reason = (
                 f"a sentence must have at most {self.width} words, as those that the model was "
-                f"trained on, but one has {row.shape[1]}",
-                'shorten it, or put " | " where it can be split',
-                kind="too long",
+                f"trained on, but one has {row.shape[1]}"
             )
+            fix = 'shorten it, or put " | " where it can be split'
+            raise DataError("source", None, reason, fix, kind="too long")
         return row
 
     @classmethod

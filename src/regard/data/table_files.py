@@ -151,12 +151,8 @@ def _arrow_batches(reader: Any, columns: Sequence[str]) -> Iterator[Any]:
 def not_columns(name: str, kind: str, error: Exception) -> DataError:
     """Return the error for a file that pyarrow cannot read."""
     reason = str(error).splitlines()[0].rstrip(". ")
-    return DataError(
-        name,
-        None,
-        f"it cannot be read as {kind.capitalize()} ({reason})",
-        "it is cut off, damaged or something else, so copy it again, or name it by what it is",
-    )
+    fix = "it is cut off, damaged or something else, so copy it again, or name it by what it is"
+    return DataError(name, None, f"it cannot be read as {kind.capitalize()} ({reason})", fix)
 
 
 class JsonDocument(NamedTuple):

@@ -289,36 +289,23 @@ def _file_encoding(name: str, stamp: object) -> TextEncoding:
 
 def damaged_file(name: str, line: int | None, error: Exception) -> DataError:
     """Return the error for a truncated or damaged file."""
-    return DataError(
-        name,
-        line,
-        f"the file cannot be read on ({_wording(error)})",
-        "it is cut off or damaged, so copy or compress it again",
-    )
+    reason = f"the file cannot be read on ({_wording(error)})"
+    return DataError(name, line, reason, "it is cut off or damaged, so copy or compress it again")
 
 
 def decode(raw: bytes) -> str:
     """Decode a line; raises BadLine if it is too long or no text."""
     if len(raw) > MAX_BYTES:
-        raise BadLine(
-            "too long",
-            f"the line has more than {MAX_BYTES:,} bytes",
-            "check that the file has line ends",
-        )
+        reason = f"the line has more than {MAX_BYTES:,} bytes"
+        raise BadLine("too long", reason, "check that the file has line ends")
     if b"\0" in raw:
-        raise BadLine(
-            "NUL byte",
-            f"there is a NUL byte at offset {raw.index(0)} of the line",
-            "remove it, and check that this is a text file",
-        )
+        reason = f"there is a NUL byte at offset {raw.index(0)} of the line"
+        raise BadLine("NUL byte", reason, "remove it, and check that this is a text file")
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise BadLine(
-            "invalid UTF-8",
-            f"invalid UTF-8, byte 0x{raw[error.start]:02x} at offset {error.start} of the line",
-            "save the file as UTF-8",
-        ) from None
+        reason = f"invalid UTF-8, byte 0x{raw[error.start]:02x} at offset {error.start} of the line"
+        raise BadLine("invalid UTF-8", reason, "save the file as UTF-8") from None
 
 
 def _wording(error: Exception) -> str:

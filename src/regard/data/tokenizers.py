@@ -119,12 +119,8 @@ class Tokenizer(StoredEncoder):
         """
         check_tokenizer_kind(kind)
         if vocab_size <= len(SYMBOLS):
-            raise ArgumentError(
-                "vocab_size",
-                f"be more than {len(SYMBOLS)}, the number of special symbols",
-                vocab_size,
-                "raise it",
-            )
+            rule = f"be more than {len(SYMBOLS)}, the number of special symbols"
+            raise ArgumentError("vocab_size", rule, vocab_size, "raise it")
         normalise = normaliser(nfc=nfc, case=case)
         codec = TRAINERS[kind](map(normalise, texts), vocab_size, min_count)
         if len(codec.pieces) <= len(SYMBOLS):
@@ -274,12 +270,9 @@ class Tokenizer(StoredEncoder):
 
     def _check_id(self, number: int) -> None:
         if not 0 <= number < self.vocab_size:
-            raise ArgumentError(
-                "ids",
-                f"be from 0 to {self.vocab_size - 1}, the entries of the vocabulary",
-                number,
-                "check that the tokeniser is the one that the model was made for",
-            )
+            rule = f"be from 0 to {self.vocab_size - 1}, the entries of the vocabulary"
+            fix = "check that the tokeniser is the one that the model was made for"
+            raise ArgumentError("ids", rule, number, fix)
 
     @classmethod
     def from_json(cls, path: PathLike, content: dict[str, Any]) -> "Tokenizer":

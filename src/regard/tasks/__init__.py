@@ -114,12 +114,9 @@ def possible_tasks(settings: Settings) -> list[TaskType]:
     asked = settings.task_options.keys()
     owners = [pair for pair in _pairs() if asked <= pair.options]
     if not owners:
-        raise ArgumentError(
-            "settings",
-            "be of one kind of data",
-            ", ".join(f"{name} (of {' and '.join(_owners(name))})" for name in asked),
-            "leave out those of other kinds",
-        )
+        rule = "be of one kind of data"
+        value = ", ".join(f"{name} (of {' and '.join(_owners(name))})" for name in asked)
+        raise ArgumentError("settings", rule, value, "leave out those of other kinds")
     able = [pair for pair in owners if pair.output.is_possible(settings)] or owners
     found = [pair for pair in able if pair.input.is_possible(settings)]
     # what is impossible is best refused by the checks of frames, which name what a preset reads

@@ -88,12 +88,9 @@ def learn_target_tokenizer(
     count = tokenizer.vocab_size - len(SYMBOLS)
     if count < 2:
         label = tokenizer.tokens([len(SYMBOLS)])[0]
-        raise DataError(
-            file,
-            None,
-            f"labels must be two or more different ones, but all targets are {label!r:.40}",
-            "add examples of another label, or choose another tgt_tokenizer and preset",
-        )
+        reason = f"labels must be two or more different ones, but all targets are {label!r:.40}"
+        fix = "add examples of another label, or choose another tgt_tokenizer and preset"
+        raise DataError(file, None, reason, fix)
     say(message("train.labels", count=count, reason=found.reason))
     if settings.preset not in LABEL_PRESETS and "preset" in settings.model_fields_set:
         classifier = next(iter(LABEL_PRESETS))
@@ -105,20 +102,14 @@ def check_label_settings(settings: Settings) -> None:
     """Raise ArgumentError for settings that do not go with targets that are labels."""
     writes_label = settings.preset in {*LABEL_PRESETS, *STORY_PRESETS}
     if writes_label and settings.tgt_tokenizer not in ("auto", "label"):
-        raise ArgumentError(
-            "tgt_tokenizer",
-            f"be label for the preset {settings.preset}, which writes one label",
-            repr(settings.tgt_tokenizer),
-            "leave it out, or choose bahdanau or another preset",
-        )
+        rule = f"be label for the preset {settings.preset}, which writes one label"
+        fix = "leave it out, or choose bahdanau or another preset"
+        raise ArgumentError("tgt_tokenizer", rule, repr(settings.tgt_tokenizer), fix)
     asked = writes_label or settings.tgt_tokenizer == "label"
     if asked and settings.shared_vocab:
-        raise ArgumentError(
-            "shared_vocab",
-            "be false where targets are labels, which no source is cut into",
-            "true",
-            "leave it out, or choose another tgt_tokenizer",
-        )
+        rule = "be false where targets are labels, which no source is cut into"
+        fix = "leave it out, or choose another tgt_tokenizer"
+        raise ArgumentError("shared_vocab", rule, "true", fix)
 
 
 def _grow(settings: Settings, side: str, tokenizer: Tokenizer, say: Say) -> Tokenizer:
@@ -142,10 +133,8 @@ def shared_tokenizer_kind(settings: Settings) -> str:
     """Return the kind of a tokeniser for both sides that the settings ask for, or "auto"."""
     asked = {settings.src_tokenizer, settings.tgt_tokenizer} - {"auto"}
     if settings.shared_vocab and len(asked) > 1:
-        raise ArgumentError(
-            "src_tokenizer and tgt_tokenizer",
-            "be the same with shared_vocab",
-            f"{settings.src_tokenizer} and {settings.tgt_tokenizer}",
-            "name one of them alone, or leave shared_vocab out",
-        )
+        rule = "be the same with shared_vocab"
+        value = f"{settings.src_tokenizer} and {settings.tgt_tokenizer}"
+        fix = "name one of them alone, or leave shared_vocab out"
+        raise ArgumentError("src_tokenizer and tgt_tokenizer", rule, value, fix)
     return next(iter(asked), "auto")

@@ -410,12 +410,8 @@ def _check_positions(config: Config) -> None:
         max(config.max_src_len, config.max_tgt_len),
     )
     if positions <= longest:
-        raise ArgumentError(
-            "max_len",
-            f"be more than max_src_len and max_tgt_len, {longest}",
-            positions,
-            "raise it, or lower them",
-        )
+        rule = f"be more than max_src_len and max_tgt_len, {longest}"
+        raise ArgumentError("max_len", rule, positions, "raise it, or lower them")
 
 
 def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
@@ -460,12 +456,8 @@ def _value(text: str) -> Any:
 
 def _table(name: str, value: Any, owner: str, example: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise ArgumentError(
-            name,
-            f"be a table of settings of {owner}",
-            repr(value),
-            f"give them by name, as in {example}",
-        )
+        rule = f"be a table of settings of {owner}"
+        raise ArgumentError(name, rule, repr(value), f"give them by name, as in {example}")
     return value
 
 
@@ -487,12 +479,9 @@ def _checked(name: str, value: Any, annotation: Any) -> Any:
 def _unknown(name: str, preset: str) -> ArgumentError:
     owners = [p for p in PRESETS if name in preset_options(p)]
     if owners:
-        return ArgumentError(
-            "setting",
-            f"be known to the preset {preset}",
-            f"{name!r}, which {', '.join(owners)} know{'s' if len(owners) == 1 else ''}",
-            f"`regard settings {preset}` lists its own",
-        )
+        rule = f"be known to the preset {preset}"
+        value = f"{name!r}, which {', '.join(owners)} know{'s' if len(owners) == 1 else ''}"
+        return ArgumentError("setting", rule, value, f"`regard settings {preset}` lists its own")
     of_kinds = [option for fields in task_options().values() for option in fields]
     close = _nearest(name, [*Config.model_fields, *preset_options(preset), *of_kinds])
     fix = f"perhaps {close!r} is meant" if close else f"`regard settings {preset}` lists them all"

@@ -83,12 +83,8 @@ def check_teacher(config: Config) -> None:
     """Raise ArgumentError for settings that do not go with a teacher."""
     if not config.teacher:
         if config.teacher_weight != Config.model_fields["teacher_weight"].default:
-            raise ArgumentError(
-                "teacher_weight",
-                "be left out where there is no teacher",
-                f"{config.teacher_weight:g}",
-                "name its runs with teacher=RUN,RUN",
-            )
+            rule, value = "be left out where there is no teacher", f"{config.teacher_weight:g}"
+            raise ArgumentError("teacher_weight", rule, value, "name its runs with teacher=RUN,RUN")
         return
     for name in config.teacher:
         if not RunFolder(Path(name)).started:
@@ -100,12 +96,9 @@ def check_teacher(config: Config) -> None:
             "rdrop", "be 0 where a teacher is given", f"{config.rdrop:g}", "leave one of them out"
         )
     if config.preset in NOT_TAUGHT:
-        raise ArgumentError(
-            "teacher",
-            "be given to presets that write tokens",
-            f"given to {config.preset}",
-            "leave it out, or choose bahdanau or another preset",
-        )
+        rule = "be given to presets that write tokens"
+        fix = "leave it out, or choose bahdanau or another preset"
+        raise ArgumentError("teacher", rule, f"given to {config.preset}", fix)
 
 
 def teacher_encoders(config: Config) -> Encoders:
@@ -116,12 +109,8 @@ def teacher_encoders(config: Config) -> Encoders:
         theirs = folder.read_config()
         task = folder.read_task(theirs)
         if theirs.preset in NOT_TAUGHT or task.input.facts.names_files:
-            raise ArgumentError(
-                "teacher",
-                "write tokens, and read texts",
-                f"{name!r} with the preset {theirs.preset}",
-                "name runs of text pairs or texts",
-            )
+            rule, fix = "write tokens, and read texts", "name runs of text pairs or texts"
+            raise ArgumentError("teacher", rule, f"{name!r} with the preset {theirs.preset}", fix)
         found.append(task.encoders)
     if not all(_same(encoders, found[0]) for encoders in found):
         raise _other_tokenizers("one of them", "the first one's")
@@ -152,9 +141,6 @@ def _same(one: Encoders, other: Encoders) -> bool:
 
 
 def _other_tokenizers(which: str, whose: str) -> ArgumentError:
-    return ArgumentError(
-        "teacher",
-        "be runs with the same tokenisers, since probabilities are compared token by token",
-        f"{which} with others than {whose}",
-        "train them on the same data with the same settings of tokenisers",
-    )
+    rule = "be runs with the same tokenisers, since probabilities are compared token by token"
+    fix = "train them on the same data with the same settings of tokenisers"
+    return ArgumentError("teacher", rule, f"{which} with others than {whose}", fix)

@@ -225,12 +225,8 @@ def make_fabric(device_name: str, precision: str, strategy: str = "auto") -> tup
     world, local = world_size(), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     plan: Any = "ddp" if world > 1 else "auto"
     if strategy == "fsdp" and precision == "fp16":
-        raise ArgumentError(
-            "precision",
-            "be 32 or bf16 with strategy=fsdp, since shards have no common scale of the loss",
-            "fp16",
-            "give precision=bf16, or strategy=ddp",
-        )
+        rule = "be 32 or bf16 with strategy=fsdp, since shards have no common scale of the loss"
+        raise ArgumentError("precision", rule, "fp16", "give precision=bf16, or strategy=ddp")
     if strategy == "fsdp" and world > 1:
         plan = ModelParallelStrategy(shard, data_parallel_size=world, tensor_parallel_size=1)
     # the run announces its precision itself

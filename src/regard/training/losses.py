@@ -371,12 +371,10 @@ def _check(logits: Tensor, target: Tensor, real: Tensor | None, *, passes: int) 
     if real is not None:
         sizes["real"] = passes * len(real)
     if len(set(sizes.values())) > 1:
-        raise ArgumentError(
-            " and ".join(sizes),
-            "have one row for each target token, in each pass",
-            ", ".join(f"{name} for {size}" for name, size in sizes.items()),
-            "give all of them for the same tokens",
-        )
+        rule = "have one row for each target token, in each pass"
+        value = ", ".join(f"{name} for {size}" for name, size in sizes.items())
+        fix = "give all of them for the same tokens"
+        raise ArgumentError(" and ".join(sizes), rule, value, fix)
 
 
 @cache

@@ -395,12 +395,9 @@ def with_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]
 def check_finite(norm: Tensor, step: int, peak_rate: float) -> None:
     """Raise ArgumentError if the norm of the gradients is not finite; waits for the device."""
     if not math.isfinite(norm.item()):
-        raise ArgumentError(
-            "lr",
-            "leave gradients finite",
-            f"{peak_rate:g}, and by step {step} their norm is {norm.item()}",
-            "lower it, or raise warmup, and go on with --resume",
-        )
+        rule = "leave gradients finite"
+        value = f"{peak_rate:g}, and by step {step} their norm is {norm.item()}"
+        raise ArgumentError("lr", rule, value, "lower it, or raise warmup, and go on with --resume")
 
 
 def clip_on_cpu(parameters: Sequence[Tensor], max_norm: float) -> Tensor:
@@ -456,12 +453,8 @@ def recompute_layers(module: nn.Module, preset: str) -> None:
     """
     layers = [layer for layer in module.modules() if isinstance(layer, RECOMPUTED)]
     if not layers:
-        raise ArgumentError(
-            "recompute",
-            f"be false for the preset {preset}, none of whose layers can be recomputed",
-            "true",
-            "leave it out",
-        )
+        rule = f"be false for the preset {preset}, none of whose layers can be recomputed"
+        raise ArgumentError("recompute", rule, "true", "leave it out")
     for layer in layers:
         layer.forward = _recomputing(layer)  # type: ignore[method-assign]
 
@@ -493,12 +486,9 @@ def check_precision(
         with torch.random.fork_rng(devices=[]):
             fabric.backward(objective(*_objective_inputs(batch)))
     except RuntimeError as error:
-        raise ArgumentError(
-            "precision",
-            "be one that this CPU has kernels for",
-            f"{precision}, and torch says: {str(error).splitlines()[0]}",
-            "give precision=32",
-        ) from None
+        rule = "be one that this CPU has kernels for"
+        value = f"{precision}, and torch says: {str(error).splitlines()[0]}"
+        raise ArgumentError("precision", rule, value, "give precision=32") from None
     finally:
         objective.zero_grad(set_to_none=True)
 

@@ -36,24 +36,19 @@ def check_vectors(config: Config) -> None:
     """Raise RegardError if word vectors do not fit the model; opens their files."""
     given = _given(config)
     if not given and config.vectors_rate != 1:
-        raise ArgumentError(
-            "vectors_rate",
-            "be left out where no embedding starts from vectors",
-            f"{config.vectors_rate:g}",
-            "name a file with src_vectors or tgt_vectors",
-        )
+        rule = "be left out where no embedding starts from vectors"
+        fix = "name a file with src_vectors or tgt_vectors"
+        raise ArgumentError("vectors_rate", rule, f"{config.vectors_rate:g}", fix)
     if not given:
         return
     with torch.device("meta"):  # shapes without numbers
         model = PRESETS[config.preset](8, 8, config.model_size, **config.model)
     found = embeddings(config, model)
     if len({id(embedding.table) for embedding in found.values()}) < len(found):
-        raise ArgumentError(
-            "src_vectors and tgt_vectors",
-            "not both be given where source and target share one embedding",
-            " and ".join(map(repr, given.values())),
-            "leave one of them out, or say tied=output",
-        )
+        rule = "not both be given where source and target share one embedding"
+        value = " and ".join(map(repr, given.values()))
+        fix = "leave one of them out, or say tied=output"
+        raise ArgumentError("src_vectors and tgt_vectors", rule, value, fix)
     for setting, embedding in found.items():
         _opened(config, setting, embedding)
 
@@ -128,12 +123,9 @@ def _opened(config: Config, setting: str, embedding: TokenEmbedding) -> WordVect
     file = open_word_vectors(path)
     if file.width != embedding.dim:
         size = "embed" if "embed" in preset_options(config.preset) else "dim"
-        raise ArgumentError(
-            size,
-            f"be {file.width}, the width of the vectors in {path}",
-            embedding.dim,
-            f"add {size}={file.width}, or name vectors that are {embedding.dim} wide",
-        )
+        rule = f"be {file.width}, the width of the vectors in {path}"
+        fix = f"add {size}={file.width}, or name vectors that are {embedding.dim} wide"
+        raise ArgumentError(size, rule, embedding.dim, fix)
     return file
 
 

@@ -310,22 +310,15 @@ def _resumed_config(before: Config, settings: Mapping[str, Any]) -> Config:
 
 
 def _changed(name: str, before: object, now: object) -> ArgumentError:
-    return ArgumentError(
-        name,
-        f"stay {before!r} when a run goes on",
-        repr(now),
-        "start a new run for it with another -o",
-    )
+    rule = f"stay {before!r} when a run goes on"
+    return ArgumentError(name, rule, repr(now), "start a new run for it with another -o")
 
 
 def _check_tensorboard(config: Config) -> None:
     if config.tensorboard and not is_installed("tensorboard"):
-        raise ArgumentError(
-            "tensorboard",
-            "be false where its package is not installed",
-            "true",
-            f"install it with `{install_command('tensorboard')}`, or leave the setting out",
-        )
+        rule = "be false where its package is not installed"
+        fix = f"install it with `{install_command('tensorboard')}`, or leave the setting out"
+        raise ArgumentError("tensorboard", rule, "true", fix)
 
 
 def _say_finished(folder: RunFolder, config: Config, state: "RunState", console: Console) -> None:

@@ -80,12 +80,9 @@ def prepare_data(
         shards = measure_shards(config, before, watch, say)
         files = replace(files, shards=shards, shards_before=before)
     if executor is not None and files.shards is None:
-        raise ArgumentError(
-            "--ray or --workers",
-            "be given for data in shards alone",
-            repr(display_data(config.data)),
-            "leave it out, or name a folder or a glob of files",
-        )
+        rule = "be given for data in shards alone"
+        fix = "leave it out, or name a folder or a glob of files"
+        raise ArgumentError("--ray or --workers", rule, repr(display_data(config.data)), fix)
     history = DataHistory(folder, _read_record(folder, say), accept_changed, say)
     history = history.after_files(files)
     try:
@@ -253,12 +250,9 @@ def _encoders(
             files = replace(files, config=config)
     facts = chosen.input.facts
     if files.shards is not None and not facts.reads_shards:
-        raise ArgumentError(
-            "data",
-            f"be one file for {facts.several}, since only pairs of texts and texts may be shards",
-            repr(display_data(config.data)),
-            "put them into one file, and leave deduplicate out",
-        )
+        rule = f"be one file for {facts.several}, since only pairs of texts and texts may be shards"
+        fix = "put them into one file, and leave deduplicate out"
+        raise ArgumentError("data", rule, repr(display_data(config.data)), fix)
     examples = Examples(files, chosen)
     if facts.caches_parsed:
         examples = examples.keep_parsed("train", folder)

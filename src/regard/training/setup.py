@@ -496,26 +496,16 @@ def check_settings(config: Config) -> None:
     check_teacher(config)
     shared_tokenizer_kind(config)
     if config.model.get("tied") == "all" and not config.shared_vocab:
-        raise ArgumentError(
-            "tied",
-            "be 'all' only where source and target have one vocabulary",
-            "'all' without shared_vocab",
-            "add shared_vocab=true, or say tied=output",
-        )
+        rule = "be 'all' only where source and target have one vocabulary"
+        value = "'all' without shared_vocab"
+        raise ArgumentError("tied", rule, value, "add shared_vocab=true, or say tied=output")
     if config.preset in COPY_PRESETS and not config.shared_vocab:
-        raise ArgumentError(
-            "shared_vocab",
-            f"be true for the preset {config.preset}, which copies tokens of the source",
-            "false",
-            "leave shared_vocab=false out",
-        )
+        rule = f"be true for the preset {config.preset}, which copies tokens of the source"
+        raise ArgumentError("shared_vocab", rule, "false", "leave shared_vocab=false out")
     if config.src_case != "keep" and config.shared_vocab:
-        raise ArgumentError(
-            "src_case",
-            "be keep where one tokeniser cuts what is read and what is written",
-            repr(config.src_case),
-            "bring the data to one case instead",
-        )
+        rule = "be keep where one tokeniser cuts what is read and what is written"
+        value = repr(config.src_case)
+        raise ArgumentError("src_case", rule, value, "bring the data to one case instead")
     tokenizers = (config.src_tokenizer, config.tgt_tokenizer)
     if config.bpe_dropout and not {"auto", "bpe"} & set(tokenizers):
         raise _no_bpe(config.bpe_dropout, *tokenizers)
@@ -524,12 +514,9 @@ def check_settings(config: Config) -> None:
 
 
 def _no_bpe(dropout: float, src: str, tgt: str) -> ArgumentError:
-    return ArgumentError(
-        "bpe_dropout",
-        "be 0 where no side is cut by bpe",
-        f"{dropout:g} with {src} and {tgt}",
-        "add src_tokenizer=bpe and tgt_tokenizer=bpe, or leave it out",
-    )
+    rule = "be 0 where no side is cut by bpe"
+    fix = "add src_tokenizer=bpe and tgt_tokenizer=bpe, or leave it out"
+    return ArgumentError("bpe_dropout", rule, f"{dropout:g} with {src} and {tgt}", fix)
 
 
 def _check_shards(config: Config) -> None:
@@ -542,12 +529,8 @@ def _check_shards(config: Config) -> None:
     check_packages(config.data)
     what = "deduplicate" if config.deduplicate else "data in shards"
     if config.tgt is not None:
-        raise ArgumentError(
-            "tgt",
-            f"be left out with {what}",
-            repr(config.tgt),
-            "write both sides into one file, as with `paste src.txt tgt.txt`",
-        )
+        fix = "write both sides into one file, as with `paste src.txt tgt.txt`"
+        raise ArgumentError("tgt", f"be left out with {what}", repr(config.tgt), fix)
     if config.bpe_dropout:
         raise ArgumentError(
             "bpe_dropout",

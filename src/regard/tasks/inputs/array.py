@@ -54,12 +54,9 @@ class ArrayInput(TaskInput):
         sources = cls.facts.several
         for presets, does in OTHER_PRESETS:
             if settings.preset in presets:
-                raise ArgumentError(
-                    "preset",
-                    f"be one that reads {sources}",
-                    f"{settings.preset}, which {does}",
-                    "choose bahdanau or another one, or a src_tokenizer for text",
-                )
+                value = f"{settings.preset}, which {does}"
+                fix = "choose bahdanau or another one, or a src_tokenizer for text"
+                raise ArgumentError("preset", f"be one that reads {sources}", value, fix)
         if settings.model.get("tied") == "all":
             rule = f"not be 'all' where sources are {sources}"
             raise ArgumentError("tied", rule, "'all'", "say tied=output")

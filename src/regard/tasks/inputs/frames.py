@@ -120,20 +120,14 @@ class FrameInput(ArrayInput):
         options = FrameOptions.of(settings)
         power = settings.stack & (settings.stack - 1) == 0 and settings.stack > 1
         if options.subsample == "conv" and not power:
-            raise ArgumentError(
-                "stack",
+            rule = (
                 "be 2, 4 or another power of 2 with subsample=conv, since each convolution halves "
-                "time",
-                settings.stack,
-                "say stack=4",
+                "time"
             )
+            raise ArgumentError("stack", rule, settings.stack, "say stack=4")
         if options.ctc_search and not options.ctc:
-            raise ArgumentError(
-                "ctc_search",
-                "be 0 unless CTC is trained",
-                f"{options.ctc_search:g} with ctc=0",
-                "add ctc=0.3",
-            )
+            value = f"{options.ctc_search:g} with ctc=0"
+            raise ArgumentError("ctc_search", "be 0 unless CTC is trained", value, "add ctc=0.3")
 
     @classmethod
     def reader(cls, settings: Settings, place: DataPlace) -> SourceTransform:
@@ -169,12 +163,8 @@ class FrameInput(ArrayInput):
         if not options.ctc:
             return model
         if not isinstance(model, EncoderDecoder):
-            raise ArgumentError(
-                "ctc",
-                "be 0 for a preset that writes no sequence",
-                f"{options.ctc:g} with {preset}",
-                "leave it out",
-            )
+            rule = "be 0 for a preset that writes no sequence"
+            raise ArgumentError("ctc", rule, f"{options.ctc:g} with {preset}", "leave it out")
         decoder = JointDecoder(
             model.decoder,
             memory_size=model.encoder.output_size,

@@ -79,12 +79,9 @@ class PictureOptions(TaskOptions):
         parts = (height or width, width)
         fits = all(part.isascii() and part.isdecimal() and len(part) < 5 for part in parts)
         if not fits or not all(map(int, parts)) or int(parts[0]) * int(parts[1]) > MAX_READ:
-            raise ArgumentError(
-                "picture_size",
-                f"be pixels as in 32, or 48x32 for width and height, {MAX_READ:,} at most",
-                repr(self.picture_size),
-                "write one number or two",
-            )
+            rule = f"be pixels as in 32, or 48x32 for width and height, {MAX_READ:,} at most"
+            value = repr(self.picture_size)
+            raise ArgumentError("picture_size", rule, value, "write one number or two")
         return PictureSize(*map(int, parts))
 
 
@@ -128,12 +125,8 @@ class PixelInput(ArrayInput):
         options: PictureOptions = PictureOptions.of(settings)
         size, patch = options.size, options.patch
         if size is not None and patch is not None and (size.height % patch or size.width % patch):
-            raise ArgumentError(
-                "patch",
-                f"divide both sides of picture_size, {size}",
-                patch,
-                "change one of the two",
-            )
+            fix = "change one of the two"
+            raise ArgumentError("patch", f"divide both sides of picture_size, {size}", patch, fix)
 
     @classmethod
     def fingerprint_options(cls, settings: Settings) -> dict[str, Any]:

@@ -290,13 +290,11 @@ class SeriesInput(TaskInput):
         read = read_series(source, time=time, gaps=self.options.gaps, columns=columns)
         found = read.select(self.encoder.columns, f"the run was trained with {own}")
         if found.step != self.encoder.step and self.options.gaps != "ignore":
-            raise DataError(
-                found.name,
-                None,
+            reason = (
                 f"there must be a row for each {self.encoder.step}, as in training, but there is "
-                f"one for each {found.step}",
-                "bring it to the same steps",
+                f"one for each {found.step}"
             )
+            raise DataError(found.name, None, reason, "bring it to the same steps")
         needed = self.options.rows_read
         if len(found) < needed:
             raise DataError(
@@ -420,12 +418,9 @@ def split_rows(split: Sequence[float], rows: int, name: str) -> SplitRows:
         return SplitRows(train, used - test, used)
     sizes = [int(part) for part in split]
     if any(part != size for part, size in zip(split, sizes, strict=True)) or sum(sizes) > rows:
-        raise ArgumentError(
-            "split",
-            f"be three shares, or whole numbers of the {rows:,} rows of {name}",
-            ",".join(f"{part:g}" for part in split),
-            "say split=0.7,0.1,0.2 for example",
-        )
+        rule = f"be three shares, or whole numbers of the {rows:,} rows of {name}"
+        value = ",".join(f"{part:g}" for part in split)
+        raise ArgumentError("split", rule, value, "say split=0.7,0.1,0.2 for example")
     ends = np.cumsum(sizes)
     return SplitRows(*(int(end) for end in ends))
 

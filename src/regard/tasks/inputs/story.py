@@ -261,12 +261,9 @@ class StoryInput(LineInput):
     def graph_inputs(self) -> GraphInputs:
         """Return token ids; raises ArgumentError for tables of sentences."""
         if self.encoder.width:
-            raise ArgumentError(
-                "preset",
-                "be one that reads tokens for a graph",
-                "one that reads tables of sentences",
-                "export a run of bahdanau, pointer or another preset",
-            )
+            rule = "be one that reads tokens for a graph"
+            fix = "export a run of bahdanau, pointer or another preset"
+            raise ArgumentError("preset", rule, "one that reads tables of sentences", fix)
         return TokenInputs(self.encoder.vocab_size)
 
 
@@ -282,11 +279,8 @@ def why_questions(pairs: Sequence[Pair]) -> str:
 def require_story(pair: Pair) -> Pair:
     """Return the pair with a checked source; raises BadLine unless it is a story and a question."""
     if pair.frames is not None:
-        raise BadLine(
-            "not a string",
-            f"the source must be a story and a question, but it is {shorten(pair.frames)}",
-            "write columns story, question and answer",
-        )
+        reason = f"the source must be a story and a question, but it is {shorten(pair.frames)}"
+        raise BadLine("not a string", reason, "write columns story, question and answer")
     try:
         return pair._replace(src=str(Story.of(pair.src)))
     except DataError as error:
@@ -308,12 +302,8 @@ def source_text(given: Any) -> str:
     elif isinstance(given, list | tuple) and len(given) == 2:
         parts = given[0], given[1]
     if parts is None:
-        raise ArgumentError(
-            "source",
-            "be a story and a question",
-            shorten(given),
-            'give (story, question), or "story<TAB>question"',
-        )
+        fix = 'give (story, question), or "story<TAB>question"'
+        raise ArgumentError("source", "be a story and a question", shorten(given), fix)
     try:
         return join_source(*parts)
     except BadLine as bad:

@@ -278,12 +278,8 @@ class TextInput(LineInput):
         for name, default in (("stack", 1), ("scale_vectors", True)):
             value = getattr(settings, name)
             if value != default:
-                raise ArgumentError(
-                    name,
-                    "be left out where sources are text",
-                    repr(value),
-                    "add src_tokenizer=vectors if they are vectors",
-                )
+                fix = "add src_tokenizer=vectors if they are vectors"
+                raise ArgumentError(name, "be left out where sources are text", repr(value), fix)
 
     @classmethod
     def reader(cls, settings: Settings, place: DataPlace) -> SourceTransform:
@@ -477,10 +473,6 @@ def text_of_ids(tokenizer: Tokenizer, ids: Sequence[int], text: str) -> Text:
 
 
 def _too_many_tabs(have: str, source: str) -> DataError:
-    return DataError(
-        "text",
-        None,
-        f"a source must have {have}, but this one has {source.count(chr(9))}",
-        "leave the targets out, for example with `cut -f1`",
-        kind="with a tab too many",
-    )
+    reason = f"a source must have {have}, but this one has {source.count(chr(9))}"
+    fix = "leave the targets out, for example with `cut -f1`"
+    return DataError("text", None, reason, fix, kind="with a tab too many")
