@@ -125,8 +125,8 @@ def test_parquet(tmp_path, fixed):
     bad = BadLines()
     found = sources(tmp_path / "a.parquet", features=3, bad=bad)
     assert [one.tolist() for one in found] == [TABLE, TABLE[:1]]
-    with pytest.raises(DataError, match="there is no column 'sound' among 'src', 'tgt': rename"):
-        list(sources(tmp_path / "a.parquet", features=3, bad=bad, name="sound"))
+    with pytest.raises(DataError, match="there is no column 'sound' among 'src', 'tgt': name"):
+        list(sources(tmp_path / "a.parquet", features=3, bad=bad, columns=("sound", "tgt")))
 
 
 @pytest.mark.parametrize("kind", ["tsv", "jsonl", "parquet", "parallel"])

@@ -29,6 +29,7 @@ from regard.errors import ArgumentError, DataError
 from regard.messages import message
 from regard.pretrained import MediaModel, PretrainedModel
 from regard.tasks.inputs.text import name_some, text_sources
+from regard.tasks.settings import SourceFiles
 
 OutputT = TypeVar("OutputT")
 AnyModel = api.Model | PretrainedModel | MediaModel
@@ -176,16 +177,13 @@ class InputLines:
 
     def _read(self) -> Iterator[Any]:
         files, model = self._files, self._model
-        rules: dict[str, Any] = {"max_chars": self._max_chars, "bad": self.bad}
-        rules["check"] = model.check_source
         if isinstance(model, MediaModel) and all(map(is_media, files)):
             return self._media_files(model)
+        rules = (self._max_chars, self.bad, model.check_source)
         if isinstance(model, PretrainedModel | MediaModel):
-            return text_sources(files, self._columns, **rules)
-        columns: tuple[str, ...] | None = run_columns(model.config.columns)
-        if self._columns is not None:
-            columns = tuple(map(str, self._columns))
-        return model.task.input.read(files, columns, **rules)
+            return text_sources(SourceFiles(files, self._columns, *rules))
+        columns = self._columns or column_names(run_columns(model.config.columns))
+        return model.task.input.read(SourceFiles(files, columns, *rules))
 
     def _media_files(self, model: MediaModel) -> Iterator[str]:
         """Yield the names of pictures or recordings; those of unusable files are counted as bad."""

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from regard import safe_read
 from regard.data.column_choice import KEYS
-from regard.data.error_hints import PYTHON_HINTS, BadLine, BadLines, shorten
-from regard.data.pair_reader import check_column, rows_at_once, source_rows
-from regard.data.pairs import Pair, RunColumns
+from regard.data.error_hints import PYTHON_HINTS, BadLine, BadLines, Columns, shorten
+from regard.data.pair_reader import source_rows
+from regard.data.pairs import Pair
 from regard.data.row_parsers import json_record
-from regard.data.table_files import COLUMN_FILES, SHEETS, open_columns
+from regard.data.table_files import COLUMN_FILES, SHEETS
 from regard.data.text_files import (
     CLASS_FILES,
     STDIN,
@@ -278,7 +278,7 @@ NAMES: Final = tuple(src for src, _ in KEYS)
 
 
 def read_frame_sources(
-    file: PathLike, reader: TableReader, *, bad: BadLines, name: str | None = None
+    file: PathLike, reader: TableReader, *, bad: BadLines, columns: Columns | None = None
 ) -> Iterator[Any]:
     """Yield sources: numbers, or names of files that hold them.
 
@@ -288,9 +288,9 @@ def read_frame_sources(
             table in JSON, or the name of a file.
         reader: relative names are resolved by it.
         bad: counts invalid sources, or raises the first.
-        name: key or column of the source; a known one if None.
+        columns: those of pairs, of which the target may be missing; None finds the source.
     """
-    names = NAMES if name is None else (name,)
+    names = [one for one in (columns or ())[:1] if isinstance(one, str)] or NAMES
     if is_folder(file):
         files = (path for path in sorted(Path(file).rglob("[!.]*")) if path.is_file())
         below = [path for path in files if path.suffix.lower() in CLASS_FILES]
@@ -301,7 +301,7 @@ def read_frame_sources(
     if format_suffix(file) in reader.suffixes:
         yield from _alone(Path(file), reader, bad)
         return
-    for number, value in _values(file, names):
+    for number, value in _values(file, columns):
         try:
             if isinstance(value, BadLine):
                 raise value
@@ -325,12 +325,9 @@ def _alone(file: Path, reader: TableReader, bad: BadLines) -> Iterator[str]:
     yield str(file)
 
 
-def _values(file: PathLike, names: Sequence[str]) -> Iterator[tuple[int, Any]]:
-    if format_suffix(file) in COLUMN_FILES:
-        return _column(file, names)
-    if format_suffix(file) in (".csv", *SHEETS):
-        own = None if len(names) > 1 else RunColumns([*names, *names])
-        return source_rows(file, own, PYTHON_HINTS)
+def _values(file: PathLike, columns: Columns | None) -> Iterator[tuple[int, Any]]:
+    if format_suffix(file) in (".csv", *SHEETS, *COLUMN_FILES):
+        return source_rows(file, columns, PYTHON_HINTS)
     return numbered_lines(file)
 
 
@@ -357,20 +354,3 @@ def _of_line(text: str, names: Sequence[str]) -> Any:
             "rename the source",
         )
     return record[found[0]]
-
-
-def _column(file: PathLike, names: Sequence[str]) -> Iterator[tuple[int, Any]]:
-    """Yield the sources in a Parquet table: its only column, or one by name."""
-    with open_columns(file, COLUMN_FILES[format_suffix(file)]) as table:
-        known = table.schema.names
-        found = [name for name in names if name in known] or (known if len(known) == 1 else [])
-        if not found:
-            reason = (
-                f"there is no column {' or '.join(map(repr, names))} among "
-                f"{', '.join(map(repr, known))}"
-            )
-            raise DataError(display_name(file), None, reason, "rename the column of sources")
-        check_column(display_name(file), table.schema, found[0])
-        batches = table.batches(found[:1], rows_at_once(table.schema, found[0]))
-        rows = (value for batch in batches for value in batch.column(0).to_pylist())
-        yield from enumerate(rows, start=1)

@@ -30,7 +30,7 @@ from regard.data.row_parsers import (
     Parser,
     check_text,
     check_unicode,
-    json_record,
+    json_object,
     parser_for,
     row_cells,
 )
@@ -273,7 +273,7 @@ def _open_columns(source: PathLike, kind: Any, wanted: ReadOptions) -> OpenedSou
     shape, note, found = records_format(kind, name, None, records, wanted, schema.names)
     columns = [str(c) for c in (*shape.columns, shape.features, shape.question) if c is not None]
     for column in columns:
-        check_column(name, schema, column)
+        _check_column(name, schema, column)
     note = " ".join(filter(None, (archive_note(source), note)))
     return OpenedSource(name, _column_rows(source, kind, columns), shape, None, note, found)
 
@@ -285,16 +285,14 @@ def _is_plain(kind: Any) -> bool:
 
 
 def _column_rows(source: PathLike, kind: str, columns: list[str]) -> Rows:
-    number = 0
     with open_columns(source, kind) as table:
-        for batch in table.batches(columns, rows_at_once(table.schema, columns[0])):
-            values = [batch.column(column).to_pylist() for column in columns]
-            for row in zip(*values, strict=True):
-                number += 1
-                yield number, row
+        nested = arrow.types.is_nested(table.schema.field(columns[0]).type)
+        batches = table.batches(columns, NESTED_ROWS if nested else PARQUET_ROWS)
+        tables = ([batch.column(name).to_pylist() for name in columns] for batch in batches)
+        yield from enumerate((row for table in tables for row in zip(*table, strict=True)), 1)
 
 
-def check_column(name: str, schema: Any, column: str) -> None:
+def _check_column(name: str, schema: Any, column: str) -> None:
     """Raise DataError unless a Parquet file has one column of this name, of texts or numbers."""
     if schema.names.count(column) != 1:
         reason = f"there must be one column {column!r}, but there are {schema.names.count(column)}"
@@ -313,12 +311,6 @@ def _leaves(kind: Any) -> Iterator[Any]:
         yield kind
     for i in range(kind.num_fields):
         yield from _leaves(kind.field(i).type)
-
-
-def rows_at_once(schema: Any, column: str) -> int:
-    """Return the number of rows of a Parquet file to read at a time."""
-    nested = arrow.types.is_nested(schema.field(column).type)
-    return NESTED_ROWS if nested else PARQUET_ROWS
 
 
 MAX_CHARS: Final = 10_000
@@ -487,16 +479,18 @@ def source_rows(source: PathLike, columns: Columns | None, advice: ErrorHints) -
     name, wanted = display_name(source), ReadOptions(columns=columns, advice=advice)
     if kind := columns_kind(source, wanted):
         with open_columns(source, kind) as table:
-            names = table.schema.names
+            schema, names = table.schema, table.schema.names
         own = wanted.columns_for(names)
         places = source_columns(name, names, own, named=True, advice=advice)
+        for place in places:
+            _check_column(name, schema, names[place])
         found = _column_rows(source, kind, [names[place] for place in places])
         yield from ((n, "\t".join(row) if places[1:] else row[0]) for n, row in found)
         return
     kind, rows, _ = table_rows(source, wanted)
     some = list(itertools.islice(rows, HEAD))
     if kind in ("jsonl", "pairs"):
-        names = list(_json_object(some[0][1])) if some else []
+        names = list(json_object(some[0][1])) if some else []
         named = True
     else:
         shown = [_shown_cells(row) for _, row in some if not isinstance(row, BadLine)]
@@ -509,7 +503,7 @@ def source_rows(source: PathLike, columns: Columns | None, advice: ErrorHints) -
     for number, row in rows:
         try:
             is_object = kind in ("jsonl", "pairs")
-            values = list(map(_json_object(row).get, names)) if is_object else row_cells(row)
+            values = list(map(json_object(row).get, names)) if is_object else row_cells(row)
             if len(values) != len(names):
                 reason = f"the line has {len(values)} columns where the first one has {len(names)}"
                 fix = "add what is missing, or put quotes around cells with a delimiter in them"
@@ -518,10 +512,6 @@ def source_rows(source: PathLike, columns: Columns | None, advice: ErrorHints) -
             yield number, "\t".join(map(str, parts)) if parts[1:] else parts[0]
         except BadLine as bad:
             yield number, bad
-
-
-def _json_object(row: Any) -> dict[str, Any]:
-    return json_record(decode(row)) if isinstance(row, bytes) else dict(row)
 
 
 def save_stdin(path: PathLike) -> None:

@@ -41,60 +41,23 @@ def parser_for(shape: Format, max_chars: int, files: tuple[str, str] | None = No
     """
     if shape.kind == "parallel":
         assert files is not None
-        return _Parallel(files, max_chars)
-    if shape.question is not None:
-        known: dict[str, Callable[[Format, Any], list[Any]]]
-        known = {"jsonl": _json_values, **dict.fromkeys(("tsv", "csv", "xlsx"), _tsv_values)}
-        values = known.get(shape.kind, _row_values)
-        return lambda number, row: _question_pair(number, max_chars, *values(shape, row))
+        return _parallel(files, max_chars)
     if shape == TWO_COLUMNS:
         return _two_columns(max_chars)
-    parse = {
-        "tsv": _parse_tsv,
-        "csv": _parse_tsv,
-        "xlsx": _parse_tsv,
-        "jsonl": _parse_json,
-        "parquet": _parse_values,
-        "arrow": _parse_values,
-        "pairs": _parse_item,
-    }[shape.kind]
-    return lambda number, row: parse(shape, max_chars, number, row)
+    values: Callable[[Format, Any], Sequence[Any]] = _item_values
+    if shape.kind in ("tsv", "csv", "xlsx"):
+        values = _cell_values
+    elif shape.kind in ("parquet", "arrow"):
+        values = _column_values
+    several = replace(shape, references=True)
 
+    def parse(number: int, row: Any) -> Pair:
+        if isinstance(row, Pair) and shape.question is None:
+            src = row.src if row.frames is None else row.frames
+            return _pair(several, max_chars, number, src, [row.tgt, *row.more], row.features)
+        return _pair(shape, max_chars, number, *values(shape, row))
 
-def _question_pair(number: int, max_chars: int, story: Any, question: Any, answer: Any) -> Pair:
-    """Return the pair of a story with its question, and the answers."""
-    for name, value in (("story", story), ("question", question)):
-        for text in value if isinstance(value, list | tuple) else [value]:
-            check_unicode(name, text)
-    source = join_source(story, question)
-    return _from_values(number, max_chars, source, answers_of(answer), (), True)
-
-
-def _tsv_values(shape: Format, row: Any) -> list[Any]:
-    """Return story, question and answer of a row of a tab-separated or CSV file."""
-    cells = row_cells(row)
-    places = [c for c in (shape.columns[0], shape.question, shape.columns[1]) if isinstance(c, int)]
-    _check_cells(replace(shape, features=shape.question), cells)
-    return [cells[place] for place in places]
-
-
-def _json_values(shape: Format, raw: bytes) -> list[Any]:
-    """Return story, question and answer of a line with a JSON object."""
-    return _named_values(shape, json_record(decode(raw)))
-
-
-def _row_values(shape: Format, row: Any) -> list[Any]:
-    """Return story, question and answer of a row of Parquet, or of an item from Python."""
-    if shape.kind == "pairs":
-        return _named_values(shape, _record(row))
-    story, answer, question = row
-    return [story, question, answer]
-
-
-def _named_values(shape: Format, record: Mapping[str, Any]) -> list[Any]:
-    names = [str(c) for c in (shape.columns[0], shape.question, shape.columns[1])]
-    _check_names(record, names)
-    return [record[name] for name in names]
+    return parse
 
 
 def check_text(side: str, text: Any, max_chars: int) -> str:
@@ -136,7 +99,7 @@ def _two_columns(max_chars: int) -> Parser:
         text = decode(raw)
         cells = text.split("\t")
         if len(cells) != 2:
-            return _parse_cells(TWO_COLUMNS, max_chars, number, cells)
+            return _pair(TWO_COLUMNS, max_chars, number, *_cell_values(TWO_COLUMNS, cells))
         src, tgt = check_text("source", cells[0], max_chars), cells[1]
         return Pair(src, check_text("target", tgt, max_chars), number)
 
@@ -155,33 +118,26 @@ def row_cells(row: Any) -> list[str]:
     return list(row)
 
 
-def _parse_tsv(shape: Format, max_chars: int, number: int, row: Any) -> Pair:
-    return _parse_cells(shape, max_chars, number, row_cells(row))
-
-
-def _parse_cells(shape: Format, max_chars: int, number: int, cells: Sequence[str]) -> Pair:
-    _check_cells(shape, cells)
-    asked = [column for column in (*shape.columns, shape.features) if isinstance(column, int)]
-    src, tgt, *features = (cells[column] for column in asked)
-    more: list[str] = []
+def _cell_values(shape: Format, row: Any) -> Sequence[Any]:
+    """Return source, target and, if there is one, features or question of a row of cells."""
+    cells = row_cells(row)
+    asked = _check_cells(shape, cells)
+    src, tgt, *third = (cells[place] for place in asked)
     if shape.references:
         more = [cell for i, cell in enumerate(cells) if i not in asked and cell.strip()]
-    return Pair(
-        check_text("source", src, max_chars),
-        check_text("target", tgt, max_chars),
-        number,
-        tuple(check_text("target", cell, max_chars) for cell in more),
-        parse_features(features[0]) if features else (),
-    )
+        return src, [tgt, *more], *third
+    return src, tgt, *third
 
 
-def _check_cells(shape: Format, cells: Sequence[str]) -> None:
+def _check_cells(shape: Format, cells: Sequence[str]) -> list[int]:
+    """Return the places of the cells that are asked for; raises BadLine if a row has others."""
     if not "".join(cells).strip():
         raise BadLine("empty line", "the line is empty", "delete it")
     if len(cells) == 1 and shape.kind == "tsv":
         reason = "there is no tab between source and target"
         raise BadLine("missing tab", reason, lambda advice: f"put one there, or {advice.targets}")
-    asked = [c for c in (*shape.columns, shape.features) if isinstance(c, int)]
+    places = (*shape.columns, shape.features, shape.question)
+    asked = [place for place in places if isinstance(place, int)]
     if len(cells) <= max(asked):
         reason = f"the line has {len(cells)} columns, and column {max(asked) + 1} is asked for"
         raise BadLine("too few columns", reason, "add what is missing")
@@ -191,14 +147,12 @@ def _check_cells(shape: Format, cells: Sequence[str]) -> None:
         fix = "add what is missing, or put quotes around cells with a delimiter in them"
         raise BadLine("other number of columns", reason, fix)
     if shape.exact and len(cells) > len(asked):
-        raise BadLine(
-            "too many columns",
-            f"the line has {len(cells)} columns where {len(asked)} are expected",
-            lambda advice: _fewer_columns(advice, asked, shape),
-        )
+        reason = f"the line has {len(cells)} columns where {len(asked)} are expected"
+        raise BadLine("too many columns", reason, lambda hints: _fewer(hints, asked, shape))
+    return asked
 
 
-def _fewer_columns(advice: ErrorHints, asked: list[int], shape: Format) -> str:
+def _fewer(advice: ErrorHints, asked: list[int], shape: Format) -> str:
     chosen, more = f"choose with {advice.columns(asked)}", _taken_as(advice)
     return f"{chosen}, or {more}" if more and shape.features is None else chosen
 
@@ -209,27 +163,47 @@ def _taken_as(advice: ErrorHints) -> str:
     return f"take what follows as {' or '.join(options)}" if options else ""
 
 
-def _parse_json(shape: Format, max_chars: int, number: int, raw: bytes) -> Pair:
-    return _from_record(shape, max_chars, number, json_record(decode(raw)))
+def _column_values(shape: Format, row: Sequence[Any]) -> Sequence[Any]:
+    """Return the values of a row of a table, which are read in this order."""
+    return row
 
 
-def _from_record(shape: Format, max_chars: int, number: int, record: Mapping[str, Any]) -> Pair:
-    """Return the pair under the names of the columns."""
-    names = [str(column) for column in shape.columns]
-    _check_names(record, names)
-    if names[0] == names[1]:
-        return _from_values(number, max_chars, *split_conversation(record[names[0]]), (), False)
-    features = () if shape.features is None else record.get(str(shape.features), ())
-    return _from_values(
-        number, max_chars, record[names[0]], record[names[1]], features, shape.references
-    )
+def _item_values(shape: Format, item: Any) -> Sequence[Any]:
+    """Return the same of a line with a JSON object, a dictionary or a tuple."""
+    if isinstance(item, bytes) or isinstance(shape.columns[0], str):
+        return _record_values(shape, json_object(item))
+    if isinstance(item, str) or not isinstance(item, Sequence) or len(item) < 2:
+        reason = f"an item must be a tuple (source, target), but it is {shorten(item)}"
+        raise BadLine("not a pair", reason, "pass two strings for each example")
+    if shape.references:
+        return item[0], list(item[1:])
+    if len(item) > 2 and shape.features is None:
+        reason = f"the item has {len(item)} parts where 2 are expected"
+        fix = "leave the others out"
+        raise BadLine("too many columns", reason, lambda advice: _taken_as(advice) or fix)
+    return item[:3]
 
 
-def _check_names(record: Mapping[str, Any], names: Sequence[str]) -> None:
-    missing = [name for name in names if name not in record]
-    if missing:
-        reason = f"there is no key {missing[0]!r} among {_listed(record)}"
+def _record_values(shape: Format, record: Mapping[str, Any]) -> Sequence[Any]:
+    asked = [str(c) for c in (*shape.columns, shape.question) if c is not None]
+    if missing := [name for name in asked if name not in record]:
+        known = ", ".join(map(repr, record)) or "none"
+        reason = f"there is no key {missing[0]!r} among {known}"
         raise BadLine("missing key", reason, lambda advice: advice.choose("add it", list(record)))
+    if asked[0] == asked[1]:
+        return split_conversation(record[asked[0]])
+    values = [record[name] for name in asked]
+    return values if shape.features is None else [*values, record.get(str(shape.features), ())]
+
+
+def json_object(row: Any) -> Mapping[str, Any]:
+    """Return the object of a line of JSON, or a row that is one already."""
+    if isinstance(row, bytes):
+        return json_record(decode(row))
+    if isinstance(row, Mapping):
+        return row
+    reason = f"an item must be a dictionary as the first one is, but it is {shorten(row)}"
+    raise BadLine("not a pair", reason, "write all of them in one way")
 
 
 def json_record(text: str) -> dict[str, Any]:
@@ -255,49 +229,18 @@ def plain_record(record: dict[str, Any]) -> dict[str, Any]:
     return inner if isinstance(inner, dict) else record
 
 
-def _parse_values(shape: Format, max_chars: int, number: int, row: Sequence[Any]) -> Pair:
-    src, tgt, *features = row
-    return _from_values(
-        number, max_chars, src, tgt, features[0] if features else (), shape.references
-    )
-
-
-def _parse_item(shape: Format, max_chars: int, number: int, item: Any) -> Pair:
-    if isinstance(item, Pair):
-        features: Any = item.features
-        src = item.src if item.frames is None else item.frames
-        return _from_values(number, max_chars, src, [item.tgt, *item.more], features, True)
-    if isinstance(shape.columns[0], str):
-        return _from_record(shape, max_chars, number, _record(item))
-    if isinstance(item, str) or not isinstance(item, Sequence) or len(item) < 2:
-        reason = f"an item must be a tuple (source, target), but it is {shorten(item)}"
-        raise BadLine("not a pair", reason, "pass two strings for each example")
-    if len(item) > 2 and shape.features is None and not shape.references:
-        raise BadLine(
-            "too many columns",
-            f"the item has {len(item)} parts where 2 are expected",
-            lambda advice: _taken_as(advice) or "leave the others out",
-        )
-    if shape.references:
-        return _from_values(number, max_chars, item[0], list(item[1:]), (), True)
-    features = item[2] if len(item) > 2 else ()
-    return _from_values(number, max_chars, item[0], item[1], features, False)
-
-
-def _record(item: Any) -> Mapping[str, Any]:
-    if isinstance(item, Mapping):
-        return item
-    reason = f"an item must be a dictionary as the first one is, but it is {shorten(item)}"
-    raise BadLine("not a pair", reason, "write all of them in one way")
-
-
-def _from_values(
-    number: int, max_chars: int, src: Any, tgt: Any, features: Any, references: bool
-) -> Pair:
+def _pair(shape: Format, max_chars: int, number: int, src: Any, tgt: Any, third: Any = ()) -> Pair:
     """Return a pair of values of any type; with references, the target may be a list of strings.
 
-    Numbers of a source are checked by `FrameReader`.
+    The third value is the question, where the source is a story, or else features. Numbers of a
+    source are checked by `FrameReader`.
     """
+    references = shape.references
+    if shape.question is not None:
+        for name, value in (("story", src), ("question", third)):
+            for text in value if isinstance(value, list | tuple) else [value]:
+                check_unicode(name, text)
+        src, tgt, third, references = join_source(src, third), answers_of(tgt), (), True
     targets = list(tgt) if references and isinstance(tgt, list | tuple) and tgt else [tgt]
     targets = list(map(_written, targets))
     frames = src if isinstance(src, list | tuple | np.ndarray | Tensor | Mapping) else None
@@ -306,7 +249,7 @@ def _from_values(
         check_unicode(side, text)
         check_text(side, text, max_chars)
     more = tuple(targets[1:])
-    return Pair("" if texts == [] else src, targets[0], number, more, _features(features), frames)
+    return Pair("" if texts == [] else src, targets[0], number, more, _features(third), frames)
 
 
 def _written(target: Any) -> Any:
@@ -330,27 +273,17 @@ def _features(value: Any) -> tuple[str, ...]:
     raise BadLine("not a string", reason, "write them as V;PST;3;SG")
 
 
-class _Parallel:
-    """Parser of rows of two raw lines; errors name the file of their side."""
+def _parallel(files: tuple[str, str], max_chars: int) -> Parser:
+    """Return the parser of rows of two raw lines; errors name the file of their side."""
 
-    def __init__(self, files: tuple[str, str], max_chars: int) -> None:
-        self.files = files
-        self.max_chars = max_chars
+    def parse(number: int, row: tuple[bytes, bytes]) -> Pair:
+        sides = []
+        for side, raw, file in zip(("source", "target"), row, files, strict=True):
+            try:
+                sides.append(check_text(side, decode(raw), max_chars))
+            except BadLine as bad:
+                bad.file = file
+                raise
+        return Pair(sides[0], sides[1], number)
 
-    def __call__(self, number: int, row: tuple[bytes, bytes]) -> Pair:
-        src, tgt = (
-            self._side(side, raw, file)
-            for side, raw, file in zip(("source", "target"), row, self.files, strict=True)
-        )
-        return Pair(src, tgt, number)
-
-    def _side(self, side: str, raw: bytes, file: str) -> str:
-        try:
-            return check_text(side, decode(raw), self.max_chars)
-        except BadLine as bad:
-            bad.file = file
-            raise
-
-
-def _listed(record: Mapping[str, Any]) -> str:
-    return ", ".join(map(repr, record)) or "none"
+    return parse

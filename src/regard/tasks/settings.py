@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from pydantic import BaseModel, ConfigDict
 
 from regard.data import SourceEncoder, TargetEncoder
-from regard.data.error_hints import ErrorHints
+from regard.data.error_hints import BadLines, Columns, ErrorHints
 from regard.errors import ArgumentError
 
 Say = Callable[[str], None]
@@ -92,6 +92,24 @@ class DataPlace(NamedTuple):
     hints: ErrorHints
     folder: Path
     encoder: SourceEncoder | None = None
+
+
+class SourceFiles(NamedTuple):
+    """Files of sources without targets.
+
+    Attributes:
+        files: "-" is stdin.
+        columns: those of pairs, of which the target may be missing; None finds the source.
+        max_chars: the most characters of a line.
+        bad: counts unusable sources, or raises the first.
+        check: raises DataError for a source that does not fit the model.
+    """
+
+    files: Sequence[str]
+    columns: Columns | None
+    max_chars: int
+    bad: BadLines
+    check: Callable[[Any], None]
 
 
 class DevScores(NamedTuple):

@@ -2,21 +2,20 @@
 
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from torch import Tensor
 
-from regard.data import BadLines, Pair, base_folder, pad_frames
+from regard.data import Pair, base_folder, pad_frames
 from regard.data.error_hints import BadLine
 from regard.data.frame_tables import FrameArray, TableReader, read_frame_sources
-from regard.data.pairs import source_column
 from regard.errors import ArgumentError, DataError
 from regard.models import COPY_PRESETS, STORY_PRESETS, TEXT_PRESETS
 from regard.seeing import Token
 from regard.tasks.inputs.base import TaskInput
-from regard.tasks.settings import Settings, refuse_settings
+from regard.tasks.settings import Settings, SourceFiles, refuse_settings
 
 #: characters of a missing file's name that a message has at most
 LONGEST_NAME: Final = 200
@@ -98,20 +97,11 @@ class ArrayInput(TaskInput):
         """Return the labels of a row as traces hold them."""
         return tuple(map(Token, self.labels(row)))
 
-    def read(
-        self,
-        files: Sequence[str],
-        columns: tuple[str, ...] | None,
-        *,
-        max_chars: int,
-        bad: BadLines,
-        check: Callable[[Any], None],
-    ) -> Iterator[Any]:
+    def read(self, given: SourceFiles) -> Iterator[Any]:
         """Read the sources of several files; each is checked when it is read."""
-        name = source_column(columns)
-        for file in files:
+        for file in given.files:
             reader = self.table_reader(base_folder(file))
-            yield from read_frame_sources(file, reader, bad=bad, name=name)
+            yield from read_frame_sources(file, reader, bad=given.bad, columns=given.columns)
 
 
 def tables_of(pairs: Iterable[Pair], file: str) -> Iterator[FrameArray]:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor
 
-from regard.data import BadLines, Corpus, Pair, PairReader, SourceEncoder, is_held_out
+from regard.data import Corpus, Pair, PairReader, SourceEncoder, is_held_out
 from regard.data.normalization import CASES
 from regard.data.pair_reader import SourceTransform
 from regard.errors import ArgumentError
@@ -19,7 +19,7 @@ from regard.seeing import Text
 from regard.seeing.attribution.replacements import Replacements
 from regard.tasks.inputs.graph_inputs import GraphInputs
 from regard.tasks.reading import read_pair_files
-from regard.tasks.settings import DataPlace, Say, Settings, TaskOptions
+from regard.tasks.settings import DataPlace, Say, Settings, SourceFiles, TaskOptions
 
 
 class InputFacts(NamedTuple):
@@ -242,24 +242,8 @@ class TaskInput(ABC):
         return pair.frames
 
     @abstractmethod
-    def read(
-        self,
-        files: Sequence[str],
-        columns: tuple[str, ...] | None,
-        *,
-        max_chars: int,
-        bad: BadLines,
-        check: Callable[[Any], None],
-    ) -> Iterator[Any]:
-        """Read sources without targets; unusable ones are added to `bad`.
-
-        Args:
-            files: "-" is stdin.
-            columns: of the run, or given; the first is that of sources.
-            max_chars: the most characters of a line.
-            bad: counts unusable sources, or raises the first.
-            check: raises DataError for a source that does not fit the model.
-        """
+    def read(self, given: SourceFiles) -> Iterator[Any]:
+        """Read sources without targets; unusable ones are added to `given.bad`."""
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:

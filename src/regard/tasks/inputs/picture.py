@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field
 from torch import Tensor
 
-from regard.data import BadLines, Pair, PictureEncoder, PictureReader, SourceEncoder
+from regard.data import Pair, PictureEncoder, PictureReader, SourceEncoder
 from regard.data.frame_tables import FrameArray
 from regard.data.media_files import PICTURES
 from regard.data.pair_reader import SourceTransform
@@ -32,7 +32,7 @@ from regard.seeing.trace.backdrop import picture_backdrop
 from regard.tasks.inputs.array import ArrayInput
 from regard.tasks.inputs.base import InputFacts
 from regard.tasks.inputs.graph_inputs import GraphInputs, PictureInputs
-from regard.tasks.settings import DataPlace, Say, Settings, TaskOptions
+from regard.tasks.settings import DataPlace, Say, Settings, SourceFiles, TaskOptions
 
 #: side of a picture for each pixel that training pictures are shifted by, by default
 SHIFT: Final = 14
@@ -237,17 +237,9 @@ class PixelInput(ArrayInput):
         """Return the picture, whose pixels are read already."""
         return self._array(pair.frames)
 
-    def read(
-        self,
-        files: Sequence[str],
-        columns: tuple[str, ...] | None,
-        *,
-        max_chars: int,
-        bad: BadLines,
-        check: Callable[[Any], None],
-    ) -> Iterator[Any]:
+    def read(self, given: SourceFiles) -> Iterator[Any]:
         """Read the pictures of several files; each is checked when it is read."""
-        for source in super().read(files, columns, max_chars=max_chars, bad=bad, check=check):
+        for source in super().read(given):
             yield source if isinstance(source, str) else self._array(source)
 
     def describe(self) -> dict[str, Any]:

@@ -24,7 +24,14 @@ from regard.seeing.attribution.replacements import Replacements, frame_replaceme
 from regard.tasks.inputs.base import InputFacts, TaskInput
 from regard.tasks.inputs.graph_inputs import GraphInputs, SeriesInputs
 from regard.tasks.inputs.text import name_some
-from regard.tasks.settings import DataPlace, Say, Settings, TaskOptions, refuse_settings
+from regard.tasks.settings import (
+    DataPlace,
+    Say,
+    Settings,
+    SourceFiles,
+    TaskOptions,
+    refuse_settings,
+)
 
 #: the longest season that is searched for, in steps
 LONGEST_SEASON: Final = 1024
@@ -333,18 +340,9 @@ class SeriesInput(TaskInput):
         """Return other rows of the same window."""
         return frame_replacements(row, 1)
 
-    def read(
-        self,
-        files: Sequence[str],
-        columns: tuple[str, ...] | None,
-        *,
-        max_chars: int,
-        bad: BadLines,
-        check: Callable[[Any], None],
-    ) -> Iterator[SeriesTable]:
+    def read(self, given: SourceFiles) -> Iterator[SeriesTable]:
         """Read the table of each file."""
-        for file in files:
-            yield self.table(file)
+        return map(self.table, given.files)
 
     def describe(self) -> dict[str, Any]:
         """Return the columns, the step, the rows that the model reads, and the ending of files."""

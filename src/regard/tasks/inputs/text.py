@@ -10,7 +10,6 @@ from torch import Tensor
 
 from regard.data import (
     TOKENIZER_KINDS,
-    BadLines,
     Corpus,
     Pair,
     Tokenizer,
@@ -23,7 +22,6 @@ from regard.data.error_hints import BadLine, shorten
 from regard.data.lookup_codecs import words_at
 from regard.data.normalization import Span
 from regard.data.pair_reader import SourceTransform, read_sources
-from regard.data.pairs import column_names
 from regard.data.sampling import draw_sample
 from regard.data.subword_codec import WORD_START
 from regard.data.text_files import display_name
@@ -36,7 +34,7 @@ from regard.seeing.attribution.replacements import Replacements, token_replaceme
 from regard.symbols import EOS, SYMBOLS, UNK
 from regard.tasks.inputs.base import InputFacts, TaskInput
 from regard.tasks.inputs.graph_inputs import GraphInputs, TokenInputs
-from regard.tasks.settings import DataPlace, Say, Settings
+from regard.tasks.settings import DataPlace, Say, Settings, SourceFiles
 from regard.tasks.tokenizer_training import TOKENIZER_LINES, learn_tokenizer, shared_tokenizer_kind
 
 END: Final = Token(SYMBOLS[EOS], special=True)
@@ -222,18 +220,9 @@ class LineInput(TaskInput):
     #: how the model card shows a source
     card_patterns: ClassVar[Sequence[re.Pattern[str]]] = (CARD_PAIR, CARD_COMMAND)
 
-    def read(
-        self,
-        files: Sequence[str],
-        columns: tuple[str, ...] | None,
-        *,
-        max_chars: int,
-        bad: BadLines,
-        check: Callable[[Any], None],
-    ) -> Iterator[str]:
+    def read(self, given: SourceFiles) -> Iterator[str]:
         """Read one source per line of one file, or of some of its columns."""
-        chosen = column_names(columns)
-        return text_sources(files, chosen, max_chars=max_chars, bad=bad, check=check)
+        return text_sources(given)
 
     def examples(self, card: str, dev: Path) -> list[Any]:
         """Return the first short sources that the model card shows."""
@@ -424,24 +413,9 @@ def sources_on_card(card: str, patterns: Sequence[re.Pattern[str]]) -> list[str]
     return list(dict.fromkeys(text for text in found if len(text) <= EXAMPLE_CHARS))[:EXAMPLES]
 
 
-def text_sources(
-    files: Sequence[str],
-    columns: Sequence[int | str] | None = None,
-    *,
-    max_chars: int,
-    bad: BadLines,
-    check: Callable[[Any], None],
-) -> Iterator[str]:
-    """Yield one text per line of one file, or those of a column of CSV, JSON or Parquet.
-
-    Args:
-        files: one file; `-` is stdin.
-        columns: those of the pairs of the run, if they were chosen.
-        max_chars: the most characters that a line may have.
-        bad: counts the lines that are left out.
-        check: raises DataError for a text that the model cannot read.
-    """
-    file, *others = files
+def text_sources(given: SourceFiles) -> Iterator[str]:
+    """Yield one text per line of one file, or those of a column of CSV, JSON or Parquet."""
+    (file, *others), columns, max_chars, bad, check = given
     if others:
         raise ArgumentError("FILE", "be one for a model that reads text", file, "join the files")
     good = 0
