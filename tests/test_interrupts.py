@@ -55,7 +55,7 @@ class Held:
     def __del__(self):
         {INTERRUPT}
 
-def presets(*, as_json):
+def presets(args):
     Held()
     print("done")
 

@@ -141,6 +141,11 @@ class DecodingOptions:
             )
 
 
+def given_options(**values: Any) -> dict[str, Any]:
+    """Return the options that are given, by name: those that are not None."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
 def check_whole(**values: object) -> None:
     """Raises unless the values are whole numbers, numpy's among them."""
     for name, value in values.items():

@@ -6,7 +6,7 @@ import pytest
 
 from cli.tools import done, regard, sentence, words
 from jobs.toys import rows_in
-from regard.cli.commands import RAY_ADDRESS
+from regard.cli.options import RAY_ADDRESS
 
 # decodes with real models: not part of `make check`
 pytestmark = pytest.mark.slow

@@ -373,7 +373,7 @@ def test_what_would_be_lost_is_accepted_by_an_option(pairs, in_folder):
     resume = ("train", "--resume", "runs/pairs", "steps=3")
     assert "it trains from step 0" in sentence(regard(*resume), 1)
     done(regard(*resume, "--accept-loss"))
-    assert "given without --resume" in sentence(regard("train", pairs, "--accept-loss"), 2)
+    assert "add --resume RUN" in sentence(regard("train", pairs, "--accept-loss"), 2)
 
 
 def test_events(pairs, in_folder):

@@ -3,7 +3,8 @@
 from contextvars import ContextVar
 from typing import Final
 
-from regard.cli.commands import app
+from regard.cli import commands as commands  # declares what `app` runs
+from regard.cli.options import app
 
 __all__ = ["BEGAN", "app", "main"]
 

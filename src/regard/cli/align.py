@@ -12,11 +12,12 @@ from regard import api
 from regard.api import word_alignment
 from regard.api.word_alignment import AlignOptions, HeadChoice, Places, Selector, Units
 from regard.atomic_files import atomic_output
-from regard.cli.commands import Symmetry
+from regard.cli.commands import AlignArgs
 from regard.cli.console import print_json, print_table, progress_bar, result_console
+from regard.cli.error_handling import refuse
 from regard.cli.gold_alignments import read_gold_file
 from regard.cli.input_lines import pairs_for
-from regard.cli.shard_options import names_shards, refuse
+from regard.cli.jobs import names_shards, run_shards
 from regard.data import Pair
 from regard.errors import ArgumentError, RegardError
 from regard.messages import message, translated
@@ -90,80 +91,48 @@ class AlignmentResult(NamedTuple):
         return found
 
 
-def align(
-    *,
-    run: Path,
-    file: str,
-    tgt: str | None,
-    gold: str | None,
-    gold_first: int,
-    reverse_run: Path | None,
-    symmetrize: Symmetry,
-    layer: str,
-    head: str,
-    shift: str,
-    threshold: float | None,
-    words: bool | None,
-    columns: str | None,
-    skip_bad: bool,
-    output: Path | None,
-    ray: str | None,
-    workers: int | None,
-    as_json: bool,
-    batch: int,
-    device: str,
-) -> None:
+def align(args: AlignArgs) -> None:
     """Align the words of pairs by attention: Pharaoh format on stdout, error rates on stderr."""
     options = AlignOptions(
-        layer=_selector("layer", layer),
-        head=_selector("head", head),
-        shift=_shift(shift),
-        threshold=threshold,
-        batch=batch,
+        layer=_selector("layer", args.layer),
+        head=_selector("head", args.head),
+        shift=_shift(args.shift),
+        threshold=args.threshold,
+        batch=args.batch,
     )
-    if names_shards(file, ray, workers):
-        given = {"TGT": tgt, "gold": gold, "reverse_run": reverse_run, "skip_bad": skip_bad}
-        refuse("where pairs are shards", **given, json=as_json)
-        how = {"columns": columns, "words": words, "device": device}
-        return _align_shards(run, file, output, options, **how, ray=ray, workers=workers)
-    model = api.load_run(run, device=device)
-    reverse = None if reverse_run is None else api.load_run(reverse_run, device=device)
+    if names_shards(args.file, args.ray, args.workers):
+        refuse(
+            "be left out where pairs are shards",
+            TGT=args.tgt,
+            gold=args.gold,
+            reverse_run=args.reverse_run,
+            skip_bad=args.skip_bad,
+            json=args.as_json,
+        )
+        if args.output is None:
+            fix = "add -o FOLDER"
+            raise ArgumentError("-o", "name a folder for the alignments of shards", "missing", fix)
+        how = {"pairs": True, "align": options, "batch": args.batch, "words": args.words}
+        return run_shards(args, [args.run], [args.file], args.output, **how)
+    model = api.load_run(args.run, device=args.device)
+    other = args.reverse_run
+    reverse = None if other is None else api.load_run(other, device=args.device)
     for one in (model, reverse):
         if one is not None:
             word_alignment.check_can_align(one.predictor)
     bad: list[int] = []
-    pairs = pairs_for(
-        model,
-        file,
-        tgt,
-        columns=columns,
-        skip_bad=skip_bad,
-        on_bad=lambda error: bad.append(error.line or 0),
-        forced=True,
-    )
-    places, units = Places.of(pairs, bad), Units.of(model.task, words)
+    pairs = pairs_for(model, args.file, args, bad)
+    places, units = Places.of(pairs, bad), Units.of(model.task, args.words)
     sizes = word_alignment.unit_counts(model.task, pairs, units)
-    golds = None if gold is None else read_gold_file(gold, gold_first, sizes, places)
+    golds = None if args.gold is None else read_gold_file(args.gold, args.gold_first, sizes, places)
     if reverse is not None:
         _check_units(reverse, pairs, units, sizes)
     found = _aligned(model, pairs, units, options, has_gold=golds is not None)
     result = AlignmentResult(sizes, golds, Direction.best(found, golds))
     if reverse is not None:
         backward = _backward(reverse, pairs, units, options, golds)
-        result = result._replace(backward=backward, symmetry=symmetrize.value)
-    return _write(result, places, output, as_json=as_json)
-
-
-def _align_shards(
-    run: Path, file: str, output: Path | None, options: AlignOptions, **how: Any
-) -> None:
-    """Align shards of pairs into a folder."""
-    from regard.cli import jobs  # not above: it loads what reads Parquet
-
-    if output is None:
-        fix = "add -o FOLDER"
-        raise ArgumentError("-o", "name a folder for the alignments of shards", "missing", fix)
-    jobs.execute([run], [file], output, batch=options.batch, pairs=True, align=options, **how)
+        result = result._replace(backward=backward, symmetry=args.symmetrize.value)
+    return _write(result, places, args.output, as_json=args.as_json)
 
 
 def _selector(name: str, word: str) -> Selector:

@@ -8,9 +8,11 @@ from typing import Any, Final
 import typer
 
 from regard import api
+from regard.cli.commands import ChatArgs
 from regard.cli.console import note, one_line
 from regard.data import Corpus
 from regard.data.conversations import SPEAKER_MARK, Turn, join_turns
+from regard.decoding_options import given_options
 from regard.errors import ArgumentError
 from regard.messages import message
 from regard.tasks import Task, TextInput
@@ -26,14 +28,11 @@ PROMPT: Final = f"{USER}> "
 LONGEST_ROLE: Final = 20
 
 
-def chat(
-    *, run: Path, system: str | None, beam: int | None, max_len: int | None, device: str
-) -> None:
+def chat(args: ChatArgs) -> None:
     """Answer each line of stdin, with all turns before it as the source."""
-    model = _chat_model(run, device)
-    before = [] if system is None else [_turn("--system", SYSTEM, system)]
-    options = {"beam": beam, "max_len": max_len}
-    given = {name: value for name, value in options.items() if value is not None}
+    model = _chat_model(args.run, args.device)
+    before = [] if args.system is None else [_turn("--system", SYSTEM, args.system)]
+    options = given_options(beam=args.beam, max_len=args.max_len)
     turns: list[Turn] = []
     for line in _typed():
         if not line.strip():
@@ -43,7 +42,7 @@ def chat(
         if len(kept) < len(turns):
             note(message("chat.dropped", count=len(turns) - len(kept)))
             turns = kept
-        answer = model(join_turns([*before, *turns]), attention=False, **given).text
+        answer = model(join_turns([*before, *turns]), attention=False, **options).text
         typer.echo(one_line(answer))
         if answer.strip():
             turns.append(Turn(ASSISTANT, answer))

@@ -9,10 +9,12 @@ from typing import Any, Final
 from rich.console import Console
 
 from regard import api
+from regard.cli.commands import CheckArgs
 from regard.cli.console import print_table, result_console
+from regard.cli.error_handling import refuse
 from regard.cli.input_lines import one_source, warn_if_bare
 from regard.data.media_files import reject_media
-from regard.errors import ArgumentError
+from regard.decoding_options import given_options
 from regard.messages import interval_text, message
 from regard.pretrained import MediaModel, PretrainedModel
 from regard.seeing import Trace
@@ -34,40 +36,28 @@ MAX_BY_METHOD: Final = 2
 FAITHFULNESS: Final = ("insertion", "deletion", "comprehensiveness", "sufficiency")
 
 
-def check(
-    *,
-    run: Path,
-    text: str,
-    target: str | None,
-    methods: str | None,
-    versus: str | None,
-    beam: int | None,
-    output: Path | None,
-    as_json: bool,
-    allow_pickle: bool,
-    device: str,
-) -> None:
+def check(args: CheckArgs) -> None:
     """Compare attention with ablation and gradients: what mattered to each output."""
-    if output is not None:
-        check_ending(output)
-    loaded = api.load(run, device=device, allow_pickle=allow_pickle)
+    if args.output is not None:
+        check_ending(args.output)
+    loaded = api.load(args.run, device=args.device, allow_pickle=args.allow_pickle)
     if isinstance(loaded, PretrainedModel | MediaModel):
-        if beam is not None:
-            reason = "be left out for a model of transformers, which is checked on greedy outputs"
-            raise ArgumentError("--beam", reason, beam, "leave it out, or force one with --target")
+        rule = "be left out for a model of transformers, which is checked on greedy outputs"
+        refuse(rule, "leave it out, or force one with --target", beam=args.beam)
         if isinstance(loaded, PretrainedModel):
-            reject_media(text)
-        trace = loaded.check(text, target, methods=methods or "all", versus=versus)
+            reject_media(args.text)
+        methods = args.methods or "all"
+        trace = loaded.check(args.text, args.target, methods=methods, versus=args.versus)
     else:
-        (source,) = warn_if_bare(loaded, [one_source(loaded, text)])
-        options = {} if beam is None else {"beam": beam}
-        trace = loaded.check(source, target, methods=methods, versus=versus, **options)
+        (source,) = warn_if_bare(loaded, [one_source(loaded, args.text)])
+        options = given_options(methods=args.methods, versus=args.versus, beam=args.beam)
+        trace = loaded.check(source, args.target, **options)
     if isinstance(trace, ForecastView):
-        _show_forecast(trace, output, as_json=as_json)
+        _show_forecast(trace, args.output, as_json=args.as_json)
         return
-    if output is not None:
-        save(trace, output)
-    if as_json:
+    if args.output is not None:
+        save(trace, args.output)
+    if args.as_json:
         sys.stdout.write(json.dumps(to_json(trace), ensure_ascii=False) + "\n")
     else:
         _show(trace, result_console())

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from itertools import zip_longest
-from pathlib import Path
 from typing import Any, Final
 
 from rich.cells import cell_len
@@ -18,15 +17,16 @@ from regard.api.compare import (
     compare_models,
     load_at,
 )
-from regard.atomic_files import atomic_output
+from regard.cli.commands import CompareArgs
 from regard.cli.console import (
-    note,
     one_line,
     print_json,
     print_table,
     progress_bar,
     result_console,
+    save_page,
 )
+from regard.cli.error_handling import refuse
 from regard.cli.example_files import read_examples
 from regard.cli.input_lines import one_source
 from regard.errors import ArgumentError
@@ -49,63 +49,36 @@ CELL: Final = 48
 SAME: Final = 1e-3
 
 
-def compare(
-    *,
-    first: str,
-    second: str | None,
-    file: str | None,
-    tgt: str | None,
-    inputs: tuple[str, str] | None,
-    metrics: str | None,
-    beam: int | None,
-    columns: str | None,
-    skip_bad: bool,
-    output: Path | None,
-    as_json: bool,
-    device: str,
-) -> None:
+def compare(args: CompareArgs) -> None:
     """Compare answers, scores and attention maps of two models, or of two inputs of one."""
-    if output is not None and output.suffix.lower() not in (".html", ".htm"):
-        raise ArgumentError("--output", "end in .html", repr(str(output)), "choose such a name")
-    if inputs is not None:
-        names, found = inputs, _compare_inputs(first, second, inputs, beam, device)
+    if args.inputs is not None:
+        names, found = args.inputs, _compare_inputs(args, args.inputs)
+    elif args.second is None or args.file is None:
+        lacks = "B" if args.second is None else "FILE"
+        fix = "as in `regard compare A B pairs.tsv`, or `regard compare A --inputs TEXT TEXT`"
+        raise ArgumentError(lacks, "be given", "missing", fix)
     else:
-        if second is None or file is None:
-            lacks = "B" if second is None else "FILE"
-            fix = "as in `regard compare A B pairs.tsv`, or `regard compare A --inputs TEXT TEXT`"
-            raise ArgumentError(lacks, "be given", "missing", fix)
-        names = first, second
-        models = load_at(first, device=device), load_at(second, device=device)
-        examples = read_examples(models[0], file, tgt, columns=columns, skip_bad=skip_bad)
-        words = [name.strip() for name in (metrics or "").lower().split(",") if name.strip()]
+        names = args.first, args.second
+        models = load_at(args.first, device=args.device), load_at(args.second, device=args.device)
+        examples = read_examples(models[0], args.file, args)
+        words = [name.strip() for name in (args.metrics or "").lower().split(",") if name.strip()]
         with progress_bar(message("compare.comparing"), len(examples.sources)) as done:
-            found = compare_models(
-                *models,
-                examples.sources,
-                examples.references,
-                metric=words or None,
-                beam=beam,
-                done=done,
-            )
-    if output is not None:
-        with atomic_output(output) as written:
-            written.write(_page(names, found).encode("utf-8", "backslashreplace"))
-        note(message("show.saved", path=output))
-    if as_json:
+            texts, metric = (examples.sources, examples.references), words or None
+            found = compare_models(*models, *texts, metric=metric, beam=args.beam, done=done)
+    if args.output is not None:
+        save_page(args.output, _page(names, found))
+    if args.as_json:
         return print_json(_as_object(names, found))
     return _print(names, found, result_console())
 
 
-def _compare_inputs(
-    run: str, second: str | None, inputs: tuple[str, str], beam: int | None, device: str
-) -> ModelComparison:
-    if second is not None:
-        fix = "name one model, and two texts after --inputs"
-        raise ArgumentError("B", "be left out with --inputs", second, fix)
-    model = load_at(run, device=device)
+def _compare_inputs(args: CompareArgs, inputs: tuple[str, str]) -> ModelComparison:
+    fix = "name one model, and two texts after --inputs"
+    refuse("be left out with --inputs", fix, B=args.second)
+    model = load_at(args.first, device=args.device)
     if isinstance(model, PretrainedModel):
-        return compare_inputs(model, *inputs, beam=beam)
-    return compare_inputs(model, *(one_source(model, text) for text in inputs), beam=beam)
+        return compare_inputs(model, *inputs, beam=args.beam)
+    return compare_inputs(model, *(one_source(model, text) for text in inputs), beam=args.beam)
 
 
 def _print(names: tuple[str, str], found: ModelComparison, console: Console) -> None:

@@ -4,12 +4,16 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import typer
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
+
+from regard.atomic_files import atomic_output
+from regard.messages import message
 
 #: columns of a table that goes to a file or a pipe, so that each row stays on one line
 PIPE_WIDTH: Final = 250
@@ -54,6 +58,13 @@ def one_line(text: str) -> str:
 def note(sentence: str) -> None:
     """Print a line on stderr that begins with the name of the program."""
     typer.echo(f"regard: {sentence}", err=True)
+
+
+def save_page(path: Path, page: str) -> None:
+    """Write a page, and say so."""
+    with atomic_output(path) as file:
+        file.write(page.encode("utf-8", "backslashreplace"))
+    note(message("show.saved", path=path))
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from regard import api
 from regard.api.evaluate_pairs import score_predictions
+from regard.cli.commands import DemoArgs
 from regard.cli.error_handling import SIGNALLED
 from regard.cli.show import drawn
 from regard.data import Pair, read_pairs
@@ -24,38 +25,33 @@ from regard.training.defaults import PEAK_RATES
 WORDS = ("regard", "attention", "knowledge", "phoneme")
 
 
-def demo(
-    *,
-    minutes: float,
-    preset: str,
-    output: Path,
-    test_words: int,
-    seed: int,
-) -> None:
+def demo(args: DemoArgs) -> None:
     """Train on the bundled pronouncing dictionary, evaluate, and draw where the model looked."""
-    if test_words < 1:
-        raise ArgumentError("test_words", "be at least 1", test_words, "2000 take some seconds")
+    if args.test_words < 1:
+        raise ArgumentError(
+            "test_words", "be at least 1", args.test_words, "2000 take some seconds"
+        )
     console, notes = Console(), StderrConsole()
     with as_file(files("regard") / "bundled" / "cmudict") as data:
-        settings = {"preset": preset, "minutes": minutes, "seed": seed}
+        settings = {"preset": args.preset, "minutes": args.minutes, "seed": args.seed}
         config = _config(data / "train.tsv.gz", settings)
         say(notes, message("demo.data"))
-        if _remove_earlier(output, config):
-            say(notes, message("demo.removed", path=output))
-        folder = start_run(config, output, console=notes)
+        if _remove_earlier(args.output, config):
+            say(notes, message("demo.removed", path=args.output))
+        folder = start_run(config, args.output, console=notes)
         pairs = list(read_pairs(data / "test.tsv.gz", references=True))
     if folder.stopped_by is not None:  # the user has been told how to go on
         raise typer.Exit(SIGNALLED + folder.stopped_by)
-    model = api.load_run(output)
-    _evaluate(model, pairs[:: max(1, len(pairs) // test_words)][:test_words], console)
+    model = api.load_run(args.output)
+    _evaluate(model, pairs[:: max(1, len(pairs) // args.test_words)][: args.test_words], console)
     for word in WORDS:
         say(console, f"{word.upper():>12}  {model(word.upper()).text}")
     console.print()
     typer.echo(_map(model, WORDS[1].upper()))
     following = message("demo.next")
     console.print(
-        f"\n{following}regard show {output} HELLO -o hello.html",
-        f"echo HELLO | regard predict {output}",
+        f"\n{following}regard show {args.output} HELLO -o hello.html",
+        f"echo HELLO | regard predict {args.output}",
         "regard train your-pairs.tsv --preset transformer",
         "regard --help",
         sep="\n" + " " * cell_len(following),

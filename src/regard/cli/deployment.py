@@ -1,7 +1,6 @@
 """Commands that serve pages or write models: `regard serve`, `watch` and `export`."""
 
 import shlex
-from pathlib import Path
 from typing import Any
 
 import typer
@@ -9,6 +8,7 @@ import typer
 from regard import safe_read
 from regard import serve as server
 from regard.api import bundled_models
+from regard.cli.commands import ExportArgs, ServeArgs, WatchArgs
 from regard.cli.console import note, print_json
 from regard.errors import ArgumentError
 from regard.export import ExportResult
@@ -16,27 +16,23 @@ from regard.export import export as export_run
 from regard.messages import message
 
 
-def export(
-    *,
-    run: Path,
-    to: str,
-    output: Path | None,
-    precision: str,
-    attention: bool,
-    check: Path | None,
-    as_json: bool,
-) -> None:
+def export(args: ExportArgs) -> None:
     """Write a model as files that run without torch and regard."""
-    sources = None if check is None else safe_read.read_text(check).splitlines()
+    sources = None if args.check is None else safe_read.read_text(args.check).splitlines()
     written = export_run(
-        run, output, to=to, precision=precision, attention=attention, check=sources
+        args.run,
+        args.output,
+        to=args.to,
+        precision=args.precision,
+        attention=args.attention,
+        check=sources,
     )
     verified = written.manifest["verified"]
     source = written.manifest["tokenizers"]["source"]
     compared = _comparison(verified, random=sources is None)
     command = _trial(written, source)
     typer.echo(message("export.try", comparison=compared, command=command), err=True)
-    if as_json:
+    if args.as_json:
         predictions = {name: n for name, n in verified.items() if name != "largest_difference"}
         print_json({"path": str(written.path), "difference": written.difference, **predictions})
     else:
@@ -70,61 +66,43 @@ def _trial(written: ExportResult, source: dict[str, Any]) -> str:
     return f"echo {given} | python {program}"
 
 
-def serve(
-    *,
-    runs: list[Path] | None,
-    host: str,
-    port: int,
-    allow_host: list[str] | None,
-    allow_origin: list[str] | None,
-    token: str | None,
-    no_token: bool,
-    log_text: bool,
-    device: str,
-    allow_pickle: bool,
-    precision: str,
-    **limits: Any,
-) -> None:
+def serve(args: ServeArgs) -> None:
     """Serve a live page and an API: type, and see where each output looks."""
-    checked = server.Limits(**limits)
-    access = server.Access((host, *(allow_host or ())), tuple(allow_origin or ()), token)
-    with server.bind(host, port) as bound:
+    checked = server.Limits(**args.limits)
+    access = server.Access(
+        (args.host, *(args.allow_host or ())), tuple(args.allow_origin or ()), args.token
+    )
+    with server.bind(args.host, args.port) as bound:
         local = server.is_local(bound)
-        _check_token(host, token, local=local, none=no_token)
-        if runs:
-            models = server.Models.load(runs, device, precision, allow_pickle=allow_pickle)
+        _check_token(args.host, args.token, local=local, none=args.no_token)
+        if args.runs:
+            models = server.Models.load(
+                args.runs, args.device, args.precision, allow_pickle=args.allow_pickle
+            )
         else:
-            models = server.Models.load_bundled(device, precision)
+            models = server.Models.load_bundled(args.device, args.precision)
         names = message("check.comma").join(models.names)
-        ready = _ready(names, server.url_of(bound), token, local=local)
+        ready = _ready(names, server.url_of(bound), args.token, local=local)
         server.run(
             bound,
             models,
             checked,
             access,
-            server.Log(note, log_text),
+            server.Log(note, args.log_text),
             ready=lambda: note(ready),
         )
 
 
-def watch(
-    *,
-    run: Path,
-    host: str,
-    port: int,
-    allow_host: list[str] | None,
-    token: str | None,
-    no_token: bool,
-) -> None:
+def watch(args: WatchArgs) -> None:
     """Serve a page that follows a run while it trains."""
     limits = server.Limits()
-    access = server.Access((host, *(allow_host or ())), (), token)
-    watcher = server.RunWatcher(bundled_models.find(run))
+    access = server.Access((args.host, *(args.allow_host or ())), (), args.token)
+    watcher = server.RunWatcher(bundled_models.find(args.run))
     log = server.Log(note)
-    with server.bind(host, port) as bound:
+    with server.bind(args.host, args.port) as bound:
         local = server.is_local(bound)
-        _check_token(host, token, local=local, none=no_token)
-        ready = _ready(str(run), server.url_of(bound), token, local=local)
+        _check_token(args.host, args.token, local=local, none=args.no_token)
+        ready = _ready(str(args.run), server.url_of(bound), args.token, local=local)
         server.run_app(
             bound,
             server.create_watch_app(watcher, limits, access, log),

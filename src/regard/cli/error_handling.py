@@ -63,6 +63,21 @@ class CommandGroup(TranslatedCommand, TyperGroup):
             raise typer.Exit(0) from None
 
 
+def refuse(rule: str, fix: str = "leave it out", **given: object) -> None:
+    """Raise ArgumentError for an option that does not apply, if one is given.
+
+    Args:
+        rule: why it must be left out.
+        fix: the next step.
+        given: values by option; `output` is -o, and a name in capitals is an argument.
+    """
+    for name, value in given.items():
+        if value not in (None, False):
+            option = name if name.isupper() else f"--{name.replace('_', '-')}"
+            option = "-o" if name == "output" else option
+            raise ArgumentError(option, rule, "given" if value is True else value, fix)
+
+
 def _report(error: Exception) -> int:
     """Print an error as a sentence and return the exit code."""
     if isinstance(error, RegardError):

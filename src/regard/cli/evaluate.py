@@ -20,11 +20,12 @@ from regard.api.evaluate_pairs import (
     score_predictions,
 )
 from regard.atomic_files import incremental_output
+from regard.cli.commands import EvaluateArgs
 from regard.cli.console import one_line, print_json, print_table, progress_bar, result_console
+from regard.cli.error_handling import refuse
 from regard.cli.input_lines import pairs_for, texts_for
-from regard.cli.shard_options import names_shards, refuse
+from regard.cli.jobs import names_shards, predicted_pairs
 from regard.data import Pair
-from regard.errors import ArgumentError
 from regard.evaluation import SHARES, ClassReport, Perplexity, by_length, paired_bootstrap
 from regard.evaluation.bootstrap import MIN_UNITS
 from regard.messages import interval_text, message, translated, use_language
@@ -42,123 +43,57 @@ MOST_CLASSES_SAVED: Final = 1000
 MOST_MISTAKES: Final = 10
 
 
-def evaluate(
-    *,
-    run: Path,
-    file: str,
-    tgt: str | None,
-    metrics: str | None,
-    beam: int | None,
-    lengths: bool,
-    against: Path | None,
-    columns: str | None,
-    skip_bad: bool,
-    save: Path | None,
-    ray: str | None,
-    workers: int | None,
-    output: Path | None,
-    as_json: bool,
-    precision: str,
-    device: str,
-) -> None:
+def evaluate(args: EvaluateArgs) -> None:
     """Score a model's predictions: BLEU and chrF, error rates and exact match, or perplexity."""
     # what can go wrong comes before what takes long
-    if output is not None:
-        check_ending(output, ENDINGS)
-    sharded = names_shards(file, ray, workers)
-    # the workers have the device
-    model = api.load_run(run, device="cpu" if sharded else device, precision=precision)
+    if args.output is not None:
+        check_ending(args.output, ENDINGS)
+    sharded = names_shards(args.file, args.ray, args.workers)
+    device = "cpu" if sharded else args.device  # the workers have the device
+    model = api.load_run(args.run, device=device, precision=args.precision)
     if not model.task.has_sources:
-        for option, value in {
-            "TGT": tgt,
-            "--metrics": None if metrics == "perplexity" else metrics,
-            "--beam": beam,
-            "--by-length": lengths or None,
-            "--against": against,
-            "--columns": columns,
-            "--save": save,
-            "-o": output,
-            "--ray": ray,
-            "--workers": workers,
-        }.items():
-            if value is not None:
-                fix = "its texts have a perplexity"
-                raise ArgumentError(option, "be left out for a language model", "given", fix)
-        return _evaluate_texts(model, file, precision, skip_bad=skip_bad, as_json=as_json)
-    classes = model.task.labels or model.task.output.one_per_input
-    if output is not None and not classes:
-        rule = "be left out where targets are neither labels nor tags"
-        raise ArgumentError("-o", rule, repr(str(output)), "leave it out")
+        return _evaluate_texts(model, args)
+    if not (model.task.labels or model.task.output.one_per_input):
+        refuse("be left out where targets are neither labels nor tags", output=args.output)
     label = message("evaluate.predicting")
-    with progress_bar(label, 1) as advance, use_language("en" if as_json else None):
+    with progress_bar(label, 1) as advance, use_language("en" if args.as_json else None):
         table = None
         if (numbers := model.task.numbers) is not None:
-            table = numbers.scores(model.trained, file, model.device, advance)
+            table = numbers.scores(model.trained, args.file, model.device, advance)
     if table is not None:
-        return _print_scores(table, as_json=as_json)
-    second = None if against is None else api.load_run(against, device=device)
-    names = metric_names(model.task.tokens.metrics(), _split_names(metrics))
+        return _print_scores(table, as_json=args.as_json)
+    other = args.against
+    second = None if other is None else api.load_run(other, device=args.device)
+    names = metric_names(model.task.tokens.metrics(), _split_names(args.metrics))
     if sharded:
-        refuse("where pairs are shards", TGT=tgt, against=against, skip_bad=skip_bad)
-        from regard.cli import jobs  # not above: it loads what reads Parquet
-
-        pairs, predictions = jobs.predicted_pairs(
-            run,
-            file,
-            save,
-            columns=columns,
-            options={} if beam is None else {"beam": beam},
-            precision=precision,
-            device=device,
-            ray=ray,
-            workers=workers,
-        )
+        rule = "be left out where pairs are shards"
+        refuse(rule, TGT=args.tgt, against=args.against, skip_bad=args.skip_bad)
+        pairs, predictions = predicted_pairs(args)
     else:
+        save = args.save
         with nullcontext() if save is None else incremental_output(save, CHOOSE_SAVE) as write:
-            pairs = pairs_for(model, file, tgt, columns=columns, skip_bad=skip_bad)
-            predictions = _predict(model, pairs, beam)
+            pairs = pairs_for(model, args.file, args)
+            predictions = _predict(model, pairs, args.beam)
             if write is not None:
                 write("".join(one_line(line) + "\n" for line in predictions).encode())
     references, normalizer = references_of(pairs), model.tgt_tokenizer
-    result = score_predictions(model.tgt_tokenizer, names, predictions, pairs)
-    with use_language("en" if as_json else None):
+    result = score_predictions(normalizer, names, predictions, pairs)
+    with use_language("en" if args.as_json else None):
         result = result._replace(classes=model.task.tokens.class_report(predictions, references))
         notes = [*model.task.tokens.output_notes(predictions, pairs), *_interval_notes(result.rows)]
-    if lengths:
+    if args.lengths:
         sizes = list(map(model.task.source_size, pairs))
         rows = by_length(names[:1], sizes, predictions, references, normalizer=normalizer)
         result = result._replace(lengths=rows)
     if second is not None:
-        other = _predict(second, pairs, beam)
-        comparison = paired_bootstrap(
-            names[0], predictions, other, references, normalizer=normalizer
-        )
+        texts = predictions, _predict(second, pairs, args.beam)
+        comparison = paired_bootstrap(names[0], *texts, references, normalizer=normalizer)
         result = result._replace(against=comparison)
-    if output is not None and result.classes is not None:
-        _save_confusion(output, model, file, result, result.classes)
-    if as_json:
-        return print_json(
-            {
-                "pairs": result.pairs,
-                "precision": precision,
-                "metrics": [row._asdict() for row in result.rows],
-                "by_length": [asdict(row) for row in result.lengths],
-                "against": None if result.against is None else asdict(result.against),
-                **({} if result.classes is None else _classes_json(result.classes)),
-                "notes": notes,
-            }
-        )
-    console = result_console()
-    said = message("evaluate.pairs", count=result.pairs, precision=_in_words(precision))
-    console.print(said, highlight=False)
-    _print_result(result, console, model.task.input.unit)
-    for sentence in notes:
-        console.print(sentence, highlight=False)
-    if result.classes is not None:
-        _print_classes(result.classes, console)
-    if output is not None:
-        console.print(message("evaluate.drawn", path=output), highlight=False)
-    return None
+    if args.output is not None and result.classes is not None:
+        _save_confusion(args.output, model, args.file, result, result.classes)
+    if args.as_json:
+        return _print_json(result, args.precision, notes)
+    return _print_result(result, notes, model.task.input.unit, args)
 
 
 def _split_names(words: str | None) -> list[str]:
@@ -193,7 +128,26 @@ def _interval_notes(rows: Sequence[Any]) -> list[str]:
     return [message("interval.note")] * any(row.low is None for row in rows)
 
 
-def _print_result(result: EvaluationResult, console: Console, unit: str) -> None:
+def _print_json(result: EvaluationResult, precision: str, notes: Sequence[str]) -> None:
+    print_json(
+        {
+            "pairs": result.pairs,
+            "precision": precision,
+            "metrics": [row._asdict() for row in result.rows],
+            "by_length": [asdict(row) for row in result.lengths],
+            "against": None if result.against is None else asdict(result.against),
+            **({} if result.classes is None else _classes_json(result.classes)),
+            "notes": notes,
+        }
+    )
+
+
+def _print_result(
+    result: EvaluationResult, notes: Sequence[str], unit: str, args: EvaluateArgs
+) -> None:
+    console = result_console()
+    said = message("evaluate.pairs", count=result.pairs, precision=_in_words(args.precision))
+    console.print(said, highlight=False)
     rows = [
         [
             row.name,
@@ -228,6 +182,12 @@ def _print_result(result: EvaluationResult, console: Console, unit: str) -> None
             **({"least": MIN_UNITS} if untested else {"wins": found.wins, "p": found.p_value}),
         )
         console.print(said, highlight=False)
+    for sentence in notes:
+        console.print(sentence, highlight=False)
+    if result.classes is not None:
+        _print_classes(result.classes, console)
+    if args.output is not None:
+        console.print(message("evaluate.drawn", path=args.output), highlight=False)
 
 
 def _print_classes(report: ClassReport, console: Console) -> None:
@@ -360,16 +320,29 @@ class PerplexityRow(NamedTuple):
     signature: str
 
 
-def _evaluate_texts(
-    model: api.Model, file: str, precision: str, *, skip_bad: bool, as_json: bool
-) -> None:
-    found = model.perplexity(texts_for(model, file, skip_bad=skip_bad))
+def _evaluate_texts(model: api.Model, args: EvaluateArgs) -> None:
+    """Print the perplexity of a language model."""
+    refuse(
+        "be left out for a language model",
+        "its texts have a perplexity",
+        TGT=args.tgt,
+        metrics=None if args.metrics == "perplexity" else args.metrics,
+        beam=args.beam,
+        by_length=args.lengths,
+        against=args.against,
+        columns=args.columns,
+        save=args.save,
+        output=args.output,
+        ray=args.ray,
+        workers=args.workers,
+    )
+    found = model.perplexity(texts_for(model, args.file, skip_bad=args.skip_bad))
     rows = _perplexity_rows(found, model)
-    if as_json:
+    if args.as_json:
         return print_json(
             {
                 "texts": found.texts,
-                "precision": precision,
+                "precision": args.precision,
                 "tokens": found.tokens,
                 "words": found.words,
                 "unknown": found.unknown,
@@ -383,7 +356,7 @@ def _evaluate_texts(
         texts=found.texts,
         tokens=found.tokens,
         unknown=found.unknown,
-        precision=_in_words(precision),
+        precision=_in_words(args.precision),
     )
     console.print(said, highlight=False)
     cells = [

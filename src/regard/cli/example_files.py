@@ -7,9 +7,16 @@ from typing import Any, Final, NamedTuple
 from regard import api
 from regard.api.evaluate_pairs import references_of
 from regard.api.word_alignment import Places
-from regard.cli.input_lines import OPTIONS, one_source, pairs_for, sources_of, texts_for
+from regard.cli.commands import CompareArgs, HeadsArgs
+from regard.cli.input_lines import (
+    OPTIONS,
+    named_columns,
+    one_source,
+    pairs_for,
+    sources_of,
+    texts_for,
+)
 from regard.data import Pair, read_pairs
-from regard.data.pairs import column_names
 from regard.pretrained import PretrainedModel
 
 #: endings of files with a text on each line, and of other files of data
@@ -42,57 +49,41 @@ class ExampleFile(NamedTuple):
 
 
 def read_examples(
-    model: api.Model | PretrainedModel,
-    file: str,
-    tgt: str | None,
-    *,
-    columns: str | None,
-    skip_bad: bool,
+    model: api.Model | PretrainedModel, file: str, args: CompareArgs | HeadsArgs
 ) -> ExampleFile:
     """Read a file by its ending (.txt has texts, others pairs), stdin as texts, or a text itself.
 
     Args:
         model: a run, which says how its data are laid out; or a model of transformers.
         file: name of a file, `-` for stdin, or a text.
-        tgt: the targets, if they are another file.
-        columns: as for `pairs_for`.
-        skip_bad: as for `pairs_for`.
+        args: targets in another file, columns, and whether bad lines are left out.
     """
     ending = Path(file).suffix.lower()
     is_file = Path(file).is_file() or ending in (*TEXT_ENDINGS, *PAIR_ENDINGS)
     if isinstance(model, PretrainedModel):
         if is_file and ending not in TEXT_ENDINGS and model.task == "text2text-generation":
-            return _plain_pairs(file, tgt, columns, skip_bad)
+            return _plain_pairs(file, args)
         return ExampleFile(list(sources_of(model, file)) if is_file or file == "-" else [file])
     if not model.task.has_sources:
-        texts = texts_for(model, file, skip_bad=skip_bad) if is_file or file == "-" else [file]
+        texts = texts_for(model, file, skip_bad=args.skip_bad) if is_file or file == "-" else [file]
         return ExampleFile(texts)
-    if tgt is None and (file == "-" or ending in TEXT_ENDINGS):
+    if args.tgt is None and (file == "-" or ending in TEXT_ENDINGS):
         return ExampleFile(list(sources_of(model, file)))
-    if not is_file and tgt is None:
+    if not is_file and args.tgt is None:
         return ExampleFile([one_source(model, file)])
     bad: list[int] = []
-    pairs = pairs_for(
-        model,
-        file,
-        tgt,
-        columns=columns,
-        skip_bad=skip_bad,
-        on_bad=lambda error: bad.append(error.line or 0),
-        forced=True,
-    )
+    pairs = pairs_for(model, file, args, bad)
     return ExampleFile([model.task.input.of_pair(p) for p in pairs], pairs, Places.of(pairs, bad))
 
 
-def _plain_pairs(file: str, tgt: str | None, columns: str | None, skip_bad: bool) -> ExampleFile:
+def _plain_pairs(file: str, args: CompareArgs | HeadsArgs) -> ExampleFile:
     """Read pairs for a model of transformers, whose own data are not known."""
-    names = column_names([word.strip() for word in columns.split(",")] if columns else None)
     bad: list[int] = []
     reader = read_pairs(
         file,
-        tgt_file=tgt,
-        columns=names,
-        skip_bad=skip_bad,
+        tgt_file=args.tgt,
+        columns=named_columns(args.columns),
+        skip_bad=args.skip_bad,
         on_bad=lambda error: bad.append(error.line or 0),
         advice=OPTIONS,
     )

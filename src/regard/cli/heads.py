@@ -1,14 +1,20 @@
 """`regard heads`: habits, importance and alignment of the attention heads of a model."""
 
-from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
 
 from regard import api
 from regard.api.heads import HeadProfile, HeadReport, gold_sizes, profile_heads
-from regard.atomic_files import atomic_output
-from regard.cli.console import note, print_json, print_table, progress_bar, result_console
+from regard.cli.commands import HeadsArgs
+from regard.cli.console import (
+    note,
+    print_json,
+    print_table,
+    progress_bar,
+    result_console,
+    save_page,
+)
 from regard.cli.example_files import ExampleFile, read_examples
 from regard.cli.gold_alignments import read_gold_file
 from regard.data.sampling import draw_sample
@@ -24,52 +30,28 @@ from regard.seeing.trace.storage import to_json
 MOST_ROWS: Final = 48
 
 
-def heads(
-    *,
-    run: Path,
-    file: str,
-    tgt: str | None,
-    gold: str | None,
-    gold_first: int,
-    ablate: int,
-    limit: int,
-    columns: str | None,
-    skip_bad: bool,
-    output: Path | None,
-    as_json: bool,
-    device: str,
-) -> None:
+def heads(args: HeadsArgs) -> None:
     """Report where each attention head of a model looks, and what switching it off costs."""
-    if output is not None and output.suffix.lower() not in (".html", ".htm"):
-        raise ArgumentError("--output", "end in .html", repr(str(output)), "choose such a name")
-    model = api.text_model(api.load(run, device=device), "regard heads")
-    examples = read_examples(model, file, tgt, columns=columns, skip_bad=skip_bad)
+    model = api.text_model(api.load(args.run, device=args.device), "regard heads")
+    examples = read_examples(model, args.file, args)
     if not examples.sources:
         raise ArgumentError("FILE", "have a text or more", "empty", "there is nothing to look at")
-    golds = None if gold is None else _golds(model, examples, gold, gold_first)
-    if len(examples.sources) > limit:
-        note(message("heads.sample", limit=limit, count=len(examples.sources)))
-        rows = sorted(draw_sample(range(len(examples.sources)), limit))
+    golds = None if args.gold is None else _golds(model, examples, args.gold, args.gold_first)
+    if len(examples.sources) > args.limit:
+        note(message("heads.sample", limit=args.limit, count=len(examples.sources)))
+        rows = sorted(draw_sample(range(len(examples.sources)), args.limit))
         examples, golds = examples.some(rows), golds and [golds[i] for i in rows]
     targets = None if examples.pairs is None else [pair.tgt for pair in examples.pairs]
     with progress_bar(message("heads.reading"), len(examples.sources)) as done:
-        report = profile_heads(
-            model,
-            examples.sources,
-            targets,
-            ablate=ablate,
-            golds=golds,
-            done=done,
-        )
+        texts, most = examples.sources, args.ablate
+        report = profile_heads(model, texts, targets, ablate=most, golds=golds, done=done)
     if not report.heads:
         fix = "take a run of another preset"
         raise ArgumentError("MODEL", "have attention", model.info.kind, fix)
-    if output is not None:
-        with atomic_output(output) as written:
-            written.write(_page(str(run), report).encode("utf-8", "backslashreplace"))
-        note(message("show.saved", path=output))
-    if as_json:
-        return print_json(_as_object(str(run), report))
+    if args.output is not None:
+        save_page(args.output, _page(str(args.run), report))
+    if args.as_json:
+        return print_json(_as_object(str(args.run), report))
     return _print(report, result_console())
 
 

@@ -11,6 +11,7 @@ from torch import nn
 
 from regard.api import bundled_models
 from regard.api.bundled_card import licence, megabytes, render
+from regard.cli.commands import DoctorArgs, ModelsArgs, PresetsArgs, SettingsArgs
 from regard.cli.console import note, print_json, print_table, result_console
 from regard.cli.distributed_report import distributed_report
 from regard.errors import ArgumentError
@@ -58,11 +59,11 @@ LAYERS: Final[dict[str, Callable[[], nn.Module]]] = {
 }
 
 
-def models(*, name: str | None, as_json: bool) -> None:
+def models(args: ModelsArgs) -> None:
     """List the models that come with regard, or print the card of one: each is a RUN by name."""
-    if name is not None:
-        return _print_card(name, as_json=as_json)
-    if as_json:
+    if args.name is not None:
+        return _print_card(args.name, as_json=args.as_json)
+    if args.as_json:
         return print_json([_card_facts(name) for name in bundled_models.names()])
     rows: list[tuple[str, str]] = []
     for name in bundled_models.names():
@@ -103,23 +104,23 @@ def _card_facts(name: str) -> dict[str, Any]:
     return {"name": name, **facts, "bytes": bundled_models.size(name)}
 
 
-def presets(*, as_json: bool) -> None:
+def presets(args: PresetsArgs) -> None:
     """Print the name and the first line of each preset."""
     rows = [(name, (preset.__doc__ or "").splitlines()[0]) for name, preset in PRESETS.items()]
-    if as_json:
+    if args.as_json:
         return print_json([{"name": name, "description": summary} for name, summary in rows])
     titles = message("models.preset"), message("models.what")
     return print_table(result_console(), titles, [(name, help_text(said)) for name, said in rows])
 
 
-def settings(*, preset: str, as_json: bool) -> None:
+def settings(args: SettingsArgs) -> None:
     """List all settings of a run, with their defaults."""
-    check_preset(preset)
-    with use_language("en" if as_json else None):
-        groups = _grouped_settings(preset)
-    if as_json:
+    check_preset(args.preset)
+    with use_language("en" if args.as_json else None):
+        groups = _grouped_settings(args.preset)
+    if args.as_json:
         found = [row._asdict() | {"group": name} for name, own in groups.items() for row in own]
-        return print_json({"preset": preset, "settings": found})
+        return print_json({"preset": args.preset, "settings": found})
     rows: list[tuple[str, str, str]] = []
     for name, own in groups.items():
         title, _, kind = name.partition(": ")
@@ -142,11 +143,11 @@ def _grouped_settings(preset: str) -> dict[str, list[SettingRow]]:
     return found | of_kinds | {preset: preset_settings(preset)}
 
 
-def doctor(*, distributed: bool, as_json: bool) -> None:
+def doctor(args: DoctorArgs) -> None:
     """Print versions, devices and backends, or facts about training in several processes."""
-    with use_language("en" if as_json else None):
-        rows = distributed_report() if distributed else report()
-    if as_json:
+    with use_language("en" if args.as_json else None):
+        rows = distributed_report() if args.distributed else report()
+    if args.as_json:
         return print_json(dict(rows))
     return print_table(result_console(), ("name", "found"), rows, header=False)
 

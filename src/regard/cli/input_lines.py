@@ -5,13 +5,14 @@ import os
 import re
 import shlex
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 from rich.console import Console
 
 from regard import api
 from regard.api.read_pairs import known_pairs, read_for
+from regard.cli.commands import AlignArgs, CompareArgs, EvaluateArgs, HeadsArgs
 from regard.cli.console import note
 from regard.data import (
     BadLines,
@@ -48,34 +49,27 @@ PREDICT_OPTIONS: Final = OPTIONS._replace(longer="raise --max-chars")
 def pairs_for(
     model: api.Model,
     file: str,
-    tgt: str | None,
-    *,
-    columns: str | None = None,
-    skip_bad: bool = False,
-    on_bad: Callable[[DataError], None] | None = None,
-    forced: bool = False,
+    args: AlignArgs | CompareArgs | EvaluateArgs | HeadsArgs,
+    bad: list[int] | None = None,
 ) -> list[Pair]:
     """Return the pairs of a file that is laid out like the training data of a run.
 
     Args:
         model: the run; it says how its data are laid out, and whether they have features.
         file: one file with both sides, or the sources.
-        tgt: the targets, if they are another file.
-        columns: comma-separated names or numbers; those of the run if None.
-        skip_bad: count bad lines and leave them out.
-        on_bad: called with the error of each line that is left out.
-        forced: the model is to be forced to the targets.
+        args: targets in another file, columns, and whether bad lines are counted and left out.
+        bad: is given the numbers of the lines that are left out; None if the model is not to be
+            forced to the targets.
     """
-    words = [word.strip() for word in columns.split(",")] if columns else None
     reader = read_for(
         model.predictor,
         file,
-        tgt,
-        columns=column_names(words),
-        skip_bad=skip_bad,
-        on_bad=on_bad,
+        args.tgt,
+        columns=named_columns(args.columns),
+        skip_bad=args.skip_bad,
+        on_bad=None if bad is None else lambda error: bad.append(error.line or 0),
         advice=OPTIONS,
-        forced=forced,
+        forced=bad is not None,
     )
     pairs = known_pairs(model.task, reader)
     _report_reading(reader)
@@ -85,6 +79,11 @@ def pairs_for(
     return pairs
 
 
+def named_columns(columns: str | None) -> tuple[int | str, ...] | None:
+    """Return the columns of a list such as `0,2` or `en,fr`; None if there is none."""
+    return column_names([word.strip() for word in columns.split(",")] if columns else None)
+
+
 def texts_for(model: api.Model, file: str, *, skip_bad: bool = False) -> list[str]:
     """Return the texts of a file, with lines joined as in the training data of the run."""
     limit = model.config.max_chars
@@ -92,14 +91,6 @@ def texts_for(model: api.Model, file: str, *, skip_bad: bool = False) -> list[st
     texts = [pair.tgt for pair in join_lines(reader, model.config.join_lines)]
     _report_reading(reader)
     return texts
-
-
-def refuse_pretrained_options(**given: object) -> None:
-    """Raise for an option that only models of transformers have."""
-    for name, value in given.items():
-        if value:
-            option = f"--{name.replace('_', '-')}"
-            raise ArgumentError(option, "be left out for a run", "given", "leave it out")
 
 
 def _report_reading(reader: PairReader) -> None:

@@ -1,26 +1,32 @@
 """Jobs over shards on the command line: `-o` of `regard predict`, and `--ray`."""
 
+import glob
+import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from regard.cli.commands import AlignArgs, EvaluateArgs, PredictArgs
 from regard.cli.console import note, print_table, progress_bar, result_console
-from regard.cli.shard_options import executor_of
+from regard.cli.input_lines import named_columns
 from regard.data import Pair
 from regard.data.pairs import column_names
+from regard.decoding_options import given_options
 from regard.errors import ArgumentError, RegardError
 from regard.jobs import (
-    UNIT_ROWS,
     JobSummary,
     JobTask,
     ModelSpec,
+    RayExecutor,
+    check_cluster,
     find_shards,
     read_shard,
     run_job,
 )
 from regard.jobs.job_folder import JobFolder
 from regard.messages import message, translated
+from regard.worker_processes import Executor, LocalExecutor
 
 #: seconds between two lines of progress where stderr is no terminal
 REPORT_S: Final = 30.0
@@ -30,56 +36,49 @@ PARTS: Final = 1000
 NAMED: Final = 3
 
 
-def execute(
+def names_shards(file: str, ray: str | None, workers: int | None) -> bool:
+    """Return whether a file name stands for shards: a pattern, or anything with workers."""
+    pattern = glob.has_magic(file) and not os.path.exists(file)
+    return ray is not None or workers is not None or pattern
+
+
+def executor_of(ray: str | None, workers: int | None, *, gpus: bool) -> Executor:
+    """Return the executor that a user asks for; raises JobError if no cluster answers."""
+    if ray is None:
+        return LocalExecutor(workers or 1)
+    check_cluster(ray)  # before anything that takes long
+    return RayExecutor(ray, workers, gpus=gpus)
+
+
+def run_shards(
+    args: AlignArgs | EvaluateArgs | PredictArgs,
     runs: Sequence[Path],
     inputs: Sequence[str],
     output: Path,
-    *,
-    columns: str | None,
-    id: str | None = None,
-    device: str,
-    precision: str = "32",
-    ray: str | None,
-    workers: int | None,
-    format: str = "parquet",
-    shard_rows: int = UNIT_ROWS,
     **task: Any,
-) -> JobSummary:
+) -> None:
     """Run a job with progress on stderr and its table at the end.
 
     Args:
+        args: options of the command.
         runs: of the model; folders by paths that workers need to be absolute.
         inputs: files, folders and patterns.
         output: folder of the output shards.
-        columns: as in `0,2` or `en,fr`.
-        id: column of ids.
-        device: of the workers.
-        precision: of the weights.
-        ray: address of a cluster.
-        workers: how many.
-        format: of the output shards.
-        shard_rows: rows of an output shard at most.
         task: other fields of `JobTask`.
 
     Raises RegardError at the end if shards have failed.
     """
     names = tuple(str(run.absolute()) if run.is_dir() else str(run) for run in runs)
-    model = ModelSpec(names, device, precision)
-    chosen = column_names([word.strip() for word in columns.split(",")] if columns else None)
-    (ids,) = column_names([id] if id is not None else None) or (None,)
-    job = JobTask(model, chosen, ids, **task)
-    executor = executor_of(ray, workers, gpus=device != "cpu")
+    model = ModelSpec(names, args.device, "32" if isinstance(args, AlignArgs) else args.precision)
+    shape: dict[str, Any] = {}
+    if isinstance(args, PredictArgs):
+        shape = {"format": args.format, "unit_rows": args.shard_rows}
+        (task["id"],) = column_names([args.id] if args.id is not None else None) or (None,)
+    job = JobTask(model, named_columns(args.columns), **task)
+    executor = executor_of(args.ray, args.workers, gpus=args.device != "cpu")
     shards = find_shards(inputs)
     with progress_bar(message("jobs.rows"), PARTS) as advance:
-        summary = run_job(
-            job,
-            shards,
-            output,
-            executor,
-            format=format,
-            unit_rows=shard_rows,
-            show=_Display(advance),
-        )
+        summary = run_job(job, shards, output, executor, **shape, show=_Display(advance))
     print_summary(summary)
     if summary.failed:
         name, reason = next(iter(summary.failed.items()))
@@ -87,7 +86,6 @@ def execute(
             f"all shards must be answered, but {len(summary.failed)} are not, first of all {name} "
             f"({reason.removesuffix('.')}): mend them and run the same command again."
         )
-    return summary
 
 
 class _Display:
@@ -139,32 +137,24 @@ def print_summary(summary: JobSummary) -> None:
         note(f"{name}: {reason}")
 
 
-def predicted_pairs(
-    run: Path, file: str, output: Path | None, **how: Any
-) -> tuple[list[Pair], list[str]]:
-    """Predict shards of pairs; returns the pairs that could be answered, and the predictions.
-
-    Args:
-        run: the model.
-        file: names the shards.
-        output: folder of the output shards.
-        how: as for `execute`.
-    """
-    if output is None:
+def predicted_pairs(args: EvaluateArgs) -> tuple[list[Pair], list[str]]:
+    """Predict shards of pairs; returns the pairs that could be answered, and the predictions."""
+    if args.save is None:
         raise ArgumentError(
             "--save", "name a folder for the answers of shards", "missing", "add --save FOLDER"
         )
-    execute([run], [file], output, pairs=True, **how)
+    options = given_options(beam=args.beam)
+    run_shards(args, [args.run], [args.file], args.save, pairs=True, options=options)
     pairs, predictions = [], []
-    for shard in JobFolder(output).outputs():
-        for row in read_shard(output / shard):
+    for shard in JobFolder(args.save).outputs():
+        for row in read_shard(args.save / shard):
             if not row["error"]:
                 first, *more = row["targets"]
                 pairs.append(Pair(row["source"], first, row["row"], tuple(more)))
                 predictions.append(row["text"])
     if not pairs:
         raise RegardError(
-            f"some pair must be answered to be scored, but all of {file} have errors: "
-            f"see the column `error` in {output}."
+            f"some pair must be answered to be scored, but all of {args.file} have errors: "
+            f"see the column `error` in {args.save}."
         )
     return pairs, predictions

@@ -11,6 +11,7 @@ from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElaps
 
 from regard import device as devices
 from regard import extras
+from regard.cli.commands import LabArgs
 from regard.cli.console import print_json, print_table, result_console
 from regard.cli.error_handling import FAILED, INTERRUPTED
 from regard.errors import ArgumentError
@@ -23,38 +24,26 @@ from regard.training.console_reporter import say
 SEEDS: Final = {True: 3, False: 5}
 
 
-def lab(
-    *,
-    names: list[str] | None,
-    quick: bool,
-    output: Path,
-    device: str,
-    seeds: int | None,
-    data: Path | None,
-    jobs: int | None,
-    fresh: bool,
-    listed: bool,
-    as_json: bool,
-) -> None:
+def lab(args: LabArgs) -> None:
     """Run experiments on claims about attention, and write a report."""
     extras.require("matplotlib", "scipy", extra="lab", for_="`regard lab`")
-    chosen = runner.pick(names or [])
-    if listed:
-        return _list(chosen, as_json)
-    _check_folders(output, data)
-    count = SEEDS[quick] if seeds is None else seeds
-    where = devices.pick(device)
+    chosen = runner.pick(args.names or [])
+    if args.listed:
+        return _list(chosen, args.as_json)
+    _check_folders(args.output, args.data)
+    count = SEEDS[args.quick] if args.seeds is None else args.seeds
+    where = devices.pick(args.device)
     context = ExperimentContext(
         device=where,
-        quick=quick,
+        quick=args.quick,
         seeds=tuple(range(count)),
-        data=data,
-        cache_dir=output / "cache",
-        fresh=fresh,
+        data=args.data,
+        cache_dir=args.output / "cache",
+        fresh=args.fresh,
     )
-    with _ProgressReporter(Console(stderr=True)) as observer, worker_pool(where, jobs) as pool:
-        outcome = runner.run(chosen, replace(context, pool=pool), output, observer)
-    return _conclude(outcome, output, as_json)
+    with _ProgressReporter(Console(stderr=True)) as observer, worker_pool(where, args.jobs) as pool:
+        outcome = runner.run(chosen, replace(context, pool=pool), args.output, observer)
+    return _conclude(outcome, args.output, args.as_json)
 
 
 def _list(names: list[str], as_json: bool) -> None:

@@ -14,11 +14,13 @@ from regard import api
 from regard.api import bundled_models
 from regard.atomic_files import incremental_output
 from regard.cli.answer_table import LABELS, answer_rows, is_table_file, write_table
+from regard.cli.commands import PredictArgs
 from regard.cli.console import note, one_line
-from regard.cli.input_lines import InputLines, is_media, refuse_pretrained_options, warn_if_bare
-from regard.cli.shard_options import refuse as refuse_options
+from regard.cli.error_handling import refuse
+from regard.cli.input_lines import InputLines, is_media, warn_if_bare
+from regard.cli.jobs import run_shards
 from regard.data.frame_tables import SUFFIX
-from regard.decoding_options import DecodingOptions
+from regard.decoding_options import DecodingOptions, given_options
 from regard.errors import ArgumentError, DataError
 from regard.messages import message
 from regard.pretrained import MediaModel, PretrainedModel, PretrainedOutput, is_pretrained
@@ -39,68 +41,21 @@ SHOWN_MAPS: Final = {
 }
 
 
-def predict(
-    *,
-    runs: list[Path],
-    beam: int | None,
-    prefix: str | None,
-    replace_unk: bool,
-    as_jsonl: bool,
-    trace: Path | None,
-    max_chars: int | None,
-    skip_bad: bool,
-    batch: int | None,
-    output: Path | None,
-    ray: str | None,
-    workers: int | None,
-    columns: str | None,
-    id: str | None,
-    format: str,
-    shard_rows: int,
-    chat: bool,
-    allow_pickle: bool,
-    precision: str,
-    device: str,
-    **decoding: Any,
-) -> None:
+def predict(args: PredictArgs) -> None:
     """Predict the target of each line of a file: one prediction per line on stdout."""
-    table = output if output is not None and is_table_file(output) else None
-    if output is not None and table is None:
-        refuse: dict[str, object] = {
-            "prefix": prefix,
-            "jsonl": as_jsonl,
-            "trace": trace,
-            "chat": chat,
-        }
-        refuse |= {"skip_bad": skip_bad, "allow_pickle": allow_pickle}
-        return _predict_shards(
-            runs,
-            output,
-            refuse,
-            options={**decoding, "replace_unk": replace_unk}
-            | ({} if beam is None else {"beam": beam}),
-            columns=columns,
-            id=id,
-            max_chars=max_chars,
-            batch=api.BATCH if batch is None else batch,
-            precision=precision,
-            device=device,
-            ray=ray,
-            workers=workers,
-            format=format,
-            shard_rows=shard_rows,
-        )
-    _refuse_shard_options(ray=ray, workers=workers, id=id)
+    table = args.output if args.output is not None and is_table_file(args.output) else None
+    if args.output is not None and table is None:
+        return _predict_shards(args, args.output)
+    fix = "name the folder for the answers with -o"
+    refuse("stand beside -o", fix, ray=args.ray, workers=args.workers, id=args.id)
     if table is not None:
-        refuse_options("where -o names a table", jsonl=as_jsonl)
-    folders, files = _split(runs)
-    model = api.load(*folders, device=device, precision=precision, allow_pickle=allow_pickle)
-    options = decoding if beam is None else {**decoding, "beam": beam}
-    lines = InputLines(files, model, max_chars=max_chars, skip_bad=skip_bad, columns=columns)
-    options["attention"] = as_jsonl or trace is not None
-    options["batch"] = _batch_size(batch, files)
-    several = decoding["num_samples"] or decoding["nbest"]
-    rows: list[dict[str, Any]] = []
+        refuse("be left out where -o names a table", jsonl=args.as_jsonl)
+    folders, files = _split(args.runs)
+    how = {"device": args.device, "precision": args.precision}
+    model = api.load(*folders, **how, allow_pickle=args.allow_pickle)
+    lines = InputLines(
+        files, model, max_chars=args.max_chars, skip_bad=args.skip_bad, columns=args.columns
+    )
     read: deque[Any] = deque()
 
     def sources() -> Iterator[Any]:
@@ -109,44 +64,28 @@ def predict(
             read.append(source if isinstance(source, str) else number)
             yield source
 
-    outputs: Iterator[AnyOutput]
-    maps: Collection[str]
-    if isinstance(model, PretrainedModel | MediaModel):
-        _refuse_run_options(prefix=prefix, replace_unk=replace_unk)
-        maps = model.shown_maps if isinstance(model, MediaModel) else SHOWN_MAPS[model.task]
-        outputs = model.predict(sources(), chat=chat, **options)
-    else:
-        refuse_pretrained_options(chat=chat)
-        maps = model.task.input.facts.maps
-        outputs = model.predict(
-            warn_if_bare(model, sources()),
-            kinds=None if trace is not None else maps,
-            replace_unk=replace_unk,
-            prefix=None if prefix is None else [_prefix_ids(model, prefix)],
-            **options,
-        )
+    outputs, maps = _outputs(model, sources(), _batch_size(args.batch, files), args)
+    several = args.decoding["num_samples"] or args.decoding["nbest"]
+    rows: list[dict[str, Any]] = []
     unknown: Counter[str] = Counter()
     notes: dict[str, None] = {}
-
-    def printed(number: int, output: Any) -> str:
-        """Return the lines of a source on stdout."""
-        if isinstance(output, NumberPrediction | Forecast):
-            return output.printed(as_json=as_jsonl)
-        return _json(output, maps) if as_jsonl else _text(number, output, several > 1, chat)
-
-    with _trace_writer(trace) as write_traces:
+    with _trace_writer(args.trace) as write_traces:
         merged: Iterator[AnyOutput | DataError] = lines.merge_errors(outputs)
         for number, answer in enumerate(merged, start=1):
+            source = None
             if not isinstance(answer, DataError):
                 write_traces(answer)
                 unknown.update(answer.unknown)
                 notes.update(dict.fromkeys(getattr(answer, "notes", ())))
-            source = None if isinstance(answer, DataError) else read.popleft()
+                source = read.popleft()
             if table is not None:
                 rows += answer_rows(model, source, answer, several - 1 or LABELS)
-                continue
-            text = printed(number, answer)
-            sys.stdout.write(text)
+            elif isinstance(answer, NumberPrediction | Forecast):
+                sys.stdout.write(answer.printed(as_json=args.as_jsonl))
+            elif args.as_jsonl:
+                sys.stdout.write(_json(answer, maps))
+            else:
+                sys.stdout.write(_text(number, answer, several > 1, args.chat))
             sys.stdout.flush()
     if table is not None:
         write_table(table, rows)
@@ -161,41 +100,50 @@ def predict(
     return None
 
 
-def _predict_shards(
-    words: list[Path],
-    output: Path,
-    refuse: dict[str, object],
-    options: dict[str, Any],
-    **how: Any,
-) -> None:
-    """Predict the sources of shards into a folder.
+def _outputs(
+    model: Any, sources: Iterator[Any], batch: int, args: PredictArgs
+) -> tuple[Iterator[AnyOutput], Collection[str]]:
+    """Return the outputs of a model, and the kinds of maps that JSON has of them."""
+    options = args.decoding | given_options(beam=args.beam)
+    options |= {"attention": args.as_jsonl or args.trace is not None, "batch": batch}
+    if isinstance(model, PretrainedModel | MediaModel):
+        rule = "be left out for a model of transformers"
+        refuse(rule, prefix=args.prefix, replace_unk=args.replace_unk)
+        own = model.shown_maps if isinstance(model, MediaModel) else SHOWN_MAPS[model.task]
+        return model.predict(sources, chat=args.chat, **options), own
+    refuse("be left out for a run", chat=args.chat)
+    maps = model.task.input.facts.maps
+    outputs = model.predict(
+        warn_if_bare(model, sources),
+        kinds=None if args.trace is not None else maps,
+        replace_unk=args.replace_unk,
+        prefix=None if args.prefix is None else [_prefix_ids(model, args.prefix)],
+        **options,
+    )
+    return outputs, maps
 
-    Args:
-        words: runs, then inputs.
-        output: the folder.
-        refuse: options that must not be given.
-        options: of `Model.predict`.
-        how: columns, device, workers, and format of the shards.
-    """
-    from regard.cli import jobs  # not above: it loads what reads Parquet
 
-    refuse_options("where -o names a folder for shards", **refuse)
-    # before workers start
-    DecodingOptions(**{name: value for name, value in options.items() if name != "replace_unk"})
-    runs = [word for word in words if bundled_models.is_run_folder(word)] or words[:1]
-    inputs = [str(word) for word in words[len(runs) :]]
-    if not inputs or words[: len(runs)] != runs:
+def _predict_shards(args: PredictArgs, output: Path) -> None:
+    """Predict the sources of shards into a folder."""
+    refuse(
+        "be left out where -o names a folder for shards",
+        prefix=args.prefix,
+        jsonl=args.as_jsonl,
+        trace=args.trace,
+        chat=args.chat,
+        skip_bad=args.skip_bad,
+        allow_pickle=args.allow_pickle,
+    )
+    options = args.decoding | given_options(beam=args.beam)
+    DecodingOptions(**options)  # raises before workers start
+    runs = [word for word in args.runs if bundled_models.is_run_folder(word)] or args.runs[:1]
+    inputs = [str(word) for word in args.runs[len(runs) :]]
+    if not inputs or args.runs[: len(runs)] != runs:
         fix = "name a file, a folder or a quoted pattern after the runs, as in 'in/*.txt'"
         raise ArgumentError("INPUT", "follow the runs where -o is given", "missing", fix)
-    jobs.execute(runs, inputs, output, options=options, **how)
-
-
-def _refuse_shard_options(**given: object) -> None:
-    """Raise for an option that only shards have."""
-    for name, value in given.items():
-        if value is not None:
-            fix = "name the folder for the answers with -o"
-            raise ArgumentError(f"--{name}", "stand beside -o", value, fix)
+    batch = api.BATCH if args.batch is None else args.batch
+    options["replace_unk"] = args.replace_unk
+    run_shards(args, runs, inputs, output, options=options, batch=batch, max_chars=args.max_chars)
 
 
 def _batch_size(given: int | None, files: list[str]) -> int:
@@ -220,14 +168,6 @@ def _prefix_ids(model: api.Model, prefix: str) -> list[int]:
         fix = "write it as the targets of the run are written"
         raise ArgumentError("--prefix", "be what the model has tokens for", repr(prefix), fix)
     return ids
-
-
-def _refuse_run_options(**given: object) -> None:
-    """Raise for an option that only runs have."""
-    for name, value in given.items():
-        if value:
-            option, fix = f"--{name.replace('_', '-')}", "leave it out"
-            raise ArgumentError(option, "be left out for a model of transformers", value, fix)
 
 
 def _text(number: int, output: AnyOutput | DataError, several: bool, chat: bool) -> str:

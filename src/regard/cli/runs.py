@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from regard import safe_read
 from regard.atomic_files import content_checksum
+from regard.cli.commands import RunsArgs
 from regard.cli.console import note, print_json, print_table, result_console
 from regard.errors import ArgumentError, RegardError
 from regard.messages import message, use_language
@@ -64,17 +65,19 @@ class RunListing(NamedTuple):
     changed: datetime
 
 
-def runs(*, folder: Path, depth: int, as_json: bool) -> None:
+def runs(args: RunsArgs) -> None:
     """List the run folders below a folder, the last changed first."""
-    if not folder.is_dir():
+    if not args.folder.is_dir():
         fix = "name one that holds runs"
-        raise ArgumentError("FOLDER", "be a folder", folder, fix)
-    with use_language("en" if as_json else None):
-        found = sorted(find_runs(folder, depth), key=lambda run: run.changed, reverse=True)
-    if as_json:
+        raise ArgumentError("FOLDER", "be a folder", args.folder, fix)
+    with use_language("en" if args.as_json else None):
+        found = sorted(
+            find_runs(args.folder, args.depth), key=lambda run: run.changed, reverse=True
+        )
+    if args.as_json:
         return print_json([_as_object(run) for run in found])
     if not found:
-        return note(message("runs.none", folder=folder))
+        return note(message("runs.none", folder=args.folder))
     names = ("run", "preset", "size", "weights", "data", "best", "changed", "state")
     titles = [message(f"runs.column.{name}") for name in names]
     return print_table(result_console(), titles, [_row(run) for run in found])

@@ -7,24 +7,25 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
-from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import typer
 from rich.console import Console
 
 from regard import api
 from regard.api.word_alignment import Units
+from regard.cli.commands import ShowArgs
 from regard.cli.console import result_console
+from regard.cli.error_handling import refuse
 from regard.cli.gold_alignments import units_of, with_gold
 from regard.cli.input_lines import (
     one_source,
-    refuse_pretrained_options,
     sources_of,
     warn_if_bare,
 )
 from regard.data.media_files import reject_media
 from regard.data.word_segmentation import check_segmenter
+from regard.decoding_options import given_options
 from regard.errors import ArgumentError
 from regard.messages import message
 from regard.pretrained import MediaModel, PretrainedModel
@@ -46,71 +47,36 @@ UnitsFor = Callable[[bool | None], Units]
 TraceAndUnits = tuple[Trace, UnitsFor]
 
 
-def show(
-    *,
-    run: Path,
-    text: str | None,
-    output: Path | None,
-    view: str,
-    as_list: bool,
-    plain: bool,
-    as_json: bool,
-    kind: str,
-    layer: str,
-    head: str,
-    words: bool | None,
-    segmenter: str,
-    special: str,
-    scale: str,
-    target: str | None,
-    gold: str | None,
-    beam: int | None,
-    max_len: int | None,
-    chat: bool,
-    queries: bool,
-    allow_pickle: bool,
-    precision: str,
-    top_k_weights: int | None,
-    layers: str | None,
-    heads: str | None,
-    line: int | None,
-    ascii: bool,
-    device: str,
-) -> None:
+def show(args: ShowArgs) -> None:
     """Draw attention maps: where each output looked."""
-    form = _form(view, as_list, plain, as_json)
+    form = _form(args)
     choice = {
-        "kind": kind,
-        "layer": layer,
-        "head": head,
-        "words": "auto" if words is None else words,
-        "special": special,
+        "kind": args.kind,
+        "layer": args.layer,
+        "head": args.head,
+        "words": "auto" if args.words is None else args.words,
+        "special": args.special,
     }
-    if output is not None:
-        check_ending(output)
-    check_scale(scale)
-    check_segmenter(segmenter)
-    if top_k_weights is not None:
-        _check_strongest(form, output, gold)
-    chosen = [numbers(name, given) for name, given in (("--layers", layers), ("--heads", heads))]
-    request = _TraceRequest(
-        text, target, beam, max_len, chat or None, queries or None, top_k_weights, *chosen
-    )
-    is_file = run.suffix in (".json", ".jsonl") and not run.is_dir()
-    loading = {"device": device, "precision": precision, "allow_pickle": allow_pickle}
-    found = _saved(run, request, line) if is_file else _new(run, request, line, loading)
-    if segmenter != "auto":
-        found = ((_segmented(trace, segmenter), units) for trace, units in found)
+    if args.output is not None:
+        check_ending(args.output)
+    check_scale(args.scale)
+    check_segmenter(args.segmenter)
+    if args.top_k_weights is not None:
+        _check_strongest(form, args)
+    is_file = args.run.suffix in (".json", ".jsonl") and not args.run.is_dir()
+    found = _saved(args) if is_file else _new(args)
+    if args.segmenter != "auto":
+        found = ((_segmented(trace, args.segmenter), units) for trace, units in found)
     traces = (trace for trace, _ in found)
-    if gold is not None:
-        traces = (with_gold(trace, gold, count(words)) for trace, count in found)
-    if output is not None:
-        _only(traces).save(output, scale=scale, **choice)
-        typer.echo(message("show.saved", path=output), err=True)
+    if args.gold is not None:
+        traces = (with_gold(trace, args.gold, count(args.words)) for trace, count in found)
+    if args.output is not None:
+        _only(traces).save(args.output, scale=args.scale, **choice)
+        typer.echo(message("show.saved", path=args.output), err=True)
         return
     between = "" if form == "json" else "\n"
     for number, trace in enumerate(traces):
-        text = drawn(trace, form, choice, scale, ascii)
+        text = drawn(trace, form, choice, args.scale, args.ascii)
         # colour codes are there only if the terminal shows them, so that click must not strip them
         typer.echo((between if number else "") + text, color=True)
 
@@ -147,116 +113,85 @@ def _segmented(trace: Any, segmenter: str) -> Trace:
     raise ArgumentError("--segmenter", rule, repr(segmenter), "leave it out")
 
 
-def _form(view: str, as_list: bool, plain: bool, as_json: bool) -> str:
-    if view not in VIEWS:
-        raise ArgumentError("view", f"be one of {', '.join(VIEWS)}", repr(view), "choose one")
-    given = [name for name, on in (("list", as_list), ("plain", plain), ("json", as_json)) if on]
-    if len(given) > 1:
-        options = " and ".join(f"--{name}" for name in given)
+def _form(args: ShowArgs) -> str:
+    if args.view not in VIEWS:
+        raise ArgumentError("view", f"be one of {', '.join(VIEWS)}", repr(args.view), "choose one")
+    forms = {"list": args.as_list, "plain": args.plain, "json": args.as_json}
+    chosen = [name for name, on in forms.items() if on]
+    if len(chosen) > 1:
+        options = " and ".join(f"--{name}" for name in chosen)
         raise ArgumentError("the form", "be one of --list, --plain, --json", options, "choose one")
-    return given[0] if given else view
+    return chosen[0] if chosen else args.view
 
 
-def _check_strongest(form: str, output: Path | None, gold: str | None) -> None:
+def _check_strongest(form: str, args: ShowArgs) -> None:
     """Raise for what cannot be done with the strongest weights alone, before a model reads."""
-    if gold is not None:
-        fix = "leave one of them out"
-        raise ArgumentError("--gold", "be left out with --top-k-weights", repr(gold), fix)
-    if output is None and form in ("json", "heads"):
+    refuse("be left out with --top-k-weights", "leave one of them out", gold=args.gold)
+    if args.output is None and form in ("json", "heads"):
         rule = "be matrix, list or plain with --top-k-weights"
         raise ArgumentError("the form", rule, form, "save all heads with -o x.html")
-    if output is not None and output.suffix.lower() == ".json":
+    if args.output is not None and args.output.suffix.lower() == ".json":
         rule = "not be .json with --top-k-weights"
-        raise ArgumentError("file", rule, repr(str(output)), "save all heads as .html")
+        raise ArgumentError("file", rule, repr(str(args.output)), "save all heads as .html")
 
 
-class _TraceRequest(NamedTuple):
-    """The trace that a run is to make."""
-
-    text: str | None
-    target: str | None
-    beam: int | None
-    max_len: int | None
-    chat: bool | None
-    queries: bool | None = None
-    top_k_weights: int | None = None
-    layers: list[int] | None = None
-    heads: list[int] | None = None
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Options of decoding that were given."""
-        given = {"beam": self.beam, "max_len": self.max_len}
-        return {name: value for name, value in given.items() if value is not None}
-
-    @property
-    def recording(self) -> dict[str, Any]:
-        """Options of recording that were given."""
-        given = {
-            "top_k_weights": self.top_k_weights,
-            "layers": self.layers,
-            "heads": self.heads,
-        }
-        return {name: value for name, value in given.items() if value is not None}
+def _recording(args: ShowArgs) -> dict[str, Any]:
+    """Return the options of recording that are given."""
+    layers, heads = numbers("--layers", args.layers), numbers("--heads", args.heads)
+    return given_options(top_k_weights=args.top_k_weights, layers=layers, heads=heads)
 
 
-def _saved(path: Path, request: _TraceRequest, line: int | None) -> Iterator[TraceAndUnits]:
+def _saved(args: ShowArgs) -> Iterator[TraceAndUnits]:
     """Yield the saved trace with this number, or the first."""
-    if any(value is not None for value in request):
+    texts = given_options(text=args.text, target=args.target, beam=args.beam, max_len=args.max_len)
+    if texts or args.chat or args.queries or _recording(args):
         raise ArgumentError(
             "TEXT and options of a model",
             "be left out for a saved trace, which has its own",
             "given",
             "leave them out, or name a run folder",
         )
-    found = storage.find(path, 1 if line is None else line)
-    if line is None and found.total > 1:
+    found = storage.find(args.run, 1 if args.line is None else args.line)
+    if args.line is None and found.total > 1:
         typer.echo(message("show.trace-of", total=found.total), err=True)
     yield found.trace, partial(units_of, found.trace)
 
 
-def _new(
-    run: Path, request: _TraceRequest, line: int | None, loading: dict[str, Any]
-) -> Iterator[TraceAndUnits]:
+def _new(args: ShowArgs) -> Iterator[TraceAndUnits]:
     """Yield a trace of each source."""
-    if line is not None:
-        fix = "leave it out, or name a file of traces"
-        raise ArgumentError("--line", "be left out for a run", line, fix)
-    if request.text is None:
-        raise ArgumentError(
-            "TEXT", "be given", "missing", f"try `regard show {shlex.quote(str(run))} 'some text'`"
-        )
-    model = api.load(run, **loading)
+    refuse("be left out for a run", "leave it out, or name a file of traces", line=args.line)
+    if args.text is None:
+        fix = f"try `regard show {shlex.quote(str(args.run))} 'some text'`"
+        raise ArgumentError("TEXT", "be given", "missing", fix)
+    options = given_options(beam=args.beam, max_len=args.max_len)
+    recording = _recording(args)
+    how = {"device": args.device, "precision": args.precision}
+    model = api.load(args.run, **how, allow_pickle=args.allow_pickle)
     if isinstance(model, PretrainedModel | MediaModel):
         if isinstance(model, PretrainedModel):
-            reject_media(request.text)
-        texts = sources_of(model, "-") if request.text == "-" else [request.text]
-        given = {"chat": bool(request.chat), **request.options, **request.recording}
-        given |= {"queries": True} if request.queries else {}
-        made = (model.trace(one, request.target, **given) for one in texts)
+            reject_media(args.text)
+        texts = sources_of(model, "-") if args.text == "-" else [args.text]
+        recording |= {"queries": True} if args.queries else {}
+        options |= {"chat": args.chat, **recording}
+        made = (model.trace(one, args.target, **options) for one in texts)
         yield from ((trace, partial(units_of, trace)) for trace in made)
         return
-    refuse_pretrained_options(chat=request.chat, queries=request.queries, **request.recording)
-    yield from _of_run(model, request.text, request)
-
-
-def _of_run(model: api.Model, text: str, request: _TraceRequest) -> Iterator[TraceAndUnits]:
-    count = partial(Units.of, model.task)
-    in_file = text == "-" or model.task.input.facts.is_file
-    sources = sources_of(model, text) if in_file else [one_source(model, text)]
-    texts = warn_if_bare(model, sources)
-    if model.task.has_sources:
-        made = (model.trace(one, request.target, **request.options) for one in texts)
-        yield from ((trace, count) for trace in made)
-        return
-    if request.target is not None or request.options:
+    refuse("be left out for a run", chat=args.chat, queries=args.queries, **recording)
+    units, in_file = partial(Units.of, model.task), args.text == "-"
+    in_file = in_file or model.task.input.facts.is_file
+    sources = sources_of(model, args.text) if in_file else [one_source(model, args.text)]
+    if not model.task.has_sources and (args.target is not None or options):
         raise ArgumentError(
             "--target, --beam and --max-len",
             "be left out for a language model of a run, which is made to write TEXT",
             "given",
             "leave them out",
         )
-    yield from ((model.trace("", one), count) for one in texts)
+    for source in warn_if_bare(model, sources):
+        if model.task.has_sources:
+            yield model.trace(source, args.target, **options), units
+        else:
+            yield model.trace("", source), units
 
 
 def numbers(name: str, given: str | None) -> list[int] | None:

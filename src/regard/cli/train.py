@@ -7,10 +7,12 @@ import typer
 
 from regard import recipes
 from regard.cli import BEGAN
-from regard.cli.error_handling import SIGNALLED
-from regard.cli.shard_options import executor_of
+from regard.cli.commands import EncodeArgs, TrainArgs
+from regard.cli.error_handling import SIGNALLED, refuse
+from regard.cli.jobs import executor_of
 from regard.data.shards import display_data
 from regard.data.text_files import STDIN
+from regard.decoding_options import given_options
 from regard.errors import ArgumentError
 from regard.training import (
     Config,
@@ -26,76 +28,38 @@ from regard.training import (
 from regard.training.distributed import is_first_process
 
 
-def train(
-    *,
-    data: str | None,
-    words: list[str] | None,
-    preset: str | None,
-    size: str | None,
-    output: Path | None,
-    dev: str | None,
-    minutes: float | None,
-    resume: Path | None,
-    accept_loss: bool,
-    accept_changed_data: bool,
-    skip_bad: bool,
-    data_dir: Path | None,
-    no_test: bool,
-    dry_run: bool,
-    quiet: bool,
-) -> None:
+def train(args: TrainArgs) -> None:
     """Train a model on pairs of sequences, or a language model on text."""
-    given = [word for word in (data, *(words or [])) if word is not None]
-    named = {"preset": preset, "size": size, "dev": dev, "minutes": minutes}
-    options = {name: value for name, value in named.items() if value is not None}
-    if skip_bad:
-        options["skip_bad"] = True
-    if resume is not None and output is not None:
-        raise ArgumentError(
-            "-o", "be left out when a run goes on", repr(str(output)), "the run stays in its folder"
-        )
-    if resume is None and (accept_loss or accept_changed_data):
-        option = "--accept-loss" if accept_loss else "--accept-changed-data"
-        rule = "be for a run that goes on"
-        raise ArgumentError(option, rule, "given without --resume", "leave it out")
-    recipe = _recipe(given, resume)
-    if dry_run and (recipe is not None or resume is not None):
-        rule, what = "be for a new run on your own data", "given for another"
-        raise ArgumentError("--dry-run", rule, what, "leave it out")
-    if recipe is None:
-        if no_test:
-            raise ArgumentError("--no-test", "be for a recipe", "given without one", "leave it out")
-        settings = _gather(given, resume is not None) | options
-        if resume is None:
-            config = _with_data(settings)
-            place = output or _folder_of(config)
-            if dry_run:
-                return rehearse_run(config, place)
-            folder = start_run(config, place, quiet=quiet, began=BEGAN.get())
-        else:
-            folder = resume_run(
-                resume,
-                settings,
-                quiet=quiet,
-                accept_loss=accept_loss,
-                accept_changed_data=accept_changed_data,
-            )
+    words = [word for word in (args.data, *(args.words or [])) if word is not None]
+    options = given_options(
+        preset=args.preset,
+        size=args.size,
+        dev=args.dev,
+        minutes=args.minutes,
+        skip_bad=args.skip_bad or None,
+    )
+    accepted: dict[str, Any] = {"accept_loss": args.accept_loss}
+    accepted["accept_changed_data"] = args.accept_changed_data
+    if args.resume is None:
+        refuse("be for a run that goes on", "add --resume RUN, or leave it out", **accepted)
     else:
-        changes = parse_overrides(given[1:] if resume is None else given) | options
-        if resume is None:
-            folder = recipes.start(
-                recipe, changes, data=data_dir, output=output, test=not no_test, quiet=quiet
-            )
+        refuse("be left out when a run goes on", "the run stays in its folder", output=args.output)
+    recipe = _recipe(words, args.resume)
+    if recipe is not None or args.resume is not None:
+        refuse("be for a new run on your own data", dry_run=args.dry_run)
+    if recipe is not None:
+        folder = _train_recipe(recipe, words, options, args, accepted)
+    else:
+        refuse("be for a recipe", no_test=args.no_test)
+        settings = _gather(words, args.resume is not None) | options
+        if args.resume is not None:
+            folder = resume_run(args.resume, settings, quiet=args.quiet, **accepted)
         else:
-            folder = recipes.resume(
-                recipe,
-                RunFolder(resume),
-                changes,
-                test=not no_test,
-                quiet=quiet,
-                accept_loss=accept_loss,
-                accept_changed_data=accept_changed_data,
-            )
+            config = _with_data(settings)
+            place = args.output or _folder_of(config)
+            if args.dry_run:
+                return rehearse_run(config, place)
+            folder = start_run(config, place, quiet=args.quiet, began=BEGAN.get())
     if folder.stopped_by is not None:  # the user has been told how to go on
         raise typer.Exit(SIGNALLED + folder.stopped_by)
     if is_first_process():
@@ -103,33 +67,37 @@ def train(
     return None
 
 
-def encode(
-    *,
-    data: str | None,
-    words: list[str] | None,
-    preset: str | None,
-    output: Path | None,
-    resume: Path | None,
-    ray: str | None,
-    workers: int | None,
-    quiet: bool,
-) -> None:
+def _train_recipe(
+    recipe: recipes.Recipe,
+    words: list[str],
+    options: dict[str, Any],
+    args: TrainArgs,
+    accepted: dict[str, Any],
+) -> RunFolder:
+    how = {"test": not args.no_test, "quiet": args.quiet}
+    if args.resume is not None:
+        changes = parse_overrides(words) | options
+        return recipes.resume(recipe, RunFolder(args.resume), changes, **how, **accepted)
+    changes = parse_overrides(words[1:]) | options
+    return recipes.start(recipe, changes, data=args.data_dir, output=args.output, **how)
+
+
+def encode(args: EncodeArgs) -> None:
     """Begin a run up to its encoded data."""
-    asked = ray is not None or workers is not None
-    executor = executor_of(ray, workers, gpus=False) if asked else None
-    given = [word for word in (data, *(words or [])) if word is not None]
-    if resume is None:
-        settings = _gather(given, resuming=False) | ({} if preset is None else {"preset": preset})
-        config = _with_data(settings)
-        place = output or _folder_of(config)
-        folder = encode_run(config, place, quiet=quiet, executor=executor)
+    asked = args.ray is not None or args.workers is not None
+    executor = executor_of(args.ray, args.workers, gpus=False) if asked else None
+    words = [word for word in (args.data, *(args.words or [])) if word is not None]
+    if args.resume is None:
+        config = _with_data(_gather(words, resuming=False) | given_options(preset=args.preset))
+        place = args.output or _folder_of(config)
+        folder = encode_run(config, place, quiet=args.quiet, executor=executor)
     else:
-        extra = [*given, *([] if preset is None else [preset]), *([output] if output else [])]
+        extra = [word for word in (*words, args.preset, args.output) if word is not None]
         if extra:
             raise ArgumentError(
                 "--resume", "be the only argument", repr(str(extra[0])), "the run has its settings"
             )
-        folder = encode_run(None, resume, quiet=quiet, executor=executor)
+        folder = encode_run(None, args.resume, quiet=args.quiet, executor=executor)
     typer.echo(str(folder.path))
 
 

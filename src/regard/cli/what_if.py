@@ -2,15 +2,16 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
 
 from regard import api
+from regard.cli.commands import WhatIfArgs
 from regard.cli.compare import SAME, side_by_side
 from regard.cli.console import note, one_line, print_json, print_table, result_console
 from regard.cli.input_lines import one_source
+from regard.decoding_options import given_options
 from regard.errors import ArgumentError
 from regard.messages import message
 from regard.pretrained import PretrainedModel
@@ -23,41 +24,24 @@ MOST_ROWS: Final = 8
 CELL: Final = 24
 
 
-def what_if(
-    *,
-    run: Path,
-    text: str,
-    replace: list[str] | None,
-    prefix: str | None,
-    off: list[str] | None,
-    set_cell: list[str] | None,
-    beam: int | None,
-    max_len: int | None,
-    output: Path | None,
-    as_json: bool,
-    device: str,
-    allow_pickle: bool,
-    precision: str,
-) -> None:
+def what_if(args: WhatIfArgs) -> None:
     """Compare an answer with the one after a change."""
-    if output is not None and output.suffix.lower() not in (".html", ".htm"):
-        raise ArgumentError("--output", "end in .html", repr(str(output)), "choose such a name")
     changes: dict[str, Any] = {
-        "replace": dict(_parsed("--replace", one, _replacement) for one in replace or ()),
-        "prefix": prefix,
-        "heads_off": [_parsed("--off", one, _head) for one in off or ()],
-        "cells": [_parsed("--set", one, _cell) for one in set_cell or ()],
+        "replace": dict(_parsed("--replace", one, _replacement) for one in args.replace or ()),
+        "prefix": args.prefix,
+        "heads_off": [_parsed("--off", one, _head) for one in args.off or ()],
+        "cells": [_parsed("--set", one, _cell) for one in args.set_cell or ()],
     }
-    loaded = api.load(run, device=device, precision=precision, allow_pickle=allow_pickle)
+    how = {"device": args.device, "precision": args.precision}
+    loaded = api.load(args.run, **how, allow_pickle=args.allow_pickle)
     model = api.text_model(loaded, "regard what-if")
-    source = text if isinstance(model, PretrainedModel) else one_source(model, text)
-    options: dict[str, Any] = {"beam": beam, "max_len": max_len}
-    given = {name: value for name, value in options.items() if value is not None}
-    found = model.what_if(source, **changes, **given)
-    if output is not None:
-        found.save(output)
-        note(message("show.saved", path=output))
-    if as_json:
+    source = args.text if isinstance(model, PretrainedModel) else one_source(model, args.text)
+    options = given_options(beam=args.beam, max_len=args.max_len)
+    found = model.what_if(source, **changes, **options)
+    if args.output is not None:
+        found.save(args.output)
+        note(message("show.saved", path=args.output))
+    if args.as_json:
         return print_json(found.to_json())
     return _print(found, result_console())
 

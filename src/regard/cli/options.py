@@ -1,0 +1,276 @@
+"""Options that commands share, and how a class that declares some becomes a command."""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from importlib import import_module
+from inspect import Parameter, Signature
+from itertools import zip_longest
+from pathlib import Path
+from typing import Annotated, Any, Final, TypeVar, get_args, get_type_hints
+
+import typer
+from typer import Argument, Option
+from typer.core import TyperCommand
+
+from regard.cli.completion import complete_preset, complete_run
+from regard.cli.error_handling import CommandGroup
+from regard.cli.help_language import TranslatedCommand
+from regard.errors import ArgumentError
+from regard.messages import check_language, set_language
+
+app = typer.Typer(
+    name="regard",
+    cls=CommandGroup,
+    help="Sequence models that show what they look at.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help takes half the time
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+ClassT = TypeVar("ClassT", bound=type)
+
+
+def option(
+    help: str, *names: str, default: Any = None, shown: str | bool = True, **settings: Any
+) -> Any:
+    """Declare an option as a field of a command.
+
+    Args:
+        help: a sentence.
+        names: with dashes; that of the field if there are none.
+        default: the value if it is left out.
+        shown: the default in words, where a value says too little.
+        settings: passed on to typer.
+    """
+    made = Option(*names, help=help, show_default=shown, **settings)
+    return field(default=default, metadata={"parameter": made})
+
+
+def flag(name: str, help: str) -> Any:
+    """Declare an option without a value."""
+    return option(help, name, default=False)
+
+
+def argument(
+    metavar: str, help: str, *, default: Any = MISSING, shown: str | bool = True, **settings: Any
+) -> Any:
+    """Declare an argument as a field of a command; it must be given if there is no default."""
+    made = Argument(metavar=metavar, help=help, show_default=shown, **settings)
+    return field(default=default, metadata={"parameter": made})
+
+
+def page_output(help: str) -> Any:
+    """Declare the option `-o` of a command that also writes a page."""
+    return option(help, "-o", "--output", metavar="FILE", callback=_check_page)
+
+
+def _check_page(path: Path | None) -> Path | None:
+    if path is not None and path.suffix.lower() not in (".html", ".htm"):
+        raise ArgumentError("--output", "end in .html", repr(str(path)), "choose such a name")
+    return path
+
+
+def text_argument(metavar: str, help: str) -> Any:
+    """Return an argument that is a run folder or a model, for an alias."""
+    return Argument(metavar=metavar, help=help, autocompletion=complete_run)
+
+
+Run = Annotated[Path, text_argument("RUN", "A run folder, or a bundled model: g2p.")]
+Model = Annotated[
+    Path,
+    text_argument(
+        "MODEL",
+        "A run folder, a bundled model (g2p), or a model of transformers: its folder, or "
+        "ORGANISATION/NAME on the Hugging Face hub.",
+    ),
+]
+Targets = Annotated[
+    str | None, Argument(metavar="TGT", help="The targets, if the sides are two files.")
+]
+Json = Annotated[bool, Option("--json", help="Print JSON.")]
+Beam = Annotated[
+    int | None, Option(help="Beam width; 1 is greedy search.", show_default="that of the run")
+]
+Columns = Annotated[
+    str | None,
+    Option(
+        help="Source, target and, if any, features: names, or numbers as in 0,2.",
+        show_default="those of the run",
+    ),
+]
+Device = Annotated[str, Option(help="cpu, cuda, cuda:1 or auto.")]
+Chat = Annotated[
+    bool, Option("--chat", help="Put the text in the chat template of a model of transformers.")
+]
+AllowPickle = Annotated[
+    bool,
+    Option(
+        "--allow-pickle",
+        help="Read weights of a model of transformers from a pickled file, which can run code that "
+        "it brings along: only if you trust where it comes from.",
+    ),
+]
+Precision = Annotated[
+    str,
+    Option(
+        help="Precision of the weights: 32 (auto), or bf16 or, on a CPU, int8, which are faster on "
+        "newer chips."
+    ),
+]
+Preset = Annotated[
+    str | None,
+    Option(
+        *("--preset", "-p"),
+        help="The model, by name.",
+        show_default="bahdanau",
+        autocompletion=complete_preset,
+    ),
+]
+Quiet = Annotated[bool, Option("--quiet", "-q", help="Print only errors.")]
+Ray = Annotated[
+    str | None,
+    Option(
+        metavar="[ADDRESS]",
+        help="Work on a Ray cluster: HOST:PORT, auto for the one on this machine; without an "
+        "address, one that starts and ends with the job.",
+    ),
+]
+Workers = Annotated[
+    int | None,
+    Option(
+        min=1,
+        help="Workers: processes of this machine, or, with --ray, of the cluster.",
+        show_default="one; of a cluster, one per GPU, or else per core",
+    ),
+]
+SkipBad = Annotated[bool, Option("--skip-bad", help="Skip bad lines, and count them.")]
+GoldFirst = Annotated[int, Option(help="Number of the first word in the gold links.", min=0, max=1)]
+Host = Annotated[str, Option(help="Address to listen at.")]
+AllowHost = Annotated[
+    list[str] | None,
+    Option(metavar="NAME", help="Another name of the server, as in the Host header; * for any."),
+]
+Token = Annotated[
+    str | None,
+    Option(
+        envvar="REGARD_TOKEN",
+        metavar="TOKEN",
+        help="Token that clients must send: Authorization: Bearer TOKEN, or /?token=TOKEN once in "
+        "a browser. Required if --host lets other machines in.",
+    ),
+]
+NoToken = Annotated[bool, Option("--no-token", help="Let other machines in without a token.")]
+Target = Annotated[
+    str | None,
+    Option(help="Text that the model is forced to write.", show_default="its own prediction"),
+]
+
+#: what `--ray` may be followed by
+RAY_ADDRESS: Final = re.compile(r"auto|local|\w+://.*|[^/]+:\d+|\[[^/]+\]:\d+")
+
+
+class Command(TranslatedCommand, TyperCommand):
+    """A command."""
+
+
+class RayCommand(Command):
+    """A command whose option `--ray` may stand alone, or before an address."""
+
+    def make_parser(self, ctx: Any) -> Any:
+        """Return a parser that takes `local` as the address of a `--ray` that has none."""
+        parser: Any = super().make_parser(ctx)
+        parse = parser.parse_args
+        parser.parse_args = lambda args: parse(list(_with_addresses(args)))
+        return parser
+
+
+def _with_addresses(args: list[str]) -> Iterator[str]:
+    for word, after in zip_longest(args, args[1:], fillvalue=""):
+        yield word
+        if word == "--ray" and not RAY_ADDRESS.fullmatch(after):
+            yield "local"
+
+
+def command(module: str = "", **settings: Any) -> Callable[[ClassT], ClassT]:
+    """Register a class `NameArgs` as a command: its fields are options, its docstring the help.
+
+    The function of the same name in a module of `regard.cli` does the work. It gets an instance of
+    the class, and is imported when the command runs. A field `Annotated[dict[str, Any], Some]` has
+    an option for each field of the dataclass `Some` that has a help text.
+
+    Args:
+        module: with the function; it has the name of the command if empty.
+        settings: passed on to typer.
+    """
+
+    def register(declared: ClassT) -> ClassT:
+        cls: Any = dataclass(kw_only=True)(declared)
+        name = "_".join(re.findall("[A-Z][a-z]+", declared.__name__)[:-1]).lower()
+
+        def execute(**values: Any) -> None:
+            groups = {group: _options_of(made) for group, made in _groups(cls)}
+            for group, options in groups.items():
+                own = [one.name for one in options if one.name not in cls.__annotations__]
+                values[group] = {key: values.pop(key) for key in own}
+            values.pop("lang")
+            getattr(import_module(f"regard.cli.{module or name}"), name)(cls(**values))
+
+        execute.__name__, execute.__doc__ = name, declared.__doc__
+        execute.__signature__ = signature_of(cls)  # type: ignore[attr-defined]
+        app.command(**{"cls": Command, **settings})(execute)
+        return declared
+
+    return register
+
+
+def _groups(cls: type) -> Iterator[tuple[str, type]]:
+    """Yield the fields that stand for the options of another class, with that class."""
+    for name, hint in get_type_hints(cls, include_extras=True).items():
+        for part in get_args(hint)[1:]:
+            if is_dataclass(part) and isinstance(part, type):
+                yield name, part
+
+
+def signature_of(cls: type) -> Signature:
+    """Return the parameters of a command, those of other classes first.
+
+    Each command also takes `--lang`, which its help leaves to that of `regard` itself.
+    """
+    groups = dict(_groups(cls))
+    found = {one.name: one for made in groups.values() for one in _options_of(made)}
+    types = get_type_hints(cls, include_extras=True)
+    for one in fields(cls):
+        if one.name not in groups:
+            own = one.metadata.get("parameter")
+            hint = types[one.name] if own is None else Annotated[types[one.name], own]
+            found[one.name] = _parameter(one.name, one.default, hint)
+    lang = Option("--lang", callback=choose_language, is_eager=True, hidden=True)
+    found["lang"] = _parameter("lang", None, Annotated[str | None, lang])
+    return Signature(list(found.values()))
+
+
+def _parameter(name: str, default: Any, hint: Any) -> Parameter:
+    given = Parameter.empty if default is MISSING else default
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=given, annotation=hint)
+
+
+def _options_of(cls: type) -> list[Parameter]:
+    """Return an option for each field of a dataclass that has a help text."""
+    types, found = get_type_hints(cls), []
+    for one in fields(cls):
+        about = one.metadata
+        if "help" in about:
+            name = about.get("option", f"--{one.name.replace('_', '-')}")
+            shown = about.get("shown_default", True)
+            made = Option(name, help=about["help"], show_default=shown)
+            found.append(_parameter(one.name, one.default, Annotated[types[one.name], made]))
+    return found
+
+
+def choose_language(name: str | None) -> str | None:
+    """Set the language of all output."""
+    if name is not None:
+        set_language(check_language(name, "--lang"))
+    return name
