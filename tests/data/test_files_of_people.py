@@ -216,7 +216,7 @@ FILES = {
         "x.csv", delimited([(f"{i:08x}-0000-4000-8000-{i:012x}", *r) for i, r in enumerate(ROWS)],
                            ("row_key", "Satz", "Urteil")), ROWS, "left out: 'row_key'"),
     "csv, several labels in a cell": (
-        "x.csv", delimited(TAGGED, HEADER), TAGGED, "targets such as 'a;b' may name several"),
+        "x.csv", delimited(TAGGED, HEADER), TAGGED),
     "csv, title, text and label": (
         "x.csv", delimited([(f"t{i}", f"{t} and so on", n) for i, (t, n) in enumerate(ROWS)],
                            ("Titel", "Inhalt", "Art")),
@@ -251,7 +251,7 @@ FILES = {
         "x.jsonl", "".join(json.dumps({"id": 3, "translation": {"zh": a, "ar": b}}) + "\n"
                            for a, b in BILINGUAL).encode(), BILINGUAL, "the source is zh"),
     "jsonl, list of labels": (
-        "x.jsonl", objects([("a", ["b", "c"])], *HEADER).encode(), "join it to one text"),
+        "x.jsonl", objects([("a", ["b", "c"])], *HEADER).encode(), [("a", '["b", "c"]')]),
     "json array": ("x.json", json.dumps([{"text": t, "label": n} for t, n in ROWS]).encode(), ROWS),
     "json array, indented": (
         "x.json", json.dumps([{"text": t, "label": n} for t, n in ROWS], indent=1).encode(), ROWS),

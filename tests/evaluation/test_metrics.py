@@ -281,6 +281,7 @@ UNDEFINED = {
     **{(name, "punctuation"): "SQuAD's measures drop punctuation" for name in ("em", "f1")},
     ("chrf", "empty"): "sacrebleu's counts are 0 for any prediction if there is no reference",
     **{(name, "empty"): "there is nothing to tag" for name in ("tag-accuracy", "span-f1")},
+    **{(name, "empty"): "there is no label" for name in ("micro-f1", "macro-f1")},
 }
 
 

@@ -80,6 +80,11 @@ def _labelled(draw: random.Random) -> tuple[str, str]:
     return " ".join(words), TAGS[words[0]]
 
 
+def _described(draw: random.Random) -> tuple[str, str]:
+    words = _phrase(draw)
+    return " ".join(words), "|".join(sorted({*words} & {"red", "old", "car"}) or ["none"])
+
+
 def _tagged(draw: random.Random) -> tuple[str, str]:
     words = _phrase(draw)
     return " ".join(words), " ".join(map(TAGS.get, words))
@@ -176,6 +181,10 @@ def _colour(caption: str) -> str:
     return caption.split()[0]
 
 
+def _colour_and_form(caption: str) -> str:
+    return json.dumps(caption.split()[:2])
+
+
 def _rating(caption: str) -> str:
     return str(len(caption))
 
@@ -187,6 +196,21 @@ def _cells(caption: str) -> str:
 def _counted(draw: random.Random) -> tuple[str, str, str]:
     text, question, _ = _story(draw)
     return text, question, str(text.count("Mary"))
+
+
+def _visited(draw: random.Random) -> tuple[str, str, str]:
+    text, question, _ = _story(draw)
+    return text, question, ", ".join(place for place in PLACES if place in text)
+
+
+def _sets(
+    write: Callable[[Path, list[Any]], Path], name: str, read: Callable[..., list[Any]]
+) -> Callable[[Path, int, int], Path]:
+    def save(folder: Path, count: int, seed: int) -> Path:
+        rows = [(array, ";".join(sorted({*text.split()}))) for array, text in read(count, seed, 2)]
+        return write(folder / f"{name}-{seed}.tsv", rows)
+
+    return save
 
 
 def _series(folder: Path, count: int, seed: int) -> Path:
@@ -335,5 +359,38 @@ TOYS = {
         _tsv("counted", _counted, _HEADER),
         ("numbers=true", "preset=classifier-rnn", "src_tokenizer=word", *RECURRENT),
         _ASKED,
+    ),
+    "several labels": Toy(
+        "text to labels",
+        _tsv("described", _described),
+        ("separator=|", "preset=classifier-rnn", "ngrams=2", *RECURRENT),
+        "old tree",
+    ),
+    "several labels of stories": Toy(
+        "story to labels",
+        _tsv("visited", _visited, _HEADER),
+        ("separator=,", "preset=classifier-rnn", "src_tokenizer=word", *RECURRENT),
+        _ASKED,
+    ),
+    "several labels of vectors": Toy(
+        "frames to labels",
+        _sets(sounds.write_npy, "marked", sounds.spoken),
+        ("separator=;", "preset=classifier-transformer", *TRANSFORMER),
+        "marked-1/0.npy",
+        "frames",
+    ),
+    "several labels of sound": Toy(
+        "sound to labels",
+        _sets(sounds.write_wavs, "rung", sounds.tones),
+        (*_SOUND, "separator=;", "preset=classifier-rnn", *RECURRENT),
+        "rung-1/0.wav",
+        "file",
+    ),
+    "several labels of pictures": Toy(
+        "picture to labels",
+        _shown(_colour_and_form),
+        ("separator=json", "preset=classifier-rnn", "patch=2", *RECURRENT),
+        "images/0.png",
+        "file",
     ),
 }

@@ -147,6 +147,6 @@ def test_another_share_of_ngrams_must_be_better_than_by_chance(make_task, better
         return Evaluation(score, {"loss": 1.0}, 1.0, None, [], {"accuracy": 0.05})
 
     metric = DevMetric("accuracy", higher_is_better=True)
-    found, ranked = best.weigh_bag(evaluate, metric, RankedEvaluation(0.8, 3, 1.0))
+    found, ranked = best.tune("ngrams", evaluate, metric, RankedEvaluation(0.8, 3, 1.0))
     assert found == float(share) == chosen
     assert ranked.score == pytest.approx(0.8 if chosen == 0.75 else 0.86)

@@ -625,7 +625,7 @@ def test_the_end_of_a_run(monkeypatch):
         budget=SimpleNamespace(minutes=None),
         best=SimpleNamespace(
             write_final=lambda *args, rescore: calls.append("model") or [],
-            weigh_bag=lambda *args: None,
+            tune=lambda *args: None,
         ),
         baseline=None,
         batches=SimpleNamespace(epochs=SimpleNamespace(corpus=7)),

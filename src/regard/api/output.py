@@ -161,12 +161,17 @@ class LabelProbabilities(Mapping[str, float]):
     Args:
         labels: all of them.
         values: the probability of each.
+        exclusive: whether one label is right, and not any number of them.
     """
 
     def __init__(
-        self, labels: Sequence[str] = (), values: Float[np.ndarray, " labels"] = NO_VALUES
+        self,
+        labels: Sequence[str] = (),
+        values: Float[np.ndarray, " labels"] = NO_VALUES,
+        *,
+        exclusive: bool = True,
     ) -> None:
-        self._labels, self._values = labels, values
+        self._labels, self._values, self.exclusive = labels, values, exclusive
 
     @cached_property
     def _by_label(self) -> dict[str, float]:

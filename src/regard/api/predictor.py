@@ -39,14 +39,13 @@ from regard.models.cpu import CpuModel, refuse_cpu_model
 from regard.models.int8 import is_int8
 from regard.models.protocol import inference, require_sequence_model
 from regard.ops.backend import HAS_NUMBA
-from regard.ops.primitives import log_softmax
 from regard.seeing import DecodingInfo, Map, ModelInfo, Text, Trace
 from regard.seeing.attribution.checks import check
 from regard.seeing.attribution.faithfulness import add_methods
 from regard.seeing.attribution.input_scorer import PrefixScorer, SourceScorer
 from regard.seeing.attribution.interventions import shuffled_attention
 from regard.seeing.attribution.replacements import token_replacements
-from regard.symbols import BOS, EOS, SYMBOLS, UNK
+from regard.symbols import BOS, EOS, UNK
 from regard.tasks import Source, Task, TextInput
 from regard.tasks.inputs.text import text_given, text_written
 
@@ -225,16 +224,15 @@ class Predictor:
         )
 
     def _probabilities(self, module: SequenceModel, rows: list[Any]) -> list[LabelProbabilities]:
-        """Return the probability of each label among all labels; none if targets are no labels."""
-        labels = self.task.labels
+        """Return the probability of each label; none if targets are no labels."""
+        output, labels = self.task.tokens, self.task.labels
         if not labels:
             return [LabelProbabilities()] * len(rows)
-        src, lengths = self.batch(rows)
         with inference(module):
-            state = module.start(module.encode(src, lengths))
-            logits = module.step(torch.full_like(lengths, BOS), state).logits[:, len(SYMBOLS) :]
-        probs = log_softmax(logits.float()).exp().cpu().numpy()
-        return [LabelProbabilities(labels, row) for row in probs]
+            found = output.probabilities(module, *self.batch(rows))
+        assert found is not None
+        values = found.cpu().numpy()
+        return [LabelProbabilities(labels, row, exclusive=output.exclusive) for row in values]
 
     def _output(self, source: Any, row: Any, answer: "_Answer", request: PredictRequest) -> Output:
         outputs = []

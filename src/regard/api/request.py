@@ -127,13 +127,13 @@ def check_kinds(kinds: Collection[str] | None) -> Collection[str]:
 def decoding_options(task: Task, beam: int, options: dict[str, Any]) -> DecodingOptions:
     """Return decoding options by name; the beam width of the run is the default.
 
-    Where targets are labels, an output is one of them.
+    Those of the output come first: a label is one token.
     """
     if options.get("prefix") is not None and not task.has_sources:
         raise ArgumentError(
             "prefix", "be left out for a language model", "given", "it goes on with each text"
         )
-    one = {"max_len": 1, "min_len": 1, "forbid_unknown": True} if task.labels else {}
+    one = {} if task.numbers is not None else task.tokens.decoding()
     try:
         return DecodingOptions(**{"beam": beam, **options, **one})
     except TypeError as error:

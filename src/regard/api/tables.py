@@ -114,11 +114,17 @@ def answer_row(output: Any, values: Mapping[str, Any], others: int) -> dict[str,
     """Return answer, confidence and, if asked for, alternatives of an output, as tables have them.
 
     The confidence is the probability of a label among all labels, or that of all tokens of a text;
-    a number has none. Labels that were no texts in training are their `values`.
+    a number has none. Several labels, and the probability of each, are lists. Labels that were no
+    texts in training are their `values`.
     """
     if not hasattr(output, "log_prob"):
         return {"answer": getattr(output, "value", output.text)}
     shares = dict(getattr(output, "probabilities", {}))
+    if shares and not getattr(output.probabilities, "exclusive", True):
+        rows = [{"answer": values.get(one, one), "confidence": shares[one]} for one in shares]
+        chosen = rows[: len(output.tokens)]
+        row = {name: [each[name] for each in chosen] for name in ("answer", "confidence")}
+        return {**row, **({"alternatives": rows[len(chosen) :][:others]} if others else {})}
     for one in (output, *output.alternatives):
         shares.setdefault(one.text, math.exp(min(one.log_prob, 0.0)))
     ranked = dict.fromkeys((output.text, *shares))

@@ -188,10 +188,16 @@ def _text(number: int, output: AnyOutput | DataError, several: bool, chat: bool)
 
 
 def _shown_text(output: AnyOutput, chat: bool) -> str:
-    """Return the output; that of a language model with what it continues, but for a chat."""
+    """Return the output; that of a language model with what it continues, but for a chat.
+
+    Several labels have the probability of each beside them.
+    """
     if isinstance(output, PretrainedOutput) and not chat:
         return output.whole_text
-    return output.text
+    shares = getattr(output, "probabilities", None)
+    if shares is None or getattr(shares, "exclusive", True):
+        return output.text
+    return ", ".join(f"{label} {shares[label]:.2f}" for label in output.tokens)
 
 
 def _json(output: AnyOutput | DataError, maps: Collection[str]) -> str:

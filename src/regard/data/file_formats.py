@@ -4,7 +4,6 @@ import csv
 import itertools
 import json
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -43,9 +42,6 @@ DELIMITERS: Final = ",;\t|"
 EXCEL: Final = re.compile(rb"sep=(.)")
 #: a cell that CSV quotes, as tab-separated files do not
 QUOTED: Final = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')
-#: separators of labels in a cell, and the characters of a label at most
-LABEL_SIGNS: Final = ";|"
-LABEL_CHARS: Final = 30
 
 
 class FileLayout(NamedTuple):
@@ -236,8 +232,7 @@ def table_format(
         return _header_layout(name, kind, rows, wanted, tagged=tagged)
     choice = None if tagged or wanted.references else choose_by_content(None, rows)
     if choice is None:
-        labels = [row[1] for row in rows if len(row) == 2]
-        note = _quotes_note(name, kind, rows) or _labels_note(name, labels)
+        note = _quotes_note(name, kind, rows)
         return FileLayout(_by_order(kind, wanted, tagged=tagged), note)
     shown = [message("data.column", number=place + 1) for place in choice]
     others = [str(place) for place in range(len(first)) if place not in choice]
@@ -270,7 +265,6 @@ def _header_layout(
         option = advice.columns([*found, *([features] if features is not None else [])])
         note = message("data.header.used", file=file, src=src, tgt=tgt, option=option)
         note += _left_out(others)
-    note += _labels_note(file, [row[found[1]] for row in rows[1:] if len(row) == len(first)])
     return FileLayout(shape, note, roles.recorded())
 
 
@@ -321,18 +315,6 @@ def _chosen_note(file: str, shown: Sequence[str], others: Sequence[str], advice:
 def _left_out(names: Sequence[str]) -> str:
     listed = ", ".join(map(repr, names))
     return message("data.header.rest", names=listed) if names else ""
-
-
-def _labels_note(file: str, targets: Sequence[str]) -> str:
-    """Return a sentence about targets that seem to name several labels each; else ""."""
-    for sign in LABEL_SIGNS:
-        joined = [cell for cell in targets if sign in cell]
-        parts = Counter(part.strip() for cell in targets for part in cell.split(sign))
-        again = sum(parts[part.strip()] > 1 for cell in joined for part in cell.split(sign))
-        short = all(len(part) <= LABEL_CHARS for part in parts)
-        if 10 * len(joined) > len(targets) and short and again > len(joined):
-            return " " + message("data.labels", file=file, example=joined[0])
-    return ""
 
 
 def source_columns(
@@ -524,15 +506,15 @@ def records_format(
         shape = Format(kind, roles[:2], question=roles.question)
     others = [keys[i] for i in plain if keys[i] not in roles[:3]]
     note = "" if roles.known else _chosen_note(file, roles.shown(), others, wanted.advice)
-    note += _labels_note(file, [row[keys.index(roles.target)] for row in rows])
     return FileLayout(shape, note.strip(), roles.recorded())
 
 
 def _cell(value: Any) -> str:
-    """Return a value as the text of a cell; "" for what is neither text nor a number."""
+    """Return a value as the text of a cell; "" for what is neither text, number nor labels."""
     if isinstance(value, str):
         return value
-    return json.dumps(value) if isinstance(value, bool | int | float) else ""
+    labels = isinstance(value, list) and all(isinstance(part, str) for part in value)
+    return json.dumps(value) if labels or isinstance(value, bool | int | float) else ""
 
 
 def _check_names(columns: Columns, where: str) -> None:

@@ -1,6 +1,7 @@
 """Codecs that look up pieces in a table: characters, symbols and words."""
 
 import itertools
+import json
 import re
 import sys
 import unicodedata
@@ -156,6 +157,73 @@ class LabelCodec(Codec):
     def normalize(self, text: str) -> str:
         """Return the label with single spaces."""
         return collapse_spaces(text)
+
+
+class LabelSetCodec(Codec):
+    """One piece for each of the labels that a text names, such as the genres of a film.
+
+    They are a closed set, as those of `LabelCodec`; their order and repetitions do not matter.
+
+    Args:
+        pieces: the vocabulary.
+        separator: what parts labels, or "json" if a text is a JSON list of them.
+    """
+
+    form = "sorted"
+
+    def __init__(self, pieces: Sequence[str], separator: str) -> None:
+        super().__init__(pieces)
+        self.separator = separator
+
+    @classmethod
+    def train(cls, texts: Iterable[str], separator: str) -> "LabelSetCodec":
+        """Count labels."""
+        sets = (split_labels(text, separator) for text in texts)
+        return cls(count_pieces(sets, sys.maxsize, 1), separator)
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of the labels of each text."""
+        find = self._table.get
+        return [[find(label, UNK) for label in split_labels(t, self.separator)] for t in texts]
+
+    def spans(self, text: str) -> list[Span]:
+        """Return the place of each label."""
+        found = [(text.find(label), len(label)) for label in split_labels(text, self.separator)]
+        # a label with several spaces, or escaped in JSON, is not found as it is
+        return [(at, at + size) if at >= 0 else (0, len(text)) for at, size in found]
+
+    def join(self, pieces: Sequence[str]) -> str:
+        """Join labels as targets do."""
+        if self.separator == "json":
+            return json.dumps(list(pieces), ensure_ascii=False)
+        return (f"{self.separator} " if self.separator in ",;" else f" {self.separator} ").join(
+            pieces
+        )
+
+    def normalize(self, text: str) -> str:
+        """Return the labels in alphabetical order, a line for each, as metrics read them."""
+        return "\n".join(sorted(split_labels(text, self.separator)))
+
+    def to_json(self) -> Any:
+        """Return the vocabulary and the separator."""
+        return {"separator": self.separator, "pieces": self.pieces}
+
+
+def split_labels(text: str, separator: str) -> list[str]:
+    """Return the different labels that a text names."""
+    parts = (json_list(text) or [text]) if separator == "json" else text.split(separator)
+    return [label for label in dict.fromkeys(map(collapse_spaces, parts)) if label]
+
+
+def json_list(text: str) -> list[str] | None:
+    """Return the items of a JSON list of texts and numbers; None for another text."""
+    try:
+        found = json.loads(text) if text.lstrip().startswith("[") else None
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, list) or not all(isinstance(p, str | int | float) for p in found):
+        return None
+    return list(map(str, found))
 
 
 class Chunks:

@@ -253,8 +253,10 @@ def _pair(shape: Format, max_chars: int, number: int, src: Any, tgt: Any, third:
 
 
 def _written(target: Any) -> Any:
-    """Return a label or number as JSON writes it, None for NaN, and anything else as it is."""
+    """Return a label, labels or a number as JSON, None for NaN, and anything else as it is."""
     value = target.item() if isinstance(target, np.generic) else target
+    if isinstance(value, np.ndarray | list | tuple) and all(isinstance(one, str) for one in value):
+        return json.dumps(list(value), ensure_ascii=False)
     if isinstance(value, float) and math.isnan(value):
         return None
     return json.dumps(value) if isinstance(value, bool | int | float) else value

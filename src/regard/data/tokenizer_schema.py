@@ -104,6 +104,11 @@ class _Subwords(_Record):
     model: Annotated[_BPE | _Unigram, Field(discriminator="type")]
 
 
+class _LabelSets(_Record):
+    separator: Annotated[str, Field(min_length=1)]
+    pieces: Annotated[list[str], AfterValidator(_checked_pieces)]
+
+
 TEXT_KINDS: Final = ("char", "space", "word", "bpe", "unigram", "label")
 PIECES: Final = TypeAdapter(Annotated[list[str], AfterValidator(_checked_pieces)])
 
@@ -112,7 +117,7 @@ class TokenizerFile(_Record):
     """A file of `Tokenizer`; `model` is what its codec is made from."""
 
     version: int
-    kind: Literal["char", "space", "word", "bpe", "unigram", "label"]
+    kind: Literal["char", "space", "word", "bpe", "unigram", "label", "labels"]
     nfc: bool
     case: Literal["keep", "lower", "upper"] | None = None
     #: the first files said no more than whether all is brought to lower case
@@ -122,6 +127,9 @@ class TokenizerFile(_Record):
 
     @model_validator(mode="after")
     def _check(self) -> "TokenizerFile":
+        if self.kind == "labels":
+            self.model = _LabelSets.model_validate(self.model).model_dump()
+            return self
         if self.kind not in ("bpe", "unigram"):
             self.model = PIECES.validate_python(self.model)
             return self

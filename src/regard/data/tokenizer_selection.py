@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from regard.data.lookup_codecs import cut_word
+from regard.data.lookup_codecs import cut_word, json_list
 from regard.data.sampling import draw_sample
 from regard.errors import ArgumentError
 from regard.messages import message
@@ -22,6 +22,9 @@ EACH_LABEL: Final = 20
 SMALL_SET: Final = 500
 SMALL_VOCABULARY: Final = 8000
 FEW_NEW_WORDS: Final = 0.01
+#: what may part the labels of a target, and characters of such a label at most
+SEPARATORS: Final = "|;,"
+LABEL_CHARS: Final = 40
 UNSPACED: Final = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
 
 
@@ -80,6 +83,30 @@ def choose_label_tokenizer(
     often = counts.total() / len(counts)
     reason = message("train.why.labels", count=len(counts), often=often)
     return TokenizerChoice("label", reason)
+
+
+def find_separator(targets: Iterable[str]) -> str:
+    """Return what parts the labels of targets that name several: a sign, "json" for lists, or "".
+
+    Parted by it, a tenth of 10,000 targets at least must name several labels, none of them twice,
+    and labels must be fewer than targets that differ, and come again.
+    """
+    lines = [line for line in (" ".join(t.split()) for t in draw_sample(targets, SAMPLE)) if line]
+    if lines and all(json_list(line) is not None for line in lines):
+        return "json"
+    for sign in SEPARATORS:
+        sets = [[part.strip() for part in line.split(sign)] for line in lines]
+        counts = Counter(part for parts in sets for part in parts)
+        several = sum(len(parts) > 1 for parts in sets)
+        plain = sum(len({*parts}) == len(parts) and "" not in parts for parts in sets)
+        if (
+            10 * several > len(lines)
+            and plain > 0.99 * len(lines)
+            and len(counts) <= min(FEW_LABELS, len({*lines}) - 1, counts.total() / 3)
+            and max(map(len, counts)) <= LABEL_CHARS
+        ):
+            return sign
+    return ""
 
 
 def _without_spaces(seen: _Measures) -> TokenizerChoice | None:

@@ -23,6 +23,7 @@ from regard.data.lookup_codecs import (
     CharCodec,
     Codec,
     LabelCodec,
+    LabelSetCodec,
     SpaceCodec,
     WordCodec,
     words_at,
@@ -53,6 +54,7 @@ LOADERS: Final[dict[str, Callable[[Any], Codec]]] = {
     "bpe": from_json,
     "unigram": from_json,
     "label": LabelCodec,
+    "labels": lambda model: LabelSetCodec(**model),
 }
 
 
@@ -63,7 +65,7 @@ class Tokenizer(StoredEncoder):
     are whole symbols with ids after those of all text, and follow the text that they belong to.
 
     Args:
-        kind: char, space, word, bpe, unigram or label.
+        kind: char, space, word, bpe, unigram, label, or labels, of which a text has several.
         codec: splits and joins text.
         nfc: whether text is converted to Unicode's composed form first.
         case: "lower" or "upper" to convert text to that case first; "keep" leaves it as it is.

@@ -141,7 +141,7 @@ def class_counts(
 ) -> Float[np.ndarray, "sentences columns"]:
     """Return for each class of the references, in three blocks of columns, whether an example is
     rightly predicted as it, is predicted as it, and belongs to it."""
-    classes = sorted({label for several in references for label in several})
+    classes = sorted({one for several in references for text in several for one in label_set(text)})
     if len(classes) > MOST_CLASSES:
         raise ArgumentError(
             "metric",
@@ -154,11 +154,25 @@ def class_counts(
     for row, (predicted, gold) in enumerate(
         zip(predictions, gold_classes(predictions, references), strict=True)
     ):
-        counts[row, 2, place[gold]] = 1
-        if predicted in place:  # a class without any reference has no F1
-            counts[row, 1, place[predicted]] = 1
-            counts[row, 0, place[predicted]] = predicted == gold
+        wanted, found = label_set(gold), label_set(predicted)
+        for block, labels in enumerate((wanted & found, found, wanted)):
+            # a class without any reference has no F1
+            counts[row, block, [place[label] for label in labels if label in place]] = 1
     return counts.reshape(len(predictions), -1)
+
+
+def set_counts(
+    predictions: Sequence[str], references: list[list[str]]
+) -> Float[np.ndarray, "sentences 3"]:
+    """Return how many labels of each example are right, predicted, and of the reference."""
+    pairs = zip(predictions, gold_classes(predictions, references), strict=True)
+    sets = ((label_set(predicted), label_set(gold)) for predicted, gold in pairs)
+    return np.array([[len(own & gold), len(own), len(gold)] for own, gold in sets], np.float64)
+
+
+def label_set(text: str) -> set[str]:
+    """Return the labels of a normalised text: one, or one of each line."""
+    return {*text.split("\n")} - {""}
 
 
 def macro_f1(sums: Float[np.ndarray, "samples columns"]) -> Float[np.ndarray, " samples"]:

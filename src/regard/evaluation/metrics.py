@@ -23,7 +23,7 @@ from regard.data.normalization import SPACES, collapse_spaces
 from regard.data.word_segmentation import unspaced_language
 from regard.errors import ArgumentError
 from regard.evaluation.answers import best_answers, exact_match, word_f1
-from regard.evaluation.classification import class_counts, macro_f1, micro_f1
+from regard.evaluation.classification import class_counts, macro_f1, micro_f1, set_counts
 from regard.evaluation.spans import span_counts, tag_matches
 from regard.evaluation.summaries import ROUGE, rouge_values
 
@@ -255,7 +255,8 @@ def _rouge(name: str, tok: str) -> Metric:
 
 #: What each name means. `per` and `wer` count the same edits, of what spaces separate: phonemes of
 #: a word, or words of a sentence. In `ter` it is one edit, too, to move some words elsewhere.
-#: `accuracy` is `exact`, of labels; `em` and `f1` of answers are those of SQuAD.
+#: `accuracy` is `exact`, of labels, and `subset-accuracy` of sets of labels; `em` and `f1` of
+#: answers are those of SQuAD.
 METRICS: Final[dict[str, Callable[[str], Metric]]] = {
     "bleu": lambda tok: _sacrebleu(BLEU(tokenize=tok, force=True), bleu_values),
     "chrf": lambda tok: _sacrebleu(CHRF(), chrf_values),
@@ -265,6 +266,8 @@ METRICS: Final[dict[str, Callable[[str], Metric]]] = {
     "per": lambda tok: Metric(word_edits, ratio, False, "jiwer"),
     "exact": lambda tok: Metric(exact_matches, ratio, True, None),
     "accuracy": lambda tok: Metric(exact_matches, ratio, True, None),
+    "subset-accuracy": lambda tok: Metric(exact_matches, ratio, True, None),
+    "micro-f1": lambda tok: Metric(set_counts, micro_f1, True, None),
     "macro-f1": lambda tok: Metric(class_counts, macro_f1, True, None),
     "em": lambda tok: Metric(partial(best_answers, exact_match), ratio, True, None),
     "f1": lambda tok: Metric(partial(best_answers, word_f1), ratio, True, None),
@@ -287,6 +290,7 @@ SUITABLE: Final = {
     "bpe": ("bleu", "chrf"),
     "unigram": ("bleu", "chrf"),
     "label": ("accuracy", "macro-f1"),
+    "labels": ("micro-f1", "macro-f1", "subset-accuracy"),
 }
 
 

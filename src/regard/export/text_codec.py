@@ -27,6 +27,8 @@ class TokenCodec:
         self.file: dict[str, Any] = content
         self.eos, self.unk = symbols["eos"], symbols["unk"]
         self.pieces, model = self.file["model"], self.file["model"]
+        if self.file["kind"] == "labels":
+            self.pieces = model["pieces"]
         if self.file["kind"] in ("bpe", "unigram"):
             from tokenizers import Tokenizer
 
@@ -70,6 +72,11 @@ class TokenCodec:
             return joined(pieces)
         if kind in ("space", "label"):
             return " ".join(pieces)
+        if kind == "labels":
+            sign = self.file["model"]["separator"]
+            if sign == "json":
+                return json.dumps(pieces, ensure_ascii=False)
+            return (f"{sign} " if sign in ",;" else f" {sign} ").join(pieces)
         text = "".join(pieces)
         return text if kind == "char" else text.replace(WORD_START, " ").removeprefix(" ")
 

@@ -5,7 +5,7 @@ from typing import NamedTuple, cast, final
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.attention import AdditiveAttention
@@ -28,7 +28,7 @@ from regard.models.protocol import (
 )
 from regard.ops.check import check_axes, check_positive
 from regard.state import OF_SOURCE, State
-from regard.symbols import EOS, SYMBOLS
+from regard.symbols import EOS, SYMBOLS, UNK
 
 # Logit of `eos` after the last tag or label: finite in float16, and exactly 1 after a softmax.
 CERTAIN = 1e4
@@ -247,22 +247,11 @@ class LabelState(State):
     written: Int[Tensor, " batch"]
 
 
-@final
-class SequenceClassifier(SequenceModel):
-    """A classifier behind the protocol of sequence models: it writes one label, then `eos`.
-
-    The vocabulary of its targets is the symbols and the labels. Symbols have logits of their own,
-    which take their share of label smoothing; outside of training only labels have a probability.
-    The map `cross` has the weights of the pooling in its first row, and no weights after it.
+class ClassifierModel(SequenceModel):
+    """A classifier behind the protocol of sequence models, whose tokens are labels.
 
     Args:
         classifier: scores as many classes as the vocabulary of the targets has tokens.
-
-    Examples:
-        >>> classifier = regard.models.CLASSIFIERS["rnn"](src_vocab=11, classes=7, size="tiny")
-        >>> model = regard.models.SequenceClassifier(classifier).eval()
-        >>> model(torch.tensor([[5, 7, 2]]), None, torch.tensor([[1, 6]])).logits.shape
-        torch.Size([1, 2, 7])
     """
 
     def __init__(self, classifier: Classifier) -> None:
@@ -283,6 +272,25 @@ class SequenceClassifier(SequenceModel):
         """Encode the source."""
         memory: Memory = self.encoder(src, lengths, need_weights=need_weights)
         return memory
+
+
+@final
+class SequenceClassifier(ClassifierModel):
+    """A classifier behind the protocol of sequence models: it writes one label, then `eos`.
+
+    The vocabulary of its targets is the symbols and the labels. Symbols have logits of their own,
+    which take their share of label smoothing; outside of training only labels have a probability.
+    The map `cross` has the weights of the pooling in its first row, and no weights after it.
+
+    Args:
+        classifier: scores as many classes as the vocabulary of the targets has tokens.
+
+    Examples:
+        >>> classifier = regard.models.CLASSIFIERS["rnn"](src_vocab=11, classes=7, size="tiny")
+        >>> model = regard.models.SequenceClassifier(classifier).eval()
+        >>> model(torch.tensor([[5, 7, 2]]), None, torch.tensor([[1, 6]])).logits.shape
+        torch.Size([1, 2, 7])
+    """
 
     def start(self, memory: Memory) -> State:
         """Score the labels: no step depends on another."""
@@ -333,3 +341,82 @@ class SequenceClassifier(SequenceModel):
             return out
         symbols = torch.arange(out.logits.shape[1], device=out.logits.device) < len(SYMBOLS)
         return out._replace(logits=out.logits.masked_fill(symbols, IMPROBABLE))
+
+
+@dataclass(frozen=True)
+class LabelSetState(State):
+    """The logits of all labels, the weights of the pooling, and which labels are written."""
+
+    logits: Float[Tensor, "batch tgt_vocab"] = field(metadata=OF_SOURCE)
+    weights: Float[Tensor, "batch 1 1 src_len"] = field(metadata=OF_SOURCE)
+    written: Bool[Tensor, "batch tgt_vocab"]
+
+
+@final
+class LabelSetClassifier(ClassifierModel):
+    """Writes each label above a threshold, the likeliest first, then `eos`.
+
+    Labels do not exclude each other: each has a probability of its own, the sigmoid of its logit.
+    A greedy search, which compares one label at a time with `eos`, finds all above the threshold.
+    The log-probabilities of the tokens of a target, in any order, and of its `eos`, that no other
+    label holds, sum to the binary cross-entropy of all labels, with the sign reversed.
+
+    Args:
+        classifier: scores as many classes as the vocabulary of the targets has tokens.
+    """
+
+    threshold: Tensor
+
+    def __init__(self, classifier: Classifier) -> None:
+        super().__init__(classifier)
+        self.register_buffer("threshold", torch.tensor(0.5))
+
+    def start(self, memory: Memory) -> State:
+        """Score the labels: no step depends on another."""
+        logits, weights, _ = self._labels(memory, need_weights=True)
+        assert weights is not None
+        return LabelSetState(logits, weights, torch.zeros_like(logits, dtype=torch.bool))
+
+    def step(
+        self, tokens: Int[Tensor, " batch"], state: State, *, need_weights: bool = False
+    ) -> StepOutput:
+        """Score the likeliest label that is not written yet, and `eos` instead of it."""
+        check_axes("tokens", tokens, "batch")
+        state = cast(LabelSetState, state)
+        written = state.written.scatter(1, tokens[:, None], True)
+        best = state.logits.masked_fill(written, -CERTAIN).max(dim=1, keepdim=True)
+        only_eos = torch.arange(written.shape[1], device=written.device) == EOS
+        logits = torch.where(only_eos, 0.0, -CERTAIN).to(best.values).expand(written.shape)
+        logits = logits.scatter(1, best.indices, best.values - self.threshold.logit())
+        maps: Maps = {"cross": (state.weights,)} if need_weights else {}
+        return StepOutput(logits, replace(state, written=written), maps)
+
+    def forward(
+        self, src: Src, lengths: Lengths, tgt: Tgt, *, keep: Keep = None, need_weights: bool = False
+    ) -> ModelOutput:
+        """Score each label of `tgt` by itself, in its place, and `eos` against all others."""
+        memory = self.encode(src, lengths, need_weights=need_weights)
+        scores, weights, maps = self._labels(memory, need_weights=need_weights)
+        others = scores.masked_fill(
+            torch.zeros_like(scores, dtype=torch.bool).scatter(1, tgt, True), -CERTAIN
+        )
+        none = F.logsigmoid(-others).sum(dim=1, keepdim=True).clamp(max=-1e-30)
+        ends = none - torch.log(-torch.expm1(none))  # the logit of their probability
+        after = F.pad(tgt[:, 1:], (0, 1))
+        is_label = after >= UNK
+        place = torch.where(is_label, after, others.argmax(dim=1, keepdim=True))
+        logits = scores.new_full((*tgt.shape, scores.shape[1]), -CERTAIN)
+        own = torch.where(is_label, scores.gather(1, after), 0.0)
+        logits = logits.scatter(2, place[..., None], own[..., None])
+        stop = torch.where(is_label, 0.0, ends)
+        logits = logits.scatter(2, torch.full_like(place, EOS)[..., None], stop[..., None])
+        if weights is not None:
+            maps = maps | {"cross": (weights.expand(-1, -1, tgt.shape[1], -1),)}
+        return ModelOutput(select_positions(logits, keep), maps, lengths=memory.lengths)
+
+    def _labels(self, memory: Memory, *, need_weights: bool) -> ClassifierOutput:
+        """Score the labels in float32 at least; symbols are improbable."""
+        out = self.classifier.classify(memory, need_weights=need_weights)
+        wide = out.logits.to(torch.promote_types(out.logits.dtype, torch.float32))
+        symbols = torch.arange(wide.shape[1], device=wide.device) < len(SYMBOLS)
+        return out._replace(logits=wide.masked_fill(symbols, IMPROBABLE))

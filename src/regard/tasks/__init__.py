@@ -27,6 +27,7 @@ from regard.tasks.inputs.text import Source, TextInput
 from regard.tasks.outputs.base import NumbersOutput, TaskOutput
 from regard.tasks.outputs.forecast import Forecast, ForecastOutput
 from regard.tasks.outputs.label import LabelOutput
+from regard.tasks.outputs.labels import LabelSetOutput
 from regard.tasks.outputs.number import NumberPrediction, ValueOutput
 from regard.tasks.outputs.span import SpanOutput
 from regard.tasks.outputs.tags import TagOutput
@@ -76,7 +77,10 @@ INPUTS: Final[dict[str, type[TaskInput]]] = {
 #: in the order in which they are tried: tokens are what is left
 OUTPUTS: Final[dict[str, type[TaskOutput]]] = {
     one.name: one
-    for one in (ForecastOutput, ValueOutput, TagOutput, SpanOutput, LabelOutput, TokenOutput)
+    for one in (
+        *(ForecastOutput, ValueOutput, TagOutput, SpanOutput),
+        *(LabelOutput, LabelSetOutput, TokenOutput),
+    )
 }
 
 _CONTINUES = "a language model has no source, and continues texts"

@@ -63,7 +63,7 @@ class Task:
     @property
     def starter(self) -> Mapping[str, Any]:
         """Settings of a run that names no preset."""
-        return {**self.type.starter, **self.input.starter(self.output.name)}
+        return {**self.type.starter, **self.input.starter(self.output.like or self.output.name)}
 
     @property
     def has_sources(self) -> bool:

@@ -37,8 +37,12 @@ from regard.training.weights_file import (
 )
 
 KEPT: Final = 2
-#: the buffer with the share of n-grams in the answers of a classifier, and shares to try
-BAG_SHARE, BAG_SHARES = "bag.share", (0.25, 0.5, 1.0)
+#: buffers that are chosen on the dev set at the end, and values to try: the share of n-grams in the
+#: answers of a classifier, and the probability above which one of several labels is named
+TUNED: Final = {
+    "ngrams": ("bag.share", (0.25, 0.5, 1.0)),
+    "threshold": ("threshold", (0.2, 0.3, 0.4, 0.6)),
+}
 NAME: Final = r"(step-\d+)(?:\.safetensors|\.json)?"
 
 
@@ -458,26 +462,32 @@ class BestWeights:
             return []
         return [Candidate(name, each, name == taken) for name, each in found.items()]
 
-    def weigh_bag(
-        self, evaluate: Callable[[], Evaluation], metric: DevMetric, best: RankedEvaluation
+    def tune(
+        self,
+        what: str,
+        evaluate: Callable[[], Evaluation],
+        metric: DevMetric,
+        best: RankedEvaluation,
     ) -> tuple[float, RankedEvaluation] | None:
-        """Choose the share that n-grams have of the answers of the model, and write it.
+        """Choose a number of the model on the dev set, and write it.
 
         Args:
+            what: a key of `TUNED`.
             evaluate: evaluates the model as it is.
-            metric: decides: another share must be better by more than its standard error, since
+            metric: decides: another value must be better by more than its standard error, since
                 a small dev set would choose by chance.
             best: the evaluation of the weights that the model has.
 
         Returns:
-            the share and its evaluation; None if the model has no bag of n-grams.
+            the value and its evaluation; None if the model has no such number.
         """
-        named = (tensor for name, tensor in self.module.named_buffers() if name.endswith(BAG_SHARE))
+        ending, values = TUNED[what]
+        named = (tensor for name, tensor in self.module.named_buffers() if name.endswith(ending))
         share = next(named, None)
         if share is None:
             return None
         chosen = float(share)
-        for tried in BAG_SHARES:
+        for tried in values:
             share.fill_(tried)
             result = evaluate()
             gain = (

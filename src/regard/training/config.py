@@ -45,6 +45,8 @@ MetricName = Literal[
     "perplexity",
     "accuracy",
     "macro-f1",
+    "micro-f1",
+    "subset-accuracy",
     "mse",
     "mae",
     "em",

@@ -224,7 +224,7 @@ class Evaluator:
         if name == "perplexity":
             metrics["perplexity"] = math.exp(min(loss, MAX_NATS))
         elif name != "loss":
-            for each in dict.fromkeys([name, "accuracy" if self.task.labels else "exact"]):
+            for each in dict.fromkeys([name, self.task.tokens.exact_metric]):
                 texts = (outputs, references, self.task.target)
                 metrics[each], errors[each] = score_with_error(each, *texts)
         return DevScores(metrics, health, outputs, errors)
@@ -249,7 +249,8 @@ class Evaluator:
     def _health(self) -> "AttentionHealth | None":
         """Return the health of attention over some of the dev examples, of any length."""
         batch, keep, out = self._forward(self.dev.rows[: self.batch_size], maps=True)
-        if "cross" not in out.maps:
+        # several labels look at the same inputs, which is no collapse
+        if "cross" not in out.maps or not self.task.tokens.exclusive:
             return None
         # layers count alike: one may attend where another does not
         layers = torch.stack([m.float().mean(dim=1) for m in out.maps["cross"]], dim=1)
@@ -268,9 +269,8 @@ class Evaluator:
         if not len(first):
             return []
         longest = 2 * corpus.tgt_lengths[first].max() + EXTRA
-        options = DecodingOptions(beam=1, max_len=int(min(self.max_tgt_len, longest)))
-        if self.task.labels:
-            options = DecodingOptions(beam=1, max_len=1, min_len=1)
+        limits = {"beam": 1, "max_len": int(min(self.max_tgt_len, longest))}
+        options = DecodingOptions(**{**limits, **self.task.tokens.decoding()})
         outputs = [""] * len(first)
         size = GPU_BATCH if self.fabric.device.type == "cuda" else BATCH
         for places in _by_length(corpus.src_lengths[first], size):

@@ -13,10 +13,12 @@ from typing import Any, Final
 from regard.data import Pair
 from regard.data.error_hints import BadLine
 from regard.data.file_formats import ReadOptions, kind_of
+from regard.data.lookup_codecs import split_labels
 from regard.data.series import recognise_series
 from regard.data.shards import is_sharded
 from regard.data.stories import Story
 from regard.data.text_files import STDIN, format_suffix, is_folder, numbered_lines
+from regard.data.tokenizer_selection import find_separator
 from regard.errors import DataError
 from regard.messages import message
 from regard.tasks.inputs.series import SeriesInput
@@ -31,6 +33,8 @@ TEXT_SUFFIXES: Final = ("", ".txt", ".text", ".md")
 DECIDING: Final = ("preset", "tgt", "tgt_tokenizer", "features", "teacher", "metric")
 #: source tokens that passages with questions may have, which are longer than sentences
 PASSAGE: Final = 512
+#: examples by which labels are told from texts with a comma in them
+MANY_EXAMPLES: Final = 1000
 #: times that each answer occurs at least, on average, if answers are a few to choose from
 EACH_ANSWER: Final = 5
 
@@ -62,7 +66,8 @@ def _of_examples(config: Config, pairs: PairSource | None) -> tuple[dict[str, An
         if _is_plain_text(config):
             return {"preset": "lm-transformer"}, message("train.found.text", file=config.data)
     try:
-        first = RunFiles(config, Path(), pairs, lambda said: None).first()
+        files = RunFiles(config, Path(), pairs, lambda said: None)
+        first = files.first()
     except DataError:  # said where the data are read
         return {}, ""
     if why_questions(first):
@@ -73,6 +78,10 @@ def _of_examples(config: Config, pairs: PairSource | None) -> tuple[dict[str, An
         return {"max_src_len": PASSAGE}, ""
     if _are_numbers([pair.tgt for pair in first]):
         return {"numbers": True}, message("train.found.numbers", target=first[0].tgt)
+    if separator := find_separator(pair.tgt for pair in files.first(MANY_EXAMPLES)):
+        several = (p.tgt for p in first if len(split_labels(p.tgt, separator)) > 1)
+        told = {"target": next(several, first[0].tgt), "separator": separator}
+        return {"separator": separator}, message("train.found.labels", **told)
     return {}, ""
 
 

@@ -240,6 +240,7 @@ def write_card(
         "average": f"the average of the {len(progress.best)} best",
         "last": "the last step",
         "ngrams": "the network with its n-grams",
+        "threshold": "the network with its threshold",
     }
     taken = "".join(
         f"\n| dev {metric}, of {names[each.name]}, taken | {each.found.score:.4f} |"

@@ -19,6 +19,7 @@ from regard.errors import ArgumentError
 from regard.extras import install_command, is_installed
 from regard.messages import message, translated
 from regard.training.checkpoint import (
+    TUNED,
     Candidate,
     Checkpoint,
     best_file,
@@ -471,13 +472,14 @@ def _finish(run: PreparedRun, progress: Progress, reporter: ConsoleReporter) -> 
         score = format_metric(metric.name, progress.best[0].score)
         reporter.note(message("train.loss-decided", metric=metric.name, score=score))
     final = next((each.found for each in candidates if each.taken), progress.best[0])
-    weighed = run.best.weigh_bag(lambda: evaluator.evaluate(progress.mean_loss), metric, final)
-    if weighed is not None:
-        share, final = weighed
-        candidates = [each._replace(taken=False) for each in candidates]
-        candidates.append(Candidate("ngrams", final, taken=True))
-        shown = {"metric": metric.name, "score": format_metric(metric.name, final.score)}
-        reporter.note(message("train.ngrams", share=share, **shown))
+    for what in TUNED:
+        tuned = run.best.tune(what, lambda: evaluator.evaluate(progress.mean_loss), metric, final)
+        if tuned is not None:
+            share, final = tuned
+            candidates = [each._replace(taken=False) for each in candidates]
+            candidates.append(Candidate(what, final, taken=True))
+            shown = {"metric": metric.name, "score": format_metric(metric.name, final.score)}
+            reporter.note(message(f"train.{what}", share=share, **shown))
     simple = _final_baseline(run, evaluator, progress)
     if simple is not None:
         reporter.note(describe_baseline(simple, final.score, metric))

@@ -112,13 +112,13 @@ class RunFiles:
     def _display(self, source: str) -> str:
         return "stdin" if source in ("-", str(self.stdin)) else source
 
-    def first(self) -> list[Pair]:
+    def first(self, count: int = FIRST_EXAMPLES) -> list[Pair]:
         """Read the first training pairs, their sources as they stand in the file."""
 
         def reader(place: DataPlace) -> PairReader:
             return read_pair_files(self.config, place, keep_source)
 
-        return list(itertools.islice(self.read("train", reader), FIRST_EXAMPLES))
+        return list(itertools.islice(self.read("train", reader), count))
 
     def read(self, part: str, reader: Callable[[DataPlace], PairReader]) -> Iterator[Pair]:
         """Read the examples of a part: "train", or "dev" if that has a file."""

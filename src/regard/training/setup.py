@@ -71,7 +71,7 @@ from regard.training.sharding import GatheredModel
 
 HIGHER_IS_BETTER: Final = {
     *("bleu", "chrf", "exact"),
-    *("accuracy", "macro-f1", "tag-accuracy", "span-f1"),
+    *("accuracy", "macro-f1", "tag-accuracy", "span-f1", "micro-f1", "subset-accuracy"),
     *("em", "f1", "rouge-1", "rouge-2", "rouge-l"),
 }
 #: settings that name files, which are read more than once

@@ -13,7 +13,7 @@ from regard.data import EncodedPairs
 from regard.data.dev_set import DevSet
 from regard.tasks.baselines import arrays
 from regard.tasks.baselines.base import Baseline, BaselineData
-from regard.tasks.baselines.ngrams import fit_labels, fit_numbers
+from regard.tasks.baselines.ngrams import fit_label_sets, fit_labels, fit_numbers
 from regard.tasks.baselines.texts import fit_language, fit_span, fit_tags, fit_tokens
 from regard.tasks.task import Task
 
@@ -23,6 +23,7 @@ __all__ = ["BASELINES", "Baseline", "BaselineData", "fit_baseline"]
 BASELINES: Final[dict[tuple[str, str], Callable[[BaselineData], Baseline]]] = {
     ("text", "label"): fit_labels,
     ("story", "label"): fit_labels,
+    **{(name, "labels"): fit_label_sets for name in ("text", "story")},
     ("text", "number"): fit_numbers,
     ("story", "number"): fit_numbers,
     ("text", "tokens"): fit_tokens,
@@ -32,6 +33,7 @@ BASELINES: Final[dict[tuple[str, str], Callable[[BaselineData], Baseline]]] = {
     ("story", "span"): fit_span,
     ("series", "forecast"): arrays.fit_forecast,
     **{(name, "label"): arrays.fit_labels for name in ("picture", "frames", "sound")},
+    **{(name, "labels"): arrays.fit_label_sets for name in ("picture", "frames", "sound")},
     **{(name, "number"): arrays.fit_numbers for name in ("picture", "frames", "sound")},
 }
 #: seconds that a baseline may take, and their share of a budget in minutes

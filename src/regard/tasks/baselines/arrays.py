@@ -1,6 +1,8 @@
 """Pictures, vectors, recordings and series: linear models of their numbers, and nearest ones."""
 
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Final, cast
 
 import numpy as np
@@ -13,7 +15,14 @@ from regard.data import EncodedPairs, NumberTargets, PictureEncoder
 from regard.data.dev_set import DevSet
 from regard.evaluation.forecasts import LinearBaseline
 from regard.symbols import SYMBOLS
-from regard.tasks.baselines.base import Baseline, BaselineData, NumberFunction, Rows
+from regard.tasks.baselines.base import (
+    Baseline,
+    BaselineData,
+    NumberFunction,
+    Rows,
+    label_sets,
+    named_labels,
+)
 from regard.tasks.outputs.forecast import ForecastOutput
 from regard.tasks.task import Task
 
@@ -33,7 +42,11 @@ def fit_labels(data: BaselineData) -> Baseline:
     asked = _numbers(data.task, data.dev.corpus, data.dev.rows)
     square = x.square().sum(dim=1)
     nearest = [labels[(square - 2 * part @ x.mT).argmin(dim=1)] for part in torch.split(asked, 256)]
-    weight = _logistic_regression(x, labels - first, classes, data.seconds / 2)
+
+    def loss(logits: Tensor) -> Tensor:
+        return F.cross_entropy(logits, labels - first, reduction="sum", ignore_index=-1)  # `unk`
+
+    weight = _logistic_regression(x, loss, classes, data.seconds / 2)
     votes = asked @ weight[:-1] + weight[-1]
     named = {
         "logistic regression": votes.argmax(dim=1) + first,
@@ -44,6 +57,17 @@ def fit_labels(data: BaselineData) -> Baseline:
         for name, each in named.items()
     }
     return max((Baseline(*each) for each in found.items()), key=lambda one: _right(one, data.dev))
+
+
+def fit_label_sets(data: BaselineData) -> Baseline:
+    """Fit a logistic regression for each label."""
+    size = data.task.output.size
+    x, rows = _training_numbers(data, size)
+    targets = label_sets(data.train, rows, size)
+    loss = partial(F.binary_cross_entropy_with_logits, target=targets, reduction="sum")
+    weight = _logistic_regression(x, loss, targets.shape[1], data.seconds / 2)
+    votes = _numbers(data.task, data.dev.corpus, data.dev.rows) @ weight[:-1] + weight[-1]
+    return Baseline("logistic regression", named_labels(data.task, votes > 0))
 
 
 def _right(found: Baseline, dev: DevSet) -> int:
@@ -114,7 +138,10 @@ def _summary(task: Task, src: Tensor, lengths: Tensor | None) -> Float[Tensor, "
 
 
 def _logistic_regression(
-    x: Float[Tensor, "sources numbers"], labels: Tensor, classes: int, seconds: float
+    x: Float[Tensor, "sources numbers"],
+    loss_of: Callable[[Tensor], Tensor],
+    classes: int,
+    seconds: float,
 ) -> Float[Tensor, "numbers_and_bias classes"]:
     """Fit by L-BFGS, with a penalty of half the squares; the last row is the bias."""
     until = time.monotonic() + seconds
@@ -126,8 +153,7 @@ def _logistic_regression(
     @torch.enable_grad()
     def closure() -> Tensor:
         optimizer.zero_grad()
-        logits = x @ weight[:-1] + weight[-1]
-        loss = F.cross_entropy(logits, labels, reduction="sum", ignore_index=-1)  # -1 is `unk`
+        loss = loss_of(x @ weight[:-1] + weight[-1])
         loss = loss + weight[:-1].square().sum() / 2
         loss.backward()  # type: ignore[no-untyped-call]
         return loss

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple, final
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.data import EncodedPairs
@@ -14,7 +14,7 @@ from regard.data.dev_set import DevSet
 from regard.models import NumberModel, NumberOutput
 from regard.models.ngram_bag import NgramBag
 from regard.models.protocol import Lengths, Src
-from regard.symbols import PAD
+from regard.symbols import PAD, SYMBOLS
 from regard.tasks.task import Task
 
 #: sources that are padded together
@@ -72,6 +72,17 @@ class NumberFunction(NumberModel):
         """Predict the numbers of each source, whatever `tgt` holds."""
         numbers = self.predict(src, lengths)
         return NumberOutput(numbers[..., None], torch.ones_like(numbers[:, 0]), {})
+
+
+def label_sets(corpus: EncodedPairs, rows: Rows, size: int) -> Float[Tensor, "rows labels"]:
+    """Return 1 for each label of each target, and 0 for others, without columns of symbols."""
+    ids = torch.from_numpy(corpus.gather("tgt", rows).padded(1)[0].astype(np.int64))
+    return torch.zeros(len(rows), size).scatter(1, ids, 1.0)[:, len(SYMBOLS) :]
+
+
+def named_labels(task: Task, holds: Bool[Tensor, "rows labels"]) -> list[str]:
+    """Return the labels that hold of each row, as outputs name them."""
+    return [task.target.decode((row.nonzero()[:, 0] + len(SYMBOLS)).tolist()) for row in holds]
 
 
 def token_rows(corpus: EncodedPairs, rows: Rows) -> Iterator[tuple[Tensor, Tensor]]:

@@ -194,7 +194,9 @@ def text_written(
     grown = [tokenizer.decode(ids[:end], unk=unk) for end in range(len(ids) + 1)]
     text = grown[-1]
     spans = [(len(before), len(after)) for before, after in pairwise(grown)]
-    if tokenizer.kind != "char":
+    if tokenizer.kind == "labels":
+        spans = tokenizer.spans(text)
+    elif tokenizer.kind != "char":
         spans = [_without_space(text, span) for span in spans]
     words = words_at(text, (start for start, _ in spans))
     tokens = [

@@ -30,6 +30,8 @@ class TaskOutput(ABC):
     """
 
     name: ClassVar[str]
+    #: the output whose settings suit a run that names no preset, if it is another one
+    like: ClassVar[str] = ""
     #: whether the model writes one output per input
     one_per_input: ClassVar[bool] = False
     #: settings beyond those of every run

@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
@@ -13,8 +14,15 @@ from regard.data import EncodedPairs, TargetEncoder
 from regard.errors import ArgumentError
 from regard.evaluation import ClassReport, choose_metrics, confusion
 from regard.evaluation.classification import MOST_CLASSES, unknown_classes
-from regard.models import LABEL_PRESETS, SPAN_PRESETS, STORY_PRESETS, TAG_PRESETS
-from regard.symbols import SYMBOLS, UNK
+from regard.models import (
+    LABEL_PRESETS,
+    SPAN_PRESETS,
+    STORY_PRESETS,
+    TAG_PRESETS,
+    SequenceModel,
+)
+from regard.ops.primitives import log_softmax
+from regard.symbols import BOS, SYMBOLS, UNK
 from regard.tasks.inputs.base import TaskInput
 from regard.tasks.outputs.tokens import TokenOutput
 from regard.tasks.settings import Settings, TaskOptions
@@ -40,6 +48,7 @@ class LabelOutput(TokenOutput):
     name = "label"
     options_type: ClassVar[type[TaskOptions]] = LabelOptions
     default_preset = "classifier-rnn"
+    exact_metric = "accuracy"
 
     def __init__(self, encoder: TargetEncoder, source: TaskInput, settings: Settings) -> None:
         super().__init__(encoder, source, settings)
@@ -74,8 +83,8 @@ class LabelOutput(TokenOutput):
         """Return the weight of each token in the loss; None if all count the same."""
         given = self.options.class_weights
         if given == "balanced":
-            ids = train.gather("tgt", np.arange(len(train.tgt_lengths))).padded(1)[0][:, 0]
-            counts = torch.from_numpy(np.bincount(ids, minlength=self.size))
+            ids = train.gather("tgt", np.arange(len(train.tgt_lengths))).padded(1)[0]
+            counts = torch.from_numpy(np.bincount(ids.ravel(), minlength=self.size))
             balanced = len(ids) / (len(self.labels) * counts.clamp(min=1))
             return torch.where(counts > 0, balanced, 1.0).float()
         weights = torch.ones(self.size)
@@ -86,6 +95,18 @@ class LabelOutput(TokenOutput):
                 raise ArgumentError("class_weights", rule, repr(label), "write it as they are")
             weights[token] = weight
         return weights if given else None
+
+    def decoding(self) -> dict[str, Any]:
+        """Return options to write one label."""
+        return {"max_len": 1, "min_len": 1, "forbid_unknown": True}
+
+    def probabilities(
+        self, module: SequenceModel, src: Tensor, lengths: Tensor
+    ) -> Float[Tensor, "batch labels"]:
+        """Return the probability of each label among all."""
+        state = module.start(module.encode(src, lengths))
+        logits = module.step(torch.full_like(lengths, BOS), state).logits[:, len(SYMBOLS) :]
+        return log_softmax(logits.float()).exp()
 
     def default_metric(self) -> str:
         """Return the share of right labels."""

@@ -3,11 +3,21 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
+from jaxtyping import Float
+from torch import Tensor
+
 from regard.data import Pair, TargetEncoder, Tokenizer
 from regard.data.story_encoder import MARKS
 from regard.evaluation import ClassReport, choose_metrics, copied_share
 from regard.messages import message
-from regard.models import COPY_PRESETS, LABEL_PRESETS, SPAN_PRESETS, STORY_PRESETS, TAG_PRESETS
+from regard.models import (
+    COPY_PRESETS,
+    LABEL_PRESETS,
+    SPAN_PRESETS,
+    STORY_PRESETS,
+    TAG_PRESETS,
+    SequenceModel,
+)
 from regard.seeing import Text
 from regard.tasks.inputs.base import TaskInput
 from regard.tasks.inputs.story import StoryInput
@@ -37,6 +47,10 @@ class TokenOutput(TaskOutput):
     name = "tokens"
     #: the labels that outputs are, if targets are whole labels
     labels: tuple[str, ...] = ()
+    #: whether an output is one label, and not any number of them
+    exclusive: bool = True
+    #: the share of outputs that are right as a whole
+    exact_metric: str = "exact"
     #: whether the model ends its outputs by itself, so that nobody need look at their end
     end_is_certain: bool = False
 
@@ -104,6 +118,16 @@ class TokenOutput(TaskOutput):
             return ROUGE
         suitable = choose_metrics(self.tokenizer.kind)
         return ("chrf", *suitable) if self._writes_sentences else suitable
+
+    def decoding(self) -> dict[str, Any]:
+        """Return options of decoding that follow from the output, whatever is asked for."""
+        return {}
+
+    def probabilities(
+        self, module: SequenceModel, src: Tensor, lengths: Tensor
+    ) -> Float[Tensor, "batch labels"] | None:
+        """Return the probability of each label; None if outputs are no labels."""
+        return None
 
     def class_report(
         self, predictions: Sequence[str], references: Sequence[Sequence[str]]

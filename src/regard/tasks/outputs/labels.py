@@ -1,0 +1,140 @@
+"""Several labels for a source, such as the genres of a film: each holds or not, by itself."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor
+
+from regard.data import TargetEncoder, Tokenizer
+from regard.data.lookup_codecs import LabelSetCodec
+from regard.errors import ArgumentError, DataError
+from regard.evaluation import ClassReport
+from regard.evaluation.classification import MOST_CLASSES, Confusion, class_row, label_set
+from regard.messages import message
+from regard.models import LABEL_PRESETS, SequenceModel
+from regard.models.encoder_only import LabelSetClassifier, LabelSetState
+from regard.symbols import SYMBOLS
+from regard.tasks.outputs.label import LabelOptions, LabelOutput
+from regard.tasks.settings import Say, Settings, TaskOptions, refuse_settings
+
+#: settings that make no sense for labels that do not exclude each other, with their defaults
+UNUSED: dict[str, Any] = {
+    "tgt_tokenizer": "auto",
+    "shared_vocab": False,
+    "tgt_vectors": None,
+    "label_smoothing": 0.0,
+    "rdrop": 0.0,
+}
+
+
+class LabelSetOptions(LabelOptions):
+    """Settings of runs whose targets name several labels each."""
+
+    separator: str | None = Field(
+        default=None,
+        description="what parts the labels of a target, as in comedy|drama, of which each is "
+        "predicted by itself; json if targets are lists in JSON",
+        min_length=1,
+    )
+
+
+class LabelSetOutput(LabelOutput):
+    """Any number of labels: a classifier gives each of them a probability of its own."""
+
+    name = "labels"
+    like = "label"
+    options_type: ClassVar[type[TaskOptions]] = LabelSetOptions
+    defaults: ClassVar[Mapping[str, Any]] = {"label_smoothing": 0.0, "beam": 1}
+    exact_metric = "subset-accuracy"
+    exclusive = False
+
+    def __init__(self, encoder: TargetEncoder, source: Any, settings: Settings) -> None:
+        super().__init__(encoder, source, settings)
+        self.end_is_certain = False
+
+    @classmethod
+    def is_possible(cls, settings: Settings) -> bool:
+        """Return whether targets are parted into labels."""
+        return LabelSetOptions.of(settings).separator is not None
+
+    @classmethod
+    def fits(cls, encoder: TargetEncoder) -> bool:
+        """Return whether targets are sets of labels."""
+        return encoder.kind == "labels"
+
+    @classmethod
+    def check_settings(cls, settings: Settings) -> None:
+        """Raise ArgumentError for settings of one label, or of texts."""
+        what = "where targets name several labels"
+        if settings.preset not in LABEL_PRESETS:
+            rule = f"be one of {', '.join(LABEL_PRESETS)} {what}"
+            raise ArgumentError("preset", rule, settings.preset, "choose one of them")
+        refuse_settings(settings, UNUSED, f"be left out {what}")
+
+    @classmethod
+    def learn(cls, settings: Settings, targets: list[str], *, file: str, say: Say) -> TargetEncoder:
+        """Learn the labels."""
+        separator = LabelSetOptions.of(settings).separator
+        codec = LabelSetCodec.train(targets, separator)
+        tokenizer = Tokenizer("labels", codec)
+        sizes = list(map(len, tokenizer.encode_batch(targets)))
+        count = tokenizer.vocab_size - len(SYMBOLS)
+        if count < 2 or 2 * count > sum(sizes):
+            raise DataError(
+                file,
+                None,
+                f"labels must be two or more that come again, but {len(sizes):,} targets, such as "
+                f"{targets[0]!r:.40}, name {count:,} different ones",
+                "choose another separator, or leave it out",
+            )
+        each = sum(sizes) / len(sizes)
+        say(message("train.label-sets", count=count, each=each, separator=repr(separator)))
+        return tokenizer
+
+    def finish(self, model: Any) -> LabelSetClassifier:
+        """Return the classifier, whose labels do not exclude each other."""
+        return LabelSetClassifier(model.classifier)
+
+    def decoding(self) -> dict[str, Any]:
+        """Return options to write label after label, until none is above the threshold."""
+        return {"beam": 1, "max_len": len(self.labels), "forbid_unknown": True}
+
+    def probabilities(
+        self, module: SequenceModel, src: Tensor, lengths: Tensor
+    ) -> Float[Tensor, "batch labels"]:
+        """Return the probability of each label."""
+        state = module.start(module.encode(src, lengths))
+        if not isinstance(state, LabelSetState):
+            rule = "be one where targets name several labels"
+            raise ArgumentError("runs", rule, "an ensemble", "predict with each of them")
+        return torch.sigmoid(state.logits[:, len(SYMBOLS) :].float())
+
+    def default_metric(self) -> str:
+        """Return the F1 of all labels together."""
+        return "micro-f1"
+
+    def metrics(self) -> tuple[str, ...]:
+        """Return F1 of all labels together, its mean over labels, and the share of right sets."""
+        few = len(self.labels) <= MOST_CLASSES
+        return ("micro-f1", *(["macro-f1"] if few else []), self.exact_metric)
+
+    def class_report(
+        self, predictions: Sequence[str], references: Sequence[Sequence[str]]
+    ) -> ClassReport:
+        """Return results by label; a label that is missing is confused with those in excess."""
+        found = [label_set(self.tokenizer.normalize(text)) for text in predictions]
+        gold = [label_set(self.tokenizer.normalize(several[0])) for several in references]
+        right: Counter[str] = Counter()
+        confused: Counter[tuple[str, str]] = Counter()
+        for own, wanted in zip(found, gold, strict=True):
+            right.update(own & wanted)
+            confused.update((label, label) for label in own & wanted)
+            confused.update((missing, extra) for missing in wanted - own for extra in own - wanted)
+        support, predicted = (Counter(x for one in side for x in one) for side in (gold, found))
+        labels = sorted({*support, *predicted}, key=lambda label: (-support[label], label))
+        rows = [class_row(one, right[one], predicted[one], support[one]) for one in labels]
+        return ClassReport("label", rows, Confusion(tuple(labels), confused))
