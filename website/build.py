@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from website import gallery, reference, stage
+from website import gallery, home, reference, stage
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 CONFIG: Final = Path(__file__).with_name("mkdocs.yml")
@@ -44,6 +44,7 @@ def build(folder: Path) -> Path:
         nav=stage.navigation(pages),
         strict=True,
     )
+    config.extra["home"] = home.make(pages)
     config.plugins.on_startup(command="build", dirty=False)
     mkdocs_build(config)
     broken = broken_links(html)

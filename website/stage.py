@@ -185,8 +185,11 @@ def stage_guides(out: Path) -> None:
         path = out / page
         path.parent.mkdir(parents=True, exist_ok=True)
         text = for_python_markdown(relink(source.read_text("utf-8"), source, page, out))
+        header = "template: home.html\n" if Path(page).name == "index.md" else ""
         if page.startswith("zh/"):
-            text = f"---\nlang: zh\n---\n\n{course.joined(text)}"
+            header, text = f"{header}lang: zh\n", course.joined(text)
+        if header:
+            text = f"---\n{header}---\n\n{text}"
         path.write_text(text, encoding="utf-8")
 
 

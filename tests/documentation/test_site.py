@@ -16,6 +16,7 @@ from browser.conftest import chromium  # noqa: F401
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {
     "index.html": "en",
+    "zh/index.html": "zh",
     "course/en/03-additive.html": "en",
     "course/zh/05-self-attentive-rnn.html": "zh",
     "attribution.html": "en",
@@ -62,7 +63,7 @@ def visit(chromium):  # noqa: F811
 
 
 @pytest.mark.parametrize(
-    ("width", "scheme"), [(1300, "light"), (1300, "dark"), (390, "light"), (390, "dark")]
+    ("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")]
 )
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_is_whole_private_and_accessible(site, visit, name, width, scheme):
@@ -81,13 +82,31 @@ def test_a_page_is_whole_private_and_accessible(site, visit, name, width, scheme
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("index.html", "additive"), ("course/zh/01-forgetting.html", "注意力")]
+    ("name", "words"), [("readme.html", "additive"), ("course/zh/01-forgetting.html", "注意力")]
 )
 def test_the_search_works_from_the_disk(site, visit, name, words):
     page = visit(site / name, 1300, "light")
     page.focus(".md-search__input")  # a key that is pressed before the scripts run is lost
     page.keyboard.type(words)
     page.wait_for_selector(".md-search-result__item", timeout=20_000)
+    assert page.wrong == []
+
+
+@pytest.mark.parametrize("name", ["index.html", "zh/index.html"])
+def test_the_home_page_has_a_live_map_and_three_pictures(site, visit, name):
+    page = visit(site / name, 1280, "light")
+    frame = page.frames[1]
+    frame.wait_for_selector("#app[data-ready]")
+    tokens = frame.locator(".token")
+    before = frame.locator("[data-place=detail]").inner_text()
+    tokens.last.click()
+    assert frame.locator("[data-place=detail]").inner_text() != before
+    assert page.locator(".three article").count() == 3
+    assert page.locator(".three svg text").count() > 10
+    assert page.locator(".chart tr").count() > 10
+    page.click("#theme")
+    assert page.get_attribute("body", "data-md-color-scheme") == "slate"
+    frame.wait_for_selector("html[data-theme=dark]", timeout=5000)
     assert page.wrong == []
 
 
