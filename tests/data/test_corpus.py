@@ -9,8 +9,9 @@ import pyarrow
 import pytest
 
 from data.tools import make_corpus, make_pairs, make_tokenizers
-from regard.data import Corpus, Pair, Tokenizer, build_corpus, open_or_build_corpus, read_pairs
+from regard.data import Corpus, Pair, Tokenizer, build_corpus, read_pairs
 from regard.data.corpus import corpus_problem, note_path
+from regard.data.encode_corpus import PairEncoder
 from regard.errors import ArgumentError, DataError
 from regard.symbols import EOS
 
@@ -127,15 +128,17 @@ class Starts:
         self.tokenizers = make_tokenizers(self.pairs)
 
     def __call__(self, **changes):
-        options = {"source": "x", "src_tok": self.tokenizers[0], "tgt_tok": self.tokenizers[1]}
-        options |= LIMITS | changes
+        src_tok = changes.pop("src_tok", self.tokenizers[0])
+        source, texts = changes.pop("source", "x"), changes.pop("texts", False)
+        limits = (LIMITS | changes).values()
+        encoder = PairEncoder(src_tok, self.tokenizers[1], *limits, texts=texts)
         said, encoded = [], []
 
         def pairs():
             encoded.append(True)
             return self.pairs
 
-        corpus = open_or_build_corpus(pairs, path=self.path, say=said.append, **options)
+        corpus = encoder.open_or_build(pairs, self.path, source=source, say=said.append)
         assert (len(corpus), corpus.dropped) == (40, 0)
         return bool(encoded), said
 

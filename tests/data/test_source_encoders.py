@@ -99,7 +99,7 @@ def test_it_is_kept_in_a_file_and_told_from_a_tokenizer(tmp_path):
         Tokenizer.load(tmp_path / "f.json")
     Tokenizer.train("char", ["ab"]).save(tmp_path / "t.json")
     assert isinstance(load_encoder(tmp_path / "t.json"), Tokenizer)
-    with pytest.raises(DataError, match="it is of the kind char, which is for text"):
+    with pytest.raises(DataError, match="it is of the kind char, and not vectors"):
         FrameScaler.load(tmp_path / "t.json")
     content = json.loads((tmp_path / "f.json").read_text())
     content["mean"][0] += 1

@@ -4,7 +4,7 @@ from regard.data.batches import Batch, Batches, BatchPlan, BatchShape, collate, 
 from regard.data.bpe_dropout import BPEDropout, Resegmenter
 from regard.data.corpus import Corpus, EncodedPairs, FrameRows
 from regard.data.dev_set import dev_share, is_held_out
-from regard.data.encode_corpus import build_corpus, open_or_build_corpus
+from regard.data.encode_corpus import build_corpus
 from regard.data.error_hints import BadLines
 from regard.data.frame_scaler import FrameScaler
 from regard.data.frame_tables import FrameReader, as_frames, base_folder, read_frame_sources
@@ -84,7 +84,6 @@ __all__ = [
     "join_lines",
     "keep_source",
     "load_target",
-    "open_or_build_corpus",
     "open_word_vectors",
     "pad",
     "pad_frames",

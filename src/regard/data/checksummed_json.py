@@ -2,9 +2,10 @@
 
 import json
 from abc import ABC, abstractmethod
-from typing import Any, Final, TypeVar
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, ClassVar, Final, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from regard import safe_read
 from regard.atomic_files import atomic_output, content_checksum
@@ -16,6 +17,7 @@ VERSION: Final = 1
 
 SchemaT = TypeVar("SchemaT", bound=BaseModel)
 EncoderT = TypeVar("EncoderT", bound="StoredEncoder")
+RecordT = TypeVar("RecordT", bound="StoredRecord")
 
 
 class StoredEncoder(ABC):
@@ -43,6 +45,48 @@ class StoredEncoder(ABC):
     def load(cls: type[EncoderT], path: PathLike) -> EncoderT:
         """Load what `save` has written."""
         return cls.from_json(path, read_checksummed(path))
+
+
+#: types of the fields of records, whose limits hold for what a file has
+Size = Annotated[int, Field(ge=1, lt=2**31)]
+Positive = Annotated[float, Field(gt=0)]
+
+
+@dataclass(frozen=True)
+class StoredRecord(StoredEncoder):
+    """An encoder whose file has its own fields; those that have their defaults may be missing."""
+
+    kind: ClassVar[str]
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    def check_fields(self) -> None:
+        """Raise ValueError if fields of a file, each of which is valid, contradict each other."""
+
+    @classmethod
+    def from_json(cls: type[RecordT], path: PathLike, content: dict[str, Any]) -> RecordT:
+        """Return the encoder that a file describes; raises DataError if it is invalid."""
+        kind, known = content.get("kind"), {"version", "kind"}
+        if kind != cls.kind:
+            raise invalid_file(path, f"it is of the kind {kind!s:.40}, and not {cls.kind}")
+        own = {field.name for field in fields(cls)}
+        # unknown entries that say nothing are of other versions
+        found = {n: v for n, v in content.items() if n not in known and (n in own or v)}
+        try:
+            encoder = TypeAdapter(cls).validate_python(found)
+            encoder.check_fields()
+        except ValidationError as error:
+            raise invalid_file(path, safe_read.explain(error)) from None
+        except ValueError as error:
+            raise invalid_file(path, str(error)) from None
+        return encoder
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of the file."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        defaults = {f.name: f.default for f in fields(self)}
+        own = {n: v for n, v in values.items() if v is not defaults[n]}
+        plain = {n: list(v) if isinstance(v, tuple) else v for n, v in own.items()}
+        return {"version": VERSION, "kind": self.kind, **plain}
 
 
 def json_checksum(content: dict[str, Any]) -> str:

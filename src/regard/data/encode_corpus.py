@@ -71,108 +71,21 @@ def build_corpus(
     source: str = "",
     name: str | None = None,
 ) -> Corpus:
-    """Encode pairs into a file, which is written atomically.
-
-    Args:
-        pairs: read once.
-        src_tok: tokeniser of the sources, or scaler of frames.
-        tgt_tok: tokeniser of the targets, or the scale of numbers.
-        path: the file to write.
-        max_src_len: the most source tokens, features included and eos not, or frames; longer pairs
-            are left out.
-        max_tgt_len: the most target tokens, without bos and eos.
-        texts: whether to store the text of the pairs as well, which scoring needs.
-        source: fingerprint of the data.
-        name: what errors call the data; default is the file to write.
-    """
-    key = corpus_key(source, src_tok, tgt_tok, max_src_len, max_tgt_len, texts)
-    path = Path(path)
-    encoder = PairEncoder(src_tok, tgt_tok, max_src_len, max_tgt_len, texts)
-    with atomic_output(path) as file:
-        kept, dropped = encoder.write(pairs, file, key)
-        if not kept:
-            limits = max_src_len, max_tgt_len
-            raise _nothing_left(name or str(path), dropped, limits, encoder.longest, src_tok)
-    note = {"pairs": kept, "dropped": dropped, "longest": encoder.longest}
-    write_note(path, {**note, "crc32": crc32_of_file(path)})
-    return Corpus(path)
-
-
-def open_or_build_corpus(
-    pairs: Callable[[], Iterable[Pair]],
-    src_tok: SourceEncoder,
-    tgt_tok: TargetEncoder,
-    path: PathLike,
-    *,
-    source: str,
-    max_src_len: int,
-    max_tgt_len: int,
-    texts: bool = False,
-    name: str | None = None,
-    say: Callable[[str], None] | None = None,
-) -> Corpus:
-    """Open the corpus if it was built from the same data, or else build it.
-
-    Args:
-        pairs: called for the pairs only if the corpus must be built.
-        src_tok: as for `build_corpus`, and so are all that are not named here.
-        tgt_tok: as there.
-        path: as there.
-        source: `fingerprint(files, ...)` of the data, with all options that select pairs.
-        max_src_len: as there.
-        max_tgt_len: as there.
-        texts: as there.
-        name: as there.
-        say: called with a sentence if an existing file cannot be used.
-    """
-    path = Path(path)
-    if path.exists():
-        problem = corpus_problem(path)
-        key = corpus_key(source, src_tok, tgt_tok, max_src_len, max_tgt_len, texts)
-        if problem is None:
-            corpus = Corpus(path)
-            if corpus.fingerprint == key:
-                return corpus
-            problem = message("train.rebuilt.other")
-        if say is not None:
-            say(message("train.rebuilt", path=path, problem=problem))
-    return build_corpus(
-        pairs(),
-        src_tok,
-        tgt_tok,
-        path,
-        max_src_len=max_src_len,
-        max_tgt_len=max_tgt_len,
-        texts=texts,
-        source=source,
-        name=name,
-    )
-
-
-def corpus_key(
-    source: str,
-    src_tok: SourceEncoder,
-    tgt_tok: TargetEncoder,
-    max_src: int,
-    max_tgt: int,
-    texts: bool,
-) -> str:
-    """Return the fingerprint of a corpus: of its data, tokenisers and limits."""
-    tokenizers = [src_tok.fingerprint, tgt_tok.fingerprint]
-    return fingerprint(
-        layout=LAYOUT, source=source, tokenizers=tokenizers, limits=[max_src, max_tgt], texts=texts
-    )
+    """Encode pairs into a file, see `PairEncoder`."""
+    encoder = PairEncoder(src_tok, tgt_tok, max_src_len, max_tgt_len, texts=texts)
+    return encoder.build(pairs, Path(path), source=source, name=name)
 
 
 class PairEncoder:
-    """Encoder of pairs into the record batches of a corpus.
+    """Encoder of pairs into corpora.
 
     Args:
-        src_tok: as for `build_corpus`, and so are the others.
-        tgt_tok: as there.
-        max_src: as there.
-        max_tgt: as there.
-        texts: as there.
+        src_tok: tokeniser of the sources, or scaler of frames.
+        tgt_tok: tokeniser of the targets, or the scale of numbers.
+        max_src: the most source tokens, features included and eos not, or frames; longer pairs are
+            left out.
+        max_tgt: the most target tokens, without bos and eos.
+        texts: whether to store the text of the pairs as well, which scoring needs.
 
     Attributes:
         longest: most tokens, or frames, of sources and targets that did not fit so far.
@@ -184,7 +97,8 @@ class PairEncoder:
         tgt_tok: TargetEncoder,
         max_src: int,
         max_tgt: int,
-        texts: bool,
+        *,
+        texts: bool = False,
     ) -> None:
         for name, value in (("max_src_len", max_src), ("max_tgt_len", max_tgt)):
             if value < 1:
@@ -198,6 +112,64 @@ class PairEncoder:
         src_type = frame_type(src_tok.frame_size) if src_tok.frame_size else self._ids
         fields = [("src", src_type), ("tgt", self._ids), *(text_fields() if texts else [])]
         self.schema = arrow.schema(fields)
+
+    def key(self, source: str) -> str:
+        """Return the fingerprint of a corpus: of its data, encoders and limits."""
+        tokenizers, limits = [self._src, self._tgt], [self._max_src, self._max_tgt]
+        return fingerprint(
+            layout=LAYOUT,
+            source=source,
+            tokenizers=[one.fingerprint for one in tokenizers],
+            limits=limits,
+            texts=self._texts,
+        )
+
+    def build(
+        self, pairs: Iterable[Pair], path: Path, *, source: str = "", name: str | None = None
+    ) -> Corpus:
+        """Encode pairs into a file, which is written atomically.
+
+        Args:
+            pairs: read once.
+            path: the file to write.
+            source: fingerprint of the data.
+            name: what errors call the data; default is the file to write.
+        """
+        with atomic_output(path) as file:
+            kept, dropped = self.write(pairs, file, self.key(source))
+            if not kept:
+                raise self._nothing_left(name or str(path), dropped)
+        note = {"pairs": kept, "dropped": dropped, "longest": self.longest}
+        write_note(path, {**note, "crc32": crc32_of_file(path)})
+        return Corpus(path)
+
+    def open_or_build(
+        self,
+        pairs: Callable[[], Iterable[Pair]],
+        path: Path,
+        *,
+        source: str,
+        name: str | None = None,
+        say: Callable[[str], None],
+    ) -> Corpus:
+        """Open the corpus if it was built from the same data, or else build it.
+
+        Args:
+            pairs: called for the pairs only if the corpus must be built.
+            path: as for `build`.
+            source: `fingerprint(files, ...)` of the data, with all options that select pairs.
+            name: as for `build`.
+            say: called with a sentence if an existing file cannot be used.
+        """
+        if path.exists():
+            problem = corpus_problem(path)
+            if problem is None:
+                corpus = Corpus(path)
+                if corpus.fingerprint == self.key(source):
+                    return corpus
+                problem = message("train.rebuilt.other")
+            say(message("train.rebuilt", path=path, problem=problem))
+        return self.build(pairs(), path, source=source, name=name)
 
     def encode(self, pairs: Sequence[Pair]) -> Any:
         """Return a record batch of pairs, without those that are too long."""
@@ -247,14 +219,11 @@ class PairEncoder:
                 kept += joined.num_rows
         return kept, read - kept
 
-
-def _nothing_left(
-    name: str, read: int, limits: tuple[int, int], longest: Sequence[int], src: SourceEncoder
-) -> DataError:
-    if not read:
-        return DataError(name, None, "there are no pairs to encode", "check the data")
-    most = f"{limits[0]} source {src.limit_unit}or {limits[1]}"
-    needed = zip(("max_src_len", "max_tgt_len"), longest, strict=True)
-    values = " ".join(f"{setting}={size}" for setting, size in needed if size)
-    reason = f"all {read:,} pairs are longer than {most} target tokens"
-    return DataError(name, None, reason, f"keep them with {values}")
+    def _nothing_left(self, name: str, read: int) -> DataError:
+        if not read:
+            return DataError(name, None, "there are no pairs to encode", "check the data")
+        most = f"{self._max_src} source {self._src.limit_unit}or {self._max_tgt}"
+        needed = zip(("max_src_len", "max_tgt_len"), self.longest, strict=True)
+        values = " ".join(f"{setting}={size}" for setting, size in needed if size)
+        reason = f"all {read:,} pairs are longer than {most} target tokens"
+        return DataError(name, None, reason, f"keep them with {values}")

@@ -2,29 +2,22 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 from torch import Tensor
 
-from regard.data.checksummed_json import (
-    VERSION,
-    StoredEncoder,
-    invalid_file,
-    validated,
-)
+from regard.data.checksummed_json import Positive, Size, StoredRecord
 from regard.data.frame_tables import FrameArray
 from regard.data.pairs import Pair
-from regard.data.tokenizer_schema import TEXT_KINDS, FrameScalerFile
 from regard.errors import ArgumentError
 from regard.messages import message
-from regard.safe_read import PathLike
 
 Lengths = TypeVar("Lengths", int, Tensor)
 
 
 @dataclass(frozen=True)
-class FrameScaler(StoredEncoder):
+class FrameScaler(StoredRecord):
     """The encoder of sources that are tables (frames, features): standardises each feature.
 
     Attributes:
@@ -41,10 +34,10 @@ class FrameScaler(StoredEncoder):
     #: how limits of its length are worded before "or"
     limit_unit: ClassVar[str] = "frames "
 
-    features: int
-    stack: int
+    features: Size
+    stack: Size
     mean: tuple[float, ...]
-    scale: tuple[float, ...]
+    scale: tuple[Positive, ...]
     centred: bool = False
 
     @staticmethod
@@ -111,25 +104,11 @@ class FrameScaler(StoredEncoder):
         number = "one" if self.features == 1 else "several"
         return message(f"source.vectors.{number}", count=self.features, joined=joined)
 
-    @classmethod
-    def from_json(cls, path: PathLike, content: dict[str, Any]) -> "FrameScaler":
-        """Return the scaler that a file describes; raises DataError if it is invalid."""
-        if content.get("kind") in TEXT_KINDS:
-            raise invalid_file(path, f"it is of the kind {content['kind']}, which is for text")
-        file = validated(FrameScalerFile, path, content)
-        return cls(file.features, file.stack, tuple(file.mean), tuple(file.scale), file.centred)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the content of the file."""
-        return {
-            "version": VERSION,
-            "kind": self.kind,
-            "features": self.features,
-            "stack": self.stack,
-            "mean": list(self.mean),
-            "scale": list(self.scale),
-            **({"centred": True} if self.centred else {}),  # which files of earlier versions lack
-        }
+    def check_fields(self) -> None:
+        """Raise ValueError unless there are a mean and a scale for each feature."""
+        whole = len(self.mean) == len(self.scale) == self.features
+        if not whole:
+            raise ValueError(f"mean and scale must have {self.features} numbers each")
 
 
 def _without_mean(table: np.ndarray) -> np.ndarray:

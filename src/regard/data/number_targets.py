@@ -2,20 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, ClassVar, Final
 
 import numpy as np
 import torch
 from jaxtyping import Float32, Int, Int32
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field
 
 from regard.data.batches import Batch, BatchShape
-from regard.data.checksummed_json import (
-    VERSION,
-    StoredEncoder,
-    read_checksummed,
-    validated,
-)
+from regard.data.checksummed_json import Positive, StoredRecord, read_checksummed
 from regard.data.corpus import Corpus, FrameRows, Ids
 from regard.data.tokenizers import Tokenizer
 from regard.errors import RegardError
@@ -26,26 +21,8 @@ from regard.safe_read import PathLike
 MOST_TARGETS: Final = 100_000
 
 
-class _NumberTargetsFile(BaseModel):
-    """A file of `NumberTargets`."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
-
-    version: int
-    kind: Literal["numbers"]
-    names: list[str] = Field(min_length=1, max_length=MOST_TARGETS)
-    mean: list[float]
-    scale: list[Annotated[float, Field(gt=0)]]
-
-    @model_validator(mode="after")
-    def _check(self) -> "_NumberTargetsFile":
-        if not len(self.names) == len(self.mean) == len(self.scale):
-            raise ValueError(f"mean and scale must have {len(self.names)} numbers each")
-        return self
-
-
 @dataclass(frozen=True)
-class NumberTargets(StoredEncoder):
+class NumberTargets(StoredRecord):
     """The encoder of targets that are numbers: standardises each of them.
 
     Attributes:
@@ -58,9 +35,9 @@ class NumberTargets(StoredEncoder):
     #: a corpus stores a number as the 32 bits of a float, for which two bytes are too few
     vocab_size: ClassVar[int] = 1 << 31
 
-    names: tuple[str, ...]
+    names: Annotated[tuple[str, ...], Field(min_length=1, max_length=MOST_TARGETS)]
     mean: tuple[float, ...]
-    scale: tuple[float, ...]
+    scale: tuple[Positive, ...]
 
     @property
     def summary(self) -> str:
@@ -80,21 +57,11 @@ class NumberTargets(StoredEncoder):
         """Return the standardised numbers that a corpus stores."""
         return np.ascontiguousarray(bits, np.int32).view(np.float32)
 
-    @classmethod
-    def from_json(cls, path: PathLike, content: dict[str, Any]) -> "NumberTargets":
-        """Return the targets that a file describes; raises DataError if it is invalid."""
-        file = validated(_NumberTargetsFile, path, content)
-        return cls(tuple(file.names), tuple(file.mean), tuple(file.scale))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the content of the file."""
-        return {
-            "version": VERSION,
-            "kind": self.kind,
-            "names": list(self.names),
-            "mean": list(self.mean),
-            "scale": list(self.scale),
-        }
+    def check_fields(self) -> None:
+        """Raise ValueError unless there are a mean and a scale for each number."""
+        whole = len(self.names) == len(self.mean) == len(self.scale)
+        if not whole:
+            raise ValueError(f"mean and scale must have {len(self.names)} numbers each")
 
 
 class NumberRows:

@@ -11,20 +11,13 @@ import numpy.typing as npt
 from jaxtyping import Float32
 from torch import Tensor
 
-from regard.data.checksummed_json import (
-    VERSION,
-    StoredEncoder,
-    invalid_file,
-    validated,
-)
+from regard.data.checksummed_json import Positive, Size, StoredRecord
 from regard.data.error_hints import BadLine, shorten
 from regard.data.frame_tables import FrameArray, TableReader
 from regard.data.media_files import PICTURES, read_picture
 from regard.data.pairs import Pair
-from regard.data.tokenizer_schema import PictureEncoderFile
 from regard.errors import ArgumentError, DataError
 from regard.messages import message
-from regard.safe_read import PathLike
 
 #: longest side of pictures whose size nobody has set, in pixels
 DEFAULT_SIDE: Final = 64
@@ -187,7 +180,7 @@ def _is_colour_array(value: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class PictureEncoder(StoredEncoder):
+class PictureEncoder(StoredRecord):
     """The encoder of pictures: standardises each channel, and cuts a picture into patches.
 
     Patches go row by row from the top left. A patch is a frame of `patch * patch * channels`
@@ -208,12 +201,12 @@ class PictureEncoder(StoredEncoder):
     #: how limits of its length are worded before "or"
     limit_unit: ClassVar[str] = "patches "
 
-    height: int
-    width: int
+    height: Size
+    width: Size
     channels: int
-    patch: int
+    patch: Size
     mean: tuple[float, ...]
-    scale: tuple[float, ...]
+    scale: tuple[Positive, ...]
 
     @staticmethod
     def measure(
@@ -323,24 +316,12 @@ class PictureEncoder(StoredEncoder):
             columns=columns,
         )
 
-    @classmethod
-    def from_json(cls, path: PathLike, content: dict[str, Any]) -> "PictureEncoder":
-        """Return the encoder that a file describes; raises DataError if it is invalid."""
-        file = validated(PictureEncoderFile, path, content)
-        if file.height * file.width > MAX_READ:
-            raise invalid_file(path, f"its pictures have more than {MAX_READ:,} pixels")
-        sides = (file.height, file.width, file.channels, file.patch)
-        return cls(*sides, tuple(file.mean), tuple(file.scale))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the content of the file."""
-        return {
-            "version": VERSION,
-            "kind": self.kind,
-            "height": self.height,
-            "width": self.width,
-            "channels": self.channels,
-            "patch": self.patch,
-            "mean": list(self.mean),
-            "scale": list(self.scale),
-        }
+    def check_fields(self) -> None:
+        """Raise ValueError for sizes that do not fit each other, or are too large."""
+        whole = len(self.mean) == len(self.scale) == self.channels
+        if self.channels not in (1, COLOUR) or not whole:
+            raise ValueError("its pictures must have 1 or 3 channels, each with mean and scale")
+        if self.height % self.patch or self.width % self.patch:
+            raise ValueError(f"patches of {self.patch} must divide {self.width} x {self.height}")
+        if self.height * self.width > MAX_READ:
+            raise ValueError(f"its pictures have more than {MAX_READ:,} pixels")

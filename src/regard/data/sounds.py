@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Final, TypeVar, final
 
@@ -245,10 +245,12 @@ class SoundEncoder(StoredEncoder):
     @classmethod
     def from_json(cls, path: PathLike, content: dict[str, Any]) -> "SoundEncoder":
         """Return the encoder that a file describes; raises DataError if it is invalid."""
-        file = validated(SoundEncoderFile, path, content)
-        mel = LogMel(file.rate, file.features, file.window_ms, file.step_ms)
-        means = tuple(file.mean), tuple(file.scale)
-        scaler = FrameScaler(file.features, file.stack, *means, file.centred)
+        names = {field.name for field in fields(FrameScaler)}
+        scaled = {name: content[name] for name in names & content.keys()}
+        scaler = FrameScaler.from_json(path, {**scaled, "kind": FrameScaler.kind})
+        rest = {name: value for name, value in content.items() if name not in names}
+        file = validated(SoundEncoderFile, path, rest)
+        mel = LogMel(file.rate, scaler.features, file.window_ms, file.step_ms)
         return cls(mel, scaler, file.max_seconds)
 
     def to_json(self) -> dict[str, Any]:

@@ -140,44 +140,6 @@ class TokenizerFile(_Record):
         return self
 
 
-class _ScaledFrames(_Record):
-    """Frames that are brought to mean 0 and deviation 1."""
-
-    version: int
-    features: Size
-    stack: Size
-    mean: list[float]
-    scale: list[Annotated[float, Field(gt=0)]]
-    centred: bool = False
-
-    @model_validator(mode="after")
-    def _check(self) -> "_ScaledFrames":
-        if not len(self.mean) == len(self.scale) == self.features:
-            raise ValueError(f"mean and scale must have {self.features} numbers each")
-        return self
-
-
-class PictureEncoderFile(_Record):
-    """A file of `PictureEncoder`."""
-
-    version: int
-    kind: Literal["pictures"]
-    height: Size
-    width: Size
-    channels: Literal[1, 3]
-    patch: Size
-    mean: list[float]
-    scale: list[Annotated[float, Field(gt=0)]]
-
-    @model_validator(mode="after")
-    def _check(self) -> "PictureEncoderFile":
-        if not len(self.mean) == len(self.scale) == self.channels:
-            raise ValueError(f"mean and scale must have {self.channels} numbers each")
-        if self.height % self.patch or self.width % self.patch:
-            raise ValueError(f"patches of {self.patch} must divide {self.width} x {self.height}")
-        return self
-
-
 class StoryEncoderFile(_Record):
     """A file of `StoryEncoder`; its tokeniser is checked as a file of its own."""
 
@@ -187,15 +149,10 @@ class StoryEncoderFile(_Record):
     tokenizer: dict[str, Any]
 
 
-class FrameScalerFile(_ScaledFrames):
-    """A file of `FrameScaler`."""
+class SoundEncoderFile(_Record):
+    """A file of `SoundEncoder`, without what it has of a `FrameScaler`."""
 
-    kind: Literal["vectors"]
-
-
-class SoundEncoderFile(_ScaledFrames):
-    """A file of `SoundEncoder`."""
-
+    version: int
     kind: Literal["sound"]
     rate: Annotated[int, Field(ge=1000, le=768_000)]
     window_ms: Annotated[float, Field(ge=1, le=1000)]

@@ -21,7 +21,7 @@ from regard.atomic_files import atomic_output
 from regard.data import Pair, ShardedCorpus, fingerprint, load_target, require_tokenizer
 from regard.data.corpus import MAX_NOTE, corpus_problem, crc32_of_file, note_path, write_note
 from regard.data.duplicates import flags_checksum, mark_duplicates, open_flags, write_digests
-from regard.data.encode_corpus import PairEncoder, corpus_key
+from regard.data.encode_corpus import PairEncoder
 from regard.data.shards import are_shared, list_shards, measure_shard, shard_stamp
 from regard.errors import ArgumentError, DataError, RegardError
 from regard.messages import message
@@ -213,7 +213,7 @@ class ShardWork:
                     yield pair
 
         usable = task.usable(train(), file=item.name, skip_bad=config.skip_bad, say=say)
-        encoder = PairEncoder(*task.encoders, config.max_src_len, config.longest_tgt, texts=False)
+        encoder = PairEncoder(*task.encoders, config.max_src_len, config.longest_tgt)
         with atomic_output(item.path) as file:
             pairs, dropped = encoder.write(usable, file, item.path.stem)
         facts = {
@@ -317,7 +317,7 @@ class ShardEncoder:
             shard=checksum, duplicates=repeated, **self.examples.options(self.share)
         )
         limits = self._config.max_src_len, self._config.longest_tgt
-        return corpus_key(source, *self.task.encoders, *limits, texts=False)
+        return PairEncoder(*self.task.encoders, *limits).key(source)
 
     def _flags(self) -> list[Place | None]:
         """Return the file of flags for duplicates, and the place of each shard in it."""

@@ -17,12 +17,11 @@ from regard.data import (
     ShardedCorpus,
     dev_share,
     load_target,
-    open_or_build_corpus,
     save_stdin,
 )
 from regard.data.corpus import corpus_problem
 from regard.data.dev_set import DevSet
-from regard.data.encode_corpus import corpus_key
+from regard.data.encode_corpus import PairEncoder
 from regard.data.error_hints import report_left_out
 from regard.data.shards import display_data, is_sharded
 from regard.errors import ArgumentError, DataError
@@ -167,9 +166,7 @@ class DataHistory:
             return self
         history = self
         for part in PARTS:
-            limits = config.max_src_len, config.longest_tgt
-            source = examples.fingerprint(part, share)
-            key = corpus_key(source, *encoders, *limits, texts=part == "dev")
+            key = _encoder(part, config, encoders).key(examples.fingerprint(part, share))
             if Corpus(self.corpus_file(part)).fingerprint != key:
                 what = "it is not what the run was encoded from"
                 history = history.accept(DataError(files.name_of(part), None, what, CHANGED))
@@ -393,17 +390,18 @@ def _corpus(
     source = history.record.sources[part]
     if history.changed:
         source = examples.fingerprint(part, history.record.share)
-    return open_or_build_corpus(
+    return _encoder(part, config, task.encoders).open_or_build(
         lambda: task.usable(pairs(), file=name, skip_bad=config.skip_bad, say=history.say),
-        *task.encoders,
         history.corpus_file(part),
         source=source,
-        max_src_len=config.max_src_len,
-        max_tgt_len=config.longest_tgt,
-        texts=part == "dev",
         name=name,
         say=history.say,
     )
+
+
+def _encoder(part: str, config: Config, encoders: Encoders) -> PairEncoder:
+    limits = config.max_src_len, config.longest_tgt
+    return PairEncoder(*encoders, *limits, texts=part == "dev")
 
 
 def _older_dev(path: Path) -> Corpus:
