@@ -13,7 +13,6 @@ import numpy as np
 from jaxtyping import Int, Int64, UInt64
 
 from regard.data.corpus import Corpus, EncodedPairs, Ids
-from regard.data.pairs import Pair
 from regard.errors import ArgumentError
 from regard.symbols import UNK
 
@@ -105,7 +104,10 @@ class DevSet(NamedTuple):
         rows: list[list[int]] = []
         for row in range(len(corpus)):
             pair = corpus.pair(row)
-            place = places.setdefault(_identity(pair, row), len(places))
+            # spellings that differ in Unicode's normal form are one; texts without a source are not
+            src = unicodedata.normalize("NFC", pair.src.strip())
+            identity = (src, pair.features) if src or pair.features else (row,)
+            place = places.setdefault(identity, len(places))
             if place == len(sources):
                 sources.append(pair.src)
                 references.append({})
@@ -121,15 +123,6 @@ class DevSet(NamedTuple):
             corpus,
             np.array([row for i in order for row in rows[i]], dtype=np.int64),
         )
-
-
-def _identity(pair: Pair, row: int) -> tuple[object, ...]:
-    """Return a key that is the same for sources of the same spelling and features.
-
-    Unicode's normal form does not matter. Texts without a source are all distinct.
-    """
-    src = unicodedata.normalize("NFC", pair.src.strip())
-    return (src, pair.features) if src or pair.features else (row,)
 
 
 #: training sources that are looked at together, so that memory is bounded

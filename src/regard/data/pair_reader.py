@@ -398,18 +398,12 @@ def read_pairs(
         sources: what becomes of sources: `require_text`, `keep_source`, or `Tables` of numbers.
     """
     opened = open_rows(source, tgt_file, ReadOptions(format, columns, features, references, advice))
-    parse = _with_sources(parser_for(opened.format, max_chars, opened.files), opened, sources)
-    return PairReader(opened, parse, BadLines(skip_bad, on_bad, advice))
-
-
-def _with_sources(parse: Parser, opened: OpenedSource, sources: SourceTransform) -> Parser:
-    """Return a parser that also transforms the source.
-
-    Files of lines hold only text, and have millions of lines: they need no transform.
-    """
+    parse = parser_for(opened.format, max_chars, opened.files)
+    bad = BadLines(skip_bad, on_bad, advice)
+    # files of lines hold only text, and have millions of lines: they need no transform
     if sources is keep_source or (sources is require_text and opened.format.kind in LINES):
-        return parse
-    return lambda number, row: sources(parse(number, row))
+        return PairReader(opened, parse, bad)
+    return PairReader(opened, lambda number, row: sources(parse(number, row)), bad)
 
 
 def read_lines(

@@ -169,14 +169,9 @@ def why_pictures(pairs: Sequence[Pair]) -> str:
     """Return the reason why the sources of these pairs are pictures; "" if they are not."""
     if pairs and all(p.frames is None and p.src.lower().endswith(PICTURES) for p in pairs):
         return message("train.why.picture-files")
-    if pairs and all(_is_colour_array(pair.frames) for pair in pairs):
-        return message("train.why.colours")
-    return ""
-
-
-def _is_colour_array(value: Any) -> bool:
-    array = isinstance(value, np.ndarray | Tensor)
-    return array and value.ndim == 3 and value.shape[2] in (1, 3, 4)
+    arrays = [pair.frames for pair in pairs if isinstance(pair.frames, np.ndarray | Tensor)]
+    colours = all(array.ndim == 3 and array.shape[2] in (1, 3, 4) for array in arrays)
+    return message("train.why.colours") if pairs and len(arrays) == len(pairs) and colours else ""
 
 
 @dataclass(frozen=True)

@@ -79,13 +79,9 @@ class Story(NamedTuple):
         story = Story(text.strip(), question.strip())
         for name, part in (("story", story.text), ("question", story.question)):
             if not part.strip(" |"):
-                raise _empty(name)
+                reason, fix = f"the {name} is empty", "fill it in, or leave the line out"
+                raise DataError("source", None, reason, fix, kind=f"empty {name}")
         return story
-
-
-def _empty(name: str) -> DataError:
-    reason, fix = f"the {name} is empty", "fill it in, or leave the line out"
-    return DataError("source", None, reason, fix, kind=f"empty {name}")
 
 
 def split_sentences(text: str) -> list[str]:

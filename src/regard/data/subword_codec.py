@@ -41,7 +41,8 @@ class SubwordCodec(Codec):
 
     def _cut_all(self, chunks: Sequence[str]) -> list[list[int]]:
         found = self._model.encode_batch_fast([WORD_START + chunk for chunk in chunks])
-        return [_without_symbols(encoding.ids) for encoding in found]
+        # text that spells a special symbol is not one
+        return [[max(number, UNK) for number in encoding.ids] for encoding in found]
 
     def spans(self, text: str) -> list[Span]:
         """Return each subword. The `▁` of a word is not in the text, and has no width by itself."""
@@ -69,11 +70,6 @@ class SubwordCodec(Codec):
     def to_json(self) -> Any:
         """Return the learned model, as `tokenizers` writes it."""
         return json.loads(self._model.to_str())
-
-
-def _without_symbols(ids: list[int]) -> list[int]:
-    """Replace special symbols by unk: text that spells one is not one."""
-    return ids if min(ids, default=UNK) >= UNK else [max(number, UNK) for number in ids]
 
 
 def train_bpe(texts: Iterable[str], vocab_size: int, min_count: int) -> SubwordCodec:

@@ -127,17 +127,13 @@ def open_columns(source: PathLike, kind: str) -> Iterator[ColumnTable]:
                     lambda columns, rows: table.iter_batches(rows, columns=list(columns)),
                 )
             else:
-                reader = _arrow_reader(stream)
+                start = stream.read(6)  # of the file format, which is also Feather
+                stream.seek(0)
+                opened = arrow.ipc.open_file if start == b"ARROW1" else arrow.ipc.open_stream
+                reader = opened(stream)
                 yield ColumnTable(reader.schema, lambda columns, _: _arrow_batches(reader, columns))
         except (arrow.ArrowException, UnicodeDecodeError, *DAMAGE) as error:
             raise not_columns(name, kind, error) from None
-
-
-def _arrow_reader(stream: Any) -> Any:
-    """Open the file format of Arrow, which is also Feather, or its stream format."""
-    start = stream.read(6)
-    stream.seek(0)
-    return (arrow.ipc.open_file if start == b"ARROW1" else arrow.ipc.open_stream)(stream)
 
 
 def _arrow_batches(reader: Any, columns: Sequence[str]) -> Iterator[Any]:

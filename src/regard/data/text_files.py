@@ -289,7 +289,8 @@ def _file_encoding(name: str, stamp: object) -> TextEncoding:
 
 def damaged_file(name: str, line: int | None, error: Exception) -> DataError:
     """Return the error for a truncated or damaged file."""
-    reason = f"the file cannot be read on ({_wording(error)})"
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    reason = f"the file cannot be read on ({text[:1].lower() + text[1:].rstrip('.')})"
     return DataError(name, line, reason, "it is cut off or damaged, so copy or compress it again")
 
 
@@ -306,11 +307,6 @@ def decode(raw: bytes) -> str:
     except UnicodeDecodeError as error:
         reason = f"invalid UTF-8, byte 0x{raw[error.start]:02x} at offset {error.start} of the line"
         raise BadLine("invalid UTF-8", reason, "save the file as UTF-8") from None
-
-
-def _wording(error: Exception) -> str:
-    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return text[:1].lower() + text[1:].rstrip(".")
 
 
 BLOCK = 1 << 20

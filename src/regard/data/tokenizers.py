@@ -119,7 +119,9 @@ class Tokenizer(StoredEncoder):
             case: "lower" or "upper" to bring text to that case, "keep" to leave it as it is.
             features: the names of all features.
         """
-        check_tokenizer_kind(kind)
+        if kind not in TOKENIZER_KINDS:
+            rule = f"be one of {', '.join(TOKENIZER_KINDS)}"
+            raise ArgumentError("kind", rule, repr(kind), "choose one")
         if vocab_size <= len(SYMBOLS):
             rule = f"be more than {len(SYMBOLS)}, the number of special symbols"
             raise ArgumentError("vocab_size", rule, vocab_size, "raise it")
@@ -299,14 +301,6 @@ class Tokenizer(StoredEncoder):
             "features": list(self.features),
             "model": self._codec.to_json(),
         }
-
-
-def check_tokenizer_kind(kind: str) -> None:
-    """Raise ArgumentError unless there is such a kind of tokeniser."""
-    if kind not in TOKENIZER_KINDS:
-        raise ArgumentError(
-            "kind", f"be one of {', '.join(TOKENIZER_KINDS)}", repr(kind), "choose one"
-        )
 
 
 def source_ids(

@@ -119,7 +119,9 @@ def possible_tasks(settings: Settings) -> list[TaskType]:
     owners = [pair for pair in _pairs() if asked <= pair.options]
     if not owners:
         rule = "be of one kind of data"
-        value = ", ".join(f"{name} (of {' and '.join(_owners(name))})" for name in asked)
+        kinds = task_options().items()
+        owners_of = {n: " and ".join(kind for kind, own in kinds if n in own) for n in asked}
+        value = ", ".join(f"{name} (of {names})" for name, names in owners_of.items())
         raise ArgumentError("settings", rule, value, "leave out those of other kinds")
     able = [pair for pair in owners if pair.output.is_possible(settings)] or owners
     found = [pair for pair in able if pair.input.is_possible(settings)]
@@ -143,10 +145,6 @@ def output_of_options(names: Set[str]) -> type[TaskOutput]:
         (output for output in fitting if names & output.options_type.model_fields.keys()),
         TokenOutput,
     )
-
-
-def _owners(option: str) -> list[str]:
-    return [name for name, fields in task_options().items() if option in fields]
 
 
 def check_settings(settings: Settings) -> None:

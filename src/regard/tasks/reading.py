@@ -31,12 +31,9 @@ def read_pair_files(settings: Settings, place: DataPlace, sources: SourceTransfo
 def read_plain_texts(settings: Settings, place: DataPlace) -> PairReader:
     """Read one text per line; in Python, a text may stand alone in a tuple."""
     source = place.source
-    texts = source if isinstance(source, str) else (_only_item(parts) for parts in source)
+    texts = source
+    if not isinstance(source, str):  # reading complains of what is no text
+        texts = (one[0] if isinstance(one, tuple) and len(one) == 1 else one for one in source)
     return read_texts(
         texts, skip_bad=settings.skip_bad, max_chars=settings.max_chars, advice=place.hints
     )
-
-
-def _only_item(parts: object) -> object:
-    """Return the text of a tuple of one; reading complains of anything else."""
-    return parts[0] if isinstance(parts, tuple) and len(parts) == 1 else parts

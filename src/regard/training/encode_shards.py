@@ -367,10 +367,7 @@ class ShardEncoder:
             raise ArgumentError("encode_processes", rule, asked, "leave it out")
         if asked is None:
             worth = shared and self._manifest.content.bytes >= WORTH_PROCESSES
-            asked = _cores() if worth else 1
+            available = getattr(os, "sched_getaffinity", None)
+            cores = len(available(0)) if available is not None else os.cpu_count() or 1
+            asked = cores if worth else 1
         return LocalExecutor(asked)
-
-
-def _cores() -> int:
-    available = getattr(os, "sched_getaffinity", None)
-    return len(available(0)) if available is not None else os.cpu_count() or 1

@@ -161,11 +161,6 @@ class Evaluator:
         return writes and self.metric.name not in ("loss", "perplexity")
 
     @property
-    def is_sample(self) -> bool:
-        """True if the score is that of a part of the dev set."""
-        return self.decodes and (self.decoded or math.inf) < len(self.dev.sources)
-
-    @property
     def scored(self) -> tuple[int, int]:
         """The number of dev sources, or examples, that the score is of, and of all."""
         if not self.decodes:
@@ -202,7 +197,8 @@ class Evaluator:
 
     def enlarged(self, decoded: int) -> "Evaluator":
         """Return an evaluator that decodes more of the dev set, or this one if there is no more."""
-        if not self.is_sample or decoded <= cast(int, self.decoded):
+        is_sample = self.decodes and (self.decoded or math.inf) < len(self.dev.sources)
+        if not is_sample or decoded <= cast(int, self.decoded):
             return self
         larger = copy(self)
         larger.decoded = decoded

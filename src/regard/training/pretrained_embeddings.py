@@ -79,13 +79,18 @@ def start_from_vectors(
         found, total = fill(embedding, tokenizer, file), tokenizer.vocab_size
         if not found:
             raise _none_found(config, setting, tokenizer, file)
+        rate = config.vectors_rate
+        learning = (
+            message("train.vectors.rate", rate=rate) if rate else message("train.vectors.frozen")
+        )
+        learning = "" if rate == 1 else learning
         said = message(
             "train.vectors",
             side=translated("train.side", _side(config, setting)),
             found=found,
             total=total,
             file=file.name,
-            rate=_learning(config.vectors_rate),
+            rate=learning,
         )
         say(said)
         if tokenizer.kind not in WHOLE and found < total / 2:
@@ -158,10 +163,3 @@ def _side(config: Config, setting: str) -> str:
 def _words(setting: str) -> str:
     """Return the setting by which tokens are words."""
     return setting.replace("vectors", "tokenizer") + "=word"
-
-
-def _learning(rate: float) -> str:
-    """Describe the learning rate of the embeddings, if it is not that of all weights."""
-    if rate == 1:
-        return ""
-    return message("train.vectors.rate", rate=rate) if rate else message("train.vectors.frozen")

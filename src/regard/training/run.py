@@ -154,14 +154,11 @@ def _describe_budget(run: PreparedRun) -> str:
 def _recognised(config: Config, pairs: PairSource | None, console: Console) -> Config:
     """Return checked settings, with those that the first examples ask for."""
     check_settings(config)
-    found = recognised(config, pairs, partial(say, console) if is_first_process() else _unsaid)
+    speak = partial(say, console) if is_first_process() else lambda sentence: None
+    found = recognised(config, pairs, speak)
     if found is not config:
         check_settings(found)
     return found
-
-
-def _unsaid(sentence: str) -> None:
-    """Say nothing, since the first process does."""
 
 
 def _is_restart(folder: RunFolder, config: Config) -> bool:
@@ -601,7 +598,9 @@ def read_state(folder: RunFolder) -> RunState:
         progress, seals = Progress.from_numbers(numbers["progress"]), numbers.get("logs", {})
         damage += _older_checkpoint(folder, found.damaged, progress)
         damage += _logs(folder, seals)
-        damage += _tokenizers(folder)
+        files = [folder.src_tokenizer_file, folder.tgt_tokenizer_file]
+        learned = "tokenisers are learned again from the data"
+        damage += [Damage(f"{file} is missing", learned) for file in files if not file.exists()]
     problem = _problem(folder.model_file)
     source, lost, unusable = _best(folder, progress, model_is_whole=problem is None)
     damage += lost
@@ -661,12 +660,6 @@ def _logs(folder: RunFolder, seals: Mapping[str, Any]) -> list[Damage]:
             lost = f"rows of {log.path.name} that cannot be read are dropped"
             damage.append(Damage(f"{log.path} is damaged: {problem}", lost))
     return damage
-
-
-def _tokenizers(folder: RunFolder) -> list[Damage]:
-    files = [folder.src_tokenizer_file, folder.tgt_tokenizer_file]
-    lost = "tokenisers are learned again from the data"
-    return [Damage(f"{file} is missing", lost) for file in files if not file.exists()]
 
 
 def _best(

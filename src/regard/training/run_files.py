@@ -161,19 +161,16 @@ class RunFiles:
         try:
             rows = reader(place)
             self.say(rows.note.replace(str(self.stdin), "stdin"))
-            yield from join_lines(self._without_features(rows), self.config.join_lines)
+            pairs: Iterable[Pair] = rows
+            if self.config.features is False:  # the user wants none
+                pairs = (pair._replace(features=()) for pair in rows)
+            yield from join_lines(pairs, self.config.join_lines)
         except DataError as error:
             if error.file != str(self.stdin):
                 raise
             raise DataError("stdin", error.line, error.reason, error.fix) from None
         name = self._display(source) if isinstance(source, str) else "pairs"
         self.say(message("train.of-file", file=name, text=rows.bad) if rows.bad.total else "")
-
-    def _without_features(self, pairs: Iterable[Pair]) -> Iterable[Pair]:
-        """Drop the features if the user wants none."""
-        if self.config.features is False:
-            return (pair._replace(features=()) for pair in pairs)
-        return pairs
 
 
 @dataclass(frozen=True)

@@ -94,14 +94,6 @@ class LearningRate:
         return learning_rate(self.schedule, self.peak, step=step, warmup=self.warmup, spent=spent)
 
 
-def _constant(step: int, warmup: int, spent: float) -> float:
-    return 1.0
-
-
-def _linear(step: int, warmup: int, spent: float) -> float:
-    return max(0.01, 1 - spent)
-
-
 def _cosine(step: int, warmup: int, spent: float) -> float:
     return max(0.01, 0.5 * (1 + math.cos(math.pi * min(1.0, spent))))
 
@@ -113,8 +105,8 @@ def _inverse_sqrt(step: int, warmup: int, spent: float) -> float:
 
 
 SCHEDULES: Final[dict[str, Factor]] = {
-    "constant": _constant,
-    "linear": _linear,
+    "constant": lambda step, warmup, spent: 1.0,
+    "linear": lambda step, warmup, spent: max(0.01, 1 - spent),
     "cosine": _cosine,
     "inverse-sqrt": _inverse_sqrt,
 }

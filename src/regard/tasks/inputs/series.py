@@ -227,7 +227,11 @@ class SeriesInput(TaskInput):
         split = [_describe_split(table, stretches)] if settings.dev is None else []
         note = "\n".join([*table.notes, *split])
         opened = OpenedSource(table.name, enumerate(stretches, 1), Format("text"), note=note)
-        return PairReader(opened, _as_pair, BadLines(settings.skip_bad, advice=place.hints))
+
+        def as_pair(number: int, stretch: Stretch) -> Pair:
+            return Pair(str(int(stretch.table.times[0])), "", number, frames=stretch)
+
+        return PairReader(opened, as_pair, BadLines(settings.skip_bad, advice=place.hints))
 
     @classmethod
     def is_dev(cls, settings: Settings, pair: Pair, share: float) -> bool:
@@ -503,7 +507,3 @@ def _describe_split(table: SeriesTable, stretches: Sequence[Stretch]) -> str:
         dev=own,
         test=test,
     )
-
-
-def _as_pair(number: int, stretch: Stretch) -> Pair:
-    return Pair(str(int(stretch.table.times[0])), "", number, frames=stretch)

@@ -116,11 +116,6 @@ def unknown_in(source: Text) -> tuple[str, ...]:
     return tuple(source.text[slice(*span)] for span in spans if span is not None)
 
 
-def not_known(tokenizer: Tokenizer, given: str | Source, ids: Sequence[int]) -> tuple[str, ...]:
-    """Return the parts of a source that became unk; ids end with `eos`."""
-    return unknown_in(text_given(tokenizer, given, ids[:-1])) if UNK in ids else ()
-
-
 def replaced(
     src: Tokenizer, tgt: Tokenizer, found: Hypothesis, asked: str | Source, ids: Sequence[int]
 ) -> list[str]:
@@ -197,7 +192,9 @@ def text_written(
     if tokenizer.kind == "labels":
         spans = tokenizer.spans(text)
     elif tokenizer.kind != "char":
-        spans = [_without_space(text, span) for span in spans]
+        # without the space that separates a piece from what is before it
+        starts = (end - len(text[start:end].lstrip()) for start, end in spans)
+        spans = [(start, end) for start, (_, end) in zip(starts, spans, strict=True)]
     words = words_at(text, (start for start, _ in spans))
     tokens = [
         Token(piece) if start == end and number == UNK else Token(piece, (start, end), word)
@@ -206,14 +203,6 @@ def text_written(
         )
     ]
     return Text(text, (*tokens, END) if finished else tuple(tokens))
-
-
-def _without_space(text: str, span: Span) -> Span:
-    """Strip the space that separates a piece from what is before it."""
-    start, end = span
-    while start < end and text[start].isspace():
-        start += 1
-    return start, end
 
 
 class LineInput(TaskInput):
@@ -227,8 +216,9 @@ class LineInput(TaskInput):
         return text_sources(given)
 
     def examples(self, card: str, dev: Path) -> list[Any]:
-        """Return the first short sources that the model card shows."""
-        return sources_on_card(card, self.card_patterns)
+        """Return the first short sources that the model card shows, each once."""
+        found = (match[1] for pattern in self.card_patterns for match in pattern.finditer(card))
+        return list(dict.fromkeys(text for text in found if len(text) <= EXAMPLE_CHARS))[:EXAMPLES]
 
 
 class TextInput(LineInput):
@@ -354,7 +344,7 @@ class TextInput(LineInput):
 
     def unknown(self, source: str | Source, row: list[int]) -> tuple[str, ...]:
         """Return the parts of the text that became `unk`."""
-        return not_known(self.tokenizer, source, row)
+        return unknown_in(self.text(source, row)) if UNK in row else ()
 
     def replacements(self, row: list[int]) -> Replacements:
         """Return other tokens of the vocabulary: features for a feature, text for text.
@@ -407,12 +397,6 @@ def refuse_file(source: Any) -> None:
     """Raise ArgumentError for the content of a file, which is no text."""
     if isinstance(source, bytes):
         raise ArgumentError("file", "be left out for this model", "given", "send text")
-
-
-def sources_on_card(card: str, patterns: Sequence[re.Pattern[str]]) -> list[str]:
-    """Return different short sources that a model card shows, `EXAMPLES` at most."""
-    found = (match[1] for pattern in patterns for match in pattern.finditer(card))
-    return list(dict.fromkeys(text for text in found if len(text) <= EXAMPLE_CHARS))[:EXAMPLES]
 
 
 def text_sources(given: SourceFiles) -> Iterator[str]:
