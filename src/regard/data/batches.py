@@ -6,7 +6,7 @@ and in every version of numpy.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -34,35 +34,19 @@ class Batches:
         starts: first index of each batch in `order`.
         ends: end index of each batch in `order`.
         padding_share: the share of padding among all tokens of all batches.
-        rank: number of the process that takes a part of each batch.
-        world: number of processes.
     """
 
     order: Int[np.ndarray, " rows"]
     starts: Int[np.ndarray, " batches"]
     ends: Int[np.ndarray, " batches"]
     padding_share: float
-    rank: int = 0
-    world: int = 1
 
     def __len__(self) -> int:
         return len(self.starts)
 
     def __getitem__(self, index: int) -> Int[np.ndarray, " batch"]:
         """Return the rows of one batch; raises IndexError after the last, so that a loop ends."""
-        return self.order[self.starts[index] + self.rank : self.ends[index] : self.world]
-
-    def shard(self, rank: int, world: int) -> "Batches":
-        """Return the part of each batch that process `rank` of `world` takes.
-
-        All parts together are the batch, and their sizes differ by one row at most. A batch of
-        fewer rows than processes leaves some of them nothing.
-        """
-        if not 0 <= rank < world:
-            raise ArgumentError(
-                "rank", f"be from 0 to {world - 1}, since world is {world}", rank, "count from 0"
-            )
-        return replace(self, rank=rank, world=world)
+        return self.order[self.starts[index] : self.ends[index]]
 
 
 class BatchPlan:
@@ -80,9 +64,6 @@ class BatchPlan:
             counts one more for eos. A pair that is longer is a batch of its own.
         max_sentences: the most pairs of a batch.
         seed: chooses the order.
-        shuffle: whether there is an order to choose; if not, batches go from short to long.
-        noise: how many tokens a length may seem more than it is, so that pairs mix more and are
-            padded more.
     """
 
     def __init__(
@@ -93,8 +74,6 @@ class BatchPlan:
         max_tokens: int | None = None,
         max_sentences: int | None = None,
         seed: int = 0,
-        shuffle: bool = True,
-        noise: int = 0,
     ) -> None:
         if max_tokens is None and max_sentences is None:
             raise ArgumentError(
@@ -104,7 +83,6 @@ class BatchPlan:
             ("max_tokens", max_tokens, 1),
             ("max_sentences", max_sentences, 1),
             ("seed", seed, 0),
-            ("noise", noise, 0),
         ):
             if value is not None and value < least:
                 raise ArgumentError(name, f"be at least {least}", value, "raise it")
@@ -122,30 +100,23 @@ class BatchPlan:
         self._max_tokens = max_tokens
         self._max_sentences = max_sentences
         self._seed = seed
-        self._shuffle = shuffle
-        self._noise = noise
 
     def epoch(self, number: int) -> Batches:
         """Return the batches of an epoch, counted from 0."""
         draw = np.random.Philox(key=[self._seed, number]).random_raw
-        order = self._shuffled_order(draw) if self._shuffle else np.lexsort((self._tgt, self._src))
+        order = self._shuffled_order(draw)
         src, tgt = self._src[order], self._tgt[order]
         cuts = self._cut(src, tgt)
         starts, ends = cuts[:-1], cuts[1:]
         padded = int(((ends - starts) * (_longest(src, cuts) + _longest(tgt, cuts))).sum())
         share = 1 - int(src.sum() + tgt.sum()) / padded if padded else 0.0
-        if self._shuffle:
-            mixed = np.argsort(draw(len(starts)), kind="stable")
-            starts, ends = starts[mixed], ends[mixed]
-        return Batches(order, starts, ends, share)
+        mixed = np.argsort(draw(len(starts)), kind="stable")
+        return Batches(order, starts[mixed], ends[mixed], share)
 
     def _shuffled_order(self, draw: DrawBits) -> Int[np.ndarray, " rows"]:
         """Sort rows by one key: 20 bits for each length, and 24 random bits."""
         coins, ties = int(draw(1)[0]), draw(len(self._src)) >> np.uint64(40)
         sides = [self._src, self._tgt]
-        if self._noise:
-            more = np.uint64(self._noise + 1)
-            sides = [side + (draw(len(side)) % more).astype(np.int64) for side in sides]
         if coins & 1:
             sides.reverse()
         first, second = (np.minimum(side, LONGEST) for side in sides)

@@ -88,6 +88,12 @@ class _Unbreakable:
         return getattr(self._stream, name)
 
 
+def _bar(console: Console, quiet: bool) -> Bar:
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[left]}"))
+    hidden = quiet or not console.is_terminal
+    return Bar(*columns, console=console, transient=True, disable=hidden)
+
+
 @final
 class ShardBar:
     """A progress bar of work on shards; a file or a pipe gets a line now and then.
@@ -99,14 +105,7 @@ class ShardBar:
 
     def __init__(self, console: Console, *, quiet: bool = False) -> None:
         self.console, self.quiet = console, quiet
-        self.bar = Bar(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.fields[left]}"),
-            console=console,
-            transient=True,
-            disable=quiet or not console.is_terminal,
-        )
+        self.bar = _bar(console, quiet)
         self.tasks: dict[str, Any] = {}
         self.started: dict[str, float] = {}
         self.spoke = time.monotonic()
@@ -165,14 +164,7 @@ class ConsoleReporter:
     ) -> None:
         self.console, self.spent, self.quiet = console, spent, quiet
         self.sources, self.references = sources, references
-        self.bar = Bar(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.fields[left]}"),
-            console=console,
-            transient=True,
-            disable=quiet or not console.is_terminal,
-        )
+        self.bar = _bar(console, quiet)
         self.task = self.bar.add_task(message("train.starting"), total=1.0, left="")
         self.shown, self.started, self.from_tokens = 0.0, 0.0, -1
         self.spoke = time.monotonic()

@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from regard.data import (
     Corpus,
@@ -36,6 +36,8 @@ from regard.training.run_files import PARTS, Examples, PairSource, RunFiles, Say
 from regard.training.run_folder import RunFolder
 from regard.training.shard_manifest import ShardManifest
 from regard.worker_processes import Executor
+
+RecordT = TypeVar("RecordT")
 
 
 class EncodedData(NamedTuple):
@@ -75,14 +77,15 @@ def prepare_data(
     # a run whose shards are gone has a manifest of them
     sharded = config.deduplicate or is_sharded(config.data) or folder.manifest_file.exists()
     if pairs is None and sharded:
-        before = _read_manifest(folder, say)
+        before = _read(folder.manifest_file, ShardManifest.read, say)
         shards = measure_shards(config, before, watch, say)
         files = replace(files, shards=shards, shards_before=before)
     if executor is not None and files.shards is None:
         rule = "be given for data in shards alone"
         fix = "leave it out, or name a folder or a glob of files"
         raise ArgumentError("--ray or --workers", rule, repr(display_data(config.data)), fix)
-    history = DataHistory(folder, _read_record(folder, say), accept_changed, say)
+    record = _read(folder.sources_file, DataRecord.read, say)
+    history = DataHistory(folder, record, accept_changed, say)
     history = history.after_files(files)
     try:
         task, examples, history = _encoders(files, folder, history, say)
@@ -203,21 +206,12 @@ def _once(say: Say) -> Say:
     return once
 
 
-def _read_record(folder: RunFolder, say: Say) -> DataRecord | None:
-    if not folder.sources_file.exists():
+def _read(path: Path, read: Callable[[Path], RecordT], say: Say) -> RecordT | None:
+    """Read a record, if it is there and undamaged; another one is written otherwise."""
+    if not path.exists():
         return None
     try:
-        return DataRecord.read(folder.sources_file)
-    except DataError as error:
-        say(message("train.rewritten", file=error.file, reason=error.reason))
-        return None
-
-
-def _read_manifest(folder: RunFolder, say: Say) -> ShardManifest | None:
-    if not folder.manifest_file.exists():
-        return None
-    try:
-        return ShardManifest.read(folder.manifest_file)
+        return read(path)
     except DataError as error:
         say(message("train.rewritten", file=error.file, reason=error.reason))
         return None

@@ -2,9 +2,9 @@
 
 import os
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from torch import Tensor
 
@@ -12,6 +12,7 @@ from regard.data import Pair, base_folder, pad_frames
 from regard.data.error_hints import BadLine
 from regard.data.frame_tables import FrameArray, TableReader, read_frame_sources
 from regard.errors import ArgumentError, DataError
+from regard.messages import message
 from regard.models import COPY_PRESETS, STORY_PRESETS, TEXT_PRESETS
 from regard.seeing import Token
 from regard.tasks.inputs.base import TaskInput
@@ -42,6 +43,26 @@ OTHER_PRESETS: Final = (
 
 class ArrayInput(TaskInput):
     """Sources that become tables: in files, or given as arrays."""
+
+    #: presets that read something else
+    other_presets: ClassVar[Set[str]] = frozenset(TEXT_PRESETS)
+
+    @classmethod
+    @abstractmethod
+    def why(cls, pairs: Sequence[Pair]) -> str:
+        """Return why the first sources are such tables, or names of their files; "" if not."""
+
+    @classmethod
+    def is_possible(cls, settings: Settings) -> bool:
+        """Return whether the tokeniser of the source and the preset leave such sources open."""
+        asked = settings.src_tokenizer in ("auto", cls.encoder_type.kind)
+        return asked and settings.preset not in cls.other_presets
+
+    @classmethod
+    def recognise(cls, settings: Settings, first: Callable[[], Sequence[Pair]]) -> str:
+        """Return that it was asked for, or what the first sources are."""
+        asked = settings.src_tokenizer == cls.encoder_type.kind
+        return message("train.why.asked") if asked else cls.why(first())
 
     @abstractmethod
     def table_reader(self, folder: Path) -> TableReader:

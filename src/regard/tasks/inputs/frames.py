@@ -3,7 +3,7 @@
 Recordings become frames as well, and share the settings, the augmentation and CTC.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, cast
 
@@ -100,18 +100,12 @@ class FrameInput(ArrayInput):
     encoder_type: ClassVar[Any] = FrameScaler
     options_type: ClassVar[type[TaskOptions]] = FrameOptions
 
-    @classmethod
-    def is_possible(cls, settings: Settings) -> bool:
-        """Return whether sources may be vectors."""
-        asked = settings.src_tokenizer in ("auto", "vectors")
-        return asked and settings.preset not in {*TEXT_PRESETS, *STORY_PRESETS}
+    other_presets: ClassVar[Set[str]] = frozenset({*TEXT_PRESETS, *STORY_PRESETS})
 
     @classmethod
-    def recognise(cls, settings: Settings, first: Callable[[], Sequence[Pair]]) -> str:
-        """Return that it was asked for, or that the first sources are tables or .npy files."""
-        if settings.src_tokenizer == "vectors":
-            return message("train.why.asked")
-        return why_frames(first())
+    def why(cls, pairs: Sequence[Pair]) -> str:
+        """Return that the sources are tables or .npy files, and how that is known; "" if not."""
+        return why_frames(pairs)
 
     @classmethod
     def check_settings(cls, settings: Settings) -> None:

@@ -1,6 +1,6 @@
 """Pictures, cut into patches at their rows and columns."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, cast
 
@@ -23,7 +23,7 @@ from regard.data.pictures import (
 )
 from regard.errors import ArgumentError
 from regard.messages import message
-from regard.models import TEXT_PRESETS, with_input
+from regard.models import with_input
 from regard.models.embedding import TokenEmbedding
 from regard.models.picture_input import ConvStem, PictureInput, SplitStem, patch_stem
 from regard.seeing import Text
@@ -101,17 +101,9 @@ class PixelInput(ArrayInput):
     options_type: ClassVar[type[TaskOptions]] = PictureOptions
 
     @classmethod
-    def is_possible(cls, settings: Settings) -> bool:
-        """Return whether sources may be pictures."""
-        asked = settings.src_tokenizer in ("auto", "pictures")
-        return asked and settings.preset not in TEXT_PRESETS
-
-    @classmethod
-    def recognise(cls, settings: Settings, first: Callable[[], Sequence[Pair]]) -> str:
-        """Return that it was asked for, or that the first sources are picture files."""
-        if settings.src_tokenizer == "pictures":
-            return message("train.why.asked")
-        return why_pictures(first())
+    def why(cls, pairs: Sequence[Pair]) -> str:
+        """Return that the sources are pictures, and how that is known; "" if not."""
+        return why_pictures(pairs)
 
     @classmethod
     def check_settings(cls, settings: Settings) -> None:

@@ -1,6 +1,6 @@
 """Sound: recordings in files or samples, read as log-mel frames."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -14,7 +14,6 @@ from regard.data.media_files import SOUNDS
 from regard.data.pair_reader import SourceTransform
 from regard.data.sounds import is_samples, why_sounds
 from regard.messages import message
-from regard.models import TEXT_PRESETS
 from regard.seeing import Text
 from regard.seeing.trace.backdrop import Backdrop, spectrogram
 from regard.tasks.inputs.array import ArrayInput, tables_of
@@ -67,17 +66,9 @@ class SoundInput(FrameInput):
     options_type: ClassVar[type[TaskOptions]] = SoundOptions
 
     @classmethod
-    def is_possible(cls, settings: Settings) -> bool:
-        """Return whether sources may be recordings."""
-        asked = settings.src_tokenizer in ("auto", "sound")
-        return asked and settings.preset not in TEXT_PRESETS
-
-    @classmethod
-    def recognise(cls, settings: Settings, first: Callable[[], Sequence[Pair]]) -> str:
-        """Return that it was asked for, or that the first sources are recordings."""
-        if settings.src_tokenizer == "sound":
-            return message("train.why.asked")
-        return why_sounds(first())
+    def why(cls, pairs: Sequence[Pair]) -> str:
+        """Return that the sources are recordings, and how that is known; "" if not."""
+        return why_sounds(pairs)
 
     @classmethod
     def check_settings(cls, settings: Settings) -> None:
