@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeVar
 
 from regard.data.normalization import SPACES, Span, collapse_spaces
 from regard.symbols import SYMBOLS, UNK
@@ -17,6 +17,9 @@ from regard.symbols import SYMBOLS, UNK
 OPEN_BOX: Final = "␣"
 MAX_REMEMBERED: Final = 200_000
 MAX_WORD: Final = 64
+
+
+CodecT = TypeVar("CodecT", bound="TableCodec")
 
 
 class Codec(ABC):
@@ -70,18 +73,32 @@ def count_pieces(pieces: Iterable[Iterable[str]], vocab_size: int, min_count: in
     return [*SYMBOLS, *(piece for _, piece in sorted(often)[: vocab_size - len(SYMBOLS)])]
 
 
-class CharCodec(Codec):
-    """One piece per character. Joined again, the text is the same to the last character."""
+class TableCodec(Codec):
+    """A codec whose pieces are looked up one by one."""
+
+    @staticmethod
+    @abstractmethod
+    def cut(text: str) -> Iterable[str]:
+        """Return the pieces of a text."""
 
     @classmethod
-    def train(cls, texts: Iterable[str], vocab_size: int, min_count: int) -> "CharCodec":
-        """Count characters."""
-        return cls(count_pieces(texts, vocab_size, min_count))
+    def train(cls: type[CodecT], texts: Iterable[str], vocab_size: int, min_count: int) -> CodecT:
+        """Count pieces."""
+        return cls(count_pieces(map(cls.cut, texts), vocab_size, min_count))
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of the characters of each text."""
-        find = self._table.get
-        return [[find(char, UNK) for char in text] for text in texts]
+        """Return the ids of the pieces of each text."""
+        find, cut = self._table.get, self.cut
+        return [[find(piece, UNK) for piece in cut(text)] for text in texts]
+
+
+class CharCodec(TableCodec):
+    """One piece per character. Joined again, the text is the same to the last character."""
+
+    @staticmethod
+    def cut(text: str) -> Iterable[str]:
+        """Return the characters."""
+        return text
 
     def spans(self, text: str) -> list[Span]:
         """Return each character by itself."""
@@ -96,67 +113,50 @@ class CharCodec(Codec):
         return OPEN_BOX if piece == " " else piece
 
 
-class SpaceCodec(Codec):
+class SpaceCodec(TableCodec):
     """One piece per symbol between spaces, such as a phoneme."""
 
     form = SPACES
 
-    @classmethod
-    def train(cls, texts: Iterable[str], vocab_size: int, min_count: int) -> "SpaceCodec":
-        """Count symbols."""
-        return cls(count_pieces((text.split() for text in texts), vocab_size, min_count))
-
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of the symbols of each text."""
-        find = self._table.get
-        return [[find(symbol, UNK) for symbol in text.split()] for text in texts]
+    @staticmethod
+    def cut(text: str) -> Iterable[str]:
+        """Return the symbols."""
+        return text.split()
 
     def spans(self, text: str) -> list[Span]:
         """Return each symbol, without the spaces around it."""
         return words_of(text)
 
     def join(self, pieces: Sequence[str]) -> str:
-        """Join symbols by spaces."""
+        """Join symbols, or labels of which a model wrote several, by spaces."""
         return " ".join(pieces)
 
     def normalize(self, text: str) -> str:
-        """Return the symbols with a single space between them."""
+        """Return the text with single spaces."""
         return collapse_spaces(text)
 
 
-class LabelCodec(Codec):
+class LabelCodec(SpaceCodec):
     """One piece per text, such as the class of an example. A text of nothing but spaces has none.
 
     A label is one of a closed set: all of them are in the vocabulary, however many there are.
     """
 
-    form = SPACES
+    @staticmethod
+    def cut(text: str) -> Iterable[str]:
+        """Return the label, if there is one."""
+        return list(filter(None, [collapse_spaces(text)]))
 
     @classmethod
-    def train(cls, texts: Iterable[str], vocab_size: int, min_count: int) -> "LabelCodec":
+    def train(cls: type[CodecT], texts: Iterable[str], vocab_size: int, min_count: int) -> CodecT:
         """Count labels; both limits are for vocabularies that may lack something."""
-        labels = ([collapse_spaces(text)] if text.strip() else [] for text in texts)
-        return cls(count_pieces(labels, sys.maxsize, 1))
-
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the id of each label."""
-        find = self._table.get
-        labels = map(collapse_spaces, texts)
-        return [[find(label, UNK)] if label else [] for label in labels]
+        return cls(count_pieces(map(cls.cut, texts), sys.maxsize, 1))
 
     def spans(self, text: str) -> list[Span]:
         """Return the whole text, without the spaces around it."""
         label = text.strip()
         start = text.index(label)
         return [(start, start + len(label))] if label else []
-
-    def join(self, pieces: Sequence[str]) -> str:
-        """Join labels by spaces; there is more than one only where a model wrote several."""
-        return " ".join(pieces)
-
-    def normalize(self, text: str) -> str:
-        """Return the label with single spaces."""
-        return collapse_spaces(text)
 
 
 class LabelSetCodec(Codec):

@@ -152,7 +152,7 @@ class Tokenizer(StoredEncoder):
             words: in order of preference; read no further than there is room.
             vocab_size: the most tokens, as for `train`.
         """
-        if not isinstance(self._codec, SpaceCodec | WordCodec):
+        if type(self._codec) not in (SpaceCodec, WordCodec):
             return self
         pieces = dict.fromkeys(self._codec.pieces)
         for word in words:

@@ -572,36 +572,25 @@ class SettingRow(NamedTuple):
 def config_settings(preset: str = "bahdanau") -> list[SettingRow]:
     """Return the settings of every run, with their defaults for a preset."""
     own = DEFAULTS.get(preset, {})
-    return [
-        SettingRow(
-            name,
-            _shown(own.get(name, field.default)),
-            _described(field.description or "", field.annotation),
-        )
-        for name, field in Config.model_fields.items()
-        if name not in ("model", "task_options")
-    ]
+    fields = Config.model_fields.items()
+    return [_row(n, f, own) for n, f in fields if n not in ("model", "task_options")]
 
 
 def task_settings() -> dict[str, list[SettingRow]]:
     """Return the settings that only some kinds of data have, by kind."""
-    return {
-        kind: [
-            SettingRow(
-                name, _shown(field.default), _described(field.description or "", field.annotation)
-            )
-            for name, field in fields.items()
-        ]
-        for kind, fields in task_options().items()
-    }
+    kinds = task_options().items()
+    return {kind: [_row(*one, {}) for one in fields.items()] for kind, fields in kinds}
+
+
+def _row(name: str, field: FieldInfo, defaults: Mapping[str, Any]) -> SettingRow:
+    said = _described(field.description or "", field.annotation)
+    return SettingRow(name, _shown(defaults.get(name, field.default)), said)
 
 
 def preset_settings(preset: str) -> list[SettingRow]:
     """Return the settings that a preset adds: its sizes and options."""
-    return [
-        SettingRow(name, *_option(option, preset_options(preset).keys()))
-        for name, option in preset_options(preset).items()
-    ]
+    options = preset_options(preset)
+    return [SettingRow(name, *_option(one, options.keys())) for name, one in options.items()]
 
 
 #: tables of sizes; one whose fields are a part of another's comes after it

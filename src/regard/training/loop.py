@@ -35,17 +35,23 @@ class StopRequest:
     number: int = signal.SIGINT
 
 
+@dataclass(frozen=True)
+class TrainingParts:
+    """The parts of a run that its loop calls."""
+
+    learner: Learner
+    batches: TrainingBatches
+    budget: Budget
+    learning_rate: LearningRate
+    intervals: Intervals
+    evaluator: Evaluator
+    best: BestWeights
+    checkpoints: Checkpoints
+
+
 def train(
-    learner: Learner,
-    batches: TrainingBatches,
+    parts: TrainingParts,
     progress: Progress,
-    *,
-    budget: Budget,
-    learning_rate: LearningRate,
-    intervals: Intervals,
-    evaluator: Evaluator,
-    checkpoints: Checkpoints,
-    best: BestWeights,
     reporter: ConsoleReporter,
     recorders: Sequence[Recorder] = (),
 ) -> int | None:
@@ -54,6 +60,8 @@ def train(
     `progress` is updated. `recorders` are those of the first process. Returns the signal that has
     stopped the run, if any.
     """
+    learner, budget, checkpoints = parts.learner, parts.budget, parts.checkpoints
+    intervals = parts.intervals
     processes = learner.processes
     clock = time.monotonic()
 
@@ -67,8 +75,7 @@ def train(
 
     def evaluate() -> None:
         with learner.evaluated_weights():
-            rate = learning_rate(progress)
-            _evaluate(learner, progress, rate, evaluator, best, reporter, recorders)
+            _evaluate(parts, progress, reporter, recorders)
 
     learner.objective.train()
     stopped = False
@@ -81,7 +88,7 @@ def train(
             stopped = processes.any(stop.asked)
             if stopped:
                 break
-            loss = _step(learner, batches, progress, learning_rate, intervals)
+            loss = _step(parts, progress)
             progress.took_step(lap())
             reporter.on_step(progress, loss)
             if intervals.evaluation_is_due(progress):
@@ -95,7 +102,7 @@ def train(
         if progress.evaluated < 0 < progress.step:
             with learner.evaluated_weights():
                 if processes.is_first:
-                    best.write_model()
+                    parts.best.write_model()
             reporter.note(message("train.not-evaluated", step=progress.step))
         return stop.number
     if progress.evaluated != progress.step:
@@ -110,15 +117,10 @@ def train(
     return None
 
 
-def _step(
-    learner: Learner,
-    batches: TrainingBatches,
-    progress: Progress,
-    learning_rate: LearningRate,
-    intervals: Intervals,
-) -> Tensor:
+def _step(parts: TrainingParts, progress: Progress) -> Tensor:
     """Take an optimiser step and return its loss per target token."""
-    shares, progress.epoch, progress.batch = batches.take(progress.epoch, progress.batch)
+    learner, learning_rate, intervals = parts.learner, parts.learning_rate, parts.intervals
+    shares, progress.epoch, progress.batch = parts.batches.take(progress.epoch, progress.batch)
     loss = learner.backward(shares)
     progress.tokens += sum(share.global_tokens for share in shares)
     progress.step += 1
@@ -133,16 +135,14 @@ def _step(
 
 
 def _evaluate(
-    learner: Learner,
+    parts: TrainingParts,
     progress: Progress,
-    rate: float,
-    evaluator: Evaluator,
-    best: BestWeights,
     reporter: ConsoleReporter,
     recorders: Sequence[Recorder],
 ) -> None:
     """Evaluate the model, keep its weights if they are among the best, and report."""
-    processes = learner.processes
+    learner, evaluator, best = parts.learner, parts.evaluator, parts.best
+    processes, rate = learner.processes, parts.learning_rate(progress)
     progress.add_losses(*learner.take_losses())
     result: Evaluation | None = None
     if processes.is_first:

@@ -50,7 +50,7 @@ from regard.training.distillation import check_teacher, load_teachers
 from regard.training.distributed import Fabric, Processes, join_processes, make_fabric
 from regard.training.epochs import BatchShapes, Epochs, TrainingBatches
 from regard.training.evaluator import BATCH, DevMetric, Evaluator
-from regard.training.loop import train
+from regard.training.loop import TrainingParts, train
 from regard.training.losses import Objective
 from regard.training.optimization import (
     ExponentialMovingAverage,
@@ -81,7 +81,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class PreparedRun:
+class PreparedRun(TrainingParts):
     """The parts of a run, ready for its first step, or for its next one.
 
     `config` has all defaults filled in; only starting and resuming a run need it.
@@ -89,14 +89,6 @@ class PreparedRun:
 
     config: Config
     folder: RunFolder
-    learner: Learner
-    batches: TrainingBatches
-    budget: Budget
-    learning_rate: LearningRate
-    intervals: Intervals
-    evaluator: Evaluator
-    best: BestWeights
-    checkpoints: Checkpoints
     summary: RunSummary
     setup_seconds: float = 0.0
     baseline: Baseline | None = None
@@ -113,19 +105,7 @@ class PreparedRun:
     ) -> int | None:
         """Train from a point of progress; returns the signal that has stopped the run, if any."""
         with retain_freed_memory(self.learner.processes.device.type):
-            return train(
-                self.learner,
-                self.batches,
-                progress,
-                budget=self.budget,
-                learning_rate=self.learning_rate,
-                intervals=self.intervals,
-                evaluator=self.evaluator,
-                checkpoints=self.checkpoints,
-                best=self.best,
-                reporter=reporter,
-                recorders=recorders,
-            )
+            return train(self, progress, reporter, recorders)
 
 
 def prepare(
