@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ops.rule import outputs_and_gradients
-from regard.ops import AdditiveScore, DotScore, additive_attention, self_attentive_rnn, use_backend
+from regard.ops import AdditiveScore, DotScore, self_attentive_rnn, use_backend
 from regard.ops.backend import HAS_NUMBA
 from regard.ops.self_attentive_rnn import GATES
 
@@ -38,33 +38,6 @@ def close(op, inputs):
     for name, expected in wanted.items():
         distance = (found[name] - expected).abs().max().item()
         assert distance <= 1e-5 * max(1.0, expected.abs().max().item()), name
-
-
-@pytest.mark.parametrize("route", ["factored", "direct", "both"])
-def test_additive_attention(monkeypatch, route):
-    from regard.ops.additive_attention import cpu_kernels, cpu_path
-
-    interpret(monkeypatch, cpu_kernels)
-    # two tiles of queries and two of keys, and two slices of features
-    monkeypatch.setattr(cpu_kernels, "QUERIES", 2)
-    monkeypatch.setattr(cpu_kernels, "KEYS", 4)
-    monkeypatch.setattr(cpu_path, "SLICE", 2 * 16)
-    mask = torch.tensor([[[[True] * 5, [True, False, True, True, False], [False] * 5]]])
-    inputs = {
-        "query": torch.randn(2, 3, 17),
-        "key": torch.randn(2, 5, 17),
-        "v": torch.randn(17),
-        "value": torch.randn(2, 5, 3),
-    }
-    if route != "factored":
-        # above the limit of both sides; the features differ in sign, so that scores do not
-        inputs["query"][:, 1:, 3] = 40.0
-        inputs["key"][:, 4 if route == "both" else 0 :, 3] = -40.0
-
-    def op(query, key, v, value):
-        return additive_attention(query, key, v, value, mask, need_weights=True)
-
-    close(op, inputs)
 
 
 @pytest.mark.parametrize("score", SCORES)

@@ -11,12 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from regard.ops import (
-    DotScore,
-    use_backend,
-)
-from regard.ops.additive_attention import PATHS as ADDITIVE_PATHS
-from regard.ops.additive_attention import _refuse_cpu as refuse_additive
+from regard.ops import DotScore, use_backend
 from regard.ops.backend import HAS_NUMBA
 from regard.ops.dot_product_attention import _refuse_triton, torch_path
 from regard.ops.primitives import scaled_product
@@ -24,27 +19,6 @@ from regard.ops.self_attentive_rnn import _refuse_cpu as refuse_recurrence
 from regard.ops.self_attentive_rnn import empty_history
 
 RECURRENCE = sys.modules["regard.ops.self_attentive_rnn"]  # the name stands for the function
-
-
-def additive(batch=1, q_len=8, kv_len=8, hidden=4096, **options):
-    query = torch.empty(batch, q_len, hidden, **options)
-    key = torch.empty(batch, kv_len, hidden)
-    return query, key, torch.empty(hidden), torch.empty(batch, kv_len, 1), None, False
-
-
-@pytest.mark.skipif(not HAS_NUMBA, reason="needs numba")
-def test_elements_from_which_the_cpu_kernels_are_chosen():
-    assert refuse_additive(*additive()) is None, "8 * 8 * 4096 are as many"
-    assert "so few elements" in refuse_additive(*additive(hidden=4095))
-    assert refuse_additive(*additive(q_len=5, kv_len=13, requires_grad=True)) is None
-    few = refuse_additive(*additive(q_len=4, kv_len=16, requires_grad=True))
-    assert "so few queries with gradients" in few
-    assert refuse_additive(*additive(q_len=4, kv_len=16)) is None
-    with torch.no_grad():
-        assert refuse_additive(*additive(q_len=4, kv_len=16, requires_grad=True)) is None
-    with use_backend("cpu"):
-        assert refuse_additive(*additive(hidden=1)) is None
-    assert list(ADDITIVE_PATHS) == ["triton", "cpu", "torch", "reference"]
 
 
 @pytest.mark.skipif(not HAS_NUMBA, reason="needs numba")

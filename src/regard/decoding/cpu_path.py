@@ -1,8 +1,6 @@
 """Steps of beam search by CPU kernels, where the constraints are simple."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final, final
 
 import numpy as np
 import torch
@@ -11,14 +9,10 @@ from torch import Tensor
 
 from regard.decoding.beam_state import BeamState, SearchPlan
 from regard.decoding.hypothesis import length_penalty
-from regard.decoding.search_history import Alternatives, FinishedHypotheses, Move, StepRecord
+from regard.decoding.search_history import Alternatives, FinishedHypotheses, Move
 from regard.decoding_options import DecodingOptions
-from regard.models.protocol import SequenceModel, StepOutput
-from regard.state import State
+from regard.models.protocol import StepOutput
 from regard.symbols import UNK
-
-#: Most steps of one call of a kernel, after which others may have their turn.
-MOST_STEPS: Final = 16
 
 
 def refuse_kernel(beams: BeamState, options: DecodingOptions) -> str | None:
@@ -90,77 +84,3 @@ def alternatives_by_kernel(logits: Float[Tensor, "rows vocab"], count: int) -> A
     maxima = np.empty(-(-vocab // beam_kernels.BLOCK), np.float32)
     beam_kernels.likeliest(logits.numpy(), maxima, tokens, log_probs)
     return Alternatives(torch.from_numpy(tokens), torch.from_numpy(log_probs))
-
-
-@final
-class LastSource:
-    """The only source that is left in a search, by a model that takes several steps in one call.
-
-    Args:
-        take_steps: the model's, see `SequenceModel.compiled_steps`.
-        beams: number of them.
-    """
-
-    def __init__(self, take_steps: Callable[..., Any], beams: int) -> None:
-        self._take_steps, self._parents = take_steps, np.arange(beams)
-
-    @staticmethod
-    def of(model: SequenceModel, beams: BeamState, state: State) -> "LastSource | None":
-        """Return the steps of one source; None if the model takes them one by one."""
-        width = beams.tokens.shape[1]
-        take_steps = model.compiled_steps(state, width)
-        return None if take_steps is None else LastSource(take_steps, width)
-
-    def take(
-        self,
-        beams: BeamState,
-        step: int,
-        longest: int,
-        options: DecodingOptions,
-        alternatives: int,
-    ) -> tuple[BeamState, list[StepRecord]]:
-        """Return the beams after up to `MOST_STEPS` steps, and the record of each, with its map.
-
-        Args:
-            beams: of the source.
-            step: number of tokens so far.
-            longest: most tokens of the target.
-            options: of decoding.
-            alternatives: likeliest tokens of each step that are recorded.
-        """
-        constraints, room = beams.constraints, min(MOST_STEPS, longest + 1 - step)
-        ends = [length_penalty(float(step + t + 1), options.length_penalty) for t in range(room)]
-        ended, places = beams.finished.scores.numpy().copy(), beams.finished.places.numpy().copy()
-        found = self._take_steps(
-            tokens=beams.tokens[0].numpy(),
-            parents=self._parents,
-            scores=beams.scores.numpy(),
-            over=beams.over.numpy(),
-            ended=(ended, places),
-            rules=(
-                *(step, constraints.min_len, UNK not in constraints.never),
-                *(beams.longest.numpy(), constraints.limits.numpy()),
-                np.array(ends, np.float32).reshape(room, 1, 1),
-            ),
-            keeps_logits=alternatives > 0,
-        )
-        tokens, parents, log_probs, scores, over, cross, logits = map(torch.from_numpy, found)
-        self._parents = found[1][-1, 0]
-        records = [
-            StepRecord(
-                Move(parents[t], tokens[t], log_probs[t]),
-                {"cross": (cross[t][:, None, None],)},
-                alternatives_by_kernel(logits[t], alternatives) if alternatives else None,
-                cross[t][:, None],
-            )
-            for t in range(len(tokens))
-        ]
-        kept = [torch.from_numpy(array) for array in (ended, places)]
-        after = replace(
-            beams,
-            tokens=tokens[-1],
-            scores=scores[-1],
-            over=over[-1],
-            finished=FinishedHypotheses(beams.finished.row, *kept),
-        )
-        return after, records

@@ -3,7 +3,6 @@
 `SingleSteps` runs the model and extends the beams on any device. `GraphBlocks` replays some steps
 from a CUDA graph: choosing, ending and reordering are part of a block, and the host asks once after
 each which rows are done. Batches are padded to a few shapes, so that their blocks recur.
-`cpu_path.LastSourceSteps` takes the steps of one source by a compiled kernel.
 """
 
 from abc import ABC, abstractmethod
@@ -20,12 +19,7 @@ from torch import Tensor
 from regard.decoding.beam_state import BeamState, SearchPlan, extend, follow, start_rows
 from regard.decoding.candidates import STEPS_DRAWN, RandomNumbers
 from regard.decoding.constraints import Constraints, check_prefix
-from regard.decoding.cpu_path import (
-    LastSource,
-    alternatives_by_kernel,
-    extend_by_kernel,
-    refuse_kernel,
-)
+from regard.decoding.cpu_path import alternatives_by_kernel, extend_by_kernel, refuse_kernel
 from regard.decoding.graphs import DecodingGraphs
 from regard.decoding.hypothesis import last_cross_attention
 from regard.decoding.search_history import Alternatives, FinishedHypotheses, StepRecord
@@ -220,7 +214,7 @@ class SingleSteps(SearchSteps):
 
     def start(self, src: Tensor, lengths: Tensor | None) -> SearchState:
         """See `SearchSteps`."""
-        model, options, plan = self.settings[:3]
+        model, options = self.settings[:2]
         memory = model.encode(src, lengths, need_weights=self.settings.needs_encoder_maps)
         self.lengths = memory.lengths.tolist()
         state = model.start(memory)
@@ -229,17 +223,10 @@ class SingleSteps(SearchSteps):
         self._noise = None
         if options.num_samples:
             self._noise = RandomNumbers(len(search.beams.tokens), src.device, options.seed)
-        self._last: LastSource | None = None
-        self._shape = (1, plan.beams)
         return search
 
     def take(self, search: SearchState, step: int) -> Taken:
         """See `SearchSteps`."""
-        is_last = step > 0 and search.beams.tokens.shape == self._shape
-        if self._compiled and is_last and self._last is None:
-            self._last = LastSource.of(self.settings.model, search.beams, search.state)
-        if self._last is not None:
-            return self._take_compiled(self._last, search, step)
         before = search.beams.tokens.shape
         noise = None
         if self._noise is not None:
@@ -255,19 +242,6 @@ class SingleSteps(SearchSteps):
             beams, record = beams.reorder(stay), record.reorder(stay)
         state = follow(state, record.move.parents, same_rows=beams.tokens.shape == before)
         return Taken(SearchState(beams, state), [record], gone, written)
-
-    def _take_compiled(self, last: LastSource, search: SearchState, step: int) -> Taken:
-        """Take several steps of the last source by one kernel."""
-        settings = self.settings
-        beams, records = last.take(
-            search.beams, step, self.longest, settings.options, settings.alternatives
-        )
-        if "cross" not in settings.kinds:
-            records = [record._replace(maps={}) for record in records]
-        written = self._written(beams, records, step)
-        if bool(beams.over.all()):
-            return Taken(None, records, beams.finished, written)
-        return Taken(SearchState(beams, search.state), records, None, written)
 
 
 @final

@@ -1,11 +1,11 @@
 """The model protocol: the methods and values by which training and decoding use a model."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -171,17 +171,6 @@ class SequenceModel(nn.Module, ABC):
     def is_compiled(self) -> bool:
         """Return whether steps run by compiled CPU kernels, as the rest of a search then does."""
         return False
-
-    def compiled_steps(self, state: State, beams: int) -> Callable[..., Any] | None:
-        """Return a kernel that takes several steps of a compiled search with one source.
-
-        None, as here, for a model that takes them one by one.
-
-        Args:
-            state: of the beams.
-            beams: their number.
-        """
-        return None
 
     def tgt_lengths(self, memory: Memory) -> Int[Tensor, " batch"] | None:
         """Return the number of tokens of each target, `eos` not counted.

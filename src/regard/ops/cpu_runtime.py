@@ -23,7 +23,7 @@ from typing import Any, Final, final
 
 import numba
 import torch
-from numba import float32, int32
+from numba import float32
 from numba.core import event
 from torch import Tensor
 
@@ -44,7 +44,7 @@ PATIENCE: Final = 2.0
 SHARES = 4
 
 row, rows = float32[::1], float32[:, ::1]
-batch, bits = float32[:, :, ::1], int32[:, :, ::1]
+batch = float32[:, :, ::1]
 
 _pools: dict[int, ThreadPoolExecutor] = {}
 # threads do not survive a fork

@@ -62,7 +62,6 @@ def register(
     *,
     differentiate: Callable[..., Any],
     save: Callable[..., Any],
-    key: str = "CompositeExplicitAutograd",
 ) -> torch.library.Library:
     """Register both directions under `torch.ops.regard` while the returned library is alive.
 
@@ -76,13 +75,12 @@ def register(
         backward: the operator that `differentiate` calls.
         differentiate: from a context and the gradients of the results to those of the arguments.
         save: stores in the context what `differentiate` needs.
-        key: dispatch key of both.
     """
     library = torch.library.Library("regard", "FRAGMENT")
     for operator in (forward, backward):
         name = _name(operator)
         library.define(operator.schema, tags=torch.Tag.pt2_compliant_tag)
-        library.impl(name, operator.run, key)
+        library.impl(name, operator.run, "CompositeExplicitAutograd")
         torch.library.register_fake(f"regard::{name}", operator.shapes, lib=library)
     torch.library.register_autograd(
         f"regard::{_name(forward)}", differentiate, setup_context=save, lib=library

@@ -1,6 +1,5 @@
 """A trained model whose steps run on the CPU by compiled kernels."""
 
-from collections.abc import Callable
 from typing import Any, cast, final
 
 import torch
@@ -79,7 +78,6 @@ class CpuModel(SequenceModel):
         self.model = model
         self._versions = _versions(model)
         steps: Any = model
-        self._last_source: Callable[..., Any] | None = None
         decoder = None if own_steps else cast(EncoderDecoder, model).decoder
         if isinstance(decoder, AttentionDecoder):
             from regard.models.cpu.transformer import TransformerSteps
@@ -87,10 +85,8 @@ class CpuModel(SequenceModel):
             steps = TransformerSteps(decoder)
         elif isinstance(decoder, RecurrentDecoder):
             from regard.models.cpu.recurrent import RecurrentSteps
-            from regard.models.cpu.single_source import SingleSourceSteps
 
             steps = RecurrentSteps(decoder)
-            self._last_source = SingleSourceSteps.of
         self.steps = steps
         from regard.ops import beam_kernels  # noqa: F401  compiled now, with all others
 
@@ -140,10 +136,6 @@ class CpuModel(SequenceModel):
     def tgt_lengths(self, memory: Memory) -> Int[Tensor, " batch"] | None:
         """Return the number of tokens of each target, if the model knows them."""
         return self.model.tgt_lengths(memory)
-
-    def compiled_steps(self, state: State, beams: int) -> Callable[..., Any] | None:
-        """Return a kernel that takes several steps of a search with one source, or None."""
-        return None if self._last_source is None else self._last_source(self.steps, state, beams)
 
     def forward(
         self, src: Src, lengths: Lengths, tgt: Tgt, *, keep: Keep = None, need_weights: bool = False

@@ -39,21 +39,20 @@ class FloatProduct:
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self.weight, self.bias = weight.detach(), None if bias is None else bias.detach()
         self.packs = weight.numel() >= LARGE and torch._C.has_mkl
-        self._reads_once = weight.numel() >= READ_ONCE
         #: weights and bias for `few_rows`; None where a library's product is faster
-        self.arrays: tuple[Any, Any] | None = None
-        if torch._C.has_mkl or not self._reads_once:
+        self._arrays: tuple[Any, Any] | None = None
+        if torch._C.has_mkl and weight.numel() >= READ_ONCE:
             bias = weight.new_zeros(len(weight)) if self.bias is None else self.bias
-            self.arrays = self.weight.contiguous().numpy(), bias.contiguous().numpy()
+            self._arrays = self.weight.contiguous().numpy(), bias.contiguous().numpy()
         self._rows, self._packed = 0, (0, weight)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return the product."""
         rows = x.shape[:-1].numel()
-        if self._reads_once and self.arrays is not None and rows in FOR_ROWS:
-            out = torch.empty(*x.shape[:-1], self.arrays[0].shape[0])
+        if self._arrays is not None and rows in FOR_ROWS:
+            out = torch.empty(*x.shape[:-1], self._arrays[0].shape[0])
             flat = x.contiguous().view(rows, -1), out.view(rows, -1)
-            few_rows(flat[0].numpy(), *self.arrays, flat[1].numpy())
+            few_rows(flat[0].numpy(), *self._arrays, flat[1].numpy())
             return out
         if not self.packs or rows < FEW or x.ndim != 2:
             return F.linear(x, self.weight, self.bias)

@@ -6,7 +6,7 @@ a source, where that costs less than a product for every hypothesis at every ste
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple, cast, final
+from typing import Any, Final, cast, final
 
 import numpy as np
 import torch
@@ -87,26 +87,6 @@ class RecurrentCpuState(State):
             weights=self.weights.index_select(0, indices),
             source=self.source.index_select(0, indices),
         )
-
-
-class StepArrays(NamedTuple):
-    """Weights of a step: the table of tokens, those of the hidden state, and those of the output.
-
-    Attributes:
-        table: the tokens' part of the gates.
-        known: query and recurrent part of the gates.
-        known_bias: of these.
-        output: of the tokens' scores.
-        output_bias: of these.
-        w: of additive attention.
-    """
-
-    table: Any
-    known: Any
-    known_bias: Any
-    output: Any
-    output_bias: Any
-    w: Any
 
 
 def refuse_recurrent(decoder: RecurrentDecoder) -> str | None:
@@ -221,21 +201,6 @@ class RecurrentSteps:
         if state.scores is not None or not self._projection_pays(rows, state.sources):
             return state.scores
         return self.by_context(torch.from_numpy(state.sources.values)).contiguous().numpy()
-
-    def arrays(self, *, scored: bool) -> StepArrays | None:
-        """Return the weights of a step of few rows; None if it takes more, or a library's products.
-
-        Args:
-            scored: whether the source's vectors have been scored, see `scores_of`.
-        """
-        output = self.by_hidden if scored else self.output
-        if self.table is None or self._computed is not None or self.projection is not None:
-            return None
-        if not isinstance(self.known, FloatProduct) or not isinstance(output, FloatProduct):
-            return None
-        if self.known.arrays is None or output.arrays is None:
-            return None
-        return StepArrays(self.table.numpy(), *self.known.arrays, *output.arrays, self.w)
 
     def _cell(
         self, tokens: Tensor, state: RecurrentCpuState, place: tuple[Any, Any]

@@ -3,29 +3,17 @@
 from collections.abc import Callable
 from typing import Any, Final
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from regard import masks
 from regard.masks import Mask
 from regard.ops.additive_attention import reference, torch_path
-from regard.ops.backend import (
-    OperatorPath,
-    active_backend,
-    choose,
-    refuse_float64,
-    refuse_numba,
-    refuse_triton,
-)
+from regard.ops.backend import OperatorPath, choose, refuse_float64, refuse_triton
 from regard.ops.check import check_axes, check_equal, check_float
 from regard.ops.primitives import AttentionOutput
 
 MAX_BATCH: Final = 65_535  # the largest extent of the last axis of a CUDA grid
-#: pairs of query and key, times features, from which on `auto` chooses the CPU kernels
-CPU_MIN_ELEMENTS: Final = 1 << 18
-#: up to so many queries the backward pass does not amortise the exponentials of the keys
-CPU_FEW_QUERIES: Final = 4
 
 
 def _run_triton(*args: Any) -> AttentionOutput:
@@ -43,28 +31,8 @@ def _refuse_triton(
     return reason
 
 
-def _run_numba(*args: Any) -> AttentionOutput:
-    from regard.ops.additive_attention import cpu_path  # not above: numba may be missing
-
-    return cpu_path.additive_attention(*args)
-
-
-def _refuse_cpu(
-    query: Tensor, key: Tensor, v: Tensor, value: Tensor, mask: Mask | None, need_weights: bool
-) -> str | None:
-    reason = refuse_numba(query, "the query is") or refuse_float64(query, key, v, value)
-    if reason is None and active_backend() == "auto":
-        if query.numel() * key.shape[1] < CPU_MIN_ELEMENTS:
-            return "since torch is faster for so few elements"
-        trains = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, v, value))
-        if trains and query.shape[1] <= CPU_FEW_QUERIES:
-            return "since torch is faster for so few queries with gradients"
-    return reason
-
-
 PATHS: Final[dict[str, OperatorPath[Callable[..., AttentionOutput]]]] = {
     "triton": OperatorPath(_run_triton, _refuse_triton, torch_path.additive_attention),
-    "cpu": OperatorPath(_run_numba, _refuse_cpu, torch_path.additive_attention),
     "torch": OperatorPath(torch_path.additive_attention),
     "reference": OperatorPath(reference.additive_attention),
 }
