@@ -1,7 +1,5 @@
 """Query, key and score of a cell, in a real browser."""
 
-import pytest
-
 from browser.test_page import go_to, stage
 
 
@@ -28,8 +26,3 @@ def test_a_mean_of_heads_is_not_explained(visit):
     assert "Choose one head" in page.inner_text(".explained")
     go_to(page, "text")
     assert page.wrong == []
-
-
-@pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (390, "dark")])
-def test_axe_finds_nothing_serious(visit, accessible, scheme, width):
-    accessible(visit("explained", "#tab=matrix&head=1&layer=0", width=width, scheme=scheme))

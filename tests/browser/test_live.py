@@ -274,7 +274,7 @@ def test_a_forecast_is_drawn_and_a_trace_takes_its_place(live):
     live.wait_for_selector(".forecast svg")
     assert live.text_content(".forecast h2") == "load.csv: 4 steps after 2020-01-05"
     assert not live.is_visible(".workspace")
-    live.click(".forecast button")
+    live.click(".forecast .primary")
     live.wait_for_selector("text=load: it changes most")
     assert [address for address, _ in live.questions] == ["api/run", "api/check"]
     live.select_option("select", "enfr")

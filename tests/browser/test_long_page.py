@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import regard
+from browser.conftest import SCREENS
 from browser.test_page import go_to, said, stage, until
 from seeing.trace.test_long_trace import Fused
 
@@ -108,6 +109,9 @@ def test_the_saved_table_has_the_kept_weights_alone(visit, trace):
         assert float(line["weight"]) == pytest.approx(weight, rel=2e-3)
 
 
-@pytest.mark.parametrize("tab", ["text", "matrix", "heads"])
-def test_axe_finds_nothing(visit, accessible, tab):
-    accessible(visit(f"#tab={tab}", scheme="dark", width=390))
+@pytest.mark.parametrize(("width", "scheme"), SCREENS)
+def test_axe_finds_nothing(visit, accessible, width, scheme):
+    page = visit(width=width, scheme=scheme)
+    for tab in ("text", "matrix", "heads"):
+        go_to(page, tab)
+        accessible(page)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from browser import samples
+from browser.conftest import SCREENS
 from browser.test_page import said, saved_as, stage, state, until
 
 HUES = {"#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377"}
@@ -72,6 +73,6 @@ def test_the_overview_of_a_long_map_has_the_same_colours(visit):
     assert right.argmax() == 0
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (390, "dark")])
-def test_axe_finds_nothing_serious(visit, accessible, scheme, width):
+@pytest.mark.parametrize(("width", "scheme"), SCREENS)
+def test_axe_finds_nothing(visit, accessible, scheme, width):
     accessible(visit("pictured", "#tab=matrix&overlay=1", width=width, scheme=scheme))

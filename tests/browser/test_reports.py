@@ -100,11 +100,3 @@ def test_nothing_is_loaded_and_hostile_text_is_text(visit, name):
     assert page.wrong == []
     assert "</script>" in page.inner_text("body")
     assert page.locator("main b, main img").count() == 0
-
-
-@pytest.mark.pairwise
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1200, 390])
-@pytest.mark.parametrize("name", ["heads", "compare"])
-def test_axe_finds_nothing_serious(visit, accessible, name, width, scheme):
-    accessible(visit(name, width=width, scheme=scheme))

@@ -5,6 +5,7 @@ import shutil
 import pytest
 from starlette.testclient import TestClient
 
+from browser.conftest import SCREENS
 from regard.serve import Access, Limits, Log, RunWatcher, create_watch_app
 from serve.conftest import run_folder
 from serve.test_watch import evaluated
@@ -84,15 +85,7 @@ def test_maps_have_a_title_and_tokens_along_both_sides(watched):
     assert labels == ["a", "b", "</s>", "c", "</s>"]
 
 
-@pytest.mark.parametrize(
-    ("width", "scheme"),
-    [
-        (1200, "light"),
-        (390, "dark"),
-        pytest.param(1200, "dark", marks=pytest.mark.long),
-        pytest.param(390, "light", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.parametrize(("width", "scheme"), SCREENS)
 def test_axe_finds_nothing_and_nobody_else_is_asked(watched, accessible, width, scheme):
     page = watched(width, scheme)
     cut_off = page.locator(".through text").evaluate_all(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from browser import samples
+from browser.conftest import SCREENS
 from browser.test_live import live  # noqa: F401  (a fixture)
 from browser.test_page import until, until_here
 from regard.seeing import Map
@@ -124,8 +125,8 @@ def test_tokens_of_a_foreign_tokenizer_run_nothing(asked):
     assert asked.wrong == []
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1000), ("dark", 390)])
-def test_axe_finds_nothing_serious_in_the_panel(asked, accessible, scheme, width):
+@pytest.mark.parametrize(("width", "scheme"), SCREENS)
+def test_axe_finds_nothing_in_the_panel(asked, accessible, scheme, width):
     asked.emulate_media(color_scheme=scheme)
     asked.set_viewport_size({"width": width, "height": 900})
     asked.click("text=Other answers")

@@ -57,7 +57,7 @@ def data(folder):
 @pytest.fixture(scope="module")
 def run(folder, data):
     """A classifier that has learned which word decides."""
-    words = ("preset=classifier-rnn", *SIZES, "steps=80", "lr=0.02", "batch_sentences=32")
+    words = ("preset=classifier-rnn", *SIZES[:-1], "steps=80", "lr=0.02", "batch_sentences=32")
     done(regard("train", data, "-o", folder / "run", "-q", *words))
     return folder / "run"
 
@@ -89,6 +89,18 @@ def test_a_classifier_learns_and_looks_at_the_word_that_decides(run, test_file):
     ((row, end),) = out["attention"]["cross"][0]
     assert out["src_tokens"][row.index(max(row))] == "dull"
     assert not any(end)
+
+
+def test_the_report_has_the_probability_of_each_label(run):
+    page = (run / "report.html").read_text(encoding="utf-8")
+    bars = re.findall(r'<ol class="bars">(.*?)</ol>', page)
+    assert bars
+    for one in bars:
+        assert sorted(re.findall(r"<bdi>(.*?)</bdi>", one)) == sorted(WORDS)
+        shares = [float(share) for share in re.findall(r"width:([\d.]+)%", one)]
+        assert sum(shares) == pytest.approx(100, abs=1)
+    right = re.findall(r'class="right"><bdi>(.*?)</bdi>.*?width:([\d.]+)%', page)
+    assert float(right[-1][1]) > 50  # it has learned them
 
 
 def test_results_by_class_are_those_of_the_predictions(run, test_file, tmp_path):

@@ -17,7 +17,8 @@ _INLINE: Final = re.compile(
 _HEAD: Final = """<!doctype html><html lang="{lang}"><meta charset="utf-8"><title>regard</title>
 <meta name="viewport" content="width=device-width">
 <style>:root{color-scheme:light dark}body{font:1rem/1.5 system-ui;max-width:50rem;margin:2rem auto;
-padding:0 1rem}code,pre{font-family:ui-monospace,monospace}pre{overflow-x:auto}</style>"""
+padding:0 1rem;overflow-wrap:anywhere}a{color:inherit}code{font-family:ui-monospace,monospace}
+</style>"""
 
 
 def _head(lang: str | None = None) -> str:
@@ -49,7 +50,7 @@ def ask_for_token(*, wrong: bool) -> HTMLResponse:
     """Return a page that asks for the token of the server."""
     said = message("serve.token.wrong" if wrong else "serve.token.needed")
     text = (
-        f"{_head()}<h1>regard</h1><p>{said}</p><form><label>{message('serve.token')} "
+        f"{_head()}<main><h1>regard</h1><p>{said}</p><form><label>{message('serve.token')} "
         '<input type="password" name="token" autocomplete="off" required autofocus></label> '
         f"<button>{message('serve.token.open')}</button></form>"
     )
@@ -67,7 +68,7 @@ def module(name: str) -> str:
 
 def docs(schema: dict[str, Any]) -> str:
     """Return a page about the API from its schema; it loads nothing from other sites."""
-    parts = [f"{_head('en')}<h1>regard {escape(schema['info']['version'])}</h1>"]
+    parts = [f"{_head('en')}<main><h1>regard {escape(schema['info']['version'])}</h1>"]
     for path, methods in schema["paths"].items():
         for method, about in methods.items():
             parts.append(_address(schema, path, method, about))

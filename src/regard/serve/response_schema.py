@@ -62,7 +62,10 @@ class ForecastResponse(_Response):
     attention_title: str
     mattered: list[list[float]] | None
     notes: list[str]
+    simple: list[list[float]] | None
+    simple_name: str
     figure: str
+    narrow_figure: str
 
 
 class AnswerBody(_Response):

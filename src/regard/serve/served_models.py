@@ -12,7 +12,7 @@ from regard.errors import RegardError
 from regard.messages import LANGUAGES, use_language
 from regard.models import PRESETS, NumberModel
 from regard.pretrained import PretrainedModel
-from regard.seeing.draw.forecast import ForecastView
+from regard.seeing.draw.forecast import NARROW, ForecastView
 from regard.seeing.draw.shapes import PAGE
 from regard.seeing.trace.storage import to_json
 from regard.serve.http_errors import ServeError
@@ -182,6 +182,7 @@ def _as_json(answer: Answer) -> Json:
     """Return a trace as it is stored, or a forecast with its figure."""
     if isinstance(answer, ForecastView):
         said = {"title": answer.title, "legend": answer.legend, "figure": answer.svg(PAGE)}
+        said["narrow_figure"] = answer.svg(PAGE, NARROW)
         return {"format": FORECAST, "version": 1, **answer.as_json(), **said}
     return to_json(answer)
 

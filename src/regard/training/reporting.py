@@ -4,7 +4,7 @@ import json
 import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Protocol, cast, final, runtime_checkable
 
@@ -12,13 +12,13 @@ import numpy as np
 import torch
 
 from regard.atomic_files import write_atomic
-from regard.data import Corpus, collate
+from regard.data import Corpus, Tokenizer, collate
 from regard.decoding import Hypothesis, force_decode
 from regard.models import SequenceModel
 from regard.seeing.page.report import render_report
-from regard.seeing.trace import KINDS, SIDES, Map, Trace, TraceError
+from regard.seeing.trace import KINDS, SIDES, Map, Text, Trace, TraceError
 from regard.seeing.trace.storage import from_json, to_json
-from regard.symbols import EOS
+from regard.symbols import EOS, SYMBOLS
 from regard.tasks.inputs.text import text_of_ids
 from regard.training.checkpoint import Candidate
 from regard.training.evaluator import MAX_NATS, Evaluation, Evaluator
@@ -30,6 +30,8 @@ from regard.version import __version__
 PAGE, ROWS = REPORT
 #: dev examples whose attention maps the report follows
 EXAMPLES: Final = 4
+#: labels whose probabilities it shows
+LABELS: Final = 8
 #: maximum number of tokens of a side of such an example, so that its map is legible
 LONGEST: Final = 40
 
@@ -157,15 +159,25 @@ def _token_traces(evaluator: Evaluator, outputs: Sequence[str]) -> list[Trace]:
     batch = collate(corpus, rows).to(evaluator.fabric.device)
     targets = [corpus.tgt(row).tolist() for row in rows]
     module = cast(SequenceModel, evaluator.module)
-    found = force_decode(module, batch.src, batch.src_lengths, targets, kinds=KINDS)
+    is_label = evaluator.task.tokens.end_is_certain
+    found = force_decode(
+        module,
+        batch.src,
+        batch.src_lengths,
+        targets,
+        kinds=KINDS,
+        alternatives=LABELS + len(SYMBOLS) if is_label else 0,
+    )
     traces = []
     for place, row, hypothesis in zip(places, rows.tolist(), found, strict=True):
         source = evaluator.task.input.corpus_text(corpus, row, dev.sources[place])
-        ids = [*hypothesis.tokens, EOS]
+        ids = [*hypothesis.tokens, *[EOS] * (not is_label)]
         target = text_of_ids(evaluator.task.target, ids, dev.references[place][0])
+        if is_label:
+            target = _with_labels(target, hypothesis, evaluator.task.target)
         note = outputs[place] if outputs else _perplexity(hypothesis)
         try:
-            traces.append(Trace(source, target, _mean_map(hypothesis), notes=(note,)))
+            traces.append(Trace(source, target, _mean_map(hypothesis, len(ids)), notes=(note,)))
         except TraceError:  # a diverging run has weights that cannot be drawn, and a report
             traces.append(Trace(source, target, notes=(note,)))
     return traces
@@ -177,13 +189,27 @@ def _perplexity(hypothesis: Hypothesis) -> str:
     return f"perplexity {math.exp(min(-sum(terms) / len(terms), MAX_NATS)):.1f}"
 
 
-def _mean_map(hypothesis: Hypothesis) -> tuple[Map, ...]:
-    """Return the first kind of map there is, averaged over layers and heads."""
+def _with_labels(text: Text, hypothesis: Hypothesis, tokenizer: Tokenizer) -> Text:
+    """Return a label with its probability and those of the likeliest others."""
+    own = hypothesis.tokens[0]
+    ids, terms = zip(*hypothesis.alternatives[0], strict=True)
+    others = [
+        (label, math.exp(term))
+        for i, label, term in zip(ids, tokenizer.tokens(ids), terms, strict=True)
+        if i != own and i >= len(SYMBOLS)
+    ]
+    prob = math.exp(min(hypothesis.token_log_probs[0], 0.0))
+    token = replace(text.tokens[0], prob=prob, alternatives=tuple(others[: LABELS - 1]))
+    return replace(text, tokens=(token, *text.tokens[1:]))
+
+
+def _mean_map(hypothesis: Hypothesis, rows: int) -> tuple[Map, ...]:
+    """Return the first rows of the first kind of map there is, averaged over layers and heads."""
     kind = next((kind for kind in SIDES if hypothesis.attention.get(kind)), None)
     if kind is None:
         return ()
     layers = [weights.float().mean(dim=0) for weights in hypothesis.attention[kind]]
-    mean = torch.stack(layers).mean(dim=0, keepdim=True).numpy()
+    mean = torch.stack(layers).mean(dim=0, keepdim=True)[:, :rows].numpy()
     return (Map.of(kind, 0, mean, missing=True),)  # type: ignore[arg-type]
 
 

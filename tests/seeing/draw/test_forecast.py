@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from regard.errors import ArgumentError
-from regard.seeing.draw.forecast import ForecastView
+from regard.seeing.draw.forecast import NARROW, WIDTH, ForecastView
 from regard.seeing.draw.shapes import PAGE
 
 
@@ -30,6 +30,8 @@ def view():
         calibrated=True,
         attention=attention / attention.sum(axis=2, keepdims=True),
         attention_title="attention of each step",
+        simple=point + 0.5,
+        simple_name="the last value again",
     )
 
 
@@ -48,15 +50,33 @@ def test_the_line_of_the_forecast_begins_at_the_end_of_the_history(view):
     root = ElementTree.fromstring(view.svg())
     lines = [e.get("points").split() for e in root.iter() if e.tag.endswith("polyline")]
     history = next(points for points in lines if len(points) == 29)
-    forecast = next(points for points in lines if len(points) == 8)
-    assert history[-1] == forecast[0]
+    forecasts = [points for points in lines if len(points) == 8]
+    assert len(forecasts) == 4  # of the model and of the simple way, for each series
+    assert history[-1] == forecasts[0][0] == forecasts[1][0]
+
+
+@pytest.mark.parametrize("width", [WIDTH, NARROW])
+def test_times_are_named_along_the_axis_without_overlap(view, width):
+    root = ElementTree.fromstring(view.svg(PAGE, width))
+    texts = [e for e in root.iter() if e.tag.endswith("text") and "2024-0" in "".join(e.itertext())]
+    lines = {}
+    for text in texts:
+        lines.setdefault(text.get("y"), []).append(float(text.get("x")))
+    assert len(lines) == 2  # one below each series
+    for places in lines.values():
+        assert len(places) >= (6 if width == WIDTH else 2)
+        gaps = np.diff(sorted(places))
+        assert min(gaps) > 10 * 6  # as wide as a date
+        assert max(places) + 10 * 6 < width
+    assert "strongest of the series" in "".join(root.itertext())
 
 
 def test_a_page_follows_the_theme_and_loads_nothing(view):
     page = view.page()
     assert "var(--mark)" in page
     assert "&lt;load&gt;.csv" in page
-    assert "<script" not in page
+    assert page.count("<script") == 1
+    assert page.count("<svg") == 2  # for wide windows and for phones
     assert "default-src 'none'" in page
     assert "2024-02-07" in page
     assert "#" not in view.svg(PAGE).split("<desc>")[1].split("xlink")[0].replace("&#", "")
@@ -72,7 +92,7 @@ def test_text_fits_its_width(view):
 
 
 def test_without_quantiles_and_attention(view):
-    plain = replace(view, quantiles=view.quantiles[..., :0], levels=(), attention=None)
+    plain = replace(view, quantiles=view.quantiles[..., :0], levels=(), attention=None, simple=None)
     assert "polygon" not in plain.svg()
     assert "band" not in plain.legend
     assert "attention" not in plain.text()
@@ -86,6 +106,7 @@ def test_many_series_are_cut(view):
         point=np.repeat(view.point[:, :1], 20, axis=1),
         quantiles=np.repeat(view.quantiles[:, :1], 20, axis=1),
         attention=np.repeat(view.attention[:1], 20, axis=0),
+        simple=None,
     )
     assert "and 8 more series" in many.svg()
     assert "and 8 more series" in many.text()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from browser import samples
-from regard.seeing import Map, Text, Trace
+from regard.seeing import Map, Text, Token, Trace
 from regard.seeing.draw.shapes import ChartAxis
 from regard.seeing.page.report import (
     MOST_COLUMNS,
@@ -47,6 +47,20 @@ def test_a_report_has_curves_maps_and_a_table_and_no_script():
     assert "tiny &lt;b&gt;" in page
     for value in ("dev per", "0.9", "2.5", "1100"):
         assert value in page
+
+
+def test_labels_are_bars_of_probability_beside_the_simple_way():
+    def label(prob):
+        token = Token("good", prob=prob, alternatives=(("bad <b>", 1 - prob),))
+        return Trace(Text.of(["a", "b"]), Text("good", (token,)))
+
+    history = [{**row, "dev_accuracy": 0.7, "baseline_accuracy": 0.8} for row in HISTORY]
+    page = render_report(history, [(10, [label(0.25)]), (20, [label(0.875)])], {}, "x")
+    assert re.findall(r'<i style="width:([\d.]+)%">', page) == ["25.0", "75.0", "87.5", "12.5"]
+    assert page.count('<li class="right"><bdi>good</bdi>') == 2
+    assert "<bdi>bad &lt;b&gt;</bdi>" in page
+    assert "The darkest colour" not in page  # there is no map
+    assert "the simple way</span>" in page
 
 
 def test_maps_of_all_steps_have_one_scale():

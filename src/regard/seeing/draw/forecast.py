@@ -6,12 +6,13 @@ page that follows the reader's light or dark theme.
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from rich.cells import cell_len
 
 from regard.messages import help_text, message
 from regard.seeing.draw.files import csv_lines, write_by_ending
@@ -30,17 +31,20 @@ from regard.seeing.draw.shapes import (
     rendered,
     to_svg,
 )
-from regard.seeing.page.writer import render_page
+from regard.seeing.page.report import short_number
+from regard.seeing.page.writer import join, modules, render_page
 
 #: series that are drawn at most
 MOST_PANELS: Final = 12
-#: pixels of a figure: its width, the room for numbers at the left, a panel, and between two
+#: pixels of a figure: its width, also on a phone, the room for numbers at the left, a panel, and
+#: between two
 WIDTH: Final = 880.0
+NARROW: Final = 360.0
 LEFT: Final = 68.0
 RIGHT: Final = 20.0
 TOP: Final = 74.0
 PANEL: Final = 150.0
-GAP: Final = 46.0
+GAP: Final = 50.0
 #: pixels of a row of attention, and rows at most
 CELL: Final = 5.0
 STRIP: Final = 14.0
@@ -71,6 +75,8 @@ class ForecastView:
         mattered: how much forecasts change without each row that was read, of each series; None if
             it was not computed.
         notes: sentences for readers.
+        simple: forecasts of the simple way; None if unknown.
+        simple_name: what that is.
     """
 
     name: str
@@ -86,6 +92,8 @@ class ForecastView:
     attention_title: str
     mattered: Float[np.ndarray, "series rows"] | None = None
     notes: tuple[str, ...] = ()
+    simple: Float[np.ndarray, "steps series"] | None = None
+    simple_name: str = ""
 
     @property
     def title(self) -> str:
@@ -101,6 +109,8 @@ class ForecastView:
             state = "calibrated" if self.calibrated else "not-calibrated"
             ends = {"low": self.levels[0], "high": self.levels[-1]}
             parts.append(message(f"forecast.band.{state}", **ends))
+        if self.simple is not None:
+            parts.append(message("forecast.simple", name=self.simple_name))
         if self.attention is not None:
             parts.append(message("forecast.below", title=help_text(self.attention_title)))
         if self.mattered is not None:
@@ -117,10 +127,10 @@ class ForecastView:
             found.append((message("forecast.mattered"), self.mattered[:, None]))
         return found
 
-    def svg(self, theme: Theme = LIGHT) -> str:
+    def svg(self, theme: Theme = LIGHT, width: float = WIDTH) -> str:
         """Return the figure as SVG."""
         title = font_safe(self.title)
-        layout = _ForecastLayout(self, theme)
+        layout = _ForecastLayout(self, theme, width)
         return to_svg(layout, theme, title=title, label=title, description=self.legend)
 
     def raster(self, form: str) -> bytes:
@@ -128,13 +138,14 @@ class ForecastView:
         return rendered(_ForecastLayout(self, LIGHT), form)
 
     def page(self) -> str:
-        """Return a page without scripts that loads nothing, with the numbers in a table."""
+        """Return a page that loads nothing, with the numbers in a table and buttons that save."""
         return render_page(
             "forecast.html",
             font_safe(self.title),
+            script=join(modules(), "forecast.js"),
             legend=self.legend,
             notes=self.notes,
-            figure=self.svg(PAGE),
+            figures=[self.svg(PAGE), self.svg(PAGE, NARROW)],
             header=self._columns(),
             rows=self._rows(),
         )
@@ -160,6 +171,8 @@ class ForecastView:
             "attention_title": self.attention_title,
             "mattered": None if self.mattered is None else self.mattered.round(6).tolist(),
             "notes": list(self.notes),
+            "simple": None if self.simple is None else self.simple.tolist(),
+            "simple_name": self.simple_name,
         }
 
     def save(self, path: str | os.PathLike[str], **options: Any) -> None:
@@ -203,13 +216,14 @@ def _panels(view: ForecastView) -> int:
 class _ForecastLayout:
     """Positions of all parts of a figure, one panel below another."""
 
-    def __init__(self, view: ForecastView, theme: Theme) -> None:
-        self.view, self.theme, self.width = view, theme, WIDTH
+    def __init__(self, view: ForecastView, theme: Theme, width: float = WIDTH) -> None:
+        self.view, self.theme, self.width = view, theme, width
         # a page has the title itself
         self.top = TOP if theme.standalone else 24.0
         self.step = PANEL + sum(_strip_height(weights) + 4 for _, weights in view.strips) + GAP
         self.more = len(view.names) - MOST_PANELS
-        self.height = self.top + _panels(view) * self.step + (20.0 if self.more > 0 else 0.0)
+        rest = 20.0 * (self.more > 0) + 24.0 * bool(view.strips)
+        self.height = self.top + _panels(view) * self.step + rest
 
     def shapes(self) -> Iterator[Shape]:
         """Yield the shapes from back to front."""
@@ -219,10 +233,16 @@ class _ForecastLayout:
             yield TextShape(LEFT, 22, fit(font_safe(view.title), 100), 14, theme.text, bold=True)
             yield TextShape(LEFT, 42, fit(view.legend, 130), 12, theme.dim)
         for place in range(_panels(view)):
-            yield from _panel(view, place, self.top + place * self.step, theme)
+            yield from _panel(view, place, self.top + place * self.step, theme, self.width)
+        end = self.height - 8
+        if view.strips:
+            for i in range(9):
+                yield BoxShape(LEFT + 16 + 11 * i, end - 9, 11, 9, theme.colour(i / 8))
+            yield TextShape(LEFT, end, "0", 11, theme.dim)
+            yield TextShape(LEFT + 122, end, message("forecast.scale"), 11, theme.dim)
         if self.more > 0:
             more = message("forecast.more", count=self.more)
-            yield TextShape(LEFT, self.height - 8, more, 12, theme.dim)
+            yield TextShape(LEFT, end - 24.0 * bool(view.strips), more, 12, theme.dim)
 
 
 def _strip_height(weights: Float[np.ndarray, "series queries rows"]) -> float:
@@ -230,14 +250,18 @@ def _strip_height(weights: Float[np.ndarray, "series queries rows"]) -> float:
     return STRIP if queries == 1 else CELL * queries
 
 
-def _panel(view: ForecastView, place: int, top: float, theme: Theme) -> Iterator[Shape]:
-    """Draw one series: axis, band, lines, and the attention under them."""
+def _panel(
+    view: ForecastView, place: int, top: float, theme: Theme, right: float
+) -> Iterator[Shape]:
+    """Draw one series: axes, band, lines, and the attention under them."""
     history, point = view.history[:, place], view.point[:, place]
     band = view.quantiles[:, place]
     rows, steps = len(history), len(point)
-    every = np.concatenate([history, point, band.ravel()])
+    simple = np.empty(0) if view.simple is None else view.simple[:, place]
+    every = np.concatenate([history, point, band.ravel(), simple])
     axis = ChartAxis.over(every.tolist(), 3)
-    width, bottom = WIDTH - LEFT - RIGHT, top + PANEL
+    right, bottom = right - RIGHT, top + PANEL
+    width = right - LEFT
     unit = width / (rows + steps)  # a cell for each row, as in the strips below
 
     def at(row: int, value: float) -> tuple[float, float]:
@@ -245,8 +269,8 @@ def _panel(view: ForecastView, place: int, top: float, theme: Theme) -> Iterator
 
     for tick in axis.ticks:
         y = bottom - axis.share(tick) * PANEL
-        yield LineShape([(LEFT, y), (WIDTH - RIGHT, y)], theme.line, 1.0)
-        yield TextShape(LEFT - 8, y + 4, f"{tick:.6g}", 11, theme.dim, "end")
+        yield LineShape([(LEFT, y), (right, y)], theme.line, 1.0)
+        yield TextShape(LEFT - 8, y + 4, short_number(tick), 11, theme.dim, "end")
     name = fit(font_safe(printable(view.names[place])), 60)
     yield TextShape(LEFT + 4, top - 6, name, 12, theme.text, bold=True)
     dark = theme.colour(0.75)
@@ -256,26 +280,47 @@ def _panel(view: ForecastView, place: int, top: float, theme: Theme) -> Iterator
         start = at(rows - 1, history[-1])
         yield AreaShape([start, *upper, *reversed(lower)], theme.mark, 0.2)
     yield LineShape([at(i, value) for i, value in enumerate(history)], dark)
-    ahead = [at(rows - 1, history[-1]), *(at(rows + i, value) for i, value in enumerate(point))]
-    yield LineShape(ahead, theme.mark, 1.9)
+    for values, colour, wide, dashed in (
+        (simple, theme.dim, 1.4, True),
+        (point, theme.mark, 1.9, False),
+    ):
+        if len(values):
+            ahead = [(rows - 1, history[-1]), *((rows + i, v) for i, v in enumerate(values))]
+            yield LineShape([at(*one) for one in ahead], colour, wide, dashed=dashed)
     now = at(rows - 1, axis.low)[0]
     yield LineShape([(now, top), (now, bottom)], theme.dim, 1.0, dashed=True)
-    below = bottom
+    below = bottom + 4  # under the number of the lowest line
     for what, weights in view.strips:
         height, shares = _strip_height(weights), _pooled(weights[place])
         cell = rows * unit / shares.shape[1], height / shares.shape[0]
         yield BoxShape(LEFT, below + 4, rows * unit, height, theme.colour(0.0))
         yield CellsShape(LEFT, below + 4, *cell, shares)
-        yield TextShape(LEFT + rows * unit + 6, below + 4 + height / 2 + 4, what, 11, theme.dim)
+        middle = below + 4 + height / 2 + 4
+        yield TextShape(LEFT - 8, middle, what, 11, theme.dim, "end")
+        most = f"0–{weights[place].max(initial=0.0):.2g}"
+        yield TextShape(LEFT + rows * unit + 6, middle, most, 11, theme.dim)
         below += height + 4
-    labels = [
-        (0, LEFT, "start"),
-        (rows - 1, now, "middle"),
-        (rows + steps - 1, WIDTH - RIGHT, "end"),
-    ]
     times = (*view.history_times, *view.times)
-    for row, x, anchor in labels:
-        yield TextShape(x, below + 16, times[row], 11, theme.dim, anchor)
+    for row, left in _time_ticks(times, rows - 1, unit, width):
+        x = LEFT + (row + 0.5) * unit
+        yield LineShape([(x, below + 2), (x, below + 6)], theme.dim, 1.0)
+        yield TextShape(LEFT + left, below + 18, times[row], 11, theme.dim)
+
+
+def _time_ticks(
+    times: Sequence[str], now: int, unit: float, width: float
+) -> Iterator[tuple[int, float]]:
+    """Yield rows whose times are named, and where a label begins: as many as do not overlap.
+
+    The last row of the history, the last of all and the first go before those between them.
+    """
+    taken: list[float] = []
+    size = 6.4 * max(map(cell_len, times))
+    for row in (now, len(times) - 1, 0, *range(0, len(times), max(1, len(times) // 12))):
+        left = min(max(0.0, (row + 0.5) * unit - size / 2), width - size)
+        if all(abs(left - other) >= size + 12 for other in taken):
+            taken.append(left)
+            yield row, left
 
 
 def _pooled(
@@ -295,6 +340,7 @@ class PanelGlyphs(NamedTuple):
     """Characters of a panel in the terminal; `shades` go from no attention to the most."""
 
     history: str
+    simple: str
     point: str
     band: str
     now: str
@@ -302,8 +348,8 @@ class PanelGlyphs(NamedTuple):
     ellipsis: str
 
 
-BLOCKS: Final = PanelGlyphs("•", "●", "░", "│", " ░▒▓█", "…")
-ASCII: Final = PanelGlyphs(".", "o", ":", "|", " .:*#", "...")
+BLOCKS: Final = PanelGlyphs("•", "╌", "●", "░", "│", " ░▒▓█", "…")
+ASCII: Final = PanelGlyphs(".", "-", "o", ":", "|", " .:*#", "...")
 
 
 def _lines(view: ForecastView, width: int, glyphs: PanelGlyphs) -> Iterator[str]:
@@ -319,6 +365,7 @@ def _lines(view: ForecastView, width: int, glyphs: PanelGlyphs) -> Iterator[str]
 
 def _text_panel(view: ForecastView, place: int, width: int, glyphs: PanelGlyphs) -> Iterator[str]:
     history, point = view.history[:, place], view.point[:, place]
+    simple = point if view.simple is None else view.simple[:, place]
     low = high = point
     if view.quantiles.shape[2] > 1:
         low, high = view.quantiles[:, place, 0], view.quantiles[:, place, -1]
@@ -327,8 +374,9 @@ def _text_panel(view: ForecastView, place: int, width: int, glyphs: PanelGlyphs)
     ahead = min(len(point), max(columns // 3, columns * len(point) // (len(history) + len(point))))
     back = columns - ahead
     old = _resampled(history, back)
-    new, bottom, top = (_resampled(values, ahead) for values in (point, low, high))
-    least, most = float(min(old.min(), bottom.min())), float(max(old.max(), top.max()))
+    plain, new, bottom, top = (_resampled(each, ahead) for each in (simple, point, low, high))
+    least = float(min(old.min(), bottom.min(), plain.min()))
+    most = float(max(old.max(), top.max(), plain.max()))
     span = most - least or 1.0
 
     def line(values: np.ndarray) -> np.ndarray:
@@ -339,6 +387,7 @@ def _text_panel(view: ForecastView, place: int, width: int, glyphs: PanelGlyphs)
     cells[line(old), np.arange(back)] = glyphs.history
     for i, (first, last) in enumerate(zip(line(top), line(bottom), strict=True)):
         cells[first : last + 1, back + i] = glyphs.band
+    cells[line(plain), back + np.arange(ahead)] = glyphs.simple
     cells[line(new), back + np.arange(ahead)] = glyphs.point
     for i, row in enumerate(cells):
         label = f"{most - i / (LINES - 1) * span:.4g}" if i in (0, LINES // 2, LINES - 1) else ""

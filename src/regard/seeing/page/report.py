@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from regard.messages import catalogue, language
+from regard.messages import catalogue, language, message
 from regard.seeing.draw.figure import svg
 from regard.seeing.draw.shapes import PAGE, ChartAxis
 from regard.seeing.page.writer import render_page, template, text_of
@@ -76,13 +76,14 @@ def _body(
 ) -> dict[str, Any]:
     """Return what the template of the body is filled with."""
     shown = [examples[i] for i in evenly_spaced(len(examples), MOST_COLUMNS)]
-    has_maps = any(trace.maps for _, traces in shown for trace in traces)
-    count = max((len(traces) for _, traces in shown), default=0) if has_maps else 0
+    drawn = any(trace.maps or label_shares(trace) for _, traces in shown for trace in traces)
+    count = max((len(traces) for _, traces in shown), default=0) if drawn else 0
     return {
         "charts": _charts(history, starts),
         "examples": [
             _example([(step, ts[i]) for step, ts in shown if i < len(ts)]) for i in range(count)
         ],
+        "labels": any(label_shares(trace) for _, traces in shown for trace in traces),
         "shown": len(shown),
         "evaluations": len(examples),
         "columns": _names(history),
@@ -176,8 +177,9 @@ def _charts(history: Sequence[Mapping[str, Any]], starts: Sequence[int]) -> list
     charts = [chart("Loss, nats per token", losses)]
     for name in _names(history):
         if name.startswith("dev_") and name != "dev_loss":
-            label = name.replace("_", " ")
-            charts.append(chart(label, [Curve(label, points(name))]))
+            label, simple = name.replace("_", " "), points(name.replace("dev_", "baseline_"))
+            curves = [Curve(label, points(name)), Curve(message("report.simple"), simple)]
+            charts.append(chart(label, curves))
     charts.append(chart("Learning rate", [Curve("learning rate", points("lr"), starts)]))
     charts.append(chart("Tokens per second", [Curve("tokens/s", tokens_per_second(history))]))
     return [found for found in charts if found is not None]
@@ -214,9 +216,22 @@ def _example(steps: Sequence[tuple[int, Trace]]) -> dict[str, Any]:
     # one scale for all steps; of near even rows, a scale to 1 would show nothing
     full = max(1e-9, *(float(view.weights.max(initial=0.0)) for view in views.values()), 0.0)
     maps = [
-        {"step": step, "notes": trace.notes, "svg": svg(views[step], theme=SMALL, full=full)}
+        {
+            "step": step,
+            "notes": trace.notes,
+            "shares": label_shares(trace),
+            "svg": svg(views[step], theme=SMALL, full=full) if trace.maps else "",
+        }
         for step, trace in steps
-        if trace.maps
+        if trace.maps or label_shares(trace)
     ]
     texts = [text for text in (first.source.text, first.target.text) if text]
-    return {"texts": texts, "maps": maps, "full": full}
+    return {"texts": texts, "maps": maps, "full": full, "has_maps": bool(views)}
+
+
+def label_shares(trace: Trace) -> list[tuple[str, float]]:
+    """Return labels with their probabilities, the right one first; none of other targets."""
+    tokens = trace.target.tokens
+    if len(tokens) != 1 or tokens[0].prob is None:
+        return []
+    return [(tokens[0].text, tokens[0].prob), *tokens[0].alternatives]

@@ -477,6 +477,8 @@ class ForecastOutput(NumbersOutput):
         read = self.options.rows_read
         last = forecast.table.part(len(forecast.table) - read, len(forecast.table))
         weights = over_time(found.maps, self.options)
+        name, simple = list(self.simple_forecasts(self._linear).items())[-1]
+        history = torch.from_numpy(self.input.rows([forecast.table])[0])[None]
         return ForecastView(
             name=forecast.table.name,
             names=forecast.names,
@@ -489,6 +491,8 @@ class ForecastOutput(NumbersOutput):
             calibrated=forecast.calibrated,
             attention=weights,
             attention_title=ATTENTION_TITLES[next(iter(found.maps), "")],
+            simple=self.input.encoder.decode(simple(history)[0].numpy()),
+            simple_name=message(f"forecast.simple.{name.split()[0]}"),
         )
 
     def checked(self, model: AnyModel, source: Any, device: torch.device) -> ForecastView:

@@ -1,6 +1,7 @@
 // The input of the live page: streams the answer token by token, then shows its trace.
 
 import { bdi, fill, h, number, spoken } from "./dom.js";
+import { csvOf, forecastButtons } from "./forecast.js";
 import { current, named, t } from "./messages.js";
 import { colour } from "./palette.js";
 import { readHash } from "./state.js";
@@ -258,11 +259,14 @@ export class Live {
   }
 
   /** Shows the figure of a forecast, which is no trace, and hides all that is about one. */
-  showForecast({ title, legend, figure, notes }) {
-    const drawn = new DOMParser().parseFromString(figure, "image/svg+xml").documentElement;
+  showForecast(found) {
+    const { title, legend, figure, narrow_figure: narrow, notes } = found;
+    const drawn = [figure, narrow].filter(Boolean).map((one) => document.importNode(new DOMParser().parseFromString(one, "image/svg+xml").documentElement, true));
     const measure = h("button", { type: "button", class: "primary", onclick: () => this.measure() }, t("page.checks.measure-now"));
     const remarks = notes.map((note) => h("p", { class: "note" }, note));
-    fill(this.forecast, h("h2", {}, bdi(title)), h("p", { class: "note" }, legend), document.importNode(drawn, true), ...remarks, remarks.length ? null : measure);
+    fill(this.forecast, h("h2", {}, bdi(title)), h("p", { class: "note" }, legend), ...drawn, ...remarks, remarks.length ? null : measure);
+    const labels = { themeLabel: t("page.theme"), saveLabel: t("page.save.as") };
+    this.forecast.prepend(forecastButtons(this.forecast, labels, () => csvOf(forecastRows(found)), (theme) => this.app.state && this.app.set({ theme })));
     this.stream.replaceChildren();
     this.hasForecast(true);
   }
@@ -316,6 +320,12 @@ export class Live {
       await app.set({ tab: "checks" });
     });
   }
+}
+
+/** The numbers of a forecast, with a title for each column. */
+function forecastRows({ series, times, point, levels, quantiles }) {
+  const titles = series.flatMap((name) => [name, ...levels.map((level) => `${name} ${level}`)]);
+  return [["time", ...titles], ...times.map((time, i) => [time, ...series.flatMap((_, j) => [point[i][j], ...quantiles[i][j]])])];
 }
 
 /** Frames as they are pasted: one on each line, numbers with blanks, commas or tabs between them. */
