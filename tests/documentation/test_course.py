@@ -79,6 +79,7 @@ def test_no_figure_is_typed(chapter, language):
 def test_a_chapter_has_all_that_a_chapter_has(chapter, language):
     for part in ("formula", "code", "figure", "claim"):
         assert chapter.used(part, language), part
+    assert not [one for one in chapter.figures.values() if "*" in one[language]], "in a caption"
     answers = course.ANSWER.findall(chapter.texts[language])
     assert len(answers) == len(re.findall(r"^\d\. ", chapter.texts[language], re.MULTILINE)) >= 2
     assert language != "zh" or len(re.findall(r"[\u4e00-\u9fff]", chapter.texts["zh"])) > 300
@@ -118,7 +119,8 @@ def structure(code):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             node.value = ""
         if isinstance(node, ast.JoinedStr):
-            node.values = [one for one in node.values if isinstance(one, ast.FormattedValue)]
+            values = [one for one in node.values if isinstance(one, ast.FormattedValue)]
+            node.values = sorted(values, key=lambda one: ast.dump(one.value))  # in any order
         if isinstance(node, ast.FormattedValue):
             node.format_spec = None  # widths of columns
     return ast.dump(tree)

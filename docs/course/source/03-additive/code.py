@@ -49,3 +49,18 @@ print(out.text)
 # %% saturate
 large = torch.stack([torch.tanh(query + 100 * k).sum() for k in key])
 print("weights for keys 100 times as long:", large.softmax(0).numpy().round(4))
+
+# %% love
+for name in ("translate-en-fr", "translate-en-zh"):
+    out = regard.load(name)("I love machine learning.")
+    first = out.maps["cross"][0][0][0]
+    row = ", ".join(f"{s.strip('▁')} {w:.2f}" for s, w in zip(out.src_tokens, first, strict=True))
+    print(f"{out.text}  {out.tokens[0]} <- {row}")
+out.save("love.svg", words=False)
+
+# %% help
+out = regard.load("translate-en-de")("Can you help me?")
+helfen, help = out.tokens.index("▁helfen"), out.src_tokens.index("▁help")
+rows = out.maps["cross"][0][0]
+print(f"{out.text}  helfen <- help {rows[helfen][help]:.2f}, Kannst <- help {rows[0][help]:.2f}")
+out.save("help.svg", words=False)

@@ -4,7 +4,7 @@ import regard
 model = regard.load("g2p")
 trace = model.check("phonology", methods="ablation,attention")
 trace.save("phonology.svg")
-letters = trace.source.labels
+letters = [f"{letter}{place}" for place, letter in enumerate(trace.source.labels, start=1)]
 looked, mattered = trace.derived["attention"], trace.derived["ablation"]
 for phoneme, weights, costs in zip(trace.target.labels, looked, mattered, strict=True):
     print(f"{phoneme:4} looked at {letters[weights.argmax()]}, needed {letters[costs.argmax()]}")
