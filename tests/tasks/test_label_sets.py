@@ -165,5 +165,5 @@ def test_settings_of_other_outputs_are_refused():
 
 def test_labels_that_never_come_again_are_refused(tmp_path):
     pairs = [(f"text {i}", [f"a{i}", f"b{i}"]) for i in range(30)]
-    with pytest.raises(DataError, match="two or more that come again, but .* name 44 different ones"):
+    with pytest.raises(DataError, match="name 44 different ones"):
         fit(tmp_path, pairs)

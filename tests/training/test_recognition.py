@@ -1,6 +1,7 @@
 """What is recognised by the first examples, where a user names no preset."""
 
 import json
+import re
 
 import pytest
 from typer.testing import CliRunner
@@ -114,3 +115,17 @@ def test_a_dry_run_says_what_would_happen_and_keeps_nothing(tmp_path):
     wrong = CliRunner().invoke(app, ["train", "--resume", str(run), "--dry-run"])
     assert wrong.exit_code != 0
     assert "--dry-run" in wrong.output
+
+
+def test_a_dry_run_reads_a_sample_and_counts_for_all(tmp_path, monkeypatch):
+    pairs, steps = tmp_path / "pairs.tsv", {}
+    pairs.write_text("".join(f"{i % 97} {i % 89}\t{i % 83} {i % 79}\n" for i in range(1300)))
+    told = [str(pairs), "epochs=3", "size=tiny", "device=cpu", "--dry-run", "-o"]
+    for characters in (1, 10**9):
+        monkeypatch.setattr("regard.training.run.REHEARSED", characters)
+        done = CliRunner().invoke(app, ["train", *told, str(tmp_path / "run")])
+        said = " ".join(done.output.split())
+        assert ("of 1,300 rows, one in 3 is read" in said) == (characters == 1)
+        assert "3.0 passes over the data" in said
+        steps[characters] = int(re.search(r"there would be (\d+) of them", said)[1])
+    assert steps[1] == pytest.approx(steps[10**9], rel=0.15)

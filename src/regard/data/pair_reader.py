@@ -326,21 +326,28 @@ class PairReader(Iterator[Pair]):
         bad: lines skipped so far; print it at the end.
         note: a warning about the source, or "".
         columns: those of source and target by which other files must be read; () if names say so.
+        every: of how many rows one is read.
     """
+
+    every = 1
 
     def __init__(self, opened: OpenedSource, parse: Parser, bad: BadLines) -> None:
         self.format = opened.format
         self.bad = bad
         self.note = opened.note
         self.columns = opened.columns
-        self._pairs = self._read(opened, parse)
+        self._rows, self._pairs = opened.rows, self._read(opened, parse)
 
     def __next__(self) -> Pair:
         return next(self._pairs)
 
+    def count_rows(self) -> int:
+        """Return the number of rows, none of which is parsed, or left to read."""
+        return sum(1 for _ in self._rows)
+
     def _read(self, opened: OpenedSource, parse: Parser) -> Iterator[Pair]:
         count = 0
-        for number, row in opened.rows:
+        for number, row in itertools.islice(opened.rows, 0, None, self.every):
             try:
                 pair = parse(number, row)
             except BadLine as bad:

@@ -35,7 +35,13 @@ from regard.training.console_reporter import (
     format_metric,
     say,
 )
-from regard.training.defaults import final_pairs, has_stalled, seconds_for_steps, time_is_up
+from regard.training.defaults import (
+    final_pairs,
+    has_stalled,
+    seconds_for_steps,
+    steps_limit,
+    time_is_up,
+)
 from regard.training.distributed import (
     is_first_process,
     launch_id,
@@ -60,6 +66,8 @@ from regard.training.setup import PreparedRun, check_settings, prepare
 from regard.training.weights_file import UnusableWeightsError, read_weights
 from regard.worker_processes import Executor
 
+#: characters of examples that are enough for a dry run, about
+REHEARSED: Final = 250_000
 #: weights, gradients and the two moments of AdamW
 WEIGHT_COPIES: Final = 4
 #: in errors of gloo and NCCL, which have no type of their own
@@ -111,7 +119,10 @@ def start_run(
 
 
 def rehearse_run(config: Config, output: str | Path, console: Console | None = None) -> None:
-    """Prepare a run, and say how long its steps would take and how many there would be."""
+    """Prepare a run with a sample of its data, and say how long its steps would take.
+
+    A quarter of a million characters tell as much in seconds.
+    """
     folder = RunFolder(output)
     console = StderrConsole() if console is None else console
     devices.pick(config.device)
@@ -121,7 +132,8 @@ def rehearse_run(config: Config, output: str | Path, console: Console | None = N
     folder.create()
     try:
         with folder.held():
-            run = prepare(config, folder, console)
+            config = config.model_copy(update={"baseline": False})
+            run = prepare(config, folder, console, sample=REHEARSED)
             say(console, _describe_budget(run))
     finally:
         folder.discard()
@@ -130,12 +142,13 @@ def rehearse_run(config: Config, output: str | Path, console: Console | None = N
 def _describe_budget(run: PreparedRun) -> str:
     """Return a sentence about the steps that a run has time for, and its memory."""
     corpus, minutes = run.batches.epochs.corpus, run.config.minutes
-    per_epoch = max(1, run.batches.in_epoch(0))
+    batches = max(1, run.batches.in_epoch(0))
+    per_epoch = batches * run.every
     tokens = int(corpus.src_lengths.sum() + corpus.tgt_lengths.sum()) + len(corpus.src_lengths)
     learner = run.learner
     cost = seconds_per_token(learner.objective, corpus, learner.processes.fabric)
-    seconds = cost * tokens / per_epoch * run.config.accumulate
-    most = run.budget.steps
+    seconds = cost * tokens / batches * run.config.accumulate
+    most = steps_limit(run.config, max(1, per_epoch // run.config.accumulate))
     if run.config.epochs is not None:
         most = min(most, run.config.epochs * per_epoch)
     if minutes is not None:

@@ -8,12 +8,13 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from regard.data import (
     Corpus,
     EncodedPairs,
     Pair,
+    PairReader,
     ShardedCorpus,
     dev_share,
     load_target,
@@ -32,21 +33,34 @@ from regard.training.config import Config, make_config, with_preset_of
 from regard.training.data_record import CHANGED, DataRecord, SourceFile
 from regard.training.distillation import teacher_encoders
 from regard.training.encode_shards import EncodedShards, ShardEncoder, Watch, measure_shards
-from regard.training.run_files import PARTS, Examples, PairSource, RunFiles, Say
+from regard.training.run_files import (
+    FIRST_EXAMPLES,
+    PARTS,
+    Examples,
+    PairSource,
+    RunFiles,
+    Say,
+)
 from regard.training.run_folder import RunFolder
 from regard.training.shard_manifest import ShardManifest
 from regard.worker_processes import Executor
 
+#: examples of a sample at least, and if each is a file or a table
+SAMPLED_FILES: Final = 400
 RecordT = TypeVar("RecordT")
 
 
 class EncodedData(NamedTuple):
-    """Encoded examples, the kind that they are of, with its encoders, and columns of the data."""
+    """Encoded examples, the kind that they are of, with its encoders, and columns of the data.
+
+    `every` says of how many examples one was read.
+    """
 
     task: Task
     train: EncodedPairs
     dev: DevSet
     columns: tuple[str, ...] | None = None
+    every: int = 1
 
 
 def prepare_data(
@@ -56,6 +70,7 @@ def prepare_data(
     say: Say,
     *,
     accept_changed: bool = False,
+    sample: int | None = None,
     watch: Watch = lambda what, done, total, pairs: None,
     executor: Executor | None = None,
 ) -> EncodedData:
@@ -68,6 +83,7 @@ def prepare_data(
         say: announces choices.
         accept_changed: whether data may have changed since the run began. What a trained run is
             evaluated on stays as it was.
+        sample: characters of examples that are enough, about; all if None.
         watch: is told of the progress of work on shards.
         executor: does that work; processes of this machine if None.
     """
@@ -88,7 +104,7 @@ def prepare_data(
     history = DataHistory(folder, record, accept_changed, say)
     history = history.after_files(files)
     try:
-        task, examples, history = _encoders(files, folder, history, say)
+        task, examples, history = _encoders(files, folder, history, say, sample)
         if files.shards is not None:
             return _encode_shards(task, examples, history, watch, executor)
         return _encode(task, examples, history)
@@ -218,7 +234,7 @@ def _read(path: Path, read: Callable[[Path], RecordT], say: Say) -> RecordT | No
 
 
 def _encoders(
-    files: RunFiles, folder: RunFolder, history: DataHistory, say: Say
+    files: RunFiles, folder: RunFolder, history: DataHistory, say: Say, most: int | None
 ) -> tuple[Task, Examples, DataHistory]:
     """Load the encoders of the run, or learn them at its first start."""
     config = files.config
@@ -244,6 +260,8 @@ def _encoders(
         rule = f"be one file for {facts.several}, since only pairs of texts and texts may be shards"
         fix = "put them into one file, and leave deduplicate out"
         raise ArgumentError("data", rule, repr(display_data(config.data)), fix)
+    if most is not None and files.shards is None:
+        files = _thinned(files, lambda: chosen.read(config, files.place("train")), most, say)
     examples = Examples(files, chosen)
     if facts.caches_parsed:
         examples = examples.keep_parsed("train", folder)
@@ -266,6 +284,17 @@ def _encoders(
     encoders.target.save(tgt_file)
     task = open_task(config, *encoders)
     return task, replace(examples, task=task.type), history
+
+
+def _thinned(files: RunFiles, read: Callable[[], PairReader], most: int, say: Say) -> RunFiles:
+    """Return files of which so many rows are skipped that few characters or sources are read."""
+    rows, first = read().count_rows(), list(itertools.islice(read(), FIRST_EXAMPLES))
+    chars = sum(len(pair.src) + len(pair.tgt) for pair in first) / len(first)
+    enough = SAMPLED_FILES if first[0].frames is not None else max(SAMPLED_FILES, most / chars)
+    every = max(1, int(rows / enough))
+    if every > 1:
+        say(message("train.sampled", every=every, rows=rows))
+    return replace(files, every=every)
 
 
 def _encode(task: Task, examples: Examples, history: DataHistory) -> EncodedData:
@@ -295,7 +324,8 @@ def _encode(task: Task, examples: Examples, history: DataHistory) -> EncodedData
     for name, corpora in zip(("train", "dev"), parts, strict=False):
         _report_left_out(name, corpora, task, examples, history)
     columns = examples.files.config.columns if history.is_trained else examples.columns()
-    return EncodedData(task, task.output.train_set(train), task.output.dev_set(dev), columns)
+    sides = (task.output.train_set(train), task.output.dev_set(dev))
+    return EncodedData(task, *sides, columns, examples.files.every)
 
 
 def _encode_shards(

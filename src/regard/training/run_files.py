@@ -62,6 +62,7 @@ class RunFiles:
     say: Say
     shards: ShardManifest | None = None
     shards_before: ShardManifest | None = None
+    every: int = 1
 
     @cached_property
     def contents(self) -> dict[str, FileContent]:
@@ -160,6 +161,7 @@ class RunFiles:
         source = place.source
         try:
             rows = reader(place)
+            rows.every = self.every
             self.say(rows.note.replace(str(self.stdin), "stdin"))
             pairs: Iterable[Pair] = rows
             if self.config.features is False:  # the user wants none

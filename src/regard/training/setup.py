@@ -84,7 +84,8 @@ Say = Callable[[str], None]
 class PreparedRun(TrainingParts):
     """The parts of a run, ready for its first step, or for its next one.
 
-    `config` has all defaults filled in; only starting and resuming a run need it.
+    `config` has all defaults filled in; only starting and resuming a run need it. `every` says of
+    how many examples one was read, for a dry run.
     """
 
     config: Config
@@ -93,6 +94,7 @@ class PreparedRun(TrainingParts):
     setup_seconds: float = 0.0
     baseline: Baseline | None = None
     baseline_score: BaselineScore | None = None
+    every: int = 1
 
     def trained(self, progress: Progress) -> float:
         """Return how many examples the model was trained on, repetitions counted."""
@@ -117,6 +119,7 @@ def prepare(
     resumed: bool = False,
     accept_changed_data: bool = False,
     began: float | None = None,
+    sample: int | None = None,
 ) -> PreparedRun:
     """Make the parts of a run.
 
@@ -128,6 +131,7 @@ def prepare(
         resumed: whether a checkpoint will restore the weights.
         accept_changed_data: whether a run may go on with data that have changed since it began.
         began: when its minutes began, by the monotonic clock; now if None.
+        sample: characters that are enough for a dry run, whose evaluations are not timed.
     """
     began = time.monotonic() if began is None else began
     if config.threads is not None:
@@ -144,7 +148,13 @@ def prepare(
     with processes.first_alone(), ShardBar(console, quiet=not processes.is_first) as bar:
         # the first process saves stdin: only one may read it
         data = prepare_data(
-            config, folder, pairs, say, accept_changed=accept_changed_data, watch=bar.show
+            config,
+            folder,
+            pairs,
+            say,
+            accept_changed=accept_changed_data,
+            sample=sample,
+            watch=bar.show,
         )
     corpus, dev = data.train, data.dev
     facts = _facts(corpus, data.task, fabric)
@@ -203,7 +213,7 @@ def prepare(
         max_tgt_len=config.max_tgt_len,
         batch_size=BATCH // config.join_lines,
     )
-    if config.minutes is not None:
+    if config.minutes is not None and sample is None:
         evaluator = _within_minutes(evaluator, learner, config.minutes, given.eval_pairs, say)
         config = config.model_copy(update={"eval_pairs": evaluator.decoded})
     budget = Budget(
@@ -263,6 +273,7 @@ def prepare(
         setup_seconds=time.monotonic() - began,
         baseline=baseline,
         baseline_score=simple,
+        every=data.every,
     )
 
 

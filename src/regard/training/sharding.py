@@ -16,8 +16,6 @@ from typing import Any, Final, final
 
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
-from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.utils._pytree import register_pytree_node
 
 from regard.layers.conv import GatedConvolution
@@ -36,6 +34,9 @@ def shard(objective: nn.Module, mesh: DeviceMesh) -> nn.Module:
     Weights that no unit holds are gathered for the whole step: those of embeddings and output
     layers that share a table, and of parts that read each other's weights.
     """
+    # not above: it takes long to import, and few runs are sharded
+    from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+
     _register_states()
     # outputs of units may be views, which nothing here changes in place
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
@@ -87,20 +88,29 @@ def _register(kind: type[State]) -> None:
     register_pytree_node(kind, flatten, unflatten)
 
 
-def whole(tensor: Tensor) -> Tensor:
+def is_sharded(tensor: Any) -> bool:
+    """Return whether a tensor is a `DTensor`."""
+    return hasattr(tensor, "full_tensor")
+
+
+def whole(tensor: Any) -> Tensor:
     """Return a tensor gathered from all processes, which must all call this."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    gathered: Tensor = tensor.full_tensor() if is_sharded(tensor) else tensor
+    return gathered
 
 
-def own_part(tensor: Tensor) -> Tensor:
+def own_part(tensor: Any) -> Tensor:
     """Return the part of a tensor that this process holds; it shares its memory."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    part: Tensor = tensor.to_local() if is_sharded(tensor) else tensor
+    return part
 
 
-def sharded_like(tensor: Tensor, pattern: Tensor | None) -> Tensor:
+def sharded_like(tensor: Tensor, pattern: Any) -> Tensor:
     """Return a tensor that every process has whole, sharded as another one is."""
-    if not isinstance(pattern, DTensor) or isinstance(tensor, DTensor):
+    if not is_sharded(pattern) or is_sharded(tensor):
         return tensor
+    from torch.distributed.tensor import distribute_tensor
+
     place = (pattern.device_mesh, pattern.placements)
     return distribute_tensor(tensor.to(pattern.device), *place, src_data_rank=None)
 
