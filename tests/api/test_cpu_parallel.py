@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from regard.api.cpu_parallel import map_batches
+from regard.api.predictor import map_batches
 from regard.models.protocol import evaluating
 
 CPU = torch.device("cpu")

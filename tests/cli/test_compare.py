@@ -9,7 +9,7 @@ import torch
 import regard as package
 from api.test_output import run_folder
 from cli.tools import done, regard, reversed_pairs, sentence
-from regard.api.compare import load_at
+from regard.api import load
 from regard.evaluation import paired_bootstrap, paired_perplexity
 from regard.training import RunError, RunFolder
 from regard.training.weights_file import read_weights
@@ -113,12 +113,12 @@ def test_two_checkpoints_of_a_run(run, tmp_path):
     """A step has the weights of its best evaluation, or those of its checkpoint."""
     copy = shutil.copytree(run, tmp_path / "run")
     (best,) = sorted((copy / "best").glob("*.safetensors"))[-1:]
-    at = load_at(f"{copy}@30").module.state_dict()
+    at = load(f"{copy}@30").module.state_dict()
     expected = read_weights(best)
     assert at.keys() == expected.keys()
     assert all(torch.equal(at[name], expected[name]) for name in at)
     best.unlink()
-    again = load_at(f"{copy}@30").module.state_dict()
+    again = load(f"{copy}@30").module.state_dict()
     assert all(torch.allclose(again[name], expected[name]) for name in at)
     assert compared(f"{copy}@30", f"{copy}@30", "abc")["agreement"]["value"] == 1
     (tmp_path / "p.tsv").write_text("abc\tcba\n" * 5)
@@ -139,7 +139,7 @@ def test_a_damaged_checkpoint_is_named(run, tmp_path):
 
 def test_a_folder_with_an_at_sign_is_a_folder(run, tmp_path):
     shutil.copytree(run, tmp_path / "run@30")
-    assert load_at(tmp_path / "run@30").path == tmp_path / "run@30"
+    assert load(tmp_path / "run@30").path == tmp_path / "run@30"
 
 
 def test_weights_of_another_model_are_refused(run):

@@ -71,11 +71,9 @@ def test_without_a_run_the_bundled_model_is_served(run, monkeypatch):
     monkeypatch.setattr("regard.api.bundled_models.HOME", run.parent)
     monkeypatch.setattr("regard.api.bundled_models.names", lambda: ["run"])
     served = []
-    monkeypatch.setattr(
-        "regard.serve.run", lambda bound, models, *rest, **more: served.append(models)
-    )
+    monkeypatch.setattr("regard.serve.run", lambda bound, app, *rest, **more: served.append(app))
     done(regard("serve", "--port", 0))
-    assert served[0].names == ["run"]
+    assert served[0].state.handler.models.names == ["run"]
 
 
 def test_without_a_run_and_without_a_bundled_model_one_must_be_named(tmp_path, monkeypatch):
@@ -122,18 +120,22 @@ def test_wrong_options_are_one_sentence(run, option):
 
 def test_other_machines_are_let_in_with_a_token_or_on_purpose(run, monkeypatch):
     served = []
-    monkeypatch.setattr("regard.serve.run", lambda *args, ready: served.append((args[3], ready)))
+
+    def run_app(bound, app, *rest, **more):
+        served.append(app.user_middleware[0].kwargs["access"])
+
+    monkeypatch.setattr("regard.serve.run", run_app)
     words = sentence(regard("serve", run, "--port", 0, "--host", "0.0.0.0"), 2)
     assert "--token must be given, since --host 0.0.0.0 lets other machines in" in words
     assert "--no-token" in words
     assert not served
     done(regard("serve", run, "--port", 0, "--host", "0.0.0.0", "--no-token"))
-    assert served[-1][0].token is None
+    assert served[-1].token is None
     done(regard("serve", run, "--port", 0, "--host", "0.0.0.0", "--token", "s3cret"))
-    assert served[-1][0].token == "s3cret"
+    assert served[-1].token == "s3cret"
     monkeypatch.setenv("REGARD_TOKEN", "of-the-environment")
     done(regard("serve", run, "--port", 0, "--host", "0.0.0.0"))
-    assert served[-1][0].token == "of-the-environment"
+    assert served[-1].token == "of-the-environment"
     both = regard("serve", run, "--port", 0, "--no-token")
     assert "--no-token must stand alone" in sentence(both, 2)
 

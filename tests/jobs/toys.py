@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import DataError
-from regard.jobs.output_shards import ROW_COLUMNS, read_shard
+from regard.jobs.job_folder import ROW_COLUMNS, read_shard
 from regard.jobs.records import read_records, source_parser
 from regard.jobs.tasks import answer_rows
 from regard.worker_processes import LocalExecutor

@@ -10,7 +10,7 @@ import torch
 from starlette.testclient import TestClient
 
 from regard.data import Tokenizer
-from regard.serve import Access, Limits, Log, Models, bind, create_app, make_server, url_of
+from regard.serve import Access, Limits, Log, Models, bind, create_app, server_of, url_of
 from regard.tasks import open_task
 from regard.training import RunFolder, make_config
 
@@ -84,8 +84,9 @@ class Live:
     def __init__(self, models, access=None, **limits):
         self.lines = []
         self.bound = bind("127.0.0.1", 0)
-        log = Log(self.lines.append)
-        self.server = make_server(models, Limits(**limits), access or Access(), log)
+        limits, log = Limits(**limits), Log(self.lines.append)
+        app = create_app(models, limits, access or Access(), log)
+        self.server = server_of(app, limits, log)
         self.thread = threading.Thread(target=self.server.run, args=([self.bound],))
         self.url = url_of(self.bound)
 

@@ -286,13 +286,13 @@ def test_nothing_is_printed_unless_asked_for(serve):
 
 
 def test_the_sentence_of_an_error_is_cut_into_message_and_hint():
-    told = http_errors.from_regard_error(ArgumentError("beam", "be at least 1", "a: b", "choose 5"))
+    told = http_errors.from_exception(ArgumentError("beam", "be at least 1", "a: b", "choose 5"))
     assert told.body["error"] == {
         "code": "invalid",
         "message": "beam must be at least 1, but it is a: b",
         "hint": "choose 5",
     }
-    assert http_errors.from_regard_error(RegardError("no colon.")).message == "no colon"
+    assert http_errors.from_exception(RegardError("no colon.")).message == "no colon"
 
 
 def test_a_client_is_answered_in_its_language(client):

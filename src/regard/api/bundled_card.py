@@ -211,17 +211,23 @@ def render(card: BundledCard, size: int) -> str:
         "packed": card.packed,
     }
     rows = [f"| {message(f'card.fact.{name}')} | {_cell(text)} |" for name, text in facts.items()]
+    scores = [
+        [s.set, f"{s.rows:,}", s.label, s.shown(s.value), s.ends, f"`{s.signature}`"]
+        for s in card.scores
+    ]
+    titles = ("source", "prediction", "reference")
+    mistakes = [message("card.mistakes"), _table(titles, card.mistakes)] if card.mistakes else []
     parts = [
         f"# {card.name}",
         message("card.intro", what=said.what),
         "\n".join(["| | |", "|---|---|", *rows]),
         *_use(card),
         f"## {message('card.scores')}",
-        _table(("set", "rows", "metric", "value", "interval", "signature"), _score_rows(card)),
+        _table(("set", "rows", "metric", "value", "interval", "signature"), scores),
         *[message("interval.note")] * any(one.low is None for one in card.scores),
         f"## {message('card.limits')}",
         "\n".join(f"- {sentence}" for sentence in said.limits),
-        *_mistakes(card),
+        *mistakes,
         f"## {message('card.again')}",
         _fenced(
             "sh",
@@ -257,19 +263,7 @@ def _use(card: BundledCard) -> Iterator[str]:
     yield message("card.reads", reads=card.said.reads)
 
 
-def _score_rows(card: BundledCard) -> Iterator[Sequence[str]]:
-    for one in card.scores:
-        value = one.shown(one.value)
-        yield one.set, f"{one.rows:,}", one.label, value, one.ends, f"`{one.signature}`"
-
-
-def _mistakes(card: BundledCard) -> Iterator[str]:
-    if card.mistakes:
-        yield message("card.mistakes")
-        yield _table(("source", "prediction", "reference"), card.mistakes)
-
-
-def _table(titles: Sequence[str], rows: Iterator[Sequence[str]] | Sequence[Sequence[str]]) -> str:
+def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     head = " | ".join(message(f"card.column.{title}") for title in titles)
     cells = (" | ".join(map(_cell, row)) for row in rows)
     return "\n".join([f"| {head} |", "|---" * len(titles) + "|", *(f"| {row} |" for row in cells)])

@@ -2,13 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from regard.api.evaluate_pairs import metric_names
-from regard.api.fit_load import load, text_model
 from regard.api.model import Model
 from regard.errors import ArgumentError
 from regard.evaluation import (
@@ -107,11 +105,6 @@ class ModelComparison(NamedTuple):
     examples: list[ComparedExample]
     forced: str
     notes: list[str]
-
-
-def load_at(run: str | Path, *, device: str = "auto") -> AnyModel:
-    """Load a model that reads text, or with RUN@STEP the weights that it had at a step."""
-    return text_model(load(run, device=device), "regard compare")
 
 
 def compare_models(

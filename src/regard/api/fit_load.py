@@ -126,7 +126,10 @@ def load_run(*runs: str | Path, device: str = "auto", precision: str = "32") -> 
     named = [_split_step(_checked(run)) for run in runs]
     folders = [bundled_models.find(name) for name, _ in named]
     if str(precision) == "int8":
-        _check_int8(where)
+        if where.type != "cpu":
+            fix = "give device='cpu', or --device cpu"
+            raise ArgumentError("precision", "be 32 or bf16 on a GPU", "int8", fix)
+        int8_engine()  # raises unless this chip and build of torch have int8 products
     saved = [
         RunFolder(folder).load(where, _weights(folder, step))
         for folder, (_, step) in zip(folders, named, strict=True)
@@ -159,15 +162,6 @@ def _dtype(precision: str) -> torch.dtype:
             "precision", f"be one of {', '.join(PRECISIONS)}", repr(precision), "the default is 32"
         )
     return PRECISIONS[str(precision)]
-
-
-def _check_int8(device: torch.device) -> None:
-    """Raises unless this device, chip and build of torch have int8 products."""
-    if device.type != "cpu":
-        raise ArgumentError(
-            "precision", "be 32 or bf16 on a GPU", "int8", "give device='cpu', or --device cpu"
-        )
-    int8_engine()
 
 
 def _checked(run: Any) -> str | Path:

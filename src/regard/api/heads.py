@@ -21,6 +21,7 @@ from regard.pretrained import PretrainedModel
 from regard.pretrained.head_probe import prediction_scorer, pretrained_switches, text_traces
 from regard.seeing import Text, Trace
 from regard.seeing.attribution.interventions import HeadSwitch, heads_off, transformer_switches
+from regard.seeing.page.heads_page import HeadRow
 from regard.seeing.trace.alignment import (
     Gold,
     Links,
@@ -40,41 +41,9 @@ EXAMPLES: Final = 4
 LONGEST: Final = 40
 
 
-class HeadImportance(NamedTuple):
-    """Cost of switching a head off: nats per target token, with a 95% interval over the texts.
-
-    The interval is None where texts are too few, or all have one cost.
-    """
-
-    cost: float
-    low: float | None
-    high: float | None
-
-
-class HeadAlignment(NamedTuple):
-    """Alignment error rate of one head, by the shift of its rows that is best."""
-
-    aer: float
-    shift: int
-
-
-class HeadProfile(NamedTuple):
-    """One head: its habits, and what else was measured.
-
-    Attributes:
-        habits: over the corpus.
-        importance: None if it was not measured, or the attention cannot be switched off.
-        alignment: None without gold, and for all but cross-attention.
-    """
-
-    habits: HeadHabits
-    importance: HeadImportance | None = None
-    alignment: HeadAlignment | None = None
-
-    @property
-    def key(self) -> HeadKey:
-        """Kind, layer and head."""
-        return self.habits.key
+#: nats per target token that switching a head off costs, with the ends of a 95% interval over the
+#: texts, which are None where texts are too few, or all have one cost
+HeadCost = tuple[float, float | None, float | None]
 
 
 class HeadReport(NamedTuple):
@@ -91,20 +60,16 @@ class HeadReport(NamedTuple):
 
     texts: int
     ablated: int
-    heads: list[HeadProfile]
+    heads: list[HeadRow]
     examples: list[Trace]
     diagonal_aer: float | None
     notes: list[str]
 
     @property
-    def best_aligned(self) -> HeadProfile | None:
+    def best_aligned(self) -> HeadRow | None:
         """The head with the lowest alignment error rate; None without gold."""
-        aligned = [head for head in self.heads if head.alignment is not None]
-        return min(aligned, key=_error_rate, default=None)
-
-
-def _error_rate(head: HeadProfile) -> float:
-    return 1.0 if head.alignment is None else head.alignment.aer
+        aligned = [head for head in self.heads if head.aer is not None]
+        return min(aligned, key=lambda head: head.aer or 0.0, default=None)
 
 
 def profile_heads(
@@ -133,7 +98,7 @@ def profile_heads(
     notes: list[str] = []
     corpus = _Corpus(golds, gold_units(model) if golds is not None else Units(True, True))
     habits = head_habits(corpus.noting(_traces(model, sources, targets, done)))
-    costs: dict[HeadKey, HeadImportance] = {}
+    costs: dict[HeadKey, HeadCost] = {}
     several = min(ablate, len(sources))
     if several and habits:
         rows = sorted(draw_sample(range(len(sources)), several))
@@ -142,15 +107,11 @@ def profile_heads(
     aligned = corpus.alignments()
     if golds is not None and not aligned:
         notes = [*notes, message("heads.note.no-cross")]
-    heads = [HeadProfile(one, costs.get(one.key), aligned.get(one.key)) for one in habits]
+    heads = [HeadRow(h, costs.get(h.key), *aligned.get(h.key, (None, 0))) for h in habits]
     if costs:
-        heads.sort(key=lambda head: -head.importance.cost if head.importance else np.inf)
+        heads.sort(key=lambda head: -head.cost[0] if head.cost else np.inf)
     ablated, scale = several if costs else 0, corpus.diagonal_aer()
     return HeadReport(len(sources), ablated, heads, corpus.examples, scale, notes)
-
-
-def _writes(model: Model | PretrainedModel) -> bool:
-    return isinstance(model, Model) or model.generates
 
 
 def _importance(
@@ -158,7 +119,7 @@ def _importance(
     habits: Sequence[HeadHabits],
     sources: Sequence[Any],
     targets: Sequence[str],
-) -> tuple[dict[HeadKey, HeadImportance], list[str]]:
+) -> tuple[dict[HeadKey, HeadCost], list[str]]:
     """Return the importance of the heads that can be switched off, and notes on the others."""
     switches: Mapping[HeadKey, HeadSwitch]
     score: Callable[[], Statistics] | None
@@ -178,13 +139,14 @@ def _importance(
     distinct = len({(id(switch.projection), switch.start) for switch in own.values()})
     notes = [message("heads.note.no-switch")] * (len(own) < len(habits))
     notes += [message("heads.note.shared")] * (distinct < len(own))
-    notes += [message("interval.note")] * any(cost.low is None for cost in costs.values())
-    return costs, notes + [message("heads.note.divergence")] * (bool(costs) and not _writes(model))
+    notes += [message("interval.note")] * any(low is None for _, low, _ in costs.values())
+    writes = isinstance(model, Model) or model.generates
+    return costs, notes + [message("heads.note.divergence")] * (bool(costs) and not writes)
 
 
 def head_importance(
     switches: Mapping[HeadKey, HeadSwitch], score: Callable[[], Statistics]
-) -> dict[HeadKey, HeadImportance]:
+) -> dict[HeadKey, HeadCost]:
     """Return what switching off each head costs.
 
     Args:
@@ -199,7 +161,7 @@ def head_importance(
                 yield score()
 
     costs = ratio_differences(whole, scores())
-    return {key: HeadImportance(*cost) for key, cost in zip(switches, costs, strict=True)}
+    return {key: (c, low, high) for key, (c, low, high) in zip(switches, costs, strict=True)}
 
 
 def target_nats(model: Model, sources: Sequence[Any], targets: Sequence[str]) -> Statistics:
@@ -271,13 +233,13 @@ class _Corpus:
                     key = ("cross", found.layer, head), shift
                     self.links.setdefault(key, []).append(strongest(weights))
 
-    def alignments(self) -> dict[HeadKey, HeadAlignment]:
-        """Return the error rate of each head, by its best shift."""
-        best: dict[HeadKey, HeadAlignment] = {}
+    def alignments(self) -> dict[HeadKey, tuple[float, int]]:
+        """Return the error rate of each head by its best shift, and that shift."""
+        best: dict[HeadKey, tuple[float, int]] = {}
         for (key, shift), links in self.links.items():
-            one = HeadAlignment(Quality.of(links, self.golds or ()).aer, shift)
-            if key not in best or one.aer < best[key].aer:
-                best[key] = one
+            rate = Quality.of(links, self.golds or ()).aer
+            if key not in best or rate < best[key][0]:
+                best[key] = (rate, shift)
         return best
 
     def diagonal_aer(self) -> float | None:

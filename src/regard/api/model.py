@@ -8,7 +8,6 @@ from typing import Any, Final, overload
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from regard import device as devices
 from regard import safe_read
@@ -206,7 +205,10 @@ class Model:
     ) -> Iterator[Output]:
         self.task.input.check_several(texts)
         settings = decoding_options(self.task, self.config.beam, options)
-        request = PredictRequest.of(self.task, settings, **how)
+        if how["replace_unk"] and not self.task.has_sources:
+            fix = "it has no source to copy"
+            raise ArgumentError("replace_unk", "be left out for a language model", True, fix)
+        request = PredictRequest(settings, **{**how, "kinds": check_kinds(how["kinds"])})
         check_least(1, batch=batch)
         if self.task.numbers is not None:
             yield from self.task.numbers.predictions(self.trained, texts, self.device)
@@ -233,10 +235,6 @@ class Model:
         """Return a label for each position that the model reads of a source."""
         (row,) = self.source_ids([source])
         return self.task.input.text(source, row).labels
-
-    def on_device(self, ids: Sequence[Any]) -> tuple[Tensor, Tensor]:
-        """Pad encoded sources to a batch where the model is; returns it and the lengths."""
-        return self.predictor.batch(ids)
 
     def trace(
         self,

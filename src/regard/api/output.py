@@ -2,7 +2,6 @@
 
 import hashlib
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -25,8 +24,6 @@ from regard.symbols import BOS, EOS, PAD
 from regard.training import RunFolder
 
 ALTERNATIVES: Final = 3
-#: bytes at the end of metrics.jsonl that hold its last rows
-METRICS_TAIL: Final = 1 << 16
 NO_VALUES: Final = np.zeros(0, np.float32)
 CUT_OFF: Final = "the limit of length cut the output off: it has no </s>"
 
@@ -133,19 +130,8 @@ def model_info(paths: Sequence[Path], presets: Sequence[str]) -> ModelInfo:
 
 def _last_step(folder: RunFolder) -> int | None:
     """Return the step of the last valid row of the metrics; None if unknown."""
-    if not folder.metrics_file.exists():
-        return None
-    with safe_read.open_regular(folder.metrics_file, inside=folder.path) as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - METRICS_TAIL))
-        lines = file.read(METRICS_TAIL).splitlines()
-    for line in reversed(lines):
-        try:
-            row = safe_read.parse_json(line)
-        except safe_read.InvalidJSONError:  # the last one may be cut off
-            continue
-        step = row.get("step") if isinstance(row, dict) else None
-        return step if isinstance(step, int) and 0 <= step < 2**31 else None
-    return None
+    step = next((row.get("step") for row in reversed(folder.metrics.rows())), None)
+    return step if isinstance(step, int) and 0 <= step < 2**31 else None
 
 
 def _short_hash(file: Path) -> str:

@@ -1,16 +1,16 @@
 """Prediction: from sources to outputs and traces, with one model or an ensemble."""
 
-from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, NamedTuple, final
+from typing import Any, Final, NamedTuple, TypeVar, final
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from regard.api.cpu_parallel import map_batches
 from regard.api.output import (
     ALTERNATIVES,
     LabelProbabilities,
@@ -37,7 +37,7 @@ from regard.messages import message
 from regard.models import AnyModel, SequenceModel
 from regard.models.cpu import CpuModel, refuse_cpu_model
 from regard.models.int8 import is_int8
-from regard.models.protocol import inference, require_sequence_model
+from regard.models.protocol import evaluating, inference, require_sequence_model
 from regard.ops.backend import HAS_NUMBA
 from regard.seeing import DecodingInfo, Map, ModelInfo, Text, Trace
 from regard.seeing.attribution.checks import check
@@ -51,6 +51,9 @@ from regard.tasks.inputs.text import text_given, text_written
 
 #: beams of all sources of a request for which compiled kernels are worth the time to load them
 MANY_BEAMS: Final = 400
+
+BatchT = TypeVar("BatchT")
+ResultT = TypeVar("ResultT")
 
 
 class _Answer(NamedTuple):
@@ -507,3 +510,40 @@ def _too_long(name: str, count: int, most: int) -> DataError:
         "shorten it, or train with a larger max_len",
         kind="too long",
     )
+
+
+def map_batches(
+    model: nn.Module,
+    device: torch.device,
+    work: Callable[[BatchT], ResultT],
+    batches: Sequence[BatchT],
+    *,
+    in_order: bool = False,
+) -> list[ResultT]:
+    """Return `work(batch)` of each batch, in order; on a CPU, in parallel, one thread each.
+
+    A step of a small model is many short operations. Two threads that share each of them wait for
+    each other most of the time; two threads with a batch each do not.
+
+    Args:
+        model: which `work` runs; it must not change meanwhile.
+        device: where it runs. A GPU gets one batch after another, and so does a model with hooks,
+            which may rely on the thread that has set them.
+        work: processes one batch.
+        batches: to process.
+        in_order: never in parallel, as batches that draw from one random generator need.
+    """
+    threads = min(torch.get_num_threads(), len(batches))
+    hooks = (module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    # settings of this thread that others would not have
+    own = torch.is_autocast_enabled("cpu") or any(map(bool, hooks))
+    if in_order or device.type != "cpu" or threads < 2 or own:
+        return [work(batch) for batch in batches]
+    before = torch.get_num_threads()
+    own_threads = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
+    try:
+        # once for all batches, of which some end while others still run
+        with evaluating(model), own_threads as pool:
+            return list(pool.map(work, batches))
+    finally:
+        torch.set_num_threads(before)

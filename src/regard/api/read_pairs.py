@@ -54,6 +54,8 @@ def read_for(
         columns = column_names(run_columns(task.settings.columns))
     layout = tgt_file is None and columns is None
     features = bool(task.input.feature_names)
+    place = DataPlace(source, None, PYTHON_HINTS, base_folder(source), task.input.encoder)
+    parse = type(task.input).reader(task.settings, place)
     return read_pairs(
         source,
         tgt_file=tgt_file,
@@ -64,7 +66,7 @@ def read_for(
         on_bad=on_bad,
         max_chars=task.settings.max_chars,
         advice=advice,
-        sources=_fitting(predictor, _parser(task, source), forced),
+        sources=_fitting(predictor, parse, forced),
     )
 
 
@@ -91,11 +93,6 @@ def check_pairs(pairs: Any) -> Any:
 def known_pairs(task: Task, pairs: Iterable[Pair]) -> list[Pair]:
     """Return the pairs, without features if the model has none."""
     return list(pairs) if task.input.feature_names else [p._replace(features=()) for p in pairs]
-
-
-def _parser(task: Task, source: Any) -> SourceTransform:
-    place = DataPlace(source, None, PYTHON_HINTS, base_folder(source), task.input.encoder)
-    return type(task.input).reader(task.settings, place)
 
 
 def _fitting(predictor: Predictor, parse: SourceTransform, forced: bool) -> SourceTransform:

@@ -31,23 +31,6 @@ class PredictRequest:
     kinds: Collection[str]
     replace_unk: bool
 
-    @staticmethod
-    def of(
-        task: Task,
-        options: DecodingOptions,
-        *,
-        attention: bool,
-        kinds: Collection[str] | None,
-        replace_unk: bool,
-    ) -> "PredictRequest":
-        """Return a request; raises if a model of this kind of data cannot answer it."""
-        request = PredictRequest(options, attention, check_kinds(kinds), replace_unk)
-        if replace_unk and not task.has_sources:
-            raise ArgumentError(
-                "replace_unk", "be left out for a language model", True, "it has no source to copy"
-            )
-        return request
-
     def select(self, indices: Sequence[int]) -> "PredictRequest":
         """Return the request for some of the sources; a single prefix is that of each."""
         prefix = self.options.prefix

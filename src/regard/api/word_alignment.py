@@ -80,8 +80,17 @@ class AlignOptions(NamedTuple):
         )
 
     def choices(self, heads: Sequence[int]) -> list[HeadChoice]:
-        """Return the candidates that match the options, given the number of heads per layer."""
-        every = all_choices(heads, SHIFTS if self.shift is None else [self.shift])
+        """Return the candidates that match the options, given the number of heads per layer.
+
+        They are every head, the mean of each layer's heads, and the mean of all, by each shift.
+        """
+        places: list[tuple[int | None, int | None]] = []
+        for layer, total in enumerate(heads):
+            places += [(layer, head) for head in range(total)]
+            places += [(layer, None)] if total > 1 else []
+        places += [(None, None)] if len(heads) > 1 else []
+        shifts = SHIFTS if self.shift is None else [self.shift]
+        every = [HeadChoice(layer, head, shift) for layer, head in places for shift in shifts]
         found = [choice for choice in every if self._matches(choice, heads)]
         if found:
             return found
@@ -237,16 +246,6 @@ def unit_counts(task: Task, pairs: Sequence[Pair], units: Units) -> list[tuple[i
     """Return the number of source and target units of each pair."""
     sides = (_sides(task, pair, units) for pair in pairs)
     return [(source.total, target.total) for source, target in sides]
-
-
-def all_choices(heads: Sequence[int], shifts: Sequence[int] = SHIFTS) -> list[HeadChoice]:
-    """Return every head, the mean of each layer's heads, and the mean of all, by each shift."""
-    found: list[tuple[int | None, int | None]] = []
-    for layer, total in enumerate(heads):
-        found += [(layer, head) for head in range(total)]
-        found += [(layer, None)] if total > 1 else []
-    found += [(None, None)] if len(heads) > 1 else []
-    return [HeadChoice(layer, head, shift) for layer, head in found for shift in shifts]
 
 
 def _chosen(maps: Sequence[Weights], choice: HeadChoice) -> Weights:

@@ -15,7 +15,7 @@ from regard.data.conversations import SPEAKER_MARK, Turn, join_turns
 from regard.decoding_options import given_options
 from regard.errors import ArgumentError
 from regard.messages import message
-from regard.tasks import Task, TextInput
+from regard.tasks import TextInput
 from regard.training import RunFolder
 
 #: the speakers of a conversation, as chat data names them
@@ -48,23 +48,21 @@ def chat(args: ChatArgs) -> None:
             turns.append(Turn(ASSISTANT, answer))
 
 
-def _writes_answers(task: Task) -> bool:
-    return type(task.input) is TextInput and task.numbers is None
-
-
 def _chat_model(run: Path, device: str) -> api.Model:
     """Load a run; raises ArgumentError unless it answers conversations."""
     model: Any = api.load(run, device=device)
     fix = 'train one on lines such as {"messages": [{"role": "user", "content": "..."}, ...]}'
-    if not isinstance(model, api.Model) or not _writes_answers(model.task):
-        kind = str(model.task) if isinstance(model, api.Model) else "a model of transformers"
+    own = model.task if isinstance(model, api.Model) else None
+    if own is None or type(own.input) is not TextInput or own.numbers is not None:
+        kind = "a model of transformers" if own is None else str(own)
         raise ArgumentError("RUN", "be trained on conversations", f"{run} ({kind})", fix)
     source = _first_source(model.path)
     role, mark, _ = source.partition(SPEAKER_MARK)
     if source and (not mark or len(role) > LONGEST_ROLE or " " in role):
         value = f"{run}, whose sources look like {source[:40]!r}"
         raise ArgumentError("RUN", "be trained on conversations", value, fix)
-    return model
+    run_model: api.Model = model
+    return run_model
 
 
 def _first_source(path: Path) -> str:

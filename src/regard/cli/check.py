@@ -1,9 +1,7 @@
 """`regard check`: attention compared with attribution."""
 
-import json
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
@@ -13,20 +11,16 @@ from regard.cli.commands import CheckArgs
 from regard.cli.console import print_table, result_console
 from regard.cli.error_handling import refuse
 from regard.cli.input_lines import one_source, warn_if_bare
-from regard.data.media_files import reject_media
+from regard.cli.show import drawn
 from regard.decoding_options import given_options
 from regard.messages import interval_text, message
-from regard.pretrained import MediaModel, PretrainedModel
 from regard.seeing import Trace
 from regard.seeing.attribution.checks import looked_at, shares
 from regard.seeing.attribution.methods import METHODS, method_title
-from regard.seeing.display import save
 from regard.seeing.draw.files import check_ending
 from regard.seeing.draw.forecast import ForecastView
 from regard.seeing.draw.labels import number_duplicates, printable
-from regard.seeing.draw.terminal import supports_blocks
 from regard.seeing.trace import Weights
-from regard.seeing.trace.storage import to_json
 
 #: inputs that are named for each output
 MAX_NAMED: Final = 3
@@ -38,42 +32,28 @@ FAITHFULNESS: Final = ("insertion", "deletion", "comprehensiveness", "sufficienc
 
 def check(args: CheckArgs) -> None:
     """Compare attention with ablation and gradients: what mattered to each output."""
+    console = result_console()
     if args.output is not None:
         check_ending(args.output)
     loaded = api.load(args.run, device=args.device, allow_pickle=args.allow_pickle)
-    if isinstance(loaded, PretrainedModel | MediaModel):
+    methods = args.methods
+    if not isinstance(loaded, api.Model):
         rule = "be left out for a model of transformers, which is checked on greedy outputs"
         refuse(rule, "leave it out, or force one with --target", beam=args.beam)
-        if isinstance(loaded, PretrainedModel):
-            reject_media(args.text)
-        methods = args.methods or "all"
-        trace = loaded.check(args.text, args.target, methods=methods, versus=args.versus)
-    else:
-        (source,) = warn_if_bare(loaded, [one_source(loaded, args.text)])
-        options = given_options(methods=args.methods, versus=args.versus, beam=args.beam)
-        trace = loaded.check(source, args.target, **options)
-    if isinstance(trace, ForecastView):
-        _show_forecast(trace, args.output, as_json=args.as_json)
-        return
+        methods = methods or "all"
+    (source,) = warn_if_bare(loaded, [one_source(loaded, args.text)])
+    options = given_options(methods=methods, versus=args.versus, beam=args.beam)
+    trace = loaded.check(source, args.target, **options)
     if args.output is not None:
-        save(trace, args.output)
+        trace.save(args.output)
     if args.as_json:
-        sys.stdout.write(json.dumps(to_json(trace), ensure_ascii=False) + "\n")
+        sys.stdout.write(drawn(trace, "json", {}) + "\n")
+    elif isinstance(trace, ForecastView):
+        sys.stdout.write(drawn(trace, "matrix", {}) + "\n")
+        for sentence in trace.notes:
+            console.print(printable(sentence), highlight=False, markup=False, soft_wrap=True)
     else:
-        _show(trace, result_console())
-
-
-def _show_forecast(view: ForecastView, output: Path | None, *, as_json: bool) -> None:
-    if output is not None:
-        view.save(output)
-    if as_json:
-        sys.stdout.write(json.dumps(view.as_json(), ensure_ascii=False) + "\n")
-        return
-    console = result_console()
-    plain = not supports_blocks(sys.stdout.encoding)
-    print(view.text(console.width, ascii=plain))
-    for sentence in view.notes:
-        console.print(printable(sentence), highlight=False, markup=False, soft_wrap=True)
+        _show(trace, console)
 
 
 def _show(trace: Trace, console: Console) -> None:

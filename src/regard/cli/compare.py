@@ -10,12 +10,12 @@ from typing import Any, Final
 from rich.cells import cell_len
 from rich.console import Console
 
+from regard import api
 from regard.api.compare import (
     ComparedExample,
     ModelComparison,
     compare_inputs,
     compare_models,
-    load_at,
 )
 from regard.cli.commands import CompareArgs
 from regard.cli.console import (
@@ -27,8 +27,7 @@ from regard.cli.console import (
     save_page,
 )
 from regard.cli.error_handling import refuse
-from regard.cli.example_files import read_examples
-from regard.cli.input_lines import one_source
+from regard.cli.input_lines import metric_words, one_source, read_examples
 from regard.errors import ArgumentError
 from regard.evaluation import SHARES
 from regard.messages import interval_text, message, translated
@@ -59,11 +58,10 @@ def compare(args: CompareArgs) -> None:
         raise ArgumentError(lacks, "be given", "missing", fix)
     else:
         names = args.first, args.second
-        models = load_at(args.first, device=args.device), load_at(args.second, device=args.device)
+        models = _load(args.first, args), _load(args.second, args)
         examples = read_examples(models[0], args.file, args)
-        words = [name.strip() for name in (args.metrics or "").lower().split(",") if name.strip()]
         with progress_bar(message("compare.comparing"), len(examples.sources)) as done:
-            texts, metric = (examples.sources, examples.references), words or None
+            texts, metric = (examples.sources, examples.references), metric_words(args.metrics)
             found = compare_models(*models, *texts, metric=metric, beam=args.beam, done=done)
     if args.output is not None:
         save_page(args.output, _page(names, found))
@@ -75,10 +73,12 @@ def compare(args: CompareArgs) -> None:
 def _compare_inputs(args: CompareArgs, inputs: tuple[str, str]) -> ModelComparison:
     fix = "name one model, and two texts after --inputs"
     refuse("be left out with --inputs", fix, B=args.second)
-    model = load_at(args.first, device=args.device)
-    if isinstance(model, PretrainedModel):
-        return compare_inputs(model, *inputs, beam=args.beam)
+    model = _load(args.first, args)
     return compare_inputs(model, *(one_source(model, text) for text in inputs), beam=args.beam)
+
+
+def _load(run: str, args: CompareArgs) -> api.Model | PretrainedModel:
+    return api.text_model(api.load(run, device=args.device), "regard compare")
 
 
 def _print(names: tuple[str, str], found: ModelComparison, console: Console) -> None:

@@ -95,7 +95,7 @@ def _runs_below(parent: str) -> Iterator[str]:
     for opened, (path, depth) in enumerate(queue):
         if opened == MOST_FOLDERS:
             return
-        for name in _folders(path or "."):
+        for name in folders_in(path or "."):
             inner = os.path.join(path, name)
             if _is_run(Path(inner)):
                 yield inner
@@ -103,10 +103,11 @@ def _runs_below(parent: str) -> Iterator[str]:
                 queue.append((inner, depth + 1))
 
 
-def _folders(path: str) -> list[str]:
+def folders_in(path: str | Path, *, links: bool = True) -> list[str]:
+    """Return the names of the folders in a folder, sorted, hidden ones left out."""
     try:
         with os.scandir(path) as entries:
-            names = [e.name for e in entries if e.is_dir() and not e.name.startswith(".")]
+            names = [e.name for e in entries if e.is_dir(follow_symlinks=links)]
     except OSError:  # it does not exist yet, or is not ours to read
         return []
-    return sorted(names)
+    return sorted(name for name in names if not name.startswith("."))

@@ -47,7 +47,11 @@ def demo(args: DemoArgs) -> None:
     for word in WORDS:
         say(console, f"{word.upper():>12}  {model(word.upper()).text}")
     console.print()
-    typer.echo(_map(model, WORDS[1].upper()))
+    trace = model.trace(WORDS[1].upper())
+    drawable = "cross" in trace.kinds
+    typer.echo(
+        drawn(trace, "matrix", {"kind": "cross"}) if drawable else message("demo.no-attention")
+    )
     following = message("demo.next")
     console.print(
         f"\n{following}regard show {args.output} HELLO -o hello.html",
@@ -57,13 +61,6 @@ def demo(args: DemoArgs) -> None:
         sep="\n" + " " * cell_len(following),
         highlight=False,
     )
-
-
-def _map(model: api.Model, word: str) -> str:
-    trace = model.trace(word)
-    if "cross" not in trace.kinds:
-        return message("demo.no-attention")
-    return drawn(trace, "matrix", {"kind": "cross"})
 
 
 def _config(data: Path, settings: dict[str, Any]) -> Config:

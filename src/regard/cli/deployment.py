@@ -1,7 +1,8 @@
 """Commands that serve pages or write models: `regard serve`, `watch` and `export`."""
 
 import shlex
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -14,6 +15,9 @@ from regard.errors import ArgumentError
 from regard.export import ExportResult
 from regard.export import export as export_run
 from regard.messages import message
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
 
 
 def export(args: ExportArgs) -> None:
@@ -68,48 +72,54 @@ def _trial(written: ExportResult, source: dict[str, Any]) -> str:
 
 def serve(args: ServeArgs) -> None:
     """Serve a live page and an API: type, and see where each output looks."""
-    checked = server.Limits(**args.limits)
-    access = server.Access(
-        (args.host, *(args.allow_host or ())), tuple(args.allow_origin or ()), args.token
-    )
-    with server.bind(args.host, args.port) as bound:
-        local = server.is_local(bound)
-        _check_token(args.host, args.token, local=local, none=args.no_token)
+    limits, log = server.Limits(**args.limits), server.Log(note, args.log_text)
+    access = _access(args, args.allow_origin)
+
+    def make() -> "tuple[str, FastAPI]":
         if args.runs:
-            models = server.Models.load(
-                args.runs, args.device, args.precision, allow_pickle=args.allow_pickle
-            )
+            how = {"device": args.device, "precision": args.precision}
+            models = server.Models.load(args.runs, **how, allow_pickle=args.allow_pickle)
         else:
             models = server.Models.load_bundled(args.device, args.precision)
         names = message("check.comma").join(models.names)
-        ready = _ready(names, server.url_of(bound), args.token, local=local)
-        server.run(
-            bound,
-            models,
-            checked,
-            access,
-            server.Log(note, args.log_text),
-            ready=lambda: note(ready),
-        )
+        return names, server.create_app(models, limits, access, log)
+
+    _listen(args, limits, log, make)
 
 
 def watch(args: WatchArgs) -> None:
     """Serve a page that follows a run while it trains."""
-    limits = server.Limits()
-    access = server.Access((args.host, *(args.allow_host or ())), (), args.token)
+    limits, log, access = server.Limits(), server.Log(note), _access(args, None)
     watcher = server.RunWatcher(bundled_models.find(args.run))
-    log = server.Log(note)
+    page = server.create_watch_app(watcher, limits, access, log)
+    _listen(args, limits, log, lambda: (str(args.run), page))
+
+
+def _access(args: ServeArgs | WatchArgs, origins: list[str] | None) -> "server.Access":
+    return server.Access((args.host, *(args.allow_host or ())), tuple(origins or ()), args.token)
+
+
+def _listen(
+    args: ServeArgs | WatchArgs,
+    limits: "server.Limits",
+    log: "server.Log",
+    make: Callable[[], tuple[str, "FastAPI"]],
+) -> None:
+    """Serve an application, made after its address is known to be free, until it is ended.
+
+    Args:
+        args: address and token.
+        limits: of connections.
+        log: where errors are printed.
+        make: returns what is served, in words, and the application.
+    """
     with server.bind(args.host, args.port) as bound:
         local = server.is_local(bound)
         _check_token(args.host, args.token, local=local, none=args.no_token)
-        ready = _ready(str(args.run), server.url_of(bound), args.token, local=local)
-        server.run_app(
-            bound,
-            server.create_watch_app(watcher, limits, access, log),
-            limits,
-            log,
-            ready=lambda: note(ready),
-        )
+        name, app = make()
+        audience = _audience(args.token, local=local)
+        ready = message("serve.ready", name=name, url=server.url_of(bound), audience=audience)
+        server.run(bound, app, limits, log, ready=lambda: note(ready))
 
 
 def _check_token(host: str, token: str | None, *, local: bool, none: bool) -> None:
@@ -124,11 +134,6 @@ def _check_token(host: str, token: str | None, *, local: bool, none: bool) -> No
             "missing",
             "give --token TOKEN or set REGARD_TOKEN, or let everybody in with --no-token",
         )
-
-
-def _ready(name: str, url: str, token: str | None, *, local: bool) -> str:
-    """Return what is printed once a page can be opened."""
-    return message("serve.ready", name=name, url=url, audience=_audience(token, local=local))
 
 
 def _audience(token: str | None, *, local: bool) -> str:

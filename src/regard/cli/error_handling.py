@@ -100,9 +100,12 @@ def _report(error: Exception) -> int:
         reason = f"it cannot be read or written ({error.strerror or error})"
         _say(DataError(f"{what}", None, reason, _next_step(error)))
     else:
+        how: dict[str, Any] = {"prefix": "regard-", "suffix": ".txt", "delete": False}
+        with tempfile.NamedTemporaryFile("w", **how) as file:
+            traceback.print_exception(error, file=file)
         _say(
             f"something inside regard went wrong ({type(error).__name__}: {_first_line(error)}): "
-            f"please report it with the traceback in {_keep_traceback(error)}."
+            f"please report it with the traceback in {file.name}."
         )
     return FAILED
 
@@ -123,22 +126,11 @@ def _report_usage(error: Any) -> int:
         return int(error.exit_code)
     message = error.format_message().rstrip(".")
     path = error.ctx.command_path if error.ctx is not None else "regard"
-    quoted = _lacks_quotes(error, message)
+    takes = [] if error.ctx is None else [param.name for param in error.ctx.command.params]
+    quoted = "extra argument" in message and "text" in takes
     fix = "put a TEXT of several words in quotes, or " if quoted else ""
     _say(f"{_first_line(message)}: {fix}see `{path} --help`.")
     return int(error.exit_code)
-
-
-def _lacks_quotes(error: Any, message: str) -> bool:
-    """Return whether a command with a TEXT got more words than it takes."""
-    takes = [] if error.ctx is None else [param.name for param in error.ctx.command.params]
-    return "extra argument" in message and "text" in takes
-
-
-def _keep_traceback(error: Exception) -> str:
-    with tempfile.NamedTemporaryFile("w", prefix="regard-", suffix=".txt", delete=False) as file:
-        traceback.print_exception(error, file=file)
-    return file.name
 
 
 def _first_line(message: object) -> str:

@@ -15,6 +15,7 @@ from rich.console import Console
 from regard import api
 from regard.api.evaluate_pairs import (
     EvaluationResult,
+    MetricRow,
     metric_names,
     references_of,
     score_predictions,
@@ -23,7 +24,7 @@ from regard.atomic_files import incremental_output
 from regard.cli.commands import EvaluateArgs
 from regard.cli.console import one_line, print_json, print_table, progress_bar, result_console
 from regard.cli.error_handling import refuse
-from regard.cli.input_lines import pairs_for, texts_for
+from regard.cli.input_lines import metric_words, pairs_for, texts_for
 from regard.cli.jobs import names_shards, predicted_pairs
 from regard.data import Pair
 from regard.evaluation import SHARES, ClassReport, Perplexity, by_length, paired_bootstrap
@@ -41,6 +42,17 @@ MOST_CLASSES_DRAWN: Final = 20
 MOST_CLASSES_SAVED: Final = 1000
 #: pairs of classes that are printed
 MOST_MISTAKES: Final = 10
+
+
+class PerplexityRow(NamedTuple):
+    """A perplexity with its confidence interval, and how it was counted."""
+
+    name: str
+    value: float
+    low: float | None
+    high: float | None
+    counted: int
+    signature: str
 
 
 def evaluate(args: EvaluateArgs) -> None:
@@ -64,7 +76,7 @@ def evaluate(args: EvaluateArgs) -> None:
         return _print_scores(table, as_json=args.as_json)
     other = args.against
     second = None if other is None else api.load_run(other, device=args.device)
-    names = metric_names(model.task.tokens.metrics(), _split_names(args.metrics))
+    names = metric_names(model.task.tokens.metrics(), metric_words(args.metrics))
     if sharded:
         rule = "be left out where pairs are shards"
         refuse(rule, TGT=args.tgt, against=args.against, skip_bad=args.skip_bad)
@@ -96,10 +108,6 @@ def evaluate(args: EvaluateArgs) -> None:
     return _print_result(result, notes, model.task.input.unit, args)
 
 
-def _split_names(words: str | None) -> list[str]:
-    return [name for name in map(str.strip, (words or "").lower().split(",")) if name]
-
-
 def _predict(model: api.Model, pairs: Sequence[Pair], beam: int | None) -> list[str]:
     texts = []
     with progress_bar(message("evaluate.predicting"), len(pairs)) as advance:
@@ -120,15 +128,38 @@ def _format(name: str, value: float) -> str:
     return f"{100 * value:.2f}%" if name in SHARES else f"{value:.2f}"
 
 
-def _range(name: str, low: float | None, high: float | None) -> str:
-    return interval_text(low, high, partial(_format, name))
+def _range(row: MetricRow | PerplexityRow) -> str:
+    return interval_text(row.low, row.high, partial(_format, row.name))
 
 
 def _interval_notes(rows: Sequence[Any]) -> list[str]:
     return [message("interval.note")] * any(row.low is None for row in rows)
 
 
-def _print_json(result: EvaluationResult, precision: str, notes: Sequence[str]) -> None:
+def _print_metrics(rows: Sequence[MetricRow | PerplexityRow], console: Console) -> None:
+    """Print metrics with their intervals and signatures; of a perplexity, also what it is per."""
+    titles = [message(f"card.column.{name}") for name in ("metric", "value", "interval")]
+    titles += [message("evaluate.counted")] * isinstance(rows[0], PerplexityRow)
+    cells = []
+    for row in rows:
+        cells.append([row.name, _format(row.name, row.value), _range(row)])
+        cells[-1] += [f"{row.counted:,}"] if isinstance(row, PerplexityRow) else []
+        cells[-1].append(row.signature)
+    print_table(console, [*titles, message("card.column.signature")], cells)
+
+
+def _print_json(result: EvaluationResult, precision: str, notes: list[str]) -> None:
+    by_class: dict[str, Any] = {}
+    if (report := result.classes) is not None:
+        counts = sorted(report.confusion.counts.items())
+        by_class = {
+            "unit": report.unit,
+            "classes": [row._asdict() for row in report.rows],
+            "confusion": [
+                {"class": gold, "predicted": predicted, "count": count}
+                for (gold, predicted), count in counts
+            ],
+        }
     print_json(
         {
             "pairs": result.pairs,
@@ -136,7 +167,7 @@ def _print_json(result: EvaluationResult, precision: str, notes: Sequence[str]) 
             "metrics": [row._asdict() for row in result.rows],
             "by_length": [asdict(row) for row in result.lengths],
             "against": None if result.against is None else asdict(result.against),
-            **({} if result.classes is None else _classes_json(result.classes)),
+            **by_class,
             "notes": notes,
         }
     )
@@ -148,17 +179,7 @@ def _print_result(
     console = result_console()
     said = message("evaluate.pairs", count=result.pairs, precision=_in_words(args.precision))
     console.print(said, highlight=False)
-    rows = [
-        [
-            row.name,
-            _format(row.name, row.value),
-            _range(row.name, row.low, row.high),
-            row.signature,
-        ]
-        for row in result.rows
-    ]
-    titles = [message(f"card.column.{name}") for name in ("metric", "value", "interval")]
-    print_table(console, [*titles, message("card.column.signature")], rows)
+    _print_metrics(result.rows, console)
     name = result.rows[0].name
     if result.lengths:
         by_length = [
@@ -262,22 +283,9 @@ def _save_confusion(
     }
     for row in result.rows:
         found = _format(row.name, row.value)
-        ends = _range(row.name, row.low, row.high)
-        facts[row.name] = message("evaluate.with-range", value=found, range=ends)
+        facts[row.name] = message("evaluate.with-range", value=found, range=_range(row))
     rows = [row._asdict() for row in report.rows]
     save_confusion(path, _confusion_table(report), report.unit, rows, facts, report.notes)
-
-
-def _classes_json(report: ClassReport) -> dict[str, object]:
-    return {
-        "unit": report.unit,
-        "classes": [row._asdict() for row in report.rows],
-        "confusion": [
-            {"class": gold, "predicted": predicted, "count": count}
-            for (gold, predicted), count in sorted(report.confusion.counts.items())
-        ],
-        "notes": list(report.notes),
-    }
 
 
 def _print_scores(table: ScoreTable, *, as_json: bool) -> None:
@@ -290,34 +298,15 @@ def _print_scores(table: ScoreTable, *, as_json: bool) -> None:
         return print_json({"examples": table.examples, "scores": rows, "notes": table.notes})
     console = result_console()
     console.print(table.examples, highlight=False)
-    cells = [
-        [_model_name(name), *(_score(value) for value in values)] for name, values in table.rows
-    ]
+    cells = []
+    for name, values in table.rows:
+        baseline, space, period = name.partition(" (")  # as in "seasonal naive (24)"
+        scores = ("" if math.isnan(value) else f"{value:.4g}" for value in values)
+        cells.append([translated("evaluate.model", baseline) + space + period, *scores])
     print_table(console, (message("models.model"), *table.columns), cells)
     for sentence in table.notes:
         console.print(sentence, highlight=False)
     return None
-
-
-def _model_name(name: str) -> str:
-    """Return the name of a model or of a baseline, such as "seasonal naive (24)"."""
-    baseline, space, period = name.partition(" (")
-    return translated("evaluate.model", baseline) + space + period
-
-
-def _score(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:.4g}"
-
-
-class PerplexityRow(NamedTuple):
-    """A perplexity with its confidence interval, and how it was counted."""
-
-    name: str
-    value: float
-    low: float | None
-    high: float | None
-    counted: int
-    signature: str
 
 
 def _evaluate_texts(model: api.Model, args: EvaluateArgs) -> None:
@@ -359,19 +348,7 @@ def _evaluate_texts(model: api.Model, args: EvaluateArgs) -> None:
         precision=_in_words(args.precision),
     )
     console.print(said, highlight=False)
-    cells = [
-        [
-            row.name,
-            f"{row.value:.2f}",
-            interval_text(row.low, row.high, "{:.2f}".format),
-            f"{row.counted:,}",
-            row.signature,
-        ]
-        for row in rows
-    ]
-    titles = [message(f"card.column.{name}") for name in ("metric", "value", "interval")]
-    titles += [message("evaluate.counted"), message("card.column.signature")]
-    print_table(console, titles, cells)
+    _print_metrics(rows, console)
     for sentence in _interval_notes(rows):
         console.print(sentence, highlight=False)
     return None

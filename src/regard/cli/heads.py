@@ -5,7 +5,7 @@ from typing import Any, Final
 from rich.console import Console
 
 from regard import api
-from regard.api.heads import HeadProfile, HeadReport, gold_sizes, profile_heads
+from regard.api.heads import HeadReport, gold_sizes, profile_heads
 from regard.cli.commands import HeadsArgs
 from regard.cli.console import (
     note,
@@ -15,11 +15,11 @@ from regard.cli.console import (
     result_console,
     save_page,
 )
-from regard.cli.example_files import ExampleFile, read_examples
 from regard.cli.gold_alignments import read_gold_file
+from regard.cli.input_lines import ExampleFile, read_examples
 from regard.data.sampling import draw_sample
 from regard.errors import ArgumentError
-from regard.messages import interval_text, message
+from regard.messages import message
 from regard.pretrained import PretrainedModel
 from regard.seeing.page.heads_page import HeadRow, render_heads
 from regard.seeing.trace.alignment import Gold
@@ -68,8 +68,8 @@ def _golds(
 
 def _print(report: HeadReport, console: Console) -> None:
     names = [name for name in HABITS if any(name in h.habits.habits for h in report.heads)]
-    has_cost = any(head.importance is not None for head in report.heads)
-    has_aer = any(head.alignment is not None for head in report.heads)
+    has_cost = any(head.cost is not None for head in report.heads)
+    has_aer = any(head.aer is not None for head in report.heads)
     titles = [message(f"table.{name}") for name in ("kind", "layer", "head")]
     titles += [message("heads.habit"), *(message(f"heads.habit.{name}") for name in names)]
     titles += [message("heads.cost")] * has_cost + [message("heads.aer")] * has_aer
@@ -89,58 +89,45 @@ def _print(report: HeadReport, console: Console) -> None:
         console.print(said, highlight=False, markup=False, soft_wrap=True)
 
 
-def _row(head: HeadProfile, names: list[str], has_cost: bool, has_aer: bool) -> list[str]:
+def _row(head: HeadRow, names: list[str], has_cost: bool, has_aer: bool) -> list[str]:
     own = head.habits
     shares = [f"{own.habits[name].share:.0%}" if name in own.habits else "" for name in names]
-    cost, aligned = head.importance, head.alignment
     main = message(f"heads.habit.{own.main}" if own.main else "heads.mixed")
     cells = [own.kind, str(own.layer), str(own.head), main, *shares]
     if has_cost:
-        cells.append("" if cost is None else _cost(*cost))
+        shown = "" if head.cost is None else f"{head.cost[0]:.3f}"
+        said = message("evaluate.with-range", value=shown, range=head.cost_range)
+        cells.append(shown and said)
     if has_aer:
-        cells.append("" if aligned is None else f"{100 * aligned.aer:.1f}")
+        cells.append("" if head.aer is None else f"{100 * head.aer:.1f}")
     return cells
-
-
-def _cost(cost: float, low: float | None, high: float | None) -> str:
-    ends = interval_text(low, high, "{:.3f}".format)
-    return message("evaluate.with-range", value=f"{cost:.3f}", range=ends)
 
 
 def _best_sentences(report: HeadReport) -> list[str]:
     best = report.best_aligned
-    if best is None or best.alignment is None:
+    if best is None or best.aer is None:
         return []
-    moved, aer = best.alignment.shift, report.diagonal_aer
+    aer = report.diagonal_aer
     return [
         message(
             "heads.best",
             layer=best.habits.layer,
             head=best.habits.head,
-            aer=100 * best.alignment.aer,
-            shift=message("heads.shift", shift=moved) if moved else "",
+            aer=100 * best.aer,
+            shift=message("heads.shift", shift=best.shift) if best.shift else "",
             scale=message("heads.diagonal", aer=100 * aer) if aer else "",
         )
     ]
 
 
 def _page(name: str, report: HeadReport) -> str:
-    rows = [
-        HeadRow(
-            head.habits,
-            head.importance,
-            None if head.alignment is None else head.alignment.aer,
-            0 if head.alignment is None else head.alignment.shift,
-        )
-        for head in report.heads
-    ]
-    if not report.ablated:
-        rows.sort(key=lambda row: -row.habits.evidence)
     facts = {message("heads.model"): name, message("heads.texts"): f"{report.texts:,}"}
     if report.ablated:
         facts[message("heads.off")] = message("heads.off-texts", count=report.ablated)
     notes = [*_best_sentences(report), *report.notes]
-    return render_heads(message("heads.title", name=name), facts, rows, report.examples, notes)
+    return render_heads(
+        message("heads.title", name=name), facts, report.heads, report.examples, notes
+    )
 
 
 def _as_object(name: str, report: HeadReport) -> dict[str, Any]:
@@ -157,8 +144,8 @@ def _as_object(name: str, report: HeadReport) -> dict[str, Any]:
     }
 
 
-def _head(head: HeadProfile) -> dict[str, Any]:
-    own = head.habits
+def _head(head: HeadRow) -> dict[str, Any]:
+    own, cost = head.habits, head.cost
     return {
         "kind": own.kind,
         "layer": own.layer,
@@ -168,6 +155,6 @@ def _head(head: HeadProfile) -> dict[str, Any]:
             n: {**h._asdict(), "score": h.score, "evidence": h.evidence}
             for n, h in own.habits.items()
         },
-        "importance": None if head.importance is None else head.importance._asdict(),
-        "alignment": None if head.alignment is None else head.alignment._asdict(),
+        "importance": cost and dict(zip(("cost", "low", "high"), cost, strict=True)),
+        "alignment": None if head.aer is None else {"aer": head.aer, "shift": head.shift},
     }

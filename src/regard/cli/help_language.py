@@ -103,13 +103,9 @@ def translate_row(text: str) -> str:
     found = HELP_AND_FACTS.fullmatch(text)
     if found is None:
         return help_text(text)
-    facts = FACT.sub(_fact, found[2])
+    default = help_text("default: ")
+    facts = FACT.sub(lambda m: default + help_text(m[1]) if m[1] else help_text(m[0]), found[2])
     return f"{help_text(found[1])}{facts}" if found[1] else facts
-
-
-def _fact(found: re.Match[str]) -> str:
-    words = found[1]
-    return help_text(found[0]) if words is None else help_text("default: ") + help_text(words)
 
 
 def _wrapped(text: str, width: int) -> str:

@@ -1,19 +1,23 @@
 """Commands that list what there is: `regard models`, `presets`, `settings` and `doctor`."""
 
+import os
 import platform
+import socket
 import sys
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.multiprocessing.spawn import spawn
 
 from regard.api import bundled_models
 from regard.api.bundled_card import licence, megabytes, render
 from regard.cli.commands import DoctorArgs, ModelsArgs, PresetsArgs, SettingsArgs
 from regard.cli.console import note, print_json, print_table, result_console
-from regard.cli.distributed_report import distributed_report
 from regard.errors import ArgumentError
 from regard.extras import install_command, is_installed
 from regard.messages import help_text, message, use_language
@@ -57,6 +61,20 @@ LAYERS: Final[dict[str, Callable[[], nn.Module]]] = {
     "LSTM": lambda: nn.LSTM(8, 8, batch_first=True),
     "attention": lambda: nn.MultiheadAttention(8, 2, batch_first=True),
 }
+#: variables by which torchrun tells a process its place
+VARIABLES: Final = (
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TORCHELASTIC_RUN_ID",
+    "TORCHELASTIC_RESTART_COUNT",
+    "TORCHELASTIC_MAX_RESTARTS",
+)
+#: processes of the test, and seconds until it counts as failed
+TESTED: Final = 2
+LIMIT: Final = 120
 
 
 def models(args: ModelsArgs) -> None:
@@ -154,26 +172,23 @@ def doctor(args: DoctorArgs) -> None:
 
 def report() -> list[tuple[str, str]]:
     """Return versions, devices and backends by name, in the order of printing."""
+    chip = torch.backends.cpu.get_cpu_capability()
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return [
         ("regard", __version__),
         ("python", platform.python_version()),
         ("torch", torch.__version__),
         ("triton", _installed("triton")),
         ("numba", _installed("numba")),
-        ("cpu", _cpu()),
+        ("cpu", message("doctor.threads", count=torch.get_num_threads(), capability=chip)),
         (message("doctor.cpu-precisions"), _comma("32", *map(_cpu_precision, HALF_PRECISIONS))),
-        ("cuda", _cuda()),
+        ("cuda", _comma(*gpus) or message("doctor.none")),
         *((name, _usable(paths)) for name, paths in OPERATORS.items()),
     ]
 
 
 def _comma(*words: str) -> str:
     return message("check.comma").join(words)
-
-
-def _cpu() -> str:
-    capability = torch.backends.cpu.get_cpu_capability()
-    return message("doctor.threads", count=torch.get_num_threads(), capability=capability)
 
 
 def _cpu_precision(name: str) -> str:
@@ -199,22 +214,17 @@ def _trains(make: Callable[[], nn.Module], dtype: torch.dtype) -> bool:
 
 def _usable(paths: Iterable[str]) -> str:
     """Return the backends that can run here, then why others cannot."""
-    lacks = {"triton": _triton_lacks(), "cpu": _cpu_lacks()}
-    able = [name for name in paths if not lacks.get(name)]
-    found = [_comma(*able), *(f"{n} {lacks[n]}" for n in paths if lacks.get(n))]
-    return message("show.plain.semicolon").join(found)
-
-
-def _triton_lacks() -> str:
+    lacks: dict[str, str] = {}
     if not torch.cuda.is_available():
-        return message("doctor.needs-gpu")
-    return "" if is_installed("triton") else message("doctor.needs", package="triton")
-
-
-def _cpu_lacks() -> str:
-    if is_installed("numba"):
-        return ""
-    return message("doctor.needs-command", package="numba", command=install_command("cpu"))
+        lacks["triton"] = message("doctor.needs-gpu")
+    elif not is_installed("triton"):
+        lacks["triton"] = message("doctor.needs", package="triton")
+    if not is_installed("numba"):
+        command = install_command("cpu")
+        lacks["cpu"] = message("doctor.needs-command", package="numba", command=command)
+    able = [name for name in paths if name not in lacks]
+    found = [_comma(*able), *(f"{n} {lacks[n]}" for n in paths if n in lacks)]
+    return message("show.plain.semicolon").join(found)
 
 
 def _installed(package: str) -> str:
@@ -224,7 +234,57 @@ def _installed(package: str) -> str:
         return message("doctor.not-installed")
 
 
-def _cuda() -> str:
-    if not torch.cuda.is_available():
-        return message("doctor.none")
-    return _comma(*(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())))
+def distributed_report() -> list[tuple[str, str]]:
+    """Return devices, backends, torchrun's variables and the result of a test, by name."""
+    gpus = torch.cuda.device_count()
+    found = {name: os.environ[name] for name in VARIABLES if name in os.environ}
+    said = message("check.comma").join(f"{name}={value}" for name, value in found.items())
+    several = "one-gpu" if gpus == 1 else "gpus"
+    rows = [
+        (message("doctor.devices"), message(f"doctor.{several}", gpus=gpus, cores=os.cpu_count())),
+        (message("doctor.backends"), _backends()),
+        ("torchrun", said or message("doctor.one-process")),
+        (message("doctor.processes", backend="gloo", count=TESTED), all_reduce_test("gloo")),
+    ]
+    if dist.is_nccl_available() and gpus >= TESTED:
+        title = message("doctor.processes", backend="nccl", count=TESTED)
+        rows.append((title, all_reduce_test("nccl")))
+    return rows
+
+
+def _backends() -> str:
+    """Return the backends that torch has, with the version of NCCL."""
+    names = ["gloo"] if dist.is_gloo_available() else []
+    if dist.is_nccl_available() and torch.cuda.is_available():
+        numbers: tuple[int, ...] = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
+        names.append(f"nccl {'.'.join(map(str, numbers))}")
+    return message("check.comma").join(names) or message("doctor.none")
+
+
+def all_reduce_test(backend: str) -> str:
+    """Start two processes that sum a number of each; return whether that works, or why not."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+    try:
+        spawn(_sum_ranks, (backend, address), nprocs=TESTED)  # type: ignore[no-untyped-call]
+    except Exception as error:  # which has the traceback of a process as its text
+        reason = str(error).strip().splitlines()[-1].partition(": ")[2]
+        return message("doctor.fails", reason=reason or str(error))
+    return message("doctor.works")
+
+
+def _sum_ranks(rank: int, backend: str, address: str) -> None:
+    """Take part in a sum; raises if it fails."""
+    for name in (*VARIABLES, "TORCHELASTIC_USE_AGENT_STORE"):  # torchrun's own are no part of it
+        os.environ.pop(name, None)
+    device = torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu")
+    limit = timedelta(seconds=LIMIT)
+    dist.init_process_group(
+        backend, init_method=address, rank=rank, world_size=TESTED, timeout=limit
+    )
+    number = torch.tensor(float(rank + 1), device=device)
+    dist.all_reduce(number)
+    dist.destroy_process_group()
+    if number.item() != TESTED * (TESTED + 1) / 2:
+        raise RuntimeError(f"the sum is {number.item():g}")

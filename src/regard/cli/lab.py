@@ -1,6 +1,5 @@
 """`regard lab`: experiments on attention, and their report."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -15,7 +14,7 @@ from regard.cli.commands import LabArgs
 from regard.cli.console import print_json, print_table, result_console
 from regard.cli.error_handling import FAILED, INTERRUPTED
 from regard.errors import ArgumentError
-from regard.lab import Claim, ExperimentContext, runner
+from regard.lab import ExperimentContext, runner
 from regard.lab.context import worker_pool
 from regard.messages import help_text, message, translated
 from regard.training.console_reporter import say
@@ -29,8 +28,18 @@ def lab(args: LabArgs) -> None:
     extras.require("matplotlib", "scipy", extra="lab", for_="`regard lab`")
     chosen = runner.pick(args.names or [])
     if args.listed:
-        return _list(chosen, args.as_json)
-    _check_folders(args.output, args.data)
+        rows = [(name, runner.find(name).question) for name in chosen]
+        if args.as_json:
+            return print_json([{"name": name, "question": question} for name, question in rows])
+        titles = message("lab.experiment"), message("lab.question")
+        said = [(name, help_text(question)) for name, question in rows]
+        return print_table(result_console(), titles, said)
+    if args.output.exists() and not args.output.is_dir():
+        value = f"the file {args.output}"
+        raise ArgumentError("output", "be a folder", value, "choose another -o")
+    if args.data is not None and not args.data.is_dir():
+        raise ArgumentError("data", "be a folder", args.data, "name another, or leave it out")
+    args.output.mkdir(parents=True, exist_ok=True)
     count = SEEDS[args.quick] if args.seeds is None else args.seeds
     where = devices.pick(args.device)
     context = ExperimentContext(
@@ -46,22 +55,6 @@ def lab(args: LabArgs) -> None:
     return _conclude(outcome, args.output, args.as_json)
 
 
-def _list(names: list[str], as_json: bool) -> None:
-    rows = [(name, runner.find(name).question) for name in names]
-    if as_json:
-        return print_json([{"name": name, "question": question} for name, question in rows])
-    titles = message("lab.experiment"), message("lab.question")
-    return print_table(result_console(), titles, [(name, help_text(text)) for name, text in rows])
-
-
-def _check_folders(output: Path, data: Path | None) -> None:
-    if output.exists() and not output.is_dir():
-        raise ArgumentError("output", "be a folder", f"the file {output}", "choose another -o")
-    if data is not None and not data.is_dir():
-        raise ArgumentError("data", "be a folder", data, "name another, or leave it out")
-    output.mkdir(parents=True, exist_ok=True)
-
-
 def _conclude(outcome: runner.RunOutcome, folder: Path, as_json: bool) -> None:
     """Write the report, print the verdicts, and exit with the code that they call for."""
     from regard.lab import report
@@ -75,10 +68,17 @@ def _conclude(outcome: runner.RunOutcome, folder: Path, as_json: bool) -> None:
     failures = {name: said for name, said in failures.items() if name in tried}
     page = str(folder / "report.html")
     if as_json:
-        found = [_as_object(name, claim) for name, claim in claims]
+        found = [
+            {"experiment": name, "verdict": one.verdict, "document": one.source, "claim": one.text}
+            for name, one in claims
+        ]
         print_json({"claims": found, "failed": failures, "report": page})
     else:
-        _tell([claim for _, claim in claims], page)
+        if claims:
+            rows = [(translated("lab.verdict", c.verdict), c.source, c.text) for _, c in claims]
+            titles = [message(f"lab.{name}") for name in ("verdict", "document", "claim")]
+            print_table(result_console(), titles, rows)
+        typer.echo(message("lab.report", path=page))
     for name, said in failures.items():
         say(notes, message("lab.traceback", failure=said, path=runner.log_path(folder, name)))
     if outcome.interrupted:
@@ -86,22 +86,6 @@ def _conclude(outcome: runner.RunOutcome, folder: Path, as_json: bool) -> None:
         raise typer.Exit(INTERRUPTED)
     if failures:
         raise typer.Exit(FAILED)
-
-
-def _tell(claims: Sequence[Claim], page: str) -> None:
-    if claims:
-        rows = [
-            (translated("lab.verdict", claim.verdict), claim.source, claim.text) for claim in claims
-        ]
-        titles = [message(f"lab.{name}") for name in ("verdict", "document", "claim")]
-        print_table(result_console(), titles, rows)
-    typer.echo(message("lab.report", path=page))
-
-
-def _as_object(name: str, claim: Claim) -> dict[str, str]:
-    """Return a claim for `--json`."""
-    said = {"verdict": claim.verdict, "document": claim.source, "claim": claim.text}
-    return {"experiment": name, **said}
 
 
 class _ProgressReporter:

@@ -7,7 +7,7 @@ from importlib import import_module
 from inspect import Parameter, Signature
 from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, Final, TypeVar, get_args, get_origin
 
 import typer
 from typer import Argument, Option
@@ -72,15 +72,15 @@ def _check_page(path: Path | None) -> Path | None:
     return path
 
 
-def text_argument(metavar: str, help: str) -> Any:
+def _model_argument(metavar: str, help: str) -> Any:
     """Return an argument that is a run folder or a model, for an alias."""
     return Argument(metavar=metavar, help=help, autocompletion=complete_run)
 
 
-Run = Annotated[Path, text_argument("RUN", "A run folder, or a bundled model: g2p.")]
+Run = Annotated[Path, _model_argument("RUN", "A run folder, or a bundled model: g2p.")]
 Model = Annotated[
     Path,
-    text_argument(
+    _model_argument(
         "MODEL",
         "A run folder, a bundled model (g2p), or a model of transformers: its folder, or "
         "ORGANISATION/NAME on the Hugging Face hub.",
@@ -206,14 +206,14 @@ def command(module: str = "", **settings: Any) -> Callable[[ClassT], ClassT]:
     """
 
     def register(declared: ClassT) -> ClassT:
-        cls: Any = dataclass(kw_only=True)(declared)
+        cls: Any = dataclass(kw_only=True, eq=False, repr=False)(declared)
         name = "_".join(re.findall("[A-Z][a-z]+", declared.__name__)[:-1]).lower()
 
         def execute(**values: Any) -> None:
-            groups = {group: _options_of(made) for group, made in _groups(cls)}
-            for group, options in groups.items():
-                own = [one.name for one in options if one.name not in cls.__annotations__]
-                values[group] = {key: values.pop(key) for key in own}
+            own = {one.name for one in _own_parameters(cls)}
+            for group, made in _groups(cls).items():
+                names = {one.name for one in _own_parameters(made)} - own
+                values[group] = {key: values.pop(key) for key in names}
             values.pop("lang")
             getattr(import_module(f"regard.cli.{module or name}"), name)(cls(**values))
 
@@ -225,12 +225,11 @@ def command(module: str = "", **settings: Any) -> Callable[[ClassT], ClassT]:
     return register
 
 
-def _groups(cls: type) -> Iterator[tuple[str, type]]:
-    """Yield the fields that stand for the options of another class, with that class."""
-    for name, hint in get_type_hints(cls, include_extras=True).items():
-        for part in get_args(hint)[1:]:
-            if is_dataclass(part) and isinstance(part, type):
-                yield name, part
+def _groups(cls: type) -> dict[str, type]:
+    """Return the fields that stand for the options of another class, with that class."""
+    hints = cls.__annotations__.items()
+    parts = [(name, part) for name, hint in hints for part in get_args(hint)[1:]]
+    return {name: part for name, part in parts if isinstance(part, type) and is_dataclass(part)}
 
 
 def signature_of(cls: type) -> Signature:
@@ -238,35 +237,32 @@ def signature_of(cls: type) -> Signature:
 
     Each command also takes `--lang`, which its help leaves to that of `regard` itself.
     """
-    groups = dict(_groups(cls))
-    found = {one.name: one for made in groups.values() for one in _options_of(made)}
-    types = get_type_hints(cls, include_extras=True)
-    for one in fields(cls):
-        if one.name not in groups:
-            own = one.metadata.get("parameter")
-            hint = types[one.name] if own is None else Annotated[types[one.name], own]
-            found[one.name] = _parameter(one.name, one.default, hint)
+    classes = (*_groups(cls).values(), cls)
+    found = {one.name: one for some in classes for one in _own_parameters(some)}
     lang = Option("--lang", callback=choose_language, is_eager=True, hidden=True)
     found["lang"] = _parameter("lang", None, Annotated[str | None, lang])
     return Signature(list(found.values()))
 
 
+def _own_parameters(cls: type) -> Iterator[Parameter]:
+    """Yield a parameter for each field that is declared as one, or has a help text."""
+    groups = _groups(cls)
+    for one in fields(cls):
+        about = one.metadata
+        hint: Any = cls.__annotations__[one.name]
+        if "help" in about:
+            name = about.get("option", f"--{one.name.replace('_', '-')}")
+            made = Option(name, help=about["help"], show_default=about.get("shown_default", True))
+            hint = Annotated[hint, made]
+        elif "parameter" in about:
+            hint = Annotated[hint, about["parameter"]]
+        if get_origin(hint) is Annotated and one.name not in groups:
+            yield _parameter(one.name, one.default, hint)
+
+
 def _parameter(name: str, default: Any, hint: Any) -> Parameter:
     given = Parameter.empty if default is MISSING else default
     return Parameter(name, Parameter.KEYWORD_ONLY, default=given, annotation=hint)
-
-
-def _options_of(cls: type) -> list[Parameter]:
-    """Return an option for each field of a dataclass that has a help text."""
-    types, found = get_type_hints(cls), []
-    for one in fields(cls):
-        about = one.metadata
-        if "help" in about:
-            name = about.get("option", f"--{one.name.replace('_', '-')}")
-            shown = about.get("shown_default", True)
-            made = Option(name, help=about["help"], show_default=shown)
-            found.append(_parameter(one.name, one.default, Annotated[types[one.name], made]))
-    return found
 
 
 def choose_language(name: str | None) -> str | None:

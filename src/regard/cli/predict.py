@@ -1,24 +1,27 @@
 """`regard predict`: predictions for the lines of a file."""
 
+import csv
+import io
 import json
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import typer
 
-from regard import api
+from regard import api, extras
 from regard.api import bundled_models
-from regard.atomic_files import incremental_output
-from regard.cli.answer_table import LABELS, answer_rows, is_table_file, write_table
+from regard.api.tables import answer_row
+from regard.atomic_files import atomic_output, incremental_output
 from regard.cli.commands import PredictArgs
 from regard.cli.console import note, one_line
 from regard.cli.error_handling import refuse
 from regard.cli.input_lines import InputLines, is_media, warn_if_bare
 from regard.cli.jobs import run_shards
+from regard.data import lazy_pyarrow as arrow
 from regard.data.frame_tables import SUFFIX
 from regard.decoding_options import DecodingOptions, given_options
 from regard.errors import ArgumentError, DataError
@@ -39,11 +42,15 @@ SHOWN_MAPS: Final = {
         ("encoder-self",),
     ),
 }
+#: endings of files that are tables
+SUFFIXES: Final = (".csv", ".tsv", ".jsonl", ".parquet", ".xlsx")
+#: further labels of a row, which have probabilities without being asked for
+LABELS: Final = 3
 
 
 def predict(args: PredictArgs) -> None:
     """Predict the target of each line of a file: one prediction per line on stdout."""
-    table = args.output if args.output is not None and is_table_file(args.output) else None
+    table = args.output if args.output is not None and _is_table_file(args.output) else None
     if args.output is not None and table is None:
         return _predict_shards(args, args.output)
     fix = "name the folder for the answers with -o"
@@ -79,7 +86,7 @@ def predict(args: PredictArgs) -> None:
                 notes.update(dict.fromkeys(getattr(answer, "notes", ())))
                 source = read.popleft()
             if table is not None:
-                rows += answer_rows(model, source, answer, several - 1 or LABELS)
+                rows += _answer_rows(model, source, answer, several - 1 or LABELS)
             elif isinstance(answer, NumberPrediction | Forecast):
                 sys.stdout.write(answer.printed(as_json=args.as_jsonl))
             elif args.as_jsonl:
@@ -88,7 +95,7 @@ def predict(args: PredictArgs) -> None:
                 sys.stdout.write(_text(number, answer, several > 1, args.chat))
             sys.stdout.flush()
     if table is not None:
-        write_table(table, rows)
+        _write_table(table, rows)
         note(message("predict.table", path=table, count=len(rows)))
     for sentence in notes:
         note(message("sentence", text=sentence))
@@ -204,21 +211,15 @@ def _json(output: AnyOutput | DataError, maps: Collection[str]) -> str:
     """Return the line of a source as a JSON object."""
     if isinstance(output, DataError):
         return json.dumps({"text": "", "error": str(output)}) + "\n"
+    of_labels = getattr(output, "probabilities", None) or {}
+    shares = {label: round(share, 6) for label, share in of_labels.items()}
     found = {
         **_as_object(output, maps),
         "src_tokens": output.src_tokens,
-        **_probabilities(output),
+        **({"probabilities": shares} if shares else {}),
         "alternatives": [_as_object(other, maps) for other in output.alternatives],
     }
     return json.dumps(found, ensure_ascii=False) + "\n"
-
-
-def _probabilities(output: AnyOutput) -> dict[str, object]:
-    """Return the probabilities of all labels, if the output is one."""
-    found = getattr(output, "probabilities", None)
-    if not found:
-        return {}
-    return {"probabilities": {label: round(share, 6) for label, share in found.items()}}
 
 
 def _as_object(output: AnyOutput, maps: Collection[str]) -> dict[str, object]:
@@ -287,3 +288,65 @@ def _split(words: list[Path]) -> tuple[list[Path], list[str]]:
     if folders and (str(last) == "-" or not bundled_models.is_run(last)):
         return folders, [str(last)]
     return words, ["-"]
+
+
+def _is_table_file(path: Path) -> bool:
+    """Return whether a file is a table by its ending; raises if the writer is not installed."""
+    found = path.suffix.lower() in SUFFIXES and not path.is_dir()
+    if found and path.suffix.lower() == ".xlsx":
+        extras.require("openpyxl", extra="excel", for_=f"-o {path}")
+    return found
+
+
+def _answer_rows(model: Any, source: Any, output: Any, others: int) -> list[dict[str, Any]]:
+    """Return source, answer, confidence and alternatives; of a forecast, a row for each time.
+
+    A source that was left out has an error as its output, and an empty row.
+    """
+    if isinstance(output, DataError):
+        return [{"source": None, "answer": None}]
+    if isinstance(output, Forecast):
+        time, *names = output.header
+        rows = csv.DictReader(io.StringIO(output.text))
+        return [{time: row[time], **{name: float(row[name]) for name in names}} for row in rows]
+    values = getattr(model, "label_values", {})
+    return [{"source": source, **answer_row(output, values, others)}]
+
+
+def _write_table(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Write rows to a file, in the format of its ending; lists are JSON in cells of text."""
+    suffix = path.suffix.lower()
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    cells = [names, *([_cell(row.get(name)) for name in names] for row in rows)]
+    with atomic_output(path) as file:
+        if suffix == ".jsonl":
+            file.writelines(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
+        elif suffix == ".parquet":
+            arrow.parquet.write_table(arrow.Table.from_pylist(list(rows)), file)
+        elif suffix == ".xlsx":
+            _write_workbook(file, cells)
+        else:
+            text = io.TextIOWrapper(file, "utf-8", newline="", write_through=True)
+            csv.writer(text, delimiter="\t" if suffix == ".tsv" else ",").writerows(cells)
+            text.detach()
+
+
+def _cell(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
+
+
+def _write_workbook(file: IO[bytes], rows: Sequence[Sequence[Any]]) -> None:
+    from openpyxl import Workbook
+    from openpyxl.cell import WriteOnlyCell
+    from openpyxl.cell.cell import ILLEGAL_CHARACTERS_RE
+
+    book = Workbook(write_only=True)
+    sheet = book.create_sheet("answers")
+    for row in rows:
+        cells = [WriteOnlyCell(sheet) for _ in row]
+        for cell, value in zip(cells, row, strict=True):
+            cell.value = ILLEGAL_CHARACTERS_RE.sub("", value) if isinstance(value, str) else value
+            if cell.data_type == "f":
+                cell.data_type = "s"  # a text that begins with = is no formula
+        sheet.append(cells)
+    book.save(file)

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from regard import safe_read
 from regard.atomic_files import content_checksum
 from regard.cli.commands import RunsArgs
+from regard.cli.completion import folders_in
 from regard.cli.console import note, print_json, print_table, result_console
 from regard.errors import ArgumentError, RegardError
 from regard.messages import message, use_language
@@ -75,7 +76,9 @@ def runs(args: RunsArgs) -> None:
             find_runs(args.folder, args.depth), key=lambda run: run.changed, reverse=True
         )
     if args.as_json:
-        return print_json([_as_object(run) for run in found])
+        times = [run.changed.isoformat(timespec="seconds") for run in found]
+        rows = zip(found, times, strict=True)
+        return print_json([r._asdict() | {"path": str(r.path), "changed": t} for r, t in rows])
     if not found:
         return note(message("runs.none", folder=args.folder))
     names = ("run", "preset", "size", "weights", "data", "best", "changed", "state")
@@ -98,16 +101,8 @@ def find_runs(folder: Path, depth: int) -> Iterator[RunListing]:
         if run is not None:
             yield run
         elif below < depth:
-            queue += [(inner, below + 1) for inner in _folders(path)]
-
-
-def _folders(path: Path) -> list[Path]:
-    try:
-        with os.scandir(path) as entries:
-            names = [e.name for e in entries if e.is_dir(follow_symlinks=False)]
-    except OSError:  # not ours to read
-        return []
-    return [path / name for name in sorted(names) if not name.startswith(".")]
+            inner = [path / name for name in folders_in(path, links=False)]
+            queue += [(folder, below + 1) for folder in inner]
 
 
 def describe_run(path: Path) -> RunListing | None:
@@ -281,8 +276,3 @@ def _row(run: RunListing) -> list[str]:
         f"{run.changed:%Y-%m-%d %H:%M}",
         state,
     ]
-
-
-def _as_object(run: RunListing) -> dict[str, Any]:
-    changed = run.changed.isoformat(timespec="seconds")
-    return run._asdict() | {"path": str(run.path), "changed": changed}

@@ -71,7 +71,11 @@ def show(args: ShowArgs) -> None:
     if args.gold is not None:
         traces = (with_gold(trace, args.gold, count(args.words)) for trace, count in found)
     if args.output is not None:
-        _only(traces).save(args.output, scale=args.scale, **choice)
+        alone = list(islice(traces, 2))
+        if len(alone) != 1:
+            many = "several" if alone else "none"
+            raise ArgumentError("TEXT", "be one line for a file", many, "give one, or leave -o out")
+        alone[0].save(args.output, scale=args.scale, **choice)
         typer.echo(message("show.saved", path=args.output), err=True)
         return
     between = "" if form == "json" else "\n"
@@ -209,15 +213,6 @@ def numbers(name: str, given: str | None) -> list[int] | None:
     if not found:
         raise ArgumentError(name, "name at least one", repr(given), "write it as in 0-3,31")
     return sorted(found)
-
-
-def _only(traces: Iterator[Trace]) -> Any:
-    """Return the only trace; raises if there are several, since a file holds one."""
-    found = list(islice(traces, 2))
-    if len(found) != 1:
-        many = "several" if found else "none"
-        raise ArgumentError("TEXT", "be one line for a file", many, "give one, or leave -o out")
-    return found[0]
 
 
 def _one(view: View, form: str, scale: Any, ascii: bool, console: Console) -> str:

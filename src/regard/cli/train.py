@@ -44,7 +44,11 @@ def train(args: TrainArgs) -> None:
         refuse("be for a run that goes on", "add --resume RUN, or leave it out", **accepted)
     else:
         refuse("be left out when a run goes on", "the run stays in its folder", output=args.output)
-    recipe = _recipe(words, args.resume)
+    if args.resume is not None:  # by its recipe if it was made by one
+        recipe = recipes.load_saved(args.resume / recipes.RECIPE_DIR)
+    else:
+        path = recipes.find(words[0]) if words else None
+        recipe = None if path is None else recipes.read(path)
     if recipe is not None or args.resume is not None:
         refuse("be for a new run on your own data", dry_run=args.dry_run)
     if recipe is not None:
@@ -107,14 +111,6 @@ def _folder_of(config: Config) -> Path:
         return Path("runs") / config.preset
     data = display_data(config.data)
     return Path("runs") / ("stdin" if data == STDIN else Path(data).name.partition(".")[0] or "run")
-
-
-def _recipe(words: list[str], resume: Path | None) -> recipes.Recipe | None:
-    """Return the recipe that is named first, or that the resumed run was made by."""
-    if resume is not None:
-        return recipes.load_saved(resume / recipes.RECIPE_DIR)
-    path = recipes.find(words[0]) if words else None
-    return None if path is None else recipes.read(path)
 
 
 def _with_data(settings: dict[str, Any]) -> Config:

@@ -14,7 +14,6 @@ from regard.cli.input_lines import one_source
 from regard.decoding_options import given_options
 from regard.errors import ArgumentError
 from regard.messages import message
-from regard.pretrained import PretrainedModel
 from regard.seeing.attribution.what_if import WhatIf
 from regard.seeing.draw.labels import fit, printable
 
@@ -35,9 +34,8 @@ def what_if(args: WhatIfArgs) -> None:
     how = {"device": args.device, "precision": args.precision}
     loaded = api.load(args.run, **how, allow_pickle=args.allow_pickle)
     model = api.text_model(loaded, "regard what-if")
-    source = args.text if isinstance(model, PretrainedModel) else one_source(model, args.text)
     options = given_options(beam=args.beam, max_len=args.max_len)
-    found = model.what_if(source, **changes, **options)
+    found = model.what_if(one_source(model, args.text), **changes, **options)
     if args.output is not None:
         found.save(args.output)
         note(message("show.saved", path=args.output))

@@ -5,8 +5,7 @@ job goes on with those that are missing.
 """
 
 from regard.jobs.input_shards import InputShard, find_shards
-from regard.jobs.job_folder import JobError, JobFolder
-from regard.jobs.output_shards import read_shard
+from regard.jobs.job_folder import JobError, JobFolder, read_shard
 from regard.jobs.ray_executor import RayExecutor, check_cluster
 from regard.jobs.runner import UNIT_ROWS, JobSummary, run_job
 from regard.jobs.tasks import JobTask, ModelSpec

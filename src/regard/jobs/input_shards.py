@@ -88,16 +88,17 @@ def find_shards(inputs: Sequence[str]) -> list[InputShard]:
 
 def _matches(name: str) -> list[str]:
     if os.path.isdir(name):
-        below = Path(name).glob("**/*")
-        return [str(path) for path in below if path.is_file() and _is_input(path, name)]
+        files = [path for path in Path(name).glob("**/*") if path.is_file()]
+        hidden = (".", "_")
+        return [
+            str(path)
+            for path in files
+            if format_suffix(path) in KINDS
+            and not any(part.startswith(hidden) for part in path.relative_to(name).parts)
+        ]
     if os.path.exists(name):
         return [name]
     return [path for path in glob.glob(name, recursive=True) if os.path.isfile(path)]
-
-
-def _is_input(path: Path, folder: str) -> bool:
-    own = any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
-    return not own and format_suffix(path) in KINDS
 
 
 def _kind(path: str) -> ShardKind:

@@ -89,11 +89,9 @@ def read_records(
                 record = record._replace(id=str(_pick(_fields(unit.shard, raw), parser.id)))
             value = parser.parse(number, raw)
             check(value)
-        except BadLine as bad:
-            error = DataError(name, number, bad.reason, bad.fixed_by(JOB_HINTS), kind=bad.kind)
-            yield record._replace(error=str(error), kind=bad.kind)
-        except DataError as wrong:
-            error = DataError(name, number, wrong.reason, wrong.fix, kind=wrong.kind)
+        except (BadLine, DataError) as wrong:
+            fix = wrong.fixed_by(JOB_HINTS) if isinstance(wrong, BadLine) else wrong.fix
+            error = DataError(name, number, wrong.reason, fix, kind=wrong.kind)
             yield record._replace(error=str(error), kind=wrong.kind or "invalid")
         else:
             yield record._replace(value=value)

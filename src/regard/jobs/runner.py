@@ -19,8 +19,13 @@ from regard.atomic_files import write_atomic
 from regard.decoding_options import check_least
 from regard.errors import DataError, RegardError
 from regard.jobs.input_shards import InputShard, WorkUnit, cut_shard
-from regard.jobs.job_folder import FinishedShard, JobError, JobFolder
-from regard.jobs.output_shards import OutputRow, check_format_name, shard_writer
+from regard.jobs.job_folder import (
+    FinishedShard,
+    JobError,
+    JobFolder,
+    check_format_name,
+    shard_writer,
+)
 from regard.jobs.records import JobRecord
 from regard.jobs.tasks import JobTask, LoadedTask
 from regard.worker_processes import START, Attempt, Executor, attempt
@@ -156,16 +161,11 @@ class UnitWork:
                 tried.reach(count)
                 rows = task.answer(unit, block)
                 write(rows)
-                _count_errors(errors, block, rows)
+                kinds = (one.kind for one, row in zip(block, rows, strict=True) if row["error"])
+                errors.update(kind or "model failed" for kind in kinds)
                 count += len(rows)
         seconds, deaths = time.monotonic() - started, len(tried.deaths)
         return JobFolder(self.folder).record(unit.output, count, errors, seconds, deaths)
-
-
-def _count_errors(errors: Counter[str], block: list[JobRecord], rows: list[OutputRow]) -> None:
-    for record, row in zip(block, rows, strict=True):
-        if row["error"]:
-            errors[record.kind or "model failed"] += 1
 
 
 @dataclass

@@ -16,7 +16,7 @@ from regard.data.file_formats import ReadOptions
 from regard.data.pairs import column_names, source_column
 from regard.errors import ArgumentError, DataError, describe_memory_error
 from regard.jobs.input_shards import WorkUnit
-from regard.jobs.output_shards import ROW_COLUMNS, OutputRow, RowTypes
+from regard.jobs.job_folder import ROW_COLUMNS, OutputRow, RowTypes
 from regard.jobs.records import (
     JOB_HINTS,
     Columns,

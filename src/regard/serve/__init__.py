@@ -15,16 +15,7 @@ if TYPE_CHECKING:
     from regard.serve.logs import Log
     from regard.serve.middleware import Access
     from regard.serve.served_models import Models
-    from regard.serve.server import (
-        AddressError,
-        bind,
-        is_local,
-        make_server,
-        run,
-        run_app,
-        server_of,
-        url_of,
-    )
+    from regard.serve.server import AddressError, bind, is_local, run, server_of, url_of
     from regard.serve.watch import RunWatcher, create_watch_app
 
 __all__ = [
@@ -38,9 +29,7 @@ __all__ = [
     "create_app",
     "create_watch_app",
     "is_local",
-    "make_server",
     "run",
-    "run_app",
     "server_of",
     "url_of",
 ]
@@ -54,8 +43,7 @@ HOMES: Final = {
     "RunWatcher": "watch",
     "create_app": "app",
     "create_watch_app": "watch",
-    **dict.fromkeys(("AddressError", "bind", "is_local", "make_server"), "server"),
-    **dict.fromkeys(("run", "run_app", "server_of", "url_of"), "server"),
+    **dict.fromkeys(("AddressError", "bind", "is_local", "run", "server_of", "url_of"), "server"),
 }
 
 

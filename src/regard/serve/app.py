@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -46,26 +47,17 @@ def create_app(models: Models, limits: Limits, access: Access, log: Log) -> Fast
         finally:
             handler.close()
 
-    app = FastAPI(
+    app = guarded_app(
+        access,
+        limits,
+        log,
         title="regard",
-        version=__version__,
         description="Sequence models that show what they look at.",
         lifespan=lifespan,
-        docs_url=None,  # its scripts would come from another site
-        redoc_url=None,
-        # no text of a request may leave through the framework's own telemetry
-        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
-    )
-    app.add_middleware(
-        GuardMiddleware,
-        access=access,
-        limits=limits,
         frame_size=models.frame_size,
         files=models.reads_files,
-        failed=log.failed,
     )
     app.state.handler = handler
-    app.add_exception_handler(HTTPException, http_error)
     app.add_exception_handler(RequestValidationError, _invalid_body)
     _add_api(app, handler)  # first, since routes are tried in turn
     _add_pages(app, models, limits)
@@ -125,12 +117,52 @@ def _add_pages(app: FastAPI, models: Models, limits: Limits) -> None:
     async def docs() -> Response:
         return pages.response(pages.docs(app.openapi()))
 
+
+def guarded_app(
+    access: Access,
+    limits: Limits,
+    log: Log,
+    *,
+    frame_size: int = 0,
+    files: bool = False,
+    **settings: Any,
+) -> FastAPI:
+    """Return an application without routes, with the middleware and the errors of all of them.
+
+    Args:
+        access: allowed hosts, origins and token.
+        limits: limits of requests.
+        log: where unexpected errors are printed.
+        frame_size: numbers of the widest frame that a body may have.
+        files: whether a body may have a file.
+        settings: of FastAPI.
+    """
+    app = FastAPI(
+        version=__version__,
+        docs_url=None,  # its scripts would come from another site
+        redoc_url=None,
+        # no text of a request may leave through the framework's own telemetry
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
+        **settings,
+    )
+    app.add_middleware(
+        GuardMiddleware,
+        access=access,
+        limits=limits,
+        frame_size=frame_size,
+        files=files,
+        failed=log.failed,
+    )
+    app.add_exception_handler(HTTPException, _http_error)
+
     @app.get("/favicon.ico", include_in_schema=False)
     async def favicon() -> Response:
         return Response(status_code=204)
 
+    return app
 
-async def http_error(_: Request, error: Exception) -> Response:
+
+async def _http_error(_: Request, error: Exception) -> Response:
     """Return the response to an error that the framework raises."""
     assert isinstance(error, HTTPException)
     return as_response(http_errors.from_status(error.status_code, error.headers))

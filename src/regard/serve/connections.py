@@ -64,17 +64,12 @@ class ConnectionLimiter:
         self._bytes: dict[LimitedProtocol, int] = {}  # that are held, the idlest first
         self._bytes_of: Counter[str] = Counter()
 
-    @property
-    def most_of_address(self) -> int:
-        """The most connections of one address."""
-        return max(1, int(ADDRESS_SHARE * self.most))
-
     def opened(self, connection: "LimitedProtocol") -> None:
         """Count a new connection; close another, or this one, if there are too many."""
         self._open.add(connection)
         self._of[connection.address] += 1
         self._waiting[connection] = None
-        if self._of[connection.address] > self.most_of_address:
+        if self._of[connection.address] > max(1, int(ADDRESS_SHARE * self.most)):
             self._close_one(connection.address)
         elif len(self._open) > self.most:
             self._close_one(self._of.most_common(1)[0][0])

@@ -72,14 +72,6 @@ class ServeError(Exception):
         return {"error": {"code": self.code, "message": message, "hint": hint}}
 
 
-def from_regard_error(error: RegardError) -> ServeError:
-    """Return the response to an error of regard, whose sentence ends with a colon and the hint."""
-    from regard.messages.error_translation import split_sentence
-
-    message, hint = split_sentence(error)
-    return ServeError(422, "invalid", message, hint or SEE_DOCS)
-
-
 def from_validation(errors: Sequence[Any]) -> ServeError:
     """Return the response to an invalid body, without repeating what was sent."""
     first = errors[0]
@@ -103,8 +95,11 @@ def from_exception(error: Exception) -> ServeError:
     """Return the response to any exception; an unexpected one is not described."""
     if isinstance(error, ServeError):
         return error
-    if isinstance(error, RegardError):
-        return from_regard_error(error)
+    if isinstance(error, RegardError):  # whose sentence ends with a colon and the hint
+        from regard.messages.error_translation import split_sentence
+
+        message, hint = split_sentence(error)
+        return ServeError(422, "invalid", message, hint or SEE_DOCS)
     return ServeError(
         INTERNAL,
         "internal",
@@ -123,11 +118,6 @@ def too_slow(seconds: float) -> ServeError:
     )
 
 
-def gone() -> ServeError:
-    """Return the error of a request whose client has disconnected; nobody reads it."""
-    return ServeError(499, "gone", "the client has left", "stay")
-
-
 def out_of_memory() -> ServeError:
     """Return the error of a request that does not fit into memory, even alone."""
     return ServeError(
@@ -136,27 +126,6 @@ def out_of_memory() -> ServeError:
         "the memory of the server must hold a request, but it is too small for this one",
         "send a shorter text or a smaller beam, or start the server on a machine with more memory",
         headers={"Retry-After": "5"},
-    )
-
-
-def unauthorized() -> ServeError:
-    """Return the error of a missing or wrong token."""
-    return ServeError(
-        401,
-        "unauthorized",
-        "a request must carry the token that the server was started with, but this one does not",
-        "send the header Authorization: Bearer TOKEN, or open /?token=TOKEN in a browser",
-        headers={"WWW-Authenticate": "Bearer"},
-    )
-
-
-def unhealthy() -> ServeError:
-    """Return the error of a server whose model threads have stopped or hang."""
-    return ServeError(
-        503,
-        "unhealthy",
-        "the server must be able to run its models, but their threads do not go on",
-        "look at what the server has printed, and start it again",
     )
 
 

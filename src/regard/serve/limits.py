@@ -92,19 +92,15 @@ class Limits:
 
     def check_chars(self, name: str, text: str) -> None:
         """Raise if a text is too long."""
-        if len(text) > self.chars:
-            raise _too_long(name, self.chars, "characters", len(text), "--max-chars")
+        _check_size(name, len(text), self.chars, "characters", "--max-chars")
 
     def check_tokens(self, name: str, count: int, unit: str = "tokens") -> None:
         """Raise if a text has too many tokens, or a source too many frames."""
-        if count > self.tokens:
-            raise _too_long(name, self.tokens, unit, count, "--max-tokens")
+        _check_size(name, count, self.tokens, unit, "--max-tokens")
 
     def check_file(self, content: bytes) -> None:
         """Raise if a file is too large."""
-        if len(content) > self.file_bytes:
-            most, size = self.file_bytes, len(content)
-            raise _too_long("file", most, "bytes", size, "--max-file-bytes")
+        _check_size("file", len(content), self.file_bytes, "bytes", "--max-file-bytes")
 
     def check_work(self, cost: Cost) -> None:
         """Raise if a request takes too much work."""
@@ -128,13 +124,14 @@ class Limits:
             )
 
 
-def _too_long(name: str, most: int, unit: str, count: int, option: str) -> ServeError:
-    return ServeError(
-        413,
-        "too_long",
-        f"{name} must have at most {most} {unit}, but it has {count}",
-        f"shorten it, or start the server with a larger {option}",
-    )
+def _check_size(name: str, count: int, most: int, unit: str, option: str) -> None:
+    if count > most:
+        raise ServeError(
+            413,
+            "too_long",
+            f"{name} must have at most {most} {unit}, but it has {count}",
+            f"shorten it, or start the server with a larger {option}",
+        )
 
 
 class AdmissionControl:

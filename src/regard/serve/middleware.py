@@ -23,7 +23,6 @@ from regard.serve.http_errors import (
     dumps,
     from_exception,
     from_status,
-    unauthorized,
 )
 from regard.serve.limits import Limits, RefusalWaits
 
@@ -223,7 +222,14 @@ class GuardMiddleware:
             return None
         if path == "/" and scope["method"] in SAFE_METHODS:
             return pages.ask_for_token(wrong=bool(given))
-        raise unauthorized()
+        raise ServeError(
+            401,
+            "unauthorized",
+            "a request must carry the token that the server was started with, but this one does "
+            "not",
+            "send the header Authorization: Bearer TOKEN, or open /?token=TOKEN in a browser",
+            headers={"WWW-Authenticate": "Bearer"},
+        )
 
     def _preflight(self, scope: Scope, headers: Headers) -> Response | None:
         """Return the response to a CORS preflight of an allowed origin, or None."""
@@ -245,7 +251,10 @@ class GuardMiddleware:
         """Return the body; raises if it is slow, too large, or not JSON."""
         if scope["method"] in SAFE_METHODS:
             return b""
-        self._check_size(_length(headers))
+        length = headers.get("content-length", "0")
+        if not (length.isascii() and length.isdigit()):  # which only uvicorn checks
+            raise from_status(400)
+        self._check_size(int(length))
         try:
             content = await asyncio.wait_for(self._all(receive), self.read_seconds)
         except TimeoutError:
@@ -293,14 +302,6 @@ class GuardMiddleware:
             headers["Access-Control-Allow-Origin"] = origin
             headers["Cross-Origin-Resource-Policy"] = "cross-origin"
             headers["Vary"] = "Origin"
-
-
-def _length(headers: Headers) -> int:
-    """Return the Content-Length, which servers other than uvicorn do not check."""
-    given = headers.get("content-length", "0")
-    if not (given.isascii() and given.isdigit()):
-        raise from_status(400)
-    return int(given)
 
 
 def language_of(headers: Headers) -> str | None:

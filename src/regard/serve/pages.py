@@ -89,12 +89,10 @@ def _address(schema: dict[str, Any], path: str, method: str, about: dict[str, An
     body = about.get("requestBody", {}).get("content", {}).get("application/json", {})
     if body:
         fields = schema["components"]["schemas"][body["schema"]["$ref"].rsplit("/", 1)[1]]
-        rows = (_field(name, field, fields) for name, field in fields["properties"].items())
+        rows = []
+        for name, field in fields["properties"].items():
+            needed = "" if name in fields.get("required", ()) else " (may be left out)"
+            words = escape(field.get("description", ""))
+            rows.append(f"<li><code>{escape(name)}</code>{needed}: {words}</li>")
         lines.append(f"<ul>{''.join(rows)}</ul>")
     return "\n".join(line for line in lines if line)
-
-
-def _field(name: str, field: dict[str, Any], fields: dict[str, Any]) -> str:
-    needed = "" if name in fields.get("required", ()) else " (may be left out)"
-    words = escape(field.get("description", ""))
-    return f"<li><code>{escape(name)}</code>{needed}: {words}</li>"

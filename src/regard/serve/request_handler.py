@@ -1,14 +1,18 @@
 """Request handling: requests are checked, admitted, queued, answered and cancelled."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
+import math
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar, final
 
+from fastapi.sse import EventSourceResponse, format_sse_event
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from regard.data.media_files import decoding_work, without_files
 from regard.messages import use_language
@@ -16,7 +20,6 @@ from regard.seeing.attribution.interventions import AttentionCell
 from regard.seeing.attribution.methods import method_names
 from regard.seeing.attribution.what_if import Intervention
 from regard.serve import http_errors
-from regard.serve.event_stream import EventStreamResponse, event_stream
 from regard.serve.http_errors import ServeError, dumps
 from regard.serve.limits import AdmissionControl, Cost, Limits, client_name
 from regard.serve.logs import Log
@@ -31,7 +34,15 @@ from regard.serve.request_schema import (
     WhatIfRequest,
 )
 from regard.serve.scheduler import ClientUsage, Scheduler
-from regard.serve.served_model import BatchKey, Json, OnToken, ServedModel, WorkItem
+from regard.serve.served_model import (
+    BatchKey,
+    Json,
+    OnToken,
+    ServedModel,
+    ServedRun,
+    StreamedToken,
+    WorkItem,
+)
 from regard.serve.served_models import Models
 
 T = TypeVar("T")
@@ -115,9 +126,14 @@ class RequestHandler:
             scheduler.join()
 
     def check_health(self) -> None:
-        """Raise `unhealthy` if requests would not be answered."""
+        """Raise ServeError if the threads of models have stopped or hang."""
         if not all(one.is_working(self.limits.seconds) for one in self._schedulers):
-            raise http_errors.unhealthy()
+            raise ServeError(
+                503,
+                "unhealthy",
+                "the server must be able to run its models, but their threads do not go on",
+                "look at what the server has printed, and start it again",
+            )
 
     def info(self) -> Json:
         """Return the body of `/api/info`."""
@@ -151,11 +167,6 @@ class RequestHandler:
             )
             return EventStreamResponse(events, stack.pop_all().close)
 
-    async def _load(self, model: ServedModel) -> None:
-        """Load a model in a thread, so that other requests do not wait for it."""
-        if not model.is_loaded:
-            await asyncio.to_thread(model.load)
-
     def _submit(self, request: Request, prepared: PreparedRequest) -> Awaitable[Json]:
         client = client_of(request)
         return self.scheduler.submit(prepared.key, prepared.item, client, prepared.cost)
@@ -170,7 +181,8 @@ class RequestHandler:
         _, model = self.models.find(body.model)
         client, numbers = client_of(request), self._check_size(model, body)
         stack.enter_context(self.admission.admit())
-        await self._load(model)
+        if not model.is_loaded:  # in a thread, so that other requests do not wait for it
+            await asyncio.to_thread(lambda: model.model)
         if body.file is not None:
             header = partial(decoding_work, body.file)
             numbers = await self._short.submit(None, header, client, Cost(0, 0, 0))
@@ -192,14 +204,21 @@ class RequestHandler:
 
     def _checked(self, verb: str, body: SourceRequest, language: str | None) -> PreparedRequest:
         name, model = self.models.find(body.model)
+        model.check_options(verb, dict(body))
         source = getattr(body, model.field)
-        source = self._source(model, model.receive(source) if model.field == "file" else source)
+        if isinstance(model, ServedRun) and model.field == "file":
+            source = model.task.input.parse(source)
+        source = self._source(model, source)
         item, forced = WorkItem(source), None
         length = model.source_length(source)
         if isinstance(body, WhatIfRequest):
             item = replace(item, change=self._change(body))
             length = max(length, self._changed_length(model, item))
-        key = BatchKey(verb, name, max_len=self._max_len(model, length, body), language=language)
+        # the most tokens of an answer: those asked for, if the server allows so many
+        allowed = model.max_len(length, self.limits)
+        if body.max_len is not None:
+            allowed = min(body.max_len, self.limits.tokens if allowed is None else allowed)
+        key = BatchKey(verb, name, max_len=allowed, language=language)
         if isinstance(body, RunRequest | StreamRequest) and body.kinds is not None:
             key = replace(key, kinds=tuple(sorted(set(body.kinds))))
         if isinstance(body, DecodingRequest | WhatIfRequest):
@@ -223,16 +242,8 @@ class RequestHandler:
             key = replace(key, only=object())
         bound = model.cost(key, length, forced)
         self.limits.check_work(bound)
-        labels = model.source_labels(source) if verb == "stream" else []
+        labels = model.model.source_labels(source) if verb == "stream" else []
         return PreparedRequest(key, item, bound, labels)
-
-    def _max_len(self, model: ServedModel, length: int, body: SourceRequest) -> int | None:
-        """Return the most tokens of an answer: those asked for, if the server allows so many."""
-        allowed = model.max_len(length, self.limits)
-        if body.max_len is None:
-            return allowed
-        model.check_max_len(body.max_len)
-        return min(body.max_len, self.limits.tokens if allowed is None else allowed)
 
     def _change(self, body: WhatIfRequest) -> Intervention:
         """Return the changes of a request, with texts that are not too long."""
@@ -250,12 +261,12 @@ class RequestHandler:
 
     def _search(self, model: ServedModel, body: AnswersRequest) -> dict[str, Any]:
         """Return the fields of a batch key for a search or for samples."""
-        sampling = {"temperature": body.temperature, "top_k": body.top_k, "top_p": body.top_p}
         if body.samples:
-            return {"num_samples": body.samples, **sampling}
+            chances = {"temperature": body.temperature, "top_k": body.top_k, "top_p": body.top_p}
+            return {"search": (("num_samples", body.samples), *chances.items())}
         self.limits.check_beam(body.beam)
         beam = max(body.nbest, model.beam) if body.beam is None else body.beam
-        return {"beam": min(beam, self.limits.beam), "nbest": body.nbest}
+        return {"beam": min(beam, self.limits.beam), "search": (("nbest", body.nbest),)}
 
     def _check_size(self, model: ServedModel, body: SourceRequest) -> int:
         """Check that a request has what the model reads, and no more; return how much it is.
@@ -287,7 +298,7 @@ class RequestHandler:
         """Return a source that the model can read within the limits, or raise."""
         if isinstance(source, str):
             self.limits.check_chars("text", source)
-        model.check_source(source)
+        model.model.check_source(source)
         self.limits.check_tokens(model.field, model.source_length(source))
         return source
 
@@ -298,6 +309,73 @@ class RequestHandler:
         prefix = model.target_length(item.change.prefix) if item.change.prefix else 0
         self.limits.check_tokens("prefix", prefix)
         return model.source_length(changed) + prefix
+
+
+def event(name: str, content: Any) -> bytes:
+    """Return one server-sent event with JSON data."""
+    return format_sse_event(event=name, data_str=dumps(content).decode("ascii"))
+
+
+async def event_stream(
+    source: Sequence[str],
+    job: Callable[[OnToken], Awaitable[dict[str, Any]]],
+    *,
+    seconds: float,
+    failed: Callable[[Exception], None],
+) -> AsyncIterator[bytes]:
+    """Yield the events of one prediction; if the client leaves, work stops before its next step.
+
+    Args:
+        source: labels of the columns of all rows of attention.
+        job: computes the prediction, passes each step to its argument, from any thread, and
+            returns the whole trace.
+        seconds: time limit.
+        failed: called with unexpected errors.
+    """
+    deadline = time.monotonic() + seconds
+    yield event("source", {"tokens": list(source)})
+    loop, steps = asyncio.get_running_loop(), asyncio.Queue[StreamedToken | None]()
+
+    def on_token(step: StreamedToken | None) -> None:
+        with suppress(RuntimeError):  # the loop has ended, and nobody reads
+            loop.call_soon_threadsafe(steps.put_nowait, step)
+
+    working = asyncio.ensure_future(job(on_token))
+    working.add_done_callback(lambda _: steps.put_nowait(None))
+    try:
+        while True:
+            step = await asyncio.wait_for(steps.get(), deadline - time.monotonic())
+            if step is None:
+                break
+            row = None if step.row is None else [round(weight, 4) for weight in step.row]
+            prob = math.exp(min(step.log_prob, 0.0))
+            yield event("token", {"token": step.token, "prob": prob, "row": row})
+        yield event("done", {"trace": working.result()})
+    except TimeoutError:
+        yield event("error", http_errors.too_slow(seconds).body)
+    except Exception as error:
+        response = http_errors.from_exception(error)
+        if response.status == http_errors.INTERNAL:
+            failed(error)
+        yield event("error", response.body)
+    finally:
+        working.cancel()
+
+
+@final
+class EventStreamResponse(EventSourceResponse):
+    """Server-sent events that call `done` once however they end, also if the client leaves."""
+
+    def __init__(self, content: AsyncIterator[bytes], done: Callable[[], None]) -> None:
+        super().__init__(content)
+        self.done = done
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self.done()
 
 
 def client_of(request: Request) -> str:
@@ -312,7 +390,9 @@ async def _while_connected(request: Request, job: Awaitable[T], seconds: float) 
         await asyncio.wait({working, leaving}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if working.done():
             return working.result()
-        raise http_errors.gone() if leaving.done() else http_errors.too_slow(seconds)
+        if leaving.done():
+            raise ServeError(499, "gone", "the client has left", "stay")  # which nobody reads
+        raise http_errors.too_slow(seconds)
     finally:
         working.cancel()
         leaving.cancel()

@@ -35,10 +35,14 @@ UnicodeText = Annotated[str, AfterValidator(_check_unicode)]
 Index = Annotated[int, Field(ge=0, lt=1 << 31)]
 
 
-class SourceRequest(BaseModel):
-    """A source: a text, frames for a model that reads vectors, or a file."""
+class _Strict(BaseModel):
+    """A body with these fields and no others, of these types and no others."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class SourceRequest(_Strict):
+    """A source: a text, frames for a model that reads vectors, or a file."""
 
     text: UnicodeText | None = Field(
         None, description="The source; features follow it after a tab."
@@ -85,10 +89,8 @@ class CheckRequest(DecodingRequest):
     )
 
 
-class ReplacedToken(BaseModel):
+class ReplacedToken(_Strict):
     """A source token to replace."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     token: Index = Field(description="Number of the token, from 0.")
     text: UnicodeText = Field(description="Text that stands in its place.")
@@ -100,20 +102,16 @@ def _check_different(replace: list[ReplacedToken]) -> list[ReplacedToken]:
     return replace
 
 
-class SwitchedHead(BaseModel):
+class SwitchedHead(_Strict):
     """A head to switch off."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     kind: MapKind
     layer: Index = Field(description="From 0.")
     head: Index = Field(description="From 0.")
 
 
-class CellWeight(BaseModel):
+class CellWeight(_Strict):
     """A cell of an attention map, and the weight that it is given."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     kind: MapKind
     layer: Index = Field(description="From 0.")

@@ -21,7 +21,7 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -257,7 +257,10 @@ class Scheduler(Generic[ItemT, ResultT]):
             except BaseException as error:  # of the scheduler itself: those who wait must know
                 self._broken = time.monotonic()
                 self._failed(error)
-                self._drop_waiting(error)
+                with self._changed:
+                    dropped, self._waiting = self._waiting, []
+                for job in dropped:
+                    _fail(job, released(error))
                 time.sleep(CHECK_SECONDS)  # a fault that stays must not take all of the processor
 
     def _begin(self) -> _JobBatch[ItemT, ResultT] | None:
@@ -292,7 +295,12 @@ class Scheduler(Generic[ItemT, ResultT]):
                 self._charge(batch, now)
                 self._started.remove(batch)
                 self._hand_over(now)
-        _answer(zip(batch.jobs, found, strict=False))
+        for job, result in zip(batch.jobs, found, strict=False):
+            if isinstance(result, Exception):
+                _fail(job, result)
+            else:
+                with suppress(InvalidStateError):  # given up in this moment
+                    job.answer.set_result(result)
 
     def _results(self, key: Hashable, items: list[ItemT]) -> list[ResultT | Exception]:
         """Return the results; where a batch fails, those of its parts, so that only one suffers."""
@@ -409,22 +417,6 @@ class Scheduler(Generic[ItemT, ResultT]):
         self._waiting = [job for job in self._waiting if id(job) not in taken]
         chosen.sort(key=lambda job: job.arrived)
         return _JobBatch(chosen, lead.key, lead.level)
-
-    def _drop_waiting(self, error: BaseException) -> None:
-        with self._changed:
-            dropped, self._waiting = self._waiting, []
-        for job in dropped:
-            _fail(job, released(error))
-
-
-def _answer(found: Iterable[tuple[_Job[Any, ResultT], ResultT | Exception]]) -> None:
-    """Hand out results, and errors."""
-    for job, result in found:
-        if isinstance(result, Exception):
-            _fail(job, result)
-        else:
-            with suppress(InvalidStateError):  # given up in this moment
-                job.answer.set_result(result)
 
 
 def _fail(job: _Job[Any, Any], error: Exception) -> None:

@@ -1,7 +1,6 @@
 """A model as a server uses it: what it reads, how much a request costs, and its traces."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
@@ -13,8 +12,8 @@ from regard import api, safe_read
 from regard.api.bundled_card import BundledCard
 from regard.api.request import check_kinds, decoding_options
 from regard.api.what_if import changed_source, run_what_if
-from regard.decoding_options import DEFAULT
-from regard.errors import RegardError
+from regard.decoding_options import DEFAULT, given_options
+from regard.errors import ArgumentError, RegardError
 from regard.messages import message
 from regard.preemption import point_hook
 from regard.pretrained import PretrainedModel
@@ -29,6 +28,8 @@ from regard.serve.limits import Cost, Limits
 from regard.symbols import EOS, SYMBOLS
 from regard.tasks import Task
 from regard.tasks.inputs.text import describe_tokenizer
+from regard.tasks.outputs.forecast import SEGMENTS
+from regard.tasks.outputs.number import TRIED
 from regard.training import RunFolder
 from regard.training.config import Config
 
@@ -38,6 +39,8 @@ Json = dict[str, Any]
 CARD_BYTES: Final = 1 << 24
 #: methods of a check that names none, for models that are checked by methods alone
 ALL_METHODS = "all"
+#: options of a request that are for models that write tokens
+TOKEN_OPTIONS: Final = ("target", "kinds", "methods", "versus", "max_len", "beam")
 
 
 @dataclass(frozen=True)
@@ -52,11 +55,7 @@ class BatchKey:
         max_len: most tokens of a prediction; None if the source does not allow more anyway.
         methods: attribution methods of a check; those of the model if None.
         versus: token that each output of a check is compared with.
-        nbest: answers of a search.
-        num_samples: answers to sample.
-        temperature: of the samples.
-        top_k: tokens that are sampled from.
-        top_p: their total probability.
+        search: further options of decoding, for several answers.
         language: of sentences in the response; that of the server if None.
         forced: whether the target is given.
         only: a unique object for a request that must run alone.
@@ -69,19 +68,14 @@ class BatchKey:
     max_len: int | None = None
     methods: str | None = None
     versus: str | None = None
-    nbest: int | None = None
-    num_samples: int | None = None
-    temperature: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None
+    search: tuple[tuple[str, Any], ...] = ()
     language: str | None = None
     forced: bool = False
     only: object = None
 
     def options(self, *names: str) -> dict[str, Any]:
         """Return the fields of these names that are set."""
-        given = {name: getattr(self, name) for name in names}
-        return {name: value for name, value in given.items() if value is not None}
+        return given_options(**{name: getattr(self, name) for name in names})
 
 
 class StreamedToken(NamedTuple):
@@ -123,125 +117,17 @@ TEXT_TASKS: Final = (
     *("text-generation", "text2text-generation", "fill-mask", "text-classification"),
     *("token-classification", "feature-extraction"),
 )
-SAMPLING: Final = ("nbest", "num_samples", "temperature", "top_k", "top_p")
-
 
 #: what a model is asked for: a trace, or the picture of a forecast
 Answer = Trace | ForecastView
 
 
-class ServedModel(ABC):
-    """A model of a server."""
-
-    #: field of a request that has the source
-    field: str = "text"
-    #: numbers of a frame that the model reads, or 0 if it reads text
-    frame_size: int = 0
-
-    #: whether the model is in memory
-    is_loaded: bool = True
-    #: whether streams with the same key are decoded together
-    batches_streams: bool = True
-
-    def load(self) -> None:
-        """Load the model into memory if it is not yet."""
-        _ = self.model
-
-    @property
-    @abstractmethod
-    def model(self) -> api.Model | PretrainedModel:
-        """The model as Python has it."""
-
-    @property
-    @abstractmethod
-    def module(self) -> nn.Module:
-        """The module that is run."""
-
-    @property
-    @abstractmethod
-    def beam(self) -> int:
-        """Width of the search unless a request names another."""
-
-    @abstractmethod
-    def describe(self) -> Json:
-        """Return what `/api/info` says about the model, but for its name."""
-
-    def receive(self, content: bytes) -> Any:
-        """Return the source in a file that a client has sent, if `field` is "file"."""
-        raise RegardError("a request to this model must have no file: send what it reads.")
-
-    @abstractmethod
-    def check_source(self, source: Any) -> None:
-        """Raise unless the model can read a source."""
-
-    @abstractmethod
-    def source_length(self, source: Any) -> int:
-        """Return the positions that the model reads of a source, `eos` not counted."""
-
-    @abstractmethod
-    def source_labels(self, source: Any) -> list[str]:
-        """Return a label for each position of a source."""
-
-    @abstractmethod
-    def target_length(self, target: str) -> int:
-        """Return the tokens of a target."""
-
-    @abstractmethod
-    def check_target(self, source: Any, target: str) -> None:
-        """Raise if the model cannot be made to write a target after a source."""
-
-    @abstractmethod
-    def check_max_len(self, most: int) -> None:
-        """Raise if the model writes nothing whose tokens could be limited."""
-
-    @abstractmethod
-    def max_len(self, length: int, limits: Limits) -> int | None:
-        """Return the most tokens of a prediction for a source of this length.
-
-        None if the model itself allows no more than the limit.
-        """
-
-    @abstractmethod
-    def cost(self, key: BatchKey, length: int, forced: int | None) -> Cost:
-        """Return an upper bound of the tokens that a request takes.
-
-        Args:
-            key: the request.
-            length: positions of the source.
-            forced: tokens of the target, if one is given.
-        """
-
-    @abstractmethod
-    def traces(
-        self, sources: Sequence[Any], targets: Sequence[str] | None, key: BatchKey
-    ) -> Sequence[Answer]:
-        """Return the traces of several sources, with these targets or with predictions."""
-
-    @abstractmethod
-    def stream(
-        self, sources: Sequence[Any], key: BatchKey, on_token: Sequence[OnToken]
-    ) -> Sequence[Answer]:
-        """Predict greedily, pass on each token at once, and return the traces."""
-
-    @abstractmethod
-    def check(self, source: Any, target: str | None, key: BatchKey) -> Answer:
-        """Return a trace with what mattered to each output."""
-
-    @abstractmethod
-    def changed_source(self, source: Any, change: Intervention) -> Any:
-        """Return the source that the model reads after a change."""
-
-    @abstractmethod
-    def what_if(self, source: Any, change: Intervention, key: BatchKey) -> WhatIf:
-        """Decode a source as it is and with changes."""
-
-    @abstractmethod
-    def answers(self, source: Any, key: BatchKey) -> list[Json]:
-        """Return text, score and log-probability of several answers, best first."""
-
-
-class RunSources:
+@final
+class ServedRun:
     """A run folder with its sources, and what `/api/info` says; the model is loaded by first use.
+
+    A model that predicts numbers has no tokens: nothing can be forced, limited or sampled, and a
+    stream has its end alone.
 
     The files that describe the run are read here, once, and by no request; raises RunError or
     DataError for those that a stranger has made links or pipes of.
@@ -252,6 +138,9 @@ class RunSources:
         task: of the run.
         load: returns the model.
     """
+
+    #: whether streams with the same key are decoded together
+    batches_streams = True
 
     def __init__(
         self, path: Path, config: Config, task: Task, load: Callable[[], api.Model]
@@ -265,12 +154,15 @@ class RunSources:
         folder = RunFolder(path)
         folder.check_links()
         self._card = BundledCard.read(path)
-        readme = "" if self._card is not None else _text_of(folder.card_file)
-        self._examples: list[Any] = (
-            list(self._card.examples)
-            if self._card is not None
-            else task.input.examples(readme, folder.data / "dev.arrow")
-        )
+        self._examples: list[Any]
+        if self._card is not None:
+            self._examples = list(self._card.examples)
+        else:
+            file, readme = folder.card_file, b""
+            if file.exists():
+                readme = safe_read.read_bytes(file, CARD_BYTES, inside=path)
+            text = readme.decode("utf-8", "replace")
+            self._examples = task.input.examples(text, folder.data / "dev.arrow")
 
     @property
     def model(self) -> api.Model:
@@ -283,18 +175,28 @@ class RunSources:
                 self.is_loaded = True
             return self._model
 
-    def describe_run(self, beam: int, target: Json) -> Json:
-        """Return preset, size, what it does and reads, and examples."""
+    @property
+    def beam(self) -> int:
+        """Width of the search that the run was trained with; 1 if there is none."""
+        return self.config.beam if self.task.numbers is None else 1
+
+    def describe(self) -> Json:
+        """Return preset, size, beam, tokenisers, what it does and reads, and examples."""
         config, sources, examples = self.config, self.task.input, self._examples
         if self._card is not None:
             about, reads = self._card.said.what, self._card.said.reads
         else:
             about = message("serve.about", preset=config.preset, size=config.size)
             reads = sources.reads()
+        if self.task.numbers is None:
+            target = describe_tokenizer(self.task.target)
+        else:
+            own = self.task.encoders.target
+            target = {"tokenizer": own.kind, "names": list(getattr(own, "names", ()))}
         return {
             "preset": config.preset,
             "size": config.size,
-            "beam": beam,
+            "beam": self.beam,
             "source": sources.describe(),
             "target": target,
             "about": about,
@@ -303,41 +205,21 @@ class RunSources:
             "examples": examples,
         }
 
-    def receive(self, content: bytes) -> Any:
-        """Return the source in a file that a client has sent."""
-        return self.model.task.input.parse(content)
-
-    def check_source(self, source: Any) -> None:
-        """Raise unless the model can read a source."""
-        self.model.check_source(source)
+    def check_options(self, verb: str, options: Mapping[str, Any]) -> None:
+        """Raise ArgumentError for what a model that predicts numbers has no use for."""
+        if self.task.numbers is None:
+            return
+        given: Json = {f"/api/{verb}": "asked"} if verb in ("what-if", "answers") else {}
+        given |= {name: options.get(name) for name in TOKEN_OPTIONS}
+        for name, value in given.items():
+            if value is not None:
+                rule = "be left out for a model that predicts numbers"
+                raise ArgumentError(name, rule, value, "ask /api/run or /api/check without it")
 
     def source_length(self, source: Any) -> int:
         """Return the positions that the model reads of a source, `eos` not counted."""
         (row,) = self.model.source_ids([source])
         return self.model.task.input.length(row)
-
-    def source_labels(self, source: Any) -> list[str]:
-        """Return a label for each position of a source."""
-        return self.model.source_labels(source)
-
-
-@final
-class ServedRun(RunSources, ServedModel):
-    """The model of a run folder that writes tokens."""
-
-    @property
-    def module(self) -> nn.Module:
-        """The module that is run."""
-        return self.model.module
-
-    @property
-    def beam(self) -> int:
-        """Width of the search that the run was trained with."""
-        return self.config.beam
-
-    def describe(self) -> Json:
-        """Return preset, size, beam, tokenisers, what it does and reads, and examples."""
-        return self.describe_run(self.beam, describe_tokenizer(self.task.target))
 
     def target_length(self, target: str) -> int:
         """Return the tokens of a target."""
@@ -347,22 +229,28 @@ class ServedRun(RunSources, ServedModel):
         """Raise if the model has too few positions to write a target."""
         self.model.check_target(target)
 
-    def check_max_len(self, most: int) -> None:
-        """Raise for a kind of data whose answers have a length of their own."""
-        decoding_options(self.model.task, self.model.config.beam, {"max_len": most})
-
     def max_len(self, length: int, limits: Limits) -> int | None:
         """Return the limit of tokens; None if a source of this length has fewer anyway."""
-        return limits.tokens if default_max_len(length) > limits.tokens else None
+        limited = self.task.numbers is None and default_max_len(length) > limits.tokens
+        return limits.tokens if limited else None
 
     def cost(self, key: BatchKey, length: int, forced: int | None) -> Cost:
-        """Return an upper bound of the tokens that a request takes."""
+        """Return an upper bound of the tokens that a request takes.
+
+        Args:
+            key: the request.
+            length: positions of the source.
+            forced: tokens of the target, if one is given.
+        """
+        if self.task.numbers is not None:
+            passes = 1 + max(SEGMENTS, TRIED * length) if key.verb == "check" else 1
+            return Cost(length, 1, 2 * length * passes)
         source = length + 1
         if forced is None:
             target, beam = key.max_len or default_max_len(length), key.beam or self.beam
         else:
             target, beam = forced + 1, 1
-        beam = max(beam, key.num_samples or 0)
+        beam = max(beam, dict(key.search).get("num_samples", 0))
         work = source + beam * target
         if key.verb == "what-if":  # once more, and a pass that finds the modules
             work = 2 * work + source + target
@@ -380,15 +268,17 @@ class ServedRun(RunSources, ServedModel):
 
     def traces(
         self, sources: Sequence[Any], targets: Sequence[str] | None, key: BatchKey
-    ) -> list[Trace]:
+    ) -> Sequence[Answer]:
         """Return the traces of several sources, computed as one batch."""
         return self.model.traces(sources, targets, **key.options("beam", "kinds", "max_len"))
 
     def stream(
         self, sources: Sequence[Any], key: BatchKey, on_token: Sequence[OnToken]
-    ) -> list[Trace]:
+    ) -> Sequence[Answer]:
         """Predict greedily as one batch, pass on each token at once, and return the traces."""
         model = self.model
+        if self.task.numbers is not None:
+            return model.traces(sources)
         options = decoding_options(model.task, model.config.beam, key.options("beam", "max_len"))
         steps = model.predictor.stream(sources, options, check_kinds(key.kinds))
         while True:
@@ -401,11 +291,11 @@ class ServedRun(RunSources, ServedModel):
             weights = None if cross is None else cross.tolist()
             on_token[row](StreamedToken(label, log_prob, weights))
 
-    def check(self, source: Any, target: str | None, key: BatchKey) -> Trace:
+    def check(self, source: Any, target: str | None, key: BatchKey) -> Answer:
         """Return a trace with what mattered to each output."""
         options = key.options("beam", "max_len", "methods", "versus")
-        trace: Trace = self.model.check(source, target, **options)
-        return trace
+        found: Answer = self.model.check(source, target, **options)
+        return found
 
     def changed_source(self, source: Any, change: Intervention) -> Any:
         """Return the source that the model reads after a change."""
@@ -419,7 +309,7 @@ class ServedRun(RunSources, ServedModel):
 
     def answers(self, source: Any, key: BatchKey) -> list[Json]:
         """Return text, score and log-probability of several answers, best first."""
-        options = key.options("beam", "max_len", *SAMPLING)
+        options = key.options("beam", "max_len") | dict(key.search)
         (found,) = self.model.predict([source], attention=False, **options)
         return _ranked(found)
 
@@ -430,35 +320,20 @@ def default_max_len(length: int) -> int:
 
 
 @final
-class ServedPretrained(ServedModel):
+class ServedPretrained:
     """A model of transformers."""
 
-    batches_streams = False
+    field, frame_size, is_loaded, batches_streams = "text", 0, True, False
 
     def __init__(self, model: PretrainedModel) -> None:
-        self._model = model
+        self.model = model
         make_preemptible(model.module)
-
-    @property
-    def model(self) -> PretrainedModel:
-        """The model, which is loaded."""
-        return self._model
-
-    @property
-    def module(self) -> nn.Module:
-        """The module that is run."""
-        module: nn.Module = self.model.module
-        return module
 
     @property
     def beam(self) -> int:
         """Width of the search in the model's own generation config; 1 for one that writes none."""
         config = getattr(self.model.module, "generation_config", None)
         return int(getattr(config, "num_beams", None) or 1) if self.model.generates else 1
-
-    @property
-    def _continues(self) -> bool:
-        return self.model.task == "text-generation"
 
     def describe(self) -> Json:
         """Return type, task, number of weights, tokeniser, what it reads, and examples."""
@@ -484,17 +359,9 @@ class ServedPretrained(ServedModel):
             "examples": examples,
         }
 
-    def check_source(self, source: Any) -> None:
-        """Raise for an empty text, and for one with more tokens than positions."""
-        self.model.check_source(source)
-
     def source_length(self, source: Any) -> int:
         """Return the tokens of a source, special ones among them."""
-        return len(self.source_labels(source))
-
-    def source_labels(self, source: Any) -> list[str]:
-        """Return a label for each token of a source."""
-        return self.model.source_labels(source)
+        return len(self.model.source_labels(source))
 
     def target_length(self, target: str) -> int:
         """Return the tokens of a target."""
@@ -509,13 +376,13 @@ class ServedPretrained(ServedModel):
             )
         self.model.check_target(source, target)
 
-    def check_max_len(self, most: int) -> None:
-        """Raise for a model that writes nothing."""
-        if not self.model.generates:
-            raise RegardError(
-                f"max_len must be left out for a model that writes no text, but it is {most}: "
-                f"leave it out."
-            )
+    def check_options(self, verb: str, options: Mapping[str, Any]) -> None:
+        """Raise ArgumentError for options that a model which writes nothing has no use for."""
+        beam, rule = options.get("beam"), "be left out for a model that writes no text"
+        given = {"max_len": options.get("max_len"), "beam": None if beam == 1 else beam}
+        for name, value in given.items():
+            if not self.model.generates and value is not None:
+                raise ArgumentError(name, rule, value, "leave it out")
 
     def max_len(self, length: int, limits: Limits) -> int | None:
         """Return the most tokens of a prediction; None for a model that writes none."""
@@ -529,12 +396,12 @@ class ServedPretrained(ServedModel):
         # what a model that writes none is asked about: its masks, or its class
         target = length if not self.model.generates else key.max_len or 1
         target = target if forced is None else forced + 1
-        beam = max(beam, key.num_samples or 0)
+        beam = max(beam, dict(key.search).get("num_samples", 0))
         work = 2 * length + (beam + 1) * target
         if key.verb == "what-if":  # once more, and a pass that finds the modules
             work = 2 * work + length + target
         if key.verb == "check":
-            inputs = length + target if self._continues else length
+            inputs = length + target if self.model.task == "text-generation" else length
             rows = rows_of_methods(key.methods or ALL_METHODS, inputs, target)
             work += rows * (length + target)
         return Cost(length, beam * target, work)
@@ -554,11 +421,6 @@ class ServedPretrained(ServedModel):
         """Yield an output for each text; None if the model has no answer to it."""
         model = self.model
         if not model.generates:
-            if key.beam not in (None, 1):
-                raise RegardError(
-                    f"beam must be left out for a model that writes no text, but it is {key.beam}: "
-                    f"leave it out."
-                )
             for source in sources:
                 yield next(model.predict([source])) if model.answers(source) else None
             return
@@ -612,7 +474,8 @@ class ServedPretrained(ServedModel):
 
     def what_if(self, source: Any, change: Intervention, key: BatchKey) -> WhatIf:
         """Generate as it is and with changes."""
-        return self.model.intervene(source, change, self._options(key, "beam", "max_len"))
+        options = key.options("beam", "max_len") if self.model.generates else {}
+        return self.model.intervene(source, change, options)
 
     def answers(self, source: Any, key: BatchKey) -> list[Json]:
         """Return text, score and log-probability of several answers, best first."""
@@ -621,13 +484,13 @@ class ServedPretrained(ServedModel):
                 f"answers must be of a model that writes, but this one is a "
                 f"{type(self.model.module).__name__}: ask /api/run."
             )
-        options = key.options("beam", "max_len", *SAMPLING)
+        options = key.options("beam", "max_len") | dict(key.search)
         (found,) = self.model.predict([source], attention=False, **options)
         return _ranked(found)
 
-    def _options(self, key: BatchKey, *names: str) -> dict[str, Any]:
-        """Return options of decoding; none for a model that writes nothing."""
-        return key.options(*names) if self.model.generates else {}
+
+#: a model of a server
+ServedModel = ServedRun | ServedPretrained
 
 
 def make_preemptible(module: nn.Module) -> None:
@@ -637,15 +500,6 @@ def make_preemptible(module: nn.Module) -> None:
     """
     for part in module.modules():
         part.register_forward_pre_hook(point_hook)
-
-
-def _text_of(file: Path) -> str:
-    """Return the content of a file of a run; nothing if there is none."""
-    try:
-        content = safe_read.read_bytes(file, CARD_BYTES, inside=file.parent)
-    except safe_read.MissingFileError:
-        return ""
-    return content.decode("utf-8", "replace")
 
 
 def _ranked(found: Any) -> list[Json]:

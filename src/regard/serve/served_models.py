@@ -1,7 +1,8 @@
 """The models of a server: batching of their requests, and what clients are told."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,7 +11,7 @@ from regard.api import bundled_models
 from regard.data.media_files import without_files
 from regard.errors import RegardError
 from regard.messages import LANGUAGES, use_language
-from regard.models import PRESETS, NumberModel
+from regard.models import PRESETS
 from regard.pretrained import PretrainedModel
 from regard.seeing.draw.forecast import NARROW, ForecastView
 from regard.seeing.draw.shapes import PAGE
@@ -30,7 +31,6 @@ from regard.serve.served_model import (
     StreamedToken,
     WorkItem,
 )
-from regard.serve.served_numbers import ServedNumbers
 from regard.training import RunFolder
 from regard.version import __version__
 
@@ -41,26 +41,13 @@ FORECAST: Final = "regard-forecast"
 def serve_model(model: api.Model | PretrainedModel) -> ServedModel:
     """Return a loaded model as a server uses it; raises for one of transformers without texts."""
     if isinstance(model, api.Model):
-        served = ServedNumbers if isinstance(model.trained, NumberModel) else ServedRun
-        return served(model.path, model.config, model.task, lambda: model)
+        return ServedRun(model.path, model.config, model.task, lambda: model)
     if model.task not in TEXT_TASKS:
         raise RegardError(
             f"a model of transformers must read text to be served, but {model.path} is for "
             f"{model.task}: see where it looks with `regard show`."
         )
     return ServedPretrained(model)
-
-
-def serve_later(folder: Path, load: Callable[[Path], api.Model]) -> ServedModel:
-    """Return the model of a run that writes tokens, which is loaded by its first request.
-
-    Args:
-        folder: of the run; its settings and tokenisers are read now.
-        load: loads it.
-    """
-    config = RunFolder(folder).read_config()
-    task = RunFolder(folder).read_task(config)
-    return ServedRun(folder, config, task, lambda: load(folder))
 
 
 class Models:
@@ -101,7 +88,12 @@ class Models:
         home = bundled_models.HOME
         served = {default: serve_model(load(home / default))}
         others = (name for name in bundled_models.names() if name != default)
-        return Models(served | {name: serve_later(home / name, load) for name in others})
+        for name in others:  # whose settings and tokenisers are read now
+            folder = RunFolder(home / name)
+            config = folder.read_config()
+            later = partial(load, folder.path)
+            served[name] = ServedRun(folder.path, config, folder.read_task(config), later)
+        return Models(served)
 
     @property
     def by_name(self) -> dict[str, api.Model | PretrainedModel]:
@@ -136,23 +128,21 @@ class Models:
         A batch that fails raises, and may be run again in parts; streams of which tokens were
         passed on get the error as their result.
         """
-        with use_language(key.language), without_files():
-            return self._run_batch(key, items)
-
-    def _run_batch(self, key: BatchKey, items: list[WorkItem]) -> list[Json | Exception]:
         model = self.served[key.model]
-        if key.verb == "what-if":
-            return [_what_if(model, item, key) for item in items]
-        if key.verb == "answers":
-            return [{"answers": model.answers(item.source, key)} for item in items]
         found: Sequence[Answer | Exception]
-        if key.verb == "check":
-            found = [model.check(item.source, item.target, key) for item in items]
-        elif key.verb == "stream":
-            found = _streams(model, items, key)
-        else:
-            found = _traces(model, items, key)
-        return [one if isinstance(one, Exception) else _as_json(one) for one in found]
+        with use_language(key.language), without_files():
+            if key.verb == "what-if":
+                changes = [(item.source, item.change) for item in items if item.change is not None]
+                return [model.what_if(*changed, key).to_json() for changed in changes]
+            if key.verb == "answers":
+                return [{"answers": model.answers(item.source, key)} for item in items]
+            if key.verb == "check":
+                found = [model.check(item.source, item.target, key) for item in items]
+            elif key.verb == "stream":
+                found = _streams(model, items, key)
+            else:
+                found = _traces(model, items, key)
+            return [one if isinstance(one, Exception) else _as_json(one) for one in found]
 
     def info(self, limits: Limits) -> Json:
         """Return the body of `/api/info`, apart from the load."""
@@ -185,11 +175,6 @@ def _as_json(answer: Answer) -> Json:
         said["narrow_figure"] = answer.svg(PAGE, NARROW)
         return {"format": FORECAST, "version": 1, **answer.as_json(), **said}
     return to_json(answer)
-
-
-def _what_if(model: ServedModel, item: WorkItem, key: BatchKey) -> Json:
-    assert item.change is not None
-    return model.what_if(item.source, item.change, key).to_json()
 
 
 def _streams(

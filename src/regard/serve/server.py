@@ -12,12 +12,9 @@ import uvicorn
 from fastapi import FastAPI
 
 from regard.errors import ArgumentError, RegardError
-from regard.serve.app import create_app
 from regard.serve.connections import ConnectionLimiter, LimitedProtocol
 from regard.serve.limits import Limits
 from regard.serve.logs import Log
-from regard.serve.middleware import Access
-from regard.serve.served_models import Models
 
 #: seconds that open requests have on shutdown
 GRACE_SECONDS: Final = 1
@@ -46,19 +43,16 @@ def bind(host: str, port: int) -> socket.socket:
         found.bind(address)
     except OSError as error:
         found.close()
-        raise AddressError(_bind_error(error, host, port)) from None
+        said = (
+            f"--host must be an address of this machine, but {host} is not ({error.strerror}): "
+            f"127.0.0.1 is the machine itself."
+        )
+        if error.errno == errno.EADDRINUSE:
+            said = f"the port must be free, but {port} is in use: choose another with --port."
+        elif error.errno == errno.EACCES:
+            said = f"the port must be open to you, but {port} is not: choose one above 1023."
+        raise AddressError(said) from None
     return found
-
-
-def _bind_error(error: OSError, host: str, port: int) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return f"the port must be free, but {port} is in use: choose another with --port."
-    if error.errno == errno.EACCES:
-        return f"the port must be open to you, but {port} is not: choose one above 1023."
-    return (
-        f"--host must be an address of this machine, but {host} is not ({error.strerror}): "
-        f"127.0.0.1 is the machine itself."
-    )
 
 
 def url_of(bound: socket.socket) -> str:
@@ -73,35 +67,10 @@ def is_local(bound: socket.socket) -> bool:
 
 
 def run(
-    bound: socket.socket,
-    models: Models,
-    limits: Limits,
-    access: Access,
-    log: Log,
-    *,
-    ready: Callable[[], None],
-) -> None:
-    """Serve models until the process receives a signal to end."""
-    make_server(models, limits, access, log, ready=ready).run(sockets=[bound])
-
-
-def run_app(
     bound: socket.socket, app: FastAPI, limits: Limits, log: Log, *, ready: Callable[[], None]
 ) -> None:
-    """Serve any application until the process receives a signal to end."""
+    """Serve an application until the process receives a signal to end."""
     server_of(app, limits, log, ready=ready).run(sockets=[bound])
-
-
-def make_server(
-    models: Models,
-    limits: Limits,
-    access: Access,
-    log: Log,
-    *,
-    ready: Callable[[], None] = lambda: None,
-) -> "Server":
-    """Return a server of models to run with a bound socket."""
-    return server_of(create_app(models, limits, access, log), limits, log, ready=ready)
 
 
 def server_of(

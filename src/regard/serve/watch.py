@@ -13,7 +13,6 @@ from threading import Lock
 from typing import Any, NamedTuple, final
 
 from fastapi import FastAPI
-from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from regard.errors import RegardError
@@ -26,15 +25,14 @@ from regard.seeing.page.report import (
 )
 from regard.seeing.trace import Trace
 from regard.serve import pages
-from regard.serve.app import http_error
+from regard.serve.app import guarded_app
 from regard.serve.http_errors import ServeError
 from regard.serve.limits import Limits
 from regard.serve.logs import Log
-from regard.serve.middleware import Access, GuardMiddleware
+from regard.serve.middleware import Access
 from regard.serve.request_handler import json_response
 from regard.training.reporting import stored_traces
 from regard.training.run_folder import RunError, RunFolder
-from regard.version import __version__
 
 
 class RunEvaluations(NamedTuple):
@@ -109,9 +107,11 @@ class RunWatcher:
                     "put it back, or watch another one",
                 ) from None
             _, state, body = self._read
+        file = self.folder.metrics.path  # written at each evaluation
+        age = round(max(0.0, time.time() - file.stat().st_mtime), 1) if file.exists() else 0.0
         return {
             "version": version,
-            "state": {**state, "age": self._age()},
+            "state": {**state, "age": age},
             "html": None if since == version else body,
         }
 
@@ -123,11 +123,6 @@ class RunWatcher:
         known = [os.stat(self.folder.config_file)]
         known += [file.stat() for file in self._files() if file.exists()]
         return " ".join(f"{one.st_size}:{one.st_mtime_ns}" for one in known)
-
-    def _age(self) -> float:
-        """Return the seconds since the last evaluation."""
-        file = self.folder.metrics.path
-        return round(max(0.0, time.time() - file.stat().st_mtime), 1) if file.exists() else 0.0
 
     def _evaluations(self) -> RunEvaluations:
         lines = self.folder.report.lines()
@@ -176,18 +171,7 @@ def create_watch_app(watcher: RunWatcher, limits: Limits, access: Access, log: L
         access: allowed hosts and token.
         log: where unexpected errors are printed.
     """
-    app = FastAPI(
-        title="regard watch",
-        version=__version__,
-        docs_url=None,  # its scripts would come from another site
-        redoc_url=None,
-        openapi_url=None,
-        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
-    )
-    app.add_middleware(
-        GuardMiddleware, access=access, limits=limits, frame_size=0, files=False, failed=log.failed
-    )
-    app.add_exception_handler(HTTPException, http_error)
+    app = guarded_app(access, limits, log, title="regard watch", openapi_url=None)
 
     @app.get("/")
     @app.head("/")
@@ -201,9 +185,5 @@ def create_watch_app(watcher: RunWatcher, limits: Limits, access: Access, log: L
     @app.get("/healthz")
     async def healthz() -> dict[str, str]:
         return {"status": "ok"}
-
-    @app.get("/favicon.ico")
-    async def favicon() -> Response:
-        return Response(status_code=204)
 
     return app
