@@ -13,6 +13,7 @@ import regard
 from regard.errors import ArgumentError
 from regard.evaluation.forecasts import LinearBaseline
 from regard.models import CLASSIFIERS
+from regard.symbols import EOS
 from regard.tasks.baselines import arrays, fit_baseline
 from regard.training import RunFolder, make_config, resume_run, start_run
 from regard.training.run_data import prepare_data
@@ -42,31 +43,58 @@ def fitted(tmp_path, pairs, **settings):
     return data, found
 
 
-def test_numbers_are_those_of_ridge_regression(tmp_path):
-    draw = random.Random(1)
-    worth = {"a": 1.0, "b": -2.0, "c": 0.0, "d": 3.0}
-    rows = [draw.choices("abcd", k=draw.randint(2, 6)) for _ in range(90)]
-    pairs = [
-        (" ".join(row), f"{sum(map(worth.get, row)):.1f}")
-        for row in dict.fromkeys(map(tuple, rows))
+def ngrams_of(tokens):
+    """Tokens, pairs of neighbours, and n-grams of letters, of which short tokens are one."""
+    letters = [
+        (word[i : i + n] if len(word) > 2 else word,)
+        for word in tokens
+        for n in ((3, 4, 5) if len(word) > 2 else (0,))
+        for i in range(len(word) - n + 1 if n else 1)
     ]
+    return Counter([("token", t) for t in tokens] + list(pairwise(tokens)) + letters)
+
+
+def test_numbers_are_those_of_ridge_regression_and_means(tmp_path):
+    draw = random.Random(1)
+    worth = {"walk": 1.0, "walked": 1.5, "no": -2.0, "be": 0.0, "b": 3.0}
+    rows = [tuple(draw.choices([*worth], k=draw.randint(2, 6))) for _ in range(90)]
+    pairs = [(" ".join(row), f"{sum(map(worth.get, row)):.1f}") for row in dict.fromkeys(rows)]
     data, found = fitted(tmp_path, pairs, numbers=True, src_tokenizer="space")
-    texts = [data.train.corpus.src(i).tolist()[:-1] for i in range(len(data.train))]
-    grams = [Counter([(t,) for t in ids] + list(pairwise(ids))) for ids in texts]
-    sources = Counter(gram for several in grams for gram in several)
-    names = sorted(gram for gram in sources if sources[gram] > 1)
+    texts = [
+        data.task.input.encoder.tokens(data.train.corpus.src(i)[:-1])
+        for i in range(len(data.train))
+    ]
+    grams = [ngrams_of(text) for text in texts]
+    places, sources = sum(grams, Counter()), Counter(gram for own in grams for gram in own)
+    # letters count by places
+    often = {n: min(len(texts), (places if len(n) == 1 else sources)[n]) for n in places}
+    names = sorted(n for n in often if often[n] > 1)
+    idf = {n: math.log((1 + len(texts)) / (1 + often[n])) + 1 for n in names}
 
     def vector(counts):
-        idf = {n: math.log((1 + len(texts)) / (1 + sources[n])) + 1 for n in names}
         norm = math.sqrt(sum(counts[n] * idf[n] ** 2 for n in names))
-        return [counts[n] * idf[n] / norm for n in names] + [1.0]
+        return [counts[n] * idf[n] / norm for n in names]
 
     x = np.array([vector(counts) for counts in grams])
     y = np.array([data.train.batch(np.array([i])).tgt_out.item() for i in range(len(texts))])
-    penalty = np.diag([1.0] * len(names) + [0.0])
-    weights = np.linalg.solve(x.T @ x + penalty, x.T @ y)
+    inner, away = x - x.mean(axis=0), y - y.mean()
+    ridge = inner @ np.linalg.solve(inner.T @ inner + np.eye(len(names)), inner.T @ away)
+    seen = np.array([[counts[n] for n in names] for counts in grams])
+    means = inner @ (seen.T @ away / (seen.sum(axis=0) + 3))
+    expected = y.mean() + (ridge + means * ridge.std() / means.std()) / 2
     numbers = found.model(*data.train.batch(np.arange(len(texts)))[:2]).numbers.flatten()
-    assert np.allclose(numbers, x @ weights, atol=0.02)
+    assert np.allclose(numbers, expected, atol=0.02)
+
+
+def test_a_rare_word_is_known_by_its_letters(tmp_path):
+    known = [("wonderful", "yes"), ("wonders", "yes"), ("dreadful", "no"), ("dreads", "no")]
+    pairs = [(f"it {word} was {i}", label) for i in range(40) for word, label in known]
+    pairs += [("wonderfulness", "yes"), ("dreadfulness", "no")]
+    data, found = fitted(tmp_path, pairs, tgt_tokenizer="label", src_tokenizer="space")
+    for word, label in (("wonderfulness", "yes"), ("dreadfulness", "no")):
+        ids = data.task.input.encoder.encode(word)
+        votes = found.bag(torch.tensor([[*ids, EOS]]), None)
+        assert data.task.target.decode([int(votes.argmax())]) == label
 
 
 def test_labels_follow_a_word(tmp_path):
@@ -228,19 +256,21 @@ def test_it_stands_beside_the_model(tmp_path, capsys):
     settings = {"data": str(data), "preset": "classifier-rnn", "eval_every": 1, **TINY}
     start_run(make_config(settings), tmp_path / "run")
     said = capsys.readouterr().err
-    assert "the simple way, TF-IDF and logistic regression, reaches dev accuracy" in said
+    assert (
+        "the simple way, TF-IDF, logistic regression and naive Bayes, reaches dev accuracy" in said
+    )
     assert "simple way" in said.split("dev accuracy ±")[0]
-    assert "of the simple way, TF-IDF and logistic regression" in said
+    assert "of the simple way, TF-IDF, logistic regression and naive Bayes" in said
     folder = RunFolder(tmp_path / "run")
     (score,) = {row["baseline_accuracy"] for row in folder.read_metrics()}
     assert score > 0.9
-    assert f"| the simple way, TF-IDF and logistic regression | {score:.4f} |" in (
+    assert f"| the simple way, TF-IDF, logistic regression and naive Bayes | {score:.4f} |" in (
         folder.card_file.read_text()
     )
     resume_run(tmp_path / "run", {"steps": 3})
     said = capsys.readouterr().err
     assert "reaches dev accuracy" not in said
-    assert "TF-IDF and logistic regression" in said
+    assert "TF-IDF, logistic regression and naive Bayes" in said
     assert folder.read_metrics()[-1]["baseline_accuracy"] == score
     start_run(make_config({**settings, "baseline": False}), tmp_path / "without")
     assert "simple way" not in capsys.readouterr().err

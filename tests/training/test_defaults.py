@@ -98,6 +98,18 @@ def test_a_tiny_transformer_learns_faster():
     assert rate() is None
 
 
+def test_few_passes_over_many_examples_take_a_high_rate():
+    many = CPU._replace(examples=25_000)
+    pairs = fill_settings(make_config({"preset": "transformer", "minutes": 2}), many)
+    assert (pairs.lr, pairs.batch_tokens) == (6e-3, 64 * 17)
+    several = fill_settings(make_config({"preset": "bahdanau", "minutes": 2}), many)
+    assert (several.lr, several.batch_tokens) == (None, 32 * 17)
+    texts = many._replace(scales_batches=False)
+    lines = fill_settings(make_config({"preset": "lm-transformer", "minutes": 2}), texts)
+    assert (lines.lr, lines.batch_tokens) == (6e-3, 1024)
+    assert fill_settings(make_config({"preset": "lm-transformer"}), texts).batch_tokens == 4096
+
+
 def test_a_size_that_is_given_stays():
     assert size(minutes=3, size="base") == "base"
     assert size(minutes=3, dim=128) == "small", "whoever gives a width has chosen a size"

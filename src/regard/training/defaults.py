@@ -35,7 +35,10 @@ TINY_BELOW: Final = 10.0
 PEAK_RATES: Final = {"transformer": 1e-3, "conv": 1e-3, "classifier-transformer": 1e-3}
 PEAK_RATE: Final = 3e-3
 #: Peak learning rates of presets that are `tiny` for lack of time, where others did better.
-TINY_RATES: Final = {"transformer": 2e-3, "lm-transformer": 2e-3}
+TINY_RATES: Final = {"transformer": 2e-3, "lm-transformer": 6e-3}
+#: Pairs of which those minutes are a pass or two: a high rate and batches of this many pairs learn
+#: most from them, as do batches of this many tokens from texts, which get all steps they can.
+ONE_PASS, ONE_PASS_RATE, ONE_PASS_PAIRS, TEXT_TOKENS = 10_000, 6e-3, 64, 1024
 #: Options that a size stands for. A user who gives one of them has chosen a size.
 SIZE_OPTIONS: Final = frozenset(
     name for table in (RECURRENT, TRANSFORMER, CONVOLUTIONAL) for name in table["small"]._fields
@@ -107,10 +110,14 @@ def fill_settings(config: Config, facts: Facts) -> Config:
     chosen: dict[str, Any] = {}
     if config.size == "auto":
         chosen["size"] = _size(config, facts)
-        if chosen["size"] == "tiny" and config.lr is None:
-            chosen["lr"] = TINY_RATES.get(config.preset)
+    tiny = chosen.get("size") == "tiny"
+    passed = tiny and config.preset == "transformer" and facts.examples >= ONE_PASS
+    if tiny and config.lr is None:
+        chosen["lr"] = ONE_PASS_RATE if passed else TINY_RATES.get(config.preset)
     if config.batch_tokens is None and config.batch_sentences is None:
-        chosen["batch_tokens"] = _batch_tokens(facts)
+        tokens = TEXT_TOKENS if tiny else BATCH_TOKENS
+        pairs = ONE_PASS_PAIRS if passed else BATCH_PAIRS
+        chosen["batch_tokens"] = _batch_tokens(facts, tokens, pairs)
     if config.eval_pairs is None and facts.has_sources:
         chosen["eval_pairs"] = _decoded(config, facts)
     return config.model_copy(update=chosen)
@@ -123,10 +130,11 @@ def _size(config: Config, facts: Facts) -> str:
     return "tiny" if hurried and not facts.on_gpu else "small"
 
 
-def _batch_tokens(facts: Facts) -> int:
+def _batch_tokens(facts: Facts, tokens: int, pairs: int) -> int:
     if not facts.scales_batches:
-        return BATCH_TOKENS
-    pairs = max(BATCH_PAIRS, facts.examples // GPU_BATCHES) if facts.on_gpu else BATCH_PAIRS
+        return tokens
+    if facts.on_gpu:
+        pairs = max(pairs, facts.examples // GPU_BATCHES)
     return min(BATCH_TOKENS, ceil(pairs * facts.tokens))
 
 

@@ -44,7 +44,7 @@ class Baseline(NamedTuple):
     """A fitted baseline: one of `outputs`, `model` and `loss` predicts the dev set.
 
     Attributes:
-        name: worded for people, such as "TF-IDF and logistic regression".
+        name: worded for people, such as "copying the source".
         outputs: texts for the dev sources, in their order; the first suffice.
         model: predicts numbers, at the scale of the training data.
         loss: nats per token of the dev texts, of a language model.
