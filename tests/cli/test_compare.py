@@ -189,7 +189,7 @@ def test_models_of_two_languages_are_told_apart_at_the_top(tmp_path):
     runs = ("translate-en-de", "translate-en-fr")
     out = done(regard("compare", *runs, texts, "--beam", 1, "-o", page))
     lines = (
-        "The two do not write the same: 0.0% of 2 answers are the same",
+        "The two do not write the same. 0.0% of 2 answers are the same",
         "Only 0% of the words that B answers are in what it is made to write",
     )
     html = page.read_text()

@@ -170,8 +170,8 @@ def _notes(found: ModelComparison) -> list[str]:
     if same is None or same.value == 1:
         return list(found.notes)
     forced = translated("compare.forced", found.forced)
-    said = message("compare.differ", agreement=_agreement(found), forced=forced)
-    return [said, *found.notes]
+    share = f" {_agreement(found)}" if len(found.examples) > 1 else ""
+    return [message("compare.differ", agreement=share, forced=forced), *found.notes]
 
 
 def _agreement(found: ModelComparison) -> str:

@@ -312,11 +312,11 @@ def _time_ticks(
 ) -> Iterator[tuple[int, float]]:
     """Yield rows whose times are named, and where a label begins: as many as do not overlap.
 
-    The last row of the history, the last of all and the first go before those between them.
+    The last row, the first and the last of the history go before those between them.
     """
     taken: list[float] = []
     size = 6.4 * max(map(cell_len, times))
-    for row in (now, len(times) - 1, 0, *range(0, len(times), max(1, len(times) // 12))):
+    for row in (len(times) - 1, 0, now, *range(0, len(times), max(1, len(times) // 12))):
         left = min(max(0.0, (row + 0.5) * unit - size / 2), width - size)
         if all(abs(left - other) >= size + 12 for other in taken):
             taken.append(left)
