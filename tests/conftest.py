@@ -161,9 +161,3 @@ def plain_steps(monkeypatch):
         return self.module
 
     monkeypatch.setattr("regard.api.predictor.Predictor._searched", plain)
-
-
-@pytest.fixture
-def few_orders(monkeypatch):
-    """Checks compare attention with the fewest random orders; tests/seeing has the usual number."""
-    monkeypatch.setattr("regard.seeing.attribution.checks.RANDOM_ORDERS", 20)

@@ -166,7 +166,6 @@ def kept(tmp_path_factory):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 @pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.slow
-@pytest.mark.usefixtures("few_orders")
 @pytest.mark.filterwarnings("ignore")  # those of libraries, which a reader would see and ignore
 def test_code_and_commands_of_a_page_run(page, whole, tmp_path, kept, monkeypatch):
     monkeypatch.chdir(tmp_path)  # what is written goes there

@@ -17,8 +17,7 @@ def test_a_row_for_each_output_and_sentences_after_it(run):
     assert all(name in title for name in ("output", "looked at", "costs", "gradient"))
     assert [line.split()[0] for line in lines[1:6]] == ["a", "c", "b", "a", "</s>"]
     text = "\n".join(lines[6:])
-    assert "tau" in text
-    assert "random orders" in text
+    assert "There are no scores by rollout" in text
     assert "attention shuffled" in text
     assert "a#1" in "\n".join(lines[1:6])
 
@@ -26,7 +25,7 @@ def test_a_row_for_each_output_and_sentences_after_it(run):
 def test_json_is_a_trace_with_what_was_found(run):
     found = from_json(json.loads(done(regard("check", run, "abc", "--target", "cba", "--json"))))
     assert found.target.text == "cba"
-    assert set(found.derived) == {"ablation", "gradient"}
+    assert set(found.derived) == {"attention", "ablation", "gradient"}
     assert found.derived["ablation"].shape == (4, 4)
     assert found.derived["ablation"][:, 3] == pytest.approx(0, abs=1e-6)
     assert found.checks["shuffled_log_prob"] < 0
@@ -55,7 +54,7 @@ def test_methods_come_after_what_was_there_before(run):
 def test_one_method_alone(run):
     words = ("check", run, "abc", "--target", "cba", "--methods", "input-gradient", "--json")
     found = from_json(json.loads(done(regard(*words))))
-    assert set(found.derived) == {"ablation", "gradient", "input-gradient"}
+    assert set(found.derived) == {"attention", "ablation", "gradient", "input-gradient"}
     assert set(found.checks["faithfulness"]) == {"input-gradient", "random"}
     assert found.checks["methods"] == ["input-gradient"]
 

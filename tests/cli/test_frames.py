@@ -136,7 +136,6 @@ def test_show_draws_frames(run, tmp_path, rows):
     assert str(tmp_path / "a.npy") in page
 
 
-@pytest.mark.usefixtures("few_orders")
 def test_check_takes_frames_away(run, model, tmp_path, rows):
     table = rows[3][0]
     np.save(tmp_path / "a.npy", table)
@@ -160,12 +159,11 @@ def test_check_takes_frames_away(run, model, tmp_path, rows):
 def test_a_single_frame_can_be_checked(model, rows):
     found = model.check(rows[0][0][:1], "a")
     np.testing.assert_allclose(found.derived["ablation"], np.zeros((2, 1)), atol=1e-6)
-    assert "cannot be compared" in found.checks["sentences"][0]
 
 
 def test_one_source_is_checked_at_a_time(run, rows, tmp_path):
     one = write_jsonl(tmp_path / "one.jsonl", rows[:1])
-    assert "tau" in done(command("check", run, one, "--target", "a"))
+    assert "attention shuffled" in done(command("check", run, one, "--target", "a"))
     several = write_jsonl(tmp_path / "several.jsonl", rows)
     assert sentence(command("check", run, several), 2) == (
         f"TEXT must be a file of one source, but it is {several}, which has several: write it as a "

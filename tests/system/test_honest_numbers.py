@@ -54,15 +54,17 @@ def test_links_of_a_reversal_are_found(model):
 
 @pytest.fixture(scope="module")
 def checks(model):
-    return [model.check(" ".join(word)).checks for word in words(20, seed=3)]
+    return [
+        model.check(" ".join(word), methods="attention,gradient").checks
+        for word in words(20, seed=3)
+    ]
 
 
 def test_what_is_looked_at_is_what_matters(checks):
-    taus = [one["tau_ablation"] for one in checks]
-    print(f"tau {mean(taus):.3f}, exact {mean(one['tau_ablation_exact'] for one in checks):.3f}")
-    print(f"gradient {mean(one['tau_gradient'] for one in checks):.3f}")
-    assert mean(taus) > 0.8
-    assert all(one["tau_ablation"] > one["tau_ablation_high"] for one in checks)
+    gains = [one["faithfulness"]["attention"]["gain"] for one in checks]
+    print(f"gain {mean(gains):.3f}, at least {min(gains):.3f}")
+    assert mean(gains) > 0.3
+    assert min(gains) > 0
 
 
 def test_shuffling_attention_destroys_the_score(checks):

@@ -14,7 +14,7 @@ from tasks.toys import TOYS
 pytestmark = [
     pytest.mark.slow,
     # a few steps are not worth the compilation of kernels
-    pytest.mark.usefixtures("plain_steps", "few_orders"),
+    pytest.mark.usefixtures("plain_steps"),
     # the run that is killed is forked, so that it need not import torch again
     pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning"),
 ]

@@ -278,7 +278,7 @@ class Model:
         versus: str | None = None,
         **options: Any,
     ) -> Any:
-        """Return the trace with the inputs that mattered; see `seeing.attribution.checks.check`.
+        """Return the trace with the inputs that mattered, see `seeing.attribution.faithfulness`.
 
         Of a language model, the trace has what was written after the prompt as its target, and all
         that was read as its source.
@@ -287,8 +287,9 @@ class Model:
             text: the source; of a language model, the beginning of its output.
             target: what the model is made to write; its own output if None.
             methods: attribution methods to compare, separated by commas, each with its
-                faithfulness: `all`, or names of `seeing.attribution.methods.METHODS`. None for the
-                checks of attention alone; for a language model, or with `versus`, None is `all`.
+                faithfulness: `all`, or names of `seeing.attribution.methods.METHODS`. None for
+                attention, ablation, gradient and rollout without it; for a language model, or with
+                `versus`, None is `all`.
             versus: token that each output is compared with: why this one, and not that one?
             options: of decoding, as for a call; without effect if `target` is given.
         """

@@ -40,10 +40,9 @@ from regard.models.int8 import is_int8
 from regard.models.protocol import evaluating, inference, require_sequence_model
 from regard.ops.backend import HAS_NUMBA
 from regard.seeing import DecodingInfo, Map, ModelInfo, Text, Trace
-from regard.seeing.attribution.checks import check
-from regard.seeing.attribution.faithfulness import add_methods
+from regard.seeing.attribution.faithfulness import add_methods, add_scores
 from regard.seeing.attribution.input_scorer import PrefixScorer, SourceScorer
-from regard.seeing.attribution.interventions import shuffled_attention
+from regard.seeing.attribution.interventions import shuffle, shuffled_attention
 from regard.seeing.attribution.replacements import token_replacements
 from regard.symbols import BOS, EOS, UNK
 from regard.tasks import Source, Task, TextInput
@@ -401,7 +400,9 @@ class Predictor:
         methods: str | None = None,
         versus: str | None = None,
     ) -> Trace:
-        """Add to a trace which inputs mattered beside where the model looked; see `checks.check`.
+        """Add to a trace which inputs mattered beside where the model looked.
+
+        Then what becomes of the output if attention is shuffled.
 
         Args:
             source: of the trace.
@@ -414,11 +415,10 @@ class Predictor:
         contrast = None if versus is None else self._token(versus)
         (row,) = self.task.input.rows([source])
         unknown = self.task.input.replacements(row)
-        found = self._check_shuffled(row, check(self.module, row, tgt, trace, unknown), max_len)
-        if methods is None:
-            return found
         scorer = SourceScorer(self.module, row, tgt, unknown)
-        return add_methods(found, scorer, methods, contrast)
+        trace = replace(trace, notes=(*trace.notes, *unknown.notes))
+        found = self._check_shuffled(scorer, row, add_scores(trace, scorer), max_len)
+        return found if methods is None else add_methods(found, scorer, methods, contrast)
 
     def check_prefix(
         self, source: Any, tgt: list[int], trace: Trace, methods: str, versus: str | None = None
@@ -475,18 +475,23 @@ class Predictor:
             )
         return ids[0], labels[ids[0]]
 
-    def _check_shuffled(self, row: Any, found: Trace, max_len: int | None) -> Trace:
+    def _check_shuffled(
+        self, scorer: SourceScorer, row: Any, found: Trace, max_len: int | None
+    ) -> Trace:
         """Add to the checks what the model writes with its attention shuffled."""
         if not any(found.of_kind("cross")):
             return found
+        before, after, kept = shuffle(scorer)
         plain = self._greedy_text(row, max_len)
         with shuffled_attention(self.module):
             shuffled = self._greedy_text(row, max_len)
         change = message("check.the-same") if shuffled == plain else repr(shuffled)
         sentence = message("check.left-to-itself", plain=repr(plain), shuffled=change)
-        more = {"greedy_text": plain, "shuffled_text": shuffled}
-        sentences = [*found.checks["sentences"], sentence]
-        return replace(found, checks={**found.checks, **more, "sentences": sentences})
+        more = {"log_prob": before, "shuffled_log_prob": after, "shuffled_kept": kept}
+        texts = {"greedy_text": plain, "shuffled_text": shuffled}
+        lost = message("check.shuffled", before=before, after=after, kept=kept)
+        sentences = [*found.checks["sentences"], lost, sentence]
+        return replace(found, checks={**found.checks, **more, **texts, "sentences": sentences})
 
     def _greedy_text(self, row: Any, max_len: int | None) -> str:
         src, lengths = self.batch([row])

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
+import numpy as np
 from rich.console import Console
 
 from regard import api
@@ -15,7 +16,6 @@ from regard.cli.show import drawn
 from regard.decoding_options import given_options
 from regard.messages import interval_text, message
 from regard.seeing import Trace
-from regard.seeing.attribution.checks import looked_at, shares
 from regard.seeing.attribution.methods import METHODS, method_title
 from regard.seeing.draw.files import check_ending
 from regard.seeing.draw.forecast import ForecastView
@@ -68,13 +68,12 @@ def _show(trace: Trace, console: Console) -> None:
 
 
 def _show_attention(trace: Trace, console: Console) -> None:
-    looked = looked_at(trace)
-    looked = trace.derived.get("attention") if looked is None else looked
+    looked = trace.derived.get("attention")
     columns: list[tuple[str, Weights]] = (
         [] if looked is None else [(message("check.column.looked"), looked)]
     )
     columns.append((message("check.column.costs"), trace.derived["ablation"]))
-    columns.append((message("check.column.gradient"), shares(trace.derived["gradient"])))
+    columns.append((message("check.column.gradient"), _shares(trace.derived["gradient"])))
     if "rollout" in trace.derived:
         columns.append((message("check.column.rollout"), trace.derived["rollout"]))
     labels, rows = number_duplicates(list(map(printable, trace.source.labels))), []
@@ -84,6 +83,12 @@ def _show_attention(trace: Trace, console: Console) -> None:
         rows.append([printable(token.text), prob, *cells])
     titles = [message("check.column.output"), "p", *(name for name, _ in columns)]
     print_table(console, titles, rows)
+
+
+def _shares(matrix: Weights) -> Weights:
+    """Normalise rows to sum to 1; a row of zeros stays as it is."""
+    total = matrix.sum(axis=1, keepdims=True)
+    return (matrix / np.where(total > 0, total, 1.0)).astype(np.float32)
 
 
 def _strongest(labels: list[str], row: list[float]) -> str:

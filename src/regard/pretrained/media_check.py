@@ -15,7 +15,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.models.protocol import evaluating
-from regard.seeing.attribution.faithfulness import add_methods
 from regard.seeing.attribution.input_scorer import (
     Array,
     AttentionRecord,
@@ -24,20 +23,14 @@ from regard.seeing.attribution.input_scorer import (
     MethodUnavailableError,
     rows_at_once,
 )
-from regard.seeing.attribution.methods import method_names
 from regard.seeing.attribution.replacements import Replacements
 from regard.seeing.attribution.transformers_check import (
-    OutputKind,
-    OutputNames,
     RecordedAttention,
-    attention_maps,
     head_scale,
     label_logits,
     layer_weights,
     recorded_attention,
-    with_output_probs,
 )
-from regard.seeing.trace import DecodingInfo, Text, Trace
 
 #: cells along a side of a picture, and slices of a recording, at most: each takes several passes
 MAX_CELLS: Final = 8
@@ -352,40 +345,3 @@ class _Grouping:
         means = self._sums / self._sums.sum(axis=0)
         found: Array = means.T @ self.columns(weights)
         return found
-
-
-class CheckedSource(NamedTuple):
-    """A source and an answer, ready to be checked.
-
-    Attributes:
-        scorer: of the answer.
-        source: whose tokens are the parts.
-        target: whose tokens are the outputs.
-        names: of outputs, for `versus`.
-        kind: of the outputs.
-        forced: whether the caller gave the answer.
-        notes: remarks of the reader.
-    """
-
-    scorer: PartScorer
-    source: Text
-    target: Text
-    names: OutputNames
-    kind: OutputKind
-    forced: bool
-    notes: Sequence[str] = ()
-
-
-def check_parts(given: CheckedSource, methods: str, versus: str | None) -> Trace:
-    """Return the trace of an answer, with scores and faithfulness of several methods."""
-    method_names(methods)
-    scorer = given.scorer
-    contrast = None if versus is None else (given.names.versus(versus), versus)
-    trace = Trace(
-        given.source,
-        with_output_probs(given.target, scorer),
-        attention_maps(scorer, given.kind),
-        decoded=DecodingInfo("forced" if given.forced else "greedy"),
-        notes=(*scorer.replacements.notes, *given.notes),
-    )
-    return add_methods(trace, scorer, methods, contrast)

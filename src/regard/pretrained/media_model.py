@@ -40,7 +40,7 @@ from regard.seeing.trace import backdrop as backdrops
 from regard.seeing.trace.backdrop import PICTURE_SIDE, Backdrop
 
 if TYPE_CHECKING:
-    from regard.pretrained.media_check import CheckedSource
+    from regard.seeing.attribution.transformers_check import CheckedSource
 
 #: names of the first positions of a picture; DeiT has both
 SPECIAL: Final = ("[CLS]", "[DIST]")
@@ -247,11 +247,11 @@ class MediaModel(TransformersModel):
             max_len: most tokens that the model writes by itself; 20 if None.
         """
         # loads the compiler of torch
-        from regard.pretrained.media_check import check_parts
+        from regard.seeing.attribution.transformers_check import check_source
 
         with quiet_transformers():
             given = self._reader.checked(source, target, max_len)
-            return replace(check_parts(given, methods, versus), model=self.info)
+            return replace(check_source(given, methods, versus), model=self.info)
 
     def check_source(self, source: Any) -> None:
         """Raise DataError for what is no picture or recording that the model can read."""
@@ -316,8 +316,8 @@ class _PictureReader:
 
     def checked(self, source: Any, target: str | None, max_len: int | None) -> "CheckedSource":
         """Return a picture in cells, with its class or a given one."""
-        from regard.pretrained.media_check import CheckedSource, PictureCells, picture_scorer
-        from regard.seeing.attribution.transformers_check import OutputNames
+        from regard.pretrained.media_check import PictureCells, picture_scorer
+        from regard.seeing.attribution.transformers_check import CheckedSource, OutputNames
 
         if not self.classifies or head_scale(self.module.config) == "none":
             raise RegardError(
@@ -459,9 +459,9 @@ class _SoundReader:
 
     def checked(self, source: Any, target: str | None, max_len: int | None) -> "CheckedSource":
         """Return a recording in slices of time, with what the model writes or a given target."""
-        from regard.pretrained.media_check import CheckedSource, SoundSlices, sound_scorer
+        from regard.pretrained.media_check import SoundSlices, sound_scorer
         from regard.seeing.attribution.transformers_check import MAX_NEW_TOKENS as CHECKED_TOKENS
-        from regard.seeing.attribution.transformers_check import OutputNames
+        from regard.seeing.attribution.transformers_check import CheckedSource, OutputNames
 
         sound = self._read(source)
         inputs = self._inputs(sound)

@@ -8,11 +8,19 @@ import torch
 from torch import nn
 
 import regard
+from models.cases import SRC_VOCAB, build
 from regard.errors import ArgumentError
 from regard.models.protocol import ModelOutput, SequenceModel
 from regard.seeing import Text, Trace
 from regard.seeing.attribution import faithfulness
-from regard.seeing.attribution.faithfulness import RANDOM, Measures, add_methods, measure, summarize
+from regard.seeing.attribution.faithfulness import (
+    RANDOM,
+    Measures,
+    add_methods,
+    add_scores,
+    measure,
+    summarize,
+)
 from regard.seeing.attribution.input_scorer import Question, SourceScorer
 from regard.seeing.attribution.methods import attribute
 from regard.seeing.attribution.replacements import token_replacements
@@ -206,3 +214,20 @@ def test_nothing_to_take_away_is_said():
     found = add_methods(trace, nothing, "ablation")
     assert "cannot be measured" in found.checks["sentences"][0]
     assert found.checks["faithfulness"]["ablation"]["gain"] is None
+
+
+@pytest.mark.parametrize(
+    ("preset", "missing"),
+    [("bahdanau", {"rollout"}), ("transformer", set()), ("seq2seq", {"attention", "rollout"})],
+)
+def test_scores_alone_take_no_measures_and_say_what_there_is_not(preset, missing):
+    src, tgt = [5, 9, 4, 11, 2], [6, 4, 12]
+    unknown = token_replacements(src, [*[range(4, SRC_VOCAB)] * (len(src) - 1), [2]])
+    texts = [Text.of([*letters, "</s>"]) for letters in ("abcd", "xyz")]
+    found = add_scores(Trace(*texts), SourceScorer(build(preset), src, tgt, unknown))
+    wanted = {"attention", "ablation", "gradient", "rollout"} - missing
+    assert set(found.derived) == wanted
+    assert all(one.shape == (4, 5) and np.isfinite(one).all() for one in found.derived.values())
+    np.testing.assert_allclose(found.derived["ablation"][:, 4], 0, atol=1e-6)
+    assert set(found.checks) == {"sentences"}
+    assert len(found.checks["sentences"]) == len(missing)

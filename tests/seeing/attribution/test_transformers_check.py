@@ -10,11 +10,8 @@ from regard.errors import ArgumentError
 from regard.seeing.attribution import methods as attribution
 from regard.seeing.attribution.methods import METHODS, attribute
 from regard.seeing.attribution.transformers_check import (
+    TransformersScorer,
     check_text,
-    score_class,
-    score_masked,
-    score_next,
-    score_target,
     token_choices,
 )
 
@@ -127,12 +124,19 @@ def scored(family, attention="sdpa"):
     model = build(family, attention)
     others = token_choices(IDS, VOCAB, [0, 1, 2, 3, MASK])
     if family in ("bert", "roberta", "albert", "deberta"):
-        return score_masked(model, IDS, others, {3: 17})
+        return TransformersScorer(model, IDS, "masked", [3], [17], others)
     if family.endswith("-class"):
-        return score_class(model, IDS, others, 1)
+        return TransformersScorer(model, IDS, "class", [], [1], others)
     if family in ("bart", "marian", "t5"):
-        return score_target(model, IDS, others, [9, 30, 8, 3], start=2)
-    return score_next(model, [*IDS[:-1], 12, 5], [*others[:-1], *others[1:3]], first=4)
+        written = [9, 30, 8, 3]
+        read = [2, *written[:-1]]
+        return TransformersScorer(model, IDS, "target", range(4), written, others, read)
+    return next_scorer(model, [*IDS[:-1], 12, 5], [*others[:-1], *others[1:3]], first=4)
+
+
+def next_scorer(model, ids, others, first):
+    places, read = range(first - 1, len(ids) - 1), ids[:-1]
+    return TransformersScorer(model, read, "next", places, ids[first:], others[: len(read)])
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -272,12 +276,7 @@ def test_a_model_that_reads_its_ids_twice_is_refused():
             return out
 
     with pytest.raises(ArgumentError, match="the same from inputs_embeds as from input_ids"):
-        score_next(Twice(), IDS, token_choices(IDS, VOCAB, []), first=2)
-
-
-def test_a_first_output_needs_a_prompt():
-    with pytest.raises(ArgumentError, match="first must be from 1 to 6"):
-        score_next(build("gpt2"), IDS, token_choices(IDS, VOCAB, []), first=0)
+        next_scorer(Twice(), IDS, token_choices(IDS, VOCAB, []), first=2)
 
 
 @pytest.fixture(scope="module")

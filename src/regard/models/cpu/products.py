@@ -1,21 +1,17 @@
 """Products with weights, as the steps of a decoder take them: in 32 bits or with int8 weights."""
 
-from typing import Any, Final, Protocol, cast, runtime_checkable
+from typing import Final, Protocol, cast, runtime_checkable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.models.cpu.product_kernels import few_rows
 from regard.models.embedding import OutputLayer, TokenEmbedding
 from regard.models.int8 import Int8Linear, Int8OutputLayer, pack
 
 #: weights of a matrix, and rows of vectors, from which on MKL's own layout pays
 LARGE: Final = 1 << 20
 FEW: Final = 32
-#: weights of a matrix from which on, and rows of vectors for which, `few_rows` is faster than MKL
-READ_ONCE: Final = 1 << 14
-FOR_ROWS: Final = range(1, 13)
 
 
 @runtime_checkable
@@ -32,28 +28,17 @@ class FloatProduct:
 
     Where MKL is built in, the weights of a large matrix are kept in its own layout, made for a
     number of rows, after that number has come twice in a row: this saves a fifth of the time, and
-    making the layout takes as long as a product. A few rows, such as the beams of one source, are
-    computed by a kernel that copies nothing.
+    making the layout takes as long as a product.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self.weight, self.bias = weight.detach(), None if bias is None else bias.detach()
         self.packs = weight.numel() >= LARGE and torch._C.has_mkl
-        #: weights and bias for `few_rows`; None where a library's product is faster
-        self._arrays: tuple[Any, Any] | None = None
-        if torch._C.has_mkl and weight.numel() >= READ_ONCE:
-            bias = weight.new_zeros(len(weight)) if self.bias is None else self.bias
-            self._arrays = self.weight.contiguous().numpy(), bias.contiguous().numpy()
         self._rows, self._packed = 0, (0, weight)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return the product."""
         rows = x.shape[:-1].numel()
-        if self._arrays is not None and rows in FOR_ROWS:
-            out = torch.empty(*x.shape[:-1], self._arrays[0].shape[0])
-            flat = x.contiguous().view(rows, -1), out.view(rows, -1)
-            few_rows(flat[0].numpy(), *self._arrays, flat[1].numpy())
-            return out
         if not self.packs or rows < FEW or x.ndim != 2:
             return F.linear(x, self.weight, self.bias)
         count, packed = self._packed  # one read: other threads may replace it

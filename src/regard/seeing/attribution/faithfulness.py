@@ -27,8 +27,15 @@ from jaxtyping import Float
 from regard.errors import ArgumentError
 from regard.messages import interval_text, message
 from regard.seeing.attribution.input_scorer import Array, InputScorer, Question
-from regard.seeing.attribution.methods import METHODS, Scores, attribute, method_names, method_title
-from regard.seeing.trace.trace import Trace
+from regard.seeing.attribution.methods import (
+    METHODS,
+    QUICK_METHODS,
+    Scores,
+    attribute,
+    method_names,
+    method_title,
+)
+from regard.seeing.trace.trace import Trace, Weights
 
 #: shares of the inputs over which comprehensiveness and sufficiency are means
 SHARES: Final = (0.01, 0.05, 0.1, 0.2, 0.5)
@@ -211,6 +218,21 @@ def _of_units(tables: Sequence[Array]) -> Array:
     return np.array(means) if means else np.full((1, len(Measures._fields)), np.nan)
 
 
+def add_scores(trace: Trace, scorer: InputScorer, methods: str = QUICK_METHODS) -> Trace:
+    """Return the trace with the scores of several methods, whose faithfulness is not measured.
+
+    Arguments are those of `add_methods`.
+    """
+    asked = scorer.questions()[: len(trace.target.tokens)]
+    found = attribute(scorer, asked, methods)
+    sentences = [*trace.checks.get("sentences", []), *_unavailable(found.unavailable)]
+    return replace(
+        trace,
+        derived={**trace.derived, **_matrices(trace, asked, found.scores)},
+        checks={**trace.checks, "sentences": sentences},
+    )
+
+
 def add_methods(
     trace: Trace,
     scorer: InputScorer,
@@ -229,8 +251,7 @@ def add_methods(
         methods: names separated by commas, or `all`.
         versus: id and text of the token that each output is compared with.
     """
-    outputs, inputs = len(trace.target.tokens), len(trace.source.tokens)
-    asked = scorer.questions(None if versus is None else versus[0])[:outputs]
+    asked = scorer.questions(None if versus is None else versus[0])[: len(trace.target.tokens)]
     asked = [question for question in asked if question.token != question.versus]
     if not asked:
         raise ArgumentError(
@@ -238,11 +259,7 @@ def add_methods(
         )
     found = attribute(scorer, asked, methods)
     suffix = "" if versus is None else f" versus {versus[1]}"
-    derived = {}
-    for name, scores in found.scores.items():
-        matrix = np.zeros((outputs, inputs), dtype=np.float32)
-        matrix[[question.output for question in asked]] = scores
-        derived[name + suffix] = matrix
+    derived = _matrices(trace, asked, found.scores)
     judged = sorted({round(i) for i in np.linspace(0, len(asked) - 1, min(len(asked), MAX_JUDGED))})
     part = {name: scores[judged] for name, scores in found.scores.items()}
     questions = [asked[q] for q in judged]
@@ -261,7 +278,8 @@ def add_methods(
         "versus": None if versus is None else versus[1],
         "faithfulness": {name: as_numbers(measures) for name, measures in summary.items()},
     }
-    sentences = [*trace.checks.get("sentences", []), *_sentences(summary, found.unavailable)]
+    sentences = [*trace.checks.get("sentences", []), *_sentences(summary)]
+    sentences += [*_unavailable(found.unavailable)]
     sentences += [f"{note[0].upper()}{note[1:]}." for note in found.notes]
     if few and not all(math.isnan(found.gain.low) for found in summary.values()):
         sentences.append(message("check.over-draws", count=FEW_DRAWS, least=MIN_UNITS))
@@ -269,9 +287,21 @@ def add_methods(
         sentences.append(message("check.some-outputs", count=len(judged), total=len(asked)))
     return replace(
         trace,
-        derived={**trace.derived, **derived},
-        checks={**trace.checks, **checks, "sentences": sentences},
+        derived={**trace.derived, **{name + suffix: one for name, one in derived.items()}},
+        checks={**trace.checks, **checks, "sentences": list(dict.fromkeys(sentences))},
     )
+
+
+def _matrices(
+    trace: Trace, asked: Sequence[Question], scores: Mapping[str, Scores]
+) -> dict[str, Weights]:
+    """Return the scores of each method for all outputs; zero for those that are not asked about."""
+    found = {}
+    for name, rows in scores.items():
+        matrix = np.zeros((len(trace.target.tokens), len(trace.source.tokens)), dtype=np.float32)
+        matrix[[question.output for question in asked]] = rows
+        found[name] = matrix
+    return found
 
 
 def rows_of_methods(methods: str, inputs: int, outputs: int) -> int:
@@ -282,12 +312,16 @@ def rows_of_methods(methods: str, inputs: int, outputs: int) -> int:
         inputs: of the scorer.
         outputs: of the scorer.
     """
-    names = method_names(methods)
-    rows = sum(METHODS[name].rows(inputs, outputs) for name in names)
+    names, rows = method_names(methods), rows_of_scores(methods, inputs, outputs)
     sets = 2 * (INTERVALS + 2 + len(SHARES) + 1)
     few = min(outputs, MIN_UNITS - 1) * (len(names) + 1) * FEW_DRAWS  # `versus` may leave so many
     many = min(outputs, MAX_JUDGED) * (len(names) + RANDOM_ORDERS) * DRAWS
     return rows + max(few, many) * sets
+
+
+def rows_of_scores(methods: str, inputs: int, outputs: int) -> int:
+    """Return an upper bound of the rows that `add_scores` runs, as `rows_of_methods` does."""
+    return sum(METHODS[name].rows(inputs, outputs) for name in method_names(methods))
 
 
 def as_numbers(measures: Measures) -> dict[str, float | None]:
@@ -304,7 +338,7 @@ def _range(found: MeasureInterval) -> str:
     return interval_text(low, high, "{:.2f}".format)
 
 
-def _sentences(summary: Mapping[str, Measures], unavailable: Mapping[str, str]) -> list[str]:
+def _sentences(summary: Mapping[str, Measures]) -> list[str]:
     ranked = [(name, found.gain) for name, found in summary.items() if name != RANDOM]
     sentences = []
     if ranked and not math.isnan(ranked[0][1].mean):
@@ -326,8 +360,11 @@ def _sentences(summary: Mapping[str, Measures], unavailable: Mapping[str, str]) 
             sentences.append(message("check.not-clearly-better", methods=comma.join(useless)))
     elif ranked:
         sentences.append(message("check.not-measurable"))
-    sentences += [
-        message("check.no-scores", method=method_title(name), reason=reason)
-        for name, reason in unavailable.items()
-    ]
     return sentences
+
+
+def _unavailable(methods: Mapping[str, str]) -> list[str]:
+    return [
+        message("check.no-scores", method=method_title(name), reason=reason)
+        for name, reason in methods.items()
+    ]

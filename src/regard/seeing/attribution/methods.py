@@ -253,6 +253,10 @@ def method_title(name: str) -> str:
     return message(f"check.method.{name}")
 
 
+#: methods whose scores take few passes
+QUICK_METHODS: Final = "attention,ablation,gradient,rollout"
+
+
 class Attributions(NamedTuple):
     """Scores by the name of the method, the reasons why others have none, and remarks."""
 
@@ -267,9 +271,10 @@ def attribute(scorer: InputScorer, questions: Questions, methods: str = "all") -
     Args:
         scorer: the model with its input.
         questions: about its outputs; there must be one.
-        methods: names separated by commas, of which all must be possible, or `all`.
+        methods: names separated by commas, of which all must be possible; or `all`, or
+            `QUICK_METHODS`, of which those are applied that are possible.
     """
-    names, required = method_names(methods), methods != "all"
+    names, required = method_names(methods), methods not in ("all", QUICK_METHODS)
     contrast = any(question.versus is not None for question in questions)
     scores: dict[str, Scores] = {}
     unavailable: dict[str, str] = {}

@@ -83,7 +83,7 @@ SAME_LOGITS: Final = 1e-3
 class TransformersScorer(InputScorer):
     """One input of a model of `transformers`, and its outputs.
 
-    Use `score_next`, `score_masked`, `score_class` or `score_target` to make one.
+    `text_scorer` makes one of a text.
 
     Args:
         model: any torch module with the conventions of `transformers`.
@@ -254,54 +254,6 @@ def token_choices(ids: Sequence[int], vocab: int, special: Sequence[int]) -> lis
     return [(token,) if token in special else usual for token in ids]
 
 
-def score_next(
-    model: nn.Module, ids: Sequence[int], others: Sequence[Sequence[int]], *, first: int
-) -> TransformersScorer:
-    """Score the tokens of a decoder-only model from number `first` on, each by those before it."""
-    if not 1 <= first < len(ids):
-        rule = f"be from 1 to {len(ids) - 1}, since a token is scored by those before it"
-        raise ArgumentError("first", rule, first, "give a prompt of one token or more")
-    places = range(first - 1, len(ids) - 1)
-    inputs = ids[:-1]
-    return TransformersScorer(model, inputs, "next", places, ids[first:], others[: len(inputs)])
-
-
-def score_masked(
-    model: nn.Module,
-    ids: Sequence[int],
-    others: Sequence[Sequence[int]],
-    fillings: Mapping[int, int],
-) -> TransformersScorer:
-    """Score tokens at masked positions of an encoder, given as position to token."""
-    return TransformersScorer(model, ids, "masked", [*fillings], [*fillings.values()], others)
-
-
-def score_class(
-    model: nn.Module, ids: Sequence[int], others: Sequence[Sequence[int]], label: int
-) -> TransformersScorer:
-    """Score a class of a classifier of sequences.
-
-    Methods that read attention read the rows that the class depends on: the first or the last, or
-    the mean of all, by how the classifier pools.
-    """
-    if head_scale(model.config) != "sigmoid":
-        return TransformersScorer(model, ids, "class", [], [label], others)
-    return TransformersScorer(model, ids, "class", [], [0], others, label=label)
-
-
-def score_target(
-    model: nn.Module,
-    ids: Sequence[int],
-    others: Sequence[Sequence[int]],
-    target: Sequence[int],
-    *,
-    start: int,
-) -> TransformersScorer:
-    """Score a target of an encoder-decoder, whose decoder begins with the token `start`."""
-    read = [start, *target[:-1]]
-    return TransformersScorer(model, ids, "target", range(len(target)), target, others, read)
-
-
 class RecordedAttention(NamedTuple):
     """One attention of a batch of one.
 
@@ -392,19 +344,51 @@ def check_text(
     method_names(methods)
     scorer = text_scorer(model, tokenizer, text, target, max_new_tokens)
     outputs = OutputNames(model, tokenizer, scorer.kind)
-    contrast = None if versus is None else (outputs.versus(versus), versus)
     shown = partial(_text, tokenizer) if text_of is None else text_of
     if outputs.classes is None:
         written = shown(scorer.written)
     else:
         labels = scorer.written if scorer.label is None else [scorer.label]
         written = Text.of([outputs.label(label) for label in labels])
+    forced = target is not None
+    given = CheckedSource(scorer, shown(scorer.ids), written, outputs, scorer.kind, forced)
+    trace = check_source(given, methods, versus)
+    return replace(trace, model=ModelInfo(type(model).__name__))
+
+
+class CheckedSource(NamedTuple):
+    """A source and an answer, ready to be checked.
+
+    Attributes:
+        scorer: of the answer.
+        source: whose tokens are the inputs.
+        target: whose tokens are the outputs.
+        names: of outputs, for `versus`.
+        kind: of the outputs.
+        forced: whether the caller gave the answer.
+        notes: remarks of the reader.
+    """
+
+    scorer: InputScorer
+    source: Text
+    target: Text
+    names: "OutputNames"
+    kind: OutputKind
+    forced: bool
+    notes: Sequence[str] = ()
+
+
+def check_source(given: CheckedSource, methods: str, versus: str | None) -> Trace:
+    """Return the trace of an answer, with scores and faithfulness of several methods."""
+    method_names(methods)
+    scorer = given.scorer
+    contrast = None if versus is None else (given.names.versus(versus), versus)
     trace = Trace(
-        shown(scorer.ids),
-        with_output_probs(written, scorer),
-        attention_maps(scorer, scorer.kind),
-        model=ModelInfo(type(model).__name__),
-        decoded=DecodingInfo("greedy" if target is None else "forced"),
+        given.source,
+        _with_output_probs(given.target, scorer),
+        _attention_maps(scorer, given.kind),
+        decoded=DecodingInfo("forced" if given.forced else "greedy"),
+        notes=(*scorer.replacements.notes, *given.notes),
     )
     return add_methods(trace, scorer, methods, contrast)
 
@@ -437,7 +421,8 @@ def text_scorer(
         else:
             written = list(tokenizer(text_target=target).input_ids)
             start = decoder_start(model)
-        return score_target(model, ids, others(ids), written, start=start)
+        read, places = [start, *written[:-1]], range(len(written))
+        return TransformersScorer(model, ids, "target", places, written, others(ids), read)
     with inference(model):
         logits: Tensor = model(input_ids=_batch(model, ids)).logits[0]
     if logits.ndim == 1:
@@ -446,18 +431,22 @@ def text_scorer(
             raise ArgumentError("model", rule, "a regression", fix)
         outputs = OutputNames(model, tokenizer, "class")
         label = int(logits.argmax()) if target is None else outputs.find("target", target)
-        return score_class(model, ids, others(ids), label)
+        if head_scale(config) == "sigmoid":
+            return TransformersScorer(model, ids, "class", [], [0], others(ids), label=label)
+        return TransformersScorer(model, ids, "class", [], [label], others(ids))
     masks = [i for i, token in enumerate(ids) if token == tokenizer.mask_token_id]
     if tokenizer.mask_token_id is not None and masks:
-        return score_masked(model, ids, others(ids), _fillings(tokenizer, logits, masks, target))
+        filled = _fillings(tokenizer, logits, masks, target)
+        return TransformersScorer(model, ids, "masked", masks, filled, others(ids))
     if target is None:
         whole = _generated(model, ids, max_new_tokens)
     else:
         whole = [*ids, *tokenizer(target, add_special_tokens=False).input_ids]
-    return score_next(model, whole, others(whole), first=len(ids))
+    places, read = range(len(ids) - 1, len(whole) - 1), whole[:-1]
+    return TransformersScorer(model, read, "next", places, whole[len(ids) :], others(read))
 
 
-def with_output_probs(written: Text, scorer: InputScorer) -> Text:
+def _with_output_probs(written: Text, scorer: InputScorer) -> Text:
     """Return the outputs of a scorer, each with its probability."""
     with inference(scorer.model):
         rows = log_softmax(scorer.replaced_logits([{}])[0].float())
@@ -466,7 +455,7 @@ def with_output_probs(written: Text, scorer: InputScorer) -> Text:
     return replace(written, tokens=tuple(replace(one, prob=min(prob, 1.0)) for one, prob in tokens))
 
 
-def attention_maps(scorer: InputScorer, outputs: OutputKind) -> tuple[Map, ...]:
+def _attention_maps(scorer: InputScorer, outputs: OutputKind) -> tuple[Map, ...]:
     """Return the attention from outputs to inputs; nothing where it cannot be seen."""
     try:
         found = scorer.attention()
@@ -533,15 +522,14 @@ def _one_token(tokenizer: Any, argument: str, name: str) -> int:
 
 def _fillings(
     tokenizer: Any, logits: Tensor, masks: Sequence[int], target: str | None
-) -> dict[int, int]:
+) -> list[int]:
     if target is None:
-        return {place: int(logits[place].argmax()) for place in masks}
+        return [int(logits[place].argmax()) for place in masks]
     words = target.split()
     if len(words) != len(masks):
         rule = f"have a token for each of the {len(masks)} masks, separated by spaces"
         raise ArgumentError("target", rule, repr(target), "give as many as there are masks")
-    tokens = [_one_token(tokenizer, "target", word) for word in words]
-    return dict(zip(masks, tokens, strict=True))
+    return [_one_token(tokenizer, "target", word) for word in words]
 
 
 def _text(tokenizer: Any, ids: Sequence[int]) -> Text:

@@ -185,7 +185,7 @@ class CaptureResult:
 
     Attributes:
         maps: weights by the name of the module, one tensor (batch, heads, q_len, kv_len) for each
-            of its calls, on the CPU and in float32, or the strongest of each row, on disk.
+            of its calls, on the CPU and in float32, or the strongest of each row.
         notes: remarks about what was not recorded, or not exactly.
     """
 
@@ -393,7 +393,10 @@ def _maps(
                 cuts[rows].indices(call.size[0]),
                 cuts[columns].indices(call.size[1]),
             )
-            first, last, empty = (part[top:bottom] for part in call.weights.spans(row))
+            kept = call.weights
+            first, last, empty = (
+                part[row, top:bottom] for part in (kept.first, kept.last, kept.empty)
+            )
             masked = bool(empty.any())
             if bool(((first < left) | (last >= right))[~empty].any()):
                 notes["some of the weight is on keys that are not drawn"] = None
@@ -434,11 +437,10 @@ def _fits(
     if columns != side:
         return True
     if isinstance(call.weights, TopWeights):
-        first, last, empty = call.weights.spans(row)
-        if rows == side:
-            first, last, empty = first[start:end], last[start:end], empty[start:end]
-            if bool(empty.any()):
-                return False
+        kept, seen = call.weights, slice(start, end) if rows == side else slice(None)
+        first, last, empty = (part[row, seen] for part in (kept.first, kept.last, kept.empty))
+        if rows == side and bool(empty.any()):
+            return False
         return not bool(((first < start) | (last >= end))[~empty].any())
     weights = call.weights[row, ..., : call.size[1]]
     if rows == side:

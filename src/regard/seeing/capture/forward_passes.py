@@ -19,13 +19,13 @@ beam search was in can say so: then it is found even if it ended before the sear
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, cast
 
 import torch
 from torch import Tensor
 
 from regard.errors import ArgumentError
-from regard.seeing.trace.long_trace import TopWeights, WeightPart
+from regard.seeing.trace.long_trace import TopWeights
 from regard.seeing.trace.trace import hides_ahead
 
 #: parts of the names of cross-attention modules
@@ -343,7 +343,7 @@ def _without_empty_cache(call: AttentionCall) -> AttentionCall:
     if call.crosses or call.slots or call.extra or rows >= columns or _has_weight_from(call, rows):
         return call
     if isinstance(call.weights, TopWeights):
-        return replace(call, weights=call.weights.first_columns(rows))
+        return replace(call, weights=replace(call.weights, kv_len=rows))
     return replace(call, weights=call.weights[..., :rows])
 
 
@@ -391,7 +391,12 @@ def _join(steps: list[AttentionCall], rows: Sequence[Sequence[int | None]]) -> A
         right = min(past + end, width) if grows else step.weights.shape[3]
         places.append((max(0, right - step.weights.shape[3]) if grows else 0, right))
     if isinstance(first.weights, TopWeights):
-        return _join_strongest(steps, rows, width, [left for left, _ in places], grows)
+        several = [cast(TopWeights, step.weights) for step in steps]
+        strongest = TopWeights.join(several, rows, [left for left, _ in places], width)
+        if not grows:
+            return replace(first, weights=strongest, causal=first.causal and len(steps) == 1)
+        causal = 1 < total <= width and not strongest.looks_ahead()
+        return replace(first, weights=strongest, causal=causal, same=True)
     joined = torch.zeros(len(rows[0]), first.weights.shape[1], total, width)
     for step, own, end, (left, right) in zip(steps, rows, ends, places, strict=True):
         start, weights = end - step.size[0], step.weights
@@ -402,30 +407,6 @@ def _join(steps: list[AttentionCall], rows: Sequence[Sequence[int | None]]) -> A
     if not grows:
         return replace(first, weights=joined, causal=first.causal and len(steps) == 1)
     return replace(first, weights=joined, causal=hides_ahead(joined.numpy()), same=True)
-
-
-def _join_strongest(
-    steps: list[AttentionCall],
-    rows: Sequence[Sequence[int | None]],
-    width: int,
-    lefts: Sequence[int],
-    grows: bool,
-) -> AttentionCall:
-    """Join steps of which the strongest weights were kept; see `_join`."""
-    first, parts = steps[0], list[WeightPart]()
-    for step, own, left in zip(steps, rows, lefts, strict=True):
-        assert isinstance(step.weights, TopWeights)
-        for block, of_lines, offset in step.weights.parts:
-            chosen = tuple(None if row is None else of_lines[row] for row in own)
-            parts.append(WeightPart(block, chosen, left + offset))
-    assert isinstance(first.weights, TopWeights)
-    total = sum(step.size[0] for step in steps)
-    shape = len(rows[0]), first.weights.shape[1], total, width
-    joined = replace(first.weights, shape=shape, parts=tuple(parts))
-    if not grows:
-        return replace(first, weights=joined, causal=first.causal and len(steps) == 1)
-    causal = 1 < total <= width and not joined.looks_ahead()
-    return replace(first, weights=joined, causal=causal, same=True)
 
 
 def _without_masked_rows(call: AttentionCall) -> AttentionCall:

@@ -6,7 +6,6 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -36,12 +35,7 @@ from regard.seeing.capture.frames import (
 )
 from regard.seeing.capture.recompute import PendingWeights
 from regard.seeing.capture.softmax_tracker import PRODUCTS, ContextTracker, SoftmaxTracker
-from regard.seeing.trace.long_trace import (
-    MAX_KEPT,
-    TopWeights,
-    WeightFile,
-    keep_strongest,
-)
+from regard.seeing.trace.long_trace import MAX_KEPT, TopWeights, keep_strongest
 from regard.seeing.trace.trace import hides_ahead
 
 MAX_WEIGHTS: Final = 50_000_000
@@ -93,12 +87,11 @@ def capture(
         layers: modules to record: names as in `named_modules`, each with its submodules, or a
             predicate of a name. Default: all.
         max_weights: number of weights that are kept; later ones are left out, with a note. Default:
-            50 million, or 500 million with `top_k_weights`, which are on disk.
+            50 million, or 100 million with `top_k_weights`.
         tokens: labels of the positions, as in `CaptureResult.label`.
         lengths: number of real positions of each row; the rest is cut off in traces.
         top_k_weights: number of weights of each row that are kept, the strongest, for long texts.
-            They are written to a temporary file while the module runs, and traces are
-            `LongTrace`s.
+            Traces are then `LongTrace`s.
         heads: numbers of the heads to keep with `top_k_weights`. Default: all.
 
     Examples:
@@ -178,13 +171,11 @@ def _recording(module: nn.Module, recorder: "_Recorder") -> Iterator[None]:
         yield
 
 
-@dataclass(frozen=True)
-class _StrongestOnly:
-    """The weights to keep of each row, and the heads; the file to write them to."""
+class _StrongestOnly(NamedTuple):
+    """The number of weights to keep of each row, and the heads."""
 
     k: int
     heads: tuple[int, ...] | None
-    file: WeightFile
 
 
 def _strongest_of(k: int | None, heads: Sequence[int] | None) -> _StrongestOnly | None:
@@ -199,7 +190,7 @@ def _strongest_of(k: int | None, heads: Sequence[int] | None) -> _StrongestOnly 
         rule = "be numbers of heads, counted from 0"
         raise ArgumentError("heads", rule, repr(heads), "None is all of them")
     numbers = None if heads is None else tuple(sorted(set(heads)))
-    return _StrongestOnly(k, numbers, WeightFile())
+    return _StrongestOnly(k, numbers)
 
 
 class _Attended(NamedTuple):
@@ -494,7 +485,7 @@ class _Recorder:
                 rule = f"be numbers from 0 to {rows.shape[1] - 1}"
                 raise ArgumentError("heads", rule, chosen[-1], "choose others")
             weights, causal, masked, finite = keep_strongest(
-                rows, self.strongest.k, chosen, pending.causal, self.strongest.file
+                rows, self.strongest.k, chosen, pending.causal
             )
         if not finite:
             self.result.note(f"some weights of {where} are NaN, and are left out")

@@ -187,7 +187,7 @@ def _top_map(found: TopMap, number: int) -> dict[str, Any]:
         **{name: getattr(found, name) for name in ("kind", "layer", "rows", "columns", "causal")},
         "strongest": {
             "shape": list(found.shape),
-            "k": found.recorded.parts[0].block.shape[3],
+            "k": found.k,
             "heads": list(found.heads),
             "element": f"weights-{number}",
         },

@@ -1,4 +1,4 @@
-"""The trace of a long text: the strongest weights of each row, on disk as they are computed.
+"""The trace of a long text: the strongest weights of each row.
 
 All weights of 32 layers of 32 heads over 4,096 tokens are 17 billion numbers. Of each row, its k
 strongest weights are kept, and the mass that they have together. A weight w of a row whose
@@ -7,7 +7,7 @@ strongest weight is p is one byte,
     b = round(255 sqrt(w / p)),    at least 1 if w > 0
 
 which is read as p (b / 255)^2, at most p / 255 from w. Rows are computed a block at a time, so that
-neither the map of a layer nor the kept weights of all layers are in memory at once.
+the map of a layer is never in memory at once.
 
 A `LongTrace` is plain data, as `Trace` is; what shows and saves it is bound to it in
 `seeing.display`. `one_head` turns one head into an ordinary trace, in which the mass that was not
@@ -15,12 +15,9 @@ kept is what its rows lack.
 """
 
 import math
-import os
-import tempfile
-import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Final, NamedTuple, cast
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -55,8 +52,8 @@ RowReader = Callable[[int, int, Sequence[int] | None], Tensor]
 STEPS: Final = 255
 #: weights that are computed at once
 BLOCK: Final = 1 << 20
-#: kept weights at most, by default: 5 bytes each on disk
-MAX_KEPT: Final = 500_000_000
+#: kept weights at most, by default: 5 bytes each
+MAX_KEPT: Final = 100_000_000
 
 
 class WeightRows(NamedTuple):
@@ -72,31 +69,6 @@ class WeightRows(NamedTuple):
     read: RowReader
     shape: tuple[int, int, int, int]
     plain: bool
-
-
-class WeightFile:
-    """A temporary file without a name, which disappears with this object."""
-
-    def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile(prefix="regard-")  # noqa: SIM115
-        weakref.finalize(self, self._file.close)
-        self.size = 0
-
-    def append(self, *arrays: npt.NDArray[np.generic]) -> list[int]:
-        """Write arrays, and return where each begins."""
-        starts = []
-        for array in arrays:
-            starts.append(self.size)
-            self._file.write(np.ascontiguousarray(array).data)
-            self.size += array.nbytes
-        self._file.flush()
-        return starts
-
-    def read(self, start: int, count: int, dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
-        """Read an array of one axis."""
-        kind = np.dtype(dtype)
-        raw = os.pread(self._file.fileno(), count * kind.itemsize, start)
-        return np.frombuffer(raw, dtype=kind)
 
 
 class StrongestRows(NamedTuple):
@@ -131,128 +103,83 @@ class StrongestRows(NamedTuple):
 
 
 @dataclass(frozen=True)
-class WeightBlock:
-    """The kept weights of one call, on disk: (batch, heads, q_len, k).
+class TopWeights:
+    """The strongest weights of a call, or of the joined steps of one.
 
     Attributes:
-        file: where they are.
-        starts: where columns, levels, peaks and kept masses begin.
-        shape: (batch, heads, q_len, k).
+        kv_len: number of all columns.
+        heads: numbers of the heads that are kept.
+        columns, levels: (batch, heads, q_len, k); see `StrongestRows`.
+        peak, kept: (batch, heads, q_len).
         first, last: columns between which each query has weight in any head, (batch, q_len); first
             is past the end for a row without weights.
         empty: whether a query has no weight in some head, (batch, q_len).
     """
 
-    file: WeightFile
-    starts: tuple[int, ...]
-    shape: tuple[int, int, int, int]
+    kv_len: int
+    heads: tuple[int, ...]
+    columns: Columns
+    levels: Levels
+    peak: Weights
+    kept: Weights
     first: npt.NDArray[np.int64]
     last: npt.NDArray[np.int64]
     empty: Flags
 
-    def read(self, row: int) -> StrongestRows:
-        """Read one row of the batch."""
-        _, heads, queries, k = self.shape
-        kinds = (np.uint32, np.uint8, np.float32, np.float32)
-        found: list[npt.NDArray[np.generic]] = []
-        for start, kind, each in zip(self.starts, kinds, (k, k, 1, 1), strict=True):
-            count = heads * queries * each
-            offset = start + row * count * np.dtype(kind).itemsize
-            shape = (heads, queries, k) if each == k and len(found) < 2 else (heads, queries)
-            found.append(self.file.read(offset, count, kind).reshape(shape))
-        columns, levels, peak, kept = found
-        return StrongestRows(
-            cast(Columns, columns), cast(Levels, levels), cast(Weights, peak), cast(Weights, kept)
-        )
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """(batch, heads, q_len, kv_len) of all weights."""
+        batch, heads, queries = self.peak.shape
+        return batch, heads, queries, self.kv_len
 
+    @staticmethod
+    def join(
+        steps: "Sequence[TopWeights]",
+        rows: Sequence[Sequence[int | None]],
+        lefts: Sequence[int],
+        width: int,
+    ) -> "TopWeights":
+        """Return the queries of all steps, one after another.
 
-class WeightPart(NamedTuple):
-    """Queries of a call: the row of the batch of each hypothesis, and where its keys begin."""
-
-    block: WeightBlock
-    rows: tuple[int | None, ...]
-    left: int = 0
-
-
-@dataclass(frozen=True)
-class TopWeights:
-    """The strongest weights of a call, or of the joined steps of one.
-
-    Attributes:
-        shape: (batch, heads, q_len, kv_len) of all weights.
-        parts: the queries in order.
-        k: weights of a row that are kept.
-        heads: numbers of the heads that are kept.
-    """
-
-    shape: tuple[int, int, int, int]
-    parts: tuple[WeightPart, ...]
-    k: int
-    heads: tuple[int, ...]
-
-    def _reach(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the first and last columns of the queries of all hypotheses, (batch, q_len)."""
-        spans = [self.spans(line)[:2] for line in range(self.shape[0])]
-        first, last = (np.stack(side) for side in zip(*spans, strict=True))
-        return first, last
+        Args:
+            steps: to join.
+            rows: for each step, the row of each hypothesis; None if it has ended, which leaves its
+                queries without weights.
+            lefts: for each step, where its keys begin.
+            width: number of all columns.
+        """
+        parts = []
+        for step, own, left in zip(steps, rows, lefts, strict=True):
+            index, gone = [row or 0 for row in own], np.array([row is None for row in own])
+            levels, peak, kept = (part[index] for part in (step.levels, step.peak, step.kept))
+            levels[gone], peak[gone], kept[gone] = 0, 0, 0
+            first, last, empty = (part[index] for part in (step.first, step.last, step.empty))
+            first, last = first + left, last + left
+            first[gone], last[gone], empty[gone] = width, -1, True
+            columns = step.columns[index] + np.uint32(left)
+            parts.append((columns, levels, peak, kept, first, last, empty))
+        joined = zip(*parts, strict=True)
+        arrays: list[Any] = [np.concatenate(same, axis=min(2, same[0].ndim - 1)) for same in joined]
+        return TopWeights(width, steps[0].heads, *arrays)
 
     def has_weight_from(self, column: int) -> bool:
         """Return whether a row has weight from a column on."""
-        return bool((self._reach()[1] >= column).any())
+        return bool((self.last >= column).any())
 
     def has_weight_below(self, diagonal: int) -> bool:
         """Return whether row r has weight up to column r + diagonal."""
-        first, last = self._reach()
-        return bool(((first - np.arange(self.shape[2]) <= diagonal) & (last >= 0)).any())
+        places = np.arange(self.shape[2])
+        return bool(((self.first - places <= diagonal) & (self.last >= 0)).any())
 
     def looks_ahead(self) -> bool:
         """Return whether a row has weight on later columns, the last row being at the last one."""
-        own = np.arange(self.shape[2]) + self.shape[3] - self.shape[2]
-        return bool((self._reach()[1] > own).any())
-
-    def first_columns(self, count: int) -> "TopWeights":
-        """Return the weights on the first columns."""
-        return replace(self, shape=(*self.shape[:3], count))
-
-    def spans(self, line: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Flags]:
-        """Return the first and last columns of each query of a hypothesis, and which are empty."""
-        found = []
-        for part in self.parts:
-            row, count = part.rows[line], part.block.shape[2]
-            if row is None:
-                none = np.full(count, self.shape[3]), np.full(count, -1), np.ones(count, dtype=bool)
-                found.append(none)
-            else:
-                block = part.block
-                span = block.first[row] + part.left, block.last[row] + part.left, block.empty[row]
-                found.append(span)
-        first, last, empty = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        return first, last, empty
-
-    def read(self, line: int) -> StrongestRows:
-        """Read all queries of a hypothesis; those after its end have no weights."""
-        found = []
-        for part in self.parts:
-            row, (_, heads, queries, k) = part.rows[line], part.block.shape
-            if row is None:
-                empty = StrongestRows(
-                    np.zeros((heads, queries, k), dtype=np.uint32),
-                    np.zeros((heads, queries, k), dtype=np.uint8),
-                    np.zeros((heads, queries), dtype=np.float32),
-                    np.zeros((heads, queries), dtype=np.float32),
-                )
-                found.append(empty)
-            else:
-                one = part.block.read(row)
-                found.append(one._replace(columns=one.columns + np.uint32(part.left)))
-        if len(found) == 1:
-            return found[0]
-        return StrongestRows(*(np.concatenate(same, axis=1) for same in zip(*found, strict=True)))
+        own = np.arange(self.shape[2]) + self.kv_len - self.shape[2]
+        return bool((self.last > own).any())
 
 
 @dataclass(frozen=True)
 class TopMap:
-    """The strongest weights of one layer, read from disk when they are asked for.
+    """The strongest weights of one layer.
 
     Attributes:
         kind, layer, rows, columns, causal: see `Map`.
@@ -282,7 +209,7 @@ class TopMap:
     @property
     def k(self) -> int:
         """Weights of a row that are kept at most."""
-        return self.recorded.k
+        return int(self.recorded.columns.shape[3])
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -292,15 +219,15 @@ class TopMap:
 
     def read(self) -> StrongestRows:
         """Read the weights of all heads."""
-        (top, bottom), (left, right) = self.row_cut, self.column_cut
-        found = self.recorded.read(self.line)
-        columns, levels, peak, kept = (part[:, top:bottom] for part in found)
+        (left, right), own = self.column_cut, self.recorded
+        rows = (self.line, slice(None), slice(*self.row_cut))
+        columns, levels = own.columns[rows], own.levels[rows]
         outside = (columns < left) | (columns >= right)
         return StrongestRows(
             np.where(outside, 0, columns - np.uint32(left)).astype(np.uint32),
             np.where(outside, 0, levels).astype(np.uint8),
-            cast(Weights, peak),
-            cast(Weights, kept),
+            own.peak[rows],
+            own.kept[rows],
         )
 
 
@@ -309,16 +236,14 @@ def keep_strongest(
     k: int,
     heads: Sequence[int] | None,
     causal: bool | None,
-    file: WeightFile,
 ) -> tuple[TopWeights, bool, bool, bool]:
-    """Compute the weights of a call a block of rows at a time, and write the strongest to a file.
+    """Compute the weights of a call a block of rows at a time, and keep the strongest.
 
     Args:
         rows: computes them.
         k: weights to keep of each row.
         heads: numbers of heads to keep; None for all.
         causal: whether later keys are masked; None if the weights themselves must tell.
-        file: to write to.
 
     Returns:
         Those kept; whether no query has weight on later keys; whether rows whose keys were all
@@ -345,13 +270,10 @@ def keep_strongest(
     # a row that is set to zero reaches nowhere
     first = found.first.masked_fill(found.peak == 0, kv_len).amin(dim=1)
     last = found.last.masked_fill(found.peak == 0, -1).amax(dim=1)
-    columns, levels, peak, kept = (part.numpy() for part in found[:4])
-    starts = file.append(columns.astype(np.uint32), levels, peak, kept)
-    size = (batch, len(numbers), q_len, k)
-    block = WeightBlock(file, tuple(starts), size, first.numpy(), last.numpy(), empty.numpy())
-    part = WeightPart(block, tuple(range(batch)))
-    kept_weights = TopWeights((batch, len(numbers), q_len, kv_len), (part,), k, numbers)
-    return kept_weights, causal, bool(masked.any()), finite
+    arrays: list[Any] = [part.numpy() for part in (*found[:4], first, last, empty)]
+    arrays[0] = arrays[0].astype(np.uint32)
+    strongest = TopWeights(kv_len, numbers, *arrays)
+    return strongest, causal, bool(masked.any()), finite
 
 
 class _Strongest(NamedTuple):
@@ -421,7 +343,7 @@ class LongTrace(MapsOfTexts):
 
     Attributes:
         source, target, model, decoded, notes: see `Trace`.
-        maps: of all recorded layers, on disk.
+        maps: of all recorded layers.
         show: return a `Display` of one head; options are those of `one_head` and `select`.
         save: write html with all maps, or svg, png, pdf or csv, by the ending.
     """
@@ -455,10 +377,7 @@ class LongTrace(MapsOfTexts):
 
     @property
     def kept_note(self) -> str:
-        """Note on the weights that were kept of each row, and on how much of its mass they are.
-
-        Reads all maps, one at a time.
-        """
+        """Note on the weights that were kept of each row, and on how much of its mass they are."""
         total, rows, least = 0.0, 0, 1.0
         for found in self.maps:
             kept = found.read().kept
