@@ -116,8 +116,6 @@ def test_several_threads_share_the_rows(monkeypatch):
         assert [piece for first, last in pieces for piece in range(first, last)] == [*range(work)]
         assert len(pieces) == (1 if threads == 1 else min(work, 4 * threads))
         assert {thread for thread, _, _ in done} <= set(range(threads))
-    assert [cpu_runtime.round_up(n, 16) for n in (0, 1, 16, 17)] == [0, 16, 16, 32]
     assert cpu_runtime.array(torch.tensor([True, False])).tolist() == [1, 0]
-    assert cpu_runtime.VECTOR == 16
     assert cpu_runtime._pool(3) is cpu_runtime._pool(3)
     assert cpu_runtime._pool(3)._max_workers == 2

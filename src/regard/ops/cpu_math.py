@@ -1,20 +1,12 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
 """Parts of CPU kernels: additive scores, softmax, products of rows, and cells.
 
-Of additive scores: `r = 1 / (1 + exp(2q) exp(2k))`, `tanh(q + k) = 1 - 2 r`, and
-`1 - tanh(q + k)^2 = 4 r (1 - r)`. The exponentials of a tile are computed once, so that an element
-costs a product and a share of a division.
-
-Every tile has two routes. The factored one clips queries and keys at `EDGE`. That changes nothing
-that float32 could show as long as one side stays below `LIMIT`: where the other side is clipped,
-tanh is 1 before and after. Tiles in which both are larger, or anything is NaN, take the direct
-route, by the exponential of the sum.
+Of additive scores: `r = 1 / (1 + exp(2 (q + k)))`, `tanh(q + k) = 1 - 2 r`, and
+`1 - tanh(q + k)^2 = 4 r (1 - r)`.
 
 The cells are those of `recurrence/cells.py`; their backward passes are derived in the README of the
 self-attentive recurrence.
 """
-
-from typing import Final
 
 import numpy as np
 
@@ -22,9 +14,6 @@ from regard.ops.cpu_runtime import inlined, part, part_in_order
 
 f32 = np.float32
 ZERO, HALF, ONE, TWO = f32(0.0), f32(0.5), f32(1.0), f32(2.0)
-EDGE = f32(43.0)  # exp(2 * 43) is finite, and exp(-2 * 43) is no denormal
-LIMIT: Final = int(f32(33.0).view(np.int32))  # 1 - tanh(43 - 33) is below the last bit of 1
-FOURTH, SQUARE = f32(2.0**30), f32(2.0**60)  # limits of 4, or 2, denominators of a product
 LARGEST = f32(80.0)
 LOG2_E = f32(1.4426950408889634)
 LN2_HIGH, LN2_LOW = f32(0.693359375), f32(-2.1219444005469057e-4)  # the first has few bits
@@ -77,51 +66,6 @@ def sigmoid(x):
 
 
 @part
-def largest(x):
-    """The bits of the largest size: they are ordered like the sizes, with NaN above all."""
-    most = np.int32(0)
-    for i in range(x.shape[0]):
-        for j in range(x.shape[1]):
-            most = max(most, np.int32(x[i, j] & np.int32(0x7FFFFFFF)))
-    return most
-
-
-@part
-def is_factored(most_q, most_k):
-    """Return whether the factored route is exact for queries and keys of these largest sizes."""
-    return min(most_q, most_k) <= LIMIT and max(most_q, most_k) <= 0x7F800000
-
-
-@part
-def fill(x, j0, j1, out, factored):
-    """Features j0 to j1 of `exp(2x)`, or of x for the direct route, and zero beyond the data."""
-    width = j1 - j0
-    for i in range(len(x)):
-        row, to = x[i, j0:j1], out[i]
-        if factored:
-            for j in range(width):
-                to[j] = exponential(TWO * min(max(row[j], -EDGE), EDGE))
-        else:
-            for j in range(width):
-                to[j] = row[j]
-        for j in range(width, out.shape[1]):
-            to[j] = f32(0.0)
-
-
-@part
-def factored_score(E, F, w):
-    """`sum_j w_j r_j`; a feature of the first half shares a division with one of the second."""
-    half = len(w) // 2
-    E0, E1, F0, F1, w0, w1 = E[:half], E[half:], F[:half], F[half:], w[:half], w[half:]
-    total = f32(0.0)
-    for j in range(half):
-        x = min(ONE + E0[j] * F0[j], SQUARE)
-        y = min(ONE + E1[j] * F1[j], SQUARE)
-        total += (w0[j] * y + w1[j] * x) / (x * y)
-    return total
-
-
-@part
 def direct_score(q, k, w):
     """`sum_j w_j r_j` for features of any size."""
     total = f32(0.0)
@@ -146,29 +90,6 @@ def softmax(scores):
     if total != f32(0.0):
         for i in range(len(scores)):
             scores[i] /= total
-
-
-@part
-def factored_gradient(E, dq, F, dk, dv, d0, d1, d2, d3):
-    """One query and four keys, which share one division; d are the gradients of their scores."""
-    F0, F1, F2, F3 = F[0], F[1], F[2], F[3]
-    dk0, dk1, dk2, dk3 = dk[0], dk[1], dk[2], dk[3]
-    for j in range(len(E)):
-        e = E[j]
-        x0, x1 = min(ONE + e * F0[j], FOURTH), min(ONE + e * F1[j], FOURTH)
-        x2, x3 = min(ONE + e * F2[j], FOURTH), min(ONE + e * F3[j], FOURTH)
-        x01, x23 = x0 * x1, x2 * x3
-        shared = ONE / (x01 * x23)
-        by01, by23 = shared * x23, shared * x01
-        r0, r1, r2, r3 = by01 * x1, by01 * x0, by23 * x3, by23 * x2
-        p0, p1, p2, p3 = d0 * r0, d1 * r1, d2 * r2, d3 * r3
-        dv[j] += (p0 + p1) + (p2 + p3)
-        p0, p1, p2, p3 = p0 - p0 * r0, p1 - p1 * r1, p2 - p2 * r2, p3 - p3 * r3
-        dq[j] += (p0 + p1) + (p2 + p3)
-        dk0[j] += p0
-        dk1[j] += p1
-        dk2[j] += p2
-        dk3[j] += p3
 
 
 @part
@@ -285,35 +206,11 @@ def mix(factors, tape, out):
     add_mix(factors, tape, ONE, out)
 
 
-@inlined
-def fill_keys(keys, start, end, F, sizes):
-    """Exponentials and sizes of the keys of one row from `start` to `end`."""
-    fill(keys[start:end], 0, keys.shape[1], F[start:end], True)
-    for i in range(start, end):
-        sizes[i] = largest(keys[i : i + 1].view(np.int32))
-
-
 @part
-def route(query, sizes, end, E):
-    """Return whether a row takes the factored route, and compute the exponentials of its query."""
-    most, asked = np.int32(0), query.reshape(1, len(query))
-    for i in range(end):
-        most = max(most, sizes[i])
-    factored = is_factored(largest(asked.view(np.int32)), most)
-    fill(asked, 0, len(query), E, factored)
-    return factored
-
-
-@inlined
-def additive_scores(query, keys, F, sizes, w, E, out):
+def additive_scores(query, keys, w, out):
     """`sum_j w_j r_j` of one query with the first keys."""
-    width = keys.shape[1]
-    factored = route(query, sizes, len(out), E)
     for i in range(len(out)):
-        if factored:
-            out[i] = factored_score(E[0], F[i], w)
-        else:
-            out[i] = direct_score(E[0, :width], keys[i], w[:width])
+        out[i] = direct_score(query, keys[i], w)
 
 
 @part
@@ -340,27 +237,17 @@ def softmax_back(weights, d):
 
 
 @part
-def additive_back(query, keys, d, w, s, r, sum_k, sum_v, out):
+def additive_back(query, keys, d, w, to, step, sum_k, sum_v, out):
     """From the gradient of scores to that of their query; adds to the sums of keys and v.
 
-    `F` and `sum_k` end at a multiple of four keys. `sum_v` gets `de r`; the constant of `tanh = 1 -
-    2 r` would add the sum of `de`, which is zero.
+    `to` and `step` are scratch. `sum_v` gets `de r`; the constant of `tanh = 1 - 2 r` would add the
+    sum of `de`, which is zero.
     """
-    F, E, to, step = s.F[r], s.E, s.sum_q, s.step
-    end, width = len(d), keys.shape[1]
     to[:], step[:] = ZERO, ZERO  # a step has its own sum: one over all steps would round too often
-    factored = route(query, s.sizes[r], end, E)
-    for i in range(0, end, 4):
-        d1 = d[i + 1] if i + 1 < end else ZERO
-        d2 = d[i + 2] if i + 2 < end else ZERO
-        d3 = d[i + 3] if i + 3 < end else ZERO
-        if factored:
-            factored_gradient(E[0], to, F[i : i + 4], sum_k[i : i + 4], step, d[i], d1, d2, d3)
-        else:
-            for m in range(i, min(i + 4, end)):
-                direct_gradient(E[0, :width], to, keys[m], sum_k[m], step, d[m])
+    for i in range(len(d)):
+        direct_gradient(query, to, keys[i], sum_k[i], step, d[i])
     add(step, sum_v)
-    for j in range(width):
+    for j in range(len(out)):
         out[j] = -TWO * w[j] * to[j]
 
 

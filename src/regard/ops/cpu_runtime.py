@@ -29,8 +29,6 @@ from torch import Tensor
 
 from regard.messages import message
 
-VECTOR: Final = 16  # rows of scratch end at a multiple of it: a whole number of vectors
-
 # NaN and infinity keep their meaning: only the order of sums, and how a quotient is taken, is free.
 FREE: Final = {"reassoc", "nsz", "arcp", "contract"}
 IN_ORDER: Final = {"contract"}
@@ -159,11 +157,6 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     if pool is None:
         pool = _pools[threads] = ThreadPoolExecutor(threads - 1, "regard-cpu-kernel")
     return pool
-
-
-def round_up(n: int, multiple: int) -> int:
-    """The smallest multiple that is at least n."""
-    return -(-n // multiple) * multiple
 
 
 def array(x: Tensor) -> Any:

@@ -21,7 +21,6 @@ from regard.models.cpu.products import FloatProduct, Product, output_weight, pro
 from regard.models.decoders import RecurrentDecoder, RecurrentDecoderState
 from regard.models.int8 import Int8Linear, Int8OutputLayer
 from regard.models.protocol import Memory, StepOutput
-from regard.ops.cpu_runtime import VECTOR, round_up
 from regard.state import State, StateT
 
 #: numbers of the largest table of gates, one row for each token, that is computed at once, and of
@@ -40,14 +39,14 @@ class RecurrentSource:
     """Arrays of the sources of a search, one row each.
 
     Attributes:
-        keys: of the attention, projected, with their exponentials and sizes.
+        keys: of the attention, projected.
         values: the vectors that are mixed.
         gates: their part of the gates.
         lengths: of the sources.
         shortest: the least of these.
     """
 
-    keys: tuple[Any, Any, Any]
+    keys: Any
     values: Any
     gates: Any
     lengths: Any
@@ -113,8 +112,7 @@ class RecurrentSteps:
         scored: nn.Module = output
         int8 = isinstance(projected, Int8Linear)
         self.query_size, self.embedding = attention.v.shape[0], decoder.embedding
-        wide = round_up(self.query_size, VECTOR)
-        self.w = F.pad(attention.v.detach() * -2.0, (0, wide - self.query_size)).numpy()
+        self.w = (attention.v.detach() * -2.0).contiguous().numpy()
         layer, width = cast(nn.RNNBase, decoder.stack.ahead[0]), decoder.embedding.dim
         read = cast(Tensor, layer.weight_ih_l0).detach()
         known = torch.cat([attention.query_proj.weight.detach(), _of(layer, "weight_hh_l0")])
@@ -150,10 +148,7 @@ class RecurrentSteps:
         assert first.source is not None
         keys, values = first.source.keys.contiguous(), first.source.values.contiguous()
         sources, width = keys.shape[:2]
-        exponentials = torch.empty(sources, width, len(self.w)).numpy()
-        sizes = torch.zeros(sources, width, dtype=torch.int32).numpy()
         lengths = memory.lengths.long().contiguous().numpy()
-        kernels.prepare_keys(keys.numpy(), lengths, exponentials, sizes)
         hidden = first.rnn.hidden[:, 0].contiguous()
         cell = first.rnn.memory
         return RecurrentCpuState(
@@ -163,7 +158,7 @@ class RecurrentSteps:
             torch.zeros(sources, width),
             torch.arange(sources),
             RecurrentSource(
-                (keys.numpy(), exponentials, sizes),
+                keys.numpy(),
                 values.numpy(),
                 self.from_context(values).contiguous().numpy(),
                 lengths,
@@ -180,8 +175,8 @@ class RecurrentSteps:
         hidden, memory = self._cell(tokens, state, place)
         known = self.known(hidden)
         weights = torch.empty_like(state.weights)
-        mixed, scratch = weights.numpy(), torch.empty(1, len(self.w)).numpy()
-        kernels.additive_weights(known.numpy(), *sources.keys, self.w, *place, scratch, mixed)
+        mixed = weights.numpy()
+        kernels.additive_weights(known.numpy(), sources.keys, self.w, *place, mixed)
         scores = self.scores_of(state, rows)
         if scores is not None:
             assert self.by_hidden is not None

@@ -7,7 +7,7 @@ Rows, sources and lengths are those of `transformer_kernels`.
 from functools import cache
 from typing import Any, Final
 
-from numba import int32, int64
+from numba import int64
 
 from regard.ops.cpu_math import (
     ONE,
@@ -15,7 +15,6 @@ from regard.ops.cpu_math import (
     additive_scores,
     copy,
     f32,
-    fill_keys,
     gru_cell,
     lstm_cell,
     mix,
@@ -25,20 +24,13 @@ from regard.ops.cpu_math import (
 from regard.ops.cpu_runtime import batch, kernel, part, row, rows
 from regard.ops.recurrence.cells import Cell
 
-ids, mark_rows = int64[::1], int32[:, ::1]
+ids = int64[::1]
 #: columns of a source that its rows take turns at
 COLUMNS: Final = 512
 
 
-@kernel(batch, ids, batch, mark_rows)
-def prepare_keys(keys, lengths, exponentials, sizes):
-    """Exponentials and sizes of the keys of additive attention, once for each source."""
-    for b in range(len(keys)):
-        fill_keys(keys[b], 0, lengths[b], exponentials[b], sizes[b])
-
-
-@kernel(rows, batch, batch, mark_rows, row, ids, ids, rows, rows)
-def additive_weights(query, keys, exponentials, sizes, w, source, lengths, scratch, weights):
+@kernel(rows, batch, row, ids, ids, rows)
+def additive_weights(query, keys, w, source, lengths, weights):
     """Weights of additive attention; the query is the first part of each row of `query`."""
     width = keys.shape[2]
     for r in range(len(weights)):
@@ -46,7 +38,7 @@ def additive_weights(query, keys, exponentials, sizes, w, source, lengths, scrat
         n = lengths[b]
         weights[r, n:] = f32(0.0)
         a = weights[r, :n]
-        additive_scores(query[r, :width], keys[b], exponentials[b], sizes[b], w, scratch, a)
+        additive_scores(query[r, :width], keys[b], w, a)
         softmax(a)
 
 

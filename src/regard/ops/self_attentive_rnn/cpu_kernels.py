@@ -8,7 +8,7 @@ weights. Sums over steps and rows are left to `cpu_path.py`.
 
 from typing import Any, Final, NamedTuple
 
-from numba import float32, int32, int64, types, uint8
+from numba import float32, int64, types, uint8
 
 from regard.ops.cpu_math import (
     ONE,
@@ -20,7 +20,6 @@ from regard.ops.cpu_math import (
     additive_back,
     additive_scores,
     copy,
-    fill_keys,
     gru_cell,
     gru_cell_back,
     lstm_cell,
@@ -101,7 +100,7 @@ class KernelGradients(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Memory of one thread: rows of a group, and buffers of additive scores.
+    """Memory of one thread: rows of a group, and sums of additive scores.
 
     In the backward pass, rows hold gradients. `asker` is that of the hidden state, or context, from
     which a query was projected.
@@ -115,9 +114,6 @@ class Scratch(NamedTuple):
     gates: Any
     query: Any
     key: Any
-    E: Any
-    F: Any
-    sizes: Any
     sum_q: Any
     step: Any
 
@@ -128,7 +124,7 @@ tapes_type = types.NamedTuple(
     (batch, batch, bytes_type, batch, batch, batch, batch, batch, batch, batch), KernelTapes
 )
 grads_type = types.NamedTuple((batch,) * 10 + (rows, batch, rows), KernelGradients)
-scratch_type = types.NamedTuple((rows,) * 9 + (batch, int32[:, ::1], row, row), Scratch)
+scratch_type = types.NamedTuple((rows,) * 8 + (row, row), Scratch)
 
 
 @inlined
@@ -167,8 +163,6 @@ def compute(b0, n, t, p, is_lstm, w, tapes, s):
     project(s.hidden, w.key, n, s.key)
     for r in range(n):
         copy(s.key[r], tapes.keys[b0 + r, p])
-        if len(w.w):
-            fill_keys(tapes.keys[b0 + r], p, p + 1, s.F[r], s.sizes[r])
 
 
 @inlined
@@ -182,7 +176,7 @@ def attend(b0, n, t, end, is_lstm, scale, w, tapes, s):
             add(tapes.query_inputs[b, t], query)
         copy(query, tapes.queries[b, t])
         if len(w.w):
-            additive_scores(query, tapes.keys[b], s.F[r], s.sizes[r], w.w, s.E, weights)
+            additive_scores(query, tapes.keys[b], w.w, weights)
         else:
             add_dots(tapes.keys[b], query, scale, weights)
         masked_softmax(weights, tapes.real[b])
@@ -200,8 +194,6 @@ def forward(first, last, size, scale, w, tapes, s):
         n = min(size, B - b0)
         for r in range(n):
             copy(tapes.contexts[b0 + r, 0], s.context[r])
-            if len(w.w):
-                fill_keys(tapes.keys[b0 + r], 0, steps - L, s.F[r], s.sizes[r])
         for t in range(L):
             p = steps - L + t
             for phase in range(2):
@@ -244,7 +236,7 @@ def attend_back(b0, n, t, end, is_lstm, scale, w, tapes, grads, s):
         query[:] = ZERO
         if len(w.w):
             sums = grads.sum_k[b], grads.sum_v[b]
-            additive_back(tapes.queries[b, t], keys, d, w.w, s, r, *sums, query)
+            additive_back(tapes.queries[b, t], keys, d, w.w, s.sum_q, s.step, *sums, query)
         else:
             add_mix(d, keys, scale, query)
         copy(query, grads.queries[b, t])
@@ -307,9 +299,6 @@ def backward(first, last, size, scale, w, tapes, grads, s):
     for group in range(first, last):
         b0 = group * size
         n = min(size, B - b0)
-        if len(w.w):
-            for r in range(n):
-                fill_keys(tapes.keys[b0 + r], 0, steps, s.F[r], s.sizes[r])
         for t in range(L - 1, -1, -1):
             p = steps - L + t
             start_back(b0, n, t, p, tapes, grads, s)

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.ops.cpu_runtime import VECTOR, array, round_up, run_shared
+from regard.ops.cpu_runtime import array, run_shared
 from regard.ops.recurrence.cells import Cell
 from regard.ops.recurrence.scores import AdditiveScore, DotScore, ScoreFunction
 from regard.ops.register import check_first_order
@@ -176,7 +176,7 @@ def _start_gradients(
     def start(grad: Tensor | None, like: Tensor) -> Tensor:
         return torch.zeros_like(like) if grad is None else grad.contiguous()
 
-    wide = 0 if w.v is None else round_up(S, VECTOR)
+    wide = 0 if w.v is None else S
     d_inputs = tapes.hidden.new_empty(B, L, gates)
     return kernels.KernelGradients(
         hidden=start(d_hidden, tapes.hidden),
@@ -190,7 +190,7 @@ def _start_gradients(
         gates=torch.empty_like(d_inputs) if gates == 3 * H else d_inputs,
         queries=torch.empty_like(tapes.queries),
         into=tapes.hidden.new_zeros(B, H),
-        sum_k=tapes.keys.new_zeros(B, round_up(steps, 4) if wide else 0, wide),
+        sum_k=tapes.keys.new_zeros(B, steps if wide else 0, wide),
         sum_v=tapes.keys.new_zeros(B, wide),
     )
 
@@ -204,13 +204,13 @@ def _gradients(
     ctx: Any, tapes: kernels.KernelTapes, w: RecurrentWeights, d: kernels.KernelGradients
 ) -> tuple[Tensor | None, ...]:
     """Gradients of inputs, history and weights."""
-    is_lstm, (_, L, steps), S = ctx.cell == "lstm", tapes.maps.shape, tapes.keys.shape[2]
+    is_lstm, (_, L, steps) = ctx.cell == "lstm", tapes.maps.shape
     before = steps - L
     past, hidden = tapes.maps[:, :, :before].mT, tapes.hidden[:, before:]
     if w.v is None:
         d_keys = d.scores[:, :, :before].mT @ tapes.queries * ctx.scale
     else:
-        d_keys = d.sum_k[:, :before, :S] * (4.0 * w.v)
+        d_keys = d.sum_k[:, :before] * (4.0 * w.v)
     # the lstm cell computes its gates from the new mixture, the others from the last context
     contexts = tapes.contexts[:, :-1]
     mixed = tapes.maps @ tapes.hidden if is_lstm else contexts
@@ -225,7 +225,7 @@ def _gradients(
         None if w.bias is None else d.gates.sum(dim=(0, 1)),
         None if w.query is None else weight_gradient(d.queries, contexts if is_lstm else hidden),
         None if w.key is None else weight_gradient(d.keys[:, before:], hidden),
-        None if w.v is None else -2.0 * d.sum_v[:, :S].sum(dim=0),
+        None if w.v is None else -2.0 * d.sum_v.sum(dim=0),
     )
 
 
@@ -237,14 +237,14 @@ def _run(
     *more: kernels.KernelGradients,
 ) -> None:
     """Run a kernel by as many threads as there is work for."""
-    (B, L, steps), H, S = tapes.maps.shape, tapes.hidden.shape[2], tapes.keys.shape[2]
+    (B, L), H, S = tapes.maps.shape[:2], tapes.hidden.shape[2], tapes.keys.shape[2]
     gates = w.recurrent.numel() // H
     threads = max(1, min(torch.get_num_threads(), B, B * L * gates * H // ELEMENTS_PER_THREAD))
     # as many groups for each thread as for the others
     groups = threads * -(-B // (threads * kernels.GROUP))
     size = -(-B // groups)
     arrays = (_weights(w, gates), *(type(each)(*map(array, each)) for each in (tapes, *more)))
-    scratch = [_scratch(H, gates, steps, S, w.v is not None) for _ in range(threads)]
+    scratch = [_scratch(H, gates, S, w.v is not None) for _ in range(threads)]
 
     def run(thread: int, first: int, last: int) -> None:
         kernel(first, last, size, scale, *arrays, scratch[thread])
@@ -254,10 +254,7 @@ def _run(
 
 def _weights(w: RecurrentWeights, gates: int) -> kernels.KernelWeights:
     none, zeros = np.zeros((0, 0), np.float32), np.zeros(gates, np.float32)
-    features = np.zeros(0, np.float32)
-    if w.v is not None:
-        more = round_up(len(w.v), VECTOR) - len(w.v)
-        features = torch.nn.functional.pad(w.v.detach() * -2.0, (0, more)).numpy()
+    features = np.zeros(0, np.float32) if w.v is None else array(w.v * -2.0)
     return kernels.KernelWeights(
         array(w.recurrent),
         zeros if w.bias is None else array(w.bias),
@@ -267,9 +264,8 @@ def _weights(w: RecurrentWeights, gates: int) -> kernels.KernelWeights:
     )
 
 
-def _scratch(H: int, gates: int, steps: int, S: int, additive: bool) -> kernels.Scratch:
-    wide, many = (round_up(S, VECTOR), round_up(steps, 4)) if additive else (0, 0)
-    rows = kernels.GROUP
+def _scratch(H: int, gates: int, S: int, additive: bool) -> kernels.Scratch:
+    wide, rows = S if additive else 0, kernels.GROUP
 
     def zeros(*shape: int) -> Any:
         return np.zeros(shape, np.float32)
@@ -283,9 +279,6 @@ def _scratch(H: int, gates: int, steps: int, S: int, additive: bool) -> kernels.
         gates=zeros(rows, gates),
         query=zeros(rows, S),
         key=zeros(rows, S),
-        E=zeros(1, wide),
-        F=zeros(rows, many, wide),
-        sizes=np.zeros((rows, steps if additive else 0), np.int32),
         sum_q=zeros(wide),
         step=zeros(wide),
     )
