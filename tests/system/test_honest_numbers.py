@@ -67,16 +67,6 @@ def test_what_is_looked_at_is_what_matters(checks):
     assert min(gains) > 0
 
 
-def test_shuffling_attention_destroys_the_score(checks):
-    before, after = (
-        mean(one[name] for one in checks) for name in ("log_prob", "shuffled_log_prob")
-    )
-    kept = mean(one["shuffled_kept"] for one in checks)
+def test_shuffling_attention_destroys_the_answer(checks):
     right = mean(one["shuffled_text"] == one["greedy_text"] for one in checks)
-    print(
-        f"log-probability {before:.2f} to {after:.2f}, {kept:.0%} kept, {right:.0%} the same text"
-    )
-    assert before > -1.5
-    assert after < before - 10
-    assert kept < 0.4
     assert right == 0

@@ -42,7 +42,7 @@ from regard.ops.backend import HAS_NUMBA
 from regard.seeing import DecodingInfo, Map, ModelInfo, Text, Trace
 from regard.seeing.attribution.faithfulness import add_methods, add_scores
 from regard.seeing.attribution.input_scorer import PrefixScorer, SourceScorer
-from regard.seeing.attribution.interventions import shuffle, shuffled_attention
+from regard.seeing.attribution.interventions import shuffled_attention
 from regard.seeing.attribution.replacements import token_replacements
 from regard.symbols import BOS, EOS, UNK
 from regard.tasks import Source, Task, TextInput
@@ -417,7 +417,7 @@ class Predictor:
         unknown = self.task.input.replacements(row)
         scorer = SourceScorer(self.module, row, tgt, unknown)
         trace = replace(trace, notes=(*trace.notes, *unknown.notes))
-        found = self._check_shuffled(scorer, row, add_scores(trace, scorer), max_len)
+        found = self._check_shuffled(row, add_scores(trace, scorer), max_len)
         return found if methods is None else add_methods(found, scorer, methods, contrast)
 
     def check_prefix(
@@ -475,23 +475,18 @@ class Predictor:
             )
         return ids[0], labels[ids[0]]
 
-    def _check_shuffled(
-        self, scorer: SourceScorer, row: Any, found: Trace, max_len: int | None
-    ) -> Trace:
+    def _check_shuffled(self, row: Any, found: Trace, max_len: int | None) -> Trace:
         """Add to the checks what the model writes with its attention shuffled."""
         if not any(found.of_kind("cross")):
             return found
-        before, after, kept = shuffle(scorer)
         plain = self._greedy_text(row, max_len)
         with shuffled_attention(self.module):
             shuffled = self._greedy_text(row, max_len)
         change = message("check.the-same") if shuffled == plain else repr(shuffled)
         sentence = message("check.left-to-itself", plain=repr(plain), shuffled=change)
-        more = {"log_prob": before, "shuffled_log_prob": after, "shuffled_kept": kept}
-        texts = {"greedy_text": plain, "shuffled_text": shuffled}
-        lost = message("check.shuffled", before=before, after=after, kept=kept)
-        sentences = [*found.checks["sentences"], lost, sentence]
-        return replace(found, checks={**found.checks, **more, **texts, "sentences": sentences})
+        more = {"greedy_text": plain, "shuffled_text": shuffled}
+        sentences = [*found.checks["sentences"], sentence]
+        return replace(found, checks={**found.checks, **more, "sentences": sentences})
 
     def _greedy_text(self, row: Any, max_len: int | None) -> str:
         src, lengths = self.batch([row])

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import Node
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
+from torch.utils.flop_counter import FlopCounterMode
 
 #: autograd nodes that multiply matrices
 PRODUCTS: Final = ("Mm", "Addmm", "Bmm", "Baddbmm", "Mv", "Dot", "Convolution", "Linear", "Einsum")
@@ -21,26 +21,9 @@ def multiply_adds(run: Callable[[], Any]) -> int:
     Sums, softmax and activations are not counted. Fused kernels are opaque to the counter: run the
     definition.
     """
-    products = _Products()
-    with products:
+    with FlopCounterMode(display=False) as counter:
         run()
-    return products.flops // 2
-
-
-class _Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Sums torch's formulas without the bookkeeping of torch's own counter, which would take most
-    of the time of a loop over steps."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.flops = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        formula = flop_registry.get(func.overloadpacket)
-        if formula is not None:
-            self.flops += formula(*args, **(kwargs or {}), out_val=result)
-        return result
+    return int(counter.get_total_flops()) // 2
 
 
 def peak_bytes(run: Callable[[], Any], device: torch.device) -> int:

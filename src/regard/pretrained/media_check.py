@@ -23,7 +23,7 @@ from regard.seeing.attribution.input_scorer import (
     MethodUnavailableError,
     rows_at_once,
 )
-from regard.seeing.attribution.replacements import Replacements
+from regard.seeing.attribution.replacements import token_replacements
 from regard.seeing.attribution.transformers_check import (
     RecordedAttention,
     head_scale,
@@ -74,7 +74,8 @@ class PartScorer(InputScorer):
     ) -> None:
         self.model, self.parts, self.written, self.inputs = model, parts, list(written), len(parts)
         self._run, self._read_calls, self._cost, self._encoder = run, read_calls, cost, encoder
-        self.replacements = Replacements(_other_parts(len(parts), fixed), _put, (note,))
+        found = token_replacements(range(len(parts)), _other_parts(len(parts), fixed))
+        self.replacements = found._replace(notes=(note,))
 
     @property
     def rows_at_once(self) -> int:
@@ -122,10 +123,6 @@ def _other_parts(count: int, fixed: int) -> list[list[int]]:
         tried = rng.permutation(others)[:TRIED].tolist()
         found.append(tried or [own])
     return found
-
-
-def _put(parts: Sequence[int], change: Change) -> list[int]:
-    return [change.get(place, part) for place, part in enumerate(parts)]
 
 
 class PictureCells(NamedTuple):

@@ -52,7 +52,7 @@ from regard.seeing.attribution.what_if import (
     check_seeded,
     intervened,
 )
-from regard.seeing.capture.capture_result import CapturedModule, CaptureResult
+from regard.seeing.capture.capture_result import CapturedModule
 from regard.seeing.trace import DecodingInfo, ModelInfo, Text, Trace
 
 if TYPE_CHECKING:
@@ -541,7 +541,7 @@ class PretrainedModel(TransformersModel):
             text_written, source = answer.text, prompt.text
         with inference(self.module), recording.of(self.module) as seen:
             logits = self.module(**given).logits[0].float()
-        trace = self._first_trace(seen, recording)
+        trace = recording.numbered(seen.traces[0])
         if decoder:  # the token after each position; before the first there is nothing
             logits = logits[len(prompt.ids) - 1 : -1]
         target_text, log_prob = self._with_probs(text_written, answer.ids, logits)
@@ -549,11 +549,6 @@ class PretrainedModel(TransformersModel):
         if decoder and answer.ids:
             trace = replace(trace, notes=(prompt_note(len(prompt.ids)), *trace.notes))
         return named_trace(self.module, trace, source, target_text, info)
-
-    @staticmethod
-    def _first_trace(seen: CaptureResult, recording: Recording) -> AnyTrace:
-        """Return what was recorded of one pass, with the numbers of the model's layers."""
-        return recording.numbered(seen.traces[0])
 
     def _check_heads(self, heads: Sequence[int] | None) -> None:
         """Raise for the number of a head that no layer can have."""
@@ -603,7 +598,7 @@ class PretrainedModel(TransformersModel):
         else:
             with inference(self.module), recording.of(self.module) as seen:
                 answer = self.module(input_ids=ids, attention_mask=mask)
-            found = self._first_trace(seen, recording)
+            found = recording.numbered(seen.traces[0])
             trace = named_trace(self.module, found, encoded.text, encoded.text, None)
             trace = replace(trace, model=self.info)
         logits = getattr(answer, "logits", None)

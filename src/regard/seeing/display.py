@@ -284,7 +284,8 @@ def to_trace(weights: Any, src: Labels | None = None, tgt: Labels | None = None)
 
 def _layers(weights: Any) -> list[Weights]:
     """Return an array (heads, q, k) for each layer."""
-    if isinstance(weights, tuple | list) and weights and any(map(_is_array, weights)):
+    several = isinstance(weights, tuple | list)
+    if several and any(len(getattr(one, "shape", ())) >= 2 for one in weights):
         layers = [_one_layer(layer, f"layer {i}") for i, layer in enumerate(weights)]
         sizes = {layer.shape[1:] for layer in layers}
         if len(sizes) > 1:
@@ -313,10 +314,6 @@ def _one_layer(weights: Any, name: str) -> Weights:
             name, f"have a shape like {SHAPES}", list(shape), "index or reshape them"
         )
     return array
-
-
-def _is_array(thing: Any) -> bool:
-    return hasattr(thing, "shape") and len(thing.shape) >= 2
 
 
 def _array(weights: Any, name: str) -> Weights:

@@ -20,7 +20,6 @@ from regard.pretrained import PretrainedModel
 from regard.pretrained.generation import default_new_tokens
 from regard.seeing import Trace
 from regard.seeing.attribution.faithfulness import rows_of_methods, rows_of_scores
-from regard.seeing.attribution.interventions import SHUFFLES
 from regard.seeing.attribution.methods import QUICK_METHODS
 from regard.seeing.attribution.what_if import Intervention, WhatIf
 from regard.seeing.draw.forecast import ForecastView
@@ -261,7 +260,7 @@ class ServedRun:
     def _check_passes(self, key: BatchKey, source: int, target: int) -> int:
         if not self.model.task.has_sources:  # whose inputs are all that it has read
             return rows_of_methods(key.methods or ALL_METHODS, source + target, target)
-        passes = 1 + rows_of_scores(QUICK_METHODS, source, target) + SHUFFLES
+        passes = 1 + rows_of_scores(QUICK_METHODS, source, target)
         methods = ALL_METHODS if key.methods is None and key.versus is not None else key.methods
         return passes + (rows_of_methods(methods, source, target) if methods else 0)
 

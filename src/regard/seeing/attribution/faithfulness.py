@@ -218,13 +218,10 @@ def _of_units(tables: Sequence[Array]) -> Array:
     return np.array(means) if means else np.full((1, len(Measures._fields)), np.nan)
 
 
-def add_scores(trace: Trace, scorer: InputScorer, methods: str = QUICK_METHODS) -> Trace:
-    """Return the trace with the scores of several methods, whose faithfulness is not measured.
-
-    Arguments are those of `add_methods`.
-    """
+def add_scores(trace: Trace, scorer: InputScorer) -> Trace:
+    """Return the trace with scores of `QUICK_METHODS`, whose faithfulness is not measured."""
     asked = scorer.questions()[: len(trace.target.tokens)]
-    found = attribute(scorer, asked, methods)
+    found = attribute(scorer, asked, QUICK_METHODS)
     sentences = [*trace.checks.get("sentences", []), *_unavailable(found.unavailable)]
     return replace(
         trace,

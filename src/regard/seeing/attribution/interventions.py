@@ -30,7 +30,7 @@ from regard.layers import SelfAttentiveRNN
 from regard.layers.transformer import TransformerDecoderLayer, TransformerEncoderLayer
 from regard.messages import message
 from regard.models.encoders import Encoder
-from regard.models.protocol import Memory, evaluating
+from regard.models.protocol import Memory
 from regard.ops import (
     AttentionOutput,
     additive_attention,
@@ -40,10 +40,9 @@ from regard.ops import (
 from regard.ops.additive_attention import PATHS as ADDITIVE
 from regard.ops.backend import watch
 from regard.ops.dot_product_attention import PATHS as DOT_PRODUCT
-from regard.ops.primitives import log_softmax
 from regard.ops.self_attentive_rnn import PATHS as SELF_ATTENTIVE
-from regard.preemption import in_turn, is_preemptible, preemptible
-from regard.seeing.attribution.input_scorer import SourceScorer, hooked
+from regard.preemption import is_preemptible, preemptible
+from regard.seeing.attribution.input_scorer import hooked
 from regard.seeing.capture.capture_result import CapturedModule
 from regard.seeing.capture.softmax_tracker import SOFTMAXES, sdpa_scores
 from regard.seeing.trace.head_habits import HeadKey
@@ -416,40 +415,6 @@ def _inputs(module: nn.Module) -> int:
     if not (isinstance(module, nn.Linear) or _is_transposed(module)):
         return 0
     return int(weight.shape[0] if _is_transposed(module) else weight.shape[1])
-
-
-#: number of shuffles of the attention
-SHUFFLES: Final = 20
-
-
-def shuffle(
-    scorer: SourceScorer, *, times: int = SHUFFLES, seed: int = 0
-) -> tuple[float, float, float]:
-    """Score the target with every row of the cross-attention shuffled, `times` times.
-
-    Returns:
-        Log-probability of the target as it is, and with shuffled attention, a mean over the
-        shuffles; and the share of the likeliest tokens that remain the likeliest.
-    """
-    model, size = scorer.model, scorer.rows_at_once
-
-    def forced(rows: int) -> tuple[Tensor, Tensor]:
-        """Return the log-probability of each output, and whether it is the likeliest."""
-        logits = scorer.replaced_logits([{}] * rows)
-        written = torch.tensor([scorer.written], device=logits.device).expand(rows, -1)
-        own = log_softmax(logits).gather(2, written[..., None]).squeeze(2)
-        return own, logits.argmax(dim=-1) == written
-
-    with evaluating(model), torch.no_grad():
-        plain, first = forced(1)
-        with shuffled_attention(model, seed):
-            pieces = [min(size, times - start) for start in range(0, times, size)]
-            moved = [forced(count) for count in in_turn(pieces)]
-    log_probs, best = (torch.cat(part) for part in zip(*moved, strict=True))
-    first = first.expand_as(best)
-    kept = best[first].float().mean().item() if bool(first.any()) else 0.0
-    before, after = (x.double().sum(dim=1).mean().item() for x in (plain, log_probs))
-    return before, after, kept
 
 
 @contextmanager

@@ -417,12 +417,8 @@ def _without_masked_rows(call: AttentionCall) -> AttentionCall:
     if not call.causal or isinstance(call.weights, TopWeights):  # whose were set to zero before
         return call
     rows, columns = call.weights.shape[-2:]
-    masked = call.weights.triu(1 + columns - rows).any(dim=-1) & _alike(call.weights)
+    alike = call.weights.amax(dim=-1) == call.weights.amin(dim=-1)
+    masked = call.weights.triu(1 + columns - rows).any(dim=-1) & alike
     if not bool(masked.any()):
         return call
     return replace(call, weights=call.weights.masked_fill(masked[..., None], 0.0), masked=True)
-
-
-def _alike(weights: Tensor) -> Tensor:
-    """Return which rows have the same weight on every column."""
-    return weights.amax(dim=-1) == weights.amin(dim=-1)

@@ -61,8 +61,10 @@ def _visible(char: str) -> str:
         return chr(0x2400 + ord(char))
     if char in SHAPING:
         return char
+    code = ord(char)  # of noncharacters, XML cannot hold some
+    is_none = code & 0xFFFE == 0xFFFE or 0xFDD0 <= code <= 0xFDEF
     # controls, directions, surrogates, private characters, ends of lines
-    if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp") or _is_none(ord(char)):
+    if is_none or unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp"):
         return _code(char)
     return char
 
@@ -75,11 +77,6 @@ def _space(char: str) -> str:
 
 def _code(char: str) -> str:
     return f"⟨{ord(char):X}⟩"
-
-
-def _is_none(code: int) -> bool:
-    """Return whether a code is a Unicode noncharacter, some of which XML cannot hold."""
-    return code & 0xFFFE == 0xFFFE or 0xFDD0 <= code <= 0xFDEF
 
 
 def font_safe(token: str) -> str:

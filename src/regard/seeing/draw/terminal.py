@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 
 from regard.messages import message
 from regard.seeing.draw.figure import picture_rows, sentences
@@ -245,13 +245,9 @@ def _side_by_side(blocks: Sequence[Sequence[str]], width: int) -> Iterator[list[
         padded = [[*block, *[""] * (height - len(block))] for block in group]
         sizes = [_block_width(block) for block in group]
         yield [
-            (" " * BETWEEN).join(map(_pad_right, line, sizes)).rstrip()
+            (" " * BETWEEN).join(map(set_cell_size, line, sizes)).rstrip()
             for line in zip(*padded, strict=True)
         ]
-
-
-def _pad_right(text: str, width: int) -> str:
-    return text + " " * (width - cell_len(text))
 
 
 def _block_width(block: Sequence[str]) -> int:
