@@ -15,7 +15,7 @@ import os
 import stat
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, cast
@@ -229,6 +229,35 @@ def archive_blocks(content: bytes, name: str, limit: int) -> Iterator[bytes]:
                 if left < 0:
                     raise _expanded(name, limit)
                 yield block
+
+
+def unpack_archive(
+    raw: IO[bytes], name: str, members: Iterable[str], folder: PathLike, limit: int
+) -> None:
+    """Write files of a zip below a folder.
+
+    Raises DataError for a path that leaves it, and for more bytes than `limit`, whatever it states.
+    """
+    archive, left = _archive(raw, name), limit
+    for member in members:
+        parts = Path(member).parts
+        if Path(member).is_absolute() or ".." in parts or "\\" in member or ":" in parts[0]:
+            reason = f"paths in a zip must stay below it, but one is {member!r:.60}"
+            raise _refused(name, reason, "pack it again")
+        path = Path(folder, *parts)
+        info = archive.getinfo(member)
+        info.file_size = limit + 1  # what is there is counted, and not what the directory says
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with archive.open(info) as packed, path.open("wb") as file:
+                while block := packed.read(1 << 20):
+                    left -= len(block)
+                    if left < 0:
+                        raise _expanded(name, limit)
+                    file.write(block)
+        except (OSError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error) as bad:
+            reason = f"{member} cannot be unpacked ({bad})"
+            raise _refused(name, reason, "pack it again without a password") from None
 
 
 def _archive(raw: IO[bytes], name: str) -> zipfile.ZipFile:

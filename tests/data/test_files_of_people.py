@@ -306,7 +306,8 @@ FILES = {
     "zip of two tables": (
         "x.zip", zipped(a_dot_csv="x", b_dot_csv="y"), "has 2 (a.csv, b.csv): unpack it with"),
     "zip of classes": (
-        "x.zip", zipped(cat__1_dot_png=PNG, dog__2_dot_png=PNG), "has 2 pictures or recordings"),
+        "x.zip", zipped(cat__1_dot_png=PNG, dog__2_dot_png=PNG, x_dot_csv="a"),
+        "has 2 pictures or recordings"),
     "zip, damaged": ("x.zip", b"PK\3\4...", "the file must be a zip, but it cannot be read"),
     "parquet": ("x.parquet", table(text=[r[0] for r in ROWS], label=[r[1] for r in ROWS]), ROWS),
     "parquet with ids, label first": (

@@ -127,3 +127,11 @@ def test_labels_of_a_large_sorted_file_are_labels():
     targets, said = ["no"] * 15_000 + ["yes"] * 15_000, []
     found = learn_target_tokenizer(make_config({}), targets, said.append, file="pairs")
     assert found.kind == "label"
+
+
+def test_labels_that_are_whole_numbers_may_be_predicted_as_numbers():
+    for targets, told in ((["1", "2", "5"], True), (["0", "1"], False), (["a", "b", "1"], False)):
+        said = []
+        settings = make_config({"data": "x.tsv"})
+        learn_target_tokenizer(settings, targets * 20, said.append, file="x.tsv")
+        assert any("numbers=true predicts them as numbers" in line for line in said) == told

@@ -27,7 +27,7 @@ from regard.data.text_files import (
     decode,
     display_name,
     format_suffix,
-    is_folder,
+    media_folder,
     numbered_lines,
 )
 from regard.errors import DataError
@@ -125,8 +125,8 @@ class FrameReader(TableReader):
 
 def base_folder(source: Any) -> Path:
     """Return the folder that relative file names in a data file start from; of a folder, itself."""
-    if is_folder(source):
-        return Path(os.fspath(source))
+    if folder := media_folder(source):
+        return Path(folder)
     named = isinstance(source, str | os.PathLike) and source != STDIN
     return Path(os.fspath(source)).parent if named else Path()
 
@@ -291,8 +291,8 @@ def read_frame_sources(
         columns: those of pairs, of which the target may be missing; None finds the source.
     """
     names = [one for one in (columns or ())[:1] if isinstance(one, str)] or NAMES
-    if is_folder(file):
-        files = (path for path in sorted(Path(file).rglob("[!.]*")) if path.is_file())
+    if folder := media_folder(file):
+        files = (path for path in sorted(Path(folder).rglob("[!.]*")) if path.is_file())
         below = [path for path in files if path.suffix.lower() in CLASS_FILES]
         for path in below:
             yield from _alone(path, reader, bad)

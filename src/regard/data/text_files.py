@@ -5,12 +5,15 @@ start of the file are removed. Lines of other encodings become UTF-8. Everything
 is.
 """
 
+import atexit
 import hashlib
 import io
 import json
 import os
+import shutil
 import stat
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
@@ -44,6 +47,8 @@ ROW_FILES: Final = (
     ".txt",
 )
 ARCHIVE: Final = ".zip"
+#: bytes that a zip of pictures or recordings may be unpacked to
+MAX_UNPACKED: Final = 1 << 34
 
 
 def display_name(source: PathLike) -> str:
@@ -55,7 +60,7 @@ def format_suffix(source: PathLike) -> str:
     """Return the last suffix but that of compression, in lower case; of a zip, that of its file."""
     stem, suffix = os.path.splitext(os.fspath(source))
     if suffix.lower() == ARCHIVE and os.path.isfile(source):
-        return os.path.splitext(archived_table(source)[0])[1].lower()
+        return "" if media_folder(source) else format_suffix(archived_table(source)[0])
     return (os.path.splitext(stem)[1] if suffix in DECOMPRESSORS else suffix).lower()
 
 
@@ -90,6 +95,8 @@ def archive_note(source: PathLike) -> str:
     """Return a sentence about which file of a zip is read; "" if the source is no zip."""
     if not os.fspath(source).lower().endswith(ARCHIVE) or not os.path.isfile(source):
         return ""
+    if media_folder(source):
+        return message("data.unpacked", file=display_name(source))
     name, files = archived_table(source)
     return message("data.archive", file=display_name(source), name=name, files=files)
 
@@ -115,10 +122,10 @@ def is_read_once(source: PathLike) -> bool:
 def open_bytes(source: PathLike) -> Iterator[IO[bytes]]:
     """Open the bytes of a file or a URL, decompressed if its name or its first bytes say so.
 
-    A folder is read as the table that `folder_table` makes of it.
+    A folder, or a zip of one, is read as the table that `folder_table` makes of it.
     """
-    if is_folder(source):
-        yield io.BytesIO(folder_table(source))
+    if folder := media_folder(source):
+        yield io.BytesIO(folder_table(folder))
         return
     with ExitStack() as stack:
         raw = stdin_bytes() if source == STDIN else stack.enter_context(_open(source))
@@ -138,6 +145,38 @@ def is_folder(source: Any) -> bool:
         return named and os.path.isdir(source)
     except ValueError:  # a NUL
         return False
+
+
+def media_folder(source: Any) -> str | None:
+    """Return the path of a folder, or of an unpacked zip of pictures, recordings or .npy files.
+
+    None for another source. What is unpacked is removed when the process ends.
+    """
+    if is_folder(source):
+        return str(source)
+    named = isinstance(source, str | os.PathLike) and str(source).lower().endswith(ARCHIVE)
+    return _unpacked(str(source), _stamp(source)) if named and os.path.isfile(source) else None
+
+
+@lru_cache(maxsize=16)
+def _unpacked(name: str, stamp: object) -> str | None:
+    with safe_read.open_input(name) as raw:
+        names = safe_read.archive_names(raw, name)
+        hidden = (".", "_")
+        shown = [
+            n for n in names if not any(p.startswith(hidden) and p != ".." for p in n.split("/"))
+        ]
+        media = [n for n in shown if n.lower().endswith(CLASS_FILES)]
+        beside = [n for n in shown if n.endswith((".txt", TRANSCRIPTS))]
+        tables = [n for n in shown if n.lower().endswith(ROW_FILES) and n not in beside]
+        if not media or tables:
+            return None
+        folder = tempfile.mkdtemp(prefix="regard-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        safe_read.unpack_archive(raw, name, media + beside, folder, MAX_UNPACKED)
+    while len(inside := list(os.scandir(folder))) == 1 and inside[0].is_dir():
+        folder = inside[0].path  # most archives have one folder, with all others in it
+    return folder
 
 
 def folder_table(folder: PathLike) -> bytes:

@@ -92,6 +92,9 @@ def learn_target_tokenizer(
         fix = "add examples of another label, or choose another tgt_tokenizer and preset"
         raise DataError(file, None, reason, fix)
     say(message("train.labels", count=count, reason=found.reason))
+    labels = tokenizer.tokens(range(len(SYMBOLS), tokenizer.vocab_size))
+    if asked == "auto" and len(labels) > 2 and all(label.isdecimal() for label in labels):
+        say(message("train.labels-or-numbers", label=labels[0]))
     if settings.preset not in LABEL_PRESETS and "preset" in settings.model_fields_set:
         classifier = next(iter(LABEL_PRESETS))
         say(message("train.labels-like-tokens", preset=settings.preset, classifier=classifier))

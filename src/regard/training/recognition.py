@@ -17,7 +17,7 @@ from regard.data.lookup_codecs import split_labels
 from regard.data.series import recognise_series
 from regard.data.shards import is_sharded
 from regard.data.stories import Story
-from regard.data.text_files import STDIN, format_suffix, is_folder, numbered_lines
+from regard.data.text_files import STDIN, format_suffix, media_folder, numbered_lines
 from regard.data.tokenizer_selection import find_separator
 from regard.errors import DataError
 from regard.messages import message
@@ -88,7 +88,7 @@ def _of_examples(config: Config, pairs: PairSource | None) -> tuple[dict[str, An
 def _is_plain_text(config: Config) -> bool:
     """Return whether a file of lines has no tabs at its beginning, and columns are not named."""
     name = str(config.data)
-    if config.columns or format_suffix(name) not in TEXT_SUFFIXES or is_folder(name):
+    if config.columns or format_suffix(name) not in TEXT_SUFFIXES or media_folder(name):
         return False
     try:
         head = list(itertools.islice(numbered_lines(name), FIRST_EXAMPLES))
