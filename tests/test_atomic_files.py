@@ -6,7 +6,8 @@ import shutil
 import pytest
 
 from regard.atomic_files import atomic_output
-from regard.data import Pair, fingerprint
+from regard.data import Pair
+from regard.data.text_files import fingerprint
 from regard.errors import DataError
 
 

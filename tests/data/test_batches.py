@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data import BatchPlan
-from regard.errors import ArgumentError
 
 
 @st.composite
@@ -115,28 +114,7 @@ def test_very_long_rows_can_be_sorted():
     assert sorted(map(len, rows_of(BatchPlan(src, src, max_tokens=100).epoch(0)))) == [1, 1, 1]
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({}, "max_tokens must be given if max_sentences is not"),
-        ({"max_tokens": 0}, "max_tokens must be at least 1, but it is 0"),
-        ({"max_sentences": 0}, "max_sentences must be at least 1, but it is 0"),
-        ({"max_tokens": 9, "seed": -1}, "seed must be at least 0, but it is -1"),
-    ],
-)
-def test_wrong_options(options, words):
-    with pytest.raises(ArgumentError, match=words):
-        BatchPlan(np.array([1]), np.array([1]), **options)
-
-
 def test_an_index_after_the_last_batch():
     batches = BatchPlan(np.array([1]), np.array([1]), max_tokens=9).epoch(0)
     with pytest.raises(IndexError):
         batches[1]
-
-
-def test_wrong_lengths():
-    with pytest.raises(ArgumentError, match="tgt_lengths must have one length for each of 1"):
-        BatchPlan(np.array([1]), np.array([1, 2]), max_tokens=9)
-    with pytest.raises(ArgumentError, match="src_lengths must have at least one length"):
-        BatchPlan(np.array([], int), np.array([], int), max_tokens=9)

@@ -5,8 +5,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from regard.data import BPEDropout, Pair, Resegmenter, Tokenizer, build_corpus, collate
-from regard.data.bpe_dropout import FEWEST, MOST
+from regard.data import Pair, Tokenizer, build_corpus, collate
+from regard.data.bpe_dropout import FEWEST, MOST, BPEDropout, Resegmenter
 from regard.symbols import EOS, UNK
 
 WORDS = "low lower lowest new newer newest wide wider widest slow slower, (slowest) 1984 it's"

@@ -10,18 +10,17 @@ import pyarrow.parquet
 import pytest
 import torch
 
-from regard.data import (
-    BadLines,
-    FrameReader,
-    Pair,
-    as_frames,
-    base_folder,
-    keep_source,
-    read_frame_sources,
-    read_pairs,
-)
+from regard.data import BadLines, Pair, base_folder, read_pairs
 from regard.data.error_hints import BadLine
-from regard.data.frame_tables import frames_name, value_fingerprint, why_frames
+from regard.data.frame_tables import (
+    FrameReader,
+    as_frames,
+    frames_name,
+    read_frame_sources,
+    value_fingerprint,
+    why_frames,
+)
+from regard.data.pair_reader import keep_source
 from regard.errors import DataError
 
 TABLE = [[0.5, 2.0, -1.0], [3.0, 0.25, 8.0]]

@@ -11,9 +11,10 @@ import pytest
 from pyarrow import parquet
 
 from data.tools import SCRIPTS, shared
-from regard.data import Pair, parse_features, read_lines, read_pairs, save_stdin
-from regard.data.pair_reader import HEAD
+from regard.data import Pair, read_lines, read_pairs
+from regard.data.pair_reader import HEAD, save_stdin
 from regard.data.pairs import column_names
+from regard.data.row_parsers import parse_features
 from regard.data.text_files import MAX_BYTES, numbered_lines
 from regard.errors import ArgumentError, DataError
 

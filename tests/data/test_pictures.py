@@ -9,9 +9,9 @@ import torch
 from PIL import Image
 
 from pictures import bomb, drawn, png_bytes
-from regard.data import Pair, PictureEncoder, PictureReader
+from regard.data import Pair, PictureEncoder
 from regard.data.error_hints import BadLine
-from regard.data.pictures import PictureSize, choose_patch, choose_size, why_pictures
+from regard.data.pictures import PictureReader, PictureSize, choose_patch, choose_size, why_pictures
 from regard.data.text_files import class_table
 from regard.errors import DataError
 

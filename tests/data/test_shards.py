@@ -15,7 +15,8 @@ import pyarrow.parquet
 import pytest
 
 from data.tools import make_pairs
-from regard.data import ShardedCorpus, Tokenizer, build_corpus, read_pairs, read_texts
+from regard.data import Tokenizer, build_corpus, read_pairs, read_texts
+from regard.data.corpus import ShardedCorpus
 from regard.data.duplicates import mark_duplicates, open_flags, pair_digest, write_digests
 from regard.data.pairs import Pair
 from regard.data.shards import (

@@ -11,11 +11,11 @@ import pytest
 import soundfile
 import torch
 
-from regard.data import LogMel, Pair, SoundEncoder, SoundReader
+from regard.data import FrameScaler, LogMel, Pair, SoundEncoder
 from regard.data.checksummed_json import read_checksummed
 from regard.data.error_hints import BadLine
 from regard.data.media_files import read_sound
-from regard.data.sounds import is_samples, why_sounds
+from regard.data.sounds import SoundReader, is_samples, why_sounds
 from regard.errors import ArgumentError, DataError
 from sounds import tones
 
@@ -234,7 +234,7 @@ def test_recordings_are_recognised_by_their_names_or_samples():
 @pytest.fixture
 def encoder():
     tables = [MEL(samples) for samples, _ in tones(5)]
-    return SoundEncoder.measure(tables, MEL, max_seconds=7.5, stack=4)
+    return SoundEncoder.of(FrameScaler.measure(tables, stack=4), MEL, 7.5)
 
 
 def test_an_encoder_is_saved_and_loaded(encoder, tmp_path):

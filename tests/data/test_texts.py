@@ -2,7 +2,8 @@ import gzip
 
 import pytest
 
-from regard.data import Pair, Tokenizer, build_corpus, collate, join_lines, read_texts, target_ids
+from regard.data import Pair, Tokenizer, build_corpus, collate, join_lines, read_texts
+from regard.data.tokenizers import target_ids
 from regard.errors import DataError
 from regard.symbols import BOS, EOS, PAD
 

@@ -3,7 +3,8 @@ import itertools
 import pytest
 
 from data.tools import shared
-from regard.data import choose_label_tokenizer, choose_tokenizer, read_pairs
+from regard.data import read_pairs
+from regard.data.tokenizer_selection import choose_label_tokenizer, choose_tokenizer
 from regard.errors import ArgumentError
 
 WORDS = [*"woman watches yellow umbrella children playing winter street houses".split(), "a"]  # noqa: SIM905

@@ -6,7 +6,7 @@ import gzip
 import numpy as np
 import pytest
 
-from regard.data import open_word_vectors
+from regard.data.word_vectors import open_word_vectors
 from regard.errors import DataError
 
 GLOVE = "the 0.25 -1.5 3\n, 1e-3 0.1 -0.0\ncat 1 2 3\n"

@@ -80,7 +80,7 @@ def make_bases(folder: Path) -> None:
     _write_media(folder / "media")
     _media_run(folder / "pictures", PictureEncoder(6, 10, 3, 2, (90.0,) * 3, (50.0,) * 3))
     scaler = FrameScaler(9, 4, (0.0,) * 9, (1.0,) * 9)
-    _media_run(folder / "sounds", SoundEncoder(LogMel(8000, 9), scaler, 2.0))
+    _media_run(folder / "sounds", SoundEncoder.of(scaler, LogMel(8000, 9), 2.0))
     _write_data(folder)
     short = {"steps": 2, "eval_every": 1, "save_every": 1, "size": "tiny", "hidden": 8, "embed": 4}
     small = {"batch_sentences": 4, "average": 1, "eval_pairs": 2, "device": "cpu", "threads": 1}

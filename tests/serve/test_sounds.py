@@ -8,7 +8,7 @@ import pytest
 import soundfile
 import torch
 
-from regard.data import LogMel, SoundEncoder, Tokenizer
+from regard.data import FrameScaler, LogMel, SoundEncoder, Tokenizer
 from regard.seeing.trace.storage import from_json
 from regard.serve import Models
 from regard.tasks import open_task
@@ -28,7 +28,7 @@ def sound_run(path):
     folder.write_config(config)
     mel = LogMel(RATE, 9)
     tables = [mel(samples) for samples, _ in tones(3)]
-    src = SoundEncoder.measure(tables, mel, max_seconds=2.0, stack=4)
+    src = SoundEncoder.of(FrameScaler.measure(tables, stack=4), mel, 2.0)
     tgt = Tokenizer.train("space", [" ".join("abcdefgh")])
     src.save(folder.src_tokenizer_file)
     tgt.save(folder.tgt_tokenizer_file)

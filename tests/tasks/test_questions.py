@@ -250,7 +250,7 @@ def test_answers_are_cut_as_in_their_passage():
     source = str(Story(passage, "What?"))
     pairs = [Pair(source, "wounded", 1), Pair(source, "1758", 2)]
     said = []
-    found = list(task.usable(pairs, file="a", skip_bad=False, say=said.append))
+    found = list(task.output.usable(pairs, file="a", skip_bad=False, say=said.append))
     assert [pair.tgt for pair in found] == ["(wounded", "1758"]
     assert found[0].more == ("wounded",)
     (row,) = task.input.encoder.encode([source])
@@ -258,11 +258,13 @@ def test_answers_are_cut_as_in_their_passage():
         ids = tokenizer.encode(pair.tgt)
         assert any(row[i : i + len(ids)] == ids for i in range(len(row)))
     with pytest.raises(DataError, match="a, line 3: the answer must be whole tokens of the passag"):
-        list(task.usable([Pair(source, "ound", 3)], file="a", skip_bad=False, say=said.append))
+        list(
+            task.output.usable([Pair(source, "ound", 3)], file="a", skip_bad=False, say=said.append)
+        )
     short = open_task(make_config({"preset": "span", "longest": 1}), *task.encoders)
     with pytest.raises(DataError, match=r"a: 1 of 1 examples are too long.*with longest=[2-9]"):
-        list(short.usable([found[0]], file="a", skip_bad=False, say=said.append))
-    assert not list(short.usable([found[0]], file="a", skip_bad=True, say=said.append))
+        list(short.output.usable([found[0]], file="a", skip_bad=False, say=said.append))
+    assert not list(short.output.usable([found[0]], file="a", skip_bad=True, say=said.append))
     assert "1 answers of more than 1 tokens" in said[-1]
 
 
@@ -278,7 +280,7 @@ def test_spans_of_a_script_without_spaces_are_characters():
     assert encoders.target.kind == "char"
     assert "the script has no spaces, and answers must be whole tokens" in said[-1]
     task = open_task(config, *encoders)
-    assert list(task.usable(pairs, file="a", skip_bad=False, say=said.append)) == pairs
+    assert list(task.output.usable(pairs, file="a", skip_bad=False, say=said.append)) == pairs
 
 
 def test_copied_words_are_reported_and_noted_in_the_map(tmp_path):

@@ -270,8 +270,8 @@ def test_killed_between_the_last_evaluation_and_its_checkpoint(data, tmp_path, m
     config = make_config({"data": str(data), **BRIEF, "steps": 5, "save_every": 5})
     evaluate, save = loop._evaluate, checkpoint.save_checkpoint
 
-    def deadly(learner, progress, *rest):
-        evaluate(learner, progress, *rest)
+    def deadly(parts, progress, *rest):
+        evaluate(parts, progress, *rest)
         if progress.step == 5:
             raise KeyboardInterrupt
 

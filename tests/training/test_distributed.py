@@ -41,7 +41,7 @@ def test_the_clock_of_all_ends_the_run_and_lowers_the_rate(make_task, monkeypatc
     monkeypatch.setattr(loop, "_evaluate", lambda *args: None)
     rates = []
 
-    def step(learner, batches, progress, *rest):
+    def step(parts, progress):
         progress.step += 1
         rates.append(1 - task.budget.spent(progress))
         return torch.zeros(())

@@ -332,7 +332,7 @@ class Loop:
             progress.step += 1
             return torch.tensor(0.0)
 
-        def evaluate(learner, progress, *rest):
+        def evaluate(parts, progress, *rest):
             note(f"evaluate {progress.step}")
             progress.evaluated = progress.step
 
@@ -341,24 +341,21 @@ class Loop:
         monkeypatch.setattr(
             loop, "_stop_on_signal", lambda reporter: nullcontext(loop.StopRequest())
         )
-        return inspect.unwrap(loop.train)(
-            learner,
-            None,
-            progress,
+        parts = SimpleNamespace(
+            learner=learner,
             budget=SimpleNamespace(is_over=lambda p: p.step >= self.steps, minutes=None),
-            learning_rate=lambda p: 0.1,
             intervals=SimpleNamespace(
                 at_start=False,
                 evaluation_is_due=lambda p: p.step % self.eval_every == 0,
                 save_is_due=lambda p: p.step % self.save_every == 0,
             ),
-            evaluator=None,
             checkpoints=SimpleNamespace(
                 save=lambda p: note(f"save {p.step}"), finish=lambda p: note("finish")
             ),
             best=SimpleNamespace(write_model=lambda: note("write")),
-            reporter=SimpleNamespace(on_step=lambda *_: None, note=lambda text: note("note")),
         )
+        reporter = SimpleNamespace(on_step=lambda *_: None, note=lambda text: note("note"))
+        return inspect.unwrap(loop.train)(parts, progress, reporter)
 
 
 def test_the_loop_saves_after_evaluations_and_at_intervals(monkeypatch):
@@ -424,7 +421,10 @@ def test_an_evaluation_is_recorded_by_the_first_process(first):
     )
     recorder = SimpleNamespace(record=lambda p, r, rate: events.append(("record", rate)))
     progress = Progress(step=3)
-    inspect.unwrap(loop._evaluate)(learner, progress, 0.1, evaluator, best, reporter, [recorder])
+    parts = SimpleNamespace(
+        learner=learner, evaluator=evaluator, best=best, learning_rate=lambda p: 0.1
+    )
+    inspect.unwrap(loop._evaluate)(parts, progress, reporter, [recorder])
     assert progress.losses == (0.0, 0)
     assert (progress.evaluated, progress.best) == (3, [(0.5, 3, 2.0)])
     if first:
@@ -435,5 +435,5 @@ def test_an_evaluation_is_recorded_by_the_first_process(first):
     events.clear()
     result = Evaluation(0.4, {"loss": 2.0}, 1.5, None, [])
     progress.step = 4
-    inspect.unwrap(loop._evaluate)(learner, progress, 0.1, evaluator, best, reporter, [recorder])
+    inspect.unwrap(loop._evaluate)(parts, progress, reporter, [recorder])
     assert ("write" in events, ("report", False) in events) == (False, first)

@@ -75,25 +75,6 @@ class BatchPlan:
         max_sentences: int | None = None,
         seed: int = 0,
     ) -> None:
-        if max_tokens is None and max_sentences is None:
-            raise ArgumentError(
-                "max_tokens", "be given if max_sentences is not", None, "try max_tokens=4096"
-            )
-        for name, value, least in (
-            ("max_tokens", max_tokens, 1),
-            ("max_sentences", max_sentences, 1),
-            ("seed", seed, 0),
-        ):
-            if value is not None and value < least:
-                raise ArgumentError(name, f"be at least {least}", value, "raise it")
-        if len(src_lengths) == 0:
-            raise ArgumentError(
-                "src_lengths", "have at least one length", "empty", "pass those of a corpus"
-            )
-        if len(src_lengths) != len(tgt_lengths):
-            rule = f"have one length for each of {len(src_lengths)} sources"
-            fix = "pass the lengths of one corpus"
-            raise ArgumentError("tgt_lengths", rule, len(tgt_lengths), fix)
         # 4 bytes each: a corpus may have billions of pairs
         self._src = np.asarray(src_lengths, np.int32)
         self._tgt = np.asarray(tgt_lengths, np.int32) + np.int32(1)  # eos
@@ -237,6 +218,18 @@ def collate(
     else:
         sides, places = _filled(sides, shape.rows - batch), np.arange(shape.rows * shape.tgt_len)
     return Batch._make((*map(torch.from_numpy, (*sides, places)), rows))
+
+
+def number_batch(
+    src: np.ndarray, lengths: np.ndarray, numbers: np.ndarray, rows: Int[np.ndarray, " batch"]
+) -> Batch:
+    """Return a batch of numbers (batch, steps, targets); what is beyond `rows` has no targets."""
+    count, steps = numbers.shape[:2]
+    right = numbers.copy()
+    right[len(rows) :] = np.nan
+    sizes = (np.full(count, steps, np.int64), np.arange(count * steps))
+    parts = map(np.ascontiguousarray, (src, lengths, numbers, right, *sizes))
+    return Batch._make((*map(torch.from_numpy, parts), rows))
 
 
 def _filled(sides: list[np.ndarray], more: int) -> list[np.ndarray]:

@@ -204,10 +204,7 @@ def _numbered(
 
 
 def _ways(
-    types: list[list[int]],
-    counts: Integer[np.ndarray, " types"],
-    dropout: BPEDropout,
-    rng: Random,
+    types: list[list[int]], counts: Integer[np.ndarray, " types"], dropout: BPEDropout, rng: Random
 ) -> tuple[Int[np.ndarray, " types_and_one"], list[list[int]]]:
     """Draw segmentations of each word, the one without dropout first; returns where they begin."""
     first, ways, draw = [0], list[list[int]](), rng.random

@@ -7,8 +7,9 @@ schema says what the ids were made from. A small JSON file beside it has the che
 import json
 import operator
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol, SupportsIndex, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol, SupportsIndex, final, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float32, Int, Int32, Int64, Integer
@@ -125,7 +126,8 @@ class Corpus:
         # all ids of the file are items of one array, and what lies between them is not looked at
         self._ids = self._items(np.dtype(dtype))
         self._numbers = self._items(np.dtype(np.float32))
-        self.features = _width(self._reader.schema.field("src").type.value_type)
+        kind = self._reader.schema.field("src").type.value_type
+        self.features = int(kind.list_size) if arrow.types.is_fixed_size_list(kind) else 0
         batches = [self._reader.get_batch(i) for i in range(self._reader.num_record_batches)]
         self._ends = np.cumsum([batch.num_rows for batch in batches], dtype=np.int64)
         self._src_starts, self.src_lengths = self._places(batches, "src")
@@ -177,12 +179,13 @@ class Corpus:
 
     def ids(self, side: str, rows: Int[np.ndarray, " rows"]) -> Ids:
         """Like `gather`, for a side that is text."""
-        if side == "src":
-            return Ids(_as_index(self._src_starts[rows]), self.src_lengths[rows], self._ids)
-        return Ids(_as_index(self._tgt_starts[rows]), self.tgt_lengths[rows], self._ids)
+        starts, lengths = self._src_starts, self.src_lengths
+        if side != "src":
+            starts, lengths = self._tgt_starts, self.tgt_lengths
+        return Ids(starts[rows].astype(np.int64), lengths[rows], self._ids)
 
     def _frames(self, rows: Int[np.ndarray, " rows"]) -> FrameRows:
-        starts, lengths = _as_index(self._src_starts[rows]), self.src_lengths[rows]
+        starts, lengths = self._src_starts[rows].astype(np.int64), self.src_lengths[rows]
         return FrameRows(starts, lengths, self._numbers, self.features)
 
     @property
@@ -201,15 +204,6 @@ class Corpus:
         batch = self._reader.get_batch(number)
         src, tgt, line, more, features = (batch.column(name)[row].as_py() for name in TEXTS)
         return Pair(src, tgt, line, tuple(more), tuple(features))
-
-
-def _as_index(starts: Integer[np.ndarray, " rows"]) -> Int64[np.ndarray, " rows"]:
-    return starts.astype(np.int64)
-
-
-def _width(kind: Any) -> int:
-    """Return the numbers per frame, or 0 for text."""
-    return int(kind.list_size) if arrow.types.is_fixed_size_list(kind) else 0
 
 
 def note_path(path: Path) -> Path:
@@ -306,3 +300,48 @@ def text_fields() -> list[tuple[str, Any]]:
     strings = arrow.list_(arrow.string())
     types = (arrow.string(), arrow.string(), arrow.int64(), strings, strings)
     return list(zip(TEXTS, types, strict=True))
+
+
+@final
+class ShardedCorpus:
+    """Encoded pairs of text in several memory-mapped files, numbered through in their order.
+
+    In memory, a pair takes 16 bytes: the place and the length of each side.
+
+    Args:
+        paths: files of `Corpus` that are whole, each with at least one pair.
+        dropped: number of pairs that were left out because they are too long.
+    """
+
+    def __init__(self, paths: Sequence[Path], dropped: int = 0) -> None:
+        self.dropped = dropped
+        self.longest = [0, 0]  # which the notes of shards do not have
+        self._shards = [Corpus(path) for path in paths]
+        self._ends = np.cumsum([len(shard) for shard in self._shards], dtype=np.int64)
+        self.src_lengths: Int32[np.ndarray, " pairs"] = np.concatenate(
+            [shard.src_lengths for shard in self._shards]
+        )
+        self.tgt_lengths: Int32[np.ndarray, " pairs"] = np.concatenate(
+            [shard.tgt_lengths for shard in self._shards]
+        )
+        for shard, end in zip(self._shards, self._ends.tolist(), strict=True):
+            # views, so that lengths are in memory once
+            start = end - len(shard)
+            shard.src_lengths = self.src_lengths[start:end]
+            shard.tgt_lengths = self.tgt_lengths[start:end]
+
+    def __len__(self) -> int:
+        return len(self.src_lengths)
+
+    def gather(self, side: str, rows: Int[np.ndarray, " rows"]) -> Ids:
+        """Copy the ids of some pairs into one array."""
+        numbers = np.searchsorted(self._ends, rows, side="right")
+        inside = rows - np.append(0, self._ends)[numbers]
+        places = zip(numbers.tolist(), inside.tolist(), strict=True)
+        if side == "src":
+            lengths = self.src_lengths[rows]
+            parts = [self._shards[number].src(row) for number, row in places]
+        else:
+            lengths = self.tgt_lengths[rows]
+            parts = [self._shards[number].tgt(row) for number, row in places]
+        return Ids(np.cumsum(lengths, dtype=np.int64) - lengths, lengths, np.concatenate(parts))

@@ -23,7 +23,7 @@ from regard.data.pairs import Pair, in_chunks
 from regard.data.source_encoders import SourceEncoder
 from regard.data.text_files import fingerprint
 from regard.data.tokenizers import target_ids
-from regard.errors import ArgumentError, DataError
+from regard.errors import DataError
 from regard.messages import message
 from regard.safe_read import PathLike
 
@@ -100,9 +100,6 @@ class PairEncoder:
         *,
         texts: bool = False,
     ) -> None:
-        for name, value in (("max_src_len", max_src), ("max_tgt_len", max_tgt)):
-            if value < 1:
-                raise ArgumentError(name, "be at least 1", value, "raise it")
         self._src, self._tgt, self._texts = src_tok, tgt_tok, texts
         self._max_src, self._max_tgt = max_src, max_tgt
         self.longest = [0, 0]

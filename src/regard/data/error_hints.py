@@ -39,13 +39,9 @@ class ErrorHints(NamedTuple):
         chosen = f"choose two of these, as in {self.columns(names[:2])}"
         return f"{first}, or {chosen}" if len(names) > 1 else first
 
-    def shorter(self, first: str) -> str:
-        """Return the hint `first`, or to raise the limit if that is possible."""
-        return f"{first}, or {self.longer}" if self.longer else first
-
-    def numbers(self, first: str) -> str:
-        """Return the hint `first`, or to read numbers as vectors if that is possible."""
-        return f"{first}, or {self.vectors}" if self.vectors else first
+    def also(self, first: str, option: str) -> str:
+        """Return the hint `first`, or an option that the caller's interface may have."""
+        return f"{first}, or {option}" if option else first
 
 
 def with_commas(columns: Columns) -> str:

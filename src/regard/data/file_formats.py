@@ -86,9 +86,8 @@ class ReadOptions:
     def check(self) -> None:
         """Raise ArgumentError for an invalid option, or options that exclude each other."""
         if self.format not in FORMATS:
-            raise ArgumentError(
-                "format", f"be one of {', '.join(FORMATS)}", repr(self.format), "choose one"
-            )
+            rule = f"be one of {', '.join(FORMATS)}"
+            raise ArgumentError("format", rule, repr(self.format), "choose one")
         write = self.advice.columns
         if self.columns is not None and not self._columns_fit(self.columns):
             raise ArgumentError(
@@ -99,19 +98,17 @@ class ReadOptions:
                 f"{write((0, 1, 2))}",
             )
         if self.features and self.references:
-            raise ArgumentError(
-                "references", "be left out if there are features", True, "choose one of the two"
-            )
+            rule = "be left out if there are features"
+            raise ArgumentError("references", rule, True, "choose one of the two")
 
-    def check_no_format(self) -> None:
-        """Raise ArgumentError if a format is given."""
-        if self.format != "auto":
-            raise _only_for_one_file("format", self.format)
-
-    def check_no_columns(self) -> None:
-        """Raise ArgumentError if columns are given."""
-        if self.columns is not None:
-            raise _only_for_one_file("columns", self.columns)
+    def check_unused(self, *names: str) -> None:
+        """Raise ArgumentError if options are given that are for one file."""
+        if "format" in names and self.format != "auto":
+            rule = "be left out unless the source is one file"
+            raise ArgumentError("format", rule, repr(self.format), "leave it out")
+        if "columns" in names and self.columns is not None:
+            rule = "be left out unless the source is one file or dictionaries"
+            raise ArgumentError("columns", rule, repr(self.columns), "leave it out")
 
     def _columns_fit(self, columns: Columns) -> bool:
         if isinstance(columns, str) or not isinstance(columns, Sequence):
@@ -119,13 +116,6 @@ class ReadOptions:
         if len(columns) not in ((3,) if self.features else (2, 3)):
             return False
         return all(isinstance(c, str) or (isinstance(c, int) and c >= 0) for c in columns)
-
-
-def _only_for_one_file(name: str, value: object) -> ArgumentError:
-    rule = "be left out unless the source is one file"
-    if name == "columns":
-        rule += " or dictionaries"
-    return ArgumentError(name, rule, repr(value), "leave it out")
 
 
 def columns_kind(source: PathLike, wanted: ReadOptions) -> str:
@@ -232,19 +222,14 @@ def table_format(
         return _header_layout(name, kind, rows, wanted, tagged=tagged)
     choice = None if tagged or wanted.references else choose_by_content(None, rows)
     if choice is None:
-        note = _quotes_note(name, kind, rows)
-        return FileLayout(_by_order(kind, wanted, tagged=tagged), note)
+        quoted = kind == "tsv" and any(QUOTED.fullmatch(cell) for row in rows for cell in row)
+        note = message("data.quoted", file=name) if quoted else ""
+        exact = Format(kind, features=2 if tagged else None, exact=True)
+        return FileLayout(Format(kind, references=True) if wanted.references else exact, note)
     shown = [message("data.column", number=place + 1) for place in choice]
     others = [str(place) for place in range(len(first)) if place not in choice]
     note = _chosen_note(name, shown, others, advice)
     return FileLayout(Format(kind, choice, width=len(first)), note, choice)
-
-
-def _by_order(kind: FormatKind, wanted: ReadOptions, *, tagged: bool) -> Format:
-    """Return the format of a file without names: source, target and perhaps features."""
-    if wanted.references:
-        return Format(kind, references=True)
-    return Format(kind, features=2 if tagged else None, exact=True)
 
 
 def _header_layout(
@@ -344,12 +329,6 @@ def source_columns(
         return known or [0]
     reason = f"its columns are {', '.join(first)}, and which is the source is not clear"
     raise DataError(file, 1, reason, f"name it, as in {advice.columns(example_columns(first)[:1])}")
-
-
-def _quotes_note(file: str, kind: FormatKind, rows: Sequence[Cells]) -> str:
-    """Return a warning if cells of a tab-separated file are quoted as in CSV; else ""."""
-    quoted = kind == "tsv" and any(QUOTED.fullmatch(cell) for row in rows for cell in row)
-    return message("data.quoted", file=file) if quoted else ""
 
 
 def _flat(columns: Columns) -> list[int | str]:
@@ -459,7 +438,7 @@ def items_format(some: Sequence[Any], wanted: ReadOptions, name: str = "pairs") 
         records = [record for record in some if isinstance(record, Mapping)]
         return records_format("pairs", name, 1, records, wanted)
     if not isinstance(wanted.columns, RunColumns):
-        wanted.check_no_columns()
+        wanted.check_unused("columns")
     features = 2 if wanted.features else None
     return FileLayout(Format("pairs", features=features, references=wanted.references))
 
@@ -491,7 +470,9 @@ def records_format(
         return FileLayout(_chosen(kind, joined, wanted))
     if columns is not None:
         where = "the source is JSON" if kind == "jsonl" else "the pairs are dictionaries"
-        _check_names(columns, where)
+        if any(isinstance(column, int) for column in columns):
+            rule = f"be names where {where}"
+            raise ArgumentError("columns", rule, repr(columns), "name its keys")
         return FileLayout(_chosen(kind, columns, wanted))
     if MESSAGES in keys:
         return FileLayout(Format(kind, (MESSAGES, MESSAGES)))
@@ -515,8 +496,3 @@ def _cell(value: Any) -> str:
         return value
     labels = isinstance(value, list) and all(isinstance(part, str) for part in value)
     return json.dumps(value) if labels or isinstance(value, bool | int | float) else ""
-
-
-def _check_names(columns: Columns, where: str) -> None:
-    if any(isinstance(column, int) for column in columns):
-        raise ArgumentError("columns", f"be names where {where}", repr(columns), "name its keys")

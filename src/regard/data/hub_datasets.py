@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from regard.errors import ArgumentError, DataError
 from regard.extras import require
@@ -26,16 +26,6 @@ FORM: Final = re.compile(
 )
 
 
-class DatasetName(NamedTuple):
-    """A dataset by name, with the range of its rows that a shard has."""
-
-    path: str
-    config: str | None
-    split: str
-    start: int
-    stop: int | None
-
-
 def is_dataset(source: object) -> bool:
     """Return whether a source names a dataset of Hugging Face, as `hf:NAME` does."""
     if not isinstance(source, str):
@@ -50,9 +40,9 @@ def require_datasets(source: str) -> None:
 
 def dataset_shards(source: str) -> list[str]:
     """Return the names of a dataset's shards, in the order of its rows."""
-    name = _parse(source)
-    rows = len(_load(name.path, name.config, name.split))
-    base = f"{PREFIX}{name.path}" + (f":{name.config}" if name.config else "") + f"@{name.split}"
+    path, config, split, *_ = _parse(source)
+    rows = len(_load(path, config, split))
+    base = f"{PREFIX}{path}" + (f":{config}" if config else "") + f"@{split}"
     edges = range(0, rows, SHARD_ROWS)
     return [f"{base}[{start}:{min(start + SHARD_ROWS, rows)}]" for start in edges]
 
@@ -62,10 +52,10 @@ def dataset_rows(source: str) -> Iterator[dict[str, Any]]:
 
     The languages of a column `translation` take its place.
     """
-    name = _parse(source)
-    table = _load(name.path, name.config, name.split)
-    stop = len(table) if name.stop is None else min(name.stop, len(table))
-    for start in range(name.start, stop, READ_ROWS):
+    path, config, split, first, end = _parse(source)
+    table = _load(path, config, split)
+    stop = len(table) if end is None else min(end, len(table))
+    for start in range(first, stop, READ_ROWS):
         part = table[start : min(start + READ_ROWS, stop)]
         for values in zip(*part.values(), strict=True):
             row = dict(zip(part, values, strict=True))
@@ -83,15 +73,15 @@ def measure_dataset(source: str) -> tuple[int, int, str]:
     return size, rows, digest.hexdigest()
 
 
-def _parse(source: str) -> DatasetName:
+def _parse(source: str) -> tuple[str, str | None, str, int, int | None]:
+    """Return path, configuration and split of a dataset, and the range of rows of a shard."""
     found = FORM.fullmatch(source)
     if found is None:
         rule = "name a dataset as hf:NAME, hf:NAME:CONFIGURATION or hf:NAME:CONFIGURATION@SPLIT"
         raise ArgumentError("data", rule, repr(source), "correct it")
     stop = None if found["stop"] is None else int(found["stop"])
-    return DatasetName(
-        found["path"], found["config"], found["split"] or "train", int(found["start"] or 0), stop
-    )
+    start, split = int(found["start"] or 0), found["split"] or "train"
+    return found["path"], found["config"], split, start, stop
 
 
 @lru_cache(maxsize=4)

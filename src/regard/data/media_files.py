@@ -105,12 +105,9 @@ def reject_media(given: Any) -> None:
         name, found = "text", "an array"
     else:
         return
+    fix = "write a text, or load a model that reads pictures or sound"
     raise DataError(
-        name,
-        None,
-        f"this model must be given text, but it is {found}",
-        "write a text, or load a model that reads pictures or sound",
-        kind="not text",
+        name, None, f"this model must be given text, but it is {found}", fix, kind="not text"
     )
 
 
@@ -131,7 +128,7 @@ def read_picture(source: Any, *, max_pixels: int | None = None) -> Picture:
     try:
         if isinstance(source, Image.Image):
             return Picture(name, _to_rgb(source))
-        opened = io.BytesIO(source) if content else _opened(name)
+        opened = io.BytesIO(source) if content else safe_read.open_regular(name)
         with opened as file, Image.open(file, formats=PICTURE_FORMATS) as image:
             if image.width * image.height > most or max(image.size) > MAX_SIDE:
                 raise _too_many_pixels(name, f"{image.width} x {image.height}", most)
@@ -206,13 +203,9 @@ def read_sound(source: Any, rate: int, *, most: float) -> Sound:
     if isinstance(source, Mapping) and {"array", "sampling_rate"} <= set(source):
         source = (source["array"], source["sampling_rate"])
     if isinstance(source, np.ndarray | Tensor):
-        raise DataError(
-            "recording",
-            None,
-            "samples must come with their rate, but this is an array alone",
-            "pass both, as in (samples, 16000)",
-            kind="no recording",
-        )
+        reason = "samples must come with their rate, but this is an array alone"
+        fix = "pass both, as in (samples, 16000)"
+        raise DataError("recording", None, reason, fix, kind="no recording")
     pair = isinstance(source, tuple | list) and len(source) == 2 and not isinstance(source[0], str)
     found = _given_samples(*source) if pair else _read_file(source, most)
     _check_length(found.name, found.seconds, most)
@@ -253,7 +246,7 @@ def _read_file(source: Any, most: float) -> Sound:
     content = isinstance(source, bytes)
     what = "samples with their rate"
     name = "recording" if content else _path_of(source, "recording", what, RECORD_AGAIN)
-    with io.BytesIO(source) if content else _opened(name) as file:
+    with io.BytesIO(source) if content else safe_read.open_regular(name) as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(0)
         start = file.read(12)
@@ -371,10 +364,6 @@ def _path_of(source: Any, what: str, other: str, fix: str) -> str:
         reason = f"{rule}, but there is no file {shown}"
         raise DataError(what, None, reason, "check its name", kind=f"no {what}")
     return name
-
-
-def _opened(name: str) -> Any:
-    return safe_read.open_regular(name)
 
 
 def _exists(name: str) -> bool:

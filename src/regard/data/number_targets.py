@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Final
 
 import numpy as np
-import torch
 from jaxtyping import Float32, Int, Int32
 from pydantic import Field
 
-from regard.data.batches import Batch, BatchShape
+from regard.data.batches import Batch, BatchShape, number_batch
 from regard.data.checksummed_json import Positive, StoredRecord, read_checksummed
 from regard.data.corpus import Corpus, FrameRows, Ids
 from regard.data.tokenizers import Tokenizer
@@ -97,15 +96,11 @@ class NumberRows:
         bits, _ = self.corpus.ids("tgt", rows).padded(1)
         numbers = NumberTargets.decode_bits(bits[:, 0].astype(np.int32))[:, None, None]
         more = 0 if shape is None else max(0, shape.rows - len(rows))
-        sides = [
+        src, lengths, numbers = (
             np.concatenate([side, np.repeat(side[:1], more, axis=0)])
             for side in (src, lengths, numbers)
-        ]
-        right = sides[2].copy()
-        right[len(rows) :] = np.nan
-        ones = np.ones(len(right), np.int64)
-        parts = (*sides, right, ones, np.arange(len(right)))
-        return Batch._make((*map(torch.from_numpy, parts), rows))
+        )
+        return number_batch(src, lengths, numbers, rows)
 
 
 #: what a run knows of its targets: how text is cut, or the scale of numbers

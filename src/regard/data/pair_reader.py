@@ -64,7 +64,7 @@ def require_text(pair: Pair) -> Pair:
     if pair.frames is None:
         return pair
     reason = f"the source must be a string, but it is {shorten(pair.frames)}"
-    raise BadLine("not a string", reason, lambda advice: advice.numbers("convert it to a string"))
+    raise BadLine("not a string", reason, lambda a: a.also("convert it to a string", a.vectors))
 
 
 Rows = Iterator[tuple[int, Any]]
@@ -103,14 +103,13 @@ def open_rows(
             else _side_by_side(source, tgt_file, wanted)
         )
     if tgt_file is not None:
-        raise ArgumentError(
-            "tgt_file", "be left out if the source is no file", repr(tgt_file), "leave it out"
-        )
+        rule = "be left out if the source is no file"
+        raise ArgumentError("tgt_file", rule, repr(tgt_file), "leave it out")
     return _open_items(source, wanted)
 
 
 def _open_items(source: Iterable[Any], wanted: ReadOptions, name: str = "pairs") -> OpenedSource:
-    wanted.check_no_format()
+    wanted.check_unused("format")
     rows = enumerate(source, start=1)
     head = list(itertools.islice(rows, HEAD))
     first = head[0][1] if head else ()
@@ -123,8 +122,8 @@ def _open_items(source: Iterable[Any], wanted: ReadOptions, name: str = "pairs")
 def _open_file(source: PathLike, wanted: ReadOptions) -> OpenedSource:
     if kind := columns_kind(source, wanted):
         return _open_columns(source, kind, wanted)
-    found = table_rows(source, wanted)
-    name, kind, rows = display_name(source), found.kind, found.rows
+    name = display_name(source)
+    kind, rows, found = table_rows(source, wanted)
     if kind == "parquet":
         return _open_columns(source, kind, wanted)
     if kind == "pairs":
@@ -138,41 +137,32 @@ def _open_file(source: PathLike, wanted: ReadOptions) -> OpenedSource:
             layout = table_format(source, kind, cells, wanted)
         rest = itertools.chain(first[1:] if layout.format.header else first, rows)
         opened = OpenedSource(name, rest, layout.format, None, layout.note, layout.columns)
-    return opened._replace(note=" ".join(filter(None, (found.note, opened.note))))
+    return opened._replace(note=" ".join(filter(None, (found, opened.note))))
 
 
-class TableRows(NamedTuple):
-    """Numbered rows of a file, and a sentence about where they are from, or "".
+def table_rows(source: PathLike, wanted: ReadOptions) -> tuple[Any, Rows, str]:
+    """Return kind, numbered rows and a note of a file of lines, a sheet, or a JSON value.
 
-    Attributes:
-        kind: "pairs" for objects of one JSON value, else that of the file.
-        rows: lines, lists of cells, or objects; one that is no CSV is a BadLine.
-        note: about its encoding, its archive or its sheet.
+    The kind is "pairs" for objects of one JSON value, else that of the file. Rows are lines, lists
+    of cells, or objects; one that is no CSV is a BadLine. The note is about encoding, archive or
+    sheet, or "".
     """
-
-    kind: Any
-    rows: Rows
-    note: str = ""
-
-
-def table_rows(source: PathLike, wanted: ReadOptions) -> TableRows:
-    """Open the rows of a file of lines, a sheet, or a JSON value."""
     name, notes = display_name(source), [archive_note(source)]
     if is_sheet(source) and wanted.format == "auto":
         sheet, note = sheet_rows(source)
-        return TableRows("xlsx", iter(sheet), " ".join(filter(None, (*notes, note))))
+        return "xlsx", iter(sheet), " ".join(filter(None, (*notes, note)))
     notes.append(encoding_note(source))
     lines = to_last_line(numbered_lines(source))
     head = list(itertools.islice(lines, HEAD))
     kind = kind_of(source, wanted, head)
     rows: Rows = itertools.chain(head, lines)
     if kind == "jsonl" and (document := json_document(source, head)) is not None:
-        kind, rows = "pairs", enumerate(document.rows, start=1)
-        notes.append(document.note)
+        kind, rows = "pairs", enumerate(document[0], start=1)
+        notes.append(document[1])
     elif kind == "csv":
         rows, note = _with_points(csv_rows(name, head, lines), name)
         notes.append(note)
-    return TableRows(kind, rows, " ".join(filter(None, notes)))
+    return kind, rows, " ".join(filter(None, notes))
 
 
 def _with_points(rows: Rows, name: str) -> tuple[Rows, str]:
@@ -220,13 +210,11 @@ def _is_blank(raw: bytes | None) -> bool:
 
 
 def _side_by_side(source: PathLike, tgt_file: PathLike, wanted: ReadOptions) -> OpenedSource:
-    wanted.check_no_format()
-    wanted.check_no_columns()
+    wanted.check_unused("format", "columns")
     tgt = wanted.advice.tgt
     if wanted.features or wanted.references:
-        raise ArgumentError(
-            tgt, "be left out with features or references", repr(tgt_file), "use one file"
-        )
+        rule = "be left out with features or references"
+        raise ArgumentError(tgt, rule, repr(tgt_file), "use one file")
     if source == STDIN and tgt_file == STDIN:
         raise ArgumentError(tgt, "be a file if the source is stdin", "'-'", "name a file")
     files = (display_name(source), display_name(tgt_file))
@@ -417,7 +405,6 @@ def read_lines(
     source: PathLike | Iterable[str],
     *,
     max_chars: int = MAX_CHARS,
-    advice: ErrorHints = PYTHON_HINTS,
     bad: BadLines | None = None,
 ) -> Iterator[str]:
     """Read lines to predict from; empty lines are allowed.
@@ -427,18 +414,14 @@ def read_lines(
     Args:
         source: a file, or lines.
         max_chars: the most characters of a line.
-        advice: how errors write the options that mend them.
-        bad: counts bad lines and has its own advice; with it, they can be left out.
+        bad: counts bad lines, and says how errors write options; with it, they can be left out.
     """
     if isinstance(source, str | os.PathLike):
-        rows = numbered_lines(source)
-        return _checked_lines(display_name(source), rows, max_chars, advice, bad)
-    return _checked_lines("lines", enumerate(source, start=1), max_chars, advice, bad)
+        return _checked_lines(display_name(source), numbered_lines(source), max_chars, bad)
+    return _checked_lines("lines", enumerate(source, start=1), max_chars, bad)
 
 
-def _checked_lines(
-    name: str, rows: Rows, max_chars: int, advice: ErrorHints, bad: BadLines | None
-) -> Iterator[str]:
+def _checked_lines(name: str, rows: Rows, max_chars: int, bad: BadLines | None) -> Iterator[str]:
     for number, row in rows:
         try:
             if isinstance(row, BadLine):
@@ -449,7 +432,7 @@ def _checked_lines(
                 check_text("source", text, max_chars)
         except BadLine as wrong:
             if bad is None:
-                fix = wrong.fixed_by(advice)
+                fix = wrong.fixed_by(PYTHON_HINTS)
                 raise DataError(name, number, wrong.reason, fix, kind=wrong.kind) from None
             bad.add(name, number, wrong)
             continue
@@ -472,7 +455,7 @@ def read_sources(
     if format_suffix(source) not in TABLES:
         return read_lines(source, max_chars=max_chars, bad=bad)
     rows = source_rows(source, columns, bad.advice)
-    return _checked_lines(display_name(source), rows, max_chars, bad.advice, bad)
+    return _checked_lines(display_name(source), rows, max_chars, bad)
 
 
 def source_rows(source: PathLike, columns: Columns | None, advice: ErrorHints) -> Rows:
@@ -605,5 +588,5 @@ def _checked(row: Any, max_chars: int) -> str:
         raise BadLine("too many columns", reason, fix)
     if len(text) > max_chars:
         reason = f"the line has {len(text):,} characters, and the limit is {max_chars:,}"
-        raise BadLine("too long", reason, lambda advice: advice.shorter("cut it"))
+        raise BadLine("too long", reason, lambda hints: hints.also("cut it", hints.longer))
     return text

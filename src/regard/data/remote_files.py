@@ -4,6 +4,8 @@ import hashlib
 import io
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from regard.errors import ArgumentError, DataError
@@ -41,12 +43,8 @@ def is_url(source: object) -> bool:
 def open_url(url: str) -> io.BufferedReader:
     """Open a URL for reading; raises DataError if it cannot be."""
     files, path = file_system(url)
-    try:
+    with _reachable(url):
         return io.BufferedReader(files.open(path, "rb"))
-    except FileNotFoundError:
-        raise MissingFileError(url, None, "there is no such file", "check the address") from None
-    except Exception as error:  # each protocol has errors of its own
-        raise _unreachable(url, error) from None
 
 
 def list_url(url: str) -> list[str]:
@@ -55,16 +53,14 @@ def list_url(url: str) -> list[str]:
     The list of a pattern or a folder is sorted, and empty if there are none.
     """
     files, path = file_system(url)
-    try:
+    with _reachable(url):
         if any(sign in path for sign in "*?["):
             found = files.glob(path)
         elif files.isdir(path):
             found = [entry["name"] for entry in files.ls(path) if entry["type"] == "file"]
         else:
-            return [url]
-    except Exception as error:
-        raise _unreachable(url, error) from None
-    return sorted(map(files.unstrip_protocol, found))
+            found = [url]
+    return found if found == [url] else sorted(map(files.unstrip_protocol, found))
 
 
 def url_stamp(url: str) -> str:
@@ -73,15 +69,22 @@ def url_stamp(url: str) -> str:
     It is "" if the protocol does not tell, so that the content must be read.
     """
     files, path = file_system(url)
-    try:
+    with _reachable(url):
         info = files.info(path)
+    versions = {name: str(info[name]) for name in VERSIONS if info.get(name) is not None}
+    text = json.dumps([info.get("size"), versions], sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest() if versions else ""
+
+
+@contextmanager
+def _reachable(url: str) -> Iterator[None]:
+    """Raise DataError for any error inside the block: each protocol has errors of its own."""
+    try:
+        yield
     except FileNotFoundError:
         raise MissingFileError(url, None, "there is no such file", "check the address") from None
     except Exception as error:
         raise _unreachable(url, error) from None
-    versions = {name: str(info[name]) for name in VERSIONS if info.get(name) is not None}
-    text = json.dumps([info.get("size"), versions], sort_keys=True)
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest() if versions else ""
 
 
 def file_system(url: str) -> tuple[Any, str]:

@@ -44,18 +44,15 @@ def parser_for(shape: Format, max_chars: int, files: tuple[str, str] | None = No
         return _parallel(files, max_chars)
     if shape == TWO_COLUMNS:
         return _two_columns(max_chars)
-    values: Callable[[Format, Any], Sequence[Any]] = _item_values
-    if shape.kind in ("tsv", "csv", "xlsx"):
-        values = _cell_values
-    elif shape.kind in ("parquet", "arrow"):
-        values = _column_values
+    values = _cell_values if shape.kind in ("tsv", "csv", "xlsx") else _item_values
+    in_order = shape.kind in ("parquet", "arrow")
     several = replace(shape, references=True)
 
     def parse(number: int, row: Any) -> Pair:
         if isinstance(row, Pair) and shape.question is None:
             src = row.src if row.frames is None else row.frames
             return _pair(several, max_chars, number, src, [row.tgt, *row.more], row.features)
-        return _pair(shape, max_chars, number, *values(shape, row))
+        return _pair(shape, max_chars, number, *(row if in_order else values(shape, row)))
 
     return parse
 
@@ -71,7 +68,7 @@ def check_text(side: str, text: Any, max_chars: int) -> str:
         raise BadLine("not a string", reason, fix)
     if len(text) > max_chars:
         reason = f"the {side} side has {len(text):,} characters, and the limit is {max_chars:,}"
-        raise BadLine("too long", reason, lambda advice: advice.shorter("shorten it"))
+        raise BadLine("too long", reason, lambda hints: hints.also("shorten it", hints.longer))
     return text
 
 
@@ -85,11 +82,8 @@ def check_unicode(side: str, text: Any) -> None:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise BadLine(
-            "invalid UTF-8",
-            f"character {error.start} of the {side} is half of a surrogate pair",
-            "write the whole character",
-        ) from None
+        reason = f"character {error.start} of the {side} is half of a surrogate pair"
+        raise BadLine("invalid UTF-8", reason, "write the whole character") from None
 
 
 def _two_columns(max_chars: int) -> Parser:
@@ -163,11 +157,6 @@ def _taken_as(advice: ErrorHints) -> str:
     return f"take what follows as {' or '.join(options)}" if options else ""
 
 
-def _column_values(shape: Format, row: Sequence[Any]) -> Sequence[Any]:
-    """Return the values of a row of a table, which are read in this order."""
-    return row
-
-
 def _item_values(shape: Format, item: Any) -> Sequence[Any]:
     """Return the same of a line with a JSON object, a dictionary or a tuple."""
     if isinstance(item, bytes) or isinstance(shape.columns[0], str):
@@ -214,9 +203,8 @@ def json_record(text: str) -> dict[str, Any]:
         record = json.loads(text)
     except (ValueError, RecursionError) as error:
         where = f" at character {error.pos}" if isinstance(error, json.JSONDecodeError) else ""
-        raise BadLine(
-            "invalid JSON", f"invalid JSON{where}", "write one whole object on each line"
-        ) from None
+        reason = f"invalid JSON{where}"
+        raise BadLine("invalid JSON", reason, "write one whole object on each line") from None
     if not isinstance(record, dict):
         reason = f"the line must hold an object with two keys, but it is {shorten(record)}"
         raise BadLine("invalid JSON", reason, 'write {"src": ..., "tgt": ...} on each line')

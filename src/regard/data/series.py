@@ -344,11 +344,12 @@ class _Builder:
 
     def _of_numbers(self, columns: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
         """Return the columns that hold numbers: not those of texts alone, nor numbers of rows."""
-        kept = {
-            name: values
-            for name, values in columns.items()
-            if any(map(_may_be_number, values)) and not _numbers_rows(name, values)
-        }
+        kept = {}
+        for name, values in columns.items():
+            texts = (value.strip() for value in values if isinstance(value, str))
+            numbers = any(map(is_number, values)) or any(map(NUMBER.fullmatch, texts))
+            if numbers and not _numbers_rows(name, values):
+                kept[name] = values
         if not kept:
             reason = "there is no column beside the time"
             if columns:
@@ -524,10 +525,6 @@ def _with_hours(raw: _RawTable) -> _RawTable:
     times = [f"{day} {hour.replace('.', ':')}" for day, hour in zip(days, hours, strict=True)]
     columns = {name: cells for name, cells in raw.columns.items() if name != after[0]}
     return raw._replace(columns={**columns, time: times})
-
-
-def _may_be_number(value: Any) -> bool:
-    return is_number(value) or (isinstance(value, str) and bool(NUMBER.fullmatch(value.strip())))
 
 
 def _numbers_rows(name: str, values: Sequence[Any]) -> bool:

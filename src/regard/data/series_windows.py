@@ -6,17 +6,12 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
 
 import numpy as np
-import torch
 from jaxtyping import Float, Float32, Int, Int32
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
 
-from regard.data.batches import Batch, BatchShape
-from regard.data.checksummed_json import (
-    VERSION,
-    StoredEncoder,
-    validated,
-)
+from regard.data.batches import Batch, BatchShape, number_batch
+from regard.data.checksummed_json import VERSION, StoredEncoder, validated
 from regard.data.corpus import FrameRows
 from regard.data.pairs import Pair
 from regard.data.series_times import TimeStep
@@ -283,15 +278,4 @@ class SeriesWindows:
         """Return windows as a batch; rows that fill it up to a shape have no targets."""
         more = 0 if shape is None else max(0, shape.rows - len(rows))
         history, future = self.numbers(np.concatenate([rows, np.repeat(rows[:1], more)]))
-        right = future.copy()
-        right[len(rows) :] = np.nan
-        count = len(history)
-        parts = (
-            np.ascontiguousarray(history),
-            np.full(count, self.look_back, np.int64),
-            np.ascontiguousarray(future),
-            right,
-            np.full(count, self.horizon, np.int64),
-            np.arange(count * self.horizon),
-        )
-        return Batch._make((*map(torch.from_numpy, parts), rows))
+        return number_batch(history, np.full(len(history), self.look_back), future, rows)

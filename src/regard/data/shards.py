@@ -6,12 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from regard.data import lazy_pyarrow as arrow
-from regard.data.hub_datasets import (
-    dataset_shards,
-    is_dataset,
-    measure_dataset,
-    require_datasets,
-)
+from regard.data.hub_datasets import dataset_shards, is_dataset, measure_dataset, require_datasets
 from regard.data.remote_files import file_system, is_url, list_url, url_stamp
 from regard.data.text_files import (
     CLASS_FILES,

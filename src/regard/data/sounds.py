@@ -2,31 +2,24 @@
 
 import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Final, TypeVar, final
+from typing import Annotated, Any, ClassVar, Final, final
 
 import numpy as np
 import torch
 from jaxtyping import Float
+from pydantic import Field
 from torch import Tensor
 
-from regard.data.checksummed_json import (
-    StoredEncoder,
-    validated,
-)
 from regard.data.error_hints import BadLine
 from regard.data.frame_scaler import FrameScaler
 from regard.data.frame_tables import FrameArray, TableReader, as_frames
 from regard.data.media_files import SOUNDS, Samples, read_sound
 from regard.data.pairs import Pair
-from regard.data.tokenizer_schema import SoundEncoderFile
 from regard.errors import ArgumentError, DataError
 from regard.messages import message
-from regard.safe_read import PathLike
-
-Lengths = TypeVar("Lengths", int, Tensor)
 
 #: how much of each sample the one before it takes away, since speech has less energy high up
 PRE_EMPHASIS: Final = 0.97
@@ -173,93 +166,54 @@ def is_samples(value: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class SoundEncoder(StoredEncoder):
+class SoundEncoder(FrameScaler):
     """The encoder of recordings: log-mel frames, each band standardised.
 
     Attributes:
-        mel: computes frames.
-        scaler: brings bands to mean 0 and deviation 1.
+        rate: samples per second.
+        window_ms: milliseconds of a window.
+        step_ms: milliseconds from one frame to the next.
         max_seconds: longest recording.
     """
 
     kind: ClassVar[str] = "sound"
-    #: it has no tokens
-    vocab_size: ClassVar[int] = 0
-    #: how limits of its length are worded before "or"
-    limit_unit: ClassVar[str] = "frames "
 
-    mel: LogMel
-    scaler: FrameScaler
-    max_seconds: float
+    rate: Annotated[int, Field(ge=1000, le=768_000)] = field(kw_only=True)
+    window_ms: Annotated[float, Field(ge=1, le=1000)] = field(kw_only=True)
+    step_ms: Annotated[float, Field(ge=1, le=1000)] = field(kw_only=True)
+    max_seconds: Annotated[float, Field(gt=0, le=3600)] = field(kw_only=True)
 
     @staticmethod
-    def measure(
-        tables: Iterable[FrameArray], mel: LogMel, *, max_seconds: float, **options: Any
-    ) -> "SoundEncoder":
-        """Return the encoder fitted to training data, which are read once; see `FrameScaler`."""
-        return SoundEncoder(mel, FrameScaler.measure(tables, **options), max_seconds)
+    def of(scaler: FrameScaler, mel: LogMel, max_seconds: float) -> "SoundEncoder":
+        """Return the encoder of frames that `mel` computes, at the scale of training data."""
+        own: dict[str, Any] = {name: value for name, value in vars(mel).items() if name != "bands"}
+        return SoundEncoder(**vars(scaler), **own, max_seconds=max_seconds)
 
     @property
-    def frame_size(self) -> int:
-        """Bands."""
-        return self.mel.bands
+    def mel(self) -> LogMel:
+        """Computes frames."""
+        return LogMel(self.rate, self.features, self.window_ms, self.step_ms)
 
     def reader(self, folder: Path) -> SoundReader:
         """Return a reader of recordings for this encoder."""
         return SoundReader(folder, self.mel, self.max_seconds)
 
-    def encode_sources(self, pairs: Sequence[Pair]) -> list[FrameArray]:
-        """Return the scaled frames of pairs."""
-        return self.scaler.encode_sources(pairs)
-
     def fits(self, pair: Pair, row: FrameArray, limit: int) -> bool:
         """Return True: longer recordings than `max_seconds` are never read."""
         return True
 
-    def encode(self, table: FrameArray) -> FrameArray:
-        """Return standardised frames."""
-        return self.scaler.encode(table)
-
-    def positions(self, frames: Lengths) -> Lengths:
-        """Return the number of vectors that the model makes of so many frames."""
-        return self.scaler.positions(frames)
-
     def seconds(self, frames: int) -> float:
         """Return the time from the first to the end of so many frames."""
-        return frames * self.mel.step / self.mel.rate
+        return frames * self.mel.step / self.rate
 
     def labels(self, frames: int) -> list[str]:
         """Return the time in seconds at which each of these vectors begins, such as 0.32 s."""
-        stack = self.scaler.stack
-        digits = 2 if self.seconds(stack) >= 0.01 else 3
-        return [f"{self.seconds(start):.{digits}f} s" for start in range(0, frames, stack)]
+        digits = 2 if self.seconds(self.stack) >= 0.01 else 3
+        return [f"{self.seconds(start):.{digits}f} s" for start in range(0, frames, self.stack)]
 
     @property
     def summary(self) -> str:
         """A short description."""
-        stack = self.scaler.stack
-        joined = message("source.recordings.joined", count=stack) if stack > 1 else ""
-        rate, bands, step = self.mel.rate, self.mel.bands, self.mel.step_ms
-        return message("source.recordings", rate=rate, bands=bands, step=step, joined=joined)
-
-    @classmethod
-    def from_json(cls, path: PathLike, content: dict[str, Any]) -> "SoundEncoder":
-        """Return the encoder that a file describes; raises DataError if it is invalid."""
-        names = {field.name for field in fields(FrameScaler)}
-        scaled = {name: content[name] for name in names & content.keys()}
-        scaler = FrameScaler.from_json(path, {**scaled, "kind": FrameScaler.kind})
-        rest = {name: value for name, value in content.items() if name not in names}
-        file = validated(SoundEncoderFile, path, rest)
-        mel = LogMel(file.rate, scaler.features, file.window_ms, file.step_ms)
-        return cls(mel, scaler, file.max_seconds)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the content of the file."""
-        return {
-            **self.scaler.to_json(),
-            "kind": self.kind,
-            "rate": self.mel.rate,
-            "window_ms": self.mel.window_ms,
-            "step_ms": self.mel.step_ms,
-            "max_seconds": self.max_seconds,
-        }
+        joined = message("source.recordings.joined", count=self.stack) if self.stack > 1 else ""
+        sizes = {"rate": self.rate, "bands": self.features, "step": self.step_ms}
+        return message("source.recordings", **sizes, joined=joined)

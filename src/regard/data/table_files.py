@@ -151,15 +151,12 @@ def not_columns(name: str, kind: str, error: Exception) -> DataError:
     return DataError(name, None, f"it cannot be read as {kind.capitalize()} ({reason})", fix)
 
 
-class JsonDocument(NamedTuple):
-    """The examples of a file that is one JSON value, and a sentence about those left out or ""."""
-
-    rows: list[Any]
-    note: str = ""
-
-
-def json_document(source: PathLike, head: Sequence[tuple[int, bytes]]) -> JsonDocument | None:
+def json_document(
+    source: PathLike, head: Sequence[tuple[int, bytes]]
+) -> tuple[list[Any], str] | None:
     """Return the examples of a file that is one JSON value, or None if it has one on each line.
+
+    With them comes a sentence about those that are left out, or "".
 
     That is an array, an object of columns, what `to_json` of pandas writes, an object with an array
     such as `data`, or SQuAD as it is published.
@@ -187,8 +184,8 @@ def json_document(source: PathLike, head: Sequence[tuple[int, bytes]]) -> JsonDo
         raise DataError(name, None, reason, "write one object on each line")
     if all(isinstance(row, dict) and "paragraphs" in row for row in rows):
         rows, left = squad_questions(name, rows)
-        return JsonDocument(rows, message("data.impossible", file=name, count=left) if left else "")
-    return JsonDocument([plain_record(row) if isinstance(row, dict) else row for row in rows])
+        return rows, message("data.impossible", file=name, count=left) if left else ""
+    return [plain_record(row) if isinstance(row, dict) else row for row in rows], ""
 
 
 def _parsed(content: bytes) -> Any:

@@ -223,13 +223,11 @@ def class_table(folder: PathLike) -> bytes:
                 lines.append(f"{path}\t{entry.name}")
     name = display_name(folder)
     if not lines:
-        raise DataError(
-            name,
-            None,
+        reason = (
             "a folder must have a folder for each class, with pictures, recordings or .npy files, "
-            "but this one has none",
-            "put them there, or name a file of pairs",
+            "but this one has none"
         )
+        raise DataError(name, None, reason, "put them there, or name a file of pairs")
     odd = next((line for line in lines if line.count("\t") != 1 or "\n" in line), None)
     table = "\n".join(lines) + "\n"
     try:
@@ -385,13 +383,11 @@ def fingerprint(*sources: PathLike | Iterable[Any], **options: Any) -> str:
 
 
 def _content(source: PathLike | Iterable[Any]) -> bytes:
-    digest = hashlib.blake2b(digest_size=16)
     if isinstance(source, str | os.PathLike):
-        for block in _blocks(source):
-            digest.update(block)
-    else:
-        for item in source:
-            digest.update(json.dumps(item, ensure_ascii=True).encode() + b"\n")
+        return bytes.fromhex(measure_file(source).checksum)
+    digest = hashlib.blake2b(digest_size=16)
+    for item in source:
+        digest.update(json.dumps(item, ensure_ascii=True).encode() + b"\n")
     return digest.digest()
 
 

@@ -6,14 +6,7 @@ also ask for patterns that never end. Only what regard itself writes is accepted
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    TypeAdapter,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
 from regard.symbols import SYMBOLS, UNK
 
@@ -147,14 +140,3 @@ class StoryEncoderFile(_Record):
     kind: Literal["story"]
     width: Annotated[int, Field(ge=0, lt=2**16)]
     tokenizer: dict[str, Any]
-
-
-class SoundEncoderFile(_Record):
-    """A file of `SoundEncoder`, without what it has of a `FrameScaler`."""
-
-    version: int
-    kind: Literal["sound"]
-    rate: Annotated[int, Field(ge=1000, le=768_000)]
-    window_ms: Annotated[float, Field(ge=1, le=1000)]
-    step_ms: Annotated[float, Field(ge=1, le=1000)]
-    max_seconds: Annotated[float, Field(gt=0, le=3600)]

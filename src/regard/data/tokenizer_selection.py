@@ -55,9 +55,8 @@ def choose_tokenizer(texts: Iterable[str]) -> TokenizerChoice:
     lines = [text.strip() for text in draw_sample(texts, SAMPLE)]
     lines = [line for line in lines if line]
     if not lines:
-        raise ArgumentError(
-            "texts", "have something in them", "empty", "check where they come from"
-        )
+        rule = "have something in them"
+        raise ArgumentError("texts", rule, "empty", "check where they come from")
     seen = _measure(lines)
     return _without_spaces(seen) or _symbols(seen) or _short(seen) or _running(seen)
 

@@ -13,12 +13,7 @@ from typing import (
     runtime_checkable,
 )
 
-from regard.data.checksummed_json import (
-    VERSION,
-    StoredEncoder,
-    invalid_file,
-    validated,
-)
+from regard.data.checksummed_json import VERSION, StoredEncoder, invalid_file, validated
 from regard.data.lookup_codecs import (
     CharCodec,
     Codec,
@@ -128,9 +123,8 @@ class Tokenizer(StoredEncoder):
         normalise = normaliser(nfc=nfc, case=case)
         codec = TRAINERS[kind](map(normalise, texts), vocab_size, min_count)
         if len(codec.pieces) <= len(SYMBOLS):
-            raise ArgumentError(
-                "texts", "have something in them", "empty", "check where they come from"
-            )
+            rule = "have something in them"
+            raise ArgumentError("texts", rule, "empty", "check where they come from")
         return cls(kind, codec, nfc=nfc, case=case, features=sorted(set(features)))
 
     def in_case(self, case: str) -> "Tokenizer":
@@ -138,9 +132,8 @@ class Tokenizer(StoredEncoder):
         normalise = normaliser(nfc=self.nfc, case=case)
         for piece in self._codec.pieces[len(SYMBOLS) :]:
             if normalise(piece) != piece:
-                raise ArgumentError(
-                    "case", "leave all tokens as they are", f"{case}, which turns {piece!r}", "keep"
-                )
+                rule = "leave all tokens as they are"
+                raise ArgumentError("case", rule, f"{case}, which turns {piece!r}", "keep")
         return Tokenizer(self.kind, self._codec, nfc=self.nfc, case=case, features=self.features)
 
     def grown(self, words: Iterable[str], vocab_size: int) -> "Tokenizer":

@@ -12,7 +12,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from typing import Final, Literal, NamedTuple, cast
+from typing import Final, Literal, cast
 
 from regard.data.lookup_codecs import words_of
 from regard.data.normalization import Span
@@ -36,41 +36,10 @@ def split_characters(text: str) -> str:
     return _KIND.sub(r" \g<0> ", text)
 
 
-class Segmenter(NamedTuple):
-    """A segmenter: its language, the module that it needs, and a function that makes it."""
-
-    language: Unspaced
-    module: str
-    make: Callable[[], Callable[[str], list[str]]]
-
-
-def _jieba() -> Callable[[str], list[str]]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of its own source
-        import jieba
-    jieba.setLogLevel(logging.WARNING)
-    return cast(Callable[[str], list[str]], jieba.lcut)
-
-
-def _budoux() -> Callable[[str], list[str]]:
-    import budoux
-
-    return cast(Callable[[str], list[str]], budoux.load_default_japanese_parser().parse)
-
-
-def _pythainlp() -> Callable[[str], list[str]]:
-    from pythainlp.tokenize import word_tokenize
-
-    return cast(Callable[[str], list[str]], word_tokenize)
-
-
-SEGMENTERS: Final = {
-    "jieba": Segmenter("zh", "jieba", _jieba),
-    "budoux": Segmenter("ja", "budoux", _budoux),
-    "pythainlp": Segmenter("th", "pythainlp", _pythainlp),
-}
+#: languages of the segmenters, each of which is a package
+SEGMENTERS: Final[dict[str, Unspaced]] = {"jieba": "zh", "budoux": "ja", "pythainlp": "th"}
 #: segmenters that `auto` takes
-BY_LANGUAGE: Final = {one.language: name for name, one in SEGMENTERS.items()}
+BY_LANGUAGE: Final = {language: name for name, language in SEGMENTERS.items()}
 
 
 def unspaced_language(texts: Iterable[str]) -> Unspaced | None:
@@ -130,7 +99,7 @@ def _pieces(text: str, start: int, end: int, segmenter: str, east: Unspaced) -> 
         place = run.start()
         language = "th" if run.lastgroup == "th" else east
         given = SEGMENTERS.get(segmenter)
-        named = given is not None and (given.language == "th") == (language == "th")
+        named = given is not None and (given == "th") == (language == "th")
         for word in _split(segmenter if named else BY_LANGUAGE[language], run.group()):
             yield place, place + len(word)
             place += len(word)
@@ -150,8 +119,18 @@ def _split(name: str, run: str) -> list[str]:
 
 @cache
 def _made(name: str) -> Callable[[str], list[str]]:
-    segmenter = SEGMENTERS[name]
     languages = {"zh": "Chinese", "ja": "Japanese", "th": "Thai"}
-    what = f"splitting {languages[segmenter.language]} into words"
-    require(segmenter.module, extra="cjk", for_=what)
-    return segmenter.make()
+    require(name, extra="cjk", for_=f"splitting {languages[SEGMENTERS[name]]} into words")
+    if name == "jieba":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of its own source
+            import jieba
+        jieba.setLogLevel(logging.WARNING)
+        return cast(Callable[[str], list[str]], jieba.lcut)
+    if name == "budoux":
+        import budoux
+
+        return cast(Callable[[str], list[str]], budoux.load_default_japanese_parser().parse)
+    from pythainlp.tokenize import word_tokenize
+
+    return cast(Callable[[str], list[str]], word_tokenize)

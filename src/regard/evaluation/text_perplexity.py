@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.data import Pair, Tokenizer, pad, target_ids
+from regard.data import Pair, Tokenizer, pad
+from regard.data.tokenizers import target_ids
 from regard.errors import ArgumentError
 from regard.evaluation.bootstrap import Ends, ratio_interval
 from regard.models.protocol import SequenceModel, evaluating

@@ -32,14 +32,7 @@ from regard.tasks.outputs.number import NumberPrediction, ValueOutput
 from regard.tasks.outputs.span import SpanOutput
 from regard.tasks.outputs.tags import TagOutput
 from regard.tasks.outputs.tokens import TokenOutput
-from regard.tasks.settings import (
-    DataPlace,
-    DevScores,
-    Encoders,
-    ScoreTable,
-    Settings,
-    TaskOptions,
-)
+from regard.tasks.settings import DataPlace, DevScores, Encoders, ScoreTable, Settings, TaskOptions
 from regard.tasks.task import Task, TaskType
 
 __all__ = [
@@ -53,12 +46,9 @@ __all__ = [
     "NumberPrediction",
     "NumbersOutput",
     "ScoreTable",
-    "Settings",
     "Source",
     "Task",
-    "TaskInput",
     "TaskOptions",
-    "TaskOutput",
     "TaskType",
     "TextInput",
     "check_settings",
@@ -175,18 +165,14 @@ def choose_task(settings: Settings, first: Callable[[], Sequence[Pair]]) -> Task
 
 def open_task(settings: Settings, source: SourceEncoder, target: TargetEncoder) -> Task:
     """Return the task of a run. Run folders do not name it: it follows from preset and encoders."""
-    return task_type(settings, source, target).with_encoders(settings, source, target)
-
-
-def task_type(settings: Settings, source: SourceEncoder, target: TargetEncoder) -> TaskType:
-    """Return the input and the output that encoders are of."""
     inputs = [one for one in INPUTS.values() if type(source) is one.encoder_type]
     read = next((one for one in inputs if one.is_possible(settings)), inputs[-1])
     outputs = [
         one for one in OUTPUTS.values() if one.fits(target) and (read.name, one.name) not in REFUSED
     ]
     output = next((one for one in outputs if one.is_possible(settings)), outputs[-1])
-    return TaskType(read, output)
+    reads = read(source, settings)
+    return Task(settings, reads, output(target, reads, settings))
 
 
 def load_encoder(path: PathLike) -> SourceEncoder:

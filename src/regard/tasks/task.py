@@ -13,13 +13,11 @@ from regard.data import (
     NumberTargets,
     Pair,
     PairReader,
-    SourceEncoder,
     StoryEncoder,
-    TargetEncoder,
     Tokenizer,
-    require_text_target,
 )
 from regard.data.dev_set import DevSet, overlapping_sources
+from regard.data.number_targets import require_text_target
 from regard.data.series_windows import SeriesScaler
 from regard.data.stories import QUESTION_MARK
 from regard.decoding import DecodingOptions
@@ -109,12 +107,6 @@ class Task:
         )
         model: AnyModel = output.finish(self.input.attach(network))
         return model
-
-    def usable(
-        self, pairs: Iterable[Pair], *, file: str, skip_bad: bool, say: Say
-    ) -> Iterable[Pair]:
-        """Return the examples that the model can learn from; others are bad lines."""
-        return self.output.usable(pairs, file=file, skip_bad=skip_bad, say=say)
 
     def sort_lengths(self, corpus: EncodedPairs) -> np.ndarray:
         """Return the lengths by which dev examples are batched."""
@@ -229,8 +221,36 @@ class TaskType(NamedTuple):
     def learn(
         self, settings: Settings, pairs: Iterable[Pair], *, file: str, why: str, say: Say
     ) -> Encoders:
-        """Learn the encoders, see `learn_encoders`."""
-        return learn_encoders(*self, settings, pairs, file=file, why=why, say=say)
+        """Learn the encoders from training examples, in one pass.
+
+        Args:
+            settings: of the run.
+            pairs: at least one; read once.
+            file: what messages call their file.
+            why: why the input was chosen, worded to follow "because".
+            say: announces each choice.
+        """
+        targets: list[str] = []
+        found = self.input.learn(settings, _collected(pairs, targets), file=file, why=why, say=say)
+        if isinstance(found, SeriesScaler):
+            count = found.targets
+            return Encoders(
+                found, NumberTargets(found.target_names, found.mean[:count], found.scale[:count])
+            )
+        if settings.shared_vocab or not self.input.facts.has_sources:
+            both = found.tokenizer if isinstance(found, StoryEncoder) else cast(Tokenizer, found)
+            return Encoders(found, both)
+        open_output = self.output is TokenOutput and "preset" not in settings.model_fields_set
+        if (
+            open_output
+            and issubclass(self.input, ArrayInput)
+            and max(len(t.split()) for t in targets) < 2
+        ):
+            # a word is no caption, and labels of pictures and recordings are often few of each
+            return Encoders(
+                found, learn_target_tokenizer(settings, targets, say, file=file, each=2)
+            )
+        return Encoders(found, self.output.learn(settings, targets, file=file, say=say))
 
     @property
     def vector_sides(self) -> dict[str, str]:
@@ -241,51 +261,6 @@ class TaskType(NamedTuple):
         return read | (
             {"tgt_vectors": "target"} if not issubclass(self.output, NumbersOutput) else {}
         )
-
-    def with_encoders(
-        self, settings: Settings, source: SourceEncoder, target: TargetEncoder
-    ) -> Task:
-        """Return the task with its encoders."""
-        read = self.input(source, settings)
-        return Task(settings, read, self.output(target, read, settings))
-
-
-def learn_encoders(
-    source: type[TaskInput],
-    output: type[TaskOutput],
-    settings: Settings,
-    pairs: Iterable[Pair],
-    *,
-    file: str,
-    why: str,
-    say: Say,
-) -> Encoders:
-    """Learn the encoders of a task from training examples, in one pass.
-
-    Args:
-        source: the input.
-        output: the output.
-        settings: of the run.
-        pairs: at least one; read once.
-        file: what messages call their file.
-        why: why the input was chosen, worded to follow "because".
-        say: announces each choice.
-    """
-    targets: list[str] = []
-    found = source.learn(settings, _collected(pairs, targets), file=file, why=why, say=say)
-    if isinstance(found, SeriesScaler):
-        count = found.targets
-        return Encoders(
-            found, NumberTargets(found.target_names, found.mean[:count], found.scale[:count])
-        )
-    if settings.shared_vocab or not source.facts.has_sources:
-        both = found.tokenizer if isinstance(found, StoryEncoder) else cast(Tokenizer, found)
-        return Encoders(found, both)
-    open_output = output is TokenOutput and "preset" not in settings.model_fields_set
-    if open_output and issubclass(source, ArrayInput) and max(len(t.split()) for t in targets) < 2:
-        # a word is no caption, and labels of pictures and recordings are often few of each
-        return Encoders(found, learn_target_tokenizer(settings, targets, say, file=file, each=2))
-    return Encoders(found, output.learn(settings, targets, file=file, say=say))
 
 
 def _collected(pairs: Iterable[Pair], targets: list[str]) -> Iterator[Pair]:

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from typing import Final
 
-from regard.data import (
-    Tokenizer,
+from regard.data import Tokenizer
+from regard.data.tokenizer_selection import (
+    EACH_LABEL,
     TokenizerChoice,
     choose_label_tokenizer,
     choose_tokenizer,
-    open_word_vectors,
 )
-from regard.data.tokenizer_selection import EACH_LABEL
+from regard.data.word_vectors import open_word_vectors
 from regard.errors import ArgumentError, DataError
 from regard.messages import message, translated
 from regard.models import LABEL_PRESETS, STORY_PRESETS

@@ -298,7 +298,11 @@ class Config(BaseModel):
 def make_config(settings: Mapping[str, Any], base: Config | None = None) -> Config:
     """Return a config with these settings, on top of `base`; they may include a preset's sizes."""
     values = {} if base is None else base.model_dump(exclude_unset=True)
-    owner = output_of_options(_own_options({**values.get("task_options", {}), **settings}))
+    of_kinds = {name: field for fields in task_options().values() for name, field in fields.items()}
+    table = settings.get("task_options")
+    asked = {*values.get("task_options", {}), *settings}
+    asked |= {*(table if isinstance(table, Mapping) else ())}
+    owner = output_of_options(asked & of_kinds.keys() - Config.model_fields.keys())
     given = settings.get("preset", values.get("preset"))
     preset = check_preset(str(owner.default_preset if given is None else given))
     if given is None:
@@ -308,7 +312,6 @@ def make_config(settings: Mapping[str, Any], base: Config | None = None) -> Conf
         values["preset"] = preset
     options = preset_options(preset)
     model = dict(values.get("model", {}))
-    of_kinds = {name: field for fields in task_options().values() for name, field in fields.items()}
     of_data = dict(values.get("task_options", {}))
     for name, value in settings.items():
         if name == "model":
@@ -328,7 +331,11 @@ def make_config(settings: Mapping[str, Any], base: Config | None = None) -> Conf
     for name in of_data:
         if name not in of_kinds:
             raise _unknown(name, preset)
-        of_data[name] = _checked(name, of_data[name], _annotated(of_kinds[name]))
+        field = of_kinds[name]
+        kind: Any = field.annotation
+        if field.metadata:  # rules such as the least value
+            kind = Annotated[kind, *field.metadata]
+        of_data[name] = _checked(name, of_data[name], kind)
     chosen = {name: value for name, value in model.items() if value is not None}
     try:
         config = Config(**{**values, "model": chosen, "task_options": of_data})
@@ -351,14 +358,6 @@ def _unless_given(
     sizes = {name for table in SIZE_TABLES for name in table["small"]._fields}
     closed = known | (sizes if known & {"size", *sizes} else set())
     return {name: value for name, value in starter.items() if name not in closed}
-
-
-def _own_options(settings: Mapping[str, Any]) -> set[str]:
-    """Return the names of settings that only some kinds of data have."""
-    table = settings.get("task_options")
-    given = {*settings, *(table if isinstance(table, Mapping) else ())}
-    known = {name for fields in task_options().values() for name in fields}
-    return known & given - Config.model_fields.keys()
 
 
 def check_preset(name: str) -> str:
@@ -422,9 +421,8 @@ def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or not name:
-            raise ArgumentError(
-                "setting", "have the form key=value", repr(word), "for example hidden=256"
-            )
+            rule = "have the form key=value"
+            raise ArgumentError("setting", rule, repr(word), "for example hidden=256")
         settings[name.strip().replace("-", "_")] = _value(value)
     return settings
 
@@ -434,13 +432,9 @@ def read_toml(path: Path) -> dict[str, Any]:
     content = safe_read.read_bytes(path, MAX_TOML)
     try:
         return tomllib.loads(content.decode("utf-8-sig"))
-    except RecursionError:
-        reason = "settings must be TOML, but this is nested too deeply"
-        raise DataError(str(path), None, reason, "mend it") from None
-    except ValueError as error:  # of TOML, of UTF-8 or of a number
-        raise DataError(
-            str(path), None, f"settings must be TOML, but this is not ({error})", "mend that line"
-        ) from None
+    except (ValueError, RecursionError) as error:  # of TOML, of UTF-8 or of a number
+        reason = f"settings must be TOML, but this is not ({error})"
+        raise DataError(str(path), None, reason, "mend that line") from None
 
 
 def preset_options(preset: str) -> dict[str, inspect.Parameter]:
@@ -461,12 +455,6 @@ def _table(name: str, value: Any, owner: str, example: str) -> Mapping[str, Any]
         rule = f"be a table of settings of {owner}"
         raise ArgumentError(name, rule, repr(value), f"give them by name, as in {example}")
     return value
-
-
-def _annotated(field: FieldInfo) -> Any:
-    """Return the type of a field with its rules, such as the least value."""
-    rules = tuple(field.metadata)
-    return Annotated[field.annotation, *rules] if rules else field.annotation
 
 
 def _checked(name: str, value: Any, annotation: Any) -> Any:
@@ -520,9 +508,8 @@ def _broken_rule(error: ValidationError, name: str | None = None) -> ArgumentErr
     where = name or str(first["loc"][0])
     message = first["msg"].removeprefix("Input should ")
     rule = RULES.get(first["type"], message[:1].lower() + message[1:])
-    return ArgumentError(
-        where, rule.format(**first.get("ctx", {})), repr(first["input"]), "see `regard settings`"
-    )
+    value = repr(first["input"])
+    return ArgumentError(where, rule.format(**first.get("ctx", {})), value, "see `regard settings`")
 
 
 #: descriptions of the presets' options

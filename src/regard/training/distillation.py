@@ -88,13 +88,11 @@ def check_teacher(config: Config) -> None:
         return
     for name in config.teacher:
         if not RunFolder(Path(name)).started:
-            raise ArgumentError(
-                "teacher", "name run folders", repr(name), "give folders of `regard train`"
-            )
+            rule = "name run folders"
+            raise ArgumentError("teacher", rule, repr(name), "give folders of `regard train`")
     if config.rdrop:
-        raise ArgumentError(
-            "rdrop", "be 0 where a teacher is given", f"{config.rdrop:g}", "leave one of them out"
-        )
+        rule = "be 0 where a teacher is given"
+        raise ArgumentError("rdrop", rule, f"{config.rdrop:g}", "leave one of them out")
     if config.preset in NOT_TAUGHT:
         rule = "be given to presets that write tokens"
         fix = "leave it out, or choose bahdanau or another preset"

@@ -13,29 +13,16 @@ from typing import Any, Final, final
 
 import torch
 import torch.distributed as dist
+from lightning_fabric import Fabric
+from lightning_fabric.plugins.precision import MixedPrecision
+from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
+from lightning_fabric.wrappers import _FabricModule as FabricModule
 from torch import Tensor
 from torch._C._distributed_c10d import Store, TCPStore
 
 from regard import device as devices
 from regard.errors import ArgumentError, RegardError
 from regard.training.sharding import shard
-
-try:  # the small package, or the large one that contains it
-    from lightning_fabric import Fabric
-    from lightning_fabric.plugins.precision import MixedPrecision
-    from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
-    from lightning_fabric.wrappers import _FabricModule as FabricModule
-except ImportError:  # pragma: no cover
-    from lightning.fabric import Fabric  # type: ignore[import-not-found, no-redef]
-    from lightning.fabric.plugins.precision import (  # type: ignore[import-not-found, no-redef]
-        MixedPrecision,
-    )
-    from lightning.fabric.strategies.model_parallel import (  # type: ignore[import-not-found, no-redef]
-        ModelParallelStrategy,
-    )
-    from lightning.fabric.wrappers import (  # type: ignore[import-not-found, no-redef]
-        _FabricModule as FabricModule,
-    )
 
 __all__ = ["Fabric", "FabricModule", "Processes", "is_first_process", "make_fabric"]
 

@@ -18,11 +18,19 @@ from typing import Any, Final, NamedTuple
 
 from regard import safe_read
 from regard.atomic_files import atomic_output
-from regard.data import Pair, ShardedCorpus, fingerprint, load_target, require_tokenizer
-from regard.data.corpus import MAX_NOTE, corpus_problem, crc32_of_file, note_path, write_note
+from regard.data import Pair, load_target, require_tokenizer
+from regard.data.corpus import (
+    MAX_NOTE,
+    ShardedCorpus,
+    corpus_problem,
+    crc32_of_file,
+    note_path,
+    write_note,
+)
 from regard.data.duplicates import flags_checksum, mark_duplicates, open_flags, write_digests
 from regard.data.encode_corpus import PairEncoder
 from regard.data.shards import are_shared, list_shards, measure_shard, shard_stamp
+from regard.data.text_files import fingerprint
 from regard.errors import ArgumentError, DataError, RegardError
 from regard.messages import message
 from regard.safe_read import MissingFileError
@@ -203,8 +211,13 @@ class ShardWork:
         def train() -> Iterator[Pair]:
             nonlocal duplicates
             for row, pair in enumerate(examples.shard(item.name)):
-                if row == 0 and pair.features and not has_features:
-                    raise _has_features(item.name, pair)
+                if row == 0 and pair.features and not has_features:  # each layout is detected
+                    reason = (
+                        "all shards must have features or none, but this one has, and those that "
+                        "tokenisers were trained on have none"
+                    )
+                    fix = 'name two columns, as in columns="0,1", or give all shards features'
+                    raise DataError(item.name, pair.line, reason, fix)
                 if flags is not None and flags[row]:
                     duplicates += 1
                 elif examples.is_dev(pair, self.share):
@@ -212,7 +225,7 @@ class ShardWork:
                 else:
                     yield pair
 
-        usable = task.usable(train(), file=item.name, skip_bad=config.skip_bad, say=say)
+        usable = task.output.usable(train(), file=item.name, skip_bad=config.skip_bad, say=say)
         encoder = PairEncoder(*task.encoders, config.max_src_len, config.longest_tgt)
         with atomic_output(item.path) as file:
             pairs, dropped = encoder.write(usable, file, item.path.stem)
@@ -225,17 +238,6 @@ class ShardWork:
         }
         write_note(item.path, {**facts, "dev": [list(pair[:5]) for pair in dev]})
         return pairs
-
-
-def _has_features(name: str, pair: Pair) -> DataError:
-    """Return the error for features in some shards only: the layout of each is detected."""
-    return DataError(
-        name,
-        pair.line,
-        "all shards must have features or none, but this one has, and those that tokenisers were "
-        "trained on have none",
-        'name two columns, as in columns="0,1", or give all shards features',
-    )
 
 
 @contextmanager

@@ -1,12 +1,14 @@
 """Passes over the training data: batches, their shapes, and each process's share of them."""
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final, NamedTuple, final
 
 import numpy as np
 from jaxtyping import Int, Integer
 
-from regard.data import Batches, BatchPlan, BatchShape, EncodedPairs, Resegmenter
+from regard.data import BatchPlan, BatchShape, EncodedPairs
+from regard.data.batches import Batches
+from regard.data.bpe_dropout import Resegmenter
 
 #: padded lengths are multiples of this,
 FINEST: Final = 4
@@ -67,6 +69,7 @@ class Epoch(NamedTuple):
 
 
 @final
+@dataclass(eq=False)
 class Epochs:
     """The passes of a run, each determined by its number and the seed.
 
@@ -79,25 +82,19 @@ class Epochs:
         shapes: batch shapes to plan for; None pads each batch to its longest examples.
     """
 
-    def __init__(
-        self,
-        corpus: EncodedPairs,
-        *,
-        max_tokens: int | None,
-        max_sentences: int | None,
-        seed: int,
-        resegmenter: Resegmenter | None = None,
-        shapes: BatchShapes | None = None,
-    ) -> None:
-        self.corpus, self.shapes = corpus, shapes
-        self._max_tokens, self._max_sentences = max_tokens, max_sentences
-        self._seed, self._resegmenter = seed, resegmenter
-        self._last: tuple[int, Epoch] | None = None
+    corpus: EncodedPairs
+    _: KW_ONLY
+    max_tokens: int | None
+    max_sentences: int | None
+    seed: int
+    resegmenter: Resegmenter | None = None
+    shapes: BatchShapes | None = None
+    _last: tuple[int, Epoch] | None = field(default=None, init=False)
 
     def __getitem__(self, number: int) -> Epoch:
         """Return a pass, counted from 0; the last is cached, since planning sorts the corpus."""
         if self._last is None or self._last[0] != number:
-            pairs = self.corpus if self._resegmenter is None else self._resegmenter.epoch(number)
+            pairs = self.corpus if self.resegmenter is None else self.resegmenter.epoch(number)
             self._last = (number, Epoch(pairs, self._plan(pairs).epoch(number)))
         return self._last[1]
 
@@ -107,9 +104,9 @@ class Epochs:
             lengths = (self.shapes.src_lengths(pairs), self.shapes.tgt_lengths(pairs) - 1)
         return BatchPlan(
             *lengths,
-            max_tokens=self._max_tokens,
-            max_sentences=self._max_sentences,
-            seed=self._seed,
+            max_tokens=self.max_tokens,
+            max_sentences=self.max_sentences,
+            seed=self.seed,
         )
 
     def padding_share(self) -> float:
@@ -141,6 +138,7 @@ class BatchShare(NamedTuple):
 
 
 @final
+@dataclass(eq=False)
 class TrainingBatches:
     """The batches of each optimiser step, as one process gets them.
 
@@ -151,11 +149,11 @@ class TrainingBatches:
         processes: those that share each batch.
     """
 
-    def __init__(
-        self, epochs: Epochs, *, accumulate: int = 1, rank: int = 0, processes: int = 1
-    ) -> None:
-        self.epochs, self.accumulate = epochs, accumulate
-        self.rank, self.processes = rank, processes
+    epochs: Epochs
+    _: KW_ONLY
+    accumulate: int = 1
+    rank: int = 0
+    processes: int = 1
 
     def in_epoch(self, number: int) -> int:
         """Return the number of batches of a pass."""

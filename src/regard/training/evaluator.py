@@ -4,8 +4,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Final, NamedTuple, cast, final
 
 import numpy as np
@@ -14,7 +13,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.data import Batch, EncodedPairs, collate
+from regard.data import EncodedPairs, collate
+from regard.data.batches import Batch
 from regard.data.dev_set import DevSet
 from regard.decoding import DecodingOptions, decode
 from regard.evaluation import SHARES
@@ -85,6 +85,7 @@ class Evaluation:
 
 
 @final
+@dataclass(eq=False)
 class Evaluator:
     """Evaluates a model on the dev set.
 
@@ -99,21 +100,15 @@ class Evaluator:
         batch_size: examples per batch for the loss.
     """
 
-    def __init__(
-        self,
-        module: AnyModel,
-        dev: DevSet,
-        metric: DevMetric,
-        *,
-        task: Task,
-        fabric: Fabric,
-        decoded: int | None = None,
-        max_tgt_len: int = 256,
-        batch_size: int = BATCH,
-    ) -> None:
-        self.module, self.dev, self.metric = module, dev, metric
-        self.task, self.fabric = task, fabric
-        self.decoded, self.max_tgt_len, self.batch_size = decoded, max_tgt_len, batch_size
+    module: AnyModel
+    dev: DevSet
+    metric: DevMetric
+    _: KW_ONLY
+    task: Task
+    fabric: Fabric
+    decoded: int | None = None
+    max_tgt_len: int = 256
+    batch_size: int = BATCH
 
     @torch.no_grad()
     def evaluate(self, train_loss: float = math.nan) -> Evaluation:
@@ -170,9 +165,7 @@ class Evaluator:
 
     def limited(self, examples: int, decoded: int | None) -> "Evaluator":
         """Return an evaluator with the loss of so many dev examples, that decodes so many."""
-        smaller = copy(self)
-        smaller.dev, smaller.decoded = self.dev.limited(examples), decoded
-        return smaller
+        return replace(self, dev=self.dev.limited(examples), decoded=decoded)
 
     def seconds(self) -> tuple[float, float]:
         """Return the seconds that the loss of a dev example takes, and the decoding of a source.
@@ -184,9 +177,8 @@ class Evaluator:
         count = min(most, len(self.dev.sources))
 
         def measured(decoded: int) -> float:
-            small = self.limited(count, decoded)
-            small.batch_size = count
-            small.metric = self.metric if decoded else DevMetric("loss", higher_is_better=False)
+            metric = self.metric if decoded else DevMetric("loss", higher_is_better=False)
+            small = replace(self.limited(count, decoded), batch_size=count, metric=metric)
             began = time.monotonic()
             small.evaluate()
             return time.monotonic() - began
@@ -200,9 +192,7 @@ class Evaluator:
         is_sample = self.decodes and (self.decoded or math.inf) < len(self.dev.sources)
         if not is_sample or decoded <= cast(int, self.decoded):
             return self
-        larger = copy(self)
-        larger.decoded = decoded
-        return larger
+        return replace(self, decoded=decoded)
 
     @torch.no_grad()
     def calibrate(self, train: EncodedPairs) -> dict[str, Tensor]:

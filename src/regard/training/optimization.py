@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from regard.data import Batch, BatchShape, EncodedPairs, collate
+from regard.data import BatchShape, EncodedPairs, collate
+from regard.data.batches import Batch
 from regard.device import reset_cuda_generator
 from regard.errors import ArgumentError
 from regard.layers import RNNStack, SelfAttentiveRNN
@@ -481,16 +482,12 @@ def check_precision(
     """
     if precision == "32" or fabric.device.type != "cpu":
         return
-    batch = collate(corpus, np.arange(1))
     try:
-        with torch.random.fork_rng(devices=[]):
-            fabric.backward(objective(*_objective_inputs(batch)))
+        _try_batch(objective, collate(corpus, np.arange(1)), fabric)
     except RuntimeError as error:
         rule = "be one that this CPU has kernels for"
         value = f"{precision}, and torch says: {str(error).splitlines()[0]}"
         raise ArgumentError("precision", rule, value, "give precision=32") from None
-    finally:
-        objective.zero_grad(set_to_none=True)
 
 
 def seconds_per_token(objective: FabricModule, corpus: EncodedPairs, fabric: Fabric) -> float:
@@ -504,10 +501,17 @@ def seconds_per_token(objective: FabricModule, corpus: EncodedPairs, fabric: Fab
     batch = collate(corpus, rows)
     for _ in range(2):  # the first compiles kernels
         began = time.monotonic()
+        _try_batch(objective, batch, fabric)
+    return (time.monotonic() - began) / int(sizes[len(rows) - 1])
+
+
+def _try_batch(objective: FabricModule, batch: Batch, fabric: Fabric) -> None:
+    """Compute gradients, and leave weights, gradients and random states as they are."""
+    try:
         with torch.random.fork_rng(devices=[]):
             fabric.backward(objective(*_objective_inputs(batch)))
+    finally:
         objective.zero_grad(set_to_none=True)
-    return (time.monotonic() - began) / int(sizes[len(rows) - 1])
 
 
 def _objective_inputs(batch: Batch) -> tuple[Tensor, ...]:

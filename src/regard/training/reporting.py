@@ -251,10 +251,7 @@ class RunSummary:
 
 
 def write_card(
-    folder: RunFolder,
-    summary: RunSummary,
-    progress: Progress,
-    candidates: Sequence[Candidate] = (),
+    folder: RunFolder, summary: RunSummary, progress: Progress, candidates: Sequence[Candidate] = ()
 ) -> None:
     """Write README.md: what the model is, how well it does, how to use and to reproduce it."""
     best, step, _ = progress.best[0]

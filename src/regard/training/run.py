@@ -42,11 +42,7 @@ from regard.training.defaults import (
     steps_limit,
     time_is_up,
 )
-from regard.training.distributed import (
-    is_first_process,
-    launch_id,
-    restart_number,
-)
+from regard.training.distributed import is_first_process, launch_id, restart_number
 from regard.training.evaluator import DevMetric, Evaluator
 from regard.training.optimization import seconds_per_token
 from regard.training.progress import BaselineScore, Progress
@@ -247,7 +243,7 @@ def _kept_or_discarded(folder: RunFolder, console: Console, *, is_new: bool) -> 
     try:
         yield
     except BaseException:
-        if folder.has_encoded_shards:
+        if any(any(place.glob("*.*")) for place in (folder.shards, folder.digests)):
             command = f"regard train --resume {folder.path}"
             say(console, message("train.shards-kept", command=command))
         elif is_new:

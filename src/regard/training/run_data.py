@@ -10,20 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
-from regard.data import (
-    Corpus,
-    EncodedPairs,
-    Pair,
-    PairReader,
-    ShardedCorpus,
-    dev_share,
-    load_target,
-    save_stdin,
-)
-from regard.data.corpus import corpus_problem
-from regard.data.dev_set import DevSet
+from regard.data import Corpus, EncodedPairs, Pair, PairReader, load_target
+from regard.data.corpus import ShardedCorpus, corpus_problem
+from regard.data.dev_set import DevSet, dev_share
 from regard.data.encode_corpus import PairEncoder
 from regard.data.error_hints import report_left_out
+from regard.data.pair_reader import save_stdin
 from regard.data.shards import display_data, is_sharded
 from regard.errors import ArgumentError, DataError
 from regard.messages import message, translated
@@ -32,7 +24,7 @@ from regard.training.checkpoint import has_checkpoint
 from regard.training.config import Config, make_config, with_preset_of
 from regard.training.data_record import CHANGED, DataRecord, SourceFile
 from regard.training.distillation import teacher_encoders
-from regard.training.encode_shards import EncodedShards, ShardEncoder, Watch, measure_shards
+from regard.training.encode_shards import ShardEncoder, Watch, measure_shards
 from regard.training.run_files import (
     FIRST_EXAMPLES,
     PARTS,
@@ -329,11 +321,7 @@ def _encode(task: Task, examples: Examples, history: DataHistory) -> EncodedData
 
 
 def _encode_shards(
-    task: Task,
-    examples: Examples,
-    history: DataHistory,
-    watch: Watch,
-    executor: Executor | None,
+    task: Task, examples: Examples, history: DataHistory, watch: Watch, executor: Executor | None
 ) -> EncodedData:
     """Open the encoded shards, or encode those that are missing."""
     if history.record is None:
@@ -361,7 +349,11 @@ def _encode_shards(
     if history.changed:
         history.recorded(examples, share)
         found.manifest.write(history.folder.manifest_file)
-    _announce_shards(task, found, say)
+    manifest = found.manifest
+    say(message("train.shards", count=len(manifest.shards), lines=manifest.content.lines))
+    if found.duplicates:
+        what = translated("train.examples", task.input.facts.examples)
+        say(message("train.duplicates", count=found.duplicates, what=what))
     _report_left_out("train", [train], task, examples, history)
     return EncodedData(task, train, task.output.dev_set(dev))
 
@@ -393,14 +385,6 @@ def _report_left_out(
     )
 
 
-def _announce_shards(task: Task, found: EncodedShards, say: Say) -> None:
-    manifest = found.manifest
-    what = translated("train.examples", task.input.facts.examples)
-    say(message("train.shards", count=len(manifest.shards), lines=manifest.content.lines))
-    if found.duplicates:
-        say(message("train.duplicates", count=found.duplicates, what=what))
-
-
 def _corpus(
     part: str,
     pairs: Callable[[], Iterator[Pair]],
@@ -415,7 +399,7 @@ def _corpus(
     if history.changed:
         source = examples.fingerprint(part, history.record.share)
     return _encoder(part, config, task.encoders).open_or_build(
-        lambda: task.usable(pairs(), file=name, skip_bad=config.skip_bad, say=history.say),
+        lambda: task.output.usable(pairs(), file=name, skip_bad=config.skip_bad, say=history.say),
         history.corpus_file(part),
         source=source,
         name=name,

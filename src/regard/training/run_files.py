@@ -7,21 +7,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from regard.data import (
-    Pair,
-    SourceEncoder,
-    base_folder,
-    dev_share,
-    fingerprint,
-    join_lines,
-    keep_source,
-)
+from regard.data import Pair, SourceEncoder, base_folder, join_lines
+from regard.data.dev_set import dev_share
 from regard.data.error_hints import DEV_SETTING_HINTS, SETTING_HINTS
 from regard.data.frame_cache import Survey, survey, write_frame_cache
 from regard.data.frame_tables import value_fingerprint
-from regard.data.pair_reader import PairReader
+from regard.data.pair_reader import PairReader, keep_source
 from regard.data.shards import display_data
-from regard.data.text_files import FileContent, measure_file
+from regard.data.text_files import FileContent, fingerprint, measure_file
 from regard.errors import ArgumentError, DataError
 from regard.messages import message
 from regard.tasks import DataPlace, TaskType
@@ -138,20 +131,12 @@ class RunFiles:
         if self.pairs is not None:
             return DataPlace(self.pairs, None, SETTING_HINTS, Path())
         if not config.data:
-            raise ArgumentError(
-                "data", "be a file of pairs", "missing", "name one, as in `regard train pairs.tsv`"
-            )
+            rule = "be a file of pairs"
+            raise ArgumentError("data", rule, "missing", "name one, as in `regard train pairs.tsv`")
         data = display_data(config.data)
         source = str(self.stdin) if data == "-" else data
         folder = base_folder(data)  # of stdin, the current one
         return DataPlace(source, config.tgt, SETTING_HINTS, folder)
-
-    def found_columns(self, reader: Callable[[DataPlace], PairReader]) -> tuple[str, ...] | None:
-        """Return the columns of the settings, or those that were chosen by what they hold."""
-        gone = self.pairs is None and "data" not in self.contents
-        if self.config.columns is not None or self.shards is not None or gone:
-            return self.config.columns
-        return tuple(map(str, reader(self.place("train")).columns)) or None
 
     def read_shard(self, name: str, reader: Callable[[DataPlace], PairReader]) -> Iterator[Pair]:
         """Read the examples of one shard."""
@@ -203,7 +188,11 @@ class Examples:
 
     def columns(self) -> tuple[str, ...] | None:
         """Return the columns by which other files are read, if the run has any."""
-        return self.files.found_columns(self._reader)
+        files = self.files
+        gone = files.pairs is None and "data" not in files.contents
+        if files.config.columns is not None or files.shards is not None or gone:
+            return files.config.columns
+        return tuple(map(str, self._reader(files.place("train")).columns)) or None
 
     def _reader(self, place: DataPlace) -> PairReader:
         return self.task.read(self.files.config, place._replace(encoder=self.encoder))

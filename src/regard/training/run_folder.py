@@ -179,11 +179,6 @@ class RunFolder:
                 f"before that was kept: remove the folder, and start it again."
             )
 
-    @property
-    def has_encoded_shards(self) -> bool:
-        """True if work on shards is done, with which the run can go on."""
-        return any(any(folder.glob("*.*")) for folder in (self.shards, self.digests))
-
     def discard(self) -> None:
         """Remove a run that could not begin, so that its folder is free again."""
         for path in self._made:

@@ -12,15 +12,10 @@ from typing import Any, Final, cast
 import torch
 from rich.console import Console
 
-from regard.data import (
-    BPEDropout,
-    Corpus,
-    EncodedPairs,
-    Resegmenter,
-    require_text_target,
-    require_tokenizer,
-)
+from regard.data import Corpus, EncodedPairs, require_tokenizer
+from regard.data.bpe_dropout import BPEDropout, Resegmenter
 from regard.data.dev_set import DevSet
+from regard.data.number_targets import require_text_target
 from regard.data.shards import check_packages, display_data, is_sharded
 from regard.data.text_files import STDIN, is_read_once
 from regard.errors import ArgumentError
@@ -429,6 +424,7 @@ def _summary(
     input_file, test_file = task.input.facts.files
     vectors = config.src_vectors or config.tgt_vectors
     what = task.input.facts.examples
+    own, held_out = len(corpus.src_lengths), len(dev.corpus.src_lengths)
     with use_language("en"):  # that of the card
         encoders = task.encoder_rows()
     return RunSummary(
@@ -436,7 +432,7 @@ def _summary(
         size=config.size,
         weights=weights,
         data=display_data(config.data) or f"{what} given in Python",
-        counts=f"{len(corpus.src_lengths):,} training {what}, {_count(dev):,} dev {what}",
+        counts=f"{own:,} training {what}, {held_out:,} dev {what}",
         tokens=encoders,
         metric=evaluator.metric.name,
         settings=settings,
@@ -448,7 +444,7 @@ def _summary(
 
 
 def _announce_data(task: Task, epochs: Epochs, dev: DevSet, say: Say, *, held_out: bool) -> None:
-    sources, count = len(dev.sources), _count(dev)
+    sources, count = len(dev.sources), len(dev.corpus.src_lengths)
     how = message("train.held-out", how=translated("train.held-out", task.input.facts.held_out_by))
     say(
         message(
@@ -463,10 +459,6 @@ def _announce_data(task: Task, epochs: Epochs, dev: DevSet, say: Say, *, held_ou
             how=how if held_out else "",
         )
     )
-
-
-def _count(dev: DevSet) -> int:
-    return len(dev.corpus.src_lengths)
 
 
 def _warn_of_overlap(task: Task, corpus: EncodedPairs, dev: DevSet, say: Say) -> None:
@@ -523,12 +515,9 @@ def _check_shards(config: Config) -> None:
         fix = "write both sides into one file, as with `paste src.txt tgt.txt`"
         raise ArgumentError("tgt", f"be left out with {what}", repr(config.tgt), fix)
     if config.bpe_dropout:
-        raise ArgumentError(
-            "bpe_dropout",
-            f"be 0 with {what}, since it keeps all words in memory",
-            f"{config.bpe_dropout:g}",
-            "leave it out, or put the data into one file",
-        )
+        rule = f"be 0 with {what}, since it keeps all words in memory"
+        fix = "leave it out, or put the data into one file"
+        raise ArgumentError("bpe_dropout", rule, f"{config.bpe_dropout:g}", fix)
 
 
 def _check_files(config: Config) -> None:

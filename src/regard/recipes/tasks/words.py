@@ -17,7 +17,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, Literal
 
-from regard.data import parse_features, read_lines
+from regard.data import read_lines
+from regard.data.row_parsers import parse_features
 from regard.ops.check import check_positive
 from regard.recipes.paper_metrics import (
     character_errors,

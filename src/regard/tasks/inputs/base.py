@@ -11,7 +11,8 @@ from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor
 
-from regard.data import Corpus, Pair, PairReader, SourceEncoder, is_held_out
+from regard.data import Corpus, Pair, PairReader, SourceEncoder
+from regard.data.dev_set import is_held_out
 from regard.data.normalization import CASES
 from regard.data.pair_reader import SourceTransform
 from regard.errors import ArgumentError

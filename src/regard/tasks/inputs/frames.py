@@ -11,8 +11,8 @@ import numpy as np
 from pydantic import Field
 from torch import Tensor
 
-from regard.data import Corpus, FrameReader, FrameScaler, Pair, SourceEncoder
-from regard.data.frame_tables import FrameArray, TableReader, frames_name, why_frames
+from regard.data import Corpus, FrameScaler, Pair, SourceEncoder
+from regard.data.frame_tables import FrameArray, FrameReader, TableReader, frames_name, why_frames
 from regard.data.pair_reader import SourceTransform
 from regard.errors import ArgumentError
 from regard.layers import SpecAugment

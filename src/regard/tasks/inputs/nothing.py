@@ -4,7 +4,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from regard.data import TOKENIZER_KINDS, Pair, PairReader, Tokenizer, is_held_out
+from regard.data import TOKENIZER_KINDS, Pair, PairReader, Tokenizer
+from regard.data.dev_set import is_held_out
 from regard.data.sampling import draw_sample
 from regard.errors import ArgumentError
 from regard.messages import message
@@ -48,12 +49,9 @@ class NoInput(TextInput):
         """Raise ArgumentError for settings of pairs or frames."""
         super().check_settings(settings)
         if settings.src_case != "keep":
-            raise ArgumentError(
-                "src_case",
-                "be keep where one tokeniser cuts what is read and what is written",
-                repr(settings.src_case),
-                "bring the data to one case instead",
-            )
+            rule = "be keep where one tokeniser cuts what is read and what is written"
+            value = repr(settings.src_case)
+            raise ArgumentError("src_case", rule, value, "bring the data to one case instead")
         if settings.metric not in ("auto", "perplexity", "loss"):
             raise _only_for_pairs(settings, "metric", "perplexity or loss for texts")
         if settings.src_tokenizer != "auto":

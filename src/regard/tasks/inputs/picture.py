@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field
 from torch import Tensor
 
-from regard.data import Pair, PictureEncoder, PictureReader, SourceEncoder
+from regard.data import Pair, PictureEncoder, SourceEncoder
 from regard.data.frame_tables import FrameArray
 from regard.data.media_files import PICTURES
 from regard.data.pair_reader import SourceTransform
@@ -16,6 +16,7 @@ from regard.data.pictures import (
     COLOUR,
     MAX_READ,
     Levels,
+    PictureReader,
     PictureSize,
     PixelRows,
     picture_name,

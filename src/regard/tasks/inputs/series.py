@@ -350,16 +350,15 @@ class SeriesInput(TaskInput):
 
     def describe(self) -> dict[str, Any]:
         """Return the columns, the step, the rows that the model reads, and the ending of files."""
-        scaler = self.encoder
-        own = {"columns": list(scaler.columns), "step": str(scaler.step)}
-        rows = {"look_back": self.options.rows_read, "files": [".csv"]}
-        return {"tokenizer": scaler.kind, **own, **rows}
+        return {"tokenizer": self.encoder.kind, **self._sizes(), "files": [".csv"]}
 
     def manifest(self) -> dict[str, Any]:
         """Return the columns, the step, and the rows that the model reads."""
-        scaler = self.encoder
-        own = {"columns": list(scaler.columns), "step": str(scaler.step)}
-        return {"kind": scaler.kind, **own, "look_back": self.options.rows_read}
+        return {"kind": self.encoder.kind, **self._sizes()}
+
+    def _sizes(self) -> dict[str, Any]:
+        own = {"columns": list(self.encoder.columns), "step": str(self.encoder.step)}
+        return {**own, "look_back": self.options.rows_read}
 
     def reads(self) -> str:
         """Return a phrase such as "a CSV file with 96 rows or more and the columns load, heat"."""

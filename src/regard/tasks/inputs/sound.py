@@ -8,11 +8,11 @@ import numpy as np
 from pydantic import Field
 from torch import Tensor
 
-from regard.data import FrameScaler, LogMel, Pair, SoundEncoder, SoundReader, SourceEncoder
+from regard.data import FrameScaler, LogMel, Pair, SoundEncoder, SourceEncoder
 from regard.data.frame_tables import FrameArray, TableReader, frames_name
 from regard.data.media_files import SOUNDS
 from regard.data.pair_reader import SourceTransform
-from regard.data.sounds import is_samples, why_sounds
+from regard.data.sounds import SoundReader, is_samples, why_sounds
 from regard.messages import message
 from regard.seeing import Text
 from regard.seeing.trace.backdrop import Backdrop, spectrogram
@@ -96,22 +96,15 @@ class SoundInput(FrameInput):
     ) -> SourceEncoder:
         """Learn the scale of each band."""
         options = SoundOptions.of(settings)
-        found = SoundEncoder.measure(
+        scaler = FrameScaler.measure(
             tables_of(pairs, file),
-            options.mel,
-            max_seconds=options.max_seconds,
             stack=settings.stack,
             scaled=settings.scale_vectors,
             centred=options.centre,
         )
+        found = SoundEncoder.of(scaler, options.mel, options.max_seconds)
         say(message("train.source", source=found.summary, why=why))
         return found
-
-    @property
-    def scaler(self) -> FrameScaler:
-        """Brings bands to mean 0 and deviation 1."""
-        scaler: FrameScaler = self.encoder.scaler
-        return scaler
 
     def parse(self, source: Any, *, line: bool = False) -> Any:
         """Return the frames of a recording."""
@@ -130,10 +123,6 @@ class SoundInput(FrameInput):
         if isinstance(given, np.ndarray | Tensor):
             return given.ndim < 3
         return isinstance(given, str | bytes | Path) or is_samples(given)
-
-    def labels(self, row: FrameArray) -> list[str]:
-        """Return the time at which each vector begins, such as 0.32 s."""
-        return cast(SoundEncoder, self.encoder).labels(len(row))
 
     def text(self, source: Any, row: FrameArray) -> Text:
         """Return the name of the file, or a hash of the frames, with the spectrogram."""
@@ -164,7 +153,7 @@ class SoundInput(FrameInput):
 
     def _spectrogram(self, row: FrameArray) -> Backdrop:
         """Return the picture of scaled frames, as wide as all vectors that are made of them."""
-        scaler = self.encoder.scaler
+        scaler = self.scaler
         levels = (row * np.array(scaler.scale) + np.array(scaler.mean)).T
         tokens = scaler.positions(len(row))
         whole = tokens * scaler.stack

@@ -13,7 +13,6 @@ from regard.data import (
     SourceEncoder,
     Story,
     StoryEncoder,
-    TokenizerChoice,
     pad,
     pad_frames,
 )
@@ -22,7 +21,7 @@ from regard.data.pair_reader import SourceTransform
 from regard.data.sampling import draw_sample
 from regard.data.stories import QUESTION_MARK, SENTENCE_MARK, join_source
 from regard.data.story_encoder import FINAL_MARKS, MARKS
-from regard.data.tokenizer_selection import is_unspaced
+from regard.data.tokenizer_selection import TokenizerChoice, is_unspaced
 from regard.errors import ArgumentError, DataError
 from regard.messages import message
 from regard.models import SPAN_PRESETS, STORY_PRESETS, TEXT_PRESETS

@@ -8,20 +8,12 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from torch import Tensor
 
-from regard.data import (
-    TOKENIZER_KINDS,
-    Corpus,
-    Pair,
-    Tokenizer,
-    pad,
-    parse_features,
-    require_text,
-    source_ids,
-)
+from regard.data import TOKENIZER_KINDS, Corpus, Pair, Tokenizer, pad, source_ids
 from regard.data.error_hints import BadLine, shorten
 from regard.data.lookup_codecs import words_at
 from regard.data.normalization import Span
-from regard.data.pair_reader import SourceTransform, read_sources
+from regard.data.pair_reader import SourceTransform, read_sources, require_text
+from regard.data.row_parsers import parse_features
 from regard.data.sampling import draw_sample
 from regard.data.subword_codec import WORD_START
 from regard.data.text_files import display_name
@@ -114,19 +106,6 @@ def unknown_in(source: Text) -> tuple[str, ...]:
     """Return the parts of a source that became unk, in order."""
     spans = (token.span for token in source.tokens if token.text == SYMBOLS[UNK])
     return tuple(source.text[slice(*span)] for span in spans if span is not None)
-
-
-def replaced(
-    src: Tokenizer, tgt: Tokenizer, found: Hypothesis, asked: str | Source, ids: Sequence[int]
-) -> list[str]:
-    """Return the source word with the largest attention weight for each unknown output."""
-    if UNK not in found.tokens:
-        return []
-    given = words_of(src, text_given(src, asked, ids[:-1]))
-    if not given:
-        return []
-    words = replace_unknown(tgt.tokens(found.tokens), found.attention, given)
-    return [word for word, i in zip(words, found.tokens, strict=True) if i == UNK]
 
 
 def words_of(tokenizer: Tokenizer, source: Text) -> list[str]:
@@ -366,7 +345,11 @@ class TextInput(LineInput):
         self, tgt: Tokenizer, found: Hypothesis, source: str | Source, row: list[int]
     ) -> list[str]:
         """Return the source word with the largest attention weight for each unknown output."""
-        return replaced(self.tokenizer, tgt, found, source, row)
+        given = words_of(self.tokenizer, self.text(source, row)) if UNK in found.tokens else []
+        if not given:
+            return []
+        words = replace_unknown(tgt.tokens(found.tokens), found.attention, given)
+        return [word for word, i in zip(words, found.tokens, strict=True) if i == UNK]
 
     def of_pair(self, pair: Pair) -> Any:
         """Return the text with its features beside it."""

@@ -182,10 +182,6 @@ class NumbersOutput(TaskOutput):
         """Return what can be drawn of a prediction, with what mattered to it."""
 
     @abstractmethod
-    def check_passes(self, length: int) -> int:
-        """Return how many sources of a length are predicted at most for `checked`."""
-
-    @abstractmethod
     def scores(
         self,
         model: AnyModel,

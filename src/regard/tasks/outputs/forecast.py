@@ -520,10 +520,6 @@ class ForecastOutput(NumbersOutput):
         ]
         return replace(view, mattered=mattered, notes=tuple(notes))
 
-    def check_passes(self, length: int) -> int:
-        """Return the parts of the history."""
-        return 1 + SEGMENTS
-
     def encoder_rows(self) -> dict[str, str]:
         """Return the row of the model card about the forecasts."""
         names = ", ".join(self.encoder.names)

@@ -198,10 +198,6 @@ class ValueOutput(NumbersOutput):
         """Return the names of the numbers."""
         return {"tokenizer": self.encoder.kind, "names": list(self.encoder.names)}
 
-    def check_passes(self, length: int) -> int:
-        """Return the replacements of all inputs."""
-        return 1 + TRIED * length
-
     def dev_scores(self, model: AnyModel, dev: DevSet, device: torch.device) -> DevScores:
         """Return the scores of the dev pairs; `loss` is that of standardised numbers."""
         corpus = cast(NumberRows, dev.corpus)
