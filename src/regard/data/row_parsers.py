@@ -52,7 +52,11 @@ def parser_for(shape: Format, max_chars: int, files: tuple[str, str] | None = No
         if isinstance(row, Pair) and shape.question is None:
             src = row.src if row.frames is None else row.frames
             return _pair(several, max_chars, number, src, [row.tgt, *row.more], row.features)
-        return _pair(shape, max_chars, number, *(row if in_order else values(shape, row)))
+        found = row if in_order else values(shape, row)
+        if values is _cell_values and len(found) == 2 and not shape.references:  # many rows of text
+            src, tgt = check_text("source", found[0], max_chars), found[1]
+            return Pair(src, check_text("target", tgt, max_chars), number)
+        return _pair(shape, max_chars, number, *found)
 
     return parse
 
