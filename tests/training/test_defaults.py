@@ -100,10 +100,14 @@ def test_a_tiny_transformer_learns_faster():
 
 def test_few_passes_over_many_examples_take_a_high_rate():
     many = CPU._replace(examples=25_000)
-    pairs = fill_settings(make_config({"preset": "transformer", "minutes": 2}), many)
-    assert (pairs.lr, pairs.batch_tokens) == (6e-3, 64 * 17)
-    several = fill_settings(make_config({"preset": "bahdanau", "minutes": 2}), many)
-    assert (several.lr, several.batch_tokens) == (None, 32 * 17)
+
+    def rate(facts=many, **settings):
+        return fill_settings(make_config({"preset": "bahdanau", **settings}), facts).lr
+
+    assert rate(minutes=2) == 5e-3
+    assert rate(minutes=2, lr=1e-4) == 1e-4
+    assert rate() is rate(minutes=10) is rate(CPU, minutes=2) is None
+    assert rate(many._replace(on_gpu=True), minutes=2) is None
     texts = many._replace(scales_batches=False)
     lines = fill_settings(make_config({"preset": "lm-transformer", "minutes": 2}), texts)
     assert (lines.lr, lines.batch_tokens) == (6e-3, 1024)

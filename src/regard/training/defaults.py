@@ -36,9 +36,10 @@ PEAK_RATES: Final = {"transformer": 1e-3, "conv": 1e-3, "classifier-transformer"
 PEAK_RATE: Final = 3e-3
 #: Peak learning rates of presets that are `tiny` for lack of time, where others did better.
 TINY_RATES: Final = {"transformer": 2e-3, "lm-transformer": 6e-3}
-#: Pairs of which those minutes are a pass or two: a high rate and batches of this many pairs learn
-#: most from them, as do batches of this many tokens from texts, which get all steps they can.
-ONE_PASS, ONE_PASS_RATE, ONE_PASS_PAIRS, TEXT_TOKENS = 10_000, 6e-3, 64, 1024
+#: Tokens of a batch of texts then, which give more steps,
+TEXT_TOKENS: Final = 1024
+#: and pairs of which those minutes are a pass or two, from which others learn most at this rate.
+ONE_PASS, ONE_PASS_RATE = 10_000, 5e-3
 #: Options that a size stands for. A user who gives one of them has chosen a size.
 SIZE_OPTIONS: Final = frozenset(
     name for table in (RECURRENT, TRANSFORMER, CONVOLUTIONAL) for name in table["small"]._fields
@@ -111,13 +112,13 @@ def fill_settings(config: Config, facts: Facts) -> Config:
     if config.size == "auto":
         chosen["size"] = _size(config, facts)
     tiny = chosen.get("size") == "tiny"
-    passed = tiny and config.preset == "transformer" and facts.examples >= ONE_PASS
-    if tiny and config.lr is None:
-        chosen["lr"] = ONE_PASS_RATE if passed else TINY_RATES.get(config.preset)
+    if config.lr is None:
+        if tiny:
+            chosen["lr"] = TINY_RATES.get(config.preset)
+        elif config.preset == "bahdanau" and _hurried(config, facts) and facts.examples >= ONE_PASS:
+            chosen["lr"] = ONE_PASS_RATE
     if config.batch_tokens is None and config.batch_sentences is None:
-        tokens = TEXT_TOKENS if tiny else BATCH_TOKENS
-        pairs = ONE_PASS_PAIRS if passed else BATCH_PAIRS
-        chosen["batch_tokens"] = _batch_tokens(facts, tokens, pairs)
+        chosen["batch_tokens"] = _batch_tokens(facts, TEXT_TOKENS if tiny else BATCH_TOKENS)
     if config.eval_pairs is None and facts.has_sources:
         chosen["eval_pairs"] = _decoded(config, facts)
     return config.model_copy(update=chosen)
@@ -126,15 +127,17 @@ def fill_settings(config: Config, facts: Facts) -> Config:
 def _size(config: Config, facts: Facts) -> str:
     if config.preset not in DEEP or SIZE_OPTIONS & config.model.keys():
         return "small"
-    hurried = config.minutes is not None and config.minutes < TINY_BELOW
-    return "tiny" if hurried and not facts.on_gpu else "small"
+    return "tiny" if _hurried(config, facts) else "small"
 
 
-def _batch_tokens(facts: Facts, tokens: int, pairs: int) -> int:
+def _hurried(config: Config, facts: Facts) -> bool:
+    return config.minutes is not None and config.minutes < TINY_BELOW and not facts.on_gpu
+
+
+def _batch_tokens(facts: Facts, tokens: int) -> int:
     if not facts.scales_batches:
         return tokens
-    if facts.on_gpu:
-        pairs = max(pairs, facts.examples // GPU_BATCHES)
+    pairs = max(BATCH_PAIRS, facts.examples // GPU_BATCHES) if facts.on_gpu else BATCH_PAIRS
     return min(BATCH_TOKENS, ceil(pairs * facts.tokens))
 
 
