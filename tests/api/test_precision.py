@@ -5,7 +5,6 @@ import torch
 
 import regard
 from api.test_output import run_folder
-from regard.api.fit_load import _check_int8
 from regard.errors import ArgumentError
 from regard.models.cpu import CpuModel
 from regard.models.int8 import int8_engine, is_int8
@@ -46,11 +45,12 @@ def test_auto_is_32(path, precision):
     assert not is_int8(model.module)
 
 
-def test_precisions_that_cannot_be(path):
+def test_precisions_that_cannot_be(path, monkeypatch):
     with pytest.raises(ArgumentError, match="be one of auto, 32, bf16, int8, but it is 'int4'"):
         regard.load(path, precision="int4")
+    monkeypatch.setattr("regard.device.pick", lambda name: torch.device("cuda"))
     with pytest.raises(ArgumentError, match="precision must be 32 or bf16 on a GPU"):
-        _check_int8(torch.device("cuda"))
+        regard.load(path, precision="int8")
 
 
 @pytest.mark.skipif(not HAS_NUMBA, reason="numba is not installed")

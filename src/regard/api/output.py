@@ -24,6 +24,8 @@ from regard.symbols import BOS, EOS, PAD
 from regard.training import RunFolder
 
 ALTERNATIVES: Final = 3
+#: tokens to ask a search for, among which are the one that is written, `pad` and `bos`
+ALTERNATIVES_ASKED: Final = ALTERNATIVES + 3
 NO_VALUES: Final = np.zeros(0, np.float32)
 CUT_OFF: Final = "the limit of length cut the output off: it has no </s>"
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.api.output import (
-    ALTERNATIVES,
+    ALTERNATIVES_ASKED,
     LabelProbabilities,
     Output,
     TraceHeader,
@@ -321,7 +321,7 @@ class Predictor:
             return [(h.tokens, self.trace_of(source, row, h, options)) for source, row, h in read]
         forced = [self.target_ids(target) for target in targets]
         found = force_decode(
-            self.module, src, lengths, forced, options, kinds=kinds, alternatives=ALTERNATIVES + 1
+            self.module, src, lengths, forced, options, kinds=kinds, alternatives=ALTERNATIVES_ASKED
         )
         pairs = zip(map(Source, targets), forced, strict=True)
         texts = [self._without_certain_end(text_given(tgt, *pair)) for pair in pairs]
@@ -363,7 +363,7 @@ class Predictor:
             self.task.prefixed(options, rows),
             kinds=kinds,
             graphs=self.graphs,
-            alternatives=ALTERNATIVES + 1,
+            alternatives=ALTERNATIVES_ASKED,
         )
         read = zip(sources, rows, found, strict=True)
         return [self.trace_of(source, row, best[0], options) for source, row, best in read]
@@ -387,7 +387,7 @@ class Predictor:
             need_weights=True,
             kinds=kinds,
             graphs=self.graphs,
-            alternatives=ALTERNATIVES + 1,
+            alternatives=ALTERNATIVES_ASKED,
         )
         return [hypotheses[0] for hypotheses in best]
 

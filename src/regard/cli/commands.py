@@ -229,7 +229,8 @@ class EvaluateArgs:
     metrics: str | None = option(
         "Comma-separated: bleu (bleu-13a, bleu-zh, bleu-char by that tokeniser of sacrebleu), "
         "chrf, ter, wer, cer, per, exact; of answers, em and f1; of summaries, rouge-1, rouge-2 "
-        "and rouge-l; of labels, accuracy and macro-f1; of tags, tag-accuracy and span-f1.",
+        "and rouge-l; of labels, accuracy and macro-f1; of several labels, subset-accuracy and "
+        "micro-f1; of tags, tag-accuracy and span-f1.",
         shown="by target",
     )
     beam: options.Beam = None
