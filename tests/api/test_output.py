@@ -16,7 +16,7 @@ from regard.models import TEXT_PRESETS
 from regard.seeing.trace import KINDS, Text
 from regard.symbols import UNK
 from regard.tasks import open_task
-from regard.tasks.inputs.text import replaced, split_features, text_given, text_written
+from regard.tasks.inputs.text import TextInput, split_features, text_given, text_written
 from regard.training import RunFolder, make_config
 
 SOURCES = ["abc", "hgfedcba", "d", "hahaha"]
@@ -339,4 +339,5 @@ def test_what_stands_for_an_unknown_word_is_text_and_not_how_it_is_drawn(
     weights[..., looked_at] = 0.75
     found = Hypothesis([UNK], 0.0, 0.0, [0.0, 0.0], {"cross": (weights,)})
     tgt = Tokenizer.train("space", TARGETS)
-    assert replaced(src, tgt, found, text, ids) == ([] if word is None else [word])
+    replaced = TextInput(src, make_config({"data": "x.tsv"})).replaced(tgt, found, text, ids)
+    assert replaced == ([] if word is None else [word])
