@@ -404,7 +404,7 @@ def main() -> None:
         seed, name = asked
         record = run(folder, name, seed, args.minutes, cores)
         free.put(cores)
-        scores = [*record.get("beside", {}).values(), *[beside[name]] * (name in beside)]
+        scores = [*record.get("beside", {}).values(), *([beside[name]] if name in beside else [])]
         best = (max if CASES[name].higher else min)(scores, default=None)
         result["records"].append(record | {"simple": best})
         print(json.dumps(result["records"][-1]), flush=True)

@@ -214,10 +214,10 @@ def test_evaluation_counts_unseen_windows_beside_the_baselines(run, data):
 def test_a_killed_run_ends_as_one_that_was_not(run, data, tmp_path, monkeypatch):
     step = loop._step
 
-    def deadly(learner, batches, progress, *others):
+    def deadly(parts, progress):
         if progress.step == 8:
             raise RuntimeError("killed")
-        return step(learner, batches, progress, *others)
+        return step(parts, progress)
 
     with monkeypatch.context() as patch:
         patch.setattr(loop, "_step", deadly)

@@ -192,7 +192,8 @@ def evaluator_of(monkeypatch, *, labels=False, device="cpu", lengths=(3, 1, 2)):
     found.decoded, found.max_tgt_len, found.module = None, 256, None
     found.fabric = SimpleNamespace(device=SimpleNamespace(type=device))
     target = SimpleNamespace(decode=lambda tokens: f"out {tokens}")
-    found.task = SimpleNamespace(labels=labels, target=target)
+    tokens = SimpleNamespace(decoding=lambda: {"max_len": 1, "min_len": 1} if labels else {})
+    found.task = SimpleNamespace(labels=labels, target=target, tokens=tokens)
 
     def collate(corpus, rows):
         return SimpleNamespace(to=lambda device: SimpleNamespace(src=rows, src_lengths=None))

@@ -148,4 +148,4 @@ def train_prepared(run, progress=None):
 
 def take_step(run, progress):
     """Take one optimiser step of a prepared run."""
-    return loop._step(run.learner, run.batches, progress, run.learning_rate, run.intervals)
+    return loop._step(run, progress)

@@ -41,9 +41,15 @@ EXAMPLES: Final = 4
 LONGEST: Final = 40
 
 
-#: nats per target token that switching a head off costs, with the ends of a 95% interval over the
-#: texts, which are None where texts are too few, or all have one cost
-HeadCost = tuple[float, float | None, float | None]
+class HeadCost(NamedTuple):
+    """Nats per target token that switching a head off costs, with a 95% interval over the texts.
+
+    Its ends are None where texts are too few, or all have one cost.
+    """
+
+    cost: float
+    low: float | None
+    high: float | None
 
 
 class HeadReport(NamedTuple):
@@ -161,7 +167,7 @@ def head_importance(
                 yield score()
 
     costs = ratio_differences(whole, scores())
-    return {key: (c, low, high) for key, (c, low, high) in zip(switches, costs, strict=True)}
+    return {key: HeadCost(*cost) for key, cost in zip(switches, costs, strict=True)}
 
 
 def target_nats(model: Model, sources: Sequence[Any], targets: Sequence[str]) -> Statistics:

@@ -124,10 +124,10 @@ def _page(name: str, report: HeadReport) -> str:
     facts = {message("heads.model"): name, message("heads.texts"): f"{report.texts:,}"}
     if report.ablated:
         facts[message("heads.off")] = message("heads.off-texts", count=report.ablated)
-    notes = [*_best_sentences(report), *report.notes]
-    return render_heads(
-        message("heads.title", name=name), facts, report.heads, report.examples, notes
-    )
+    notes, heads = [*_best_sentences(report), *report.notes], report.heads
+    if not report.ablated:
+        heads = sorted(heads, key=lambda head: -head.habits.evidence)
+    return render_heads(message("heads.title", name=name), facts, heads, report.examples, notes)
 
 
 def _as_object(name: str, report: HeadReport) -> dict[str, Any]:

@@ -69,11 +69,13 @@ class LabelSetOutput(LabelOutput):
     @classmethod
     def check_settings(cls, settings: Settings) -> None:
         """Raise ArgumentError for settings of one label, or of texts."""
+        if not cls.is_possible(settings):  # a setting of both was given
+            return LabelOutput.check_settings(settings)
         what = "where targets name several labels"
         if settings.preset not in LABEL_PRESETS:
             rule = f"be one of {', '.join(LABEL_PRESETS)} {what}"
             raise ArgumentError("preset", rule, settings.preset, "choose one of them")
-        refuse_settings(settings, UNUSED, f"be left out {what}")
+        return refuse_settings(settings, UNUSED, f"be left out {what}")
 
     @classmethod
     def learn(cls, settings: Settings, targets: list[str], *, file: str, say: Say) -> TargetEncoder:
