@@ -162,8 +162,8 @@ def stop_after(step, monkeypatch, *signals):
     """Signals during this step, with seconds between them; Ctrl-C if none are given."""
     take = loop._step
 
-    def stopping(learner, batches, progress, *rest):
-        loss = take(learner, batches, progress, *rest)
+    def stopping(parts, progress):
+        loss = take(parts, progress)
         for number in signals or (signal.SIGINT,) if progress.step == step else ():
             time.sleep(number) if isinstance(number, float) else signal.raise_signal(number)
         return loss
