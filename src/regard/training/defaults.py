@@ -36,10 +36,11 @@ PEAK_RATES: Final = {"transformer": 1e-3, "conv": 1e-3, "classifier-transformer"
 PEAK_RATE: Final = 3e-3
 #: Peak learning rates of presets that are `tiny` for lack of time, where others did better.
 TINY_RATES: Final = {"transformer": 2e-3, "lm-transformer": 6e-3}
-#: Tokens of a batch of texts then, which give more steps,
+#: Tokens of a batch of texts then, which give more steps;
 TEXT_TOKENS: Final = 1024
-#: and pairs of which those minutes are a pass or two, from which others learn most at this rate.
-ONE_PASS, ONE_PASS_RATE = 10_000, 5e-3
+#: pairs of which those minutes are a pass or two, and rates at which other presets learn most then.
+ONE_PASS: Final = 10_000
+ONE_PASS_RATES: Final = {"bahdanau": 5e-3}
 #: Options that a size stands for. A user who gives one of them has chosen a size.
 SIZE_OPTIONS: Final = frozenset(
     name for table in (RECURRENT, TRANSFORMER, CONVOLUTIONAL) for name in table["small"]._fields
@@ -112,11 +113,9 @@ def fill_settings(config: Config, facts: Facts) -> Config:
     if config.size == "auto":
         chosen["size"] = _size(config, facts)
     tiny = chosen.get("size") == "tiny"
-    if config.lr is None:
-        if tiny:
-            chosen["lr"] = TINY_RATES.get(config.preset)
-        elif config.preset == "bahdanau" and _hurried(config, facts) and facts.examples >= ONE_PASS:
-            chosen["lr"] = ONE_PASS_RATE
+    if config.lr is None and _hurried(config, facts):
+        passed = ONE_PASS_RATES if facts.examples >= ONE_PASS else {}
+        chosen["lr"] = (TINY_RATES if tiny else passed).get(config.preset)
     if config.batch_tokens is None and config.batch_sentences is None:
         chosen["batch_tokens"] = _batch_tokens(facts, TEXT_TOKENS if tiny else BATCH_TOKENS)
     if config.eval_pairs is None and facts.has_sources:

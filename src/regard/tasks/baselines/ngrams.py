@@ -118,12 +118,21 @@ class Features(NamedTuple):
             self.ngrams, table, self.offsets, mode="sum", per_sample_weights=self.weights
         )
 
+    def sources(self) -> Tensor:
+        """Return the source of each n-gram."""
+        counts = torch.diff(self.offsets, append=torch.tensor([len(self.ngrams)]))
+        return torch.repeat_interleave(torch.arange(len(counts)), counts)
+
     def transposed(self, columns: int) -> "Features":
         """Return the features with a row for each n-gram: autograd would be fifty times slower."""
-        counts = torch.diff(self.offsets, append=torch.tensor([len(self.ngrams)]))
-        source = torch.repeat_interleave(torch.arange(len(counts)), counts)
         order, each = self.ngrams.argsort(), torch.bincount(self.ngrams, minlength=columns)
-        return Features(source[order], each.cumsum(0) - each, self.weights[order])
+        return Features(self.sources()[order], each.cumsum(0) - each, self.weights[order])
+
+    def normed(self, weights: Tensor) -> "Features":
+        """Return the features with these weights, whose squares sum to 1 in each source."""
+        source, total = self.sources(), torch.zeros(len(self.offsets))
+        norm = total.index_add_(0, source, weights.square()).sqrt().clamp(min=1e-6)
+        return self._replace(weights=weights / norm[source])
 
 
 def features(bag: NgramBag, corpus: EncodedPairs, rows: Rows, *, learn: bool = False) -> Features:
@@ -131,8 +140,8 @@ def features(bag: NgramBag, corpus: EncodedPairs, rows: Rows, *, learn: bool = F
     found = [bag.ngrams(*batch) for batch in token_rows(corpus, rows)]
     counts = torch.cat([each.real.sum(dim=1) for each in found])
     keys = torch.cat([each.keys[each.real] for each in found])
-    source = torch.repeat_interleave(torch.arange(len(counts)), counts)
     if learn:
+        source = torch.repeat_interleave(torch.arange(len(counts)), counts)
         distinct = torch.unique((source << 32) + keys) & 0xFFFFFFFF
         known, sources = torch.unique(distinct, return_counts=True)
         order = sources.argsort(stable=True)  # the most frequent n-gram comes last, and gets a row
@@ -142,8 +151,7 @@ def features(bag: NgramBag, corpus: EncodedPairs, rows: Rows, *, learn: bool = F
         bag.idf.numpy()[row] = idf.where(sources[order] >= FEWEST, 0.0)
     index, marks = bag.rows(keys)
     idf = bag.idf[index].where(bag.marks[index] == marks, 0.0)
-    norm = torch.zeros(len(counts)).index_add_(0, source, idf.square()).sqrt().clamp(min=1e-6)
-    return Features(index, counts.cumsum(0) - counts, idf / norm[source])
+    return Features(index, counts.cumsum(0) - counts, idf).normed(idf)
 
 
 class _Letters(NamedTuple):
@@ -185,9 +193,9 @@ class _Letters(NamedTuple):
 
 def _letter_ngrams(text: str) -> list[str]:
     """Return the n-grams of the letters of a token; of a short one, the token itself."""
-    return [text[i : i + length] for length in LETTERS for i in range(len(text) - length + 1)] or [
-        text
-    ] * bool(text)
+    if len(text) < LETTERS[0]:
+        return [text] if text else []
+    return [text[i : i + length] for length in LETTERS for i in range(len(text) - length + 1)]
 
 
 def _fit_bag(
@@ -211,8 +219,11 @@ def _fit_bag(
     until = time.monotonic() + data.seconds / 2  # reading and the dev set take the rest
     order = int(data.task.settings.model.get("ngrams", 0)) or 2
     bag = NgramBag(data.task.input.vocab_size, outputs, order)
-    own, parts, letters = _Letters.of(bag, data, features(bag, data.train, rows, learn=True))
-    found, whole = features(bag, data.train, rows), len(bag.idf)
+    plain, whole = features(bag, data.train, rows, learn=True), len(bag.idf)
+    own, parts, letters = _Letters.of(bag, data, plain)
+    # tokens have the weight of their letters now; n-grams whose row another one owns have none
+    known = (plain.ngrams < bag.vocab) | (plain.weights > 0)
+    found = plain.normed(bag.idf[plain.ngrams].where(known, 0.0))
     back, up = found.transposed(whole), parts.transposed(letters)
     fitted, bias = torch.zeros(whole + letters, outputs), bag.bias
     optimizer = torch.optim.LBFGS(
