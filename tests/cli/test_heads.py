@@ -82,7 +82,7 @@ def test_the_alignment_head_is_the_one_that_align_finds(transformer, files):
     gold = ("--gold", files / "gold.txt")
     found = report(transformer, files / "pairs.tsv", *gold, "--ablate", "0")
     aligned = json.loads(done(regard("align", transformer, files / "pairs.tsv", *gold, "--json")))
-    tried = [one for one in aligned["forward"]["tried"] if None not in (one["layer"], one["head"])]
+    tried = [one for one in aligned["tried"] if None not in (one["layer"], one["head"])]
     best = min(tried, key=lambda one: one["aer"])
     head = found["alignment_head"]
     assert (head["layer"], head["head"]) == (best["layer"], best["head"])

@@ -7,13 +7,13 @@ import numpy as np
 
 from regard.api.predictor import Predictor
 from regard.api.read_pairs import known_pairs, read_for
-from regard.data import Pair, Tokenizer, require_tokenizer, source_ids
+from regard.data import Pair, require_tokenizer, source_ids
 from regard.data.lookup_codecs import words_of
 from regard.decoding import force_decode
 from regard.errors import ArgumentError, RegardError
 from regard.messages import message
 from regard.seeing.trace import Weights
-from regard.seeing.trace.alignment import Links, above, merge_units, shift_rows, strongest
+from regard.seeing.trace.alignment import Links, merge_units, shift_rows, strongest
 from regard.tasks import Task
 
 SHIFTS: Final = (0, 1, -1)
@@ -50,26 +50,17 @@ Selector = int | Literal["mean"] | None
 
 
 class AlignOptions(NamedTuple):
-    """Options of reading alignments from attention; None where the gold decides.
+    """The attention that alignments are read from, as a user asks for it.
 
     Attributes:
-        layer: number, or the mean of all layers.
-        head: number, or the mean of all heads.
-        shift: 0, 1 or -1.
-        threshold: link all words with at least this weight; None links the strongest one.
-        batch: pairs at a time.
+        layer: number, or the mean of all layers; None where the gold decides.
+        head: number, or the mean of all heads; None as for the layer.
+        shift: 0, 1 or -1; None as for the layer.
     """
 
     layer: Selector
     head: Selector
     shift: int | None
-    threshold: float | None
-    batch: int
-
-    @property
-    def link(self) -> Callable[[Weights], Links]:
-        """The function from a map of words to links."""
-        return strongest if self.threshold is None else above(self.threshold)
 
     def without_gold(self) -> "AlignOptions":
         """Return the options with defaults for what only gold can decide: the mean, no shift."""
@@ -117,64 +108,29 @@ class Units(NamedTuple):
     source: bool
     target: bool
 
-    @property
-    def turned(self) -> "Units":
-        """The units of a model of the opposite direction."""
-        return Units(self.target, self.source)
-
     @staticmethod
     def of(task: Task, words: bool | None) -> "Units":
         """Return words or tokens; if None, words, but letters of a side that is read by letters."""
         if words is not None:
             return Units(words, words)
-        return Units(_source_tokenizer(task).kind != "char", task.target.kind != "char")
+        source = require_tokenizer(task.input.encoder, "an alignment")
+        return Units(source.kind != "char", task.target.kind != "char")
 
 
-class SideUnits(NamedTuple):
-    """One side of a pair: the word (or token, if these are linked) of each of its tokens."""
-
-    units: list[int | None]
-    total: int
-
-    @staticmethod
-    def of(tokenizer: Tokenizer, text: str, words: bool, *, features: int = 0) -> "SideUnits":
-        """Return the units of a text; the features and `eos` that follow it are of no word."""
-        own: list[int | None] = list(tokenizer.word_ids(text))
-        total = len(words_of(text))
-        if not words:
-            own, total = list(range(len(own))), len(own)
-        return SideUnits([*own, *[None] * (features + 1)], total)
+def left_out(pairs: Sequence[Pair], bad: Sequence[int]) -> list[bool]:
+    """Return for each line of a file whether it was left out, by the numbers of the bad lines."""
+    lines = sorted([*((pair.line, False) for pair in pairs), *((line, True) for line in bad)])
+    return [is_bad for _, is_bad in lines]
 
 
-class Places(NamedTuple):
-    """Lines of a file, with and without a pair, so that outputs keep the numbers of their lines.
-
-    Attributes:
-        bad: for each line, whether it was left out.
-    """
-
-    bad: list[bool]
-
-    @staticmethod
-    def of(pairs: Sequence[Pair], bad: Sequence[int]) -> "Places":
-        """Return the places of pairs, and of the line numbers that could not be read."""
-        lines = sorted([*((pair.line, False) for pair in pairs), *((line, True) for line in bad)])
-        return Places([is_bad for _, is_bad in lines])
-
-    @property
-    def total(self) -> int:
-        """The number of lines."""
-        return len(self.bad)
-
-    def spread(self, found: Sequence[T], empty: T) -> list[T]:
-        """Return the values of the pairs, with `empty` for each bad line."""
-        rest = iter(found)
-        return [empty if bad else next(rest) for bad in self.bad]
+def spread(found: Sequence[T], bad: Sequence[bool], empty: T) -> list[T]:
+    """Return the values of pairs by the lines of their file, with `empty` for each bad line."""
+    rest = iter(found)
+    return [empty if is_bad else next(rest) for is_bad in bad]
 
 
 def check_can_align(predictor: Predictor) -> None:
-    """Raises for a language model, for one that reads frames, which have no words, and for labels,
-    which are of the whole source."""
+    """Raise for a language model, for a model that reads no text, and for labels of whole texts."""
     if not predictor.task.has_sources:
         raise _cannot_align(predictor)
     if predictor.task.labels:
@@ -191,7 +147,6 @@ def align(
     choose: Callable[[Sequence[int]], Sequence[HeadChoice]],
     *,
     units: Units,
-    link: Callable[[Weights], Links] = strongest,
     batch: int = 32,
     done: Callable[[int], None] = lambda pairs: None,
 ) -> dict[HeadChoice, list[Links]]:
@@ -201,12 +156,11 @@ def align(
         predictor: of the model that is made to write the targets.
         pairs: to align.
         choose: returns the choices for a model with these numbers of heads in its layers.
-        units: what is linked.
-        link: makes links of a map of words.
+        units: what is linked: each target unit with its strongest source unit.
         batch: pairs at a time.
         done: called with the number of pairs after each batch.
     """
-    sides = [_sides(predictor.task, pair, units) for pair in pairs]
+    sides = [_sides(predictor.task, pair, units)[0] for pair in pairs]
     found: dict[HeadChoice, list[Links]] = {}
     for i, maps in _cross_attention(predictor, pairs, batch, done):
         if not found:
@@ -215,8 +169,7 @@ def align(
         source, target = sides[i]
         for choice in found:
             weights = shift_rows(_chosen(maps, choice), choice.shift)
-            words = merge_units(weights, target.units, source.units)[0]
-            found[choice][i] = link(words)
+            found[choice][i] = strongest(merge_units(weights, target, source)[0])
     return found
 
 
@@ -239,13 +192,12 @@ def align_by_mean(
     pairs, mean = known_pairs(predictor.task, reader), HeadChoice(None, None, 0)
     units = Units.of(predictor.task, words)
     found = align(predictor, pairs, lambda heads: [mean], units=units)[mean]
-    return Places.of(pairs, bad).spread(found, frozenset())
+    return spread(found, left_out(pairs, bad), frozenset())
 
 
 def unit_counts(task: Task, pairs: Sequence[Pair], units: Units) -> list[tuple[int, int]]:
     """Return the number of source and target units of each pair."""
-    sides = (_sides(task, pair, units) for pair in pairs)
-    return [(source.total, target.total) for source, target in sides]
+    return [_sides(task, pair, units)[1] for pair in pairs]
 
 
 def _chosen(maps: Sequence[Weights], choice: HeadChoice) -> Weights:
@@ -257,16 +209,22 @@ def _chosen(maps: Sequence[Weights], choice: HeadChoice) -> Weights:
     return mean[None]
 
 
-def _source_tokenizer(task: Task) -> Tokenizer:
-    return require_tokenizer(task.input.encoder, "an alignment")
-
-
-def _sides(task: Task, pair: Pair, units: Units) -> tuple[SideUnits, SideUnits]:
-    count = len(pair.features)
-    return (
-        SideUnits.of(_source_tokenizer(task), pair.src, units.source, features=count),
-        SideUnits.of(task.target, pair.tgt, units.target),
-    )
+def _sides(
+    task: Task, pair: Pair, units: Units
+) -> tuple[tuple[list[int | None], list[int | None]], tuple[int, int]]:
+    """Return the unit of each token of source and target, and the units of each side."""
+    source = require_tokenizer(task.input.encoder, "an alignment")
+    found, totals = [], []
+    for tokenizer, text, words in (
+        (source, pair.src, units.source),
+        (task.target, pair.tgt, units.target),
+    ):
+        own: list[int | None] = list(tokenizer.word_ids(text))
+        totals.append(len(words_of(text)) if words else len(own))
+        found.append(own if words else list(range(len(own))))
+    # features and `eos` are of no unit
+    src, tgt = [*found[0], *[None] * (len(pair.features) + 1)], [*found[1], None]
+    return (src, tgt), (totals[0], totals[1])
 
 
 def _cross_attention(
@@ -274,7 +232,8 @@ def _cross_attention(
 ) -> Iterator[tuple[int, list[Weights]]]:
     """Yield the number of each pair and its cross-attention by layer; like lengths together."""
     task = predictor.task
-    src = source_ids(_source_tokenizer(task), [p.src for p in pairs], [p.features for p in pairs])
+    source = require_tokenizer(task.input.encoder, "an alignment")
+    src = source_ids(source, [p.src for p in pairs], [p.features for p in pairs])
     tgt = task.target.encode_batch([pair.tgt for pair in pairs])
     order = sorted(range(len(pairs)), key=lambda i: (len(tgt[i]), len(src[i])))
     for start in range(0, len(order), batch):

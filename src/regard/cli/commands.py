@@ -4,7 +4,6 @@ Help and completion need this file and nothing more, so that they answer at once
 implemented by the function of its name in another module, which is imported when it runs.
 """
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -457,15 +456,6 @@ class WhatIfArgs:
     precision: options.Precision = "32"
 
 
-class Symmetry(StrEnum):
-    """Method of joining two directions of alignment."""
-
-    intersection = "intersection"
-    union = "union"
-    grow_diag_final = "grow-diag-final"
-    grow_diag_final_and = "grow-diag-final-and"
-
-
 @command(no_args_is_help=True, cls=options.RayCommand)
 class AlignArgs:
     """Align the words of pairs by attention.
@@ -485,12 +475,6 @@ class AlignArgs:
         "are tabs."
     )
     gold_first: options.GoldFirst = 0
-    reverse_run: Path | None = option(
-        "A run from target to source, to symmetrise with.", autocompletion=complete_run
-    )
-    symmetrize: Symmetry = option(
-        "How to join the two directions.", default=Symmetry.grow_diag_final
-    )
     layer: str = option(
         "A number from 0, mean, or auto: the best by the gold, or mean.", default="auto"
     )
@@ -501,9 +485,6 @@ class AlignArgs:
         "0, 1 or -1: align an output by the step after or before it; auto: the best by the gold, "
         "or 0.",
         default="auto",
-    )
-    threshold: float | None = option(
-        "Link all words with at least this weight.", shown="the strongest one"
     )
     words: bool | None = option(
         "What to link.",

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from regard.api.word_alignment import Places, Units
+from regard.api.word_alignment import Units, spread
 from regard.data import read_lines
 from regard.data.text_files import display_name
 from regard.errors import ArgumentError
@@ -19,7 +19,7 @@ NO_GOLD: Final = Gold(frozenset(), frozenset())
 
 
 def read_gold_file(
-    file: str, first: int, sizes: Sequence[tuple[int, int]], places: Places
+    file: str, first: int, sizes: Sequence[tuple[int, int]], bad: Sequence[bool]
 ) -> list[Gold]:
     """Return the gold of each pair; a bad line of the pairs has a line here that is not used.
 
@@ -27,16 +27,16 @@ def read_gold_file(
         file: Pharaoh format, a line for each pair.
         first: number of the first word, 0 or 1.
         sizes: words of the source and the target of each pair.
-        places: lines of the file of pairs that the pairs come from.
+        bad: for each line of the file of pairs whether it was left out.
     """
     lines = list(read_lines(file, max_chars=MAX_CHARS))
-    while len(lines) > places.total and not lines[-1].strip():
+    while len(lines) > len(bad) and not lines[-1].strip():
         lines.pop()
     found = read_gold(display_name(file), lines, first=first)
-    if len(found) == places.total:
-        found = [NO_GOLD if bad else gold for bad, gold in zip(places.bad, found, strict=True)]
-    check_gold(display_name(file), found, places.spread(sizes, (0, 0)))
-    return [gold for bad, gold in zip(places.bad, found, strict=True) if not bad]
+    if len(found) == len(bad):
+        found = [NO_GOLD if left else gold for left, gold in zip(bad, found, strict=True)]
+    check_gold(display_name(file), found, spread(sizes, bad, (0, 0)))
+    return [gold for left, gold in zip(bad, found, strict=True) if not left]
 
 
 def units_of(trace: Trace, words: bool | None) -> Units:

@@ -58,12 +58,12 @@ def heads(args: HeadsArgs) -> None:
 def _golds(
     model: api.Model | PretrainedModel, examples: ExampleFile, gold: str, first: int
 ) -> list[Gold]:
-    if examples.pairs is None or examples.places is None:
+    if examples.pairs is None or examples.left_out is None:
         raise ArgumentError(
             "--gold", "come with pairs", "given with texts alone", "give a file of pairs"
         )
     sizes = gold_sizes(model, examples.pairs)
-    return read_gold_file(gold, first, sizes, examples.places)
+    return read_gold_file(gold, first, sizes, examples.left_out)
 
 
 def _print(report: HeadReport, console: Console) -> None:

@@ -14,7 +14,7 @@ from rich.console import Console
 from regard import api
 from regard.api.evaluate_pairs import references_of
 from regard.api.read_pairs import known_pairs, read_for
-from regard.api.word_alignment import Places
+from regard.api.word_alignment import left_out
 from regard.cli.commands import AlignArgs, CompareArgs, EvaluateArgs, HeadsArgs
 from regard.cli.console import note
 from regard.data import (
@@ -250,12 +250,12 @@ class ExampleFile(NamedTuple):
     Attributes:
         sources: as the model reads them; of a language model, texts.
         pairs: None if there are no targets.
-        places: lines of the file that the pairs come from.
+        left_out: for each line of the file of pairs whether it was left out.
     """
 
     sources: list[Any]
     pairs: list[Pair] | None = None
-    places: Places | None = None
+    left_out: list[bool] | None = None
 
     @property
     def references(self) -> list[list[str]] | None:
@@ -265,7 +265,7 @@ class ExampleFile(NamedTuple):
     def some(self, rows: Sequence[int]) -> "ExampleFile":
         """Return the examples of these numbers, from 0."""
         pairs = None if self.pairs is None else [self.pairs[i] for i in rows]
-        return ExampleFile([self.sources[i] for i in rows], pairs, self.places)
+        return ExampleFile([self.sources[i] for i in rows], pairs, self.left_out)
 
 
 def read_examples(
@@ -293,7 +293,7 @@ def read_examples(
         return ExampleFile([one_source(model, file)])
     bad: list[int] = []
     pairs = pairs_for(model, file, args, bad)
-    return ExampleFile([model.task.input.of_pair(p) for p in pairs], pairs, Places.of(pairs, bad))
+    return ExampleFile([model.task.input.of_pair(p) for p in pairs], pairs, left_out(pairs, bad))
 
 
 def _plain_pairs(file: str, args: CompareArgs | HeadsArgs) -> ExampleFile:
@@ -308,4 +308,4 @@ def _plain_pairs(file: str, args: CompareArgs | HeadsArgs) -> ExampleFile:
         advice=OPTIONS,
     )
     pairs = list(reader)
-    return ExampleFile([pair.src for pair in pairs], pairs, Places.of(pairs, bad))
+    return ExampleFile([pair.src for pair in pairs], pairs, left_out(pairs, bad))

@@ -116,8 +116,7 @@ class JobTask:
         own["precision"] = self.model.precision
         if self.align is None:
             return {"task": "evaluate" if self.pairs else "predict", **own, **self.options}
-        how = {name: value for name, value in self.align._asdict().items() if name != "batch"}
-        return {"task": "align", **own, **how, "words": self.words}
+        return {"task": "align", **own, **self.align._asdict(), "words": self.words}
 
     def checksum(self) -> str:
         """Return the checksum of the model."""
@@ -199,7 +198,6 @@ class JobTask:
             [record.value for record in some],
             self.align.without_gold().choices,
             units=Units.of(model.task, self.words),
-            link=self.align.link,
             batch=self.batch,
         )
         (links,) = found.values() or ([],)

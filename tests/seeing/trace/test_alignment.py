@@ -1,20 +1,17 @@
-"""Links from maps, Pharaoh format, error rates, symmetrisation: all by hand."""
+"""Links from maps, Pharaoh format, error rates: all by hand."""
 
 import numpy as np
 import pytest
 
 from data.tools import shared
 from regard.data import read_lines
-from regard.errors import ArgumentError, DataError
+from regard.errors import DataError
 from regard.seeing.trace.alignment import (
     Gold,
     Quality,
-    above,
     check_gold,
     diagonal,
     format_links,
-    grow_diag_final,
-    grow_diag_final_and,
     merge_units,
     parse_links,
     read_gold,
@@ -113,13 +110,6 @@ def test_each_target_word_is_linked_with_what_it_looked_at_most():
     # the last column is no word: `</s>` and the like
     weights = np.array([[0.2, 0.7, 0.1], [0.3, 0.1, 0.6], [0, 0, 0]], dtype=np.float32)
     assert strongest(weights) == {(1, 0)}
-    assert above(0.2)(weights) == {(0, 0), (1, 0), (0, 1)}
-
-
-@pytest.mark.parametrize("threshold", [0.0, -1.0, 1.5])
-def test_a_threshold_is_a_weight(threshold):
-    with pytest.raises(ArgumentError, match="threshold must be above 0"):
-        above(threshold)
 
 
 def test_columns_of_a_word_are_summed_and_rows_averaged():
@@ -138,31 +128,6 @@ def test_a_shift_takes_the_row_of_another_step():
     np.testing.assert_array_equal(shift_rows(weights, 1)[0], [[0, 1, 0], [0, 0, 1], [0, 0, 0]])
     np.testing.assert_array_equal(shift_rows(weights, -1)[0], [[0, 0, 0], [1, 0, 0], [0, 1, 0]])
     np.testing.assert_array_equal(shift_rows(weights, 0), weights)
-
-
-def test_growing_takes_neighbours_that_link_a_word_without_links():
-    # 0-0 is in both; 1-1 is its diagonal neighbour; 1-0 is too, but by then both words have links
-    forward, backward = links("0-0 1-1"), links("0-0 0-1")
-    assert grow_diag_final_and(forward, backward) == links("0-0 0-1 1-1")
-    assert grow_diag_final_and(links("0-0 1-1"), links("0-0 1-1 1-0")) == links("0-0 1-1")
-
-
-def test_growing_goes_on_from_what_it_has_added():
-    chain = links("0-0 1-1 2-2 3-3")
-    assert grow_diag_final_and(chain, links("0-0")) == chain
-    assert grow_diag_final_and(links("3-3 2-2 1-1"), links("3-3")) == links("1-1 2-2 3-3")
-
-
-def test_the_last_step_takes_links_that_are_nobodys_neighbours():
-    # 4-0 shares its target word with 0-0, 4-4 shares nothing
-    forward, backward = links("0-0 4-4"), links("0-0 5-0")
-    assert grow_diag_final_and(forward, backward) == links("0-0 4-4")
-    assert grow_diag_final(forward, backward) == links("0-0 4-4 5-0")
-
-
-def test_the_last_step_goes_by_forward_links_first():
-    assert grow_diag_final_and(links("0-3"), links("0-1")) == links("0-3")
-    assert grow_diag_final_and(links("0-1"), links("0-3")) == links("0-1")
 
 
 def test_gold_of_the_hansards_is_read_as_it_is_published():

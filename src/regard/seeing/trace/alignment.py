@@ -1,24 +1,23 @@
-"""Word alignments from cross-attention, their symmetrization, and alignment error rate.
+"""Word alignments from cross-attention and their alignment error rate.
 
 A link is (source word, target word), both counted from 0. In Pharaoh format a line holds the links
 of one pair, `0-0 1-2`; a possible link, as opposed to a sure one, is `1p2` or `1?2`.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from regard.errors import ArgumentError, DataError
+from regard.errors import DataError
 from regard.seeing.trace.trace import Weights
 
 Link = tuple[int, int]
 Links = frozenset[Link]
 
 LINK: Final = re.compile(r"(\d{1,9})([-p?])(\d{1,9})", re.ASCII)
-NEIGHBOURS: Final = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
 
 
 class Gold(NamedTuple):
@@ -146,18 +145,6 @@ def strongest(weights: Weights) -> Links:
     return frozenset((i, j) for i, j in links if i < words and weights[j, i] > 0)
 
 
-def above(threshold: float) -> Callable[[Weights], Links]:
-    """Return a linker of each target word with all source words of at least this weight."""
-    if not 0 < threshold <= 1:
-        raise ArgumentError("threshold", "be above 0 and at most 1", threshold, "try 0.2")
-
-    def link(weights: Weights) -> Links:
-        found = zip(*np.nonzero(weights[:, :-1] >= threshold), strict=True)
-        return frozenset((int(i), int(j)) for j, i in found)
-
-    return link
-
-
 @dataclass(frozen=True)
 class Quality:
     """Quality of alignments against gold (Och and Ney, 2003, doi:10.1162/089120103321337421).
@@ -218,70 +205,3 @@ def diagonal(source: int, target: int) -> Links:
     if not source:
         return frozenset()
     return frozenset(((2 * j + 1) * source // (2 * target), j) for j in range(target))
-
-
-def flip(links: Links) -> Links:
-    """Return links of the other direction."""
-    return frozenset((j, i) for i, j in links)
-
-
-def intersection(forward: Links, backward: Links) -> Links:
-    """Return the links that both directions have."""
-    return forward & backward
-
-
-def union(forward: Links, backward: Links) -> Links:
-    """Return the links that either direction has."""
-    return forward | backward
-
-
-def grow_diag_final(forward: Links, backward: Links) -> Links:
-    """Grow the intersection over neighbours in the union, then link words without links.
-
-    Koehn, Och and Marcu (2003), https://aclanthology.org/N03-1017; the order is that of Moses.
-    """
-    return _grow_final(forward, backward, all)
-
-
-def grow_diag_final_and(forward: Links, backward: Links) -> Links:
-    """Like `grow_diag_final`, but both words of a last link must be without links."""
-    return _grow_final(forward, backward, any)
-
-
-def _grow_final(forward: Links, backward: Links, taken: Callable[[Iterable[bool]], bool]) -> Links:
-    """Grow, then add last links unless `taken` says that too many of their words have links."""
-    found = _grow(set(forward & backward), sorted(forward | backward))
-    for links in (forward, backward):
-        for link in sorted(links):
-            if not taken(_linked(found, link)):
-                found.add(link)
-    return frozenset(found)
-
-
-def _grow(found: set[Link], allowed: Sequence[Link]) -> set[Link]:
-    """Add allowed neighbours that link a word without links, until there are none."""
-    growing = True
-    while growing:
-        growing = False
-        for i, j in allowed:  # links added ahead are visited in the same pass, as in Moses
-            if (i, j) not in found:
-                continue
-            near = [(i + down, j + right) for down, right in NEIGHBOURS]
-            for link in [link for link in near if link in allowed]:
-                if not all(_linked(found, link)):
-                    found.add(link)
-                    growing = True
-    return found
-
-
-def _linked(found: set[Link], link: Link) -> tuple[bool, bool]:
-    """Return which of the two words of a link have links."""
-    return any(i == link[0] for i, _ in found), any(j == link[1] for _, j in found)
-
-
-SYMMETRIZE: Final[dict[str, Callable[[Links, Links], Links]]] = {
-    "intersection": intersection,
-    "union": union,
-    "grow-diag-final": grow_diag_final,
-    "grow-diag-final-and": grow_diag_final_and,
-}
