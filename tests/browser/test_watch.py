@@ -6,7 +6,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from browser.conftest import SCREENS
-from regard.serve import Access, Limits, Log, RunWatcher, create_watch_app
+from regard.serve.limits import Limits
+from regard.serve.logs import Log
+from regard.serve.middleware import Access
+from regard.serve.watch import RunWatcher, create_watch_app
 from serve.conftest import run_folder
 from serve.test_watch import evaluated
 

@@ -9,7 +9,7 @@ import pytest
 from cli.tools import done, regard, sentence
 from regard.data import Tokenizer
 from regard.evaluation import METRICS
-from regard.serve import Models
+from regard.serve.served_models import Models
 from regard.training import RunFolder
 from serve.conftest import client_of
 

@@ -71,7 +71,9 @@ def test_without_a_run_the_bundled_model_is_served(run, monkeypatch):
     monkeypatch.setattr("regard.api.bundled_models.HOME", run.parent)
     monkeypatch.setattr("regard.api.bundled_models.names", lambda: ["run"])
     served = []
-    monkeypatch.setattr("regard.serve.run", lambda bound, app, *rest, **more: served.append(app))
+    monkeypatch.setattr(
+        "regard.serve.server.run", lambda bound, app, *rest, **more: served.append(app)
+    )
     done(regard("serve", "--port", 0))
     assert served[0].state.handler.models.names == ["run"]
 
@@ -124,7 +126,7 @@ def test_other_machines_are_let_in_with_a_token_or_on_purpose(run, monkeypatch):
     def run_app(bound, app, *rest, **more):
         served.append(app.user_middleware[0].kwargs["access"])
 
-    monkeypatch.setattr("regard.serve.run", run_app)
+    monkeypatch.setattr("regard.serve.server.run", run_app)
     words = sentence(regard("serve", run, "--port", 0, "--host", "0.0.0.0"), 2)
     assert "--token must be given, since --host 0.0.0.0 lets other machines in" in words
     assert "--no-token" in words
@@ -142,7 +144,7 @@ def test_other_machines_are_let_in_with_a_token_or_on_purpose(run, monkeypatch):
 
 def test_the_first_line_says_who_is_let_in(run, monkeypatch, capsys):
     served = []
-    monkeypatch.setattr("regard.serve.run", lambda *args, ready: served.append(ready))
+    monkeypatch.setattr("regard.serve.server.run", lambda *args, ready: served.append(ready))
     expected = {
         ("--no-token",): "for everybody who reaches this machine, without a token",
         ("--token", "s3cret"): "for other machines, too; open /?token=TOKEN",

@@ -10,7 +10,7 @@ from regard.errors import RegardError
 from regard.preemption import preemptible
 from regard.pretrained import PretrainedModel
 from regard.seeing.trace.storage import from_json
-from regard.serve import Models
+from regard.serve.served_models import Models
 from serve.conftest import client_of
 from serve.test_app import events
 from serve.test_http_errors import error

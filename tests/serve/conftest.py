@@ -10,7 +10,12 @@ import torch
 from starlette.testclient import TestClient
 
 from regard.data import Tokenizer
-from regard.serve import Access, Limits, Log, Models, bind, create_app, server_of, url_of
+from regard.serve.app import create_app
+from regard.serve.limits import Limits
+from regard.serve.logs import Log
+from regard.serve.middleware import Access
+from regard.serve.served_models import Models
+from regard.serve.server import bind, server_of, url_of
 from regard.tasks import open_task
 from regard.training import RunFolder, make_config
 

@@ -14,7 +14,7 @@ from pictures import bomb, drawn, png_bytes
 from regard.data import PictureEncoder, Tokenizer
 from regard.data.media_files import decoding_work, read_picture
 from regard.seeing.trace.storage import from_json
-from regard.serve import Models
+from regard.serve.served_models import Models
 from regard.tasks import open_task
 from regard.training import RunFolder, make_config
 from serve.conftest import SIZES, Live, client_of, until

@@ -9,7 +9,10 @@ from schemathesis import GenerationMode
 from schemathesis.checks import CHECKS, load_all_checks
 from schemathesis.python import asgi
 
-from regard.serve import Access, Limits, Log, create_app
+from regard.serve.app import create_app
+from regard.serve.limits import Limits
+from regard.serve.logs import Log
+from regard.serve.middleware import Access
 from serve.conftest import client_of
 from serve.test_http_errors import error
 

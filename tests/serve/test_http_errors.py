@@ -6,7 +6,8 @@ import pytest
 
 from regard.errors import ArgumentError, RegardError
 from regard.messages import use_language
-from regard.serve import Access, http_errors
+from regard.serve import http_errors
+from regard.serve.middleware import Access
 
 
 def error(response, status, code):

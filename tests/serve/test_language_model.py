@@ -5,7 +5,7 @@ import torch
 
 from regard.data import Tokenizer
 from regard.seeing.trace.storage import from_json
-from regard.serve import Models
+from regard.serve.served_models import Models
 from regard.tasks import open_task
 from regard.training import RunFolder, make_config
 from serve.conftest import client_of

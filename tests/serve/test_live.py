@@ -10,7 +10,8 @@ import pytest
 from regard.api.predictor import Predictor
 from regard.decoding import DecodingGraphs
 from regard.errors import ArgumentError
-from regard.serve import AddressError, Limits, bind, url_of
+from regard.serve.limits import Limits
+from regard.serve.server import AddressError, bind, url_of
 from serve.conftest import until
 from serve.test_http_errors import error
 

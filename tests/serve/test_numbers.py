@@ -9,7 +9,7 @@ import regard
 from cli.tools import done
 from cli.tools import regard as command
 from regard.seeing.trace.storage import from_json
-from regard.serve import Models
+from regard.serve.served_models import Models
 from serve.conftest import client_of
 from serve.test_http_errors import error
 from tasks.life import BRIEF

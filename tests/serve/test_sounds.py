@@ -10,7 +10,7 @@ import torch
 
 from regard.data import FrameScaler, LogMel, SoundEncoder, Tokenizer
 from regard.seeing.trace.storage import from_json
-from regard.serve import Models
+from regard.serve.served_models import Models
 from regard.tasks import open_task
 from regard.training import RunFolder, make_config
 from serve.conftest import SIZES, client_of

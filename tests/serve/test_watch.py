@@ -7,8 +7,11 @@ import shutil
 import pytest
 from starlette.testclient import TestClient
 
-from regard.serve import Access, Limits, Log, RunWatcher, create_watch_app
 from regard.serve.http_errors import ServeError
+from regard.serve.limits import Limits
+from regard.serve.logs import Log
+from regard.serve.middleware import Access
+from regard.serve.watch import RunWatcher, create_watch_app
 from regard.training import RunError
 from regard.training.reporting import HtmlReport
 from regard.training.run_folder import RunFolder

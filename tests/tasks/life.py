@@ -23,7 +23,7 @@ from cli.tools import done, regard, sentence
 from export.tools import run_readme
 from regard.export.decode import Exported
 from regard.export.predict import ExportedNumbers
-from regard.serve import Models
+from regard.serve.served_models import Models
 from regard.tasks import INPUTS, OUTPUTS, REFUSED
 from regard.training import RunFolder
 from serve.conftest import client_of

@@ -12,7 +12,7 @@ from regard.data import Pair, Story, StoryEncoder, Tokenizer
 from regard.data.story_encoder import MARKS
 from regard.errors import ArgumentError, DataError
 from regard.seeing.trace.storage import from_json
-from regard.serve import Models
+from regard.serve.served_models import Models
 from regard.tasks import choose_task, open_task
 from regard.tasks.inputs.story import StoryInput
 from regard.tasks.outputs.span import folded_tokens

@@ -2,12 +2,11 @@
 
 import shlex
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from regard import safe_read
-from regard import serve as server
+from regard import extras, safe_read
 from regard.api import bundled_models
 from regard.cli.commands import ExportArgs, ServeArgs, WatchArgs
 from regard.cli.console import note, print_json
@@ -18,6 +17,13 @@ from regard.messages import message
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
+
+    from regard.serve.limits import Limits
+    from regard.serve.logs import Log
+    from regard.serve.middleware import Access
+
+#: packages that serve pages
+PACKAGES: Final = ("fastapi", "uvicorn", "httptools")
 
 
 def export(args: ExportArgs) -> None:
@@ -72,47 +78,55 @@ def _trial(written: ExportResult, source: dict[str, Any]) -> str:
 
 def serve(args: ServeArgs) -> None:
     """Serve a live page and an API: type, and see where each output looks."""
-    limits, log = server.Limits(**args.limits), server.Log(note, args.log_text)
+    extras.require(*PACKAGES, extra="serve", for_="`regard serve`")
+    from regard.serve.app import create_app
+    from regard.serve.limits import Limits
+    from regard.serve.logs import Log
+    from regard.serve.served_models import Models
+
+    limits, log = Limits(**args.limits), Log(note, args.log_text)
     access = _access(args, args.allow_origin)
 
     def make() -> "tuple[str, FastAPI]":
+        how = {"device": args.device, "precision": args.precision}
         if args.runs:
-            how = {"device": args.device, "precision": args.precision}
-            models = server.Models.load(args.runs, **how, allow_pickle=args.allow_pickle)
+            models = Models.load(args.runs, **how, allow_pickle=args.allow_pickle)
         else:
-            models = server.Models.load_bundled(args.device, args.precision)
+            models = Models.load_bundled(**how)
         names = message("check.comma").join(models.names)
-        return names, server.create_app(models, limits, access, log)
+        return names, create_app(models, limits, access, log)
 
     _listen(args, limits, log, make)
 
 
 def watch(args: WatchArgs) -> None:
     """Serve a page that follows a run while it trains."""
-    limits, log, access = server.Limits(), server.Log(note), _access(args, None)
-    watcher = server.RunWatcher(bundled_models.find(args.run))
-    page = server.create_watch_app(watcher, limits, access, log)
+    extras.require(*PACKAGES, extra="serve", for_="`regard watch`")
+    from regard.serve.limits import Limits
+    from regard.serve.logs import Log
+    from regard.serve.watch import RunWatcher, create_watch_app
+
+    limits, log = Limits(), Log(note)
+    watcher = RunWatcher(bundled_models.find(args.run))
+    page = create_watch_app(watcher, limits, _access(args, None), log)
     _listen(args, limits, log, lambda: (str(args.run), page))
 
 
-def _access(args: ServeArgs | WatchArgs, origins: list[str] | None) -> "server.Access":
-    return server.Access((args.host, *(args.allow_host or ())), tuple(origins or ()), args.token)
+def _access(args: ServeArgs | WatchArgs, origins: list[str] | None) -> "Access":
+    from regard.serve.middleware import Access
+
+    return Access((args.host, *(args.allow_host or ())), tuple(origins or ()), args.token)
 
 
 def _listen(
     args: ServeArgs | WatchArgs,
-    limits: "server.Limits",
-    log: "server.Log",
-    make: Callable[[], tuple[str, "FastAPI"]],
+    limits: "Limits",
+    log: "Log",
+    make: "Callable[[], tuple[str, FastAPI]]",
 ) -> None:
-    """Serve an application, made after its address is known to be free, until it is ended.
+    """Serve an application, made after its address is known to be free, until it is ended."""
+    from regard.serve import server
 
-    Args:
-        args: address and token.
-        limits: of connections.
-        log: where errors are printed.
-        make: returns what is served, in words, and the application.
-    """
     with server.bind(args.host, args.port) as bound:
         local = server.is_local(bound)
         _check_token(args.host, args.token, local=local, none=args.no_token)

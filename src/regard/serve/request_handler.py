@@ -137,7 +137,7 @@ class RequestHandler:
 
     def info(self) -> Json:
         """Return the body of `/api/info`."""
-        load = {"inside": self.admission.inside, **vars(self.scheduler.counts)}
+        load = {"inside": self.admission.inside, **self.scheduler.counts}
         return {**self.models.info(self.limits), "load": load}
 
     async def answer(self, request: Request, body: SourceRequest, verb: str = "run") -> Response:

@@ -42,83 +42,52 @@ class WhatIfResponse(_Response):
     notes: list[str]
 
 
-class ForecastResponse(_Response):
+class ForecastResponse(BaseModel):
     """A forecast: times and numbers of history and forecast, attention, and a figure as SVG."""
 
     format: Literal["regard-forecast"]
     version: int
-    name: str
-    title: str
-    legend: str
-    series: list[str]
-    history_times: list[str]
-    history: list[list[float]]
-    times: list[str]
-    point: list[list[float]]
-    levels: list[float]
-    quantiles: list[list[list[float]]]
-    calibrated: bool
-    attention: list[list[list[float]]] | None
-    attention_title: str
-    mattered: list[list[float]] | None
-    notes: list[str]
-    simple: list[list[float]] | None
-    simple_name: str
-    figure: str
-    narrow_figure: str
-
-
-class AnswerBody(_Response):
-    """One answer, as `target` of /api/run takes it, with its score and its log-probability."""
-
-    text: str
-    score: float
-    log_prob: float
 
 
 class AnswersResponse(_Response):
-    """Answers, best first."""
+    """Answers, best first: `text`, as `target` of /api/run takes it, `score` and `log_prob`."""
 
-    answers: list[AnswerBody]
-
-
-class ErrorBody(_Response):
-    """An error: a code for programs, a sentence, and the next step."""
-
-    code: str
-    message: str
-    hint: str
+    answers: list[dict[str, str | float]]
 
 
 class ErrorResponse(_Response):
-    """The body of an error."""
+    """An error: `code` for programs, `message` for people, and the next step as `hint`."""
 
-    error: ErrorBody
+    error: dict[Literal["code", "message", "hint"], str]
 
 
-def _errors(**descriptions: str) -> Statuses:
+def _errors(descriptions: dict[int, str]) -> Statuses:
     return {
-        int(status.removeprefix("s")): {"model": ErrorResponse, "description": description}
-        for status, description in descriptions.items()
+        status: {"model": ErrorResponse, "description": said}
+        for status, said in descriptions.items()
     }
 
 
 COMMON: Final = _errors(
-    s400="The host is not known, or the body cannot be read.",
-    s401="The token of the server is missing or wrong.",
+    {
+        400: "The host is not known, or the body cannot be read.",
+        401: "The token of the server is missing or wrong.",
+    }
 )
-HEALTH: Final = COMMON | _errors(s503="The models cannot be run.")
+HEALTH: Final = COMMON | _errors({503: "The models cannot be run."})
 INFO: Final[Statuses] = {200: {"model": InfoResponse}, **COMMON}
 PREDICT: Final = COMMON | _errors(
-    s403="A page of another site sends the request.",
-    s408="The body does not arrive.",
-    s413="The body or the text is too long, or would take too much work.",
-    s415="The body is not JSON.",
-    s422="A field is wrong.",
-    s429="Too many requests, in all or of one client: retry after Retry-After seconds.",
-    s500="Unexpected error.",
-    s503="The server is shutting down, or its memory is too small.",
-    s504="Timeout.",
+    {
+        403: "A page of another site sends the request.",
+        408: "The body does not arrive.",
+        413: "The body or the text is too long, or would take too much work.",
+        415: "The body is not JSON.",
+        422: "A field is wrong.",
+        429: "Too many requests, in all or of one client: retry after Retry-After seconds.",
+        500: "Unexpected error.",
+        503: "The server is shutting down, or its memory is too small.",
+        504: "Timeout.",
+    }
 )
 TRACE: Final[Statuses] = {
     200: {

@@ -3,13 +3,12 @@
 Each batch of requests runs in a thread of its own, but only the thread that has the turn computes,
 since models are not made to be run by two threads at a time. At the preemption points of its work
 (see `regard.preemption`) a thread stops if nobody waits for the result, and hands the turn over
-if other work should go first. The order is that of a multi-level feedback queue:
+if other work should go first:
 
-1. Work has a level. Short requests begin at level 0, longer ones at level 1 or 2, and what has had
-   its share of time falls to the next. A lower level goes first, so a short request waits for one
-   piece of a long one, not for its end.
-2. Within a level, the client that has used least of late goes first, then what has waited longest.
-3. Work that has not run for a while gets a short turn, whatever its level, so that nothing starves.
+1. Short work goes before long work. A request is short if it is of few tokens, until it has
+   computed for a while; so it waits for one piece of a long request, not for its end.
+2. Then the client goes first that has used least of late, then what has waited longest.
+3. Work that has not run for a while gets a short turn, so that nothing starves.
 
 Requests with the same key that wait at the same time run as one batch, as far as it has room.
 """
@@ -26,7 +25,7 @@ from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import torch
 
@@ -38,25 +37,23 @@ from regard.serve.limits import Cost
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 Work = Callable[[Any, list[ItemT]], Sequence[ResultT | Exception]]
+#: of work: the smallest goes first, by level, seconds that its client has used, and time
+Rank = tuple[int, float, float]
 
 #: batches that have begun at a time, one of which runs; the others keep their memory
 MOST_STARTED: Final = 6
-#: of these, batches that begin at level 1 or below, so that short ones always find a thread
+#: of these, long ones, so that short ones always find a thread
 MOST_LONG: Final = 4
-#: tokens of work above which a request begins at level 1, and at level 2
-WORK: Final = (4096, 131_072)
-#: seconds of computing after which work falls to level 1, and to level 2
-SHARES: Final = (1.0, 5.0)
-#: seconds that work below level 0 runs before others of its level
+#: tokens of work, and seconds of computing, up to which work is short
+SHORT_WORK: Final = 4096
+SHORT_SECONDS: Final = 1.0
+#: seconds that long work runs before other long work, and at least
 SLICE: Final = 0.1
-#: seconds that a turn lasts at least
 SHORTEST: Final = 0.02
-#: seconds after which work that waits gets a turn, for levels 0, 1 and 2
-PATIENCE: Final = (1.0, 0.25, 1.0)
+#: seconds after which work that waits gets a turn
+PATIENCE: Final = 0.25
 #: seconds in which half of what a client has used is forgotten
 HALF_LIFE: Final = 10.0
-#: seconds that a scheduler counts as broken after an error of its own
-RECOVERY: Final = 5.0
 #: seconds between two checks of what else waits, since steps of small models are much shorter
 CHECK_SECONDS: Final = 0.005
 
@@ -69,23 +66,6 @@ class WorkError(Exception):
     """Wraps an exception of the work that a future cannot hold, such as StopIteration."""
 
 
-@dataclass
-class SchedulerCounts:
-    """Counts of what a scheduler has done.
-
-    Attributes:
-        asked: requests.
-        batches: batches that they ran in.
-        left: requests whose client disconnected, or whose time was over, before the response.
-        stopped: batches that were cancelled, since no client waited for them any more.
-    """
-
-    asked: int = 0
-    batches: int = 0
-    left: int = 0
-    stopped: int = 0
-
-
 @dataclass(eq=False)
 class _Job(Generic[ItemT, ResultT]):
     key: Hashable
@@ -94,36 +74,24 @@ class _Job(Generic[ItemT, ResultT]):
     cost: Cost
     answer: "Future[ResultT]" = field(default_factory=Future)
     arrived: float = field(default_factory=time.monotonic)
-    level: int = 0
 
-    def __post_init__(self) -> None:
-        self.level = sum(self.cost.work > work for work in WORK)
-
-
-class _Rank(NamedTuple):
-    """Sort key of work; the smallest goes first."""
-
-    level: int
-    used: float
-    since: float
+    @property
+    def is_long(self) -> bool:
+        return self.cost.work > SHORT_WORK
 
 
 @dataclass(eq=False)
 class _JobBatch(Generic[ItemT, ResultT]):
-    """Jobs that run together.
+    """Jobs with the same key that run together.
 
     Attributes:
-        jobs: with the same key.
-        key: of all jobs.
-        first_level: at which it began.
+        jobs: the one that it began with comes first.
         spent: seconds of computing so far.
         turn: when it got the turn.
         seen: when it was last at a preemption point, or lost the turn.
     """
 
     jobs: list[_Job[ItemT, ResultT]]
-    key: Hashable
-    first_level: int
     spent: float = 0.0
     turn: float = field(default_factory=time.monotonic)
     seen: float = field(default_factory=time.monotonic)
@@ -133,8 +101,8 @@ class _JobBatch(Generic[ItemT, ResultT]):
         return any(not job.answer.done() for job in self.jobs)
 
     @property
-    def level(self) -> int:
-        return max(self.first_level, sum(self.spent >= share for share in SHARES))
+    def is_long(self) -> bool:
+        return self.jobs[0].is_long or self.spent >= SHORT_SECONDS
 
 
 class ClientUsage:
@@ -192,9 +160,9 @@ class Scheduler(Generic[ItemT, ResultT]):
         self._called: _JobBatch[ItemT, ResultT] | None = None
         self._usage, self._most_threads = usage or ClientUsage(), threads
         self._threads: list[threading.Thread] = []
-        self._broken = -RECOVERY
         self.closed = False
-        self.counts = SchedulerCounts()
+        #: requests, their batches, requests whose client left, and batches that were cancelled
+        self.counts = dict.fromkeys(("asked", "batches", "left", "stopped"), 0)
 
     def start(self) -> None:
         """Begin to work."""
@@ -225,9 +193,8 @@ class Scheduler(Generic[ItemT, ResultT]):
         with self._changed:
             running = self._running
             stuck = running is not None and time.monotonic() - running.seen > longest
-        broken = time.monotonic() - self._broken < RECOVERY
         alive = bool(self._threads) and all(thread.is_alive() for thread in self._threads)
-        return alive and not stuck and not broken
+        return alive and not stuck
 
     async def submit(self, key: Hashable, item: ItemT, client: str, cost: Cost) -> ResultT:
         """Return the result of an item; cancel the call to give the item up."""
@@ -236,32 +203,24 @@ class Scheduler(Generic[ItemT, ResultT]):
             if self.closed:
                 raise closing()
             self._waiting.append(job)
-            self.counts.asked += 1
+            self.counts["asked"] += 1
             if self._running is None:  # what runs looks at those who wait by itself
                 self._changed.notify_all()
         try:
             return await asyncio.wrap_future(job.answer)
         except asyncio.CancelledError:
             job.answer.cancel()
-            self.counts.left += 1
+            self.counts["left"] += 1
             raise
 
     def _run(self) -> None:
         """Run batches, one after another, until the scheduler is closed."""
-        while True:
-            try:
-                batch = self._begin()
-                if batch is None:
-                    return
+        try:
+            while (batch := self._begin()) is not None:
                 self._do(batch)
-            except BaseException as error:  # of the scheduler itself: those who wait must know
-                self._broken = time.monotonic()
-                self._failed(error)
-                with self._changed:
-                    dropped, self._waiting = self._waiting, []
-                for job in dropped:
-                    _fail(job, released(error))
-                time.sleep(CHECK_SECONDS)  # a fault that stays must not take all of the processor
+        except BaseException as error:  # of the scheduler itself, which is not healthy then
+            self._failed(error)
+            self.close()
 
     def _begin(self) -> _JobBatch[ItemT, ResultT] | None:
         """Wait until a new batch may have the turn, and take it; None once closed."""
@@ -270,12 +229,12 @@ class Scheduler(Generic[ItemT, ResultT]):
                 now = time.monotonic()
                 self._waiting = [job for job in self._waiting if not job.answer.done()]
                 if self._running is None and self._called is None:
-                    if self._is_ripe(now) and self._lead(now) is not None:
-                        batch = self._take(now)
-                        self._started.append(batch)
-                        self._running = batch
-                        self.counts.batches += 1
-                        return batch
+                    lead = self._lead(now)
+                    if lead is not None:
+                        self._running = self._take(lead, now)
+                        self._started.append(self._running)
+                        self.counts["batches"] += 1
+                        return self._running
                     if self._started:  # what was to begin has been given up
                         self._hand_over(now)
                 self._changed.wait(self._until_ripe(now) or None)
@@ -286,9 +245,9 @@ class Scheduler(Generic[ItemT, ResultT]):
         found = list[ResultT | Exception]()
         try:
             with preemptible(partial(self._point, batch)):
-                found = self._results(batch.key, [job.item for job in batch.jobs])
+                found = self._results(batch.jobs[0].key, [job.item for job in batch.jobs])
         except CancelledWorkError:
-            self.counts.stopped += 1
+            self.counts["stopped"] += 1
         finally:
             with self._changed:
                 now = time.monotonic()
@@ -333,10 +292,11 @@ class Scheduler(Generic[ItemT, ResultT]):
     def _hand_over(self, now: float) -> None:
         """Give the turn to the started batch that is next, or to a new one."""
         self._running = None
-        ranked = [(self._rank(batch, now), batch) for batch in self._started]
-        rank, called = min(ranked, key=lambda pair: pair[0], default=(None, None))
         new = self._rank_of_waiting(now)
-        self._called = called if rank is not None and (new is None or rank <= new) else None
+        called = min(self._started, key=lambda batch: self._rank(batch, now), default=None)
+        if called is not None and new is not None and new < self._rank(called, now):
+            called = None
+        self._called = called
         self._changed.notify_all()
 
     def _charge(self, batch: _JobBatch[ItemT, ResultT], now: float) -> None:
@@ -349,74 +309,57 @@ class Scheduler(Generic[ItemT, ResultT]):
     def _other_goes_first(self, batch: _JobBatch[ItemT, ResultT], now: float) -> bool:
         """Return whether the batch that has the turn should hand it over."""
         own = self._rank(batch, now)
-        if own.level > 0 and now - batch.turn < SHORTEST:
+        if batch.is_long and now - batch.turn < SHORTEST:
             return False
         others = [self._rank(other, now) for other in self._started if other is not batch]
         other = min([*others, self._rank_of_waiting(now) or own], default=own)
-        if other.level != own.level or own.level <= 0:
-            return other.level < own.level
+        if other[0] != own[0] or not batch.is_long:
+            return other[0] < own[0]
         return now - batch.turn >= SLICE and other < own
 
-    def _rank(self, batch: _JobBatch[ItemT, ResultT], now: float) -> _Rank:
+    def _rank(self, batch: _JobBatch[ItemT, ResultT], now: float) -> Rank:
         if not batch.wanted:  # it will stop at once, and let go of its memory
-            return _Rank(-2, 0.0, batch.seen)
-        aged = self._running is not batch and now - batch.seen > PATIENCE[batch.level]
-        used = min(self._usage.of(client, now) for client in {job.client for job in batch.jobs})
-        return _Rank(-1 if aged else batch.level, used, batch.seen)
+            return -2, 0.0, batch.seen
+        aged = self._running is not batch and now - batch.seen > PATIENCE
+        used = min(self._usage.of(job.client, now) for job in batch.jobs)
+        return -1 if aged else int(batch.is_long), used, batch.seen
 
-    def _rank_of_waiting(self, now: float) -> _Rank | None:
+    def _rank_of_job(self, job: _Job[ItemT, ResultT], now: float) -> Rank:
+        aged = job.is_long and now - job.arrived > PATIENCE
+        return -1 if aged else int(job.is_long), self._usage.of(job.client, now), job.arrived
+
+    def _rank_of_waiting(self, now: float) -> Rank | None:
         """Return the rank of the batch that could begin now, if any could."""
-        lead = self._lead(now) if self._is_ripe(now) else None
-        if lead is None:
-            return None
-        aged = lead.level > 0 and now - lead.arrived > PATIENCE[lead.level]
-        return _Rank(-1 if aged else lead.level, self._usage.of(lead.client, now), lead.arrived)
+        lead = self._lead(now)
+        return None if lead is None else self._rank_of_job(lead, now)
 
     def _lead(self, now: float) -> _Job[ItemT, ResultT] | None:
-        """Return the waiting job that goes first, as far as threads are left for it."""
-        if len(self._started) >= MOST_STARTED:
+        """Return the waiting job that may begin now, as far as threads are left for it."""
+        if len(self._started) >= MOST_STARTED or self._until_ripe(now) != 0.0:
             return None
-        long = sum(batch.first_level > 0 for batch in self._started)
-        able = [job for job in self._waiting if job.level == 0 or long < MOST_LONG]
-        return min(able, key=self._order(able, now).__getitem__, default=None)
-
-    def _order(
-        self, jobs: Sequence[_Job[ItemT, ResultT]], now: float
-    ) -> dict[_Job[ItemT, ResultT], _Rank]:
-        """Return the rank of each job."""
-        used = {client: self._usage.of(client, now) for client in {job.client for job in jobs}}
-        return {job: _Rank(job.level, used[job.client], job.arrived) for job in jobs}
-
-    def _is_ripe(self, now: float) -> bool:
-        """Return whether those who wait have given others the time to arrive."""
-        return len(self._waiting) >= self._size or self._until_ripe(now) == 0.0
+        few_long = sum(batch.jobs[0].is_long for batch in self._started) < MOST_LONG
+        able = [job for job in self._waiting if few_long or not job.is_long]
+        return min(able, key=lambda job: self._rank_of_job(job, now), default=None)
 
     def _until_ripe(self, now: float) -> float | None:
-        """Return the seconds that the oldest job still waits for others; None if none waits."""
-        if not self._waiting:
-            return None
+        """Return the seconds until the batching window has elapsed; None if no job waits."""
+        if not self._waiting or len(self._waiting) >= self._size:
+            return 0.0 if self._waiting else None
         oldest = min(job.arrived for job in self._waiting)
         return max(0.0, oldest + self._wait - now)
 
-    def _take(self, now: float) -> _JobBatch[ItemT, ResultT]:
-        """Return the job that goes first, and as many of its key as have room beside it."""
-        lead = self._lead(now)
-        assert lead is not None
-        chosen, order = [lead], self._order(self._waiting, now)
-        source, target = lead.cost.source, lead.cost.target
+    def _take(self, lead: _Job[ItemT, ResultT], now: float) -> _JobBatch[ItemT, ResultT]:
+        """Return a job, and as many of its key as have room beside it."""
+        chosen, source, target = [lead], lead.cost.source, lead.cost.target
         alike = [job for job in self._waiting if job.key == lead.key and job is not lead]
-        for job in sorted(alike, key=order.__getitem__):
-            count = len(chosen) + 1
-            if count > self._size:
-                break
+        for job in sorted(alike, key=lambda job: self._rank_of_job(job, now)):
             longest = max(source, job.cost.source), max(target, job.cost.target)
-            if count * sum(longest) <= self._tokens:  # sources and targets are padded
+            count = len(chosen) + 1
+            if count <= self._size and count * sum(longest) <= self._tokens:  # with padding
                 source, target = longest
                 chosen.append(job)
-        taken = set(map(id, chosen))
-        self._waiting = [job for job in self._waiting if id(job) not in taken]
-        chosen.sort(key=lambda job: job.arrived)
-        return _JobBatch(chosen, lead.key, lead.level)
+        self._waiting = [job for job in self._waiting if job not in chosen]
+        return _JobBatch(chosen)
 
 
 def _fail(job: _Job[Any, Any], error: Exception) -> None:
