@@ -37,14 +37,6 @@ def test_doctor_names_torch_and_the_paths():
     assert found["regard"] == __version__
 
 
-@pytest.mark.slow
-def test_doctor_tests_two_processes():
-    found = json.loads(done(regard("doctor", "--distributed", "--json")))
-    assert found["gloo, 2 processes"] == "all-reduce works"
-    assert "gloo" in found["backends"]
-    assert found["torchrun"].startswith("not used")
-
-
 @pytest.mark.parametrize(
     ("numba", "says"),
     [

@@ -25,13 +25,14 @@ def dictionary(tmp_path, monkeypatch):
         with gzip.open(folder / f"{name}.tsv.gz", "wt", encoding="utf-8") as file:
             file.write(rows)
     config = demo._config
+    monkeypatch.setattr(demo, "TEST_WORDS", 5)
     monkeypatch.setattr(demo, "files", lambda package: tmp_path / "package")
     monkeypatch.setattr(demo, "_config", lambda data, settings: config(data, {**settings, **SMALL}))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-BRIEF = ("--minutes", 0.005, "--test-words", 5)
+BRIEF = ("--minutes", 0.005)
 
 
 def test_from_nothing_to_maps(dictionary):

@@ -61,8 +61,6 @@ def test_a_saved_trace_is_drawn(saved):
         (["--tokens"], "happy"),
         (["--words"], "unhappy"),
         (["--special", "hide"], "0.07  0.40"),
-        (["--scale", "row"], "██ .50◂"),
-        (["--ascii"], "## .70<"),
         (["--gold", "0-0 2p1"], "▓▓*.70◂"),
         (["--gold", "0-0 2p1"], "▓▓?.50◂"),
     ],
@@ -170,7 +168,6 @@ def test_hostile_tokens(tmp_path):
     out = done(regard("show", tmp_path / "x.json"))
     assert "\x9b" not in out
     assert "␛[31m" in out
-    assert done(regard("show", tmp_path / "x.json", "--ascii", "--plain")).isascii()
 
 
 @pytest.mark.parametrize(
@@ -180,7 +177,6 @@ def test_hostile_tokens(tmp_path):
         (["--layer", "7"], ["layer", "0", "'7'"]),
         (["--head", "7"], ["head", "mean", "'7'"]),
         (["--special", "x"], ["special", "dim, hide or show"]),
-        (["--scale", "x"], ["scale", "fixed or row"]),
         (["--view", "x"], ["view", "matrix, list, heads"]),
         (["--list", "--plain"], ["--list and --plain"]),
         (["--gold", "x"], ["gold", "'x' is not a link"]),

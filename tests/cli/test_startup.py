@@ -122,7 +122,6 @@ print(*({NEVER!r} & set(sys.modules)))
         ("regard predict --be", "--beam"),
         ("regard lab wo", "word-by-word"),
         ("regard show g", "g2p"),
-        ("regard train pairs.tsv preset=ba", "preset=bahdanau"),
     ],
 )
 def test_completion_loads_nothing_heavy(line, offers):
@@ -166,12 +165,6 @@ def runs(tmp_path, monkeypatch):
         (["train", "--resume", "runs/e"], ["runs/enfr"]),
         (["train", "-p", "gn"], ["gnmt"]),
         (["settings", "rnn"], ["rnn", "rnn-dot"]),
-        # zsh and fish keep a word whole; bash splits it at `=`
-        (["train", "pairs.tsv", "preset=gn"], ["preset=gnmt"]),
-        (["train", "pairs.tsv", "preset", "=", "gn"], ["gnmt"]),
-        (["train", "pairs.tsv", "epochs=3", "size", "="], ["tiny", "small", "base"]),
-        (["train", "pairs.tsv", "size=t"], ["size=tiny"]),
-        (["train", "pairs.tsv", "epochs", "=", "3"], [""]),
     ],
     ids=" ".join,
 )

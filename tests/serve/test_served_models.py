@@ -16,8 +16,7 @@ from regard.preemption import preemptible
 from regard.seeing.attribution import input_scorer
 from regard.seeing.attribution.interventions import shuffled_attention
 from regard.serve.limits import Limits
-from regard.serve.served_model import BatchKey, StreamedToken, WorkItem
-from regard.serve.served_models import Models, names
+from regard.serve.served_models import BatchKey, Models, StreamedToken, WorkItem, names
 from regard.training import RunError
 from serve.conftest import client_of
 

@@ -10,13 +10,11 @@ import typer
 from regard import api
 from regard.cli.commands import ChatArgs
 from regard.cli.console import note, one_line
-from regard.data import Corpus
-from regard.data.conversations import SPEAKER_MARK, Turn, join_turns
+from regard.data.conversations import Turn, join_turns
 from regard.decoding_options import given_options
 from regard.errors import ArgumentError
 from regard.messages import message
 from regard.tasks import TextInput
-from regard.training import RunFolder
 
 #: the speakers of a conversation, as chat data names them
 SYSTEM: Final = "system"
@@ -24,8 +22,6 @@ USER: Final = "user"
 ASSISTANT: Final = "assistant"
 #: in front of what is typed in a terminal
 PROMPT: Final = f"{USER}> "
-#: characters of a speaker's name by which a conversation is recognised, at most
-LONGEST_ROLE: Final = 20
 
 
 def chat(args: ChatArgs) -> None:
@@ -51,27 +47,12 @@ def chat(args: ChatArgs) -> None:
 def _chat_model(run: Path, device: str) -> api.Model:
     """Load a run; raises ArgumentError unless it answers conversations."""
     model: Any = api.load(run, device=device)
+    if isinstance(model, api.Model):
+        task = model.task
+        if task.numbers is None and type(task.input) is TextInput:
+            return model
     fix = 'train one on lines such as {"messages": [{"role": "user", "content": "..."}, ...]}'
-    own = model.task if isinstance(model, api.Model) else None
-    if own is None or type(own.input) is not TextInput or own.numbers is not None:
-        kind = "a model of transformers" if own is None else str(own)
-        raise ArgumentError("RUN", "be trained on conversations", f"{run} ({kind})", fix)
-    source = _first_source(model.path)
-    role, mark, _ = source.partition(SPEAKER_MARK)
-    if source and (not mark or len(role) > LONGEST_ROLE or " " in role):
-        value = f"{run}, whose sources look like {source[:40]!r}"
-        raise ArgumentError("RUN", "be trained on conversations", value, fix)
-    run_model: api.Model = model
-    return run_model
-
-
-def _first_source(path: Path) -> str:
-    """Return the first dev source of a run, "" if its data are not there."""
-    dev = RunFolder(path).data / "dev.arrow"
-    try:
-        return Corpus(dev).pair(0).src if dev.exists() else ""
-    except (OSError, ValueError, IndexError):
-        return ""
+    raise ArgumentError("RUN", "be trained on conversations", run, fix)
 
 
 def _turn(name: str, role: str, text: str) -> Turn:

@@ -16,8 +16,6 @@ from regard.cli.completion import (
     complete_experiment,
     complete_preset,
     complete_run,
-    complete_setting,
-    complete_size,
 )
 from regard.cli.options import app, argument, command, flag, option, page_output
 from regard.decoding_options import DecodingOptions
@@ -72,10 +70,9 @@ class TrainArgs:
         "KEY=VALUE",
         "Settings by name. Before them, the file of targets if the sides are two files.",
         default=None,
-        autocompletion=complete_setting,
     )
     preset: options.Preset = None
-    size: str | None = option("tiny, small or base.", shown="small", autocompletion=complete_size)
+    size: str | None = option("tiny, small or base.", shown="small")
     output: Path | None = option(
         "The run folder.", "--output", "-o", shown="runs/PRESET, runs/recipes/NAME-SEED"
     )
@@ -296,10 +293,6 @@ class ShowArgs:
     special: str = option(
         "Special tokens like </s>: dim, hide (their weight is printed) or show.", default="dim"
     )
-    scale: str = option(
-        "Darkest for weight 1 (fixed), or for the largest weight of each row (row).",
-        default="fixed",
-    )
     target: options.Target = None
     gold: str | None = option(
         "Source-target links to mark, as in '0-0 1-2 2p1'; they count what `regard align` counts: "
@@ -325,7 +318,6 @@ class ShowArgs:
     )
     heads: str | None = option("Heads to record with --top-k-weights, as in 0,5.", shown="all")
     line: int | None = option("Which trace of a .jsonl, counted from 1.", metavar="N", shown="1")
-    ascii: bool = flag("--ascii", "Draw in ASCII only.")
     device: options.Device = "auto"
 
 
@@ -589,8 +581,6 @@ class DemoArgs:
         autocompletion=complete_preset,
     )
     output: Path = option("The run folder.", "--output", "-o", default=Path("runs/demo"))
-    test_words: int = option("Test words to evaluate on; there are about 12,000.", default=2000)
-    seed: int = option("Random seed.", default=1)
 
 
 @command()
@@ -685,9 +675,4 @@ class PresetsArgs:
 class DoctorArgs:
     """Print versions, devices and backends of this machine."""
 
-    distributed: bool = flag(
-        "--distributed",
-        "Test training in several processes instead: backends, torchrun's variables, and a sum "
-        "over two processes.",
-    )
     as_json: options.Json = False

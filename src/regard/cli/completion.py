@@ -9,8 +9,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-import typer
-
 BUNDLED: Final = Path(__file__).parents[1] / "bundled"
 #: files by which a run folder is known
 RUN_FILES: Final = ("config.json", "tokenizer.src.json")
@@ -25,9 +23,6 @@ PRESETS: Final = (
     *("classifier-rnn", "classifier-self-attentive", "classifier-transformer"),
     *("show-attend-tell", "memory-network", "story-transformer", "span"),
 )
-SIZES: Final = ("tiny", "small", "base")
-#: settings of `regard train` whose values complete
-VALUES: Final = {"preset": PRESETS, "size": SIZES}
 EXPERIMENTS: Final = (
     *("cost", "path", "scale", "bottleneck", "recall", "order", "heads"),
     *("word-by-word", "reading", "vision", "worked-example"),
@@ -54,31 +49,9 @@ def complete_preset(incomplete: str) -> list[str]:
     return _beginning(PRESETS, incomplete)
 
 
-def complete_size(incomplete: str) -> list[str]:
-    """Return the sizes whose names begin with what is typed."""
-    return _beginning(SIZES, incomplete)
-
-
 def complete_experiment(incomplete: str) -> list[str]:
     """Return the experiments of the lab whose names begin with what is typed."""
     return _beginning(EXPERIMENTS, incomplete)
-
-
-def complete_setting(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return `preset=NAME` and `size=NAME` that begin with what is typed.
-
-    bash splits words at `=` and replaces what follows it alone: there, `preset` and `=` are words
-    of their own, and only the value is returned.
-    """
-    before = list(ctx.params.get("words") or ())
-    if before[-1:] == ["="]:
-        before.pop()
-    elif incomplete:
-        before.clear()
-    if before and before[-1] in VALUES:
-        return _beginning(VALUES[before[-1]], incomplete)
-    every = [f"{key}={value}" for key, values in VALUES.items() for value in values]
-    return _beginning(every, incomplete)
 
 
 def _beginning(names: Sequence[str], start: str) -> list[str]:

@@ -4,7 +4,7 @@ import shutil
 import time
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import typer
 from rich.cells import cell_len
@@ -16,24 +16,21 @@ from regard.cli.commands import DemoArgs
 from regard.cli.error_handling import SIGNALLED
 from regard.cli.show import drawn
 from regard.data import Pair, read_pairs
-from regard.errors import ArgumentError
 from regard.messages import message
 from regard.training import Config, RunError, RunFolder, make_config, start_run
 from regard.training.console_reporter import StderrConsole, say
 from regard.training.defaults import PEAK_RATES
 
-WORDS = ("regard", "attention", "knowledge", "phoneme")
+#: words that are evaluated, of about 12,000, and words that are answered
+TEST_WORDS: Final = 2000
+WORDS: Final = ("regard", "attention", "knowledge", "phoneme")
 
 
 def demo(args: DemoArgs) -> None:
     """Train on the bundled pronouncing dictionary, evaluate, and draw where the model looked."""
-    if args.test_words < 1:
-        raise ArgumentError(
-            "test_words", "be at least 1", args.test_words, "2000 take some seconds"
-        )
     console, notes = Console(), StderrConsole()
     with as_file(files("regard") / "bundled" / "cmudict") as data:
-        settings = {"preset": args.preset, "minutes": args.minutes, "seed": args.seed}
+        settings = {"preset": args.preset, "minutes": args.minutes}
         config = _config(data / "train.tsv.gz", settings)
         say(notes, message("demo.data"))
         if _remove_earlier(args.output, config):
@@ -43,7 +40,7 @@ def demo(args: DemoArgs) -> None:
     if folder.stopped_by is not None:  # the user has been told how to go on
         raise typer.Exit(SIGNALLED + folder.stopped_by)
     model = api.load_run(args.output)
-    _evaluate(model, pairs[:: max(1, len(pairs) // args.test_words)][: args.test_words], console)
+    _evaluate(model, pairs[:: max(1, len(pairs) // TEST_WORDS)][:TEST_WORDS], console)
     for word in WORDS:
         say(console, f"{word.upper():>12}  {model(word.upper()).text}")
     console.print()

@@ -1,18 +1,12 @@
 """Commands that list what there is: `regard models`, `presets`, `settings` and `doctor`."""
 
-import os
 import platform
-import socket
 import sys
-from collections.abc import Callable, Iterable
-from datetime import timedelta
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
 import torch
-import torch.distributed as dist
-from torch import nn
-from torch.multiprocessing.spawn import spawn
 
 from regard.api import bundled_models
 from regard.api.bundled_card import licence, megabytes, render
@@ -53,28 +47,6 @@ OPERATORS: Final[dict[str, Iterable[str]]] = {
     "self_attentive_rnn": SELF_ATTENTIVE,
     "monotonic_alignment": MONOTONIC,
 }
-HALF_PRECISIONS: Final = {"bf16": torch.bfloat16, "fp16": torch.float16}
-#: layers that the presets are made of
-LAYERS: Final[dict[str, Callable[[], nn.Module]]] = {
-    "linear": lambda: nn.Linear(8, 8),
-    "GRU": lambda: nn.GRU(8, 8, batch_first=True),
-    "LSTM": lambda: nn.LSTM(8, 8, batch_first=True),
-    "attention": lambda: nn.MultiheadAttention(8, 2, batch_first=True),
-}
-#: variables by which torchrun tells a process its place
-VARIABLES: Final = (
-    "RANK",
-    "WORLD_SIZE",
-    "LOCAL_WORLD_SIZE",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "TORCHELASTIC_RUN_ID",
-    "TORCHELASTIC_RESTART_COUNT",
-    "TORCHELASTIC_MAX_RESTARTS",
-)
-#: processes of the test, and seconds until it counts as failed
-TESTED: Final = 2
-LIMIT: Final = 120
 
 
 def models(args: ModelsArgs) -> None:
@@ -162,9 +134,9 @@ def _grouped_settings(preset: str) -> dict[str, list[SettingRow]]:
 
 
 def doctor(args: DoctorArgs) -> None:
-    """Print versions, devices and backends, or facts about training in several processes."""
+    """Print versions, devices and backends."""
     with use_language("en" if args.as_json else None):
-        rows = distributed_report() if args.distributed else report()
+        rows = report()
     if args.as_json:
         return print_json(dict(rows))
     return print_table(result_console(), ("name", "found"), rows, header=False)
@@ -181,7 +153,6 @@ def report() -> list[tuple[str, str]]:
         ("triton", _installed("triton")),
         ("numba", _installed("numba")),
         ("cpu", message("doctor.threads", count=torch.get_num_threads(), capability=chip)),
-        (message("doctor.cpu-precisions"), _comma("32", *map(_cpu_precision, HALF_PRECISIONS))),
         ("cuda", _comma(*gpus) or message("doctor.none")),
         *((name, _usable(paths)) for name, paths in OPERATORS.items()),
     ]
@@ -189,27 +160,6 @@ def report() -> list[tuple[str, str]]:
 
 def _comma(*words: str) -> str:
     return message("check.comma").join(words)
-
-
-def _cpu_precision(name: str) -> str:
-    """Return a half precision, with the layers that this CPU has no kernels for."""
-    lacking = [layer for layer, make in LAYERS.items() if not _trains(make, HALF_PRECISIONS[name])]
-    if not lacking:
-        return name
-    return message("doctor.but-for", name=name, layers=message("runs.and").join(lacking))
-
-
-def _trains(make: Callable[[], nn.Module], dtype: torch.dtype) -> bool:
-    """Return whether a layer runs forward and backward on this CPU under autocast."""
-    layer, x = make(), torch.zeros(2, 3, 8)
-    inputs = (x, x, x) if isinstance(layer, nn.MultiheadAttention) else (x,)
-    try:
-        with torch.autocast("cpu", dtype):
-            found = layer(*inputs)
-            (found[0] if isinstance(found, tuple) else found).float().sum().backward()
-    except RuntimeError:
-        return False
-    return True
 
 
 def _usable(paths: Iterable[str]) -> str:
@@ -232,59 +182,3 @@ def _installed(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return message("doctor.not-installed")
-
-
-def distributed_report() -> list[tuple[str, str]]:
-    """Return devices, backends, torchrun's variables and the result of a test, by name."""
-    gpus = torch.cuda.device_count()
-    found = {name: os.environ[name] for name in VARIABLES if name in os.environ}
-    said = message("check.comma").join(f"{name}={value}" for name, value in found.items())
-    several = "one-gpu" if gpus == 1 else "gpus"
-    rows = [
-        (message("doctor.devices"), message(f"doctor.{several}", gpus=gpus, cores=os.cpu_count())),
-        (message("doctor.backends"), _backends()),
-        ("torchrun", said or message("doctor.one-process")),
-        (message("doctor.processes", backend="gloo", count=TESTED), all_reduce_test("gloo")),
-    ]
-    if dist.is_nccl_available() and gpus >= TESTED:
-        title = message("doctor.processes", backend="nccl", count=TESTED)
-        rows.append((title, all_reduce_test("nccl")))
-    return rows
-
-
-def _backends() -> str:
-    """Return the backends that torch has, with the version of NCCL."""
-    names = ["gloo"] if dist.is_gloo_available() else []
-    if dist.is_nccl_available() and torch.cuda.is_available():
-        numbers: tuple[int, ...] = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
-        names.append(f"nccl {'.'.join(map(str, numbers))}")
-    return message("check.comma").join(names) or message("doctor.none")
-
-
-def all_reduce_test(backend: str) -> str:
-    """Start two processes that sum a number of each; return whether that works, or why not."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-    try:
-        spawn(_sum_ranks, (backend, address), nprocs=TESTED)  # type: ignore[no-untyped-call]
-    except Exception as error:  # which has the traceback of a process as its text
-        reason = str(error).strip().splitlines()[-1].partition(": ")[2]
-        return message("doctor.fails", reason=reason or str(error))
-    return message("doctor.works")
-
-
-def _sum_ranks(rank: int, backend: str, address: str) -> None:
-    """Take part in a sum; raises if it fails."""
-    for name in (*VARIABLES, "TORCHELASTIC_USE_AGENT_STORE"):  # torchrun's own are no part of it
-        os.environ.pop(name, None)
-    device = torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu")
-    limit = timedelta(seconds=LIMIT)
-    dist.init_process_group(
-        backend, init_method=address, rank=rank, world_size=TESTED, timeout=limit
-    )
-    number = torch.tensor(float(rank + 1), device=device)
-    dist.all_reduce(number)
-    dist.destroy_process_group()
-    if number.item() != TESTED * (TESTED + 1) / 2:
-        raise RuntimeError(f"the sum is {number.item():g}")

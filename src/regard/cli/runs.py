@@ -4,7 +4,6 @@ Only small files and headers are read, and torch is not imported: sizes of files
 their headers, and checksums are left to `regard train --resume` and `regard.load`.
 """
 
-import json
 import os
 import re
 from collections.abc import Iterator
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from regard import safe_read
-from regard.atomic_files import content_checksum
 from regard.cli.commands import RunsArgs
 from regard.cli.completion import folders_in
 from regard.cli.console import note, print_json, print_table, result_console
@@ -109,81 +107,73 @@ def describe_run(path: Path) -> RunListing | None:
     """Return what is known of a run folder; None for a folder that is no run."""
     if not (path / "config.json").exists():
         return None
+    facts: dict[str, Any] = {"preset": None, "size": None, "weights": None, "data": None}
+    facts["best"] = None
     try:
-        settings = _settings(path)
-    except _DamagedRunError as error:
-        if not any((path / mark).exists() for mark in MARKS):
+        record = _json(path / "config.json")
+        if not isinstance(record, dict) or not {"format", "config"} <= record.keys():
             return None  # settings of something else
-        return RunListing(path, None, None, None, None, None, DAMAGED, str(error), _changed(path))
-    if settings is None:
-        return None
-    steps = _checkpoint_steps(path)
-    finished = (path / "README.md").exists()
-    weights = best = None
-    preset, size, data = (str(settings.get(name) or "") for name in ("preset", "size", "data"))
-    try:
+        if not isinstance(record["config"], dict):
+            raise _DamagedRunError(message("runs.damage.settings", name="config.json"))
+        facts |= {n: str(record["config"].get(n) or "") for n in ("preset", "size", "data")}
+        steps, finished = _checkpoint_steps(path), (path / "README.md").exists()
         card = _card(path) if finished else {}
-        data = data or card.get("data", "")
-        best = _best_of_card(card) if finished else _best_of_checkpoint(path, steps)
-        weights = _count_weights(path / "model.safetensors", needed=finished)
+        facts["data"] = facts["data"] or card.get("data", "")
+        facts["best"] = _best_of_card(card) if finished else _best_of_checkpoint(path, steps)
+        facts["weights"] = _count_weights(path / "model.safetensors", needed=finished)
         state, detail = _state(path, steps, finished)
     except _DamagedRunError as error:
+        if facts["preset"] is None and not any((path / mark).exists() for mark in MARKS):
+            return None
         state, detail = DAMAGED, str(error)
-    return RunListing(path, preset, size, weights, data, best, state, detail, _changed(path))
+    names = ("config.json", "metrics.jsonl", "README.md")
+    times = [(path / name).stat().st_mtime for name in names if (path / name).exists()]
+    changed = datetime.fromtimestamp(max(times, default=0.0)).astimezone()
+    return RunListing(path, **facts, state=state, detail=detail, changed=changed)
 
 
-def _settings(path: Path) -> dict[str, Any] | None:
-    """Return the settings of a run; None if config.json has another writer."""
-    record = _json(path / "config.json")
-    if not isinstance(record, dict) or not {"format", "config"} <= record.keys():
-        return None
-    content = {name: value for name, value in record.items() if name != "checksum"}
-    own = content_checksum(json.dumps(content, sort_keys=True).encode())
-    if record.get("checksum", own) != own:
-        raise _DamagedRunError(message("runs.damage.checksum", name="config.json"))
-    settings = record["config"]
-    if not isinstance(settings, dict):
-        raise _DamagedRunError(message("runs.damage.settings", name="config.json"))
-    return settings
+def _read(file: Path) -> bytes:
+    try:
+        return safe_read.read_bytes(file, MOST_BYTES, inside=file.parent)
+    except RegardError:
+        raise _unreadable(file) from None
 
 
 def _json(file: Path) -> Any:
     try:
-        return safe_read.parse_json(safe_read.read_bytes(file, MOST_BYTES, inside=file.parent))
-    except (safe_read.InvalidJSONError, RegardError):
-        raise _DamagedRunError(message("runs.damage.unreadable", name=file.name)) from None
+        return safe_read.parse_json(_read(file))
+    except safe_read.InvalidJSONError:
+        raise _unreadable(file) from None
+
+
+def _unreadable(file: Path) -> _DamagedRunError:
+    return _DamagedRunError(message("runs.damage.unreadable", name=file.name))
 
 
 def _checkpoint_steps(path: Path) -> list[int]:
     """Return the steps of the finished checkpoints, newest first."""
-    try:
-        names = os.listdir(path / "checkpoints")
-    except OSError:
-        return []
+    names = (file.name for file in (path / "checkpoints").glob("step-*.json"))
     return sorted((int(m[1]) for name in names if (m := CHECKPOINT.fullmatch(name))), reverse=True)
+
+
+def _checkpoint(path: Path, step: int) -> Path:
+    return path / "checkpoints" / f"step-{step:08d}.json"
 
 
 def _state(path: Path, steps: list[int], finished: bool) -> tuple[str, str]:
     """Return the state of a run and its detail; raises _DamagedRunError."""
-    for name in ("tokenizer.src.json", "tokenizer.tgt.json"):
-        if (finished or steps) and not (path / name).exists():
-            raise _DamagedRunError(message("runs.damage.missing", name=name))
+    needed = ["tokenizer.src.json", "tokenizer.tgt.json"] if finished or steps else []
+    if missing := next((name for name in needed if not (path / name).exists()), None):
+        raise _DamagedRunError(message("runs.damage.missing", name=missing))
     if finished:
         return FINISHED, ""
     for step in steps:
-        weights = _checkpoint(path, step).with_suffix(".safetensors")
-        if not weights.exists():
-            raise _DamagedRunError(message("runs.damage.missing", name=weights.name))
-        _count_weights(weights)
+        _count_weights(_checkpoint(path, step).with_suffix(".safetensors"), needed=True)
     made = [n for n in ("model.safetensors", "metrics.jsonl") if (path / n).exists()]
     if made and not steps:
         names = message("runs.and").join(made)
         raise _DamagedRunError(message("runs.damage.no-checkpoint", names=names))
     return RESUMABLE, message("runs.from-step", step=max(steps, default=0))
-
-
-def _checkpoint(path: Path, step: int) -> Path:
-    return path / "checkpoints" / f"step-{step:08d}.json"
 
 
 def _count_weights(file: Path, *, needed: bool = False) -> int | None:
@@ -205,7 +195,7 @@ def _count_weights(file: Path, *, needed: bool = False) -> int | None:
         whole = 8 + length + max(ends, default=0)
         count = sum(prod(tensor["shape"]) for tensor in header.values())
     except (RegardError, OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise _DamagedRunError(message("runs.damage.unreadable", name=file.name)) from None
+        raise _unreadable(file) from None
     if size != whole:
         raise _DamagedRunError(message("runs.damage.cut", name=file.name, size=size, whole=whole))
     return int(count)
@@ -213,11 +203,7 @@ def _count_weights(file: Path, *, needed: bool = False) -> int | None:
 
 def _card(path: Path) -> dict[str, str]:
     """Return the facts on the model card."""
-    try:
-        text = safe_read.read_bytes(path / "README.md", MOST_BYTES, inside=path)
-    except RegardError:
-        raise _DamagedRunError(message("runs.damage.unreadable", name="README.md")) from None
-    return dict(CARD_ROW.findall(text.decode(errors="replace")))
+    return dict(CARD_ROW.findall(_read(path / "README.md").decode(errors="replace")))
 
 
 def _best_of_card(card: dict[str, str]) -> str | None:
@@ -233,33 +219,15 @@ def _best_of_checkpoint(path: Path, steps: list[int]) -> str | None:
     """Return the best dev score in the newest checkpoint, or None before the first evaluation."""
     if not steps:
         return None
+    file = _checkpoint(path, steps[0])
     try:
-        progress = _json(_checkpoint(path, steps[0]))["record"]["numbers"]["progress"]
-        if not progress["best"]:
+        best = _json(file)["record"]["numbers"]["progress"]["best"]
+        if not best:
             return None
-        score, step, *_ = progress["best"][0]
-        return message("runs.best", metric=_metric(path, score, step), score=score, step=step)
+        score, step, *_ = best[0]
+        return message("runs.best", metric=message("runs.dev-score"), score=score, step=step)
     except (IndexError, KeyError, TypeError, ValueError):
-        name = _checkpoint(path, steps[0]).name
-        raise _DamagedRunError(message("runs.damage.unreadable", name=name)) from None
-
-
-def _metric(path: Path, score: float, step: int) -> str:
-    """Return the name of the dev metric that has this score at this step, by metrics.jsonl."""
-    try:
-        with safe_read.open_regular(path / "metrics.jsonl", inside=path) as file:
-            rows = map(safe_read.parse_json, file.read(MOST_BYTES).splitlines())
-            row = next(row for row in rows if row["step"] == step)
-    except (RegardError, StopIteration, KeyError, TypeError, ValueError):
-        raise _DamagedRunError(message("runs.damage.unreadable", name="metrics.jsonl")) from None
-    names = [n for n, value in row.items() if n.startswith("dev_") and value == score]
-    return names[-1].replace("_", " ") if names else message("runs.dev-score")
-
-
-def _changed(path: Path) -> datetime:
-    names = ("config.json", "metrics.jsonl", "README.md")
-    times = [(path / name).stat().st_mtime for name in names if (path / name).exists()]
-    return datetime.fromtimestamp(max(times, default=0.0)).astimezone()
+        raise _unreadable(file) from None
 
 
 def _row(run: RunListing) -> list[str]:

@@ -36,7 +36,6 @@ from regard.seeing.draw.forecast import ForecastView
 from regard.seeing.draw.terminal import ASCII_GLYPHS, BLOCK_GLYPHS, supports_blocks
 from regard.seeing.trace import storage
 from regard.seeing.trace.long_trace import LongTrace
-from regard.seeing.trace.view import check_scale
 from regard.seeing.trace.words import with_segmented_words
 
 VIEWS: Final = ("matrix", "list", "heads")
@@ -59,7 +58,6 @@ def show(args: ShowArgs) -> None:
     }
     if args.output is not None:
         check_ending(args.output)
-    check_scale(args.scale)
     check_segmenter(args.segmenter)
     if args.top_k_weights is not None:
         _check_strongest(form, args)
@@ -75,36 +73,33 @@ def show(args: ShowArgs) -> None:
         if len(alone) != 1:
             many = "several" if alone else "none"
             raise ArgumentError("TEXT", "be one line for a file", many, "give one, or leave -o out")
-        alone[0].save(args.output, scale=args.scale, **choice)
+        alone[0].save(args.output, **choice)
         typer.echo(message("show.saved", path=args.output), err=True)
         return
     between = "" if form == "json" else "\n"
     for number, trace in enumerate(traces):
-        text = drawn(trace, form, choice, args.scale, args.ascii)
+        text = drawn(trace, form, choice)
         # colour codes are there only if the terminal shows them, so that click must not strip them
         typer.echo((between if number else "") + text, color=True)
 
 
-def drawn(
-    trace: Any, form: str, choice: dict[str, Any], scale: Any = "fixed", ascii: bool = False
-) -> str:
+def drawn(trace: Any, form: str, choice: dict[str, Any]) -> str:
     """Return a trace as text that fits stdout: its width, its encoding, its colours."""
+    ascii = not supports_blocks(sys.stdout.encoding)
     if isinstance(trace, ForecastView):
         if form == "json":
             return json.dumps(trace.as_json(), ensure_ascii=False)
-        plain = ascii or not supports_blocks(sys.stdout.encoding)
-        return trace.text(_width(result_console()), ascii=plain)
+        return trace.text(_width(result_console()), ascii=ascii)
     if isinstance(trace, LongTrace):
         trace = trace.one_head(choice["kind"], choice["layer"], choice["head"])
         choice = {**choice, "kind": "auto", "layer": "auto", "head": "auto"}
     if form == "json":
         return json.dumps(storage.to_json(trace), ensure_ascii=False)
     console = result_console()
-    ascii = ascii or not supports_blocks(sys.stdout.encoding)
     if form == "heads":
         return terminal.heads(trace, kind=choice["kind"], width=_width(console), ascii=ascii)
     views = select_all(trace, **choice)
-    maps = [_one(view, form, scale, ascii, console) for view in views[:MAX_MAPS]]
+    maps = [_one(view, form, ascii, console) for view in views[:MAX_MAPS]]
     glyphs = ASCII_GLYPHS if ascii else BLOCK_GLYPHS
     return "\n\n".join([*maps, *glyphs.more(len(views) - MAX_MAPS, "maps")])
 
@@ -215,13 +210,13 @@ def numbers(name: str, given: str | None) -> list[int] | None:
     return sorted(found)
 
 
-def _one(view: View, form: str, scale: Any, ascii: bool, console: Console) -> str:
+def _one(view: View, form: str, ascii: bool, console: Console) -> str:
     color = console.is_terminal and not console.no_color and console.color_system is not None
     if form == "plain":
         return terminal.plain(view, ascii)
     if form == "list":
         return terminal.listing(view, _width(console), ascii, color)
-    return terminal.matrix(view, _width(console), ascii, color, scale=scale)
+    return terminal.matrix(view, _width(console), ascii, color)
 
 
 def _width(console: Console) -> int:

@@ -16,14 +16,19 @@ from regard.serve.limits import Limits
 from regard.serve.logs import Log
 from regard.serve.middleware import Access, GuardMiddleware, as_response
 from regard.serve.request_handler import RequestHandler, json_response
-from regard.serve.request_schema import (
+from regard.serve.schema import (
+    ANSWERS,
+    EVENTS,
+    HEALTH,
+    INFO,
+    TRACE,
+    WHAT_IF,
     AnswersRequest,
     CheckRequest,
     RunRequest,
     StreamRequest,
     WhatIfRequest,
 )
-from regard.serve.response_schema import ANSWERS, EVENTS, HEALTH, INFO, TRACE, WHAT_IF
 from regard.serve.served_models import Models
 from regard.version import __version__
 

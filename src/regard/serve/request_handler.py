@@ -24,7 +24,8 @@ from regard.serve.http_errors import ServeError, dumps
 from regard.serve.limits import AdmissionControl, Cost, Limits, client_name
 from regard.serve.logs import Log
 from regard.serve.middleware import language_of
-from regard.serve.request_schema import (
+from regard.serve.scheduler import ClientUsage, Scheduler
+from regard.serve.schema import (
     AnswersRequest,
     CheckRequest,
     DecodingRequest,
@@ -33,17 +34,16 @@ from regard.serve.request_schema import (
     StreamRequest,
     WhatIfRequest,
 )
-from regard.serve.scheduler import ClientUsage, Scheduler
-from regard.serve.served_model import (
+from regard.serve.served_models import (
     BatchKey,
     Json,
+    Models,
     OnToken,
     ServedModel,
     ServedRun,
     StreamedToken,
     WorkItem,
 )
-from regard.serve.served_models import Models
 
 T = TypeVar("T")
 

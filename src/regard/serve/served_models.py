@@ -1,38 +1,537 @@
-"""The models of a server: batching of their requests, and what clients are told."""
+"""The models of a server: what each reads and a request costs, its traces, and their batches."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from threading import Lock
+from typing import Any, Final, NamedTuple, final
 
-from regard import api
+from torch import nn
+
+from regard import api, safe_read
 from regard.api import bundled_models
+from regard.api.bundled_card import BundledCard
+from regard.api.request import check_kinds, decoding_options
+from regard.api.what_if import changed_source, run_what_if
 from regard.data.media_files import without_files
-from regard.errors import RegardError
-from regard.messages import LANGUAGES, use_language
+from regard.decoding_options import DEFAULT, given_options
+from regard.errors import ArgumentError, RegardError
+from regard.messages import LANGUAGES, message, use_language
 from regard.models import PRESETS
+from regard.preemption import point_hook
 from regard.pretrained import PretrainedModel
+from regard.pretrained.generation import default_new_tokens
+from regard.seeing import Trace
+from regard.seeing.attribution.faithfulness import rows_of_methods, rows_of_scores
+from regard.seeing.attribution.methods import QUICK_METHODS
+from regard.seeing.attribution.what_if import Intervention, WhatIf
 from regard.seeing.draw.forecast import NARROW, ForecastView
 from regard.seeing.draw.shapes import PAGE
 from regard.seeing.trace.storage import to_json
 from regard.serve.http_errors import ServeError
-from regard.serve.limits import Limits
+from regard.serve.limits import Cost, Limits
 from regard.serve.scheduler import CancelledWorkError, released
-from regard.serve.served_model import (
-    TEXT_TASKS,
-    Answer,
-    BatchKey,
-    Json,
-    OnToken,
-    ServedModel,
-    ServedPretrained,
-    ServedRun,
-    StreamedToken,
-    WorkItem,
-)
+from regard.symbols import EOS, SYMBOLS
+from regard.tasks import Task
+from regard.tasks.inputs.text import describe_tokenizer
+from regard.tasks.outputs.forecast import SEGMENTS
+from regard.tasks.outputs.number import TRIED
 from regard.training import RunFolder
+from regard.training.config import Config
 from regard.version import __version__
+
+Json = dict[str, Any]
+
+#: bytes of a model card at most
+CARD_BYTES: Final = 1 << 24
+#: methods of a check that names none, for models that are checked by methods alone
+ALL_METHODS = "all"
+#: options of a request that are for models that write tokens
+TOKEN_OPTIONS: Final = ("target", "kinds", "methods", "versus", "max_len", "beam")
+
+
+@dataclass(frozen=True)
+class BatchKey:
+    """Properties that requests must have in common to run as one batch.
+
+    Attributes:
+        verb: `run`, `stream`, `check`, `what-if` or `answers`.
+        model: name of the model.
+        beam: beam width; that of the model if None.
+        kinds: kinds of the maps to return; all if None.
+        max_len: most tokens of a prediction; None if the source does not allow more anyway.
+        methods: attribution methods of a check; those of the model if None.
+        versus: token that each output of a check is compared with.
+        search: further options of decoding, for several answers.
+        language: of sentences in the response; that of the server if None.
+        forced: whether the target is given.
+        only: a unique object for a request that must run alone.
+    """
+
+    verb: str
+    model: str
+    beam: int | None = None
+    kinds: tuple[str, ...] | None = None
+    max_len: int | None = None
+    methods: str | None = None
+    versus: str | None = None
+    search: tuple[tuple[str, Any], ...] = ()
+    language: str | None = None
+    forced: bool = False
+    only: object = None
+
+    def options(self, *names: str) -> dict[str, Any]:
+        """Return the fields of these names that are set."""
+        return given_options(**{name: getattr(self, name) for name in names})
+
+
+class StreamedToken(NamedTuple):
+    """A token of a stream.
+
+    Attributes:
+        token: its label.
+        log_prob: its log-probability.
+        row: attention to the source, mean over the heads of the last layer; None if there is none.
+    """
+
+    token: str
+    log_prob: float
+    row: list[float] | None
+
+
+OnToken = Callable[[StreamedToken], None]
+
+
+@dataclass(frozen=True)
+class WorkItem:
+    """One request in a batch.
+
+    Attributes:
+        source: a text, frames, or what a file holds.
+        target: text that the model is forced to write; None for its own prediction.
+        change: of a what-if.
+        on_token: called with each token of a stream.
+    """
+
+    source: Any
+    target: str | None = None
+    change: Intervention | None = None
+    on_token: OnToken | None = None
+
+
+#: tasks of transformers that begin with a text
+TEXT_TASKS: Final = (
+    *("text-generation", "text2text-generation", "fill-mask", "text-classification"),
+    *("token-classification", "feature-extraction"),
+)
+
+#: what a model is asked for: a trace, or the picture of a forecast
+Answer = Trace | ForecastView
+
+
+@final
+class ServedRun:
+    """A run folder with its sources, and what `/api/info` says; the model is loaded by first use.
+
+    A model that predicts numbers has no tokens: nothing can be forced, limited or sampled, and a
+    stream has its end alone.
+
+    The files that describe the run are read here, once, and by no request; raises RunError or
+    DataError for those that a stranger has made links or pipes of.
+
+    Args:
+        path: of the folder.
+        config: its settings.
+        task: of the run.
+        load: returns the model.
+    """
+
+    #: whether streams with the same key are decoded together
+    batches_streams = True
+
+    def __init__(
+        self, path: Path, config: Config, task: Task, load: Callable[[], api.Model]
+    ) -> None:
+        self.path, self.config, self.task = path, config, task
+        self.field = task.input.facts.request_field
+        self.frame_size = task.input.encoder.frame_size if self.field == "frames" else 0
+        self._load_model, self._lock = load, Lock()
+        self._model: api.Model | None = None
+        self.is_loaded = False
+        folder = RunFolder(path)
+        folder.check_links()
+        self._card = BundledCard.read(path)
+        self._examples: list[Any]
+        if self._card is not None:
+            self._examples = list(self._card.examples)
+        else:
+            file, readme = folder.card_file, b""
+            if file.exists():
+                readme = safe_read.read_bytes(file, CARD_BYTES, inside=path)
+            text = readme.decode("utf-8", "replace")
+            self._examples = task.input.examples(text, folder.data / "dev.arrow")
+
+    @property
+    def model(self) -> api.Model:
+        """The model; loads it if it is not yet."""
+        with self._lock:
+            if self._model is None:
+                self._model = self._load_model()
+                make_preemptible(self._model.trained)
+                self._model.predictor.compile()
+                self.is_loaded = True
+            return self._model
+
+    @property
+    def beam(self) -> int:
+        """Width of the search that the run was trained with; 1 if there is none."""
+        return self.config.beam if self.task.numbers is None else 1
+
+    def describe(self) -> Json:
+        """Return preset, size, beam, tokenisers, what it does and reads, and examples."""
+        config, sources, examples = self.config, self.task.input, self._examples
+        if self._card is not None:
+            about, reads = self._card.said.what, self._card.said.reads
+        else:
+            about = message("serve.about", preset=config.preset, size=config.size)
+            reads = sources.reads()
+        if self.task.numbers is None:
+            target = describe_tokenizer(self.task.target)
+        else:
+            own = self.task.encoders.target
+            target = {"tokenizer": own.kind, "names": list(getattr(own, "names", ()))}
+        return {
+            "preset": config.preset,
+            "size": config.size,
+            "beam": self.beam,
+            "source": sources.describe(),
+            "target": target,
+            "about": about,
+            "reads": reads,
+            "example": examples[0] if examples else None,
+            "examples": examples,
+        }
+
+    def check_options(self, verb: str, options: Mapping[str, Any]) -> None:
+        """Raise ArgumentError for what a model that predicts numbers has no use for."""
+        if self.task.numbers is None:
+            return
+        given: Json = {f"/api/{verb}": "asked"} if verb in ("what-if", "answers") else {}
+        given |= {name: options.get(name) for name in TOKEN_OPTIONS}
+        for name, value in given.items():
+            if value is not None:
+                rule = "be left out for a model that predicts numbers"
+                raise ArgumentError(name, rule, value, "ask /api/run or /api/check without it")
+
+    def source_length(self, source: Any) -> int:
+        """Return the positions that the model reads of a source, `eos` not counted."""
+        (row,) = self.model.source_ids([source])
+        return self.model.task.input.length(row)
+
+    def target_length(self, target: str) -> int:
+        """Return the tokens of a target."""
+        return len(self.model.tgt_tokenizer.encode(target))
+
+    def check_target(self, source: Any, target: str) -> None:
+        """Raise if the model has too few positions to write a target."""
+        self.model.check_target(target)
+
+    def max_len(self, length: int, limits: Limits) -> int | None:
+        """Return the limit of tokens; None if a source of this length has fewer anyway."""
+        limited = self.task.numbers is None and default_max_len(length) > limits.tokens
+        return limits.tokens if limited else None
+
+    def cost(self, key: BatchKey, length: int, forced: int | None) -> Cost:
+        """Return an upper bound of the tokens that a request takes.
+
+        Args:
+            key: the request.
+            length: positions of the source.
+            forced: tokens of the target, if one is given.
+        """
+        if self.task.numbers is not None:
+            passes = 1 + max(SEGMENTS, TRIED * length) if key.verb == "check" else 1
+            return Cost(length, 1, 2 * length * passes)
+        source = length + 1
+        if forced is None:
+            target, beam = key.max_len or default_max_len(length), key.beam or self.beam
+        else:
+            target, beam = forced + 1, 1
+        beam = max(beam, dict(key.search).get("num_samples", 0))
+        work = source + beam * target
+        if key.verb == "what-if":  # once more, and a pass that finds the modules
+            work = 2 * work + source + target
+        if key.verb == "check":
+            work += self._check_passes(key, source, target) * (source + target)
+        return Cost(source, beam * target, work)
+
+    def _check_passes(self, key: BatchKey, source: int, target: int) -> int:
+        if not self.model.task.has_sources:  # whose inputs are all that it has read
+            return rows_of_methods(key.methods or ALL_METHODS, source + target, target)
+        passes = 1 + rows_of_scores(QUICK_METHODS, source, target)
+        methods = ALL_METHODS if key.methods is None and key.versus is not None else key.methods
+        return passes + (rows_of_methods(methods, source, target) if methods else 0)
+
+    def traces(
+        self, sources: Sequence[Any], targets: Sequence[str] | None, key: BatchKey
+    ) -> Sequence[Answer]:
+        """Return the traces of several sources, computed as one batch."""
+        return self.model.traces(sources, targets, **key.options("beam", "kinds", "max_len"))
+
+    def stream(
+        self, sources: Sequence[Any], key: BatchKey, on_token: Sequence[OnToken]
+    ) -> Sequence[Answer]:
+        """Predict greedily as one batch, pass on each token at once, and return the traces."""
+        model = self.model
+        if self.task.numbers is not None:
+            return model.traces(sources)
+        options = decoding_options(model.task, model.config.beam, key.options("beam", "max_len"))
+        steps = model.predictor.stream(sources, options, check_kinds(key.kinds))
+        while True:
+            try:
+                token, log_prob, cross, _, row = next(steps)
+            except StopIteration as end:
+                traces: list[Trace] = end.value
+                return traces
+            label = SYMBOLS[EOS] if token == EOS else model.tgt_tokenizer.tokens([token])[0]
+            weights = None if cross is None else cross.tolist()
+            on_token[row](StreamedToken(label, log_prob, weights))
+
+    def check(self, source: Any, target: str | None, key: BatchKey) -> Answer:
+        """Return a trace with what mattered to each output."""
+        options = key.options("beam", "max_len", "methods", "versus")
+        found: Answer = self.model.check(source, target, **options)
+        return found
+
+    def changed_source(self, source: Any, change: Intervention) -> Any:
+        """Return the source that the model reads after a change."""
+        return changed_source(self.model.predictor, source, change)[1]
+
+    def what_if(self, source: Any, change: Intervention, key: BatchKey) -> WhatIf:
+        """Decode a source as it is and with changes."""
+        return run_what_if(
+            self.model.predictor, self.model.trace, source, change, key.options("beam", "max_len")
+        )
+
+    def answers(self, source: Any, key: BatchKey) -> list[Json]:
+        """Return text, score and log-probability of several answers, best first."""
+        options = key.options("beam", "max_len") | dict(key.search)
+        (found,) = self.model.predict([source], attention=False, **options)
+        return _ranked(found)
+
+
+def default_max_len(length: int) -> int:
+    """Return the most tokens that decoding writes for a source of this length."""
+    return int(DEFAULT.max_len_ratio * (length + 1) + DEFAULT.max_len_extra)
+
+
+@final
+class ServedPretrained:
+    """A model of transformers."""
+
+    field, frame_size, is_loaded, batches_streams = "text", 0, True, False
+
+    def __init__(self, model: PretrainedModel) -> None:
+        self.model = model
+        make_preemptible(model.module)
+
+    @property
+    def beam(self) -> int:
+        """Width of the search in the model's own generation config; 1 for one that writes none."""
+        config = getattr(self.model.module, "generation_config", None)
+        return int(getattr(config, "num_beams", None) or 1) if self.model.generates else 1
+
+    def describe(self) -> Json:
+        """Return type, task, number of weights, tokeniser, what it reads, and examples."""
+        model = self.model
+        tokens = {
+            "tokenizer": type(model.tokenizer).__name__,
+            "vocabulary": len(model.tokenizer),
+            "features": 0,
+        }
+        examples, reads = _examples(model)
+        weights = sum(weight.numel() for weight in model.module.parameters())
+        name = model.module.config.model_type
+        return {
+            "preset": name,
+            "size": f"{weights:,} weights",
+            "task": model.task,
+            "beam": self.beam,
+            "source": tokens,
+            "target": tokens,
+            "about": message("serve.about-weights", preset=name, weights=weights),
+            "reads": reads,
+            "example": examples[0],
+            "examples": examples,
+        }
+
+    def source_length(self, source: Any) -> int:
+        """Return the tokens of a source, special ones among them."""
+        return len(self.model.source_labels(source))
+
+    def target_length(self, target: str) -> int:
+        """Return the tokens of a target."""
+        return self.model.target_length(target)
+
+    def check_target(self, source: Any, target: str) -> None:
+        """Raise if the model writes nothing, or has too few positions to write a target."""
+        if not self.model.generates:
+            raise RegardError(
+                f"a target must be for a model that writes, but this one is a "
+                f"{type(self.model.module).__name__}: leave it out."
+            )
+        self.model.check_target(source, target)
+
+    def check_options(self, verb: str, options: Mapping[str, Any]) -> None:
+        """Raise ArgumentError for options that a model which writes nothing has no use for."""
+        beam, rule = options.get("beam"), "be left out for a model that writes no text"
+        given = {"max_len": options.get("max_len"), "beam": None if beam == 1 else beam}
+        for name, value in given.items():
+            if not self.model.generates and value is not None:
+                raise ArgumentError(name, rule, value, "leave it out")
+
+    def max_len(self, length: int, limits: Limits) -> int | None:
+        """Return the most tokens of a prediction; None for a model that writes none."""
+        if not self.model.generates:
+            return None
+        return min(limits.tokens, default_new_tokens(self.model.module, length))
+
+    def cost(self, key: BatchKey, length: int, forced: int | None) -> Cost:
+        """Return an upper bound of the tokens that a request takes."""
+        beam = 1 if forced is not None else key.beam or self.beam
+        # what a model that writes none is asked about: its masks, or its class
+        target = length if not self.model.generates else key.max_len or 1
+        target = target if forced is None else forced + 1
+        beam = max(beam, dict(key.search).get("num_samples", 0))
+        work = 2 * length + (beam + 1) * target
+        if key.verb == "what-if":  # once more, and a pass that finds the modules
+            work = 2 * work + length + target
+        if key.verb == "check":
+            inputs = length + target if self.model.task == "text-generation" else length
+            rows = rows_of_methods(key.methods or ALL_METHODS, inputs, target)
+            work += rows * (length + target)
+        return Cost(length, beam * target, work)
+
+    def traces(
+        self, sources: Sequence[Any], targets: Sequence[str] | None, key: BatchKey
+    ) -> list[Trace]:
+        """Return the traces of several texts; those of predictions are generated as one batch."""
+        if targets is not None:
+            found = self.model.traces(sources, targets)
+        else:
+            outputs = self._predict(sources, key)
+            found = [self._traced(source, next(outputs)) for source in sources]
+        return [_of_kinds(trace, key.kinds) for trace in found]
+
+    def _predict(self, sources: Sequence[Any], key: BatchKey) -> Iterator[Any]:
+        """Yield an output for each text; None if the model has no answer to it."""
+        model = self.model
+        if not model.generates:
+            for source in sources:
+                yield next(model.predict([source])) if model.answers(source) else None
+            return
+        options = key.options("beam", "max_len")
+        yield from model.predict(sources, batch=max(1, len(sources)), **options)
+
+    def _traced(self, source: str, output: Any) -> Trace:
+        """Return the trace of an output; the answer of an encoder stands in its notes."""
+        if output is None:
+            read: Trace = self.model.trace(source)
+            return read
+        trace: Trace = output.trace
+        if self.model.generates:
+            return trace
+        return replace(trace, notes=(f"it answers {output.text!r}", *trace.notes))
+
+    def stream(
+        self, sources: Sequence[Any], key: BatchKey, on_token: Sequence[OnToken]
+    ) -> Sequence[Trace]:
+        """Generate greedily, pass on each token at once, and return the traces.
+
+        Tokens have no rows, since a decoder-only model attends to no source.
+        """
+        if not self.model.generates:
+            return self.traces(sources, None, key)
+        traces, options = [], key.options("beam", "max_len")
+        for source, listener in zip(sources, on_token, strict=True):
+
+            def pass_on(label: str, log_prob: float, listener: OnToken = listener) -> None:
+                listener(StreamedToken(label, log_prob, None))
+
+            trace = self.model.stream(source, pass_on, **options)
+            traces.append(_of_kinds(trace, key.kinds))
+        return traces
+
+    def check(self, source: Any, target: str | None, key: BatchKey) -> Trace:
+        """Return a trace with what mattered to each output."""
+        if key.beam not in (None, 1):
+            raise RegardError(
+                f"a check of a model of transformers must be of its greedy answer or of a target, "
+                f"but beam is {key.beam}: leave it out."
+            )
+        options = key.options("methods", "versus")
+        if self.model.generates and key.max_len is not None:
+            options["max_len"] = key.max_len
+        return self.model.check(source, target, **options)
+
+    def changed_source(self, source: Any, change: Intervention) -> Any:
+        """Return the text that the model reads after a change."""
+        return self.model.changed_source(source, change)
+
+    def what_if(self, source: Any, change: Intervention, key: BatchKey) -> WhatIf:
+        """Generate as it is and with changes."""
+        options = key.options("beam", "max_len") if self.model.generates else {}
+        return self.model.intervene(source, change, options)
+
+    def answers(self, source: Any, key: BatchKey) -> list[Json]:
+        """Return text, score and log-probability of several answers, best first."""
+        if not self.model.generates:
+            raise RegardError(
+                f"answers must be of a model that writes, but this one is a "
+                f"{type(self.model.module).__name__}: ask /api/run."
+            )
+        options = key.options("beam", "max_len") | dict(key.search)
+        (found,) = self.model.predict([source], attention=False, **options)
+        return _ranked(found)
+
+
+#: a model of a server
+ServedModel = ServedRun | ServedPretrained
+
+
+def make_preemptible(module: nn.Module) -> None:
+    """Let other requests go first between the layers of a module.
+
+    One layer of a large model takes as long as a whole prediction of a small one.
+    """
+    for part in module.modules():
+        part.register_forward_pre_hook(point_hook)
+
+
+def _ranked(found: Any) -> list[Json]:
+    return [
+        {"text": one.text, "score": one.score, "log_prob": one.log_prob}
+        for one in (found, *found.alternatives)
+    ]
+
+
+def _of_kinds(trace: Trace, kinds: tuple[str, ...] | None) -> Trace:
+    """Return a trace with the maps of some kinds alone."""
+    if kinds is None:
+        return trace
+    return replace(trace, maps=tuple(one for one in trace.maps if one.kind in kinds))
+
+
+def _examples(model: PretrainedModel) -> tuple[list[str], str]:
+    """Return texts to try, and a phrase on what the model reads and does with it."""
+    mask, reads = model.tokenizer.mask_token, f"reads.task.{model.task}"
+    if model.task == "fill-mask":
+        texts = [f"The cat sat on the {mask}", f"Paris is the {mask} of France"]
+        return texts, message(reads, mask=mask)
+    return ["The cat sat on the mat", "Paris is the capital of"], message(reads)
+
 
 #: the format of a forecast in a response
 FORECAST: Final = "regard-forecast"
