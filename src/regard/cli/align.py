@@ -84,8 +84,9 @@ def align(args: AlignArgs) -> None:
     golds = None if args.gold is None else read_gold_file(args.gold, args.gold_first, sizes, lines)
     choices = (options if golds is not None else options.without_gold()).choices
     with progress_bar(message("align.progress", model=model.path), len(pairs)) as done:
-        how = {"units": units, "batch": args.batch, "done": done}
-        found = word_alignment.align(model.predictor, pairs, choices, **how)
+        found = word_alignment.align(
+            model.predictor, pairs, choices, units=units, batch=args.batch, done=done
+        )
     tried: dict[HeadChoice, Quality] = {}
     chosen = next(iter(found))
     if golds is not None:
