@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from regard import ops
 from regard.errors import ExportError
-from regard.export.traceable import exportable, first_state, with_positions, without_ctc
+from regard.export.traceable import exportable, first_state, plain_decoder
 from regard.interrupts import interruptible
 from regard.models import SequenceModel
 from regard.models.protocol import StepOutput
@@ -194,7 +194,7 @@ def write_graphs(
         folder: the folder to write to.
         attention: whether a step returns its attention weights.
     """
-    model = with_positions(without_ctc(model))
+    model = plain_decoder(model)
     with torch.no_grad(), ops.use_backend("reference"), silenced():
         small = TracedExample.of(model, SMALL, inputs, attention)
         large = TracedExample.of(model, LARGE, inputs, attention)

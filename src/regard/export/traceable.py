@@ -6,7 +6,7 @@ encoder are replaced by equivalent ones that are a single operator or a loop of 
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 from typing import Any, Final, NamedTuple, TypeVar, cast, final
 
 import torch
@@ -19,16 +19,14 @@ from regard.layers import RecurrentState, RNNStack, SelfAttentiveRNN
 from regard.layers.rnn import RecurrentOutput
 from regard.models import EncoderDecoder, JointDecoder, SequenceModel
 from regard.models.decoders import ProjectedMemory
-from regard.models.encoder_only import CERTAIN, Tagger, TaggerState
 from regard.models.encoders import RecurrentEncoder, SelfAttentiveEncoder
 from regard.models.forecasters import AttentiveNetwork
 from regard.models.monotonic_decoder import MonotonicDecoder, MonotonicState
-from regard.models.protocol import Lengths, Memory, ModelOutput, StepOutput, real_lengths
+from regard.models.protocol import Lengths, Memory, real_lengths
 from regard.models.span_reader import SpanDecoder
 from regard.ops import History, SelfAttentiveOutput
 from regard.ops.self_attentive_rnn import reference
-from regard.state import OF_SOURCE, State
-from regard.symbols import EOS
+from regard.state import State
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
 
@@ -263,77 +261,23 @@ def _put(buffer: Tensor, place: Tensor) -> Tensor:
     return torch.where(place[None, :, None], buffer[:, -1:], buffer[:, :-1])
 
 
-def with_positions(model: SequenceModel) -> SequenceModel:
-    """Return the model; a `Tagger` with the position of each row in a tensor.
+def plain_decoder(model: SequenceModel) -> SequenceModel:
+    """Return the model without a CTC loss, which only training has.
 
-    Raises ExportError for a model that points at spans, whose steps differ by their number.
+    Raises ExportError for a model that points at spans, whose steps differ by their number; and if
+    CTC scores the tokens of a search: ONNX has no operator for its sums of logarithms.
     """
-    if isinstance(model, EncoderDecoder) and isinstance(model.decoder, SpanDecoder):
+    decoder = getattr(model, "decoder", None)
+    if isinstance(decoder, SpanDecoder):
         raise ExportError(
             "an exported model must write its tokens, but this run points at a span of the "
             "passage: export a run of pointer or bahdanau."
         )
-    return ExportedTagger(model) if isinstance(model, Tagger) else model
-
-
-def without_ctc(model: SequenceModel) -> SequenceModel:
-    """Return the model without a CTC loss, which only training has.
-
-    Raises ExportError if CTC scores the tokens of a search: ONNX has no operator for its sums of
-    logarithms.
-    """
-    if not isinstance(model, EncoderDecoder) or not isinstance(model.decoder, JointDecoder):
+    if not isinstance(model, EncoderDecoder) or not isinstance(decoder, JointDecoder):
         return model
-    if model.decoder.search_weight:
+    if decoder.search_weight:
         raise ExportError(
             f"an exported model must score tokens by its decoder alone, but this run has "
-            f"ctc_search={model.decoder.search_weight:g}: train with ctc_search=0 to export it."
+            f"ctc_search={decoder.search_weight:g}: train with ctc_search=0 to export it."
         )
-    return EncoderDecoder(model.encoder, model.decoder.decoder)
-
-
-@dataclass(frozen=True)
-class Tags(State):
-    """Logits of all positions, lengths of the sources, and the next position of each row."""
-
-    logits: Float[Tensor, "batch src_len tgt_vocab"] = field(metadata=OF_SOURCE)
-    ends: Int[Tensor, " batch"] = field(metadata=OF_SOURCE)
-    position: Int[Tensor, " batch"]
-
-
-@final
-class ExportedTagger(SequenceModel):
-    """A `Tagger` that gathers its logits by index, since a slice would keep the traced length."""
-
-    def __init__(self, tagger: Tagger) -> None:
-        super().__init__()
-        self.tagger = tagger
-
-    @property
-    def encoder(self) -> nn.Module:
-        """The tagger's encoder."""
-        return self.tagger.encoder
-
-    def encode(self, src: Tensor, lengths: Tensor | None, *, need_weights: bool = False) -> Memory:
-        """Encode the source."""
-        return self.tagger.encode(src, lengths, need_weights=need_weights)
-
-    def start(self, memory: Memory) -> State:
-        """Compute the logits of all positions, since no step depends on another."""
-        state = cast(TaggerState, self.tagger.start(memory))
-        return Tags(state.logits, state.lengths, torch.zeros_like(state.lengths))
-
-    def step(self, tokens: Tensor, state: State, *, need_weights: bool = False) -> StepOutput:
-        """Return the logits of the next position, or `eos` after the last."""
-        tags = cast(Tags, state)
-        batch, length, vocab = tags.logits.shape
-        place = tags.position.clamp(max=length - 1)[:, None, None].expand(batch, 1, vocab)
-        only_eos = torch.where(torch.arange(vocab) == EOS, CERTAIN, -CERTAIN)
-        ended = (tags.position >= tags.ends)[:, None]
-        logits = torch.where(ended, only_eos, tags.logits.gather(1, place).squeeze(1))
-        return StepOutput(logits, replace(tags, position=tags.position + 1), {})
-
-    def forward(self, *args: Any, **options: Any) -> ModelOutput:
-        """Run the tagger."""
-        output: ModelOutput = self.tagger(*args, **options)
-        return output
+    return EncoderDecoder(model.encoder, decoder.decoder)

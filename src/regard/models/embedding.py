@@ -21,12 +21,6 @@ class PositionalEncoding(Protocol):
         ...
 
 
-def positions_of(embedding: object) -> int | None:
-    """Return the number of learned positions of an embedding; None if unlimited."""
-    most: int | None = getattr(getattr(embedding, "positions", None), "max_len", None)
-    return most
-
-
 @final
 class TokenEmbedding(nn.Module):
     """A vector for each token, scaled, with positions and dropout.

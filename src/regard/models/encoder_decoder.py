@@ -6,7 +6,6 @@ from jaxtyping import Int
 from torch import Tensor
 
 from regard.models.decoders import Decoder, DecoderOutput
-from regard.models.embedding import positions_of
 from regard.models.encoders import Encoder
 from regard.models.protocol import (
     Keep,
@@ -17,6 +16,7 @@ from regard.models.protocol import (
     Src,
     StepOutput,
     Tgt,
+    positions_of,
 )
 from regard.ops.check import check_axes
 from regard.state import State
@@ -39,19 +39,9 @@ class EncoderDecoder(SequenceModel):
         self.encoder, self.decoder = encoder, decoder
 
     @property
-    def src_positions(self) -> int | None:
-        """The number of learned positions of the encoder; None if unlimited."""
-        return positions_of(self.encoder.embedding)
-
-    @property
     def tgt_positions(self) -> int | None:
         """The number of learned positions of the decoder; None if unlimited."""
-        return positions_of(getattr(self.decoder, "embedding", None))
-
-    def encode(self, src: Src, lengths: Lengths, *, need_weights: bool = False) -> Memory:
-        """Encode the source."""
-        memory: Memory = self.encoder(src, lengths, need_weights=need_weights)
-        return memory
+        return positions_of(self.decoder)
 
     def start(self, memory: Memory) -> State:
         """Return the state before the first target token."""

@@ -1,7 +1,8 @@
 """Encoder-only models: a tagger, and a classifier with attentive pooling."""
 
+from abc import abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, cast, final
+from typing import ClassVar, NamedTuple, cast, final
 
 import torch
 import torch.nn.functional as F
@@ -9,7 +10,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.attention import AdditiveAttention
-from regard.models.embedding import positions_of
 from regard.models.encoders import Encoder
 from regard.models.ngram_bag import NgramBag
 from regard.models.protocol import (
@@ -38,11 +38,11 @@ IMPROBABLE = -100.0
 
 @dataclass(frozen=True)
 class TaggerState(State):
-    """The logits of every position, and the position that is next."""
+    """The logits of every position, and the position of each row that is next."""
 
     logits: Float[Tensor, "batch src_len tgt_vocab"] = field(metadata=OF_SOURCE)
     lengths: Int[Tensor, " batch"] = field(metadata=OF_SOURCE)
-    position: int
+    position: Int[Tensor, " batch"]
 
 
 @final
@@ -70,14 +70,10 @@ class Tagger(SequenceModel):
         self.dropout = nn.Dropout(dropout)
         self.output = nn.Linear(encoder.output_size, tgt_vocab)
 
-    def encode(self, src: Src, lengths: Lengths, *, need_weights: bool = False) -> Memory:
-        """Encode the source."""
-        memory: Memory = self.encoder(src, lengths, need_weights=need_weights)
-        return memory
-
     def start(self, memory: Memory) -> State:
         """Score all positions: no step depends on another."""
-        return TaggerState(self.output(self.dropout(memory.output)), memory.lengths, 0)
+        logits = self.output(self.dropout(memory.output))
+        return TaggerState(logits, memory.lengths, torch.zeros_like(memory.lengths))
 
     def tgt_lengths(self, memory: Memory) -> Int[Tensor, " batch"]:
         """Return the number of source tokens, without an `eos` at the end of a source."""
@@ -94,28 +90,24 @@ class Tagger(SequenceModel):
         """Return the scores of the next position, whatever `tokens` is."""
         check_axes("tokens", tokens, "batch")
         state = cast(TaggerState, state)
-        logits = _from_position(state, 1)[:, 0]
-        return StepOutput(logits, replace(state, position=state.position + 1), {})
+        logits, here = state.logits, state.position
+        place = here.clamp(max=logits.shape[1] - 1)[:, None, None].expand(-1, 1, logits.shape[2])
+        ended = (here >= state.lengths)[:, None]
+        own = logits.gather(1, place).squeeze(1)
+        own = torch.where(ended, only_eos(logits[0, 0]), own)
+        return StepOutput(own, replace(state, position=here + 1), {})
 
     def forward(
         self, src: Src, lengths: Lengths, tgt: Tgt, *, keep: Keep = None, need_weights: bool = False
     ) -> ModelOutput:
         """Return the scores of the first `tgt_len` positions, whatever tokens `tgt` holds."""
         memory = self.encode(src, lengths, need_weights=need_weights)
-        state = cast(TaggerState, self.start(memory))
-        logits = select_positions(_from_position(state, tgt.shape[1]), keep)
-        return ModelOutput(logits, memory.maps, lengths=memory.lengths)
-
-
-def _from_position(state: TaggerState, count: int) -> Float[Tensor, "batch count tgt_vocab"]:
-    """Return the scores of `count` positions; after the end of a source they are all for `eos`."""
-    logits, first = state.logits, state.position
-    here = logits[:, first : first + count]
-    missing = count - here.shape[1]
-    here = torch.cat([here, logits.new_zeros(len(logits), missing, logits.shape[2])], dim=1)
-    positions = torch.arange(first, first + count, device=logits.device)
-    ended = positions >= state.lengths[:, None]  # (batch, count)
-    return torch.where(ended[..., None], only_eos(here[0, 0]), here)
+        count = tgt.shape[1]
+        logits = self.output(self.dropout(memory.output))
+        logits = F.pad(logits, (0, 0, 0, count - logits.shape[1]))  # or cut
+        ended = torch.arange(count, device=logits.device) >= memory.lengths[:, None]
+        logits = torch.where(ended[..., None], only_eos(logits[0, 0]), logits)
+        return ModelOutput(select_positions(logits, keep), memory.maps, lengths=memory.lengths)
 
 
 def only_eos(like: Float[Tensor, " tgt_vocab"]) -> Float[Tensor, " tgt_vocab"]:
@@ -218,11 +210,6 @@ class Regressor(NumberModel):
         """The classifier's encoder."""
         return self.classifier.encoder
 
-    @property
-    def src_positions(self) -> int | None:
-        """The number of learned positions of the encoder; None if unlimited."""
-        return positions_of(self.encoder.embedding)
-
     def forward(
         self,
         src: Src,
@@ -239,48 +226,75 @@ class Regressor(NumberModel):
 
 
 @dataclass(frozen=True)
-class LabelState(State):
-    """The logits of the label, the weights by which its source was pooled, and tokens written."""
+class AnswerState(State):
+    """Scores of the answers, the weights they follow from, and how many tokens were written."""
 
     logits: Float[Tensor, "batch tgt_vocab"] = field(metadata=OF_SOURCE)
-    weights: Float[Tensor, "batch 1 1 src_len"] = field(metadata=OF_SOURCE)
+    weights: Float[Tensor, "batch 1 layers src_len"] = field(metadata=OF_SOURCE)
     written: Int[Tensor, " batch"]
 
 
-class ClassifierModel(SequenceModel):
-    """A classifier behind the protocol of sequence models, whose tokens are labels.
+class AnswerModel(SequenceModel):
+    """Writes one token, then `eos`: nothing depends on the steps.
 
-    Args:
-        classifier: scores as many classes as the vocabulary of the targets has tokens.
+    Its map `cross` has the weights by which the source was read in its first row, and no weights
+    after it.
     """
 
-    def __init__(self, classifier: Classifier) -> None:
-        super().__init__()
-        self.classifier = classifier
+    #: whether a loss counts the `eos` after the answer, which is certain
+    learns_end: ClassVar = True
 
-    @property
-    def encoder(self) -> Encoder:
-        """The classifier's encoder."""
-        return self.classifier.encoder
+    @abstractmethod
+    def answers(self, memory: Memory) -> tuple[Tensor, Tensor]:
+        """Return the scores of the answers, and the weights (batch, 1, layers, src_len)."""
 
-    @property
-    def src_positions(self) -> int | None:
-        """The number of learned positions of the encoder; None if unlimited."""
-        return positions_of(self.encoder.embedding)
+    def start(self, memory: Memory) -> State:
+        """Score the answers: no step depends on another."""
+        return AnswerState(*self.answers(memory), torch.zeros_like(memory.lengths))
 
-    def encode(self, src: Src, lengths: Lengths, *, need_weights: bool = False) -> Memory:
-        """Encode the source."""
-        memory: Memory = self.encoder(src, lengths, need_weights=need_weights)
-        return memory
+    def tgt_lengths(self, memory: Memory) -> Int[Tensor, " batch"]:
+        """Return 1: the answer."""
+        return torch.ones_like(memory.lengths)
+
+    def step(
+        self, tokens: Int[Tensor, " batch"], state: State, *, need_weights: bool = False
+    ) -> StepOutput:
+        """Return the scores of the answers, and `eos` after one, whatever `tokens` is."""
+        check_axes("tokens", tokens, "batch")
+        state = cast(AnswerState, state)
+        ended = state.written > 0
+        logits = torch.where(ended[:, None], only_eos(state.logits[0]), state.logits)
+        maps: Maps = {}
+        if need_weights:
+            weights = state.weights.masked_fill(ended[:, None, None, None], 0.0)
+            maps = {"cross": tuple(layer[:, :, None] for layer in weights.unbind(dim=2))}
+        return StepOutput(logits, replace(state, written=state.written + 1), maps)
+
+    def forward(
+        self, src: Src, lengths: Lengths, tgt: Tgt, *, keep: Keep = None, need_weights: bool = False
+    ) -> ModelOutput:
+        """Return the scores of the answer, then of `eos`, whatever tokens `tgt` holds."""
+        memory = self.encode(src, lengths, need_weights=need_weights)
+        answer, weights = self.answers(memory)
+        after = tgt.shape[1] - 1
+        ends = only_eos(answer[0]).expand(len(answer), after, -1)
+        logits = select_positions(torch.cat([answer[:, None], ends], dim=1), keep)
+        maps, certain = memory.maps, None
+        if need_weights:
+            layers = [layer[:, :, None] for layer in weights.unbind(dim=2)]
+            maps = maps | {"cross": tuple(F.pad(layer, (0, 0, 0, after)) for layer in layers)}
+        if not self.learns_end:
+            certain = torch.arange(tgt.shape[1], device=tgt.device).expand(tgt.shape) > 0
+            certain = select_positions(certain, keep)
+        return ModelOutput(logits, maps, lengths=memory.lengths, certain=certain)
 
 
 @final
-class SequenceClassifier(ClassifierModel):
+class SequenceClassifier(AnswerModel):
     """A classifier behind the protocol of sequence models: it writes one label, then `eos`.
 
     The vocabulary of its targets is the symbols and the labels. Symbols have logits of their own,
     which take their share of label smoothing; outside of training only labels have a probability.
-    The map `cross` has the weights of the pooling in its first row, and no weights after it.
 
     Args:
         classifier: scores as many classes as the vocabulary of the targets has tokens.
@@ -292,55 +306,28 @@ class SequenceClassifier(ClassifierModel):
         torch.Size([1, 2, 7])
     """
 
-    def start(self, memory: Memory) -> State:
-        """Score the labels: no step depends on another."""
-        logits, weights, _ = self._labels(memory, need_weights=True)
-        assert weights is not None
-        return LabelState(logits, weights, torch.zeros_like(memory.lengths))
+    learns_end = False
 
-    def tgt_lengths(self, memory: Memory) -> Int[Tensor, " batch"]:
-        """Return 1: the label."""
-        return torch.ones_like(memory.lengths)
+    def __init__(self, classifier: Classifier) -> None:
+        super().__init__()
+        self.classifier = classifier
 
-    def step(
-        self, tokens: Int[Tensor, " batch"], state: State, *, need_weights: bool = False
-    ) -> StepOutput:
-        """Return the scores of the labels, and `eos` after one, whatever `tokens` is."""
-        check_axes("tokens", tokens, "batch")
-        state = cast(LabelState, state)
-        ended = state.written > 0
-        logits = torch.where(ended[:, None], only_eos(state.logits[0]), state.logits)
-        maps: Maps = {}
-        if need_weights:
-            maps = {"cross": (state.weights.masked_fill(ended[:, None, None, None], 0.0),)}
-        return StepOutput(logits, replace(state, written=state.written + 1), maps)
+    @property
+    def encoder(self) -> Encoder:
+        """The classifier's encoder."""
+        return self.classifier.encoder
 
-    def forward(
-        self, src: Src, lengths: Lengths, tgt: Tgt, *, keep: Keep = None, need_weights: bool = False
-    ) -> ModelOutput:
-        """Return the scores of the labels, then `eos`, whatever tokens `tgt` holds."""
-        memory = self.encode(src, lengths, need_weights=need_weights)
-        label, weights, maps = self._labels(memory, need_weights=need_weights)
-        after = tgt.shape[1] - 1
-        ends = only_eos(label[0]).expand(len(label), after, -1)
-        logits = torch.cat([label[:, None], ends], dim=1)
-        if weights is not None:
-            maps = maps | {"cross": (F.pad(weights, (0, 0, 0, after)),)}
-        certain = torch.arange(tgt.shape[1], device=tgt.device).expand(tgt.shape) > 0
-        return ModelOutput(
-            select_positions(logits, keep),
-            maps,
-            lengths=memory.lengths,
-            certain=select_positions(certain, keep),
-        )
-
-    def _labels(self, memory: Memory, *, need_weights: bool) -> ClassifierOutput:
+    def answers(self, memory: Memory) -> tuple[Tensor, Tensor]:
         """Score the labels; outside of training, symbols are out of the question."""
-        out = self.classifier.classify(memory, need_weights=need_weights)
-        if self.training:
-            return out
-        symbols = torch.arange(out.logits.shape[1], device=out.logits.device) < len(SYMBOLS)
-        return out._replace(logits=out.logits.masked_fill(symbols, IMPROBABLE))
+        logits, weights, _ = self.classifier.classify(memory, need_weights=True)
+        assert weights is not None
+        return logits if self.training else without_symbols(logits), weights
+
+
+def without_symbols(logits: Float[Tensor, "batch classes"]) -> Float[Tensor, "batch classes"]:
+    """Make symbols improbable, which are among the classes and no labels."""
+    symbols = torch.arange(logits.shape[1], device=logits.device) < len(SYMBOLS)
+    return logits.masked_fill(symbols, IMPROBABLE)
 
 
 @dataclass(frozen=True)
@@ -353,7 +340,7 @@ class LabelSetState(State):
 
 
 @final
-class LabelSetClassifier(ClassifierModel):
+class LabelSetClassifier(SequenceModel):
     """Writes each label above a threshold, the likeliest first, then `eos`.
 
     Labels do not exclude each other: each has a probability of its own, the sigmoid of its logit.
@@ -368,8 +355,14 @@ class LabelSetClassifier(ClassifierModel):
     threshold: Tensor
 
     def __init__(self, classifier: Classifier) -> None:
-        super().__init__(classifier)
+        super().__init__()
+        self.classifier = classifier
         self.register_buffer("threshold", torch.tensor(0.5))
+
+    @property
+    def encoder(self) -> Encoder:
+        """The classifier's encoder."""
+        return self.classifier.encoder
 
     def start(self, memory: Memory) -> State:
         """Score the labels: no step depends on another."""
@@ -418,5 +411,4 @@ class LabelSetClassifier(ClassifierModel):
         """Score the labels in float32 at least; symbols are improbable."""
         out = self.classifier.classify(memory, need_weights=need_weights)
         wide = out.logits.to(torch.promote_types(out.logits.dtype, torch.float32))
-        symbols = torch.arange(wide.shape[1], device=wide.device) < len(SYMBOLS)
-        return out._replace(logits=wide.masked_fill(symbols, IMPROBABLE))
+        return out._replace(logits=without_symbols(wide))

@@ -6,10 +6,8 @@ columns. Each window is brought to a scale of its own, which the forecast is ret
 (reversible instance normalisation, Kim et al., 2022, https://openreview.net/forum?id=cGDAkQo1C0p).
 """
 
-import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple, cast, final
 
 import torch
@@ -27,6 +25,7 @@ from regard.models.preset_parts import (
     TRANSFORMER,
     RecurrentSize,
     TransformerSize,
+    recurrent_stack,
     self_attentive_body,
     sizes,
 )
@@ -149,7 +148,6 @@ class PatchNetwork(ForecastNetwork):
         patch: steps of a patch,
         stride: and between the beginnings of two.
         options: of the layers.
-        head_dropout: probability of dropping a feature before the last map.
         skip: whether a linear map of the window is added to the forecast (Das et al., 2023,
             https://arxiv.org/abs/2304.08424), so that layers learn what it cannot.
     """
@@ -165,7 +163,6 @@ class PatchNetwork(ForecastNetwork):
         patch: int,
         stride: int,
         options: LayerOptions,
-        head_dropout: float = 0.0,
         skip: bool = False,
     ) -> None:
         super().__init__()
@@ -176,7 +173,6 @@ class PatchNetwork(ForecastNetwork):
         self.positions = nn.Parameter(torch.empty(self.patches, n.dim).uniform_(-0.02, 0.02))
         self.dropout = nn.Dropout(options.dropout)
         self.encoder = TransformerEncoder(n.dim, n.heads, n.feed_forward, n.layers, options)
-        self.head_dropout = nn.Dropout(head_dropout)
         self.head = nn.Linear(self.patches * n.dim, horizon * estimates)
         self.skip = nn.Linear(look_back, horizon * estimates, bias=False) if skip else None
         # the first forecast is what the scale of the window subtracts
@@ -198,7 +194,7 @@ class PatchNetwork(ForecastNetwork):
         patches = patches.transpose(1, 2).flatten(2)
         read = self.dropout(self.project(patches) + self.positions)
         seen = self.encoder(read, need_weights=need_weights)
-        flat = self.head(self.head_dropout(seen.output.flatten(1)))
+        flat = self.head(seen.output.flatten(1))
         if self.skip is not None:
             flat = flat + self.skip(x[..., 0])
         maps: Maps = {"encoder-self": seen.weights} if need_weights else {}
@@ -363,105 +359,12 @@ def _stacked(rows: list[Tensor]) -> Tensor:
     return torch.cat([F.pad(row, (0, longest - row.shape[-1])) for row in rows], dim=2)
 
 
-def patch_network(
-    size: str,
-    look_back: int,
-    horizon: int,
-    *,
-    features: int,
-    estimates: int,
-    patch: int,
-    stride: int,
-    skip: bool,
-    dim: int | None = None,
-    heads: int | None = None,
-    feed_forward: int | None = None,
-    layers: int | None = None,
-    dropout: float = 0.1,
-    norm_first: bool = True,
-    attention_dropout: float | None = None,
-) -> PatchNetwork:
-    """Self-attention over patches of the window (Nie et al., 2023)."""
-    n = sizes(TRANSFORMER, size, dim=dim, heads=heads, feed_forward=feed_forward, layers=layers)
-    options = LayerOptions(
-        dropout=dropout,
-        norm_first=norm_first,
-        activation="gelu",
-        attention_dropout=attention_dropout,
-    )
-    return PatchNetwork(
-        look_back,
-        horizon,
-        n,
-        features=features,
-        estimates=estimates,
-        patch=patch,
-        stride=stride,
-        options=options,
-        skip=skip,
-    )
-
-
-def attentive_network(
-    size: str,
-    look_back: int,
-    horizon: int,
-    *,
-    features: int,
-    estimates: int,
-    patch: int,
-    stride: int,
-    skip: bool,
-    embed: int | None = None,
-    hidden: int | None = None,
-    layers: int | None = None,
-    cell: Cell = "gru",
-    dropout: float = 0.1,
-) -> AttentiveNetwork:
-    """Additive attention over the steps of the window (Bahdanau et al., 2015)."""
-    n = sizes(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
-    return AttentiveNetwork(
-        horizon, n, features=features, estimates=estimates, cell=cell, dropout=dropout
-    )
-
-
-def stepwise_network(
-    size: str,
-    look_back: int,
-    horizon: int,
-    *,
-    features: int,
-    estimates: int,
-    patch: int,
-    stride: int,
-    skip: bool,
-    attentive: bool,
-    embed: int | None = None,
-    hidden: int | None = None,
-    layers: int | None = None,
-    cell: Cell = "gru",
-    dropout: float = 0.1,
-) -> StepwiseNetwork:
-    """An RNN that forecasts one step after another, self-attentive (Cheng et al., 2016) or not."""
-    n = sizes(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
-    body: CausalBody = (
-        self_attentive_body(n, cell, dropout)
-        if attentive
-        else RecurrentBody(
-            RNNStack(n.embed, n.hidden, cell=cell, num_layers=n.layers, dropout=dropout)
-        )
-    )
-    return StepwiseNetwork(
-        horizon, body, n.embed, features=features, estimates=estimates, dropout=dropout
-    )
-
-
-#: the network of each preset that forecasts
-FORECASTERS: Final[dict[str, Callable[..., ForecastNetwork]]] = {
-    "transformer": patch_network,
-    "bahdanau": attentive_network,
-    "self-attentive": partial(stepwise_network, attentive=True),
-    "rnn": partial(stepwise_network, attentive=False, cell="lstm"),
+#: the preset's size table and, in place of a default, what else it may be told beside `dropout`
+FORECASTERS: Final[dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]]] = {
+    "transformer": (TRANSFORMER, {"norm_first": True, "attention_dropout": None}),
+    "bahdanau": (RECURRENT, {"cell": "gru"}),
+    "self-attentive": (RECURRENT, {"cell": "gru"}),
+    "rnn": (RECURRENT, {"cell": "lstm"}),
 }
 
 
@@ -472,8 +375,14 @@ def build_forecaster(
     look_back: int,
     horizon: int,
     targets: int,
+    features: int,
+    estimates: int,
+    patch: int,
+    stride: int,
+    skip: bool,
     scale: WindowScale,
     offset: bool = False,
+    dropout: float = 0.1,
     **sizes_and_options: Any,
 ) -> Forecaster:
     """Build the forecaster of a preset; raises ArgumentError if it has none, or no such option."""
@@ -481,11 +390,34 @@ def build_forecaster(
         raise ArgumentError(
             "preset", f"be one of {', '.join(FORECASTERS)} for series", preset, "choose one"
         )
-    network = FORECASTERS[preset]
-    known = inspect.signature(network).parameters
+    table, defaults = FORECASTERS[preset]
+    entries = table["small"]._fields
     for name, value in sizes_and_options.items():
-        if name not in known:
+        if name not in entries and name not in defaults:
             rule = f"be left out for series with the preset {preset}"
             raise ArgumentError(name, rule, repr(value), "leave it out")
-    built = network(size, look_back, horizon, **sizes_and_options)
-    return Forecaster(built, targets=targets, scale=scale, offset=horizon if offset else 0)
+    n = sizes(table, size, {name: sizes_and_options.get(name) for name in entries})
+    own = {name: sizes_and_options.get(name, default) for name, default in defaults.items()}
+    read = {"features": features, "estimates": estimates}
+    network: ForecastNetwork
+    if preset == "transformer":
+        network = PatchNetwork(
+            look_back,
+            horizon,
+            n,
+            patch=patch,
+            stride=stride,
+            options=LayerOptions(dropout=dropout, activation="gelu", **own),
+            skip=skip,
+            **read,
+        )
+    elif preset == "bahdanau":
+        network = AttentiveNetwork(horizon, n, cell=own["cell"], dropout=dropout, **read)
+    else:
+        body: CausalBody
+        if preset == "self-attentive":
+            body = self_attentive_body(n, own["cell"], dropout)
+        else:
+            body = RecurrentBody(recurrent_stack(n, own["cell"], dropout))
+        network = StepwiseNetwork(horizon, body, n.embed, dropout=dropout, **read)
+    return Forecaster(network, targets=targets, scale=scale, offset=horizon if offset else 0)

@@ -7,7 +7,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from regard.models.causal_body import CausalBody
-from regard.models.embedding import OutputLayer, TokenEmbedding, positions_of
+from regard.models.embedding import OutputLayer, TokenEmbedding
 from regard.models.protocol import (
     Keep,
     Lengths,
@@ -18,6 +18,7 @@ from regard.models.protocol import (
     StepOutput,
     Tgt,
     check_source,
+    positions_of,
     real_lengths,
 )
 from regard.ops.check import check_axes
@@ -115,7 +116,7 @@ class TextModel(SequenceModel):
     @property
     def tgt_positions(self) -> int | None:
         """The number of learned positions; None if unlimited."""
-        return positions_of(self.language.embedding)
+        return positions_of(self.language)
 
     def encode(self, src: Src, lengths: Lengths, *, need_weights: bool = False) -> Memory:
         """Return a memory of width 0: the source is not read."""

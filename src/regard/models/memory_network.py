@@ -7,11 +7,10 @@ the question, m_i and c_i those of sentence i, one hop is `p = softmax(u . m)`, 
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import ClassVar, Final, Literal, NamedTuple, cast, final, get_args
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
@@ -19,24 +18,16 @@ from regard import masks
 from regard.errors import ArgumentError
 from regard.layers import LayerOptions, TransformerEncoderLayer
 from regard.models.adapters import InputAdapter, read_source
-from regard.models.encoder_only import only_eos
+from regard.models.encoder_only import AnswerModel
 from regard.models.encoders import Encoder
 from regard.models.protocol import (
-    Keep,
     Lengths,
-    Maps,
     Memory,
-    ModelOutput,
-    SequenceModel,
     Src,
-    StepOutput,
-    Tgt,
     check_tokens,
-    select_positions,
 )
 from regard.ops.check import check_axes, check_choice, check_positive, check_share
 from regard.ops.primitives import masked_softmax
-from regard.state import OF_SOURCE, State
 from regard.symbols import PAD
 
 Sharing = Literal["adjacent", "layerwise"]
@@ -286,17 +277,8 @@ def story_mask(memory: Memory) -> Bool[Tensor, "batch 1 1 sentences"]:
     return masks.padding((memory.lengths - 1).clamp(min=0), memory.output.shape[1])
 
 
-@dataclass(frozen=True)
-class AnswerState(State):
-    """Scores of the answers, the weights of all hops, and how many tokens were written."""
-
-    logits: Float[Tensor, "batch tgt_vocab"] = field(metadata=OF_SOURCE)
-    weights: Float[Tensor, "batch 1 hops sentences"] = field(metadata=OF_SOURCE)
-    written: Int[Tensor, " batch"]
-
-
 @final
-class MemoryNetwork(SequenceModel):
+class MemoryNetwork(AnswerModel):
     """Writes one answer, then `eos`, after several hops over the sentences of a story.
 
     Its maps are `hops`, with a row for each hop, and `cross`, the same weights with a hop as a
@@ -325,48 +307,13 @@ class MemoryNetwork(SequenceModel):
 
     def encode(self, src: Src, lengths: Lengths, *, need_weights: bool = False) -> Memory:
         """Encode the story and the question; the map of the hops is made if asked for."""
-        memory: Memory = self.encoder(src, lengths, need_weights=need_weights)
+        memory = super().encode(src, lengths, need_weights=need_weights)
         if not need_weights:
             return memory
         found: Hops = self.reader(memory)
         return replace(memory, maps={"hops": (found.weights,)})
 
-    def start(self, memory: Memory) -> State:
-        """Score the answers: nothing depends on the steps."""
+    def answers(self, memory: Memory) -> tuple[Tensor, Tensor]:
+        """Score the answers; the weights are of all hops."""
         vector, weights = self.reader(memory)
-        logits = self.output(self.dropout(vector))
-        return AnswerState(logits, weights, torch.zeros_like(memory.lengths))
-
-    def tgt_lengths(self, memory: Memory) -> Int[Tensor, " batch"]:
-        """Return 1 for each source."""
-        return torch.ones_like(memory.lengths)
-
-    def step(
-        self, tokens: Int[Tensor, " batch"], state: State, *, need_weights: bool = False
-    ) -> StepOutput:
-        """Return the scores of the answers, then those of `eos`, whatever `tokens` is."""
-        check_axes("tokens", tokens, "batch")
-        state = cast(AnswerState, state)
-        ended = state.written > 0
-        logits = torch.where(ended[:, None], only_eos(state.logits[0]), state.logits)
-        maps: Maps = {}
-        if need_weights:
-            weights = state.weights.masked_fill(ended[:, None, None, None], 0.0)
-            maps = {"cross": tuple(hop[:, :, None] for hop in weights.unbind(dim=2))}
-        return StepOutput(logits, replace(state, written=state.written + 1), maps)
-
-    def forward(
-        self, src: Src, lengths: Lengths, tgt: Tgt, *, keep: Keep = None, need_weights: bool = False
-    ) -> ModelOutput:
-        """Return the scores of the answer, then of `eos`, whatever tokens `tgt` holds."""
-        memory = self.encode(src, lengths, need_weights=need_weights)
-        state = cast(AnswerState, self.start(memory))
-        after = tgt.shape[1] - 1
-        ends = only_eos(state.logits[0]).expand(len(state.logits), after, -1)
-        logits = select_positions(torch.cat([state.logits[:, None], ends], dim=1), keep)
-        maps = memory.maps
-        if need_weights:
-            hops = [hop[:, :, None] for hop in state.weights.unbind(dim=2)]
-            # after the answer nothing is attended to
-            maps = {**maps, "cross": tuple(F.pad(hop, (0, 0, 0, after)) for hop in hops)}
-        return ModelOutput(logits, maps, lengths=memory.lengths)
+        return self.output(self.dropout(vector)), weights

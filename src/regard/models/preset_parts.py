@@ -1,14 +1,15 @@
-"""Size tables of the presets, and the building blocks that several presets share."""
+"""Size tables of the presets, what every preset is told, and the parts that several share."""
 
-from collections.abc import Mapping
-from typing import Final, Literal, NamedTuple, TypeVar, cast, get_args
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from inspect import Parameter
+from typing import Any, Final, Literal, NamedTuple, TypeVar, cast, get_args
 
-from regard.attention import (
-    Attention,
-    LocalAttention,
-    MultiplicativeAttention,
-    PositionPredictor,
-)
+from torch import nn
+
+from regard.attention import Attention
 from regard.errors import ArgumentError
 from regard.layers import (
     LayerOptions,
@@ -18,10 +19,15 @@ from regard.layers import (
     TransformerEncoder,
 )
 from regard.models.causal_body import SelfAttentiveBody
-from regard.models.decoders import RecurrentDecoder
+from regard.models.decoders import Decoder, RecurrentDecoder
 from regard.models.embedding import TokenEmbedding
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.models.encoders import AttentionEncoder, RecurrentEncoder, SelfAttentiveEncoder
+from regard.models.encoders import (
+    AttentionEncoder,
+    Encoder,
+    RecurrentEncoder,
+    SelfAttentiveEncoder,
+)
 from regard.ops.check import check_choice, check_positive
 from regard.ops.recurrence.cells import Cell
 
@@ -32,7 +38,7 @@ Tied = Literal["none", "output", "all"]
 #: The same for language models, which have no source.
 TiedOutput = Literal["none", "output"]
 
-LuongScore = Literal["dot", "general", "concat", "local-m", "local-p"]
+ModelT = TypeVar("ModelT", bound=nn.Module)
 
 
 class RecurrentSize(NamedTuple):
@@ -101,17 +107,8 @@ STORY_TRANSFORMER: Final = {
     "base": StoryTransformerSize(256, 8, 6),
 }
 
-SizeT = TypeVar(
-    "SizeT",
-    RecurrentSize,
-    TransformerSize,
-    ConvolutionalSize,
-    MemoryNetworkSize,
-    StoryTransformerSize,
-)
 
-
-def sizes(table: Mapping[str, SizeT], size: str, **changes: int | None) -> SizeT:
+def sizes(table: Mapping[str, Any], size: str, changes: Mapping[str, int | None]) -> Any:
     """Return the row `size` of a table, with the entries that are not None replaced."""
     check_choice("size", size, table)
     given = {name: value for name, value in changes.items() if value is not None}
@@ -119,26 +116,191 @@ def sizes(table: Mapping[str, SizeT], size: str, **changes: int | None) -> SizeT
     return table[size]._replace(**given)
 
 
-def bidirectional_encoder(
-    vocab: int,
-    n: RecurrentSize,
-    cell: Cell,
-    dropout: float,
+@dataclass(frozen=True)
+class Parts:
+    """What a preset is told, and the parts that it makes of that; `n` is a row of its sizes."""
+
+    src_vocab: int
+    tgt_vocab: int
+    n: Any
+    dropout: float
+    word_dropout: float
+    cell: Cell = "lstm"
+    tied: Tied = "none"
+
+    def embedding(self, name: str = "src", dim: int | None = None, **more: Any) -> TokenEmbedding:
+        """Token embeddings of the source, or of the target under any other name."""
+        return TokenEmbedding(
+            self.src_vocab if name == "src" else self.tgt_vocab,
+            self.n.embed if dim is None else dim,
+            dropout=self.dropout,
+            word_dropout=self.word_dropout,
+            name=name,
+            **more,
+        )
+
+    def placed_embedding(self, name: str = "src") -> TokenEmbedding:
+        """Token embeddings scaled by sqrt(dim), and sinusoidal positions (Vaswani et al., 2017)."""
+        dim = self.n.dim
+        return self.embedding(name, dim, positions=SinusoidalPositions(dim), scale=dim**0.5)
+
+    def stack(self, inputs: int | None = None) -> RNNStack:
+        """RNN layers over embeddings, or over vectors of another width."""
+        return recurrent_stack(self.n, self.cell, self.dropout, inputs)
+
+    def self_attentive_body(self) -> SelfAttentiveBody:
+        """A stack of self-attentive RNNs."""
+        return self_attentive_body(self.n, self.cell, self.dropout)
+
+    def bidirectional_encoder(self, layers: int | None = None) -> RecurrentEncoder:
+        """A bidirectional RNN; each direction has half of the width."""
+        stack = RNNStack(
+            self.n.embed,
+            self.n.hidden // 2,
+            cell=self.cell,
+            num_layers=self.n.layers if layers is None else layers,
+            bidirectional=True,
+            dropout=self.dropout,
+        )
+        return RecurrentEncoder(self.embedding(), stack)
+
+    def self_attentive_encoder(self, *, bidirectional: bool) -> SelfAttentiveEncoder:
+        """A self-attentive RNN over source tokens; if bidirectional, each has half of the width."""
+        embedding = self.embedding()
+        if not bidirectional:
+            return SelfAttentiveEncoder(embedding, self.self_attentive_body())
+        half = self.n._replace(hidden=self.n.hidden // 2)
+        ahead, back = (self_attentive_body(half, self.cell, self.dropout) for _ in range(2))
+        return SelfAttentiveEncoder(embedding, ahead, back)
+
+    def transformer_encoder(
+        self, options: LayerOptions, layers: int | None = None
+    ) -> AttentionEncoder:
+        """A Transformer encoder with sinusoidal positions."""
+        n = self.n
+        depth = n.layers if layers is None else layers
+        encoder = TransformerEncoder(n.dim, n.heads, n.feed_forward, depth, options)
+        return AttentionEncoder(self.placed_embedding(), encoder)
+
+    def recurrent_model(
+        self,
+        attention: Attention | None,
+        *,
+        extra_context: int = 0,
+        encoder_layers: int | None = None,
+    ) -> EncoderDecoder:
+        """A bidirectional encoder and a recurrent decoder.
+
+        A context is `extra_context` wider than what attention returns, for decoders that append to
+        it.
+        """
+        encoder = self.bidirectional_encoder(encoder_layers)
+        context = self.n.hidden + extra_context
+        decoder = RecurrentDecoder(
+            self.embedding("tgt"),
+            self.stack(self.n.embed + context),
+            attention,
+            context_size=context,
+            summary_size=self.n.hidden,
+            dropout=self.dropout,
+            tied=self.ties_output,
+        )
+        return self.joined(encoder, decoder)
+
+    @property
+    def ties_output(self) -> bool:
+        """Whether the output layer is tied; raises if `tied` does not fit the vocabularies."""
+        if self.tied == "all" and self.src_vocab != self.tgt_vocab:
+            raise ArgumentError(
+                "tied",
+                "be 'all' only where source and target have one vocabulary",
+                f"'all' with {self.src_vocab} source and {self.tgt_vocab} target tokens",
+                "train with shared_vocab=true, or say tied=output",
+            )
+        return self.tied != "none"
+
+    def joined(self, encoder: Encoder, decoder: Decoder) -> EncoderDecoder:
+        """An encoder-decoder whose source has the target's table if `tied` is "all"."""
+        if self.tied == "all":
+            source = cast(TokenEmbedding, encoder.embedding)
+            source.share(cast(TokenEmbedding, decoder.embedding))
+        return EncoderDecoder(encoder, decoder)
+
+    def check_shared_vocabulary(self, preset: str) -> None:
+        """Raises unless source and target share one vocabulary, which copying needs."""
+        if self.src_vocab != self.tgt_vocab:
+            raise ArgumentError(
+                f"the vocabularies of the preset {preset}",
+                "be one, since tokens are copied by their ids",
+                f"of {self.src_vocab} source and {self.tgt_vocab} target tokens",
+                "train with shared_vocab=true",
+            )
+
+
+def preset(
+    table: Mapping[str, Any],
     *,
-    word_dropout: float = 0.0,
-    layers: int | None = None,
-) -> RecurrentEncoder:
-    """A bidirectional RNN; each direction has half of the width."""
-    stack = RNNStack(
-        n.embed,
-        n.hidden // 2,
-        cell=cell,
-        num_layers=n.layers if layers is None else layers,
-        bidirectional=True,
-        dropout=dropout,
-    )
-    embedding = TokenEmbedding(vocab, n.embed, dropout=dropout, word_dropout=word_dropout)
-    return RecurrentEncoder(embedding, stack)
+    target: str = "tgt_vocab",
+    cell: Cell | None = None,
+    dropout: float = 0.1,
+    tied: Any = None,
+) -> Callable[[Callable[..., ModelT]], Callable[..., ModelT]]:
+    """Make a preset of a function of `Parts` and of options of its own.
+
+    The preset takes both vocabularies and a size, and by name the entries of its size table, what
+    all presets are told, and these options.
+
+    Args:
+        table: of sizes.
+        target: the name of the second vocabulary.
+        cell: the recurrence by default; None for a preset without one.
+        dropout: the default.
+        tied: the type of the setting `tied`; None for a preset without it.
+    """
+    told = [("cell", Cell, cell)] * (cell is not None) + [("dropout", float, dropout)]
+    last = [("word_dropout", float, 0.0), *[("tied", tied, "none")] * (tied is not None)]
+    by_name = Parameter.KEYWORD_ONLY
+
+    def listed(rows: list[tuple[str, Any, Any]]) -> list[Parameter]:
+        return [Parameter(name, by_name, annotation=kind, default=at) for name, kind, at in rows]
+
+    def decorate(build: Callable[..., ModelT]) -> Callable[..., ModelT]:
+        own = [p for p in inspect.signature(build).parameters.values() if p.kind == by_name]
+        vocabularies = [
+            Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, annotation=int)
+            for name in ("src_vocab", target)
+        ]
+        size = Parameter("size", Parameter.POSITIONAL_OR_KEYWORD, annotation=Size, default="small")
+        entries = list(table["small"]._fields)
+        rows = listed([(name, int | None, None) for name in entries])
+        signature = inspect.Signature(
+            [*vocabularies, size, *rows, *listed(told), *own, *listed(last)]
+        )
+
+        @functools.wraps(build)
+        def made(*args: Any, **settings: Any) -> ModelT:
+            bound = signature.bind(*args, **settings)
+            bound.apply_defaults()
+            given = bound.arguments
+            if tied is not None:
+                check_choice("tied", given["tied"], get_args(tied))
+            n = sizes(table, given["size"], {name: given[name] for name in entries})
+            shared = {name: given[name] for name, _, _ in (*told, *last)}
+            parts = Parts(given["src_vocab"], given[target], n, **shared)
+            return build(parts, **{option.name: given[option.name] for option in own})
+
+        made.__signature__ = signature  # type: ignore[attr-defined]
+        return made
+
+    return decorate
+
+
+def recurrent_stack(
+    n: RecurrentSize, cell: Cell, dropout: float, inputs: int | None = None
+) -> RNNStack:
+    """RNN layers in one direction, over embeddings or over vectors of another width."""
+    width = n.embed if inputs is None else inputs
+    return RNNStack(width, n.hidden, cell=cell, num_layers=n.layers, dropout=dropout)
 
 
 def self_attentive_body(n: RecurrentSize, cell: Cell, dropout: float) -> SelfAttentiveBody:
@@ -147,130 +309,3 @@ def self_attentive_body(n: RecurrentSize, cell: Cell, dropout: float) -> SelfAtt
     return SelfAttentiveBody(
         [SelfAttentiveRNN(width, n.hidden, cell=cell) for width in inputs], dropout=dropout
     )
-
-
-def self_attentive_encoder(
-    vocab: int,
-    n: RecurrentSize,
-    cell: Cell,
-    dropout: float,
-    *,
-    word_dropout: float = 0.0,
-    bidirectional: bool = False,
-) -> SelfAttentiveEncoder:
-    """A self-attentive RNN over source tokens; if bidirectional, each has half of the width."""
-    embedding = TokenEmbedding(vocab, n.embed, dropout=dropout, word_dropout=word_dropout)
-    if not bidirectional:
-        return SelfAttentiveEncoder(embedding, self_attentive_body(n, cell, dropout))
-    half = n._replace(hidden=n.hidden // 2)
-    ahead, back = (self_attentive_body(half, cell, dropout) for _ in range(2))
-    return SelfAttentiveEncoder(embedding, ahead, back)
-
-
-def transformer_encoder(
-    vocab: int,
-    n: TransformerSize,
-    options: LayerOptions,
-    *,
-    word_dropout: float = 0.0,
-    layers: int | None = None,
-) -> AttentionEncoder:
-    """A Transformer encoder with sinusoidal positions."""
-    depth = n.layers if layers is None else layers
-    encoder = TransformerEncoder(n.dim, n.heads, n.feed_forward, depth, options)
-    embedding = sinusoidal_embedding(
-        vocab, n.dim, options.dropout, "src", word_dropout=word_dropout
-    )
-    return AttentionEncoder(embedding, encoder)
-
-
-def sinusoidal_embedding(
-    vocab: int, dim: int, dropout: float, name: str, *, word_dropout: float = 0.0
-) -> TokenEmbedding:
-    """Token embeddings scaled by sqrt(dim), with sinusoidal positions (Vaswani et al., 2017)."""
-    return TokenEmbedding(
-        vocab,
-        dim,
-        positions=SinusoidalPositions(dim),
-        scale=dim**0.5,
-        dropout=dropout,
-        word_dropout=word_dropout,
-        name=name,
-    )
-
-
-def recurrent_model(
-    src_vocab: int,
-    tgt_vocab: int,
-    n: RecurrentSize,
-    cell: Cell,
-    dropout: float,
-    attention: Attention | None,
-    word_dropout: float,
-    tied: Tied,
-    *,
-    extra_context: int = 0,
-    encoder_layers: int | None = None,
-) -> EncoderDecoder:
-    """A bidirectional encoder and a recurrent decoder.
-
-    A context is `extra_context` wider than what attention returns, for decoders that append to it.
-    """
-    encoder = bidirectional_encoder(
-        src_vocab, n, cell, dropout, word_dropout=word_dropout, layers=encoder_layers
-    )
-    context = n.hidden + extra_context
-    decoder = RecurrentDecoder(
-        TokenEmbedding(tgt_vocab, n.embed, dropout=dropout, word_dropout=word_dropout, name="tgt"),
-        RNNStack(n.embed + context, n.hidden, cell=cell, num_layers=n.layers, dropout=dropout),
-        attention,
-        context_size=context,
-        summary_size=n.hidden,
-        dropout=dropout,
-        tied=ties_output(tied, src_vocab, tgt_vocab),
-    )
-    return tie_source(EncoderDecoder(encoder, decoder), tied)
-
-
-def luong_attention(score: LuongScore, width: int, half_width: int) -> Attention:
-    """Return the attention of Luong et al. (2015) by the name of its score."""
-    check_choice("score", score, get_args(LuongScore))
-    if score == "local-m":
-        return LocalAttention(MultiplicativeAttention(width, width), half_width)
-    if score == "local-p":
-        return LocalAttention(
-            MultiplicativeAttention(width, width), half_width, PositionPredictor(width, width)
-        )
-    return MultiplicativeAttention(width, width, score)
-
-
-def check_shared_vocabulary(preset: str, src_vocab: int, tgt_vocab: int) -> None:
-    """Raises unless source and target share one vocabulary, which copying needs."""
-    if src_vocab != tgt_vocab:
-        raise ArgumentError(
-            f"the vocabularies of the preset {preset}",
-            "be one, since tokens are copied by their ids",
-            f"of {src_vocab} source and {tgt_vocab} target tokens",
-            "train with shared_vocab=true",
-        )
-
-
-def ties_output(tied: Tied, src_vocab: int, tgt_vocab: int) -> bool:
-    """Return whether the output layer is tied; raises if `tied` does not fit the vocabularies."""
-    check_choice("tied", tied, get_args(Tied))
-    if tied == "all" and src_vocab != tgt_vocab:
-        raise ArgumentError(
-            "tied",
-            "be 'all' only where source and target have one vocabulary",
-            f"'all' with {src_vocab} source and {tgt_vocab} target tokens",
-            "train with shared_vocab=true, or say tied=output",
-        )
-    return tied != "none"
-
-
-def tie_source(model: EncoderDecoder, tied: Tied) -> EncoderDecoder:
-    """Share the target's embedding table with the source if `tied` is "all"."""
-    if tied == "all":
-        source = cast(TokenEmbedding, model.encoder.embedding)
-        source.share(cast(TokenEmbedding, model.decoder.embedding))
-    return model

@@ -1,17 +1,21 @@
 """The presets: each a function that returns a model, and the table of its hyper-parameters.
 
-`size` picks a row of the table; any number given by name replaces that entry of the row.
+`size` picks a row of the table; any number given by name replaces that entry of the row. What all
+presets are told stands in `Parts`; a preset here takes that, and the options that are its own.
 """
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Final, cast, get_args
+from typing import Any, Final, Literal, cast, get_args
 
 from regard.attention import (
     AdditiveAttention,
+    Attention,
     CoverageAttention,
+    LocalAttention,
     LocationAwareAttention,
     MultiplicativeAttention,
+    PositionPredictor,
     ScaledDotProductAttention,
 )
 from regard.layers import (
@@ -34,7 +38,12 @@ from regard.models.decoders import (
 from regard.models.embedding import TokenEmbedding
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.encoder_only import Classifier, SequenceClassifier, Tagger
-from regard.models.encoders import ConvolutionalEncoder, PointwiseEncoder, RecurrentEncoder
+from regard.models.encoders import (
+    ConvolutionalEncoder,
+    Encoder,
+    PointwiseEncoder,
+    RecurrentEncoder,
+)
 from regard.models.language_model import LanguageModel, TextModel
 from regard.models.memory_decoder import MemoryDecoder
 from regard.models.memory_network import (
@@ -54,560 +63,331 @@ from regard.models.preset_parts import (
     RECURRENT,
     STORY_TRANSFORMER,
     TRANSFORMER,
-    LuongScore,
+    Parts,
     Size,
     Tied,
     TiedOutput,
-    bidirectional_encoder,
-    check_shared_vocabulary,
-    luong_attention,
-    recurrent_model,
-    self_attentive_body,
-    self_attentive_encoder,
-    sinusoidal_embedding,
-    sizes,
-    tie_source,
-    ties_output,
-    transformer_encoder,
+    preset,
 )
 from regard.models.protocol import SequenceModel
 from regard.models.span_reader import ReaderEncoder, SpanDecoder
 from regard.ops.check import check_choice, check_weight
-from regard.ops.recurrence.cells import Cell
+
+LuongScore = Literal["dot", "general", "concat", "local-m", "local-p"]
 
 
-def rnn(
-    src_vocab: int,
-    tgt_vocab: int,
-    size: Size = "small",
-    *,
-    embed: int | None = None,
-    hidden: int | None = None,
-    layers: int | None = None,
-    cell: Cell = "lstm",
-    dropout: float = 0.1,
-    word_dropout: float = 0.0,
-) -> Tagger:
+@preset(RECURRENT, cell="lstm")
+def rnn(parts: Parts) -> Tagger:
     """RNN tagger: one output per input, which sees no later input."""
-    n = sizes(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
-    stack = RNNStack(n.embed, n.hidden, cell=cell, num_layers=n.layers, dropout=dropout)
-    embedding = TokenEmbedding(src_vocab, n.embed, dropout=dropout, word_dropout=word_dropout)
-    return Tagger(RecurrentEncoder(embedding, stack), tgt_vocab, dropout=dropout)
+    stack = parts.stack()
+    encoder = RecurrentEncoder(parts.embedding(), stack)
+    return Tagger(encoder, parts.tgt_vocab, dropout=parts.dropout)
 
 
-def seq2seq(
-    src_vocab: int,
-    tgt_vocab: int,
-    size: Size = "small",
-    *,
-    embed: int | None = None,
-    hidden: int | None = None,
-    layers: int | None = None,
-    cell: Cell = "lstm",
-    dropout: float = 0.1,
-    word_dropout: float = 0.0,
-    tied: Tied = "none",
-) -> EncoderDecoder:
+@preset(RECURRENT, cell="lstm", tied=Tied)
+def seq2seq(parts: Parts) -> EncoderDecoder:
     """Encoder-decoder through one fixed vector, without attention (Sutskever et al., 2014)."""
-    n = sizes(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
-    return recurrent_model(src_vocab, tgt_vocab, n, cell, dropout, None, word_dropout, tied)
+    return parts.recurrent_model(None)
 
 
-def bahdanau(
-    src_vocab: int,
-    tgt_vocab: int,
-    size: Size = "small",
-    *,
-    embed: int | None = None,
-    hidden: int | None = None,
-    layers: int | None = None,
-    cell: Cell = "gru",
-    dropout: float = 0.1,
-    word_dropout: float = 0.0,
-    tied: Tied = "none",
-) -> EncoderDecoder:
+@preset(RECURRENT, cell="gru", tied=Tied)
+def bahdanau(parts: Parts) -> EncoderDecoder:
     """Additive attention over a bidirectional encoder (Bahdanau et al., 2015)."""
-    n = sizes(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
-    attention = AdditiveAttention(n.hidden, n.hidden, n.hidden)
-    return recurrent_model(src_vocab, tgt_vocab, n, cell, dropout, attention, word_dropout, tied)
+    return parts.recurrent_model(_additive(parts))
 
 
+@preset(RECURRENT, cell="lstm", tied=TiedOutput)
 def show_attend_tell(
-    src_vocab: int,
-    tgt_vocab: int,
-    size: Size = "small",
-    *,
-    embed: int | None = None,
-    hidden: int | None = None,
-    layers: int | None = None,
-    cell: Cell = "lstm",
-    dropout: float = 0.1,
-    word_dropout: float = 0.0,
-    tied: TiedOutput = "none",
-    summary: bool = True,
-    look_ahead: float = 0.0,
-    entropy: float = 0.0,
+    parts: Parts, *, summary: bool = True, look_ahead: float = 0.0, entropy: float = 0.0
 ) -> EncoderDecoder:
     """Additive attention over patches that do not know one another (after Xu et al., 2015).
 
     Without `summary` the decoder knows nothing of the source but what it attends to. `look_ahead`
     and `entropy` weigh losses on its attention, see `AttentionPenalty`.
     """
-    check_choice("tied", tied, get_args(TiedOutput))
     check_weight(look_ahead=look_ahead, entropy=entropy)
-    n = sizes(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
+    n = parts.n
     penalty = AttentionPenalty(look_ahead, entropy) if look_ahead or entropy else None
-    embedding = TokenEmbedding(src_vocab, n.hidden, dropout=dropout, word_dropout=word_dropout)
+    embedding = parts.embedding(dim=n.hidden)
     decoder = RecurrentDecoder(
-        TokenEmbedding(tgt_vocab, n.embed, dropout=dropout, word_dropout=word_dropout, name="tgt"),
-        RNNStack(n.embed + n.hidden, n.hidden, cell=cell, num_layers=n.layers, dropout=dropout),
-        AdditiveAttention(n.hidden, n.hidden, n.hidden),
+        parts.embedding("tgt"),
+        parts.stack(n.embed + n.hidden),
+        _additive(parts),
         context_size=n.hidden,
         summary_size=n.hidden,
-        dropout=dropout,
-        tied=tied == "output",
+        dropout=parts.dropout,
+        tied=parts.ties_output,
         penalty=penalty,
     )
     return EncoderDecoder(PointwiseEncoder(embedding, n.hidden, summary=summary), decoder)
 
 
+@preset(RECURRENT, cell="lstm", tied=Tied)
 def location(
-    src_vocab: int,
-    tgt_vocab: int,
-    size: Size = "small",
-    *,
-    embed: int | None = None,
-    hidden: int | None = None,
-    layers: int | None = None,
-    encoder_layers: int | None = None,
-    cell: Cell = "lstm",
-    dropout: float = 0.1,
-    channels: int = 10,
-    kernel: int = 31,
-    word_dropout: float = 0.0,
-    tied: Tied = "none",
+    parts: Parts, *, encoder_layers: int | None = None, channels: int = 10, kernel: int = 31
 ) -> EncoderDecoder:
     """Additive attention that sees where it was, for speech (Chorowski et al., 2015).
 
     The encoder has `encoder_layers` if that differs from `layers`, those of the decoder.
     """
-    n = sizes(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
-    attention = LocationAwareAttention(
-        n.hidden, n.hidden, n.hidden, channels=channels, kernel_size=kernel
-    )
-    return recurrent_model(
-        src_vocab,
-        tgt_vocab,
-        n,
-        cell,
-        dropout,
-        attention,
-        word_dropout,
-        tied,
-        encoder_layers=encoder_layers,
-    )
+    width = parts.n.hidden
+    attention = LocationAwareAttention(width, width, width, channels=channels, kernel_size=kernel)
+    return parts.recurrent_model(attention, encoder_layers=encoder_layers)
 
 
-def pointer(
-    src_vocab: int,
-    tgt_vocab: int,
-    size: Size = "small",
-    *,
-    embed: int | None = None,
-    hidden: int | None = None,
-    layers: int | None = None,
-    cell: Cell = "gru",
-    dropout: float = 0.1,
-    coverage: float = 0.0,
-    word_dropout: float = 0.0,
-    tied: Tied = "none",
-    src_only: int = 0,
-) -> EncoderDecoder:
+@preset(RECURRENT, cell="gru", tied=Tied)
+def pointer(parts: Parts, *, coverage: float = 0.0, src_only: int = 0) -> EncoderDecoder:
     """Additive attention that can also copy source tokens (See et al., 2017).
 
     `coverage` weighs a loss on attending twice to a token, and shows attention its past weights.
     The last `src_only` tokens of the vocabulary are never copied.
     """
-    check_shared_vocabulary("pointer", src_vocab, tgt_vocab)
+    parts.check_shared_vocabulary("pointer")
     check_weight(coverage=coverage)
-    n = sizes(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
+    width = parts.n.hidden
     kind = CoverageAttention if coverage else AdditiveAttention
-    attention = kind(n.hidden, n.hidden, n.hidden)
-    plain = recurrent_model(src_vocab, tgt_vocab, n, cell, dropout, attention, word_dropout, tied)
+    plain = parts.recurrent_model(kind(width, width, width))
     recurrent = cast(RecurrentDecoder, plain.decoder)
     decoder = PointerDecoder(recurrent, src_only=src_only, coverage=coverage)
     return EncoderDecoder(plain.encoder, decoder)
 
 
-def memory(
-    src_vocab: int,
-    tgt_vocab: int,
-    size: Size = "small",
-    *,
-    embed: int | None = None,
-    hidden: int | None = None,
-    layers: int | None = None,
-    cell: Cell = "gru",
-    dropout: float = 0.1,
-    slots: int = 16,
-    word_dropout: float = 0.0,
-    tied: Tied = "none",
-) -> EncoderDecoder:
+@preset(RECURRENT, cell="gru", tied=Tied)
+def memory(parts: Parts, *, slots: int = 16) -> EncoderDecoder:
     """Additive attention, and an external memory read by content (after Graves et al., 2014)."""
-    n = sizes(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
-    attention = AdditiveAttention(n.hidden, n.hidden, n.hidden)
-    plain = recurrent_model(
-        src_vocab,
-        tgt_vocab,
-        n,
-        cell,
-        dropout,
-        attention,
-        word_dropout,
-        tied,
-        extra_context=n.hidden,
-    )
+    width = parts.n.hidden
+    plain = parts.recurrent_model(_additive(parts), extra_context=width)
     recurrent = cast(RecurrentDecoder, plain.decoder)
-    external = ContentMemory(2 * n.hidden, slots, n.hidden)
+    external = ContentMemory(2 * width, slots, width)
     return EncoderDecoder(plain.encoder, MemoryDecoder(recurrent, external))
 
 
-def luong(
-    src_vocab: int,
-    tgt_vocab: int,
-    size: Size = "small",
-    *,
-    embed: int | None = None,
-    hidden: int | None = None,
-    layers: int | None = None,
-    cell: Cell = "lstm",
-    dropout: float = 0.1,
-    score: LuongScore = "general",
-    half_width: int = 10,
-    word_dropout: float = 0.0,
-    tied: Tied = "none",
-) -> EncoderDecoder:
+@preset(RECURRENT, cell="lstm", tied=Tied)
+def luong(parts: Parts, *, score: LuongScore = "general", half_width: int = 10) -> EncoderDecoder:
     """Multiplicative attention, global or local (Luong et al., 2015)."""
-    n = sizes(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
-    attention = luong_attention(score, n.hidden, half_width)
-    return recurrent_model(src_vocab, tgt_vocab, n, cell, dropout, attention, word_dropout, tied)
+    return parts.recurrent_model(_luong_attention(score, parts.n.hidden, half_width))
 
 
-def rnn_dot(
-    src_vocab: int,
-    tgt_vocab: int,
-    size: Size = "small",
-    *,
-    embed: int | None = None,
-    hidden: int | None = None,
-    layers: int | None = None,
-    cell: Cell = "lstm",
-    dropout: float = 0.1,
-    word_dropout: float = 0.0,
-    tied: Tied = "none",
-) -> EncoderDecoder:
+@preset(RECURRENT, cell="lstm", tied=Tied)
+def rnn_dot(parts: Parts) -> EncoderDecoder:
     """Scaled dot-product attention, with W_q and W_k, over RNN states."""
-    n = sizes(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
-    attention = ScaledDotProductAttention(n.hidden, n.hidden, n.hidden)
-    return recurrent_model(src_vocab, tgt_vocab, n, cell, dropout, attention, word_dropout, tied)
+    width = parts.n.hidden
+    return parts.recurrent_model(ScaledDotProductAttention(width, width, width))
 
 
-def gnmt(
-    src_vocab: int,
-    tgt_vocab: int,
-    size: Size = "small",
-    *,
-    embed: int | None = None,
-    hidden: int | None = None,
-    layers: int | None = None,
-    cell: Cell = "lstm",
-    dropout: float = 0.1,
-    word_dropout: float = 0.0,
-    tied: Tied = "none",
-) -> EncoderDecoder:
+@preset(RECURRENT, cell="lstm", tied=Tied)
+def gnmt(parts: Parts) -> EncoderDecoder:
     """Attention for all steps at once, from the lowest decoder layer (after Wu et al., 2016)."""
-    n = sizes(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
-    body = RecurrentBody(RNNStack(n.embed, n.hidden, cell=cell))
-    top = RNNStack(2 * n.hidden, n.hidden, cell=cell, num_layers=n.layers, dropout=dropout)
+    n = parts.n
+    body = RecurrentBody(RNNStack(n.embed, n.hidden, cell=parts.cell))
+    top = parts.stack(2 * n.hidden)
     decoder = ParallelDecoder(
-        TokenEmbedding(tgt_vocab, n.embed, dropout=dropout, word_dropout=word_dropout, name="tgt"),
+        parts.embedding("tgt"),
         body,
-        AdditiveAttention(n.hidden, n.hidden, n.hidden),
+        _additive(parts),
         top,
         context_size=n.hidden,
         summary_size=n.hidden,
-        dropout=dropout,
-        tied=ties_output(tied, src_vocab, tgt_vocab),
+        dropout=parts.dropout,
+        tied=parts.ties_output,
     )
-    encoder = bidirectional_encoder(src_vocab, n, cell, dropout, word_dropout=word_dropout)
-    return tie_source(EncoderDecoder(encoder, decoder), tied)
+    return parts.joined(parts.bidirectional_encoder(), decoder)
 
 
-def self_attentive(
-    src_vocab: int,
-    tgt_vocab: int,
-    size: Size = "small",
-    *,
-    embed: int | None = None,
-    hidden: int | None = None,
-    layers: int | None = None,
-    cell: Cell = "gru",
-    dropout: float = 0.1,
-    word_dropout: float = 0.0,
-    tied: Tied = "none",
-    bidirectional: bool = False,
-) -> EncoderDecoder:
+@preset(RECURRENT, cell="gru", tied=Tied)
+def self_attentive(parts: Parts, *, bidirectional: bool = False) -> EncoderDecoder:
     """Self-attentive RNNs read source and target, additive attention between them.
 
     `cell="rnn"` is the plain recurrence, `cell="lstm"` the LSTMN of Cheng et al. (2016). With
     `bidirectional`, half of the encoder reads the source from its end.
     """
-    n = sizes(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
-    encoder = self_attentive_encoder(
-        src_vocab, n, cell, dropout, word_dropout=word_dropout, bidirectional=bidirectional
-    )
-    body = self_attentive_body(n, cell, dropout)
+    encoder = parts.self_attentive_encoder(bidirectional=bidirectional)
+    body = parts.self_attentive_body()
     decoder = ParallelDecoder(
-        TokenEmbedding(tgt_vocab, n.embed, dropout=dropout, word_dropout=word_dropout, name="tgt"),
+        parts.embedding("tgt"),
         body,
-        AdditiveAttention(body.output_size, encoder.output_size, n.hidden),
+        AdditiveAttention(body.output_size, encoder.output_size, parts.n.hidden),
         context_size=encoder.output_size,
         summary_size=encoder.output_size,
-        dropout=dropout,
-        tied=ties_output(tied, src_vocab, tgt_vocab),
+        dropout=parts.dropout,
+        tied=parts.ties_output,
     )
-    return tie_source(EncoderDecoder(encoder, decoder), tied)
+    return parts.joined(encoder, decoder)
 
 
-def monotonic(
-    src_vocab: int,
-    tgt_vocab: int,
-    size: Size = "small",
-    *,
-    embed: int | None = None,
-    hidden: int | None = None,
-    layers: int | None = None,
-    cell: Cell = "lstm",
-    dropout: float = 0.1,
-    word_dropout: float = 0.0,
-    tied: Tied = "none",
-) -> EncoderDecoder:
+@preset(RECURRENT, cell="lstm", tied=Tied)
+def monotonic(parts: Parts) -> EncoderDecoder:
     """Hard monotonic attention, summed out exactly, for characters (Wu and Cotterell, 2019)."""
-    n = sizes(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
-    stack = RNNStack(n.embed, n.hidden, cell=cell, num_layers=n.layers, dropout=dropout)
-    encoder = bidirectional_encoder(src_vocab, n, cell, dropout, word_dropout=word_dropout)
+    stack = parts.stack()
+    encoder = parts.bidirectional_encoder()
     decoder = MonotonicDecoder(
-        TokenEmbedding(tgt_vocab, n.embed, dropout=dropout, word_dropout=word_dropout, name="tgt"),
+        parts.embedding("tgt"),
         RecurrentBody(stack),
-        MultiplicativeAttention(n.hidden, encoder.output_size),
+        MultiplicativeAttention(parts.n.hidden, encoder.output_size),
         memory_size=encoder.output_size,
-        hidden_size=n.hidden,
-        dropout=dropout,
-        tied=ties_output(tied, src_vocab, tgt_vocab),
+        hidden_size=parts.n.hidden,
+        dropout=parts.dropout,
+        tied=parts.ties_output,
     )
-    return tie_source(EncoderDecoder(encoder, decoder), tied)
+    return parts.joined(encoder, decoder)
 
 
+@preset(TRANSFORMER, tied=Tied)
 def transformer(
-    src_vocab: int,
-    tgt_vocab: int,
-    size: Size = "small",
+    parts: Parts,
     *,
-    dim: int | None = None,
-    heads: int | None = None,
-    feed_forward: int | None = None,
-    layers: int | None = None,
     encoder_layers: int | None = None,
-    dropout: float = 0.1,
     norm_first: bool = True,
     attention_dropout: float | None = None,
-    word_dropout: float = 0.0,
-    tied: Tied = "none",
 ) -> EncoderDecoder:
     """Self-attention in many heads and layers, with sinusoidal positions (Vaswani et al., 2017).
 
     The encoder has `encoder_layers` if that differs from `layers`, those of the decoder.
     """
-    n = sizes(TRANSFORMER, size, dim=dim, heads=heads, feed_forward=feed_forward, layers=layers)
+    n = parts.n
     options = LayerOptions(
-        dropout=dropout, norm_first=norm_first, attention_dropout=attention_dropout
+        dropout=parts.dropout, norm_first=norm_first, attention_dropout=attention_dropout
     )
     decoder = TransformerDecoder(
         n.dim, n.heads, n.feed_forward, n.layers, options, memory_size=n.dim
     )
-    encoder = transformer_encoder(
-        src_vocab, n, options, word_dropout=word_dropout, layers=encoder_layers
-    )
-    embedding = sinusoidal_embedding(tgt_vocab, n.dim, dropout, "tgt", word_dropout=word_dropout)
-    writer = AttentionDecoder(embedding, decoder, tied=ties_output(tied, src_vocab, tgt_vocab))
-    return tie_source(EncoderDecoder(encoder, writer), tied)
+    encoder = parts.transformer_encoder(options, encoder_layers)
+    embedding = parts.placed_embedding("tgt")
+    return parts.joined(encoder, AttentionDecoder(embedding, decoder, tied=parts.ties_output))
 
 
-def conv(
-    src_vocab: int,
-    tgt_vocab: int,
-    size: Size = "small",
-    *,
-    dim: int | None = None,
-    layers: int | None = None,
-    kernel: int | None = None,
-    dropout: float = 0.1,
-    max_len: int = 1024,
-) -> EncoderDecoder:
+@preset(CONVOLUTIONAL)
+def conv(parts: Parts, *, max_len: int = 1024) -> EncoderDecoder:
     """Gated convolutions with attention in every decoder layer (Gehring et al., 2017)."""
-    n = sizes(CONVOLUTIONAL, size, dim=dim, layers=layers, kernel=kernel)
-
-    def embedding(vocab: int, name: str) -> TokenEmbedding:
-        positions = LearnedPositions(max_len, n.dim)
-        return TokenEmbedding(vocab, n.dim, positions=positions, dropout=dropout, name=name)
-
+    n, dropout = parts.n, parts.dropout
     encoder = ConvEncoder(n.dim, n.layers, kernel_size=n.kernel, dropout=dropout)
     decoder = ConvDecoder(n.dim, n.layers, kernel_size=n.kernel, dropout=dropout)
-    return EncoderDecoder(
-        ConvolutionalEncoder(embedding(src_vocab, "src"), encoder),
-        ConvolutionalDecoder(embedding(tgt_vocab, "tgt"), decoder),
+    src, tgt = (
+        parts.embedding(name, n.dim, positions=LearnedPositions(max_len, n.dim))
+        for name in ("src", "tgt")
     )
+    return EncoderDecoder(ConvolutionalEncoder(src, encoder), ConvolutionalDecoder(tgt, decoder))
 
 
-def lm_rnn(
-    src_vocab: int,
-    tgt_vocab: int,
-    size: Size = "small",
-    *,
-    embed: int | None = None,
-    hidden: int | None = None,
-    layers: int | None = None,
-    cell: Cell = "lstm",
-    dropout: float = 0.1,
-    word_dropout: float = 0.0,
-    tied: TiedOutput = "none",
-) -> TextModel:
+@preset(RECURRENT, cell="lstm", tied=TiedOutput)
+def lm_rnn(parts: Parts) -> TextModel:
     """Language model of RNN layers, without attention (Mikolov et al., 2010)."""
-    n = sizes(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
-    stack = RNNStack(n.embed, n.hidden, cell=cell, num_layers=n.layers, dropout=dropout)
-    embedding = TokenEmbedding(
-        tgt_vocab, n.embed, dropout=dropout, word_dropout=word_dropout, name="tokens"
-    )
-    return _text_model(embedding, RecurrentBody(stack), dropout, tied)
+    body = RecurrentBody(parts.stack())
+    return _text_model(parts, parts.embedding("tokens"), body)
 
 
-def lm_self_attentive(
-    src_vocab: int,
-    tgt_vocab: int,
-    size: Size = "small",
-    *,
-    embed: int | None = None,
-    hidden: int | None = None,
-    layers: int | None = None,
-    cell: Cell = "lstm",
-    dropout: float = 0.1,
-    word_dropout: float = 0.0,
-    tied: TiedOutput = "none",
-) -> TextModel:
+@preset(RECURRENT, cell="lstm", tied=TiedOutput)
+def lm_self_attentive(parts: Parts) -> TextModel:
     """Language model of self-attentive RNNs; by default the LSTMN of Cheng et al. (2016)."""
-    n = sizes(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
-    embedding = TokenEmbedding(
-        tgt_vocab, n.embed, dropout=dropout, word_dropout=word_dropout, name="tokens"
-    )
-    return _text_model(embedding, self_attentive_body(n, cell, dropout), dropout, tied)
+    embedding = parts.embedding("tokens")
+    return _text_model(parts, embedding, parts.self_attentive_body())
 
 
-def lm_transformer(
-    src_vocab: int,
-    tgt_vocab: int,
-    size: Size = "small",
-    *,
-    dim: int | None = None,
-    heads: int | None = None,
-    feed_forward: int | None = None,
-    layers: int | None = None,
-    dropout: float = 0.1,
-    attention_dropout: float | None = None,
-    word_dropout: float = 0.0,
-    tied: TiedOutput = "none",
-) -> TextModel:
+@preset(TRANSFORMER, tied=TiedOutput)
+def lm_transformer(parts: Parts, *, attention_dropout: float | None = None) -> TextModel:
     """Language model of Transformer decoder layers (after Vaswani et al., 2017)."""
-    n = sizes(TRANSFORMER, size, dim=dim, heads=heads, feed_forward=feed_forward, layers=layers)
-    options = LayerOptions(dropout=dropout, attention_dropout=attention_dropout)
+    n, options = parts.n, LayerOptions(dropout=parts.dropout, attention_dropout=attention_dropout)
     decoder = TransformerDecoder(
         n.dim, n.heads, n.feed_forward, n.layers, options, memory_size=None
     )
-    embedding = sinusoidal_embedding(tgt_vocab, n.dim, dropout, "tokens", word_dropout=word_dropout)
-    return _text_model(embedding, TransformerBody(decoder), dropout, tied)
+    return _text_model(parts, parts.placed_embedding("tokens"), TransformerBody(decoder))
 
 
+@preset(MEMORY_NETWORK)
 def memory_network(
-    src_vocab: int,
-    tgt_vocab: int,
-    size: Size = "small",
+    parts: Parts,
     *,
-    dim: int | None = None,
-    hops: int | None = None,
     sharing: Sharing = "adjacent",
     times: int = 64,
     noise: float = 0.1,
     linear_start: int = 0,
-    dropout: float = 0.1,
-    word_dropout: float = 0.0,
 ) -> MemoryNetwork:
     """A question reads the sentences of a story in several hops (Sukhbaatar et al., 2015)."""
-    n = sizes(MEMORY_NETWORK, size, dim=dim, hops=hops)
-    reader = HopReader(n.dim, n.hops, sharing, linear_start=linear_start)
-    embedding = SentenceInput(src_vocab, n.dim, reader.tables, dropout=word_dropout)
-    encoder = SentenceEncoder(embedding, times=times, noise=noise)
-    return MemoryNetwork(encoder, reader, tgt_vocab, dropout=dropout)
+    reader = HopReader(parts.n.dim, parts.n.hops, sharing, linear_start=linear_start)
+    return _story_model(parts, reader, times, noise)
 
 
-def story_transformer(
-    src_vocab: int,
-    tgt_vocab: int,
-    size: Size = "small",
-    *,
-    dim: int | None = None,
-    heads: int | None = None,
-    hops: int | None = None,
-    times: int = 64,
-    noise: float = 0.1,
-    dropout: float = 0.1,
-    word_dropout: float = 0.0,
-) -> MemoryNetwork:
+@preset(STORY_TRANSFORMER)
+def story_transformer(parts: Parts, *, times: int = 64, noise: float = 0.1) -> MemoryNetwork:
     """Sentences and question read each other in several hops (after Dehghani et al., 2019)."""
-    n = sizes(STORY_TRANSFORMER, size, dim=dim, heads=heads, hops=hops)
-    reader = MutualReader(n.dim, n.hops, n.heads, dropout=dropout)
-    embedding = SentenceInput(src_vocab, n.dim, reader.tables, dropout=word_dropout)
-    encoder = SentenceEncoder(embedding, times=times, noise=noise)
-    return MemoryNetwork(encoder, reader, tgt_vocab, dropout=dropout)
+    n = parts.n
+    reader = MutualReader(n.dim, n.hops, n.heads, dropout=parts.dropout)
+    return _story_model(parts, reader, times, noise)
 
 
-def span(
-    src_vocab: int,
-    tgt_vocab: int,
-    size: Size = "small",
-    *,
-    embed: int | None = None,
-    hidden: int | None = None,
-    layers: int | None = None,
-    cell: Cell = "lstm",
-    dropout: float = 0.3,
-    word_dropout: float = 0.0,
-    longest: int = 20,
-    folded: Sequence[int] | None = None,
-) -> EncoderDecoder:
+@preset(RECURRENT, cell="lstm", dropout=0.3)
+def span(parts: Parts, *, longest: int = 20, folded: Sequence[int] | None = None) -> EncoderDecoder:
     """Points at a span of the passage that answers a question (after Chen et al., 2017)."""
-    check_shared_vocabulary("span", src_vocab, tgt_vocab)
-    n = sizes(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
-    embedding = TokenEmbedding(src_vocab, n.embed, dropout=dropout, word_dropout=word_dropout)
+    parts.check_shared_vocabulary("span")
+    n = parts.n
     encoder = ReaderEncoder(
-        embedding, n.hidden, cell=cell, layers=n.layers, dropout=dropout, folded=folded
+        parts.embedding(),
+        n.hidden,
+        cell=parts.cell,
+        layers=n.layers,
+        dropout=parts.dropout,
+        folded=folded,
     )
-    return EncoderDecoder(encoder, SpanDecoder(tgt_vocab, n.hidden, longest=longest))
+    return EncoderDecoder(encoder, SpanDecoder(parts.tgt_vocab, n.hidden, longest=longest))
 
 
-def _text_model(
-    embedding: TokenEmbedding, body: CausalBody, dropout: float, tied: TiedOutput
-) -> TextModel:
-    check_choice("tied", tied, get_args(TiedOutput))
-    return TextModel(LanguageModel(embedding, body, dropout=dropout, tied=tied == "output"))
+@preset(RECURRENT, target="classes", cell="gru")
+def rnn_classifier(parts: Parts, *, ngrams: int = 0) -> Classifier:
+    """Attentive pooling over a bidirectional RNN (Yang et al., 2016)."""
+    return _classifier(parts, parts.bidirectional_encoder(), parts.n.hidden, ngrams)
+
+
+@preset(RECURRENT, target="classes", cell="lstm")
+def self_attentive_classifier(
+    parts: Parts, *, ngrams: int = 0, bidirectional: bool = False
+) -> Classifier:
+    """Attentive pooling over a self-attentive RNN, which may read the source from both ends."""
+    encoder = parts.self_attentive_encoder(bidirectional=bidirectional)
+    return _classifier(parts, encoder, parts.n.hidden, ngrams)
+
+
+@preset(TRANSFORMER, target="classes")
+def transformer_classifier(parts: Parts, *, ngrams: int = 0) -> Classifier:
+    """Attentive pooling over a Transformer encoder."""
+    encoder = parts.transformer_encoder(LayerOptions(dropout=parts.dropout))
+    return _classifier(parts, encoder, parts.n.dim, ngrams)
+
+
+def _additive(parts: Parts) -> AdditiveAttention:
+    width = parts.n.hidden
+    return AdditiveAttention(width, width, width)
+
+
+def _luong_attention(score: LuongScore, width: int, half_width: int) -> Attention:
+    check_choice("score", score, get_args(LuongScore))
+    if score == "local-m":
+        return LocalAttention(MultiplicativeAttention(width, width), half_width)
+    if score == "local-p":
+        return LocalAttention(
+            MultiplicativeAttention(width, width), half_width, PositionPredictor(width, width)
+        )
+    return MultiplicativeAttention(width, width, score)
+
+
+def _text_model(parts: Parts, embedding: TokenEmbedding, body: CausalBody) -> TextModel:
+    language = LanguageModel(embedding, body, dropout=parts.dropout, tied=parts.ties_output)
+    return TextModel(language)
+
+
+def _story_model(
+    parts: Parts, reader: HopReader | MutualReader, times: int, noise: float
+) -> MemoryNetwork:
+    embedding = SentenceInput(
+        parts.src_vocab, parts.n.dim, reader.tables, dropout=parts.word_dropout
+    )
+    encoder = SentenceEncoder(embedding, times=times, noise=noise)
+    return MemoryNetwork(encoder, reader, parts.tgt_vocab, dropout=parts.dropout)
+
+
+def _classifier(parts: Parts, encoder: Encoder, hidden_size: int, ngrams: int) -> Classifier:
+    classes = parts.tgt_vocab
+    bag = NgramBag(parts.src_vocab, classes, ngrams) if ngrams else None
+    return Classifier(encoder, classes, hidden_size=hidden_size, dropout=parts.dropout, bag=bag)
 
 
 def _language_model(preset: Callable[..., TextModel]) -> Callable[..., LanguageModel]:
@@ -617,70 +397,6 @@ def _language_model(preset: Callable[..., TextModel]) -> Callable[..., LanguageM
         return preset(vocab, vocab, size, **settings).language
 
     return build
-
-
-def rnn_classifier(
-    src_vocab: int,
-    classes: int,
-    size: Size = "small",
-    *,
-    embed: int | None = None,
-    hidden: int | None = None,
-    layers: int | None = None,
-    cell: Cell = "gru",
-    dropout: float = 0.1,
-    word_dropout: float = 0.0,
-    ngrams: int = 0,
-) -> Classifier:
-    """Attentive pooling over a bidirectional RNN (Yang et al., 2016)."""
-    n = sizes(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
-    encoder = bidirectional_encoder(src_vocab, n, cell, dropout, word_dropout=word_dropout)
-    bag = NgramBag(src_vocab, classes, ngrams) if ngrams else None
-    return Classifier(encoder, classes, hidden_size=n.hidden, dropout=dropout, bag=bag)
-
-
-def self_attentive_classifier(
-    src_vocab: int,
-    classes: int,
-    size: Size = "small",
-    *,
-    embed: int | None = None,
-    hidden: int | None = None,
-    layers: int | None = None,
-    cell: Cell = "lstm",
-    dropout: float = 0.1,
-    word_dropout: float = 0.0,
-    ngrams: int = 0,
-    bidirectional: bool = False,
-) -> Classifier:
-    """Attentive pooling over a self-attentive RNN, which may read the source from both ends."""
-    n = sizes(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
-    encoder = self_attentive_encoder(
-        src_vocab, n, cell, dropout, word_dropout=word_dropout, bidirectional=bidirectional
-    )
-    bag = NgramBag(src_vocab, classes, ngrams) if ngrams else None
-    return Classifier(encoder, classes, hidden_size=n.hidden, dropout=dropout, bag=bag)
-
-
-def transformer_classifier(
-    src_vocab: int,
-    classes: int,
-    size: Size = "small",
-    *,
-    dim: int | None = None,
-    heads: int | None = None,
-    feed_forward: int | None = None,
-    layers: int | None = None,
-    dropout: float = 0.1,
-    word_dropout: float = 0.0,
-    ngrams: int = 0,
-) -> Classifier:
-    """Attentive pooling over a Transformer encoder."""
-    n = sizes(TRANSFORMER, size, dim=dim, heads=heads, feed_forward=feed_forward, layers=layers)
-    options = LayerOptions(dropout=dropout)
-    encoder = transformer_encoder(src_vocab, n, options, word_dropout=word_dropout)
-    bag = NgramBag(src_vocab, classes, ngrams) if ngrams else None
-    return Classifier(encoder, classes, hidden_size=n.dim, dropout=dropout, bag=bag)
 
 
 def _sequence_classifier(

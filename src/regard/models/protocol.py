@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -118,9 +118,9 @@ class ModelOutput(NamedTuple):
 class SequenceModel(nn.Module, ABC):
     """A model that turns one sequence into another.
 
-    Decoding calls `encode` once, `start` once, and `step` for every token; training calls
-    `forward`. All take token ids, batch first; a source may be vectors or images where the model
-    has an adapter for them.
+    Its module `encoder`, if it has one, encodes the source. Decoding calls `encode` once, `start`
+    once, and `step` for every token; training calls `forward`. All take token ids, batch first; a
+    source may be vectors or images where the model has an adapter for them.
 
     Examples:
         >>> model = regard.models.PRESETS["transformer"](11, 13, size="tiny").eval()
@@ -129,9 +129,10 @@ class SequenceModel(nn.Module, ABC):
         torch.Size([1, 13])
     """
 
-    @abstractmethod
     def encode(self, src: Src, lengths: Lengths, *, need_weights: bool = False) -> Memory:
         """Encode the source. The values of `src` beyond `lengths` do not matter."""
+        memory: Memory = cast(nn.Module, self.encoder)(src, lengths, need_weights=need_weights)
+        return memory
 
     @abstractmethod
     def start(self, memory: Memory) -> State:
@@ -160,7 +161,7 @@ class SequenceModel(nn.Module, ABC):
     @property
     def src_positions(self) -> int | None:
         """Most tokens (or vectors) of a source, `eos` included; None if unlimited."""
-        return None
+        return positions_of(getattr(self, "encoder", None))
 
     @property
     def tgt_positions(self) -> int | None:
@@ -178,6 +179,13 @@ class SequenceModel(nn.Module, ABC):
         None, as here, for a model that ends where it chooses. Decoding asks this once.
         """
         return None
+
+
+def positions_of(module: nn.Module | None) -> int | None:
+    """Return the number of learned positions of a module's embedding; None if unlimited."""
+    positions = getattr(getattr(module, "embedding", None), "positions", None)
+    most: int | None = getattr(positions, "max_len", None)
+    return most
 
 
 class NumberOutput(NamedTuple):
@@ -210,7 +218,7 @@ class NumberModel(nn.Module, ABC):
     @property
     def src_positions(self) -> int | None:
         """The most positions of a source; None if unlimited."""
-        return None
+        return positions_of(getattr(self, "encoder", None))
 
     @abstractmethod
     def forward(
