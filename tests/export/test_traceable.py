@@ -5,7 +5,7 @@ import torch
 
 from models.cases import SRC_VOCAB, VARIANTS, build
 from regard.export.graphs import LARGE, SMALL, TracedExample, compare, flatten, unflatten
-from regard.export.traceable import LoopedRNN, exportable, first_state, with_positions
+from regard.export.traceable import LoopedRNN, exportable, first_state
 from regard.tasks.inputs.graph_inputs import TokenInputs
 
 EXPORTED = [name for name in VARIANTS if not name.startswith("lm-")]
@@ -18,16 +18,15 @@ LENGTHS = torch.tensor([5, 2, 1])
 @pytest.mark.parametrize("variant", EXPORTED)
 def test_steps_from_the_first_state_of_the_graphs_are_those_of_the_model(variant):
     model = build(variant).eval()
-    own = with_positions(model)
     src = torch.randint(4, SRC_VOCAB, (3, 5))
     ours, theirs = (
         model.start(model.encode(src, LENGTHS)),
-        first_state(own, own.encode(src, LENGTHS)),
+        first_state(model, model.encode(src, LENGTHS)),
     )
     for tokens in ([1, 1, 1], [5, 4, 2], [2, 6, 4], [4, 4, 5]):
         newest = torch.tensor(tokens)
         theirs = unflatten(theirs, flatten(theirs, 3))
-        expected, found = model.step(newest, ours), own.step(newest, theirs)
+        expected, found = model.step(newest, ours), model.step(newest, theirs)
         torch.testing.assert_close(found.logits, expected.logits)
         ours, theirs = expected.state, found.state
 
@@ -35,7 +34,7 @@ def test_steps_from_the_first_state_of_the_graphs_are_those_of_the_model(variant
 @pytest.mark.sample(14)
 @pytest.mark.parametrize("variant", EXPORTED)
 def test_every_axis_that_changes_has_a_name(variant):
-    own = with_positions(build(variant).eval())
+    own = build(variant).eval()
     small, large = (TracedExample.of(own, sizes, TOKENS, True) for sizes in (SMALL, LARGE))
     ports = compare(small, large)
     for port in (*ports.memory, *ports.state, *ports.attention):
