@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from decoding.toys import Toy, sources
-from models.cases import build
-from regard.decoding import DecodingOptions, decode, force_decode, sample
+from regard.decoding import DecodingOptions, decode, force_decode
 from regard.errors import ArgumentError
 
 plain = pytest.mark.plain
@@ -40,9 +39,7 @@ def refuses(name, rule, value):
         ({"min_len": 4, "max_len": 3}, "min_len", "at most max_len = 3", "4"),
         ({"length_penalty": -1.0}, "length_penalty", "from 0 to 10", "-1.0"),
         ({"length_penalty": 1e21}, "length_penalty", "from 0 to 10", "1e+21"),
-        ({"coverage_penalty": 1e300}, "coverage_penalty", "from 0 to 1000", "1e+300"),
         ({"length_penalty": float("nan")}, "length_penalty", "finite", "nan"),
-        ({"coverage_penalty": -0.2}, "coverage_penalty", "from 0 to 1000", "-0.2"),
         ({"no_repeat_ngram": -1}, "no_repeat_ngram", "at least 0", "-1"),
         ({"prefix": [[4], [5, 2]]}, "prefix", "none of pad, bos, eos", "[5, 2] in row 1"),
         ({"prefix": [[-4]]}, "prefix", "none below 0", "[-4] in row 0"),
@@ -89,7 +86,6 @@ def test_options_are_values():
             "ids below 7",
             "7",
         ),
-        (lambda toy: sample(toy, *sources(0)), "num_samples", "at least 1 to sample", "0"),
         (
             lambda toy: force_decode(toy, *sources(0), []),
             "tgt",
@@ -102,14 +98,6 @@ def test_options_are_values():
             "lengths",
             "at most the 5 tokens",
             "9",
-        ),
-        (
-            lambda toy: decode(
-                build("seq2seq"), *sources(4), DecodingOptions(coverage_penalty=0.1)
-            ),
-            "coverage_penalty",
-            "0 for a model without cross attention",
-            "more than 0",
         ),
     ],
 )

@@ -39,8 +39,6 @@ class DecodingOptions:
         min_len: fewest tokens of a target; ignored where no other token is allowed.
         length_penalty: alpha of Wu et al. (2016), https://arxiv.org/abs/1609.08144, eq. 14: the
             score is `log_prob / ((5 + n) / 6) ** alpha` with n tokens, `eos` counted.
-        coverage_penalty: beta of the same equation: the cost of source tokens whose attention
-            weights sum to less than 1. It needs a model with cross-attention.
         prefix: tokens that a target begins with, a list for each source.
         temperature: divides the logits before sampling.
         top_p: sample among the fewest likeliest tokens with at least this total probability.
@@ -64,13 +62,6 @@ class DecodingOptions:
         "Length normalisation; above 0 favours longer answers.",
         min=0,
         max=10,
-        fix="0 disables it",
-    )
-    coverage_penalty: float = _option(
-        0.0,
-        "Above 0 favours answers that attend to every source token.",
-        min=0,
-        max=1000,
         fix="0 disables it",
     )
     no_repeat_ngram: int = _option(

@@ -181,7 +181,6 @@ def test_a_check_in_contrast(language):
         (["predict", "RUN", "PAIRS"], "line 1: a source must have no tab"),
         (["predict", "RUN", "TEXT", "--replace-unk"], "replace_unk must be left out"),
         (["predict", "RUN", "TEXT", "--max-len", "1"], "prefix must have at most max_len = 1"),
-        (["predict", "RUN", "TEXT", "--coverage-penalty", "1"], "cross"),
     ],
 )
 def test_what_a_language_model_cannot_do_is_said_in_a_sentence(language, tmp_path, words, said):

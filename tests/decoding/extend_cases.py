@@ -12,7 +12,6 @@ from regard.decoding.beam_state import (
     extend_by_kernels,
     refuse_kernels,
 )
-from regard.decoding.candidates import select
 from regard.decoding.constraints import Constraints
 from regard.models.protocol import StepOutput
 from regard.state import State
@@ -31,12 +30,7 @@ CLOSE = {"atol": 4e-6, "rtol": 2e-6}
 
 def compare(options, vocab, dtype, device, rows=3, steps=5):
     """Raises where a step differs; hypotheses of equal scores may change places by rounding."""
-    best = 2 * options.beam if options.beam > 1 else 1
-
-    def choose(log_probs, scores, over, noise):
-        return select(log_probs, scores, over, best)
-
-    plan = SearchPlan(choose, beams=options.beam, kept=options.nbest, best=best)
+    plan = SearchPlan.of(options)
     generator = torch.Generator().manual_seed(7)
     beams, ends = _start(options, rows, device), 0
     for step in range(steps):
@@ -45,8 +39,8 @@ def compare(options, vocab, dtype, device, rows=3, steps=5):
         logits = logits.to(device, dtype)
         out = StepOutput(logits, State(), {})
         assert refuse_kernels(beams, logits, step, plan) is None
-        after, move = extend_by_kernels(beams, out, step, options, plan)
-        expected, other = extend_by_definition(beams, out, step, options, plan)
+        after, move = extend_by_kernels(beams, out, step, options)
+        expected, other = extend_by_definition(beams, out, step, options)
         alive = expected.scores > NEVER
         assert (after.scores > NEVER).equal(alive)
         torch.testing.assert_close(after.scores[alive], expected.scores[alive], **CLOSE)
@@ -76,7 +70,7 @@ def _start(options, rows, device):
     # limits that differ between rows
     limits = (constraints.limits - torch.arange(rows, device=device) % 2).clamp(min=0)
     constraints = replace(constraints, limits=limits, shortest=int(limits.min()))
-    return BeamState.start(lengths, 5, constraints, options, options.nbest)
+    return BeamState.start(rows, constraints, options)
 
 
 def _own(beams, logits, move):

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from regard.decoding.beam_state import BeamState, SearchPlan, extend
-from regard.decoding.candidates import select
+from regard.decoding.beam_state import BeamState, extend
 from regard.decoding.constraints import Constraints
 from regard.decoding.search_history import Alternatives
 from regard.decoding_options import DecodingOptions
@@ -20,14 +19,8 @@ from regard.decoding.cpu_path import alternatives_by_kernel, extend_by_kernel, r
 ROWS, LENGTHS = 5, torch.tensor([1, 2, 3, 5, 7])
 
 
-def plan_of(beam, kept):
-    count = 2 * beam if beam > 1 else 1
-    return SearchPlan(lambda *args: select(*args[:3], count), beams=beam, kept=kept)
-
-
-def start(options, kept):
-    constraints = Constraints.of(options, LENGTHS)
-    return BeamState.start(LENGTHS, int(LENGTHS.max()), constraints, options, kept)
+def start(options):
+    return BeamState.start(ROWS, Constraints.of(options, LENGTHS), options)
 
 
 @pytest.mark.parametrize("ties", [False, True])
@@ -38,7 +31,7 @@ def start(options, kept):
 )
 def test_steps_are_those_of_torch(beam, kept, more, vocab, ties):
     options = DecodingOptions(beam=beam, nbest=kept, max_len_ratio=1.0, max_len_extra=1, **more)
-    plan, slow = plan_of(beam, kept), start(options, kept)
+    slow = start(options)
     fast = slow
     assert refuse_kernel(slow, options) is None
     for step in range(1 if ties else 9):  # between beams, rounding decides what ties
@@ -48,8 +41,8 @@ def test_steps_are_those_of_torch(beam, kept, more, vocab, ties):
         if ties:
             logits = logits.round()
         out = StepOutput(logits, State(), {})
-        slow, move = extend(slow, out, step, options, plan)
-        fast, by_kernel = extend_by_kernel(fast, out, step, options, plan)
+        slow, move = extend(slow, out, step, options)
+        fast, by_kernel = extend_by_kernel(fast, out, step, options)
         live = slow.scores > float("-inf")
         assert torch.equal(fast.scores > float("-inf"), live)
         assert torch.equal(fast.tokens[live], slow.tokens[live])
@@ -63,33 +56,23 @@ def test_steps_are_those_of_torch(beam, kept, more, vocab, ties):
         fast = slow  # rounding must not add up to another choice
 
 
-def test_nan_is_never_chosen():
-    options = DecodingOptions(beam=2)
-    beams, plan = start(options, 1), plan_of(2, 1)
-    logits = torch.full((ROWS, 23), float("nan"))
-    after, _ = extend_by_kernel(beams, StepOutput(logits, State(), {}), 0, options, plan)
-    assert bool((after.scores == float("-inf")).all())
-    assert bool((after.finished.scores[..., 0] == float("-inf")).all())
-
-
 @pytest.mark.parametrize(
     "more",
     [
         {"no_repeat_ngram": 2},
-        {"coverage_penalty": 0.5},
         {"num_samples": 2},
         {"prefix": [[5]] * ROWS},
     ],
 )
 def test_other_searches_are_refused(more):
     options = DecodingOptions(beam=2, **more)
-    assert refuse_kernel(start(options, 1), options) is not None
+    assert refuse_kernel(start(options), options) is not None
 
 
 def test_targets_of_known_length_are_refused():
     options = DecodingOptions(beam=2)
     exact = Constraints.of(options, LENGTHS, LENGTHS)
-    assert refuse_kernel(BeamState.start(LENGTHS, 7, exact, options, 1), options) is not None
+    assert refuse_kernel(BeamState.start(ROWS, exact, options), options) is not None
 
 
 @pytest.mark.parametrize("ties", [False, True])
@@ -103,9 +86,3 @@ def test_alternatives_are_those_of_torch(vocab, ties):
     real = expected.log_probs > float("-inf")
     assert torch.equal(found.tokens[real], expected.tokens[real])
     torch.testing.assert_close(found.log_probs, expected.log_probs)
-
-
-def test_alternatives_of_nan_are_tokens():
-    found = alternatives_by_kernel(torch.full((2, 9), float("nan")), 3)
-    assert bool(((found.tokens >= 0) & (found.tokens < 9)).all())
-    assert bool(found.log_probs.isnan().all())

@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from regard.decoding import DecodingOptions, Ensemble, decode, force_decode, sample
-from regard.decoding.streaming import stream
+from regard.decoding import DecodingOptions, Ensemble, decode, force_decode, stream
 from regard.errors import ArgumentError
 from regard.layers import LearnedPositions
 from regard.models import PRESETS
@@ -40,7 +39,7 @@ def test_a_target_ends_with_the_last_position(endless, options):
 
 
 def test_so_it_does_where_it_is_drawn_or_streamed(endless):
-    found = sample(endless, SRC, LENGTHS, DecodingOptions(num_samples=2, seed=1))
+    found = decode(endless, SRC, LENGTHS, DecodingOptions(num_samples=2, seed=1))
     assert longest(found) == [POSITIONS - 1] * 2
     steps = list(stream(endless, SRC[:1], LENGTHS[:1]))
     assert len(steps) == POSITIONS
@@ -67,12 +66,3 @@ def test_models_state_their_positions(endless):
     together = Ensemble([wide, endless, free])
     assert (together.src_positions, together.tgt_positions) == (5, POSITIONS)
     assert isinstance(together, nn.Module)
-
-
-@pytest.mark.parametrize(
-    "options", [{"max_len": 10**9}, {"min_len": 10**9}, {"max_len_ratio": 1e9}]
-)
-def test_a_limit_that_is_none_is_refused(options):
-    model = PRESETS["seq2seq"](src_vocab=11, tgt_vocab=13, size="tiny")
-    with pytest.raises(ArgumentError, match=r"max_len must allow at most 100,000 tokens"):
-        decode(model, SRC, LENGTHS, DecodingOptions(**options))

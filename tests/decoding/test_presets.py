@@ -5,7 +5,7 @@ import torch
 
 from chips import bf16_autocast
 from models.cases import SRC_VOCAB, VARIANTS, build
-from regard.decoding import DecodingOptions, beam_search, decode, force_decode, greedy
+from regard.decoding import DecodingOptions, decode, force_decode
 
 # trains or decodes with real models: not part of `make check`
 pytestmark = pytest.mark.slow
@@ -80,13 +80,6 @@ def test_a_source_alone_is_decoded_as_in_a_batch(variant, beam):
             assert one.token_log_probs == pytest.approx(other.token_log_probs, abs=1e-9)
 
 
-@every_variant
-def test_beam_1_is_greedy(variant):
-    model, (src, lengths) = model_of(variant), batch()
-    options = DecodingOptions(beam=1, max_len=8)
-    assert beam_search(model, src, lengths, options) == greedy(model, src, lengths, options)
-
-
 @every_variant_with(1, 3)
 def test_maps_and_scores_are_those_of_the_forced_target(variant, beam):
     model, (src, lengths) = model_of(variant), batch()
@@ -119,19 +112,6 @@ def test_an_empty_source_has_a_target(variant):
         assert torch.tensor(hypothesis.token_log_probs).isfinite().all()
         for layer in hypothesis.attention.get("cross", ()):
             assert layer.shape[1:] == (len(hypothesis.tokens) + 1, 0)
-
-
-@pytest.mark.parametrize("variant", TAGGERS)
-@pytest.mark.parametrize("beam", [1, 3])
-def test_a_tagger_gives_one_output_per_input(variant, beam):
-    model, (src, lengths) = build(variant).eval(), batch()
-    # it wants to end at once; only after its last tag may it
-    options = DecodingOptions(beam=beam, min_len=0, prefix=None)
-    with torch.no_grad():
-        model.output.bias[2] = -100.0
-    found = decode(model, src, lengths, options)
-    assert [len(row[0].tokens) for row in found] == lengths.tolist()
-    assert all(row[0].finished for row in found)
 
 
 @pytest.mark.parametrize("beam", [1, 3])

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from decoding.toys import Toy, sources
-from regard.decoding import DecodingOptions, decode, sample
+from regard.decoding import DecodingOptions, decode
 from regard.decoding.candidates import draw
 from regard.symbols import EOS
 
@@ -88,7 +88,7 @@ def test_what_has_no_probability_is_not_drawn_at_the_ends(point, token, options)
 @pytest.mark.slow
 def test_whole_targets_are_drawn_by_their_probability():
     toy, draws = Toy(6, 2), 500
-    (hypotheses,) = sample(toy, *sources(2), DecodingOptions(max_len=2, num_samples=draws, seed=1))
+    (hypotheses,) = decode(toy, *sources(2), DecodingOptions(max_len=2, num_samples=draws, seed=1))
     counts = Counter(tuple(h.tokens) for h in hypotheses)
     # pad and bos are never drawn, and the limit ends a target for certain
     expected = {}
@@ -118,7 +118,7 @@ def test_a_seed_makes_it_repeatable():
 
     def targets(seed):
         options = DecodingOptions(max_len=3, num_samples=20, seed=seed)
-        return [h.tokens for h in sample(toy, *sources(0), options)[0]]
+        return [h.tokens for h in decode(toy, *sources(0), options)[0]]
 
     state = torch.random.get_rng_state()
     assert targets(1) == targets(1) != targets(2)
@@ -129,7 +129,7 @@ def test_a_seed_makes_it_repeatable():
 def test_maps_of_samples():
     toy = Toy(VOCAB, 4)
     options = DecodingOptions(max_len=4, num_samples=7, seed=1)
-    rows = sample(toy, *sources(0, 3), options, need_weights=True)
+    rows = decode(toy, *sources(0, 3), options, need_weights=True)
     for source, hypotheses in zip((0, 3), rows, strict=True):
         for h in hypotheses:
             torch.testing.assert_close(
@@ -142,7 +142,7 @@ def test_a_prefix_and_the_rules_hold_for_samples():
     options = DecodingOptions(
         max_len=4, num_samples=9, seed=1, prefix=[[7], [5, 5]], forbid_unknown=True
     )
-    first, second = sample(toy, *sources(0, 3), options)
+    first, second = decode(toy, *sources(0, 3), options)
     assert all(h.tokens[:1] == [7] for h in first)
     assert all(h.tokens[:2] == [5, 5] for h in second)
     assert not any(3 in h.tokens for h in first + second)

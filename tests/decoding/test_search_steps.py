@@ -18,9 +18,7 @@ OPTIONS = {
     "greedy": DecodingOptions(beam=1, max_len=MAX_LEN),
     "beam": DecodingOptions(beam=3, nbest=3, max_len=MAX_LEN),
     "wider than the vocabulary": DecodingOptions(beam=9, nbest=4, max_len=MAX_LEN),
-    "penalties": DecodingOptions(
-        beam=3, nbest=2, max_len=MAX_LEN, length_penalty=0.7, coverage_penalty=0.3
-    ),
+    "penalty": DecodingOptions(beam=3, nbest=2, max_len=MAX_LEN, length_penalty=0.7),
     "rules": DecodingOptions(
         beam=3, max_len=MAX_LEN, no_repeat_ngram=2, prefix=[[4], [], [5, 4], *[[]] * 6]
     ),

@@ -9,28 +9,25 @@ import torch
 import shapes
 from decoding.toys import Toy, sources
 from ops.messages import refuses
-from regard.decoding import DecodingOptions, beam_search, force_decode, stream
+from regard.decoding import DecodingOptions, decode, force_decode, stream
 from regard.decoding.beam_state import _continuations
 from regard.decoding.candidates import Candidates, RandomNumbers, draw
 from regard.decoding.constraints import Constraints, check_prefix
-from regard.decoding.hypothesis import (
-    coverage_penalty,
-    length_penalty,
-)
+from regard.decoding.hypothesis import length_penalty
 from regard.decoding.search_history import (
     Alternatives,
-    Endings,
     FinishedHypotheses,
     Move,
-    SearchHistory,
     StepRecord,
     read_hypotheses,
+    trace_back,
 )
 from regard.decoding.search_steps import _fewer_rows, padded_batch
 from regard.errors import ArgumentError, RegardError
 from regard.symbols import BOS, EOS, PAD, UNK
 
 NEVER = -math.inf
+KINDS = ("cross",)
 VOCAB = 9
 
 
@@ -191,24 +188,21 @@ def test_random_numbers_belong_to_rows_and_steps():
 def test_penalties_by_hand():
     assert length_penalty(1.0, 0.7) == 1.0
     assert length_penalty(7.0, 2.0) == 4.0
-    coverage = torch.tensor([[0.5, 2.0, 0.0, 0.25]])
-    real = torch.tensor([[True, True, True, False]])
-    found = coverage_penalty(coverage, real, 3.0).item()
-    assert found == pytest.approx(3 * (math.log(0.5) + math.log(1e-6)))
 
 
-def endings(scores, beams, cut=None):
-    score = torch.tensor(scores)
-    return Endings(score, score - 1, score - 2, torch.tensor(beams), cut)
+def endings(scores, beams, step, cut=0):
+    score, beam = torch.tensor(scores), torch.tensor(beams)
+    places = [torch.full_like(beam, step), beam, torch.zeros_like(beam) + cut]
+    return torch.stack([score, score - 1, score - 2], dim=2), torch.stack(places, dim=2)
 
 
 def test_the_best_endings_are_kept():
     none = FinishedHypotheses.none(2, 2, torch.device("cpu"))
     assert none.worst.tolist() == [[NEVER], [NEVER]]
     assert none.row.tolist() == [0, 1]
-    first = none.add(endings([[-3.0, NEVER], [-5.0, -4.0]], [[0, 1], [2, 3]]), 1)
-    cut = torch.tensor([[True, False], [True, False]])
-    second = first.add(endings([[-2.0, -3.0], [-4.0, NEVER]], [[1, 0], [2, 3]], cut), 2)
+    first = none.add(*endings([[-3.0, NEVER], [-5.0, -4.0]], [[0, 1], [2, 3]], 1))
+    cut = torch.tensor([[1, 0], [1, 0]])
+    second = first.add(*endings([[-2.0, -3.0], [-4.0, NEVER]], [[1, 0], [2, 3]], 2, cut))
     # among equals those that ended first
     assert second.scores[..., 0].tolist() == [[-2.0, -3.0], [-4.0, -4.0]]
     assert second.scores[0, 0].tolist() == [-2.0, -3.0, -4.0]
@@ -220,7 +214,7 @@ def test_the_best_endings_are_kept():
 
 def history_of_two_steps():
     """Two sources of two beams: at the second step both beams of the first extend its beam 1."""
-    history = SearchHistory(("cross",))
+    history = []
     parents = ([[0, 0], [1, 1]], [[1, 1], [2, 3]], [[0]])
     tokens = ([[4, 5], [6, 7]], [[7, 8], [4, 5]], [[0]])
     for step, of_step in enumerate(zip(parents, tokens, strict=True)):
@@ -231,13 +225,13 @@ def history_of_two_steps():
         from_beam, written = map(torch.tensor, of_step)
         move = Move(from_beam, written, -written.float())
         seen = {"cross": (maps.expand(-1, -1, 1, 2),)}
-        history.steps.append(StepRecord(move, seen, Alternatives.of(logits, 1)))
+        history.append(StepRecord(move, seen, Alternatives.of(logits, 1)))
     return history
 
 
 def test_hypotheses_are_traced_back():
     history = history_of_two_steps()
-    paths = history.trace_back(np.array([2, 2, 1, 0]), np.array([0, 3, 2, 1]))
+    paths = trace_back(history, np.array([2, 2, 1, 0]), np.array([0, 3, 2, 1]))
     assert paths.tokens[0].tolist() == [5, 7]
     assert paths.tokens[1].tolist() == [7, 5]
     assert paths.tokens[2, :1].tolist() == [6]
@@ -258,7 +252,7 @@ def test_hypotheses_are_read_best_first():
     finished = FinishedHypotheses(
         torch.tensor([0, 1, 2]), torch.stack([scores, scores - 1, scores - 2], dim=2), places
     )
-    (best, other), (second,) = read_hypotheses(history, finished, {}, [2, 1])
+    (best, other), (second,) = read_hypotheses(history, finished, KINDS, {}, [2, 1])
     assert (best.tokens, best.score, best.log_prob) == ([5, 7], -1.0, -2.0)
     assert best.token_log_probs == [-5.0, -7.0, -3.0]
     assert (other.tokens, other.finished, best.finished) == ([5], False, True)
@@ -268,19 +262,11 @@ def test_hypotheses_are_read_best_first():
     assert other.attention["cross"][0].shape == (1, 2, 2)
     assert [place[0][0] for place in best.alternatives] == [4, 5, 4]
     assert len(other.alternatives) == 2
-    (samples,) = read_hypotheses(history, finished, {}, [2], samples=2)
+    (samples,) = read_hypotheses(history, finished, KINDS, {}, [2], samples=2)
     assert [sample.score for sample in samples] == [-0.5, -1.0, -2.0]
     nan = FinishedHypotheses(torch.tensor([0]), torch.full((1, 1, 3), math.nan), places[:1, :1])
     with pytest.raises(RegardError, match="gives no target a probability"):
-        read_hypotheses(history, nan, {}, [2])
-
-
-def test_alternatives_are_the_likeliest_tokens():
-    logits = torch.tensor([[0.0, 2.0, 1.0]])
-    found = Alternatives.of(logits, 2)
-    assert found.tokens.tolist() == [[1, 2]]
-    torch.testing.assert_close(found.log_probs, logits.log_softmax(1)[:, [1, 2]])
-    assert Alternatives.of(logits, 9).tokens.tolist() == [[1, 2, 0]]
+        read_hypotheses(history, nan, KINDS, {}, [2])
 
 
 def test_candidates_that_go_on():
@@ -326,9 +312,9 @@ def test_rows_of_a_smaller_batch():
 def test_wrong_batches_are_refused_before_the_model_runs():
     model, (src, lengths) = Toy(8, 2), sources(0, 1)
     calls = {
-        "beam_search": lambda s, n: beam_search(model, s, n),
+        "decode": lambda s, n: decode(model, s, n),
         "force_decode": lambda s, n: force_decode(model, s, n, [[5], [5]]),
-        "stream": lambda s, n: stream(model, s, n),
+        "stream": lambda s, n: next(stream(model, s, n)),
     }
     with shapes.unchecked():
         for name, call in calls.items():
@@ -340,11 +326,8 @@ def test_wrong_batches_are_refused_before_the_model_runs():
             assert model.rows_per_step == [], name
     with refuses("tgt", "have a target for each of the 2 sources", "a list of 1"):
         force_decode(model, src, lengths, [[5]])
-    with refuses("src", "be one source to be streamed", "2"):
-        stream(model, src, lengths)
-    for call in (beam_search, stream):
-        with refuses("prefix", "have a list of tokens for each of the 1 sources", "a list of 2"):
-            call(model, src[:1], lengths[:1], DecodingOptions(prefix=[[5], [5]]))
+    with refuses("prefix", "have a list of tokens for each of the 1 sources", "a list of 2"):
+        decode(model, src[:1], lengths[:1], DecodingOptions(prefix=[[5], [5]]))
 
 
 def test_streams_tell_where_the_limit_has_cut():
@@ -352,7 +335,7 @@ def test_streams_tell_where_the_limit_has_cut():
     found = []
     for first in range(7):
         src, lengths = sources(first)
-        ((best,),) = beam_search(model, src, lengths, options)
+        ((best,),) = decode(model, src, lengths, options)
         *_, last = stream(model, src, lengths, options)
         assert last.finished == best.finished
         found.append(last.finished)

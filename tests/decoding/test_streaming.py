@@ -2,11 +2,9 @@ import pytest
 import torch
 
 from decoding.test_presets import batch, model_of
-from decoding.toys import Toy, sources
+from decoding.toys import Toy, greedy, sources
 from models.cases import TOKEN_PRESETS
-from regard.decoding import DecodingGraphs, DecodingOptions, greedy, stream
-from regard.decoding.streaming import stream_batch
-from regard.errors import ArgumentError
+from regard.decoding import DecodingGraphs, DecodingOptions, stream
 from regard.symbols import EOS
 
 
@@ -47,12 +45,6 @@ def test_a_prefix_is_streamed_too():
     assert [step.token for step in steps][:2] == [5, 4]
 
 
-@pytest.mark.plain
-def test_one_source_alone():
-    with pytest.raises(ArgumentError, match=r"^src must be one source.* is 2: use decode"):
-        stream(Toy(7, 3), *sources(0, 1))
-
-
 @pytest.mark.parametrize("graphs", [False, True])
 def test_a_batch_is_streamed_row_by_row_and_ends_with_the_greedy_hypotheses(graphs):
     toy = Toy(7, 6, src_len=8)
@@ -60,7 +52,7 @@ def test_a_batch_is_streamed_row_by_row_and_ends_with_the_greedy_hypotheses(grap
     src, lengths = sources(0, 3, 5, 1, 2)
     options = DecodingOptions(max_len=6)
     recorder = DecodingGraphs(toy, records=False) if graphs else None
-    steps = stream_batch(toy, src, lengths, options, kinds=("cross",), graphs=recorder)
+    steps = stream(toy, src, lengths, options, kinds=("cross",), graphs=recorder)
     written, found = [], None
     while found is None:
         try:

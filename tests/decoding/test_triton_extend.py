@@ -38,7 +38,6 @@ def test_a_step_on_a_gpu_is_its_definition(case, dtype):
         (DecodingOptions(beam=3), 100, None),
         (DecodingOptions(beam=3, no_repeat_ngram=2), 100, "constraints"),
         (DecodingOptions(beam=3, prefix=[[5]]), 100, "constraints"),
-        (DecodingOptions(beam=3, coverage_penalty=0.2), 100, "constraints"),
         (DecodingOptions(beam=17), 1000, "at most 16"),
         (DecodingOptions(beam=9), 40, "hardly larger"),
         (DecodingOptions(beam=16), 100_000, "more than 16384"),
@@ -47,13 +46,12 @@ def test_a_step_on_a_gpu_is_its_definition(case, dtype):
 def test_steps_that_the_kernels_refuse_are_named(monkeypatch, options, vocab, reason):
     monkeypatch.setattr(backend, "INTERPRETED", True)
     lengths = torch.full((1,), 5)
-    beams = BeamState.start(lengths, 5, Constraints.of(options, lengths), options, 1)
-    plan = SearchPlan(lambda *args: None, beams=options.beam, best=2 * options.beam)
+    beams = BeamState.start(1, Constraints.of(options, lengths), options)
+    plan = SearchPlan.of(options)
     several = {name: getattr(beams, name) for name in ("tokens", "scores", "over")}
     wider = {name: x.expand(1, options.beam) for name, x in several.items()}
-    for name in ("coverage", "history"):
-        if getattr(beams, name) is not None:
-            wider[name] = getattr(beams, name).expand(1, options.beam, -1)
+    if beams.history is not None:
+        wider["history"] = beams.history.expand(1, options.beam, -1)
     wide = replace(beams, **wider)
     found = refuse_kernels(wide, torch.zeros(options.beam, vocab), 0, plan)
     assert found is None if reason is None else reason in found

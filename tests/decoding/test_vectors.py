@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from decoding.toys import greedy
 from models.test_adapters import BATCH, NAMES, PATCH, adapt, build, source, spoil, width
-from regard.decoding import DecodingOptions, Ensemble, beam_search, decode, force_decode, greedy
-from regard.decoding.streaming import stream
+from regard.decoding import DecodingOptions, Ensemble, decode
 from regard.errors import ArgumentError
 from regard.models import with_input
 from regard.symbols import BOS, EOS, PAD
@@ -61,39 +61,13 @@ def test_greedy_is_the_argmax_of_forced_targets(name, adapter):
 def test_order_and_padding_change_nothing(name):
     model, (src, lengths) = model_of(name), source("stacked")
     options = DecodingOptions(beam=3, nbest=2, max_len=STEPS)
-    found = beam_search(model, src, lengths, options)
+    found = decode(model, src, lengths, options)
     wide = torch.nn.functional.pad(spoil("stacked", src, lengths, float("nan")), (0, 0, 0, 5))
     order = torch.tensor([2, 0, 1])
-    again = beam_search(model, wide[order], lengths[order], options)
+    again = decode(model, wide[order], lengths[order], options)
     for i, row in zip(order.tolist(), again, strict=True):
         assert [h.tokens for h in row] == [h.tokens for h in found[i]]
         assert [h.score for h in row] == pytest.approx([h.score for h in found[i]], abs=1e-9)
-
-
-@pytest.mark.parametrize("name", ["bahdanau", "self-attentive", "transformer"])
-@every_adapter
-def test_scores_and_maps_are_those_of_the_forced_target(name, adapter):
-    model, (src, lengths) = model_of(name, adapter), source(adapter)
-    kinds = ("cross", "encoder-self", "encoder-history")
-    options = DecodingOptions(beam=3, max_len=STEPS, coverage_penalty=0.2)
-    found = [row[0] for row in decode(model, src, lengths, options, need_weights=True, kinds=kinds)]
-    forced = force_decode(model, src, lengths, [h.tokens for h in found], options, kinds=kinds)
-    seen = model.encode(src, lengths).lengths.tolist()
-    for one, other, size in zip(found, forced, seen, strict=True):
-        assert one.score == pytest.approx(other.score, abs=1e-9)
-        assert set(one.attention) == set(other.attention)
-        for kind, layers in one.attention.items():
-            assert layers[0].shape[2] == size
-            for a, b in zip(layers, other.attention[kind], strict=True):
-                torch.testing.assert_close(a, b, atol=1e-6, rtol=0)
-
-
-def test_a_stream_is_greedy_over_the_joined_frames():
-    model, (src, lengths) = model_of("bahdanau"), source("stacked")
-    steps = list(stream(model, src[:1], lengths[:1], OPTIONS))
-    ((found,),) = greedy(model, src[:1], lengths[:1], OPTIONS)
-    assert [step.token for step in steps if step.token != EOS] == found.tokens
-    assert all(step.cross.shape == (4,) for step in steps)
 
 
 def test_images_need_no_lengths():
@@ -121,13 +95,6 @@ def test_an_ensemble_reads_vectors_if_all_make_the_same_lengths():
     other = with_input(two, adapt("vectors", width("bahdanau"))).double()
     with pytest.raises(ArgumentError, match="memories of one length, but it is 6 and 11"):
         greedy(Ensemble([model, other]), src, lengths, OPTIONS)
-
-
-@pytest.mark.plain
-def test_lengths_must_fit_the_batch():
-    model, (src, lengths) = model_of("bahdanau"), source("stacked")
-    with pytest.raises(ArgumentError, match="agree in batch"):
-        greedy(model, src, lengths[:2], OPTIONS)
 
 
 @pytest.mark.gpu

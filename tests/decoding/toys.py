@@ -2,11 +2,12 @@
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from regard.decoding import DecodingOptions, decode
 from regard.models.protocol import Memory, ModelOutput, SequenceModel, StepOutput
 from regard.state import State
 from regard.symbols import BOS, EOS, UNK
@@ -97,6 +98,12 @@ class Toy(SequenceModel):
         for token in prefix:
             code = code * self.words + token - EOS
         return code
+
+
+def greedy(model, src, lengths, options=None, **more):
+    """The likeliest token at every step."""
+    options = replace(options or DecodingOptions(), beam=1, nbest=1)
+    return decode(model, src, lengths, options, **more)
 
 
 def sources(*firsts: int, length: int = 5) -> tuple[Tensor, Tensor]:

@@ -28,10 +28,9 @@ from regard.decoding import (
     Hypothesis,
     decode,
     force_decode,
-    greedy,
+    stream,
 )
 from regard.decoding.search_steps import Streamed
-from regard.decoding.streaming import stream_batch
 from regard.errors import ArgumentError, DataError
 from regard.messages import message
 from regard.models import AnyModel, SequenceModel
@@ -201,11 +200,10 @@ class Predictor:
         pays = self.compiled or self._is_int8 or sources * options.beam >= MANY_BEAMS
         if self.device.type != "cpu" or not pays or not HAS_NUMBA:
             return self.module
-        need_weights = needs_maps or options.coverage_penalty > 0
         prepared = self._cpu_model
         if prepared is not None and prepared.is_current():
-            return prepared if prepared.can_run(need_weights=need_weights) else self._plain
-        if refuse_cpu_model(self.module, need_weights=need_weights) is not None:
+            return prepared if prepared.can_run(need_weights=needs_maps) else self._plain
+        if refuse_cpu_model(self.module, need_weights=needs_maps) is not None:
             return self._plain
         self._cpu_model = CpuModel(self.module)
         return self._cpu_model
@@ -357,7 +355,7 @@ class Predictor:
             kinds: the maps to keep.
         """
         rows = self._rows(sources)
-        found = yield from stream_batch(
+        found = yield from stream(
             self._searched(options, len(rows), needs_maps=True),
             *self.batch(rows),
             self.task.prefixed(options, rows),
@@ -490,7 +488,7 @@ class Predictor:
 
     def _greedy_text(self, row: Any, max_len: int | None) -> str:
         src, lengths = self.batch([row])
-        best = greedy(self.module, src, lengths, DecodingOptions(beam=1, max_len=max_len))
+        best = decode(self.module, src, lengths, DecodingOptions(beam=1, max_len=max_len))
         return self.task.target.decode(best[0][0].tokens)
 
 

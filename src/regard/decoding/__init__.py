@@ -5,9 +5,8 @@ from regard.decoding.ensemble import Ensemble
 from regard.decoding.forced_decoding import force_decode
 from regard.decoding.graphs import DecodingGraphs
 from regard.decoding.hypothesis import Hypothesis, replace_unknown
-from regard.decoding.search import beam_search, decode, greedy, sample
+from regard.decoding.search import decode, stream
 from regard.decoding.search_steps import Streamed
-from regard.decoding.streaming import stream
 from regard.decoding_options import DecodingOptions
 
 __all__ = [
@@ -17,12 +16,9 @@ __all__ = [
     "Ensemble",
     "Hypothesis",
     "Streamed",
-    "beam_search",
     "decode",
     "force_decode",
-    "greedy",
     "replace_unknown",
-    "sample",
     "select",
     "stream",
 ]

@@ -4,7 +4,6 @@ A row is a source (or, when sampling, one sample of it), its beams are its live 
 model sees rows * beams tokens at a step.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -12,24 +11,16 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.decoding.candidates import Candidates
+from regard.decoding.candidates import Candidates, draw, select
 from regard.decoding.constraints import Constraints
-from regard.decoding.hypothesis import (
-    coverage_penalty,
-    length_penalty,
-    required_cross_attention,
-)
-from regard.decoding.search_history import Endings, FinishedHypotheses, Move
+from regard.decoding.hypothesis import length_penalty
+from regard.decoding.search_history import FinishedHypotheses, Move
 from regard.decoding_options import DecodingOptions
-from regard.models.protocol import Memory, StepOutput
+from regard.models.protocol import StepOutput
 from regard.ops.backend import refuse_triton
 from regard.ops.primitives import log_softmax
 from regard.state import State
 from regard.symbols import BOS, EOS, UNK
-
-#: From log-probs (rows, beams, vocab), scores (rows, beams), the beams that can no longer win
-#: (rows, beams) and random numbers (rows, 1), if the plan needs them, to the candidates of a step.
-Choose = Callable[[Tensor, Tensor, Tensor, Tensor | None], Candidates]
 
 #: Widest beam of the kernels.
 MAX_KERNEL_BEAM: Final = 16
@@ -39,18 +30,25 @@ class SearchPlan(NamedTuple):
     """The settings by which greedy search, beam search and sampling differ.
 
     Attributes:
-        choose: returns the candidates of a step.
         beams: most live hypotheses of a row.
         kept: finished hypotheses that are kept of a row.
         samples: rows for each source.
         best: candidates of a step if it takes the best; 0 if it draws them.
     """
 
-    choose: Choose
     beams: int = 1
     kept: int = 1
     samples: int = 1
     best: int = 0
+
+    @staticmethod
+    def of(options: DecodingOptions) -> "SearchPlan":
+        """Return the plan of a search with these options."""
+        if options.num_samples:
+            return SearchPlan(samples=options.num_samples)
+        beam = options.beam
+        # each hypothesis has one `eos` at most, so enough others go on; a beam of 1 is greedy
+        return SearchPlan(beam, kept=options.nbest, best=2 * beam if beam > 1 else 1)
 
 
 @dataclass(frozen=True)
@@ -64,8 +62,6 @@ class BeamState(State):
         finished: the hypotheses that have ended.
         constraints: allowed tokens and lengths.
         longest: the length penalty of the longest target that a row may have.
-        real: which source positions are tokens.
-        coverage: the summed attention weights of each; None unless it is scored.
         history: all tokens so far; None unless a constraint needs them.
     """
 
@@ -75,65 +71,34 @@ class BeamState(State):
     finished: FinishedHypotheses
     constraints: Constraints
     longest: Float[Tensor, "rows 1"]
-    real: Bool[Tensor, "rows src_len"]
-    coverage: Float[Tensor, "rows beams src_len"] | None
     history: Int[Tensor, "rows beams step"] | None
 
     @staticmethod
-    def start(
-        lengths: Int[Tensor, " rows"],
-        width: int,
-        constraints: Constraints,
-        options: DecodingOptions,
-        kept: int,
-    ) -> "BeamState":
-        """Return one empty hypothesis for each row.
-
-        Args:
-            lengths: real positions of the source of each row.
-            width: positions of a source, padding included.
-            constraints: of each row.
-            options: of decoding.
-            kept: finished hypotheses that are kept of a row.
-        """
-        rows, device = len(lengths), lengths.device
+    def start(rows: int, constraints: Constraints, options: DecodingOptions) -> "BeamState":
+        """Return one empty hypothesis for each row."""
+        device = constraints.limits.device
         tokens = torch.full((rows, 1), BOS, device=device)
-        has_coverage, has_history = options.coverage_penalty > 0, options.no_repeat_ngram > 0
         longest = length_penalty(constraints.limits.double() + 1, options.length_penalty)
         return BeamState(
             tokens=tokens,
             scores=torch.zeros(rows, 1, device=device),
             over=torch.zeros(rows, 1, dtype=torch.bool, device=device),
-            finished=FinishedHypotheses.none(rows, kept, device),
+            finished=FinishedHypotheses.none(rows, SearchPlan.of(options).kept, device),
             constraints=constraints,
             longest=longest[:, None],
-            real=torch.arange(width, device=device) < lengths[:, None],
-            coverage=torch.zeros(rows, 1, width, device=device) if has_coverage else None,
-            history=tokens.new_zeros(rows, 1, 0) if has_history else None,
+            history=tokens.new_zeros(rows, 1, 0) if options.no_repeat_ngram else None,
         )
 
 
 def start_rows(
-    memory: Memory,
-    state: State,
-    constraints: Constraints,
-    options: DecodingOptions,
-    plan: SearchPlan,
+    lengths: Int[Tensor, " rows"], state: State, constraints: Constraints, options: DecodingOptions
 ) -> tuple[BeamState, State]:
-    """Return the beams and the model's state before the first step, with all rows of a source.
-
-    Args:
-        memory: of the sources.
-        state: the model's, a row for each source.
-        constraints: of each source.
-        options: of decoding.
-        plan: of the search.
-    """
-    beams = BeamState.start(memory.lengths, memory.output.shape[1], constraints, options, plan.kept)
-    if plan.samples == 1:
+    """Return the beams and the model's state before the first step, with all rows of a source."""
+    beams, samples = BeamState.start(len(lengths), constraints, options), options.num_samples
+    if samples <= 1:
         return beams, state
-    rows = torch.arange(len(memory.lengths) * plan.samples, device=memory.lengths.device)
-    source = rows // plan.samples
+    rows = torch.arange(len(lengths) * samples, device=lengths.device)
+    source = rows // samples
     beams = beams.reorder(source)
     return replace(beams, finished=replace(beams.finished, row=rows)), state.reorder(source)
 
@@ -158,7 +123,6 @@ def extend(
     out: StepOutput,
     step: int,
     options: DecodingOptions,
-    plan: SearchPlan,
     noise: Float[Tensor, "rows 1"] | None = None,
 ) -> tuple[BeamState, Move]:
     """Return all rows with one more token, and the parents of their beams.
@@ -168,12 +132,11 @@ def extend(
         out: of the model for their newest tokens.
         step: number of tokens so far.
         options: of decoding.
-        plan: of the search.
-        noise: a random number for each row, if the plan draws tokens.
+        noise: a random number for each row, if tokens are drawn.
     """
-    if refuse_kernels(beams, out.logits, step, plan) is None:
-        return extend_by_kernels(beams, out, step, options, plan)
-    return extend_by_definition(beams, out, step, options, plan, noise)
+    if refuse_kernels(beams, out.logits, step, SearchPlan.of(options)) is None:
+        return extend_by_kernels(beams, out, step, options)
+    return extend_by_definition(beams, out, step, options, noise)
 
 
 def extend_by_definition(
@@ -181,22 +144,32 @@ def extend_by_definition(
     out: StepOutput,
     step: int,
     options: DecodingOptions,
-    plan: SearchPlan,
     noise: Float[Tensor, "rows 1"] | None = None,
 ) -> tuple[BeamState, Move]:
     """Return what `extend` does, operator by operator."""
-    rows, width = beams.tokens.shape
+    (rows, width), plan = beams.tokens.shape, SearchPlan.of(options)
     log_probs = log_softmax(out.logits).view(rows, width, -1)
     log_probs, cut = beams.constraints.allow(log_probs, step, beams.history)
-    if beams.coverage is not None:
-        weights = required_cross_attention(out.maps).reshape(rows, width, -1)
-        beams = replace(beams, coverage=beams.coverage + weights)
-    candidates = plan.choose(log_probs, beams.scores, beams.over, noise)
+    if noise is None:
+        candidates = select(log_probs, beams.scores, beams.over, plan.best)
+    else:
+        tokens = draw(log_probs[:, 0], options, noise)
+        own = log_probs[:, 0].gather(1, tokens)
+        candidates = Candidates(torch.zeros_like(tokens), tokens, own, beams.scores + own)
     first = torch.arange(0, rows * width, width, device=candidates.parents.device)[:, None]
-    endings = _endings(beams, candidates, cut, step, options, plan.beams)
-    finished = beams.finished.add(endings._replace(beam=first + endings.beam), step)
-    live = _continuations(candidates, plan.beams)
-    history = _take(beams.history, live.parents)
+    # a hypothesis ends where its `eos` is among the best candidates
+    parents, tokens, last, log_prob = (part[:, : plan.beams] for part in candidates)
+    score = log_prob / length_penalty(float(step + 1), options.length_penalty)
+    score = score.masked_fill(tokens != EOS, float("-inf"))
+    was_cut = torch.zeros_like(parents) if cut is None else cut.gather(1, parents).long()
+    finished = beams.finished.add(
+        torch.stack([score, log_prob, last], dim=2),
+        torch.stack([torch.full_like(parents, step), first + parents, was_cut], dim=2),
+    )
+    live, history = _continuations(candidates, plan.beams), beams.history
+    if history is not None:
+        kept = history.gather(1, live.parents[..., None].expand(-1, -1, step))
+        history = torch.cat([kept, live.tokens[..., None]], dim=2)
     after = replace(
         beams,
         tokens=live.tokens,
@@ -204,8 +177,7 @@ def extend_by_definition(
         # a hypothesis never gets likelier, and the longest one is divided by most
         over=live.scores / beams.longest <= finished.worst,
         finished=finished,
-        coverage=_take(beams.coverage, live.parents),
-        history=None if history is None else torch.cat([history, live.tokens[..., None]], dim=2),
+        history=history,
     )
     return after, Move(first + live.parents, live.tokens, live.log_probs)
 
@@ -219,7 +191,7 @@ def refuse_kernels(beams: BeamState, logits: Tensor, step: int, plan: SearchPlan
 
     rules, vocab, best = beams.constraints, logits.shape[1], plan.best
     has_prefix = rules.prefix is not None and step < rules.prefix.shape[1]
-    if has_prefix or rules.ngram or rules.exact is not None or beams.coverage is not None:
+    if has_prefix or rules.ngram or rules.exact is not None:
         return "since its constraints need more than the newest logits"
     if not best or max(plan.beams, plan.kept) > MAX_KERNEL_BEAM:
         return f"since it selects at most {MAX_KERNEL_BEAM} hypotheses"
@@ -234,12 +206,12 @@ def refuse_kernels(beams: BeamState, logits: Tensor, step: int, plan: SearchPlan
 
 
 def extend_by_kernels(
-    beams: BeamState, out: StepOutput, step: int, options: DecodingOptions, plan: SearchPlan
+    beams: BeamState, out: StepOutput, step: int, options: DecodingOptions
 ) -> tuple[BeamState, Move]:
     """Return what `extend` does, by two kernels."""
     from regard.decoding import triton_extend  # loads triton
 
-    rules, finished = beams.constraints, beams.finished
+    rules, finished, plan = beams.constraints, beams.finished, SearchPlan.of(options)
     found = triton_extend.extend_rows(
         out.logits,
         beams.scores,
@@ -266,24 +238,6 @@ def extend_by_kernels(
     return after, Move(found.parents, found.tokens, found.log_probs)
 
 
-def _endings(
-    beams: BeamState,
-    candidates: Candidates,
-    cut: Bool[Tensor, "rows beams"] | None,
-    step: int,
-    options: DecodingOptions,
-    width: int,
-) -> Endings:
-    """Return the candidates that end a hypothesis: `eos` must be among the best `width`."""
-    parents, tokens, last, log_prob = (part[:, :width] for part in candidates)
-    score = log_prob / length_penalty(float(step + 1), options.length_penalty)
-    coverage = _take(beams.coverage, parents)
-    if coverage is not None:
-        score = score + coverage_penalty(coverage, beams.real[:, None], options.coverage_penalty)
-    score = score.masked_fill(tokens != EOS, float("-inf"))
-    return Endings(score, log_prob, last, parents, None if cut is None else cut.gather(1, parents))
-
-
 def _continuations(candidates: Candidates, width: int) -> Candidates:
     """Return the best `width` candidates that end no hypothesis; -inf where there are fewer."""
     ends = candidates.tokens == EOS
@@ -292,13 +246,3 @@ def _continuations(candidates: Candidates, width: int) -> Candidates:
         candidates = Candidates(*(part.gather(1, order) for part in candidates))
         ends = ends.gather(1, order)
     return candidates._replace(scores=candidates.scores.masked_fill(ends, float("-inf")))
-
-
-def _take(
-    values: Float[Tensor, "rows before width"] | Int[Tensor, "rows before width"] | None,
-    parents: Int[Tensor, "rows beams"],
-) -> Tensor | None:
-    """Return the values of each beam's parent."""
-    if values is None:
-        return None
-    return values.gather(1, parents[..., None].expand(-1, -1, values.shape[2]))

@@ -18,22 +18,23 @@ from regard.symbols import UNK
 def refuse_kernel(beams: BeamState, options: DecodingOptions) -> str | None:
     """Return the reason why the kernel cannot run a search of a compiled model, or None."""
     constraints = beams.constraints
-    if options.num_samples or constraints.ngram or options.coverage_penalty:
-        return "it neither samples nor knows n-grams or coverage"
+    if options.num_samples or constraints.ngram:
+        return "it neither samples nor knows n-grams"
     if constraints.prefix is not None or constraints.exact is not None:
         return "it knows no prefixes and no targets of known lengths"
     return None
 
 
 def extend_by_kernel(
-    beams: BeamState, out: StepOutput, step: int, options: DecodingOptions, plan: SearchPlan
+    beams: BeamState, out: StepOutput, step: int, options: DecodingOptions
 ) -> tuple[BeamState, Move]:
     """Like `beam_state.extend`, up to the rounding of the sum of a softmax."""
     from regard.ops import beam_kernels  # not above: numba may be missing, and takes long
 
     (rows, width), vocab = beams.tokens.shape, out.logits.shape[1]
     logits = out.logits.float().contiguous().view(rows, width, vocab)
-    count = 2 * plan.beams if plan.beams > 1 else 1
+    plan = SearchPlan.of(options)
+    count = plan.best
     # arrays, since tensors take five times as long to make
     tokens, parents = np.empty((2, rows, plan.beams), np.int64)
     scores, log_probs = np.empty((2, rows, plan.beams), np.float32)

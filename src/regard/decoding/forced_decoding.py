@@ -7,10 +7,8 @@ from torch import Tensor
 
 from regard.decoding.hypothesis import (
     Hypothesis,
-    coverage_penalty,
     length_penalty,
     maps_on_cpu,
-    required_cross_attention,
     row_maps,
 )
 from regard.decoding.search import CROSS
@@ -48,7 +46,7 @@ def force_decode(
         src: source tokens.
         lengths: number of real source tokens of each row; all are real if None.
         tgt: the tokens of a target for each source, without `bos` and `eos`.
-        options: the two penalties count towards the score; the others are ignored.
+        options: the length penalty counts towards the score; the others are ignored.
         need_weights: whether hypotheses carry attention maps.
         kinds: the maps that they carry, as in `decode`.
         alternatives: likeliest tokens at each place that they carry.
@@ -62,10 +60,9 @@ def force_decode(
             "an empty target is an empty list",
         )
     kinds = kinds if need_weights else ()
-    beta = options.coverage_penalty
     read, written = _shifted(tgt, src.device)
     with inference(model):
-        out = model(src, lengths, read, need_weights=bool(kinds) or beta > 0)
+        out = model(src, lengths, read, need_weights=bool(kinds))
         check_tokens("tgt", written, out.logits.shape[2])
         read_lengths = real_lengths(src, lengths) if out.lengths is None else out.lengths
         others = Alternatives.of(out.logits.flatten(0, 1), alternatives) if alternatives else None
@@ -74,11 +71,6 @@ def force_decode(
         own = own.masked_fill(torch.arange(own.shape[1], device=src.device) >= steps[:, None], 0.0)
         log_prob = own.sum(dim=1)
         score = log_prob / length_penalty(steps.double(), options.length_penalty)
-        if beta:
-            weights = required_cross_attention(out.maps)
-            rows = torch.arange(weights.shape[1], device=src.device) < steps[:, None]
-            real = torch.arange(weights.shape[2], device=src.device) < read_lengths[:, None]
-            score = score + coverage_penalty((weights * rows[..., None]).sum(dim=1), real, beta)
     maps, sizes = maps_on_cpu(out.maps, kinds), read_lengths.tolist()
     places: list[list[list[tuple[int, float]]]] = [[] for _ in tgt]
     if others is not None:

@@ -1,23 +1,19 @@
 """Hypotheses: targets that decoding returns, their scores and their attention maps.
 
 Scores are those of Wu et al. (2016), https://arxiv.org/abs/1609.08144, eq. 14:
-`log P(Y|X) / lp(Y) + cp(X; Y)`.
+`log P(Y|X) / lp(Y)`, without its coverage penalty.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import TypeVar
 
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from regard.errors import ArgumentError
 from regard.models.protocol import Maps, is_encoder_map
 from regard.symbols import SYMBOLS, UNK
-
-# A source token without any attention costs beta times the logarithm of this, not infinity: local
-# attention gives exact zeros.
-LEAST_COVERAGE: Final = 1e-6
 
 Number = TypeVar("Number", float, Tensor)
 
@@ -28,7 +24,7 @@ class Hypothesis:
 
     Attributes:
         tokens: the target, without `bos` and `eos`.
-        score: what hypotheses are ranked by: `log_prob` with the penalties of the options.
+        score: what hypotheses are ranked by: `log_prob` with the length penalty.
         log_prob: the model's log-probability of the whole target, `eos` included.
         token_log_probs: its terms, one per token and one for `eos`.
         attention: by kind, one tensor (heads, q_len, kv_len) per layer, on the CPU. Row t of
@@ -61,31 +57,10 @@ def length_penalty(length: Number, alpha: float) -> Number:
     return penalty
 
 
-def coverage_penalty(
-    coverage: Float[Tensor, "*rows src_len"], real: Bool[Tensor, "*#rows src_len"], beta: float
-) -> Float[Tensor, "*rows"]:
-    """Return cp(X; Y): 0 if the weights of every source token sum to 1 or more, else negative."""
-    missing = coverage.clamp(LEAST_COVERAGE, 1.0).log().masked_fill(~real, 0.0)
-    return beta * missing.sum(dim=-1)
-
-
 def last_cross_attention(maps: Maps) -> Float[Tensor, "*batch q_len kv_len"] | None:
     """Return the last layer's cross-attention, mean over its heads; None if there is none."""
     layers = maps.get("cross")
     return layers[-1].mean(dim=-3) if layers else None
-
-
-def required_cross_attention(maps: Maps) -> Float[Tensor, "batch q_len kv_len"]:
-    """Like `last_cross_attention`, but raises if the model has none."""
-    weights = last_cross_attention(maps)
-    if weights is None:
-        raise ArgumentError(
-            "coverage_penalty",
-            "be 0 for a model without cross attention",
-            "more than 0",
-            "leave it out, or use a preset that attends",
-        )
-    return weights
 
 
 def maps_on_cpu(maps: Maps, kinds: Collection[str]) -> Maps:

@@ -23,24 +23,6 @@ from regard.ops.primitives import log_softmax
 from regard.state import State
 
 
-class Endings(NamedTuple):
-    """Hypotheses that end at a step; each tensor is (rows, some).
-
-    Attributes:
-        score: what they are ranked by; -inf where none ends.
-        log_prob: of the whole hypothesis.
-        last: the log-probability of its `eos`.
-        beam: the beam it was in, counted through all rows.
-        cut: whether the length limit ended it; None if no limit was reached.
-    """
-
-    score: Tensor
-    log_prob: Tensor
-    last: Tensor
-    beam: Tensor
-    cut: Tensor | None
-
-
 @dataclass(frozen=True)
 class FinishedHypotheses(State):
     """The best hypotheses of each row that have ended, best first.
@@ -69,13 +51,12 @@ class FinishedHypotheses(State):
         """The score that another hypothesis must beat to be kept."""
         return self.scores[:, -1:, 0]
 
-    def add(self, endings: Endings, step: int) -> "FinishedHypotheses":
+    def add(
+        self, scores: Float[Tensor, "rows some 3"], places: Int[Tensor, "rows some 3"]
+    ) -> "FinishedHypotheses":
         """Return the best of both, as many as are kept; among equals those that ended first."""
-        cut = torch.zeros_like(endings.beam) if endings.cut is None else endings.cut.long()
-        now = torch.full_like(endings.beam, step)
-        new = torch.stack([endings.score, endings.log_prob, endings.last], dim=2)
-        scores = torch.cat([self.scores, new], dim=1)
-        places = torch.cat([self.places, torch.stack([now, endings.beam, cut], dim=2)], dim=1)
+        scores = torch.cat([self.scores, scores], dim=1)
+        places = torch.cat([self.places, places], dim=1)
         kept = self.scores.shape[1]
         rank = scores[..., 0].sort(dim=1, descending=True, stable=True).indices[:, :kept, None]
         rank = rank.expand(-1, -1, 3)
@@ -159,77 +140,65 @@ class StepRecord(NamedTuple):
         return self._replace(move=self.move.reorder(rows))
 
 
-class SearchHistory:
-    """The steps of one search.
+def trace_back(
+    history: Sequence[StepRecord], step: NDArray[np.int64], beam: NDArray[np.int64]
+) -> Paths:
+    """Return the hypotheses that were in `beam` at `step` when they ended.
 
-    Args:
-        kinds: of the attention maps that are recorded.
+    The moves are small and are traced on the host, after one copy; maps are gathered where they
+    are.
     """
+    last = len(history) - 1
+    moves = [record.move for record in history[:last]]
+    parents, tokens, log_probs = (_on_host([move[i] for move in moves]) for i in range(3))
+    beams = [np.where(step == last, beam, 0)]
+    for t in range(last - 1, -1, -1):
+        beams.append(np.where(step == t, beam, parents[t][beams[-1]]))
+    beams.reverse()
+    after = list(enumerate(beams[1:]))
+    written = [np.empty((len(beam), 0), np.int64), *(tokens[t][b, None] for t, b in after)]
+    terms = [np.empty((len(beam), 0), np.float32), *(log_probs[t][b, None] for t, b in after)]
+    return Paths(
+        np.concatenate(written, axis=1),
+        np.concatenate(terms, axis=1),
+        _path_maps(history, beams),
+        *_path_alternatives(history, beams),
+    )
 
-    def __init__(self, kinds: Collection[str]) -> None:
-        self.kinds = kinds
-        self.steps: list[StepRecord] = []
 
-    def trace_back(self, step: NDArray[np.int64], beam: NDArray[np.int64]) -> Paths:
-        """Return the hypotheses that were in `beam` at `step` when they ended.
+def _path_alternatives(
+    history: Sequence[StepRecord], beams: list[NDArray[np.int64]]
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the alternatives of each path, whose beam at every step is given."""
+    found = [step.alternatives for step in history if step.alternatives is not None]
+    if not found:
+        nothing = np.empty((len(beams[0]), 0, 0))
+        return nothing.astype(np.int64), nothing.astype(np.float32)
+    shape = (-1, found[0].tokens.shape[1])
+    tokens, log_probs = (_on_host([one[i] for one in found]) for i in range(2))
+    taken = list(enumerate(beams))
+    return (
+        np.stack([tokens[t].reshape(shape)[beam] for t, beam in taken], axis=1),
+        np.stack([log_probs[t].reshape(shape)[beam] for t, beam in taken], axis=1),
+    )
 
-        The moves are small and are traced on the host, after one copy; maps are gathered where
-        they are.
-        """
-        last = len(self.steps) - 1
-        moves = [step.move for step in self.steps[:last]]
-        parents, tokens, log_probs = (_on_host([move[i] for move in moves]) for i in range(3))
-        beams = [np.where(step == last, beam, 0)]
-        for t in range(last - 1, -1, -1):
-            beams.append(np.where(step == t, beam, parents[t][beams[-1]]))
-        beams.reverse()
-        after = list(enumerate(beams[1:]))
-        written = [np.empty((len(beam), 0), np.int64), *(tokens[t][b, None] for t, b in after)]
-        terms = [np.empty((len(beam), 0), np.float32), *(log_probs[t][b, None] for t, b in after)]
-        return Paths(
-            np.concatenate(written, axis=1),
-            np.concatenate(terms, axis=1),
-            self._maps(beams),
-            *self._others(beams),
-        )
 
-    def _others(self, beams: list[NDArray[np.int64]]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the alternatives of each path, whose beam at every step is given."""
-        found = [step.alternatives for step in self.steps if step.alternatives is not None]
-        if not found:
-            nothing = np.empty((len(beams[0]), 0, 0))
-            return nothing.astype(np.int64), nothing.astype(np.float32)
-        shape = (-1, found[0].tokens.shape[1])
-        tokens, log_probs = (_on_host([one[i] for one in found]) for i in range(2))
-        taken = list(enumerate(beams))
-        return (
-            np.stack([tokens[t].reshape(shape)[beam] for t, beam in taken], axis=1),
-            np.stack([log_probs[t].reshape(shape)[beam] for t, beam in taken], axis=1),
-        )
-
-    def _maps(self, beams: list[NDArray[np.int64]]) -> Maps:
-        """Return the maps of each path, whose beam at every step is given."""
-        first = self.steps[0].maps
-        layers = [(kind, i) for kind, maps in first.items() for i in range(len(maps))]
-        if not layers:
-            return {}
-        kind, layer = layers[0]
-        places = torch.from_numpy(np.stack(beams)).to(first[kind][layer].device).unbind()
-        found: dict[str, list[Tensor]] = {kind: [] for kind, _ in layers}
-        for kind, layer in layers:
-            found[kind].append(self._map(kind, layer, places).cpu())
-        return {kind: tuple(tensors) for kind, tensors in found.items()}
-
-    def _map(
-        self, kind: str, layer: int, beams: Sequence[Tensor]
-    ) -> Float[Tensor, "paths heads steps kv_len"]:
-        """Return one layer's rows of all steps; where the keys are the target, rows grow."""
-        rows = [
-            step.maps[kind][layer].index_select(0, beam)
-            for step, beam in zip(self.steps, beams, strict=True)
-        ]
-        width = max(row.shape[3] for row in rows)
-        return torch.cat([F.pad(row, (0, width - row.shape[3])) for row in rows], dim=2)
+def _path_maps(history: Sequence[StepRecord], beams: list[NDArray[np.int64]]) -> Maps:
+    """Return the maps of each path; where the keys are the target, rows grow."""
+    found: Maps = {}
+    for kind, layers in history[0].maps.items():
+        places = torch.from_numpy(np.stack(beams)).to(layers[0].device).unbind()
+        joined = []
+        for layer in range(len(layers)):
+            rows = [
+                step.maps[kind][layer].index_select(0, beam)
+                for step, beam in zip(history, places, strict=True)
+            ]
+            width = max(row.shape[3] for row in rows)
+            padded = [F.pad(row, (0, width - row.shape[3])) for row in rows]
+            joined.append(torch.cat(padded, dim=2).cpu())
+        found[kind] = tuple(joined)
+    return found
 
 
 def _on_host(steps: list[Tensor]) -> list[NDArray[Any]]:
@@ -241,8 +210,9 @@ def _on_host(steps: list[Tensor]) -> list[NDArray[Any]]:
 
 
 def read_hypotheses(
-    history: SearchHistory,
+    history: Sequence[StepRecord],
     finished: FinishedHypotheses,
+    kinds: Collection[str],
     maps: Maps,
     lengths: Sequence[int],
     samples: int = 1,
@@ -252,6 +222,7 @@ def read_hypotheses(
     Args:
         history: of the search.
         finished: the hypotheses that have ended; rows beyond those of the sources are padding.
+        kinds: of the encoder's maps that they carry.
         maps: of the encoder.
         lengths: number of real positions of each source.
         samples: rows of each source.
@@ -269,8 +240,8 @@ def read_hypotheses(
         )
     source = np.broadcast_to(row[:, None] // samples, real.shape)[real]
     scores, places = scores[real], places[real]
-    paths = history.trace_back(places[:, 0], places[:, 1])
-    own = maps_on_cpu(maps, history.kinds)
+    paths = trace_back(history, places[:, 0], places[:, 1])
+    own = maps_on_cpu(maps, kinds)
     found: list[list[Hypothesis]] = [[] for _ in lengths]
     arrays = (source, scores, places, paths.tokens, paths.log_probs)
     rows = zip(*(array.tolist() for array in arrays), strict=True)

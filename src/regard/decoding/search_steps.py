@@ -45,7 +45,6 @@ class SearchSettings(NamedTuple):
     Attributes:
         model: to search with.
         options: of decoding.
-        plan: of the search.
         kinds: of the maps that are recorded.
         alternatives: likeliest tokens of each step that are recorded.
         stream: whether the new tokens of each step are returned; for a beam of 1.
@@ -53,15 +52,19 @@ class SearchSettings(NamedTuple):
 
     model: SequenceModel
     options: DecodingOptions
-    plan: SearchPlan
     kinds: tuple[str, ...]
     alternatives: int = 0
     stream: bool = False
 
     @property
+    def plan(self) -> SearchPlan:
+        """Return how many hypotheses the search keeps."""
+        return SearchPlan.of(self.options)
+
+    @property
     def need_weights(self) -> bool:
         """Return whether steps return attention maps."""
-        return bool(self.kinds) or self.stream or self.options.coverage_penalty > 0
+        return bool(self.kinds) or self.stream
 
     @property
     def needs_encoder_maps(self) -> bool:
@@ -155,7 +158,7 @@ class SearchSteps(ABC):
             known_lengths=self.lengths,
         )
         self.longest, self.maps = constraints.longest, memory.maps
-        return SearchState(*start_rows(memory, state, constraints, options, self.settings.plan))
+        return SearchState(*start_rows(memory.lengths, state, constraints, options))
 
     def _step(
         self, search: SearchState, step: int, noise: Tensor | None, *, compiled: bool = False
@@ -168,7 +171,7 @@ class SearchSteps(ABC):
         self.vocab = out.logits.shape[1]
         if step == 0:
             check_prefix(settings.options.prefix, vocab=self.vocab)
-        args = (beams, out, step, settings.options, settings.plan)
+        args = (beams, out, step, settings.options)
         beams, move = extend_by_kernel(*args) if compiled else extend(*args, noise)
         likeliest = alternatives_by_kernel if compiled else Alternatives.of
         record = StepRecord(
@@ -256,10 +259,8 @@ class GraphBlocks(SearchSteps):
     def __init__(self, settings: SearchSettings, graphs: DecodingGraphs) -> None:
         super().__init__(settings)
         self.graphs = graphs
-        shared, plan = replace(settings.options, prefix=None, seed=None), settings.plan
-        rows = (plan.beams, plan.kept, plan.samples)
         # determines the kernels of a step, beside its shapes
-        self.key = (shared, *rows, *settings[3:])
+        self.key = (replace(settings.options, prefix=None, seed=None), *settings[2:])
 
     def start(self, src: Tensor, lengths: Tensor | None) -> SearchState:
         """See `SearchSteps`."""

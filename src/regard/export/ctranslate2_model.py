@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from regard import ops
 from regard.attention import MultiHeadAttention
-from regard.decoding import DecodingOptions, Hypothesis, greedy
+from regard.decoding import DecodingOptions, Hypothesis, decode
 from regard.errors import ExportError
 from regard.export.translate import Translator
 from regard.layers.transformer import (
@@ -154,7 +154,7 @@ def verify(saved: Saved, folder: Path) -> float:
     rows = [row[:length].tolist() for row, length in zip(src, LENGTHS, strict=True)]
     with inference(saved.sequence_model), ops.use_backend("reference"):
         found = [
-            one[0] for one in greedy(saved.sequence_model, src, lengths, DecodingOptions(beam=1))
+            one[0] for one in decode(saved.sequence_model, src, lengths, DecodingOptions(beam=1))
         ]
     engine = Translator(folder)
     together = [ids for ids, _ in engine.search(rows, beam=1)]

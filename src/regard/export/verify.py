@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from regard import ops
-from regard.decoding import DecodingOptions, beam_search, greedy
+from regard.decoding import DecodingOptions, decode
 from regard.errors import ExportError
 from regard.export.decode import Exported
 from regard.models import SequenceModel
@@ -121,7 +121,7 @@ def _differences(
     lengths = inputs.possible(torch.tensor(batch))
     plain = inputs.draw(lengths, chance)
     src = inputs.as_read(plain)
-    answers = [found[0].tokens for found in greedy(model, src, lengths, DecodingOptions(beam=1))]
+    answers = [found[0].tokens for found in decode(model, src, lengths, DecodingOptions(beam=1))]
     tokens = torch.full_like(lengths, BOS)
     state = model.start(model.encode(src, lengths))
     graph_state = exported.first(plain.numpy(), lengths.numpy())
@@ -149,7 +149,7 @@ def _equal_predictions(
         ours[0].tokens == theirs[0].tokens
         for rows, src, lengths in batches
         for ours, theirs in zip(
-            beam_search(saved.sequence_model, src, lengths, options),
+            decode(saved.sequence_model, src, lengths, options),
             exported.search(rows, batch=len(rows)),
             strict=True,
         )

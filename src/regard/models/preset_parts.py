@@ -118,7 +118,7 @@ def sizes(table: Mapping[str, Any], size: str, changes: Mapping[str, int | None]
 
 @dataclass(frozen=True)
 class Parts:
-    """What a preset is told, and the parts that it makes of that; `n` is a row of its sizes."""
+    """The settings that every preset is told, and parts made of them; `n` is a row of its sizes."""
 
     src_vocab: int
     tgt_vocab: int
@@ -209,7 +209,7 @@ class Parts:
 
     @property
     def ties_output(self) -> bool:
-        """Whether the output layer is tied; raises if `tied` does not fit the vocabularies."""
+        """Return whether the output layer is tied; raises if `tied` does not fit the vocabularies."""
         if self.tied == "all" and self.src_vocab != self.tgt_vocab:
             raise ArgumentError(
                 "tied",

@@ -66,7 +66,7 @@ NAMES: Final = {
     "no_repeat_ngram": "no_repeat_ngram_size",
 }
 #: options of regard's own search, which transformers does not have or defines otherwise
-FOREIGN: Final = ("length_penalty", "coverage_penalty", "forbid_unknown", "prefix")
+FOREIGN: Final = ("length_penalty", "forbid_unknown", "prefix")
 #: weights files that are hashed; larger ones would take longer to read than the model to answer
 MAX_HASHED: Final = 1 << 28
 

@@ -25,7 +25,7 @@ import torch
 from torch import Generator
 
 from regard.data import Tokenizer, pad
-from regard.decoding import DecodingOptions, greedy
+from regard.decoding import DecodingOptions, decode
 from regard.evaluation import by_length, score
 from regard.lab import datasets
 from regard.lab.context import ExperimentContext
@@ -191,7 +191,7 @@ def predict(
     found: list[list[int]] = []
     for start in range(0, len(examples), batch):
         src, lengths = pad([[*source, EOS] for source, _ in examples[start : start + batch]])
-        best = greedy(model.eval(), src.to(device), lengths.to(device), options)
+        best = decode(model.eval(), src.to(device), lengths.to(device), options)
         found += [hypotheses[0].tokens for hypotheses in best]
     return found
 

@@ -17,7 +17,7 @@ from typing import Final
 import torch
 from torch import Generator
 
-from regard.decoding import DecodingOptions, greedy
+from regard.decoding import DecodingOptions, decode
 from regard.lab.context import ExperimentContext
 from regard.lab.estimates import MeanInterval, interval, percent
 from regard.lab.experiment import Claim, Data, Plot, ReportTable, select, verdict
@@ -96,7 +96,7 @@ def score(
     for length in LENGTHS:
         src, gold = task.pairs(count, length, generator)
         lengths, options = torch.full((count,), length), DecodingOptions(beam=1, max_len=length + 2)
-        found = greedy(model, src.to(device), lengths.to(device), options)
+        found = decode(model, src.to(device), lengths.to(device), options)
         for hypotheses, wanted in zip(found, gold.tolist(), strict=True):
             written = hypotheses[0].tokens
             sentences += written == wanted
