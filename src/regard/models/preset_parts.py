@@ -209,7 +209,7 @@ class Parts:
 
     @property
     def ties_output(self) -> bool:
-        """Return whether the output layer is tied; raises if `tied` does not fit the vocabularies."""
+        """Return whether the output layer is tied; raises if vocabularies differ that must not."""
         if self.tied == "all" and self.src_vocab != self.tgt_vocab:
             raise ArgumentError(
                 "tied",
