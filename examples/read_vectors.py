@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from regard.decoding import DecodingOptions, Hypothesis, beam_search
+from regard.decoding import DecodingOptions, Hypothesis, decode
 from regard.errors import RegardError
 from regard.lab.datasets import CLASSES, digits
 from regard.layers import LearnedPositions
@@ -110,7 +110,7 @@ def _training(model: torch.nn.Module, steps: int, rate: float) -> Iterator[None]
 
 def understand(model: EncoderDecoder, heard: Spoken) -> list[Hypothesis]:
     options = DecodingOptions(beam=3)
-    found = beam_search(model, heard.src, heard.lengths, options, need_weights=True)
+    found = decode(model, heard.src, heard.lengths, options, need_weights=True)
     return [best for best, *_ in found]
 
 

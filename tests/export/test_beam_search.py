@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from regard.decoding import DecodingOptions, beam_search
+from regard.decoding import DecodingOptions, decode
 from regard.export import beam_search as exported
 from regard.export.beam_search import SearchOptions, TargetLimits, select, top
 from regard.models import SequenceModel
@@ -62,7 +62,7 @@ def both(model, options, count=11):
     """Hypotheses of both searches for as many sources, of which each has a length of its own."""
     src = torch.arange(count)[:, None].expand(-1, SRC_LEN)
     lengths = torch.arange(count) % SRC_LEN + 1
-    ours = beam_search(
+    ours = decode(
         model,
         src,
         lengths,

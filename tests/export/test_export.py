@@ -23,7 +23,7 @@ from cli.tools import done
 from cli.tools import regard as command
 from export.tools import SOURCES, assert_found, assert_hypotheses, make_run, run_readme
 from regard.data import pad
-from regard.decoding import DecodingOptions, beam_search
+from regard.decoding import DecodingOptions, decode
 from regard.errors import ArgumentError
 from regard.export import ExportError, export, graphs
 from regard.export.decode import Exported
@@ -105,7 +105,7 @@ def assert_searches_are_those_of_the_model(model, exported, count=40):
         for start in range(0, len(rows), 41):  # other batches than those of the folder
             src, lengths = pad(rows[start : start + 41])
             decoding = DecodingOptions(**options)
-            expected += beam_search(model.module, src, lengths, decoding, need_weights=True)
+            expected += decode(model.module, src, lengths, decoding, need_weights=True)
         found = exported.search(rows, 17, **options)
         assert_hypotheses(found, expected)
     assert_found(exported, rows[-9:], expected[-9:], **options)

@@ -15,7 +15,7 @@ from cli.tools import done
 from cli.tools import regard as command
 from export.tools import FRAMES, assert_found, make_run, run_readme
 from regard.data import pad_frames
-from regard.decoding import DecodingOptions, beam_search
+from regard.decoding import DecodingOptions, decode
 from regard.export.decode import Exported
 from regard.export.predict import SeriesRows
 from regard.models import VectorInput
@@ -59,7 +59,7 @@ def assert_searches_are_those_of_the_model(model, exported):
     src, lengths = pad_frames(model.source_ids(given))
     for options in ({"beam": 1}, {"beam": 4, "nbest": 3, "max_len": 9}):
         decoding = DecodingOptions(**options)
-        found = beam_search(model.module, src, lengths, decoding, need_weights=True)
+        found = decode(model.module, src, lengths, decoding, need_weights=True)
         assert_found(exported, given, found, more_than=1, **options)
         assert exported(given, **options) == [out.text for out in model(given, **options)]
 

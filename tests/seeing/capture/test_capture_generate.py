@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import regard
-from regard.decoding import DecodingOptions, beam_search, greedy, sample
+from regard.decoding import DecodingOptions, decode
 from regard.errors import ArgumentError
 from regard.models import PRESETS
 from seeing.tools import normal, pairwise
@@ -252,12 +252,12 @@ def test_own_decoding_shows_what_hypotheses_carry(preset):
     src = torch.randint(4, 17, (BATCH, 6), generator=torch.Generator().manual_seed(2))
     lengths = torch.tensor([6, 3, 5])
     kinds = {"cross", "decoder-self", "decoder-history", "memory", "encoder-self"}
-    options = DecodingOptions(max_len=5, prefix=[[5], [6, 7, 8], []])
+    options = DecodingOptions(beam=1, max_len=5, prefix=[[5], [6, 7, 8], []])
     expected = [
-        found[0] for found in greedy(model, src, lengths, options, need_weights=True, kinds=kinds)
+        found[0] for found in decode(model, src, lengths, options, need_weights=True, kinds=kinds)
     ]
     with regard.capture(model) as seen:
-        found = [h[0] for h in greedy(model, src, lengths, options)]
+        found = [h[0] for h in decode(model, src, lengths, options)]
     assert [h.tokens for h in found] == [h.tokens for h in expected]
     assert len(seen.traces) == BATCH
     for trace, hypothesis in zip(seen.traces, expected, strict=True):
@@ -275,7 +275,7 @@ def test_own_beam_search_says_that_rows_are_beams():
     model = PRESETS["transformer"](src_vocab=17, tgt_vocab=13, size="tiny").eval()
     options = DecodingOptions(max_len=4, min_len=4, beam=3)
     with regard.capture(model) as seen:
-        beam_search(model, torch.randint(4, 17, (2, 6)), None, options)
+        decode(model, torch.randint(4, 17, (2, 6)), None, options)
     assert len(seen.traces) == 6
     assert all("beam search" in " ".join(trace.notes) for trace in seen.traces)
     assert all(found.missing is None for trace in seen.traces for found in trace.maps)
@@ -285,7 +285,7 @@ def test_own_sampling_has_a_trace_for_each_draw():
     model = PRESETS["lm-transformer"](src_vocab=17, tgt_vocab=13, size="tiny").eval()
     options = DecodingOptions(max_len=4, min_len=4, num_samples=3, seed=1)
     with regard.capture(model) as seen:
-        sample(model, torch.randint(4, 17, (1, 6)), None, options)
+        decode(model, torch.randint(4, 17, (1, 6)), None, options)
     assert {trace.maps[0].weights.shape for trace in seen.traces} == {(4, 5, 5)}
     assert len(seen.traces) == 3
 
