@@ -167,7 +167,7 @@ def test_the_readme_works_as_typed(bahdanau):
 @pytest.mark.slow
 def test_each_line_is_predicted_as_regard_predict_does(bahdanau):
     texts = [*SOURCES, "ABC", "", "zzz", "\u00e4a", "a\rb"]
-    ran = decode(
+    ran = run_decode(
         bahdanau.folder,
         *("--batch", "2", "--nbest", "2", "--threads", "1"),
         # as files of other systems begin, where the machine's own encoding is another
@@ -187,7 +187,7 @@ def assert_rows(found, expected):
     assert scores == pytest.approx([float(row[2]) for row in ours], abs=2e-4)
 
 
-def decode(folder, *options, given=b"abc\n", **environment):
+def run_decode(folder, *options, given=b"abc\n", **environment):
     words = [sys.executable, folder / "decode.py", *options]
     return subprocess.run(
         words, input=given, env={**os.environ, **environment}, capture_output=True
@@ -197,7 +197,7 @@ def decode(folder, *options, given=b"abc\n", **environment):
 @pytest.mark.slow
 def test_what_goes_wrong_in_the_program_is_one_sentence(bahdanau, tmp_path):
     def said(folder, *options, **environment):
-        ran = decode(folder, *options, **environment)
+        ran = run_decode(folder, *options, **environment)
         assert ran.returncode == 1
         (line,) = ran.stderr.decode().splitlines()
         return line
