@@ -46,13 +46,6 @@ def test_the_switch_turns_every_text_chinese_and_is_remembered(visit):
     assert page.wrong == []
 
 
-def test_the_chinese_page_is_accessible_on_a_phone(visit, accessible):
-    page = visit("sentence", width=390, scheme="dark")
-    page.click("#language")
-    until(page, "document.documentElement.lang === 'zh-CN'")
-    accessible(page)
-
-
 MODEL = {
     "name": "g2p",
     "beam": 1,

@@ -9,7 +9,7 @@ import pytest
 
 import regard
 from browser.conftest import SCREENS
-from browser.test_page import go_to, said, stage, until
+from browser.test_page import go_to, said, until
 from seeing.trace.test_long_trace import Fused
 
 LENGTH, HEADS, K = 700, 4, 5
@@ -43,9 +43,9 @@ def visit(open_window, file):
 
 
 def test_a_row_says_what_was_kept_and_how_much_was_not(visit, trace):
-    rows = trace.maps[0].read()
+    rows = trace.maps[0]
     page = visit("#head=1&row=600&mass=1")
-    names = [f"\u201c\u2068w{c}\u2069\u201d" for c in rows.columns[1, 600]]
+    names = [f"\u201c\u2068w{c}\u2069\u201d" for c in rows.places[1, 600]]
     spoken = said(page)
     assert [spoken.index(name) for name in names] == sorted(spoken.index(name) for name in names)
     lost = 1 - float(rows.kept[1, 600])
@@ -55,9 +55,9 @@ def test_a_row_says_what_was_kept_and_how_much_was_not(visit, trace):
 
 
 def test_a_weight_that_was_not_kept_is_no_zero(visit, trace):
-    rows = trace.maps[0].read()
+    rows = trace.maps[0]
     row, place = 600, 0
-    unknown = next(c for c in range(LENGTH) if c not in rows.columns[place, row])
+    unknown = next(c for c in range(LENGTH) if c not in rows.places[place, row])
     page = visit(f"#tab=matrix&head=0&row={row}&column={unknown}")
     assert "the weight was not kept" in said(page)
     cell = page.locator(f'[data-at="{row},{unknown}"]')
@@ -81,18 +81,6 @@ def test_every_tab_is_drawn_with_few_elements(visit):
     assert page.wrong == []
 
 
-def test_keys_move_and_change_the_head(visit):
-    page = visit("#tab=matrix&head=0&row=10")
-    stage(page)
-    page.keyboard.press("PageDown")
-    assert "row=20" in page.evaluate("location.hash")
-    page.keyboard.press("]")
-    until(page, "location.hash.includes('head=1')")
-    page.keyboard.press("]")
-    until(page, "location.hash.includes('head=mean')")
-    assert "mean of what was kept of all heads" in page.inner_text("caption")
-
-
 def test_the_saved_table_has_the_kept_weights_alone(visit, trace):
     page = visit("#head=1")
     assert not page.is_visible('[data-save="json"]')
@@ -100,10 +88,10 @@ def test_the_saved_table_has_the_kept_weights_alone(visit, trace):
         page.click('[data-save="csv"]')
     text = Path(found.value.path()).read_text(encoding="utf-8-sig")
     lines = list(csv.DictReader(io.StringIO(text)))
-    rows = trace.maps[0].read()
+    rows = trace.maps[0]
     assert len(lines) == np.count_nonzero(rows.levels[1])
     assert {line["head"] for line in lines} == {"3"}
-    dense = rows.dense(1, LENGTH)
+    dense = rows.dense(1)
     for line in lines[::97]:
         weight = float(dense[int(line["row"]), int(line["column"])])
         assert float(line["weight"]) == pytest.approx(weight, rel=2e-3)

@@ -1,10 +1,8 @@
 """All heads of a layer by colour, in a real browser."""
 
 import numpy as np
-import pytest
 
 from browser import samples
-from browser.conftest import SCREENS
 from browser.test_page import said, saved_as, stage, state, until
 
 HUES = {"#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377"}
@@ -64,15 +62,3 @@ def test_a_picture_is_tinted_by_heads(visit):
     first, second = (np.array(rgb(page, "canvas.seen", x, 0.125)) for x in (0.5 / 6, 2.5 / 6))
     assert first.argmax() == 2  # blue
     assert second.argmax() == 0  # red
-
-
-def test_the_overview_of_a_long_map_has_the_same_colours(visit):
-    page = visit("wide", "#tab=matrix&overlay=1&scale=map")
-    left, right = (np.array(rgb(page, "canvas.overview", x, 0.1)) for x in (0.2, 0.8))
-    assert left.argmax() == 2
-    assert right.argmax() == 0
-
-
-@pytest.mark.parametrize(("width", "scheme"), SCREENS)
-def test_axe_finds_nothing(visit, accessible, scheme, width):
-    accessible(visit("pictured", "#tab=matrix&overlay=1", width=width, scheme=scheme))

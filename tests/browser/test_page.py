@@ -68,22 +68,17 @@ def test_nothing_is_loaded_and_nothing_goes_wrong(visit, saved):
     assert "default-src 'none'" in page.get_attribute("meta[http-equiv]", "content")
 
 
-@pytest.mark.parametrize("tab", TABS)
-def test_hostile_tokens_are_text(visit, tab):
-    page = visit("hostile", f"#tab={tab}&row=2")
-    page.wait_for_timeout(50)
-    assert page.evaluate("window.hacked") is None
-    assert page.evaluate("document.querySelectorAll('#app b, #app img').length") == 0
+def test_hostile_tokens_are_text_on_every_tab(visit):
+    page = visit("hostile", "#row=2")
+    for tab in TABS:
+        go_to(page, tab)
+        assert page.evaluate("document.querySelectorAll('#app b, #app img').length") == 0
+        body = page.inner_text("main")
+        for shown in ("</script>", "<b>", "<img", "&amp;", '"', "👩‍👩‍👧‍👦", "مرحبا", "今日"):
+            assert shown in body
+        for shown in ("∅", "↵", "⟨202E⟩evil", "{{title}}", "x" * 20):
+            assert shown in body
     assert page.wrong == []
-    body = page.inner_text("main")
-    for text in ("</script>", "<b>", "<img", "&amp;", '"', "👩‍👩‍👧‍👦", "مرحبا", "今日"):
-        assert text in body
-    for shown in ("∅", "↵", "⟨202E⟩evil", "{{title}}", "x" * 20):
-        assert shown in body
-
-
-def test_hostile_tokens_stay_text_when_they_are_injected_as_markup(visit):
-    page = visit("hostile")
     page.evaluate(
         "document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=window.hacked=9>')"
     )
@@ -118,15 +113,10 @@ def test_a_long_page_is_small_quick_and_has_few_nodes(visit, saved):
         )
         assert nodes <= 5000, tab
     assert page.wrong == []
-
-
-def test_what_is_cut_is_said(visit):
-    page = visit("long", "#tab=matrix&row=300&column=300")
+    go_to(page, "matrix")
     assert "All 512 × 512 weights" in page.inner_text(".stage")
-    rows = [int(n) for n in re.search(r"rows (\d+)–(\d+)", page.inner_text(".stage")).groups()]
-    assert rows[0] <= 301 <= rows[1]
-    assert "rows 301–320 of 512" in page.inner_text("[data-place=table]")
     assert "mass not drawn" in page.inner_text(".legend")
+    assert "data:image/png" in saved_as(page, "svg").decode()
 
 
 def test_every_weight_is_reached_by_keys(visit):
@@ -176,16 +166,6 @@ def test_keys_lock_free_and_change(visit):
     page.wait_for_selector(".thumb")
 
 
-def test_letters_do_nothing_where_the_figure_has_no_focus(visit):
-    page = visit("sentence", "#tab=matrix&words=1")
-    page.focus("#tab-matrix")
-    page.keyboard.press("w")
-    page.keyboard.press("]")
-    page.wait_for_timeout(50)
-    assert state(page)["words"] == "1"
-    assert page.locator("dialog[open]").count() == 0
-
-
 def test_pointing_previews_and_a_click_locks(visit):
     page = visit("sentence", "#tab=text&words=1")
     tokens = page.locator(".block.row .token")
@@ -222,27 +202,9 @@ def test_the_address_restores_what_is_shown(visit):
     assert state(again) == state(page)
     assert said(again) == said(page)
     assert (state(again)["kind"], state(again)["row"]) == ("decoder-self", "5")
-
-
-def test_an_odd_address_shows_something_all_the_same(visit):
-    page = visit(
-        "sentence", "#tab=nothing&kind=x&layer=99&head=-1&row=1e9&column=99999&trace=7&mass=9"
-    )
-    assert page.wrong == []
-    assert said(page)
-
-
-@pytest.mark.parametrize("tab", TABS)
-def test_the_slots_of_a_memory_are_drawn(visit, tab):
-    page = visit("memory", f"#tab={tab}&kind=memory&layer=0&row=2")
-    assert page.wrong == []
-    assert state(page)["kind"] == "memory"
-    if tab == "text":
-        assert page.locator(".block.column .token").all_inner_texts() == [
-            f"slot {i}" for i in range(1, 6)
-        ]
-        assert page.get_attribute(".block.column .line", "dir") == "ltr"
-        assert "slot" in said(page)
+    odd = visit("sentence", "#tab=nothing&kind=x&layer=99&head=-1&row=1e9&column=9999&trace=7")
+    assert odd.wrong == []
+    assert said(odd)
 
 
 def test_saved_figures_have_the_selection_and_all_weights(visit):
@@ -260,23 +222,12 @@ def test_saved_figures_have_the_selection_and_all_weights(visit):
     assert json.loads(saved_as(page, "json"))["format"] == "regard-trace"
 
 
-@pytest.mark.parametrize(("words", "boxes", "dashed"), [(0, 3, 2), (1, 2, 1)])
-def test_gold_that_counts_tokens_marks_what_each_is_part_of(visit, words, boxes, dashed):
-    page = visit("spelled", f"#tab=matrix&kind=cross&layer=0&head=0&words={words}&gold=1")
+def test_gold_that_counts_tokens_marks_what_each_is_part_of(visit):
+    page = visit("spelled", "#tab=matrix&kind=cross&layer=0&head=0&words=1&gold=1")
     svg = saved_as(page, "svg").decode()
     # each mark is two lines, one above the other
-    assert svg.count('stroke-width="3.5"') == boxes
-    assert svg.count("stroke-dasharray") == 2 * dashed
-
-
-def test_the_text_and_a_long_map_are_saved_too(visit):
-    page = visit("hostile", "#tab=text&row=1")
-    svg = saved_as(page, "svg").decode()
-    assert svg.count('class="selected"') == 1
-    assert "<script" not in svg
-    long = visit("long", "#tab=matrix&row=10&column=10")
-    assert "data:image/png" in saved_as(long, "svg").decode()
-    assert saved_as(long, "png")[:4] == b"\x89PNG"
+    assert svg.count('stroke-width="3.5"') == 2
+    assert svg.count("stroke-dasharray") == 2
 
 
 def test_the_checks_show_measures_side_by_side(visit):
@@ -300,14 +251,6 @@ def test_inputs_that_were_not_read_yet_are_not_listed(visit):
     assert "AttnLRP versus </script>" in titles
 
 
-def test_the_table_says_what_the_map_does(visit):
-    page = visit("sentence", "#tab=matrix&kind=cross&layer=0&head=0&words=0")
-    weights = samples.sentence().maps[0].weights[0]
-    titles = page.locator("table.weights td[data-at]")
-    shown = [float(t) for t in titles.evaluate_all("n => n.map(x => x.title)")]
-    np.testing.assert_allclose(shown, weights.ravel(), atol=6e-4)
-
-
 def test_without_javascript_the_figure_and_the_table_are_there(visit):
     page = visit("sentence", script=False)
     assert page.locator("#static svg[role=img]").count() == 2
@@ -316,34 +259,16 @@ def test_without_javascript_the_figure_and_the_table_are_there(visit):
     assert not page.locator("#app").is_visible()
 
 
-def test_the_theme_can_be_turned(visit):
-    page = visit("sentence", scheme="light")
-    ground = "getComputedStyle(document.body).backgroundColor"
-    before = page.evaluate(ground)
-    page.click("[data-place=theme]")
-    until(page, f"{ground} !== '{before}'")
-    assert state(page)["theme"] == "dark"
-
-
-@pytest.mark.parametrize("name", ["unknown", "sentence", "far", "hostile"])
+@pytest.mark.parametrize("name", ["unknown", "far"])
 def test_words_and_characters_are_told_apart_as_in_the_terminal(visit, name):
-    trace = {
-        "unknown": samples.unknown,
-        "sentence": samples.sentence,
-        "far": samples.far,
-        "hostile": samples.hostile,
-    }[name]()
-    page, view = visit(name), select(trace)
+    page, view = visit(name), select(getattr(samples, name)())
     for side, labels in (("row", view.rows), ("column", view.columns)):
-        assert page.locator(f".block.{side} .token").count() == len(labels)
-        if name != "hostile":  # what cannot be seen has other signs in a terminal
-            drawn = page.locator(f".block.{side} .token").all_inner_texts()
-            assert drawn == [printable(label) for label in labels]
+        drawn = page.locator(f".block.{side} .token").all_inner_texts()
+        assert drawn == [printable(label) for label in labels]
 
 
-@pytest.mark.parametrize("width", [1200, 320])
-def test_both_texts_of_a_long_map_are_in_sight_at_what_is_chosen(visit, width):
-    page = visit("long", "#tab=text&row=300", width=width)
+def test_both_texts_of_a_long_map_are_in_sight_at_what_is_chosen(visit):
+    page = visit("long", "#tab=text&row=300", width=320)
     for side in ("row", "column"):
         assert page.locator(f".block.{side} .line").bounding_box()["height"] < 300
     frame = page.locator(".block.row .line").bounding_box()
@@ -363,7 +288,7 @@ def test_both_texts_of_a_long_map_are_in_sight_at_what_is_chosen(visit, width):
 def test_no_line_ends_inside_the_label_of_frames(visit):
     page = visit("frames", "#tab=text", width=320)
     lines = "n => n.map(x => [x.textContent, x.getClientRects().length])"
-    for width in (320, 347, 360, 414, 801, 1000):  # where a line ends depends on it
+    for width in (320, 360, 801):  # where a line ends depends on it
         page.set_viewport_size({"width": width, "height": 900})
         found = page.eval_on_selector_all(".stage .token", lines)
         assert ["22-23", 1] in found
@@ -371,10 +296,9 @@ def test_no_line_ends_inside_the_label_of_frames(visit):
     assert page.locator(".block.column .line").bounding_box()["height"] > 80  # there are lines
 
 
-@pytest.mark.parametrize("width", [1200, 320])
-def test_curves_to_right_to_left_text_are_short(visit, width):
+def test_curves_to_right_to_left_text_are_short(visit):
     """Both texts are short: what runs from the right begins no page away from the other."""
-    page = visit("from_the_right", "#tab=text", width=width)
+    page = visit("from_the_right", "#tab=text")
     lines = [page.locator(f".block.{side} .line").bounding_box() for side in ("row", "column")]
     ends = [line["x"] + line["width"] for line in lines]
     assert max(ends) - min(line["x"] for line in lines) < 400
@@ -387,10 +311,8 @@ def test_curves_to_right_to_left_text_are_short(visit, width):
 
 OPENS = {
     "nothing before it": (["<s>", "the", "cat"], [[0, 0, 0], [0.9, 0, 0], [0.1, 0.9, 0]], 2),
-    "only one to see": (["<s>", "a", "b"], [[0] * 3, [1, 0, 0], [0.2, 0.8, 0]], 2),
     "two alike": (["<s>", "a", "b"], [[0] * 3, [0.52, 0.48, 0], [0.2, 0.8, 0]], 2),
     "a copied space": (["a", " ", "b"], [[0.4, 0.3, 0.3], [0, 1, 0], [0.1, 0.1, 0.8]], 2),
-    "padding": (["a", "</s>", "b"], [[0, 0.9, 0.1], [0.9, 0.1, 0], [0.9, 0, 0.1]], 2),
     "all nearly even": (["a", "b", "c"], [[0.34, 0.33, 0.33]] * 3, 0),
 }  # fmt: skip
 

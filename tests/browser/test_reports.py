@@ -1,11 +1,9 @@
-"""The pages of `regard heads` and `regard compare` in a real browser, with the network off."""
+"""The page of `regard heads` in a real browser, with the network off."""
 
 import pytest
 
-from regard.seeing.page.compare_page import ExamplePair, PageTable, render_comparison
 from regard.seeing.page.heads_page import HeadRow, render_heads
-from regard.seeing.trace.head_habits import Habit, HeadHabits, head_habits
-from regard.seeing.trace.map_distance import trace_distance
+from regard.seeing.trace.head_habits import head_habits
 from seeing.tools import HOSTILE, of_labels
 
 
@@ -13,26 +11,20 @@ from seeing.tools import HOSTILE, of_labels
 def pages(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reports")
     labels = [*HOSTILE[:3], "a", "b", "a"]
-    trace, other = of_labels(labels, "xyz", heads=3, layers=2), of_labels(labels, "xyz", heads=3)
+    trace = of_labels(labels, "xyz", heads=3, layers=2)
     rows = [
         HeadRow(one, (0.1 * i, 0.1 * i - 0.05, 0.1 * i + 0.05), 1 - 0.1 * i)
         for i, one in enumerate(head_habits([trace]))
     ][::-1]
-    pair = ExamplePair(HOSTILE[0], ("x", "y"), (trace, other), trace_distance(trace, other))
-    table = PageTable("Examples", ["a", "b"], [["1", HOSTILE[1]]])
-    texts = {
-        "heads": render_heads(f"Heads of {HOSTILE[0]}", {"model": "m"}, rows, [trace]),
-        "compare": render_comparison(("one", HOSTILE[1]), {"A": "a"}, table, [table], [pair]),
-    }
-    for name, text in texts.items():
-        (folder / f"{name}.html").write_text(text, encoding="utf-8")
-    return folder
+    page = render_heads(f"Heads of {HOSTILE[0]}", {"model": "m"}, rows, [trace])
+    (folder / "heads.html").write_text(page, encoding="utf-8")
+    return folder / "heads.html"
 
 
 @pytest.fixture
 def visit(open_window, pages):
-    def open_page(name, hash_="", **settings):
-        return open_window(f"{(pages / f'{name}.html').as_uri()}{hash_}", **settings)
+    def open_page(hash_="", **settings):
+        return open_window(f"{pages.as_uri()}{hash_}", **settings)
 
     return open_page
 
@@ -48,7 +40,7 @@ def shown(page):
 
 
 def test_a_title_sorts_the_heads_and_a_second_click_turns_the_order(visit):
-    page = visit("heads")
+    page = visit()
     assert first_heads(page)[0] == "cross 1.2"
     page.click("thead button:has-text('head')")
     assert first_heads(page) == [f"cross {i}.{j}" for i in range(2) for j in range(3)]
@@ -62,18 +54,8 @@ def test_a_title_sorts_the_heads_and_a_second_click_turns_the_order(visit):
     assert page.wrong == []
 
 
-def test_three_rows_do_not_rank_above_a_hundred(open_window, tmp_path):
-    few, many = Habit(1.0, 0.2, 3), Habit(0.8, 0.2, 100)
-    rows = [HeadRow(HeadHabits("cross", 0, i, {"same": one})) for i, one in enumerate((few, many))]
-    (tmp_path / "x.html").write_text(render_heads("x", {}, rows, []), encoding="utf-8")
-    page = open_window((tmp_path / "x.html").as_uri())
-    page.click("thead button:has-text('same')")
-    assert first_heads(page) == ["cross 0.1", "cross 0.0"]
-    assert "3 rows 100%" in page.inner_text("tbody tr:last-child")
-
-
 def test_a_click_on_a_head_shows_its_examples(visit):
-    page = visit("heads")
+    page = visit()
     assert shown(page) == ["head-cross-1-2"]
     page.click("tbody tr:has-text('cross 0.1') td >> nth=0")
     page.wait_for_selector("#head-cross-0-1 svg")
@@ -83,20 +65,11 @@ def test_a_click_on_a_head_shows_its_examples(visit):
     page.keyboard.press("Enter")
     page.wait_for_selector("#head-cross-0-2 svg")
     assert shown(page) == ["head-cross-0-2"]
-    assert shown(visit("heads", "#head-cross-1-0")) == ["head-cross-1-0"]
+    assert shown(visit("#head-cross-1-0")) == ["head-cross-1-0"]
 
 
 def test_heads_without_scripts_can_all_be_opened(visit):
-    page = visit("heads", script=False)
+    page = visit(script=False)
     assert page.locator("section.head").count() == 6
     page.click("#head-cross-0-0 summary")
     assert page.locator("#head-cross-0-0 svg").is_visible()
-
-
-@pytest.mark.parametrize("name", ["heads", "compare"])
-def test_nothing_is_loaded_and_hostile_text_is_text(visit, name):
-    page = visit(name)
-    assert [url for url in page.asked if not url.startswith("file:")] == []
-    assert page.wrong == []
-    assert "</script>" in page.inner_text("body")
-    assert page.locator("main b, main img").count() == 0

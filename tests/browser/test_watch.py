@@ -79,15 +79,6 @@ def test_a_run_that_is_gone_is_said_and_comes_back(watched, tmp_path):
     page.wait_for_selector(".status:not(.wrong)")
 
 
-def test_maps_have_a_title_and_tokens_along_both_sides(watched):
-    page = watched()
-    assert page.locator(".through figure").count() == 4
-    first = page.locator(".through figure").first
-    assert first.locator("figcaption").inner_text() == "step 10"
-    labels = first.locator("text").evaluate_all("all => all.map(x => x.textContent)")
-    assert labels == ["a", "b", "</s>", "c", "</s>"]
-
-
 @pytest.mark.parametrize(("width", "scheme"), SCREENS)
 def test_axe_finds_nothing_and_nobody_else_is_asked(watched, accessible, width, scheme):
     page = watched(width, scheme)

@@ -8,7 +8,7 @@ import pytest
 from browser import samples
 from browser.conftest import SCREENS
 from browser.test_live import live  # noqa: F401  (a fixture)
-from browser.test_page import until, until_here
+from browser.test_page import until_here
 from regard.seeing import Map
 from regard.seeing.attribution.what_if import Intervention, WhatIf
 
@@ -45,13 +45,6 @@ def asked(live):  # noqa: F811
     live.wait_for_selector(".texts")
     live.questions.clear()
     return live
-
-
-def test_the_answer_is_plain_text(asked):
-    assert asked.inner_text(".answer") == asked.trace.target.text
-    asked.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    asked.click(".plain button")
-    until(asked, "document.querySelector('.plain [role=status]').textContent !== ''")
 
 
 def test_other_answers_are_listed_and_looked_at(asked):
@@ -113,16 +106,6 @@ def test_tokens_are_replaced_heads_switched_off_and_a_prefix_forced(asked):
     assert question["replace"] == [{"token": 1, "text": "dog"}]
     assert question["prefix"] == "un"
     assert question["heads_off"][0]["kind"] == "cross"
-
-
-def test_tokens_of_a_foreign_tokenizer_run_nothing(asked):
-    asked.trace = samples.hostile()
-    asked.click("summary:has-text('What if')")
-    asked.fill("label:has-text('begins with') input", "<img src=x onerror=alert(1)>")
-    asked.click("text=Decode again")
-    asked.wait_for_selector(".three figure")
-    assert asked.locator(".what-if img, .what-if script").count() == 0
-    assert asked.wrong == []
 
 
 @pytest.mark.parametrize(("width", "scheme"), SCREENS)

@@ -24,21 +24,16 @@ def trace(*args):
     ("given", "layers", "heads"),
     [
         (weights(), 1, 1),
-        (weights(1), 1, 1),
         (weights(2), 1, 2),
         (weights(1, 2), 1, 2),
         (weights(4, 2), 4, 2),
         (weights(4, 1, 2), 4, 2),
         (weights(1, 4, 2), 4, 2),
-        (tuple(weights(2) for _ in range(4)), 4, 2),
         (tuple(weights(1, 2) for _ in range(4)), 4, 2),
         ([weights() for _ in range(4)], 4, 1),
         (tuple(torch.tensor(weights(1, 2)) for _ in range(4)), 4, 2),
-        (weights(2).tolist(), 1, 2),
         (weights().tolist(), 1, 1),
-        (torch.tensor(weights(2)), 1, 2),
-        (torch.tensor(weights(2)).double().requires_grad_(), 1, 2),
-        (weights(2).astype(np.float16), 1, 2),
+        (torch.tensor(weights(2)).bfloat16().requires_grad_(), 1, 2),
     ],
 )
 def test_shapes_that_are_taken(given, layers, heads):
@@ -54,20 +49,12 @@ def test_numbers_are_not_changed():
         np.testing.assert_array_equal(found.weights, expected)
 
 
-def test_bfloat16_is_taken():
-    rough = torch.tensor(weights(2)).bfloat16()
-    np.testing.assert_array_equal(trace(rough).maps[0].weights, rough.float().numpy())
-
-
 @pytest.mark.parametrize(
     ("given", "said"),
     [
         (weights()[0], r"\[q, k\], \[heads, q, k\], \[layers, heads, q, k\].*but it is \[5\]"),
         (weights(2, 2, 2), r"\[2, 2, 2, 3, 5\]"),
-        (weights(1, 1, 1, 1), r"\[1, 1, 1, 1, 3, 5\]"),
-        (0.5, r"but it is \[\]"),
         (np.zeros((0, K)), r"but it is \[0, 5\]"),
-        (np.zeros((2, 3, 0, K)), r"but it is \[2, 3, 0, 5\]"),
         ([[0.5, 0.5], [1.0]], "a list that is no array of numbers"),
         ("weights", "a str that is no array of numbers"),
         ((weights(2, 2), weights(2, 2)), r"layer 0 must have a shape.*\[2, 2, 3, 5\]"),
@@ -94,22 +81,10 @@ def test_missing_labels_are_numbers():
     assert trace(weights(), SRC).target.labels == ["0", "1", "2"]
 
 
-def test_one_list_of_labels_stands_for_both_sides_of_a_square():
-    found = trace(random_weights(3, 3), ["a", "b", "c"])
-    assert found.kinds == ["encoder-self"]
-    assert found.target.labels == ["a", "b", "c"]
-
-
 @pytest.mark.parametrize(("src", "tgt"), [(["a"], None), (None, ["x"] * 4), ("a b", None)])
 def test_labels_that_do_not_fit_are_refused(src, tgt):
     with pytest.raises(ArgumentError, match=r"must have a label for each (row|column), [35]"):
         regard.show(weights(), src, tgt)
-
-
-@pytest.mark.plain
-def test_labels_that_are_none_are_refused():
-    with pytest.raises(ArgumentError, match="src must be a list of labels, or a string"):
-        regard.show(weights(), 5)
 
 
 def test_what_rows_lack_is_said():
@@ -139,12 +114,6 @@ def test_a_notebook_gets_a_figure_and_a_table_without_scripts():
     assert "<i>" not in html
     assert "<b>" not in html
     assert "&lt;b&gt;" in html
-
-
-def test_a_large_map_has_no_table():
-    html = regard.show(random_weights(60, 60))._repr_html_()
-    assert "<td>" not in html
-    assert "60 × 60" in html
 
 
 @pytest.mark.parametrize("padded", [0, 2])

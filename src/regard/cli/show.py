@@ -36,6 +36,7 @@ from regard.seeing.draw.forecast import ForecastView
 from regard.seeing.draw.terminal import ASCII_GLYPHS, BLOCK_GLYPHS, supports_blocks
 from regard.seeing.trace import storage
 from regard.seeing.trace.long_trace import LongTrace
+from regard.seeing.trace.view import heads_view
 from regard.seeing.trace.words import with_segmented_words
 
 VIEWS: Final = ("matrix", "list", "heads")
@@ -97,7 +98,7 @@ def drawn(trace: Any, form: str, choice: dict[str, Any]) -> str:
         return json.dumps(storage.to_json(trace), ensure_ascii=False)
     console = result_console()
     if form == "heads":
-        return terminal.heads(trace, kind=choice["kind"], width=_width(console), ascii=ascii)
+        return terminal.matrix(heads_view(trace, choice["kind"]), _width(console), ascii)
     views = select_all(trace, **choice)
     maps = [_one(view, form, ascii, console) for view in views[:MAX_MAPS]]
     glyphs = ASCII_GLYPHS if ascii else BLOCK_GLYPHS

@@ -30,8 +30,7 @@ from regard.seeing.trace.trace import (
     Weights,
     hides_ahead,
 )
-from regard.seeing.trace.view import Scale, Special, View, select, select_all
-from regard.seeing.trace.words import Merging
+from regard.seeing.trace.view import Scale, View, select, select_all
 
 CSV_COLUMNS: Final = (
     *("kind", "layer", "head", "row", "output", "probability", "column", "input", "weight"),
@@ -85,13 +84,9 @@ def save(
     trace: Trace,
     path: str | Path,
     *,
-    kind: str = "auto",
-    layer: int | str = "auto",
-    head: int | str = "auto",
-    words: Merging = "auto",
-    special: Special = "dim",
     scale: Scale = "fixed",
     title: str | None = None,
+    **chosen: Any,
 ) -> None:
     """Write html, svg, png, pdf, csv or json.
 
@@ -100,16 +95,11 @@ def save(
     Args:
         trace: to write.
         path: the file; its ending chooses the format.
-        kind: of the map, as for `select`.
-        layer: counted from 0, or `auto`; for csv also `all`.
-        head: counted from 0, `mean` or `auto`; for csv also `all`.
-        words: whether to merge sub-words.
-        special: `dim`, `hide` or `show`.
         scale: `fixed` or `row`.
         title: of a page.
+        chosen: kind, layer, head, words and special, as for `select`; for csv, layer and head may
+            be `all`.
     """
-    chosen: dict[str, Any] = {"kind": kind, "layer": layer, "head": head}
-    chosen |= {"words": words, "special": special}
 
     def view() -> View:
         return select(trace, **chosen)
@@ -176,11 +166,11 @@ def save_long(
     title: str | None = None,
     **options: Any,
 ) -> None:
-    """Write html with all maps of a long trace, or svg, png, pdf or csv of one head.
+    """Write html with all maps of a long trace, csv with weights that were kept, or one head.
 
     Args:
         trace: to write.
-        path: the file; its ending chooses the format.
+        path: the file; its ending chooses the format, which may not be json.
         kind: of the map, as for `LongTrace.one_head`.
         layer: as there; for csv also `all`.
         head: as there; for csv also `all`.
@@ -203,24 +193,23 @@ def save_long(
 def _long_cells(
     trace: LongTrace, kind: str, layer: int | str, head: int | str
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield a line for each weight that was kept; `hidden` is the mass of its row that was not.
-
-    `layer` and `head` may be `all`.
-    """
+    """Yield a line for each weight that was kept; `hidden` is the mass of its row that was not."""
     if head == "mean":
         rule = "be a number, auto or all for a .csv file of the strongest weights"
         raise ArgumentError("head", rule, repr(head), "choose one")
     chosen, place = trace.choose(kind, *("auto" if one == "all" else one for one in (layer, head)))
     for found in trace.of_kind(chosen.kind) if layer == "all" else [chosen]:
-        rows, sides = found.read(), [trace.tokens(s) for s in (found.rows, found.columns)]
-        for one in range(len(found.heads)) if head == "all" or place is None else [place]:
-            weights, columns = rows.weights[one], rows.columns[one]
-            for i, j in zip(*np.nonzero(weights), strict=True):
-                output, at = sides[0][i], int(columns[i, j])
-                start = (found.kind, found.layer, found.heads[one], i, output.text)
+        outputs, inputs = trace.tokens(found.rows), trace.tokens(found.columns)
+        for one, number in enumerate(found.heads):
+            if head != "all" and one != place:
+                continue
+            weights = found.weights[one]
+            for i, rank in zip(*np.nonzero(weights), strict=True):
+                output, j = outputs[i], int(found.places[one, i, rank])
+                start = (found.kind, found.layer, number, i, output.text)
                 prob = "" if output.prob is None else output.prob
-                lacks = str(np.float32(1.0) - rows.kept[one, i])
-                yield (*start, prob, at, sides[1][at].text, str(weights[i, j]), lacks)
+                lacks = str(np.float32(1.0) - found.kept[one, i])
+                yield (*start, prob, j, inputs[j].text, str(weights[i, rank]), lacks)
 
 
 def _show_long(trace: LongTrace, **options: Any) -> Display:

@@ -60,10 +60,9 @@ def ask_for_token(*, wrong: bool) -> HTMLResponse:
 
 def module(name: str) -> str:
     """Return the source of a JavaScript module of the live page."""
-    found = writer.modules().get(name)
-    if found is None:
+    if name not in writer.module_names():
         raise ServeError(404, "not_found", "the page has no such module", "load the page again")
-    return found
+    return writer.text_of(name)
 
 
 def docs(schema: dict[str, Any]) -> str:

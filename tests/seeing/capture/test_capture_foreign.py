@@ -223,8 +223,7 @@ def test_heads_that_are_folded_into_the_batch_are_unfolded(how, top_k_weights):
     for trace, weights in zip(seen.traces, expected, strict=True):
         found = trace.maps[0]
         if top_k_weights is not None:
-            rows = found.read()
-            dense = [rows.dense(head, SRC) for head in range(HEADS)]
+            dense = [found.dense(head) for head in range(HEADS)]
             np.testing.assert_allclose(dense, weights, atol=2e-3)  # kept in half precision
         else:
             close(torch.as_tensor(found.weights), weights)

@@ -35,17 +35,6 @@ def view():
     )
 
 
-def test_the_svg_has_lines_bands_and_attention(view):
-    root = ElementTree.fromstring(view.svg())
-    names = [element.tag.split("}")[1] for element in root.iter()]
-    assert names.count("polygon") == 2  # a band for each series
-    assert names.count("g") == 2  # and a strip of attention
-    said = " ".join("".join(root.itertext()).split())
-    assert "<load>.csv: 7 steps after 2024-01-29" in said
-    assert "band: quantiles 0.1 to 0.9, calibrated" in said
-    assert "2024-02-07" in said
-
-
 def test_the_line_of_the_forecast_begins_at_the_end_of_the_history(view):
     root = ElementTree.fromstring(view.svg())
     lines = [e.get("points").split() for e in root.iter() if e.tag.endswith("polyline")]

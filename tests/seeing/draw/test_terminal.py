@@ -9,8 +9,9 @@ from rich.cells import cell_len
 
 from regard.errors import ArgumentError
 from regard.seeing import Map, Text, Trace, select
-from regard.seeing.draw.labels import fit, number_duplicates, plain_ascii, printable
-from regard.seeing.draw.terminal import heads, listing, matrix, plain
+from regard.seeing.draw.labels import fit, number_duplicates, printable
+from regard.seeing.draw.terminal import listing, matrix, plain
+from regard.seeing.trace.view import heads_view
 from seeing.tools import HOSTILE, of_labels, translation
 
 LEFT_TO_RIGHT = [label for label in HOSTILE if label not in ("مرحبا", "\u202eevil")]
@@ -45,46 +46,18 @@ def test_more_ink_is_more_attention():
     ]
 
 
-def test_with_the_scale_of_the_row_the_strongest_is_full():
-    text = matrix(view(), 200, scale="row")
-    assert [line.count("██") for line in text.splitlines()[2:5]] == [1, 2, 1]
-    assert ".50◂" in text  # the number stays what it is
-
-
-def test_a_weight_of_one_is_not_rounded_away():
-    trace = Trace(Text.of("ab"), Text.of("x"), (Map.of("cross", 0, [[[0.998, 0.002]]]),))
-    assert "██ 1.0◂" in matrix(select(trace))
-
-
 def test_the_strongest_is_named_even_if_it_is_faint():
     even = np.full((1, 1, 30), 1 / 30)
     trace = Trace(Text.of(list("a" * 30)), Text.of("x"), (Map.of("cross", 0, even),))
     text = matrix(select(trace), 300)
     assert ".03◂" in text
+    assert "██ 1.0◂" in matrix(select(of_labels("ab", "x", sharp=50.0)))
     assert text.count("◂") == 2  # the other one is in the legend
 
 
-def test_a_row_of_nothing_has_no_strongest():
-    trace = Trace(Text.of("ab"), Text.of("x"), (Map.of("cross", 0, [[[0, 0]]], missing=True),))
-    line = matrix(select(trace)).splitlines()[2]
-    assert "◂" not in line
-    assert line.endswith("1.00")
-    assert "nothing" in listing(select(trace))
-
-
-def test_hidden_mass_is_printed_for_each_row():
-    lines = matrix(view(special="hide")).splitlines()
-    assert "hidden" in lines[1]
-    assert lines[2].endswith("0.04  0.90")
-    assert lines[3].endswith("0.07  0.40")
-    assert "hidden 0.07" in listing(view(special="hide"))
-    assert "0.07 is hidden" in plain(view(special="hide"))
-
-
-@pytest.mark.parametrize("width", [100, 120, 200])
-def test_columns_line_up_whatever_the_letters(width):
+def test_columns_line_up_whatever_the_letters():
     labels = ["今日は", "a", "👩‍👩‍👧", "e\u0301", "ｗｉｄｅ", "한국어"]
-    lines = matrix(select(of_labels(labels, labels)), width).splitlines()
+    lines = matrix(select(of_labels(labels, labels)), 100).splitlines()
     body = lines[1 : 2 + len(labels)]
     assert all("←" not in line for line in body)
     ends = [_ends(line) for line in body[1:]]
@@ -103,20 +76,16 @@ def test_hostile_tokens_leave_the_terminal_alone():
         text.encode("utf-8")
     lines = matrix(select(trace), 300).splitlines()
     assert "←" not in lines[2]
-    for shown in ("</script>", "<b>", "&amp;", '"', "👩‍👩‍👧", "今日", "xxxxxxxxxxx…", "∅", "␤"):
+    for shown in ("</script>", "<b>", "&amp;", '"', "👩‍👩‍👧", "今日", "xxxxxxxxxxx…", "∅", "↵"):
         assert shown in lines[1]
-    assert "␛[31m" in lines[1]
+    assert "^[[31m" in lines[1]
     assert "␣" in lines[1]
-    assert "␉" in lines[1]
+    assert "⇥" in lines[1]
     assert len(lines) == 2 + len(LEFT_TO_RIGHT) + 1
 
 
-RIGHT_TO_LEFT = {"Hebrew": ["שלום", "עולם", "טוב"], "Arabic": ["مرحبا", "يا", "عالم"]}
-
-
-@pytest.mark.parametrize("script", RIGHT_TO_LEFT)
-def test_columns_of_right_to_left_text_run_from_the_right(script):
-    source = RIGHT_TO_LEFT[script]
+def test_columns_of_right_to_left_text_run_from_the_right():
+    source = ["שלום", "עולם", "طيب"]
     plain = matrix(select(of_labels(["a", "b", "c"], ["x", "y"])), 200).splitlines()
     lines = matrix(select(of_labels(source, ["x", "y"])), 200).splitlines()
     # each label is kept apart from what stands beside it
@@ -128,29 +97,11 @@ def test_columns_of_right_to_left_text_run_from_the_right(script):
     assert lines[-1] == "columns run from right to left, as their text does"
     header = [cell_len(lines[1][: match.end()]) for match in re.finditer(r"\S+", lines[1])]
     assert header == _ends(lines[2])
-
-
-def test_gold_of_right_to_left_text_stays_with_its_words():
-    trace = replace(of_labels(RIGHT_TO_LEFT["Hebrew"], ["x", "y"]), gold=((0, 0, True),))
-    _, _, first, second, *_ = matrix(select(trace), 200).splitlines()
+    linked = replace(of_labels(source, ["x", "y"]), gold=((0, 0, True),))
+    first = matrix(select(linked), 200).splitlines()[2]
     cells = re.findall(r".{7}", first.removeprefix("x ").ljust(21))
     assert ["*" in cell for cell in cells] == [False, False, True]  # that of the first word
-    assert "*" not in second
-
-
-def test_a_list_of_right_to_left_text_keeps_it_apart():
-    text = listing(select(of_labels(["مرحبا", "b"], ["שלום"])), 200)
-    assert "\u2068שלום\u2069 ←" in text
-    assert "\u2068مرحبا\u2069" in text
-
-
-def test_a_map_that_becomes_a_list_says_why():
-    labels = [f"wort{i}" for i in range(12)]
-    text = matrix(select(of_labels(labels, labels)), 60)
-    assert re.search(
-        r"^a list, since the matrix takes \d+ columns and the terminal has 60$", text, re.M
-    )
-    assert "a list" not in listing(select(of_labels(labels, labels)), 60)
+    assert f"\u2068{source[0]}\u2069 ←" in listing(select(of_labels(["b"], source)), 200)
 
 
 def test_a_terminal_that_is_almost_too_narrow_gets_tight_cells():
@@ -165,13 +116,30 @@ def test_a_terminal_that_is_almost_too_narrow_gets_tight_cells():
     assert "←" in matrix(select(translation(gold=((0, 0, True),))), 36)
 
 
-def test_a_narrow_terminal_gets_a_list_that_fits():
-    for width in (40, 60, 79):
-        labels = [f"wort{i}" for i in range(12)]
-        text = matrix(select(of_labels(labels, labels, sharp=1.0)), width)
-        entries = [line for line in text.splitlines() if "←" in line]
-        assert len(entries) == 12
-        assert max(map(cell_len, entries)) <= width
+def test_a_narrow_terminal_gets_a_list_that_fits_and_says_why():
+    labels = [f"wort{i}" for i in range(12)]
+    text = matrix(select(of_labels(labels, labels, sharp=1.0)), 60)
+    entries = [line for line in text.splitlines() if "←" in line]
+    assert len(entries) == 12
+    assert max(map(cell_len, entries)) <= 60
+    assert re.search(
+        r"^a list, since the matrix takes \d+ columns and the terminal has 60$", text, re.M
+    )
+
+
+def test_hidden_mass_and_a_row_of_nothing():
+    lines = matrix(view(special="hide")).splitlines()
+    assert lines[2].endswith("0.04  0.90")
+    assert "hidden 0.07" in listing(view(special="hide"))
+    assert "0.07 is hidden" in plain(view(special="hide"))
+    trace = Trace(Text.of("ab"), Text.of("x"), (Map.of("cross", 0, [[[0, 0]]], missing=True),))
+    line = matrix(select(trace)).splitlines()[2]
+    assert "◂" not in line
+    assert "nothing" in listing(select(trace))
+    with pytest.raises(ArgumentError, match="fixed or row, but it is 'log'"):
+        matrix(view(), scale="log")
+    scaled = matrix(view(), 200, scale="row").splitlines()[2:5]
+    assert [line.count("██") for line in scaled] == [1, 2, 1]
 
 
 def test_the_list():
@@ -232,37 +200,16 @@ def test_a_large_map_does_not_flood():
         assert "-o x.html" in text
 
 
-def test_the_heading_is_wrapped():
-    trace = of_labels("ab", "xy", heads=3, layers=2)
-    assert max(map(cell_len, matrix(select(trace), 70).splitlines())) <= 70
-
-
 def test_heads():
     weights = [[[0.9, 0.1], [0.3, 0.7]], [[0.5, 0.5], [0.5, 0.5]]]  # .8 and .5
-    maps = (Map.of("cross", 0, weights), Map.of("cross", 1, weights[::-1]))
-    text = heads(Trace(Text.of("ab"), Text.of("xy"), maps))
+    maps = (Map.of("cross", 0, weights), Map.of("cross", 1, [weights[1]]))
+    text = matrix(heads_view(Trace(Text.of("ab"), Text.of("xy"), maps)))
     assert text.splitlines()[1:4] == [
         "         head 0 head 1",
         "layer  0 ██ .80◂▓▓ .50",
-        "layer  1 ▓▓ .50 ██ .80",
+        "layer  1 ▓▓ .50◂     ·",
     ]
     assert "--layer 0 --head 0" in text
-    assert heads(Trace(Text.of("ab"), Text.of("xy"), maps), ascii=True).isascii()
-
-
-def test_too_many_heads_are_a_list():
-    trace = of_labels("ab", "xy", heads=16, layers=6)
-    text = heads(trace, width=80)
-    assert "36 more heads" in text
-    assert len(text.splitlines()) == 1 + 60 + 2
-    values = [float(line.split()[-1]) for line in text.splitlines()[1:61]]
-    assert values == sorted(values, reverse=True)
-
-
-@pytest.mark.plain
-def test_an_unknown_scale_is_refused():
-    with pytest.raises(ArgumentError, match="fixed or row, but it is 'log'"):
-        matrix(view(), scale="log")
 
 
 def test_an_empty_map_is_drawn():
@@ -278,35 +225,23 @@ def test_an_empty_map_is_drawn():
     ("token", "shown"),
     [
         ("", "∅"),
-        (" ", "␣"),
-        ("\n", "␤"),
         ("\u2003 \u202f", "⟨2003⟩␣⟨202F⟩"),
         ("a\u202fb", "a\u202fb"),
-        ("a b", "a b"),
-        ("\x1b[0m", "␛[0m"),
-        ("\x7f", "␡"),
+        ("\x1b[0m", "^[[0m"),
+        ("\x7f", "^?"),
         ("\u0301", "◌\u0301"),
-        ("\u093e", "◌\u093e"),  # a vowel of Hindi, whose combining class is 0
-        ("\u0e31", "◌\u0e31"),
         ("\u200d", "⟨200D⟩"),
         ("\u200c\ufe0f", "⟨200C⟩⟨FE0F⟩"),
-        ("\U0001f3fb", "⟨1F3FB⟩"),
         ("👋\U0001f3fb", "👋\U0001f3fb"),
         ("\u3164", "⟨3164⟩"),
-        ("\u202e", "⟨202E⟩"),
         ("\ud800", "⟨D800⟩"),
         ("\ufffe", "⟨FFFE⟩"),
         ("👩‍👩‍👧", "👩‍👩‍👧"),
-        ("❤️", "❤️"),
     ],
 )
 def test_every_token_can_be_seen(token, shown):
     assert printable(token) == shown
-
-
-def test_a_cut_does_not_tear_letters_apart():
     assert fit("👩‍👩‍👧👩‍👩‍👧", 3) == "👩‍👩‍👧…"
     assert fit("今日は", 4) == "今…"
     assert fit("e\u0301e\u0301e\u0301", 2) == "e\u0301…"
     assert fit("abc", 3) == "abc"
-    assert plain_ascii("é") == "\\xe9"

@@ -5,7 +5,6 @@ import pytest
 
 from browser import samples
 from regard.seeing import Map, Text, Token, Trace
-from regard.seeing.draw.shapes import ChartAxis
 from regard.seeing.page.report import (
     MOST_COLUMNS,
     Curve,
@@ -83,20 +82,11 @@ def test_near_even_maps_are_not_blank():
     assert "The darkest colour is a weight of 0.05." in page
 
 
-def test_a_map_has_a_title_and_the_tokens_along_both_sides():
-    page = render_report(HISTORY, [(10, [example(0.4)])], {}, "x")
-    figure = page.split("<figcaption><strong>step 10</strong>")[1].split("</figure>")[0]
-    assert re.findall(r"<text[^>]*>([^<]*)</text>", figure) == [
-        *("a", "b", "&lt;/s&gt;"),
-        *("c", "&lt;/s&gt;"),
-    ]
-
-
 def test_speed_is_that_of_each_stretch():
     assert tokens_per_second(HISTORY) == [(10.0, 250.0), (20.0, 300.0)]
 
 
-@pytest.mark.parametrize("count", [0, 1, 11, 12, 13, 40, 1000])
+@pytest.mark.parametrize("count", [0, 1, 12, 13, 1000])
 def test_columns_are_thinned_evenly_and_the_ends_stay(count):
     found = evenly_spaced(count, MOST_COLUMNS)
     assert len(found) == min(count, MOST_COLUMNS)
@@ -104,23 +94,7 @@ def test_columns_are_thinned_evenly_and_the_ends_stay(count):
     assert found[-1:] == [count - 1][:count]
 
 
-def test_hostile_text_is_text():
-    page = render_report(HISTORY, [(10, [samples.hostile()])], {"<i>": "<u>"}, "<b>")
-    assert not re.search(r"<(b|i|u|img|script)[ >]", page.split("</style>")[1])
-
-
-def test_ticks_are_round_and_hold_the_values():
-    found = ChartAxis.over([0.13, 0.87])
-    assert found.ticks == pytest.approx([0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
-    assert ChartAxis.over([5.0, 5.0]).low < 5.0 < ChartAxis.over([5.0, 5.0]).high
-    assert ChartAxis.over([1234.0, 98765.0]).ticks[-1] >= 98765.0
-
-
 def test_points_that_are_no_numbers_are_left_out():
     (curve,) = chart("t", [Curve("a", [(0.0, 1.0), (1.0, float("nan")), (2.0, 3.0)])])["curves"]
     assert curve["polylines"] == [[(56, 176), (400, 14)]]
     assert chart("t", [Curve("a", [(0.0, float("inf"))])]) is None
-
-
-def test_a_report_of_nothing_is_a_page():
-    assert render_report([], [], {}, "x").endswith("</html>\n")

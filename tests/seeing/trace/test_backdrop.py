@@ -1,24 +1,19 @@
 """Backdrops: what a source looks like, drawn and saved with a trace."""
 
-import base64
 import io
 import json
 import re
-import zlib
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from regard.data import FrameScaler
 from regard.errors import ArgumentError
 from regard.seeing import Map, Text, Token, Trace, TraceError, select
 from regard.seeing.draw import terminal
 from regard.seeing.draw.figure import svg
 from regard.seeing.trace import storage
 from regard.seeing.trace.backdrop import MAX_BYTES, Backdrop, overlaid, png, series, spectrogram
-from regard.tasks.inputs.frames import FrameInput
-from regard.training import make_config
 
 GRID = (3, 5)
 
@@ -58,13 +53,6 @@ def test_a_backdrop_is_saved_with_its_trace_once(made):
     assert np.array_equal(again.source.backdrop.array, trace.source.backdrop.array)
 
 
-def test_a_trace_of_text_is_stored_as_before():
-    trace = Trace(Text.of(["a"]), Text.of(["b"]), (Map.of("cross", 0, [[[1.0]]]),))
-    content = storage.to_json(trace)
-    assert set(content["source"]) == {"text", "tokens"}
-    assert through_json(trace).source.backdrop is None
-
-
 def changed(**fields):
     content = storage.to_json(picture())
     content["source"]["backdrop"] |= fields
@@ -75,18 +63,12 @@ def changed(**fields):
     ("fields", "match"),
     [
         ({"shape": [21, 35, 1]}, "pixels must inflate to 735 bytes"),
-        ({"shape": [21, 35, 4]}, "shape"),
-        ({"shape": [2048, 2048, 3]}, "12,582,912 bytes, and 196,608 is the limit"),
-        ({"shape": [4096, 1, 1]}, "less than or equal to 2048"),
-        ({"shape": [0, 35, 3]}, "greater than or equal to 1"),
+        ({"shape": [2048, 2048, 3]}, "pixels must inflate to 12,582,912 bytes"),
         ({"data": "???"}, "pixels are damaged"),
-        ({"data": base64.b64encode(zlib.compress(b"x" * 10**6)).decode()}, "pixels must inflate"),
         ({"grid": [3, 4]}, "a cell for each of the 16 source tokens, but it has 12 after"),
-        ({"grid": [10**6, 10**6]}, "a cell for each of the 16 source tokens"),
         ({"first": -1}, "greater than or equal to 0"),
         ({"kind": "<script>"}, "kind"),
         ({"seconds": -1.0}, "greater than or equal to 0"),
-        ({"seconds": "1e999"}, "seconds"),
         ({"href": "http://x"}, "extra inputs"),
     ],
 )
@@ -95,29 +77,10 @@ def test_a_backdrop_from_elsewhere_is_checked(fields, match):
         storage.from_json(changed(**fields))
 
 
-@pytest.mark.parametrize(
-    ("fields", "match"),
-    [
-        ({"kind": "film"}, "kind must be one of picture"),
-        ({"shape": (2, 3, 2)}, "shape must be"),
-        ({"pixels": b"12345"}, "pixels must be the 6 bytes"),
-        ({"grid": (0, 3)}, "grid must have at least one row"),
-        ({"first": -1}, "grid must have"),
-    ],
-)
 @pytest.mark.plain
-def test_parts_of_a_backdrop_must_fit(fields, match):
-    whole = {"kind": "series", "shape": (2, 3, 1), "pixels": b"123456", "grid": (1, 3)}
-    assert Backdrop(**whole).cells == 3
-    with pytest.raises(ArgumentError, match=match):
-        Backdrop(**{**whole, **fields})
-
-
-def test_a_backdrop_has_a_cell_for_each_token():
-    trace = picture()
-    fewer = replace(trace.source, tokens=trace.source.tokens[:-1])
-    with pytest.raises(TraceError, match="a cell for each of the 15 source tokens"):
-        Trace(fewer, fewer)
+def test_pixels_must_fit_their_shape():
+    with pytest.raises(ArgumentError, match="pixels must be the 6 bytes"):
+        Backdrop("series", (2, 3, 1), b"12345", (1, 3))
 
 
 def test_each_feature_of_a_series_has_its_own_range():
@@ -126,22 +89,9 @@ def test_each_feature_of_a_series_has_its_own_range():
     assert (found.shape, found.grid) == ((2, 3, 1), (1, 3))
     assert found.array[0, :, 0].tolist() == [0, 64, 255]
     assert found.array[1, :, 0].tolist() == [0, 0, 0]
-
-
-def test_frames_that_are_joined_share_a_cell():
-    found = series(np.arange(7.0)[:, None], stack=3)
-    assert found.grid == (1, 3)
-    assert found.shape == (1, 9, 1)  # the last is repeated to fill its cell
-    assert found.array[0, -3:, 0].tolist() == [255, 255, 255]
-
-
-def test_the_source_of_a_run_that_reads_vectors_has_its_series():
-    source = FrameInput(FrameScaler(2, 2, (0.0, 1.0), (1.0, 3.0)), make_config({}))
-    table = np.array([[0.0, 9.0], [1.0, 3.0], [4.0, 3.0]])
-    (row,) = source.rows([table])
-    text = source.text(table, row)
-    assert text.labels == ["0-1", "2"]
-    assert text.backdrop == series(table, stack=2)  # whatever the scale of the features
+    joined = series(np.arange(7.0)[:, None], stack=3)
+    assert (joined.grid, joined.shape) == ((1, 3), (1, 9, 1))
+    assert joined.array[0, -3:, 0].tolist() == [255, 255, 255]  # the last is repeated
 
 
 def test_large_sources_are_averaged():
@@ -193,11 +143,8 @@ def test_the_terminal_draws_a_grid():
     only = terminal.matrix(select(picture()), 100, ascii=True)
     assert only.isascii()
     assert "@@" in only
-
-
-def test_without_special_tokens_the_mean_of_all_rows_is_drawn():
-    shown = terminal.matrix(select(picture(), special="hide"), 100)
-    assert "the mean of 15 outputs looked at patch 2,4 most" in shown
+    without = terminal.matrix(select(picture(), special="hide"), 100)
+    assert "the mean of 15 outputs looked at patch 2,4 most" in without
 
 
 def test_a_figure_holds_the_picture_twice_and_loads_nothing():
@@ -217,22 +164,3 @@ def test_the_spectrogram_stands_above_its_columns():
     lefts, tops = zip(*((float(a), float(b)) for a, b in cells), strict=True)
     assert (min(lefts), max(lefts) + 40) == (x, x + width)
     assert y + height <= min(tops)
-
-
-@pytest.mark.slow  # matplotlib takes a second to load
-def test_pictures_and_large_maps_are_seen_in_files_of_matplotlib(tmp_path):
-    pytest.importorskip("matplotlib")
-    image = pytest.importorskip("PIL.Image")
-    size = 47  # more cells than have a shape of their own
-    names = Text.of(list(map(str, range(size))))
-    large = Trace(names, names, (Map.of("cross", 0, np.eye(size)[None]),))
-    colours = {}
-    for name, trace in (("large", large), ("picture", picture())):
-        trace.save(tmp_path / f"{name}.png")
-        with image.open(tmp_path / f"{name}.png") as drawn:
-            pixels = np.asarray(drawn.convert("RGB")).reshape(-1, 3)
-        colours[name] = np.unique(pixels @ np.array([1 << 16, 1 << 8, 1]), return_counts=True)
-    found = dict(zip(*(part.tolist() for part in colours["large"]), strict=True))
-    # more of the strongest colour than the legend has
-    assert found[0x08306B] > 47 * 16 * 16
-    assert len(colours["picture"][0]) > 300  # those of the picture itself

@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from torch import nn
 
 import regard
-from regard.api.heads import head_importance
 from regard.errors import ArgumentError
 from regard.seeing import Map, Text, Token, Trace
 from regard.seeing.attribution.interventions import heads_off, module_switches
@@ -53,21 +52,11 @@ def test_each_planted_head_is_found(found, layer, head, habit):
         assert one.habits[habit].detail == 3
 
 
-def test_even_attention_has_the_share_of_chance(found):
-    for habit in found["decoder-self", 1, 2].habits.values():
-        assert habit.share == pytest.approx(habit.chance, abs=1e-5)
-        assert habit.score == pytest.approx(0.0, abs=1e-4)
-
-
 def test_a_column_that_few_rows_see_is_no_fixed_position(found):
     """The last column is seen by its own row alone, which looks at itself in this head."""
     habit = found["decoder-self", 1, 3].habits["position"]
     assert habit.detail <= 6
     assert habit.share <= 1 / 7 + 1e-6
-
-
-def test_a_causal_head_has_no_next_token_and_no_diagonal(found):
-    assert not {"next", "diagonal"} & found["decoder-self", 0, 0].habits.keys()
 
 
 def test_heads_that_see_both_sides():
@@ -120,34 +109,10 @@ def test_rows_of_a_cache_stand_at_the_end():
     assert one.habits["previous"].share == 1
 
 
-def nats(model, ids):
-    """Nats of the second half of each text, which the first half tells."""
-
-    def score():
-        with torch.no_grad():
-            logits = model(ids)[:, 6:-1]
-        terms = F.cross_entropy(logits.transpose(1, 2), ids[:, 7:], reduction="none")
-        return np.stack([terms.sum(dim=1), torch.full((len(ids),), terms.shape[1])], axis=1)
-
-    return score
-
-
 def switches_of(model):
     with regard.capture(model) as seen, torch.no_grad():
         model(repeated(1))
     return module_switches(model, seen.modules())
-
-
-def test_only_the_heads_of_the_circuit_matter():
-    model, ids = induction_model(), repeated(17)
-    costs = head_importance(switches_of(model), nats(model, ids))
-    circuit = {("decoder-self", 0, 0), ("decoder-self", 1, 0)}
-    for key, (cost, low, high) in costs.items():
-        assert low is high is None  # all texts are alike
-        if key in circuit:
-            assert cost > 0.5
-        else:
-            assert cost == pytest.approx(0.0, abs=1e-6)
 
 
 def test_a_head_is_off_inside_the_block_alone():
@@ -228,22 +193,14 @@ def rows_of(traces):
     return [HeadRow(one, (0.5, 0.25, 0.75), 0.125, 1) for one in head_habits(traces)]
 
 
-def test_a_page_lists_heads_and_draws_examples():
-    traces = seen_by(induction_model(), repeated(2))
-    page = render_heads("Heads", {"model": "planted"}, rows_of(traces), traces)
-    assert page.count('class="head"') == 8
-    assert page.count("<svg xmlns") == 16
-    assert "what followed an earlier copy: 100% of its attention" in page
-    assert "alignment error rate 12.5 with shift +1" in page
-    assert page.count("<script>") == 1
-    assert "script-src 'sha256-" in page
-
-
 def test_a_page_is_safe_and_bounded(monkeypatch):
     hostile = of_labels(list(HOSTILE), list(HOSTILE), heads=3)
     page = render_heads(HOSTILE[0], {HOSTILE[1]: HOSTILE[0]}, rows_of([hostile]), [hostile])
     assert page.count("</script>") == 1
     assert "<b>" not in page
+    assert page.count('class="head"') == page.count("<svg xmlns") == 3
+    assert "alignment error rate 12.5 with shift +1" in page
+    assert "script-src 'sha256-" in page
     monkeypatch.setattr("regard.seeing.page.heads_page.MOST_HEADS", 5)
     monkeypatch.setattr("regard.seeing.page.heads_page.MOST_FIGURES", 10)
     many = of_labels("abc", "xyz", heads=7)
@@ -254,27 +211,11 @@ def test_a_page_is_safe_and_bounded(monkeypatch):
 
 FAMILIES = {
     "gpt2": ("GPT2LMHeadModel", {"n_embd": 12, "n_layer": 2, "n_head": 3, "n_positions": 16}),
-    "bert": ("BertForMaskedLM", {"num_hidden_layers": 2, "num_attention_heads": 3}),
-    "modernbert": (
-        "ModernBertForMaskedLM",
-        {"num_hidden_layers": 2, "num_attention_heads": 3, "cls_token_id": 2, "sep_token_id": 3}
-        | {"bos_token_id": 2, "eos_token_id": 3},
-    ),
-    "bloom": ("BloomForCausalLM", {"n_layer": 2, "n_head": 3}),
-    "falcon": ("FalconForCausalLM", {"num_hidden_layers": 2, "num_attention_heads": 3}),
     "llama": (
         "LlamaForCausalLM",
         {"num_hidden_layers": 2, "num_attention_heads": 3, "num_key_value_heads": 1},
     ),
     "t5": ("T5ForConditionalGeneration", {"num_layers": 2, "num_heads": 3, "d_kv": 5, "d_ff": 19}),
-    "bart": (
-        "BartForConditionalGeneration",
-        {
-            **{f"{side}_layers": 2 for side in ("encoder", "decoder")},
-            **{f"{side}_attention_heads": 3 for side in ("encoder", "decoder")},
-            **{f"{side}_ffn_dim": 19 for side in ("encoder", "decoder")},
-        },
-    ),
 }
 
 
@@ -293,8 +234,6 @@ def test_heads_of_transformers_are_found_and_switched_off(family):
     inputs = {"input_ids": ids, "use_cache": False}
     if config.is_encoder_decoder:
         inputs["decoder_input_ids"] = torch.tensor([[2, 3, 19]])
-    if "bert" in family:
-        del inputs["use_cache"]
     with regard.capture(model) as seen, torch.no_grad():
         whole = model(**inputs).logits
     (trace,) = seen.traces
@@ -314,9 +253,8 @@ def test_heads_of_transformers_are_found_and_switched_off(family):
         assert not torch.allclose(whole[:, -1], model(**other).logits[:, -1], atol=1e-6)
 
 
-@pytest.mark.parametrize("rows", [2, 3, 5])
-def test_a_habit_of_few_rows_does_not_beat_one_of_many(rows):
-    few, many = Habit(0.95, 0.2, rows), Habit(0.9, 0.2, 26)
+def test_a_habit_of_few_rows_does_not_beat_one_of_many():
+    few, many = Habit(0.95, 0.2, 5), Habit(0.9, 0.2, 26)
     assert few.score > many.score
     assert few.evidence < many.evidence < many.score
     assert HeadHabits("cross", 0, 0, {"same": few, "diagonal": many}).main == "diagonal"

@@ -82,62 +82,22 @@ def big(heads, size, layers, sharp=1.0):
     return Trace(Text.of(labels), Text.of(labels), maps)
 
 
-@pytest.mark.slow
-def test_a_large_model_takes_at_most_seven_megabytes():
-    # local attention with noise, as trained heads have it: 6 layers, 8 heads, 512 x 512
-    size = 512
-    distance = abs(np.arange(size)[:, None] - np.arange(size))
-    labels = [str(i) for i in range(size)]
-    maps = []
-    for layer in range(6):
-        noise = np.random.default_rng(layer).normal(size=(8, size, size))
-        scores = -distance / 16 + noise
-        weights = np.exp(scores) / np.exp(scores).sum(axis=-1, keepdims=True)
-        maps.append(Map.of("cross", layer, weights))
-    trace = Trace(Text.of(labels), Text.of(labels), tuple(maps))
-    assert len(json.dumps(storage.to_json(trace))) <= 7_000_000
-
-
-@pytest.mark.parametrize("sharp", [0.5, 1.0, 3.0])
-def test_square_roots_keep_the_mass_of_each_row(sharp):
-    weights = random_weights(2, 30, 512, sharp=sharp)
-    found = storage.unpack(storage.pack(weights, "sqrt8"))
-    assert abs(found.sum(axis=-1) - 1.0).max() <= 0.01
-
-
-def test_even_rows_are_even_when_restored(monkeypatch):
-    # all of their square roots are rounded the same way, by 5% of the mass
-    monkeypatch.setattr(storage, "HALF_LIMIT", 1)
-    labels = [str(i) for i in range(512)]
-    even = Map.of("cross", 0, np.full((1, 2, 512), 1 / 512))
-    again = through_json(Trace(Text.of(labels), Text.of(["a", "b"]), (even,)))
-    np.testing.assert_allclose(again.maps[0].weights, 1 / 512, rtol=1e-5)
-
-
-def test_many_weights_take_a_byte_each_and_their_rows_sum_to_one():
-    trace = big(heads=2, size=400, layers=4)  # 1.28 million
+@pytest.mark.parametrize("sharp", [0.5, 3.0])
+def test_many_weights_take_a_byte_each_and_their_rows_sum_to_one(monkeypatch, sharp):
+    monkeypatch.setattr(storage, "HALF_LIMIT", 3 * 29 * 31 - 1)
+    weights = random_weights(3, 29, 31, sharp=sharp)
+    trace = Trace(
+        Text.of([str(i) for i in range(31)]),
+        Text.of([str(i) for i in range(29)]),
+        (Map.of("cross", 0, weights),),
+    )
     content = storage.to_json(trace)
     assert content["maps"][0]["weights"]["encoding"] == "sqrt8"
-    again = storage.from_json(content)
-    for found, expected in zip(again.maps, trace.maps, strict=True):
-        np.testing.assert_allclose(found.weights.sum(axis=-1), 1.0, atol=1e-5)
-        np.testing.assert_allclose(found.weights, expected.weights, atol=0.005)
-
-
-def test_maps_that_deflate_badly_take_coarser_steps(monkeypatch):
-    monkeypatch.setattr(storage, "HALF_LIMIT", 1)
-    labels = [str(i) for i in range(256)]
-    noise = np.random.default_rng(0).uniform(0.5, 1.5, (4, 256, 256))
-    weights = noise / noise.sum(axis=-1, keepdims=True)
-    trace = Trace(Text.of(labels), Text.of(labels), (Map.of("cross", 0, weights),))
-    fine = len(storage.to_json(trace)["maps"][0]["weights"]["data"])
-    monkeypatch.setattr(storage, "MOST_CHARACTERS", int(0.8 * fine))
-    content = storage.to_json(trace)["maps"][0]["weights"]
-    assert content["steps"] < 255
-    assert len(content["data"]) <= 0.8 * fine
-    again = through_json(trace).maps[0].weights
-    np.testing.assert_allclose(again.sum(axis=-1), 1.0, atol=1e-5)
-    np.testing.assert_allclose(again, weights, atol=0.002)
+    (found,) = storage.from_json(content).maps
+    np.testing.assert_allclose(found.weights.sum(axis=-1), 1.0, atol=1e-5)
+    np.testing.assert_allclose(found.weights, weights, atol=0.005)
+    monkeypatch.setattr(storage, "HALF_LIMIT", 3 * 29 * 31)
+    assert storage.to_json(trace)["maps"][0]["weights"]["encoding"] == "float16"
 
 
 def test_rows_that_lack_mass_lack_it_after_a_byte_each(monkeypatch):
@@ -148,7 +108,7 @@ def test_rows_that_lack_mass_lack_it_after_a_byte_each(monkeypatch):
 
 def test_rows_of_which_rounding_leaves_nothing_are_even(monkeypatch):
     monkeypatch.setattr(storage, "HALF_LIMIT", 0)
-    monkeypatch.setattr(storage, "STEPS", (4,))
+    monkeypatch.setattr(storage, "STEPS", 4)
     labels = [str(i) for i in range(100)]
     even = np.full((1, 100, 100), 0.01)
     lacks = np.full((1, 100, 100), 0.003)
@@ -160,8 +120,7 @@ def test_rows_of_which_rounding_leaves_nothing_are_even(monkeypatch):
     )
     again = through_json(Trace(Text.of(labels), Text.of(labels), maps))
     for found, expected in zip(again.maps, (even, lacks, past), strict=True):
-        np.testing.assert_allclose(found.weights[0, -1], expected[0, -1], rtol=1e-3)
-        np.testing.assert_allclose(found.weights[0, 98], expected[0, 98], rtol=1e-3)
+        np.testing.assert_allclose(found.weights[0, 98:], expected[0, 98:], rtol=1e-3)
 
 
 UNREAD = "a part of it cannot be read"
@@ -175,45 +134,29 @@ def nans(*shape):
     ("change", "said"),
     [
         (lambda c: c.update(format="other"), "must hold a trace"),
-        (
-            lambda c: c.update(version=99),
-            "of version 1 or older, .* of 99: a newer regard .* update",
-        ),
-        (lambda c: c.update(version="1"), "must be of version 1, but it is of '1'"),
+        (lambda c: c.update(version=99), "of version 1, but it is of 99: update"),
+        (lambda c: c.update(version="1"), "of version 1, but it is of '1': save"),
         (lambda c: c.pop("maps"), UNREAD),
-        (lambda c: c["maps"][0].pop("kind"), UNREAD),
         (lambda c: c["maps"][0]["weights"].update(data="AAAA"), UNREAD),
-        (
-            lambda c: c["maps"][0]["weights"].update(encoding="zip"),
-            "should be 'float16' or 'sqrt8'",
-        ),
+        (lambda c: c["maps"][0]["weights"].update(encoding="zip"), UNREAD),
         (lambda c: c["maps"][0]["weights"].update(shape=[9, 9]), UNREAD),
-        (lambda c: c["source"]["tokens"].pop(), r"must be \(heads, 4, 4\)"),
-        (lambda c: c["model"].update(colour="red"), UNREAD),
-        (lambda c: c.update(derived=[]), UNREAD),
-        (lambda c: c["source"]["tokens"][0].update(span=[1]), UNREAD),
-        (lambda c: c.update(gold=[[float("inf"), 0, True]]), UNREAD),
-        (
-            lambda c: c["maps"][0].update(missing=storage.pack(nans(3, 3), "float16")),
-            UNREAD,
-        ),
+        (lambda c: c["maps"][0]["weights"].update(shape=[1, 4, 10**30]), UNREAD),
         (lambda c: c["maps"][0]["weights"].update(steps=0), UNREAD),
-        (lambda c: c["maps"][0]["weights"].update(shape=[0, 4, 5]), UNREAD),
-        (
-            lambda c: c["maps"][0]["weights"].update(shape=[1, 4, 10**30]),
-            UNREAD,
-        ),
+        (lambda c: c["maps"][0].update(missing=storage.pack(nans(3, 3), "float16")), UNREAD),
         (lambda c: c["maps"][0].update(layer="0.5"), UNREAD),
-        (lambda c: c["source"].update(text=5), UNREAD),
+        (lambda c: c["source"]["tokens"].pop(), r"must be \(heads, 4, 4\)"),
         (lambda c: c["source"]["tokens"].__setitem__(0, 5), UNREAD),
         (lambda c: c["source"]["tokens"][0].update(word=-1), UNREAD),
-        (lambda c: c["model"].update(step={}), UNREAD),
+        (lambda c: c["source"]["tokens"][0].update(span=[0, -1]), UNREAD),
+        (lambda c: c["source"]["tokens"][0].update(prob=1.5), UNREAD),
+        (lambda c: c["source"]["tokens"][0].update(colour="red"), UNREAD),
+        (lambda c: c["model"].update(colour="red"), UNREAD),
+        (lambda c: c["decoded"].update(log_prob=float("nan")), UNREAD),
+        (lambda c: c["model"].update(step=-1), UNREAD),
+        (lambda c: c.update(gold=[[float("inf"), 0, True]]), UNREAD),
+        (lambda c: c.update(gold_units=["words", "letters"]), UNREAD),
         (lambda c: c.update(checks={"sentences": 5}), UNREAD),
-        (lambda c: c.update(notes=[5]), UNREAD),
-        (
-            lambda c: c.update(derived={"ablation": storage.pack(nans(4, 5), "float16")}),
-            UNREAD,
-        ),
+        (lambda c: c.update(derived={"ablation": storage.pack(nans(4, 5), "float16")}), UNREAD),
     ],
 )
 def test_a_damaged_trace_is_refused(change, said):
@@ -227,11 +170,9 @@ def test_a_trace_that_does_not_say_what_its_gold_counts_counts_words():
     content = storage.to_json(whole())
     del content["gold_units"]
     assert storage.from_json(content).gold_units == ("words", "words")
-    with pytest.raises(TraceError, match=UNREAD):
-        storage.from_json({**content, "gold_units": ["words", "letters"]})
 
 
-@pytest.mark.parametrize("content", [None, [], "x", 3, {}])
+@pytest.mark.parametrize("content", [None, "x", {}])
 def test_what_is_no_trace_is_refused(content):
     with pytest.raises(TraceError, match="must hold a trace"):
         storage.from_json(content)
@@ -267,7 +208,7 @@ def test_one_trace_may_be_written_on_many_lines(tmp_path):
     assert Trace.load(tmp_path / "x.json").source == made.source
 
 
-@pytest.mark.parametrize("line", [0, 4, -1])
+@pytest.mark.parametrize("line", [0, 4])
 def test_a_line_that_is_not_there(several, line):
     with pytest.raises(ArgumentError, match=f"line must be from 1 to 3, .* but it is {line}: "):
         storage.load(several, line)
@@ -275,15 +216,8 @@ def test_a_line_that_is_not_there(several, line):
 
 def test_a_line_that_is_cut_off_is_no_trace(several):
     several.write_bytes(several.read_bytes()[:-20])
-    assert storage.find(several, 2).total == 3
     with pytest.raises(TraceError, match="not JSON"):
         storage.load(several, 3)
-
-
-def test_an_empty_file_is_no_trace(tmp_path):
-    (tmp_path / "x.jsonl").write_text("\n")
-    with pytest.raises(TraceError, match="not JSON"):
-        storage.load(tmp_path / "x.jsonl")
 
 
 def with_zeros(shape, count):
@@ -295,8 +229,8 @@ def with_zeros(shape, count):
     return content
 
 
-@pytest.mark.parametrize("size", [1 << 14, 1 << 19])
-def test_a_small_trace_that_asks_for_much_memory_is_refused_before_it_has_it(size):
+def test_a_small_trace_that_asks_for_much_memory_is_refused_before_it_has_it():
+    size = 1 << 19
     content = with_zeros([1 << 13, 2, size // 2], 1 << 20)
     said = f"its weights inflate from 1,3.. to {size << 13:,} bytes"
     with pytest.raises(TraceError, match=said):
@@ -319,15 +253,18 @@ def test_a_trace_that_could_not_be_read_again_is_not_saved(tmp_path, monkeypatch
     assert not (tmp_path / "y.json").exists()
 
 
-def test_a_line_without_an_end_is_not_read_to_its_end(tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["x.json", "x.jsonl"])
+def test_a_text_without_an_end_is_not_read_to_its_end(tmp_path, monkeypatch, name):
     monkeypatch.setattr(storage, "MAX_BYTES", 5000)
-    for text in ("[" + " " * 6000, '{"a":\n' + " " * 6000, "1\n" * 3 + "2" * 6000):
-        (tmp_path / "x.jsonl").write_text(text)
-        with pytest.raises(TraceError, match="at most 5,000 bytes"):
-            storage.find(tmp_path / "x.jsonl")
+    (tmp_path / name).write_text("1" * 6000)
+    with pytest.raises(TraceError, match="at most 5,000 bytes"):
+        storage.find(tmp_path / name)
 
 
-def test_deep_json_is_no_trace(tmp_path):
-    (tmp_path / "x.json").write_text("[" * 100_000)
-    with pytest.raises(TraceError, match="nested too deeply"):
+@pytest.mark.parametrize(
+    ("text", "said"), [("[" * 100_000, "nested too deeply"), ("\n", "not JSON")]
+)
+def test_what_is_no_json_is_no_trace(tmp_path, text, said):
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(TraceError, match=said):
         storage.load(tmp_path / "x.json")

@@ -8,7 +8,7 @@ from regard.data import word_segmentation
 from regard.extras import MissingExtraError
 from regard.seeing import Map, Text, Token, Trace
 from regard.seeing.trace.words import groups, merge, with_segmented_words
-from seeing.tools import SOURCE, TARGET, random_weights, translation
+from seeing.tools import TARGET, translation
 
 
 def labels(trace, side, **options):
@@ -16,6 +16,7 @@ def labels(trace, side, **options):
 
 
 def test_columns_are_summed_and_rows_averaged():
+    lacking = np.array([1.0, 0.5, 0.9, 1.0], dtype=np.float32)[:, None]
     trace = translation()
     merged = merge(trace, trace.maps[0])
     # by hand: unhappy = .1 + .1; chat = the mean of its two rows
@@ -27,13 +28,8 @@ def test_columns_are_summed_and_rows_averaged():
     np.testing.assert_allclose(merged.weights[0], expected, atol=1e-6)
     assert [group.label for group in merged.rows] == ["le", "chat", "</s>"]
     assert [group.label for group in merged.columns] == ["the", "unhappy", "cat", "</s>"]
-
-
-def test_missing_mass_is_averaged_with_the_rows():
-    weights = random_weights(1, 4, 5) * np.array([1.0, 0.5, 0.9, 1.0])[:, None]
-    trace = Trace(SOURCE, TARGET, (Map.of("cross", 0, weights, missing=True),))
-    merged = merge(trace, trace.maps[0])
-    np.testing.assert_allclose(merged.missing, [[0.0, 0.3, 0.0]], atol=1e-6)
+    short = Map.of("cross", 0, trace.maps[0].weights * lacking, missing=True)
+    np.testing.assert_allclose(merge(trace, short).missing, [[0.0, 0.3, 0.0]], atol=1e-6)
 
 
 def test_special_tokens_stay_alone():
@@ -60,21 +56,12 @@ def characters(text):
 
 
 def test_characters_are_left_alone_unless_asked_for():
-    trace = Trace(characters("ab cd"), Text.of(["x"]))
+    trace = Trace(characters("ab cd"), TARGET)
     assert labels(trace, "source", words="auto") == ["a", "b", " ", "c", "d"]
     assert labels(trace, "source", words=True) == ["ab", " ", "cd"]
-
-
-def test_unknown_characters_are_characters():
-    tokens = tuple(Token("<unk>", (i, i + 1), 0) for i in range(3))
-    trace = Trace(Text("abc", tokens), Text.of(["x"]))
-    assert labels(trace, "source", words="auto") == ["<unk>"] * 3
-
-
-def test_one_side_may_be_characters_and_the_other_words():
-    trace = Trace(characters("hey"), TARGET)
-    assert labels(trace, "source", words="auto") == ["h", "e", "y"]
     assert labels(trace, "target", words="auto") == ["le", "chat", "</s>"]
+    unknown = Text("abc", tuple(Token("<unk>", (i, i + 1), 0) for i in range(3)))
+    assert labels(Trace(unknown, TARGET), "source", words="auto") == ["<unk>"] * 3
 
 
 def test_no_tokens_are_no_words():
@@ -111,12 +98,6 @@ def test_tokens_of_a_script_without_spaces_belong_to_the_words_in_which_they_beg
     merged = merge(found, found.maps[0])
     # by hand: each word looks at itself alone, and the rows of a word are averaged
     np.testing.assert_allclose(merged.weights[0], np.eye(3), atol=1e-6)
-
-
-def test_a_trace_of_another_script_is_left_alone(monkeypatch):
-    monkeypatch.setattr(word_segmentation, "_made", None)
-    trace = translation()
-    assert with_segmented_words(trace) is trace
 
 
 def test_without_a_segmenter_tokens_stay_and_a_note_says_how_to_install_one(monkeypatch):

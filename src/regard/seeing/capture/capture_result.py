@@ -401,7 +401,7 @@ def _maps(
             if bool(((first < left) | (last >= right))[~empty].any()):
                 notes["some of the weight is on keys that are not drawn"] = None
             places = (row, (top, bottom), (left, right))
-            maps.append(TopMap(kind, layer, call.weights, *places, rows, columns, call.causal))
+            maps.append(TopMap.of(kind, layer, (rows, columns), call.causal, kept, *places))
         else:
             weights = call.weights[row, :, cuts[rows]]
             masked = not bool(weights.any(dim=-1).all())

@@ -11,7 +11,6 @@ from rich.cells import cell_len
 from regard.messages import message
 from regard.seeing.draw.labels import (
     fit,
-    font_safe,
     number_duplicates,
     printable,
     short_weight,
@@ -310,7 +309,7 @@ class PictureLayout:
         cells = weights[self.backdrop.first :]
         order = np.argsort(-cells, kind="stable")[: self.named]
         names = [
-            fit(font_safe(self.view.columns[self.backdrop.first + int(j)]), LABEL) for j in order
+            fit(printable(self.view.columns[self.backdrop.first + int(j)]), LABEL) for j in order
         ]
         found = [f"{name}  {cells[j]:.3f}" for name, j in zip(names, order, strict=True)]
         beside = 1.0 - float(cells.sum())
@@ -326,7 +325,7 @@ def picture_rows(view: View, backdrop: Backdrop) -> Iterator[tuple[str, Weights]
         shown = range(backdrop.first)
     for i in shown:
         if len(shown) == 1 or view.weights[i].any():  # the end of a label looks at nothing
-            yield fit(font_safe(view.rows[i]), LABEL), view.weights[i]
+            yield fit(printable(view.rows[i]), LABEL), view.weights[i]
     if view.rows and not shown:
         yield f"the mean of {len(view.rows)} outputs", view.weights.mean(axis=0)
 
@@ -386,7 +385,7 @@ def remarks(view: View, scale: Scale = "fixed") -> Iterator[str]:
         yield message("show.figure.row-scale")
     if view.gold:
         yield message("show.figure.gold")
-    yield from map(font_safe, view.notes)
+    yield from map(printable, view.notes)
 
 
 def pooled(view: View, most: int) -> View:
@@ -407,8 +406,8 @@ def pooled(view: View, most: int) -> View:
     ]
     return replace(
         view,
-        rows=[fit(font_safe(view.rows[i]), LABEL) for i in rows],
-        columns=[fit(font_safe(view.columns[j]), LABEL) for j in columns],
+        rows=[fit(printable(view.rows[i]), LABEL) for i in rows],
+        columns=[fit(printable(view.columns[j]), LABEL) for j in columns],
         weights=weights,
         hidden=view.hidden[::down],
         probs=view.probs[::down],

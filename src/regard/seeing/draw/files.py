@@ -1,10 +1,11 @@
 """Write what is drawn to a file whose ending chooses the format."""
 
 import csv
+import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from regard.atomic_files import atomic_output
 from regard.errors import ArgumentError
@@ -39,14 +40,12 @@ def write_by_ending(path: str | Path, makers: Mapping[str, Callable[[], Content]
             file.write(part)
 
 
-class _Echo:
-    """A file that returns what is written to it."""
-
-    def write(self, text: str) -> str:
-        return text
-
-
 def csv_lines(header: Sequence[Any], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
     """Yield the lines of a table as CSV."""
-    writer = csv.writer(_Echo(), lineterminator="\n")
-    yield from map(cast("Callable[[Any], str]", writer.writerow), chain([header], rows))
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    for row in chain([header], rows):
+        writer.writerow(row)
+        yield file.getvalue()
+        file.seek(0)
+        file.truncate()

@@ -16,7 +16,7 @@ from rich.cells import cell_len
 
 from regard.messages import help_text, message
 from regard.seeing.draw.files import csv_lines, write_by_ending
-from regard.seeing.draw.labels import fit, font_safe, pad_left, printable
+from regard.seeing.draw.labels import fit, pad_left, printable
 from regard.seeing.draw.shapes import (
     LIGHT,
     PAGE,
@@ -32,7 +32,7 @@ from regard.seeing.draw.shapes import (
     to_svg,
 )
 from regard.seeing.page.report import short_number
-from regard.seeing.page.writer import join, modules, render_page
+from regard.seeing.page.writer import join, render_page
 
 #: series that are drawn at most
 MOST_PANELS: Final = 12
@@ -129,7 +129,7 @@ class ForecastView:
 
     def svg(self, theme: Theme = LIGHT, width: float = WIDTH) -> str:
         """Return the figure as SVG."""
-        title = font_safe(self.title)
+        title = printable(self.title)
         layout = _ForecastLayout(self, theme, width)
         return to_svg(layout, theme, title=title, label=title, description=self.legend)
 
@@ -141,8 +141,8 @@ class ForecastView:
         """Return a page that loads nothing, with the numbers in a table and buttons that save."""
         return render_page(
             "forecast.html",
-            font_safe(self.title),
-            script=join(modules(), "forecast.js"),
+            printable(self.title),
+            script=join("forecast.js"),
             legend=self.legend,
             notes=self.notes,
             figures=[self.svg(PAGE), self.svg(PAGE, NARROW)],
@@ -156,24 +156,13 @@ class ForecastView:
 
     def as_json(self) -> dict[str, Any]:
         """Return all numbers by name."""
-        weights = None if self.attention is None else self.attention.round(6).tolist()
-        return {
-            "name": self.name,
-            "series": list(self.names),
-            "history_times": list(self.history_times),
-            "history": self.history.tolist(),
-            "times": list(self.times),
-            "point": self.point.tolist(),
-            "levels": list(self.levels),
-            "quantiles": self.quantiles.tolist(),
-            "calibrated": self.calibrated,
-            "attention": weights,
-            "attention_title": self.attention_title,
-            "mattered": None if self.mattered is None else self.mattered.round(6).tolist(),
-            "notes": list(self.notes),
-            "simple": None if self.simple is None else self.simple.tolist(),
-            "simple_name": self.simple_name,
-        }
+        found = {"series": list(self.names), **vars(self)}
+        del found["names"]
+        for name, value in found.items():
+            if isinstance(value, np.ndarray):
+                shares = name in ("attention", "mattered")
+                found[name] = (value.round(6) if shares else value).tolist()
+        return found
 
     def save(self, path: str | os.PathLike[str], **options: Any) -> None:
         """Write html, svg, png, pdf, csv or json, by the ending."""
@@ -230,7 +219,7 @@ class _ForecastLayout:
         view, theme = self.view, self.theme
         if theme.standalone:
             yield BoxShape(0.0, 0.0, self.width, self.height, fill=theme.ground)
-            yield TextShape(LEFT, 22, fit(font_safe(view.title), 100), 14, theme.text, bold=True)
+            yield TextShape(LEFT, 22, fit(printable(view.title), 100), 14, theme.text, bold=True)
             yield TextShape(LEFT, 42, fit(view.legend, 130), 12, theme.dim)
         for place in range(_panels(view)):
             yield from _panel(view, place, self.top + place * self.step, theme, self.width)
@@ -271,7 +260,7 @@ def _panel(
         y = bottom - axis.share(tick) * PANEL
         yield LineShape([(LEFT, y), (right, y)], theme.line, 1.0)
         yield TextShape(LEFT - 8, y + 4, short_number(tick), 11, theme.dim, "end")
-    name = fit(font_safe(printable(view.names[place])), 60)
+    name = fit(printable(view.names[place]), 60)
     yield TextShape(LEFT + 4, top - 6, name, 12, theme.text, bold=True)
     dark = theme.colour(0.75)
     if band.shape[1] > 1:

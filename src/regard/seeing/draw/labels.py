@@ -12,26 +12,19 @@ from rich.cells import cell_len, chop_cells, split_graphemes
 
 #: label of an empty token
 EMPTY: Final = "∅"
-#: shown instead of characters that would move the cursor or cannot be seen
+#: shown instead of characters that would move the cursor or cannot be seen, of which most fonts
+#: have a picture; other control characters are `^[`
 VISIBLE: Final = {
-    "\n": "␤",
-    "\r": "␍",
-    "\t": "␉",
+    **{chr(code): f"^{chr(64 + code)}" for code in range(32)},
+    "\n": "↵",
+    "\t": "⇥",
     " ": "␣",
-    "\x7f": "␡",
+    "\x7f": "^?",
     "\u00a0": "⍽",
-    "\u3000": "⬚",
+    "\u3000": "□",
 }
 #: invisible characters that shape the letters beside them, and do nothing else
 SHAPING: Final = "\u200c\u200d\ufe0e\ufe0f"
-#: few fonts have pictures of control characters: `↵`, `⇥`, and `^[` for the others
-FOR_FONTS: Final = {
-    **{0x2400 + code: f"^{chr(64 + code)}" for code in range(32)},
-    ord("␡"): "^?",
-    ord("␤"): "↵",
-    ord("␉"): "⇥",
-    ord("⬚"): "□",
-}
 RIGHT_TO_LEFT: Final = ("R", "AL")
 #: keeps right-to-left text from taking the numbers beside it along
 ISOLATE: Final = "\u2068"
@@ -57,8 +50,6 @@ def printable(token: str) -> str:
 def _visible(char: str) -> str:
     if char in VISIBLE:
         return VISIBLE[char]
-    if char < " ":
-        return chr(0x2400 + ord(char))
     if char in SHAPING:
         return char
     code = ord(char)  # of noncharacters, XML cannot hold some
@@ -77,11 +68,6 @@ def _space(char: str) -> str:
 
 def _code(char: str) -> str:
     return f"⟨{ord(char):X}⟩"
-
-
-def font_safe(token: str) -> str:
-    """Return a printable token with symbols that the usual fonts of figures have."""
-    return printable(token).translate(FOR_FONTS)
 
 
 def plain_ascii(text: str) -> str:

@@ -33,8 +33,8 @@ GROUND: Final = "#ffffff"
 #: gold links, in a colour that is distinct from blue for colour-blind readers
 MARK: Final = "#c2410c"
 BLACK: Final = "#000000"
-#: luminance on which black and white have equal contrast
-MIDDLE: Final = 0.179
+#: share on whose colour black and white have equal contrast
+MIDDLE: Final = 0.649
 
 
 def colour(share: float) -> str:
@@ -48,14 +48,7 @@ def colour(share: float) -> str:
 
 def ink(share: float) -> str:
     """Return black or white, whichever has more contrast on the colour of a share."""
-    return BLACK if _luminance(colour(share)) > MIDDLE else GROUND
-
-
-def _luminance(code: str) -> float:
-    """Return the relative luminance of WCAG 2."""
-    shares = (channel / 255 for channel in _channels(code))
-    linear = (s / 12.92 if s <= 0.04045 else ((s + 0.055) / 1.055) ** 2.4 for s in shares)
-    return sum(w * s for w, s in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+    return BLACK if share < MIDDLE else GROUND
 
 
 def _channels(code: str) -> list[int]:

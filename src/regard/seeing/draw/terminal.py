@@ -5,12 +5,15 @@ is too wide for the terminal becomes a list, with a note. Columns of right-to-le
 right, as the text does.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
+from rich.columns import Columns
+from rich.console import Console
+from rich.text import Text
 
 from regard.messages import message
 from regard.seeing.draw.figure import picture_rows, sentences
@@ -26,17 +29,8 @@ from regard.seeing.draw.labels import (
     wrap,
 )
 from regard.seeing.trace.backdrop import Backdrop
-from regard.seeing.trace.trace import Trace, Weights
-from regard.seeing.trace.view import (
-    NEGLIGIBLE,
-    Scale,
-    Sharpness,
-    View,
-    all_sharpness,
-    check_scale,
-    chosen_kind,
-    kind_title,
-)
+from regard.seeing.trace.trace import Weights
+from regard.seeing.trace.view import NEGLIGIBLE, Scale, View, check_scale
 
 #: weights below this are drawn as a dot
 FAINT: Final = 0.05
@@ -104,7 +98,7 @@ class Glyphs:
         return self.full * (halves // 2) + self.half * (halves % 2)
 
     def more(self, count: int, what: str) -> list[str]:
-        """Return a line that says how many `outputs`, `maps` or `heads` are left out, if any."""
+        """Return a line that says how many `outputs` or `maps` are left out, if any."""
         return [f"{self.ellipsis} {message(f'show.more.{what}', count=count)}"] * (count > 0)
 
 
@@ -143,7 +137,6 @@ def matrix(
     color: bool = False,
     *,
     scale: Scale = "fixed",
-    most_rows: int = MOST_ROWS,
 ) -> str:
     """Draw a row per output and a column per input, or the list where that does not fit.
 
@@ -153,16 +146,15 @@ def matrix(
         ascii: whether to use ASCII alone.
         color: whether to write ANSI codes: special tokens dim, the strongest bold.
         scale: full shading is a weight of 1 (`fixed`), or the largest of each row (`row`).
-        most_rows: rows that are printed at most; the number of those left out is printed.
     """
     check_scale(scale)
     glyphs = ASCII_GLYPHS if ascii else BLOCK_GLYPHS
     if view.backdrop is not None and view.backdrop.kind == "picture":
-        return picture(view, view.backdrop, width, ascii, most_rows)
+        return picture(view, view.backdrop, width, ascii)
     given = view
     if any(map(is_right_to_left, view.columns)):
         view = _from_the_right(view)
-    names = _labels(view.rows[:most_rows], ROW_LABEL, ascii)
+    names = _labels(view.rows[:MOST_ROWS], ROW_LABEL, ascii)
     columns = _labels(view.columns, COLUMN_LABEL, ascii)
     # gold needs the gap that tight cells do not have
     sizes = (CELL,) if view.gold else (CELL, TIGHT)
@@ -174,8 +166,8 @@ def matrix(
         least = min(grid.width for grid in grids)
         said = message("show.as-list", least=least, width=width)
         listed = replace(given, notes=(*given.notes, said))
-        return listing(listed, width, ascii, color, most_rows=most_rows)
-    more = glyphs.more(len(view.rows) - most_rows, "outputs")
+        return listing(listed, width, ascii, color)
+    more = glyphs.more(len(view.rows) - MOST_ROWS, "outputs")
     rows = [grid.row(i) for i in range(len(names))]
     unit = message(f"show.scale.{scale}")
     heading = _heading(f"{view.caption} · {view.title} · {unit}", width, glyphs)
@@ -183,13 +175,7 @@ def matrix(
     return "\n".join([*heading, grid.header, *rows, *more, *legend, *_notes(view, ascii)])
 
 
-def picture(
-    view: View,
-    backdrop: Backdrop,
-    width: int = 100,
-    ascii: bool = False,
-    most_rows: int = MOST_ROWS,
-) -> str:
+def picture(view: View, backdrop: Backdrop, width: int = 100, ascii: bool = False) -> str:
     """Draw the weights of each output as a grid of the picture's patches, side by side.
 
     Where patches attend to one another, the rows are those that matter to the output. Full ink is
@@ -200,12 +186,11 @@ def picture(
     lines = _heading(f"{what} · {view.title}", width, glyphs)
     found = list(picture_rows(view, backdrop))
     several = len(found) > 1
-    blocks = [_patch_grid(view, backdrop, glyphs, *row, several) for row in found[:most_rows]]
+    blocks = [_patch_grid(view, backdrop, glyphs, *row, several) for row in found[:MOST_ROWS]]
     if ascii:
         blocks = [[plain_ascii(line) for line in block] for block in blocks]
-    for group in _side_by_side(blocks, width):
-        lines += ["", *group]
-    lines += glyphs.more(len(found) - most_rows, "outputs")
+    lines += _side_by_side(blocks, width)
+    lines += glyphs.more(len(found) - MOST_ROWS, "outputs")
     strong, faint = message("show.picture.strongest"), message("show.picture.faint")
     legend = f"{glyphs.patch(1.0)} {strong}   {glyphs.patch(0.0)} {faint}"
     more = message("show.picture.more")
@@ -232,39 +217,18 @@ def _patch_grid(
     ]
 
 
-def _side_by_side(blocks: Sequence[Sequence[str]], width: int) -> Iterator[list[str]]:
-    """Yield groups of blocks whose lines stand beside one another, as many as the width holds."""
-    rest = list(blocks)
-    while rest:
-        group: list[Sequence[str]] = []
-        taken = 0
-        while rest and (not group or taken + _block_width(rest[0]) <= width):
-            taken += _block_width(rest[0]) + BETWEEN
-            group.append(rest.pop(0))
-        height = max(map(len, group))
-        padded = [[*block, *[""] * (height - len(block))] for block in group]
-        sizes = [_block_width(block) for block in group]
-        yield [
-            (" " * BETWEEN).join(map(set_cell_size, line, sizes)).rstrip()
-            for line in zip(*padded, strict=True)
-        ]
+def _side_by_side(blocks: Sequence[Sequence[str]], width: int) -> list[str]:
+    """Return the lines of blocks that stand beside one another, as many as the width holds."""
+    console = Console(width=width, color_system=None)
+    with console.capture() as found:
+        console.print(Columns([Text("\n".join(block)) for block in blocks], padding=(1, BETWEEN)))
+    return [line.rstrip() for line in found.get().splitlines()]
 
 
-def _block_width(block: Sequence[str]) -> int:
-    return max(map(cell_len, block))
-
-
-def listing(
-    view: View,
-    width: int = 100,
-    ascii: bool = False,
-    color: bool = False,
-    *,
-    most_rows: int = MOST_ROWS,
-) -> str:
+def listing(view: View, width: int = 100, ascii: bool = False, color: bool = False) -> str:
     """Return a line per output: its inputs, strongest first, as many as fit."""
     glyphs, style = ASCII_GLYPHS if ascii else BLOCK_GLYPHS, AnsiStyle(color)
-    names = _labels(view.rows[:most_rows], ROW_LABEL, ascii)
+    names = _labels(view.rows[:MOST_ROWS], ROW_LABEL, ascii)
     inputs = number_duplicates(_labels(view.columns, COLUMN_LABEL, ascii))
     left = max(map(cell_len, names), default=0)
     room = width - left - cell_len(glyphs.arrow) - 2
@@ -276,27 +240,14 @@ def listing(
     legend = [message("show.list.rest")]
     legend += [message("show.legend.hidden")] * view.hides_mass
     legend += [message("show.list.p")] * view.has_probs
-    more = glyphs.more(len(view.rows) - most_rows, "outputs")
+    more = glyphs.more(len(view.rows) - MOST_ROWS, "outputs")
     return "\n".join([*lines, *more, *wrap("   ".join(legend), "   ", width), *_notes(view, ascii)])
 
 
-def plain(view: View, ascii: bool = False, *, most_rows: int = MOST_ROWS) -> str:
+def plain(view: View, ascii: bool = False) -> str:
     """Return a sentence per output."""
-    text = "\n".join(sentences(view, most_rows=most_rows))
+    text = "\n".join(sentences(view, most_rows=MOST_ROWS))
     return plain_ascii(text) if ascii else text
-
-
-def heads(trace: Trace, *, kind: str = "auto", width: int = 100, ascii: bool = False) -> str:
-    """Return a table of the sharpness of all heads, or a list of the sharpest if too many."""
-    glyphs = ASCII_GLYPHS if ascii else BLOCK_GLYPHS
-    found = all_sharpness(trace, kind)
-    best = max(found, key=lambda one: one.value)
-    lines = _head_grid(found, best, glyphs)
-    if max(map(cell_len, lines)) > width or len(lines) > MOST_ROWS:
-        lines = _head_list(found, glyphs)
-    title = f"{message('show.heads.what')} {glyphs.dot} {kind_title(chosen_kind(trace, kind))}"
-    sharpest = message("show.heads.sharpest", layer=best.layer, head=best.head)
-    return "\n".join([title, *lines, f"{glyphs.strongest} {sharpest}"])
 
 
 @dataclass(frozen=True)
@@ -427,25 +378,3 @@ def _entries(view: View, i: int, inputs: Sequence[str], room: int, glyphs: Glyph
     if total <= 0:
         return f"{message('show.nothing')}{tail}"
     return f"{text}   {rest_name} {max(0.0, rest):.2f}{tail}"
-
-
-def _head_grid(found: Sequence[Sharpness], best: Sharpness, glyphs: Glyphs) -> list[str]:
-    count = max(one.head for one in found) + 1
-    left = cell_len(message("show.heads.layer", layer=0)) + 1
-    names = (pad_left(message("show.heads.head", head=i), CELL) for i in range(count))
-    lines = [" " * left + "".join(f"{name} " for name in names).rstrip()]
-    for layer in sorted({one.layer for one in found}):
-        row = [one for one in found if one.layer == layer]
-        cells = "".join(glyphs.cell(one.value, one.value, strongest=one is best) for one in row)
-        lines.append(f"{message('show.heads.layer', layer=layer)} {cells}".rstrip())
-    return lines
-
-
-def _head_list(found: Sequence[Sharpness], glyphs: Glyphs) -> list[str]:
-    ranked = sorted(found, key=lambda one: -one.value)[:MOST_ROWS]
-    lines = [
-        f"{message('show.heads.row', layer=one.layer, head=one.head)} "
-        f"{glyphs.bar(one.value):{BAR}} {one.value:.2f}"
-        for one in ranked
-    ]
-    return lines + glyphs.more(len(found) - MOST_ROWS, "heads")

@@ -3,7 +3,7 @@
 The page of a what-if is one of a single pair, with the difference of both maps as a third figure.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -45,10 +45,6 @@ class ExamplePair(NamedTuple):
     reference: str | None = None
 
 
-#: draws a figure of two views, given the weight of their darkest colour
-ThirdFigure = Callable[[View, View, float], str]
-
-
 class PageTable(NamedTuple):
     """A table of text.
 
@@ -74,7 +70,7 @@ def render_comparison(
     notes: Sequence[str] = (),
     *,
     title: str | None = None,
-    third: ThirdFigure | None = None,
+    difference: bool = False,
 ) -> str:
     """Return a page without scripts that loads nothing.
 
@@ -86,7 +82,7 @@ def render_comparison(
         examples: those that differ most first.
         notes: sentences about what was not compared.
         title: of the page; if None, it names the two.
-        third: draws a third figure beside each two.
+        difference: whether a third figure beside each two draws their difference.
     """
     return render_page(
         "compare.html",
@@ -96,12 +92,12 @@ def render_comparison(
         scores=scores,
         tables=tables,
         most_rows=MOST_ROWS,
-        examples=[{"pair": pair, "maps": drawn_pairs(pair, third)} for pair in examples],
+        examples=[{"pair": pair, "maps": drawn_pairs(pair, difference)} for pair in examples],
         notes=notes,
     )
 
 
-def drawn_pairs(pair: ExamplePair, third: ThirdFigure | None = None) -> list[dict[str, Any]]:
+def drawn_pairs(pair: ExamplePair, difference: bool = False) -> list[dict[str, Any]]:
     """Draw the maps of the heads that differ most, each pair on one colour scale.
 
     Each has its title, distance and row, its figures, and the weight of their darkest colour.
@@ -112,21 +108,18 @@ def drawn_pairs(pair: ExamplePair, third: ThirdFigure | None = None) -> list[dic
             select(trace, kind=one.kind, layer=one.layer, head=one.head, words=one.words)
             for trace in pair.traces
         )
-        full = _full_weight(first, second)
+        widest = max(len(first.columns), len(second.columns))
+        top = max(float(view.weights.max(initial=1e-9)) for view in (first, second))
+        full = 1.0 if widest <= WIDE else top
         figures = [svg(view, theme=PAGE, full=full) for view in (first, second)]
-        figures += [] if third is None else [third(first, second, full)]
+        if difference:
+            less = _difference_view(first, second)
+            said = _describe_difference(less)
+            figures.append(svg(less, theme=DIFFERENCE, full=full, description=said))
         title = message("heads.place", kind=kind_title(one.kind), layer=one.layer, head=one.head)
         shown = {"title": title, "distance": one.distance, "row": one.row}
         drawn.append({**shown, "figures": figures, "full": full})
     return drawn
-
-
-def _full_weight(first: View, second: View) -> float:
-    """Return the weight of the darkest colour: 1, or for long rows the largest of both maps."""
-    views = first, second
-    if max(len(view.columns) for view in views) <= WIDE:
-        return 1.0
-    return max(1e-9, *(float(view.weights.max(initial=0.0)) for view in views))
 
 
 def render_what_if(
@@ -161,26 +154,25 @@ def render_what_if(
         [pair],
         notes,
         title=f"What if {changes[0]}" + (f", and {len(changes) - 1} more" * (len(changes) > 1)),
-        third=_difference_figure,
+        difference=True,
     )
 
 
-def _difference_figure(first: View, second: View, full: float) -> str:
-    less = difference_view(first, second)
-    return svg(less, theme=DIFFERENCE, full=full, description=describe_difference(less))
-
-
-def difference_view(first: View, second: View) -> View:
+def _difference_view(first: View, second: View) -> View:
     """Return the weights of the second view less those of the first, over what both have.
 
     Labels are those of the second; where the first has another one, both are named.
     """
     rows, columns = map(min, first.weights.shape, second.weights.shape)
+    labels = [
+        [b if a == b else f"{a} → {b}" for a, b in zip(*sides, strict=False)]
+        for sides in ((first.rows, second.rows), (first.columns, second.columns))
+    ]
     return replace(
         second,
         title=f"{second.title}: difference",
-        rows=_both(first.rows, second.rows),
-        columns=_both(first.columns, second.columns),
+        rows=labels[0],
+        columns=labels[1],
         weights=second.weights[:rows, :columns] - first.weights[:rows, :columns],
         hidden=np.zeros(rows, dtype=np.float32),
         probs=[None] * rows,
@@ -191,11 +183,7 @@ def difference_view(first: View, second: View) -> View:
     )
 
 
-def _both(before: Sequence[str], after: Sequence[str]) -> list[str]:
-    return [b if a == b else f"{a} → {b}" for a, b in zip(before, after, strict=False)]
-
-
-def describe_difference(view: View) -> str:
+def _describe_difference(view: View) -> str:
     """Return a sentence on where weight was gained and lost most."""
     if not view.weights.size or not bool(np.abs(view.weights).max() > 0):
         return "Nothing differs."

@@ -4,10 +4,11 @@ Pixels are kept, and no file of a format: a trace may come from a stranger, and 
 follows from their shape need no decoder.
 """
 
+import math
 import struct
 import zlib
-from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, get_args
+from dataclasses import dataclass
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +18,7 @@ from regard.errors import ArgumentError
 BackdropKind = Literal["picture", "spectrogram", "series"]
 Pixels = npt.NDArray[np.uint8]
 
-KINDS: Final[tuple[str, ...]] = get_args(BackdropKind)
-#: pixels and bytes of a backdrop at most: a picture of 256 x 256 in colour
+#: pixels of a side, and bytes of a backdrop at most: a picture of 256 x 256 in colour
 MAX_SIDE: Final = 2048
 MAX_BYTES: Final = 256 * 256 * 3
 #: sides of a picture, bands of a spectrogram or features of a series, and columns of both
@@ -55,20 +55,10 @@ class Backdrop:
     seconds: float | None = None
 
     def __post_init__(self) -> None:
-        height, width, channels = self.shape
-        if self.kind not in KINDS:
-            raise ArgumentError("kind", f"be one of {', '.join(KINDS)}", repr(self.kind), "choose")
-        if channels not in (1, 3) or not (1 <= height <= MAX_SIDE and 1 <= width <= MAX_SIDE):
-            rule = f"be (height, width, 1 or 3) with sides from 1 to {MAX_SIDE}"
-            raise ArgumentError("shape", rule, self.shape, "make the backdrop smaller")
-        if len(self.pixels) != height * width * channels or len(self.pixels) > MAX_BYTES:
-            rule = (
-                f"be the {height * width * channels:,} bytes of {self.shape}, {MAX_BYTES:,} at most"
-            )
+        size = math.prod(self.shape)
+        if len(self.pixels) != size or size > MAX_BYTES:
+            rule = f"be the {size:,} bytes of {self.shape}, {MAX_BYTES:,} at most"
             raise ArgumentError("pixels", rule, f"{len(self.pixels):,} bytes", "make it smaller")
-        if min(*self.grid, 1 + self.first) < 1:
-            rule = "have at least one row and column, and no negative first token"
-            raise ArgumentError("grid", rule, (*self.grid, self.first), "count the tokens")
 
     def __repr__(self) -> str:
         return f"Backdrop({self.kind!r}, shape={self.shape}, grid={self.grid}, first={self.first})"
@@ -90,10 +80,6 @@ class Backdrop:
         array = array[..., None] if array.ndim == 2 else array
         height, width, channels = array.shape
         return Backdrop(kind, (height, width, channels), array.tobytes(), **fields)
-
-    def after(self, kept: int) -> "Backdrop":
-        """Return a copy of which only `kept` tokens stand before the first cell."""
-        return replace(self, first=kept)
 
 
 def picture_backdrop(levels: Any, grid: tuple[int, int]) -> Backdrop:

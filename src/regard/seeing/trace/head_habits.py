@@ -139,76 +139,61 @@ class _Cells(NamedTuple):
     @staticmethod
     def of(trace: Trace, found: Map) -> "_Cells":
         rows, columns = trace.tokens(found.rows), trace.tokens(found.columns)
+        visible = np.ones((len(rows), len(columns)), dtype=np.bool_)
+        if found.causal:
+            visible = np.tril(visible, len(columns) - len(rows))
         make = _cross_cells if found.kind == "cross" else _self_cells
-        visible = _visible(len(rows), len(columns), found.causal)
         return _Cells({n: mask & visible for n, mask in make(rows, columns).items()}, visible)
 
 
-def _visible(rows: int, columns: int, causal: bool) -> Mask:
-    whole = np.ones((rows, columns), dtype=np.bool_)
-    return np.tril(whole, columns - rows) if causal else whole
-
-
 def _cross_cells(rows: Sequence[Token], columns: Sequence[Token]) -> dict[str, Mask]:
-    shape = len(rows), len(columns)
-    outputs, inputs = _real(rows), _real(columns)
-    along = np.zeros(shape, dtype=np.bool_)
+    outputs, inputs = (
+        [i for i, token in enumerate(side) if not token.special] for side in (rows, columns)
+    )
+    along = np.zeros((len(rows), len(columns)), dtype=np.bool_)
     for source, target in diagonal(len(inputs), len(outputs)):
         along[outputs[target], inputs[source]] = True
-    labels = [_label(token) for token in columns]
-    same = [[label == _label(row) for label in labels] for row in rows]
-    first = np.zeros(shape, dtype=np.bool_)
-    first[:, 0] = True
+    same = [
+        [not row.special and _label(column) == _label(row) for column in columns] for row in rows
+    ]
     return {
-        "first": first,
-        "same": np.array(same, dtype=np.bool_).reshape(shape) & _rows_of(outputs, shape),
-        "separator": _separators(columns, shape),
+        "first": np.arange(len(columns)) == 0,
+        "same": np.array(same, dtype=np.bool_).reshape(along.shape),
+        "separator": _separators(columns),
         "diagonal": along,
     }
 
 
 def _self_cells(rows: Sequence[Token], columns: Sequence[Token]) -> dict[str, Mask]:
-    shape = len(rows), len(columns)
-    at = np.arange(shape[0])[:, None] + shape[1] - shape[0]  # the column of each row's own token
-    j = np.arange(shape[1])[None]
+    at = np.arange(len(rows))[:, None] + len(columns) - len(rows)  # the column of a row's own token
+    j = np.arange(len(columns))[None]
     _, ids = np.unique([_label(token) for token in columns], return_inverse=True)
-    own = ids[at[:, 0]][:, None]
-    follows = np.zeros(shape, dtype=np.bool_)
-    follows[:, 1:] = (ids[None, :-1] == own) & (j[:, :-1] < at)
+    same = ids[None] == ids[at[:, 0]][:, None]
+    follows = np.zeros_like(same)
+    follows[:, 1:] = same[:, :-1] & (j[:, :-1] < at)
     return {
         "previous": j == at - 1,
         "next": j == at + 1,
         "first": (j == 0) & (at > 0),
-        "same": ids[None] == own,
+        "same": same,
         "induction": follows,
-        "separator": _separators(columns, shape),
+        "separator": _separators(columns),
     }
 
 
-def _separators(columns: Sequence[Token], shape: tuple[int, int]) -> Mask:
-    found = [j > 0 and _separates(token) for j, token in enumerate(columns)]
-    return np.broadcast_to(np.array(found, dtype=np.bool_), shape)
+def _separators(columns: Sequence[Token]) -> Mask:
+    """Return which columns after the first are special, or punctuation alone."""
+    found = [j > 0 and (token.special or _is_punctuation(token)) for j, token in enumerate(columns)]
+    return np.array(found, dtype=np.bool_)
 
 
-def _separates(token: Token) -> bool:
-    """Return whether a token is special, or punctuation alone."""
-    text = _label(token)
-    return token.special or bool(text and all(unicodedata.category(c)[0] == "P" for c in text))
+def _is_punctuation(token: Token) -> bool:
+    return all(unicodedata.category(char)[0] == "P" for char in _label(token) or "a")
 
 
 def _label(token: Token) -> str:
     """Return the token without the mark of a word's start; the mark itself if it is all."""
     return token.text.strip(WORD_MARKS) or token.text
-
-
-def _real(tokens: Sequence[Token]) -> list[int]:
-    return [i for i, token in enumerate(tokens) if not token.special]
-
-
-def _rows_of(rows: Sequence[int], shape: tuple[int, int]) -> Mask:
-    mask = np.zeros(shape, dtype=np.bool_)
-    mask[list(rows)] = True
-    return mask
 
 
 @dataclass

@@ -39,7 +39,7 @@ from regard.seeing.trace.trace import (
     Weights,
     brief,
 )
-from regard.seeing.trace.view import chosen_maps
+from regard.seeing.trace.view import chosen_maps, real_places
 
 Columns = npt.NDArray[np.uint32]
 Levels = npt.NDArray[np.uint8]
@@ -71,37 +71,6 @@ class WeightRows(NamedTuple):
     plain: bool
 
 
-class StrongestRows(NamedTuple):
-    """The strongest weights of each row of a map, strongest first; all on the CPU.
-
-    Attributes:
-        columns: (heads, rows, k).
-        levels: bytes of the weights, (heads, rows, k); 0 if a row has fewer weights.
-        peak: the strongest weight of each row, (heads, rows).
-        kept: sum of the weights of each row that were kept, before rounding, (heads, rows).
-    """
-
-    columns: Columns
-    levels: Levels
-    peak: Weights
-    kept: Weights
-
-    @property
-    def weights(self) -> Weights:
-        """The weights, (heads, rows, k), as far as bytes hold them."""
-        shares = self.levels.astype(np.float32) / np.float32(STEPS)
-        found: Weights = shares * shares * self.peak[..., None]
-        return found
-
-    def dense(self, head: int, width: int) -> Weights:
-        """Return the map of a head, (rows, width), with zeros for what was not kept."""
-        found = np.zeros((self.columns.shape[1], width), dtype=np.float32)
-        weights, columns = self.weights[head], self.columns[head]
-        rows, places = np.nonzero(weights)
-        found[rows, columns[rows, places]] = weights[rows, places]
-        return found
-
-
 @dataclass(frozen=True)
 class TopWeights:
     """The strongest weights of a call, or of the joined steps of one.
@@ -109,8 +78,10 @@ class TopWeights:
     Attributes:
         kv_len: number of all columns.
         heads: numbers of the heads that are kept.
-        columns, levels: (batch, heads, q_len, k); see `StrongestRows`.
-        peak, kept: (batch, heads, q_len).
+        columns: of the weights, strongest first, (batch, heads, q_len, k).
+        levels: their bytes; 0 if a row has fewer weights.
+        peak: the strongest weight of each row, (batch, heads, q_len).
+        kept: sum of the weights of each row that were kept, before rounding.
         first, last: columns between which each query has weight in any head, (batch, q_len); first
             is past the end for a row without weights.
         empty: whether a query has no weight in some head, (batch, q_len).
@@ -177,58 +148,75 @@ class TopWeights:
         return bool((self.last > own).any())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TopMap:
-    """The strongest weights of one layer.
+    """The strongest weights of each row of one layer, strongest first.
 
     Attributes:
         kind, layer, rows, columns, causal: see `Map`.
-        recorded: the weights.
-        line: hypothesis of them.
-        row_cut, column_cut: first and last position that are part of the text.
+        heads: numbers of the heads that are kept.
+        shape: numbers of heads, rows and columns.
+        places: columns of the weights, (heads, rows, k).
+        levels, peak, kept: of these heads and rows; see `TopWeights`.
     """
 
     kind: MapKind
     layer: int
-    recorded: TopWeights
-    line: int
-    row_cut: tuple[int, int]
-    column_cut: tuple[int, int]
-    rows: MapSide = "target"
-    columns: MapSide = "source"
-    causal: bool = False
+    rows: MapSide
+    columns: MapSide
+    causal: bool
+    heads: tuple[int, ...]
+    shape: tuple[int, int, int]
+    places: Columns
+    levels: Levels
+    peak: Weights
+    kept: Weights
+
+    @staticmethod
+    def of(
+        kind: MapKind,
+        layer: int,
+        sides: tuple[MapSide, MapSide],
+        causal: bool,
+        recorded: TopWeights,
+        line: int,
+        row_cut: tuple[int, int],
+        column_cut: tuple[int, int],
+    ) -> "TopMap":
+        """Return the weights of one hypothesis from the first to the last position of its text."""
+        (top, bottom), (left, right) = row_cut, column_cut
+        rows = (line, slice(None), slice(top, bottom))
+        places, levels = recorded.columns[rows], recorded.levels[rows]
+        outside = (places < left) | (places >= right)
+        if left or outside.any():
+            places = np.where(outside, 0, places - np.uint32(left)).astype(np.uint32)
+            levels = np.where(outside, 0, levels).astype(np.uint8)
+        shape = len(recorded.heads), bottom - top, right - left
+        sums = recorded.peak[rows], recorded.kept[rows]
+        return TopMap(kind, layer, *sides, causal, recorded.heads, shape, places, levels, *sums)
 
     def __repr__(self) -> str:
         return f"TopMap({self.kind!r}, layer={self.layer}, shape={self.shape}, k={self.k})"
 
     @property
-    def heads(self) -> tuple[int, ...]:
-        """Numbers of the heads that are kept."""
-        return self.recorded.heads
-
-    @property
     def k(self) -> int:
         """Weights of a row that are kept at most."""
-        return int(self.recorded.columns.shape[3])
+        return int(self.places.shape[2])
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """Numbers of heads, rows and columns."""
-        (top, bottom), (left, right) = self.row_cut, self.column_cut
-        return len(self.heads), bottom - top, right - left
+    def weights(self) -> Weights:
+        """The weights, (heads, rows, k), as far as bytes hold them."""
+        shares = self.levels.astype(np.float32) / np.float32(STEPS)
+        found: Weights = shares * shares * self.peak[..., None]
+        return found
 
-    def read(self) -> StrongestRows:
-        """Read the weights of all heads."""
-        (left, right), own = self.column_cut, self.recorded
-        rows = (self.line, slice(None), slice(*self.row_cut))
-        columns, levels = own.columns[rows], own.levels[rows]
-        outside = (columns < left) | (columns >= right)
-        return StrongestRows(
-            np.where(outside, 0, columns - np.uint32(left)).astype(np.uint32),
-            np.where(outside, 0, levels).astype(np.uint8),
-            own.peak[rows],
-            own.kept[rows],
-        )
+    def dense(self, place: int) -> Weights:
+        """Return the map of the head at a place, with zeros for what was not kept."""
+        found = np.zeros(self.shape[1:], dtype=np.float32)
+        weights, columns = self.weights[place], self.places[place]
+        rows, ranks = np.nonzero(weights)
+        found[rows, columns[rows, ranks]] = weights[rows, ranks]
+        return found
 
 
 def keep_strongest(
@@ -258,83 +246,59 @@ def keep_strongest(
         # a NaN makes a sum NaN, which takes a tenth of the time of looking at each weight
         if not math.isfinite(float(weights.sum())):
             weights, finite = weights.nan_to_num(nan=0.0), False
-        blocks.append(_Strongest.of(weights.float(), start, rows, k, causal=bool(causal)))
-    found = _Strongest(*(torch.cat(parts, dim=2) for parts in zip(*blocks, strict=True)))
+        blocks.append(_strongest(weights.float(), start, rows, k, causal=bool(causal)))
+    joined = [torch.cat(parts, dim=2) for parts in zip(*blocks, strict=True)]
+    columns, levels, peak, kept, first, last, alike, ahead = joined
     if causal is None:
-        seen = found.ahead & ~found.alike
-        causal = 1 < q_len <= kv_len and not bool(seen.any() | found.alike[..., :-1].all())
-        causal = causal and q_len == kv_len
-    masked = (found.ahead & found.alike) if causal else torch.zeros_like(found.ahead)
-    found = found.without(masked)
-    empty = (found.peak == 0).any(dim=1)
+        seen = ahead & ~alike
+        causal = 1 < q_len == kv_len and not bool(seen.any() | alike[..., :-1].all())
+    masked = ahead & alike if causal else torch.zeros_like(ahead)
+    levels = levels.masked_fill(masked[..., None], 0)
+    peak, kept = peak.masked_fill(masked, 0.0), kept.masked_fill(masked, 0.0)
     # a row that is set to zero reaches nowhere
-    first = found.first.masked_fill(found.peak == 0, kv_len).amin(dim=1)
-    last = found.last.masked_fill(found.peak == 0, -1).amax(dim=1)
-    arrays: list[Any] = [part.numpy() for part in (*found[:4], first, last, empty)]
-    arrays[0] = arrays[0].astype(np.uint32)
-    strongest = TopWeights(kv_len, numbers, *arrays)
+    gone = peak == 0
+    ends = first.masked_fill(gone, kv_len).amin(dim=1), last.masked_fill(gone, -1).amax(dim=1)
+    arrays: list[Any] = [part.numpy() for part in (levels, peak, kept, *ends, gone.any(dim=1))]
+    strongest = TopWeights(kv_len, numbers, columns.numpy().astype(np.uint32), *arrays)
     return strongest, causal, bool(masked.any()), finite
 
 
-class _Strongest(NamedTuple):
-    """The strongest weights of some rows, (batch, heads, rows, ...), on the CPU.
+def _strongest(
+    weights: Tensor, start: int, rows: WeightRows, k: int, *, causal: bool
+) -> list[Tensor]:
+    """Select the strongest weights of some rows, (batch, heads, rows, ...), on the CPU.
 
-    Attributes:
-        columns, levels, peak, kept: as in `StrongestRows`.
-        first, last: columns between which a row has weight.
-        alike: whether a row has the same weight on every column.
-        ahead: whether it has weight on later keys.
+    Returns columns, levels, peak and kept as in `TopWeights`; the columns between which a row has
+    weight; whether it has the same weight on every column; and whether it has weight on later
+    keys. Rows that are not plain are searched for where their weights end.
     """
-
-    columns: Tensor
-    levels: Tensor
-    peak: Tensor
-    kept: Tensor
-    first: Tensor
-    last: Tensor
-    alike: Tensor
-    ahead: Tensor
-
-    @staticmethod
-    def of(weights: Tensor, start: int, rows: WeightRows, k: int, *, causal: bool) -> "_Strongest":
-        """Select them; rows that are not plain are searched for where their weights end."""
-        q_len, kv_len = rows.shape[2:]
-        count, width = weights.shape[2:]
-        best = weights.topk(min(k, width), dim=-1)
-        values, columns = best.values.float(), best.indices
-        peak = values[..., :1]
-        share = torch.where(peak > 0, values / peak, 0.0)
-        levels = (share.clamp(0, 1).sqrt() * STEPS).round().clamp(min=1)
-        levels = torch.where(values > 0, levels, 0.0).to(torch.uint8)
-        missing = k - columns.shape[-1]
-        columns, levels = (F.pad(part, (0, missing)) for part in (columns, levels))
-        own = torch.arange(start, start + count, device=weights.device) + kv_len - q_len
-        if rows.plain:
-            size = weights.shape[:3]
-            last = own if causal else torch.full_like(own, width - 1)
-            none = torch.zeros(size, dtype=torch.bool)
-            bounds = (torch.zeros(size, dtype=torch.long), last.expand(size), none, none)
-        else:
-            there = weights > 0
-            beyond = torch.arange(width, device=weights.device) > own[:, None]
-            bounds = (
-                there.byte().argmax(dim=-1),
-                width - 1 - there.flip(-1).byte().argmax(dim=-1),
-                weights.amax(dim=-1) == weights.amin(dim=-1),
-                (there & beyond).any(dim=-1),
-            )
-        found = _Strongest(columns, levels, peak[..., 0], values.sum(dim=-1), *bounds)
-        return _Strongest(*(part.cpu() for part in found))
-
-    def without(self, masked: Tensor) -> "_Strongest":
-        """Return them with some rows set to zero."""
-        if not bool(masked.any()):
-            return self
-        return self._replace(
-            levels=self.levels.masked_fill(masked[..., None], 0),
-            peak=self.peak.masked_fill(masked, 0.0),
-            kept=self.kept.masked_fill(masked, 0.0),
+    q_len, kv_len = rows.shape[2:]
+    count, width = weights.shape[2:]
+    best = weights.topk(min(k, width), dim=-1)
+    values, columns = best.values.float(), best.indices
+    peak = values[..., :1]
+    share = torch.where(peak > 0, values / peak, 0.0)
+    levels = (share.clamp(0, 1).sqrt() * STEPS).round().clamp(min=1)
+    levels = torch.where(values > 0, levels, 0.0).to(torch.uint8)
+    missing = k - columns.shape[-1]
+    columns, levels = (F.pad(part, (0, missing)) for part in (columns, levels))
+    own = torch.arange(start, start + count, device=weights.device) + kv_len - q_len
+    if rows.plain:
+        size = weights.shape[:3]
+        last = own if causal else torch.full_like(own, width - 1)
+        none = torch.zeros(size, dtype=torch.bool)
+        bounds = (torch.zeros(size, dtype=torch.long), last.expand(size), none, none)
+    else:
+        there = weights > 0
+        beyond = torch.arange(width, device=weights.device) > own[:, None]
+        bounds = (
+            there.byte().argmax(dim=-1),
+            width - 1 - there.flip(-1).byte().argmax(dim=-1),
+            weights.amax(dim=-1) == weights.amin(dim=-1),
+            (there & beyond).any(dim=-1),
         )
+    found = (columns, levels, peak[..., 0], values.sum(dim=-1), *bounds)
+    return [part.cpu() for part in found]
 
 
 @dataclass(frozen=True)
@@ -380,8 +344,7 @@ class LongTrace(MapsOfTexts):
         """Note on the weights that were kept of each row, and on how much of its mass they are."""
         total, rows, least = 0.0, 0, 1.0
         for found in self.maps:
-            kept = found.read().kept
-            real = kept[kept > 0]
+            real = found.kept[found.kept > 0]
             total, rows = total + float(real.sum(dtype=np.float64)), rows + real.size
             least = min(least, float(real.min(initial=1.0)))
         k = max((found.k for found in self.maps), default=0)
@@ -404,13 +367,12 @@ class LongTrace(MapsOfTexts):
             layer: as it is numbered in the model; `auto` is the one with the sharpest rows.
             head: as it is numbered in the model, or `mean`; `auto` is the sharpest.
         """
-        found, index = self.choose(kind, layer, head)
-        rows, width = found.read(), found.shape[2]
-        if index is None:
-            weights = np.mean([rows.dense(i, width) for i in range(len(found.heads))], axis=0)
+        found, place = self.choose(kind, layer, head)
+        if place is None:
+            weights = np.mean([found.dense(i) for i in range(len(found.heads))], axis=0)
             name = f"mean of {len(found.heads)} heads, of the weights that were kept"
         else:
-            weights, name = rows.dense(index, width), f"head {found.heads[index]}"
+            weights, name = found.dense(place), f"head {found.heads[place]}"
         lacks = (1.0 - weights.sum(axis=-1, dtype=np.float64)).astype(np.float32)
         one = Map(
             *(found.kind, found.layer, weights[None].astype(np.float32), lacks[None]),
@@ -440,41 +402,7 @@ class LongTrace(MapsOfTexts):
 
         Special tokens are left out, as in `seeing.trace.view.sharpness`.
         """
-        return head_sharpness(
-            found.read(), *(self._special(s) for s in (found.rows, found.columns))
-        )
-
-    def _special(self, side: MapSide) -> Any:
-        flags = np.array([token.special for token in self.tokens(side)], dtype=bool)
-        return np.zeros_like(flags) if flags.all() else flags
-
-
-def head_sharpness(rows: StrongestRows, row_special: Any, column_special: Any) -> list[float]:
-    """Return the sharpness of each head from its strongest weights.
-
-    Args:
-        rows: of a map.
-        row_special: which rows are special tokens, and do not count.
-        column_special: which columns are.
-    """
-    weights = np.where(column_special[rows.columns], np.float32(0.0), rows.weights)
-    best: Weights = weights.max(axis=-1, initial=0.0)[:, ~row_special]
-    return [float(one) for one in best.mean(axis=1)] if best.size else [0.0] * len(best)
-
-
-def pooled_head(
-    rows: StrongestRows, head: int, shape: tuple[int, int], most: int
-) -> tuple[Weights, int, int]:
-    """Return a head max-pooled to at most `most` rows and columns, and what a cell holds of each.
-
-    Args:
-        rows: of a map.
-        head: its place.
-        shape: numbers of rows and columns of the map.
-        most: of the result.
-    """
-    down, across = (max(1, -(-size // most)) for size in shape)
-    found = np.zeros((-(-shape[0] // down), -(-shape[1] // across)), dtype=np.float32)
-    places = np.arange(shape[0])[:, None] // down, rows.columns[head] // across
-    np.maximum.at(found, places, rows.weights[head])
-    return found, down, across
+        rows, columns = (real_places(self.tokens(side)) for side in (found.rows, found.columns))
+        weights = np.where(np.isin(found.places, columns), found.weights, np.float32(0.0))
+        best: Weights = weights.max(axis=-1, initial=0.0)[:, rows]
+        return [float(one) for one in best.mean(axis=1)] if best.size else [0.0] * len(best)

@@ -2,8 +2,7 @@
 
 Weights are the bulk. Up to a million of them are stored as float16; above that, one byte each: the
 square root of a weight in steps of 1/255, which keeps the mass of a row, whereas linear bytes would
-round its many small weights to zero. Both are deflated and written as base64. Maps that deflate
-badly, as near-uniform ones do, take coarser steps, so that the size of a page stays bounded.
+round its many small weights to zero. Both are deflated and written as base64.
 """
 
 import base64
@@ -20,17 +19,7 @@ import numpy as np
 from regard import safe_read
 from regard.errors import ArgumentError
 from regard.seeing.trace.backdrop import Backdrop
-from regard.seeing.trace.trace import (
-    DecodingInfo,
-    Map,
-    ModelInfo,
-    QueryKeys,
-    Text,
-    Token,
-    Trace,
-    TraceError,
-    Weights,
-)
+from regard.seeing.trace.trace import Map, QueryKeys, Text, Trace, TraceError, Weights
 
 if TYPE_CHECKING:
     from regard.seeing.trace.trace_schema import StoredMap, StoredQueries, StoredText
@@ -39,21 +28,31 @@ FORMAT: Final = "regard-trace"
 VERSION: Final = 1
 #: weights of a trace beyond which each takes one byte
 HALF_LIMIT: Final = 1_000_000
-#: steps of a square root from 0 to 1; the first that needs at most this many characters is taken
-STEPS: Final = (255, 127, 63, 31)
-MOST_CHARACTERS: Final = 7_000_000
+#: steps of a square root from 0 to 1
+STEPS: Final = 255
 #: size limit of a stored trace
 MAX_BYTES: Final = 1 << 26
 
 
 def to_json(trace: Trace) -> dict[str, Any]:
     """Return a trace as plain dictionaries, lists, numbers and strings."""
-    return {
+    many = sum(found.weights.size for found in trace.maps) > HALF_LIMIT
+    encoding = "sqrt8" if many else "float16"
+    maps = [
+        {
+            **{name: getattr(found, name) for name in ("kind", "layer", "rows", "columns")},
+            "causal": found.causal,
+            "weights": pack(found.weights, encoding),
+            "missing": None if found.missing is None else pack(found.missing, "float16"),
+        }
+        for found in trace.maps
+    ]
+    content = {
         "format": FORMAT,
         "version": VERSION,
         "source": _text_to_json(trace.source),
         "target": _text_to_json(replace(trace.target, backdrop=None)),
-        "maps": _maps_to_json(trace),
+        "maps": maps,
         "model": dict(vars(trace.model)),
         "decoded": dict(vars(trace.decoded)),
         "derived": {name: pack(matrix, "float16") for name, matrix in trace.derived.items()},
@@ -61,18 +60,19 @@ def to_json(trace: Trace) -> dict[str, Any]:
         "gold": [list(link) for link in trace.gold],
         "gold_units": list(trace.gold_units),
         "notes": list(trace.notes),
-        **({"queries": list(map(_queries_to_json, trace.queries))} if trace.queries else {}),
     }
-
-
-def _queries_to_json(found: QueryKeys) -> dict[str, Any]:
-    return {
-        "kind": found.kind,
-        "layer": found.layer,
-        "scale": found.scale,
-        "queries": pack(found.queries, "float16"),
-        "keys": pack(found.keys, "float16"),
-    }
+    if trace.queries:
+        content["queries"] = [
+            {
+                "kind": found.kind,
+                "layer": found.layer,
+                "scale": found.scale,
+                "queries": pack(found.queries, "float16"),
+                "keys": pack(found.keys, "float16"),
+            }
+            for found in trace.queries
+        ]
+    return content
 
 
 def _text_to_json(text: Text) -> dict[str, Any]:
@@ -81,10 +81,9 @@ def _text_to_json(text: Text) -> dict[str, Any]:
     backdrop = text.backdrop
     if backdrop is None:
         return found
-    data = base64.b64encode(zlib.compress(backdrop.pixels, 6)).decode("ascii")
     fields = {name: getattr(backdrop, name) for name in ("kind", "first", "seconds")}
     sizes = {"shape": list(backdrop.shape), "grid": list(backdrop.grid)}
-    return {**found, "backdrop": {**fields, **sizes, "data": data}}
+    return {**found, "backdrop": {**fields, **sizes, "data": _deflated(backdrop.pixels)}}
 
 
 def dumps(trace: Trace) -> str:
@@ -92,13 +91,11 @@ def dumps(trace: Trace) -> str:
     from regard.seeing.trace.trace_schema import BYTES, MAX_WEIGHTS, may_inflate  # see `from_json`
 
     content = to_json(trace)
-    packed = [part for found in content["maps"] for part in (found["weights"], found["missing"])]
-    vectors = [one[name] for one in content.get("queries", ()) for name in ("queries", "keys")]
-    packed += [*content["derived"].values(), *vectors]
-    packed = [part for part in packed if part is not None]
-    inflated = sum(math.prod(part["shape"]) * BYTES[part["encoding"]] for part in packed)
+    parts = [*content["maps"], *content.get("queries", ()), content["derived"]]
+    arrays = [one for part in parts for one in part.values() if isinstance(one, dict)]
+    inflated = sum(math.prod(one["shape"]) * BYTES[one["encoding"]] for one in arrays)
     text = json.dumps(content, ensure_ascii=False)
-    if len(text) > MAX_BYTES or not may_inflate(inflated, sum(len(p["data"]) for p in packed)):
+    if len(text) > MAX_BYTES or not may_inflate(inflated, sum(len(one["data"]) for one in arrays)):
         raise TraceError(
             f"a trace that is saved must have at most {MAX_WEIGHTS:,} weights and {MAX_BYTES:,} "
             f"bytes, but this one has more: choose fewer layers."
@@ -118,15 +115,20 @@ def from_json(content: Any) -> Trace:
             "the file must hold a trace, but it does not: "
             "save one with `regard show -o x.json` or `regard predict --trace x.jsonl`."
         )
-    _check_version(content.get("version"))
+    if (version := content.get("version")) != VERSION:
+        newer = isinstance(version, int) and version > VERSION
+        fix = "update regard with `pip install --upgrade regard`" if newer else "save it again"
+        raise TraceError(
+            f"the trace must be of version {VERSION}, but it is of {version!r:.40}: {fix}."
+        )
     try:
         file = StoredTrace.model_validate(content)
         return Trace(
             source=_parse_text(file.source),
             target=_parse_text(file.target),
             maps=tuple(map(_parse_map, file.maps)),
-            model=ModelInfo(**dict(file.model)),
-            decoded=DecodingInfo(**dict(file.decoded)),
+            model=file.model,
+            decoded=file.decoded,
             derived={name: _finite(name, unpack(dict(one))) for name, one in file.derived.items()},
             checks=file.checks,
             gold=tuple(file.gold),
@@ -134,24 +136,11 @@ def from_json(content: Any) -> Trace:
             notes=tuple(file.notes),
             queries=tuple(map(_parse_queries, file.queries)),
         )
-    except (ValidationError, PackedError) as error:
+    except (ValidationError, PackedError, ArgumentError) as error:
         reason = safe_read.explain(error) if isinstance(error, ValidationError) else str(error)
         raise TraceError(
             f"the trace must be whole, but a part of it cannot be read ({reason}): save it again."
         ) from None
-
-
-def _check_version(found: Any) -> None:
-    if isinstance(found, int) and found > VERSION:
-        raise TraceError(
-            f"the trace must be of version {VERSION} or older, but it is of {found!r:.40}: a newer "
-            f"regard wrote it, so update regard with `pip install --upgrade regard`."
-        )
-    if found != VERSION:
-        raise TraceError(
-            f"the trace must be of version {VERSION}, but it is of {found!r:.40}: "
-            f"save it again with this version of regard."
-        )
 
 
 class LoadedTrace(NamedTuple):
@@ -167,7 +156,7 @@ def load(path: str | Path, line: int = 1) -> Trace:
 
 
 def find(path: str | Path, line: int = 1) -> LoadedTrace:
-    """Read one trace from a file of one trace, or of a trace on each line, counted from 1."""
+    """Read one trace: the whole file, or of a `.jsonl` file a line, counted from 1."""
     try:
         text, total = _text_of(path, line)
         content = safe_read.parse_json(text)
@@ -180,47 +169,36 @@ def find(path: str | Path, line: int = 1) -> LoadedTrace:
 
 def _text_of(path: str | Path, number: int) -> tuple[bytes, int]:
     """Return the text of one trace and the number of traces, with one in memory at a time."""
-    wanted, total = b"", 0
+    by_lines, wanted, total = Path(path).suffix.lower() == ".jsonl", b"", 0
     with safe_read.open_regular(path) as file:
-        while row := file.readline(MAX_BYTES + 1):
-            if row.isspace():
-                continue
-            total += 1
-            if total == 1 and not _is_whole(row):
-                wanted = row + file.read(MAX_BYTES + 1 - len(row))
-                break
-            if total == number:
-                wanted = row
-            if len(row) > MAX_BYTES:
-                break
-    if max(len(row), len(wanted)) > MAX_BYTES:
-        raise TraceError(
-            f"a trace must have at most {MAX_BYTES:,} bytes, but one of {path} has more: save it "
-            f"with fewer layers."
-        )
+        read = file.readline if by_lines else file.read
+        while part := read(MAX_BYTES + 1):
+            if len(part) > MAX_BYTES:
+                raise TraceError(
+                    f"a trace must have at most {MAX_BYTES:,} bytes, but one of {path} has more: "
+                    f"save it with fewer layers."
+                )
+            total += not part.isspace()
+            if total == number and not wanted:
+                wanted = part
     if total and not 1 <= number <= total:
         rule = f"be from 1 to {total}, since {path} has {total} trace{'s' * (total > 1)}"
         raise ArgumentError("line", rule, number, "choose one of them")
     return wanted, total
 
 
-def _is_whole(row: bytes) -> bool:
-    """Return whether a line is complete JSON; otherwise one trace spans all lines."""
-    try:
-        safe_read.parse_json(row)
-    except safe_read.InvalidJSONError:
-        return False
-    return True
-
-
-def pack(array: Weights, how: str, steps: int = STEPS[0]) -> dict[str, Any]:
+def pack(array: Weights, how: str) -> dict[str, Any]:
     """Return an array as shape, encoding, and base64 of the deflated little-endian bytes."""
     if how == "sqrt8":
-        raw = np.round(np.sqrt(np.clip(array, 0.0, 1.0)) * steps).astype(np.uint8)
+        raw = np.round(np.sqrt(np.clip(array, 0.0, 1.0)) * STEPS).astype(np.uint8)
     else:
         raw = array.astype("<f2")
-    data = base64.b64encode(zlib.compress(raw.tobytes(), 6)).decode("ascii")
-    return {"shape": list(array.shape), "encoding": how, "steps": steps, "data": data}
+    shape = list(array.shape)
+    return {"shape": shape, "encoding": how, "steps": STEPS, "data": _deflated(raw.tobytes())}
+
+
+def _deflated(raw: bytes) -> str:
+    return base64.b64encode(zlib.compress(raw, 6)).decode("ascii")
 
 
 class PackedError(ValueError):
@@ -265,38 +243,11 @@ def _parse_queries(file: "StoredQueries") -> QueryKeys:
 
 
 def _parse_text(file: "StoredText") -> Text:
-    tokens = ({**dict(token), "alternatives": tuple(token.alternatives)} for token in file.tokens)
-    return Text(file.text, tuple(Token(**token) for token in tokens), _parse_backdrop(file))
-
-
-def _parse_backdrop(file: "StoredText") -> Backdrop | None:
     if file.backdrop is None:
-        return None
+        return Text(file.text, tuple(file.tokens))
     fields = dict(file.backdrop)
     pixels = _inflated(fields.pop("data"), math.prod(fields["shape"]), "pixels")
-    return Backdrop(**fields, pixels=pixels)
-
-
-def _maps_to_json(trace: Trace) -> list[dict[str, Any]]:
-    if sum(found.weights.size for found in trace.maps) <= HALF_LIMIT:
-        return [_map_to_json(found, "float16", STEPS[0]) for found in trace.maps]
-    for steps in STEPS:
-        made = [_map_to_json(found, "sqrt8", steps) for found in trace.maps]
-        if sum(len(one["weights"]["data"]) for one in made) <= MOST_CHARACTERS:
-            break
-    return made
-
-
-def _map_to_json(found: Map, how: str, steps: int) -> dict[str, Any]:
-    return {
-        "kind": found.kind,
-        "layer": found.layer,
-        "rows": found.rows,
-        "columns": found.columns,
-        "causal": found.causal,
-        "weights": pack(found.weights, how, steps),
-        "missing": None if found.missing is None else pack(found.missing, "float16"),
-    }
+    return Text(file.text, tuple(file.tokens), Backdrop(**fields, pixels=pixels))
 
 
 def _parse_map(file: "StoredMap") -> Map:

@@ -7,10 +7,11 @@ bound to `Trace` in `seeing.display`.
 import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, Literal, get_args
+from typing import Annotated, Any, ClassVar, Final, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
+from annotated_types import Interval
 
 from regard.errors import ArgumentError, RegardError
 from regard.seeing.trace.backdrop import Backdrop
@@ -80,6 +81,8 @@ MapKind = Literal[
 ]
 MapSide = Literal["source", "target", "read", "slots", "hops"]
 Unit = Literal["words", "tokens"]
+Count = Annotated[int, Interval(ge=0, lt=2**31)]
+Prob = Annotated[float, Interval(ge=0, le=1.001)]
 Weights = npt.NDArray[np.float32]
 
 KINDS: Final[tuple[str, ...]] = get_args(MapKind)
@@ -101,6 +104,8 @@ CAUSAL: Final = ("decoder-self", "decoder-history", "encoder-history")
 TOLERANCE: Final = 0.01
 #: smallest missing mass of a row that is stored
 EXACT: Final = 1e-3
+#: how pydantic reads a part of a file of a stranger
+STRICT: Final = {"extra": "forbid", "allow_inf_nan": False}
 
 
 class TraceError(RegardError, ValueError):
@@ -127,12 +132,14 @@ class Token:
         alternatives: other candidates for this position with their probabilities.
     """
 
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
     text: str
-    span: tuple[int, int] | None = None
-    word: int | None = None
+    span: tuple[Count, Count] | None = None
+    word: Count | None = None
     special: bool = False
-    prob: float | None = None
-    alternatives: tuple[tuple[str, float], ...] = ()
+    prob: Prob | None = None
+    alternatives: tuple[tuple[str, Prob], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -240,10 +247,12 @@ def hides_ahead(weights: npt.NDArray[Any]) -> bool:
 class ModelInfo:
     """Name, kind, checkpoint and step of a model."""
 
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
     name: str = ""
     kind: str = ""
     checkpoint: str = ""
-    step: int | None = None
+    step: Count | None = None
 
 
 @dataclass(frozen=True)
@@ -253,9 +262,11 @@ class DecodingInfo:
     `one pass` is that of an encoder, which decodes nothing.
     """
 
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
     mode: str = "forced"
-    beam: int | None = None
-    rank: int = 0
+    beam: Count | None = None
+    rank: Count = 0
     log_prob: float | None = None
 
 

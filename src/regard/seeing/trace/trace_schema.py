@@ -10,8 +10,16 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
-from regard.seeing.trace.backdrop import MAX_BYTES, MAX_SIDE, BackdropKind
-from regard.seeing.trace.trace import MapKind, MapSide, Unit
+from regard.seeing.trace.backdrop import MAX_SIDE, BackdropKind
+from regard.seeing.trace.trace import (
+    Count,
+    DecodingInfo,
+    MapKind,
+    MapSide,
+    ModelInfo,
+    Token,
+    Unit,
+)
 
 #: weights of a trace at most, as of 100 layers of 16 heads over 400 tokens
 MAX_WEIGHTS: Final = 1 << 28
@@ -24,11 +32,9 @@ MAX_MAPS: Final = 4096
 MAX_TOKENS: Final = 1 << 20
 MAX_SLOTS: Final = 10_000
 
-Count = Annotated[int, Field(ge=0, lt=2**31)]
 Axis = Annotated[int, Field(ge=0, le=MAX_TOKENS)]
 GridSide = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
 Side = Annotated[int, Field(ge=1, le=MAX_SIDE)]
-Prob = Annotated[float, Field(ge=0, le=1.001)]
 
 
 class _StoredRecord(BaseModel):
@@ -51,17 +57,6 @@ class StoredArray(_StoredRecord):
         return prod(self.shape) * BYTES[self.encoding]
 
 
-class StoredToken(_StoredRecord):
-    """See `Token`."""
-
-    text: str
-    span: tuple[Count, Count] | None = Field(description="Start and end in the text.")
-    word: Count | None
-    special: bool
-    prob: Prob | None = Field(description="Probability; only outputs have one.")
-    alternatives: list[tuple[str, Prob]]
-
-
 class StoredBackdrop(_StoredRecord):
     """See `Backdrop`."""
 
@@ -72,20 +67,12 @@ class StoredBackdrop(_StoredRecord):
     seconds: Annotated[float, Field(ge=0)] | None = Field(description="Duration of the width.")
     data: str = Field(description="Base64 of the deflated bytes.")
 
-    @model_validator(mode="after")
-    def _check(self) -> "StoredBackdrop":
-        if prod(self.shape) > MAX_BYTES:
-            raise ValueError(
-                f"a backdrop has {prod(self.shape):,} bytes, and {MAX_BYTES:,} is the limit"
-            )
-        return self
-
 
 class StoredText(_StoredRecord):
     """See `Text`."""
 
     text: str
-    tokens: list[StoredToken] = Field(max_length=MAX_TOKENS)
+    tokens: list[Token] = Field(max_length=MAX_TOKENS)
     #: missing in the files of earlier versions, and of texts
     backdrop: StoredBackdrop | None = Field(None, description="What a source looks like.")
 
@@ -125,31 +112,6 @@ class StoredQueries(_StoredRecord):
     queries: StoredArray = Field(description="(heads, rows, dim).")
     keys: StoredArray = Field(description="(heads, columns, dim).")
 
-    @model_validator(mode="after")
-    def _check(self) -> "StoredQueries":
-        q, k = self.queries.shape, self.keys.shape
-        if len(q) != 3 or len(k) != 3 or q[0] != k[0] or q[2] != k[2]:
-            raise ValueError(f"queries and keys have the shapes {q} and {k}")
-        return self
-
-
-class StoredModel(_StoredRecord):
-    """See `ModelInfo`."""
-
-    name: str
-    kind: str
-    checkpoint: str
-    step: Count | None
-
-
-class StoredDecoded(_StoredRecord):
-    """See `Decoded`."""
-
-    mode: str
-    beam: Count | None
-    rank: Count
-    log_prob: float | None
-
 
 class StoredTrace(_StoredRecord):
     """See `Trace`."""
@@ -159,8 +121,8 @@ class StoredTrace(_StoredRecord):
     source: StoredText
     target: StoredText
     maps: list[StoredMap] = Field(max_length=MAX_MAPS)
-    model: StoredModel
-    decoded: StoredDecoded
+    model: ModelInfo
+    decoded: DecodingInfo
     derived: dict[str, StoredArray]
     checks: dict[str, JsonValue]
     gold: list[tuple[Count, Count, bool]]

@@ -1,6 +1,6 @@
 """Views: one map of a trace, with one head and its labels, ready to draw on any surface."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from operator import index
 from typing import Any, Final, Literal, NamedTuple, get_args
@@ -94,14 +94,6 @@ class View:
         return any(prob is not None for prob in self.probs)
 
 
-class Sharpness(NamedTuple):
-    """Sharpness of one head: 1 if each row attends to one token, 1/n if evenly to n."""
-
-    layer: int
-    head: int
-    value: float
-
-
 class _HeadChoice(NamedTuple):
     """A layer and one of its heads, or None for their mean."""
 
@@ -111,17 +103,13 @@ class _HeadChoice(NamedTuple):
     def map(self) -> Map:
         """Return the map of this head alone."""
         weights, missing = self.found.weights, self.found.missing
-        return replace(
-            self.found,
-            weights=self._of(weights),
-            missing=None if missing is None else self._of(missing),
-        )
-
-    def _of(self, heads: Weights) -> Weights:
         if self.head is None:
-            mean: Weights = heads.mean(axis=0, keepdims=True)
-            return mean
-        return heads[self.head : self.head + 1]
+            alone = weights.mean(axis=0, keepdims=True)
+            lacks = None if missing is None else missing.mean(axis=0, keepdims=True)
+        else:
+            alone = weights[self.head : self.head + 1]
+            lacks = None if missing is None else missing[self.head : self.head + 1]
+        return replace(self.found, weights=alone, missing=lacks)
 
 
 def select(
@@ -149,17 +137,8 @@ def select(
         raise ArgumentError(
             "layer and head", "name one map here", "'all'", "choose one, or save all as html"
         )
-    _check_choice("special", special, SPECIAL)
-    maps = _maps(trace, kind)
-    picks = list(_picks(maps, layer, head))
-    if not picks:
-        most = max(found.heads for found in maps)
-        numbers = "0" if most == 1 else f"a number from 0 to {most - 1}"
-        rule = f"be auto, mean, all, or {numbers}"
-        raise ArgumentError("head", rule, repr(head), "choose one")
-    best = max(picks, key=lambda pick: sharpness(trace, pick.found, pick.map().weights[0]))
-    reason = message("show.title.sharpest") if len(picks) > 1 else ""
-    return _view(trace, best, _title(maps, best, layer, head, reason), words, special)
+    (view,) = select_all(trace, kind=kind, layer=layer, head=head, words=words, special=special)
+    return view
 
 
 def select_all(
@@ -172,20 +151,44 @@ def select_all(
     special: Special = "dim",
 ) -> list[View]:
     """Return a view of each selected map: `layer` or `head`, or both, may be `all`."""
-    if "all" not in (layer, head):
-        return [select(trace, kind=kind, layer=layer, head=head, words=words, special=special)]
-    _check_choice("special", special, SPECIAL)
-    maps = maps_shown = _maps(trace, kind)
-    if layer != "all":
-        best = select(trace, kind=kind, layer=layer, head="auto").layer
-        maps_shown = _layers(maps, best)
-    if layer != "all" or head == "all":
-        picks = [_HeadChoice(found, i) for found in maps_shown for i in range(found.heads)]
-        return [_view(trace, p, _title(maps, p, "", "", ""), words, special) for p in picks]
+    check_choice("special", special, SPECIAL)
+    maps = list(trace.of_kind(chosen_kind(trace, kind)))
+    chosen = _layers(maps, "auto" if layer == "all" else layer)
+    if head == "all" and layer == "auto":
+        chosen = [_sharpest(trace, _picks(chosen, "auto")).found]
+    if head == "all":
+        picks = [(_HeadChoice(found, i), "") for found in chosen for i in range(found.heads)]
+    else:
+        parts = [[found] for found in chosen] if layer == "all" else [chosen]
+        groups = [_picks(part, head) for part in parts]
+        sharpest = message("show.title.sharpest")
+        picks = [(_sharpest(trace, one), sharpest * (len(one) > 1)) for one in groups]
     return [
-        select(trace, kind=kind, layer=found.layer, head=head, words=words, special=special)
-        for found in maps
+        _view(trace, pick, _title(maps, pick, layer, head, reason), words, special)
+        for pick, reason in picks
     ]
+
+
+def _picks(maps: Sequence[Map], head: int | str) -> list[_HeadChoice]:
+    """Return the candidates that the options leave open; a mean or one head is a single one."""
+    found = []
+    for one in maps:
+        if head == "mean" or (head == "auto" and one.heads == 1):
+            found.append(_HeadChoice(one, None))
+        elif head == "auto":
+            found += [_HeadChoice(one, i) for i in range(one.heads)]
+        elif (number := _number(head)) is not None and 0 <= number < one.heads:
+            found.append(_HeadChoice(one, number))
+    if not found:
+        most = max(one.heads for one in maps)
+        numbers = "0" if most == 1 else f"a number from 0 to {most - 1}"
+        rule = f"be auto, mean, all, or {numbers}"
+        raise ArgumentError("head", rule, repr(head), "choose one")
+    return found
+
+
+def _sharpest(trace: Trace, picks: Sequence[_HeadChoice]) -> _HeadChoice:
+    return max(picks, key=lambda pick: sharpness(trace, pick.found, pick.map().weights[0]))
 
 
 def sharpness(trace: Trace, found: Map, weights: Weights) -> float:
@@ -193,18 +196,31 @@ def sharpness(trace: Trace, found: Map, weights: Weights) -> float:
 
     Special tokens are left out: a head that attends to `</s>` alone has found nothing.
     """
-    rows, columns = (_real(trace.tokens(side)) for side in (found.rows, found.columns))
+    rows, columns = (real_places(trace.tokens(side)) for side in (found.rows, found.columns))
     kept = weights[np.ix_(rows, columns)]
     return float(kept.max(axis=1).mean()) if kept.size else 0.0
 
 
-def all_sharpness(trace: Trace, kind: str = "auto") -> list[Sharpness]:
-    """Return the sharpness of each head of a kind, layer by layer."""
-    return [
-        Sharpness(found.layer, head, sharpness(trace, found, found.weights[head]))
-        for found in _maps(trace, kind)
-        for head in range(found.heads)
-    ]
+def heads_view(trace: Trace, kind: str = "auto") -> View:
+    """Return the sharpness of all heads of a kind: a row for each layer, a column for each head."""
+    maps = list(trace.of_kind(chosen_kind(trace, kind)))
+    rows, count = len(maps), max(found.heads for found in maps)
+    values = np.zeros((rows, count), dtype=np.float32)
+    for i, found in enumerate(maps):
+        values[i, : found.heads] = [sharpness(trace, found, one) for one in found.weights]
+    best, head = (int(place) for place in np.unravel_index(values.argmax(), values.shape))
+    return View(
+        title=kind_title(maps[0].kind),
+        rows=[message("show.heads.layer", layer=found.layer) for found in maps],
+        columns=[message("show.heads.head", head=head) for head in range(count)],
+        weights=values,
+        hidden=np.zeros(rows, dtype=np.float32),
+        probs=[None] * rows,
+        row_special=[False] * rows,
+        column_special=[False] * count,
+        notes=(message("show.heads.sharpest", layer=maps[best].layer, head=head),),
+        what=message("show.heads.what"),
+    )
 
 
 def chosen_maps(trace: MapsOfTexts, kind: str, layer: int | str) -> list[Any]:
@@ -240,7 +256,7 @@ def kind_title(kind: str) -> str:
     return message(f"kind.{kind}")
 
 
-def _real(tokens: Sequence[Token]) -> list[int]:
+def real_places(tokens: Sequence[Token]) -> list[int]:
     """Return the indices of tokens that are not special; of all, if each of them is."""
     real = [i for i, token in enumerate(tokens) if not token.special]
     return real or list(range(len(tokens)))
@@ -248,30 +264,14 @@ def _real(tokens: Sequence[Token]) -> list[int]:
 
 def check_scale(scale: str) -> None:
     """Raise ArgumentError for an unknown scale."""
-    _check_choice("scale", scale, SCALES)
+    check_choice("scale", scale, SCALES)
 
 
-def _check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    """Raise ArgumentError unless a value is one of several."""
     if value not in choices:
         rule = f"be {', '.join(choices[:-1])} or {choices[-1]}"
         raise ArgumentError(name, rule, repr(value), "choose one")
-
-
-def _maps(trace: Trace, kind: str) -> list[Map]:
-    return list(trace.of_kind(chosen_kind(trace, kind)))
-
-
-def _picks(maps: Sequence[Map], layer: int | str, head: int | str) -> Iterator[_HeadChoice]:
-    """Yield the candidates that the options leave open; a mean or one head is a single one."""
-    for found in _layers(maps, layer):
-        if head == "mean" or (head == "auto" and found.heads == 1):
-            yield _HeadChoice(found, None)
-        elif head == "auto":
-            yield from (_HeadChoice(found, i) for i in range(found.heads))
-        else:
-            number = _number(head)
-            if number is not None and 0 <= number < found.heads:
-                yield _HeadChoice(found, number)
 
 
 def _layers(maps: Sequence[Any], layer: int | str) -> list[Any]:
@@ -305,18 +305,21 @@ def _title(
         ends = {"first": maps[0].layer, "last": maps[-1].layer}
         said = message("show.title.layer", layer=found.layer, **ends)
         parts.append(said + (reason if layer == "auto" else ""))
-    if found.heads > 1:
+    if found.heads > 1 and pick.head is None:
+        parts.append(message("show.title.mean", count=found.heads))
+    elif found.heads > 1:
         said = message("show.title.head", head=pick.head, last=found.heads - 1)
-        said += reason if head == "auto" else ""
-        mean = message("show.title.mean", count=found.heads)
-        parts.append(mean if pick.head is None else said)
+        parts.append(said + (reason if head == "auto" else ""))
     return " · ".join(parts)
 
 
 def _view(trace: Trace, pick: _HeadChoice, title: str, words: Merging, special: Special) -> View:
     merged = merge(trace, pick.map(), words=words)
     weights = merged.weights[0]
-    shown_rows, shown_columns = _kept(merged.rows, special), _kept(merged.columns, special)
+    shown_rows, shown_columns = (
+        [i for i, group in enumerate(side) if special != "hide" or not group.special]
+        for side in (merged.rows, merged.columns)
+    )
     out = sorted(set(range(len(merged.columns))) - set(shown_columns))
     rows = [merged.rows[i] for i in shown_rows]
     columns = [merged.columns[i] for i in shown_columns]
@@ -324,6 +327,11 @@ def _view(trace: Trace, pick: _HeadChoice, title: str, words: Merging, special: 
     if out:
         names = " ".join(dict.fromkeys(merged.columns[i].label for i in out))
         notes.append(message("show.hidden-tokens", names=names))
+    backdrop = trace.source.backdrop if pick.found.columns == "source" else None
+    if backdrop is not None:  # each of its cells must be a column
+        cells = sum(column >= backdrop.first for column in shown_columns)
+        before = len(shown_columns) - cells
+        backdrop = replace(backdrop, first=before) if cells == backdrop.cells else None
     return View(
         title=f"{title} · {_unit(rows, columns)}",
         rows=[group.label for group in rows],
@@ -334,21 +342,12 @@ def _view(trace: Trace, pick: _HeadChoice, title: str, words: Merging, special: 
         row_special=[group.special and special == "dim" for group in rows],
         column_special=[group.special and special == "dim" for group in columns],
         notes=tuple(notes),
-        gold=tuple(_gold(trace, pick.found, rows, columns)),
+        gold=_gold(trace, rows, columns) if pick.found.kind == "cross" else (),
         kind=pick.found.kind,
         layer=pick.found.layer,
         head=pick.head,
-        backdrop=_backdrop(trace, pick.found, shown_columns),
+        backdrop=backdrop,
     )
-
-
-def _backdrop(trace: Trace, found: Map, shown: Sequence[int]) -> Backdrop | None:
-    """Return the backdrop of the columns, if each of its cells is one of them."""
-    backdrop = trace.source.backdrop
-    if backdrop is None or found.columns != "source":
-        return None
-    cells = sum(column >= backdrop.first for column in shown)
-    return backdrop.after(len(shown) - cells) if cells == backdrop.cells else None
 
 
 def _unit(*sides: Sequence[Group]) -> str:
@@ -358,23 +357,17 @@ def _unit(*sides: Sequence[Group]) -> str:
     return message("show.words" if whole and any(numbers) else "show.tokens")
 
 
-def _kept(side: Sequence[Group], special: Special) -> list[int]:
-    return [i for i, group in enumerate(side) if special != "hide" or not group.special]
-
-
 def _gold(
-    trace: Trace, found: Map, rows: Sequence[Group], columns: Sequence[Group]
-) -> Iterator[tuple[int, int, bool]]:
-    """Yield the cells of gold links; a cell with a sure link is sure."""
-    if found.kind != "cross":
-        return
+    trace: Trace, rows: Sequence[Group], columns: Sequence[Group]
+) -> tuple[tuple[int, int, bool], ...]:
+    """Return the cells of gold links; a cell with a sure link is sure."""
     cells: dict[tuple[int, int], bool] = {}
     below, along = trace.gold_units
     for target, source, sure in trace.gold:
         for i in _at(rows, target, below):
             for j in _at(columns, source, along):
                 cells[i, j] = cells.get((i, j), False) or sure
-    yield from ((i, j, sure) for (i, j), sure in sorted(cells.items()))
+    return tuple((i, j, sure) for (i, j), sure in sorted(cells.items()))
 
 
 def _at(side: Sequence[Group], number: int, unit: Unit) -> list[int]:
