@@ -89,7 +89,6 @@ MAY_OPEN = {
     ("pretrained.folder", "from_pretrained"): "transformers opens folders, once they are checked",
     ("seeing.page.writer", "read_text"): "importlib.resources: regard's own scripts",
     ("standard_streams", "os.open"): "the null device in place of a closed stream",
-    ("training.sharded_checkpoint", "HuggingFaceStorageReader"): "shards that were verified",
 }
 
 

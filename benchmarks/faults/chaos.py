@@ -164,17 +164,19 @@ def result(folder: Path) -> dict[str, Any]:
 
     from regard.training.checkpoint import load_checkpoint
     from regard.training.run_folder import RunFolder
-    from regard.training.sharded_checkpoint import ShardedTensors
 
     run = RunFolder(folder / "run")
     assert run.finished, (folder / "log.txt").read_text()[-2000:]
     found = load_checkpoint(run.checkpoints).checkpoint
     assert found is not None
-    tensors = found.tensors
-    last = tensors.read() if isinstance(tensors, ShardedTensors) else tensors
     best = {path.name: load_file(path) for path in sorted(run.best.glob("*.safetensors"))}
     metrics = [{k: v for k, v in row.items() if k != "seconds"} for row in run.read_metrics()]
-    return {"model": load_file(run.model_file), "last": last, "best": best, "metrics": metrics}
+    return {
+        "model": load_file(run.model_file),
+        "last": found.tensors,
+        "best": best,
+        "metrics": metrics,
+    }
 
 
 def same(a: Any, b: Any) -> bool:

@@ -1,7 +1,6 @@
 """Jobs: every id once whatever dies, resumed jobs, refused ones, and what a death changes."""
 
 import json
-import os
 
 import pytest
 
@@ -158,23 +157,6 @@ def test_a_folder_of_something_else_is_refused(inputs, tmp_path):
         run(inputs, tmp_path / "held")
 
 
-def test_a_shard_that_cannot_be_read_does_not_stop_the_others(inputs, tmp_path, monkeypatch):
-    shards = find_shards([str(inputs)])
-    task = ShoutTask()
-    read = task.records
-
-    def records(unit):
-        if unit.shard.name == "a.txt":
-            os.unlink(unit.shard.path)
-        return read(unit)
-
-    monkeypatch.setattr(task, "records", records)
-    found = run_job(task, shards, tmp_path / "out", LocalExecutor())
-    assert found.now.rows == 15
-    assert "there is no such file" in found.failed["a.txt.parquet"]
-    assert not (tmp_path / "out" / "a.txt.parquet").exists()
-
-
 def test_a_full_disk_ends_the_job_and_keeps_what_is_done(inputs, tmp_path, monkeypatch):
     task, out = ShoutTask(), tmp_path / "out"
     shout = task.shout
@@ -200,19 +182,6 @@ def test_a_full_disk_ends_the_job_and_keeps_what_is_done(inputs, tmp_path, monke
     found = run(inputs, out)
     assert (found.before.rows, found.now.rows) == (25, 15)
     assert len(rows_in(out)) == 40
-
-
-def test_a_shard_that_the_driver_does_not_see_ends_the_job(inputs, tmp_path):
-    """A worker on a machine with another disk writes where the driver finds nothing."""
-
-    class Elsewhere(LocalExecutor):
-        def run(self, work, items):
-            for number, found in super().run(work, items):
-                (work.folder / found.output).unlink()
-                yield number, found
-
-    with pytest.raises(JobError, match=r"-o must lie on a file system that all nodes share"):
-        run(inputs, tmp_path / "out", executor=Elsewhere())
 
 
 def test_a_place_where_workers_die_twice_is_narrowed_down():

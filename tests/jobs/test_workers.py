@@ -2,8 +2,6 @@
 
 import json
 import os
-import pickle
-import re
 import socket
 import subprocess
 import sys
@@ -13,8 +11,7 @@ import pytest
 
 from jobs.toys import ShoutTask, fail, rows_in
 from regard import worker_processes
-from regard.errors import ArgumentError, DataError, RegardError
-from regard.extras import MissingExtraError
+from regard.errors import DataError, RegardError
 from regard.jobs import JobError, LocalExecutor, check_cluster, find_shards, ray_executor, run_job
 
 PROGRAM = """
@@ -88,12 +85,6 @@ def test_the_first_error_of_a_process_is_raised_here():
             list(LocalExecutor(2).run(fail, ["fine", item]))
 
 
-def test_errors_are_pickled_with_their_parts():
-    for error in (DataError("f", 3, "r", "x", kind="k"), ArgumentError("a", "be b", 1, "c")):
-        found = pickle.loads(pickle.dumps(error))
-        assert (type(found), str(found), vars(found)) == (type(error), str(error), vars(error))
-
-
 @pytest.mark.slow
 def test_processes_that_do_not_start_are_told_of(monkeypatch):
     monkeypatch.setattr(worker_processes.sys, "executable", "/bin/false")
@@ -139,15 +130,3 @@ def test_an_address_where_nothing_listens():
         port = free.getsockname()[1]
     with pytest.raises(JobError, match=rf"127\.0\.0\.1:{port} does not \(Connection refused\)"):
         check_cluster(f"127.0.0.1:{port}")
-
-
-@pytest.mark.parametrize("address", ["ray://head:10001", "head", "head:port", "a/b:1"])
-def test_what_is_no_address(address):
-    with pytest.raises(ArgumentError, match=r"--ray must be HOST:PORT or auto"):
-        check_cluster(address)
-
-
-def test_without_ray_the_install_command_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingExtraError, match=re.escape("pip install 'regard[ray]'")):
-        check_cluster("local")

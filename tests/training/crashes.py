@@ -1,15 +1,10 @@
-"""Breaks training runs on purpose, and counts what came of it.
+"""Breaks training runs on purpose: stopped at one file operation, or with a flipped bit of a file.
 
-    python -m training.crashes kills 200 --jobs 2      # kill -9 at random moments
-    python -m training.crashes points --jobs 2         # stop at every single file operation
-    python -m training.crashes flips 100 --jobs 2      # flip one bit of a file
-
-in the folder of the tests. A run that was stopped is resumed, and its weights, metrics and report
-must be those of a run that nothing has stopped. A flipped bit must be noticed by name when the run
-is loaded or resumed. Everything is forked from one process that has imported torch already.
+A run that was stopped is resumed, and its weights, metrics and report must be those of a run that
+nothing has stopped. A flipped bit must be noticed by name when the run is loaded or resumed.
+Everything is forked from one process that has imported torch already.
 """
 
-import argparse
 import builtins
 import io
 import json
@@ -18,11 +13,7 @@ import os
 import random
 import shutil
 import sys
-import tempfile
-import time
-from collections import Counter
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -95,13 +86,10 @@ def different(output: Path, expected: dict[str, Any]) -> str:
     return f"other {min(names)}" if names else ""
 
 
-def aside(work: Callable[[], None], kill_after: float | None = None) -> int:
+def aside(work: Callable[[], None]) -> int:
     """Runs something in a fork; its exit code, or minus the signal."""
     process = FORK.Process(target=_silently, args=(work,))
     process.start()
-    process.join(kill_after)
-    if kill_after is not None and process.is_alive():
-        process.kill()
     process.join(300)
     return -1000 if process.exitcode is None else process.exitcode
 
@@ -109,14 +97,6 @@ def aside(work: Callable[[], None], kill_after: float | None = None) -> int:
 def _silently(work: Callable[[], None]) -> None:
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
     work()
-
-
-def killed(data: Path, home: Path, expected: dict[str, Any], seed: int, length: float) -> Verdict:
-    """Kills a run once, at a random moment, and lets it go on."""
-    output, draw = home / f"killed-{seed}", random.Random(seed)
-    code = aside(lambda: run(data, output), draw.uniform(0.0, length))
-    name = f"kill {seed}" if code == -9 else f"kill {seed} (too late)"
-    return _resumed(name, data, output, expected)
 
 
 def _resumed(name: str, data: Path, output: Path, expected: dict[str, Any]) -> Verdict:
@@ -266,57 +246,15 @@ def _means_the_same(before: bytes, after: bytes) -> bool:
         return False
 
 
-def trials(what: str, count: int, home: Path) -> Iterator[tuple[Callable[..., Verdict], Any]]:
-    """The work to do, in pieces that know nothing of each other."""
+def run_trials(what: str, count: int, home: Path) -> list[Verdict]:
+    """Does some trials: "points" stops runs, "flips" damages files."""
+    torch.set_num_threads(1)
     data, whole = write_pairs(home / "pairs.tsv", count=60), home / "whole"
     import_all()  # so that no fork has to
-    began = time.monotonic()
     assert aside(lambda: run(data, whole)) == 0
-    length, expected = time.monotonic() - began, results(whole)
-    if what == "kills":
-        yield from ((killed, (data, home, expected, seed, length)) for seed in range(count))
-    elif what == "flips":
-        yield from ((flipped, (whole, home, seed)) for seed in range(count))
-    else:
-        points = range(1, len(operations(data, home)) + 1)
-        all_of_them = [(point, how) for how in ("kill", "after", "fail") for point in points]
-        step = max(1, len(all_of_them) // count) if count else 1
-        for point, how in all_of_them[::step]:
-            yield stopped, (data, home, expected, point, how)
-
-
-def run_trials(what: str, count: int, home: Path, jobs: int = 1) -> list[Verdict]:
-    """Does the work, in several processes if asked to."""
-    torch.set_num_threads(1)
-    work = list(trials(what, count, home))
-    if jobs == 1:
-        return [function(*args) for function, args in work]
-    with ProcessPoolExecutor(jobs, mp_context=FORK) as pool:
-        return [f.result() for f in [pool.submit(function, *args) for function, args in work]]
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("kills", "points", "flips"))
-    parser.add_argument("count", type=int, nargs="?", default=0, help="0: every point")
-    parser.add_argument("--jobs", type=int, default=1)
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as home:
-        began = time.monotonic()
-        verdicts = run_trials(given.what, given.count, Path(home), given.jobs)
-        seconds = time.monotonic() - began
-    kinds = Counter(
-        verdict.name.split(" ")[0] if given.what != "flips" else verdict.name
-        for verdict in verdicts
-    )
-    late = sum("too late" in verdict.name for verdict in verdicts)
-    bad = [verdict for verdict in verdicts if verdict.problem]
-    print(f"{given.what}: {len(verdicts)} trials in {seconds:.0f} s, {len(bad)} went wrong")
-    print(f"  {dict(kinds)}" + (f", {late} came after the end" if late else ""))
-    for verdict in bad:
-        print(f"  {verdict.name}: {verdict.problem}")
-    return 1 if bad else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    if what == "flips":
+        return [flipped(whole, home, seed) for seed in range(count)]
+    expected, points = results(whole), range(1, len(operations(data, home)) + 1)
+    every = [(point, how) for how in ("kill", "after", "fail") for point in points]
+    chosen = every[:: max(1, len(every) // count)]
+    return [stopped(data, home, expected, point, how) for point, how in chosen]

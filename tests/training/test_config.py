@@ -45,22 +45,6 @@ def test_columns(given):
     assert make_config({"columns": given}).columns == ("0", "2")
 
 
-@pytest.mark.parametrize("name", [2024, "2024"])
-def test_a_file_whose_name_is_a_number(name):
-    assert make_config({"dev": name}).dev == "2024"
-
-
-@pytest.mark.parametrize("given", [32, "32"])
-def test_precision_may_be_a_number(given):
-    assert make_config({"precision": given}).precision == "32"
-
-
-def test_numbers_as_text():
-    config = make_config({"steps": "12", "hidden": "64", "dropout": "0.5"})
-    assert config.steps == 12
-    assert config.model == {"hidden": 64, "dropout": 0.5}
-
-
 WRONG = {
     "a typo": ({"stepps": 5}, "'stepps': perhaps 'steps' is meant."),
     "a typo of the preset's": ({"hiden": 5}, "'hiden': perhaps 'hidden' is meant."),
@@ -149,13 +133,6 @@ def test_overrides():
     }
 
 
-@pytest.mark.plain
-@pytest.mark.parametrize("word", ["steps", "=5", ""])
-def test_words_that_are_no_settings(word):
-    with pytest.raises(ArgumentError, match="key=value"):
-        parse_overrides([word])
-
-
 def test_toml(tmp_path):
     path = tmp_path / "run.toml"
     path.write_bytes(b'\xef\xbb\xbfdata = "x.tsv"\n[model]\nhidden = 32\n')
@@ -171,10 +148,3 @@ def test_broken_toml(tmp_path, content, words):
     with pytest.raises(DataError, match=words) as caught:
         read_toml(path)
     assert str(path) in str(caught.value)
-
-
-def test_no_toml(tmp_path):
-    with pytest.raises(DataError, match="no such file"):
-        read_toml(tmp_path / "run.toml")
-    with pytest.raises(DataError, match="it is a folder"):
-        read_toml(tmp_path)

@@ -10,7 +10,7 @@ import torch
 from rich.console import Console
 
 from regard.training.checkpoint import Candidate
-from regard.training.console_reporter import ConsoleReporter, StderrConsole, say
+from regard.training.console_reporter import ConsoleReporter, StderrConsole
 from regard.training.evaluator import AttentionHealth, Evaluation
 from regard.training.progress import Progress, RankedEvaluation
 from regard.training.run import describe_candidates
@@ -62,33 +62,10 @@ def test_a_row_for_each_evaluation():
     assert other.split()[4:] == ["2.500", "1.250", "12.50%", "50.00%"]
 
 
-def test_health_is_told_once():
-    watch, file = watching()
-    for _ in range(3):
-        watch.on_evaluation(Progress(step=1), evaluation(health=FORMED), best=False)
-    assert file.getvalue().count("attention has formed") == 1
-
-
-def test_outputs_that_are_all_the_same_are_told():
-    watch, file = watching()
-    watch.on_evaluation(Progress(step=1), evaluation(outputs=["same"] * 20), best=False)
-    assert "20 of 20 are 'same'" in file.getvalue()
-
-
 def test_speed_counts_from_this_start():
     watch, _ = watching()
     watch.on_step(Progress(tokens=1000, seconds=10.0), torch.tensor(1.0))
     assert watch.speed(Progress(tokens=1600, seconds=12.0)) == pytest.approx(300)
-
-
-def test_speed_leaves_evaluations_out():
-    watch, file = watching()
-    watch.on_step(Progress(), torch.tensor(1.0))
-    progress = Progress(tokens=6000, seconds=2.0)
-    progress.took_evaluation(10.0)
-    assert watch.speed(progress) == pytest.approx(3000)
-    watch.on_evaluation(progress, evaluation(), best=True)
-    assert " 3,000 " in file.getvalue()
 
 
 class Clock:
@@ -122,12 +99,6 @@ def test_a_pipe_is_told_how_far_a_run_is_before_the_first_evaluation(monkeypatch
     ]
 
 
-def test_after_the_first_evaluation_a_pipe_is_told_less_often(monkeypatch):
-    times = [float(second) for second in range(1, 127)]
-    lines = lines_of_steps(monkeypatch, times, evaluated_at=1.0)
-    assert len(lines) == 2 + 1, "a header, a row, and a line two minutes later"
-
-
 def test_what_was_compared_at_the_end_is_told():
     best, average, last = (RankedEvaluation(score, 9) for score in (0.25, 0.125, 0.5))
     found = [Candidate("best", best), Candidate("average", average, taken=True)]
@@ -145,9 +116,3 @@ def test_quiet():
     watch.stopping()
     watch.note("saved")
     assert file.getvalue() == ""
-
-
-def test_a_pipe_gets_a_sentence_on_one_line():
-    file = io.StringIO()
-    say(Console(file=file, width=20), "a sentence that is longer than this [bold]and that")
-    assert file.getvalue() == "a sentence that is longer than this [bold]and that\n"

@@ -36,25 +36,6 @@ def test_freed_memory_is_retained_inside_the_block_and_given_back_after_it(monke
     assert libc.trimmed == [(0, {-3: 32 * 2**20, -1: 64 * 2**20})]
 
 
-def test_the_c_library_takes_these_values():
-    """How far it then retains memory is its own affair."""
-    if (libc := allocator._glibc()) is None:
-        pytest.skip("this C library has no mallopt")
-    try:
-        for values in (allocator.KEPT, allocator.USUAL):
-            assert all(libc.mallopt(parameter, value) == 1 for parameter, value in values.items())
-    finally:
-        allocator._set(libc, allocator.USUAL)
-
-
-def test_nothing_is_retained_where_a_gpu_trains(monkeypatch):
-    libc = RecordedLibrary()
-    monkeypatch.setattr(allocator, "_glibc", lambda: libc)
-    with allocator.retain_freed_memory("cuda"):
-        pass
-    assert (libc.values, libc.trimmed) == ({}, [])
-
-
 @pytest.mark.parametrize("largest", [0.1, 100.0, float("nan"), float("inf")])
 @pytest.mark.parametrize("max_norm", [1.0, 3.0])
 def test_clipping_is_that_of_torch_to_the_last_bit(largest, max_norm):

@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import shutil
 
 import pytest
@@ -20,8 +19,6 @@ from regard.training import (
     resume_run,
     start_run,
 )
-from regard.training.checkpoint import CheckpointError
-from regard.training.run_folder import RowLog
 from regard.training.weights_file import UnusableWeightsError, read_weights, write_weights
 from training.tools import SETTINGS, assert_same, weights
 
@@ -102,36 +99,6 @@ def test_a_finished_run_with_a_damaged_tokeniser_is_not_called_whole(run, name):
     assert content(run) == before
 
 
-def test_a_finished_run_without_checkpoints_is_finished(run):
-    """Whoever needs the room may remove what only training needs."""
-    shutil.rmtree(run.checkpoints)
-    shutil.rmtree(run.best)
-    before, said = content(run), io.StringIO()
-    resume_run(run.path, console=Console(file=said, width=1000))
-    assert content(run) == before
-    assert "is finished, and stays as it is." in said.getvalue()
-    assert f"{run.checkpoints} has no checkpoint; nothing was changed." in said.getvalue()
-
-
-def test_a_finished_run_goes_on_with_a_larger_budget(run, made):
-    assert "going on from step 6" in go_on(run)
-    assert steps(run) == [2, 4, 6, 8, 10]
-    assert [path.name for path in sorted(run.checkpoints.glob("*.json"))][-1].endswith("10.json")
-
-
-@pytest.mark.parametrize("left", ["nothing", "an empty folder"])
-def test_a_run_without_its_checkpoints(run, left):
-    shutil.rmtree(run.checkpoints)
-    if left == "an empty folder":
-        run.checkpoints.mkdir()
-    check_refused(
-        run,
-        f"{run.checkpoints} has no checkpoint",
-        "--accept-loss",
-        "trains from step 0 and replaces model.safetensors, README.md, best, 3 rows of metrics",
-    )
-
-
 def test_training_from_step_0_is_asked_for(run, made):
     before = weights(run.path)
     shutil.rmtree(run.checkpoints)
@@ -140,15 +107,6 @@ def test_training_from_step_0_is_asked_for(run, made):
     assert_same(weights(run.path), weights(made / "ten"))
     with pytest.raises(AssertionError):
         assert_same(weights(run.path), before)
-
-
-def test_a_run_that_was_killed_before_its_first_step_just_begins(run, made):
-    for folder in (run.checkpoints, run.best):
-        shutil.rmtree(folder)
-    for path in (run.model_file, run.metrics_file, run.card_file, run.report.path):
-        path.unlink()
-    go_on(run)
-    assert_same(weights(run.path), weights(made / "ten"))
 
 
 def newest(run, end):
@@ -165,35 +123,6 @@ def test_a_damaged_checkpoint_after_which_evaluations_are_known(run, end):
     assert steps(run) == [2, 4, 6, 8, 10]
 
 
-def test_a_damaged_checkpoint_after_which_nothing_is_known_costs_nothing(run):
-    """Its steps are taken again, exactly."""
-    run.metrics.cut(None, 4)
-    run.report.cut(None, 4)
-    flip(newest(run, "safetensors"))
-    said = go_on(run)
-    assert "checkpoint step-00000006 is damaged (its tensors do not match their checksum)" in said
-    assert "going on from step 4" in said
-
-
-def test_all_checkpoints_are_damaged(run):
-    for path in run.checkpoints.glob("*.safetensors"):
-        flip(path)
-    check_refused(run, "all checkpoints", "step-00000006, step-00000004", "from step 0")
-
-
-def test_no_permission_is_said_as_such(run, monkeypatch):
-    listdir = os.listdir
-
-    def refuse(path):
-        if path == run.checkpoints:
-            raise PermissionError(13, "Permission denied", str(path))
-        return listdir(path)
-
-    monkeypatch.setattr("os.listdir", refuse)
-    words = (f"{run.checkpoints} must be readable", "Permission denied")
-    check_refused(run, *words, error=CheckpointError)
-
-
 @pytest.mark.parametrize("damage", ["flip", "missing"])
 def test_the_model_is_written_again_from_the_best_weights(run, damage):
     before = read_weights(run.model_file)
@@ -206,33 +135,6 @@ def test_the_model_is_written_again_from_the_best_weights(run, damage):
     assert f"and is written again from {run.best}" in said.getvalue()
     assert_same(weights(run.path), before)
     assert run.finished
-
-
-@pytest.mark.parametrize("damage", ["flip", "missing"])
-def test_lost_weights_of_the_best(run, damage):
-    for path in run.best.iterdir():
-        flip(path) if damage == "flip" else path.unlink()
-    check_refused(run, f"{path} is ", "the weights of step", "with dev score", "are gone")
-    go_on(run, accept_loss=True)
-    assert steps(run) == [2, 4, 6, 8, 10]
-    assert run.finished
-
-
-def test_weights_that_a_kill_has_left_among_the_best_are_removed(run):
-    stale = run.best / "step-00000001.safetensors"
-    shutil.copy(run.model_file, stale)
-    run.card_file.unlink()
-    resume_run(run.path, quiet=True)
-    assert run.finished
-    assert not stale.exists()
-
-
-def test_lost_weights_of_the_best_and_the_model(run):
-    for path in (*run.best.iterdir(), run.model_file):
-        flip(path)
-    check_refused(run, "the best weights so far are gone")
-    go_on(run, accept_loss=True)
-    assert run.load()
 
 
 @pytest.mark.parametrize("log", ["metrics.jsonl", "report.jsonl"])
@@ -255,13 +157,6 @@ def test_damaged_rows(run, log, damage):
     kept = [] if damage == "missing" else kept
     rows = run.metrics.rows() if log == "metrics.jsonl" else [r["row"] for r in run.report.rows()]
     assert [row["step"] for row in rows] == [*kept, 8, 10]
-
-
-def test_one_damaged_line_is_named_and_drops_no_other(run):
-    lines = run.metrics_file.read_text().splitlines()
-    run.metrics_file.write_text("\n".join([lines[0], "{" + lines[1], lines[2], '{"cut off']))
-    with pytest.warns(UserWarning, match=r"metrics\.jsonl, line 2 is damaged and left out"):
-        assert steps(run) == [2, 6]
 
 
 @pytest.mark.parametrize("kept", [True, False])
@@ -289,27 +184,6 @@ def test_killed_between_the_last_evaluation_and_its_checkpoint(data, tmp_path, m
     assert [row["row"]["step"] for row in folder.report.rows()] == [2, 4, 5]
 
 
-def test_a_missing_tokeniser(run, made):
-    run.tgt_tokenizer_file.unlink()
-    check_refused(run, f"{run.tgt_tokenizer_file} is missing", "learned again")
-    go_on(run, accept_loss=True)
-    assert run.finished
-
-
-def test_settings_that_were_changed(run):
-    record = json.loads(run.config_file.read_text())
-    record["config"]["lr"] = 1.0
-    run.config_file.write_text(json.dumps(record))
-    with pytest.raises(RunError, match=r"config\.json .* does not match its checksum"):
-        run.read_config()
-    del record["checksum"]
-    run.config_file.write_text(json.dumps(record))
-    assert run.read_config().lr == 1.0
-    run.config_file.write_text(json.dumps({**record, "checksun": "0"}))
-    with pytest.raises(RunError, match="checksun"):
-        run.read_config()
-
-
 def test_settings_of_another_model(run):
     record = json.loads(run.config_file.read_text())
     record["config"]["model"]["hidden"] = 64
@@ -332,25 +206,6 @@ def test_a_link_out_of_the_run(run, tmp_path, name):
     assert content(RunFolder(tmp_path)) == before
 
 
-def test_a_link_inside_the_run_or_to_it(run, tmp_path):
-    run.checkpoints.rename(run.path / "large")
-    run.checkpoints.symlink_to("large")
-    (tmp_path / "latest").symlink_to(run.path)
-    go_on(RunFolder(tmp_path / "latest"))
-    assert steps(run) == [2, 4, 6, 8, 10]
-
-
-@pytest.mark.parametrize("name", LINKS)
-def test_a_new_run_does_not_write_through_a_link(data, tmp_path, name):
-    away, output = tmp_path / "away", tmp_path / "run"
-    away.mkdir()
-    output.mkdir()
-    (output / name).symlink_to(away)
-    with pytest.raises(RunError, match=f"{name} is a link"):
-        start_run(make_config({"data": str(data), **BRIEF}), output, quiet=True)
-    assert list(away.iterdir()) == []
-
-
 def test_weights_know_their_checksum(tmp_path):
     path = tmp_path / "weights.safetensors"
     write_weights(path, {"a": torch.arange(7.0), "b": torch.ones(3, 5).T})
@@ -364,23 +219,6 @@ def test_weights_know_their_checksum(tmp_path):
             read_weights(path)
 
 
-def test_weights_that_no_memory_holds_are_not_read(tmp_path):
-    path = tmp_path / "sparse.safetensors"
-    with open(path, "wb") as file:
-        file.truncate(1 << 43)
-    with pytest.raises(UnusableWeightsError, match=r"they take 8,796.1 GB, and this machine has"):
-        read_weights(path)
-
-
 def test_weights_of_an_older_run_have_no_checksum(tmp_path):
     save_file({"a": torch.arange(7.0)}, tmp_path / "old.safetensors")
     assert_same(read_weights(tmp_path / "old.safetensors"), {"a": torch.arange(7.0)})
-
-
-def test_a_log_that_no_memory_holds_is_refused_before_it_is_read(tmp_path):
-    path = tmp_path / "report.jsonl"
-    with open(path, "wb") as file:
-        file.truncate(1 << 40)
-    log = RowLog(path, lambda row: row["step"])
-    with pytest.raises(DataError, match=r"report\.jsonl"):
-        log.problem({"bytes": 3, "checksum": "x"})

@@ -1,50 +1,32 @@
 """Settings that follow from the data, the budget and the device."""
 
 import json
-import random
 from types import SimpleNamespace
 
 import pytest
 import torch
 from rich.console import Console
 
-from regard.models import PRESETS
-from regard.training import RunFolder, defaults, loop, make_config, resume_run, setup, start_run
+from regard.training import RunFolder, defaults, loop, make_config
 from regard.training.defaults import (
     BATCH_TOKENS,
     Facts,
     describe_defaults,
     evaluation_interval,
-    evaluation_is_due,
     evaluation_limits,
     fill_settings,
-    has_stalled,
     steps_limit,
-    timed_batch_tokens,
-    warmup_factor,
 )
 from regard.training.evaluator import Evaluator
 from regard.training.optimization import seconds_per_token
 from regard.training.progress import Progress
+from regard.training.schedule import Intervals, has_stalled, learning_rate
 from regard.training.setup import prepare
 from training.tools import SETTINGS, train_prepared
 
 CPU = Facts(examples=4_000, tokens=17.0, on_gpu=False)
 GPU = CPU._replace(on_gpu=True)
 FREE = ("batch_sentences", "eval_every", "warmup", "size")
-
-
-def test_few_short_pairs_make_many_steps(tmp_path):
-    """4,000 pairs made twelve batches, so that half a minute was 47 steps."""
-    draw = random.Random(1)
-    words = ["".join(draw.choices("abcdefgh", k=draw.randint(3, 12))) for _ in range(4_000)]
-    data = tmp_path / "pairs.tsv"
-    data.write_text("".join(f"{word}\t{word[::-1]}\n" for word in words))
-    folder = RunFolder(tmp_path / "run")
-    folder.create()
-    settings = {"data": str(data), "device": "cpu", "minutes": 0.5}
-    task = prepare(make_config(settings), folder, Console(quiet=True))
-    assert 90 <= len(task.batches.epochs[0].batches) <= 150
 
 
 def test_a_cpu_takes_32_pairs_however_many_there_are():
@@ -62,22 +44,6 @@ def test_batches_of_a_gpu_grow_with_the_data():
     assert tokens(100_000) == BATCH_TOKENS
 
 
-def test_long_pairs_do_not_make_large_batches():
-    assert fill_settings(make_config({}), CPU._replace(tokens=700.5)).batch_tokens == BATCH_TOKENS
-
-
-@pytest.mark.parametrize("given", [{"batch_tokens": 999}, {"batch_sentences": 7}])
-def test_a_batch_that_is_given_stays(given):
-    filled = fill_settings(make_config(given), GPU)
-    assert {name: getattr(filled, name) for name in given} == given
-    assert filled.max_tokens == given.get("batch_tokens")
-
-
-def test_texts_have_large_batches():
-    filled = fill_settings(make_config({"preset": "lm-rnn"}), CPU._replace(scales_batches=False))
-    assert filled.batch_tokens == BATCH_TOKENS
-
-
 def size(facts=CPU, **settings):
     return fill_settings(make_config({"preset": "transformer", **settings}), facts).size
 
@@ -86,16 +52,6 @@ def test_attention_layers_are_tiny_for_few_minutes_of_a_cpu():
     assert size(minutes=3) == "tiny"
     assert size(minutes=10) == size(steps=100) == size() == "small"
     assert size(GPU, minutes=3) == "small"
-
-
-def test_a_tiny_transformer_learns_faster():
-    def rate(**settings):
-        return fill_settings(make_config({"preset": "transformer", **settings}), CPU).lr
-
-    assert rate(minutes=3) == 2e-3
-    assert rate(minutes=3, lr=1e-4) == 1e-4
-    assert rate(minutes=3, size="tiny") is None, "which leaves it to the preset"
-    assert rate() is None
 
 
 def test_few_passes_over_many_examples_take_a_high_rate():
@@ -112,18 +68,6 @@ def test_few_passes_over_many_examples_take_a_high_rate():
     lines = fill_settings(make_config({"preset": "lm-transformer", "minutes": 2}), texts)
     assert (lines.lr, lines.batch_tokens) == (6e-3, 1024)
     assert fill_settings(make_config({"preset": "lm-transformer"}), texts).batch_tokens == 4096
-
-
-def test_a_size_that_is_given_stays():
-    assert size(minutes=3, size="base") == "base"
-    assert size(minutes=3, dim=128) == "small", "whoever gives a width has chosen a size"
-    assert size(minutes=3, preset="bahdanau") == "small"
-
-
-@pytest.mark.parametrize("preset", PRESETS)
-def test_every_preset_has_a_size_for_every_data(preset):
-    for facts in (CPU, GPU, CPU._replace(examples=10**6)):
-        assert fill_settings(make_config({"preset": preset}), facts).size in ("tiny", "small")
 
 
 def test_few_minutes_of_a_cpu_decode_few_dev_pairs():
@@ -158,15 +102,6 @@ def test_evaluations_come_with_epochs_and_ten_times_in_a_short_run():
     assert interval(steps=1_000, eval_every=7) == 7
 
 
-def test_evaluations_are_rarer_where_dev_pairs_are_many():
-    """Half as many dev pairs as training pairs: an epoch would cost too much."""
-    assert interval(dev_share=0.5, steps=1_000) == 625
-
-
-def test_once_an_epoch_can_be_asked_for():
-    assert interval(per_epoch=500, steps=1_000, eval_every="epoch") == 500
-
-
 def due(step=1, *, since=0.0, costs=(), **settings):
     """Whether to evaluate so long after evaluations that took so long."""
     progress = Progress(step=step)
@@ -175,7 +110,7 @@ def due(step=1, *, since=0.0, costs=(), **settings):
     progress.seconds += since
     config = make_config({"minutes": 1, **settings})
     minutes = config.minutes if config.eval_every is None else None
-    return evaluation_is_due(progress, interval=200, minutes=minutes)
+    return Intervals(200, minutes, 500).evaluation_is_due(progress)
 
 
 def test_a_budget_in_minutes_has_ten_evaluations_however_slow_its_steps_are():
@@ -210,21 +145,6 @@ def test_a_slow_evaluation_is_made_smaller(make_task, monkeypatch):
     assert len(make_task().evaluator.dev.scored) > len(whole.scored) == 3
 
 
-@pytest.mark.slow
-def test_a_language_model_takes_steps_that_fit_its_minutes(tmp_path, monkeypatch):
-    """Steps of 4,096 tokens took seven seconds, whatever the minutes were."""
-    monkeypatch.setattr(setup, "seconds_per_token", lambda *args: 7 / 4096)
-    text = tmp_path / "text.txt"
-    text.write_text("".join(f"{i} a b c\n" for i in range(400)))
-    folder = RunFolder(tmp_path / "run")
-    folder.create()
-    settings = {"data": str(text), "preset": "lm-rnn", "size": "tiny", "device": "cpu"}
-    task = prepare(make_config(settings | {"minutes": 3}), folder, Console(quiet=True))
-    assert task.config.batch_tokens == 351, "three hundred steps in three minutes"
-    assert timed_batch_tokens(4096, 1.0, 1.0) == 256
-    assert timed_batch_tokens(4096, 600.0, 0.001) == 4096
-
-
 def test_the_time_of_a_token_leaves_a_run_as_it_was(make_task):
     task = make_task()
     before = torch.get_rng_state()
@@ -238,22 +158,15 @@ def test_the_time_of_a_token_leaves_a_run_as_it_was(make_task):
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_an_interval_that_is_given_is_kept():
-    assert not due(since=50.0, eval_every=200)
-    assert due(step=200, costs=[30.0, 30.0], since=1.0, eval_every=200)
-
-
 def test_the_warm_up_is_no_longer_than_a_tenth_of_the_budget():
-    assert warmup_factor(None, 50, spent=0.001) == 0.25
-    assert warmup_factor(None, 200, spent=0.001) == 1.0
-    assert warmup_factor(None, 50, spent=0.05) == 0.5
-    assert warmup_factor(None, 50, spent=0.1) == 1.0
-    assert warmup_factor(None, 1, spent=0.9) == 0.05, "a slow first step is no warm-up"
+    def rise(step, spent):
+        return learning_rate("constant", 1.0, step=step, warmup=None, spent=spent)
 
-
-def test_a_warm_up_that_is_given_is_kept():
-    assert warmup_factor(1_000, 50, spent=0.5) == 0.05
-    assert warmup_factor(0, 1, spent=0.0) == 1.0
+    assert rise(50, 0.001) == 0.25
+    assert rise(200, 0.001) == 1.0
+    assert rise(50, 0.05) == 0.5
+    assert rise(50, 0.1) == 1.0
+    assert rise(1, 0.9) == 0.05, "a slow first step is no warm-up"
 
 
 def test_a_run_ends_where_neither_score_nor_loss_improve_for_two_fifths_of_its_budget():
@@ -267,13 +180,6 @@ def test_a_run_ends_where_neither_score_nor_loss_improve_for_two_fifths_of_its_b
     assert has_stalled(progress, 0.8, None)
     assert has_stalled(progress, 0.1, 1)
     assert not has_stalled(progress, 0.99, 2)
-
-
-def test_only_an_evaluation_can_tell_that_a_run_has_stalled():
-    """A run was ended because none had come for long."""
-    assert not has_stalled(Progress(step=90), 0.9, None)
-    judged_once = Progress(step=90, evaluated=10, improved=10)
-    assert not has_stalled(judged_once, 0.9, None)
 
 
 @pytest.mark.slow
@@ -313,36 +219,8 @@ def test_what_was_chosen_is_told_in_a_line():
     assert describe_defaults(given, given, CPU, 9, "pairs") is None
 
 
-def ranked(*evaluations):
-    """The steps of the best evaluations, of scores and dev losses."""
-    progress = Progress()
-    for progress.step, (score, loss) in enumerate(evaluations, 1):
-        progress.rank(score, higher_is_better=True, kept=3, loss=loss)
-    return [found.step for found in progress.best]
-
-
-def test_of_like_scores_that_with_the_lowest_dev_loss_is_kept():
-    """Twenty dev pairs are all right long before the model is."""
-    assert ranked((1.0, 0.9), (1.0, 0.5), (1.0, 0.7), (0.9, 0.1), (1.0, 0.3)) == [5, 2, 3]
-    assert ranked((0.5, 0.9), (1.0, 0.5), (1.0, 0.2)) == [3, 2, 1]
-    assert ranked((1.0, 0.2), (1.0, 0.2)) == [1, 2], "the earlier, where losses are alike, too"
-
-
 def plain(**settings):
     return {name: value for name, value in SETTINGS.items() if name not in FREE} | settings
-
-
-@pytest.mark.slow
-def test_what_was_chosen_is_recorded_and_kept(data, tmp_path):
-    start_run(make_config({"data": str(data), **plain(steps=4)}), tmp_path / "run", quiet=True)
-    folder = RunFolder(tmp_path / "run")
-    config = folder.read_config()
-    assert config.batch_tokens is not None
-    assert (config.size, config.batch_sentences, config.warmup) == ("small", None, None)
-    assert isinstance(config.eval_every, int)
-    resume_run(folder.path, {"steps": 6}, quiet=True)
-    again = folder.read_config()
-    assert again == config.model_copy(update={"steps": 6})
 
 
 def test_a_run_of_an_earlier_version_goes_on_as_it_was(data, tmp_path):

@@ -2,7 +2,6 @@
 
 import io
 import unicodedata
-from copy import copy
 
 import pytest
 import torch
@@ -12,7 +11,6 @@ from regard.data import dev_set
 from regard.evaluation import score
 from regard.symbols import SYMBOLS
 from regard.training import RunFolder, evaluator, make_config
-from regard.training.reporting import example_traces
 from regard.training.setup import prepare
 from training.tools import SETTINGS
 
@@ -44,18 +42,6 @@ def test_sources_come_once_with_all_their_targets(task):
     assert len(found.corpus) == 6
 
 
-def test_it_is_announced(task):
-    assert "6 dev pairs of 3 sources." in task()[1]
-
-
-def test_features_tell_sources_apart(task, tmp_path):
-    lines = ["go\twent\tV;PST", "go\tgoes\tV;PRS", "go\tgoed\tV;PST"]
-    train = tmp_path / "train.tsv"
-    train.write_text("".join(f"{line}\n" for line in lines * 4))
-    found = task(lines, data=str(train), features=True, columns="0,1,2")[0].evaluator.dev
-    assert sorted(found.references) == [["goes"], ["went", "goed"]]
-
-
 def test_sources_that_training_has_too_are_counted(task, tmp_path):
     train = tmp_path / "train.tsv"
     train.write_text("".join(f"{word}\t{word}\n" for word in ("read", "cat", "ready", "dxg")))
@@ -76,14 +62,6 @@ def test_what_is_the_same_token_for_token_is_seen(task, tmp_path, monkeypatch, c
     assert "2 of 5 dev sources (40%)" in told
 
 
-def test_unknown_letters_are_not_taken_for_each_other(task, tmp_path):
-    train = tmp_path / "train.tsv"
-    train.write_text("".join(f"{word}\tx\n" for word in ("aabbccdd", "aabbccdd", "aaz")))
-    made, told = task(["aaq\tx", "aabbccdd\tx"], data=str(train), vocab_size=len(SYMBOLS) + 4)
-    assert (made.batches.epochs.corpus.src(2) == made.evaluator.dev.corpus.src(0)).all()
-    assert "1 of 2 dev sources (50%)" in told
-
-
 def test_one_that_training_has_is_told_and_none_is_not(task, tmp_path):
     train = tmp_path / "train.tsv"
     words = [f"{a}{b}{c}" for a in "abcdefg" for b in "abcdefg" for c in "abcdefg"]
@@ -92,14 +70,6 @@ def test_one_that_training_has_is_told_and_none_is_not(task, tmp_path):
     assert "also a source" not in task(new, data=str(train))[1]
     told = task([*new, "abc\tx"], data=str(train))[1]
     assert "1 of 344 dev sources (less than 1%) is also a source of training pairs" in told
-
-
-def test_texts_without_a_source_are_each_by_itself(task, tmp_path):
-    text = tmp_path / "text.txt"
-    text.write_text("a b c\nb c a\n" * 9)
-    found = task(["a b", "c a", "b"], preset="lm-rnn", data=str(text))[0].evaluator.dev
-    assert found.references == [["a b"], ["c a"], ["b"]]
-    assert found.rows.tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -118,27 +88,6 @@ def test_any_target_will_do(task, monkeypatch, said, per, exact):
     assert found.metrics["per"] == pytest.approx(per)
     assert found.metrics["exact"] == pytest.approx(exact)
     assert found.metrics["per"] == score("per", said, it.evaluator.dev.references).value
-
-
-def test_outputs_are_those_of_the_sources(task):
-    """What the model says to each source alone, in the order of the sources."""
-    lines = ["abc\tc b a", "ab\tb a", "abc\ta b c", "hgfedc\tc d e f g h"]
-    it = task(lines)[0]
-    it.learner.module.eval()
-    for weight in it.learner.module.parameters():
-        torch.nn.init.normal_(weight)
-    together = it.evaluator.outputs()
-    assert len(set(together)) == 3
-    for place, row in enumerate(it.evaluator.dev.rows):
-        alone = copy(it.evaluator)
-        alone.dev = alone.dev._replace(rows=alone.dev.rows[place : place + 1])
-        assert alone.outputs() == [together[place]], row
-    traces = example_traces(it.evaluator, together)
-    assert {trace.source.text for trace in traces} == {"abc", "ab", "hgfedc"}
-    for trace in traces:
-        place = it.evaluator.dev.sources.index(trace.source.text)
-        assert trace.target.text == it.evaluator.dev.references[place][0]
-        assert trace.notes == (together[place],)
 
 
 def test_outputs_without_an_end_are_cut_where_no_reference_reaches(task):

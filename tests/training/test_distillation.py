@@ -4,11 +4,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from models.cases import build, pairs
+from models.cases import pairs
 from regard.errors import ArgumentError
 from regard.training import RunFolder, make_config, resume_run, start_run
 from regard.training.distillation import Teachers, distillation_loss
-from regard.training.losses import Objective, cross_entropy
 from regard.training.setup import check_settings
 from training.tools import SETTINGS, assert_same, weights, write_pairs
 
@@ -36,40 +35,9 @@ def test_the_loss_is_a_mixture_of_two_cross_entropies(weight, smoothing, masked)
     torch.testing.assert_close(found, weight * soft + (1 - weight) * hard, atol=1e-10, rtol=0)
 
 
-def test_the_gradient_is_student_minus_teacher():
-    logits, target, taught = made(1)
-    logits.requires_grad_()
-    distillation_loss(logits, target, taught, 1.0).backward()
-    expected = logits.detach().softmax(dim=1) - taught
-    torch.testing.assert_close(logits.grad, expected, atol=1e-12, rtol=0)
-
-
 def batch():
     src, lengths, tgt = pairs()
     return src, lengths, tgt, torch.cat([tgt[:, 1:], torch.full_like(tgt[:, :1], 2)], dim=1)
-
-
-def test_teachers_are_averaged_and_are_no_part_of_the_student():
-    torch.manual_seed(1)
-    student, *teachers = (build("bahdanau").double().eval() for _ in range(3))
-    with torch.no_grad():
-        for weight in teachers[1].parameters():
-            weight.add_(0.1)
-    objective = Objective(student, teachers=Teachers(teachers, 1.0))
-    assert objective.state_dict().keys() == Objective(student).state_dict().keys()
-    src, lengths, tgt, gold = batch()
-    keep = torch.arange(gold.numel())
-    mean = torch.stack([m(src, lengths, tgt).logits.softmax(dim=-1) for m in teachers]).mean(dim=0)
-    found = objective.teachers.probabilities(src, lengths, tgt, keep)
-    torch.testing.assert_close(found.double(), mean.flatten(0, 1), atol=1e-6, rtol=0)
-    assert not found.requires_grad
-    # the loss of dev is that of the targets
-    logits = student(src, lengths, tgt).logits.flatten(0, 1)
-    plain = cross_entropy(logits.detach().clone(), gold.flatten())
-    torch.testing.assert_close(objective.eval()(src, lengths, tgt, gold), plain)
-    objective.train()
-    student.eval()  # no dropout
-    assert abs((objective(src, lengths, tgt, gold) - plain).item()) > 0.1
 
 
 @pytest.fixture(scope="module")

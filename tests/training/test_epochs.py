@@ -5,11 +5,11 @@ import pytest
 import torch
 
 from data.tools import make_corpus, make_pairs
-from regard.data import BatchPlan, BatchShape, collate
+from regard.data import BatchShape, collate
 from regard.errors import ArgumentError
 from regard.models import PRESETS
 from regard.symbols import PAD
-from regard.training.epochs import BatchShapes, rounded
+from regard.training.epochs import rounded
 from regard.training.losses import Objective
 
 VOCAB = 300
@@ -21,22 +21,6 @@ VOCAB = 300
 )
 def test_lengths_are_rounded_up_by_an_eighth_at_most(length, expected):
     assert rounded(np.array([length]), 10**6).tolist() == [expected]
-
-
-def test_no_length_is_rounded_beyond_the_longest_that_there_may_be():
-    assert rounded(np.array([3, 65, 66]), 66).tolist() == [4, 66, 66]
-
-
-@pytest.mark.slow
-def test_every_batch_of_an_epoch_has_room_in_its_shape_and_few_shapes_are_enough(tmp_path):
-    corpus = make_corpus(tmp_path / "c.arrow", make_pairs(2000))
-    shapes = BatchShapes(max_src_len=256, max_tgt_len=257, tokens=512)
-    lengths = (shapes.src_lengths(corpus), shapes.tgt_lengths(corpus) - 1)
-    batches = BatchPlan(*lengths, max_tokens=512, seed=1).epoch(0)
-    found = [shapes.of_batch(corpus, rows) for rows in batches]
-    assert all(len(rows) <= s.rows for rows, s in zip(batches, found, strict=True))
-    assert all(s.rows * (s.src_len + s.tgt_len) <= 512 for s in found)
-    assert len(set(found)) < len(found) / 4
 
 
 def test_a_batch_has_its_shape_and_rows_that_are_missing_have_no_targets(tmp_path):

@@ -5,13 +5,11 @@ import pytest
 import torch
 
 from data.tools import make_corpus, make_pairs
-from regard.data import BatchShape, FrameScaler, Pair, Tokenizer, build_corpus, collate
+from regard.data import BatchShape, collate
 from regard.models import PRESETS
-from regard.tasks.inputs.frames import FrameOptions, with_frame_input
 from regard.training.distributed import Fabric
 from regard.training.losses import Objective
 from regard.training.optimization import EAGER_BATCHES, CudaGraphGradients
-from sounds import FEATURES, spoken
 
 pytestmark = [
     pytest.mark.gpu,
@@ -53,15 +51,6 @@ def check_no_step_waits(objective, corpus):
     assert all(torch.isfinite(p.grad).all() for p in objective.parameters())
 
 
-@pytest.mark.usefixtures("quiet_again")
-def test_a_step_without_places_does(tmp_path):
-    corpus = make_corpus(tmp_path / "c.arrow", make_pairs(60))
-    batch, objective = collate(corpus, np.arange(60)).to("cuda"), on_gpu("transformer")
-    torch.cuda.set_sync_debug_mode("error")
-    with pytest.raises(RuntimeError, match="synchroniz"):
-        objective(batch.src, batch.src_lengths, batch.tgt_in, batch.tgt_out)
-
-
 SHAPE = BatchShape(40, 64, 64)
 
 
@@ -70,14 +59,6 @@ def recorded(preset, precision, rdrop=0.0, **options):
     fabric = Fabric(accelerator="cuda", devices=1, precision=precision)
     model = PRESETS[preset](VOCAB, VOCAB, "tiny", **options)
     return CudaGraphGradients(fabric, fabric.setup(Objective(model, 0.1, rdrop)))
-
-
-def frames_corpus(path, count, stack):
-    """Pairs whose sources are vectors, and what is known of them."""
-    pairs = [Pair(str(i), t, i, frames=x) for i, (x, t) in enumerate(spoken(count, longest=9))]
-    frames = FrameScaler.measure((pair.frames for pair in pairs), stack=stack)
-    target = Tokenizer.train("space", [pair.tgt for pair in pairs])
-    return frames, build_corpus(pairs, frames, target, path, max_src_len=99, max_tgt_len=99)
 
 
 def gradients_of(steps, batch):
@@ -119,57 +100,6 @@ def test_replayed_steps_are_those_that_are_taken_one_by_one(preset, precision, t
     batches = [collate(corpus, np.arange(i, i + 30), SHAPE) for i in (0, 30, 60)]
     slow, fast = (recorded(preset, precision, dropout=0.0) for _ in range(2))
     check_replays(slow, fast, batches, precision)
-
-
-@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
-@pytest.mark.parametrize("preset", [*PRESETS_WITH_KERNELS, "transformer", "conv"])
-def test_replayed_steps_that_read_vectors_are_those_one_by_one(preset, precision, tmp_path):
-    frames, corpus = frames_corpus(tmp_path / "c.arrow", 90, stack=2)
-    batches = [collate(corpus, np.arange(i, i + 30), SHAPE) for i in (0, 30, 60)]
-    assert batches[0].src.shape == (40, 64, FEATURES)
-    steps = []
-    for _ in range(2):
-        torch.manual_seed(3)
-        fabric = Fabric(accelerator="cuda", devices=1, precision=precision)
-        model = with_frame_input(
-            PRESETS[preset](1, VOCAB, "tiny", dropout=0.0), frames, FrameOptions()
-        )
-        steps.append(CudaGraphGradients(fabric, fabric.setup(Objective(model, 0.1))))
-    check_replays(*steps, batches, precision)
-
-
-@pytest.mark.usefixtures("quiet_again")
-def test_no_step_that_reads_vectors_waits_for_the_device(tmp_path):
-    frames, corpus = frames_corpus(tmp_path / "c.arrow", 60, stack=2)
-    torch.manual_seed(3)
-    model = with_frame_input(PRESETS["bahdanau"](1, VOCAB, "tiny"), frames, FrameOptions())
-    check_no_step_waits(Objective(model, 0.1).cuda(), corpus)
-
-
-@pytest.mark.parametrize("preset", [*PRESETS_WITH_KERNELS, "transformer"])
-def test_a_table_that_is_kept_has_no_gradient_in_a_replay_either(preset, tmp_path):
-    corpus = make_corpus(tmp_path / "c.arrow", make_pairs(30))
-    batch, found = collate(corpus, np.arange(30), SHAPE), []
-    for kept in (False, True):
-        torch.manual_seed(3)
-        fabric = Fabric(accelerator="cuda", devices=1, precision="32-true")
-        model = PRESETS[preset](VOCAB, VOCAB, "tiny", dropout=0.0)
-        table = model.encoder.embedding.table.weight.requires_grad_(not kept)
-        steps = CudaGraphGradients(fabric, fabric.setup(Objective(model, 0.1)))
-        for _ in range(EAGER_BATCHES + 2):
-            steps(batch, 0.5)
-        assert list(steps.recordings) == [SHAPE]
-        assert (table.grad is None) == kept
-        found.append([p.grad.clone() for p in model.parameters() if p is not table])
-    for one, other in zip(*found, strict=True):
-        assert (one - other).abs().max() <= 1e-5 * one.abs().max().clamp(min=1e-3)
-
-
-def test_every_replay_drops_features_of_its_own(tmp_path):
-    corpus = make_corpus(tmp_path / "c.arrow", make_pairs(30))
-    steps = recorded("transformer", "32-true", dropout=0.5)
-    losses = [float(steps(collate(corpus, np.arange(30), SHAPE), 1.0)) for _ in range(6)]
-    assert len(set(losses)) == 6
 
 
 @pytest.mark.parametrize("preset", ["transformer", "bahdanau"])

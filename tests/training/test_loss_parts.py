@@ -9,17 +9,11 @@ import torch.nn.functional as F
 import shapes
 from ops.messages import refuses
 from regard.models import ModelOutput
-from regard.ops import use_backend
 from regard.training import losses
 from regard.training.losses import (
     _check,
-    _chunks,
-    _learned,
-    _with_penalty,
-    chunk_rows,
     cross_entropy,
     rdrop_loss,
-    takes_kernels,
     wide,
 )
 
@@ -72,44 +66,6 @@ def test_rdrop_in_chunks(monkeypatch, real):
     (grad,) = torch.autograd.grad(3 * found, mine)
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(grad, slope)
-    sizes = [len(gold) for _, _, gold, _ in _chunks(logits, target, real)]
-    assert sizes == [2, 2, 2, 1]
-    monkeypatch.setattr(losses, "CHUNK", {"cpu": 5})
-    assert len(list(_chunks(logits, target, real))) == 7, "one row at least"
-
-
-def test_targets_that_count():
-    certain = torch.tensor([True, True, False, False, False, False, False])
-    assert _learned(None, None) is None
-    assert _learned(REAL, None) is REAL
-    assert _learned(None, certain).tolist() == (~certain).tolist()
-    assert _learned(REAL, certain).tolist() == [False, False, True, True, False, True, True]
-
-
-def test_rows_of_a_chunk():
-    assert losses.CHUNK == {"cpu": 1_048_576}
-    assert losses.GPU_CHUNK == 268_435_456
-    assert losses.OLDEST == (8, 0)
-    assert (torch.float32, torch.bfloat16, torch.float16) == losses.TYPES
-    assert chunk_rows(torch.empty(0, 1000)) == 1048
-    assert chunk_rows(torch.empty(0, 0)) == 1_048_576
-    assert chunk_rows(torch.empty(0, 1, device="meta")) == 268_435_456
-    assert chunk_rows(torch.empty(0, 2_000_000)) == 1
-    assert wide(torch.empty(0, dtype=torch.bfloat16)) == torch.float32
-    assert wide(torch.empty(0, dtype=torch.float64)) == torch.float64
-
-
-def test_penalties_are_averaged_over_passes():
-    logits, loss = torch.zeros(2, 3), torch.tensor(10.0)
-    plain = ModelOutput(logits, {})
-    with shapes.unchecked():
-        assert _with_penalty(loss, plain, None, passes=1).item() == 10.0
-        one = plain._replace(penalty=torch.tensor([1.0, 2.0]))
-        assert _with_penalty(loss, one, None, passes=1).item() == 13.0
-        assert _with_penalty(loss, one, torch.tensor([False, True]), passes=1).item() == 12.0
-        two = plain._replace(penalty=torch.tensor([1.0, 2.0, 4.0, 8.0]))
-        assert _with_penalty(loss, two, None, passes=2).item() == 17.5
-        assert _with_penalty(loss, two, torch.tensor([False, True]), passes=2).item() == 15.0
 
 
 def test_rows_must_be_as_many_as_targets():
@@ -120,46 +76,6 @@ def test_rows_must_be_as_many_as_targets():
         _check(logits, target[:3], None, passes=1)
     with refuses("logits and target and real", "have one row", "real for 2"):
         _check(logits, target[:2], REAL[:1], passes=2)
-
-
-def test_kernels_are_for_contiguous_floats_on_a_gpu(monkeypatch):
-    logits = torch.zeros(2, 3)
-    monkeypatch.setattr(losses, "HAS_TRITON", True)
-    monkeypatch.setattr(losses, "INTERPRETED", False)
-    assert not takes_kernels(logits), "on a CPU"
-    monkeypatch.setattr(losses, "INTERPRETED", True)
-    assert takes_kernels(logits)
-    assert takes_kernels(logits.half())
-    assert not takes_kernels(logits.double())
-    assert not takes_kernels(logits.T)
-    with use_backend("triton"):
-        assert takes_kernels(logits)
-    with use_backend("torch"):
-        assert not takes_kernels(logits)
-    monkeypatch.setattr(losses, "HAS_TRITON", False)
-    assert not takes_kernels(logits)
-
-
-def test_a_gpu_is_tried_once(monkeypatch):
-    """Kernels need compute capability 8.0, and must run; the reason why they do not is told."""
-    capability, tried = [(8, 0)], []
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability[0])
-
-    def run(logits, target, smoothing, real):
-        tried.append((logits.shape, target.shape, smoothing, real))
-        if len(tried) > 1:
-            raise RuntimeError("no compiler\nand more")
-
-    monkeypatch.setattr(losses, "triton_cross_entropy", run)
-    works = losses._works.__wrapped__
-    device = torch.device("cpu")
-    assert works(device)
-    assert tried == [((1, 1), (1,), 0.0, None)]
-    with pytest.warns(UserWarning, match="losses run without their kernels, slower: no compiler$"):
-        assert not works(device)
-    capability[0] = (7, 5)
-    assert not works(device)
-    assert len(tried) == 2
 
 
 def test_teachers_are_heard_while_training_alone():

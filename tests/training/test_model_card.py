@@ -1,8 +1,6 @@
 """The model card."""
 
-import json
 import os
-import re
 from dataclasses import replace
 
 from regard.training import RunFolder
@@ -41,17 +39,6 @@ def test_it_says_how_well_an_average_does_that_is_the_model(make_task):
     assert rows[place + 1] == "| dev per, greedy, of the average of the 2 best, taken | 0.1250 |"
 
 
-def test_a_loss_is_not_greedy(make_task):
-    assert "| best dev loss | 0.2500 at step 3 |" in card(make_task(metric="loss"))
-
-
-def test_it_says_how_to_use_the_model(make_task):
-    task = make_task()
-    text = card(task)
-    assert f"regard predict {task.folder.path} input.txt" in text
-    assert f"regard evaluate {task.folder.path} test.tsv" in text
-
-
 def test_a_folder_with_a_space_is_quoted(make_task, tmp_path):
     task = make_task()
     spaced = tmp_path / "my run"
@@ -59,24 +46,6 @@ def test_a_folder_with_a_space_is_quoted(make_task, tmp_path):
     text = card(replace(task, folder=RunFolder(spaced)))
     assert f"regard predict '{spaced}' input.txt" in text
     assert f"regard evaluate '{spaced}' test.tsv" in text
-
-
-def test_it_has_the_settings_that_are_no_defaults(make_task):
-    text = card(make_task(seed=5))
-    (block,) = re.findall(r"```json\n(.*?)```", text, flags=re.DOTALL)
-    settings = json.loads(block)
-    assert settings["seed"] == 5
-    assert settings["model"]["hidden"] == 32
-    assert "weight_decay" not in settings
-    assert "data" not in settings, "which stands in the table"
-
-
-def test_it_shows_pairs_of_the_dev_set(make_task):
-    task = make_task()
-    assert (
-        f"    {task.evaluator.dev.sources[0]} -> {task.evaluator.dev.references[0][0]}\n"
-        in card(task)
-    )
 
 
 def test_the_name_of_a_file_may_be_of_any_bytes(make_task):

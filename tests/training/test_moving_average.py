@@ -10,7 +10,6 @@ from models.cases import SIZES
 from regard.models import PRESETS
 from regard.training.optimization import ExponentialMovingAverage
 from regard.training.progress import Progress
-from regard.training.run import read_state
 from training.tools import assert_same, take_step, train_prepared, weights
 
 
@@ -66,17 +65,3 @@ def test_the_average_is_judged_and_written_and_the_weights_go_on(make_task):
     written = weights(averaged.folder.path)
     for (name, _), mean in zip(averaged.learner.module.named_parameters(), expected, strict=True):
         torch.testing.assert_close(written[name], mean)
-
-
-def test_a_checkpoint_holds_it(make_task):
-    task, progress = make_task(ema=0.9), Progress()
-    for _ in range(4):
-        take_step(task, progress)
-    task.checkpoints.save(progress)
-    again = make_task(ema=0.9)
-    state = read_state(again.folder)
-    assert state.progress.step == 4
-    assert again.checkpoints.restore(state.checkpoint) == []
-    assert_same(task.learner.average.state(), again.learner.average.state())
-    assert_same(dict(task.learner.module.state_dict()), dict(again.learner.module.state_dict()))
-    assert not all(map(torch.equal, again.learner.average.average, again.learner.average.weights))

@@ -9,20 +9,14 @@ import torch
 from torch import nn
 
 import shapes
-from regard.data import BatchShape
 from regard.errors import ArgumentError
-from regard.training import RunError, RunFolder, loop, optimization
-from regard.training.checkpoint import Checkpoint, Checkpoints
+from regard.training import loop, optimization
 from regard.training.epochs import BatchShare
-from regard.training.evaluator import DevMetric, Evaluation
 from regard.training.optimization import (
     CudaGraphGradients,
     Learner,
     check_finite,
-    pack_optimizer,
     parameter_groups,
-    unpack_optimizer,
-    with_prefix,
 )
 from regard.training.progress import Progress
 
@@ -132,19 +126,6 @@ def test_gradients_must_be_finite():
             check_finite(torch.tensor(norm), 3, 0.5)
 
 
-def test_the_state_of_an_optimiser_survives_names():
-    module = nn.Linear(2, 3)
-    optimizer = torch.optim.AdamW(module.parameters(), lr=0.1)
-    module(torch.ones(1, 2)).sum().backward()
-    optimizer.step()
-    packed = pack_optimizer(optimizer)
-    assert sorted(packed)[:3] == ["0.exp_avg", "0.exp_avg_sq", "0.step"]
-    other = torch.optim.AdamW(nn.Linear(2, 3).parameters(), lr=0.1)
-    unpack_optimizer(other, packed)
-    assert torch.equal(pack_optimizer(other)["1.exp_avg"], packed["1.exp_avg"])
-    assert list(with_prefix(packed, "1.")) == ["step", "exp_avg", "exp_avg_sq"]
-
-
 class Graph:
     """Stands for a CUDA graph; counts replays."""
 
@@ -219,95 +200,6 @@ def batch(rows, value, src_len=4, tgt_len=3):
     )
 
 
-def call(graphs, *args, scale=0.5):
-    return inspect.unwrap(CudaGraphGradients.__call__)(graphs, batch(*args), scale)
-
-
-def test_a_shape_is_recorded_when_it_comes_for_the_third_time(graphs):
-    weight = graphs.model.weight
-    for seen in (1, 2, 3):
-        weight.grad = None
-        assert call(graphs, 2, 5).item() == 0.5 * 2 * 3 * 5
-        assert weight.grad.item() == 15.0
-        assert graphs.model.unused.grad.tolist() == [0.0, 0.0]
-        assert len(graphs.recordings) == (seen == 3)
-    ((shape, recording),) = graphs.recordings.items()
-    assert shape == BatchShape(2, 4, 3)
-    assert recording.graph.replays == 1
-    call(graphs, 2, 7, scale=0.25)
-    assert recording.graph.replays == 2
-    assert recording.inputs[3].unique().tolist() == [7], "the targets of this batch"
-    assert recording.inputs[5].item() == 0.25
-    assert graphs.seen == {BatchShape(2, 4, 3): 4}
-    assert weight.grad is graphs.gradients[0]
-    call(graphs, 3, 7)
-    call(graphs, 2, 7, 5)
-    call(graphs, 2, 7, 4, 6)
-    assert len(graphs.seen) == 4
-    assert len(graphs.recordings) == 1
-
-
-def test_graphs_are_limited(graphs, monkeypatch):
-    assert (optimization.MAX_GRAPHS, optimization.EAGER_BATCHES) == (256, 2)
-    assert optimization.CHECK_EVERY == 50
-    monkeypatch.setattr(optimization, "MAX_GRAPHS", 1)
-    for rows in (1, 2):
-        for _ in range(4):
-            call(graphs, rows, 5)
-    assert list(graphs.recordings) == [BatchShape(1, 4, 3)]
-
-
-def test_memory_of_eager_steps_is_given_back(graphs):
-    graphs._release_unused_memory()
-    assert graphs.cleared == []
-    graphs.reserved[0] = 501
-    graphs._release_unused_memory()
-    assert graphs.cleared == [1]
-
-
-def test_a_failure_ends_recording(graphs):
-    Graph.fails = True
-    for _ in range(2):
-        call(graphs, 2, 5)
-    with pytest.warns(UserWarning, match="are not replayed from CUDA graphs: no memory$"):
-        assert call(graphs, 2, 5).item() == 15.0
-    assert not graphs.records
-    Graph.fails = False
-    call(graphs, 2, 5)
-    assert graphs.recordings == {}
-
-
-def test_a_scaler_is_restored(tmp_path):
-    """Half precision has a scale of the loss, which other precisions do not."""
-    loaded = []
-    processes = SimpleNamespace(
-        loss_scaler=SimpleNamespace(load_state_dict=loaded.append),
-        count=1,
-        rank=0,
-        device=torch.device("cpu"),
-    )
-    checkpoints = object.__new__(Checkpoints)
-    checkpoints.folder, checkpoints.processes = RunFolder(tmp_path), processes
-    checkpoints.learner = SimpleNamespace(load_state=lambda tensors: None)
-    tensors = {"random.cpu": torch.get_rng_state()[None]}
-    torch.rand(3)
-    assert checkpoints.restore(Checkpoint(tensors, {"scaler": {"scale": 4.0}})) == []
-    assert loaded == [{"scale": 4.0}]
-    assert torch.equal(torch.get_rng_state(), tensors["random.cpu"][0])
-    assert checkpoints.restore(Checkpoint(tensors, {"scaler": None})) == []
-    assert len(loaded) == 1
-    processes.count, processes.loss_scaler = 2, None
-    (said,) = checkpoints.restore(Checkpoint(tensors, {"scaler": {"scale": 4.0}}))
-    assert said.startswith("the run was saved by 1 processes and goes on with 2: ")
-
-    def refuse(tensors):
-        raise RuntimeError("size mismatch\nmore")
-
-    checkpoints.learner.load_state = refuse
-    with pytest.raises(RunError, match=r"is not \(size mismatch\): restore config"):
-        checkpoints.restore(Checkpoint(tensors, {"scaler": None}))
-
-
 class Loop:
     """Collaborators of the training loop that only take notes."""
 
@@ -349,9 +241,7 @@ class Loop:
                 evaluation_is_due=lambda p: p.step % self.eval_every == 0,
                 save_is_due=lambda p: p.step % self.save_every == 0,
             ),
-            checkpoints=SimpleNamespace(
-                save=lambda p: note(f"save {p.step}"), finish=lambda p: note("finish")
-            ),
+            checkpoints=SimpleNamespace(save=lambda p: note(f"save {p.step}")),
             best=SimpleNamespace(write_model=lambda: note("write")),
         )
         reporter = SimpleNamespace(on_step=lambda *_: None, note=lambda text: note("note"))
@@ -369,71 +259,25 @@ def test_the_loop_saves_after_evaluations_and_at_intervals(monkeypatch):
         "save 4",
         "evaluate 6",
         "save 6",
-        "finish",
     ]
 
 
 def test_the_loop_evaluates_at_its_end(monkeypatch):
     found = Loop(steps=5, eval_every=3, save_every=9)
     found.run(monkeypatch)
-    assert found.events[3:] == ["save 5", "evaluate 5", "save 5", "finish"]
+    assert found.events[3:] == ["save 5", "evaluate 5", "save 5"]
     found = Loop(steps=4, eval_every=3, save_every=4)
     found.run(monkeypatch)
-    assert found.events[3:] == ["save 4", "evaluate 4", "save 4", "finish"]
+    assert found.events[3:] == ["save 4", "evaluate 4", "save 4"]
 
 
 def test_a_stopped_loop_saves(monkeypatch):
     found = Loop(steps=9, eval_every=3, save_every=9, stop_after=2)
     assert found.run(monkeypatch) is not None
-    assert found.events == ["train", "save 2", "finish", "write", "note"], "it has no model yet"
+    assert found.events == ["train", "save 2", "write", "note"], "it has no model yet"
     found = Loop(steps=9, eval_every=3, save_every=9, stop_after=4)
     found.run(monkeypatch)
-    assert found.events == ["train", "evaluate 3", "save 3", "save 4", "finish"]
+    assert found.events == ["train", "evaluate 3", "save 3", "save 4"]
     found = Loop(steps=9, eval_every=3, save_every=9, stop_after=0)
     found.run(monkeypatch)
-    assert found.events == ["train", "save 0", "finish"]
-
-
-@pytest.mark.parametrize("first", [True, False])
-def test_an_evaluation_is_recorded_by_the_first_process(first):
-    events, result = [], Evaluation(0.5, {"loss": 2.0}, 1.5, None, [])
-    processes = SimpleNamespace(
-        is_first=first,
-        fabric=SimpleNamespace(
-            broadcast=lambda found: result, barrier=lambda: events.append("all")
-        ),
-    )
-    learner = SimpleNamespace(
-        processes=processes,
-        take_losses=lambda: (6.0, 4),
-        objective=SimpleNamespace(train=lambda: events.append("train")),
-    )
-    evaluator = SimpleNamespace(
-        evaluate=lambda loss: events.append(loss) or result,
-        metric=DevMetric("bleu", True),
-    )
-    best = SimpleNamespace(
-        kept=2, keep=lambda p: events.append("keep"), write_model=lambda: events.append("write")
-    )
-    reporter = SimpleNamespace(
-        evaluating=nullcontext,
-        on_evaluation=lambda p, r, best: events.append(("report", best)),
-    )
-    recorder = SimpleNamespace(record=lambda p, r, rate: events.append(("record", rate)))
-    progress = Progress(step=3)
-    parts = SimpleNamespace(
-        learner=learner, evaluator=evaluator, best=best, learning_rate=lambda p: 0.1
-    )
-    inspect.unwrap(loop._evaluate)(parts, progress, reporter, [recorder])
-    assert progress.losses == (0.0, 0)
-    assert (progress.evaluated, progress.best) == (3, [(0.5, 3, 2.0)])
-    if first:
-        mine = [1.5, "keep", "write", ("report", True), ("record", 0.1)]
-        assert events == [*mine, "all", "train"]
-    else:
-        assert events == ["all", "train"]
-    events.clear()
-    result = Evaluation(0.4, {"loss": 2.0}, 1.5, None, [])
-    progress.step = 4
-    inspect.unwrap(loop._evaluate)(parts, progress, reporter, [recorder])
-    assert ("write" in events, ("report", False) in events) == (False, first)
+    assert found.events == ["train", "save 0"]

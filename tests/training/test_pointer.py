@@ -36,35 +36,6 @@ def test_the_loss_is_cross_entropy_and_coverage_of_what_is_no_padding():
     assert covered[real].sum() > 0.1
 
 
-def test_two_batches_cost_what_they_cost_together():
-    # losses are summed, and the trainer divides by the tokens of a step: of all its batches and
-    # processes
-    src, lengths, tgt, gold = batch()
-    objective = Objective(build("pointer-coverage").double().eval(), smoothing=0.1)
-    whole = objective(src, lengths, tgt, gold)
-    parts = [objective(src[i], lengths[i], tgt[i], gold[i]) for i in ([0], [1, 2])]
-    torch.testing.assert_close(sum(parts), whole, atol=1e-10, rtol=0)
-
-
-def test_two_passes_that_agree_cost_what_one_costs():
-    model = build("pointer-coverage").double().eval()
-    one, two = Objective(model, 0.1), Objective(model, 0.1, rdrop=3.0)
-    torch.testing.assert_close(two(*batch()), one(*batch()), atol=1e-10, rtol=0)
-
-
-def test_the_penalty_has_gradients():
-    model = build("pointer-coverage").eval()
-    costs = {
-        weight: Objective(build("pointer-coverage", coverage=weight)) for weight in (1e-9, 1.0)
-    }
-    slopes = []
-    for objective in costs.values():
-        objective.model.load_state_dict(model.state_dict())
-        objective.eval()(*batch()).backward()
-        slopes.append(objective.model.decoder.recurrent.attention.v.grad)
-    assert (slopes[0] - slopes[1]).abs().max() > 1e-3
-
-
 def inflected(path):
     tags = {"PST": "ed", "PRS": "s"}
     words = [a + b + c for a in "abcd" for b in "efgh" for c in "ijkl"]
@@ -98,11 +69,6 @@ def test_features_are_read_and_never_copied(make_task, tmp_path):
 def test_settings_that_do_not_suit_copying(settings, words):
     with pytest.raises(ArgumentError, match=words):
         check_settings(make_config({"preset": "pointer", **settings}))
-
-
-def test_one_vocabulary_is_its_default():
-    assert make_config({"preset": "pointer"}).shared_vocab
-    assert not make_config({}).shared_vocab
 
 
 @pytest.mark.slow

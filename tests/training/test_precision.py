@@ -35,11 +35,6 @@ def test_it_is_refused_and_nothing_is_left(data, tmp_path, without_lstm):
     assert not (tmp_path / "run").exists()
 
 
-def test_what_can_be_done_is_done(make_task, without_lstm):
-    make_task(**LSTM)
-    make_task(precision="bf16")
-
-
 def test_the_trial_changes_nothing(make_task, monkeypatch):
     tried = make_task(precision="bf16")
     state = torch.get_rng_state()

@@ -48,11 +48,6 @@ def test_pairs_whole_numbers_and_tables_are_left_alone(tmp_path, name, rows):
     assert said_of(config) == (config, [])
 
 
-def test_a_preset_decides(tmp_path):
-    config = make_config({"preset": "bahdanau"}, written(tmp_path / "plain.txt", ["to be"]))
-    assert said_of(config) == (config, [])
-
-
 def questions(path, answers):
     rows = [
         {"context": text, "question": "who?", "answer": answer}
@@ -75,17 +70,6 @@ def test_answers_that_come_again_are_chosen_by_a_memory_network(tmp_path, answer
     config, (why,) = said_of(questions(tmp_path / "q.jsonl", [answer] * len(PASSAGES)))
     assert config.preset == "memory-network"
     assert "memory-network" in why
-
-
-def test_answers_of_many_words_that_stand_nowhere_are_written(tmp_path):
-    config, said = said_of(questions(tmp_path / "q.jsonl", [f"no {p}" for p in PASSAGES]))
-    assert (config.preset, config.max_src_len, said) == ("bahdanau", PASSAGE, [])
-
-
-def test_a_length_that_is_given_stays(tmp_path):
-    config = questions(tmp_path / "q.jsonl", [p[4:] for p in PASSAGES])
-    found, _ = said_of(make_config({"max_src_len": 300}, config))
-    assert (found.preset, found.max_src_len) == ("span", 300)
 
 
 def test_targets_with_fractions_are_numbers():

@@ -50,12 +50,6 @@ def test_gradients_are_the_same(preset):
     assert kept < whole
 
 
-def test_names_of_weights_stay():
-    plain, recomputing = (PRESETS["transformer"](VOCAB, VOCAB, "tiny") for _ in range(2))
-    recompute_layers(recomputing, "transformer")
-    assert plain.state_dict().keys() == recomputing.state_dict().keys()
-
-
 def test_nothing_is_recomputed_without_gradients(monkeypatch):
     model = PRESETS["transformer"](VOCAB, VOCAB, "tiny")
     recompute_layers(model, "transformer")

@@ -1,13 +1,11 @@
 import json
-import os
 
 import pytest
 import torch
 
 from regard.training import RunFolder, make_config, start_run
-from regard.training.progress import Progress
 from regard.training.reporting import PAGE, ROWS, HtmlReport, example_places, example_traces
-from training.tools import SETTINGS, assert_same, weights
+from training.tools import SETTINGS
 
 BRIEF = {**SETTINGS, "steps": 9, "eval_every": 3, "save_every": 9}
 
@@ -31,14 +29,6 @@ def test_a_run_has_a_report_with_its_maps(data, tmp_path):
     assert all(r["row"]["lr"] > 0 for r in rows[:2])
 
 
-@pytest.mark.slow
-def test_a_report_changes_nothing_that_is_learned(data, tmp_path):
-    with_report, without = run(data, tmp_path / "a"), run(data, tmp_path / "b", report=False)
-    assert not (without.path / PAGE).exists()
-    assert not (without.path / ROWS).exists()
-    assert_same(weights(with_report.path), weights(without.path))
-
-
 def test_looking_draws_nothing_random_and_leaves_the_model_as_it_was(make_task):
     task = make_task()
     task.learner.module.train()
@@ -50,12 +40,6 @@ def test_looking_draws_nothing_random_and_leaves_the_model_as_it_was(make_task):
         task.evaluator.dev.sources[i] for i in example_places(task.evaluator)
     ]
     assert all(trace.maps[0].weights.shape[0] == 1 for trace in traces)
-
-
-def test_the_same_examples_are_chosen_each_time(make_task):
-    task = make_task()
-    assert example_places(task.evaluator) == example_places(task.evaluator)
-    assert len(set(example_places(task.evaluator))) == 4
 
 
 def test_a_model_whose_weights_are_not_numbers_still_has_a_report(make_task):
@@ -85,33 +69,3 @@ def test_what_was_kept_survives_a_stop_and_later_steps_are_forgotten(make_task):
     page = (folder / PAGE).read_text(encoding="utf-8")
     assert [page.count(f"step {step}</strong>") for step in (3, 6, 9)] == [4, 4, 4]
     assert len((folder / ROWS).read_text(encoding="utf-8").splitlines()) == 3
-
-
-def test_the_learning_rate_is_not_drawn_across_a_resume(make_task):
-    """A run that is given more steps has another rate from there on."""
-    folder = make_task().folder.path
-    row = {"tokens": 3, "seconds": 3, "dev_loss": 1.0}
-    report = HtmlReport(folder, 0, {})
-    for step, rate in ((3, 0.5), (6, 0.01)):
-        report.write({"step": step, **row}, rate, [])
-    again = HtmlReport(folder, 6, {})
-    for step, rate in ((9, 0.4), (12, 0.01)):
-        again.write({"step": step, **row}, rate, [])
-    assert HtmlReport(folder, 12, {}).starts == [0, 0, 6, 6]
-    _, chart = (folder / PAGE).read_text(encoding="utf-8").split("Learning rate</strong>")
-    lines = chart.partition("</svg>")[0].split('<polyline class="s0" points="')[1:]
-    assert [line.partition('"')[0].count(",") for line in lines] == [2, 2]
-
-
-def test_the_rate_that_is_drawn_is_the_schedules_also_where_no_step_was_taken(make_task):
-    """A run that was killed in its last evaluation is evaluated before any step."""
-    task = make_task(schedule="linear", warmup=0, lr=0.5, steps=6)
-    assert task.learning_rate(Progress(step=3)) == pytest.approx(0.25)
-    assert task.learner.optimizer.param_groups[0]["lr"] == 0.0
-
-
-def test_the_name_of_a_file_may_be_of_any_bytes(make_task):
-    task = make_task()
-    report = HtmlReport(task.folder.path, 0, {"data": os.fsdecode(b"caf\xe9.tsv")})
-    report.write({"step": 3, "tokens": 3, "seconds": 3, "dev_loss": 1.0}, 0.1, [])
-    assert "caf⟨DCE9⟩.tsv" in (task.folder.path / PAGE).read_text(encoding="utf-8")

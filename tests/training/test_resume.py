@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from regard.training import RunError, RunFolder, checkpoint, resume_run
+from regard.training import RunFolder, checkpoint
 from training import tools
 from training.tools import (
     assert_same,
@@ -79,12 +79,6 @@ def test_two_whole_runs_are_the_same(data, whole, tmp_path):
     finish(run_aside(data, tmp_path / "run"))
     assert_same_run(whole, tmp_path / "run")
     assert scores(whole) == scores(tmp_path / "run")
-
-
-def test_another_seed_is_another_run(data, whole, tmp_path):
-    finish(run_aside(data, tmp_path / "run", seed=2))
-    with pytest.raises(AssertionError):
-        assert_same(weights(whole), weights(tmp_path / "run"))
 
 
 def test_killed_at_random_moments(data, timed, tmp_path):
@@ -195,16 +189,6 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_is_used(
     assert_same_run(whole, output)
 
 
-def test_all_checkpoints_damaged_is_an_error(data, whole, stopped, tmp_path):
-    output = shutil.copytree(stopped, tmp_path / "run")
-    for path in (output / "checkpoints").glob("step-*.safetensors"):
-        path.write_bytes(b"nothing")
-    with pytest.raises(RunError, match=r"all checkpoints .* it trains from step 0"):
-        resume_run(output, quiet=True)
-    finish(run_aside(data, output, accept_loss=True))
-    assert_same_run(whole, output)
-
-
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_saves_and_the_run_goes_on(data, whole, tmp_path, number, monkeypatch):
@@ -213,14 +197,6 @@ def test_a_signal_saves_and_the_run_goes_on(data, whole, tmp_path, number, monke
     assert last_step(output) < tools.SETTINGS["steps"]
     finish(run_aside(data, output))
     assert_same_run(whole, output)
-
-
-def test_half_precision_resumes_exactly_too(data, tmp_path, monkeypatch):
-    finish(run_aside(data, tmp_path / "a", precision="bf16"))
-    code = stop_at(5, signal.SIGKILL, monkeypatch, data, tmp_path / "b", precision="bf16")
-    assert code == -signal.SIGKILL
-    finish(run_aside(data, tmp_path / "b"))
-    assert_same_run(tmp_path / "a", tmp_path / "b")
 
 
 #: all that can be asked for at once, for both families of models

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 from safetensors.torch import load_file
 
-from regard.errors import ArgumentError, DataError
+from regard.errors import DataError
 from regard.training import RunError, RunFolder, loop, make_config, resume_run, start_run
 from training.tools import SETTINGS, assert_same, weights
 
@@ -85,13 +85,6 @@ def test_stopped_before_it_is_judged_a_run_leaves_its_newest_weights(
     assert_same(weights(whole.path), weights(folder.path))
 
 
-def test_stopped_later_a_run_keeps_its_best_weights(begin, monkeypatch):
-    stop_after(5, monkeypatch)
-    folder = begin(eval_every=3)
-    assert steps(folder) == [3]
-    assert_same(load_file(folder.best / "step-00000003.safetensors"), weights(folder.path))
-
-
 def test_stopped_before_its_first_step_a_run_has_no_model(begin, monkeypatch):
     monkeypatch.setattr(
         loop, "StopRequest", lambda: SimpleNamespace(asked=True, number=signal.SIGINT)
@@ -125,21 +118,6 @@ def test_a_closed_terminal_saves_and_stops(begin, monkeypatch):
     assert (folder.checkpoints / "step-00000004.json").exists()
     assert not folder.finished
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
-
-
-def test_a_closed_terminal_does_not_cut_short_what_another_signal_began(begin, monkeypatch):
-    monkeypatch.setattr(loop, "SIGNAL_WINDOW_S", 0.01)
-    stop_after(4, monkeypatch, signal.SIGTERM, 0.02, signal.SIGHUP)
-    assert (begin(save_every=100).checkpoints / "step-00000004.json").exists()
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_that_is_ignored_stays_so(begin, monkeypatch, number):
-    """As SIGHUP is under nohup, and SIGINT in the background of a script."""
-    signal.signal(number, signal.SIG_IGN)
-    stop_after(4, monkeypatch, number)
-    assert begin(save_every=100).finished
-    assert signal.getsignal(number) is signal.SIG_IGN
 
 
 class Dead(io.StringIO):
@@ -206,20 +184,6 @@ def test_resuming_what_is_finished_says_what_is_reached(begin, sentence):
     assert not any("going on" in line for line in lines)
 
 
-def test_going_on_takes_the_card_away_until_the_end(begin, monkeypatch):
-    folder = begin()
-    monkeypatch.setattr(loop, "_step", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        resume_run(folder.path, {"steps": 9}, quiet=True)
-    assert not folder.finished
-
-
-def test_patience(begin, monkeypatch):
-    folder = begin(steps=50, eval_every=1, patience=3, metric="loss", lr=1e-12)
-    assert folder.finished
-    assert len(steps(folder)) < 50
-
-
 def test_a_start_that_fails_leaves_the_folder_free(begin, tmp_path, data):
     with pytest.raises(DataError, match="no such file"):
         begin(data="missing.tsv")
@@ -227,65 +191,3 @@ def test_a_start_that_fails_leaves_the_folder_free(begin, tmp_path, data):
     begin()
     with pytest.raises(RunError, match="must be new"):
         begin()
-
-
-@pytest.mark.plain
-@pytest.mark.parametrize(
-    "settings", [{"device": "tpu9"}, {"hidden": -1}, {"preset": "conv", "max_len": 5}]
-)
-def test_wrong_settings_make_nothing(data, tmp_path, settings):
-    config = make_config({"data": str(data), **settings})
-    with pytest.raises(ArgumentError):
-        start_run(config, tmp_path / "run", quiet=True)
-    assert not (tmp_path / "run").exists()
-
-
-FIXED = {
-    "preset": "luong",
-    "size": "small",
-    "hidden": 64,
-    "seed": 9,
-    "batch_sentences": 8,
-    "vocab_size": 99,
-    "metric": "loss",
-    "dev": "dev.tsv",
-    "columns": "0,1",
-}
-
-
-@pytest.mark.plain
-def test_what_may_not_change(begin):
-    folder = begin()
-    for name, value in FIXED.items():
-        with pytest.raises(ArgumentError, match="when a run goes on"):
-            resume_run(folder.path, {name: value}, quiet=True)
-    assert folder.read_config().seed == 1
-
-
-def test_what_a_run_cannot_go_on_with_is_forgotten(begin, data, tmp_path):
-    """One wrong word, and every later start would fail for it."""
-    folder = begin()
-    with pytest.raises(ArgumentError, match="device must"):
-        resume_run(folder.path, {"device": "tpu9", "steps": 9}, quiet=True)
-    assert folder.read_config().device == "cpu"
-    assert folder.finished
-    resume_run(folder.path, quiet=True)
-
-
-def test_what_may_change(begin):
-    folder = begin()
-    changes = {"steps": 8, "lr": 1e-4, "eval_every": 1, "beam": 2, "average": 1}
-    resume_run(folder.path, changes, quiet=True)
-    assert steps(folder) == [6, 7, 8]
-    assert folder.read_config().beam == 2
-
-
-def test_the_console_may_be_given(data, tmp_path, capsys):
-    with open(tmp_path / "log", "w") as log:
-        config = make_config({"data": str(data), **SETTINGS, "steps": 1, "max_tgt_len": 10})
-        start_run(config, tmp_path / "run", console=Console(file=log, width=40))
-    lines = (tmp_path / "log").read_text().splitlines()
-    assert any(
-        line.startswith("the checkpoint with the best dev per is kept, in /") for line in lines
-    )
-    assert capsys.readouterr() == ("", "")

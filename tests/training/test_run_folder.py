@@ -1,17 +1,14 @@
 """A run on disk: what it needs, and what it says when that is missing."""
 
-import errno
-import fcntl
 import json
 import os
 
 import pytest
 import torch
 
-from regard.data import FrameScaler
 from regard.errors import DataError
 from regard.tasks import Task
-from regard.training import RunError, RunFolder, make_config, resume_run, start_run
+from regard.training import RunError, RunFolder, make_config
 
 
 @pytest.fixture
@@ -21,16 +18,6 @@ def folder(make_task):
     task.folder.write_config(task.config)
     task.folder.write_model(task.learner.module.state_dict())
     return task.folder, task
-
-
-def test_round_trip(folder):
-    run, task = folder
-    saved = RunFolder(run.path).load()
-    assert saved.config == task.config
-    assert saved.src_tokenizer.fingerprint == task.evaluator.task.encoders.source.fingerprint
-    assert not saved.model.training
-    for name, weight in task.learner.module.state_dict().items():
-        assert torch.equal(saved.model.state_dict()[name], weight)
 
 
 def test_a_run_begins_with_its_config(tmp_path):
@@ -54,18 +41,6 @@ def test_a_folder_below_a_file(tmp_path):
         assert str(path) in str(caught.value)
 
 
-def test_new_folders_are_new(tmp_path):
-    run = RunFolder(tmp_path / "run")
-    run.check_new()
-    run.create()
-    run.check_new()
-    (run.path / "notes.txt").write_text("mine")
-    run.check_new()
-    run.write_config(make_config({}))
-    with pytest.raises(RunError, match=f"regard train --resume {run.path}"):
-        run.check_new()
-
-
 #: what a run would write over, or take for its own: a checkpoint of another model, old metrics
 TAKEN = (
     *("README.md", "tokenizer.src.json", "data/train.arrow", "metrics.jsonl", "model.safetensors"),
@@ -81,23 +56,6 @@ def test_files_that_would_be_lost(tmp_path, name):
         RunFolder(tmp_path).check_new()
 
 
-def test_a_run_that_was_killed_before_stdin_was_kept_does_not_wait_for_more(tmp_path):
-    run = RunFolder(tmp_path)
-    run.create()
-    run.write_config(make_config({"data": "-"}))
-    with pytest.raises(RunError, match=f"{tmp_path} must hold .* from stdin.*: remove the folder"):
-        resume_run(tmp_path, quiet=True)
-    assert not run.stdin_file.exists()
-
-
-def test_what_could_not_begin_leaves_no_trace(make_task):
-    run = make_task().folder
-    run.write_config(make_config({}))
-    assert run.src_tokenizer_file.exists()
-    run.discard()
-    assert not run.path.exists()
-
-
 def test_discarding_keeps_what_is_not_ours(make_task):
     run = make_task().folder
     (run.path / "notes.txt").write_text("mine")
@@ -106,13 +64,6 @@ def test_discarding_keeps_what_is_not_ours(make_task):
     left = sorted(path.relative_to(run.path) for path in run.path.rglob("*.*"))
     assert [str(path) for path in left] == ["data/more.tsv", "notes.txt"]
     run.check_new()
-
-
-def test_no_config(tmp_path):
-    with pytest.raises(RunError, match=r"no config\.json"):
-        RunFolder(tmp_path).read_config()
-    with pytest.raises(RunError, match="is no folder"):
-        RunFolder(tmp_path / "missing").read_config()
 
 
 @pytest.mark.plain
@@ -131,15 +82,6 @@ def test_no_model_yet(folder):
     run.model_file.unlink()
     with pytest.raises(RunError, match=f"regard train --resume {run.path}"):
         run.load()
-
-
-@pytest.mark.parametrize("content", [b"", b"nothing", b"\0" * 64])
-def test_a_damaged_model(folder, content):
-    run, _ = folder
-    run.model_file.write_bytes(content)
-    with pytest.raises(RunError, match="must hold the weights of the preset bahdanau") as caught:
-        run.load()
-    assert "\n" not in str(caught.value)
 
 
 def test_weights_of_another_model(folder):
@@ -214,16 +156,6 @@ def test_a_header_that_lies(folder, content):
         run.load()
 
 
-def test_weights_that_are_larger_than_the_memory(folder):
-    run, _ = folder
-    raw = header({"a": {"dtype": "F32", "shape": [1 << 41], "data_offsets": [0, 1 << 43]}})
-    with open(run.model_file, "wb") as file:  # it takes no room on the disk
-        file.write(raw)
-        file.truncate(len(raw) + (1 << 43))
-    with pytest.raises(RunError, match=r"they take 8,796\.1 GB, and this machine has"):
-        run.load()
-
-
 def test_weights_that_are_no_numbers(folder):
     run, task = folder
     weights = {name: weight.clone() for name, weight in task.learner.module.state_dict().items()}
@@ -250,32 +182,6 @@ def test_pipes_and_links_in_a_folder_from_elsewhere(folder, tmp_path, name):
         run.load()
 
 
-def test_vectors_for_a_model_that_reads_tokens(folder):
-    run, _ = folder
-    FrameScaler(2, 1, (0.0, 0.0), (1.0, 1.0)).save(run.src_tokenizer_file)
-    rewrite_config(run, lambda c: c["config"].update(preset="lm-rnn", metric="loss"))
-    with pytest.raises(RunError, match="must hold the weights of the preset lm-rnn"):
-        run.load()
-
-
-def test_metrics(tmp_path):
-    run = RunFolder(tmp_path)
-    assert run.read_metrics() == []
-    for step in (1, 2, 3):
-        run.append_metrics({"step": step, "dev_loss": step / 7})
-    assert [row["step"] for row in run.read_metrics()] == [1, 2, 3]
-    run.metrics.cut(None, 2)
-    assert run.read_metrics() == [{"step": 1, "dev_loss": 1 / 7}, {"step": 2, "dev_loss": 2 / 7}]
-
-
-def test_a_line_of_metrics_that_was_cut_off(tmp_path):
-    run = RunFolder(tmp_path)
-    run.append_metrics({"step": 1})
-    with open(run.metrics_file, "a") as file:
-        file.write('{"step": 2, "dev')
-    assert run.read_metrics() == [{"step": 1}]
-
-
 def test_one_process_trains_at_a_time(tmp_path):
     mine, other = RunFolder(tmp_path), RunFolder(tmp_path)
     refused = pytest.raises(RunError, match=f"another one is at work in {tmp_path}")
@@ -283,33 +189,3 @@ def test_one_process_trains_at_a_time(tmp_path):
         pass
     with other.held():
         assert list(tmp_path.iterdir()) == []
-
-
-def test_a_file_system_without_locks(tmp_path, monkeypatch):
-    def refuse(handle, kind):
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr(fcntl, "flock", refuse)
-    with RunFolder(tmp_path).held(), RunFolder(tmp_path).held():
-        pass
-
-
-def test_a_new_run_sweeps_too(tmp_path):
-    """A kill before the settings are there leaves a folder that is new, but for a part of them."""
-    (tmp_path / "data").mkdir()
-    (tmp_path / ".config.json.12.tmp").write_text("")
-    with pytest.raises(DataError):
-        start_run(make_config({"data": "missing.tsv"}), tmp_path, quiet=True)
-    assert not tmp_path.exists()
-
-
-def test_what_a_kill_has_cut_off_is_swept_away(tmp_path):
-    run = RunFolder(tmp_path)
-    left = [".model.safetensors.12.tmp", "data/.train.arrow.12.part", "best/.step-7.x.12.tmp"]
-    mine = [".hidden.tmp", "data/notes.12.part", "best/step-00000007.safetensors"]
-    for name in (*left, *mine):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("")
-    run.sweep()
-    found = [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()]
-    assert sorted(found) == sorted(mine)

@@ -1,6 +1,5 @@
 """Parts of a run without any training: its state on disk, its settings, workers and processes."""
 
-import inspect
 import json
 import re
 import signal
@@ -12,19 +11,16 @@ import torch
 from rich.console import Console
 from safetensors.torch import save
 
-from regard.errors import ArgumentError, RegardError
+from regard.errors import ArgumentError
 from regard.training import RunError, RunFolder, make_config, setup
 from regard.training import distributed as processes_of
-from regard.training import run as runs
-from regard.training.checkpoint import Checkpoint, best_file, save_checkpoint
+from regard.training.checkpoint import Checkpoint, save_checkpoint, tensor_file
 from regard.training.console_reporter import ConsoleReporter
-from regard.training.distributed import Processes, launch_id, restart_number, world_size
+from regard.training.distributed import Processes
 from regard.training.loop import StopRequest, _stop_on_signal
 from regard.training.progress import Progress, RankedEvaluation
-from regard.training.run import Damage, describe_limits, new_state, read_state
-from regard.training.run_folder import RowLog, _with_old_defaults, remove_temporary
-from regard.training.setup import check_settings
-from regard.training.sharded_checkpoint import ShardWriter, verify_shards
+from regard.training.run import describe_limits, read_state
+from regard.training.run_folder import RowLog, _with_old_defaults
 from regard.training.weights_file import (
     UnusableWeightsError,
     _check_memory,
@@ -44,7 +40,7 @@ def folder(tmp_path):
     for file in (folder.src_tokenizer_file, folder.tgt_tokenizer_file):
         file.write_text("{}")
     for step in (1, 2):
-        write_weights(best_file(folder.best, step), {"w": torch.full((1,), float(step))})
+        write_weights(tensor_file(folder.best, step), {"w": torch.full((1,), float(step))})
         folder.append_metrics({"step": step})
     folder.write_model({"w": torch.full((1,), 2.0)})
     progress = Progress(
@@ -60,45 +56,29 @@ def checkpoint(folder, step, progress):
     save_checkpoint(folder.checkpoints, step, Checkpoint({"w": torch.ones(1)}, numbers))
 
 
-def test_a_whole_run(folder):
-    state = read_state(folder)
-    assert (state.notes, state.damage, state.unusable) == ([], [], [])
-    assert state.model_problem is None
-    assert state.model_source == best_file(folder.best, 2)
-    assert [found[:2] for found in state.progress.best] == [(0.5, 2), (0.25, 1)]
-    assert state.seals["report.jsonl"] is None
-    assert state.seals["metrics.jsonl"]["bytes"] == len(folder.metrics_file.read_bytes())
-    state.check(accept_loss=False)
-
-
-def test_a_run_that_begins():
-    state = new_state()
-    assert state == (None, Progress(), {}, [], [], [], None, None)
-
-
 def test_the_model_is_restored_from_the_best_weights(folder):
     folder.model_file.unlink()
     state = read_state(folder)
     assert state.model_problem == "is missing"
     assert state.notes == [
-        f"{folder.model_file} is missing, and is written again from {best_file(folder.best, 2)}."
+        f"{folder.model_file} is missing, and is written again from {tensor_file(folder.best, 2)}."
     ]
     assert state.damage == []
 
 
 def test_damaged_best_weights_are_forgotten(folder):
-    best_file(folder.best, 1).write_bytes(b"x")
+    tensor_file(folder.best, 1).write_bytes(b"x")
     state = read_state(folder)
     assert [found[:2] for found in state.progress.best] == [(0.5, 2)]
-    assert state.unusable == [best_file(folder.best, 1)]
-    assert state.damage[0].lost == "the weights of step 1, with dev score 0.25, are gone"
+    assert state.unusable == [tensor_file(folder.best, 1)]
+    assert state.damage[0][1] == "the weights of step 1, with dev score 0.25, are gone"
     with pytest.raises(RunError, match="go on with --accept-loss, and the weights of step 1"):
         state.check(accept_loss=False)
     state.check(accept_loss=True)
 
 
 def test_the_model_stands_for_the_best_weights(folder):
-    best_file(folder.best, 2).unlink()
+    tensor_file(folder.best, 2).unlink()
     state = read_state(folder)
     assert [found[:2] for found in state.progress.best] == [(0.5, 2), (0.25, 1)], (
         "the model has them"
@@ -107,66 +87,32 @@ def test_the_model_stands_for_the_best_weights(folder):
     folder.model_file.write_bytes(b"x")
     state = read_state(folder)
     assert [found[:2] for found in state.progress.best] == [(0.25, 1)]
-    assert [damage.lost for damage in state.damage][-1] == "the best weights so far are gone"
+    assert [damage[1] for damage in state.damage][-1] == "the best weights so far are gone"
     assert state.progress.evaluated == 2
     assert state.progress.stale == 4
-
-
-def test_nothing_is_left_of_the_best(folder):
-    folder.model_file.unlink()
-    for step in (1, 2):
-        best_file(folder.best, step).unlink()
-    state = read_state(folder)
-    assert state.progress.best == []
-    assert (state.progress.evaluated, state.progress.stale) == (-1, 0)
-    lost = [damage.lost for damage in state.damage]
-    assert lost[0].startswith("the weights of step 2, ")
-    assert len(lost) == 2
-
-
-def test_a_young_run_without_a_model(tmp_path):
-    folder = RunFolder(tmp_path / "run")
-    folder.create()
-    for file in (folder.src_tokenizer_file, folder.tgt_tokenizer_file):
-        file.write_text("{}")
-    checkpoint(folder, 0, Progress())
-    assert read_state(folder).notes == []
-    folder.model_file.write_bytes(b"x")
-    state = read_state(folder)
-    assert state.damage == []
-    assert state.notes[0].endswith(", and is written again at the next evaluation.")
-    folder.card_file.write_text("")
-    assert read_state(folder).damage[0].lost == "the best weights so far are gone"
-
-
-def test_a_missing_tokeniser_is_learned_again(folder):
-    folder.tgt_tokenizer_file.unlink()
-    (damage,) = read_state(folder).damage
-    said = f"{folder.tgt_tokenizer_file} is missing"
-    assert damage == Damage(said, "tokenisers are learned again from the data")
 
 
 def test_results_without_a_checkpoint(folder, tmp_path):
     for path in folder.checkpoints.iterdir():
         path.unlink()
     (damage, *_) = read_state(folder).damage
-    assert damage.what == f"{folder.checkpoints} has no checkpoint"
-    assert damage.lost == (
+    assert damage[0] == f"{folder.checkpoints} has no checkpoint"
+    assert damage[1] == (
         "it trains from step 0 and replaces model.safetensors, best, 2 rows of metrics.jsonl"
     )
     empty = RunFolder(tmp_path / "other")
     empty.create()
     assert read_state(empty).damage == []
     empty.append_metrics({"step": 1})
-    assert read_state(empty).damage[0].lost.endswith(" replaces 1 row of metrics.jsonl")
+    assert read_state(empty).damage[0][1].endswith(" replaces 1 row of metrics.jsonl")
     empty.metrics_file.unlink()
     empty.best.mkdir()
     assert read_state(empty).damage == []
     save_checkpoint(empty.checkpoints, 1, Checkpoint({"w": torch.ones(1)}, {}))
     (empty.checkpoints / "step-00000001.safetensors").write_bytes(b"x")
     (damage,) = read_state(empty).damage
-    assert damage.what.endswith(" are damaged (step-00000001)")
-    assert damage.lost.endswith(" replaces all that it has learned")
+    assert damage[0].endswith(" are damaged (step-00000001)")
+    assert damage[1].endswith(" replaces all that it has learned")
 
 
 def test_a_damaged_newest_checkpoint_costs_later_evaluations(folder):
@@ -176,7 +122,7 @@ def test_a_damaged_newest_checkpoint_costs_later_evaluations(folder):
     newest = folder.checkpoints / "step-00000009.safetensors"
     newest.write_bytes(b"x")
     state = read_state(folder)
-    assert state.damage[0].lost == "it trains again from step 3 and makes the evaluations of 9 anew"
+    assert state.damage[0][1] == "it trains again from step 3 and makes the evaluations of 9 anew"
     assert state.unusable == [newest]
     assert state.progress.step == 3
 
@@ -220,7 +166,7 @@ def test_logs_are_cut_to_their_checkpoint(tmp_path):
     log.append({"step": 3})
     with open(log.path, "ab") as file:
         file.write(b"no row\n" + b'{"step": 4}')
-    assert [line.number for line in log.lines()] == [1, 2, 3, 4], "the last was cut off"
+    assert [number for number, _, _ in log.lines()] == [1, 2, 3, 4], "the last was cut off"
     log.cut(None, 2)
     assert log.path.read_bytes() == b'{"step": 1}\n{"step": 2}\n'
     before = log.path.stat().st_ino
@@ -269,57 +215,6 @@ def test_records_of_settings(tmp_path):
     folder.config_file.write_text("{")
     with pytest.raises(RunError, match="cannot be read"):
         folder.read_config()
-
-
-def test_temporary_files_are_swept(tmp_path):
-    folder = RunFolder(tmp_path / "run")
-    folder.create()
-    for place in (folder.path, folder.data):
-        (place / ".x.json.12.part").write_bytes(b"")
-        (place / ".x.json.12.tmp").mkdir()
-        (place / ".x.json.12.tmp" / "more").write_bytes(b"")
-        (place / ".mine").write_bytes(b"")
-    folder.sweep()
-    assert [path.name for path in folder.data.iterdir()] == [".mine"]
-    assert sorted(path.name for path in folder.path.iterdir()) == [".mine", folder.data.name]
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (outside / "file").write_bytes(b"")
-    link = tmp_path / "link"
-    link.symlink_to(outside)
-    remove_temporary(link)
-    assert (outside / "file").exists()
-    assert not link.is_symlink()
-
-
-def test_folders_that_are_taken(tmp_path):
-    folder = RunFolder(tmp_path / "run")
-    folder.create()
-    folder.check_new()
-    for name in ("metrics.jsonl", "report.html", "README.md"):
-        (folder.path / name).write_text("")
-        with pytest.raises(RunError, match=f"has {name}: choose another with -o"):
-            folder.check_new()
-        (folder.path / name).unlink()
-    folder.write_config(make_config({}))
-    with pytest.raises(RunError, match="holds a run: go on with"):
-        folder.check_new()
-    with pytest.raises(RunError, match="must hold what the run has read from stdin"):
-        folder.check_stdin()
-    folder.discard()
-    assert not folder.path.exists()
-
-
-def test_calibration_is_written_if_there_is_any(tmp_path):
-    folder = RunFolder(tmp_path / "run")
-    folder.create()
-    folder.write_calibration({})
-    assert not folder.calibration_file.exists()
-    folder.write_calibration({"a": torch.ones(2)})
-    assert read_weights(folder.calibration_file)["a"].tolist() == [1.0, 1.0]
-    folder.calibration_file.write_bytes(folder.calibration_file.read_bytes()[:-1] + b"\1")
-    with pytest.raises(UnusableWeightsError, match="does not match"):
-        read_weights(folder.calibration_file)
 
 
 def test_weights_are_verified(tmp_path):
@@ -381,33 +276,6 @@ def test_limits_that_were_reached(settings, progress, words, tmp_path):
     assert re.search(words, head + command)
 
 
-def test_settings_that_contradict_each_other():
-    for wrong, words in (
-        ({"preset": "transformer", "tied": "all"}, "^tied must be 'all' only where"),
-        ({"preset": "pointer", "shared_vocab": False}, "^shared_vocab must be true for the preset"),
-        ({"src_case": "lower", "shared_vocab": True}, "^src_case must be keep where"),
-        (
-            {"bpe_dropout": 0.1, "src_tokenizer": "char", "tgt_tokenizer": "char"},
-            "^bpe_dropout must be 0 where no side is cut by bpe, but it is 0.1 with char and char",
-        ),
-        ({"deduplicate": True, "data": ""}, "^deduplicate must be false where data come from"),
-        ({"deduplicate": True, "data": "-"}, "^deduplicate must be false where data come from"),
-        ({"deduplicate": True, "data": "x.tsv", "tgt": "y"}, "^tgt must be left out with dedup"),
-        ({"deduplicate": True, "data": "x.tsv", "bpe_dropout": 0.1}, "^bpe_dropout must be 0 with"),
-        ({"hidden": -1}, "hidden must be at least 1"),
-    ):
-        with pytest.raises(ArgumentError, match=words):
-            check_settings(make_config(wrong))
-    for right in (
-        {"preset": "transformer", "tied": "all", "shared_vocab": True},
-        {"preset": "pointer"},
-        {"src_case": "lower"},
-        {"bpe_dropout": 0.1, "src_tokenizer": "bpe", "tgt_tokenizer": "char"},
-        {"bpe_dropout": 0.1},
-    ):
-        check_settings(make_config(right))
-
-
 def test_pipes_are_refused(monkeypatch):
     monkeypatch.setattr(setup, "is_read_once", lambda file: file == "pipe")
     setup._check_files(make_config({"data": "file", "dev": "file"}))
@@ -417,86 +285,6 @@ def test_pipes_are_refused(monkeypatch):
         with pytest.raises(ArgumentError, match="be a file that can be read more than once") as e:
             setup._check_files(make_config(given))
         assert ("or pipe it to" in str(e.value)) == ("dev" not in given)
-
-
-def test_sources_that_are_in_both_sets():
-    said = []
-
-    def warn(seen, sources):
-        said.clear()
-        kind = SimpleNamespace(overlap=lambda corpus, dev: seen)
-        dev = SimpleNamespace(sources=["x"] * sources)
-        inspect.unwrap(setup._warn_of_overlap)(kind, None, dev, said.append)
-        return said
-
-    assert warn(0, 10) == []
-    assert "10%" in warn(1, 10)[0]
-    assert "1%" in warn(2, 200)[0]
-    assert "0%" not in warn(1, 200)[0]
-    assert warn(1, 10)[0] != warn(2, 10)[0]
-
-
-def test_shards_are_verified(tmp_path):
-    folder = tmp_path / "step-1"
-    with pytest.raises(ValueError, match="step-1 is not a folder"):
-        verify_shards(folder, {})
-    folder.mkdir()
-    (folder / "a").write_bytes(b"1")
-    from regard.atomic_files import file_checksum
-
-    right = {"a": file_checksum(folder / "a")}
-    verify_shards(folder, right)
-    with pytest.raises(ValueError, match="a is not its own"):
-        verify_shards(folder, {})
-    with pytest.raises(ValueError, match="b is missing"):
-        verify_shards(folder, right | {"b": ""})
-    with pytest.raises(ValueError, match="a does not match its checksum"):
-        verify_shards(folder, {"a": "other"})
-    (tmp_path / "link").symlink_to(folder)
-    with pytest.raises(ValueError, match="link is not a folder"):
-        verify_shards(tmp_path / "link", right)
-    (folder / "a").unlink()
-    (folder / "a").mkdir()
-    with pytest.raises(ValueError, match="a is not a regular file"):
-        verify_shards(folder, right)
-
-
-def test_errors_of_the_writing_thread_are_raised(tmp_path):
-    writer = object.__new__(ShardWriter)
-    writer.folder, writer._thread, writer._error = tmp_path, None, None
-    written = []
-    writer._write = lambda name, tensors, seal: written.append((name, tensors["w"]))
-    assert not writer.wait()
-    weight = torch.ones(2)
-    writer.start("step-1", {"w": weight}, lambda part, sums: None)
-    assert writer.wait()
-    assert not writer.wait()
-    weight.zero_()
-    assert written[0][0] == "step-1"
-    assert written[0][1].tolist() == [1.0, 1.0], "a copy, which training does not change"
-
-    def fail(*args):
-        raise OSError("no room\nand more")
-
-    writer._write = fail
-    writer.start("step-2", {"w": weight}, lambda part, sums: None)
-    with pytest.raises(RegardError, match=r"but one is not \(no room\)"):
-        writer.wait()
-
-
-def test_facts_of_torchrun(monkeypatch):
-    for name in ("RANK", "WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_RUN_ID"):
-        monkeypatch.delenv(name, raising=False)
-    assert processes_of.is_first_process()
-    assert (world_size(), restart_number(), launch_id()) == (1, 0, "")
-    monkeypatch.setenv("RANK", "1")
-    monkeypatch.setenv("WORLD_SIZE", "4")
-    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "2")
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
-    assert not processes_of.is_first_process()
-    assert (world_size(), restart_number(), launch_id()) == (4, 2, "")
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "mine")
-    assert launch_id() == "mine"
 
 
 def test_precisions(monkeypatch):
@@ -536,45 +324,6 @@ def test_agreement_of_processes(monkeypatch):
     assert two.stack({"a": torch.ones(2)})["a"].tolist() == [[1.0, 1.0], [2.0, 2.0]]
 
 
-@pytest.mark.parametrize("first", [True, False])
-def test_turns_of_processes(monkeypatch, first):
-    """The block runs in one turn of two, and the group is destroyed after both."""
-    events = []
-    monkeypatch.setattr(processes_of.dist, "new_group", lambda backend, timeout: "group")
-    monkeypatch.setattr(
-        processes_of.dist, "destroy_process_group", lambda group: events.append(group)
-    )
-
-    def all_reduce(total, group):
-        events.append(int(total))
-        total += 1
-
-    monkeypatch.setattr(processes_of.dist, "all_reduce", all_reduce)
-    with processes(2, first=first).first_alone():
-        events.append("block")
-    assert events == (["block", 1, 1, "group"] if first else [1, "block", 1, "group"])
-    with processes(1).first_alone():
-        events.append("alone")
-    assert events[-1] == "alone"
-
-
-def test_a_failure_in_another_process_is_told(monkeypatch):
-    monkeypatch.setattr(processes_of.dist, "new_group", lambda backend, timeout: "group")
-    monkeypatch.setattr(processes_of.dist, "all_reduce", lambda total, group: None)
-    with (
-        pytest.raises(RegardError, match="all 2 processes of a run must prepare its data"),
-        processes(2).first_alone(),
-    ):
-        pass
-
-    def lost(total, group):
-        raise RuntimeError("connection closed")
-
-    monkeypatch.setattr(processes_of.dist, "all_reduce", lost)
-    with pytest.raises(ZeroDivisionError), processes(2).first_alone():
-        _ = 1 / 0
-
-
 def test_stop_requests(monkeypatch, default_signals):
     """A second signal within a second counts as the first; a later one stops at once."""
     clock, asked = SimpleNamespace(now=5.0, monotonic=lambda: clock.now), []
@@ -596,42 +345,3 @@ def test_stop_requests(monkeypatch, default_signals):
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) == before
-
-
-def test_lost_processes_are_told(tmp_path):
-    folder = RunFolder(tmp_path)
-    with (
-        pytest.raises(RunError, match="all 2 processes of a run must stay alive"),
-        runs._told_of_lost_process(2, folder),
-    ):
-        raise RuntimeError("Connection closed by peer [127.0.0.1]:1234\nmore")
-    for count, reason in ((1, "Connection closed by peer"), (2, "shapes differ")):
-        with pytest.raises(RuntimeError, match=reason), runs._told_of_lost_process(count, folder):
-            raise RuntimeError(reason)
-
-
-@pytest.mark.plain
-def test_the_end_of_a_run(monkeypatch):
-    """The card is written last, since it says that the run is finished."""
-    calls, evaluated = [], SimpleNamespace(name="bleu")
-    run = SimpleNamespace(
-        evaluator=SimpleNamespace(
-            metric=evaluated,
-            calibrate=lambda corpus: {"corpus": corpus},
-            enlarged=lambda count: run.evaluator,
-            scored=(1, 1),
-        ),
-        trained=lambda progress: 0.0,
-        budget=SimpleNamespace(minutes=None),
-        best=SimpleNamespace(
-            write_final=lambda *args, rescore: calls.append("model") or [],
-            tune=lambda *args: None,
-        ),
-        baseline=None,
-        batches=SimpleNamespace(epochs=SimpleNamespace(corpus=7)),
-        folder=SimpleNamespace(write_calibration=calls.append),
-        summary=None,
-    )
-    monkeypatch.setattr(runs, "write_card", lambda *args: calls.append("card"))
-    inspect.unwrap(runs._finish)(run, Progress(best=[RankedEvaluation(0.5, 2)]), None)
-    assert calls == ["model", {"corpus": 7}, "card"]

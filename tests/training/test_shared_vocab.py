@@ -23,36 +23,6 @@ def test_one_tokeniser_is_saved_for_both_sides(make_task):
     assert 3 not in task.evaluator.task.target.encode("h g f e d c b a")
 
 
-def test_without_it_each_side_has_its_own(make_task):
-    task = make_task()
-    assert task.evaluator.task.encoders.source.fingerprint != task.evaluator.task.target.fingerprint
-    assert (task.evaluator.task.encoders.source.kind, task.evaluator.task.target.kind) == (
-        "char",
-        "space",
-    )
-
-
-@pytest.mark.parametrize("side", ["src_tokenizer", "tgt_tokenizer"])
-def test_a_kind_given_for_one_side_is_that_of_both(make_task, side):
-    task = make_task(shared_vocab=True, **{side: "bpe"})
-    assert task.evaluator.task.encoders.source.kind == task.evaluator.task.target.kind == "bpe"
-
-
-def test_features_are_known_to_both(make_task, tmp_path):
-    file = tmp_path / "inflected.tsv"
-    file.write_text("".join(f"{c}{c}\t{c}s\tV;{t}\n" for c in "abcdefgh" for t in ("PST", "PRS")))
-    task = make_task(data=str(file), features=True, columns="0,1,2", **TIED)
-    assert (
-        task.evaluator.task.encoders.source.features
-        == task.evaluator.task.target.features
-        == ("PRS", "PST", "V")
-    )
-    assert (
-        len(task.learner.module.encoder.embedding.table.weight)
-        == task.evaluator.task.target.vocab_size
-    )
-
-
 @pytest.mark.plain
 @pytest.mark.parametrize(
     ("settings", "words"),
@@ -75,18 +45,6 @@ def test_settings_that_contradict_each_other(settings, words):
         check_settings(make_config(settings))
 
 
-@pytest.mark.plain
-def test_presets_without_a_target_table_cannot_tie_it():
-    with pytest.raises(ArgumentError, match="'tied', which seq2seq, bahdanau"):
-        make_config({"preset": "conv", "tied": "all"})
-
-
-@pytest.mark.plain
-def test_what_is_found_not_to_be_bpe_has_no_merges_to_leave_out(make_task):
-    with pytest.raises(ArgumentError, match="with char and space: add src_tokenizer=bpe"):
-        make_task(bpe_dropout=0.1)
-
-
 def test_merges_are_left_out_of_training_pairs_alone(make_task):
     task = make_task(shared_vocab=True, src_tokenizer="bpe", bpe_dropout=0.3, vocab_size=60)
     first, second = (task.batches.epochs[number].pairs.src_lengths.copy() for number in (0, 1))
@@ -95,16 +53,6 @@ def test_merges_are_left_out_of_training_pairs_alone(make_task):
     dev = task.evaluator.dev
     first = dev.corpus.src(int(dev.rows[0])).tolist()
     assert first[:-1] == task.evaluator.task.encoders.source.encode(dev.sources[0])
-
-
-@pytest.mark.parametrize("value", [None, "none", "output"])
-def test_none_is_a_word_here(value):
-    assert make_config({"tied": value}).model == {"tied": value or "none"}
-
-
-def test_none_leaves_other_options_to_the_preset():
-    settings = {"preset": "transformer", "attention_dropout": None, "dim": None, "layers": 1}
-    assert make_config(settings).model == {"layers": 1}
 
 
 @pytest.mark.slow

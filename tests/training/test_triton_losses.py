@@ -9,7 +9,6 @@ from interpreter import check_kept, run_in_fork
 from regard.errors import ArgumentError
 from regard.ops import use_backend
 from regard.training import losses
-from regard.training.losses import cross_entropy, rdrop_loss
 
 CASES = 53  # of interpreted_loss.py
 LOGITS, TARGET = torch.zeros(4, 7), torch.tensor([1, 2, 3, 4])
@@ -101,21 +100,9 @@ def test_a_full_gpu_says_nothing_about_kernels(monkeypatch):
         losses.takes_kernels(on_gpu())
 
 
-def test_both_losses_ask_for_their_kernels(monkeypatch):
-    given = []
-    monkeypatch.setattr(losses, "takes_kernels", lambda logits, real: True)
-    for name in ("triton_cross_entropy", "triton_rdrop_loss"):
-        monkeypatch.setattr(losses, name, lambda *args: given.append(args) or torch.tensor(3.0))
-    assert cross_entropy(LOGITS, TARGET, 0.1) == 3
-    assert rdrop_loss(LOGITS, TARGET[:2], 0.1, 5.0) == 3
-    assert [args[2:] for args in given] == [(0.1, None), (0.1, 5.0, None)]
-
-
 @pytest.mark.plain
 @pytest.mark.parametrize("real", [None, torch.tensor([True])])
 def test_what_is_too_short_is_refused(real):
     short = TARGET[:3] if real is None else TARGET
     with pytest.raises(ArgumentError, match="have one row for each target token"):
         losses.triton_cross_entropy(LOGITS, short, 0.1, real)
-    with pytest.raises(ArgumentError, match="logits for 4, target for "):
-        losses.triton_rdrop_loss(LOGITS, TARGET[:2] if real is not None else TARGET, 0.1, 5.0, real)

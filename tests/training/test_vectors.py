@@ -7,14 +7,10 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
-import regard
-from models.cases import TOKEN_PRESETS
 from regard.errors import ArgumentError, DataError
-from regard.models import LABEL_PRESETS, PRESETS, TAG_PRESETS, TEXT_PRESETS
 from regard.training import RunFolder, make_config, resume_run, start_run
-from regard.training.pretrained_embeddings import embeddings
 from regard.training.setup import check_settings, prepare
-from training.tools import SETTINGS, train_prepared
+from training.tools import SETTINGS
 
 WORDS = ["red", "green", "blue", "Black", "white", "grey"]
 #: width 16 as in the settings; `Black` is there in lower case alone, `grey` not at all
@@ -96,19 +92,6 @@ def test_rows_are_the_vectors_and_all_others_start_as_without(make, vectors):
     assert all(torch.equal(others[0][name], others[1][name]) for name in others[1])
 
 
-def test_words_of_the_file_fill_the_room(make, vectors):
-    task, said = make(src_vectors=vectors, vocab_size=12)
-    known = task.evaluator.task.encoders.source.tokens(range(4, 12))
-    assert sorted(known[:6]) == sorted(WORDS)
-    assert known[6:] == ["the", "black"]  # don't is cut, and yellow finds no room
-    assert rows(task.evaluator.task.encoders.source, task.learner.module.encoder.embedding)[
-        "the"
-    ].tolist() == vector(0)
-    assert task.evaluator.task.target.vocab_size == 10
-    assert "source tokens: 2 more from" in said
-    assert f"source vectors: 7 of 12 tokens start from {vectors}, the others at random.\n" in said
-
-
 def test_a_scaled_embedding_gives_the_vectors_of_the_file(make, vectors):
     task, said = make(preset="transformer", **SIZES, tgt_vectors=vectors)
     embedding = task.learner.module.decoder.embedding
@@ -116,37 +99,6 @@ def test_a_scaled_embedding_gives_the_vectors_of_the_file(make, vectors):
     seen = rows(task.evaluator.task.target, embedding)
     assert torch.allclose(seen["red"], torch.tensor(vector(1)))
     assert "target vectors: " in said
-
-
-@pytest.mark.parametrize("kind", ["char", "bpe", "unigram"])
-def test_parts_of_words_are_looked_up_as_they_are_shown(make, tmp_path, kind):
-    file = write_vectors(tmp_path / "parts.txt", ["r", "▁r", "▁red"])
-    task, said = make(src_tokenizer=kind, src_vectors=str(file), vocab_size=60)
-    known = rows(task.evaluator.task.encoders.source, task.learner.module.encoder.embedding)
-    found = {word: n for n, word in enumerate(["r", "▁r", "▁red"]) if word in known}
-    assert found
-    for word, number in found.items():
-        assert known[word].tolist() == vector(number)
-    total = task.evaluator.task.encoders.source.vocab_size
-    assert f"source vectors: {len(found)} of {total} tokens" in said
-    assert f"these tokens are {kind}: src_tokenizer=word has more of them." in said
-    assert "more from" not in said
-
-
-def test_a_language_model_has_one_table(make, vectors, tmp_path):
-    texts = tmp_path / "texts.txt"
-    draw = random.Random(2)
-    texts.write_text("".join(" ".join(draw.choices(WORDS, k=5)) + "\n" for _ in range(80)))
-    given = {"data": str(texts), "preset": "lm-rnn", "src_tokenizer": "auto"}
-    task, said = make(**given, tgt_vectors=vectors)
-    seen = rows(task.evaluator.task.target, task.learner.module.language.embedding)
-    assert seen["pink"].tolist() == vector(8)
-    assert "text tokens: 5 more from" in said  # the, black, don't, yellow and pink
-    assert f"text vectors: {len(seen) - 5} of {len(seen)} tokens" in said
-    with pytest.raises(
-        ArgumentError, match=r"src_vectors must be left out for texts.*tgt_vectors="
-    ):
-        make(**given, src_vectors=vectors)
 
 
 @pytest.mark.parametrize("setting", ["src_vectors", "tgt_vectors"])
@@ -158,71 +110,11 @@ def test_a_shared_table_starts_from_either_setting(make, vectors, setting):
     assert len(task.learner.optimizer.param_groups[2]["params"]) == 1
 
 
-def test_one_vocabulary_with_two_tables_may_have_two_files(make, vectors, tmp_path):
-    other = str(write_vectors(tmp_path / "other.txt", ["orange", "red"]))
-    task, _ = make(shared_vocab=True, tgt_tokenizer="word", src_vectors=vectors, tgt_vectors=other)
-    assert task.evaluator.task.encoders.source.fingerprint == task.evaluator.task.target.fingerprint
-    src, tgt = (
-        rows(task.evaluator.task.encoders.source, half.embedding)
-        for half in (task.learner.module.encoder, task.learner.module.decoder)
-    )
-    assert (src["red"].tolist(), tgt["red"].tolist()) == (vector(1), vector(1))
-    assert (src["blue"].tolist(), tgt["orange"].tolist()) == (vector(3), vector(0))
-    assert tgt["blue"].tolist() != vector(3)
-
-
-def trained(make, **settings):
-    """The table before and after some steps, and the weights that are no table."""
-    task, _ = make(**settings)
-    table = task.learner.module.encoder.embedding.table.weight
-    before = table.detach().clone()
-    other = task.learner.module.decoder.embedding.table.weight.detach().clone()
-    train_prepared(task)
-    assert not torch.equal(other, task.learner.module.decoder.embedding.table.weight)
-    return before, table.detach().clone()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("preset", ["bahdanau", "self-attentive", "rnn-dot"])
-def test_a_rate_of_zero_keeps_the_table_to_the_last_bit(make, vectors, preset):
-    more = {"weight_decay": 0.5, "ema": 0.5, "eval_every": 1}  # the average is a new sum
-    before, after = trained(make, src_vectors=vectors, vectors_rate=0, preset=preset, **more)
-    assert torch.equal(before, after)
-
-
 def test_a_table_that_is_kept_has_no_gradient_for_clipping_to_see(make, vectors):
     task, said = make(src_vectors=vectors, vectors_rate=0)
     kept = [name for name, p in task.learner.module.named_parameters() if not p.requires_grad]
     assert kept == ["encoder.embedding.table.weight"]
     assert "the others at random, and all stay as they are." in said
-
-
-@pytest.mark.slow
-def test_a_smaller_rate_moves_the_table_less(make, vectors, tmp_path):
-    moved = []
-    for rate in (1.0, 0.1):
-        for file in (tmp_path / "run").rglob("*.*"):
-            file.unlink()
-        before, after = trained(make, src_vectors=vectors, vectors_rate=rate, weight_decay=0.0)
-        moved.append((after - before).abs().sum().item())
-    # Adam's first steps are as long as the rate, whatever the gradient
-    assert moved[1] == pytest.approx(0.1 * moved[0], rel=0.2)
-
-
-@pytest.mark.parametrize("preset", TOKEN_PRESETS)
-def test_every_preset_has_the_embeddings_that_it_should_have(preset):
-    model = PRESETS[preset](11, 11, "tiny")
-    writes_only = preset in TAG_PRESETS or preset in LABEL_PRESETS
-    of_its_own = {"src_vectors": preset in TEXT_PRESETS, "tgt_vectors": writes_only}
-    for setting, lacks in of_its_own.items():
-        config = make_config({"preset": preset, setting: "v.txt"})
-        if lacks:
-            with pytest.raises(ArgumentError, match=f"{setting} must be left out for"):
-                embeddings(config, model)
-        else:
-            (found,) = embeddings(config, model).values()
-            assert any(found.table.weight is p for p in model.parameters())
-            assert found.name == "src" if setting == "src_vectors" else found.name != "src"
 
 
 @pytest.mark.plain
@@ -274,29 +166,3 @@ def test_a_run_goes_on_without_the_file_as_if_it_had_not_stopped(colours, vector
     assert [name for name in first if not torch.equal(first[name], second[name])] == []
     with pytest.raises(ArgumentError, match="src_vectors must stay"):
         resume_run(tmp_path / "halves", {"src_vectors": "other.txt"}, quiet=True)
-
-
-@pytest.mark.slow
-def test_a_run_that_was_killed_before_its_first_step_reads_the_file_again(make, vectors, tmp_path):
-    make(src_vectors=vectors, vocab_size=12)
-    task, said = make(src_vectors=vectors, vocab_size=12)
-    assert rows(task.evaluator.task.encoders.source, task.learner.module.encoder.embedding)[
-        "the"
-    ].tolist() == vector(0)
-    assert "source vectors: 7 of 12 tokens" in said
-
-
-@pytest.mark.slow
-def test_fit_takes_vectors_and_what_it_saves_needs_no_file(vectors, tmp_path):
-    pairs = [(f"{a} {b}", f"{b} {a}") for a in WORDS for b in WORDS]
-    path = tmp_path / "vectors.txt"
-    model = regard.fit(
-        pairs, quiet=True, output=tmp_path / "run", **BRIEF, src_vectors=path, vectors_rate=0
-    )
-    path.unlink()
-    again = regard.load(tmp_path / "run", device="cpu")
-    assert again("red green", beam=1).text == model("red green", beam=1).text
-    seen = rows(again.src_tokenizer, again.module.encoder.embedding)
-    assert seen["pink"].tolist() == vector(8)  # a word that the data do not have
-    card = (tmp_path / "run" / "README.md").read_text()
-    assert f"| source vectors | start from {path} |" in card

@@ -17,7 +17,6 @@ from safetensors.torch import load_file
 from regard.training import RunFolder, loop, make_config, resume_run, start_run
 from regard.training.console_reporter import ConsoleReporter
 from regard.training.progress import Progress
-from regard.training.reporting import MetricsLog
 
 SETTINGS = {
     "size": "tiny",
@@ -142,7 +141,7 @@ def train_prepared(run, progress=None):
     """Train a prepared run in silence, with its metrics recorded; returns its progress."""
     progress = Progress() if progress is None else progress
     reporter = ConsoleReporter(Console(quiet=True), run.budget.spent, quiet=True)
-    run.train(progress, reporter, [MetricsLog(run.folder)])
+    run.train(progress, reporter)
     return progress
 
 

@@ -95,7 +95,8 @@ class _Display:
         self._advance, self._shown, self._began = advance, 0, time.monotonic()
         self._said, self._start = self._began, -1
 
-    def __call__(self, summary: JobSummary, rows: int) -> None:
+    def __call__(self, summary: JobSummary) -> None:
+        rows = summary.before.rows + summary.now.rows
         parts = PARTS * rows // max(summary.total, 1)
         self._advance(parts - self._shown)
         self._shown, now = parts, time.monotonic()

@@ -5,7 +5,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -15,7 +15,6 @@ from regard.data import lazy_pyarrow as arrow
 from regard.data.table_files import not_columns
 from regard.errors import ArgumentError, DataError, RegardError
 from regard.version import __version__
-from regard.worker_processes import read_places
 
 FORMAT: Final = 2
 #: parts of the manifest that must be those of the job that began here, and their names in errors
@@ -134,28 +133,12 @@ class JobFolder:
             f"{reason}: use the same, or choose another folder with -o."
         )
 
-    @contextmanager
-    def swept(self) -> Iterator[None]:
-        """Remove what killed workers have left, before the block and after it."""
-        self._sweep()
-        try:
-            yield
-        finally:
-            self._sweep()
-
-    def _sweep(self) -> None:
+    def sweep(self) -> None:
+        """Remove what killed workers have left."""
         shutil.rmtree(self.open_folder, ignore_errors=True)
         for path in self.path.rglob(".*.part"):
             if re.fullmatch(r"\..+\.\d+\.part", path.name):
                 path.unlink(missing_ok=True)
-
-    def open_rows(self) -> int:
-        """Return the rows of unfinished shards that workers have answered so far."""
-        rows = 0
-        for log in self.open_folder.rglob("*.*"):
-            with suppress(RegardError, OSError, ValueError):  # it ends now, or is being written
-                rows += max(read_places(log)[-1][-1], 0)
-        return rows
 
     def finished(self, output: str) -> FinishedShard | None:
         """Return the note of a finished shard; None if there is none, or it is damaged."""
@@ -174,9 +157,8 @@ class JobFolder:
         """Return whether an output shard has the recorded size and, if asked for, checksum."""
         path = self.path / shard.output
         try:
-            if path.stat().st_size != shard.bytes:
-                return False
-            return not content or file_checksum(path) == shard.checksum
+            same = path.stat().st_size == shard.bytes
+            return same and (not content or file_checksum(path) == shard.checksum)
         except (OSError, DataError):
             return False
 

@@ -6,11 +6,9 @@ shards are missing or damaged: there is no other journal.
 """
 
 import json
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -35,8 +33,6 @@ UNIT_ROWS: Final = 20_480
 #: deaths of workers that loaded the model, and of workers on one unit, that end an attempt
 MAX_LOAD_DEATHS: Final = 5
 MAX_DEATHS: Final = 40
-#: seconds between two looks at what workers have done
-POLL_S: Final = 1.0
 
 
 class Suspects(NamedTuple):
@@ -80,19 +76,16 @@ class Suspects(NamedTuple):
             if block and (alone or len(block) == size):
                 yield block
                 block = []
-            died = place in self.skipped and not record.error
-            block.append(_died(record, shard) if died else record)
+            if place in self.skipped and not record.error:
+                reason = "workers died each time that they answered it, perhaps for lack of memory"
+                error = DataError(shard, record.row, reason, "shorten it, or leave it out")
+                record = record._replace(error=str(error), kind="worker died")
+            block.append(record)
             if alone:
                 yield block
                 block = []
         if block:
             yield block
-
-
-def _died(record: JobRecord, shard: str) -> JobRecord:
-    reason = "workers died each time that they answered it, perhaps for lack of memory"
-    error = DataError(shard, record.row, reason, "shorten it, or leave it out")
-    return record._replace(error=str(error), kind="worker died")
 
 
 @dataclass
@@ -222,21 +215,12 @@ class JobSummary:
     def as_dict(self) -> dict[str, Any]:
         """Return the summary for JSON."""
         return {
+            **{n: v for n, v in vars(self).items() if n not in ("total", "before", "now")},
             "shards": {"before": self.before.shards, "now": self.now.shards},
             "rows": {"before": self.before.rows, "now": self.now.rows},
             "errors": dict(self.errors),
-            "failed": self.failed,
-            "damaged": self.damaged,
-            "seconds": self.seconds,
-            "start_seconds": self.start_seconds,
             "rows_per_second": self.rate,
-            "restarts": self.restarts,
-            "workers": self.workers,
         }
-
-
-#: is told the state of a job, and the rows that are answered, those of open shards among them
-Show = Callable[[JobSummary, int], None]
 
 
 def run_job(
@@ -247,7 +231,7 @@ def run_job(
     *,
     format: str = "parquet",
     unit_rows: int = UNIT_ROWS,
-    show: Show = lambda summary, rows: None,
+    show: Callable[[JobSummary], None] = lambda summary: None,
 ) -> JobSummary:
     """Answer all shards, or those that an earlier job in the same folder has left; resumable.
 
@@ -258,7 +242,7 @@ def run_job(
         executor: does the work.
         format: of output shards: parquet or jsonl.
         unit_rows: rows of an output shard at most; a larger input becomes several.
-        show: called each second by a thread, and at the end.
+        show: called after each shard.
 
     Raises:
         JobError: if the folder belongs to another job, or the job cannot go on. What is done
@@ -281,8 +265,11 @@ def run_job(
                 continue
             left.append(unit)
             summary.damaged += [unit.output] if done is not None else []
-        with folder.swept(), _polled(folder, summary, executor, show):
-            _work(work, left, folder, executor, summary)
+        folder.sweep()
+        try:
+            _work(work, left, folder, executor, summary, show)
+        finally:
+            folder.sweep()
         write_atomic(folder.summary_file, json.dumps(summary.as_dict(), indent=1).encode())
     return summary
 
@@ -293,6 +280,7 @@ def _work(
     folder: JobFolder,
     executor: Executor,
     summary: JobSummary,
+    show: Callable[[JobSummary], None],
 ) -> None:
     """Have the units done, and count them; raises JobError if the job cannot go on."""
     started, ready = time.monotonic(), None
@@ -309,31 +297,11 @@ def _work(
             ready = ready or time.monotonic() - found.seconds
             summary.restarts += found.deaths
             summary.now.add(found)
+            summary.workers = executor.at_work
+            show(summary)
     except RegardError as error:
         kept = summary.before.shards + summary.now.shards
         shards = "finished shard is" if kept == 1 else "finished shards are"
         raise JobError(f"{str(error).removesuffix('.')}; {kept} {shards} kept.") from None
     ready, summary.workers = ready or started, executor.at_work
     summary.seconds, summary.start_seconds = time.monotonic() - ready, ready - started
-
-
-@contextmanager
-def _polled(
-    folder: JobFolder, summary: JobSummary, executor: Executor, show: Show
-) -> Iterator[None]:
-    """Show the progress of a job each second: workers leave it in the logs of their attempts."""
-    ended = threading.Event()
-
-    def poll() -> None:
-        while not ended.wait(POLL_S):
-            summary.workers = executor.at_work
-            show(summary, summary.before.rows + summary.now.rows + folder.open_rows())
-
-    thread = threading.Thread(target=poll, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-        show(summary, summary.before.rows + summary.now.rows)

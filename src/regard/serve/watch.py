@@ -126,10 +126,10 @@ class RunWatcher:
 
     def _evaluations(self) -> RunEvaluations:
         lines = self.folder.report.lines()
-        found = [line.row for line in lines if line.row is not None and _is_row(line.row["row"])]
+        found = [row for _, _, row in lines if row is not None and _is_row(row["row"])]
         if not found:  # a run without a report, or before its first evaluation
             lines = self.folder.metrics.lines()
-            rows = [line.row for line in lines if line.row is not None and _is_row(line.row)]
+            rows = [row for _, _, row in lines if row is not None and _is_row(row)]
             return RunEvaluations(rows, [], [], len(lines) - len(rows))
         shown = [found[i] for i in evenly_spaced(len(found), MOST_COLUMNS)]
         starts = sorted({int(row.get("start", 0)) for row in found} - {0})

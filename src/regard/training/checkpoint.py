@@ -1,18 +1,15 @@
 """Checkpoints that survive a kill, and the weights of the best evaluations.
 
 A checkpoint is two files: `step-N.safetensors` with every tensor, and `step-N.json`, written after
-it, with every number and the checksum of the first. If the weights are sharded, the first is a
-folder `step-N` with a file of each process. None is a pickle. Files are written aside, synced,
-renamed, and verified when they are read.
+it, with every number and the checksum of the first. None is a pickle. Files are written aside,
+synced, renamed, and verified when they are read.
 """
 
 import json
 import math
 import os
 import re
-import shutil
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple, final
 
@@ -22,13 +19,12 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from regard import safe_read
-from regard.atomic_files import content_checksum, file_checksum, fsync_folder, write_atomic
+from regard.atomic_files import content_checksum, file_checksum, write_atomic
 from regard.errors import RegardError
 from regard.training.evaluator import DevMetric, Evaluation
 from regard.training.optimization import Learner, with_prefix
 from regard.training.progress import Progress, RankedEvaluation
-from regard.training.run_folder import RunError, RunFolder, remove_temporary
-from regard.training.sharded_checkpoint import ShardedTensors, ShardWriter, verify_shards
+from regard.training.run_folder import RunError, RunFolder
 from regard.training.weights_file import (
     UnusableWeightsError,
     physical_memory,
@@ -51,9 +47,9 @@ class CheckpointError(RegardError):
 
 
 class Checkpoint(NamedTuple):
-    """Tensors by name, or the files that hold them if they are sharded, and everything else."""
+    """Tensors by name, and everything else."""
 
-    tensors: dict[str, Tensor] | ShardedTensors
+    tensors: dict[str, Tensor]
     numbers: dict[str, Any]
 
 
@@ -76,65 +72,26 @@ def save_checkpoint(folder: Path, step: int, checkpoint: Checkpoint, *, kept: in
     """Write a checkpoint and remove others until `kept` are left, unfinished ones first."""
     folder.mkdir(parents=True, exist_ok=True)
     tensors, numbers = checkpoint
-    assert isinstance(tensors, dict)
     content = save({name: t.detach().cpu().contiguous() for name, t in tensors.items()})
-    path = folder / f"{checkpoint_name(step)}.safetensors"
-    checksum = content_checksum(content)
+    path, checksum = tensor_file(folder, step), content_checksum(content)
     if not _holds(path, checksum):
         path.with_suffix(".json").unlink(missing_ok=True)  # it belongs to other tensors
         write_atomic(path, content)
-    _write_record(path, {"step": step, "checksum": checksum, "numbers": numbers})
-    shutil.rmtree(path.with_suffix(""), ignore_errors=True)  # of this step, by another strategy
-    _prune(path, kept)
-    return path
-
-
-def seal_shards(
-    part: Path,
-    checksums: Mapping[str, str],
-    *,
-    step: int,
-    numbers: Mapping[str, Any],
-    kept: int = KEPT,
-) -> None:
-    """Make a checkpoint of a folder that all processes have written, and remove others."""
-    path = part.parent / f"{checkpoint_name(step)}.safetensors"
-    remove_tensors(path)
-    os.replace(part, path.with_suffix(""))
-    fsync_folder(part.parent)
-    _write_record(path, {"step": step, "shards": dict(checksums), "numbers": numbers})
-    _prune(path, kept)
-
-
-def checkpoint_name(step: int) -> str:
-    """Return the name of the checkpoint of a step, without an ending."""
-    return f"step-{step:08d}"
-
-
-def _write_record(path: Path, record: Mapping[str, Any]) -> None:
-    """Write the record of a tensor file, with which the checkpoint is finished."""
+    record = {"step": step, "checksum": checksum, "numbers": numbers}
     text = json.dumps(record, sort_keys=True)
-    sealed = json.dumps(
-        {"record": record, "checksum": content_checksum(text.encode())}, sort_keys=True
-    )
-    write_atomic(path.with_suffix(".json"), sealed.encode())
-
-
-def _prune(path: Path, kept: int) -> None:
-    """Remove other checkpoints until `kept` are left, unfinished ones first."""
-    others = [other for other in _paths(path.parent) if other != path]
+    sealed = {"record": record, "checksum": content_checksum(text.encode())}
+    write_atomic(path.with_suffix(".json"), json.dumps(sealed, sort_keys=True).encode())
+    others = [other for other in _paths(folder) if other != path]
     finished = [other for other in others if _is_finished(other)]
     for old in set(others).difference(finished[: kept - 1]):
         remove_tensors(old)
-    for leftover in path.parent.glob(".*.part"):
-        remove_temporary(leftover)
+    return path
 
 
 def remove_tensors(path: Path) -> None:
-    """Remove a file of tensors, or the folder in its place, and the record of a checkpoint."""
+    """Remove a file of tensors, and the record of a checkpoint."""
     path.with_suffix(".json").unlink(missing_ok=True)  # first: without it the other is unfinished
     path.unlink(missing_ok=True)
-    shutil.rmtree(path.with_suffix(""), ignore_errors=True)
 
 
 def has_checkpoint(folder: Path) -> bool:
@@ -187,13 +144,12 @@ def weights_of_step(folder: RunFolder, step: int) -> dict[str, Tensor]:
     Raises RunError if the run has not kept the weights of this step, or they are damaged.
     """
     try:
-        best = best_file(folder.best, step)
+        best = tensor_file(folder.best, step)
         if best.exists():
             return read_weights(best, inside=folder.path)
-        path = best_file(folder.checkpoints, step)
+        path = tensor_file(folder.checkpoints, step)
         if _is_finished(path):
-            verified = _verified(path).tensors
-            tensors = verified.read() if isinstance(verified, ShardedTensors) else verified
+            tensors = _verified(path).tensors
             return _averaged(with_prefix(tensors, "model."), with_prefix(tensors, "ema."))
     except (UnusableWeightsError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise RunError(
@@ -250,30 +206,10 @@ def _verified(path: Path) -> Checkpoint:
     text = json.dumps(sealed["record"], sort_keys=True)
     if content_checksum(text.encode()) != sealed["checksum"]:
         raise ValueError("its record does not match its checksum")
-    numbers = sealed["record"]["numbers"]
-    if "shards" in sealed["record"]:
-        shards = path.with_suffix("")
-        verify_shards(shards, sealed["record"]["shards"])
-        return Checkpoint(ShardedTensors(shards), numbers)
     content = safe_read.read_bytes(path, physical_memory(), inside=path.parent)
     if content_checksum(content) != sealed["record"]["checksum"]:
         raise ValueError("its tensors do not match their checksum")
-    return Checkpoint(load(content), numbers)
-
-
-def random_states(device: torch.device) -> dict[str, Tensor]:
-    """Return the states of torch's random generators for the CPU and the device."""
-    states = {"cpu": torch.get_rng_state()}
-    if device.type == "cuda":
-        states["cuda"] = torch.cuda.get_rng_state(device)
-    return states
-
-
-def set_random_states(states: Mapping[str, Tensor], device: torch.device) -> None:
-    """Restore what `random_states` has returned."""
-    torch.set_rng_state(states["cpu"])
-    if device.type == "cuda" and "cuda" in states:
-        torch.cuda.set_rng_state(states["cuda"], device)
+    return Checkpoint(load(content), sealed["record"]["numbers"])
 
 
 @final
@@ -288,45 +224,28 @@ class Checkpoints:
 
     def __init__(self, folder: RunFolder, learner: Learner, best: "BestWeights") -> None:
         self.folder, self.learner, self.best = folder, learner, best
-        self.processes = processes = learner.processes
-        self._writer = ShardWriter(folder.checkpoints, processes) if processes.shards else None
-        self._started: list[RankedEvaluation] = []
 
     def save(self, progress: Progress) -> None:
-        """Save a checkpoint, with the random states of all processes.
-
-        The first process writes it. If the weights are sharded, all do, while training goes on:
-        `finish` waits for them.
-        """
-        progress.add_losses(*self.learner.take_losses())
-        self.finish(progress)
-        random = self.processes.stack(random_states(self.processes.device))
-        if not self.processes.is_first and self._writer is None:
+        """Save a checkpoint, with the random states of all processes; the first writes it."""
+        learner, processes = self.learner, self.learner.processes
+        progress.add_losses(*learner.take_losses())
+        states = {"cpu": torch.get_rng_state()}
+        if processes.device.type == "cuda":
+            states["cuda"] = torch.cuda.get_rng_state(processes.device)
+        random = processes.stack(states)
+        tensors = learner.state() if processes.is_first or processes.shards else {}
+        if not processes.is_first:
             return
-        tensors = self.learner.state() | {f"random.{name}": t for name, t in random.items()}
-        numbers = self._numbers(progress)
-        if self._writer is None:
-            save_checkpoint(self.folder.checkpoints, progress.step, Checkpoint(tensors, numbers))
-            self.best.drop_worse(progress)
-        else:
-            self._started = progress.best
-            seal = partial(seal_shards, step=progress.step, numbers=numbers)
-            self._writer.start(checkpoint_name(progress.step), tensors, seal)
-
-    def finish(self, progress: Progress) -> None:
-        """Wait until the last checkpoint is written."""
-        if self._writer is not None and self._writer.wait() and self.processes.is_first:
-            self.best.drop_worse(progress, also=self._started)
-
-    def _numbers(self, progress: Progress) -> dict[str, Any]:
-        scaler = self.processes.loss_scaler
-        return {
+        tensors |= {f"random.{name}": t for name, t in random.items()}
+        scaler = processes.loss_scaler
+        logs = (self.folder.metrics, self.folder.report)
+        numbers = {
             "progress": progress.as_numbers(),
             "scaler": None if scaler is None else scaler.state_dict(),
-            "logs": {
-                log.path.name: log.seal() for log in (self.folder.metrics, self.folder.report)
-            },
+            "logs": {log.path.name: log.seal() for log in logs},
         }
+        save_checkpoint(self.folder.checkpoints, progress.step, Checkpoint(tensors, numbers))
+        self.best.drop_worse(progress)
 
     def restore(self, checkpoint: Checkpoint) -> list[str]:
         """Restore a checkpoint, and return a sentence for each way in which the run will differ.
@@ -334,11 +253,9 @@ class Checkpoints:
         It may have been saved by another number of processes, sharded or not. Raises RunError if it
         is of another model.
         """
-        scaler, state = self.processes.loss_scaler, checkpoint.numbers["scaler"]
-        tensors = checkpoint.tensors
+        processes, tensors = self.learner.processes, checkpoint.tensors
+        scaler, state = processes.loss_scaler, checkpoint.numbers["scaler"]
         try:
-            if isinstance(tensors, ShardedTensors):
-                tensors = tensors.read_into(self.learner.empty_state(tensors.facts()))
             self.learner.load_state(tensors)
             if scaler is not None and state is not None:
                 scaler.load_state_dict(state)
@@ -349,14 +266,16 @@ class Checkpoints:
                 f"config.json and the tokenisers of this run from a copy."
             ) from None
         random = with_prefix(tensors, "random.")
-        if len(random["cpu"]) == self.processes.count:
+        if len(random["cpu"]) == processes.count:
             # a copy: torch crashes if it restores a state from a view of other memory
-            mine = {name: states[self.processes.rank].clone() for name, states in random.items()}
-            set_random_states(mine, self.processes.device)
+            mine = {name: states[processes.rank].clone() for name, states in random.items()}
+            torch.set_rng_state(mine["cpu"])
+            if processes.device.type == "cuda" and "cuda" in mine:
+                torch.cuda.set_rng_state(mine["cuda"], processes.device)
             return []
         return [
             f"the run was saved by {len(random['cpu'])} processes and goes on with "
-            f"{self.processes.count}: dropout will differ from an uninterrupted run."
+            f"{processes.count}: dropout will differ from an uninterrupted run."
         ]
 
 
@@ -391,19 +310,15 @@ class BestWeights:
         """Write the weights of this step if they are among the best."""
         self.folder.best.mkdir(exist_ok=True)
         if progress.step in {found.step for found in progress.best}:
-            write_weights(best_file(self.folder.best, progress.step), self.module.state_dict())
+            write_weights(tensor_file(self.folder.best, progress.step), self.module.state_dict())
 
-    def drop_worse(self, progress: Progress, also: Iterable[RankedEvaluation] = ()) -> None:
+    def drop_worse(self, progress: Progress) -> None:
         """Remove weights that are no longer among the best.
 
         Call it after a checkpoint is written: a killed run resumes from the last checkpoint, and
         need not reach the same scores again if clock or device influence them.
-
-        Args:
-            progress: of the run.
-            also: the best evaluations of the last checkpoint, if it is older.
         """
-        kept = {best_file(self.folder.best, found.step) for found in (*progress.best, *also)}
+        kept = {tensor_file(self.folder.best, found.step) for found in progress.best}
         for path in self.folder.best.glob("step-*.safetensors"):
             if path not in kept:
                 path.unlink()
@@ -432,7 +347,7 @@ class BestWeights:
         Returns:
             what was compared, the best first; nothing if there was nothing to compare.
         """
-        paths = [best_file(self.folder.best, found.step) for found in progress.best]
+        paths = [tensor_file(self.folder.best, found.step) for found in progress.best]
         if not paths or not paths[0].exists():
             return []  # the best weights were written as the model when they were found
         several = [self._read(path) for path in paths if path.exists()]
@@ -523,6 +438,6 @@ def average(several: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     return mean
 
 
-def best_file(folder: Path, step: int) -> Path:
-    """Return the file of the weights of a step among the best."""
-    return folder / f"{checkpoint_name(step)}.safetensors"
+def tensor_file(folder: Path, step: int) -> Path:
+    """Return the file of the tensors of a step, among the best or the checkpoints."""
+    return folder / f"step-{step:08d}.safetensors"

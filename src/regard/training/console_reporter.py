@@ -88,36 +88,22 @@ class _Unbreakable:
         return getattr(self._stream, name)
 
 
-def _bar(console: Console, quiet: bool) -> Bar:
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[left]}"))
-    hidden = quiet or not console.is_terminal
-    return Bar(*columns, console=console, transient=True, disable=hidden)
-
-
 @final
-class ShardBar:
-    """A progress bar of work on shards; a file or a pipe gets a line now and then.
+class ShardReporter:
+    """Prints how far work on shards is, now and then.
 
     Args:
         console: stderr.
-        quiet: whether to show nothing, as in all processes but the first.
+        quiet: whether to print nothing, as in all processes but the first.
     """
 
     def __init__(self, console: Console, *, quiet: bool = False) -> None:
         self.console, self.quiet = console, quiet
-        self.bar = _bar(console, quiet)
-        self.tasks: dict[str, Any] = {}
         self.started: dict[str, float] = {}
         self.spoke = time.monotonic()
 
-    def __enter__(self) -> "ShardBar":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.bar.stop()
-
-    def show(self, what: str, done: int, total: int, pairs: int) -> None:
-        """Show how many shards are done, and the speed.
+    def __call__(self, what: str, done: int, total: int, pairs: int) -> None:
+        """Print how many shards are done, and the speed.
 
         Args:
             what: is done to shards, such as "encoding".
@@ -125,20 +111,15 @@ class ShardBar:
             total: number of shards.
             pairs: of the shards that were done since the start.
         """
-        now, shown = time.monotonic(), translated("train.shards", what)
-        if what not in self.tasks:
-            self.tasks[what] = self.bar.add_task(shown, total=total, left="")
-            self.started[what] = now
-            self.bar.start()
-        seconds = now - self.started[what]
+        now = time.monotonic()
+        seconds = now - self.started.setdefault(what, now)
+        if self.quiet or now - self.spoke <= SILENCE_BEFORE:
+            return
+        self.spoke = now
         speed = message("train.shard-speed", speed=pairs / seconds) if seconds > 1 else ""
         left = message("train.shard-count", done=done, total=total, speed=speed)
-        self.bar.update(self.tasks[what], completed=done, left=left)
-        if done == total:
-            self.bar.remove_task(self.tasks.pop(what))
-        if not self.quiet and not self.console.is_terminal and now - self.spoke > SILENCE_BEFORE:
-            say(self.console, message("train.of-file", file=shown, text=left))
-            self.spoke = now
+        shown = translated("train.shards", what)
+        say(self.console, message("train.of-file", file=shown, text=left))
 
 
 @final
@@ -164,7 +145,9 @@ class ConsoleReporter:
     ) -> None:
         self.console, self.spent, self.quiet = console, spent, quiet
         self.sources, self.references = sources, references
-        self.bar = _bar(console, quiet)
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[left]}"))
+        hidden = quiet or not console.is_terminal
+        self.bar = Bar(*columns, console=console, transient=True, disable=hidden)
         self.task = self.bar.add_task(message("train.starting"), total=1.0, left="")
         self.shown, self.started, self.from_tokens = 0.0, 0.0, -1
         self.spoke = time.monotonic()

@@ -2,10 +2,8 @@
 
 The whole policy is here. `fill_settings` chooses what a user leaves open before the model is built:
 its size and learning rate, the tokens of a batch, and the number of dev pairs to decode.
-`steps_limit` and `evaluation_interval` count in steps, once batches are planned. `warmup_factor`,
-`evaluation_is_due` and `has_stalled` follow the run, since a budget in minutes does not tell how
-many steps there will be. A given setting is never changed, and what is chosen is recorded with the
-settings, so that a resumed run keeps it.
+`steps_limit` and `evaluation_interval` count in steps, once batches are planned. A given setting is
+never changed, and what is chosen is recorded with the settings, so that a resumed run keeps it.
 
 docs/results/small_data.md has what was measured with them.
 """
@@ -16,7 +14,14 @@ from typing import Any, Final, NamedTuple
 from regard.messages import message, translated
 from regard.models.preset_parts import CONVOLUTIONAL, RECURRENT, TRANSFORMER
 from regard.training.config import Config
-from regard.training.progress import Progress
+from regard.training.schedule import (
+    EVALUATION_COST,
+    EVALUATION_SHARE,
+    EVALUATIONS,
+    MOST_DECODED,
+    WARMUP,
+    WARMUP_SHARE,
+)
 
 #: Tokens of a batch at most.
 BATCH_TOKENS: Final = 4096
@@ -51,39 +56,20 @@ EPOCHS, FEWEST_STEPS, MOST_STEPS = 30, 3_000, 100_000
 #: The limit on steps of a run that has another limit.
 UNLIMITED: Final = 10**9
 
-#: Steps of warm-up, or this share of the budget if that is sooner, but not before so many steps.
-WARMUP, WARMUP_SHARE, SHORTEST_WARMUP = 200, 0.1, 20
-
 #: Steps between evaluations: those of an epoch, within these bounds.
 SHORTEST_INTERVAL, LONGEST_INTERVAL = 200, 2_000
-#: Evaluations of a run at least, if they can be had for `EVALUATION_SHARE` of its time. With a
-#: budget in minutes, one may take this share of them, and reads no more of the dev set than that.
-#: The first also records what decoding replays on a GPU: the next is thought to take a share of it.
-EVALUATIONS: Final = 10
-EVALUATION_SHARE: Final = 0.1
+#: With a budget in minutes, an evaluation may take this share of them, and reads no more of the dev
+#: set than that.
 ONE_EVALUATION: Final = 0.02
-AFTER_FIRST: Final = 1 / 3
-#: Evaluations after the last step: that of the last model, and that of the average. What is set
-#: aside for them, and what is counted of the time before the first step, are these shares of the
-#: minutes at most.
-FINAL_EVALUATIONS: Final = 2
-MOST_FINISHING, MOST_SETUP = 0.25, 0.5
 #: Steps that a budget in minutes has at least, if batches can be so small,
 FEWEST_TIMED_STEPS: Final = 300
 #: and tokens of the smallest.
 FEWEST_BATCH_TOKENS: Final = 256
 #: Dev sources that are decoded at an evaluation; a CPU with a budget decodes so many for each of
 #: its minutes, between the two bounds.
-DECODED_PER_MINUTE, FEWEST_DECODED, MOST_DECODED = 100, 200, 1_000
+DECODED_PER_MINUTE, FEWEST_DECODED = 100, 200
 #: Dev examples that are evaluated, however slow that is.
 FEWEST_EVALUATED: Final = 50
-#: Models that are compared at the end: the best, the average of the best, and the last.
-CANDIDATES: Final = 3
-#: Training pairs that take as long as the evaluation of one dev pair, which is decoded.
-EVALUATION_COST: Final = 1.0
-
-#: Share of the budget without a better dev score or a lower dev loss after which a run ends.
-STALLED_SHARE: Final = 0.4
 
 
 class Facts(NamedTuple):
@@ -156,24 +142,6 @@ def steps_limit(config: Config, per_epoch: int) -> int:
     return min(max(EPOCHS * per_epoch, FEWEST_STEPS), MOST_STEPS)
 
 
-def seconds_for_steps(progress: Progress, minutes: float) -> float:
-    """Return the seconds of a budget that steps and the evaluations between them may take.
-
-    The minutes begin with the setup and end with the last file. Of the setup no more than half of
-    them is counted: a run whose data take long to read still learns something.
-    """
-    whole = 60 * minutes
-    setup = min(progress.setup_seconds, MOST_SETUP * whole)
-    finishing = FINAL_EVALUATIONS * progress.last_evaluation_seconds
-    return whole - setup - min(finishing, MOST_FINISHING * whole)
-
-
-def time_is_up(progress: Progress, minutes: float) -> bool:
-    """Return whether the time for steps is over, or even the fastest step would end after it."""
-    limit = seconds_for_steps(progress, minutes)
-    return progress.seconds >= limit or progress.seconds + progress.step_seconds > limit
-
-
 def evaluation_limits(minutes: float, loss: float, decoding: float) -> tuple[int, int]:
     """Return how many dev examples and decoded sources an evaluation has time for.
 
@@ -200,23 +168,6 @@ def timed_batch_tokens(tokens: int, minutes: float, seconds: float) -> int:
     return min(tokens, max(FEWEST_BATCH_TOKENS, int(affordable)))
 
 
-def final_pairs(progress: Progress, trained: float, *, decoded: int, minutes: float | None) -> int:
-    """Return how many dev sources are decoded to compare the models that a run may end with.
-
-    Args:
-        progress: of the run, at its end.
-        trained: examples that the run was trained on, repetitions counted.
-        decoded: sources that evaluations have decoded so far.
-        minutes: the budget, if it is one in minutes: what is left of it counts.
-    """
-    if minutes is not None:
-        setup = min(progress.setup_seconds, MOST_SETUP * 60 * minutes)
-        left = 60 * minutes - setup - progress.seconds
-        cost = CANDIDATES * max(progress.last_evaluation_seconds, 1e-9)
-        return int(decoded * max(0.0, left) / cost)
-    return max(MOST_DECODED, int(EVALUATION_SHARE * trained / EVALUATION_COST / CANDIDATES))
-
-
 def evaluation_interval(config: Config, per_epoch: int, dev_share: float) -> int:
     """Return the steps between evaluations.
 
@@ -235,52 +186,6 @@ def evaluation_interval(config: Config, per_epoch: int, dev_share: float) -> int
         total = min(total, config.epochs * per_epoch)
     affordable = ceil(per_epoch * dev_share * EVALUATION_COST / EVALUATION_SHARE)
     return max(1, affordable, min(epoch, total // EVALUATIONS))
-
-
-def evaluation_is_due(progress: Progress, *, interval: int, minutes: float | None) -> bool:
-    """Return whether to evaluate after this step.
-
-    Args:
-        progress: of the run.
-        interval: steps between evaluations.
-        minutes: the budget, if evaluations follow the clock as well: each tenth of it gets one,
-            however slow the steps are, unless that would take more than `EVALUATION_SHARE` of the
-            time since the last evaluation. It is expected to take as long as the last one.
-    """
-    regular = progress.step % interval == 0
-    if minutes is None:
-        return regular
-    since, cost = progress.seconds - progress.evaluated_at, progress.last_evaluation_seconds
-    if cost == progress.evaluation_seconds:
-        cost *= AFTER_FIRST
-    waited = since >= 60 * minutes / EVALUATIONS
-    return (regular or waited) and since >= cost * (1 / EVALUATION_SHARE - 1)
-
-
-def warmup_factor(warmup: int | None, step: int, spent: float) -> float:
-    """Return the share of the peak learning rate that a step, counted from 1, may have."""
-    if warmup is not None:
-        return min(1.0, step / warmup) if warmup else 1.0
-    return min(1.0, max(step / WARMUP, min(spent / WARMUP_SHARE, step / SHORTEST_WARMUP)))
-
-
-def has_stalled(progress: Progress, spent: float, patience: int | None) -> bool:
-    """Return whether a run should end because nothing improves.
-
-    By default the dev loss counts besides the score, since a small dev set may have no exact match
-    for long, and patience is a share of the budget, which the learning rate follows, too. What
-    counts is the time from the last evaluation that improved to the last evaluation.
-
-    Args:
-        progress: of the run.
-        spent: the share of the budget that is used up.
-        patience: evaluations without a better score until the end; None for the default.
-    """
-    if patience is not None:
-        return progress.stale >= patience
-    if progress.evaluated < 1:
-        return False
-    return spent * (progress.evaluated - progress.improved) / progress.step >= STALLED_SHARE
 
 
 def describe_defaults(

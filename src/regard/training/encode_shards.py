@@ -1,8 +1,6 @@
-"""Shards of a run, from their names to encoded files: measured, deduplicated and encoded.
+"""Encoding of shards: each becomes an Arrow file, written whole or not at all, in any process.
 
-Each shard becomes a file of its own, named by a fingerprint of all that it depends on. A run that
-is stopped goes on with the files that are missing, and shards that are added, removed or changed
-later leave those of the others as they are.
+A run goes on with the shards whose files are missing or damaged; there is no other journal.
 """
 
 import gc
@@ -19,14 +17,7 @@ from typing import Any, Final, NamedTuple
 from regard import safe_read
 from regard.atomic_files import atomic_output
 from regard.data import Pair, load_target, require_tokenizer
-from regard.data.corpus import (
-    MAX_NOTE,
-    ShardedCorpus,
-    corpus_problem,
-    crc32_of_file,
-    note_path,
-    write_note,
-)
+from regard.data.corpus import MAX_NOTE, corpus_problem, crc32_of_file, note_path, write_note
 from regard.data.duplicates import flags_checksum, mark_duplicates, open_flags, write_digests
 from regard.data.encode_corpus import PairEncoder
 from regard.data.shards import are_shared, list_shards, measure_shard, shard_stamp
@@ -36,9 +27,9 @@ from regard.messages import message
 from regard.safe_read import MissingFileError
 from regard.tasks import Task, load_encoder, open_task
 from regard.training.config import Config
-from regard.training.run_files import Examples, RunFiles
+from regard.training.data_record import Shard, ShardManifest
+from regard.training.run_files import Examples, Say
 from regard.training.run_folder import RunFolder
-from regard.training.shard_manifest import EncodedShard, Shard, ShardManifest
 from regard.worker_processes import Executor, LocalExecutor, attempt
 
 #: shards that are measured at a time
@@ -47,8 +38,9 @@ MEASURED: Final = 4
 WORTH_PROCESSES: Final = 1 << 26
 #: workers that may die on one shard before the work ends with an error
 MAX_DEATHS: Final = 10
+#: counts and checksum of an encoded shard, in its note and in the manifest
+FACTS: Final = ("pairs", "dropped", "duplicates", "bytes", "crc32")
 
-Say = Callable[[str], None]
 #: called with a sort of work, how many shards are done, how many there are, and the pairs so far
 Watch = Callable[[str, int, int, int], None]
 #: place of a shard in the file of flags for duplicates
@@ -96,38 +88,70 @@ def measure_shards(
     return ShardManifest(tuple(shards[name] for name in stamps))
 
 
-@dataclass(frozen=True)
-class EncodedShards:
-    """The encoded training pairs of a run's shards, and the pairs that are held out of them."""
+def encode_shards(
+    examples: Examples,
+    task: Task,
+    share: float,
+    folder: RunFolder,
+    watch: Watch,
+    executor: Executor | None = None,
+) -> ShardManifest:
+    """Encode the shards that are missing or damaged, remove others, and write the manifest.
 
-    manifest: ShardManifest
-    folder: Path
+    Args:
+        examples: of the run, whose data are shards.
+        task: with the encoders of the run, which are saved in its folder.
+        share: of the sources that are held out.
+        folder: of the run.
+        watch: is told of the progress.
+        executor: does the work on shards; processes of this machine if None.
+    """
+    manifest, config = examples.shards, examples.config
+    assert manifest is not None
+    executor = _executor(config, manifest, executor)
+    work = ShardWork(folder.path, config, share)
 
-    @property
-    def _paths(self) -> list[Path]:
-        return [self.folder / shard.file for shard in self.manifest.encoded]
+    def run(what: str, items: list[ShardItem]) -> None:
+        left = [item for item in items if not item.is_done]
+        notes: dict[int, list[str]] = {}
+        all_pairs = 0
+        for number, (pairs, said) in executor.run(work, left):
+            notes[number] = said
+            all_pairs += pairs
+            watch(what, len(items) - len(left) + len(notes), len(items), all_pairs)
+        ordered = [note for number in sorted(notes) for note in notes[number]]
+        for note in ordered[:3]:
+            examples.say(note)
+        if len(ordered) > 3:
+            examples.say(message("train.more-notes", count=len(ordered) - 3))
 
-    def train(self) -> ShardedCorpus:
-        """Open the training pairs; shards that have none are left out."""
-        encoded = zip(self._paths, self.manifest.encoded, strict=True)
-        dropped = sum(shard.dropped for shard in self.manifest.encoded)
-        return ShardedCorpus([path for path, shard in encoded if shard.pairs], dropped)
-
-    def held_out(self) -> Iterator[Pair]:
-        """Yield the pairs that are held out, in the order of shards, as their notes have them."""
-        for path in self._paths:
-            for src, tgt, line, more, features in _note(path)["dev"]:
-                yield Pair(src, tgt, line, tuple(more), tuple(features))
-
-    @property
-    def pairs(self) -> int:
-        """Number of training pairs."""
-        return sum(shard.pairs for shard in self.manifest.encoded)
-
-    @property
-    def duplicates(self) -> int:
-        """Number of pairs that were left out because they occur before."""
-        return sum(shard.duplicates for shard in self.manifest.encoded)
+    places: list[Place | None] = [None] * len(manifest.shards)
+    if config.deduplicate:
+        options = fingerprint(**examples.options(0.0))[:8]
+        paths = [folder.digests / f"{s.content.checksum}-{options}.npy" for s in manifest.shards]
+        named = dict(zip(paths, (shard.name for shard in manifest.shards), strict=True))
+        folder.digests.mkdir(parents=True, exist_ok=True)
+        run("comparing", [ShardItem(name, path, encode=False) for path, name in named.items()])
+        flags = folder.digests / "duplicates.npy"
+        places = [(flags, *place) for place in itertools.pairwise(mark_duplicates(paths, flags))]
+    encoder = PairEncoder(*task.encoders, config.max_src_len, config.longest_tgt)
+    items = []
+    for shard, place in zip(manifest.shards, places, strict=True):
+        repeated = "" if place is None else flags_checksum(*place)
+        source = fingerprint(
+            shard=shard.content.checksum, duplicates=repeated, **examples.options(share)
+        )
+        items.append(ShardItem(shard.name, folder.shards / f"{encoder.key(source)}.arrow", place))
+    folder.shards.mkdir(parents=True, exist_ok=True)
+    run("encoding", list({item.path: item for item in items}.values()))
+    for path in {*folder.shards.glob("*.arrow")} - {item.path for item in items}:
+        path.unlink()  # of data or settings of before
+        note_path(path).unlink(missing_ok=True)
+    notes = [(item.path.name, _note(item.path)) for item in items]
+    encoded = ({"file": name, **{fact: note[fact] for fact in FACTS}} for name, note in notes)
+    manifest = replace(manifest, encoded=tuple(encoded))
+    manifest.write(folder.manifest_file)
+    return manifest
 
 
 def _note(path: Path) -> dict[str, Any]:
@@ -135,11 +159,32 @@ def _note(path: Path) -> dict[str, Any]:
     return note
 
 
-def _is_whole(path: Path) -> bool:
-    """Return whether an encoded shard is there and undamaged."""
-    if not path.exists() or corpus_problem(path) is not None:
-        return False
-    return {"dev", "bytes", "duplicates"} <= _note(path).keys()
+def held_out_pairs(manifest: ShardManifest, folder: RunFolder) -> Iterator[Pair]:
+    """Yield the pairs that are held out, in the order of shards, as their notes have them."""
+    for shard in manifest.encoded:
+        for src, tgt, line, more, features in _note(folder.shards / shard["file"])["dev"]:
+            yield Pair(src, tgt, line, tuple(more), tuple(features))
+
+
+def _executor(config: Config, manifest: ShardManifest, given: Executor | None) -> Executor:
+    """Return the executor; of this machine, as many processes as are worth it."""
+    asked = config.encode_processes
+    shared = are_shared(shard.name for shard in manifest.shards)
+    if given is not None:
+        if not shared:
+            rule = "be given for data that all workers see"
+            fix = "put the data on a file system that they share"
+            raise ArgumentError("--ray or --workers", rule, "memory://", fix)
+        return given
+    if asked is not None and asked > 1 and not shared:
+        rule = "be 1 for memory:// URLs, which only one process sees"
+        raise ArgumentError("encode_processes", rule, asked, "leave it out")
+    if asked is None:
+        worth = shared and manifest.content.bytes >= WORTH_PROCESSES
+        available = getattr(os, "sched_getaffinity", None)
+        cores = len(available(0)) if available is not None else os.cpu_count() or 1
+        asked = cores if worth else 1
+    return LocalExecutor(asked)
 
 
 class ShardItem(NamedTuple):
@@ -156,6 +201,13 @@ class ShardItem(NamedTuple):
     path: Path
     flags: Place | None = None
     encode: bool = True
+
+    @property
+    def is_done(self) -> bool:
+        """True if the file is there and undamaged."""
+        if not self.encode or not self.path.exists():
+            return self.path.exists()
+        return corpus_problem(self.path) is None and {"dev", *FACTS} <= _note(self.path).keys()
 
 
 @dataclass(frozen=True)
@@ -187,8 +239,8 @@ class ShardWork:
                     f"died on {item.name}: check the memory, or lower encode_processes."
                 )
             notes: list[str] = []
-            files = RunFiles(self.config, RunFolder(self.folder).stdin_file, None, notes.append)
-            examples = Examples(files, self._task.type, self._task.input.encoder)
+            examples = Examples(self.config, RunFolder(self.folder).stdin_file, say=notes.append)
+            examples.task, examples.encoder = self._task.type, self._task.input.encoder
             if item.encode:
                 pairs = self._encode(examples, item, notes.append)
             else:
@@ -229,13 +281,8 @@ class ShardWork:
         encoder = PairEncoder(*task.encoders, config.max_src_len, config.longest_tgt)
         with atomic_output(item.path) as file:
             pairs, dropped = encoder.write(usable, file, item.path.stem)
-        facts = {
-            "pairs": pairs,
-            "dropped": dropped,
-            "duplicates": duplicates,
-            "bytes": item.path.stat().st_size,
-            "crc32": crc32_of_file(item.path),
-        }
+        size, crc32 = item.path.stat().st_size, crc32_of_file(item.path)
+        facts = dict(zip(FACTS, (pairs, dropped, duplicates, size, crc32), strict=True))
         write_note(item.path, {**facts, "dev": [list(pair[:5]) for pair in dev]})
         return pairs
 
@@ -251,125 +298,3 @@ def _without_gc() -> Iterator[None]:
         if before:
             gc.enable()
             gc.collect()
-
-
-@dataclass(frozen=True)
-class ShardEncoder:
-    """Encodes the shards of a run that are not encoded yet.
-
-    Attributes:
-        examples: of the run, whose data are shards.
-        task: with the encoders of the run, which are saved in its folder.
-        share: of the sources that are held out.
-        folder: of the run.
-        watch: is told of the progress.
-        say: announces bad lines that were left out.
-        executor: does the work on shards; processes of this machine if None.
-    """
-
-    examples: Examples
-    task: Task
-    share: float
-    folder: RunFolder
-    watch: Watch
-    say: Say
-    executor: Executor | None = None
-
-    @property
-    def _manifest(self) -> ShardManifest:
-        assert self.examples.files.shards is not None
-        return self.examples.files.shards
-
-    @property
-    def _config(self) -> Config:
-        return self.examples.files.config
-
-    def encode(self) -> EncodedShards:
-        """Encode the shards that are missing or damaged, remove others, and write the manifest."""
-        self.folder.shards.mkdir(parents=True, exist_ok=True)
-        shards = self._manifest.shards
-        places = self._flags() if self._config.deduplicate else [None] * len(shards)
-        paths = [
-            self.folder.shards / f"{self._key(shard.content.checksum, place)}.arrow"
-            for shard, place in zip(shards, places, strict=True)
-        ]
-        items = {
-            path: ShardItem(shard.name, path, place)
-            for shard, path, place in zip(shards, paths, places, strict=True)
-        }
-        missing = [item for path, item in items.items() if not _is_whole(path)]
-        self._run("encoding", missing, len(items))
-        encoded = []
-        for path in paths:
-            note = _note(path)
-            facts = (note[name] for name in EncodedShard._fields[1:])
-            encoded.append(EncodedShard(path.name, *facts))
-        for path in self.folder.shards.glob("*.arrow"):  # of data or settings of before
-            if path not in items:
-                path.unlink()
-                note_path(path).unlink(missing_ok=True)
-        manifest = replace(self._manifest, encoded=tuple(encoded))
-        manifest.write(self.folder.manifest_file)
-        return EncodedShards(manifest, self.folder.shards)
-
-    def _key(self, checksum: str, place: Place | None) -> str:
-        """Return the fingerprint of an encoded shard."""
-        repeated = "" if place is None else flags_checksum(*place)
-        source = fingerprint(
-            shard=checksum, duplicates=repeated, **self.examples.options(self.share)
-        )
-        limits = self._config.max_src_len, self._config.longest_tgt
-        return PairEncoder(*self.task.encoders, *limits).key(source)
-
-    def _flags(self) -> list[Place | None]:
-        """Return the file of flags for duplicates, and the place of each shard in it."""
-        options = fingerprint(**self.examples.options(0.0))
-        self.folder.digests.mkdir(parents=True, exist_ok=True)
-        shards = self._manifest.shards
-        digests = [
-            self.folder.digests / f"{shard.content.checksum}-{options[:8]}.npy" for shard in shards
-        ]
-        items = {
-            path: ShardItem(shard.name, path, encode=False)
-            for shard, path in zip(shards, digests, strict=True)
-        }
-        missing = [item for path, item in items.items() if not path.exists()]
-        self._run("comparing", missing, len(items))
-        flags = self.folder.digests / "duplicates.npy"
-        starts = mark_duplicates(digests, flags)
-        return [(flags, *place) for place in itertools.pairwise(starts)]
-
-    def _run(self, what: str, items: list[ShardItem], total: int) -> None:
-        """Do items, of a total of which the others were done before."""
-        work = ShardWork(self.folder.path, self._config, self.share)
-        notes: dict[int, list[str]] = {}
-        all_pairs = 0
-        for number, (pairs, said) in self._executor().run(work, items):
-            notes[number] = said
-            all_pairs += pairs
-            self.watch(what, total - len(items) + len(notes), total, all_pairs)
-        ordered = [note for number in sorted(notes) for note in notes[number]]
-        for note in ordered[:3]:
-            self.say(note)
-        if len(ordered) > 3:
-            self.say(message("train.more-notes", count=len(ordered) - 3))
-
-    def _executor(self) -> Executor:
-        """Return the executor; of this machine, as many processes as are worth it."""
-        asked = self._config.encode_processes
-        shared = are_shared(shard.name for shard in self._manifest.shards)
-        if self.executor is not None:
-            if not shared:
-                rule = "be given for data that all workers see"
-                fix = "put the data on a file system that they share"
-                raise ArgumentError("--ray or --workers", rule, "memory://", fix)
-            return self.executor
-        if asked is not None and asked > 1 and not shared:
-            rule = "be 1 for memory:// URLs, which only one process sees"
-            raise ArgumentError("encode_processes", rule, asked, "leave it out")
-        if asked is None:
-            worth = shared and self._manifest.content.bytes >= WORTH_PROCESSES
-            available = getattr(os, "sched_getaffinity", None)
-            cores = len(available(0)) if available is not None else os.cpu_count() or 1
-            asked = cores if worth else 1
-        return LocalExecutor(asked)

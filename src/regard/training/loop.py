@@ -98,7 +98,6 @@ def train(
                 checkpoints.save(progress)
     if stopped:
         checkpoints.save(progress)
-        checkpoints.finish(progress)
         if progress.evaluated < 0 < progress.step:
             with learner.evaluated_weights():
                 if processes.is_first:
@@ -113,7 +112,6 @@ def train(
         progress.seconds += seconds
         progress.evaluation_seconds += seconds
         checkpoints.save(progress)
-    checkpoints.finish(progress)
     return None
 
 
@@ -163,8 +161,9 @@ def _evaluate(
         if is_best:
             best.write_model()
         reporter.on_evaluation(progress, result, best=is_best)
+        best.folder.append_metrics(result.as_row(progress))
         for recorder in recorders:
-            recorder.record(progress, result, rate)
+            recorder(progress, result, rate)
     processes.fabric.barrier()
     learner.objective.train()
 

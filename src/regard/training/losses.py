@@ -13,7 +13,6 @@ that losses and clipped gradients have the scale of a single pass.
 """
 
 import warnings
-from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final, final
 
@@ -22,6 +21,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.utils.checkpoint import checkpoint
 
 from regard.errors import ArgumentError
 from regard.models import ModelOutput, SequenceModel
@@ -57,6 +57,20 @@ def cross_entropy(
     if takes_kernels(logits, real):
         return triton_cross_entropy(logits, target, smoothing, real)
     loss: Tensor = _ChunkedCrossEntropy.apply(logits, target, smoothing, real)  # type: ignore[no-untyped-call]
+    return loss
+
+
+def triton_cross_entropy(
+    logits: Float[Tensor, "tokens vocab"],
+    target: Int[Tensor, " tokens"],
+    smoothing: float,
+    real: Bool[Tensor, " tokens"] | None,
+) -> Float[Tensor, ""]:
+    """`cross_entropy` by the kernel."""
+    _check(logits, target, real, passes=1)
+    from regard.training.triton_losses import TritonCrossEntropy  # not above: triton may be missing
+
+    loss: Tensor = TritonCrossEntropy.apply(logits, target.contiguous(), smoothing, real)  # type: ignore[no-untyped-call]
     return loss
 
 
@@ -133,7 +147,7 @@ def rdrop_loss(
     """Return the summed R-Drop loss.
 
     `(CE(p) + CE(q)) / 2 + alpha / 4 (KL(p || q) + KL(q || p))` for each token, with label smoothing
-    in the cross entropies. The backward pass destroys the logits: they must have no other use.
+    in the cross entropies. The backward pass may destroy the logits: they must have no other use.
 
     Args:
         logits: of all tokens in the first pass, then of the same tokens in the second one.
@@ -143,10 +157,25 @@ def rdrop_loss(
         real: which targets count, or how much; all of them if None.
     """
     if takes_kernels(logits, real):
-        return triton_rdrop_loss(logits, target, smoothing, alpha, real)
-    options = (smoothing, alpha, real)
-    loss: Tensor = _ChunkedRDrop.apply(logits, target, *options)  # type: ignore[no-untyped-call]
-    return loss
+        _check(logits, target, real, passes=2)
+        from regard.training.triton_losses import TritonRDrop  # triton may be missing
+
+        options = (target.contiguous(), smoothing, alpha, real)
+        loss: Tensor = TritonRDrop.apply(logits, *options)  # type: ignore[no-untyped-call]
+        return loss
+    count = len(target)
+    # the definition keeps about eight tensors of the size of a chunk for the backward pass
+    rows = max(1, chunk_rows(logits) // 8)
+    parts = [torch.split(x, rows) for x in (logits[:count], logits[count:], target)]
+    counts = [None] * len(parts[0]) if real is None else torch.split(real, rows)
+    total = torch.zeros((), dtype=wide(logits), device=logits.device)
+    for first, second, gold, counted in zip(*parts, counts, strict=True):
+        passes = first.to(total.dtype), second.to(total.dtype)
+        options = (gold, smoothing, alpha, counted)
+        total = total + checkpoint(
+            definition, *passes, *options, use_reentrant=False, preserve_rng_state=False
+        )
+    return total
 
 
 def definition(
@@ -165,52 +194,6 @@ def definition(
     divergence = ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(dim=1)
     each = entropies / 2 + alpha / 4 * divergence
     return (each if real is None else each * real).sum()
-
-
-class _ChunkedRDrop(torch.autograd.Function):
-    """`rdrop_loss` in chunks, recomputed in the backward pass."""
-
-    @staticmethod
-    def forward(
-        ctx: FunctionCtx,
-        logits: Tensor,
-        target: Tensor,
-        smoothing: float,
-        alpha: float,
-        real: Tensor | None,
-    ) -> Float[Tensor, ""]:
-        ctx.save_for_backward(logits, target, real)  # type: ignore[arg-type]
-        ctx.options = (smoothing, alpha)  # type: ignore[attr-defined]
-        total = torch.zeros((), dtype=wide(logits), device=logits.device)
-        for first, second, gold, counts in _chunks(logits, target, real):
-            p, q = first.to(total.dtype), second.to(total.dtype)
-            total += definition(p, q, gold, smoothing, alpha, counts)
-        return total
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Float[Tensor, ""]) -> tuple[Tensor, None, None, None, None]:
-        logits, target, real = ctx.saved_tensors
-        for first, second, gold, counts in _chunks(logits, target, real):
-            p, q = (x.to(wide(x), copy=True).requires_grad_() for x in (first, second))
-            with torch.enable_grad():
-                smoothing, alpha = ctx.options
-                loss = definition(p, q, gold, smoothing, alpha, counts)
-            for x, slope in zip((first, second), torch.autograd.grad(loss, (p, q)), strict=True):
-                x.copy_(slope.mul_(grad))
-        return logits, None, None, None, None
-
-
-def _chunks(
-    logits: Tensor, target: Tensor, real: Tensor | None
-) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor | None]]:
-    """Return chunks of corresponding rows of both passes."""
-    # the reference keeps about eight tensors of the size of a chunk for the backward pass
-    rows = max(1, chunk_rows(logits) // 8)
-    sides = (logits[: len(target)], logits[len(target) :], target)
-    parts = [torch.split(x, rows) for x in sides]
-    counts = [None] * len(parts[0]) if real is None else torch.split(real, rows)
-    return zip(*parts, counts, strict=True)
 
 
 @final
@@ -333,36 +316,6 @@ def takes_kernels(logits: Tensor, real: Tensor | None = None) -> bool:
     if not HAS_TRITON or logits.dtype not in TYPES or not logits.is_contiguous():
         return False
     return INTERPRETED or (logits.device.type == "cuda" and _works(logits.device))
-
-
-def triton_cross_entropy(
-    logits: Float[Tensor, "tokens vocab"],
-    target: Int[Tensor, " tokens"],
-    smoothing: float,
-    real: Bool[Tensor, " tokens"] | None,
-) -> Float[Tensor, ""]:
-    """`cross_entropy` by the kernel."""
-    _check(logits, target, real, passes=1)
-    from regard.training.triton_losses import TritonCrossEntropy  # not above: triton may be missing
-
-    loss: Tensor = TritonCrossEntropy.apply(logits, target.contiguous(), smoothing, real)  # type: ignore[no-untyped-call]
-    return loss
-
-
-def triton_rdrop_loss(
-    logits: Float[Tensor, "two_tokens vocab"],
-    target: Int[Tensor, " tokens"],
-    smoothing: float,
-    alpha: float,
-    real: Bool[Tensor, " tokens"] | None,
-) -> Float[Tensor, ""]:
-    """`rdrop_loss` by the kernel."""
-    _check(logits, target, real, passes=2)
-    from regard.training.triton_losses import TritonRDrop  # not above: triton may be missing
-
-    options = (smoothing, alpha, real)
-    loss: Tensor = TritonRDrop.apply(logits, target.contiguous(), *options)  # type: ignore[no-untyped-call]
-    return loss
 
 
 def _check(logits: Tensor, target: Tensor, real: Tensor | None, *, passes: int) -> None:

@@ -98,13 +98,6 @@ class ExponentialMovingAverage:
             mean.copy_(state[name])
 
 
-class TensorFacts(NamedTuple):
-    """Shape and type of a saved tensor."""
-
-    shape: torch.Size
-    dtype: torch.dtype
-
-
 class _Recording(NamedTuple):
     """A CUDA graph with its static inputs and output."""
 
@@ -317,75 +310,42 @@ class Learner:
         return nullcontext() if self.average is None else self.average.in_place()
 
     def state(self) -> dict[str, Tensor]:
-        """Return the weights, their average and the optimiser's state, for a checkpoint."""
+        """Return the weights, their average and the optimiser's state, for a checkpoint.
+
+        All processes must call it if weights are sharded, and only the first gets the tensors.
+        """
         tensors = {f"model.{name}": t for name, t in self.module.state_dict().items()}
         if self.average is not None:
             tensors |= {f"ema.{name}": t for name, t in self.average.state().items()}
-        return tensors | {f"optimizer.{n}": t for n, t in pack_optimizer(self.optimizer).items()}
+        for index, slots in self.optimizer.state_dict()["state"].items():
+            tensors |= {f"optimizer.{index}.{name}": t for name, t in slots.items()}
+        if not self.processes.shards:
+            return tensors
+        found = {}
+        for name, tensor in tensors.items():  # one after the other, for lack of room
+            gathered = whole(tensor)
+            if self.processes.is_first:
+                found[name] = gathered.cpu()
+        return found
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore what `state` has returned; raises RuntimeError, ValueError or KeyError if it is
-        of another model.
-
-        Tensors may be whole although the weights are sharded.
-        """
-        patterns = self._patterns()
-        tensors = {name: sharded_like(t, patterns(name, t.shape)) for name, t in tensors.items()}
-        self.module.load_state_dict(with_prefix(tensors, "model."))
+        of another model."""
+        own, named = self.module.state_dict(), dict(self.module.named_parameters())
+        model = with_prefix(tensors, "model.")
+        self.module.load_state_dict({n: sharded_like(t, own.get(n)) for n, t in model.items()})
         if self.average is not None:
-            self.average.load_state(with_prefix(tensors, "ema."))
-        unpack_optimizer(self.optimizer, with_prefix(tensors, "optimizer."))
-
-    def empty_state(self, saved: Mapping[str, TensorFacts]) -> dict[str, Tensor]:
-        """Return tensors to read a saved state into, sharded as the weights are.
-
-        Args:
-            saved: shape and type of each tensor of the state, by name.
-        """
-        patterns, found = self._patterns(), {}
-        for name, (shape, dtype) in saved.items():
-            pattern = patterns(name, shape)
-            if pattern is None:
-                found[name] = torch.empty(shape, dtype=dtype)
-            else:
-                found[name] = torch.empty_like(pattern, dtype=dtype, requires_grad=False)
-        return found
-
-    def _patterns(self) -> Callable[[str, torch.Size], Tensor | None]:
-        """Return a function that finds the weight of this model that a tensor of a state is like,
-        by the name and the shape of the tensor."""
-        own = self.module.state_dict()
-        named = dict(self.module.named_parameters())
-        groups = self.optimizer.param_groups
-        numbered = [weight for group in groups for weight in group["params"]]
-
-        def find(name: str, shape: torch.Size) -> Tensor | None:
-            part, _, rest = name.partition(".")
-            weight = {"model": own, "ema": named}.get(part, {}).get(rest)
-            if part == "optimizer" and int(rest.split(".")[0]) < len(numbered):
-                weight = numbered[int(rest.split(".")[0])]
-            return weight if weight is not None and weight.shape == shape else None
-
-        return find
-
-
-def pack_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return an optimiser's state as tensors by name; its rates follow from the step."""
-    return {
-        f"{index}.{name}": value
-        for index, slots in optimizer.state_dict()["state"].items()
-        for name, value in slots.items()
-    }
-
-
-def unpack_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Restore what `pack_optimizer` has returned."""
-    state = optimizer.state_dict()
-    slots: dict[int, dict[str, Tensor]] = {}
-    for key, value in tensors.items():
-        index, name = key.split(".", 1)
-        slots.setdefault(int(index), {})[name] = value
-    optimizer.load_state_dict({"state": slots, "param_groups": state["param_groups"]})
+            average = with_prefix(tensors, "ema.")
+            self.average.load_state({n: sharded_like(t, named[n]) for n, t in average.items()})
+        numbered = [weight for group in self.optimizer.param_groups for weight in group["params"]]
+        state = self.optimizer.state_dict()
+        slots: dict[int, dict[str, Tensor]] = {}
+        for key, value in with_prefix(tensors, "optimizer.").items():
+            index, name = key.split(".", 1)
+            weight = numbered[int(index)] if int(index) < len(numbered) else None
+            pattern = weight if weight is not None and weight.shape == value.shape else None
+            slots.setdefault(int(index), {})[name] = sharded_like(value, pattern)
+        self.optimizer.load_state_dict({"state": slots, "param_groups": state["param_groups"]})
 
 
 def with_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

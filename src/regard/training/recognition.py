@@ -25,7 +25,7 @@ from regard.tasks.inputs.series import SeriesInput
 from regard.tasks.inputs.story import why_questions
 from regard.tasks.outputs.number import plain_number
 from regard.training.config import Config, make_config
-from regard.training.run_files import FIRST_EXAMPLES, PairSource, RunFiles
+from regard.training.run_files import FIRST_EXAMPLES, Examples, PairSource
 
 #: endings of files that may hold plain text
 TEXT_SUFFIXES: Final = ("", ".txt", ".text", ".md")
@@ -66,7 +66,7 @@ def _of_examples(config: Config, pairs: PairSource | None) -> tuple[dict[str, An
         if _is_plain_text(config):
             return {"preset": "lm-transformer"}, message("train.found.text", file=config.data)
     try:
-        files = RunFiles(config, Path(), pairs, lambda said: None)
+        files = Examples(config, Path(), pairs)
         first = files.first()
     except DataError:  # said where the data are read
         return {}, ""

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Protocol, cast, final, runtime_checkable
+from typing import Any, Final, cast, final
 
 import numpy as np
 import torch
@@ -36,24 +36,8 @@ LABELS: Final = 8
 LONGEST: Final = 40
 
 
-@runtime_checkable
-class Recorder(Protocol):
-    """Records evaluations in a file."""
-
-    def record(self, progress: Progress, result: Evaluation, rate: float) -> None:
-        """Record an evaluation, made after a step with this learning rate."""
-
-
-@final
-class MetricsLog:
-    """Writes each evaluation to metrics.jsonl."""
-
-    def __init__(self, folder: RunFolder) -> None:
-        self.folder = folder
-
-    def record(self, progress: Progress, result: Evaluation, rate: float) -> None:
-        """Append a row."""
-        self.folder.append_metrics(result.as_row(progress))
+#: records an evaluation, made after a step with this learning rate, in a file
+Recorder = Callable[[Progress, Evaluation, float], None]
 
 
 @final
@@ -66,7 +50,7 @@ class TensorBoardWriter:
         # events of steps that a resumed run takes again are hidden
         self.writer = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
 
-    def record(self, progress: Progress, result: Evaluation, rate: float) -> None:
+    def __call__(self, progress: Progress, result: Evaluation, rate: float) -> None:
         """Add the scalars of a row of metrics.jsonl."""
         for name, value in result.as_row(progress).items():
             if name != "step" and value is not None:
@@ -100,7 +84,7 @@ class HtmlReport:
         self.examples = [stored_traces(line) for line in lines]
         self.start, self.starts = step, [int(line.get("start", 0)) for line in lines]
 
-    def record(self, progress: Progress, result: Evaluation, rate: float) -> None:
+    def __call__(self, progress: Progress, result: Evaluation, rate: float) -> None:
         """Add an evaluation, with the time that evaluations have taken, and write the page."""
         seconds = round(progress.evaluation_seconds, 3)
         row = {**result.as_row(progress), "evaluation_seconds": seconds}

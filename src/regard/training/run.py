@@ -22,34 +22,27 @@ from regard.training.checkpoint import (
     TUNED,
     Candidate,
     Checkpoint,
-    best_file,
     has_checkpoint,
     load_checkpoint,
     remove_tensors,
+    tensor_file,
 )
 from regard.training.config import Config, check_preset, make_config
 from regard.training.console_reporter import (
     ConsoleReporter,
-    ShardBar,
+    ShardReporter,
     StderrConsole,
     format_metric,
     say,
 )
-from regard.training.defaults import (
-    final_pairs,
-    has_stalled,
-    seconds_for_steps,
-    steps_limit,
-    time_is_up,
-)
+from regard.training.defaults import steps_limit
 from regard.training.distributed import is_first_process, launch_id, restart_number
-from regard.training.evaluator import DevMetric, Evaluator
+from regard.training.evaluator import DevMetric
 from regard.training.optimization import seconds_per_token
 from regard.training.progress import BaselineScore, Progress
 from regard.training.recognition import recognised
 from regard.training.reporting import (
     HtmlReport,
-    MetricsLog,
     Recorder,
     TensorBoardWriter,
     example_traces,
@@ -58,6 +51,7 @@ from regard.training.reporting import (
 from regard.training.run_data import prepare_data
 from regard.training.run_files import PairSource
 from regard.training.run_folder import RunError, RunFolder
+from regard.training.schedule import final_pairs, has_stalled, seconds_for_steps, time_is_up
 from regard.training.setup import PreparedRun, check_settings, prepare
 from regard.training.weights_file import UnusableWeightsError, read_weights
 from regard.worker_processes import Executor
@@ -222,10 +216,9 @@ def encode_run(
         folder.sweep()
         if config is not None:
             folder.write_config(config)
-        with ShardBar(console, quiet=quiet) as bar:
-            data = prepare_data(
-                settings, folder, None, partial(say, console), watch=bar.show, executor=executor
-            )
+        watch = ShardReporter(console, quiet=quiet)
+        speak = partial(say, console)
+        data = prepare_data(settings, folder, None, speak, watch=watch, executor=executor)
     said = message(
         "train.encoded",
         train=len(data.train.src_lengths),
@@ -330,7 +323,7 @@ def _check_tensorboard(config: Config) -> None:
 
 def _say_finished(folder: RunFolder, config: Config, state: "RunState", console: Console) -> None:
     """Say that a run is finished, and which parts of it are damaged."""
-    faults = [f"{damage.what}; nothing was changed." for damage in state.damage]
+    faults = (f"{what}; nothing was changed." for what, _ in state.damage)
     for sentence in (*state.notes, *faults):
         say(console, sentence)
     say(console, message("train.finished", path=folder.path))
@@ -368,7 +361,7 @@ def _train(run: PreparedRun, state: "RunState", console: Console, quiet: bool) -
     """Train a prepared run to its end, from a state."""
     folder, progress = run.folder, state.progress
     processes, dev = run.learner.processes, run.evaluator.dev
-    notes = [*state.notes, *(f"{damage.what}, and {damage.lost}." for damage in state.damage)]
+    notes = [*state.notes, *(f"{what}, and {lost}." for what, lost in state.damage)]
     if state.checkpoint is not None:
         notes += run.checkpoints.restore(state.checkpoint)
     reporter = ConsoleReporter(
@@ -387,7 +380,12 @@ def _train(run: PreparedRun, state: "RunState", console: Console, quiet: bool) -
     recorders: list[Recorder] = []
     if processes.is_first:
         _settle_folder(run, state)
-        recorders = _recorders(run, progress)
+        if run.config.tensorboard:
+            recorders.append(TensorBoardWriter(folder.path, progress.evaluated))
+        if run.config.report:
+            traces = partial(example_traces, run.evaluator)
+            heading = run.summary.heading()
+            recorders.append(HtmlReport(folder.path, progress.step, heading, traces))
     progress.setup_seconds += processes.of_first(run.setup_seconds)
     if state.checkpoint is None:
         progress.baseline = run.baseline_score
@@ -424,18 +422,6 @@ def _told_of_lost_process(processes: int, folder: RunFolder) -> Iterator[None]:
             f"({reason:.200}): torchrun restarts them with --max-restarts, or go on with `regard "
             f"train --resume {folder.path}` under torchrun."
         ) from error
-
-
-def _recorders(run: PreparedRun, progress: Progress) -> list[Recorder]:
-    """Open the files that record evaluations."""
-    recorders: list[Recorder] = [MetricsLog(run.folder)]
-    path = run.folder.path
-    if run.config.tensorboard:
-        recorders.append(TensorBoardWriter(path, progress.evaluated))
-    if run.config.report:
-        traces = partial(example_traces, run.evaluator)
-        recorders.append(HtmlReport(path, progress.step, run.summary.heading(), traces))
-    return recorders
 
 
 def _settle_folder(run: PreparedRun, state: "RunState") -> None:
@@ -486,23 +472,16 @@ def _finish(run: PreparedRun, progress: Progress, reporter: ConsoleReporter) -> 
             candidates.append(Candidate(what, final, taken=True))
             shown = {"metric": metric.name, "score": format_metric(metric.name, final.score)}
             reporter.note(message(f"train.{what}", share=share, **shown))
-    simple = _final_baseline(run, evaluator, progress)
+    simple = progress.baseline
+    if simple is not None and run.baseline is not None:  # on what the final model is scored on
+        rescored = evaluator.score_baseline(run.baseline)
+        assert rescored is not None
+        simple = progress.baseline = simple._replace(score=rescored)
     if simple is not None:
         reporter.note(describe_baseline(simple, final.score, metric))
     calibration = run.evaluator.calibrate(run.batches.epochs.corpus)
     run.folder.write_calibration(calibration)
     write_card(run.folder, run.summary, progress, candidates)
-
-
-def _final_baseline(
-    run: PreparedRun, evaluator: Evaluator, progress: Progress
-) -> BaselineScore | None:
-    """Return the baseline, scored on what the final model is scored on unless it was resumed."""
-    if progress.baseline is not None and run.baseline is not None:
-        score = evaluator.score_baseline(run.baseline)
-        assert score is not None
-        progress.baseline = progress.baseline._replace(score=score)
-    return progress.baseline
 
 
 def describe_baseline(simple: BaselineScore, score: float, metric: DevMetric) -> str:
@@ -564,7 +543,7 @@ class RunState(NamedTuple):
         progress: of that checkpoint; of its best evaluations, those with valid weights.
         seals: length and checksum of each log at that point, by file name.
         notes: a sentence for each fault that costs nothing.
-        damage: faults that cost something.
+        damage: parts that are missing or damaged, and what is lost by going on without them.
         unusable: damaged checkpoints newer than `checkpoint`, and damaged files of best/.
         model_problem: why model.safetensors cannot be used, or None.
         model_source: the file of best/ to restore it from, if there is one.
@@ -582,8 +561,8 @@ class RunState(NamedTuple):
     def check(self, *, accept_loss: bool) -> None:
         """Raise RunError if resuming would lose something and the user has not accepted that."""
         if self.damage and not accept_loss:
-            found = "; ".join(damage.what for damage in self.damage)
-            lost = ", and ".join(dict.fromkeys(damage.lost for damage in self.damage))
+            found = "; ".join(what for what, _ in self.damage)
+            lost = ", and ".join(dict.fromkeys(lost for _, lost in self.damage))
             raise RunError(
                 f"a run must be whole to go on, but {found}: restore that from a copy, or go on "
                 f"with --accept-loss, and {lost}."
@@ -598,21 +577,44 @@ def new_state() -> RunState:
 def read_state(folder: RunFolder) -> RunState:
     """Read the state of a run, and verify its checkpoints, logs, best weights and model."""
     found = load_checkpoint(folder.checkpoints)
-    notes, damage = list(found.complaints), []
-    if found.checkpoint is None:
-        progress, seals = Progress(), {}
-        damage += _without_checkpoint(folder, found.damaged)
+    notes, rows = list(found.complaints), folder.metrics.rows()
+    damage: list[Damage] = []
+    progress, seals = Progress(), {}
+    if found.checkpoint is None:  # which a run saves before its first step
+        made = [path.name for path in (folder.model_file, folder.card_file) if path.exists()]
+        made += ["best"] if folder.best.exists() and any(folder.best.iterdir()) else []
+        made += [f"{len(rows)} row{'s' * (len(rows) != 1)} of metrics.jsonl"] if rows else []
+        what = f"{folder.checkpoints} has no checkpoint"
+        if found.damaged:
+            names = ", ".join(found.damaged)
+            what = f"all checkpoints in {folder.checkpoints} are damaged ({names})"
+        if made or found.damaged:
+            replaced = ", ".join(made) or "all that it has learned"
+            damage.append(Damage(what, f"it trains from step 0 and replaces {replaced}"))
     else:
         numbers = found.checkpoint.numbers
         progress, seals = Progress.from_numbers(numbers["progress"]), numbers.get("logs", {})
-        damage += _older_checkpoint(folder, found.damaged, progress)
-        damage += _logs(folder, seals)
-        files = [folder.src_tokenizer_file, folder.tgt_tokenizer_file]
-        learned = "tokenisers are learned again from the data"
+        later = [str(row["step"]) for row in rows if row["step"] > progress.evaluated]
+        if found.damaged and later:
+            what = f"the newest checkpoint in {folder.checkpoints}, {found.damaged[0]}, is damaged"
+            steps = ", ".join(later)
+            lost = (
+                f"it trains again from step {progress.step} and makes the evaluations of {steps} "
+                "anew"
+            )
+            damage.append(Damage(what, lost))
+        for log in (folder.metrics, folder.report):
+            if (fault := log.problem(seals.get(log.path.name))) is not None:
+                lost = f"rows of {log.path.name} that cannot be read are dropped"
+                damage.append(Damage(f"{log.path} is damaged: {fault}", lost))
+        files, learned = (
+            (folder.src_tokenizer_file, folder.tgt_tokenizer_file),
+            "tokenisers are learned again from the data",
+        )
         damage += [Damage(f"{file} is missing", learned) for file in files if not file.exists()]
     problem = _problem(folder.model_file)
-    source, lost, unusable = _best(folder, progress, model_is_whole=problem is None)
-    damage += lost
+    source, lost_weights, unusable = _best(folder, progress, model_is_whole=problem is None)
+    damage += lost_weights
     unusable += [folder.checkpoints / f"{name}.safetensors" for name in found.damaged]
     if problem is not None and (progress.best or folder.model_file.exists() or folder.finished):
         said = f"{folder.model_file} {problem}"
@@ -622,53 +624,7 @@ def read_state(folder: RunFolder) -> RunState:
             damage.append(Damage(said, "the best weights so far are gone"))
         else:
             notes.append(f"{said}, and is written again at the next evaluation.")
-    return RunState(
-        checkpoint=found.checkpoint,
-        progress=progress,
-        seals=seals,
-        notes=notes,
-        damage=damage,
-        unusable=unusable,
-        model_problem=problem,
-        model_source=source,
-    )
-
-
-def _without_checkpoint(folder: RunFolder, damaged: list[str]) -> list[Damage]:
-    """Find results without a checkpoint, which a run saves before its first step."""
-    rows, files = len(folder.metrics.rows()), [folder.model_file, folder.card_file]
-    made = [path.name for path in files if path.exists()]
-    made += ["best"] if folder.best.exists() and any(folder.best.iterdir()) else []
-    made += [f"{rows} row{'s' * (rows != 1)} of metrics.jsonl"] if rows else []
-    if damaged:
-        what = f"all checkpoints in {folder.checkpoints} are damaged ({', '.join(damaged)})"
-    else:
-        what = f"{folder.checkpoints} has no checkpoint"
-    if not made and not damaged:
-        return []
-    lost = f"it trains from step 0 and replaces {', '.join(made) or 'all that it has learned'}"
-    return [Damage(what, lost)]
-
-
-def _older_checkpoint(folder: RunFolder, damaged: list[str], progress: Progress) -> list[Damage]:
-    """Find evaluations after the last valid checkpoint, if a newer one is damaged."""
-    later = [row["step"] for row in folder.metrics.rows() if row["step"] > progress.evaluated]
-    if not damaged or not later:
-        return []
-    what = f"the newest checkpoint in {folder.checkpoints}, {damaged[0]}, is damaged"
-    steps = ", ".join(map(str, later))
-    lost = f"it trains again from step {progress.step} and makes the evaluations of {steps} anew"
-    return [Damage(what, lost)]
-
-
-def _logs(folder: RunFolder, seals: Mapping[str, Any]) -> list[Damage]:
-    damage = []
-    for log in (folder.metrics, folder.report):
-        problem = log.problem(seals.get(log.path.name))
-        if problem is not None:
-            lost = f"rows of {log.path.name} that cannot be read are dropped"
-            damage.append(Damage(f"{log.path} is damaged: {problem}", lost))
-    return damage
+    return RunState(found.checkpoint, progress, seals, notes, damage, unusable, problem, source)
 
 
 def _best(
@@ -681,12 +637,11 @@ def _best(
     """
     damage, source, kept, unusable = [], None, [], []
     for place, found in enumerate(progress.best):
-        score, step, _ = found
-        path = best_file(folder.best, step)
+        path = tensor_file(folder.best, found.step)
         problem = _problem(path)
         if problem is not None:
-            what = f"the weights of step {step}, with dev score {score:.4g}, are gone"
-            damage.append(Damage(f"{path} {problem}", what))
+            lost = f"the weights of step {found.step}, with dev score {found.score:.4g}, are gone"
+            damage.append(Damage(f"{path} {problem}", lost))
             unusable.append(path)
         elif place == 0:
             source = path

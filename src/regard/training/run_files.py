@@ -1,8 +1,8 @@
-"""The files of a run, or its shards, and the examples that are read from them."""
+"""The examples of a run: read from its files, its shards, or Python."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -21,9 +21,8 @@ from regard.tasks import DataPlace, TaskType
 from regard.tasks.reading import read_pair_files
 from regard.tasks.tokenizer_training import TOKENIZER_LINES
 from regard.training.config import Config
-from regard.training.data_record import DataRecord
+from regard.training.data_record import ShardManifest
 from regard.training.run_folder import RunFolder
-from regard.training.shard_manifest import ShardManifest
 
 #: what examples are for
 PARTS: Final = ("train", "dev")
@@ -34,27 +33,33 @@ FIRST_EXAMPLES: Final = 100
 
 Say = Callable[[str], None]
 PairSource = Sequence[tuple[Any, ...] | Mapping[str, Any]]
+Reader = Callable[[DataPlace], PairReader]
 
 
-@dataclass(frozen=True)
-class RunFiles:
-    """The files of a run, or its examples from Python.
+@dataclass(eq=False)
+class Examples:
+    """The examples of a run; each pass reads them anew.
 
     Attributes:
-        config: names them.
+        config: names the files.
         stdin: a copy of what was read from stdin.
         pairs: training examples from Python.
         say: announces what was noticed while reading.
         shards: the training data, if they are shards.
-        shards_before: those that the run began with, if it has begun.
+        task: how they are read; None until it is known.
+        encoder: of the sources, once it is learned.
+        parsed: examples by part that are kept on disk until they are encoded.
+        every: of how many examples one is read.
     """
 
     config: Config
     stdin: Path
-    pairs: PairSource | None
-    say: Say
+    pairs: PairSource | None = None
+    say: Say = lambda sentence: None
     shards: ShardManifest | None = None
-    shards_before: ShardManifest | None = None
+    task: TaskType | None = None
+    encoder: SourceEncoder | None = None
+    parsed: dict[str, Iterable[Pair]] = field(default_factory=dict)
     every: int = 1
 
     @cached_property
@@ -80,28 +85,20 @@ class RunFiles:
             return None
         return fingerprint(pairs=list(map(value_fingerprint, self.pairs)))
 
-    def named(self) -> dict[str, str]:
-        """Return file names by setting, as the record keeps them."""
+    def recorded_files(self) -> dict[str, tuple[str, FileContent]]:
+        """Return names and contents of the files that are there, by setting, for the record."""
         names = {setting: getattr(self.config, setting) for setting in FILE_SETTINGS}
         names["data"] = display_data(self.config.data)
         if self.pairs is not None:
             names |= {"data": None, "tgt": None, "pairs": "pairs"}
-        return {setting: name for setting, name in names.items() if name}
+        contents = self.contents
+        return {s: (name, contents[s]) for s, name in names.items() if name and s in contents}
 
     def name_of(self, part: str) -> str:
         """Return what messages call the file of a part."""
         if part == "dev" and self.config.dev:
             return self.config.dev
         return self._display(display_data(self.config.data)) or "pairs"
-
-    def changes(self, record: DataRecord) -> Iterator[DataError]:
-        """Yield an error for each file that has changed since it was recorded; of shards, one."""
-        before, contents = self.shards_before, dict(self.contents)
-        if self.shards is not None and before is not None:
-            contents.pop("data")
-            if error := before.change(self.shards):
-                yield error
-        yield from record.changes(contents, self.stdin)
 
     def _display(self, source: str) -> str:
         return "stdin" if source in ("-", str(self.stdin)) else source
@@ -112,15 +109,31 @@ class RunFiles:
         def reader(place: DataPlace) -> PairReader:
             return read_pair_files(self.config, place, keep_source)
 
-        return list(itertools.islice(self.read("train", reader), count))
+        if self.shards is not None and self.pairs is None:
+            names = (shard.name for shard in self.shards.shards)
+            pairs = [self.shard(name, reader) for name in names]
+        else:
+            pairs = [self._read(self.place("train"), reader)]
+        return list(itertools.islice(itertools.chain.from_iterable(pairs), count))
 
-    def read(self, part: str, reader: Callable[[DataPlace], PairReader]) -> Iterator[Pair]:
-        """Read the examples of a part: "train", or "dev" if that has a file."""
+    def all(self, part: str) -> Iterable[Pair]:
+        """Read all examples of a part's file: "train", or "dev" if that has a file."""
+        if part in self.parsed:
+            return self.parsed[part]
         of_train = part != "dev" or self.config.dev is None
         if of_train and self.shards is not None and self.pairs is None:
-            names = (shard.name for shard in self.shards.shards)
-            return itertools.chain.from_iterable(self.read_shard(name, reader) for name in names)
-        return self._read(reader, self.place(part))
+            return itertools.chain.from_iterable(self.shard(s.name) for s in self.shards.shards)
+        return self._read(self.place(part), self.reader)
+
+    def shard(self, name: str, reader: Reader | None = None) -> Iterator[Pair]:
+        """Read all examples of one shard."""
+        place = DataPlace(name, None, SETTING_HINTS, Path())
+        return self._read(place, self.reader if reader is None else reader)
+
+    def reader(self, place: DataPlace) -> PairReader:
+        """Read a place as the task does."""
+        assert self.task is not None
+        return self.task.read(self.config, place._replace(encoder=self.encoder))
 
     def place(self, part: str) -> DataPlace:
         """Return the place of a part that is no shards."""
@@ -138,11 +151,7 @@ class RunFiles:
         folder = base_folder(data)  # of stdin, the current one
         return DataPlace(source, config.tgt, SETTING_HINTS, folder)
 
-    def read_shard(self, name: str, reader: Callable[[DataPlace], PairReader]) -> Iterator[Pair]:
-        """Read the examples of one shard."""
-        return self._read(reader, DataPlace(name, None, SETTING_HINTS, Path()))
-
-    def _read(self, reader: Callable[[DataPlace], PairReader], place: DataPlace) -> Iterator[Pair]:
+    def _read(self, place: DataPlace, reader: Reader) -> Iterator[Pair]:
         source = place.source
         try:
             rows = reader(place)
@@ -159,43 +168,12 @@ class RunFiles:
         name = self._display(source) if isinstance(source, str) else "pairs"
         self.say(message("train.of-file", file=name, text=rows.bad) if rows.bad.total else "")
 
-
-@dataclass(frozen=True)
-class Examples:
-    """The examples of a run, of which the task is known; each pass reads them anew.
-
-    Attributes:
-        files: where they come from.
-        task: how they are read.
-        encoder: of the sources, once it is learned.
-        parsed: examples by part that are kept on disk until they are encoded.
-    """
-
-    files: RunFiles
-    task: TaskType
-    encoder: SourceEncoder | None = None
-    parsed: Mapping[str, Iterable[Pair]] = field(default_factory=dict)
-
-    def all(self, part: str) -> Iterable[Pair]:
-        """Read all examples of a part's file."""
-        if part in self.parsed:
-            return self.parsed[part]
-        return self.files.read(part, self._reader)
-
-    def shard(self, name: str) -> Iterator[Pair]:
-        """Read all examples of one shard."""
-        return self.files.read_shard(name, self._reader)
-
     def columns(self) -> tuple[str, ...] | None:
         """Return the columns by which other files are read, if the run has any."""
-        files = self.files
-        gone = files.pairs is None and "data" not in files.contents
-        if files.config.columns is not None or files.shards is not None or gone:
-            return files.config.columns
-        return tuple(map(str, self._reader(files.place("train")).columns)) or None
-
-    def _reader(self, place: DataPlace) -> PairReader:
-        return self.task.read(self.files.config, place._replace(encoder=self.encoder))
+        gone = self.pairs is None and "data" not in self.contents
+        if self.config.columns is not None or self.shards is not None or gone:
+            return self.config.columns
+        return tuple(map(str, self.reader(self.place("train")).columns)) or None
 
     def train(self, share: float) -> Iterator[Pair]:
         """Read the training examples; a share of the data is held out if there is no dev file."""
@@ -207,71 +185,72 @@ class Examples:
         Of shards with more lines than tokenisers are trained on, it is the beginning of each: an
         equal number of examples, so that all together are as many as those lines.
         """
-        shards = self.files.shards
-        if shards is None or shards.content.lines <= TOKENIZER_LINES:
+        if self.shards is None or self.shards.content.lines <= TOKENIZER_LINES:
             return self.train(share)
-        count = max(1, TOKENIZER_LINES // len(shards.shards))
+        count = max(1, TOKENIZER_LINES // len(self.shards.shards))
         return (
             pair
-            for shard in shards.shards
+            for shard in self.shards.shards
             for pair in itertools.islice(self.shard(shard.name), count)
             if not self.is_dev(pair, share)
         )
 
     def dev(self, share: float) -> Iterator[Pair]:
         """Read the dev examples."""
-        if self.files.config.dev is not None:
+        if self.config.dev is not None:
             return iter(self.all("dev"))
         return (pair for pair in self.all("train") if self.is_dev(pair, share))
 
     def is_dev(self, pair: Pair, share: float) -> bool:
         """Return whether an example of the training data is held out."""
-        if self.files.config.dev is not None:
-            return False
-        return self.task.input.is_dev(self.files.config, pair, share)
+        assert self.task is not None
+        return self.config.dev is None and self.task.input.is_dev(self.config, pair, share)
 
     def dev_share(self) -> float:
         """Return the share of sources to hold out; 0 if there is a dev file."""
-        if self.files.config.dev is not None:
+        if self.config.dev is not None:
             return 0.0
-        if self.files.shards is not None:  # counting lines takes no second pass over all pairs
-            lines = self.files.shards.content.lines
-            return dev_share(max(1, lines // self.files.config.join_lines))
-        if self.task.input.facts.names_files:
+        if self.shards is not None:  # counting lines takes no second pass over all pairs
+            return dev_share(max(1, self.shards.content.lines // self.config.join_lines))
+        if self._names_files:
             return dev_share(self._surveys["train"].pairs)
         return dev_share(sum(1 for _ in self.all("train")))
 
+    @property
+    def _names_files(self) -> bool:
+        assert self.task is not None
+        return self.task.input.facts.names_files
+
     def digests(self) -> list[str]:
         """Return checksums of the sources of each file, if they may lie in files of their own."""
-        if not self.task.input.facts.names_files:
-            return []
-        return [found.digest for found in self._surveys.values()]
+        return [found.digest for found in self._surveys.values()] if self._names_files else []
 
     @cached_property
     def _surveys(self) -> dict[str, Survey]:
-        parts = PARTS[: 1 if self.files.config.dev is None else 2]
+        parts = PARTS[: 1 if self.config.dev is None else 2]
         return {part: survey(self.all(part)) for part in parts}
 
     def fingerprint(self, part: str, share: float) -> str:
         """Return the fingerprint of what a part is encoded from."""
-        files, config = self.files, self.files.config
-        if files.shards is not None:
+        config, options = self.config, self.options(share)
+        if self.shards is not None:
             names = [name for name in (config.dev, config.dev_tgt) if name]
-            return fingerprint(*names, shards=files.shards.content.checksum, **self.options(share))
+            return fingerprint(*names, shards=self.shards.content.checksum, **options)
         names = [name for name in (getattr(config, s) for s in FILE_SETTINGS) if name]
         if config.data == "-":
-            names[0] = str(files.stdin)
+            names[0] = str(self.stdin)
         return fingerprint(
-            *([] if files.pairs is not None else names),
+            *([] if self.pairs is not None else names),
             part=part,
-            **self.options(share),
-            **({"tables": self.digests()} if self.task.input.facts.names_files else {}),
-            pairs=files.pairs_checksum,
+            **options,
+            **({"tables": self.digests()} if self._names_files else {}),
+            pairs=self.pairs_checksum,
         )
 
     def options(self, share: float) -> dict[str, Any]:
         """Return the options that select examples."""
-        config = self.files.config
+        config = self.config
+        assert self.task is not None
         return {
             "share": share,
             "columns": config.columns,
@@ -280,17 +259,17 @@ class Examples:
             **self.task.fingerprint_options(config),
         }
 
-    def keep_parsed(self, part: str, folder: RunFolder) -> "Examples":
+    def keep_parsed(self, part: str, folder: RunFolder) -> None:
         """Parse the examples of a part, so that later passes find them parsed on disk."""
-        cache = write_frame_cache(self.all(part), folder.read_file(part))
-        return replace(self, parsed={**self.parsed, part: cache})
+        self.parsed[part] = write_frame_cache(self.all(part), folder.read_file(part))
 
     def too_few(self, part: str) -> DataError:
         """Return the error for a file with so few sources that all fall to one part."""
+        assert self.task is not None
         facts = self.task.input.facts
         what = facts.examples
         return DataError(
-            self.files.name_of(part),
+            self.name_of(part),
             None,
             f"it has too few different {facts.inputs} to hold some out, and no {part} {what} "
             "are left",

@@ -144,8 +144,8 @@ class RunFolder:
         places = (self.path, self.data, self.shards, self.digests, self.best, self.checkpoints)
         for place in places:
             for path in place.glob(".*"):
-                if re.fullmatch(r"\..+\.\d+\.(tmp|part)", path.name):
-                    remove_temporary(path)
+                if re.fullmatch(r"\..+\.\d+\.(tmp|part)", path.name) and not path.is_dir():
+                    path.unlink(missing_ok=True)
 
     def check_new(self) -> None:
         """Raise RunError if a run has begun here, or files of the user would be overwritten."""
@@ -350,14 +350,6 @@ class RunFolder:
         return self.metrics.rows()
 
 
-def remove_temporary(path: Path) -> None:
-    """Remove a temporary file, or the temporary folder of a sharded checkpoint."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
-
-
 def _with_old_defaults(settings: Mapping[str, Any], version: int) -> Mapping[str, Any]:
     """Return recorded settings, with old values of defaults that have changed since."""
     if version < 2 and settings.get("eval_every") is None:
@@ -368,14 +360,6 @@ def _with_old_defaults(settings: Mapping[str, Any], version: int) -> Mapping[str
 LogRow = dict[str, Any]
 #: bytes of a log; tens of thousands of evaluations with their maps have less
 MAX_LOG: Final = 1 << 30
-
-
-class LogLine(NamedTuple):
-    """A line of the file; `row` is None if it is not one of its rows."""
-
-    number: int
-    raw: bytes
-    row: LogRow | None
 
 
 @final
@@ -435,29 +419,28 @@ class RowLog:
             kept = content[: seal["bytes"]]
         else:
             kept = b"".join(
-                line.raw + b"\n"
-                for line in self.lines()
-                if line.row is not None and self.step_of(line.row) <= step
+                raw + b"\n"
+                for _, raw, row in self.lines()
+                if row is not None and self.step_of(row) <= step
             )
         if kept != content:
             write_atomic(self.path, kept)
 
-    def lines(self) -> list[LogLine]:
-        """Return all lines, without a last one that was cut off."""
+    def lines(self) -> list[tuple[int, bytes, LogRow | None]]:
+        """Return number, text and row of all lines, without a last one that was cut off; the row is
+        None if a line is none."""
         if not self.path.exists():
             return []
         whole, _, _ = self._content().rpartition(b"\n")
-        return [
-            LogLine(i, raw, self._row(raw)) for i, raw in enumerate(whole.split(b"\n"), 1) if raw
-        ]
+        return [(i, raw, self._row(raw)) for i, raw in enumerate(whole.split(b"\n"), 1) if raw]
 
     def rows(self) -> list[LogRow]:
         """Return all readable rows."""
-        return [line.row for line in self.lines() if line.row is not None]
+        return [row for _, _, row in self.lines() if row is not None]
 
     def damaged_lines(self) -> list[int]:
         """Return the numbers of the lines that are not rows."""
-        return [line.number for line in self.lines() if line.row is None]
+        return [number for number, _, row in self.lines() if row is None]
 
     def _content(self) -> bytes:
         return safe_read.read_bytes(self.path, MAX_LOG)

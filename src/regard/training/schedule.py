@@ -1,22 +1,91 @@
-"""Schedules of a run: its budget, the learning rate, and the times of evaluations and saves."""
+"""Schedules of a run: its budget, the learning rate, and the times of evaluations and saves.
+
+They follow the progress of a run, since a budget in minutes does not tell how many steps there
+will be.
+"""
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from regard.training.defaults import (
-    WARMUP,
-    evaluation_is_due,
-    has_stalled,
-    seconds_for_steps,
-    time_is_up,
-    warmup_factor,
-)
 from regard.training.progress import Progress
 
-#: (step, warm-up steps, share of the budget that is spent) -> factor on the peak rate
-Factor = Callable[[int, int, float], float]
+#: Steps of warm-up, or this share of the budget if that is sooner, but not before so many steps.
+WARMUP, WARMUP_SHARE, SHORTEST_WARMUP = 200, 0.1, 20
+
+#: Evaluations of a run at least, if they can be had for `EVALUATION_SHARE` of its time.
+EVALUATIONS: Final = 10
+EVALUATION_SHARE: Final = 0.1
+#: The first also records what decoding replays on a GPU: the next is thought to take a share of it.
+AFTER_FIRST: Final = 1 / 3
+#: Training pairs that take as long as the evaluation of one dev pair, which is decoded.
+EVALUATION_COST: Final = 1.0
+#: Dev sources that are decoded at an evaluation at most.
+MOST_DECODED: Final = 1_000
+#: Evaluations after the last step: that of the last model, and that of the average. What is set
+#: aside for them, and what is counted of the time before the first step, are these shares of the
+#: minutes at most.
+FINAL_EVALUATIONS: Final = 2
+MOST_FINISHING, MOST_SETUP = 0.25, 0.5
+#: Models that are compared at the end: the best, the average of the best, and the last.
+CANDIDATES: Final = 3
+#: Share of the budget without a better dev score or a lower dev loss after which a run ends.
+STALLED_SHARE: Final = 0.4
+
+
+def seconds_for_steps(progress: Progress, minutes: float) -> float:
+    """Return the seconds of a budget that steps and the evaluations between them may take.
+
+    The minutes begin with the setup and end with the last file. Of the setup no more than half of
+    them is counted: a run whose data take long to read still learns something.
+    """
+    whole = 60 * minutes
+    setup = min(progress.setup_seconds, MOST_SETUP * whole)
+    finishing = FINAL_EVALUATIONS * progress.last_evaluation_seconds
+    return whole - setup - min(finishing, MOST_FINISHING * whole)
+
+
+def time_is_up(progress: Progress, minutes: float) -> bool:
+    """Return whether the time for steps is over, or even the fastest step would end after it."""
+    limit = seconds_for_steps(progress, minutes)
+    return progress.seconds >= limit or progress.seconds + progress.step_seconds > limit
+
+
+def final_pairs(progress: Progress, trained: float, *, decoded: int, minutes: float | None) -> int:
+    """Return how many dev sources are decoded to compare the models that a run may end with.
+
+    Args:
+        progress: of the run, at its end.
+        trained: examples that the run was trained on, repetitions counted.
+        decoded: sources that evaluations have decoded so far.
+        minutes: the budget, if it is one in minutes: what is left of it counts.
+    """
+    if minutes is not None:
+        setup = min(progress.setup_seconds, MOST_SETUP * 60 * minutes)
+        left = 60 * minutes - setup - progress.seconds
+        cost = CANDIDATES * max(progress.last_evaluation_seconds, 1e-9)
+        return int(decoded * max(0.0, left) / cost)
+    return max(MOST_DECODED, int(EVALUATION_SHARE * trained / EVALUATION_COST / CANDIDATES))
+
+
+def has_stalled(progress: Progress, spent: float, patience: int | None) -> bool:
+    """Return whether a run should end because nothing improves.
+
+    By default the dev loss counts besides the score, since a small dev set may have no exact match
+    for long, and patience is a share of the budget, which the learning rate follows, too. What
+    counts is the time from the last evaluation that improved to the last evaluation.
+
+    Args:
+        progress: of the run.
+        spent: the share of the budget that is used up.
+        patience: evaluations without a better score until the end; None for the default.
+    """
+    if patience is not None:
+        return progress.stale >= patience
+    if progress.evaluated < 1:
+        return False
+    return spent * (progress.evaluated - progress.improved) / progress.step >= STALLED_SHARE
 
 
 @dataclass(frozen=True)
@@ -71,8 +140,20 @@ class Intervals:
     at_start: bool = False
 
     def evaluation_is_due(self, progress: Progress) -> bool:
-        """Return whether to evaluate after this step."""
-        return evaluation_is_due(progress, interval=self.eval_every, minutes=self.minutes)
+        """Return whether to evaluate after this step.
+
+        With a budget in minutes each tenth of it gets an evaluation, however slow the steps are,
+        unless that would take more than `EVALUATION_SHARE` of the time since the last one. It is
+        expected to take as long as the last one.
+        """
+        regular = progress.step % self.eval_every == 0
+        if self.minutes is None:
+            return regular
+        since, cost = progress.seconds - progress.evaluated_at, progress.last_evaluation_seconds
+        if cost == progress.evaluation_seconds:
+            cost *= AFTER_FIRST
+        waited = since >= 60 * self.minutes / EVALUATIONS
+        return (regular or waited) and since >= cost * (1 / EVALUATION_SHARE - 1)
 
     def save_is_due(self, progress: Progress) -> bool:
         """Return whether to save a checkpoint after this step."""
@@ -94,28 +175,22 @@ class LearningRate:
         return learning_rate(self.schedule, self.peak, step=step, warmup=self.warmup, spent=spent)
 
 
-def _cosine(step: int, warmup: int, spent: float) -> float:
-    return max(0.01, 0.5 * (1 + math.cos(math.pi * min(1.0, spent))))
-
-
-def _inverse_sqrt(step: int, warmup: int, spent: float) -> float:
-    # flat for ten times the warm-up, so that short runs keep a high rate
-    flat = 10 * max(warmup, 1)
-    return math.sqrt(flat / max(step, flat))
-
-
-SCHEDULES: Final[dict[str, Factor]] = {
-    "constant": lambda step, warmup, spent: 1.0,
-    "linear": lambda step, warmup, spent: max(0.01, 1 - spent),
-    "cosine": _cosine,
-    "inverse-sqrt": _inverse_sqrt,
-}
-
-
 def learning_rate(
     schedule: str, peak: float, *, step: int, warmup: int | None, spent: float
 ) -> float:
     """Return the learning rate of a step, counted from 1: warm-up, then the schedule."""
-    steps = WARMUP if warmup is None else warmup
-    rise = warmup_factor(warmup, step, spent)
-    return peak * rise * SCHEDULES[schedule](step, steps, spent)
+    if warmup is None:
+        rise = min(1.0, max(step / WARMUP, min(spent / WARMUP_SHARE, step / SHORTEST_WARMUP)))
+    else:
+        rise = min(1.0, step / warmup) if warmup else 1.0
+    if schedule == "linear":
+        factor = max(0.01, 1 - spent)
+    elif schedule == "cosine":
+        factor = max(0.01, 0.5 * (1 + math.cos(math.pi * min(1.0, spent))))
+    elif schedule == "inverse-sqrt":
+        # flat for ten times the warm-up, so that short runs keep a high rate
+        flat = 10 * max(WARMUP if warmup is None else warmup, 1)
+        factor = math.sqrt(flat / max(step, flat))
+    else:
+        factor = 1.0
+    return peak * rise * factor

@@ -28,7 +28,7 @@ from regard.tasks.tokenizer_training import shared_tokenizer_kind
 from regard.training.allocator import retain_freed_memory
 from regard.training.checkpoint import BestWeights, Checkpoints
 from regard.training.config import Config, check_model, with_preset_of
-from regard.training.console_reporter import ConsoleReporter, ShardBar, format_metric
+from regard.training.console_reporter import ConsoleReporter, ShardReporter, format_metric
 from regard.training.console_reporter import say as say_to
 from regard.training.defaults import (
     PEAK_RATE,
@@ -140,7 +140,7 @@ def prepare(
         if processes.is_first:
             say_to(console, sentence)
 
-    with processes.first_alone(), ShardBar(console, quiet=not processes.is_first) as bar:
+    with processes.first_alone():
         # the first process saves stdin: only one may read it
         data = prepare_data(
             config,
@@ -149,7 +149,7 @@ def prepare(
             say,
             accept_changed=accept_changed_data,
             sample=sample,
-            watch=bar.show,
+            watch=ShardReporter(console, quiet=not processes.is_first),
         )
     corpus, dev = data.train, data.dev
     facts = _facts(corpus, data.task, fabric)
