@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from regard import ops
 from regard.errors import RegardError
 from regard.lab import Data, ExperimentContext, layers
-from regard.lab.cost_curves import counted, format_law, timed
+from regard.lab.cost_curves import counted, timed
 from regard.lab.experiments import cost, path, recall
 from regard.lab.gradient_decay import gradient_decay
 from regard.lab.layers import Family
@@ -80,7 +80,7 @@ def cells(name: str, costs: Data, paths: Data) -> tuple[str, ...]:
     way = paths["paths"][name][-1]
     return (
         f"{counted(costs, name, 'length', 'parameters').y[-1]:,}",
-        format_law(operations.law()),
+        str(operations.law()),
         f"{seconds.y[-1]:.3f} at n = {seconds.x[-1]:,}",
         f"{way['path']} at n = {way['length']}",
         f"{gradient_decay(paths, name).ratio.mean:.3g}",

@@ -1,4 +1,3 @@
-import dataclasses
 import re
 
 import pytest
@@ -25,30 +24,20 @@ def refuses(name, rule, value):
         ({"beam": 0}, "beam", "at least 1", "0"),
         ({"beam": 2.5}, "beam", "a whole number", "2.5"),
         ({"beam": "2"}, "beam", "a whole number", "'2'"),
+        ({"beam": 20_000}, "beam", "at most 10000", "20000"),
         ({"max_len": 9.0}, "max_len", "a whole number", "9.0"),
-        ({"num_samples": 1, "top_k": 1.5}, "top_k", "a whole number", "1.5"),
+        ({"max_len": -1}, "max_len", "at least 0", "-1"),
         ({"num_samples": 1, "seed": 0.5}, "seed", "a whole number", "0.5"),
         ({"num_samples": 1, "seed": 2**70}, "seed", "at most 64 bits", str(2**70)),
-        ({"nbest": 0}, "nbest", "at least 1", "0"),
         ({"nbest": 6}, "nbest", "at most beam = 5", "6"),
-        ({"max_len": -1}, "max_len", "at least 0", "-1"),
-        ({"max_len_ratio": -0.1}, "max_len_ratio", "from 0 up", "-0.1"),
         ({"max_len_ratio": float("inf")}, "max_len_ratio", "finite", "inf"),
-        ({"max_len_extra": -2}, "max_len_extra", "at least 0", "-2"),
-        ({"min_len": -1}, "min_len", "at least 0", "-1"),
         ({"min_len": 4, "max_len": 3}, "min_len", "at most max_len = 3", "4"),
         ({"length_penalty": -1.0}, "length_penalty", "from 0 to 10", "-1.0"),
-        ({"length_penalty": 1e21}, "length_penalty", "from 0 to 10", "1e+21"),
         ({"length_penalty": float("nan")}, "length_penalty", "finite", "nan"),
-        ({"no_repeat_ngram": -1}, "no_repeat_ngram", "at least 0", "-1"),
         ({"prefix": [[4], [5, 2]]}, "prefix", "none of pad, bos, eos", "[5, 2] in row 1"),
         ({"prefix": [[-4]]}, "prefix", "none below 0", "[-4] in row 0"),
         ({"prefix": [[4, 5]], "max_len": 1}, "prefix", "at most max_len = 1", "one of 2"),
-        ({"num_samples": -1}, "num_samples", "at least 0", "-1"),
         ({"temperature": 0.0, "num_samples": 1}, "temperature", "above 0", "0.0"),
-        ({"temperature": float("nan"), "num_samples": 1}, "temperature", "above 0", "nan"),
-        ({"top_k": -1, "num_samples": 1}, "top_k", "at least 0", "-1"),
-        ({"top_p": 0.0, "num_samples": 1}, "top_p", "above 0 and at most 1", "0.0"),
         ({"top_p": 1.5, "num_samples": 1}, "top_p", "above 0 and at most 1", "1.5"),
         ({"top_k": 5}, "num_samples", "at least 1 where temperature", "0"),
         ({"top_p": 0.5}, "num_samples", "at least 1 where temperature", "0"),
@@ -61,51 +50,20 @@ def test_wrong_options(wrong, name, rule, value):
 
 
 @plain
-def test_options_are_values():
-    options = DecodingOptions(beam=3)
-    assert options == DecodingOptions(beam=3) != DecodingOptions()
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        options.beam = 4
-    with pytest.raises(TypeError):
-        DecodingOptions(3)
-
-
-@plain
 @pytest.mark.parametrize(
     ("call", "name", "rule", "value"),
     [
-        (
-            lambda toy: decode(toy, *sources(0, 1), DecodingOptions(prefix=[[4]])),
-            "prefix",
-            "each of the 2 sources",
-            "a list of 1",
-        ),
-        (
-            lambda toy: decode(toy, *sources(0, 1), DecodingOptions(prefix=[[4], [7]])),
-            "prefix",
-            "ids below 7",
-            "7",
-        ),
-        (
-            lambda toy: force_decode(toy, *sources(0), []),
-            "tgt",
-            "each of the 1 sources",
-            "a list of 0",
-        ),
+        (lambda toy: decode(toy, *sources(0, 1), DecodingOptions(prefix=[[4]])),
+         "prefix", "each of the 2 sources", "a list of 1"),
+        (lambda toy: decode(toy, *sources(0, 1), DecodingOptions(prefix=[[4], [7]])),
+         "prefix", "ids below 7", "7"),
+        (lambda toy: force_decode(toy, *sources(0), []),
+         "tgt", "each of the 1 sources", "a list of 0"),
         (lambda toy: force_decode(toy, *sources(0), [[4, 9]]), "tgt", "from 0 to 6", "9"),
-        (
-            lambda toy: decode(toy, sources(0)[0], torch.tensor([9])),
-            "lengths",
-            "at most the 5 tokens",
-            "9",
-        ),
+        (lambda toy: decode(toy, sources(0)[0], torch.tensor([9])),
+         "lengths", "at most the 5 tokens", "9"),
     ],
-)
+)  # fmt: skip
 def test_wrong_calls(call, name, rule, value):
     with refuses(name, rule, value):
         call(Toy(7, 3))
-
-
-def test_a_beam_that_no_memory_holds_is_refused():
-    with pytest.raises(ArgumentError, match="beam must be at most 10000, but it is 20000"):
-        DecodingOptions(beam=20_000)

@@ -109,32 +109,3 @@ def test_the_image_has_what_it_copies_and_a_user_without_rights():
     extras |= set(COMPOSE["services"]["regard"]["build"]["args"]["EXTRAS"].split(","))
     project = (ROOT / "pyproject.toml").read_text()
     assert all(re.search(rf"^{name} = \[", project, re.MULTILINE) for name in extras)
-
-
-def test_the_server_has_a_token_and_no_port_of_its_own():
-    server, proxy = COMPOSE["services"]["regard"], COMPOSE["services"]["proxy"]
-    assert "REGARD_TOKEN:?" in server["environment"]["REGARD_TOKEN"]
-    assert "--no-token" not in server["command"]
-    assert "ports" not in server
-    assert proxy["ports"] == ["80:80", "443:443"]
-    place = DEPLOY / "docker"
-    assert (place / server["build"]["context"]).resolve() == ROOT
-    assert "reverse_proxy regard:8000" in (place / "Caddyfile").read_text()
-
-
-def test_the_workers_of_the_job_have_what_they_need():
-    cluster = JOB["spec"]["rayClusterSpec"]
-    (group,) = cluster["workerGroupSpecs"]
-    for node in (cluster["headGroupSpec"], group):
-        (container,) = node["template"]["spec"]["containers"]
-        assert container["volumeMounts"] == [{"name": "data", "mountPath": "/data"}]
-    assert container["resources"]["limits"]["nvidia.com/gpu"] == "1"
-
-
-def test_every_recipe_is_named_in_the_page():
-    page = (DEPLOY / "README.md").read_text()
-    files = [path for path in DEPLOY.rglob("*") if path.is_file() and path.name != "README.md"]
-    assert len(files) == 5
-    for path in files:
-        name = str(path.relative_to(DEPLOY))
-        assert name in page or path.name == "Caddyfile", name

@@ -75,10 +75,7 @@ def run(tmp_path_factory):
     ("module", "extra", "words"),
     [
         ("fastapi", "serve", ["serve", "RUN"]),
-        ("uvicorn", "serve", ["serve", "RUN"]),
-        ("httptools", "serve", ["serve", "RUN"]),
         ("matplotlib", "plot", ["show", "RUN", "abc", "-o", "map.png"]),
-        ("matplotlib", "plot", ["show", "RUN", "abc", "-o", "map.pdf"]),
         ("matplotlib", "lab", ["lab", "--list"]),
         ("onnx", "onnx", ["export", "RUN", "-o", "new"]),
         ("tensorboard", "tensorboard", ["train", "pairs.tsv", "tensorboard=true"]),

@@ -82,11 +82,6 @@ def test_a_lost_interrupt_is_raised_after_the_block():
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_without_an_interrupt_errors_stay_what_they_are():
-    with pytest.raises(ValueError, match="odd"), interruptible():
-        raise ValueError("odd")
-
-
 def test_a_process_that_ignores_the_signal_goes_on_ignoring_it():
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with interruptible():

@@ -58,7 +58,6 @@ __main__.main()
     ("module", "error"),
     [
         ("regard.cli", "MemoryError"),
-        ("typer", "MemoryError"),
         ("torch", "ImportError('libc10.so: failed to map segment from shared object')"),
     ],
 )

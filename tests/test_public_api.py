@@ -8,125 +8,39 @@ import regard
 from regard import attention, layers, masks, models, ops, sklearn
 
 NAMES = {
-    regard: [
-        "MediaModel",
-        "Model",
-        "Output",
-        "PretrainedModel",
-        "__version__",
-        "attention",
-        "capture",
-        "fit",
-        "generate",
-        "layers",
-        "load",
-        "masks",
-        "models",
-        "ops",
-        "show",
-        "sklearn",
-    ],
-    ops: [
-        "BACKENDS",
-        "AdditiveScore",
-        "AttentionOutput",
-        "AttentiveOutput",
-        "AttentiveState",
-        "AttentiveWeights",
-        "DotScore",
-        "History",
-        "ScoreFunction",
-        "SelfAttentiveOutput",
-        "active_backend",
-        "additive_attention",
-        "attentive_rnn",
-        "dot_product_attention",
-        "masked_softmax",
-        "monotonic_alignment",
-        "self_attentive_rnn",
-        "use_backend",
-    ],
-    attention: [
-        "ALiBi",
-        "AdditiveAttention",
-        "Attention",
-        "AttentionOutput",
-        "CoverageAttention",
-        "LocalAttention",
-        "LocationAwareAttention",
-        "MultiHeadAttention",
-        "MultiplicativeAttention",
-        "Past",
-        "PositionBias",
-        "PositionPredictor",
-        "Projected",
-        "ScaledDotProductAttention",
-        "Scorer",
-        "ShawRelativePositions",
-        "SimpleSelfAttention",
-    ],
-    layers: [
-        "ContentMemory",
-        "ContentMemoryOutput",
-        "ConvDecoder",
-        "ConvEncoder",
-        "ConvState",
-        "FeedForward",
-        "GatedConvolution",
-        "LayerOptions",
-        "GridPositions",
-        "LearnedPositions",
-        "RNNStack",
-        "RecurrentOutput",
-        "RecurrentState",
-        "RotaryPositions",
-        "SelfAttentiveRNN",
-        "SinusoidalPositions",
-        "SpecAugment",
-        "TransformerDecoder",
-        "TransformerDecoderLayer",
-        "TransformerEncoder",
-        "TransformerEncoderLayer",
-        "TransformerState",
-        "from_torch",
-        "to_torch",
-    ],
-    models: [
-        "CLASSIFIERS",
-        "COPY_PRESETS",
-        "LABEL_PRESETS",
-        "LANGUAGE_MODELS",
-        "PRESETS",
-        "SPAN_PRESETS",
-        "STORY_PRESETS",
-        "TAG_PRESETS",
-        "TEXT_PRESETS",
-        "AnyModel",
-        "Classifier",
-        "ClassifierOutput",
-        "ConvInput",
-        "EncoderDecoder",
-        "InputAdapter",
-        "JointDecoder",
-        "LanguageModel",
-        "Maps",
-        "Memory",
-        "ModelOutput",
-        "NumberModel",
-        "NumberOutput",
-        "PatchInput",
-        "ConvStem",
-        "PictureInput",
-        "SequenceClassifier",
-        "SequenceModel",
-        "StepOutput",
-        "Tagger",
-        "TextModel",
-        "VectorInput",
-        "with_input",
-    ],
-    sklearn: ["Classifier", "Regressor"],
+    regard: (
+        "MediaModel Model Output PretrainedModel __version__ attention capture fit generate "
+        "layers load masks models ops show sklearn"
+    ),
+    ops: (
+        "BACKENDS AdditiveScore AttentionOutput AttentiveOutput AttentiveState AttentiveWeights "
+        "DotScore History ScoreFunction SelfAttentiveOutput active_backend additive_attention "
+        "attentive_rnn dot_product_attention masked_softmax monotonic_alignment "
+        "self_attentive_rnn use_backend"
+    ),
+    attention: (
+        "ALiBi AdditiveAttention Attention AttentionOutput CoverageAttention LocalAttention "
+        "LocationAwareAttention MultiHeadAttention MultiplicativeAttention Past PositionBias "
+        "PositionPredictor Projected ScaledDotProductAttention Scorer ShawRelativePositions "
+        "SimpleSelfAttention"
+    ),
+    layers: (
+        "ContentMemory ContentMemoryOutput ConvDecoder ConvEncoder ConvState FeedForward "
+        "GatedConvolution LayerOptions GridPositions LearnedPositions RNNStack RecurrentOutput "
+        "RecurrentState RotaryPositions SelfAttentiveRNN SinusoidalPositions SpecAugment "
+        "TransformerDecoder TransformerDecoderLayer TransformerEncoder TransformerEncoderLayer "
+        "TransformerState from_torch to_torch"
+    ),
+    models: (
+        "CLASSIFIERS COPY_PRESETS LABEL_PRESETS LANGUAGE_MODELS PRESETS SPAN_PRESETS "
+        "STORY_PRESETS TAG_PRESETS TEXT_PRESETS AnyModel Classifier ClassifierOutput ConvInput "
+        "EncoderDecoder InputAdapter JointDecoder LanguageModel Maps Memory ModelOutput "
+        "NumberModel NumberOutput PatchInput ConvStem PictureInput SequenceClassifier "
+        "SequenceModel StepOutput Tagger TextModel VectorInput with_input"
+    ),
+    sklearn: "Classifier Regressor",
 }
+NAMES = {module: names.split() for module, names in NAMES.items()}
 
 FORWARD = "(self, query, key, value, mask=None, *, past=None, need_weights=True)"
 

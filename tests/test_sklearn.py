@@ -22,23 +22,6 @@ EXPECTED = {
 }
 
 
-def test_parameters_are_those_that_were_given():
-    from sklearn.base import clone
-
-    made = Classifier(minutes=0.5, preset="classifier-rnn", seed=0)
-    assert made.get_params() == {
-        "folder": None,
-        "quiet": True,
-        "minutes": 0.5,
-        "preset": "classifier-rnn",
-        "seed": 0,
-    }
-    copy = clone(made).set_params(hidden=16)
-    assert (copy.hidden, copy.minutes) == (16, 0.5)
-    assert "hidden" not in made.get_params()
-    assert repr(made) == "Classifier(minutes=0.5, preset='classifier-rnn', seed=0)"
-
-
 @pytest.mark.slow
 def test_texts_in_cross_validation_a_search_and_a_pipeline():
     from sklearn.model_selection import GridSearchCV, cross_val_score

@@ -38,10 +38,6 @@ def test_a_cover_has_every_pair_of_values_and_is_far_smaller_than_the_product():
     assert 4 * 5 <= len(found) <= 24 < len(everything)
 
 
-def test_what_is_the_same_every_time_runs_once():
-    assert cover([{"trivial"}, {1, 2}, {"trivial"}, {2, 3}]) == {0, 1, 3}
-
-
 def test_a_pairwise_test_runs_for_every_pair_of_values():
     mark = pytest.mark.pairwise(trivial=lambda params: params["size"] == 7)
     items = [
@@ -69,7 +65,3 @@ def test_a_sampled_test_runs_for_as_many_sets_as_it_says_and_never_for_long_ones
         item.add_marker(pytest.mark.long)
     assert len(chosen(items)) == 3
     assert len(chosen(items, few=True)) == 2
-
-
-def test_few_leaves_tests_without_parameters_alone():
-    assert chosen([Item(pytest.mark.slow)], few=True) == [{}]

@@ -82,24 +82,6 @@ def test_others_stand_beside_ours_and_every_run_is_listed():
     assert "`wer\\|x`" in pages.signatures([several])
 
 
-def test_figures_that_cannot_be_compared_stand_in_tables_of_their_own():
-    german, french = (
-        record(result(1, 7.0, recipe=to, task="multi30k", options={"tgt": to}))
-        for to in ("de", "fr")
-    )
-    text = pages.task_sections([german, french])
-    first = text[text.index("English to German") : text.index("English to French")]
-    assert "`de`" in first
-    assert "`fr`" not in first
-
-
-def test_a_figure_that_others_do_not_give_is_left_open():
-    both = result(1, 7.0)
-    both["scores"]["test"]["figures"]["per"] = {"value": 2.0, "signature": "per"}
-    row = pages.overview([record(both)], 1).splitlines()[2]
-    assert row == "| `some` | WER % / PER % | 7.00 / 2.00 | - | 1 | 9.5 / -: theirs, them |"
-
-
 def test_results_are_collected_by_seed_the_later_one_wins(shelf):
     collect(shelf, result(2, 7.0), result(1, 8.0))
     (path,) = collect(shelf, result(2, 6.0, settings={"seed": 2}))
@@ -129,14 +111,6 @@ def test_what_is_no_result_of_the_recipe_is_refused(shelf, run, says):
         collect(shelf, run)
 
 
-def test_an_ensemble_is_taken_wherever_it_has_answered(shelf):
-    together = on_cpu(1, 6.0, curve={}, members=["a:1", "a:2"], training={})
-    (path,) = collect(shelf, together)
-    assert path.name == "recipes-some.2-cpu-cores.json"
-    assert "| `some` | 4,321 | 1 | 6.00 | 6.00 |" in pages.task_sections(pages.results())
-    assert "threads" not in pages.runs(pages.results())  # nothing was trained
-
-
 def test_runs_of_a_cpu_stand_in_a_file_and_a_column_of_their_own(shelf):
     slow = on_cpu(1, 50.0, settings={"minutes": 60, "eval_every": 5}, scores={"dev": {}}, at_once=1)
     quick = {"metric": "per", "points": [[6.0, 0.15], [12.0, 0.05]]}
@@ -163,19 +137,6 @@ def test_runs_of_a_cpu_stand_in_a_file_and_a_column_of_their_own(shelf):
 def test_a_score_is_reached_at_the_first_evaluation_that_is_as_good(score, higher, seconds):
     curve = [(1.0, 0.5), (2.0, 0.3), (3.0, 0.4), (4.0, 0.2)]
     assert pages.reached(curve, score, higher=higher) == seconds
-
-
-def test_the_time_to_a_score_says_how_many_seeds_have_reached_it():
-    curves = [[[60.0, 31.0]], [[180.0, 30.0]], [[60.0, 29.0]]]
-    several = record(
-        *(
-            result(seed, 7.0, curve={"metric": "bleu", "points": points}, at_once=2 * seed)
-            for seed, points in enumerate(curves, start=1)
-        )
-    )
-    rows = pages.time_to_quality([several], [Goal("some", "bleu", (30.0,))]).splitlines()[2:]
-    assert rows[0] == "| `some` | BLEU 30 | 2.0 (2 of 3 seeds) |"
-    assert rows[-1] == "|  | runs at once | 2 to 6 |"
 
 
 def test_every_goal_is_one_of_a_recipe_and_gets_harder():

@@ -127,7 +127,7 @@ def structure(code):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("language", course.LANGUAGES)
+@pytest.mark.parametrize("language", ["en", pytest.param("zh", marks=pytest.mark.long)])
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=NAMES)
 def test_a_written_chapter_is_what_its_source_says(chapter, language):
     folder, made = course.COURSE / chapter.name, course.write(chapter, language)
@@ -152,13 +152,6 @@ def test_the_worked_example_is_what_the_lab_computes():
 def chapter_text(name, language):
     """The text of a written chapter."""
     return (course.COURSE / name / f"{language}.md").read_text("utf-8")
-
-
-def test_assert_close_sees_another_word_and_another_number():
-    assert_close("from 0.12 to 3e-07", "from 0.13 to 9e-08")
-    for other in ("from 0.19 to 3e-07", "to 0.12 to 3e-07", "from 0.12 to 3e-03"):
-        with pytest.raises(AssertionError):
-            assert_close("from 0.12 to 3e-07", other)
 
 
 @pytest.mark.parametrize("language", course.LANGUAGES)
@@ -187,20 +180,6 @@ def test_a_page_of_the_site_folds_its_answers_and_has_its_formulas():
     page = course.page(text, "en", "01-a")
     assert page.startswith("---\nlang: en\n---\n\n# A\n\n[中文](zh.md) · [")
     assert page.endswith('$$\nx\n$$\n\n1. Q?\n\n    ??? success "Answer"\n        Yes.\n')
-
-
-def test_a_part_that_a_chapter_does_not_have_is_an_error(tmp_path):
-    (tmp_path / "chapter.toml").write_text('[title]\nen = "A"\nzh = "B"\n', encoding="utf-8")
-    (tmp_path / "code.py").write_text("# %% one\nx = 7\n", encoding="utf-8")
-    for language in course.LANGUAGES:
-        (tmp_path / f"{language}.md").write_text("{{ code two }}\n", encoding="utf-8")
-    chapter = course.read(tmp_path)
-    with pytest.raises(KeyError, match="two"):
-        course.write(chapter, "en")
-
-
-def test_formulas_stand_apart():
-    assert course.spaced("即 $a$。$b$是（$c$）") == "即 $a$。 $b$ 是（ $c$）"
 
 
 def test_lines_of_chinese_are_joined_without_spaces():

@@ -52,21 +52,6 @@ def test_every_page_is_listed_once(staged):
     assert set(COURSE_PAGES) <= set(pages)
 
 
-def test_a_new_guide_is_listed_under_more(staged):
-    new = staged / "brand-new.md"
-    new.write_text("# New\n", encoding="utf-8")
-    try:
-        (guides,) = (entry["Guides"] for entry in stage.navigation(staged) if "Guides" in entry)
-        assert {"More": "brand-new.md"} in guides
-    finally:
-        new.unlink()
-
-
-def test_a_missing_page_is_an_error(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"train\.md"):
-        stage.navigation(tmp_path)
-
-
 def test_links_become_those_of_the_site():
     source = stage.ROOT / "docs" / "results" / "lab.md"
     text = (

@@ -22,7 +22,6 @@ from PIL import Image
 from pyarrow import parquet
 
 from fuzz.mutations import ODD, dumps, flip, lie, mutate, replace_kind
-from pretrained.families import FAMILIES, save
 from regard.data import FrameScaler, LogMel, PictureEncoder, SoundEncoder, Tokenizer
 from regard.data.checksummed_json import json_checksum
 from regard.seeing import Map, Text, Trace
@@ -86,171 +85,6 @@ def make_bases(folder: Path) -> None:
     small = {"batch_sentences": 4, "average": 1, "eval_pairs": 2, "device": "cpu", "threads": 1}
     settings = {"data": str(folder / "pairs.tsv"), "dev": str(folder / "pairs.tsv")}
     start_run(make_config({**settings, **short, **small}), folder / "trained", quiet=True)
-
-
-def make_pretrained_bases(folder: Path) -> None:
-    """Write small models of transformers, and import what runs them before workers are forked."""
-    import transformers
-
-    import regard.seeing.attribution.transformers_check
-
-    assert regard.seeing.attribution.transformers_check
-    for family in FAMILIES:
-        save(transformers, folder / family, family)
-    head = {"classes": "BertForSequenceClassification", "num_labels": 3}
-    save(transformers, folder / "classifier", "bert", **head)
-
-
-#: settings that ask for code, memory, time or another file, by the file that they stand in
-ATTACKS: dict[str, tuple[dict[str, Any], ...]] = {
-    "config.json": (
-        {"auto_map": {"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.M"}},
-        {"text_config": {"auto_map": {"AutoConfig": "evil.C"}}},
-        *({name: 10**power} for power in (5, 6, 9) for name in ("n_layer", "num_hidden_layers")),
-        *({name: 10**6} for name in ("encoder_layers", "num_layers", "num_labels", "n_embd")),
-        *({name: 10**9} for name in ("vocab_size", "hidden_size", "d_model", "intermediate_size")),
-        *({name: 10**9} for name in ("max_position_embeddings", "n_positions", "n_inner", "d_ff")),
-        *({name: 0} for name in ("n_head", "num_attention_heads", "vocab_size", "num_heads")),
-        *({name: "evil/kernel"} for name in ("_attn_implementation", "attn_implementation")),
-        {"transformers_weights": "adapter_model.bin"},
-        {"quantization_config": {"quant_method": "gptq", "bits": 4}},
-        {"problem_type": "regression"},
-        {"problem_type": "multi_label_classification", "id2label": {"0": "a"}},
-        {"dtype": "load_state_dict"},
-        {"architectures": [5]},
-        {"is_encoder_decoder": True},
-        {"pad_token_id": 10**6},
-    ),
-    "generation_config.json": (
-        {"custom_generate": "evil", "auto_map": {"x": "evil.G"}},
-        *({"num_beams": value} for value in (10**6, 64, "x", -1, 0, 2.5, True)),
-        *({"max_new_tokens": value} for value in (10**12, -1, "x", [])),
-        *({name: "y"} for name in ("eos_token_id", "pad_token_id", "bad_words_ids", "top_k")),
-        *({name: 10**6} for name in ("eos_token_id", "forced_bos_token_id", "suppress_tokens")),
-        {"prompt_lookup_num_tokens": 10**6, "assistant_early_exit": 1},
-        {"cache_implementation": "offloaded", "compile_config": {"backend": "inductor"}},
-        {"penalty_alpha": 0.5, "top_k": 4},
-        {"stop_strings": ["a"]},
-        {"get_generation_mode": 5},
-        {"num_return_sequences": 3},
-        {"repetition_penalty": 0.0},
-    ),
-    "tokenizer_config.json": (
-        {"auto_map": {"AutoTokenizer": ["evil.T", None]}},
-        {"tokenizer_class": "evil.T"},
-        {"chat_template": "{{ cycler.__init__.__globals__.os.system('touch ../canary/x') }}"},
-        {"model_max_length": 0},
-        *(
-            {name: value}
-            for name in ("unk_token", "eos_token", "pad_token")
-            for value in (None, "zz", 5)
-        ),
-        {"added_tokens_decoder": {"9999999": {"content": "zz", "special": True}}},
-    ),
-    "tokenizer.json": (
-        {"normalizer": {"type": "Replace", "pattern": {"Regex": "(a+)+$"}, "content": "b"}},
-        *(
-            {
-                part: {
-                    "type": "Sequence",
-                    f"{part}s": [
-                        {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 30}
-                    ]
-                    * 8,
-                }
-            }
-            for part in ("normalizer", "decoder")
-        ),
-        {
-            "model": {
-                "type": "WordPiece",
-                "vocab": {"a": 0},
-                "unk_token": "[UNK]",
-                "continuing_subword_prefix": "##",
-                "max_input_chars_per_word": 10**9,
-            }
-        },
-        {"model": {"type": "WordLevel", "vocab": {"the": 0, "cat": 10**6}, "unk_token": "[UNK]"}},
-        {
-            "model": {
-                "type": "WordPiece",
-                "vocab": {"the": 0},
-                "unk_token": "[UNK]",
-                "continuing_subword_prefix": "##",
-                "max_input_chars_per_word": 100,
-            }
-        },
-        {"post_processor": None},
-        {
-            "padding": {
-                "strategy": {"Fixed": 10**9},
-                "direction": "Right",
-                "pad_id": 0,
-                "pad_type_id": 0,
-                "pad_token": "<pad>",
-                "pad_to_multiple_of": None,
-            }
-        },
-    ),
-}
-
-
-def pretrained_folder(rng: random.Random, bases: Path, folder: Path, outside: Path) -> Case:
-    """A folder that `save_pretrained` of transformers might have written."""
-    family = rng.choice((*FAMILIES, "classifier"))
-    model = folder / "model"
-    shutil.copytree(bases / family, model)
-    (model / "evil.py").write_text("open('../canary/notes.txt', 'a').write('ran')")
-    name = rng.choices((*ATTACKS, "model.safetensors", "index"), (6, 4, 3, 5, 3, 2))[0]
-    if name == "generation_config.json" and not (model / name).exists():  # as of encoders
-        (model / name).write_text("{}")
-    how = rng.random()
-    if name == "index":
-        kind = _redirect(model, rng, outside)
-    elif name in ATTACKS and how < 0.5:
-        content = json.loads((model / name).read_text())
-        (model / name).write_text(json.dumps({**content, **rng.choice(ATTACKS[name])}))
-        kind = "attack"
-    else:
-        kind = _damage(model / name, rng, outside)
-    text = "a cat <mask> aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!"
-    words = rng.choice(
-        (
-            ["show", str(model), text],
-            ["predict", str(model), "--json"],
-            ["predict", str(model), "--chat"],
-            ["check", str(model), text, "--methods", "ablation"],
-            ["what-if", str(model), text, "--replace", "2=dog"],
-        )
-    )
-    return Case(f"pretrained, {name}, {kind}", words, f"{text}\nthe cat\n\n")
-
-
-def _redirect(model: Path, rng: random.Random, outside: Path) -> str:
-    """Put an index in the place of weights, which names pickles or files outside."""
-    weights = model / "model.safetensors"
-    pickled = model / rng.choice(("w.bin", "evil.safetensors", "pytorch_model.bin"))
-    torch.save({"x": Evil()}, pickled)
-    names = (pickled.name, "../canary/notes.txt", "/etc/passwd", "", 5, None, "evil.py", "a/b")
-    found = {"metadata": {}, "weight_map": {"transformer.wte.weight": rng.choice(names)}}
-    how = rng.randrange(4)
-    if how == 0:
-        weights.unlink()
-        weights.symlink_to(outside / "notes.txt")
-    elif how == 1:
-        weights.unlink()
-        (model / "adapter_config.json").write_text('{"base_model_name_or_path": "evil/evil"}')
-    else:
-        weights.unlink()
-        (model / "model.safetensors.index.json").write_text(json.dumps(found))
-    return ("link", "adapter", "index", "index")[how]
-
-
-class Evil:
-    """Touches the canary when it is unpickled."""
-
-    def __reduce__(self) -> Any:
-        return eval, ("open('../canary/notes.txt', 'a').write('ran')",)
 
 
 def _side(kind: str, features: tuple[str, ...]) -> Tokenizer | FrameScaler:
@@ -323,13 +157,9 @@ def _write_data(folder: Path) -> None:
     (folder / "trace.json").write_text(storage.dumps(trace))
 
 
-def make_case(
-    seed: int, number: int, bases: Path, folder: Path, outside: Path, pretrained: bool = False
-) -> Case:
+def make_case(seed: int, number: int, bases: Path, folder: Path, outside: Path) -> Case:
     """Write the files of a case and return what to run; the same for the same numbers."""
     rng = random.Random(f"{seed}:{number}")
-    if pretrained:
-        return pretrained_folder(rng, bases, folder, outside)
     kinds = {run_folder: 30, trace: 22, data: 22, command: 14, recipe: 8, resumed: 4, media: 8}
     make = rng.choices(list(kinds), list(kinds.values()))[0]
     if only := os.environ.get("FUZZ_KIND"):

@@ -23,7 +23,7 @@ import torch
 from typer.testing import CliRunner
 
 import regard
-from fuzz.cases import Case, make_bases, make_case, make_pretrained_bases
+from fuzz.cases import Case, make_bases, make_case
 from regard.ops import use_backend
 
 #: seconds of CPU time, seconds by the clock and bytes of memory that one case may take: a case that
@@ -156,9 +156,7 @@ def judge(case: Case, sandbox: Sandbox, watch: Watch) -> str:
     return ""
 
 
-def work(
-    numbers: list[int], seed: int, bases: Path, root: Path, tell: Connection, pretrained: bool
-) -> None:
+def work(numbers: list[int], seed: int, bases: Path, root: Path, tell: Connection) -> None:
     """Run some cases in a process of their own; tell when each begins and how it ends."""
     sys.dont_write_bytecode = True
     torch.set_num_threads(1)
@@ -176,7 +174,7 @@ def work(
         began, kind = time.monotonic(), "the fuzzer itself"
         tell.send((number, kind))
         try:
-            case = make_case(seed, number, bases, folder, sandbox.canary, pretrained)
+            case = make_case(seed, number, bases, folder, sandbox.canary)
             kind = case.kind
             tell.send((number, kind))
             problem = judge(case, sandbox, watch)
@@ -197,14 +195,12 @@ def _limit_memory() -> None:
 class Worker:
     """A process that runs cases, and the case that it is at."""
 
-    def __init__(
-        self, numbers: list[int], seed: int, bases: Path, root: Path, pretrained: bool
-    ) -> None:
+    def __init__(self, numbers: list[int], seed: int, bases: Path, root: Path) -> None:
         context = multiprocessing.get_context("fork")
         self.told, tell = context.Pipe(duplex=False)
         self.numbers, self.root = numbers, root
         self.at: tuple[int, str] | None = None
-        given = (numbers, seed, bases, root, tell, pretrained)
+        given = (numbers, seed, bases, root, tell)
         self.process = context.Process(target=work, args=given, daemon=True)
         self.process.start()
         tell.close()
@@ -239,9 +235,7 @@ class Worker:
         return Verdict(number, kind, problem, time.monotonic() - self.since)
 
 
-def run_cases(
-    numbers: list[int], seed: int, workers: int, folder: Path, *, pretrained: bool = False
-) -> Iterator[Verdict]:
+def run_cases(numbers: list[int], seed: int, workers: int, folder: Path) -> Iterator[Verdict]:
     """Judge cases in several processes; one that dies or hangs is replaced by another.
 
     Args:
@@ -249,17 +243,16 @@ def run_cases(
         seed: chooses them.
         workers: processes.
         folder: where files are written.
-        pretrained: whether they are folders of transformers, or anything else.
     """
     bases = folder / "bases"
     bases.mkdir(parents=True)
-    (make_pretrained_bases if pretrained else make_bases)(bases)
+    make_bases(bases)
     count = 0
 
     def started(own: list[int]) -> Worker:
         nonlocal count
         count += 1
-        return Worker(own, seed, bases, folder / f"worker-{count}", pretrained)
+        return Worker(own, seed, bases, folder / f"worker-{count}")
 
     at_work = [started(numbers[i::workers]) for i in range(workers) if numbers[i::workers]]
     while at_work:

@@ -1,4 +1,4 @@
-"""A hundred crafted files and command lines; `make fuzz` runs thousands."""
+"""Forty crafted files and command lines; `make fuzz` runs thousands."""
 
 import os
 
@@ -9,7 +9,7 @@ from fuzz.runner import run_cases, summary
 
 pytestmark = pytest.mark.plain  # what a user sees, and not what run-time type checks say first
 
-CASES = int(os.environ.get("FUZZ_CASES", "120"))
+CASES = int(os.environ.get("FUZZ_CASES", "40"))
 SEED = 20
 
 
@@ -19,22 +19,6 @@ def test_whatever_is_read_there_is_a_sentence_and_nothing_else_is_touched(tmp_pa
     told = summary(verdicts, SEED)
     print(told)
     assert len(verdicts) == CASES, told
-    assert not any(verdict.problem for verdict in verdicts), told
-
-
-#: folders of transformers; a sample of them takes seconds
-FOLDERS = [25, pytest.param(500, marks=pytest.mark.long)]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("count", FOLDERS)
-def test_whatever_a_folder_of_transformers_holds_there_is_a_sentence(tmp_path, monkeypatch, count):
-    pytest.importorskip("transformers")
-    monkeypatch.setattr("fuzz.runner.MOST_CPU", 30.0)
-    verdicts = list(run_cases(list(range(count)), SEED, 2, tmp_path, pretrained=True))
-    told = summary(verdicts, SEED)
-    print(told)
-    assert len(verdicts) == count, told
     assert not any(verdict.problem for verdict in verdicts), told
 
 
@@ -55,11 +39,6 @@ class Breaks:
         os.read(os.pipe()[0], 1)
 
     @staticmethod
-    def computes(*words):
-        while True:
-            pass
-
-    @staticmethod
     def dies(*words):
         os._exit(9)
 
@@ -78,7 +57,6 @@ class Breaks:
         ("raises", "internal error"),
         ("writes", "touched open"),
         ("hangs", "hang: more than 1 s"),
-        ("computes", "hang: more than 1 s of CPU time"),
         ("dies", "killed"),
         ("fills_memory", "out of memory"),
         ("starts_a_process", "touched os.system"),
@@ -87,9 +65,8 @@ class Breaks:
 def test_a_planted_fault_is_found(tmp_path, monkeypatch, fault, said):
     from regard import api
 
-    limits = {"hangs": "MOST_SECONDS", "computes": "MOST_CPU"}
-    if fault in limits:
-        monkeypatch.setattr(f"fuzz.runner.{limits[fault]}", 1.0)
+    if fault == "hangs":
+        monkeypatch.setattr("fuzz.runner.MOST_SECONDS", 1.0)
     monkeypatch.setattr("fuzz.runner.make_bases", lambda folder: None)
     case = ("planted", ["check", "run", "abc"], "")
     monkeypatch.setattr("fuzz.runner.make_case", lambda *given: Case(*case))

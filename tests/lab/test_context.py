@@ -1,4 +1,5 @@
 import json
+import os
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
 from threading import Barrier
@@ -7,6 +8,8 @@ import pytest
 import torch
 
 from regard.lab import ExperimentContext
+from regard.lab import context as module
+from regard.lab.context import fingerprint, worker_pool
 
 CPU = torch.device("cpu")
 calls = []
@@ -30,10 +33,6 @@ def broken(*, device):
     raise ValueError("no result")
 
 
-def test_a_piece_is_computed_on_the_bench_s_device():
-    assert ExperimentContext(CPU).cached("a", double, number=3) == {"twice": 6, "on": "cpu"}
-
-
 def test_a_kept_piece_is_not_computed_again(tmp_path):
     heard = []
     context = ExperimentContext(CPU, cache_dir=tmp_path, on_piece=lambda *told: heard.append(told))
@@ -41,20 +40,6 @@ def test_a_kept_piece_is_not_computed_again(tmp_path):
     assert context.cached("b", double, number=3) == first
     assert calls == [3]
     assert heard == [("a", False), ("b", True)]
-
-
-def test_other_arguments_are_another_piece(tmp_path):
-    context = ExperimentContext(CPU, cache_dir=tmp_path)
-    assert context.cached("a", double, number=3)["twice"] == 6
-    assert context.cached("a", double, number=5)["twice"] == 10
-    assert calls == [3, 5]
-
-
-def test_nothing_is_kept_without_a_memory():
-    context = ExperimentContext(CPU)
-    context.cached("a", double, number=3)
-    context.cached("a", double, number=3)
-    assert calls == [3, 3]
 
 
 def test_a_fresh_bench_computes_again_and_keeps_the_new_result(tmp_path):
@@ -94,11 +79,6 @@ def test_a_piece_that_fails_leaves_nothing_behind(tmp_path):
     with pytest.raises(ValueError, match="no result"):
         ExperimentContext(CPU, cache_dir=tmp_path).cached("a", broken)
     assert not list(tmp_path.iterdir())
-
-
-def test_choose():
-    assert ExperimentContext(CPU).choose("few", "many") == "few"
-    assert ExperimentContext(CPU, quick=False).choose("few", "many") == "many"
 
 
 def with_pool(**options):
@@ -154,10 +134,13 @@ def test_what_is_finished_at_the_moment_when_one_fails_is_kept(tmp_path):
     assert len(list(tmp_path.iterdir())) == len(numbers) - 1
 
 
-def test_every_name_is_run_with_every_seed():
-    context = ExperimentContext(CPU, seeds=(3, 5))
-    found = context.by_seed(named, ["a", "b"], {"setting": 7})
-    assert found == {"a": ["a 3 7", "a 5 7"], "b": ["b 3 7", "b 5 7"]}
+def test_a_grid_has_a_row_for_every_combination():
+    told = []
+    context = ExperimentContext(CPU, on_piece=lambda label, kept: told.append(label))
+    rows = context.grid("{name}, seed {seed}", named, {"name": "ab", "seed": (3, 5)}, setting=7)
+    assert told == ["a, seed 3", "a, seed 5", "b, seed 3", "b, seed 5"]
+    assert rows[1] == {"name": "a", "seed": 5, "said": "a 5 7"}
+    assert [row["said"] for row in rows] == ["a 3 7", "a 5 7", "b 3 7", "b 5 7"]
 
 
 def square(x, device):
@@ -169,7 +152,7 @@ def inverse(x, device):
 
 
 def named(name, seed, setting, device):
-    return f"{name} {seed} {setting}"
+    return {"said": f"{name} {seed} {setting}"}
 
 
 BOTH = Barrier(2, timeout=240)
@@ -178,3 +161,57 @@ BOTH = Barrier(2, timeout=240)
 def meet(device):
     BOTH.wait()  # nobody passes unless two are there
     return True
+
+
+def where(piece, device):
+    return [piece, os.getpid(), torch.get_num_threads()]
+
+
+def test_one_process_would_be_alone():
+    with worker_pool(CPU, 1) as pool:
+        assert pool is None
+
+
+@pytest.mark.slow
+def test_pieces_are_computed_in_other_processes_with_a_thread_each():
+    with worker_pool(CPU, 2) as pool:
+        found = ExperimentContext(CPU, pool=pool).map(where, [("", {"piece": i}) for i in range(4)])
+    assert [piece for piece, _, _ in found] == [0, 1, 2, 3]
+    assert os.getpid() not in {process for _, process, _ in found}
+    assert {threads for _, _, threads in found} == {1}
+
+
+def compute(*, device):
+    return 0
+
+
+def other(*, device):
+    return 1
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A folder in the place of regard's sources."""
+    (tmp_path / "top.py").write_text("ANSWER = 42\n")
+    monkeypatch.setattr(module, "PACKAGE", tmp_path)
+    module._package_digest.cache_clear()
+    yield tmp_path
+    module._package_digest.cache_clear()
+
+
+def test_a_change_of_the_package_changes_it(package):
+    before = fingerprint(compute, {}, CPU)
+    (package / "top.py").write_text("ANSWER = 43\n")
+    assert fingerprint(compute, {}, CPU) == before  # a run has the code that it began with
+    module._package_digest.cache_clear()
+    assert fingerprint(compute, {}, CPU) != before
+
+
+def test_function_arguments_device_and_torch_change_it(package, monkeypatch):
+    before = fingerprint(compute, {"a": 1, "b": [2]}, CPU)
+    assert fingerprint(compute, {"b": [2], "a": 1}, CPU) == before
+    assert fingerprint(other, {"a": 1, "b": [2]}, CPU) != before
+    assert fingerprint(compute, {"a": 2, "b": [2]}, CPU) != before
+    assert fingerprint(compute, {"a": 1, "b": [2]}, torch.device("meta")) != before
+    monkeypatch.setattr(torch, "__version__", "9.9.9")
+    assert fingerprint(compute, {"a": 1, "b": [2]}, CPU) != before

@@ -118,11 +118,6 @@ def test_no_id_comes_twice_and_every_link_has_a_place(folder):
     assert {"one", "two"} <= links <= set(ids)
 
 
-def test_verdicts_are_told_without_colour(folder):
-    page = (folder / "report.html").read_text()
-    assert '<span class="verdict holds"><span aria-hidden="true">✓</span> holds</span>' in page
-
-
 def test_markdown_has_the_table_and_its_figures(folder):
     text = (folder / "report.md").read_text()
     assert "| claim | document | verdict | measured |" in text
@@ -133,24 +128,6 @@ def test_markdown_has_the_table_and_its_figures(folder):
         assert (folder / path).is_file()
     assert "figures/one-halves.svg" in text
     assert "| 0 | a\\|b |" in text
-
-
-def test_the_data_decides_the_verdict(monkeypatch, tmp_path):
-    install(monkeypatch, one={})
-    (section,) = measured(tmp_path, "one", seeds=(1, 2))
-    assert [claim.verdict for claim in section.claims] == ["does not hold"]
-
-
-def test_a_second_run_adds_to_the_report(monkeypatch, tmp_path):
-    install(monkeypatch, one={}, two={})
-    assert [s.experiment.name for s in measured(tmp_path, "two")] == ["two"]
-    assert [s.experiment.name for s in measured(tmp_path, "one")] == ["one", "two"]
-
-
-def test_results_of_unknown_experiments_are_left_alone(monkeypatch, folder):
-    install(monkeypatch, two={})
-    assert [s.experiment.name for s in report.write(folder)] == ["two"]
-    assert (folder / "results" / "one.json").is_file()
 
 
 def test_one_that_failed_is_in_the_report(monkeypatch, tmp_path):

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from lab.tools import fail, install, stop
-from regard import lab
 from regard.errors import ArgumentError
 from regard.lab import ExperimentContext, runner
 
@@ -47,17 +46,6 @@ def test_an_unknown_name_gets_the_near_ones(monkeypatch, wrong, meant):
     install(monkeypatch, cost={}, worked_example={}, heads={})
     with pytest.raises(ArgumentError, match=rf"'{wrong}': try {meant}"):
         runner.pick([wrong])
-
-
-def test_a_name_like_none_gets_them_all(monkeypatch):
-    install(monkeypatch, cost={}, heads={})
-    with pytest.raises(ArgumentError, match="try cost, heads;"):
-        runner.pick(["zzzz"])
-
-
-def test_every_experiment_of_the_lab_is_what_the_list_says():
-    for name in lab.EXPERIMENTS:
-        assert runner.find(name).name == name
 
 
 def test_a_result_is_written_with_its_facts(monkeypatch, tmp_path):

@@ -91,13 +91,6 @@ def test_evaluation_draws_other_examples_than_training():
     assert len(set(drawn)) == 3
 
 
-def test_the_rate_rises_for_a_tenth_of_the_steps_and_falls_to_nearly_nothing():
-    rates = [small_models._rate(1.0, step, 100) for step in range(1, 101)]
-    assert rates[4] == pytest.approx(0.5, rel=0.02)
-    assert max(rates) == rates[9]
-    assert rates[-1] == 0.01
-
-
 def test_widths_are_matched_by_parameters():
     # a linear map of width w to itself has w * w + w parameters: 110 at 10
     matched = small_models.match_width(lambda width: nn.Linear(width, width), 112)

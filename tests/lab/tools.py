@@ -5,7 +5,7 @@ from types import ModuleType
 
 from regard import lab
 from regard.lab import Claim, Plot, ReportTable
-from regard.lab.plots import COLOURS, line_with_band, new_figure
+from regard.lab.plots import draw_lines, new_figure
 
 
 def half(*, number, device):
@@ -25,8 +25,7 @@ def judge(data):
 
 def draw(data):
     figure, (axes,) = new_figure()
-    y = data["halves"]
-    line_with_band(axes, range(len(y)), y, y, y, label="halves", colour=COLOURS[0])
+    draw_lines(axes, range(len(data["halves"])), {"halves": data["halves"]})
     return [Plot("halves", 'Halves, "drawn" & <seen>', figure)]
 
 

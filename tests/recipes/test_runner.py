@@ -72,26 +72,6 @@ def test_a_recipe_trains_and_scores_dev_and_test_once(small):
     assert result_of(run) == result
 
 
-def test_word_vectors_are_found_beside_the_data_sets(small):
-    rows = (f"{letter} {' '.join(['0.5'] * 8)}\n" for letter in "ABE")
-    (small / "data" / "words.txt").write_text("".join(rows))
-    output = regard("train", "small", "--data-dir", "data", "src_vectors=words.txt", "--no-test")
-    done(output)
-    assert "start from data/words.txt" in " ".join(output.stderr.split())
-
-
-def test_dev_alone_then_test_without_training_again(small):
-    done(regard("train", "small.toml", "--data-dir", "data", "--no-test", "-q", "-o", "out"))
-    first = result_of(small / "out")
-    assert set(first["scores"]) == {"dev"}
-    before = (small / "out" / "model.safetensors").stat().st_mtime_ns
-    done(regard("train", "--resume", "out", "-q"))
-    second = result_of(small / "out")
-    assert second["scores"]["dev"] == first["scores"]["dev"]
-    assert second["scores"]["test"]["examples"] == 2
-    assert (small / "out" / "model.safetensors").stat().st_mtime_ns == before
-
-
 def test_a_run_that_learns_on_is_scored_anew(small):
     done(regard("train", "small", "--data-dir", "data", "-q", "-o", "out"))
     done(regard("train", "--resume", "out", "-q", "steps=5", "--no-test"))
@@ -222,10 +202,6 @@ WRONG = {
         2,
         ["--data-dir", "glove/words.txt", "missing", "REGARD_DATA"],
     ),
-    "not a folder": (["small", "--data-dir", "nothing"], 1, ["nothing", "no such folder"]),
-    "another folder": (["small", "--data-dir", "runs"], 1, ["cmudict_g014b2b/train.tsv"]),
-    "a typo": (["small", "--data-dir", "data", "hiden=3"], 2, ["'hiden'", "'hidden' is meant"]),
-    "its own data": (["small", "--data-dir", "data", "--dev", "x"], 2, ["dev", "left out"]),
     "an option": (["small", "--data-dir", "data", "recipe.x=1"], 2, ["recipe.x", "dev_words"]),
     "a member": (
         ["small", "--data-dir", "data", 'recipe.members=["other:2"]'],
@@ -237,8 +213,6 @@ WRONG = {
         2,
         ["embed must be 3, the width of the vectors in wide.txt", "it is 8"],
     ),
-    "no recipe": (["pairs.tsv", "--no-test"], 2, ["--no-test", "recipe"]),
-    "not a setting": (["small", "--data-dir", "data", "x"], 2, ["key=value", "'x'"]),
 }
 
 

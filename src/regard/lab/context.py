@@ -26,10 +26,6 @@ PACKAGE: Final = Path(__file__).resolve().parents[1]
 GPU_WORKERS: Final = 4
 
 
-def _ignore_piece(label: str, cached: bool) -> None:
-    """Report nothing about a finished piece."""
-
-
 @dataclass(frozen=True)
 class ExperimentContext:
     """Settings of a lab run, with a cache of finished pieces of work.
@@ -51,7 +47,7 @@ class ExperimentContext:
     data: Path | None = None
     cache_dir: Path | None = None
     fresh: bool = False
-    on_piece: Callable[[str, bool], None] = _ignore_piece
+    on_piece: Callable[[str, bool], None] = lambda label, cached: None
     pool: Executor | None = None
 
     def choose(self, quick: T, full: T) -> T:
@@ -109,34 +105,23 @@ class ExperimentContext:
 
     def grid(
         self,
+        label: str,
         compute: Callable[..., Any],
         axes: Mapping[str, Iterable[Any]],
-        settings: dict[str, Any],
-        label: Callable[[dict[str, Any]], str],
-    ) -> list[tuple[dict[str, Any], Any]]:
-        """Return every combination of `axes` with its result, the last axis varying fastest.
+        **settings: Any,
+    ) -> list[dict[str, Any]]:
+        """Return a row for every combination of `axes`, the last axis varying fastest.
 
         Args:
-            compute: as for `cached`.
+            label: as for `cached`, with names of axes in braces.
+            compute: as for `cached`; returns the other columns of a row.
             axes: the values of each argument that varies.
             settings: the arguments that all combinations share.
-            label: makes the label of a combination.
         """
-        cases = combinations(**axes)
-        results = self.map(compute, [(label(case), case | settings) for case in cases])
-        return list(zip(cases, results, strict=True))
-
-    def by_seed(
-        self, compute: Callable[..., Any], names: Iterable[str], settings: dict[str, Any]
-    ) -> dict[str, list[Any]]:
-        """Return the results of every `name` with every `seed`, by name."""
-        runs: dict[str, list[Any]] = {}
-        axes: dict[str, Iterable[Any]] = {"name": names, "seed": self.seeds}
-        for case, result in self.grid(
-            compute, axes, settings, lambda case: f"{case['name']}, seed {case['seed']}"
-        ):
-            runs.setdefault(case["name"], []).append(result)
-        return runs
+        cases = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
+        pieces = [(label.format(**case), case | settings) for case in cases]
+        results = self.map(compute, pieces)
+        return [case | result for case, result in zip(cases, results, strict=True)]
 
     def _load(self, path: Path | None) -> Any:
         if path is None or self.fresh:
@@ -150,11 +135,6 @@ class ExperimentContext:
         if self.cache_dir is None:
             return None
         return self.cache_dir / f"{fingerprint(compute, arguments, self.device)}.json"
-
-
-def combinations(**axes: Iterable[Any]) -> list[dict[str, Any]]:
-    """Return every combination of the values of some axes, the last axis varying fastest."""
-    return [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
 
 
 def to_json_types(value: Any) -> Any:

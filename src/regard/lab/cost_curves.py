@@ -1,22 +1,21 @@
 """Measure the cost of layers at growing sizes, and read the results as curves over one size."""
 
-import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from regard import ops
 from regard.errors import ArgumentError
-from regard.lab.estimates import MIN_SIZES, Numbers, PowerLaw, crossing, power_law
+from regard.lab.estimates import MIN_SIZES, MeanInterval, Numbers, PowerLaw, crossing, power_law
 from regard.lab.experiment import Data
-from regard.lab.layers import FamilySpec, build_seeded
+from regard.lab.layers import FamilySpec, build
 from regard.lab.op_counters import longest_chain, multiply_adds, peak_bytes
+from regard.lab.small_models import seeded
 
 LayerSize = dict[str, int]
 CostRow = dict[str, Any]
@@ -145,7 +144,7 @@ def _layer(
     family: FamilySpec, size: LayerSize, batch: int, device: torch.device
 ) -> tuple[nn.Module, Tensor]:
     options = {name: value for name, value in size.items() if name not in ("length", "width")}
-    layer = build_seeded(family, size["width"], SEED, **options).to(device)
+    layer = seeded(SEED, build, family, size["width"], **options).to(device)
     generator = torch.Generator().manual_seed(SEED)
     x = torch.randn(batch, size["length"], size["width"], generator=generator).to(device)
     with torch.no_grad():
@@ -160,61 +159,50 @@ def _layer(
     return layer, x
 
 
-@dataclass(frozen=True)
-class CostCurve:
-    """Values over sizes, with the quartiles of their runs if they were timed."""
+class CostCurve(NamedTuple):
+    """Values over ascending sizes, with the quartiles of their runs if they were timed."""
 
-    x: Sequence[int]
-    y: Numbers
-    low: Numbers
-    high: Numbers
+    x: list[int]
+    bands: list[MeanInterval]
 
-    def law(self) -> PowerLaw | None:
-        """Return the power law of the largest sizes, or None if fewer than five were measured."""
-        if len(self.x) < MIN_SIZES:
-            return None
+    @property
+    def y(self) -> Numbers:
+        """The values alone."""
+        return [band.mean for band in self.bands]
+
+    def law(self) -> PowerLaw:
+        """Return the power law of the largest sizes."""
         # a layer without any product has a chain of length 0, which has no logarithm
         return power_law(self.x[-FITTED:], [max(y, 1e-9) for y in self.y[-FITTED:]])
 
 
 def counted(data: Data, family: str, sweep: str, what: str) -> CostCurve:
     """Return `operations`, `chain` or `parameters` over `length`, `width` or `kernel_size`."""
-    rows: list[CostRow] = data["counts"][family][sweep]
-    values = [row[what] for row in rows]
-    return CostCurve([row[sweep] for row in rows], values, values, values)
+    rows = data["counts"][family][sweep]
+    return CostCurve([row[sweep] for row in rows], [MeanInterval(*[row[what]] * 3) for row in rows])
 
 
 def timed(data: Data, family: str, path: str, sweep: str, mode: str = "training") -> CostCurve:
     """Return seconds of the `fast` or the `reference` path, `forward` or in `training`."""
-    rows: list[CostRow] = data["runs"][family][path][sweep]
-    y, low, high = ([row[mode][key] for row in rows] for key in ("seconds", "low", "high"))
-    return CostCurve([row[sweep] for row in rows], y, low, high)
+    rows = data["runs"][family][path][sweep]
+    bands = [MeanInterval(*(row[mode][key] for key in ("seconds", "low", "high"))) for row in rows]
+    return CostCurve([row[sweep] for row in rows], bands)
 
 
-def peak_memory(
-    data: Data, family: str, path: str, sweep: str, mode: str = "training"
-) -> CostCurve:
-    """Return the peak memory in bytes."""
-    rows: list[CostRow] = data["runs"][family][path][sweep]
-    values = [row[mode]["bytes"] for row in rows]
-    return CostCurve([row[sweep] for row in rows], values, values, values)
+def peak_memory(data: Data, family: str, path: str, sweep: str) -> CostCurve:
+    """Return the peak memory of training in bytes."""
+    rows = data["runs"][family][path][sweep]
+    bands = [MeanInterval(*[row["training"]["bytes"]] * 3) for row in rows]
+    return CostCurve([row[sweep] for row in rows], bands)
 
 
-def crossover(rising: CostCurve, other: CostCurve) -> float | None:
-    """Return the size from which one curve stays above another, within their common sizes."""
-    both = [x for x in rising.x if x in other.x]
-    ups, downs = ([curve.y[curve.x.index(x)] for x in both] for curve in (rising, other))
-    return crossing(both, ups, downs)
+def crossover(rising: CostCurve, other: CostCurve) -> tuple[float | None, str]:
+    """Return the size from which one curve stays above another, as a number and as text.
 
-
-def format_law(law: PowerLaw | None) -> str:
-    """Format an exponent with its interval, or the reason why there is none."""
-    return "none: too few sizes" if law is None else str(law)
-
-
-def format_size(value: float | None, largest: int) -> str:
-    """Format the size of a crossover with two digits, or say that there is none."""
-    if value is None:
-        return f"not up to {largest:,}"
-    digits = max(0, math.floor(math.log10(value)) - 1)
-    return f"{round(value, -digits):,.0f}"
+    Curves begin at one size, and a slow layer's ends earlier.
+    """
+    count = min(len(rising.x), len(other.x))
+    at = crossing(rising.x[:count], rising.y[:count], other.y[:count])
+    if at is None:
+        return None, f"not up to {rising.x[count - 1]:,}"
+    return at, f"{float(f'{at:.2g}'):,.0f}"

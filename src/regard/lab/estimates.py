@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +24,7 @@ Points = NDArray[np.float64]
 Numbers = Sequence[int | float]
 
 
-@dataclass(frozen=True)
-class MeanInterval:
+class MeanInterval(NamedTuple):
     """A mean with its 95% confidence interval."""
 
     mean: float
@@ -41,48 +40,40 @@ class PowerLaw:
     """A line fitted to points in log-log, and whether the points lie on it.
 
     Attributes:
-        exponent: slope of the line: `y` grows as `x ** exponent`.
-        low: lower end of its 95% interval.
-        high: upper end.
-        factor: `y` at `x = 1` on the line.
-        first: slope at the smallest `x` of a parabola in log-log.
-        last: slope at the largest `x` of that parabola.
-        is_power_law: whether one exponent describes all points.
-        reason: why not; empty if it does.
+        exponent: slope of the line with its interval: `y` grows as `x ** exponent`.
+        last: slope at the largest `x` of a parabola in log-log.
+        reason: why one exponent does not describe all points; empty if it does.
     """
 
-    exponent: float
-    low: float
-    high: float
-    factor: float
-    first: float
+    exponent: MeanInterval
     last: float
-    is_power_law: bool
     reason: str
 
     def __str__(self) -> str:
-        if not self.is_power_law:
+        if self.reason:
             return f"none: {self.reason}"
-        return f"{_two(self.exponent)} [{_two(self.low)}, {_two(self.high)}]"
+        mean, low, high = (f"{round(value, 2) + 0.0:.2f}" for value in self.exponent)
+        return f"{mean} [{low}, {high}]"
 
     def includes(self, exponent: int | float, *, within: float = 0.0) -> bool:
         """Return whether this is a power law whose interval comes within `within` of `exponent`."""
-        return self.is_power_law and self.low - within <= exponent <= self.high + within
-
-
-def _two(value: float) -> str:
-    """Format with two digits and no negative zero."""
-    return f"{round(value, 2) + 0.0:.2f}"
+        low, high = self.exponent.low - within, self.exponent.high + within
+        return not self.reason and low <= exponent <= high
 
 
 def interval(values: Numbers) -> MeanInterval:
     """Return the mean of `values` with Student's interval, of width zero for a single value."""
-    numbers = _numbers("values", values, at_least=1)
+    (numbers,) = _columns(1, values=values)
     mean = float(numbers.mean())
     if len(numbers) == 1:
         return MeanInterval(mean, mean, mean)
     reach = student_t(len(numbers) - 1) * float(numbers.std(ddof=1)) / math.sqrt(len(numbers))
     return MeanInterval(mean, mean - reach, mean + reach)
+
+
+def intervals(runs: Sequence[Numbers]) -> list[MeanInterval]:
+    """Return the interval over runs at each place of their sequences of values."""
+    return [interval(values) for values in zip(*runs, strict=True)]
 
 
 def difference(first: Sequence[float], second: Sequence[float]) -> MeanInterval:
@@ -103,28 +94,28 @@ def percent(share: MeanInterval) -> str:
 
 def slope(x: Numbers, y: Numbers) -> MeanInterval:
     """Return the slope of the least-squares line with its interval."""
-    xs, ys = _numbers("x", x, at_least=3), _numbers("y", y, at_least=3)
-    _check_same(xs, ys)
-    coefficients, reach = _least_squares(xs, ys, degree=1)
+    coefficients, reach = _least_squares(*_columns(3, x=x, y=y), degree=1)
     return MeanInterval(coefficients[0], coefficients[0] - reach[0], coefficients[0] + reach[0])
 
 
 def power_law(x: Numbers, y: Numbers) -> PowerLaw:
-    """Fit `y = factor * x ** exponent` to at least `MIN_SIZES` points.
+    """Fit `y = factor * x ** exponent`.
 
-    The points are no power law if they bend (the quadratic term of a parabola in log-log has an
-    interval that excludes zero, and its slope changes from end to end by more than `MAX_BEND`), or
-    if they scatter so much that the exponent's interval is wider than `MAX_HALF_WIDTH` either way.
+    The points are no power law if there are fewer than `MIN_SIZES`, if they bend (the quadratic
+    term of a parabola in log-log has an interval that excludes zero, and its slope changes from end
+    to end by more than `MAX_BEND`), or if they scatter so much that the exponent's interval is
+    wider than `MAX_HALF_WIDTH` either way.
     """
-    xs, ys = _numbers("x", x, at_least=MIN_SIZES), _numbers("y", y, at_least=MIN_SIZES)
-    _check_same(xs, ys)
+    if len(x) < MIN_SIZES:
+        return PowerLaw(MeanInterval(math.nan, math.nan, math.nan), math.nan, "too few sizes")
+    xs, ys = _columns(MIN_SIZES, x=x, y=y)
     for name, values in (("x", xs), ("y", ys)):
         if values.min() <= 0:
             raise ArgumentError(
                 name, "be positive", f"{values.min():g} at its least", "leave such points out"
             )
     logs_x, logs_y = np.log(xs), np.log(ys)
-    (exponent, offset), (reach, _) = _least_squares(logs_x, logs_y, degree=1)
+    (exponent, _), (reach, _) = _least_squares(logs_x, logs_y, degree=1)
     (square, linear, _), (square_reach, *_) = _least_squares(logs_x, logs_y, degree=2)
     first, last = (linear + 2 * square * float(end) for end in (logs_x.min(), logs_x.max()))
     reason = ""
@@ -132,24 +123,16 @@ def power_law(x: Numbers, y: Numbers) -> PowerLaw:
         reason = f"its slope goes from {first:.2f} to {last:.2f}"
     elif reach > MAX_HALF_WIDTH:
         reason = f"the points scatter, {exponent:.2f} give or take {reach:.2f}"
-    return PowerLaw(
-        exponent, exponent - reach, exponent + reach, math.exp(offset), first, last, not reason,
-        reason,
-    )  # fmt: skip
+    return PowerLaw(MeanInterval(exponent, exponent - reach, exponent + reach), last, reason)
 
 
 def crossing(x: Numbers, rising: Numbers, other: Numbers) -> float | None:
     """Return the `x` from which `rising` stays above `other`, interpolated in log-log.
 
-    None if it never does within the points; the first `x` if it always is.
+    None if it never does within the points; the first `x` if it always is. `x` ascends.
     """
-    xs, ups, downs = (
-        _numbers(n, v, at_least=1) for n, v in (("x", x), ("y", rising), ("y", other))
-    )
-    _check_same(xs, ups)
-    _check_same(xs, downs)
-    order = np.argsort(xs)
-    xs, gap = np.log(xs[order]), np.log(ups[order]) - np.log(downs[order])
+    xs, ups, downs = _columns(1, x=x, y=rising, other=other)
+    xs, gap = np.log(xs), np.log(ups) - np.log(downs)
     below = np.flatnonzero(gap <= 0)
     if not len(below):
         return float(math.exp(xs[0]))
@@ -160,11 +143,9 @@ def crossing(x: Numbers, rising: Numbers, other: Numbers) -> float | None:
     return float(math.exp(xs[i] + part * (xs[i + 1] - xs[i])))
 
 
-def student_t(freedom: int, confidence: float = CONFIDENCE) -> float:
+def student_t(freedom: int) -> float:
     """Return the half-width of Student's two-sided interval in standard errors."""
-    if freedom < 1:
-        raise ArgumentError("freedom", "be at least 1", freedom, "take more values")
-    return float(stdtrit(freedom, (1 + confidence) / 2))
+    return float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
 
 
 def _least_squares(x: Points, y: Points, *, degree: int) -> tuple[list[float], list[float]]:
@@ -185,17 +166,14 @@ def _least_squares(x: Points, y: Points, *, degree: int) -> tuple[list[float], l
     return [float(c) for c in whole], [float(e) * student_t(freedom) for e in errors]
 
 
-def _numbers(name: str, values: Numbers, *, at_least: int) -> Points:
-    numbers = np.asarray(values, dtype=np.float64)
-    if numbers.ndim != 1 or len(numbers) < at_least:
-        raise ArgumentError(
-            name, f"hold at least {at_least} numbers", list(np.shape(numbers)), "measure more"
-        )
-    if not np.isfinite(numbers).all():
-        raise ArgumentError(name, "be finite", list(values), "leave out what could not be measured")
-    return numbers
-
-
-def _check_same(x: Points, y: Points) -> None:
-    if len(x) != len(y):
-        raise ArgumentError("y", f"have one value per x, {len(x)}", len(y), "pair them up")
+def _columns(at_least: int, **columns: Numbers) -> list[Points]:
+    """Return columns of finite numbers, all as long as the first; raises for others."""
+    arrays = [np.asarray(values, dtype=np.float64) for values in columns.values()]
+    for name, numbers in zip(columns, arrays, strict=True):
+        if numbers.ndim != 1 or len(numbers) < at_least or len(numbers) != len(arrays[0]):
+            rule = f"hold at least {at_least} numbers, one per x"
+            raise ArgumentError(name, rule, list(np.shape(numbers)), "measure more")
+        if not np.isfinite(numbers).all():
+            fix = "leave out what could not be measured"
+            raise ArgumentError(name, "be finite", list(columns[name]), fix)
+    return arrays

@@ -63,15 +63,6 @@ class Experiment:
 
     Only `measure` runs models. `judge`, `draw` and `tabulate` are functions of its data, so that a
     report can be written from saved data without measuring anything.
-
-    Attributes:
-        name: name on the command line.
-        question: the question in one sentence.
-        method: the method in one paragraph: models, parameter counts, budgets, seeds.
-        measure: runs the experiment.
-        judge: returns the claims with their verdicts.
-        draw: returns the plots.
-        tabulate: returns the tables.
     """
 
     name: str
@@ -96,6 +87,6 @@ def describe(name: str, module: Any) -> Experiment:
     return Experiment(name, question, method, *functions)
 
 
-def select(rows: Sequence[Data], **wanted: Any) -> list[Data]:
-    """Return the rows that have the wanted values."""
-    return [row for row in rows if wanted.items() <= row.items()]
+def column(rows: Sequence[Data], what: str, **where: Any) -> list[Any]:
+    """Return one value of each row that has the given other values."""
+    return [row[what] for row in rows if where.items() <= row.items()]

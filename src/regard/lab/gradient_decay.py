@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import torch
@@ -11,7 +10,8 @@ from torch import Tensor, nn
 
 from regard.lab.estimates import MeanInterval, Numbers, interval, slope
 from regard.lab.experiment import Data
-from regard.lab.layers import FamilySpec, RecurrentLayer, build_seeded
+from regard.lab.layers import FamilySpec, RecurrentLayer, build
+from regard.lab.small_models import seeded
 
 #: gradients whose sizes near and far differ by less than this factor count as equally large
 EVEN: Final = 10.0
@@ -22,7 +22,6 @@ DIRECTIONS: Final = 16
 def gradient_sizes(
     *,
     family: FamilySpec,
-    options: dict[str, Any],
     radius: float | None,
     forget: float,
     seed: int,
@@ -35,7 +34,6 @@ def gradient_sizes(
 
     Args:
         family: from `Family.spec`.
-        options: options of the layer.
         radius: spectral radius that a plain RNN's recurrent matrix is scaled to, or None.
         forget: added to the bias of an LSTM's forget gate.
         seed: seed of weights, inputs and directions.
@@ -44,7 +42,7 @@ def gradient_sizes(
         distances: positions between the first input and the output.
         device: device to run on.
     """
-    layer = build_seeded(family, width, seed, **options).double()
+    layer = seeded(seed, build, family, width).double()
     if radius is not None:
         _set_radius(layer, radius)
     if forget:
@@ -79,8 +77,7 @@ def _open_forget_gate(layer: nn.Module, forget: float) -> None:
         bias[len(bias) // 4 : len(bias) // 2] += forget
 
 
-@dataclass(frozen=True)
-class GradientDecay:
+class GradientDecay(NamedTuple):
     """Summary of the gradients of a family over distance.
 
     Attributes:
@@ -119,7 +116,7 @@ def gradient_decay(data: Data, name: str) -> GradientDecay:
     log_x = [math.log(distance) for distance in x]
     logs = [[math.log(run[i]) for i in arrives] for run in runs]
     return GradientDecay(
-        name=name,
+        name,
         factor=_exp(interval([slope(x, log).mean for log in logs])),
         power=interval([slope(log_x, log).mean for log in logs]),
         ratio=_exp(interval([log[0] - log[-1] for log in logs])),

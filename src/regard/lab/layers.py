@@ -8,9 +8,9 @@ import hashlib
 import inspect
 import pkgutil
 import uuid
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final, Literal, final
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, final
 
 import torch
 import torch.nn.functional as F
@@ -41,7 +41,6 @@ from regard.ops.check import check_choice
 from regard.ops.recurrence.cells import Cell
 from regard.safe_read import read_bytes
 
-KERNEL: Final = 3
 #: width of a head, a size that the fused kernels are fast at
 HEAD_DIM: Final = 64
 #: heads of a Transformer
@@ -49,7 +48,7 @@ HEADS: Final = 4
 #: relative positions clip distances to this
 MAX_DISTANCE: Final = 8
 
-FamilySpec = dict[str, str]
+FamilySpec = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -60,10 +59,12 @@ class Family:
         name: name in plots and tables.
         build: makes the layer of a width, a module from and to (batch, length, width). It must be
             a module-level function or class, so that cached results can identify their code.
+        options: keyword arguments of `build`.
     """
 
     name: str
     build: Callable[..., nn.Module]
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         name = getattr(self.build, "__qualname__", "")
@@ -75,27 +76,22 @@ class Family:
                 "define it there with a name",
             )
 
-    def spec(self) -> FamilySpec:
+    def spec(self, **options: Any) -> FamilySpec:
         """Return a JSON-serialisable description that changes with the code of the layer."""
         place = f"{self.build.__module__}:{self.build.__qualname__}"
-        return {"name": self.name, "build": place, "source": _source_digest(self.build)}
+        options = {**self.options, **options}
+        source = _source_digest(self.build)
+        return {"name": self.name, "build": place, "options": options, "source": source}
 
 
 def build(spec: FamilySpec, width: int, **options: Any) -> nn.Module:
     """Build the layer that `Family.spec` describes."""
-    module = pkgutil.resolve_name(spec["build"])(width, **options)
+    module = pkgutil.resolve_name(spec["build"])(width, **spec["options"], **options)
     if not isinstance(module, nn.Module):
         raise ArgumentError(
             spec["name"], "build a torch module", type(module).__name__, "return an nn.Module"
         )
     return module
-
-
-def build_seeded(spec: FamilySpec, width: int, seed: int, **options: Any) -> nn.Module:
-    """Build a layer whose initial weights depend on the seed alone."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return build(spec, width, **options)
 
 
 def _source_digest(made: Callable[..., nn.Module]) -> str:
@@ -110,7 +106,7 @@ def _source_digest(made: Callable[..., nn.Module]) -> str:
 class ConvolutionLayer(nn.Module):
     """Centred gated convolutions with residual connections; `kernel_size` is odd."""
 
-    def __init__(self, width: int, *, kernel_size: int = KERNEL, num_layers: int = 1) -> None:
+    def __init__(self, width: int, *, kernel_size: int = 3, num_layers: int = 1) -> None:
         super().__init__()
         self.encoder = ConvEncoder(width, num_layers, kernel_size=kernel_size, dropout=0.0)
 
@@ -173,57 +169,25 @@ class RecurrentLayer(nn.Module):
         return torch.stack(outputs, dim=1)
 
 
-def gru(width: int) -> RecurrentLayer:
-    """Build an RNN with a reset gate and an update gate."""
-    return RecurrentLayer(width, cell="gru")
-
-
-def lstm(width: int) -> RecurrentLayer:
-    """Build an RNN with a memory behind three gates."""
-    return RecurrentLayer(width, cell="lstm")
-
-
 @final
 class SelfAttentiveLayer(nn.Module):
-    """An RNN whose steps attend to all earlier steps; `output` names the vector that it returns."""
+    """An RNN whose steps attend to all earlier steps, the LSTMN for the cell `lstm`.
 
-    def __init__(
-        self, width: int, *, cell: Cell = "rnn", output: Literal["hidden", "context"] = "hidden"
-    ) -> None:
+    It returns its hidden states; or `[h_t; c_t]` projected to the width, as in its preset.
+    """
+
+    def __init__(self, width: int, *, cell: Cell = "rnn", projected: bool = False) -> None:
         super().__init__()
         self.layer = SelfAttentiveRNN(width, width, cell=cell)
-        self.output = output
-
-    def forward(self, x: Float[Tensor, "batch length width"]) -> Tensor:
-        """Run all steps."""
-        result: Tensor = getattr(self.layer(x), self.output)
-        return result
-
-
-def self_attentive_lstm(width: int) -> SelfAttentiveLayer:
-    """Build the LSTMN, which also attends over its memory tape."""
-    return SelfAttentiveLayer(width, cell="lstm")
-
-
-@final
-class ProjectedSelfAttentiveRNN(nn.Module):
-    """A self-attentive RNN whose `[h_t; c_t]`, as in its preset, is projected to the width."""
-
-    def __init__(self, width: int, *, cell: Cell = "rnn") -> None:
-        super().__init__()
-        self.layer = SelfAttentiveRNN(width, width, cell=cell)
-        self.merge = nn.Linear(2 * width, width)
+        self.merge = nn.Linear(2 * width, width) if projected else None
 
     def forward(self, x: Float[Tensor, "batch length width"]) -> Tensor:
         """Run all steps."""
         out = self.layer(x)
-        merged: Tensor = self.merge(torch.cat([out.hidden, out.context], dim=-1))
-        return merged
-
-
-def projected_self_attentive_lstm(width: int) -> ProjectedSelfAttentiveRNN:
-    """Build the same with the cell of the LSTMN."""
-    return ProjectedSelfAttentiveRNN(width, cell="lstm")
+        output: Tensor = out.hidden
+        if self.merge is not None:
+            output = self.merge(torch.cat([out.hidden, out.context], dim=-1))
+        return output
 
 
 @final
@@ -311,10 +275,10 @@ ENCODINGS: Final[dict[str, Callable[[int, int], dict[str, Any]]]] = {
 
 CONVOLUTION: Final = Family("convolution", ConvolutionLayer)
 RNN: Final = Family("RNN", RecurrentLayer)
-GRU: Final = Family("GRU", gru)
-LSTM: Final = Family("LSTM", lstm)
+GRU: Final = Family("GRU", RecurrentLayer, {"cell": "gru"})
+LSTM: Final = Family("LSTM", RecurrentLayer, {"cell": "lstm"})
 SELF_ATTENTIVE: Final = Family("self-attentive RNN", SelfAttentiveLayer)
-SELF_ATTENTIVE_LSTM: Final = Family("self-attentive LSTM", self_attentive_lstm)
+SELF_ATTENTIVE_LSTM: Final = Family("self-attentive LSTM", SelfAttentiveLayer, {"cell": "lstm"})
 SELF_ATTENTION: Final = Family("self-attention", SelfAttentionLayer)
 BARE: Final = Family("self-attention, no matrices", BareSelfAttention)
 

@@ -3,7 +3,7 @@
 import io
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +31,8 @@ DARK_COLOURS: Final = (
 MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
 #: line of what guessing would reach
 CHANCE: Final[dict[str, Any]] = {"color": "#6b7280", "linestyle": ":"}
+#: bounds of a share
+SHARE: Final = (0.0, 1.0)
 #: width of every figure in inches, and its height by number of columns
 WIDTH: Final = 8.0
 HEIGHTS: Final = {1: 4.2, 2: 3.5, 3: 3.0}
@@ -68,56 +70,48 @@ def new_figure(columns: int = 1, rows: int = 1) -> tuple[Figure, list[Axes]]:
     return figure, list(axes.flat)
 
 
-def line_with_band(
+def draw_lines(
     axes: Axes,
     x: Sequence[int | float],
-    mean: Sequence[int | float | None],
-    low: Sequence[int | float | None],
-    high: Sequence[int | float | None],
+    lines: Mapping[str, Sequence[MeanInterval | float | None]],
     *,
-    label: str,
-    colour: str,
+    bounds: tuple[float, float] = (-math.inf, math.inf),
+    base: int | None = None,
+    **properties: Any,
 ) -> None:
-    """Draw a line with a band from `low` to `high`; None leaves a gap.
+    """Draw a line for each label, in the order of the colours, with a band where it has intervals.
 
-    Each of `COLOURS` brings its own marker.
+    Each colour brings its own marker; None leaves a gap.
+
+    Args:
+        axes: to draw in.
+        x: shared by all lines, or as many of its first values as a line has.
+        lines: means with intervals, or plain numbers.
+        bounds: of the quantity; Student's intervals may leave them.
+        base: of a logarithmic x axis with a tick at each `x`.
+        properties: of `Axes.set`, such as `title` and `xlabel`.
     """
-    marker = MARKERS[COLOURS.index(colour) % len(MARKERS)] if colour in COLOURS else "o"
-    axes.plot(x, _numbers(mean), color=colour, marker=marker, label=label, zorder=3)
-    axes.fill_between(x, _numbers(low), _numbers(high), color=colour, alpha=BAND_ALPHA, linewidth=0)
+    for place, (label, values) in enumerate(lines.items()):
+        bands = [_band(value, bounds) for value in values]
+        mean, low, high = zip(*bands, strict=True)
+        colour, marker = colour_of(place), MARKERS[place % len(MARKERS)]
+        at = x[: len(bands)]
+        axes.plot(at, mean, color=colour, marker=marker, label=label, zorder=3)
+        axes.fill_between(at, low, high, color=colour, alpha=BAND_ALPHA, linewidth=0)
+    if base is not None:
+        axes.set_xscale("log", base=base)
+    axes.set(**properties)
 
 
-def interval_line(
-    axes: Axes,
-    x: Sequence[int | float],
-    intervals: Iterable[MeanInterval],
-    *,
-    label: str,
-    colour: str,
-    bounds: tuple[float, float] = (-math.inf, math.inf),
-) -> None:
-    """Draw means with a band of their intervals, clipped to the bounds of the quantity."""
-    found = list(intervals)
-    line_with_band(
-        axes,
-        x,
-        [one.mean for one in found],
-        [max(bounds[0], one.low) for one in found],
-        [min(bounds[1], one.high) for one in found],
-        label=label,
-        colour=colour,
-    )
-
-
-def interval_lines(
-    axes: Axes,
-    x: Sequence[int | float],
-    lines: Mapping[str, Iterable[MeanInterval]],
-    bounds: tuple[float, float] = (-math.inf, math.inf),
-) -> None:
-    """Draw a line for each label, in the order of the colours."""
-    for place, (label, intervals) in enumerate(lines.items()):
-        interval_line(axes, x, intervals, label=label, colour=colour_of(place), bounds=bounds)
+def _band(
+    value: MeanInterval | float | None, bounds: tuple[float, float]
+) -> tuple[float, float, float]:
+    """Return the mean and the ends of the interval within bounds; NaN for None."""
+    if value is None:
+        return math.nan, math.nan, math.nan
+    if isinstance(value, MeanInterval):
+        return value.mean, max(bounds[0], value.low), min(bounds[1], value.high)
+    return float(value), float(value), float(value)
 
 
 def legend(axes: Axes, *, below: bool = False, columns: int | None = None) -> None:
@@ -184,7 +178,3 @@ def _svg(figure: Figure, salt: str) -> str:
 def _with_background(drawn: str) -> str:
     ground = f'<rect width="100%" height="100%" fill="{GROUND}"/>'
     return re.sub(r"(<svg.*?>)", rf"\1{ground}", drawn, count=1, flags=re.DOTALL)
-
-
-def _numbers(values: Sequence[int | float | None]) -> list[float]:
-    return [float("nan") if value is None else float(value) for value in values]

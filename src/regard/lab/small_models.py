@@ -107,15 +107,12 @@ def train(
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             nn.utils.clip_grad_norm_(model.parameters(), CLIP)
-            optimizer.param_groups[0]["lr"] = _rate(lr, step, steps)
+            optimizer.param_groups[0]["lr"] = learning_rate(
+                "cosine", lr, step=step, warmup=math.ceil(WARMUP * steps), spent=step / steps
+            )
             optimizer.step()
             losses.append(loss.detach())
     return [float(loss) for loss in torch.stack(losses).cpu()] if losses else []
-
-
-def _rate(peak: float, step: int, steps: int) -> float:
-    warmup = math.ceil(WARMUP * steps)
-    return learning_rate("cosine", peak, step=step, warmup=warmup, spent=step / steps)
 
 
 def masked_loss(
@@ -135,11 +132,11 @@ def accuracy(model: nn.Module, draw: DrawBatch, *, seed: int, device: torch.devi
     return int(right.sum()) / int(wanted.sum())
 
 
-def seeded(seed: int, build: Callable[..., Built], *arguments: Any) -> Built:
+def seeded(seed: int, build: Callable[..., Built], *arguments: Any, **options: Any) -> Built:
     """Build a model whose initial weights depend on the seed alone."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return build(*arguments)
+        return build(*arguments, **options)
 
 
 class MatchedWidth(NamedTuple):

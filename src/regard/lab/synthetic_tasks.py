@@ -206,18 +206,12 @@ def _last_word_second(source: Tensor, words: int) -> Tensor:
     return _word_for_word(moved[:, : source.shape[1]], words)
 
 
-def _reversed(source: Tensor, words: int) -> Tensor:
-    """Start with the last word."""
-    return _word_for_word(source.flip(1), words)
-
-
 #: word orders of `Rewriting`
 ORDERS: Final[dict[str, Callable[[Tensor, int], Tensor]]] = {
     "word for word": _word_for_word,
     "running sum": _running_sum,
     "neighbours swapped": _neighbours_swapped,
     "last word second": _last_word_second,
-    "reversed": _reversed,
 }
 
 

@@ -29,9 +29,9 @@ from regard.decoding import DecodingOptions, decode
 from regard.evaluation import by_length, score
 from regard.lab import datasets
 from regard.lab.context import ExperimentContext
-from regard.lab.estimates import MeanInterval, difference, interval, spread
-from regard.lab.experiment import Claim, Data, Plot, ReportTable, verdict
-from regard.lab.plots import interval_lines, legend, new_figure
+from regard.lab.estimates import difference, interval, intervals, spread
+from regard.lab.experiment import Claim, Data, Plot, ReportTable, column, verdict
+from regard.lab.plots import draw_lines, legend, new_figure
 from regard.lab.small_models import LogitsOnly, count_parameters, match_width, seeded, train
 from regard.lab.synthetic_tasks import IGNORED, TaskBatch
 from regard.models import SequenceModel
@@ -222,31 +222,32 @@ def measure(context: ExperimentContext) -> Data:
     """Train every model with every seed, on the same examples in the same order."""
     data = None if context.quick else datasets.folder_with(context.data, datasets.MULTI30K)
     longer = PRONUNCIATION if data is None else TRANSLATION
-    settings: dict[str, Any] = {"data": data, **context.choose(MADE_UP, longer)}
-    runs = context.by_seed(learn, LABELS, settings)
+    settings: dict[str, Any] = context.choose(MADE_UP, longer)
+    axes = {"name": LABELS, "seed": context.seeds}
+    runs = context.grid("{name}, seed {seed}", learn, axes, data=data, **settings)
     unit, quality, parts = TERMS[settings["task"]]
     return {
-        "set": runs[FIXED][0]["set"], "unit": unit, "quality": quality, "joined": parts,
+        "set": runs[0]["set"], "unit": unit, "quality": quality, "joined": parts,
         **{name: settings[name] for name in ("parts", "steps", "batch")},
         "seeds": list(context.seeds), "runs": runs,
     }  # fmt: skip
 
 
-def middles(data: Data) -> list[float]:
-    """Return the middle length of each bucket; all models have the same test examples."""
-    run = data["runs"][FIXED][0]
-    return [(a + b) / 2 for a, b in zip(run["shortest"], run["longest"], strict=True)]
+def points(data: Data, preset: str) -> list[list[float]]:
+    """Return the points in each length bucket, by seed."""
+    return column(data["runs"], "points", name=preset)
 
 
 def slopes(data: Data, preset: str) -> list[float]:
     """Return the points gained (lost if negative) per `PER` tokens of length, by seed."""
-    x = middles(data)
-    return [PER * float(np.polyfit(x, run["points"], 1)[0]) for run in data["runs"][preset]]
+    x = [(a + b) / 2 for a, b in _ends(data)]
+    return [PER * float(np.polyfit(x, run, 1)[0]) for run in points(data, preset)]
 
 
-def bucket(data: Data, preset: str, row: int) -> list[float]:
-    """Return the points in one length bucket, by seed."""
-    return [run["points"][row] for run in data["runs"][preset]]
+def _ends(data: Data) -> list[tuple[int, int]]:
+    """Return the ends of each length bucket; all models have the same test examples."""
+    run = data["runs"][0]
+    return list(zip(run["shortest"], run["longest"], strict=True))
 
 
 def judge(data: Data) -> list[Claim]:
@@ -262,7 +263,7 @@ def _bottleneck(data: Data) -> Claim:
         f"{LABELS[p]} {spread(interval(slopes(data, p)))}, a difference of {spread(found)}"
         for p, found in steeper.items()
     )
-    first, last = (interval(bucket(data, FIXED, row)).mean for row in (0, -1))
+    first, *_, last = (found.mean for found in intervals(points(data, FIXED)))
     return Claim(
         source="document 2, 1.1 point 3; document 4, on encoder-decoder RNNs",
         text="Compressing a whole source into one fixed vector loses information, and more of it "
@@ -281,16 +282,14 @@ def _bottleneck(data: Data) -> Claim:
 def _repair(data: Data) -> Claim:
     """With attention, the longest sources must be better, and lose at most half as much."""
 
-    def gain(preset: str) -> MeanInterval:
-        return difference(bucket(data, preset, -1), bucket(data, FIXED, -1))
-
     def lost(preset: str) -> float:
-        runs = data["runs"][preset]
-        return interval([run["points"][0] - run["points"][-1] for run in runs]).mean
+        return interval([run[0] - run[-1] for run in points(data, preset)]).mean
 
+    longest = {preset: [run[-1] for run in points(data, preset)] for preset in LABELS}
+    gain = {preset: difference(longest[preset], longest[FIXED]) for preset in LABELS}
     without = lost(FIXED)
     listed = "; ".join(
-        f"{LABELS[p]} is {spread(gain(p))} points better on the longest sources, and loses "
+        f"{LABELS[p]} is {spread(gain[p])} points better on the longest sources, and loses "
         f"{lost(p):.1f} points from the shortest to them"
         for p in WITH_ATTENTION
     )
@@ -298,13 +297,13 @@ def _repair(data: Data) -> Claim:
         source="document 2, 1.1; document 4, on Bahdanau's attention",
         text="Attention repairs this: the decoder reaches every part of a long source.",
         verdict=verdict(
-            all(gain(p).low > 0 for p in WITH_ATTENTION),
+            all(gain[p].low > 0 for p in WITH_ATTENTION),
             all(lost(p) <= REPAIRED * without for p in WITH_ATTENTION),
         ),
         evidence=(
             f"Where one vector loses {without:.1f} points, {listed}. At most {REPAIRED:.0%} of the "
             f"loss would be a repair. With {LABELS[SELF]}, whose encoder reads in one "
-            f"direction only, it is {spread(gain(SELF))} points and {lost(SELF):.1f}."
+            f"direction only, it is {spread(gain[SELF])} points and {lost(SELF):.1f}."
         ),
     )
 
@@ -312,12 +311,12 @@ def _repair(data: Data) -> Claim:
 def draw(data: Data) -> list[Plot]:
     """Draw quality over length, one line per model."""
     figure, (axes,) = new_figure()
-    x = middles(data)
+    x = [(a + b) / 2 for a, b in _ends(data)]
     lines = {
-        label.replace(", ", ",\n"): [interval(bucket(data, preset, row)) for row in range(len(x))]
+        label.replace(", ", ",\n"): intervals(points(data, preset))
         for preset, label in LABELS.items()
     }
-    interval_lines(axes, x, lines)
+    draw_lines(axes, x, lines)
     bottom, top = axes.get_ylim()
     axes.set_ylim(max(0, bottom), min(102, top))  # Student's intervals may leave the range
     axes.set_xlabel(f"length of the source ({data['unit']})")
@@ -334,17 +333,16 @@ def draw(data: Data) -> list[Plot]:
 
 def tabulate(data: Data) -> list[ReportTable]:
     """Tabulate parameters, quality and slope of each model, and its quality by length."""
-    run = data["runs"][FIXED][0]
-    lengths = [f"{a}-{b}" for a, b in zip(run["shortest"], run["longest"], strict=True)]
+    lengths = [f"{a}-{b}" for a, b in _ends(data)]
     summary, by_row = [], []
     for preset, label in LABELS.items():
-        found = data["runs"][preset]
-        sizes = [f"{found[0]['parameters']:,}", f"{found[0]['width']}"]
-        quality = spread(interval([one["all"] for one in found]))
+        parameters, width = (
+            column(data["runs"], what, name=preset)[0] for what in ("parameters", "width")
+        )
+        quality = spread(interval(column(data["runs"], "all", name=preset)))
         slope = spread(interval(slopes(data, preset)))
-        summary.append([label, preset, *sizes, quality, slope])
-        rows = [spread(interval(bucket(data, preset, row))) for row in range(len(lengths))]
-        by_row.append([label, *rows])
+        summary.append([label, preset, f"{parameters:,}", f"{width}", quality, slope])
+        by_row.append([label, *map(spread, intervals(points(data, preset)))])
     caption = (
         f"{data['set']}: {data['steps']} steps of {data['batch']} examples, "
         f"{len(data['seeds'])} seeds; quality is {data['quality']}, with 95% intervals."

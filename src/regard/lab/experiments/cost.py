@@ -15,7 +15,7 @@ ends early if a run takes too long or too much memory.
 """
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import Final
 
@@ -25,31 +25,29 @@ from matplotlib.figure import Figure
 from regard.lab.context import ExperimentContext
 from regard.lab.cost_curves import (
     CostCurve,
-    LayerSize,
     count_sizes,
     counted,
     crossover,
-    format_law,
-    format_size,
     peak_memory,
     time_sizes,
     timed,
 )
-from regard.lab.estimates import PowerLaw, crossing
+from regard.lab.estimates import MeanInterval, PowerLaw, crossing
 from regard.lab.experiment import Claim, Data, Plot, ReportTable, verdict
 from regard.lab.layers import (
     BARE,
     CONVOLUTION,
     FAMILIES,
-    KERNEL,
     RNN,
     SELF_ATTENTION,
     SELF_ATTENTIVE,
     Family,
 )
-from regard.lab.plots import colour_of, legend, line_with_band, new_figure
+from regard.lab.plots import draw_lines, legend, new_figure
 from regard.seeing.draw.shapes import TEXT
 
+#: power laws by swept size
+Laws = dict[str, PowerLaw]
 #: backend of each path, and its name in the report
 BACKENDS: Final = {"fast": "auto", "reference": "reference"}
 PATHS: Final = {"fast": "fast path", "reference": "definition"}
@@ -78,47 +76,30 @@ def measure(context: ExperimentContext, families: Sequence[Family] = FAMILIES) -
     kernels = [{"length": length, "width": width, "kernel_size": k} for k in KERNELS]
     data: Data = {
         "machine": _machine(context.device), "length": length, "width": width,
-        "batch": context.choose(4, 8), "kernel": KERNEL, "counts": {}, "runs": {},
+        "batch": context.choose(4, 8), "counts": {}, "runs": {},
     }  # fmt: skip
-    for family in families:
-        own = sweeps | ({"kernel_size": kernels} if family is CONVOLUTION else {})
-        data["counts"][family.name] = _count(context, family, own)
-        data["runs"][family.name] = _time(context, family, own, data["batch"])
-    return data
-
-
-def _count(context: ExperimentContext, family: Family, sweeps: dict[str, list[LayerSize]]) -> Data:
     longest = context.choose(512, 2048)  # a loop over more steps would count nothing new
-    return {
-        name: context.cached(
-            f"{family.name}, operations",
-            count_sizes,
-            family=family.spec(),
-            sizes=[size for size in sizes if size["length"] <= longest],
-        )
-        for name, sizes in sweeps.items()
-    }
-
-
-def _time(
-    context: ExperimentContext, family: Family, sweeps: dict[str, list[LayerSize]], batch: int
-) -> Data:
-    return {
-        path: {
-            name: context.cached(
-                f"{family.name}, {path}, {name}",
+    limits = {"patience": context.choose(0.06, 0.2), "room": context.choose(1, 16) * 2**30}
+    for family in families:
+        name = family.name
+        data["counts"][name], data["runs"][name] = {}, {path: {} for path in BACKENDS}
+        own = sweeps | ({"kernel_size": kernels} if family is CONVOLUTION else {})
+        for sweep, sizes in own.items():
+            short = [size for size in sizes if size["length"] <= longest]
+            data["counts"][name][sweep] = context.cached(
+                f"{name}, operations", count_sizes, family=family.spec(), sizes=short
+            )
+        for (path, backend), (sweep, sizes) in product(BACKENDS.items(), own.items()):
+            data["runs"][name][path][sweep] = context.cached(
+                f"{name}, {path}, {sweep}",
                 time_sizes,
                 family=family.spec(),
                 sizes=sizes,
-                batch=batch,
+                batch=data["batch"],
                 backend=backend,
-                patience=context.choose(0.06, 0.2),
-                room=context.choose(1, 16) * 2**30,
+                **limits,
             )
-            for name, sizes in sweeps.items()
-        }
-        for path, backend in BACKENDS.items()
-    }
+    return data
 
 
 def _machine(device: torch.device) -> str:
@@ -141,10 +122,23 @@ def judge(data: Data) -> list[Claim]:
     ]
 
 
+def _laws(data: Data, family: Family, sweeps: Iterable[str]) -> tuple[Laws, Laws]:
+    """Return the power laws of counts, and of times in training on the fast path, by sweep."""
+    counts = {sweep: counted(data, family.name, sweep, "operations").law() for sweep in sweeps}
+    return counts, {sweep: timed(data, family.name, "fast", sweep).law() for sweep in sweeps}
+
+
+def _follow(laws: Laws, exponents: Mapping[str, int], within: float) -> bool:
+    return all(laws[sweep].includes(exponents[sweep], within=within) for sweep in exponents)
+
+
+def _listed(laws: Laws) -> str:
+    return ", ".join(f"{LETTERS[sweep]}: {law}" for sweep, law in laws.items())
+
+
 def _order(data: Data, family: Family, order: str, exponents: dict[str, int]) -> Claim:
     """Judge an order by its counts; the times decide whether it holds without limits."""
-    counts = {s: counted(data, family.name, s, "operations").law() for s in exponents}
-    times = {s: timed(data, family.name, "fast", s).law() for s in exponents}
+    counts, times = _laws(data, family, exponents)
     right = _follow(counts, exponents, COUNT_TOLERANCE)
     on_time = _follow(times, exponents, TIME_TOLERANCE)
     evidence = (
@@ -153,21 +147,14 @@ def _order(data: Data, family: Family, order: str, exponents: dict[str, int]) ->
     )
     if right and not on_time:
         evidence += " The count is right; the times on this machine follow it only in part."
-    return Claim(
-        TABLE,
-        f"A layer of the kind {family.name} costs {order}.",
-        verdict(right, on_time),
-        evidence,
-    )
+    text = f"A layer of the kind {family.name} costs {order}."
+    return Claim(TABLE, text, verdict(right, on_time), evidence)
 
 
 def _attention_order(data: Data) -> Claim:
     exponents = {"length": 2, "width": 1}
-    whole, bare = (
-        {s: counted(data, family.name, s, "operations").law() for s in exponents}
-        for family in (SELF_ATTENTION, BARE)
-    )
-    times = {s: timed(data, SELF_ATTENTION.name, "fast", s).law() for s in exponents}
+    bare, _ = _laws(data, BARE, exponents)
+    whole, times = _laws(data, SELF_ATTENTION, exponents)
     fully = _follow(whole, exponents, COUNT_TOLERANCE) and _follow(times, exponents, TIME_TOLERANCE)
     evidence = (
         f"Without projections the multiply-adds have exponents {_listed(bare)}. "
@@ -197,39 +184,36 @@ def projections_crossover(data: Data) -> float | None:
 
 
 def _self_attentive_order(data: Data) -> Claim:
-    name = SELF_ATTENTIVE.name
-    law = counted(data, name, "length", "operations").law()
-    base = counted(data, RNN.name, "length", "operations").law()
-    steps = _attention_law(data)
-    times = timed(data, name, "fast", "length").law()
+    name, square = SELF_ATTENTIVE.name, {"length": 2}
+    law, times = _laws(data, SELF_ATTENTIVE, square)
+    base, _ = _laws(data, RNN, square)
+    # what is left without the matrices of each step: 4 d² for the cell `rnn`
+    rows = data["counts"][name]["length"]
+    left = [row["operations"] - (4 * row["length"] + 1) * row["width"] ** 2 for row in rows]
+    steps = CostCurve([row["length"] for row in rows], [MeanInterval(*[n] * 3) for n in left]).law()
     seconds = timed(data, name, "reference", "length").law()
-    shown = _is(times, 2, TIME_TOLERANCE)
+    shown = _follow(times, square, TIME_TOLERANCE)
+    linear = _follow(base, {"length": 1}, COUNT_TOLERANCE)
     return Claim(
         "document 1, summary",
         "A self-attentive RNN costs 1 + 2 + ... + T = O(T²), where a plain RNN costs O(T).",
         verdict(
-            _is(steps, 2, COUNT_TOLERANCE) and _is(base, 1, COUNT_TOLERANCE),
-            _is(law, 2, COUNT_TOLERANCE) and shown,
+            steps.includes(2, within=COUNT_TOLERANCE) and linear,
+            _follow(law, square, COUNT_TOLERANCE) and shown,
         ),
-        f"Attention to the past alone takes multiply-adds with exponent {format_law(steps)}; with "
-        f"the four matrices of each step it is {format_law(law)}, and {format_law(base)} for the "
-        f"plain RNN. Times in training: {format_law(times)} on the fast path, "
-        f"{format_law(seconds)} in the definition."
+        f"Attention to the past alone takes multiply-adds with exponent {steps}; with "
+        f"the four matrices of each step it is {law['length']}, and {base['length']} for the "
+        f"plain RNN. Times in training: {times['length']} on the fast path, "
+        f"{seconds} in the definition."
         + ("" if shown else " The times do not show the square at these lengths."),
     )
-
-
-def _attention_law(data: Data) -> PowerLaw | None:
-    """Fit what is left without the matrices of each step: 4 d² for the cell `rnn`."""
-    rows = data["counts"][SELF_ATTENTIVE.name]["length"]
-    left = [row["operations"] - (4 * row["length"] + 1) * row["width"] ** 2 for row in rows]
-    return CostCurve([row["length"] for row in rows], left, left, left).law()
 
 
 def _parallel(data: Data) -> Claim:
     claimed = {CONVOLUTION.name: 0, RNN.name: 1, SELF_ATTENTION.name: 0}
     chains = {name: counted(data, name, "length", "chain") for name in claimed}
-    right = all(_is(chains[name].law(), claimed[name], COUNT_TOLERANCE) for name in claimed)
+    laws = {name: curve.law() for name, curve in chains.items()}
+    right = _follow(laws, claimed, COUNT_TOLERANCE)
     attentive = counted(data, SELF_ATTENTIVE.name, "length", "chain")
     listed = ", ".join(f"{name} {curve.y[-1]:,}" for name, curve in chains.items())
     return Claim(
@@ -238,8 +222,7 @@ def _parallel(data: Data) -> Claim:
         verdict(right, right),
         f"The longest chain of dependent products, at n = {attentive.x[-1]:,}: {listed}. The "
         f"self-attentive RNN, which the table does not have, has one of {attentive.y[-1]:,}: "
-        f"attention to the past does not make it parallel (exponent "
-        f"{format_law(attentive.law())}).",
+        f"attention to the past does not make it parallel (exponent {attentive.law()}).",
     )
 
 
@@ -249,49 +232,35 @@ def _memory(data: Data) -> Claim:
     )
     slow, fast, longest = definition.law(), fused.law(), definition.x[-1]
     numbers = definition.y[-1] / (data["batch"] * longest**2) / BYTES_PER_FLOAT
-    at_longest = fused.y[fused.x.index(longest)] if longest in fused.x else fused.y[-1]
+    at_longest = fused.y[min(len(definition.x), len(fused.x)) - 1]
     square = 2 - TIME_TOLERANCE
     return Claim(
         "document 3, summary",
         "Self-attention needs O(n² d) of memory.",
-        verdict(
-            slow is not None and slow.last > square,
-            numbers >= data["width"] / 2 and fast is not None and fast.last > square,
-        ),
+        verdict(slow.last > square, numbers >= data["width"] / 2 and fast.last > square),
         f"In training the definition stores {numbers:.1f} numbers for each pair of positions at "
         f"n = {longest:,}, not d = {data['width']} of them: the weights are n², with exponent "
-        f"{format_law(slow)}. The fast path stores no weights, and needs memory with exponent "
-        f"{format_law(fast)}: {definition.y[-1] / at_longest:.1f} times less.",
+        f"{slow}. The fast path stores no weights, and needs memory with exponent "
+        f"{fast}: {definition.y[-1] / at_longest:.1f} times less.",
     )
 
 
 def _long_sequences(data: Data) -> Claim:
     attention = timed(data, SELF_ATTENTION.name, "fast", "length")
-    found = {}
-    for family in (RNN, CONVOLUTION):
-        other = timed(data, family.name, "fast", "length")
-        found[family.name] = (crossover(attention, other), min(attention.x[-1], other.x[-1]))
+    found = {
+        family.name: crossover(attention, timed(data, family.name, "fast", "length"))
+        for family in (RNN, CONVOLUTION)
+    }
     reached = [at is not None for at, _ in found.values()]
-    listed = "; ".join(f"than the {name} {format_size(*where)}" for name, where in found.items())
     return Claim(
         "document 3, summary",
         "Long sequences are the bottleneck of self-attention.",
         verdict(any(reached), all(reached)),
         f"The length n from which a layer of width {data['width']} trains more slowly on the fast "
-        f"path of this machine ({data['machine']}): {listed}.",
+        f"path of this machine ({data['machine']}): "
+        + "; ".join(f"than the {name} {text}" for name, (_, text) in found.items())
+        + ".",
     )
-
-
-def _follow(laws: dict[str, PowerLaw | None], exponents: dict[str, int], within: float) -> bool:
-    return all(_is(laws[sweep], exponent, within) for sweep, exponent in exponents.items())
-
-
-def _is(law: PowerLaw | None, exponent: int, within: float) -> bool:
-    return law is not None and law.includes(exponent, within=within)
-
-
-def _listed(laws: dict[str, PowerLaw | None]) -> str:
-    return ", ".join(f"{LETTERS[sweep]}: {format_law(law)}" for sweep, law in laws.items())
 
 
 def draw(data: Data) -> list[Plot]:
@@ -302,12 +271,6 @@ def draw(data: Data) -> list[Plot]:
         label: {name: counted(data, name, sweep, "operations") for name in names}
         for sweep, label in LABELS.items()
     }
-    memory = {
-        f"{LABELS['length']} ({path_name})": {
-            name: peak_memory(data, name, path, "length") for name in names
-        }
-        for path, path_name in PATHS.items()
-    }
     plots = [
         Plot(
             "operations",
@@ -316,11 +279,9 @@ def draw(data: Data) -> list[Plot]:
             _figure("Counted operations", "multiply-adds", operations),
         )
     ]
-    for sweep in LABELS:
+    for sweep, label in LABELS.items():
         times = {
-            f"{LABELS[sweep]} ({path_name})": {
-                name: timed(data, name, path, sweep) for name in names
-            }
+            f"{label} ({path_name})": {name: timed(data, name, path, sweep) for name in names}
             for path, path_name in PATHS.items()
         }
         caption = (
@@ -329,6 +290,12 @@ def draw(data: Data) -> list[Plot]:
         )
         figure = _figure(f"Time in training against {sweep}", "seconds", times)
         plots.append(Plot(f"time-{sweep}", caption, figure))
+    memory = {
+        f"{LABELS['length']} ({path_name})": {
+            n: peak_memory(data, n, path, "length") for n in names
+        }
+        for path, path_name in PATHS.items()
+    }
     caption = f"Peak memory in training, in the definition and on the fast path. {fixed}"
     figure = _figure("Memory in training", "bytes", memory)
     return [*plots, Plot("memory-length", caption, figure)]
@@ -337,12 +304,9 @@ def draw(data: Data) -> list[Plot]:
 def _figure(title: str, unit: str, panels: dict[str, dict[str, CostCurve]]) -> Figure:
     figure, axes = new_figure(columns=len(panels))
     for panel, (label, curves) in zip(axes, panels.items(), strict=True):
-        for i, (name, curve) in enumerate(curves.items()):
-            line_with_band(
-                panel, curve.x, curve.y, curve.low, curve.high, label=name, colour=colour_of(i)
-            )
-        panel.set_xscale("log", base=2)  # the sizes are powers of two
-        panel.set(yscale="log", xlabel=label, ylabel=unit)
+        sizes = max((curve.x for curve in curves.values()), key=len)
+        lines = {name: curve.bands for name, curve in curves.items()}
+        draw_lines(panel, sizes, lines, base=2, yscale="log", xlabel=label, ylabel=unit)
     figure.suptitle(title, color=TEXT)
     legend(axes[0], below=True, columns=3)
     return figure
@@ -350,57 +314,54 @@ def _figure(title: str, unit: str, panels: dict[str, dict[str, CostCurve]]) -> F
 
 def tabulate(data: Data) -> list[ReportTable]:
     """Tabulate all exponents, the crossovers and the sizes of the layers."""
-    return [_exponents(data, "length"), _exponents(data, "width"), _crossovers(data), _layers(data)]
-
-
-def _exponents(data: Data, sweep: str) -> ReportTable:
-    columns = ["family", "multiply-adds"]
-    columns += [f"{mode}, {path}" for path, mode in product(PATHS.values(), MODES.values())]
-    columns += [f"memory, {path}" for path in PATHS.values()]
-    rows = []
-    for name in data["counts"]:
-        curves = [counted(data, name, sweep, "operations")]
-        curves += [timed(data, name, path, sweep, mode) for path, mode in product(PATHS, MODES)]
-        curves += [peak_memory(data, name, path, sweep) for path in PATHS]
-        rows.append([name, *(format_law(curve.law()) for curve in curves)])
-    return ReportTable(
-        f"Exponents of {LETTERS[sweep]} with 95% intervals, over the five largest sizes of each "
-        "curve.",
-        columns,
-        rows,
-    )
-
-
-def _crossovers(data: Data) -> ReportTable:
-    attention, rows = SELF_ATTENTION.name, []
-    for name in data["counts"]:
-        if name == attention:
-            continue
-        cells = [name]
-        for path, mode in product(PATHS, MODES):
-            ours, other = (timed(data, n, path, "length", mode) for n in (attention, name))
-            cells.append(format_size(crossover(ours, other), min(ours.x[-1], other.x[-1])))
-        rows.append(cells)
-    columns = [f"{mode}, {path}" for path, mode in product(PATHS.values(), MODES.values())]
-    return ReportTable(
-        "The length n from which self-attention is slower, interpolated in log-log; the shortest "
-        f"length if it is always slower. {data['machine']}, width {data['width']}.",
-        ["than", *columns],
-        rows,
-    )
-
-
-def _layers(data: Data) -> ReportTable:
-    rows = []
+    ways = list(product(PATHS, MODES))
+    columns = [f"{MODES[mode]}, {PATHS[path]}" for path, mode in ways]
+    exponents = [
+        ReportTable(
+            f"Exponents of {letter} with 95% intervals, over the five largest sizes of each curve.",
+            ["family", "multiply-adds", *columns, *(f"memory, {path}" for path in PATHS.values())],
+            [
+                [
+                    name,
+                    str(counted(data, name, sweep, "operations").law()),
+                    *(str(timed(data, name, path, sweep, mode).law()) for path, mode in ways),
+                    *(str(peak_memory(data, name, path, sweep).law()) for path in PATHS),
+                ]
+                for name in data["counts"]
+            ],
+        )
+        for letter, sweep in (("n", "length"), ("d", "width"))
+    ]
+    attention = SELF_ATTENTION.name
+    crossovers = [
+        [name]
+        + [
+            crossover(*(timed(data, n, path, "length", mode) for n in (attention, name)))[1]
+            for path, mode in ways
+        ]
+        for name in data["counts"]
+        if name != attention
+    ]
+    layers = []
     for name in data["counts"]:
         chain = counted(data, name, "length", "chain")
         parameters = counted(data, name, "length", "parameters").y[-1]
         ends = [f"{chain.y[0]:,}", f"{chain.y[-1]:,}"]
-        rows.append([name, f"{parameters:,}", *ends, format_law(chain.law())])
+        layers.append([name, f"{parameters:,}", *ends, str(chain.law())])
     first, last = chain.x[0], chain.x[-1]
-    return ReportTable(
-        f"One layer of width {data['width']}: parameters, and the longest chain of dependent "
-        "matrix products.",
-        ["family", "parameters", f"chain at n = {first:,}", f"at n = {last:,}", "exponent of n"],
-        rows,
-    )
+    return [
+        *exponents,
+        ReportTable(
+            "The length n from which self-attention is slower, interpolated in log-log; the "
+            f"shortest length if it is always slower. {data['machine']}, width {data['width']}.",
+            ["than", *columns],
+            crossovers,
+        ),
+        ReportTable(
+            f"One layer of width {data['width']}: parameters, and the longest chain of dependent "
+            "matrix products.",
+            ["family", "parameters", f"chain at n = {first:,}", f"at n = {last:,}",
+             "exponent of n"],
+            layers,
+        ),
+    ]  # fmt: skip

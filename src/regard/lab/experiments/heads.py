@@ -9,15 +9,16 @@ steps, examples and learning rate for all; several seeds.
 """
 
 from functools import partial
+from itertools import product
 from typing import Final
 
 import torch
 
-from regard.lab.context import ExperimentContext, combinations
+from regard.lab.context import ExperimentContext
 from regard.lab.estimates import MeanInterval, difference, interval, percent
-from regard.lab.experiment import Claim, Data, Plot, ReportTable, select, verdict
+from regard.lab.experiment import Claim, Data, Plot, ReportTable, column, verdict
 from regard.lab.layers import PositionedTransformer
-from regard.lab.plots import interval_lines, legend, new_figure
+from regard.lab.plots import SHARE, draw_lines, legend, new_figure
 from regard.lab.small_models import TokenModel, accuracy, count_parameters, seeded, train
 from regard.lab.synthetic_tasks import Offsets
 
@@ -50,13 +51,13 @@ def learn(
     steps: int,
     batch: int,
     device: torch.device,
-) -> float:
+) -> dict[str, float]:
     """Train one model and return its accuracy."""
     task = Offsets(LOOKS[looks])
     model = seeded(seed, build, heads, encoding, looks)
-
     train(model, partial(task.draw, batch, LENGTH), steps=steps, lr=rate, seed=seed, device=device)
-    return accuracy(model, partial(task.draw, EXAMPLES, LENGTH), seed=seed, device=device)
+    test = partial(task.draw, EXAMPLES, LENGTH)
+    return {"accuracy": accuracy(model, test, seed=seed, device=device)}
 
 
 def measure(context: ExperimentContext) -> Data:
@@ -65,12 +66,11 @@ def measure(context: ExperimentContext) -> Data:
         {"steps": 250, "batch": 32, "rate": 0.005}, {"steps": 2000, "batch": 256, "rate": 0.005}
     )
     axes = {"encoding": ENCODINGS, "looks": LOOKS, "heads": HEADS, "seed": context.seeds}
-    found = context.grid(learn, axes, setting, lambda c: f"{c['looks']}, {c['heads']} heads")
+    runs = context.grid("{looks}, {heads} heads", learn, axes, **setting)
     counts = [
-        case | {"parameters": count_parameters(build, case["heads"], ENCODINGS[0], case["looks"])}
-        for case in combinations(looks=LOOKS, heads=HEADS)
+        {"looks": looks, "heads": h, "parameters": count_parameters(build, h, ENCODINGS[0], looks)}
+        for looks, h in product(LOOKS, HEADS)
     ]
-    runs = [case | {"accuracy": share} for case, share in found]
     return {"setting": setting, "runs": runs, "counts": counts}
 
 
@@ -121,8 +121,7 @@ def _gain(data: Data, encoding: str, looks: str) -> MeanInterval:
 
 
 def _values(data: Data, encoding: str, looks: str, heads: int) -> list[float]:
-    rows = select(data["runs"], encoding=encoding, looks=looks, heads=heads)
-    return [row["accuracy"] for row in rows]
+    return column(data["runs"], "accuracy", encoding=encoding, looks=looks, heads=heads)
 
 
 def draw(data: Data) -> list[Plot]:
@@ -133,9 +132,8 @@ def draw(data: Data) -> list[Plot]:
             encoding: [interval(_values(data, encoding, looks, heads)) for heads in HEADS]
             for encoding in ENCODINGS
         }
-        interval_lines(panel, HEADS, lines, bounds=(0.0, 1.0))
-        panel.set(title=f"{looks} at once", ylim=(0, 1.03), xlabel="heads")
-        panel.set_xscale("log", base=2)
+        labels = {"title": f"{looks} at once", "xlabel": "heads"}
+        draw_lines(panel, HEADS, lines, bounds=SHARE, base=2, ylim=(0, 1.03), **labels)
         panel.set_xticks(HEADS, [str(heads) for heads in HEADS])
     axes[0].set_ylabel("accuracy")
     legend(axes[1])

@@ -9,7 +9,7 @@ places before, with the same steps, examples and learning rate, and tested at up
 longest length of training.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import product
 from typing import Final
@@ -18,10 +18,10 @@ import torch
 from torch import Generator, Tensor
 
 from regard.lab.context import ExperimentContext
-from regard.lab.estimates import MeanInterval, interval, percent
-from regard.lab.experiment import Claim, Data, Plot, ReportTable, select, verdict
+from regard.lab.estimates import MeanInterval, interval, intervals, percent
+from regard.lab.experiment import Claim, Data, Plot, ReportTable, column, verdict
 from regard.lab.layers import ENCODINGS, PositionedTransformer
-from regard.lab.plots import CHANCE, interval_lines, legend, new_figure
+from regard.lab.plots import CHANCE, SHARE, draw_lines, legend, new_figure
 from regard.lab.small_models import TokenModel, accuracy, seeded, train
 from regard.lab.synthetic_tasks import Offsets, TaskBatch
 
@@ -36,8 +36,6 @@ MORE: Final = 0.1
 TASK: Final = Offsets((2,))
 EXAMPLES: Final = 256
 NONE: Final = "none"
-#: encoding behind each name of the report, which a caller may replace
-AS_NAMED: Final = {name: name for name in ENCODINGS}
 
 
 def build(encoding: str, causal: bool, longest: int) -> TokenModel:
@@ -81,7 +79,7 @@ def learn(
     trained_to: int,
     lengths: Sequence[int],
     device: torch.device,
-) -> list[float]:
+) -> dict[str, list[float]]:
     """Train at lengths up to `trained_to` and return the accuracy at each of `lengths`."""
     model = seeded(seed, build, encoding, causal, max(lengths))
 
@@ -92,39 +90,29 @@ def learn(
 
     train(model, draw, steps=steps, lr=rate, seed=seed, device=device)
     tests = [partial(TASK.draw, EXAMPLES, length) for length in lengths]
-    return [accuracy(model, test, seed=seed, device=device) for test in tests]
+    return {"accuracy": [accuracy(model, test, seed=seed, device=device) for test in tests]}
 
 
-def measure(context: ExperimentContext, encodings: Mapping[str, str] = AS_NAMED) -> Data:
-    """Permute and train every encoding, with and without a causal mask.
-
-    Args:
-        context: settings of the run.
-        encodings: the encoding behind each name of the report; itself by default.
-    """
+def measure(context: ExperimentContext) -> Data:
+    """Permute and train every encoding, with and without a causal mask."""
     trained_to = context.choose(16, 32)
     lengths = [trained_to * part // 2 for part in (2, 3, 4, 6, 8)]
     setting = {
         "rate": 0.005, "steps": context.choose(300, 2000), "batch": context.choose(32, 256)
     }  # fmt: skip
-    names = list(product(encodings, (False, True), context.seeds))
-    cases: list[tuple[str, Data]] = [
-        (
-            f"{name}, {'causal' if causal else 'full'}",
-            {"encoding": encodings[name], "causal": causal, "seed": seed},
-        )
-        for name, causal, seed in names
-    ]
-    moved = context.map(permute, [(label, case | {"length": trained_to}) for label, case in cases])
-    learned = setting | {"trained_to": trained_to, "lengths": lengths}
-    right = context.map(learn, [(label, case | learned) for label, case in cases])
+    axes = {"encoding": ENCODINGS, "causal": (False, True), "seed": context.seeds}
+    label = "{encoding}, causal: {causal}"
+    moved = context.grid(label, permute, axes, length=trained_to)
+    learned = {"trained_to": trained_to, "lengths": lengths, **setting}
     runs = [
-        {"name": name, "causal": causal, "seed": seed, **permuted, "accuracy": share}
-        for (name, causal, seed), permuted, share in zip(names, moved, right, strict=True)
+        permuted | trained
+        for permuted, trained in zip(
+            moved, context.grid(label, learn, axes, **learned), strict=True
+        )
     ]
     counts = {
-        name: sum(p.numel() for p in build(encoding, False, lengths[-1]).parameters())
-        for name, encoding in encodings.items()
+        name: sum(p.numel() for p in build(name, False, lengths[-1]).parameters())
+        for name in ENCODINGS
     }
     return {"setting": setting, "lengths": lengths, "runs": runs, "counts": counts}
 
@@ -216,17 +204,17 @@ def _encodings(data: Data) -> list[str]:
 
 
 def _largest(data: Data, name: str, causal: bool, how: str) -> float:
-    return max(float(run[how]) for run in select(data["runs"], name=name, causal=causal))
+    return float(max(column(data["runs"], how, encoding=name, causal=causal)))
 
 
 def _least(data: Data, name: str, causal: bool, how: str) -> float:
-    return min(float(run[how]) for run in select(data["runs"], name=name, causal=causal))
+    return float(min(column(data["runs"], how, encoding=name, causal=causal)))
 
 
 def _share(data: Data, name: str, causal: bool, place: int = 0) -> MeanInterval:
     """Return the accuracy at one of the lengths, by default the longest of training."""
-    runs = select(data["runs"], name=name, causal=causal)
-    return interval([run["accuracy"][place] for run in runs])
+    runs = column(data["runs"], "accuracy", encoding=name, causal=causal)
+    return interval([run[place] for run in runs])
 
 
 def draw(data: Data) -> list[Plot]:
@@ -235,12 +223,12 @@ def draw(data: Data) -> list[Plot]:
     lengths = data["lengths"]
     for panel, causal in zip(axes, (False, True), strict=True):
         lines = {
-            name: [_share(data, name, causal, at) for at in range(len(lengths))]
+            name: intervals(column(data["runs"], "accuracy", encoding=name, causal=causal))
             for name in data["counts"]
         }
-        interval_lines(panel, lengths, lines, bounds=(0.0, 1.0))
+        title = "causal mask" if causal else "no mask"
+        draw_lines(panel, lengths, lines, bounds=SHARE, title=title, ylim=(0, 1.03))
         panel.axhline(1 / TASK.classes, **CHANCE)
-        panel.set(title="causal mask" if causal else "no mask", ylim=(0, 1.03))
         panel.set_xticks(lengths, [str(length) for length in lengths])
         panel.set_xlabel("length [tokens]")
     axes[0].set_ylabel("accuracy")

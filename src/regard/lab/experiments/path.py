@@ -21,10 +21,9 @@ from typing import Any, Final
 import torch
 from matplotlib.figure import Figure
 
-from regard.lab import layers as lab_layers
 from regard.lab.context import ExperimentContext
-from regard.lab.estimates import PowerLaw, power_law
-from regard.lab.experiment import Claim, Data, Plot, ReportTable, verdict
+from regard.lab.estimates import MeanInterval, PowerLaw, power_law
+from regard.lab.experiment import Claim, Data, Plot, ReportTable, column, verdict
 from regard.lab.gradient_decay import (
     DIRECTIONS,  # noqa: F401  (named above)
     EVEN,
@@ -43,9 +42,11 @@ from regard.lab.layers import (
     SELF_ATTENTIVE_LSTM,
     Family,
     FamilySpec,
+    build,
 )
 from regard.lab.path_lengths import layers_needed, steps_between
-from regard.lab.plots import colour_of, legend, line_with_band, new_figure
+from regard.lab.plots import draw_lines, legend, new_figure
+from regard.lab.small_models import seeded
 from regard.seeing.draw.shapes import TEXT
 
 #: kernel size of the stacked convolutions
@@ -69,17 +70,14 @@ FAMILIES: Final = (*RECURRENT, SELF_ATTENTION, CONVOLUTION)
 OPEN_GATE: Final = "LSTM, forget gate open"
 
 
-def count_layers(*, family: FamilySpec, length: int, kernel: int, device: torch.device) -> int:
-    """Return the number of layers until the last output depends on the first input."""
+def count_path(*, family: FamilySpec, length: int, recurrent: bool, device: torch.device) -> int:
+    """Return the length of the path from the first of `length` inputs to the last output.
+
+    It is counted in layers, or in steps of a recurrence, whose path lies within one layer.
+    """
     del device  # counting needs no accelerator
-    options = {"kernel_size": kernel} if kernel else {}
-    return layers_needed(lab_layers.build_seeded(family, 4, 0, **options), length, 4)
-
-
-def count_steps(*, family: FamilySpec, length: int, device: torch.device) -> int:
-    """Return the number of recurrent steps between the first input and the last output."""
-    del device
-    return steps_between(lab_layers.build_seeded(family, 4, 0), length, 4)
+    count = steps_between if recurrent else layers_needed
+    return count(seeded(0, build, family, 4), length, 4)
 
 
 def measure(context: ExperimentContext, families: Sequence[Family] = FAMILIES) -> Data:
@@ -87,65 +85,46 @@ def measure(context: ExperimentContext, families: Sequence[Family] = FAMILIES) -
     length, width = context.choose((64, 32), (256, 128))
     distances = sorted({round((length - 1) ** (i / 13)) for i in range(14)})
     layers = math.ceil((length - 1) / (KERNEL // 2))
-    families = (*(f for f in families if f is not CONVOLUTION), CONVOLUTION)
-    plain: dict[str, Any] = {"options": {}, "radius": None, "forget": 0.0}
-    stack = plain | {"options": {"kernel_size": KERNEL, "num_layers": layers}}
-    runs: dict[str, tuple[Family, dict[str, Any]]] = {
-        family.name: (family, stack if family is CONVOLUTION else plain) for family in families
+    names = [f.name for f in families if f is not CONVOLUTION] + [CONVOLUTION.name]
+    specs = {f.name: f.spec() for f in families}
+    plain: dict[str, Any] = {"radius": None, "forget": 0.0}
+    runs = {name: plain | {"family": specs.get(name)} for name in names}
+    stack = CONVOLUTION.spec(kernel_size=KERNEL, num_layers=layers)
+    runs[CONVOLUTION.name] = plain | {"family": stack}
+    runs |= {
+        f"RNN, radius {r:g}": {"family": RNN.spec(), "radius": r, "forget": 0.0} for r in RADII
     }
-    runs |= {f"RNN, radius {radius:g}": (RNN, plain | {"radius": radius}) for radius in RADII}
-    runs[OPEN_GATE] = (LSTM, plain | {"forget": FORGET})
+    runs[OPEN_GATE] = {"family": LSTM.spec(), "radius": None, "forget": FORGET}
+    sizes = {"width": width, "length": length, "distances": distances}
     gradients = {
         name: [
-            context.cached(
-                f"{name}, seed {seed}",
-                gradient_sizes,
-                family=family.spec(),
-                **settings,
-                seed=seed,
-                width=width,
-                length=length,
-                distances=distances,
-            )
+            context.cached(f"{name}, seed {seed}", gradient_sizes, seed=seed, **run, **sizes)
             for seed in context.seeds
         ]
-        for name, (family, settings) in runs.items()
+        for name, run in runs.items()
     }
-    paths = {
-        family.name: [{"length": n, "path": _path_length(context, family, n)} for n in LENGTHS]
-        for family in families
-    }
-    kernels = [
-        {
-            "kernel": kernel,
-            "length": KERNEL_SWEEP_LENGTH,
-            "path": _path_length(context, CONVOLUTION, KERNEL_SWEEP_LENGTH, kernel),
-        }
-        for kernel in KERNELS
-    ]
+    recurrent = [family.name for family in RECURRENT]
+
+    def path(name: str, length: int, kernel: int = KERNEL) -> int:
+        spec = CONVOLUTION.spec(kernel_size=kernel) if name == CONVOLUTION.name else specs[name]
+        told = {"family": spec, "length": length, "recurrent": name in recurrent}
+        counted: int = context.cached(f"{name}, path", count_path, **told)
+        return counted
+
+    far = KERNEL_SWEEP_LENGTH
     return {
         "length": length, "width": width, "layers": layers, "kernel": KERNEL,
-        "distances": distances, "gradients": gradients, "families": [f.name for f in families],
-        "paths": paths, "kernels": kernels,
+        "distances": distances, "gradients": gradients, "families": names,
+        "paths": {name: [{"length": n, "path": path(name, n)} for n in LENGTHS] for name in names},
+        "kernels": [
+            {"kernel": k, "length": far, "path": path(CONVOLUTION.name, far, k)} for k in KERNELS
+        ],
     }  # fmt: skip
-
-
-def _path_length(
-    context: ExperimentContext, family: Family, length: int, kernel: int = KERNEL
-) -> int:
-    """Count layers, or steps of a recurrence, whose path lies within one layer."""
-    told = {"family": family.spec(), "length": length}
-    if family in RECURRENT:
-        steps: int = context.cached(f"{family.name}, steps", count_steps, **told)
-        return steps
-    told["kernel"] = kernel if family is CONVOLUTION else 0
-    needed: int = context.cached(f"{family.name}, layers", count_layers, **told)
-    return needed
 
 
 def path_law(rows: Sequence[dict[str, Any]], size: str) -> PowerLaw:
     """Fit the growth of counted paths with a size."""
-    return power_law([row[size] for row in rows], [row["path"] for row in rows])
+    return power_law(column(rows, size), column(rows, "path"))
 
 
 def judge(data: Data) -> list[Claim]:
@@ -280,16 +259,17 @@ def draw(data: Data) -> list[Plot]:
 
 def _gradient_figure(data: Data, names: Iterable[str], title: str) -> Figure:
     figure, (axes,) = new_figure()
-    for i, name in enumerate(names):
+    lines = {}
+    for name in names:
         bands = geometric_means(data, name)
         # a deep stack scales all its gradients alike: shares are comparable between families
-        near = next(b.mean for b in bands if b is not None)
-        mean, low, high = (
-            [None if b is None else getattr(b, part) / near for b in bands]
-            for part in ("mean", "low", "high")
-        )
-        line_with_band(axes, data["distances"], mean, low, high, label=name, colour=colour_of(i))
-    axes.set(yscale="log", xlabel="distance in positions", ylabel="share of the gradient left")
+        near = next(band.mean for band in bands if band is not None)
+        lines[name] = [
+            None if band is None else MeanInterval(*(value / near for value in band))
+            for band in bands
+        ]
+    draw_lines(axes, data["distances"], lines, yscale="log", xlabel="distance in positions")
+    axes.set_ylabel("share of the gradient left")
     axes.set_title(title, color=TEXT)
     bottom, top = axes.get_ylim()
     axes.set_ylim(max(bottom, ROUNDING), top)
@@ -299,12 +279,10 @@ def _gradient_figure(data: Data, names: Iterable[str], title: str) -> Figure:
 
 def _path_figure(data: Data) -> Figure:
     figure, (axes,) = new_figure()
-    for i, (name, rows) in enumerate(data["paths"].items()):
-        x, y = [row["length"] for row in rows], [row["path"] for row in rows]
-        line_with_band(axes, x, y, y, y, label=name, colour=colour_of(i))
-    axes.set_xscale("log", base=2)
+    lines = {name: column(rows, "path") for name, rows in data["paths"].items()}
+    draw_lines(axes, column(data["paths"][RNN.name], "length"), lines, base=2, xlabel="length n")
+    axes.set_ylabel("layers or steps on the path")
     axes.set_yscale("log", base=2)
-    axes.set(xlabel="length n", ylabel="layers or steps on the path")
     axes.set_title("From the first input to the last output", color=TEXT)
     legend(axes)
     return figure
@@ -315,11 +293,11 @@ def tabulate(data: Data) -> list[ReportTable]:
     runs = [gradient_decay(data, name) for name in data["gradients"]]
     decays = [[r.name, str(r.factor), f"{r.far}", str(r.ratio), r.kind] for r in runs]
     paths = [
-        [name, *(f"{row['path']}" for row in rows), str(path_law(rows, "length"))]
+        [name, *map(str, column(rows, "path")), str(path_law(rows, "length"))]
         for name, rows in data["paths"].items()
     ]
     kernels = data["kernels"]
-    lengths = [f"n = {row['length']}" for row in next(iter(data["paths"].values()))]
+    lengths = [f"n = {n}" for n in column(next(iter(data["paths"].values())), "length")]
     return [
         ReportTable(
             "How gradients change with distance, with 95% intervals over seeds.",
@@ -333,7 +311,7 @@ def tabulate(data: Data) -> list[ReportTable]:
         ),
         ReportTable(
             f"Layers of convolution across {kernels[0]['length']} positions, by kernel size.",
-            [*(f"k = {row['kernel']}" for row in kernels), "exponent of k"],
-            [[*(f"{row['path']}" for row in kernels), str(path_law(kernels, "kernel"))]],
+            [*(f"k = {k}" for k in column(kernels, "kernel")), "exponent of k"],
+            [[*map(str, column(kernels, "path")), str(path_law(kernels, "kernel"))]],
         ),
     ]

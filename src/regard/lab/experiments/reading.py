@@ -27,9 +27,9 @@ from torch import Generator, Tensor
 from regard.data import pad
 from regard.lab import datasets
 from regard.lab.context import ExperimentContext
-from regard.lab.estimates import difference, interval, spread
-from regard.lab.experiment import Claim, Data, Plot, ReportTable, verdict
-from regard.lab.plots import COLOURS, interval_line, legend, new_figure
+from regard.lab.estimates import MeanInterval, difference, interval, spread
+from regard.lab.experiment import Claim, Data, Plot, ReportTable, column, verdict
+from regard.lab.plots import COLOURS, draw_lines, legend, new_figure
 from regard.lab.small_models import LogitsOnly, count_parameters, match_width, seeded, train
 from regard.lab.synthetic_tasks import IGNORED, TaskBatch
 from regard.models import LANGUAGE_MODELS
@@ -206,7 +206,8 @@ def measure(context: ExperimentContext) -> Data:
         "rate": context.choose(1e-2, 3e-3),
         "tests": context.choose(600, 4000),
     }
-    runs = context.by_seed(learn, MODELS, settings)
+    axes = {"name": MODELS, "seed": context.seeds}
+    runs = context.grid("{name}, seed {seed}", learn, axes, **settings)
     text = load(data, settings["words"])
     return {
         "set": text.name,
@@ -233,7 +234,8 @@ def times_even(data: Data, name: str, *, frames: bool) -> list[float]:
         name: a self-attentive model.
         frames: take the mean over all sentences of the lecture's form, not its own sentence.
     """
-    rows = [run["verb_row"] if frames else run["lecture"][VERB] for run in data["runs"][name]]
+    lecture = [weights[VERB] for weights in column(data["runs"], "lecture", name=name)]
+    rows = column(data["runs"], "verb_row", name=name) if frames else lecture
     return [row[SUBJECT] * CHOICES[name] for row in rows]
 
 
@@ -242,7 +244,7 @@ def _chasing(data: Data) -> Claim:
     found = {name: times_even(data, name, frames=bool(unknown)) for name in PLAIN}
     each = [times for name in PLAIN for times in found[name]]
     clear = sum(times >= CLEARLY for times in each)
-    frames = data["runs"][SELF_RNN][0]["frames"]
+    frames = column(data["runs"], "frames", name=SELF_RNN)[0]
     intro = f"Trained on {data['set']}, the verb's weight on the subject, seed by seed:"
     if unknown:
         intro = (
@@ -256,10 +258,11 @@ def _chasing(data: Data) -> Claim:
         f"That is clearly above even, {CLEARLY} times, in {clear} of {len(each)} runs.",
     ]
     for name in () if unknown else PLAIN:
-        first = interval([100 * run["subject_first"] for run in data["runs"][name]])
+        shares = column(data["runs"], "subject_first", name=name)
+        first = 100 * sum(shares) / len(shares)
         sentences.append(
             f"In {frames} sentences of this form the {name} gives subjects "
-            f"{_list(times_even(data, name, frames=True))} times, and in {first.mean:.0f}% of them "
+            f"{_list(times_even(data, name, frames=True))} times, and in {first:.0f}% of them "
             f"the subject gets the largest weight of all words before the verb."
         )
     return Claim(
@@ -275,7 +278,7 @@ def _list(values: Sequence[float]) -> str:
 
 
 def _memory(data: Data) -> Claim:
-    nats = {name: [run["nats"] for run in runs] for name, runs in data["runs"].items()}
+    nats = {name: column(data["runs"], "nats", name=name) for name in MODELS}
     gains = {name: difference(nats[name], nats[PLAIN[name]]) for name in PLAIN}
     better = [gain.high < 0 for gain in gains.values()]
     listed = "; ".join(
@@ -284,11 +287,8 @@ def _memory(data: Data) -> Claim:
         for name, gain in gains.items()
     )
     places = []
-    for name, plain in PLAIN.items():
-        first, last = (
-            difference(*([run["by_place"][row] for run in data["runs"][n]] for n in (plain, name)))
-            for row in (0, -1)
-        )
+    for name in PLAIN:
+        first, *_, last = gains_by_place(data, name)
         places.append(
             f"{name} {spread(first, 2)} at words 2 to {POSITIONS[0]}, {spread(last, 2)} "
             f"from word {POSITIONS[-2] + 1} on"
@@ -306,8 +306,17 @@ def _memory(data: Data) -> Claim:
     )
 
 
+def gains_by_place(data: Data, name: str) -> list[MeanInterval]:
+    """Return the nats per word that attention saves at each range of positions."""
+    plain, own = (column(data["runs"], "by_place", name=n) for n in (PLAIN[name], name))
+    return [
+        difference([run[row] for run in plain], [run[row] for run in own])
+        for row in range(len(POSITIONS))
+    ]
+
+
 def _perplexity(data: Data, name: str) -> str:
-    return spread(interval([math.exp(run["nats"]) for run in data["runs"][name]]))
+    return spread(interval([math.exp(nats) for nats in column(data["runs"], "nats", name=name)]))
 
 
 def draw(data: Data) -> list[Plot]:
@@ -318,7 +327,7 @@ def draw(data: Data) -> list[Plot]:
     ]
     plots = [_maps(data, "lecture", lecture), _gains(data)]
     if data["unknown"]:
-        plots.insert(1, _maps(data, "own", data["runs"][SELF_RNN][0]["own_words"]))
+        plots.insert(1, _maps(data, "own", column(data["runs"], "own_words", name=SELF_RNN)[0]))
     return plots
 
 
@@ -326,7 +335,7 @@ def _maps(data: Data, key: str, words: Sequence[str]) -> Plot:
     figure, axes = new_figure(rows=2)
     figure.set_size_inches(8.0, 7.2)
     for panel, name in zip(axes, PLAIN, strict=True):
-        tables = torch.tensor([run[key] for run in data["runs"][name]])
+        tables = torch.tensor(column(data["runs"], key, name=name))
         _draw_words(panel, tables.mean(dim=0).tolist(), words)
         panel.set_title(f"{name}: where each word looks back", fontsize=10)
     caption = (
@@ -342,14 +351,14 @@ def _maps(data: Data, key: str, words: Sequence[str]) -> Plot:
 def _draw_words(axes: Axes, weights: Sequence[Sequence[float]], words: Sequence[str]) -> None:
     """Draw one line of words for each word, up to it, shaded by weight."""
     for row, line in enumerate(weights):
-        for column, word in enumerate(words[: row + 1]):
-            weight, corner = line[column], (column + 0.03, row + 0.05)
-            edge = MARK if column == row else "none"
+        for at, word in enumerate(words[: row + 1]):
+            weight, corner = line[at], (at + 0.03, row + 0.05)
+            edge = MARK if at == row else "none"
             box = Rectangle(corner, 0.94, 0.9, facecolor=colour(weight), edgecolor=edge, lw=1.4)
             axes.add_patch(box)
             label = f"{word} {100 * weight:.0f}"
             axes.text(
-                column + 0.5, row + 0.52, label, color=ink(weight), ha="center", va="center", size=8
+                at + 0.5, row + 0.52, label, color=ink(weight), ha="center", va="center", size=8
             )
     axes.set_xlim(0, len(words))
     axes.set_ylim(len(words), 0)
@@ -359,12 +368,8 @@ def _draw_words(axes: Axes, weights: Sequence[Sequence[float]], words: Sequence[
 def _gains(data: Data) -> Plot:
     figure, (axes,) = new_figure()
     rows = range(len(POSITIONS))
-    for hue, (name, plain) in zip(COLOURS, PLAIN.items(), strict=False):
-        found = [
-            difference(*([run["by_place"][row] for run in data["runs"][n]] for n in (plain, name)))
-            for row in rows
-        ]
-        interval_line(axes, rows, found, label=f"{name}\nover {plain}", colour=hue)
+    lines = {f"{name}\nover {PLAIN[name]}": gains_by_place(data, name) for name in PLAIN}
+    draw_lines(axes, rows, lines)
     axes.axhline(0, color=COLOURS[-1], linewidth=1)
     starts = [2, *(last + 1 for last in POSITIONS[:-1])]
     axes.set_xticks(rows, [f"{a}-{b}" for a, b in zip(starts, POSITIONS, strict=True)])
@@ -381,18 +386,22 @@ def _gains(data: Data) -> Plot:
 
 def tabulate(data: Data) -> list[ReportTable]:
     """Tabulate perplexity and size of each model, and the verb's weights by seed."""
-    sizes = [
-        [name, f"{runs[0]['parameters']:,}", f"{runs[0]['width']}", _perplexity(data, name)]
-        for name, runs in data["runs"].items()
-    ]
+    sizes = []
+    for name in MODELS:
+        parameters, width = (
+            column(data["runs"], what, name=name)[0] for what in ("parameters", "width")
+        )
+        sizes.append([name, f"{parameters:,}", f"{width}", _perplexity(data, name)])
     caption = (
         f"{data['set']}: {data['sentences']:,} sentences, {data['words']:,} words, "
         f"{data['steps']} steps of {data['batch']} sentences, {len(data['seeds'])} seeds."
     )
     looked = [
-        [name, str(seed), *(f"{w:.2f}" for w in run["lecture"][VERB][: VERB + 1])]
+        [name, str(seed), *(f"{w:.2f}" for w in weights[VERB][: VERB + 1])]
         for name in PLAIN
-        for seed, run in zip(data["seeds"], data["runs"][name], strict=True)
+        for seed, weights in zip(
+            data["seeds"], column(data["runs"], "lecture", name=name), strict=True
+        )
     ]
     columns = ["model", "parameters", "width", "perplexity (95% interval)"]
     return [

@@ -20,8 +20,8 @@ from torch import Generator
 
 from regard.lab import layers
 from regard.lab.context import ExperimentContext
-from regard.lab.estimates import MeanInterval, interval, percent
-from regard.lab.experiment import Claim, Data, Plot, ReportTable, select, verdict
+from regard.lab.estimates import MeanInterval, intervals, percent
+from regard.lab.experiment import Claim, Data, Plot, ReportTable, column, verdict
 from regard.lab.layers import (
     GRU,
     LSTM,
@@ -30,10 +30,9 @@ from regard.lab.layers import (
     Family,
     FamilySpec,
     PositionedTransformer,
-    ProjectedSelfAttentiveRNN,
-    projected_self_attentive_lstm,
+    SelfAttentiveLayer,
 )
-from regard.lab.plots import CHANCE, colour_of, interval_lines, legend, line_with_band, new_figure
+from regard.lab.plots import CHANCE, SHARE, draw_lines, legend, new_figure
 from regard.lab.small_models import (
     TokenModel,
     accuracy,
@@ -62,8 +61,10 @@ FULL: Final[Data] = {
     "size": 4, "steps": 1500, "batch": 256, "distances": [0, 1, 2, 4, 8, 16, 32, 64, 128],
 }  # fmt: skip
 
-SELF_ATTENTIVE: Final = Family("self-attentive RNN", ProjectedSelfAttentiveRNN)
-SELF_ATTENTIVE_LSTM: Final = Family("self-attentive LSTM", projected_self_attentive_lstm)
+SELF_ATTENTIVE: Final = Family("self-attentive RNN", SelfAttentiveLayer, {"projected": True})
+SELF_ATTENTIVE_LSTM: Final = Family(
+    "self-attentive LSTM", SelfAttentiveLayer, {"cell": "lstm", "projected": True}
+)
 TRANSFORMER: Final = Family("Transformer", PositionedTransformer)
 CONVOLUTION: Final = Family("convolution", CausalConvolution)
 FAMILIES: Final = (
@@ -147,24 +148,6 @@ def measure(context: ExperimentContext, families: Sequence[Family] = FAMILIES) -
             data["sizes"].append({"family": family.name, "task": task, **matched._asdict()})
             sized = {"family": family.spec(), "task": task, "width": matched.width}
             cases.append((f"{task}: {family.name}", sized | setting))
-    first = _choose_rates(context, cases, rates)
-    others: list[tuple[str, Data]] = [
-        (label, case | {"seed": seed})
-        for (label, _), (case, _) in zip(cases, first, strict=True)
-        for seed in context.seeds[1:]
-    ]
-    rest = [case for _, case in others]
-    first += zip(rest, context.map(learn, others), strict=True)
-    for case, result in first:
-        named = {"family": case["family"]["name"]} | {k: case[k] for k in ("task", "rate", "seed")}
-        data["runs"].append(named | result)
-    return data
-
-
-def _choose_rates(
-    context: ExperimentContext, cases: Sequence[tuple[str, Data]], rates: Sequence[float]
-) -> list[tuple[Data, Data]]:
-    """Return each case with the learning rate that is best for the first seed, and its result."""
     tries = [
         (label, case | {"rate": rate, "seed": context.seeds[0]})
         for label, case in cases
@@ -172,10 +155,21 @@ def _choose_rates(
     ]
     results = context.map(learn, tries)
     tried = [(case, result) for (_, case), result in zip(tries, results, strict=True)]
-    return [
+    runs = [  # of the first seed, at the best rate of each case
         max(tried[start : start + len(rates)], key=lambda one: float(one[1]["validation"]))
         for start in range(0, len(tried), len(rates))
     ]
+    others = [
+        (label, case | {"seed": seed})
+        for (label, _), (case, _) in zip(cases, runs, strict=True)
+        for seed in context.seeds[1:]
+    ]
+    rest = [case for _, case in others]
+    runs += zip(rest, context.map(learn, others), strict=True)
+    for case, result in runs:
+        named = {"family": case["family"]["name"]} | {k: case[k] for k in ("task", "rate", "seed")}
+        data["runs"].append(named | result)
+    return data
 
 
 def judge(data: Data) -> list[Claim]:
@@ -274,8 +268,7 @@ def _attending(data: Data, source: str, text: str, names: list[str]) -> Claim:
 
 def _shares(data: Data, name: str, task: str) -> list[MeanInterval]:
     """Return the accuracy at each distance, over seeds."""
-    runs = [run["accuracy"] for run in select(data["runs"], family=name, task=task)]
-    return [interval(values) for values in zip(*runs, strict=True)]
+    return intervals(column(data["runs"], "accuracy", family=name, task=task))
 
 
 def _lowest(data: Data, name: str, *, seen: bool) -> float:
@@ -287,8 +280,8 @@ def _lowest(data: Data, name: str, *, seen: bool) -> float:
 
 def _left(data: Data, name: str, when: str) -> float:
     """Return the share of the gradient at the longest distance, the smaller of both tasks."""
-    by_task = (select(data["runs"], family=name, task=task) for task in TASKS)
-    return min(interval([run[when][-1] for run in runs]).mean for runs in by_task)
+    by_task = (column(data["runs"], when, family=name, task=task) for task in TASKS)
+    return min(intervals(runs)[-1].mean for runs in by_task)
 
 
 def _share(left: float) -> str:
@@ -307,10 +300,10 @@ def _accuracy_plot(data: Data) -> Plot:
     figure, axes = new_figure(columns=2)
     for panel, task in zip(axes, TASKS, strict=True):
         lines = {name: _shares(data, name, task) for name in data["families"]}
-        interval_lines(panel, distances, lines, bounds=(0.0, 1.0))
+        title = f"{task} after noise"
+        draw_lines(panel, distances, lines, bounds=SHARE, title=title, ylim=(0, 1.03))
         panel.axhline(1 / TASKS[task](setting["size"]).classes, **CHANCE)
         panel.axvline(setting["distances"][-1], color="#6b7280", linestyle="--")
-        panel.set(title=f"{task} after noise", ylim=(0, 1.03))
         _log_distance(panel, distances)
     axes[0].set_ylabel("accuracy")
     legend(axes[1])
@@ -326,12 +319,11 @@ def _gradient_plot(data: Data) -> Plot:
     distances = data["setting"]["distances"]
     figure, axes = new_figure(columns=2)
     for panel, when in zip(axes, ("before", "after"), strict=True):
-        for i, name in enumerate(data["families"]):
-            runs = [run[when] for run in select(data["runs"], family=name, task="recall")]
-            means = [interval(values).mean for values in zip(*runs, strict=True)]
-            shown = [mean if mean > 0 else None for mean in means]
-            line_with_band(panel, distances, shown, shown, shown, label=name, colour=colour_of(i))
-        panel.set(title=f"{when} training", yscale="log")
+        lines = {}
+        for name in data["families"]:
+            found = intervals(column(data["runs"], when, family=name, task="recall"))
+            lines[name] = [share.mean if share.mean > 0 else None for share in found]
+        draw_lines(panel, distances, lines, title=f"{when} training", yscale="log")
         _log_distance(panel, distances)
     axes[0].set_ylabel("gradient at first / at last token")
     legend(axes[1])
@@ -358,7 +350,7 @@ def tabulate(data: Data) -> list[ReportTable]:
     for size in data["sizes"]:
         name, task = size["family"], size["task"]
         shares = _shares(data, name, task)
-        rate = select(data["runs"], family=name, task=task)[0]["rate"]
+        rate = column(data["runs"], "rate", family=name, task=task)[0]
         sizes = [str(size["width"]), f"{size['parameters']:,}", f"{rate:g}"]
         rows.append([task, name, *sizes, *(percent(shares[place]) for place in places)])
     distances = (setting["distances"][0], setting["distances"][-1], setting["farther"][-1])

@@ -12,17 +12,18 @@ average all 16, which needs even ones; the head is the same with and without the
 judged by the best of 4 learning rates.
 """
 
+from collections.abc import Sequence
 from itertools import product
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from regard import ops
-from regard.lab.context import ExperimentContext, combinations
+from regard.lab.context import ExperimentContext
 from regard.lab.estimates import MeanInterval, interval, power_law
-from regard.lab.experiment import Claim, Data, Plot, ReportTable, select, verdict
-from regard.lab.plots import COLOURS, interval_line, legend, new_figure
+from regard.lab.experiment import Claim, Data, Plot, ReportTable, column, verdict
+from regard.lab.plots import COLOURS, draw_lines, legend, new_figure
 
 WIDTHS: Final = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
 #: width of a head in most Transformers
@@ -85,7 +86,9 @@ def jacobian_norm(weights: Tensor) -> Tensor:
     return (squares - 2 * weights.pow(3).sum(-1) + squares.square()).clamp(min=0).sqrt()
 
 
-def gain(*, seed: int, deviation: float, size: float, queries: int, device: torch.device) -> float:
+def gain(
+    *, seed: int, deviation: float, size: float, queries: int, device: torch.device
+) -> dict[str, float]:
     """Return the share of a gradient of a given size that reaches scores of a given deviation."""
     generator = torch.Generator().manual_seed(seed)
     shape = (queries, 1, 1, KEYS)
@@ -94,7 +97,7 @@ def gain(*, seed: int, deviation: float, size: float, queries: int, device: torc
     incoming = incoming * (size / incoming.norm(dim=-1, keepdim=True))
     scores.requires_grad_()
     (through,) = torch.autograd.grad(ops.masked_softmax(scores, None), scores, incoming)
-    return float((through.norm(dim=-1) / size).mean())
+    return {"gain": float((through.norm(dim=-1) / size).mean())}
 
 
 def train_head(
@@ -107,7 +110,7 @@ def train_head(
     steps: int,
     batch: int,
     device: torch.device,
-) -> float:
+) -> dict[str, float]:
     """Train one head and return its loss over the last tenth of the steps.
 
     Every position holds a random key and a random value. In `find` the target is the position's own
@@ -134,7 +137,7 @@ def train_head(
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         losses.append(loss.detach())
-    return torch.stack(losses[-max(1, steps // 10) :]).mean().item()
+    return {"loss": torch.stack(losses[-max(1, steps // 10) :]).mean().item()}
 
 
 def _scale(width: int, scaled: bool) -> float:
@@ -143,21 +146,16 @@ def _scale(width: int, scaled: bool) -> float:
 
 def measure(context: ExperimentContext) -> Data:
     """Measure all widths with and without the scale, then the cause, then training."""
-    queries, seeds = context.choose(2048, 8192), context.seeds
-    spreads = [
-        case | context.cached(f"d_k {case['width']}", softmax_statistics, **case, queries=queries)
-        for case in combinations(width=WIDTHS, scaled=SCALES, seed=seeds)
-    ]
-    gains = [
-        case | {"gain": context.cached("gain", gain, **case, queries=queries)}
-        for case in combinations(deviation=(1.0, 8.0, 32.0), size=SIZES, seed=seeds)
-    ]
-    steps, batch = context.choose((100, 16), (400, 256))
+    queries = context.choose(2048, 8192)
+    seeds = {"seed": context.seeds}
+    axes: dict[str, Sequence[Any]] = {"width": WIDTHS, "scaled": list(SCALES), **seeds}
+    spreads = context.grid("d_k {width}", softmax_statistics, axes, queries=queries)
+    axes = {"deviation": (1.0, 8.0, 32.0), "size": SIZES, **seeds}
+    gains = context.grid("gain", gain, axes, queries=queries)
     widths = context.choose((256,), (16, 64, 256, 1024))
-    axes = {"task": TASKS, "width": widths, "scaled": SCALES, "rate": RATES, "seed": seeds}
-    settings = {"steps": steps, "batch": batch}
-    found = context.grid(train_head, axes, settings, lambda case: f"train {case['task']}")
-    trained = [case | {"loss": loss} for case, loss in found]
+    axes = {"task": TASKS, "width": widths, "scaled": list(SCALES), "rate": RATES, **seeds}
+    steps, batch = context.choose((100, 16), (400, 256))
+    trained = context.grid("train {task}", train_head, axes, steps=steps, batch=batch)
     return {"queries": queries, "spreads": spreads, "gains": gains, "trained": trained}
 
 
@@ -167,8 +165,7 @@ def judge(data: Data) -> list[Claim]:
 
 
 def _over_seeds(data: Data, what: str, width: int, scaled: bool) -> MeanInterval:
-    rows = select(data["spreads"], width=width, scaled=scaled)
-    return interval([row[what] for row in rows])
+    return interval(column(data["spreads"], what, width=width, scaled=scaled))
 
 
 def _judge_saturation(data: Data) -> Claim:
@@ -248,16 +245,15 @@ def _deviations(data: Data) -> list[float]:
 
 
 def _gain(data: Data, deviation: float, size: float) -> MeanInterval:
-    rows = select(data["gains"], deviation=deviation, size=size)
-    return interval([row["gain"] for row in rows])
+    return interval(column(data["gains"], "gain", deviation=deviation, size=size))
 
 
 def _best(data: Data, task: str, width: int, scaled: bool) -> tuple[float, MeanInterval]:
     """Return the learning rate with the lowest mean loss over seeds, and that loss."""
 
     def losses(rate: float) -> MeanInterval:
-        rows = select(data["trained"], task=task, width=width, scaled=scaled, rate=rate)
-        return interval([row["loss"] for row in rows])
+        where = {"task": task, "width": width, "scaled": scaled, "rate": rate}
+        return interval(column(data["trained"], "loss", **where))
 
     rate = min(RATES, key=lambda rate: losses(rate).mean)
     return rate, losses(rate)
@@ -277,13 +273,11 @@ def draw(data: Data) -> list[Plot]:
     figure, axes = new_figure(columns=2)
     panels = (("entropy", "entropy of the weights (nats)"), ("median", "norm of the Jacobian"))
     for panel, (what, name) in zip(axes, panels, strict=True):
-        for scaled, colour in ((True, COLOURS[0]), (False, COLOURS[1])):
-            found = [_over_seeds(data, what, width, scaled) for width in WIDTHS]
-            label = "with 1/√d_k" if scaled else "without"
-            interval_line(panel, WIDTHS, found, label=label, colour=colour)
-        panel.set_xscale("log", base=2)
-        panel.set_xlabel("width d_k")
-        panel.set_ylabel(name)
+        lines = {
+            label: [_over_seeds(data, what, width, scaled) for width in WIDTHS]
+            for scaled, label in ((True, "with 1/√d_k"), (False, "without"))
+        }
+        draw_lines(panel, WIDTHS, lines, base=2, xlabel="width d_k", ylabel=name)
     means = [_over_seeds(data, "mean", width, False).mean for width in WIDTHS]
     axes[1].plot(WIDTHS, means, ":", color=COLOURS[1], label="without, mean")
     axes[0].set_title("How even the weights are")

@@ -23,7 +23,7 @@ from torch import Generator, Tensor, nn
 from regard.lab.context import ExperimentContext
 from regard.lab.datasets import CLASSES, MNIST, digits, folder_with, patches
 from regard.lab.estimates import difference, interval, spread
-from regard.lab.experiment import Claim, Data, Plot, ReportTable, verdict
+from regard.lab.experiment import Claim, Data, Plot, ReportTable, column, verdict
 from regard.lab.plots import COLOURS, new_figure
 from regard.lab.small_models import seeded, train
 from regard.lab.synthetic_tasks import TaskBatch
@@ -182,22 +182,18 @@ def _attention(model: PatchClassifier, tested: Tensor) -> dict[str, Any]:
 def measure(context: ExperimentContext) -> Data:
     """Train every model with every seed."""
     data = folder_with(context.data, MNIST)
-    settings: dict[str, Any] = {
-        "data": data,
-        "images": context.choose(10_000, 60_000),
-        "steps": context.choose(250, 1500),
-        "dim": context.choose(48, 64),
-        "layers": 2,
-    }
-    runs = context.by_seed(learn, MODELS, settings)
+    images, steps = context.choose((10_000, 250), (60_000, 1500))
+    settings = {"data": data, "images": images, "steps": steps, "dim": context.choose(48, 64)}
+    axes = {"name": MODELS, "seed": context.seeds}
+    runs = context.grid("{name}, seed {seed}", learn, axes, layers=2, **settings)
     found = digits(data)
     return {
         "set": found.name,
         "patch": found.patch,
         "patches": (found.test.shape[1] // found.patch) ** 2,
-        "train_images": min(settings["images"], len(found.train)),
+        "train_images": min(images, len(found.train)),
         "test_images": len(found.test),
-        "steps": settings["steps"],
+        "steps": steps,
         "batch": BATCH,
         "seeds": list(context.seeds),
         "runs": runs,
@@ -232,16 +228,16 @@ def _useful(data: Data) -> Claim:
 
 
 def _selective(data: Data) -> Claim:
-    runs = data["runs"][ATTENTION]
-    times = interval([run["on_ink"] / run["ink_area"] for run in runs])
-    shares = ", ".join(f"{100 * run['on_ink']:.0f}%" for run in runs)
+    on_ink, area = (column(data["runs"], what, name=ATTENTION) for what in ("on_ink", "ink_area"))
+    times = interval([share / even for share, even in zip(on_ink, area, strict=True)])
+    shares = ", ".join(f"{100 * share:.0f}%" for share in on_ink)
     return Claim(
         source="document 2, 1.2",
         text="Attention selects the regions that matter and ignores the background.",
         # weights that cannot be told from even ones are not selective
         verdict=verdict(times.low > 1, times.low >= SELECTIVE),
         evidence=(
-            f"Patches with ink are {100 * runs[0]['ink_area']:.0f}% of all, and get {shares} of "
+            f"Patches with ink are {100 * area[0]:.0f}% of all, and get {shares} of "
             f"the class vector's attention in the last layer, seed by seed: {spread(times, 2)} "
             f"times what even weights would give them. An interval from {SELECTIVE} times on "
             f"would be selective; one that includes 1 cannot be told from even weights. The "
@@ -251,7 +247,7 @@ def _selective(data: Data) -> Claim:
 
 
 def _points(data: Data, name: str) -> list[float]:
-    return [100 * run["accuracy"] for run in data["runs"][name]]
+    return [100 * share for share in column(data["runs"], "accuracy", name=name)]
 
 
 def draw(data: Data) -> list[Plot]:
@@ -282,7 +278,7 @@ def _maps(data: Data) -> Plot:
     count = len(data["shown"])
     figure, axes = new_figure(columns=count, rows=2)
     figure.set_size_inches(8.0, 3.2)
-    maps = data["runs"][ATTENTION][0]["maps"]
+    maps = column(data["runs"], "maps", name=ATTENTION)[0]
     most = max(max(weights) for weights in maps)
     for i, image in enumerate(data["shown"]):
         _picture(axes[i], image, "Greys", 1.0)
@@ -318,10 +314,14 @@ def _picture(
 
 def tabulate(data: Data) -> list[ReportTable]:
     """Tabulate accuracy and parameters of each model."""
-    rows = []
-    for name in MODELS:
-        parameters = f"{data['runs'][name][0]['parameters']:,}"
-        rows.append([name, parameters, spread(interval(_points(data, name)), 1, "%")])
+    rows = [
+        [
+            name,
+            f"{column(data['runs'], 'parameters', name=name)[0]:,}",
+            spread(interval(_points(data, name)), 1, "%"),
+        ]
+        for name in MODELS
+    ]
     caption = (
         f"{data['set']}: {data['train_images']:,} training and {data['test_images']:,} test "
         f"images, {data['steps']} steps of {data['batch']} images, {len(data['seeds'])} seeds."

@@ -20,7 +20,7 @@ from torch import Generator
 from regard.decoding import DecodingOptions, decode
 from regard.lab.context import ExperimentContext
 from regard.lab.estimates import MeanInterval, interval, percent
-from regard.lab.experiment import Claim, Data, Plot, ReportTable, select, verdict
+from regard.lab.experiment import Claim, Data, Plot, ReportTable, column, verdict
 from regard.lab.plots import COLOURS, legend, new_figure
 from regard.lab.small_models import (
     HELD_OUT,
@@ -67,7 +67,7 @@ def learn(
     *,
     preset: str,
     order: str,
-    width: int,
+    widths: dict[str, int],
     seed: int,
     rate: float,
     steps: int,
@@ -76,7 +76,7 @@ def learn(
 ) -> dict[str, float]:
     """Train one model; return the shares of correct words and of correct sentences."""
     task = Rewriting(order, WORDS)
-    model = seeded(seed, build, preset, width)
+    model = seeded(seed, build, preset, widths[preset])
 
     def draw(generator: Generator) -> TaskBatch:
         length = int(torch.randint(LENGTHS[0], LENGTHS[-1] + 1, (1,), generator=generator))
@@ -112,18 +112,9 @@ def measure(context: ExperimentContext) -> Data:
     )
     target = count_parameters(build, "bahdanau", context.choose(16, 64))
     sizes = {preset: match_width(partial(build, preset), target, name=preset) for preset in MODELS}
-    cases: list[Data] = [
-        {"preset": preset, "order": order, "seed": seed}
-        for order, preset, seed in product(ORDERS, MODELS, context.seeds)
-    ]
-    pieces = [
-        (
-            f"{case['order']}: {case['preset']}",
-            case | {"width": sizes[case["preset"]].width} | setting,
-        )
-        for case in cases
-    ]
-    runs = [case | found for case, found in zip(cases, context.map(learn, pieces), strict=True)]
+    widths = {preset: size.width for preset, size in sizes.items()}
+    axes = {"order": ORDERS, "preset": MODELS, "seed": context.seeds}
+    runs = context.grid("{order}: {preset}", learn, axes, widths=widths, **setting)
     return {
         "setting": setting,
         "sizes": {preset: size._asdict() for preset, size in sizes.items()},
@@ -174,7 +165,7 @@ def _time_series(data: Data) -> Claim:
 
 
 def _right(data: Data, preset: str, order: str, unit: str = "sentences") -> MeanInterval:
-    return interval([run[unit] for run in select(data["runs"], preset=preset, order=order)])
+    return interval(column(data["runs"], unit, preset=preset, order=order))
 
 
 def _others(data: Data, order: str) -> dict[str, float]:

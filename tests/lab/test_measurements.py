@@ -1,0 +1,328 @@
+"""The functions that measure: what they return for models and tasks that are known on paper."""
+
+import inspect
+import json
+import math
+
+import pytest
+import torch
+from torch import Generator
+
+from regard.decoding import Hypothesis
+from regard.lab import EXPERIMENTS, ExperimentContext, layers
+from regard.lab import gradient_decay as gradients
+from regard.lab.experiments import bottleneck, heads, order, path, reading, recall, scale, vision
+from regard.lab.experiments import word_by_word as words
+from regard.lab.layers import CONVOLUTION, LSTM, RNN, SELF_ATTENTION
+from regard.lab.runner import find
+from regard.lab.small_models import count_parameters, match_width, seeded
+from regard.lab.synthetic_tasks import FIRST_WORD, IGNORED, ORDERS, Rewriting
+from regard.symbols import BOS, EOS
+
+CPU = torch.device("cpu")
+#: what each measured function returns, as far as the plan of an experiment reads it
+ANSWERS = {
+    "gradient_sizes": [1.0] * 7, "count_path": 3, "count_sizes": [], "time_sizes": [],
+}  # fmt: skip
+
+
+class Planned(ExperimentContext):
+    """Checks each piece of a plan, and does none."""
+
+    def cached(self, label, compute, **arguments):
+        json.dumps(arguments)
+        inspect.signature(compute).bind(**arguments, device=self.device)
+        return ANSWERS.get(compute.__name__, {"set": "", "validation": arguments.get("rate")})
+
+
+@pytest.mark.parametrize("quick", [True, False])
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_piece_of_a_plan_can_be_computed(name, quick):
+    data = find(name).measure(Planned(CPU, quick=quick, seeds=(3, 4)))
+    if isinstance(data.get("runs"), list):
+        assert {row["seed"] for row in data["runs"]} == {3, 4}
+
+
+@pytest.mark.parametrize("name", ["path", "cost", "recall"])
+def test_a_readers_family_is_measured_beside_the_others(name):
+    module = {"path": path, "recall": recall, "cost": find("cost")}[name]
+    mine = layers.Family("mine", layers.SelfAttentionLayer)
+    data = module.measure(Planned(CPU, seeds=(0,)), families=(mine,)) if name != "cost" else (
+        inspect.getmodule(module.measure).measure(Planned(CPU), families=(mine,))
+    )  # fmt: skip
+    assert "mine" in data.get("counts", data.get("paths", data.get("families")))
+
+
+def test_the_best_rate_of_the_first_seed_is_used_for_all():
+    data = recall.measure(Planned(CPU, seeds=(3, 4)), [RNN])
+    assert [(run["rate"], run["seed"]) for run in data["runs"]] == [(0.01, 3)] * 2 + [(0.01, 4)] * 2
+
+
+# ---- scale: softmax and its Jacobian
+
+
+def test_the_norm_of_the_jacobian_is_that_of_torch():
+    scores = torch.randn(5, 7, dtype=torch.float64) * 2
+    one = torch.stack(
+        [torch.autograd.functional.jacobian(lambda s: s.softmax(0), row) for row in scores]
+    )
+    torch.testing.assert_close(scale.jacobian_norm(scores.softmax(-1)), one.flatten(1).norm(dim=-1))
+
+
+def test_scores_spread_as_the_root_of_the_width_or_not_at_all():
+    found = {
+        scaled: scale.softmax_statistics(seed=0, width=100, scaled=scaled, queries=1600, device=CPU)
+        for scaled in (True, False)
+    }
+    assert found[True]["deviation"] == pytest.approx(1, rel=0.03)
+    assert found[False]["deviation"] == pytest.approx(10, rel=0.03)
+    assert found[False]["entropy"] < 1 < found[True]["entropy"] < math.log(scale.KEYS)
+    assert found[True]["gone"] == 0 < found[False]["gone"]
+
+
+def test_a_gradient_s_size_changes_nothing_of_its_share():
+    def share(size, deviation=2.0, queries=11):
+        told = {"seed": 0, "deviation": deviation, "size": size, "queries": queries}
+        return scale.gain(**told, device=CPU)["gain"]
+
+    assert share(100.0) == pytest.approx(share(0.01), rel=1e-9)
+    # even weights over 64 keys: what is left of a gradient without its mean, divided by 64
+    assert share(1.0, 1e-9, 501) == pytest.approx(math.sqrt(63 / 64) / 64, rel=0.01)
+
+
+@pytest.mark.parametrize("task", scale.TASKS)
+def test_a_head_learns(task):
+    settings = {"task": task, "width": 32, "scaled": True, "rate": 0.01, "seed": 0, "batch": 8}
+    first = scale.train_head(**settings, steps=1, device=CPU)["loss"]
+    assert scale.train_head(**settings, steps=40, device=CPU)["loss"] < first / 2
+
+
+# ---- order and heads
+
+
+def moved(encoding, *, causal):
+    return order.permute(encoding=encoding, causal=causal, seed=1, length=7, device=CPU)
+
+
+def test_shuffling_inputs_shuffles_outputs_only_without_positions_and_mask():
+    assert max(moved("none", causal=False).values()) < order.SAME
+    assert min(moved("none", causal=True).values()) > order.SAME
+    for name in ("sinusoidal", "learned", "rotary", "relative"):
+        assert min(moved(name, causal=False).values()) > order.SAME
+    mirror = moved("ALiBi", causal=False)  # knows distances but no direction
+    assert mirror["reversed"] < order.SAME < mirror["shuffled"]
+
+
+@pytest.mark.parametrize("looks", heads.LOOKS)
+def test_the_number_of_heads_changes_no_count_of_parameters(looks):
+    counts = {count_parameters(heads.build, count, "rotary", looks) for count in heads.HEADS}
+    assert len(counts) == 1
+
+
+def test_presets_have_equal_counts_of_parameters():
+    target = count_parameters(words.build, "bahdanau", 16)
+    for preset in words.MODELS:
+        width, count = match_width(lambda width, preset=preset: words.build(preset, width), target)
+        assert sum(p.numel() for p in words.build(preset, width).parameters()) == count
+        assert abs(count - target) <= 0.05 * target
+
+
+@pytest.mark.parametrize(
+    ("learn", "settings", "keys"),
+    [
+        (order.learn, {"encoding": "learned", "causal": False, "trained_to": 5, "lengths": [5, 11]},
+         {"accuracy"}),
+        (heads.learn, {"heads": 2, "encoding": "rotary", "looks": "four looks"}, {"accuracy"}),
+        (words.learn, {"preset": "rnn", "order": "running sum", "widths": {"rnn": 3}},
+         {"words", "sentences"}),
+        (recall.learn, {"family": RNN.spec(), "task": "recall", "size": 2, "width": 8,
+                        "distances": [0, 5], "farther": [11]},
+         {"accuracy", "validation", "before", "after"}),
+    ],
+)  # fmt: skip
+def test_a_short_run_gives_a_row(learn, settings, keys, monkeypatch):
+    monkeypatch.setattr(words, "EXAMPLES", 8)
+    row = learn(**settings, rate=0.01, seed=1, steps=2, batch=3, device=CPU)
+    assert row.keys() == keys
+    first = torch.tensor(next(iter(row.values())))
+    assert ((first >= 0) & (first <= 1)).all()
+    if learn is recall.learn:
+        assert [len(row[key]) for key in ("accuracy", "before", "after")] == [3, 2, 2]
+        assert row["before"][1] < row["before"][0]
+
+
+# ---- path: gradients over distance
+
+
+def sizes(family, distances, **changes):
+    told = {"radius": None, "forget": 0.0, "seed": 0, "width": 6, "length": 9} | changes
+    return path.gradient_sizes(family=family, distances=distances, device=CPU, **told)
+
+
+def test_gradients_of_an_rnn_shrink_with_its_radius():
+    small, large = (sizes(RNN.spec(), [1, 8], radius=radius) for radius in (0.1, 1.0))
+    # each of seven more steps brings at most the matrix, which is ten times smaller
+    assert small[1] / small[0] == pytest.approx(large[1] / large[0] * 1e-7, rel=10)
+
+
+def test_the_radius_is_what_it_says_and_the_open_gate_is_the_forget_gate():
+    layer = seeded(0, layers.build, RNN.spec(), 6)
+    gradients._set_radius(layer, 3.0)
+    weight = layer.stack.ahead[0].weight_hh_l0
+    assert torch.linalg.eigvals(weight).abs().max().item() == pytest.approx(3.0, rel=1e-5)
+    layer = seeded(0, layers.build, LSTM.spec(), 6)
+    before = layer.stack.ahead[0].bias_ih_l0.detach().clone()
+    gradients._open_forget_gate(layer, 2.0)
+    change = layer.stack.ahead[0].bias_ih_l0.detach() - before
+    torch.testing.assert_close(change, torch.tensor([0.0] * 6 + [2.0] * 6 + [0.0] * 12))
+
+
+def test_one_convolution_reaches_no_further_than_its_kernel():
+    near, far = sizes(CONVOLUTION.spec(kernel_size=5), [2, 3])
+    assert near > 0 == far
+
+
+def test_the_size_is_that_of_the_jacobian():
+    # over many directions the mean square of J^T v is that of J divided by the width
+    width, length = 5, 4
+    found = sizes(SELF_ATTENTION.spec(), [3], width=width, length=length)[0]
+    layer = seeded(0, layers.build, SELF_ATTENTION.spec(), width).double()
+    chance = torch.Generator().manual_seed(0)
+    x = torch.randn((path.DIRECTIONS, length, width), generator=chance, dtype=torch.float64)
+    jacobian = torch.autograd.functional.jacobian(lambda x: layer(x)[:, 3].sum(0), x)
+    expected = (jacobian[:, :, 0].square().sum((0, 2)) / width).mean().sqrt().item()
+    assert found == pytest.approx(expected, rel=0.35)
+
+
+@pytest.mark.parametrize("family", recall.FAMILIES, ids=lambda family: family.name)
+def test_no_family_of_recall_sees_the_future(family):
+    task = recall.TASKS["copy"](2)
+    learner = seeded(1, recall.build, family.spec(), task, 12).eval()
+    tokens = torch.randint(task.vocab, (3, 11), generator=torch.Generator().manual_seed(2))
+    changed = tokens.clone()
+    changed[:, 7:] = (tokens[:, 7:] + 1) % task.vocab
+    before, after = learner(tokens), learner(changed)
+    torch.testing.assert_close(before[:, :7], after[:, :7])
+    assert not torch.allclose(before[:, 7:], after[:, 7:])
+
+
+# ---- sentences: word by word, the bottleneck, reading
+
+
+@pytest.mark.parametrize(("short", "sentences"), [(False, 1.0), (True, 0.0)])
+def test_right_words_and_sentences_are_counted(monkeypatch, short, sentences):
+    task = Rewriting("last word second", 8)
+
+    def translate(model, src, lengths, options):
+        gold = FIRST_WORD + ORDERS[task.name](src - FIRST_WORD, task.words)
+        return [[Hypothesis(row[: -1 if short else None], 0.0, 0.0, [])] for row in gold.tolist()]
+
+    monkeypatch.setattr(words, "greedy", translate)
+    shares = words.score(words.build("rnn", 3), task, 1, CPU)
+    assert shares["sentences"] == sentences
+    lost = len(words.LENGTHS) / sum(words.LENGTHS) if short else 0.0
+    assert shares["words"] == pytest.approx(1 - lost)
+
+
+PAIRS = [([5, 6, 7], [4, 4]), ([8, 9], [4])]
+
+
+def test_joined_examples_keep_sources_with_their_targets():
+    for source, target in bottleneck.joined(PAIRS, 3, 20, Generator().manual_seed(0)):
+        assert len(target) == 2 * source.count(5) + source.count(8)
+        assert source.count(5) + source.count(8) == 3
+
+
+def test_a_batch_has_bos_before_and_eos_after_the_target_and_asks_nothing_of_padding():
+    (src, lengths, inputs), targets = bottleneck.draw_batch(
+        PAIRS, 1, 40, Generator().manual_seed(1)
+    )
+    row = int((src[:, 0] == 8).nonzero()[0])
+    assert (src[row].tolist(), int(lengths[row])) == ([8, 9, EOS, 0], 3)
+    assert inputs[row].tolist() == [BOS, 4, 0]
+    assert targets[row].tolist() == [4, EOS, IGNORED]
+
+
+def test_a_perfect_answer_has_100_points_and_an_empty_one_none():
+    task = bottleneck.load("made up", None)
+    examples = bottleneck.joined(task.test, 4, 10, Generator().manual_seed(0))
+    right = bottleneck.scores_by_length(task, examples, [target for _, target in examples])
+    assert right["all"] == 100
+    assert bottleneck.scores_by_length(task, examples, [[] for _ in examples])["all"] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", [bottleneck.FIXED, bottleneck.SELF])
+def test_one_model_is_trained_at_equal_size_and_judged_by_length(preset):
+    found = bottleneck.learn(
+        name=preset, seed=0, task="made up", data=None, embed=8, hidden=48, dropout=0.0,
+        parts=5, batch=6, steps=2, rate=1e-3, tests=20, device=CPU,
+    )  # fmt: skip
+    assert (len(found["points"]), sum(found["count"])) == (5, 20)
+    task = bottleneck.load("made up", None)
+    additive = count_parameters(bottleneck.build, bottleneck.ADDITIVE, task, 8, 0.0, 24)
+    assert found["parameters"] == pytest.approx(additive, rel=0.05)
+
+
+def test_each_word_is_asked_for_the_next_and_the_last_for_the_end():
+    (tokens,), targets = reading.collate([[5, 6, 7], [8, 9]])
+    assert tokens.tolist() == [[5, 6, 7], [8, 9, 0]]
+    assert targets.tolist() == [[6, 7, EOS], [9, EOS, IGNORED]]
+
+
+def test_a_batch_is_of_neighbours_and_of_all_sentences_where_they_are_few():
+    sentences = [[4] * n for n in range(1, 8)]
+    batch = reading.draw_batch(sentences, 3, Generator().manual_seed(0))
+    lengths = (batch.inputs[0] != 0).sum(dim=1).tolist()
+    assert lengths == list(range(lengths[0], lengths[0] + 3))
+    assert len(reading.draw_batch(sentences, 100, Generator()).targets) == 7
+
+
+def test_a_model_that_knows_nothing_needs_the_nats_of_an_even_guess():
+    model = reading.build(reading.RNN, 11, 4, 0.0, 5)
+    with torch.no_grad():
+        for parameter in model.output.parameters():
+            parameter.zero_()
+    found = reading.losses(model, [[4] * n for n in range(3, 40)], 7, CPU)
+    assert found["nats"] == pytest.approx(math.log(11), rel=1e-5)
+    assert found["by_place"] == pytest.approx([math.log(11)] * 5, rel=1e-5)
+
+
+@pytest.mark.slow
+def test_a_language_model_is_trained_and_looked_into():
+    found = reading.learn(
+        name=reading.SELF_LSTM, seed=0, data=None, words=150, embed=8, hidden=12, dropout=0.0,
+        batch=9, steps=2, rate=1e-3, tests=60, device=CPU,
+    )  # fmt: skip
+    seen = reading.CHOICES[reading.SELF_LSTM]
+    assert sum(found["lecture"][reading.VERB][:seen]) == pytest.approx(1, abs=1e-3)
+    assert found["frames"] > 0
+
+
+# ---- vision
+
+
+def test_even_mixing_is_as_large_as_attention_and_looks_nowhere():
+    counts = [
+        sum(p.numel() for p in vision.build(name, 16, 49, 48, 2).parameters())
+        for name in (vision.ATTENTION, vision.EVEN)
+    ]
+    assert abs(counts[0] - counts[1]) < 0.01 * counts[0]
+    mixing, x = vision.EvenMixing(5), torch.randn(2, 3, 5)
+    mixed, weights = mixing(x, x, x, None, need_weights=True)
+    assert weights is None
+    torch.testing.assert_close(mixed[:, 1], mixing.output(mixing.value(x.mean(dim=1))))
+
+
+@pytest.mark.parametrize("name", [vision.ATTENTION, vision.LINEAR])
+def test_one_model_of_images_is_trained_and_judged(name):
+    steps = 60 if name == vision.LINEAR else 2
+    found = vision.learn(
+        name=name, seed=0, data=None, images=1200, steps=steps, dim=8, layers=1, device=CPU
+    )
+    if name == vision.LINEAR:
+        assert found["accuracy"] > 0.7
+    else:
+        assert len(found["maps"]) == vision.DRAWN
+        assert sum(found["maps"][0]) == pytest.approx(1, abs=1e-3)
+        assert 0 < found["on_ink"] < 1
