@@ -60,22 +60,6 @@ def test_an_unknown_name_lists_those_that_are_known(home, name):
     assert "must be a run folder" in str(error.value)
 
 
-def test_what_can_be_a_run(home):
-    Path("xyz").write_text("a file")
-    Path("folder").mkdir()
-    assert [name for name in ("abc", "xyz", "folder", "none") if bundled_models.is_run(name)] == [
-        "abc",
-        "folder",
-    ]
-
-
-def test_g2p_is_the_default_wherever_it_stands_in_the_alphabet(home):
-    assert bundled_models.default() == "abc"
-    run_folder(home / "g2p", "bahdanau")
-    assert bundled_models.names() == ["abc", "g2p", "xyz"]
-    assert bundled_models.default() == "g2p"
-
-
 @pytest.mark.plain
 def test_without_any_model_one_must_be_named(tmp_path, monkeypatch):
     monkeypatch.setattr(bundled_models, "HOME", tmp_path)
@@ -124,25 +108,6 @@ def test_the_page_of_a_card_has_its_facts_in_both_languages():
     for fact in ("| 用途 | 字母到字母 |", "| 大小 | 2.3 MB |", "- 它很小。", "50.00% 至 87.50%"):
         assert fact in chinese
     assert "letters to letters" not in chinese
-
-
-def test_what_costs_nothing_is_said_to_cost_nothing():
-    assert "which changed no score" in card(scores_32=card().scores).loss
-
-
-def test_a_language_model_is_given_a_beginning():
-    reader = card(examples=("The FBI is chasing a criminal.",), continues=True)
-    page = render(reader, 1)
-    assert "regard show abc 'The FBI is chasing a criminal.'" in page
-    assert "echo 'The FBI is' | regard predict abc" in page
-    assert "12 texts of the set `test`" in page
-
-
-def test_values_without_an_interval_are_said_on_the_card():
-    (score,) = card().scores
-    page = render(card(scores=(score.model_copy(update={"low": None, "high": None}),)), 1)
-    assert "| score | exactly right 75.00% (no interval) |" in page
-    assert "No interval where examples are fewer than 5" in page
 
 
 @pytest.mark.slow

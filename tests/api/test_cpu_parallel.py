@@ -25,12 +25,6 @@ def where(batch):
     return threading.get_ident(), torch.get_num_threads()
 
 
-def test_answers_come_in_the_order_of_the_batches():
-    assert map_batches(nn.Linear(1, 1), CPU, lambda batch: batch * 2, list(range(50))) == [
-        2 * i for i in range(50)
-    ]
-
-
 def test_two_batches_are_worked_on_at_once_with_a_thread_each():
     meet = threading.Barrier(2, timeout=240)
 
@@ -84,17 +78,3 @@ def test_the_model_is_in_evaluation_mode_until_the_last_batch_is_answered():
     map_batches(model, CPU, work, [0, 1])
     assert found == [False, False]
     assert [module.training for module in model.modules()] == [True, False, True]
-
-
-def test_two_callers_may_ask_one_model_at_once():
-    """The first to leave does not bring dropout back to the one that is still at work."""
-    model = nn.Sequential(nn.Dropout())
-    shared = nn.Sequential(model)  # as an ensemble has it
-    inner, outer = evaluating(model), evaluating(shared)
-    inner.__enter__()
-    outer.__enter__()
-    inner.__exit__(None, None, None)
-    assert not any(module.training for module in model.modules())
-    assert not shared.training
-    outer.__exit__(None, None, None)
-    assert all(module.training for module in shared.modules())

@@ -1,15 +1,11 @@
 """`Model.evaluate` and `Model.align`: in Python what the command line shows."""
 
 import json
-import os
-import unicodedata
-from types import SimpleNamespace
 
 import pytest
 
 import regard as package
-from cli.tools import done, regard, reversed_pairs, tagged_pairs
-from regard.data import Tokenizer
+from cli.tools import done, regard, reversed_pairs
 from regard.errors import ArgumentError, DataError, RegardError
 
 SMALL = {"size": "tiny", "hidden": 32, "embed": 16, "batch_sentences": 32, "max_tgt_len": 10}
@@ -20,13 +16,6 @@ PAIRS = [tuple(line.split("\t")) for line in reversed_pairs(60).splitlines()]
 def model(tmp_path_factory):
     path = tmp_path_factory.mktemp("judged") / "run"
     return package.fit(PAIRS, output=path, quiet=True, steps=5, **SMALL)
-
-
-@pytest.fixture(scope="module")
-def tagged(tmp_path_factory):
-    path = tmp_path_factory.mktemp("tagged") / "run"
-    rows = [tuple(line.split("\t")) for line in tagged_pairs(60).splitlines()]
-    return package.fit(rows, output=path, quiet=True, features=True, steps=1, **SMALL)
 
 
 @pytest.fixture
@@ -46,16 +35,6 @@ def test_evaluate_gives_what_the_verb_prints(model, file):
     assert found == model.evaluate([{"tgt": tgt, "src": src} for src, tgt in PAIRS[:12]])
 
 
-def test_a_pipe_is_judged_whole(model, file):
-    end, start = os.pipe()
-    os.write(start, file.read_bytes())
-    os.close(start)
-    try:
-        assert model.evaluate(f"/dev/fd/{end}") == model.evaluate(file)
-    finally:
-        os.close(end)
-
-
 def test_evaluate_counts_right_answers(model):
     texts = [src for src, _ in PAIRS[:8]]
     answers = [out.text for out in model(texts, min_len=1, beam=1, attention=False)]
@@ -67,11 +46,6 @@ def test_evaluate_counts_right_answers(model):
     (row,) = model.evaluate(rows, "exact", beam=1).rows
     assert (row.name, row.value) == ("exact", right / 8)
     assert [row.name for row in model.evaluate(rows, ["BLEU", "chrf"]).rows] == ["bleu", "chrf"]
-
-
-def test_evaluate_takes_features(tagged):
-    rows = [("abc", "cba", "V;PST"), ("abc", "abc", "V;PRS")]
-    assert tagged.evaluate(rows, "exact").pairs == 2
 
 
 def test_align_gives_what_the_verb_writes(model, file):
@@ -91,17 +65,6 @@ def test_words_and_files_are_chosen_as_arguments_say(model, tmp_path):
     (letters,) = model.align([{"b": "ed cba", "a": "abc de"}], columns=("a", "b"), words=False)
     assert {target for _, target in letters} == set(range(6))
     assert model.evaluate(tmp_path / "a", tgt_file=tmp_path / "b").pairs == 1
-
-
-def test_errors_name_arguments_that_work(model, tmp_path):
-    path = tmp_path / "pairs.jsonl"
-    path.write_text('{"en": "abc", "by": "me", "fr": "cba"}\n{"en": "", "by": "", "fr": "x"}\n')
-    for method in (model.evaluate, model.align):
-        with pytest.raises(DataError, match=r"as in columns=\('en', 'fr'\)"):
-            method(path)
-        with pytest.raises(DataError, match="leave bad lines out with skip_bad=True"):
-            method(path, columns=("en", "fr"))
-        assert method(path, columns=("en", "fr"), skip_bad=True)
 
 
 @pytest.mark.plain
@@ -128,20 +91,3 @@ def test_a_language_model_has_no_pairs(tmp_path):
         made.evaluate(PAIRS)
     with pytest.raises(RegardError, match="to align"):
         made.align(PAIRS)
-
-
-@pytest.mark.parametrize("kind", ["char", "space", "word"])
-def test_a_perfect_model_is_right_however_targets_are_spelled(model, monkeypatch, kind):
-    targets = ["ça  va ", "où"] if kind != "char" else ["ça va", "où"]
-    rows = [(str(i), "x", unicodedata.normalize("NFD", text)) for i, text in enumerate(targets)]
-    tokenizer = Tokenizer.train(kind, [text for *_, text in rows])
-
-    def perfect(self, texts, **options):
-        for text in texts:
-            yield SimpleNamespace(text=tokenizer.decode(tokenizer.encode(rows[int(text.text)][2])))
-
-    monkeypatch.setattr(package.Model, "predict", perfect)
-    monkeypatch.setattr(package.Model, "tgt_tokenizer", tokenizer)
-    exact, cer = model.evaluate(rows, ["exact", "cer"]).rows
-    assert (exact.value, exact.low, cer.value) == (1, None, 0)
-    assert exact.signature.endswith(f"|norm:{tokenizer.normal_form}")

@@ -26,7 +26,6 @@ def examples(count=120, seed=1):
 
 
 TEXTS, GOOD = examples()
-PAIRS = list(zip(TEXTS, GOOD, strict=True))
 COLUMNS = {"row": list(range(len(TEXTS))), "review": TEXTS, "stars": [int(g) + 1 for g in GOOD]}
 
 
@@ -84,22 +83,6 @@ def test_a_score_is_the_share_of_right_labels_in_any_form(model):
 
 
 @pytest.mark.slow
-def test_types_of_labels_come_back():
-    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
-    frame = pandas.DataFrame({"text": TEXTS, "label": GOOD})
-    brief = {**SMALL, "steps": 1}
-    found = regard.fit(frame, **brief).predict(frame)
-    assert found["answer"].dtype == bool
-    frame["label"] = pandas.Categorical(["yes" if g else "no" for g in GOOD], ["no", "yes", "-"])
-    model = regard.fit(frame, target="label", **brief)
-    assert model.predict(frame)["answer"].dtype == frame["label"].dtype
-    assert model.classes_.tolist() == ["no", "yes"]
-    table = polars.DataFrame(frame[["text"]].to_dict("list") | {"label": GOOD})
-    table = table.with_columns(polars.col("label").cast(polars.Int8))
-    assert regard.fit(table, target="label", **brief).predict(table)["answer"].dtype == polars.Int8
-
-
-@pytest.mark.slow
 def test_sources_and_targets_apart():
     brief = {**SMALL, "steps": 1}
     model = regard.fit(np.array(TEXTS), np.array(GOOD), **brief)
@@ -124,18 +107,6 @@ def test_settings_follow_from_targets_unless_some_are_given():
     assert target_settings(["a", "b"] * 5, {}) == {"tgt_tokenizer": "label"}
     assert target_settings(["one text", "another one"], {}) == {}
     assert target_settings([1, 2] * 5, {"numbers": True}) == {}
-
-
-@pytest.mark.slow
-def test_a_source_that_is_not_named_is_chosen_by_content_and_said(capsys):
-    rows = [{"n": i, "rating": i % 5, "said": t, "good": g} for i, (t, g) in enumerate(PAIRS)]
-    model = regard.fit(rows, target="good", **{**SMALL, "quiet": False, "steps": 1})
-    assert model.config.columns == ("said", "good")
-    assert "the source is said and the target is good" in capsys.readouterr().err.replace("\n", " ")
-    pandas = pytest.importorskip("pandas")
-    assert len(model.predict(pandas.DataFrame(rows).drop(columns="good"))) == len(rows)
-    with pytest.raises(DataError, match="there is no column 'said'"):
-        model.predict(pandas.DataFrame(rows)[["n", "good"]])
 
 
 def test_columns_that_are_not_there_or_not_clear_are_named():

@@ -31,12 +31,6 @@ def test_json_is_a_trace_with_what_was_found(run):
     assert found.checks["sentences"]
 
 
-def test_without_a_target_it_is_the_models_own_answer(run):
-    answer = done(regard("predict", run, stdin="abc\n")).strip()
-    found = from_json(json.loads(done(regard("check", run, "abc", "--json"))))
-    assert found.target.text == answer
-
-
 def test_methods_come_after_what_was_there_before(run):
     plain = done(regard("check", run, "abca", "--target", "acba")).splitlines()
     more = done(regard("check", run, "abca", "--target", "acba", "--methods", "all")).splitlines()
@@ -50,14 +44,6 @@ def test_methods_come_after_what_was_there_before(run):
     assert set(plain[7:]) <= set(more)
 
 
-def test_one_method_alone(run):
-    words = ("check", run, "abc", "--target", "cba", "--methods", "input-gradient", "--json")
-    found = from_json(json.loads(done(regard(*words))))
-    assert set(found.derived) == {"attention", "ablation", "gradient", "input-gradient"}
-    assert set(found.checks["faithfulness"]) == {"input-gradient", "random"}
-    assert found.checks["methods"] == ["input-gradient"]
-
-
 def test_a_contrast_leaves_out_the_output_that_is_the_other_token(run):
     words = ("check", run, "abc", "--target", "cba", "--versus", "b", "--json")
     found = from_json(json.loads(done(regard(*words))))
@@ -69,24 +55,9 @@ def test_a_contrast_leaves_out_the_output_that_is_the_other_token(run):
     assert found.checks["versus"] == "b"
 
 
-@pytest.mark.parametrize("text", ["", " ", "a", "人😀", "abc" * 20])
-def test_any_source_can_be_checked(run, text):
-    done(regard("check", run, text, "--target", "ab"))
-
-
 def test_what_the_model_does_not_know_is_said(run):
     last = done(regard("check", run, "abcxd", "--target", "ab")).splitlines()[-1]
     assert last == "1 of 5 inputs is unknown to the model: 'x'"
-
-
-def test_features(tagged):
-    found = from_json(json.loads(done(regard("check", tagged, "abc\tV;PST", "--json"))))
-    assert found.derived["ablation"].shape[1] == 6
-
-
-def test_a_file_of_no_known_kind_is_refused_before_the_work(tmp_path):
-    said = sentence(regard("check", tmp_path / "none", "abc", "-o", tmp_path / "x.gif"), 2)
-    assert ".html, .svg" in said
 
 
 @pytest.mark.parametrize("name", ["x.html", "x.json"])

@@ -1,12 +1,10 @@
 import errno
 import json
-import subprocess
 
 import pytest
 import torch
 
-from cli.tools import BRIEF, done, regard, sentence
-from forked_python import forked_python
+from cli.tools import done, regard, sentence
 from regard import __version__
 from regard.cli import app, info
 from regard.models import PRESETS
@@ -16,11 +14,6 @@ VERBS = [one.callback.__name__.replace("_", "-") for one in app.registered_comma
 
 def test_version():
     assert done(regard("--version")) == f"regard {__version__}\n"
-
-
-def test_presets_lists_every_preset():
-    lines = done(regard("presets")).splitlines()
-    assert [line.split()[0] for line in lines[1:]] == list(PRESETS)
 
 
 def test_presets_as_json():
@@ -75,20 +68,6 @@ def test_help_fits_80_columns(verb, monkeypatch):
     assert f"regard {verb}" in out
     assert max(map(len, out.splitlines())) <= 80
     assert "…" not in out
-
-
-def test_an_unknown_verb_is_bad_usage():
-    said = sentence(regard("regret"), 2)
-    assert "regret" in said
-    assert "regard --help" in said
-
-
-def test_a_verb_that_is_misspelled_is_found():
-    assert "'show'" in sentence(regard("shwo"), 2)
-
-
-def test_an_unknown_option_is_bad_usage():
-    assert "--colour" in sentence(regard("--colour"), 2)
 
 
 def test_a_full_disk(monkeypatch):
@@ -148,22 +127,3 @@ def test_too_little_memory_is_told_with_what_to_lower(monkeypatch, allocate, say
     said = sentence(regard("doctor"), 1)
     assert said.startswith(says)
     assert "batch_tokens" in said
-
-
-def test_too_little_memory_in_training(monkeypatch, pairs, in_folder):
-    monkeypatch.setattr(
-        "regard.training.optimization.Learner.backward", lambda *_: torch.empty(2**50)
-    )
-    assert "memory of the CPU" in sentence(regard("train", pairs, *BRIEF), 1)
-
-
-@pytest.mark.slow
-def test_piped_output_has_no_colour():
-    result = subprocess.run(
-        [forked_python(), "-m", "regard", "presets"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "\x1b" not in result.stdout
-    assert result.stderr == ""

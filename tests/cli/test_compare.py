@@ -11,7 +11,6 @@ from api.test_output import run_folder
 from cli.tools import done, regard, reversed_pairs, sentence
 from regard.api import load
 from regard.evaluation import paired_bootstrap, paired_perplexity
-from regard.training import RunError, RunFolder
 from regard.training.weights_file import read_weights
 
 
@@ -83,11 +82,6 @@ def test_the_terminal_has_scores_heads_examples_and_both_maps(run, sister, texts
     assert out.count("each row is an output") == 2
 
 
-def test_one_text(run, sister):
-    (example,) = compared(run, sister, "abcd")["examples"]
-    assert example["source"] == "abcd"
-
-
 def test_a_page(run, sister, texts, tmp_path):
     result = regard("compare", run, sister, texts / "sources.txt", "-o", tmp_path / "c.html")
     done(result)
@@ -128,27 +122,6 @@ def test_two_checkpoints_of_a_run(run, tmp_path):
     assert " 30" in said
 
 
-def test_a_damaged_checkpoint_is_named(run, tmp_path):
-    copy = shutil.copytree(run, tmp_path / "run")
-    shutil.rmtree(copy / "best")
-    file = copy / "checkpoints" / "step-00000030.safetensors"
-    file.write_bytes(file.read_bytes()[:-1])
-    said = sentence(regard("compare", f"{copy}@30", copy, "abc"), 1)
-    assert "the weights of step 30 must be whole" in said
-
-
-def test_a_folder_with_an_at_sign_is_a_folder(run, tmp_path):
-    shutil.copytree(run, tmp_path / "run@30")
-    assert load(tmp_path / "run@30").path == tmp_path / "run@30"
-
-
-def test_weights_of_another_model_are_refused(run):
-    weights = RunFolder(run).load().model.state_dict()
-    weights.popitem()
-    with pytest.raises(RunError, match="must hold the weights"):
-        RunFolder(run).load(weights=weights)
-
-
 @pytest.fixture(scope="module")
 def language_models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("language")
@@ -179,24 +152,3 @@ def test_what_is_missing_is_named(run, tmp_path):
     (tmp_path / "empty.txt").write_text("")
     said = sentence(regard("compare", run, run, tmp_path / "empty.txt"), 2)
     assert "texts must be one or more" in said
-
-
-@pytest.mark.slow
-def test_models_of_two_languages_are_told_apart_at_the_top(tmp_path):
-    texts = tmp_path / "texts.txt"
-    texts.write_text("Where is the nearest station?\nI have never seen such a beautiful sunset.\n")
-    page = tmp_path / "page.html"
-    runs = ("translate-en-de", "translate-en-fr")
-    out = done(regard("compare", *runs, texts, "--beam", 1, "-o", page))
-    lines = (
-        "The two do not write the same. 0.0% of 2 answers are the same",
-        "Only 0% of the words that B answers are in what it is made to write",
-    )
-    html = page.read_text()
-    for said, line in zip(lines, out.splitlines()[2:], strict=False):
-        assert line.startswith(said)
-        assert html.index(said) < html.index("<table")
-    assert html.count("made to write <bdi>") == 2  # over the maps of B alone
-    same = done(regard("compare", runs[0], runs[0], texts, "--beam", 1))
-    assert "made to write" not in same
-    assert "do not write the same" not in same

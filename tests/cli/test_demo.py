@@ -79,16 +79,6 @@ def test_bad_usage_removes_nothing(dictionary, args, fragments):
     assert RunFolder("runs/demo").finished
 
 
-def test_an_unwritable_folder(dictionary):
-    (dictionary / "file").write_text("")
-    assert "must be writable" in sentence(regard("demo", *BRIEF, "-o", "file/run"), 1)
-
-
-def test_a_preset_that_looks_at_nothing(dictionary):
-    out = done(regard("demo", *BRIEF, "--preset", "seq2seq"))
-    assert "no attention between source and target" in out
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_the_bundled_dictionary(in_folder, whole, monkeypatch):

@@ -38,14 +38,6 @@ def test_its_own_answers_are_right(run, answered):
     assert set(metrics) == {"cer", "exact"}, "what suits letters"
 
 
-def test_half_of_them_wrong(run, tmp_path, answered):
-    path, pairs = tmp_path / "half.tsv", [pair for pair in answered[1] if pair[1] != "-"][:10]
-    rows = [(src, tgt if i % 2 else "zzz") for i, (src, tgt) in enumerate(pairs)]
-    path.write_text("".join(f"{src}\t{tgt}\n" for src, tgt in rows))
-    metrics, _ = measured(run, path, "--beam", 1, "--metrics", "exact")
-    assert metrics["exact"]["value"] == pytest.approx(0.5)
-
-
 def test_any_of_several_targets_is_right(run, tmp_path, answered):
     rows = [pair for pair in answered[1] if pair[1] != "-"]
     path = tmp_path / "several.tsv"
@@ -69,28 +61,6 @@ def test_features_reach_the_model(tagged, tmp_path):
     with_features = saved.read_text().splitlines()
     same = [a == b for a, b in zip(with_features, texts, strict=True)]
     assert sum(same) >= 0.9 * len(same)
-
-
-def test_a_run_without_features_ignores_tags(run, tmp_path, answered):
-    path = tmp_path / "tagged.tsv"
-    rows = [pair for pair in answered[1] if pair[1] != "-"]
-    path.write_text("".join(f"{src}\t{tgt}\tV;PST\n" for src, tgt in rows))
-    metrics, _ = measured(run, path, "--beam", 1, "--metrics", "exact")
-    assert metrics["exact"]["value"] == 1
-    assert "nrefs:1" in metrics["exact"]["signature"]
-
-
-def test_two_files(run, tmp_path, answered):
-    (tmp_path / "a.txt").write_text("".join(f"{src}\n" for src, _ in answered[1]))
-    (tmp_path / "b.txt").write_text("".join(f"{tgt}\n" for _, tgt in answered[1]))
-    one, _ = measured(run, answered[0], "--beam", 1)
-    two, _ = measured(run, tmp_path / "a.txt", tmp_path / "b.txt", "--beam", 1)
-    assert one == two
-
-
-def test_stdin(run, answered):
-    result = regard("evaluate", run, "-", "--beam", 1, stdin=answered[0].read_text())
-    assert done(result).startswith("20 pairs\n")
 
 
 def test_the_table(run, answered):
@@ -148,30 +118,9 @@ def test_a_precision_is_compared_with_32_bits(run, answered):
     assert "be one of" in sentence(regard("evaluate", run, answered[0], "--precision", "4"), 2)
 
 
-def test_metrics_by_name(run, answered):
-    metrics, _ = measured(run, answered[0], "--metrics", " BLEU, chrf,", "--beam", 1)
-    assert list(metrics) == ["bleu", "chrf"]
-
-
-def test_saved_predictions(run, answered, tmp_path):
-    done(regard("evaluate", run, answered[0], "--beam", 1, "--save", tmp_path / "saved.txt"))
-    saved = (tmp_path / "saved.txt").read_text().splitlines()
-    assert [text or "-" for text in saved] == [tgt for _, tgt in answered[1]]
-
-
-def test_skipped_lines_are_counted(run, tmp_path):
-    path = tmp_path / "pairs.tsv"
-    path.write_text("abc\tcba\nab cd\n")
-    result = regard("evaluate", run, path, "--skip-bad", "--beam", 1)
-    assert done(result).startswith("1 pairs\n")
-    assert "1 bad line was left out" in result.stderr
-
-
 USAGE = {
     "no such metric": (["--metrics", "bleu,foo"], ["metric", "chrf", "'foo'"]),
-    "no beam": (["--beam", 0], ["beam", "at least 1", "0"]),
     "one column": (["--columns", "0"], ["columns"]),
-    "no such option": (["--jason"], ["--jason", "regard evaluate --help"]),
 }
 
 
@@ -183,10 +132,6 @@ def test_bad_usage(run, answered, case):
     assert all(fragment in said for fragment in fragments), said
 
 
-def test_no_file_is_bad_usage(run):
-    assert "'FILE'" in sentence(regard("evaluate", run), 2)
-
-
 @pytest.mark.plain
 def test_a_wrong_metric_is_found_before_the_work(run, answered, monkeypatch):
     monkeypatch.setattr("regard.api.Model.predict", lambda *a, **k: pytest.fail("too late"))
@@ -196,9 +141,6 @@ def test_a_wrong_metric_is_found_before_the_work(run, answered, monkeypatch):
 
 
 FAILURES = {
-    "missing file": (["missing.tsv"], ["missing.tsv", "no such file"]),
-    "a folder": (["."], [".", "a folder"]),
-    "empty file": (["empty.tsv"], ["empty.tsv", "no pairs"]),
     "bad line": (["bad.tsv"], ["bad.tsv, line 2", "no tab"]),
     "no second run": (["good.tsv", "--against", "missing"], ["missing must be a run folder"]),
     "unwritable": (["good.tsv", "--save", "good.tsv/x"], ["good.tsv/x", "--save"]),
@@ -213,16 +155,3 @@ def test_failures(run, in_folder, case):
     args, fragments = FAILURES[case]
     said = sentence(regard("evaluate", run, *args), 1)
     assert all(fragment in said for fragment in fragments), said
-
-
-def test_no_run(in_folder):
-    assert "must be a run folder" in sentence(regard("evaluate", "missing", "x.tsv"), 1)
-
-
-def test_a_file_for_predictions_is_as_it_was_until_there_are_some(run, tmp_path):
-    saved = tmp_path / "saved.txt"
-    assert regard("evaluate", run, tmp_path / "missing.tsv", "--save", saved).exit_code == 1
-    assert not saved.exists()
-    saved.write_text("mine")
-    assert regard("evaluate", run, tmp_path / "missing.tsv", "--save", saved).exit_code == 1
-    assert saved.read_text() == "mine"

@@ -1,7 +1,6 @@
 """`regard export`: what goes wrong is one sentence."""
 
 import json
-import sys
 
 import pytest
 
@@ -44,11 +43,6 @@ def test_what_was_written_as_json(tmp_path, monkeypatch):
     assert "try `echo TEXT | python" in result.stderr
 
 
-def test_an_unknown_precision(untrained):
-    said = sentence(regard("export", untrained, "--precision", "int4"), 2)
-    assert "--precision must be one of 32, int8, but it is 'int4'" in said
-
-
 @pytest.mark.parametrize(
     ("words", "fix"),
     [
@@ -70,36 +64,3 @@ def test_sources_to_check_that_are_none(untrained, tmp_path):
     said = sentence(regard("export", untrained, "-o", out, "--check", tmp_path / "empty.txt"), 2)
     assert "--check must have a source at least" in said
     assert not out.exists()
-
-
-def test_a_folder_that_exists(untrained, tmp_path):
-    said = sentence(regard("export", untrained, "-o", tmp_path), 2)
-    assert str(tmp_path) in said
-    assert "exists" in said
-
-
-def test_a_run_that_is_none(tmp_path):
-    assert "run folder" in sentence(regard("export", tmp_path / "nothing"), 1)
-
-
-def test_a_run_without_a_model(untrained, tmp_path):
-    (tmp_path / "config.json").write_bytes((untrained / "config.json").read_bytes())
-    assert "--resume" in sentence(regard("export", tmp_path, "-o", tmp_path / "new"), 1)
-    assert not (tmp_path / "new").exists()
-
-
-def test_a_language_model(tmp_path):
-    run = make_run(tmp_path / "run", "lm-rnn")
-    assert "language model" in sentence(regard("export", run, "-o", tmp_path / "new"), 1)
-
-
-@pytest.mark.parametrize(
-    ("missing", "words"),
-    [({"onnxruntime"}, "onnxruntime is"), ({"onnx", "onnxscript"}, "onnx and onnxscript are")],
-)
-def test_a_missing_extra(missing, words, untrained, tmp_path, monkeypatch):
-    for name in missing:
-        monkeypatch.setitem(sys.modules, name, None)
-    said = sentence(regard("export", untrained, "-o", tmp_path / "new"), 1)
-    assert f"{words} not installed" in said
-    assert "regard[onnx]" in said

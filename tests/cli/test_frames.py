@@ -11,7 +11,7 @@ import torch
 import regard
 from cli.tools import SMALL, done, sentence
 from cli.tools import regard as command
-from regard.errors import ArgumentError, DataError, RegardError
+from regard.errors import ArgumentError, DataError
 from regard.seeing.trace.storage import from_json
 from sounds import spoken, write_jsonl, write_npy
 
@@ -35,11 +35,6 @@ def train(folder, name, *settings):
 def run(folder):
     """A run that has heard sounds for a moment, two frames joined to one."""
     return train(folder, "run", "steps=30", "eval_every=30", "warmup=200", "stack=2")
-
-
-@pytest.fixture(scope="module")
-def plain(folder):
-    return train(folder, "plain", "steps=2", "preset=transformer")
 
 
 @pytest.fixture(scope="module")
@@ -84,15 +79,6 @@ def test_answers_are_the_same_in_whatever_form_sources_come(run, model, rows, tm
         assert model(one).text == by_name[3]
     assert model(str(files[3])).text == by_name[3]
     assert [out.text for out in model(np.stack([tables[3]] * 2))] == by_name[3:4] * 2
-
-
-def test_every_batch_size_gives_the_same_answer(model, rows):
-    tables = [table for table, _ in rows]
-    alone = [model(table, beam=1) for table in tables]
-    together = model(tables, beam=1)
-    for one, other in zip(alone, together, strict=True):
-        assert one.text == other.text
-        assert one.log_prob == pytest.approx(other.log_prob, abs=1e-4)
 
 
 def test_numbers_are_brought_to_scale_before_they_are_read(model, rows):
@@ -156,29 +142,6 @@ def test_check_takes_frames_away(run, model, tmp_path, rows):
     assert "one is not known where another" in (tmp_path / "a.html").read_text(encoding="utf-8")
 
 
-def test_a_single_frame_can_be_checked(model, rows):
-    found = model.check(rows[0][0][:1], "a")
-    np.testing.assert_allclose(found.derived["ablation"], np.zeros((2, 1)), atol=1e-6)
-
-
-def test_one_source_is_checked_at_a_time(run, rows, tmp_path):
-    one = write_jsonl(tmp_path / "one.jsonl", rows[:1])
-    assert "attention shuffled" in done(command("check", run, one, "--target", "a"))
-    several = write_jsonl(tmp_path / "several.jsonl", rows)
-    assert sentence(command("check", run, several), 2) == (
-        f"TEXT must be a file of one source, but it is {several}, which has several: write it as a "
-        ".npy file."
-    )
-    assert "none.npy: there is no such file" in sentence(command("check", run, "none.npy"), 1)
-
-
-def test_report_and_card_speak_of_frames(run):
-    assert "| source | vectors of 5 numbers, 2 frames joined to one |" in (
-        (run / "README.md").read_text(encoding="utf-8")
-    )
-    assert " frames #" in (run / "report.html").read_text(encoding="utf-8")
-
-
 def test_evaluate_and_python_agree(run, model, rows, tmp_path):
     jsonl, names = write_jsonl(tmp_path / "a.jsonl", rows), write_npy(tmp_path / "b.tsv", rows)
     found = json.loads(done(command("evaluate", run, jsonl, "--json", "--by-length")))
@@ -191,41 +154,6 @@ def test_evaluate_and_python_agree(run, model, rows, tmp_path):
         assert values == {row["name"]: row["value"] for row in found["metrics"]}
     shown = done(command("evaluate", run, jsonl, "--by-length"))
     assert "source frames" in shown
-
-
-def test_a_trace_of_each_answer(run, rows, tmp_path):
-    jsonl = write_jsonl(tmp_path / "a.jsonl", rows[:2])
-    lines = done(command("predict", run, jsonl, "--jsonl", "--trace", tmp_path / "t.jsonl"))
-    first = json.loads(lines.splitlines()[0])
-    assert first["src_tokens"][0] == "0-1"
-    assert len(first["attention"]["cross"][0][0][0]) == len(first["src_tokens"])
-    traces = (tmp_path / "t.jsonl").read_text().splitlines()
-    assert [from_json(json.loads(line)).target.text for line in traces] == [
-        json.loads(line)["text"] for line in lines.splitlines()
-    ]
-
-
-def test_a_copy_answers_the_same(model, rows, tmp_path):
-    model.save(tmp_path / "copy")
-    assert regard.load(tmp_path / "copy")(rows[0][0]).text == model(rows[0][0]).text
-
-
-def test_weights_of_less_precision_read_them_too(run, rows):
-    assert regard.load(run, precision="bf16")(rows[0][0]).score < 0
-
-
-def test_runs_answer_together_if_they_know_the_same_of_their_sources(run, plain, folder, rows):
-    other = folder / "other"
-    train(folder, "other", "steps=2", "stack=2", "seed=3")
-    together = regard.load(run, other)
-    assert together(rows[0][0]).trace.model.name == "run + other"
-    with pytest.raises(RegardError, match="runs must have the same tokens to answer together"):
-        regard.load(run, plain)
-
-
-def test_a_transformer_without_joined_frames(plain, rows):
-    out = regard.load(plain)(rows[0][0])
-    assert out.src_tokens == [str(i) for i in range(len(rows[0][0]))]
 
 
 @pytest.mark.parametrize(
@@ -276,26 +204,7 @@ def test_bad_lines_keep_their_place(run, rows, tmp_path):
     )
 
 
-def test_a_bad_line_alone_is_a_sentence(run, tmp_path):
-    (tmp_path / "in.jsonl").write_text('{"src": [[1]]}\n')
-    said = sentence(command("predict", run, tmp_path / "in.jsonl"), 1)
-    assert said == (
-        f"{tmp_path / 'in.jsonl'}, line 1: each frame of the source has 1 number, where 5 are "
-        "expected: give all sources the same features, or leave bad lines out with --skip-bad."
-    )
-    said = sentence(command("show", run, tmp_path / "in.jsonl"), 1)
-    assert said.endswith("expected: give all sources the same features.")
-    said = sentence(command("evaluate", run, tmp_path / "in.jsonl"), 1)
-    assert "which are source and target is not clear" in said
-
-
 def test_an_alignment_is_for_text_alone(run, folder):
     said = sentence(command("align", run, folder / "run.jsonl"), 1)
     assert said.startswith("an alignment must have a source of text, but this run reads")
     assert "vectors of 5 numbers" in said
-
-
-def test_several_files_are_for_vectors(tmp_path):
-    np.save(tmp_path / "a.npy", np.zeros((2, 2)))
-    said = sentence(command("predict", "g2p", tmp_path / "a.npy", tmp_path / "a.npy"), 2)
-    assert said.startswith("FILE must be one for a model that reads text")

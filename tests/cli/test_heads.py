@@ -5,7 +5,7 @@ import json
 import pytest
 
 from api.test_output import run_folder
-from cli.tools import done, regard, reversed_pairs, sentence
+from cli.tools import done, regard, sentence
 from regard import load
 from regard.api.heads import target_nats
 from regard.data.sampling import draw_sample
@@ -143,12 +143,6 @@ def test_a_language_model(tmp_path):
     assert "induction" in found["heads"][0]["habits"]
 
 
-def test_a_limit_is_said(transformer, files):
-    result = regard("heads", transformer, files / "pairs.tsv", "--limit", "2", "--ablate", "0")
-    assert "2 of 5 texts are read, drawn from all" in result.stderr
-    assert "in 2 texts" in done(result)
-
-
 def test_what_cannot_be(transformer, files, tmp_path):
     said = sentence(regard("heads", transformer, "abc", "--gold", files / "gold.txt"), 2)
     assert "--gold must come with pairs" in said
@@ -158,27 +152,3 @@ def test_what_cannot_be(transformer, files, tmp_path):
     plain = run_folder(tmp_path / "plain", "seq2seq")
     assert "MODEL must have attention" in sentence(regard("heads", plain, "abc"), 2)
     assert isinstance(load(plain).trace("abc"), Trace)
-
-
-@pytest.mark.long
-def test_the_head_that_learns_to_reverse_is_named(tmp_path):
-    """A transformer that learns reversal has a head that looks where each letter comes from."""
-    (tmp_path / "train.tsv").write_text(reversed_pairs(2000))
-    lines = reversed_pairs(40, seed=9).splitlines()
-    (tmp_path / "test.tsv").write_text("\n".join(lines) + "\n")
-    sizes = [len(line.split("\t")[0]) for line in lines]
-    gold = [" ".join(f"{n - 1 - i}-{i}" for i in range(n)) for n in sizes]
-    (tmp_path / "gold.txt").write_text("\n".join(gold) + "\n")
-    size = ("dim=64", "heads=2", "layers=1", "feed_forward=128", "dropout=0", "lr=0.003")
-    settings = ("batch_sentences=64", "steps=400", "eval_every=400", "report=false")
-    done(
-        regard(
-            *("train", tmp_path / "train.tsv", "-p", "transformer", "-o", tmp_path / "run", "-q"),
-            *(*size, *settings),
-        )
-    )
-    found = report(tmp_path / "run", tmp_path / "test.tsv", "--gold", tmp_path / "gold.txt")
-    head = found["alignment_head"]
-    assert head["kind"] == "cross"
-    assert head["alignment"]["aer"] < 0.5 * found["diagonal_aer"]
-    assert head["importance"]["low"] > 0

@@ -121,10 +121,8 @@ def test_help_in_chinese_has_every_option_and_fits_the_terminal(name):
     ("words", "environment"),
     [
         (("--lang", "zh", "lab", "--help"), {}),
-        (("lab", "--lang", "zh", "-h"), {}),
         (("lab", "--help", "--lang", "zh"), {}),
         (("lab", "--help"), {"REGARD_LANG": "zh"}),
-        (("lab", "--help"), {"LC_ALL": "zh_CN.UTF-8"}),
     ],
     ids=str,
 )

@@ -50,21 +50,6 @@ def test_several_answers_ids_and_json_lines(run, shards, tmp_path):
     assert first["score"] >= first["alternatives"][0]["score"]
 
 
-def test_samples_of_a_seed_are_reproduced(run, shards, tmp_path, plain_steps):
-    folder, _ = shards
-    options = ("--num-samples", 1, "--seed", 5)
-    for name in ("one", "two"):
-        done(regard("predict", run, folder / "a.txt", "-o", tmp_path / name, *options))
-    assert rows_in(tmp_path / "one") == rows_in(tmp_path / "two")
-
-
-def test_another_model_is_refused(run, sister, shards, tmp_path):
-    folder, _ = shards
-    done(regard("predict", run, folder / "b.jsonl", "-o", tmp_path / "out"))
-    found = regard("predict", sister, folder / "b.jsonl", "-o", tmp_path / "out")
-    assert sentence(found, 1).startswith("the model must be as when the job in ")
-
-
 def test_shards_of_pairs_have_the_scores_of_one_file(run, tmp_path, plain_steps):
     pairs = [f"{word}\t{word[::-1]}\n" for word in words(50, seed=4)]
     for name, part in (("a", pairs[:20]), ("b", pairs[20:]), ("all", pairs)):
@@ -108,16 +93,6 @@ def test_what_shards_exclude(run, tagged, shards, tmp_path):
         assert reason in sentence(found, 1 if "answers" in reason else 2)
     assert sentence(regard("predict", run, *out), 2).startswith("INPUT must follow the runs")
     assert not (tmp_path / "out").exists()
-
-
-def test_features_follow_a_tab_or_have_a_column(tagged, tmp_path, plain_steps):
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "a.txt").write_text("abc\tV;PST\n")
-    (tmp_path / "in" / "b.jsonl").write_text('{"src": "abc", "features": "V;PST"}\n')
-    done(regard("predict", tagged, tmp_path / "in", "-o", tmp_path / "out"))
-    first, second = rows_in(tmp_path / "out").values()
-    assert first["text"] == second["text"]
-    assert first["score"] == pytest.approx(second["score"])
 
 
 def test_ray_may_stand_without_an_address():

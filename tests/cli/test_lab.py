@@ -25,11 +25,6 @@ def test_verdicts_and_the_report_on_stdout(tmp_path):
     assert (tmp_path / "out" / "cache").is_dir()
 
 
-def test_progress_goes_to_stderr(tmp_path):
-    result = lab(tmp_path, "two")
-    assert result.stderr.splitlines() == ["two: done in 0 s"]
-
-
 def test_only_those_named_are_run_and_told_but_all_are_reported(tmp_path):
     lab(tmp_path, "one")
     out = done(lab(tmp_path, "two", "two"))
@@ -47,14 +42,6 @@ def test_list_names_the_questions_and_runs_nothing(tmp_path, monkeypatch):
         ["two", "Is <half> less?"],
     ]
     assert not list(tmp_path.iterdir())
-
-
-def test_the_list_as_json(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert json.loads(done(regard("lab", "--list", "--json"))) == [
-        {"name": "one", "question": "Is <half> less?"},
-        {"name": "two", "question": "Is <half> less?"},
-    ]
 
 
 def test_verdicts_as_json(tmp_path, monkeypatch):
@@ -86,17 +73,6 @@ def test_a_failure_is_told_and_the_others_go_on(tmp_path, monkeypatch):
     assert "Traceback" not in result.output
 
 
-def test_an_old_failure_is_not_held_against_a_good_run(tmp_path, monkeypatch):
-    install(monkeypatch, one={"measure": fail}, two={})
-    lab(tmp_path, "one")
-    assert lab(tmp_path, "two").exit_code == 0
-
-
-def test_what_cannot_be_drawn_is_a_failure(tmp_path, monkeypatch):
-    install(monkeypatch, one={"draw": fail}, two={})
-    assert lab(tmp_path).exit_code == 1
-
-
 def test_an_interrupt_reports_what_is_there(tmp_path, monkeypatch):
     install(monkeypatch, one={}, two={"measure": stop})
     result = lab(tmp_path)
@@ -124,31 +100,3 @@ def test_fresh_measures_again(tmp_path):
 def test_wrong_options_are_bad_usage(tmp_path, monkeypatch, words, said):
     monkeypatch.chdir(tmp_path)
     assert said in sentence(regard("lab", *words), 2)
-
-
-def test_the_output_must_not_be_a_file(tmp_path):
-    (tmp_path / "out").write_text("")
-    assert "output must be a folder" in sentence(lab(tmp_path), 2)
-
-
-def test_data_comes_from_the_environment(tmp_path, monkeypatch):
-    monkeypatch.setenv("REGARD_DATA", str(tmp_path / "nowhere"))
-    assert "data must be a folder" in sentence(lab(tmp_path), 2)
-
-
-@pytest.mark.parametrize(("words", "seeds"), [((), "0, 1, 2"), (("--full",), "0, 1, 2, 3, 4")])
-def test_seeds_by_default(tmp_path, words, seeds):
-    done(regard("lab", "one", "-o", tmp_path, *words))
-    assert f"| seeds | {seeds} |" in (tmp_path / "report.md").read_text()
-
-
-def test_help_has_the_options_and_defaults(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setenv("TERMINAL_WIDTH", "80")
-    out = done(regard("lab", "--help"))
-    assert max(map(len, out.splitlines())) <= 80
-    for word in (
-        "--quick", "--full", "--output", "--device", "--seeds", "--data", "--fresh", "--list",
-        "lab-report", "REGARD_DATA",
-    ):  # fmt: skip
-        assert word in out

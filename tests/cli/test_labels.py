@@ -7,11 +7,6 @@ import re
 import pytest
 
 from cli.tools import done, regard, sentence
-from regard.data import Tokenizer
-from regard.evaluation import METRICS
-from regard.serve.served_models import Models
-from regard.training import RunFolder
-from serve.conftest import client_of
 
 GOOD, BAD, PLAIN = ["good", "great"], ["awful", "dull"], ["long", "short"]
 WORDS = {"very good": GOOD, "bad": BAD, "neutral": PLAIN}
@@ -91,18 +86,6 @@ def test_a_classifier_learns_and_looks_at_the_word_that_decides(run, test_file):
     assert not any(end)
 
 
-def test_the_report_has_the_probability_of_each_label(run):
-    page = (run / "report.html").read_text(encoding="utf-8")
-    bars = re.findall(r'<ol class="bars">(.*?)</ol>', page)
-    assert bars
-    for one in bars:
-        assert sorted(re.findall(r"<bdi>(.*?)</bdi>", one)) == sorted(WORDS)
-        shares = [float(share) for share in re.findall(r"width:([\d.]+)%", one)]
-        assert sum(shares) == pytest.approx(100, abs=1)
-    right = re.findall(r'class="right"><bdi>(.*?)</bdi>.*?width:([\d.]+)%', page)
-    assert float(right[-1][1]) > 50  # it has learned them
-
-
 def test_results_by_class_are_those_of_the_predictions(run, test_file, tmp_path):
     saved = tmp_path / "predictions.txt"
     found = json.loads(done(regard("evaluate", run, test_file, "--json", "--save", saved)))
@@ -158,26 +141,6 @@ def test_a_label_that_training_has_not_seen_is_wrong_and_named(run, tmp_path):
     assert re.search(r"^accuracy +50.00%", out, re.MULTILINE)
 
 
-def test_an_empty_label_is_a_bad_line(run, data, tmp_path):
-    path = tmp_path / "empty.tsv"
-    path.write_text("the film was good\tbad\nthe film\t \n")
-    said = sentence(regard("evaluate", run, path), 1)
-    assert said.startswith(f"{path}, line 2: the target side is empty")
-    said = sentence(regard("train", path, "-o", tmp_path / "run", "-q", "preset=classifier-rnn"), 1)
-    assert said.startswith(f"{path}, line 2: the target side is empty")
-
-
-@pytest.mark.slow
-def test_many_labels_are_summed_up(run, tmp_path):
-    path = tmp_path / "many.tsv"
-    path.write_text("".join(f"the film {i}\tlabel {i}\n" for i in range(1200)))
-    out = done(regard("evaluate", run, path, "--metrics", "accuracy", "-o", tmp_path / "x.svg"))
-    assert "more are printed with --json." in out
-    assert "more: draw all with -o confusion.html" in out
-    said = sentence(regard("evaluate", run, path), 2)
-    assert "not be macro-f1 for more than 1,000 classes" in said
-
-
 def test_probabilities_of_all_labels_and_labels_in_order(run):
     out = json.loads(done(regard("predict", run, "--jsonl", stdin=TEXT)))
     shares = out["probabilities"]
@@ -207,40 +170,6 @@ def test_other_commands_take_a_classifier(run, test_file):
     assert "accuracy" in done(regard("compare", run, run, test_file))
 
 
-def test_a_label_has_no_alignment(run, test_file):
-    assert "labels of whole sources" in sentence(regard("align", run, test_file), 1)
-
-
-def test_a_run_that_was_stopped_goes_on(data, tmp_path):
-    words = ("preset=classifier-self-attentive", *SIZES, "batch_sentences=32", "save_every=1")
-    done(regard("train", data, "-o", tmp_path / "run", "-q", *words, "steps=2"))
-    (tmp_path / "run" / "README.md").unlink()  # the card, which is written last
-    result = regard("train", "--resume", tmp_path / "run", "steps=4")
-    assert "going on from step 2" in result.stderr
-    done(result)
-    assert RunFolder(tmp_path / "run").finished
-    assert done(regard("predict", tmp_path / "run", stdin=TEXT)).strip() in WORDS
-
-
-def test_a_server_answers_with_labels(run):
-    with client_of(Models.load([run], device="cpu")) as client:
-        found = client.post("/api/run", json={"text": TEXT}).json()
-        (target,) = found["target"]["tokens"]
-        assert target["text"] == "bad"
-        answers = client.post("/api/answers", json={"text": TEXT, "nbest": 3, "beam": 3}).json()
-        assert {one["text"] for one in answers["answers"]} == set(WORDS)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("onnx_registry")
-def test_an_exported_classifier_writes_the_same_labels(run, tmp_path):
-    pytest.importorskip("onnxruntime")
-    result = regard("export", run, "-o", tmp_path / "graphs", "--attention")
-    assert "predictions for 100 of 100 random sources are equal" in result.stderr
-    done(result)
-    assert Tokenizer.load(tmp_path / "graphs" / "tokenizer.tgt.json").kind == "label"
-
-
 def test_a_tagger_is_judged_by_its_spans(tagger, folder):
     found = json.loads(done(regard("evaluate", tagger, folder / "names.tsv", "--json")))
     spans, tags = found["metrics"]
@@ -251,18 +180,3 @@ def test_a_tagger_is_judged_by_its_spans(tagger, folder):
     assert "type of span" in done(regard("evaluate", tagger, folder / "names.tsv"))
     settings = json.loads((tagger / "metrics.jsonl").read_text().splitlines()[-1])
     assert "dev_span-f1" in settings
-
-
-def test_tags_of_another_length_are_a_bad_line(tmp_path):
-    path = tmp_path / "short.tsv"
-    path.write_text("ann saw\tB-PER O\nann saw bob\tB-PER O\n" + names(60))
-    said = sentence(
-        regard("train", path, "-o", tmp_path / "run", "-q", "preset=rnn", "src_tokenizer=space"), 1
-    )
-    assert "line 2" in said
-    assert "3 source tokens (space) and 2 target tokens (space)" in said
-
-
-def test_every_metric_is_named_in_the_help():
-    shown = "".join(done(regard("evaluate", "--help")).split())  # lines may break at a hyphen
-    assert not [name for name in METRICS if name not in shown]

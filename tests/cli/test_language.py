@@ -7,14 +7,11 @@ import random
 
 import numpy as np
 import pytest
-import torch
 
 import regard as package
 from cli.tools import done, regard, sentence
-from regard.decoding import DecodingOptions
 from regard.errors import RegardError
 from regard.seeing.trace.storage import from_json
-from regard.symbols import EOS
 
 WORDS = ["one", "two", "three", "four", "five"]
 SMALL = ("size=tiny", "hidden=16", "embed=8", "batch_sentences=32", "tgt_tokenizer=space")
@@ -33,15 +30,6 @@ def language(tmp_path_factory):
     model = ("-p", "lm-self-attentive", "-o", folder / "run", "-q", *SMALL, *brief)
     done(regard("train", folder / "text.txt", *model))
     return folder / "run"
-
-
-def test_the_card_speaks_of_texts(language):
-    card = (language / "README.md").read_text(encoding="utf-8")
-    assert "training texts" in card
-    assert "| tokens | space, 9 |" in card
-    assert "| best dev perplexity |" in card
-    assert "pairs" not in card
-    assert "perplexity" in (language / "report.html").read_text(encoding="utf-8")
 
 
 def test_evaluate_gives_the_perplexity_and_how_it_is_counted(language, tmp_path):
@@ -90,13 +78,6 @@ def test_texts_that_have_no_perplexity_are_named(language, run):
         package.load(run).perplexity(["one"])
 
 
-def test_an_answer_does_not_depend_on_the_others_of_its_batch(language):
-    model = package.load(language)
-    given = ["one", "two three four five one two three", ""]
-    together = [out.text for out in model(given)]
-    assert together == [model(text).text for text in given]
-
-
 def test_show_draws_where_each_word_of_a_text_looked_back(language, tmp_path):
     text = "one two three"
     assert "three" in done(regard("show", language, text))
@@ -114,16 +95,6 @@ def test_show_draws_where_each_word_of_a_text_looked_back(language, tmp_path):
     # this cell looks at what came before it, so that the second word has two places to look at
     assert (weights[2, :2] > 0).all()
     assert (weights[2, 2:] == 0).all()
-
-
-def test_a_stream_goes_on_with_the_text(language):
-    model = package.load(language)
-    steps = model.predictor.stream(["one two"], DecodingOptions(beam=1), ())
-    found = [step.token for step in steps]
-    whole = model("one two", beam=1)
-    written = model.tgt_tokenizer.tokens(token for token in found if token != EOS)
-    assert written == whole.tokens
-    assert written[:2] == ["one", "two"]
 
 
 @pytest.mark.slow
@@ -159,28 +130,15 @@ def test_a_check_of_a_given_text_explains_what_follows_the_prompt(language, targ
     assert found.source.labels == ["<s>", *target.split()]
 
 
-def test_a_check_in_contrast(language):
-    words = ("check", language, "one two", "--target", "one two three", "--versus", "four")
-    lines = done(regard(*words)).splitlines()
-    assert lines[0].startswith("output, not four")
-    assert [line.split()[0] for line in lines[1:3]] == ["three", "</s>"]
-    assert any("whichever token is asked about" in line for line in lines)
-
-
 @pytest.mark.plain
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["check", "RUN", "one", "--methods", "rollout,shap"], "methods must be all, or some of"),
-        (["check", "RUN", "one", "--methods", "relevance"], "relevance, which is not (AttnLRP is"),
-        (["check", "RUN", "one", "--versus", "seven"], "versus must be one token"),
         (["align", "RUN", "missing.tsv"], "is of preset lm-self-attentive"),
         (["show", "RUN", "one", "--target", "two"], "be left out for a language model"),
         (["evaluate", "RUN", "TEXT", "--beam", "3"], "--beam must be left out"),
         (["evaluate", "RUN", "PAIRS"], "line 1: tabs cut the line in 2 columns"),
         (["predict", "RUN", "PAIRS"], "line 1: a source must have no tab"),
-        (["predict", "RUN", "TEXT", "--replace-unk"], "replace_unk must be left out"),
-        (["predict", "RUN", "TEXT", "--max-len", "1"], "prefix must have at most max_len = 1"),
     ],
 )
 def test_what_a_language_model_cannot_do_is_said_in_a_sentence(language, tmp_path, words, said):
@@ -197,9 +155,7 @@ def test_what_a_language_model_cannot_do_is_said_in_a_sentence(language, tmp_pat
     ("name", "content", "said"),
     [
         ("pairs.tsv", "one\ttwo\n", "tabs cut the line in 2 columns"),
-        ("empty.txt", "\n\n", "there are no texts in it"),
         ("text.txt", "one\n" * 30, "too few different texts to hold some out"),
-        ("text.parquet", "PAR1", "this ends in .parquet"),
     ],
 )
 def test_files_that_a_language_model_cannot_learn_from(tmp_path, name, content, said):
@@ -207,24 +163,3 @@ def test_files_that_a_language_model_cannot_learn_from(tmp_path, name, content, 
     result = regard("train", tmp_path / name, "-p", "lm-rnn", "-o", tmp_path / "run", *SMALL)
     assert said in sentence(result, 1)
     assert not (tmp_path / "run").exists()
-
-
-def test_texts_come_from_stdin_and_from_python(tmp_path):
-    brief = ("steps=1", "-q", *SMALL, "-p", "lm-rnn", "-o")
-    done(regard("train", "-", *brief, tmp_path / "a", stdin="\n".join(lines(60))))
-    sizes = {"size": "tiny", "hidden": 16, "embed": 8, "batch_sentences": 32}
-    model = package.fit(
-        lines(60), "lm-rnn", quiet=True, steps=1, output=tmp_path / "b", **sizes, device="cpu"
-    )
-    torch.testing.assert_close(
-        model.perplexity(["one two"]).value,
-        package.load(tmp_path / "a", device="cpu").perplexity(["one two"]).value,
-    )
-
-
-def test_settings_say_what_is_different_for_a_language_model():
-    def default(*preset):
-        rows = done(regard("settings", *preset)).splitlines()
-        return next(row.split()[1] for row in rows if row.startswith("label_smoothing"))
-
-    assert (default(), default("lm-rnn")) == ("0.1", "0.0")

@@ -32,13 +32,6 @@ def test_each_model_is_told_by_its_card(home):
     ]
 
 
-def test_models_in_chinese(home, monkeypatch):
-    monkeypatch.setenv("REGARD_LANG", "zh")
-    found = done(regard("models"))
-    for word in ("字母到字母", "完全正确 75.00%", "数据：of nobody", "regard show abc 'a b'"):
-        assert word in found
-
-
 def test_models_as_json(home):
     result = regard("models", "--json")
     first, second = json.loads(done(result))
@@ -63,11 +56,3 @@ def test_the_card_of_one_model(home, monkeypatch):
 def test_a_name_that_is_no_bundled_model(home):
     said = sentence(regard("models", "abd"), 2)
     assert "must be a bundled model (abc, bare), but it is 'abd'" in said
-
-
-def test_an_empty_box(tmp_path, monkeypatch):
-    monkeypatch.setattr("regard.api.bundled_models.HOME", tmp_path)
-    assert json.loads(done(regard("models", "--json"))) == []
-    result = regard("models")
-    assert done(result) == ""
-    assert "no model is bundled" in result.stderr

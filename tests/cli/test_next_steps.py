@@ -80,26 +80,6 @@ def test_each_interface_has_its_own_words(in_folder):
 
 
 @pytest.mark.slow
-def test_the_second_of_two_files_is_named_as_each_verb_takes_it(run, in_folder):
-    for name, side in (("a", 0), ("b", 1)):
-        (in_folder / name).write_text("".join(f"{pair[side]}\n" for pair in PAIRS))
-    said = sentence(regard("train", "a", *BRIEF, "-q"), 1)
-    typed = found(r'tgt="FILE"', said).replace("FILE", "b")
-    done(regard("train", "a", *shlex.split(typed), *BRIEF, "-q", "-o", "one"))
-
-    said = sentence(regard("train", "a", "b", "--dev", "a", *BRIEF, "-q", "-o", "two"), 1)
-    typed = found(r'dev_tgt="FILE"', said).replace("FILE", "b")
-    words = ["a", "b", "--dev", "a", *shlex.split(typed), *BRIEF, "-q", "-o", "two"]
-    done(regard("train", *words))
-
-    for verb in ("evaluate", "align"):
-        assert "name the second of two parallel files after it" in sentence(
-            regard(verb, run, "a"), 1
-        )
-        done(regard(verb, run, "a", "b"))
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["evaluate", "align"])
 def test_what_is_said_of_pairs_for_a_run_works(run, tagged, in_folder, verb):
     name = written(in_folder, FILES["other keys"][0])
@@ -113,22 +93,6 @@ def test_what_is_said_of_pairs_for_a_run_works(run, tagged, in_folder, verb):
     name = written(in_folder, f"{GOOD}abc\t\n")
     said = sentence(regard(verb, run, name), 1)
     done(regard(verb, run, name, *shlex.split(found(r"--skip-bad", said))))
-
-
-@pytest.mark.slow
-def test_a_first_line_of_names_is_announced_once_and_can_be_an_example(run, in_folder):
-    name = written(in_folder, f"source\ttarget\n{GOOD}")
-    result = regard("train", name, *BRIEF, "-o", "one")
-    done(result)
-    said = " ".join(result.stderr.split())
-    assert said.count("pairs.tsv, line 1 has the names of columns") == 1
-    assert found(r'columns="0,1"', said)
-    for verb in ("evaluate", "align"):
-        said = regard(verb, run, name).stderr
-        typed = shlex.split(found(r"--columns 0,1", said))
-        result = regard(verb, run, name, *typed)
-        done(result)
-        assert "it looks like names of columns, but it is a pair here" in result.stderr
 
 
 @pytest.mark.parametrize("verb", ["predict", "show", "check"])
@@ -157,23 +121,3 @@ def test_missing_features_of_pairs_are_told_of(tagged, run, in_folder):
     assert "features" not in regard("evaluate", run, "a", "b").stderr
     (in_folder / "a").write_text("ab'c\nabc\n")
     assert "as in $'word\\tPRS'" in regard("align", tagged, "a", "b").stderr
-
-
-def test_names_with_spaces_are_quoted(run, in_folder):
-    names = ("in English", "by", "in French")
-    rows = [json.dumps(dict(zip(names, (s, s, t), strict=True))) + "\n" for s, t in PAIRS]
-    name = written(in_folder, "".join(rows))
-    said = sentence(regard("evaluate", run, name), 1)
-    done(regard("evaluate", run, name, *shlex.split(found(r"--columns '[^']*'", said))))
-
-
-def test_no_limit_is_to_be_raised_where_there_is_no_way(run):
-    said = sentence(regard("evaluate", run, "-", stdin=f"{'a' * 20_000}\tb\n"), 1)
-    assert "raise" not in said
-
-
-@pytest.mark.slow
-def test_the_limit_of_predict_can_be_raised(run):
-    long = f"{'a' * 20_000}\n"
-    typed = found(r"--max-chars", sentence(regard("predict", run, stdin=long), 1))
-    done(regard("predict", run, typed, 20_000, "--max-len", 2, stdin=long))

@@ -95,31 +95,6 @@ def test_it_is_evaluated_and_shown(run, data, picture, tmp_path):
     assert trace.source.backdrop.grid == (3, 5)
 
 
-def test_patches_are_ablated(run, picture):
-    shown = done(command("check", run, picture))
-    assert "costs if not known" in shown
-    assert "patches of the picture" in shown
-
-
-def test_a_colour_is_looked_for_on_its_own_side(model):
-    found = model(drawn("red", "right", 78))
-    weights = found.maps["cross"][0][0][0].reshape(3, 5)  # of the first word
-    assert found.tokens[0] == "red"
-    assert weights[:, 3:].sum() > weights[:, :2].sum()
-
-
-def test_a_killed_run_goes_on_as_if_nothing_had_happened(folder, data, tmp_path):
-    """Shifts and mirror images are drawn like dropout, whose state is saved."""
-    settings = ("patch=2", "shift=1", "flip=true", "cell_dropout=0.2", "dropout=0.1", "lr=0.01")
-    every = (*SMALL, *settings, "eval_every=3", "save_every=3", "schedule=constant", "-q")
-    done(command("train", data, "-o", tmp_path / "half", *every, "steps=3"))
-    done(command("train", data, "-o", tmp_path / "one", *every, "steps=6"))
-    done(command("train", "--resume", tmp_path / "half", "-q", "steps=6"))
-    one, half = (regard.load(tmp_path / name, device="cpu") for name in ("one", "half"))
-    for name, weights in one.module.state_dict().items():
-        assert torch.equal(weights, half.module.state_dict()[name]), name
-
-
 def test_a_folder_for_each_class_is_labelled_data(tmp_path):
     data = write_classes(tmp_path / "data")
     settings = ("patch=2", "steps=40", "eval_every=40", "lr=0.02", "dropout=0")
@@ -154,26 +129,6 @@ def test_bad_pictures_are_named_with_their_line(folder, tmp_path, content, said)
     result = command("train", data, "-o", tmp_path / "run", *SMALL, "steps=1", "skip_bad=true")
     done(result)
     assert "1 bad line was left out" in result.stderr
-
-
-def test_bad_pictures_of_predictions_are_named(run, picture, tmp_path):
-    (tmp_path / "text.png").write_text("text")
-    told = sentence(command("predict", run, tmp_path / "text.png"), 1)
-    assert f"{tmp_path / 'text.png'}: a picture must be a file that Pillow can read" in told
-    result = command("predict", run, tmp_path / "text.png", picture, "--skip-bad")
-    assert done(result).splitlines() == ["", caption("blue", "right")]
-    told = sentence(command("predict", run, tmp_path / "missing.png"), 1)
-    assert "there is no file" in told
-    told = sentence(command("show", run, tmp_path / "text.png"), 1)
-    assert "Pillow can read" in told
-
-
-def test_changed_pictures_are_noticed(folder, tmp_path):
-    data = write_set(tmp_path, 30)
-    done(command("train", data, "-o", tmp_path / "run", *SMALL, "-q", "steps=2"))
-    Image.fromarray(drawn("red", "left", 500)).save(tmp_path / "images" / "1.png")
-    told = sentence(command("train", "--resume", tmp_path / "run", "-q", "steps=4"), 1)
-    assert "have changed since the run began" in told
 
 
 def test_pictures_in_python_are_a_fit(tmp_path):

@@ -4,13 +4,11 @@ import json
 import math
 import os
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from cli.tools import done, regard, sentence
 from forked_python import forked_python
-from regard import api
 from regard.seeing.trace.storage import from_json
 
 # trains or decodes with real models: not part of `make check`
@@ -60,12 +58,6 @@ def test_a_table_is_read_by_the_column_of_its_sources(run, sources, tmp_path):
     assert "--columns must be for files that end in .csv" in said
 
 
-@pytest.mark.parametrize("args", [[], ["-"]])
-def test_stdin(run, sources, args):
-    by_name = answers(regard("predict", run, sources))
-    assert answers(regard("predict", run, *args, stdin=sources.read_text())) == by_name
-
-
 def talk(stdin, send, args, lines):
     """What is answered to each line before the next is sent, and then what was said of it."""
     words = [forked_python(), "-m", "regard", "predict", *map(str, args)]
@@ -98,19 +90,6 @@ def test_what_is_typed_is_answered_line_by_line(run, sources):
     assert said == "regard: type a line and press Enter; Ctrl-D ends.\n"
 
 
-@pytest.mark.timeout(120)
-def test_a_batch_of_one_answers_a_pipe_line_by_line(run, sources):
-    def send(process, text):
-        if text:
-            process.stdin.write(text)
-            process.stdin.flush()
-
-    lines = sources.read_text().splitlines()
-    found, said = talk(subprocess.PIPE, send, [run, "-", "--batch", 1], lines)
-    assert found == answers(regard("predict", run, sources))
-    assert said == ""
-
-
 def test_what_comes_before_a_bad_line_is_answered(run, sources):
     result = regard("predict", run, stdin=sources.read_bytes() + b"\xff\nabc\n")
     assert sentence(result, 1, written=3).startswith("stdin, line 4: invalid UTF-8")
@@ -122,16 +101,6 @@ def test_an_empty_line_keeps_its_place(run):
     assert len(found) == 3
     without = answers(regard("predict", run, stdin="abc\nfgh\n"))
     assert [found[0], found[2]] == without
-
-
-def test_nothing_in_nothing_out(run):
-    assert done(regard("predict", run, stdin="")) == ""
-
-
-def test_line_ends_and_marks_leave_no_trace(run, sources):
-    plain = answers(regard("predict", run, sources))
-    marked = b"\xef\xbb\xbf" + sources.read_bytes().replace(b"\n", b"\r\n")
-    assert answers(regard("predict", run, stdin=marked)) == plain
 
 
 def test_letters_that_the_run_has_not_seen(run):
@@ -166,12 +135,6 @@ def test_several_answers_have_their_source_rank_and_score(run, sources):
     assert best == answers(regard("predict", run, sources, "--beam", 3))
 
 
-def test_there_may_be_fewer_answers_than_asked_for(run, sources):
-    # there is one target without any token
-    none = regard("predict", run, sources, "--beam", 3, "--nbest", 3, "--max-len", 0)
-    assert [(row[:2], row[3]) for row in ranked(none)] == [((i, 1), "") for i in (1, 2, 3)]
-
-
 def test_draws_are_the_same_for_the_same_seed(run, sources):
     def draw(seed):
         return done(regard("predict", run, sources, "--num-samples", 2, "--seed", seed))
@@ -192,26 +155,6 @@ def test_json(run, sources):
     assert len(first["token_log_probs"]) == len(first["tokens"]) + 1
 
 
-def test_alternatives_in_json_are_as_whole_as_the_answer(run, sources):
-    lines = answers(regard("predict", run, sources, "--jsonl", "--beam", 3, "--nbest", 3))
-    for first in map(json.loads, lines):
-        assert len(first["alternatives"]) == 2
-        for other in first["alternatives"]:
-            own = {name for name in first if name not in ("src_tokens", "alternatives")}
-            assert other.keys() == own >= {"text", "score", "tokens", "attention"}
-            assert other["score"] <= first["score"]
-            assert len(other["token_log_probs"]) - len(other["tokens"]) in (0, 1)
-            (head,) = other["attention"]["cross"][0]
-            assert [len(row) for row in head] == [len(first["src_tokens"])] * len(
-                other["token_log_probs"]
-            )
-
-
-def test_json_is_jsonl(run, sources):
-    asked = ("predict", run, sources, "--beam", 1)
-    assert done(regard(*asked, "--json")) == done(regard(*asked, "--jsonl"))
-
-
 def test_traces(run, sources, tmp_path):
     file = tmp_path / "traces.jsonl"
     told = regard("predict", run, sources, "--beam", 3, "--nbest", 2, "--trace", file)
@@ -222,47 +165,12 @@ def test_traces(run, sources, tmp_path):
     assert all(trace.kinds == ["cross"] for trace in traces)
 
 
-def test_traces_can_be_drawn(run, sources, tmp_path):
-    file = tmp_path / "traces.jsonl"
-    done(regard("predict", run, sources, "--trace", file))
-    told = regard("show", file, "--line", 2)
-    heads = [line.split() for line in done(told).splitlines()]
-    assert ["f", "g", "h", "</s>", "p"] in heads  # after the title, which a narrow terminal breaks
-
-
-def test_a_trace_file_that_cannot_be_written(run, sources, tmp_path):
-    said = sentence(regard("predict", run, sources, "--trace", tmp_path / "no" / "x.jsonl"), 1)
-    assert said.startswith(f"{tmp_path / 'no' / 'x.jsonl'}: the file cannot be written")
-    assert "check that its folder exists" in said
-
-
-def test_several_runs_answer_together(run, sister, sources):
-    together = regard("predict", run, sister, sources, "--jsonl", "--beam", 1)
-    alone = [regard("predict", one, sources, "--jsonl", "--beam", 1) for one in (run, sister)]
-    scores = [json.loads(answers(result)[0])["log_prob"] for result in (together, *alone)]
-    assert len(set(scores)) == 3
-
-
-def test_features_follow_a_tab(tagged):
-    both = answers(regard("predict", tagged, "--jsonl", stdin="abc\tV;PST\nabc\tV;PRS\n"))
-    tokens = [json.loads(line)["src_tokens"] for line in both]
-    assert tokens[0] == ["a", "b", "c", "[V]", "[PST]", "</s>"]
-    assert tokens[1] == ["a", "b", "c", "[V]", "[PRS]", "</s>"]
-
-
 OPTIONS = {
     "no beam": (["--beam", 0], ["beam", "at least 1", "0"]),
     "more answers than beam": (["--beam", 2, "--nbest", 3], ["nbest", "at most beam = 2", "3"]),
-    "no answers": (["--nbest", 0], ["nbest", "at least 1"]),
-    "top_p of two": (["--num-samples", 1, "--top-p", 2], ["top_p", "at most 1", "2.0"]),
     "top_p without draws": (["--top-p", 0.5], ["num_samples", "at least 1"]),
-    "frozen": (["--num-samples", 1, "--temperature", 0], ["temperature", "above 0"]),
-    "fewer than none": (["--num-samples", -1], ["num_samples", "at least 0", "-1"]),
-    "no batch": (["--batch", 0], ["batch", "at least 1", "0"]),
     "min above max": (["--min-len", 5, "--max-len", 2], ["min_len", "max_len = 2", "5"]),
     "no characters": (["--max-chars", 0], ["--max-chars", "at least 1", "0"]),
-    "no such device": (["--device", "tpu9"], ["device", "'tpu9'"]),
-    "no such option": (["--bean", 3], ["--bean", "--beam", "regard predict --help"]),
     "beam in words": (["--beam", "wide"], ["--beam", "integer", "regard predict --help"]),
 }
 
@@ -275,31 +183,9 @@ def test_bad_usage(run, sources, case):
     assert all(fragment in said for fragment in fragments), said
 
 
-def test_no_such_file(run, in_folder):
-    said = sentence(regard("predict", run, "missing.txt"), 1)
-    assert said.startswith("missing.txt: there is no such file")
-
-
 def test_a_device_without_an_end_is_refused_at_once(run):
     said = sentence(regard("predict", run, "/dev/zero"), 1)
     assert said == "/dev/zero: this must be a file, but it is a device: name a file."
-
-
-@pytest.mark.parametrize("name", ["missing", "empty", "file"])
-def test_what_is_no_run(in_folder, name):
-    (in_folder / "empty").mkdir()
-    (in_folder / "file").write_text("")
-    said = sentence(regard("predict", name, stdin="abc\n"), 1)
-    assert said.startswith(f"{name} must be a run folder")
-    assert "regard train" in said
-
-
-def test_a_run_without_a_model(run, in_folder):
-    (in_folder / "run").mkdir()
-    (in_folder / "run" / "config.json").write_bytes((run / "config.json").read_bytes())
-    said = sentence(regard("predict", "run", stdin="abc\n"), 1)
-    assert "model.safetensors" in said
-    assert "regard train --resume run" in said
 
 
 @pytest.mark.parametrize("damage", ["cut", "of another preset"])
@@ -322,8 +208,6 @@ def test_runs_with_different_tokens(run, stranger):
 
 BAD_LINES = {
     "invalid UTF-8": (b"ab\xff\n", "UTF-8"),
-    "NUL": (b"ab\0\n", "NUL"),
-    "100,000 characters": (b"a" * 100_000 + b"\n", "100,000"),
     "a tab": (b"abc\tcba\n", "no tab"),
 }
 
@@ -337,20 +221,6 @@ def test_bad_lines(run, case):
 
 
 LONG = "a" * 101 + "\n"
-
-
-def test_a_line_that_is_too_long_says_what_to_do(run):
-    said = sentence(regard("predict", run, "--max-chars", 100, stdin="abc\n" + LONG), 1, written=1)
-    assert said.startswith("stdin, line 2: ")
-    assert "101 characters, and the limit is 100" in said
-    assert said.endswith("or raise --max-chars, or leave bad lines out with --skip-bad.")
-
-
-def test_the_limit_of_characters_can_be_raised(run):
-    line = "ab" * 5_001
-    assert "10,002" in sentence(regard("predict", run, stdin=line), 1)
-    asked = ("predict", run, "--beam", 1, "--max-len", 3, "--max-chars", 10_002)
-    assert len(answers(regard(*asked, stdin=line))) == 1
 
 
 def test_bad_lines_can_be_left_out_and_keep_their_places(run):
@@ -388,17 +258,6 @@ def test_a_prefix_that_cannot_be_written(run):
     assert "--prefix must be what the model has tokens for, but it is 'g我'" in said
 
 
-def test_unknown_tokens_can_be_forbidden(run, monkeypatch):
-    seen = []
-    predict = api.Model.predict
-    monkeypatch.setattr(
-        "regard.api.Model.predict", lambda *a, **k: seen.append(k) or predict(*a, **k)
-    )
-    done(regard("predict", run, "--forbid-unknown", stdin="abc\n"))
-    done(regard("predict", run, stdin="abc\n"))
-    assert [one["forbid_unknown"] for one in seen] == [True, False]
-
-
 def test_an_answer_with_line_ends_is_one_line_and_whole_in_json(run, tmp_path, monkeypatch):
     monkeypatch.setattr("regard.data.Tokenizer.decode", lambda *_, **__: "one\ntwo")
     several = ranked(regard("predict", run, "--nbest", 2, stdin="abc\n"))
@@ -407,14 +266,6 @@ def test_an_answer_with_line_ends_is_one_line_and_whole_in_json(run, tmp_path, m
     (tmp_path / "pairs.tsv").write_text("abc\tcba\nab\tba\n")
     done(regard("evaluate", run, tmp_path / "pairs.tsv", "--save", tmp_path / "saved.txt"))
     assert (tmp_path / "saved.txt").read_text() == "one two\none two\n"
-
-
-def test_targets_are_not_taken_for_features(tagged, tmp_path):
-    path = tmp_path / "pairs.tsv"
-    path.write_text("abc\tcba\tV;PST\n")
-    said = sentence(regard("predict", tagged, path), 1)
-    assert said.startswith(f"{path}, line 1: ")
-    assert "one tab" in said
 
 
 def test_a_reader_who_has_seen_enough(run, tmp_path):
@@ -475,13 +326,3 @@ def test_a_trace_file_is_as_it_was_until_all_lines_are_answered(run, sources, tm
     assert sorted(path.name for path in tmp_path.glob(".*")) == []
     done(regard("predict", run, sources, "--trace", file))
     assert len(file.read_text().splitlines()) == 3
-
-
-def test_a_trace_file_may_be_a_link_or_a_device(run, sources, tmp_path):
-    (tmp_path / "real.jsonl").write_text("mine")
-    (tmp_path / "link.jsonl").symlink_to("real.jsonl")
-    done(regard("predict", run, sources, "--trace", tmp_path / "link.jsonl"))
-    assert (tmp_path / "link.jsonl").is_symlink()
-    assert len((tmp_path / "real.jsonl").read_text().splitlines()) == 3
-    done(regard("predict", run, sources, "--trace", "/dev/null"))
-    assert Path("/dev/null").is_char_device()

@@ -30,14 +30,6 @@ def test_every_setting_of_a_run_is_listed():
         assert any(field.description in cell for cell in shown[name]), name
 
 
-def test_defaults_are_written_as_they_are_given():
-    shown = rows()
-    assert shown["lr"][0] == "none"
-    assert shown["skip_bad"][0] == "false"
-    assert shown["vocab_size"][0] == "8000"
-    assert shown["schedule"][0] == "auto"
-
-
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_option_of_a_preset_is_listed(preset):
     shown = rows(preset)
@@ -59,11 +51,6 @@ def test_what_is_listed_can_be_given_to_train(in_folder):
         assert said.startswith("missing.tsv: there is no such file")
 
 
-def test_the_preset_asked_for_is_the_one_shown():
-    assert rows()["preset"][0] == "bahdanau"
-    assert rows("transformer")["preset"][0] == "transformer"
-
-
 def test_settings_as_json():
     found = json.loads(done(regard("settings", "transformer", "--json")))
     assert found["preset"] == "transformer"
@@ -75,15 +62,3 @@ def test_settings_as_json():
     assert by_name["batch_tokens"]["group"] == "steps"
     assert by_name["dim"]["group"] == "transformer"
     assert by_name["preset"]["default"] == "transformer"
-
-
-@pytest.mark.plain
-def test_no_such_preset():
-    assert "'foo'" in sentence(regard("settings", "foo"), 2)
-
-
-def test_a_terminal_of_80_columns_is_wide_enough(monkeypatch):
-    monkeypatch.setattr("regard.cli.console.PIPE_WIDTH", 80)
-    lines = done(regard("settings")).splitlines()
-    assert max(map(len, lines)) <= 80
-    assert "batch_sentences" in "\n".join(lines)

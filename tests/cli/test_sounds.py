@@ -3,7 +3,6 @@
 import json
 import shutil
 
-import numpy as np
 import pytest
 import soundfile
 import torch
@@ -12,9 +11,6 @@ import regard
 from cli.tools import SMALL, done, sentence
 from cli.tools import regard as command
 from data.test_sounds import bad_files
-from regard.data import LogMel
-from regard.errors import ArgumentError
-from regard.export.decode import Exported
 from regard.seeing.trace.storage import from_json
 from regard.tasks.inputs.sound import SoundInput
 from regard.training import RunFolder
@@ -89,37 +85,6 @@ def test_answers_are_the_same_in_whatever_form_sources_come(run, model, spoken, 
     assert model(names[0].read_bytes()).text == answers[0]
 
 
-def test_other_rates_and_channels_are_read(run, spoken, tmp_path):
-    samples, rate = soundfile.read(spoken.parent / "test" / "0.wav", dtype="float32")
-    soundfile.write(tmp_path / "a.flac", np.stack([samples, samples], axis=1), 2 * rate)
-    assert len(done(command("predict", run, tmp_path / "a.flac")).splitlines()) == 1
-
-
-def test_evaluation_reads_the_pairs_of_a_file(run, spoken):
-    shown = done(command("evaluate", run, spoken, "--metrics", "wer,cer", "--json"))
-    rows = {row["name"]: row["value"] for row in json.loads(shown)["metrics"]}
-    assert set(rows) == {"wer", "cer"}
-
-
-@pytest.mark.parametrize("form", ["jsonl", "parallel"])
-def test_any_file_of_pairs_may_name_recordings(folder, data, tmp_path, form):
-    rows = [line.split("\t") for line in data.read_text().splitlines()]
-    given = [str(folder / name) for name, _ in rows]
-    texts = [text for _, text in rows]
-    settings = ["steps=1", "tgt_tokenizer=space"]
-    if form == "jsonl":
-        file = tmp_path / "pairs.jsonl"
-        pairs = zip(given, texts, strict=True)
-        file.write_text("".join(json.dumps({"src": s, "tgt": t}) + "\n" for s, t in pairs))
-    else:
-        file = tmp_path / "names.txt"
-        file.write_text("\n".join(given) + "\n")
-        (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n")
-        settings.append(f"tgt={tmp_path / 'texts.txt'}")
-    found = regard.load(train(file, tmp_path / "run", *settings), device="cpu")
-    assert isinstance(found.task.input, SoundInput)
-
-
 @pytest.mark.parametrize("form", ["transcripts", "beside", "labels"])
 def test_a_folder_of_recordings_is_data(folder, data, tmp_path, form):
     for line in data.read_text().splitlines():
@@ -137,37 +102,6 @@ def test_a_folder_of_recordings_is_data(folder, data, tmp_path, form):
     found = regard.load(run, device="cpu")
     assert isinstance(found.task.input, SoundInput)
     assert sorted(found.tgt_tokenizer.tokens(range(4, 10))) == list("abcdef")
-
-
-def test_a_recording_of_a_folder_that_has_no_text_is_named(data, folder, tmp_path):
-    shutil.copy(folder / "train" / "0.wav", tmp_path)
-    shutil.copy(folder / "train" / "1.wav", tmp_path)
-    (tmp_path / "0.txt").write_text("a b")
-    said = sentence(command("train", tmp_path, "-o", tmp_path / "run", *SMALL), 1)
-    assert said == (
-        f"{tmp_path}: each of its files must have a text beside it, but there is no 1.txt: write "
-        "it, or remove 1.wav."
-    )
-
-
-@pytest.mark.plain
-def test_a_run_that_searches_with_ctc_is_not_exported(run, tmp_path):
-    said = sentence(command("export", run, "-o", tmp_path / "onnx"), 1)
-    assert "this run has ctc_search=0.3: train with ctc_search=0" in said
-
-
-@pytest.mark.plain
-@pytest.mark.long  # frames of another kind are exported in tests/export/test_vectors.py
-@pytest.mark.usefixtures("onnx_registry")
-def test_an_exported_folder_takes_frames(folder, data, spoken, tmp_path):
-    ctc = ("ctc=0.5", "subsample=conv", "centre=true", "preset=location", "tgt_tokenizer=space")
-    run = train(data, tmp_path / "run", "steps=2", *ctc)
-    done(command("export", run, "-o", tmp_path / "onnx"))
-    model = regard.load(run, device="cpu")
-    samples, rate = soundfile.read(spoken.parent / "test" / "0.wav", dtype="float32")
-    frames = LogMel(rate, bands=20)(samples)
-    assert Exported(tmp_path / "onnx")([frames]) == [model((samples, rate)).text]
-    assert "`regard.data.LogMel` computes them" in (tmp_path / "onnx" / "README.md").read_text()
 
 
 def test_samples_with_their_rate_are_pairs_in_python(tmp_path):
@@ -195,11 +129,6 @@ def test_maps_have_times_and_the_spectrogram(run, model, spoken, tmp_path):
     assert [token.text for token in trace.source.tokens][:3] == ["0.00 s", "0.04 s", "0.08 s"]
 
 
-def test_check_says_what_mattered(run, spoken):
-    shown = done(command("check", run, spoken.parent / "test" / "1.wav"))
-    assert "costs if not known" in shown
-
-
 def test_a_run_that_is_stopped_goes_on_as_if_it_had_not(folder, data, tmp_path):
     drawn = ("time_masks=2", "band_masks=1", "speed=0.1", "ctc=0.5", "dropout=0.2")
     settings = ("schedule=constant", "warmup=0", "average=1", *drawn)
@@ -208,18 +137,6 @@ def test_a_run_that_is_stopped_goes_on_as_if_it_had_not(folder, data, tmp_path):
     done(command("train", "--resume", part, "-q", "steps=4"))
     weights = [regard.load(one, device="cpu").module.state_dict() for one in (whole, part)]
     torch.testing.assert_close(*weights, rtol=0, atol=0)
-
-
-def test_what_is_wrong_with_a_recording_is_said_with_its_line(folder, tmp_path):
-    data = tmp_path / "train.tsv"
-    (samples, _), *_ = tones(1, seed=3)
-    soundfile.write(tmp_path / "a.wav", samples, RATE)
-    for name, reason in bad_files(tmp_path).items():
-        data.write_text(f"a.wav\ta b\n{name}\tb\n")
-        said = sentence(command("train", data, "-o", tmp_path / "run", *SMALL, *SOUND), 1)
-        assert said.startswith(f"{data}, line 2: {tmp_path / name}: ")
-        assert reason in said
-        shutil.rmtree(tmp_path / "run", ignore_errors=True)
 
 
 def test_what_is_wrong_with_a_recording_to_predict_from_is_said(run, tmp_path):
@@ -247,11 +164,3 @@ def test_settings_that_do_not_fit_are_refused(data, tmp_path, settings, reason):
     result = command("train", data, "-o", tmp_path / "run", *SMALL, f"rate={RATE}", *settings)
     assert result.exit_code in (1, 2)
     assert reason in result.output
-
-
-def test_words_cannot_replace_what_has_none(model, spoken):
-    name = str(spoken.parent / "test" / "1.wav")
-    with pytest.raises(ArgumentError, match="replace_unk must be left out where sources are rec"):
-        list(model.predict([name], replace_unk=True))
-    with pytest.raises(ArgumentError, match="texts must be several, but it is one recording"):
-        list(model.predict(name))

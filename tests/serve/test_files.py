@@ -2,7 +2,6 @@
 
 import base64
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -90,14 +89,6 @@ def test_what_is_no_picture_is_refused_and_no_file_is_opened(pictures, tmp_path)
             assert "secret" not in str(told)
 
 
-def test_files_have_a_limit_of_bytes(pictures):
-    with client_of(pictures, file_bytes=len(png_bytes(ARRAY))) as client:
-        assert client.post("/api/run", json=FILE).status_code == 200
-        larger = sent(png_bytes(ARRAY) + b"\0")
-        error(client.post("/api/run", json=larger), 413, "too_long")
-        error(client.post("/api/run", json=sent(b"\0" * 300_000)), 413, "too_large")
-
-
 @pytest.fixture
 def decoding(monkeypatch):
     """Lets pictures of many pixels be decoded once `go` is set."""
@@ -131,19 +122,6 @@ def test_others_are_answered_while_a_large_picture_is_decoded(pictures, decoding
         assert not any(attack.done() for attack in attacks)
         decoding.go.set()
         assert [attack.result().status_code for attack in attacks] == [200, 200]
-
-
-@pytest.mark.slow
-def test_a_client_pays_for_the_time_of_decoding_also_if_nothing_comes_of_it(pictures, monkeypatch):
-    def read(content, **options):
-        time.sleep(0.1)
-        return read_picture(content, **options)
-
-    monkeypatch.setattr("regard.data.pictures.read_picture", read)
-    with client_of(pictures) as client:
-        error(client.post("/api/run", json=sent(png_bytes(ARRAY)[:90])), 422, "invalid")
-        usage = client.app.state.handler.scheduler._usage
-        assert usage.of("testclient", time.monotonic()) > 0.05
 
 
 def test_a_file_costs_what_its_header_says():

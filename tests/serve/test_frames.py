@@ -67,7 +67,3 @@ def test_frames_that_cannot_be_read_are_refused_and_no_file_is_opened(vectors, t
         error(client.post("/api/run", json=many), 413, "too_long")
         most = {"frames": [[-1.2345678901234567e-38] * 3] * 40}
         assert client.post("/api/run", json=most).status_code == 200
-
-
-def test_a_model_that_reads_text_takes_no_frames(client):
-    error(client.post("/api/run", json={"frames": [[1.0]]}), 422, "invalid")

@@ -5,7 +5,6 @@ import json
 import pytest
 
 from regard.errors import ArgumentError, RegardError
-from regard.messages import use_language
 from regard.serve import http_errors
 from regard.serve.middleware import Access
 
@@ -26,14 +25,9 @@ def error(response, status, code):
 
 INVALID = {
     "no text": {},
-    "no string": {"text": 5},
-    "a list": [1],
     "half a pair": {"text": "\ud800"},
-    "half a pair in the target": {"text": "a", "target": "\udfff"},
     "a kind that is none": {"text": "a", "kinds": ["cros"]},
-    "no beam": {"text": "a", "beam": 0},
     "a beam that is too wide": {"text": "a", "beam": 17},
-    "a beam that is text": {"text": "a", "beam": "5"},
     "another field": {"text": "a", "bean": 5},
     "a tab": {"text": "a\tb"},
 }
@@ -45,29 +39,6 @@ def test_what_cannot_be_taken_is_422(client, path, case):
     content = json.dumps(INVALID[case])
     answer = client.post(path, content=content, headers={"content-type": "application/json"})
     error(answer, 422, "invalid")
-
-
-def test_a_stream_has_no_beam(client):
-    told = error(client.post("/api/stream", json={"text": "a", "beam": 2}), 422, "invalid")
-    assert "a field that is not known" in told["message"]
-
-
-@pytest.mark.parametrize("content", ["", "{", '{"text": "a"', "nul"])
-def test_what_is_not_json_is_422(client, content):
-    kind = {"content-type": "application/json"}
-    error(client.post("/api/run", content=content, headers=kind), 422, "invalid")
-
-
-def test_json_too_deep_to_read_is_refused(client):
-    content = b"[" * 30000
-    kind = {"content-type": "application/json"}
-    error(client.post("/api/run", content=content, headers=kind), 400, "bad_request")
-
-
-def test_what_is_not_utf8_is_400(client):
-    kind = {"content-type": "application/json"}
-    content = b'{"text": "\xff"}'
-    error(client.post("/api/run", content=content, headers=kind), 400, "bad_request")
 
 
 def test_what_was_sent_is_not_repeated(client):
@@ -87,20 +58,9 @@ def test_what_was_sent_is_not_repeated(client):
         assert "secret" not in answer.text
 
 
-def test_an_unknown_model_is_422(client):
-    told = error(client.post("/api/run", json={"text": "a", "model": "x"}), 422, "unknown_model")
-    assert "looking, blind, tagged" in told["message"]
-
-
 @pytest.mark.parametrize("path", ["/nothing", "/api", "/page/nothing.js", "/page/../app.py"])
 def test_an_unknown_address_is_404(client, path):
     error(client.get(path), 404, "not_found")
-
-
-def test_another_method_is_405(client):
-    answer = client.get("/api/run")
-    error(answer, 405, "method_not_allowed")
-    assert answer.headers["allow"] == "POST"
 
 
 def test_another_media_type_is_415(client):
@@ -134,13 +94,6 @@ def test_too_large_a_body_is_413_with_and_without_a_length(serve):
     error(client.post("/api/run", content=large, headers=kind), 413, "too_large")
     pieces = (large[i : i + 100] for i in range(0, len(large), 100))
     error(client.post("/api/run", content=pieces, headers=kind), 413, "too_large")
-
-
-def test_every_text_within_the_limit_fits_into_a_body(serve):
-    client = serve(chars=300, tokens=300)
-    body = json.dumps({"text": "👩" * 300, "target": "👩" * 300})
-    kind = {"content-type": "application/json"}
-    assert client.post("/api/run", content=body, headers=kind).status_code == 200
 
 
 def test_another_host_is_400(client):
@@ -196,12 +149,6 @@ def test_a_program_sends_the_token_and_a_browser_gets_a_cookie_for_it(serve):
     error(client.post("/api/run", json={"text": "a"}), 401, "unauthorized")
 
 
-def test_with_a_token_the_server_goes_by_any_name(serve):
-    client = serve(Access(token="s3cret"))
-    headers = {"host": "box.local:8000", "authorization": "Bearer s3cret"}
-    assert client.get("/api/info", headers=headers).status_code == 200
-
-
 def test_pages_of_other_sites_are_403(client):
     for origin in ("http://evil.com", "null", "http://localhost:3000", "http://localhost.evil.com"):
         answer = client.post("/api/run", json={"text": "a"}, headers={"origin": origin})
@@ -210,13 +157,6 @@ def test_pages_of_other_sites_are_403(client):
     own = client.post("/api/run", json={"text": "a"}, headers={"origin": "http://localhost"})
     assert own.status_code == 200
     assert "access-control-allow-origin" not in own.headers
-
-
-def test_a_site_may_be_given_as_an_address_bar_shows_it(serve):
-    client = serve(Access(origins=["http://Site.example/"]))
-    origin = {"origin": "http://site.example"}
-    answer = client.post("/api/run", json={"text": "a"}, headers=origin)
-    assert answer.headers["access-control-allow-origin"] == "http://site.example"
 
 
 def test_other_sites_may_be_allowed(serve):
@@ -306,16 +246,3 @@ def test_a_client_is_answered_in_its_language(client):
     assert "must" in error(refused(), 422, "invalid")["message"]
     absent = error(client.get("/nothing", headers={"accept-language": "zh"}), 404, "not_found")
     assert absent["message"] == "这个地址没有内容"
-
-
-def test_the_parts_of_a_sentence_are_told_apart_in_each_language():
-    damaged = RegardError("its header has no checksum")
-    beam = ArgumentError("beam", "be at least 1", 0, "choose a larger number")
-    with use_language("zh"):
-        body = http_errors.from_exception(beam).body["error"]
-        assert (body["message"], body["hint"]) == (
-            "beam 必须至少为 1，但现在是 0",
-            "请选一个更大的数",
-        )
-        body = http_errors.from_exception(damaged).body["error"]
-        assert (body["message"], body["hint"]) == ("它的文件头没有校验和", "参见 /docs")

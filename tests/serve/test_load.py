@@ -8,9 +8,6 @@ import numpy as np
 import pytest
 
 from regard.seeing.trace.storage import from_json
-from serve.conftest import until
-from serve.test_http_errors import error
-from serve.test_live import leave
 
 pytestmark = pytest.mark.slow  # real connections, and many of them
 
@@ -60,27 +57,3 @@ def test_two_hundred_clients_at_once_get_what_each_would_get_alone(live, models)
     assert (busy["asked"], busy["left"], busy["inside"]) == (CLIENTS, 0, 0)
     assert busy["batches"] < CLIENTS / 4
     assert server.lines == []
-
-
-def test_what_the_queue_does_not_hold_is_refused_and_the_rest_is_answered(live, slow):
-    slow(0.02)
-    server = live(tokens=20, queue=30)
-    answers = together(server, [{"text": text, "beam": 1} for text in texts()[:60]])
-    refused = [answer for answer in answers if answer.status_code != 200]
-    assert 0 < len(refused) < 60 - 29
-    for answer in refused:
-        error(answer, 429, "busy")
-        assert int(answer.headers["retry-after"]) >= 1
-    assert load(server)["asked"] == 60 - len(refused)
-
-
-def test_those_who_leave_are_counted_and_their_batch_is_stopped(live, slow):
-    steps = slow()
-    server = live()
-    connection = leave(server, "/api/run", b"abcd" * 100)
-    until(lambda: steps.taken > 3)
-    connection.close()
-    until(lambda: load(server)["stopped"] == 1)
-    busy = load(server)
-    assert (busy["asked"], busy["left"], busy["inside"]) == (1, 1, 0)
-    assert steps.taken < 400

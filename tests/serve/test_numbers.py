@@ -61,25 +61,12 @@ def test_a_forecast_is_answered_with_its_figure(client, folder):
     assert checked["notes"][0].startswith("load: the forecast changes most")
 
 
-def test_info_says_what_each_reads(client):
-    ratings, load = client.get("/api/info").json()["models"]
-    assert ratings["target"] == {"tokenizer": "numbers", "names": ["number"]}
-    assert load["source"]["files"] == [".csv"]
-    assert load["reads"] == "a CSV file with the columns 'load', 'heat' and 12 rows or more"
-
-
 @pytest.mark.parametrize(
     "more", [{"target": "3"}, {"beam": 2}, {"kinds": ["cross"]}, {"max_len": 4}]
 )
 def test_options_of_tokens_are_refused(client, more):
     told = error(client.post("/api/run", json={"text": "old tree", **more}), 422, "invalid")
     assert "must be left out for a model that predicts numbers" in str(told)
-
-
-def test_what_compares_outputs_is_refused(client):
-    change = {"text": "old tree", "prefix": "3"}
-    error(client.post("/api/what-if", json=change), 422, "invalid")
-    error(client.post("/api/answers", json={"text": "old tree"}), 422, "invalid")
 
 
 def test_what_is_no_series_is_refused_and_no_file_is_opened(client, folder):

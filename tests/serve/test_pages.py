@@ -45,7 +45,3 @@ def test_an_inline_script_is_named_by_its_hash(tag):
 def test_data_and_scripts_that_are_loaded_have_no_hash():
     page = '<script type="application/json">{}</script><script type="module" src="a.js"></script>'
     assert "script-src 'self';" in policy(page)
-
-
-def test_no_icon_is_no_error(client):
-    assert client.get("/favicon.ico").status_code == 204

@@ -90,16 +90,6 @@ def test_no_more_than_size_go_together_and_a_full_batch_does_not_wait():
     assert [items for _, items in work.batches] == [[0, 1, 2], [3, 4, 5]]
 
 
-def test_other_keys_are_other_calls_and_the_oldest_comes_first():
-    work = Work()
-
-    async def ask(batcher):
-        return await asyncio.gather(*(batcher.submit("ab"[i % 2], i) for i in range(5)))
-
-    assert batched(work, ask) == [0, 1, 4, 9, 16]
-    assert work.batches == [("a", [0, 2, 4]), ("b", [1, 3])]
-
-
 def test_what_comes_while_others_are_worked_on_goes_together():
     work = Work()
     work.gate.clear()
@@ -126,25 +116,6 @@ def test_only_the_item_that_fails_gets_the_error():
     one, bad, three = batched(work, ask)
     assert (one, three) == (1, 9)
     assert isinstance(bad, ZeroDivisionError)
-
-
-def test_a_job_that_was_given_up_while_it_waited_is_dropped():
-    work = Work()
-    work.gate.clear()
-
-    async def ask(batcher):
-        first = asyncio.ensure_future(batcher.submit("k", 1))
-        await asyncio.to_thread(until, lambda: work.batches)
-        stale = asyncio.ensure_future(batcher.submit("k", 2))
-        fresh = asyncio.ensure_future(batcher.submit("k", 3))
-        await asyncio.sleep(0)
-        stale.cancel()
-        await asyncio.sleep(0)
-        work.gate.set()
-        return await asyncio.gather(first, fresh)
-
-    assert batched(work, ask) == [1, 9]
-    assert [items for _, items in work.batches] == [[1], [3]]
 
 
 def test_work_that_all_have_given_up_is_stopped_and_the_next_is_done():
@@ -212,20 +183,6 @@ def test_a_short_request_does_not_wait_for_a_long_one():
 
     batched(work, ask, wait=0.0)
     assert len(set(work.done)) == 6
-
-
-def test_what_runs_for_long_becomes_long_work_whatever_it_said(monkeypatch):
-    monkeypatch.setattr(scheduler, "SHORT_SECONDS", 0.03)
-    work = Pieces()
-
-    async def ask(asked):
-        liar = asked.ask("liar", 10_000, cost=SHORT)
-        await asyncio.to_thread(until, lambda: work.done)
-        assert await asyncio.wait_for(asked.submit("short", 3), 5) == "short done"
-        assert not liar.done()
-        liar.cancel()
-
-    batched(work, ask, wait=0.0)
 
 
 def test_long_requests_take_turns(monkeypatch):

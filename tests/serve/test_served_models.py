@@ -13,7 +13,6 @@ from regard import api
 from regard.api import bundled_models
 from regard.errors import DataError, RegardError
 from regard.preemption import preemptible
-from regard.seeing.attribution import input_scorer
 from regard.seeing.attribution.interventions import shuffled_attention
 from regard.serve.limits import Limits
 from regard.serve.served_models import BatchKey, Models, StreamedToken, WorkItem, names
@@ -34,12 +33,6 @@ from serve.conftest import client_of
 )
 def test_models_are_called_by_as_much_of_the_path_as_it_takes(runs, expected):
     assert names([Path(run) for run in runs]) == expected
-
-
-def test_a_model_goes_by_the_name_of_a_link_to_it(tmp_path):
-    (tmp_path / "real").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "real")
-    assert names([tmp_path / "link"]) == ["link"]
 
 
 @pytest.fixture
@@ -90,14 +83,6 @@ def test_a_request_loads_its_model_in_a_thread_of_its_own(bundled, monkeypatch):
     # neither the main thread nor that of the event loop
     assert len(threads) == 2
     assert all(name.startswith("asyncio_") for name in threads)
-
-
-def test_a_page_says_of_a_bundled_model_what_its_card_says(bundled):
-    _, model, _ = Models.load_bundled("cpu").page_info(Limits())["models"]
-    assert model["about"] == "letters to letters"
-    assert model["examples"] == ["a b", "cab"]
-    assert model["said"]["zh"] == {"about": "字母到字母", "reads": "字母"}
-    assert model["preset"] == "seq2seq"
 
 
 class StopError(Exception):
@@ -164,18 +149,6 @@ def test_a_check_stops_wherever_it_is_and_leaves_the_model_as_it_was(models, poi
     assert after.maps[0].weights == pytest.approx(before.maps[0].weights, abs=1e-6)
 
 
-@pytest.mark.slow
-def test_a_check_in_pieces_finds_what_a_whole_one_finds(models, monkeypatch):
-    model = models.by_name["tagged"]
-    whole = model.check("abcd", "c b a", max_len=20)
-    monkeypatch.setattr(input_scorer, "PIECE_TOKENS", 16)
-    with preemptible(lambda: None):
-        pieces = model.check("abcd", "c b a", max_len=20)
-    assert pieces.checks["sentences"] == whole.checks["sentences"]
-    for name, expected in whole.derived.items():
-        assert pieces.derived[name] == pytest.approx(expected, abs=1e-4)
-
-
 def test_other_threads_may_run_a_model_whose_attention_is_shuffled(models):
     model = models.by_name["tagged"]
     expected = model.trace("abc", "c b a").decoded.log_prob
@@ -184,17 +157,6 @@ def test_other_threads_may_run_a_model_whose_attention_is_shuffled(models):
         other = pool.submit(model.trace, "abc", "c b a").result().decoded.log_prob
     assert other == pytest.approx(expected, abs=1e-6)
     assert shuffled != pytest.approx(expected, abs=1e-3)
-
-
-def test_lengths_are_counted_in_tokens_and_features(models):
-    assert models.served["tagged"].source_length("abc\tV;PST") == 5
-    assert models.served["looking"].source_length("") == 0
-
-
-def test_only_answers_that_could_be_too_long_get_a_limit_of_their_own(models):
-    model = models.served["looking"]
-    assert model.max_len(5, Limits(tokens=32)) is None  # 2 * 6 + 20
-    assert model.max_len(6, Limits(tokens=32)) == 32
 
 
 def test_streams_that_fail_after_a_token_get_the_error_and_are_not_run_again(models, monkeypatch):
