@@ -190,12 +190,7 @@ class BundledCard(CardPart):
 
 
 def render(card: BundledCard, size: int) -> str:
-    """Return the card as Markdown, in the current language.
-
-    Args:
-        card: the facts.
-        size: bytes of its folder.
-    """
+    """Return the card as Markdown, in the current language."""
     said = card.said
     facts = {
         "what": said.what,

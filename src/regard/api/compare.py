@@ -16,13 +16,11 @@ from regard.evaluation import (
     Normalizer,
     choose_metrics,
     confidence_interval,
-    copied_share,
     paired_bootstrap,
     paired_perplexity,
 )
 from regard.evaluation.bootstrap import perplexities
 from regard.evaluation.metrics import Statistics
-from regard.messages import message
 from regard.pretrained import PretrainedModel
 from regard.pretrained.head_probe import prediction_scorer, text_traces
 from regard.seeing import Trace
@@ -30,8 +28,6 @@ from regard.seeing.trace.map_distance import TraceDistance, trace_distance
 
 #: examples whose traces are kept, those that differ most
 SHOWN: Final = 12
-#: share of a model's words in what it is made to write, below which the two are not alike
-FOREIGN: Final = 0.1
 #: kind of target whose metrics suit running text, as models of transformers write it
 RUNNING_TEXT: Final = "bpe"
 #: traces that are computed at once, and pairs that are in memory before most are dropped
@@ -150,18 +146,7 @@ def compare_models(
     ]
     same = confidence_interval("exact", there, [[text] for text in here], normalizer=normalizer)
     forced = "both wrote what A answers" if references is None else "both wrote the reference"
-    notes = [*_foreign_notes((here, there), targets), *notes]
     return ModelComparison(scores, same, heads, examples, forced, notes)
-
-
-def _foreign_notes(answers: Sequence[Sequence[str]], targets: Sequence[str]) -> list[str]:
-    """Return a sentence for a model that is made to write words which it does not answer itself."""
-    shares = [(name, copied_share(own, targets)) for name, own in zip("AB", answers, strict=True)]
-    return [
-        message("compare.foreign", name=name, share=share)
-        for name, share in shares
-        if share < FOREIGN
-    ]
 
 
 def _answers(model: AnyModel, sources: Sequence[Any], beam: int | None) -> list[str]:

@@ -16,13 +16,17 @@ from regard.evaluation import (
 
 
 class MetricRow(NamedTuple):
-    """A metric with its interval, None where there is none, and how it was computed."""
+    """A metric with its interval, None where there is none, and how it was computed.
+
+    `counted` is what a perplexity is per: the number of tokens or words.
+    """
 
     name: str
     value: float
     low: float | None
     high: float | None
     signature: str
+    counted: int | None = None
 
 
 class EvaluationResult(NamedTuple):

@@ -87,12 +87,7 @@ def load(
 def text_model(
     model: Model | PretrainedModel | MediaModel, command: str
 ) -> Model | PretrainedModel:
-    """Return a model; raises ArgumentError if it reads pictures or sound, which a command cannot.
-
-    Args:
-        model: of `load`.
-        command: as its user knows it.
-    """
+    """Return a model; raises ArgumentError if it reads pictures or sound, as MediaModels do."""
     if isinstance(model, MediaModel):
         raise ArgumentError(
             "the model",

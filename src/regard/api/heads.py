@@ -153,12 +153,7 @@ def _importance(
 def head_importance(
     switches: Mapping[HeadKey, HeadSwitch], score: Callable[[], Statistics]
 ) -> dict[HeadKey, HeadCost]:
-    """Return what switching off each head costs.
-
-    Args:
-        switches: of the heads.
-        score: runs the model, and returns nats and number of tokens of each text.
-    """
+    """Return what switching off each head costs."""
     whole = score()
 
     def scores() -> Iterator[Statistics]:
@@ -202,12 +197,7 @@ def _traces(
 
 
 class _Corpus:
-    """Notes on the traces that pass by: their targets, a few examples, the links of each head.
-
-    Args:
-        golds: gold links of each trace; None if no links are to be noted.
-        units: that they count.
-    """
+    """Notes on the traces that pass by: their targets, a few examples, the links of each head."""
 
     def __init__(self, golds: Sequence[Gold] | None, units: Units) -> None:
         self.golds, self.units = golds, units

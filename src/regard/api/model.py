@@ -18,9 +18,8 @@ from regard.api.evaluate_pairs import (
     score_predictions,
 )
 from regard.api.output import Output
-from regard.api.predictor import Predictor
+from regard.api.predictor import Predictor, PredictRequest, check_kinds, decoding_options
 from regard.api.read_pairs import check_pairs, known_pairs, read_for
-from regard.api.request import PredictRequest, check_kinds, decoding_options
 from regard.api.tables import (
     answer_row,
     is_table,

@@ -144,13 +144,7 @@ def _short_hash(file: Path) -> str:
 
 @final
 class LabelProbabilities(Mapping[str, float]):
-    """Probability by label, the likeliest first; sorted when it is asked for.
-
-    Args:
-        labels: all of them.
-        values: the probability of each.
-        exclusive: whether one label is right, and not any number of them.
-    """
+    """Probability by label, the likeliest first; sorted when it is asked for."""
 
     def __init__(
         self,

@@ -1,8 +1,10 @@
-"""Prediction: from sources to outputs and traces, with one model or an ensemble."""
+"""Prediction: from requests and sources to outputs and traces, with one model or an ensemble."""
 
+import difflib
+import random
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar, final
@@ -21,7 +23,6 @@ from regard.api.output import (
     with_alternatives,
     with_probs,
 )
-from regard.api.request import PredictRequest, in_chunks
 from regard.decoding import (
     DecodingGraphs,
     DecodingOptions,
@@ -43,6 +44,7 @@ from regard.seeing.attribution.faithfulness import add_methods, add_scores
 from regard.seeing.attribution.input_scorer import PrefixScorer, SourceScorer
 from regard.seeing.attribution.interventions import shuffled_attention
 from regard.seeing.attribution.replacements import token_replacements
+from regard.seeing.trace import KINDS
 from regard.symbols import BOS, EOS, UNK
 from regard.tasks import Source, Task, TextInput
 from regard.tasks.inputs.text import text_given, text_written
@@ -50,8 +52,68 @@ from regard.tasks.inputs.text import text_given, text_written
 #: beams of all sources of a request for which compiled kernels are worth the time to load them
 MANY_BEAMS: Final = 400
 
+#: batches that are read before the first is answered
+READ_AHEAD: Final = 16
+
+
 BatchT = TypeVar("BatchT")
 ResultT = TypeVar("ResultT")
+
+
+@dataclass(frozen=True)
+class PredictRequest:
+    """Options for the sources of one call.
+
+    Attributes:
+        options: of decoding.
+        attention: whether outputs carry maps.
+        kinds: which maps.
+        replace_unk: whether unknown words become source words.
+    """
+
+    options: DecodingOptions
+    attention: bool
+    kinds: Collection[str]
+    replace_unk: bool
+
+    def select(self, indices: Sequence[int]) -> "PredictRequest":
+        """Return the request for some of the sources; a single prefix is that of each."""
+        prefix = self.options.prefix
+        if prefix is None or len(prefix) == 1:
+            return self
+        if indices and max(indices) >= len(prefix):
+            raise _wrong_count(len(prefix), f"{max(indices) + 1} sources or more")
+        return replace(self, options=replace(self.options, prefix=[prefix[i] for i in indices]))
+
+    def check_total(self, sources: int) -> None:
+        """Raises if there are more prefixes than sources."""
+        given = len(self.options.prefix or ())
+        if given > max(sources, 1):
+            raise _wrong_count(given, f"{sources} source{'s' * (sources != 1)}")
+
+    def seeded(self, seed: int | None) -> "PredictRequest":
+        """Return the request with another random seed."""
+        if seed == self.options.seed:
+            return self
+        return replace(self, options=replace(self.options, seed=seed))
+
+    def seeds(self) -> Iterator[int | None]:
+        """Yield a seed for each batch: batches with the same one would draw the same samples."""
+        seed = self.options.seed
+        draw = random.Random(seed)
+        yield seed
+        while True:
+            yield None if seed is None else draw.getrandbits(63)
+
+    @property
+    def shown_kinds(self) -> Collection[str]:
+        """The maps that outputs carry."""
+        return self.kinds if self.attention else ()
+
+    @property
+    def needed_kinds(self) -> Collection[str]:
+        """The maps that decoding must keep."""
+        return {*self.shown_kinds, "cross"} if self.replace_unk else self.shown_kinds
 
 
 class _Answer(NamedTuple):
@@ -63,15 +125,7 @@ class _Answer(NamedTuple):
 
 @final
 class Predictor:
-    """Runs a trained model that writes tokens.
-
-    Args:
-        module: the model, or an `Ensemble`.
-        task: encodes sources and decodes targets.
-        device: where the module is.
-        paths: the run folders, of which traces name the model.
-        presets: the preset of each.
-    """
+    """Runs a trained model that writes tokens."""
 
     def __init__(
         self,
@@ -303,14 +357,7 @@ class Predictor:
         options: DecodingOptions,
         kinds: Collection[str],
     ) -> list[tuple[list[int], Trace]]:
-        """Return the target ids and the trace of each source, all in one batch.
-
-        Args:
-            sources: of one batch.
-            targets: what the model is made to write; its own outputs if None.
-            options: of decoding.
-            kinds: the maps to keep.
-        """
+        """Return the target ids and the trace of each source, all in one batch."""
         rows, tgt = self._rows(sources), self.task.target
         src, lengths = self.batch(rows)
         if targets is None:
@@ -331,14 +378,7 @@ class Predictor:
         return traces
 
     def trace_of(self, source: Any, row: Any, found: Hypothesis, options: DecodingOptions) -> Trace:
-        """Return the trace of an output that carries its alternatives.
-
-        Args:
-            source: as it was given.
-            row: the source, encoded.
-            found: the output.
-            options: it was decoded by.
-        """
+        """Return the trace of an output that carries its alternatives."""
         text = self._written(found, self.task.unknown_words(source))
         text = with_alternatives(text, found, self.task.target)
         header = self._header(source, row, text, found, decoding_info(options, found))
@@ -347,13 +387,7 @@ class Predictor:
     def stream(
         self, sources: Sequence[Any], options: DecodingOptions, kinds: Collection[str]
     ) -> Generator[Streamed, None, list[Trace]]:
-        """Decode sources greedily, yield each token at once, and return the traces at the end.
-
-        Args:
-            sources: of one batch.
-            options: of decoding.
-            kinds: the maps to keep.
-        """
+        """Decode sources greedily, yield each token at once, and return the traces at the end."""
         rows = self._rows(sources)
         found = yield from stream(
             self._searched(options, len(rows), needs_maps=True),
@@ -401,14 +435,6 @@ class Predictor:
         """Add to a trace which inputs mattered beside where the model looked.
 
         Then what becomes of the output if attention is shuffled.
-
-        Args:
-            source: of the trace.
-            tgt: ids of its target.
-            trace: with all kinds of maps that the model has.
-            max_len: most tokens of what the model writes by itself.
-            methods: attribution methods to compare, see `faithfulness.add_methods`; None for none.
-            versus: token that each output is compared with, for `methods`.
         """
         contrast = None if versus is None else self._token(versus)
         (row,) = self.task.input.rows([source])
@@ -425,13 +451,6 @@ class Predictor:
 
         Its source is all that the model has read, `<s>` first, and its target what it wrote. All
         of a text is taken as written that does not begin with the prompt.
-
-        Args:
-            source: the prompt.
-            tgt: ids of the whole text.
-            trace: of the whole text.
-            methods: attribution methods to compare, see `faithfulness.add_methods`.
-            versus: token that each output is compared with.
         """
         contrast = None if versus is None else self._token(versus)
         (row,) = self.task.input.rows([source])
@@ -545,3 +564,71 @@ def map_batches(
             return list(pool.map(work, batches))
     finally:
         torch.set_num_threads(before)
+
+
+def in_chunks(
+    sources: Iterable[Any], check: Callable[[Any], None], batch: int, request: PredictRequest
+) -> Iterator[tuple[list[Any], PredictRequest]]:
+    """Split sources into chunks that are sorted by length together, each with its request.
+
+    The error of an unusable source is raised after the chunk of all sources before it.
+    """
+    most = READ_AHEAD * batch if batch > 1 else 1
+    chunk: list[Any] = []
+    before = 0
+    try:
+        for source in sources:
+            check(source)
+            chunk.append(source)
+            if len(chunk) == most:
+                yield chunk, request.select(range(before, before + most))
+                before, chunk = before + most, []
+    except DataError:
+        yield chunk, request.select(range(before, before + len(chunk)))
+        raise
+    request.check_total(before + len(chunk))
+    yield chunk, request.select(range(before, before + len(chunk)))
+
+
+def check_kinds(kinds: Collection[str] | None) -> Collection[str]:
+    """Return the kinds of maps; all if None. Raises for a kind that does not exist."""
+    if kinds is None:
+        return KINDS
+    wrong = [kinds] if isinstance(kinds, str) else [kind for kind in kinds if kind not in KINDS]
+    if wrong:
+        raise ArgumentError(
+            "kinds", f"be a list of some of {', '.join(KINDS)}", repr(wrong[0]), "choose among them"
+        )
+    return kinds
+
+
+def decoding_options(task: Task, beam: int, options: dict[str, Any]) -> DecodingOptions:
+    """Return decoding options by name; the beam width of the run is the default.
+
+    Those of the output come first: a label is one token.
+    """
+    if options.get("prefix") is not None and not task.has_sources:
+        raise ArgumentError(
+            "prefix", "be left out for a language model", "given", "it goes on with each text"
+        )
+    one = {} if task.numbers is not None else task.tokens.decoding()
+    try:
+        return DecodingOptions(**{"beam": beam, **options, **one})
+    except TypeError as error:
+        known = list(DecodingOptions.__dataclass_fields__)
+        wrong = [name for name in options if name not in known]
+        if not wrong:
+            raise ArgumentError("options", "be numbers", f"{options} ({error})", "check") from None
+        close = difflib.get_close_matches(wrong[0], known, n=1, cutoff=0.0)[0]
+        raise ArgumentError(
+            "option", f"be one of {', '.join(known)}", repr(wrong[0]), f"perhaps {close!r} is meant"
+        ) from None
+
+
+def _wrong_count(given: int, sources: str) -> ArgumentError:
+    return ArgumentError(
+        "prefix",
+        "be one, or one for each source",
+        f"{given} for {sources}",
+        "give as many as there are sources, empty lists among them",
+    )

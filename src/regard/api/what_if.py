@@ -28,15 +28,7 @@ def run_what_if(
     change: Intervention,
     options: dict[str, Any],
 ) -> WhatIf:
-    """Decode a source as it is and with changes, and compare the two.
-
-    Args:
-        predictor: of the model.
-        trace: returns the trace of a source; see `Model.trace`.
-        text: the source.
-        change: what to do.
-        options: of `trace`.
-    """
+    """Decode a source as it is and with changes, and compare the two."""
     read, changed = changed_source(predictor, text, change)
     more = dict(options)
     if change.prefix is not None and predictor.task.has_sources:

@@ -150,16 +150,7 @@ def align(
     batch: int = 32,
     done: Callable[[int], None] = lambda pairs: None,
 ) -> dict[HeadChoice, list[Links]]:
-    """Return the links of each pair, for each choice of attention.
-
-    Args:
-        predictor: of the model that is made to write the targets.
-        pairs: to align.
-        choose: returns the choices for a model with these numbers of heads in its layers.
-        units: what is linked: each target unit with its strongest source unit.
-        batch: pairs at a time.
-        done: called with the number of pairs after each batch.
-    """
+    """Return the links of each pair, for each choice of attention."""
     sides = [_sides(predictor.task, pair, units)[0] for pair in pairs]
     found: dict[HeadChoice, list[Links]] = {}
     for i, maps in _cross_attention(predictor, pairs, batch, done):
@@ -176,14 +167,7 @@ def align(
 def align_by_mean(
     predictor: Predictor, source: Any, words: bool | None, **reading: Any
 ) -> list[Links]:
-    """Return the links of each pair by the mean of all heads; none for a bad line left out.
-
-    Args:
-        predictor: of the model that is made to write the targets.
-        source: as for `read_for`.
-        words: whether to link words, or tokens; see `Units.of`.
-        reading: the further arguments of `read_for`.
-    """
+    """Return the links of each pair by the mean of all heads; none for a bad line left out."""
     check_can_align(predictor)
     bad: list[int] = []
     reader = read_for(

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import typer
 from rich.console import Console
@@ -42,17 +42,6 @@ MOST_CLASSES_DRAWN: Final = 20
 MOST_CLASSES_SAVED: Final = 1000
 #: pairs of classes that are printed
 MOST_MISTAKES: Final = 10
-
-
-class PerplexityRow(NamedTuple):
-    """A perplexity with its confidence interval, and how it was counted."""
-
-    name: str
-    value: float
-    low: float | None
-    high: float | None
-    counted: int
-    signature: str
 
 
 def evaluate(args: EvaluateArgs) -> None:
@@ -128,7 +117,11 @@ def _format(name: str, value: float) -> str:
     return f"{100 * value:.2f}%" if name in SHARES else f"{value:.2f}"
 
 
-def _range(row: MetricRow | PerplexityRow) -> str:
+def _as_object(row: MetricRow) -> dict[str, Any]:
+    return {name: value for name, value in row._asdict().items() if name != "counted" or value}
+
+
+def _range(row: MetricRow) -> str:
     return interval_text(row.low, row.high, partial(_format, row.name))
 
 
@@ -136,14 +129,14 @@ def _interval_notes(rows: Sequence[Any]) -> list[str]:
     return [message("interval.note")] * any(row.low is None for row in rows)
 
 
-def _print_metrics(rows: Sequence[MetricRow | PerplexityRow], console: Console) -> None:
+def _print_metrics(rows: Sequence[MetricRow], console: Console) -> None:
     """Print metrics with their intervals and signatures; of a perplexity, also what it is per."""
     titles = [message(f"card.column.{name}") for name in ("metric", "value", "interval")]
-    titles += [message("evaluate.counted")] * isinstance(rows[0], PerplexityRow)
+    titles += [message("evaluate.counted")] * (rows[0].counted is not None)
     cells = []
     for row in rows:
         cells.append([row.name, _format(row.name, row.value), _range(row)])
-        cells[-1] += [f"{row.counted:,}"] if isinstance(row, PerplexityRow) else []
+        cells[-1] += [] if row.counted is None else [f"{row.counted:,}"]
         cells[-1].append(row.signature)
     print_table(console, [*titles, message("card.column.signature")], cells)
 
@@ -164,7 +157,7 @@ def _print_json(result: EvaluationResult, precision: str, notes: list[str]) -> N
         {
             "pairs": result.pairs,
             "precision": precision,
-            "metrics": [row._asdict() for row in result.rows],
+            "metrics": [_as_object(row) for row in result.rows],
             "by_length": [asdict(row) for row in result.lengths],
             "against": None if result.against is None else asdict(result.against),
             **by_class,
@@ -336,7 +329,7 @@ def _evaluate_texts(model: api.Model, args: EvaluateArgs) -> None:
                 "words": found.words,
                 "unknown": found.unknown,
                 "nats": found.nats,
-                "metrics": [row._asdict() for row in rows],
+                "metrics": [_as_object(row) for row in rows],
             }
         )
     console = result_console()
@@ -354,15 +347,15 @@ def _evaluate_texts(model: api.Model, args: EvaluateArgs) -> None:
     return None
 
 
-def _perplexity_rows(found: Perplexity, model: api.Model) -> list[PerplexityRow]:
+def _perplexity_rows(found: Perplexity, model: api.Model) -> list[MetricRow]:
     """Return the perplexity per token and, if words are not the tokens, per word."""
     kind, join = model.tgt_tokenizer.kind, model.config.join_lines
     how = f"eos:counted|unk:{found.unknown}|tok:{kind}|lines:{join}"
     low, high = found.interval()
     signature = f"perplexity|per:token|{how}"
-    rows = [PerplexityRow("perplexity", found.value, low, high, found.tokens, signature)]
+    rows = [MetricRow("perplexity", found.value, low, high, signature, found.tokens)]
     if found.words != found.tokens:
         low, high = found.interval(per_word=True)
         name, signature = "perplexity per word", f"perplexity|per:word|{how}"
-        rows.append(PerplexityRow(name, found.per_word, low, high, found.words, signature))
+        rows.append(MetricRow(name, found.per_word, low, high, signature, found.words))
     return rows

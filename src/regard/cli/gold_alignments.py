@@ -21,14 +21,7 @@ NO_GOLD: Final = Gold(frozenset(), frozenset())
 def read_gold_file(
     file: str, first: int, sizes: Sequence[tuple[int, int]], bad: Sequence[bool]
 ) -> list[Gold]:
-    """Return the gold of each pair; a bad line of the pairs has a line here that is not used.
-
-    Args:
-        file: Pharaoh format, a line for each pair.
-        first: number of the first word, 0 or 1.
-        sizes: words of the source and the target of each pair.
-        bad: for each line of the file of pairs whether it was left out.
-    """
+    """Return the gold of each pair; a bad line of the pairs has a line here that is not used."""
     lines = list(read_lines(file, max_chars=MAX_CHARS))
     while len(lines) > len(bad) and not lines[-1].strip():
         lines.pop()

@@ -58,12 +58,7 @@ def pairs_for(
 ) -> list[Pair]:
     """Return the pairs of a file that is laid out like the training data of a run.
 
-    Args:
-        model: the run; it says how its data are laid out, and whether they have features.
-        file: one file with both sides, or the sources.
-        args: targets in another file, columns, and whether bad lines are counted and left out.
-        bad: is given the numbers of the lines that are left out; None if the model is not to be
-            forced to the targets.
+    `bad` is given the numbers of lines left out; with it, the run must be able to write targets.
     """
     reader = read_for(
         model.predictor,
@@ -271,13 +266,7 @@ class ExampleFile(NamedTuple):
 def read_examples(
     model: api.Model | PretrainedModel, file: str, args: CompareArgs | HeadsArgs
 ) -> ExampleFile:
-    """Read a file by its ending (.txt has texts, others pairs), stdin as texts, or a text itself.
-
-    Args:
-        model: a run, which says how its data are laid out; or a model of transformers.
-        file: name of a file, `-` for stdin, or a text.
-        args: targets in another file, columns, and whether bad lines are left out.
-    """
+    """Read a file by its ending (.txt: texts; others: pairs), stdin as texts, or a text itself."""
     ending = Path(file).suffix.lower()
     is_file = Path(file).is_file() or ending in (*TEXT_ENDINGS, *PAIR_ENDINGS)
     if isinstance(model, PretrainedModel):

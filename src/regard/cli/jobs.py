@@ -59,13 +59,6 @@ def run_shards(
 ) -> None:
     """Run a job with progress on stderr and its table at the end.
 
-    Args:
-        args: options of the command.
-        runs: of the model; folders by paths that workers need to be absolute.
-        inputs: files, folders and patterns.
-        output: folder of the output shards.
-        task: other fields of `JobTask`.
-
     Raises RegardError at the end if shards have failed.
     """
     names = tuple(str(run.absolute()) if run.is_dir() else str(run) for run in runs)

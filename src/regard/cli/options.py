@@ -35,15 +35,7 @@ ClassT = TypeVar("ClassT", bound=type)
 def option(
     help: str, *names: str, default: Any = None, shown: str | bool = True, **settings: Any
 ) -> Any:
-    """Declare an option as a field of a command.
-
-    Args:
-        help: a sentence.
-        names: with dashes; that of the field if there are none.
-        default: the value if it is left out.
-        shown: the default in words, where a value says too little.
-        settings: passed on to typer.
-    """
+    """Declare an option as a field of a command."""
     made = Option(*names, help=help, show_default=shown, **settings)
     return field(default=default, metadata={"parameter": made})
 
@@ -199,10 +191,6 @@ def command(module: str = "", **settings: Any) -> Callable[[ClassT], ClassT]:
     The function of the same name in a module of `regard.cli` does the work. It gets an instance of
     the class, and is imported when the command runs. A field `Annotated[dict[str, Any], Some]` has
     an option for each field of the dataclass `Some` that has a help text.
-
-    Args:
-        module: with the function; it has the name of the command if empty.
-        settings: passed on to typer.
     """
 
     def register(declared: ClassT) -> ClassT:

@@ -181,13 +181,7 @@ class ErrorTranslator:
         return self._filled(self.catalogue.texts[frame], shown)
 
     def _phrase(self, text: str, *, single: bool = True, depth: int = MAX_DEPTH) -> str | None:
-        """Return the translation of a phrase, or None.
-
-        Args:
-            text: in English.
-            single: whether it may be a single word, which elsewhere could be a name.
-            depth: how many placeholders deep to look.
-        """
+        """Return the translation of a phrase, or None."""
         if not depth or len(text) > MAX_CHARS or not (single or " " in text):
             return None
         if text in self.catalogue.texts:

@@ -34,14 +34,7 @@ from regard.version import __version__
 
 
 def create_app(models: Models, limits: Limits, access: Access, log: Log) -> FastAPI:
-    """Return the server as an ASGI application.
-
-    Args:
-        models: the models; the first answers requests that name none.
-        limits: limits of requests and connections.
-        access: allowed hosts, origins and token.
-        log: where unexpected errors are printed.
-    """
+    """Return the server as an ASGI application."""
     handler = RequestHandler(models, limits, log)
 
     @asynccontextmanager
@@ -132,16 +125,7 @@ def guarded_app(
     files: bool = False,
     **settings: Any,
 ) -> FastAPI:
-    """Return an application without routes, with the middleware and the errors of all of them.
-
-    Args:
-        access: allowed hosts, origins and token.
-        limits: limits of requests.
-        log: where unexpected errors are printed.
-        frame_size: numbers of the widest frame that a body may have.
-        files: whether a body may have a file.
-        settings: of FastAPI.
-    """
+    """Return an application without routes, with the middleware and the errors of all of them."""
     app = FastAPI(
         version=__version__,
         docs_url=None,  # its scripts would come from another site

@@ -43,10 +43,6 @@ class ConnectionLimiter:
 
     The same holds for the bytes of requests: if there are too many, the connection is closed that
     has not sent a byte for the longest time, of those that have not sent all.
-
-    Args:
-        limits: limits of connections and times.
-        most_body: bytes of a body at most.
     """
 
     def __init__(self, limits: Limits, most_body: int = 0) -> None:

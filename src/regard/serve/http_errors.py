@@ -39,15 +39,7 @@ def _finite(content: Any) -> Any:
 
 
 class ServeError(Exception):
-    """An error with its response.
-
-    Args:
-        status: HTTP status.
-        code: identifier for programs.
-        message: sentence for people.
-        hint: next step.
-        headers: additional headers of the response.
-    """
+    """An error with its response."""
 
     def __init__(
         self,

@@ -118,14 +118,6 @@ class GuardMiddleware:
 
     Starlette's TrustedHostMiddleware and CORSMiddleware cover a part of this, but answer in plain
     text, and let requests of other origins pass.
-
-    Args:
-        app: the application.
-        access: access rules.
-        limits: limits of size and time.
-        frame_size: numbers of the widest frame that a body may have.
-        files: whether a body may have a file.
-        failed: called with unexpected errors and the path.
     """
 
     def __init__(

@@ -68,11 +68,6 @@ class RequestHandler:
     Only sizes are looked at in the event loop. What a client has sent is read (a text tokenised, a
     file decoded) in a thread, long files in another, in the order of a `Scheduler`: so a request
     waits for none that is longer, and clients pay for the time.
-
-    Args:
-        models: the models of the server.
-        limits: limits of each request and of all together.
-        log: where unexpected errors are printed.
     """
 
     def __init__(self, models: Models, limits: Limits, log: Log) -> None:
@@ -323,15 +318,7 @@ async def event_stream(
     seconds: float,
     failed: Callable[[Exception], None],
 ) -> AsyncIterator[bytes]:
-    """Yield the events of one prediction; if the client leaves, work stops before its next step.
-
-    Args:
-        source: labels of the columns of all rows of attention.
-        job: computes the prediction, passes each step to its argument, from any thread, and
-            returns the whole trace.
-        seconds: time limit.
-        failed: called with unexpected errors.
-    """
+    """Yield the events of one prediction; if the client leaves, work stops before its next step."""
     deadline = time.monotonic() + seconds
     yield event("source", {"tokens": list(source)})
     loop, steps = asyncio.get_running_loop(), asyncio.Queue[StreamedToken | None]()

@@ -126,18 +126,7 @@ class ClientUsage:
 
 
 class Scheduler(Generic[ItemT, ResultT]):
-    """Runs requests in batches, short work first and clients by turns.
-
-    Args:
-        work: from a key and items to a result, or an error, for each item; called in a thread of
-            the scheduler.
-        size: the most items of a batch.
-        tokens: the most tokens of a batch, padding included; an item that has more runs alone.
-        wait: seconds that an item waits for others to run with.
-        failed: is told of errors of the scheduler itself.
-        usage: what clients have used, which several schedulers may share.
-        threads: how many batches may have begun; 1 if the work has no preemption points.
-    """
+    """Runs requests in batches, short work first and clients by turns."""
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ from torch import nn
 from regard import api, safe_read
 from regard.api import bundled_models
 from regard.api.bundled_card import BundledCard
-from regard.api.request import check_kinds, decoding_options
+from regard.api.predictor import check_kinds, decoding_options
 from regard.api.what_if import changed_source, run_what_if
 from regard.data.media_files import without_files
 from regard.decoding_options import DEFAULT, given_options
@@ -88,13 +88,7 @@ class BatchKey:
 
 
 class StreamedToken(NamedTuple):
-    """A token of a stream.
-
-    Attributes:
-        token: its label.
-        log_prob: its log-probability.
-        row: attention to the source, mean over the heads of the last layer; None if there is none.
-    """
+    """A token of a stream."""
 
     token: str
     log_prob: float
@@ -140,12 +134,6 @@ class ServedRun:
 
     The files that describe the run are read here, once, and by no request; raises RunError or
     DataError for those that a stranger has made links or pipes of.
-
-    Args:
-        path: of the folder.
-        config: its settings.
-        task: of the run.
-        load: returns the model.
     """
 
     #: whether streams with the same key are decoded together
@@ -244,13 +232,7 @@ class ServedRun:
         return limits.tokens if limited else None
 
     def cost(self, key: BatchKey, length: int, forced: int | None) -> Cost:
-        """Return an upper bound of the tokens that a request takes.
-
-        Args:
-            key: the request.
-            length: positions of the source.
-            forced: tokens of the target, if one is given.
-        """
+        """Return an upper bound of the tokens that a request takes."""
         if self.task.numbers is not None:
             passes = 1 + max(SEGMENTS, TRIED * length) if key.verb == "check" else 1
             return Cost(length, 1, 2 * length * passes)

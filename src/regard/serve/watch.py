@@ -163,14 +163,7 @@ def _is_row(row: Mapping[str, Any]) -> bool:
 
 
 def create_watch_app(watcher: RunWatcher, limits: Limits, access: Access, log: Log) -> FastAPI:
-    """Return the server of a run's page as an ASGI application.
-
-    Args:
-        watcher: reads the run.
-        limits: limits of requests and connections.
-        access: allowed hosts and token.
-        log: where unexpected errors are printed.
-    """
+    """Return the server of a run's page as an ASGI application."""
     app = guarded_app(access, limits, log, title="regard watch", openapi_url=None)
 
     @app.get("/")
