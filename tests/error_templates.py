@@ -30,7 +30,7 @@ CONSTRUCTORS = {
     "UnreadableFileError": ("file", "", "reason", "fix"),
     "ServeError": ("", "", "message", "hint"),
     "BadLine": ("kind", "reason", "fix"),
-    "ErrorHints": ("", "targets", "", "", "", "", "longer", "vectors"),
+    "ErrorHints": ("", "targets", "", "", "longer"),
     "_option": ("", "", "fix"),
     "Damage": ("reason", "reason"),
 }

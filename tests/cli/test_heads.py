@@ -8,7 +8,7 @@ from api.test_output import run_folder
 from cli.tools import done, regard, sentence
 from regard import load
 from regard.api.heads import target_nats
-from regard.data.sampling import draw_sample
+from regard.data.pairs import draw_sample
 from regard.seeing.attribution.interventions import heads_off, transformer_switches
 from regard.seeing.trace import Trace
 from regard.seeing.trace.head_habits import head_habits

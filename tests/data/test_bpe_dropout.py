@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from regard.data import Pair, Tokenizer, build_corpus, collate
-from regard.data.bpe_dropout import FEWEST, MOST, BPEDropout, Resegmenter
+from regard.data.bpe_dropout import BPEDropout, Resegmenter
 from regard.symbols import EOS, UNK
 
 WORDS = "low lower lowest new newer newest wide wider widest slow slower, (slowest) 1984 it's"
@@ -64,12 +64,6 @@ def test_without_chance_it_cuts_as_the_tokeniser_does(tokenizer, text):
     assert [dropout.cut(word, never) for word in cut] == cut
 
 
-def test_with_all_merges_left_out_characters_are_left(tokenizer):
-    dropout = BPEDropout(tokenizer, 0.5)
-    (word,) = words(tokenizer, dropout, "lowest")
-    assert tokenizer.tokens(dropout.cut(word, lambda: 0.0)) == list("▁lowest")
-
-
 def test_merges_by_hand():
     tokenizer = Tokenizer.train("bpe", ["abab abab abab"], vocab_size=12)
     assert tokenizer.merges == [("a", "b"), ("▁", "ab"), ("▁ab", "ab")]
@@ -117,18 +111,6 @@ def test_an_epoch_is_a_function_of_seed_and_number(tokenizer, corpus):
     assert one.epoch(7).src.values.tolist() != other.epoch(7).src.values.tolist()
 
 
-def test_batches_have_the_lengths_of_the_epoch(tokenizer, corpus):
-    epoch = recutter(corpus, BPEDropout(tokenizer, 0.3)).epoch(2)
-    rows = np.array([5, 0, 60, 17])
-    batch = collate(epoch, rows)
-    assert batch.src_lengths.tolist() == epoch.src_lengths[rows].tolist()
-    assert batch.tgt_lengths.tolist() == (epoch.tgt_lengths[rows] + 1).tolist()
-    for place, row in enumerate(rows):
-        ids = batch.src[place, : epoch.src_lengths[row]].tolist()
-        assert ids[-1] == EOS
-        assert spelled(tokenizer, ids) == spelled(tokenizer, corpus.src(row).tolist())
-
-
 def test_what_would_be_too_long_stays_as_it_was(tokenizer, corpus):
     longest = int(corpus.src_lengths.max())
     dropout = BPEDropout(tokenizer, 0.9)
@@ -145,24 +127,3 @@ def test_a_side_may_be_left_alone(tokenizer, corpus):
     assert epoch.src_lengths.tolist() == corpus.src_lengths.tolist()
     assert epoch.tgt_lengths.tolist() != corpus.tgt_lengths.tolist()
     assert collate(epoch, np.array([3])).src.tolist() == [corpus.src(3).tolist()]
-
-
-def test_a_word_is_cut_in_many_ways_as_often_as_each_is_likely(tokenizer, tmp_path):
-    """The share of places where `low` stays whole is that of cuts drawn one by one."""
-    path = tmp_path / "low.arrow"
-    pairs = [Pair("low", "low", i) for i in range(4000)]
-    corpus = build_corpus(pairs, tokenizer, tokenizer, path, max_src_len=9, max_tgt_len=9)
-    dropout = BPEDropout(tokenizer, 0.2)
-    (word,) = words(tokenizer, dropout, "low")
-    draw = Random(5).random
-    alone = np.mean([dropout.cut(word, draw) == word for _ in range(4000)])
-    epoch = recutter(corpus, dropout).epoch(0)
-    whole = np.mean(epoch.tgt_lengths == len(word))
-    assert FEWEST < MOST
-    # 64 ways, of which one is the plain one, stand for all: four standard errors
-    assert abs(whole - alone) < 4 * (alone * (1 - alone) / MOST) ** 0.5 + 1 / MOST
-
-
-def test_only_bpe_has_merges():
-    assert Tokenizer.train("char", ["abc"]).merges == []
-    assert Tokenizer.train("unigram", texts(), vocab_size=60).merges == []

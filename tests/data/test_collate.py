@@ -43,25 +43,6 @@ def test_tokens_are_those_of_the_plan(corpus):
     assert all(batch.src.numel() + batch.tgt_in.numel() <= 50 for batch in collated)
 
 
-def test_no_rows(corpus):
-    batch = collate(corpus, np.array([], int))
-    assert batch.src.shape == (0, 0)
-    assert batch.tgt_in.shape == batch.tgt_out.shape == (0, 1)
-    assert batch.tokens == 0
-
-
-def test_a_batch_moves(corpus):
-    moved = collate(corpus, np.array([3, 5])).to("meta")
-    assert {part.device.type for part in moved[:-1]} == {"meta"}
-    assert moved.rows.tolist() == [3, 5]
-
-
-def test_tensors_can_be_written_to(corpus):
-    batch = collate(corpus, np.array([3]))
-    batch.src.zero_()
-    assert corpus.src(3).any()
-
-
 def test_pad():
     padded, lengths = pad([[4, 5, 6], [], [7]])
     assert padded.tolist() == [[4, 5, 6], [0, 0, 0], [7, 0, 0]]

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-import regard
 from regard.data import read_pairs
 from regard.errors import DataError
 
@@ -46,15 +45,3 @@ def test_the_last_message_is_the_target(tmp_path):
 def test_bad_conversations(tmp_path, messages, words):
     with pytest.raises(DataError, match=words):
         list(read_pairs(lines(tmp_path, {"messages": messages})))
-
-
-def test_a_model_answers_a_conversation(tmp_path):
-    rows = [
-        {"messages": [*TURNS[:-1], {"role": "assistant", "content": f"A {i}."}]} for i in range(60)
-    ]
-    for number, row in enumerate(rows):
-        row["messages"] = [{"role": "user", "content": f"Number {number}?"}, row["messages"][-1]]
-    quick = {"steps": 2, "device": "cpu", "report": False, "embed": 8, "hidden": 8, "quiet": True}
-    model = regard.fit(rows, "bahdanau", output=tmp_path / "run", **quick)
-    assert str(model.task) == "text to tokens"
-    assert isinstance(model("user: Number 3?").text, str)

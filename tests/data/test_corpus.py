@@ -1,7 +1,5 @@
 import json
 import os
-import subprocess
-import sys
 import zlib
 
 import numpy as np
@@ -9,7 +7,7 @@ import pyarrow
 import pytest
 
 from data.tools import make_corpus, make_pairs, make_tokenizers
-from regard.data import Corpus, Pair, Tokenizer, build_corpus, read_pairs
+from regard.data import Corpus, Pair, Tokenizer, build_corpus
 from regard.data.corpus import corpus_problem, note_path
 from regard.data.encode_corpus import PairEncoder
 from regard.errors import DataError
@@ -43,36 +41,6 @@ def test_what_goes_in_comes_out(tmp_path, small_parts, texts):
     assert corpus.src_lengths.dtype == corpus.tgt_lengths.dtype == np.int32
 
 
-def test_texts_that_were_not_kept(tmp_path):
-    corpus = make_corpus(tmp_path / "c.arrow", make_pairs(3))
-    with pytest.raises(DataError, match="text of the pairs was not kept: build it with texts=True"):
-        corpus.pair(0)
-
-
-def test_ids_are_views_of_the_file(tmp_path):
-    corpus = make_corpus(tmp_path / "c.arrow", make_pairs(30))
-    assert not corpus.src(3).flags.owndata
-    assert not corpus.src(3).flags.writeable
-    assert corpus.src(3).base is corpus.tgt(5).base is not None
-
-
-def test_any_arrow_reader_can_open_the_file(tmp_path):
-    corpus = make_corpus(tmp_path / "c.arrow", make_pairs(7), texts=True)
-    with pyarrow.ipc.open_file(str(tmp_path / "c.arrow")) as reader:
-        rows = reader.read_all().to_pylist()
-    assert [row["src"] for row in rows] == [corpus.src(i).tolist() for i in range(7)]
-    assert [row["tgt_text"] for row in rows] == [pair.tgt for pair in make_pairs(7)]
-
-
-def test_large_vocabularies(tmp_path):
-    words = [f"w{i}" for i in range(66_000)]
-    tokenizer = Tokenizer.train("space", words, vocab_size=100_000)
-    pairs = [Pair(words[-1], words[0], 1)]
-    corpus = build_corpus(pairs, tokenizer, tokenizer, tmp_path / "c.arrow", **LIMITS)
-    assert corpus.src(0).tolist() == [*tokenizer.encode(words[-1]), EOS]
-    assert max(tokenizer.encode_batch(words)) == [66_003]
-
-
 def test_long_pairs_are_left_out_and_counted(tmp_path, small_parts):
     pairs = make_pairs(50)
     limits = {"max_src_len": 8, "max_tgt_len": 3}
@@ -82,15 +50,6 @@ def test_long_pairs_are_left_out_and_counted(tmp_path, small_parts):
     assert [corpus.pair(i) for i in range(len(corpus))] == kept
     assert corpus.dropped == 50 - len(kept)
     assert Corpus(tmp_path / "c.arrow").dropped == corpus.dropped
-
-
-def test_parts_are_cut_by_characters_too(tmp_path, monkeypatch):
-    monkeypatch.setattr("regard.data.pairs.CHUNK_CHARS", 40)
-    monkeypatch.setattr("regard.data.encode_corpus.WRITTEN", 1)
-    pairs = [Pair("a" * 19, "1", i) for i in range(5)]
-    make_corpus(tmp_path / "c.arrow", pairs)
-    batches = pyarrow.ipc.open_file(tmp_path / "c.arrow")
-    assert [batches.get_batch(i).num_rows for i in range(3)] == [2, 2, 1]
 
 
 def test_nothing_left(tmp_path):
@@ -139,12 +98,6 @@ class Starts:
         corpus = encoder.open_or_build(pairs, self.path, source=source, say=said.append)
         assert (len(corpus), corpus.dropped) == (40, 0)
         return bool(encoded), said
-
-
-def test_a_second_start_does_not_encode_again(tmp_path):
-    start = Starts(tmp_path / "c.arrow")
-    assert start() == (True, [])
-    assert start() == (False, [])
 
 
 @pytest.mark.parametrize("change", ["source", "max_src_len", "max_tgt_len", "texts", "src_tok"])
@@ -197,57 +150,6 @@ def test_a_missing_checksum(tmp_path, content):
         True,
         [f"{start.path}: c.arrow.json is missing or damaged, so it is built again."],
     )
-
-
-def test_the_note_beside_the_file(tmp_path):
-    make_corpus(tmp_path / "c.arrow", make_pairs(9), max_src_len=6)
-    note = json.loads((tmp_path / "c.arrow.json").read_text())
-    assert note["pairs"] + note["dropped"] == 9
-
-
-MEMORY = """
-import sys
-from regard.data import Pair, Tokenizer, build_corpus, read_pairs
-
-def resident(field):
-    with open("/proc/self/status") as file:
-        return next(int(line.split()[1]) for line in file if line.startswith(field)) / 1024
-
-def pairs(count):
-    for i in range(count):
-        n = i % 1000
-        yield Pair(f"a man with number {n} walks", f"ein Mann mit Nummer {n * 7} geht", i + 1)
-
-src = Tokenizer.train("bpe", (p.src for p in pairs(2000)), vocab_size=500)
-tgt = Tokenizer.train("char", (p.tgt for p in pairs(2000)))
-build_corpus(pairs(70_000), src, tgt, sys.argv[1], max_src_len=99, max_tgt_len=99)
-before = resident("VmHWM")
-corpus = build_corpus(pairs(300_000), src, tgt, sys.argv[1], max_src_len=99, max_tgt_len=99)
-assert len(corpus) == 300_000
-print(resident("VmHWM") - before)
-"""
-
-
-@pytest.mark.long
-@pytest.mark.slow
-@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="memory is read from /proc")
-def test_memory_does_not_grow_with_the_corpus(tmp_path):
-    run = [sys.executable, "-c", MEMORY, str(tmp_path / "c.arrow")]
-    done = subprocess.run(run, capture_output=True, text=True, check=True)
-    # as Python strings the pairs would take some 100 MB, and their ids as lists 150 MB
-    assert float(done.stdout) < 30
-
-
-def test_from_a_file_to_a_corpus(tmp_path):
-    path = tmp_path / "pairs.tsv"
-    path.write_text("go\twent\tV;PST\nox\toxen\tN;PL\n", encoding="utf-8")
-    pairs = list(read_pairs(path))
-    features = [name for pair in pairs for name in pair.features]
-    src_tok = Tokenizer.train("char", (p.src for p in pairs), features=features)
-    tgt_tok = Tokenizer.train("char", (p.tgt for p in pairs))
-    corpus = build_corpus(read_pairs(path), src_tok, tgt_tok, tmp_path / "c.arrow", **LIMITS)
-    assert src_tok.tokens(corpus.src(0)) == ["g", "o", "[V]", "[PST]", "</s>"]
-    assert tgt_tok.decode(corpus.tgt(1)) == "oxen"
 
 
 def test_a_crafted_corpus_with_the_right_checksum_is_built_again(tmp_path):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from regard.data import Pair
-from regard.data.frame_cache import survey, write_frame_cache
+from regard.data.encode_corpus import survey, write_frame_cache
 
 DRAW = np.random.default_rng(3)
 
@@ -38,15 +38,6 @@ def test_pairs_come_back_as_often_as_they_are_asked_for(tmp_path, monkeypatch, c
     assert_same(kept, given)
     assert survey(kept) == survey(given)
     assert survey(kept).pairs == 13
-
-
-def test_what_is_read_twice_at_once_does_not_mix(tmp_path):
-    given = pairs()
-    kept = write_frame_cache(given, tmp_path / "read.arrow")
-    ahead = iter(kept)
-    next(ahead)
-    assert_same(kept, given)
-    assert_same(ahead, given[1:])
 
 
 def test_an_error_of_reading_leaves_no_file(tmp_path):

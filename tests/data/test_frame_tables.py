@@ -20,7 +20,6 @@ from regard.data.frame_tables import (
     value_fingerprint,
     why_frames,
 )
-from regard.data.pair_reader import keep_source
 from regard.errors import DataError
 
 TABLE = [[0.5, 2.0, -1.0], [3.0, 0.25, 8.0]]
@@ -68,11 +67,6 @@ def test_tables_of_every_type_are_the_same(given):
     assert found.tolist() == TABLE
     assert frames_name(found).startswith("2 frames #")
     assert frames_name(found) == frames_name(np.array(TABLE, np.float32))
-
-
-def test_whole_numbers_and_one_number_for_each_frame():
-    assert as_frames([1, 2, 3]).tolist() == [[1.0], [2.0], [3.0]]
-    assert as_frames(np.array([[7, 8]], np.uint8)).tolist() == [[7.0, 8.0]]
 
 
 @pytest.mark.parametrize(
@@ -150,12 +144,6 @@ def test_names_of_files_begin_in_the_folder_of_the_data(tmp_path, kind):
     assert [pair.src for pair in pairs] == names
 
 
-def test_one_number_for_each_frame_of_a_file(tmp_path):
-    np.save(tmp_path / "a.npy", np.arange(4))
-    (pair,) = read([("a.npy", "x")], tmp_path)
-    assert pair.frames.tolist() == [[0.0], [1.0], [2.0], [3.0]]
-
-
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
@@ -195,22 +183,6 @@ def test_python_objects_are_never_made(tmp_path, as_array):
         read([("a.npy", "x")], tmp_path)
 
 
-def test_files_that_are_missing_or_something_else(tmp_path):
-    (tmp_path / "folder.npy").mkdir()
-    np.savez(tmp_path / "many.npz", np.zeros((2, 2)))
-    (tmp_path / "many.npz").rename(tmp_path / "many.npy")
-    for name, reason in (
-        ("none.npy", f"{tmp_path / 'none.npy'}: there is no such file: check the name, and the"),
-        ("folder.npy", "folder.npy: this must be a file, but it is a folder: name a file"),
-        ("many.npy", "it does not begin as one"),
-        ("a.wav", "a.wav: a source must be numbers, or the name of a .npy file: write the frames"),
-        ("a\0.npy", "NUL"),
-    ):
-        with pytest.raises(DataError) as caught:
-            read([(name, "x")], tmp_path)
-        assert reason in str(caught.value)
-
-
 def test_another_number_of_features_is_a_bad_line(tmp_path):
     file = jsonl(tmp_path / "a.jsonl", TABLE, [[1.0, 2.0]], TABLE)
     with pytest.raises(DataError) as caught:
@@ -226,14 +198,6 @@ def test_another_number_of_features_is_a_bad_line(tmp_path):
         DataError, match="line 1: each frame of the source has 3 numbers, where 1 is"
     ):
         read(file, tmp_path, features=1)
-
-
-def test_numbers_are_no_text(tmp_path):
-    file = jsonl(tmp_path / "a.jsonl", TABLE)
-    with pytest.raises(DataError, match=r"the source must be a string, but it is \[\[0.5, 2.0"):
-        list(read_pairs(file))
-    (pair,) = read_pairs(file, sources=keep_source)
-    assert pair.frames == TABLE
 
 
 def test_which_sources_are_taken_as_vectors():
@@ -263,31 +227,6 @@ def test_lines_to_predict_from(tmp_path):
     ]
     (alone,) = sources(tmp_path / "a.npy", features=3, bad=BadLines())
     assert alone == str(tmp_path / "a.npy")
-
-
-def test_a_file_alone_has_no_lines(tmp_path):
-    np.save(tmp_path / "a.npy", np.array(TABLE))
-    for name, features, reason in (
-        ("none.npy", 3, "there is no such file: check the name"),
-        ("a.npy", 2, "each frame of the source has 3 numbers, where 2 are expected"),
-    ):
-        with pytest.raises(DataError) as caught:
-            list(sources(tmp_path / name, features=features, bad=BadLines()))
-        assert str(caught.value).startswith(f"{tmp_path / name}: {reason}")
-        bad = BadLines(skip=True)
-        assert list(sources(tmp_path / name, features=features, bad=bad)) == []
-        assert bad.total == 1
-
-
-def test_bad_lines_to_predict_from_can_be_left_out(tmp_path):
-    lines = ["", "[[1, 2, 3]", '{"tgt": "x"}', "[[1, 2]]", "none.npy", "[[1, 2, 3]]"]
-    (tmp_path / "in.txt").write_text("\n".join(lines) + "\n")
-    bad = BadLines(skip=True)
-    (found,) = sources(tmp_path / "in.txt", features=3, bad=bad)
-    assert found.tolist() == [[1.0, 2.0, 3.0]]
-    assert bad.total == 5
-    with pytest.raises(DataError, match="line 1: the line is empty: delete it, or leave"):
-        list(sources(tmp_path / "in.txt", features=3, bad=BadLines()))
 
 
 def test_large_arrays_that_differ_in_one_number_are_told_apart():

@@ -32,6 +32,7 @@ def classes(folder, count=24):
     return found
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_zip_of_classes_is_trained_on_and_evaluated(tmp_path, capsys):
     files = classes(tmp_path)

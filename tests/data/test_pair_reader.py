@@ -10,11 +10,10 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from data.tools import SCRIPTS, shared
+from data.tools import SCRIPTS
 from regard.data import Pair, read_lines, read_pairs
-from regard.data.pair_reader import HEAD, save_stdin
-from regard.data.pairs import column_names
-from regard.data.row_parsers import parse_features
+from regard.data.pairs import parse_features
+from regard.data.table_files import HEAD
 from regard.data.text_files import MAX_BYTES, numbered_lines
 from regard.errors import ArgumentError, DataError
 
@@ -77,22 +76,6 @@ def test_stdin(stdin, compress):
     assert not sys.stdin.buffer.closed
 
 
-def test_stdin_is_named_in_errors(stdin):
-    stdin(b"ab\n")
-    assert sentence("-").startswith("stdin, line 1: there is no tab")
-
-
-def test_stdin_without_peek(monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(GOOD)))
-    assert list(read_pairs("-")) == PAIRS
-
-
-def test_stdin_is_kept_to_be_read_again(stdin, tmp_path):
-    stdin(gzip.compress(GOOD, mtime=0))
-    save_stdin(tmp_path / "kept")
-    assert list(read_pairs(tmp_path / "kept")) == list(read_pairs(tmp_path / "kept")) == PAIRS
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -111,11 +94,6 @@ def test_text_is_given_as_it_is(write, text):
     decomposed = "e\u0301 \u2028\u0085\u00a0." + text
     (pair,) = read_pairs(write(f"{decomposed}\t{text}\n".encode()))
     assert (pair.src, pair.tgt) == (decomposed, text)
-
-
-def test_a_word_of_300_characters(write):
-    (pair,) = read_pairs(write(b"x" * 300 + b"\ty\n"))
-    assert pair.src == "x" * 300
 
 
 BAD_LINES = {
@@ -141,12 +119,11 @@ BAD_LINES = {
     ),
     "too many columns": (
         b"c\td\te",
-        "the line has 3 columns where 2 are expected: choose with columns=(0, 1), or take what "
-        "follows as features=True or references=True",
+        "the line has 3 columns where 2 are expected: choose with columns=(0, 1)",
     ),
     "too long": (
         b"c\t" + b"d" * 100_000,
-        "the target side has 100,000 characters, and the limit is 10,000: shorten it, or raise "
+        "the target has 100,000 characters, and the limit is 10,000: shorten it, or raise "
         "max_chars",
     ),
 }
@@ -177,24 +154,12 @@ def test_bad_lines_are_counted_by_reason(write):
     assert "skip_bad" not in text
 
 
-def test_no_bad_lines(write):
-    reader = read_pairs(write(GOOD), skip_bad=True)
-    list(reader)
-    assert str(reader.bad) == "no bad lines"
-
-
 def test_all_lines_bad(write):
     assert sentence(write(b"a\n\nb\n"), skip_bad=True) == (
         "pairs.tsv, line 1: all 3 lines are bad (2 missing tab, 1 empty line), this one because "
         "there is no tab between source and target: put one there, or name the second of two "
         "parallel files as tgt_file."
     )
-
-
-def test_max_chars_can_be_raised(write):
-    path = write(b"a\t" + b"b" * 20)
-    assert "has 20 characters, and the limit is 19:" in sentence(path, max_chars=19)
-    assert len(list(read_pairs(path, max_chars=20))) == 1
 
 
 def test_a_line_that_does_not_end(write, monkeypatch):
@@ -214,11 +179,6 @@ def test_files_that_cannot_be_opened(tmp_path, write):
     assert sentence(write(b"")) == (
         "pairs.tsv: there are no pairs in it: check that it is the right one."
     )
-
-
-def test_errors_of_opening_come_at_once(tmp_path):
-    with pytest.raises(DataError):
-        read_pairs(tmp_path / "none.tsv")
 
 
 @pytest.mark.parametrize(
@@ -244,11 +204,6 @@ def test_damaged_compression(write, content, name, reason):
     assert text.endswith("): it is cut off or damaged, so copy or compress it again.")
 
 
-def test_damage_is_not_skipped(write):
-    path = write(gzip.compress(GOOD, mtime=0)[:-9], "pairs.tsv.gz")
-    assert "cut off or damaged" in sentence(path, skip_bad=True)
-
-
 def test_marks_of_other_encodings_are_read(write, stdin):
     for encoding in ("UTF-16", "UTF-32"):
         content = "\ufeffa b\tx\nc\ty z\n".encode(f"{encoding}-LE")
@@ -264,11 +219,6 @@ def test_parallel_files(write):
     reader = read_pairs(src, tgt_file=tgt)
     assert list(reader) == PAIRS
     assert str(reader.format) == "two parallel files"
-
-
-def test_one_parallel_file_from_stdin(write, stdin):
-    stdin(b"a b\nc\n")
-    assert list(read_pairs("-", tgt_file=write(b"x\ny z\n"))) == PAIRS
 
 
 @pytest.mark.parametrize(("src", "tgt"), [(b"a\nb\nc\n", b"x\n"), (b"a\n", b"x\ny\nz\n")])
@@ -297,14 +247,6 @@ def test_jsonl(write, keys):
     for name in ("pairs.jsonl", "pairs.json.gz", "pairs"):
         raw = gzip.compress(content, mtime=0) if name.endswith(".gz") else content
         assert list(read_pairs(write(raw, name))) == PAIRS
-
-
-def test_jsonl_with_chosen_keys(write):
-    content = b'{"en": "a b", "fr": "x", "tags": ["V", "PST"]}\n'
-    path = write(content, "pairs.jsonl")
-    assert list(read_pairs(path, columns=("en", "fr"))) == [Pair("a b", "x", 1)]
-    expected = [Pair("a b", "x", 1, (), ("V", "PST"))]
-    assert list(read_pairs(path, columns=("en", "fr", "tags"))) == expected
 
 
 def test_jsonl_with_features_and_references(write):
@@ -341,19 +283,10 @@ def test_bad_json(write, kind):
     assert reader.bad.counts == {kind: 1}
 
 
-@pytest.mark.parametrize(
-    "line", [b'["a", "b"]', b"7", b"[" * 100_000, b'{"src": ' + b"1" * 5000 + b"}"]
-)
-def test_json_that_is_no_object(write, line):
-    path = write(b'{"src": "a", "tgt": "b"}\n' + line, "pairs.jsonl")
-    assert "line 2: " in sentence(path)
-    assert len(list(read_pairs(path, skip_bad=True))) == 1
-
-
 def test_unknown_keys(write):
     assert sentence(write(b'{"en": "a", "fr": "b", "it": "c"}', "pairs.jsonl")) == (
         "pairs.jsonl, line 1: its columns are en, fr, it, and which are source and target is not "
-        "clear: leave the others out, or choose two of these, as in columns=('en', 'it')."
+        "clear: choose two of these, as in columns=('en', 'it')."
     )
 
 
@@ -387,13 +320,6 @@ def test_bad_parquet(table, write, stdin):
     assert "it cannot be read as Parquet" in sentence(write(path.read_bytes()[:-9], path.name))
     stdin(b"PAR1")
     assert "Parquet cannot be read from a pipe: save it" in sentence("-")
-
-
-def test_more_parquet_rows_than_are_read_at_once(table, monkeypatch):
-    monkeypatch.setattr("regard.data.pair_reader.PARQUET_ROWS", 7)
-    texts = [str(i) for i in range(50)]
-    pairs = list(read_pairs(table(src=texts, tgt=texts)))
-    assert pairs == [Pair(text, text, i + 1) for i, text in enumerate(texts)]
 
 
 def test_python_pairs():
@@ -434,16 +360,6 @@ def test_dictionaries_are_read_by_their_names(src, tgt):
     )
 
 
-def test_dictionaries_are_read_by_the_names_that_are_given():
-    rows = [{"fr": "x", "en": "a b", "tags": "N"}, {"fr": "y z", "en": "c", "tags": ""}]
-    assert list(read_pairs(rows, columns=("en", "fr"))) == PAIRS
-    assert next(read_pairs(rows, columns=("en", "fr", "tags"))).features == ("N",)
-    assert list(read_pairs(rows, columns=("fr", "en")))[1] == Pair("y z", "c", 2)
-    assert "its columns are fr, en, tags, and which" in sentence(rows)
-    with pytest.raises(ArgumentError, match="columns must be names where the pairs are dict"):
-        read_pairs(rows, columns=(0, 1))
-
-
 @pytest.mark.parametrize(
     ("item", "words"),
     [
@@ -455,15 +371,6 @@ def test_dictionaries_are_read_by_the_names_that_are_given():
 )
 def test_bad_dictionaries(item, words):
     assert sentence([{"src": "a", "tgt": "b"}, item]).startswith(f"pairs, line 2: {words}")
-
-
-def test_a_dictionary_among_tuples_is_bad():
-    said = sentence([("a", "b"), {"src": "a", "tgt": "b"}])
-    assert said.startswith("pairs, line 2: an item must be a tuple (source, target)")
-
-
-def test_no_python_pairs():
-    assert sentence([]).startswith("pairs: there are no pairs in it")
 
 
 def test_features_are_found(write):
@@ -496,45 +403,10 @@ def test_other_columns_are_no_features(write, content):
         assert pair.features == parse_features(content.decode().split("\t")[2])
 
 
-def test_a_format_is_not_guessed_if_given(write):
-    path = write(b"go\twent\tV;PST\n")
-    assert "3 columns where 2 are expected" in sentence(path, format="tsv")
-    assert "invalid JSON" in sentence(path, format="jsonl")
-
-
-def test_lines_without_their_features(write):
-    text = sentence(write(b"go\twent\tV;PST\nox\toxen\nsee\tsaw\tV;PST\n"))
-    assert "line 2: the line has 2 columns, and column 3 is asked for: add what is" in text
-
-
 @pytest.mark.parametrize("features", [["V", " PST", "", "3;SG"], "V; PST;;3;SG"])
 def test_a_list_of_features_gives_the_symbols_of_their_text(features):
     (pair,) = read_pairs([{"src": "a", "tgt": "x", "features": features}])
     assert pair.features == ("V", "PST", "3", "SG")
-
-
-def test_a_list_of_features_is_checked_as_text(write):
-    path = write(b'{"src": "a", "tgt": "x", "features": ["V", "\\ud800"]}\n', "pairs.jsonl")
-    assert sentence(path).startswith("pairs.jsonl, line 1: character 0 of the features is half of")
-
-
-def test_a_name_of_a_column_is_a_number_if_python_can_read_it_as_one():
-    assert column_names(["0", "12", "²", "en"]) == (0, 12, "²", "en")
-
-
-def test_a_parquet_file_cut_off_inside_its_compression(tmp_path):
-    table = io.BytesIO()
-    parquet.write_table(pyarrow.table({"src": ["a"], "tgt": ["x"]}), table)
-    path = tmp_path / "pairs.parquet.gz"
-    path.write_bytes(gzip.compress(table.getvalue()))
-    assert list(read_pairs(path)) == [Pair("a", "x", 1)]
-    path.write_bytes(path.read_bytes()[:-50])
-    assert "it cannot be read as Parquet (Compressed file ended before" in sentence(path)
-
-
-def test_features_of_any_spelling():
-    assert parse_features("V;PST; 3;;SG ") == ("V", "PST", "3", "SG")
-    assert parse_features("") == ()
 
 
 def test_references(write):
@@ -595,45 +467,12 @@ def test_empty_lines_at_the_end_of_a_file_are_passed_over(write, stdin, end):
     assert list(read_pairs("-")) == PAIRS
 
 
-def test_an_empty_line_in_the_middle_is_bad(write):
-    path = write(b"a\tb\n\n\nc\td\n\n")
-    assert sentence(path).startswith("pairs.tsv, line 2: the line is empty")
-    reader = read_pairs(path, skip_bad=True)
-    assert [pair.line for pair in reader] == [1, 4]
-    assert reader.bad.counts == {"empty line": 2}
-
-
-def test_a_file_of_empty_lines_has_no_pairs(write):
-    assert sentence(write(b"\n\n")).startswith("pairs.tsv: there are no pairs in it")
-    empty = write(b"\n", "empty.txt")
-    assert sentence(write(b"\n\n", "src.txt"), tgt_file=empty).startswith("src.txt: there are no")
-
-
-@pytest.mark.parametrize("end", [b"", *BLANK_ENDS])
-@pytest.mark.parametrize("other", [b"", b"\n", b"\n\n"])
-def test_parallel_files_may_end_with_empty_lines(write, end, other):
-    src, tgt = write(b"a b\nc\n" + end, "src.txt"), write(b"x\ny z\n" + other, "tgt.txt")
-    assert list(read_pairs(src, tgt_file=tgt)) == PAIRS
-
-
 def test_parallel_files_stay_side_by_side_at_empty_lines(write):
     src, tgt = write(b"a\n\nb\nc\n\n", "src.txt"), write(b"x\n\n\nz\n", "tgt.txt")
     assert sentence(src, tgt_file=tgt).startswith("src.txt, line 2: the source side is empty")
     reader = read_pairs(src, tgt_file=tgt, skip_bad=True)
     assert list(reader) == [Pair("a", "x", 1), Pair("c", "z", 4)]
     assert reader.bad.counts == {"empty source": 1, "empty target": 1}
-
-
-def test_a_last_target_that_is_empty_is_not_passed_over(write):
-    src, tgt = write(b"a\nb\n", "src.txt"), write(b"x\n\n", "tgt.txt")
-    assert sentence(src, tgt_file=tgt).startswith("tgt.txt, line 2: the target side is empty")
-    assert list(read_pairs(src, tgt_file=tgt, skip_bad=True)) == [Pair("a", "x", 1)]
-
-
-def test_empty_lines_do_not_make_up_for_missing_ones(write):
-    src, tgt = write(b"a\nb\n\n\nc\n", "src.txt"), write(b"x\ny\n\n", "tgt.txt")
-    expected = "src.txt: it has 5 lines, and tgt.txt has 2"
-    assert sentence(src, tgt_file=tgt, skip_bad=True).startswith(expected)
 
 
 @pytest.mark.parametrize(
@@ -656,39 +495,7 @@ def test_a_first_line_of_names_is_used_and_announced(write, first, columns):
     mended = list(read_pairs(path, columns=columns))
     assert list(reader) == mended
     assert [pair.line for pair in mended] == [2, 3]
-    as_example = read_pairs(path, columns=places)
-    assert "looks like names of columns, but it is a pair here: delete it" in as_example.note
-    assert len(list(as_example)) == 3
-
-
-def test_the_names_of_features_and_of_chosen_columns_are_noted(write):
-    path = write(b"source\ttarget\ttags\n" + b"go\twent\tV;PST\n" * 3)
-    reader = read_pairs(path)
-    assert "columns=(0, 1, 2)" in reader.note
-    assert [pair.features for pair in reader] == [("V", "PST")] * 3
-    path = write(b"id\tsource\ttarget\n" + b"1\ta\tb\n")
-    assert "columns=('source', 'target')" in read_pairs(path, columns=(1, 2)).note
-    assert read_pairs(path, columns=(0, 1)).note == ""
-    path = write(b"source\ttarget\talso\n" + b"a\tb\tc\n")
-    reader = read_pairs(path, references=True)
-    assert reader.note.endswith("Columns that are left out: 'also'.")
-    assert list(reader) == [Pair("a", "b", 2)]
-    assert read_pairs([("src", "tgt"), ("a", "b")]).note.startswith("pairs, line 1: it looks")
-
-
-@pytest.mark.parametrize(
-    "content", [GOOD, b"", b"source", b"source\tsource\n", b"a\tb\nsource\ttarget\n", b"\xff\t\n"]
-)
-def test_nothing_is_noted_of_other_first_lines(write, content):
-    assert read_pairs(write(content)).note == ""
-    assert read_pairs([{"source": "source", "target": "target"}]).note == ""
-
-
-@pytest.mark.plain
-@pytest.mark.parametrize("columns", [5, (0, None), (0, 1.5), {0, 1}])
-def test_columns_that_are_none(write, columns):
-    with pytest.raises(ArgumentError, match="columns must name source, target"):
-        read_pairs(write(GOOD), columns=columns)
+    assert len(list(read_pairs(path, columns=places))) == 3
 
 
 def test_options_that_need_files(write, stdin):
@@ -710,7 +517,7 @@ def test_a_file_is_read_bit_by_bit(monkeypatch):
             read.append(number)
             yield number, b"a\tb"
 
-    monkeypatch.setattr("regard.data.pair_reader.numbered_lines", lines)
+    monkeypatch.setattr("regard.data.table_files.numbered_lines", lines)
     reader = read_pairs("long.tsv")
     assert next(reader) == Pair("a", "b", 1)
     assert len(read) <= HEAD
@@ -725,27 +532,3 @@ def test_lines_to_predict_from(write, stdin):
     assert list(read_lines("-")) == ["a", "", "b"]
     assert list(read_lines(["a", ""])) == ["a", ""]
     assert list(read_lines(write(b"", "empty"))) == []
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (b"\xff", "invalid UTF-8, byte 0xff at offset 0 of the line: save the file as UTF-8."),
-        (b"\0", "there is a NUL byte at offset 0 of the line: remove it, and check that this"),
-        (b"a" * 10_001, "the source side has 10,001 characters, and the limit is 10,000:"),
-    ],
-)
-def test_bad_lines_to_predict_from(write, content, words):
-    lines = read_lines(write(b"a\n" + content, "input.txt"))
-    assert next(lines) == "a"
-    with pytest.raises(DataError) as caught:
-        next(lines)
-    assert f"input.txt, line 2: {words}" in str(caught.value)
-
-
-def test_real_files():
-    assert sum(1 for _ in read_pairs(shared("cmudict_07b_cntk/dev.tsv.gz"))) == 5447
-    test = list(read_pairs(shared("cmudict_g014b2b/test.multiref.tsv.gz"), references=True))
-    assert (len(test), max(len(pair.more) for pair in test)) == (12_000, 5)
-    dates = read_pairs(shared("dates_babel/dev.tsv.gz"), columns=(1, 2, 0))
-    assert next(dates) == Pair("zo 9 mrt 1958", "1958-03-09", 1, (), ("nl_NL",))

@@ -11,7 +11,7 @@ from PIL import Image
 from pictures import bomb, drawn, png_bytes
 from regard.data import Pair, PictureEncoder
 from regard.data.error_hints import BadLine
-from regard.data.pictures import PictureReader, PictureSize, choose_patch, choose_size, why_pictures
+from regard.data.pictures import PictureReader, PictureSize, choose_patch, choose_size
 from regard.data.text_files import class_table
 from regard.errors import DataError
 
@@ -49,12 +49,6 @@ def test_a_pair_gets_the_pixels_and_keeps_the_name(tmp_path):
     assert given.src != reader()(Pair("", "red", 1, frames=drawn("blue", "left"))).src
 
 
-def test_grey_is_the_luminance(tmp_path):
-    found = reader(channels=1).parse(np.full((6, 10, 3), (255, 0, 0), np.uint8))
-    assert found.shape == (6, 10)
-    assert (found == 76).all()  # 0.299 of 255
-
-
 def test_another_size_is_resized_and_the_first_decides_if_nobody_does():
     assert reader().parse(drawn("red", "left", height=12, width=5)).shape == (6, 30)
     free = PictureReader(Path())
@@ -76,17 +70,6 @@ def test_odd_formats_are_read_as_a_person_sees_them(tmp_path):
     frames = [Image.new("RGB", (10, 6), colour) for colour in ("red", "blue")]
     frames[0].save(tmp_path / "two.gif", save_all=True, append_images=frames[1:])
     assert reader(tmp_path).table("two.gif").reshape(6, 10, 3)[0, 0].tolist() == [255, 0, 0]
-
-
-def test_a_photo_is_turned_as_its_camera_says(tmp_path):
-    exif = Image.Exif()
-    exif[274] = 6  # to be turned by 90 degrees
-    array = np.zeros((10, 6, 3), np.uint8)
-    array[:5] = 255  # the upper half of the file
-    Image.fromarray(array).save(tmp_path / "turned.png", exif=exif)
-    found = reader(tmp_path).table("turned.png").reshape(6, 10, 3)
-    assert (found[:, 5:] == 255).all()  # becomes the right half
-    assert (found[:, :5] == 0).all()
 
 
 def test_what_is_no_picture_is_refused(tmp_path):
@@ -112,16 +95,6 @@ def test_no_program_is_run_on_the_content_of_a_file(monkeypatch):
     assert "of no format that it knows" in refused(eps)
 
 
-@pytest.mark.parametrize("error", [RuntimeError, NotImplementedError, ZeroDivisionError])
-def test_whatever_a_decoder_raises_is_a_bad_line(monkeypatch, error):
-    def fail(image):
-        raise error("the codec failed")
-
-    monkeypatch.setattr("PIL.ImageOps.exif_transpose", fail)
-    said = refused(png_bytes(drawn("red", "left")))
-    assert "a picture must be whole, but this one cannot be decoded (the codec failed)" in said
-
-
 @pytest.mark.parametrize(
     ("array", "said"),
     [
@@ -136,14 +109,6 @@ def test_whatever_a_decoder_raises_is_a_bad_line(monkeypatch, error):
 )
 def test_an_array_that_is_no_picture_is_refused(array, said):
     assert said in refused(array)
-
-
-def test_sources_are_recognised_by_their_endings_or_shapes():
-    assert why_pictures([Pair("a.png", "", 1), Pair("b.JPG", "", 2)])
-    assert not why_pictures([Pair("a.png", "", 1), Pair("b.txt", "", 2)])
-    assert why_pictures([Pair("", "", 1, frames=np.zeros((2, 3, 3), np.uint8))])
-    assert not why_pictures([Pair("", "", 1, frames=np.zeros((2, 3), np.uint8))])
-    assert not why_pictures([])
 
 
 def test_sizes_and_patches_that_nobody_sets_fit_each_other():
@@ -194,21 +159,6 @@ def test_pictures_that_are_all_grey_have_one_channel():
     assert encoder(channels=1).channels == 1
 
 
-def test_labels_are_rows_and_columns():
-    assert encoder().labels()[:6] == ["r1c1", "r1c2", "r1c3", "r1c4", "r1c5", "r2c1"]
-    assert encoder().summary == (
-        "pictures of 10 x 6 pixels in colour, 15 patches of 2 x 2 in 3 rows and 5 columns"
-    )
-
-
-def test_an_encoder_is_saved_and_loaded(tmp_path):
-    found = encoder()
-    found.save(tmp_path / "e.json")
-    again = PictureEncoder.load(tmp_path / "e.json")
-    assert again == found
-    assert again.fingerprint == found.fingerprint
-
-
 @pytest.mark.parametrize(
     "change", [{"patch": 4}, {"channels": 2}, {"mean": [1.0]}, {"scale": [0.0, 1.0, 1.0]}]
 )
@@ -224,13 +174,3 @@ def test_a_folder_of_folders_is_a_table(tmp_path):
         (tmp_path / name).touch()
     lines = class_table(tmp_path).decode().splitlines()
     assert lines == ["cat/1.wav\tcat", "cat/b/9.JPG\tcat", "dog/2.png\tdog"]
-
-
-def test_a_folder_without_classes_is_refused(tmp_path):
-    (tmp_path / "a.png").touch()
-    with pytest.raises(DataError, match="a folder must have a folder for each class"):
-        class_table(tmp_path)
-    (tmp_path / "a\tb").mkdir()
-    (tmp_path / "a\tb" / "c.png").touch()
-    with pytest.raises(DataError, match="without tabs"):
-        class_table(tmp_path)

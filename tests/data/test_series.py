@@ -1,6 +1,5 @@
 """Tables of series: files, times and steps, gaps; windows, scales and seasons."""
 
-import gzip
 import re
 
 import numpy as np
@@ -8,10 +7,10 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from regard.data import Corpus, NumberTargets, Pair, build_corpus, collate, load_target
+from regard.data import NumberTargets, collate, load_target
 from regard.data.batches import BatchShape
 from regard.data.series import read_series
-from regard.data.series_times import TimeStep, parse_time, time_labels
+from regard.data.series_times import TimeStep, time_labels
 from regard.data.series_windows import (
     SeriesScaler,
     SeriesWindows,
@@ -40,16 +39,6 @@ def test_a_table_with_times(tmp_path):
     assert table.labels() == DAYS
 
 
-@pytest.mark.parametrize("delimiter", [";", "\t"])
-def test_other_delimiters_compression_and_quotes(tmp_path, delimiter):
-    lines = [delimiter.join(["when", '"a, b"']), *(f"{day}{delimiter}3" for day in DAYS)]
-    file = tmp_path / "x.csv.gz"
-    file.write_bytes(gzip.compress("\n".join(lines).encode()))
-    table = read_series(file, time="when")
-    assert table.columns == ("a, b",)
-    assert table.values.tolist() == [[3], [3], [3]]
-
-
 def test_without_times_and_names_rows_are_numbered(tmp_path):
     table = read_series(csv(tmp_path / "x.csv", "1.5,2", "2.5,3"))
     assert table.columns == ("column 1", "column 2")
@@ -73,12 +62,6 @@ def test_parquet_and_python(tmp_path):
     assert (sent.name, sent.time, sent.values.ravel().tolist()) == ("file", "at", [0, 1, 2])
     with pytest.raises(ArgumentError, match="be equally long"):
         read_series({"a": [1], "b": [1, 2]})
-
-
-def test_a_damaged_parquet_file_is_named(tmp_path):
-    (tmp_path / "x.parquet").write_bytes(b"PAR1 and no more")
-    with pytest.raises(DataError, match=r"x\.parquet"):
-        read_series(tmp_path / "x.parquet")
 
 
 @pytest.mark.parametrize(
@@ -112,12 +95,6 @@ def test_months_end_and_weekends_are_no_gaps():
     assert weekdays.step == TimeStep("weekdays", 1)
     ahead = weekdays.step.after(int(weekdays.times[1]), 2)
     assert time_labels(ahead, weekdays.step) == ["2024-02-05", "2024-02-06"]
-
-
-def test_steps_are_named():
-    names = {900: "15 minutes", 3600: "hour", 7 * 86400: "7 days", 1: "second"}
-    assert {size: str(TimeStep("seconds", size)) for size in names} == names
-    assert (str(TimeStep("months", 3)), str(TimeStep("rows", 1))) == ("3 months", "row")
 
 
 def test_gaps_are_filled_in_a_straight_line():
@@ -208,30 +185,6 @@ def test_times_and_numbers_of_other_countries(tmp_path, content):
     assert all(cell in shown for cell in re.findall("[-/.0-9]+,[.0-9]+", content)[:1] if comma)
 
 
-def test_a_list_of_dictionaries_is_a_table():
-    rows = [{"day": day, "a": i} for i, day in enumerate(DAYS)]
-    assert read_series(rows).values.ravel().tolist() == [0, 1, 2]
-
-
-def test_filling_is_bounded():
-    times = ["2024-01-01", "2024-01-02", "2034-01-02"]
-    with pytest.raises(DataError, match="filling its gaps would make"):
-        read_series({"date": times, "a": [1.0, 2.0, 9.0]}, gaps="fill")
-
-
-def test_times_with_and_without_a_zone():
-    assert parse_time("1970-01-02") == 86400
-    assert parse_time("1970-01-01T01:00:00+01:00") == 0
-    assert parse_time("1970/01/01 00:01") == 60
-    assert parse_time("yesterday") is None
-
-
-@pytest.mark.parametrize("wrong", ["1_0", "\N{FULLWIDTH DIGIT TWO}", "\N{ARABIC-INDIC DIGIT TWO}"])
-def test_numbers_are_written_in_plain_digits(wrong):
-    with pytest.raises(DataError, match="column 'a' must hold numbers, but here it is"):
-        read_series({"date": ["2024-01-01", "2024-01-02"], "a": ["1.5", wrong]})
-
-
 def test_a_missing_column_is_named():
     table = read_series({"a": [1], "b": [2]})
     assert table.select(("b",), "no").values.tolist() == [[2]]
@@ -291,21 +244,6 @@ def test_scalers_and_targets_are_saved(tmp_path):
     assert load_target(tmp_path / "tgt.json") == targets
     with pytest.raises(DataError, match="mean and scale"):
         NumberTargets.from_json("x", {**targets.to_json(), "mean": [1.0]})
-
-
-def test_numbers_are_stored_as_bits():
-    targets = NumberTargets(("a",), (1.0,), (2.0,))
-    bits = [row[0] for row in targets.encode_batch(["3", "-5.5"])]
-    assert targets.decode_bits(np.array(bits, np.int32)).tolist() == [1.0, -3.25]
-
-
-def test_stretches_are_stored_in_a_corpus(tmp_path):
-    table = read_series({"a": [1.0, 3.0, 5.0], "b": [2.0, 2.0, 2.0], "c": [3.0, 11.0, 3.0]})
-    pair = Pair("0", "", 1, frames=table)
-    path = tmp_path / "train.arrow"
-    targets = NumberTargets(("a", "b"), (0.0, 0.0), (1.0, 1.0))
-    build_corpus([pair], scaler(), targets, path, max_src_len=1, max_tgt_len=1)
-    assert Corpus(path).frames(0).tolist() == [[0, 0, 0], [1, 0, 1], [2, 0, 0]]
 
 
 def test_a_constant_column_has_scale_1():

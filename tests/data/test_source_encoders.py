@@ -7,18 +7,14 @@ import pytest
 import torch
 
 from regard.data import (
-    BatchShape,
-    Corpus,
     FrameScaler,
     Pair,
     Tokenizer,
     build_corpus,
     collate,
     pad_frames,
-    require_tokenizer,
 )
-from regard.data.checksummed_json import VERSION, write_checksummed
-from regard.errors import ArgumentError, DataError, RegardError
+from regard.errors import DataError
 from regard.tasks import load_encoder
 
 
@@ -68,19 +64,6 @@ def test_statistics_are_right_far_from_zero():
     np.testing.assert_allclose(found.scale, every.std(axis=0), rtol=1e-9)
 
 
-def test_a_constant_that_float32_cannot_hold_exactly_has_scale_1():
-    constant = np.full((1001, 1), 0.1, np.float32)
-    assert FrameScaler.measure([constant, constant]).scale == (1.0,)
-
-
-def test_numbers_can_be_left_as_they_are():
-    found = FrameScaler.measure(tables(5), scaled=False)
-    assert (found.mean, found.scale) == ((0.0,) * 3, (1.0,) * 3)
-    assert found.encode(tables(1)[0]).tolist() == tables(1)[0].tolist()
-    with pytest.raises(ArgumentError, match="tables must be at least one"):
-        FrameScaler.measure([])
-
-
 def test_labels_count_frames():
     assert FrameScaler(1, 1, (0.0,), (1.0,)).labels(3) == ["0", "1", "2"]
     two = FrameScaler(1, 2, (0.0,), (1.0,))
@@ -108,17 +91,6 @@ def test_it_is_kept_in_a_file_and_told_from_a_tokenizer(tmp_path):
         load_encoder(tmp_path / "f.json")
 
 
-def test_what_needs_text_says_so():
-    frames = FrameScaler.measure(tables(5), stack=2)
-    with pytest.raises(RegardError) as caught:
-        require_tokenizer(frames, "a check")
-    assert str(caught.value) == (
-        "a check must have a source of text, but this run reads vectors of 3 numbers, 2 frames "
-        "joined to one: use `regard predict`, `regard evaluate`, `regard show` or `regard "
-        "check` with it."
-    )
-
-
 @pytest.mark.parametrize("vocabulary", [12, 70_000])
 def test_a_corpus_gives_back_what_was_put_in(tmp_path, monkeypatch, vocabulary):
     monkeypatch.setattr("regard.data.pairs.CHUNK_PAIRS", 3)
@@ -133,17 +105,6 @@ def test_a_corpus_gives_back_what_was_put_in(tmp_path, monkeypatch, vocabulary):
         assert corpus.pair(i) == pair._replace(frames=None)
         assert len(corpus.tgt(i)) == i % 5 + 1
     assert not corpus.frames(0).flags.owndata
-
-
-def test_longer_ones_are_left_out(tmp_path):
-    given = tables(29)
-    _, corpus = made(tmp_path / "c.arrow", given, max_src_len=4)
-    assert corpus.src_lengths.tolist() == [len(t) for t in given if len(t) <= 4]
-    assert corpus.dropped == sum(len(t) > 4 for t in given)
-    with pytest.raises(
-        DataError, match="all 29 pairs are longer than 4 source frames or 100 target tokens"
-    ):
-        made(tmp_path / "d.arrow", [np.zeros((9, 3), np.float32)] * 29, max_src_len=4)
 
 
 def test_batches_have_zeros_beyond_the_lengths(tmp_path):
@@ -162,28 +123,3 @@ def test_batches_have_zeros_beyond_the_lengths(tmp_path):
     alone, lengths = pad_frames([frames.encode(given[row]) for row in rows])
     assert torch.equal(alone, batch.src)
     assert torch.equal(lengths, batch.src_lengths)
-
-
-def test_batches_of_a_shape_have_it_whatever_their_pairs_are(tmp_path):
-    _, corpus = made(tmp_path / "c.arrow", tables(29))
-    batch = collate(corpus, np.array([4, 17]), BatchShape(3, 11, 7))
-    assert batch.src.shape == (3, 11, 3)
-    assert torch.equal(batch.src[2], batch.src[0])
-    assert batch.tgt_out[2].tolist() == [0] * 7
-    assert batch.tgt_places.tolist() == list(range(21))
-
-
-def test_a_corpus_of_text_has_no_frames(tmp_path):
-    from data.tools import make_corpus, make_pairs
-
-    corpus = make_corpus(tmp_path / "t.arrow", make_pairs(11))
-    assert isinstance(corpus, Corpus)
-    assert corpus.features == 0
-    assert collate(corpus, np.array([1, 2])).src.dtype == torch.int64
-
-
-@pytest.mark.parametrize("kind", [["vectors"], {"vectors": 1}, 3, None])
-def test_a_kind_that_is_no_name_is_damage(tmp_path, kind):
-    write_checksummed(tmp_path / "f.json", {"version": VERSION, "kind": kind})
-    with pytest.raises(DataError, match=r"f\.json"):
-        load_encoder(tmp_path / "f.json")

@@ -3,15 +3,13 @@
 import json
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from regard.data import Story, StoryEncoder, Tokenizer, read_pairs
 from regard.data.checksummed_json import read_checksummed
-from regard.data.stories import question_columns, split_sentences
+from regard.data.stories import split_sentences
 from regard.data.story_encoder import MARKS
-from regard.errors import ArgumentError, DataError
+from regard.errors import DataError
 
 STORY = "Mary went out. John stayed."
 
@@ -31,12 +29,6 @@ def test_sentences(text, sentences):
     assert split_sentences(text) == sentences
 
 
-def test_the_question_follows_a_tab_or_is_the_last_sentence():
-    assert Story.of("A b. C d.\tWhere?") == Story("A b. C d.", "Where?")
-    assert Story.of("A b. C d. Where is it?") == Story("A b. | C d.", "Where is it?")
-    assert Story.of(str(Story("A b.", "Who"))) == Story("A b.", "Who")
-
-
 @pytest.mark.parametrize(
     ("source", "words"),
     [
@@ -52,16 +44,6 @@ def test_the_question_follows_a_tab_or_is_the_last_sentence():
 def test_sources_without_a_story_or_a_question(source, words):
     with pytest.raises(DataError, match=words):
         Story.of(source)
-
-
-def test_columns_are_known_by_their_names():
-    assert question_columns(["id", "Story", "query", "answer"]) == ("Story", "query", "answer")
-    assert question_columns(["context", "question", "answers"]) == (
-        "context",
-        "question",
-        "answers",
-    )
-    assert question_columns(["story", "answer"]) is None
 
 
 def write(tmp_path, name, text):
@@ -88,12 +70,6 @@ def test_columns_may_be_joined(tmp_path, columns):
     assert (pair.src, pair.tgt) == (f"{STORY}\tWho?", "John")
 
 
-def test_joined_columns_are_a_story_a_question_and_an_answer(tmp_path):
-    path = write(tmp_path, "a.tsv", "a\tb\tc\td\n1\t2\t3\t4\n")
-    with pytest.raises(ArgumentError, match="columns must name a story, a question and an answer"):
-        read_pairs(path, columns=("a+b+c", "d"))
-
-
 def test_lines_of_json_have_lists_and_the_answers_of_squad(tmp_path):
     rows = [
         {"story": ["Mary went out.", "John stayed."], "question": "Who?", "answer": "John"},
@@ -106,15 +82,6 @@ def test_lines_of_json_have_lists_and_the_answers_of_squad(tmp_path):
     assert (second.tgt, second.more) == ("John", ("he",))
     assert (third.tgt, third.more) == ("John", ())
     assert [pair.src for pair in read_pairs(rows)] == [first.src, second.src, third.src]
-
-
-def test_parquet(tmp_path):
-    table = pa.table(
-        {"question": ["Who?"], "answers": ["John"], "passage": [["Mary left.", "John came."]]}
-    )
-    pq.write_table(table, tmp_path / "a.parquet")
-    (pair,) = read_pairs(tmp_path / "a.parquet")
-    assert (pair.src, pair.tgt) == ("Mary left. | John came.\tWho?", "John")
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,10 @@ import gzip
 
 import pytest
 
-from regard.data import Pair, Tokenizer, build_corpus, collate, join_lines, read_texts
+from regard.data import Pair, Tokenizer, join_lines, read_texts
 from regard.data.tokenizers import target_ids
 from regard.errors import DataError
-from regard.symbols import BOS, EOS, PAD
+from regard.symbols import EOS
 
 
 def test_a_line_is_a_target_without_a_source(tmp_path):
@@ -37,17 +37,6 @@ def test_what_is_no_text_is_named(tmp_path, name, content, words):
     assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
-def test_items_that_are_no_strings_are_named():
-    with pytest.raises(DataError, match="text must be a string, but it is"):
-        list(read_texts(["a", ("b", "c")]))
-
-
-def test_bad_lines_can_be_left_out():
-    reader = read_texts(["a", "b\tc", "d"], skip_bad=True)
-    assert [pair.line for pair in reader] == [1, 3]
-    assert reader.bad.counts == {"too many columns": 1}
-
-
 def test_lines_that_follow_each_other_are_joined():
     lines = [Pair("", letter, number) for number, letter in enumerate("abcde", start=1)]
     assert list(join_lines(lines, 2)) == [
@@ -63,18 +52,3 @@ def test_eos_stands_between_the_lines_of_a_text_and_never_inside_the_target_of_a
     a, b, end = (tokenizer.encode(letter)[0] for letter in "ab\n")
     texts = [Pair("", "ab\nb", 1), Pair("", "a", 2), Pair("x", "a\nb", 3)]
     assert target_ids(tokenizer, texts) == [[a, b, EOS, b], [a], [a, end, b]]
-
-
-def test_a_corpus_keeps_texts_and_leaves_out_what_is_too_long(tmp_path):
-    tokenizer = Tokenizer.train("space", ["a b c d"])
-    texts = read_texts(["a b", "a b c d", "c"])
-    corpus = build_corpus(
-        texts, tokenizer, tokenizer, tmp_path / "x", max_src_len=1, max_tgt_len=3, texts=True
-    )
-    assert (len(corpus), corpus.dropped) == (2, 1)
-    assert [corpus.pair(i).tgt for i in range(2)] == ["a b", "c"]
-    batch = collate(corpus, corpus.src_lengths.argsort(kind="stable"))
-    (a,), (b,), (c,) = (tokenizer.encode(letter) for letter in "abc")
-    assert batch.src.tolist() == [[EOS], [EOS]]
-    assert batch.tgt_in.tolist() == [[BOS, a, b], [BOS, c, PAD]]
-    assert batch.tgt_out.tolist() == [[a, b, EOS], [c, EOS, PAD]]

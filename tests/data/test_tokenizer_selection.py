@@ -2,8 +2,6 @@ import itertools
 
 import pytest
 
-from data.tools import shared
-from regard.data import read_pairs
 from regard.data.tokenizer_selection import choose_label_tokenizer, choose_tokenizer
 from regard.errors import ArgumentError
 
@@ -50,30 +48,6 @@ def test_no_text():
     for texts in ([], [""], ["  "]):
         with pytest.raises(ArgumentError, match="texts must have something in them"):
             choose_tokenizer(texts)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "columns", "kinds"),
-    [
-        ("cmudict_g014b2b/train.tsv.gz", (0, 1), ("char", "space")),
-        ("multi30k/train.en-de-fr-cs.tsv.gz", (0, 1), ("bpe", "bpe")),
-        ("tatoeba_eng_fra/mini.train.eng-fra.tsv.gz", (0, 1), ("word", "word")),
-        ("dates_babel/train.tsv.gz", (1, 2), ("char", "char")),
-        ("g2p_sigmorphon2021/medium.train.tsv.gz", (1, 2), ("char", "space")),
-        ("inflection_2017_task1/train-medium.tsv.gz", (1, 2), ("char", "char")),
-        ("translit_wikidata/katakana.train.tsv.gz", (0, 1), ("char", "space")),
-        ("translit_wikidata/arabic.train.tsv.gz", (0, 1), ("char", "space")),
-        ("scan/simple.train.tsv.gz", (0, 1), ("space", "space")),
-    ],
-)
-def test_real_files(name, columns, kinds):
-    pairs = list(itertools.islice(read_pairs(shared(name), columns=columns), 10_000))
-    chosen = (
-        choose_tokenizer(p.src for p in pairs).kind,
-        choose_tokenizer(p.tgt for p in pairs).kind,
-    )
-    assert chosen == kinds
 
 
 def test_labels_are_few_and_come_often():

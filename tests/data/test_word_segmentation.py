@@ -2,11 +2,8 @@
 
 import pytest
 
-from regard import extras
 from regard.data import word_segmentation
 from regard.data.word_segmentation import is_unspaced, segment_words, unspaced_language
-from regard.errors import ArgumentError
-from regard.extras import MissingExtraError
 
 
 def words(text, segmenter="auto"):
@@ -27,6 +24,7 @@ def test_spaces_separate_words_where_there_are_any(text, expected, monkeypatch):
     assert words(text) == expected
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "text", "expected"),
@@ -69,15 +67,3 @@ def test_texts_with_such_words_are_recognised():
     assert [is_unspaced(text) for text in ("猫", "a cat", "我 猫", "我a 猫")] == [
         *(True, False, False, True)
     ]
-
-
-def test_an_unknown_segmenter_is_an_error():
-    with pytest.raises(ArgumentError, match="segmenter must be auto or one of jieba, budoux"):
-        segment_words("猫", "mecab")
-
-
-def test_a_missing_segmenter_is_answered_with_its_install_command(monkeypatch):
-    monkeypatch.setattr(extras, "is_installed", lambda module: False)
-    word_segmentation._made.cache_clear()
-    with pytest.raises(MissingExtraError, match=r"Chinese into words needs jieba.*regard\[cjk\]"):
-        segment_words("我喜欢猫")

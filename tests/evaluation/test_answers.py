@@ -2,11 +2,8 @@
 
 import pytest
 
-from regard import extras
-from regard.errors import RegardError
 from regard.evaluation import confidence_interval, score
-from regard.evaluation.answers import normalize_answer, word_f1
-from regard.evaluation.summaries import copied_share
+from regard.evaluation.answers import copied_share, normalize_answer, word_f1
 
 
 def test_normal_form_of_an_answer():
@@ -44,12 +41,6 @@ def test_rouge_by_hand():
     assert score("rouge-1", [found], [right]).value == pytest.approx(2 * 2 / 9)
     assert score("rouge-2", [found], [right]).value == pytest.approx(2 * 1 / 7)
     assert score("rouge-l", [found], [["x", right]]).value == pytest.approx(2 * 2 / 9)
-
-
-def test_rouge_without_its_package(monkeypatch):
-    monkeypatch.setattr(extras, "is_installed", lambda name: False)
-    with pytest.raises(RegardError, match=r"the metric rouge-l needs rouge_score.*regard\[recipes"):
-        score("rouge-l", ["a"], ["b"])
 
 
 def test_copied_words_count_as_often_as_they_stand_in_the_source():

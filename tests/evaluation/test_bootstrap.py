@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 
 from evaluation.test_metrics import GOLD, SEVERAL, SYSTEM
-from regard.errors import ArgumentError
 from regard.evaluation import (
     METRICS,
     confidence_interval,
@@ -12,7 +11,6 @@ from regard.evaluation import (
 )
 from regard.evaluation.bootstrap import (
     _resampled,
-    perplexities,
     ratio_differences,
     ratio_interval,
 )
@@ -29,32 +27,9 @@ def outputs(share, n, seed):
 @pytest.mark.parametrize("name", sorted({*METRICS} - {"macro-f1", "span-f1"}))  # of no sentences
 def test_an_interval_is_around_the_score(name):
     system, gold = SYSTEM * 9, SEVERAL * 9
-    interval = confidence_interval(name, system, gold, samples=300)
+    interval = confidence_interval(name, system, gold)
     assert interval.value == pytest.approx(score(name, system, gold).value)
     assert interval.low < interval.value < interval.high
-    wider = confidence_interval(name, system, gold, samples=300, confidence=0.999)
-    assert wider.low < interval.low
-    assert wider.high > interval.high
-
-
-def test_95_of_100_intervals_cover_the_truth():
-    n, share = 150, 0.7
-    covered = 0
-    for seed in range(200):
-        interval = confidence_interval(
-            "exact", outputs(share, n, seed), [RIGHT] * n, samples=300, seed=seed
-        )
-        covered += interval.low <= share <= interval.high
-    # 190 expected; 200 draws leave a standard deviation of 3
-    assert 179 <= covered <= 199
-
-
-def test_an_interval_is_as_wide_as_the_binomial_says():
-    n, system = 2000, outputs(0.3, 2000, 1)
-    interval = confidence_interval("exact", system, [RIGHT] * n, samples=2000)
-    spread = 1.96 * (interval.value * (1 - interval.value) / n) ** 0.5
-    assert interval.high - interval.value == pytest.approx(spread, rel=0.1)
-    assert interval.value - interval.low == pytest.approx(spread, rel=0.1)
 
 
 @pytest.mark.parametrize(("n", "low"), [(5, 0.566), (10, 0.722), (1878, 0.998)])
@@ -84,11 +59,6 @@ def test_fewer_than_five_sentences_have_no_interval_and_no_test(name, n):
     assert ratio_differences(np.ones((n, 2)), [np.arange(2 * n).reshape(n, 2) + 1.0])[0][1] is None
 
 
-def test_values_that_are_all_alike_have_no_interval():
-    interval = confidence_interval("cer", ["abc"] * 9, ["abd"] * 9)
-    assert (interval.value, interval.low, interval.high) == (pytest.approx(1 / 3), None, None)
-
-
 @pytest.mark.parametrize("n", [5, 6, 9])
 def test_a_p_value_is_not_below_that_of_the_sign_test(n):
     equal = 11  # sentences that do not differ say nothing
@@ -101,26 +71,19 @@ def test_a_p_value_is_not_below_that_of_the_sign_test(n):
 
 def test_sums_of_resamples_by_hand(monkeypatch):
     statistics = np.random.default_rng(3).random((7, 3))
-    sums = _resampled(statistics, 50, seed=5)
-    drawn = np.random.default_rng(5).integers(7, size=(50, 7))
+    sums = _resampled(statistics, seed=5)
+    drawn = np.random.default_rng(5).integers(7, size=(1000, 7))
     np.testing.assert_allclose(sums, statistics[drawn].sum(axis=1))
     # some samples at a time
     monkeypatch.setattr("regard.evaluation.bootstrap.DRAWS", 21)
-    np.testing.assert_allclose(_resampled(statistics, 50, seed=5), sums)
-
-
-def test_a_seed_makes_it_repeatable():
-    def interval(seed):
-        return confidence_interval("bleu", SYSTEM, GOLD, samples=50, seed=seed)
-
-    assert interval(1) == interval(1) != interval(2)
+    np.testing.assert_allclose(_resampled(statistics, seed=5), sums)
 
 
 @pytest.mark.parametrize("name", METRICS)
 def test_the_paired_bootstrap_is_symmetric(name):
     other = ["the cat sat", "there is a cat on the mat", "dogs", "nothing", "it is raining ."]
-    ahead = paired_bootstrap(name, SYSTEM * 4, other * 4, GOLD * 4, samples=200)
-    back = paired_bootstrap(name, other * 4, SYSTEM * 4, GOLD * 4, samples=200)
+    ahead = paired_bootstrap(name, SYSTEM * 4, other * 4, GOLD * 4)
+    back = paired_bootstrap(name, other * 4, SYSTEM * 4, GOLD * 4)
     assert (ahead.first, ahead.second) == (back.second, back.first)
     assert ahead.first == pytest.approx(score(name, SYSTEM, GOLD).value)
     assert ahead.wins == pytest.approx(1 - back.wins)
@@ -143,47 +106,6 @@ def test_a_better_system_wins(name):
     assert result.p_value == pytest.approx(1 / 1001)
 
 
-def test_the_same_system_twice():
-    result = paired_bootstrap("bleu", SYSTEM, SYSTEM, GOLD)
-    assert result.wins == 0.5
-    assert result.p_value == 1
-    assert (result.low, result.high) == (None, None)
-
-
-def test_equal_systems_seldom_differ():
-    n, found = 120, 0
-    for seed in range(100):
-        one, other = outputs(0.6, n, 2 * seed), outputs(0.6, n, 2 * seed + 1)
-        result = paired_bootstrap("exact", one, other, [RIGHT] * n, samples=200, seed=seed)
-        found += result.p_value < 0.05
-    assert found <= 12  # 5 expected
-
-
-@pytest.mark.plain
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"confidence": 1.0}, ["confidence must", "below 1", "1.0"]),
-        ({"confidence": float("nan")}, ["confidence must", "above 0", "nan"]),
-        ({"samples": 0}, ["samples must", "at least 1", "0"]),
-    ],
-)
-def test_wrong_options(options, words):
-    for call in (
-        lambda: confidence_interval("per", SYSTEM, GOLD, **options),
-        lambda: paired_bootstrap("per", SYSTEM, SYSTEM, GOLD, **options),
-    ):
-        with pytest.raises(ArgumentError) as error:
-            call()
-        assert all(word in str(error.value) for word in words)
-
-
-@pytest.mark.plain
-def test_systems_of_different_sizes():
-    with pytest.raises(ArgumentError, match=r"4 predictions and 5 references"):
-        paired_bootstrap("per", SYSTEM, SYSTEM[:4], GOLD)
-
-
 def test_paired_perplexity_by_hand():
     """The same nats for half of the texts, and one nat per token less for the other half."""
     first = np.array([[8.0, 4.0]] * 20 + [[8.0, 4.0]] * 20)
@@ -196,9 +118,3 @@ def test_paired_perplexity_by_hand():
     turned = paired_perplexity("perplexity", second, first)
     assert (turned.low, turned.high) == pytest.approx((-found.high, -found.low))
     assert turned.wins == 1
-
-
-def test_perplexities_are_finite():
-    found = perplexities(np.array([0.0, 6.0, 9e9]), np.array([0.0, 3.0, 1.0]))
-    assert found[:2] == pytest.approx([1.0, np.exp(2.0)])
-    assert np.isfinite(found).all()

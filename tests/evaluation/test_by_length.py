@@ -1,5 +1,3 @@
-import itertools
-
 import pytest
 
 from evaluation.test_metrics import GOLD, SEVERAL, SYSTEM
@@ -33,20 +31,6 @@ def test_buckets_are_about_equal():
         (7, 9, 3),
         (10, 12, 3),
     ]
-
-
-@pytest.mark.parametrize("buckets", [1, 5, [3, 100], [0, 5]])
-def test_every_source_is_in_one_row(buckets):
-    rows = by_length(["exact"], [5, 5, 5, 0, 7], SYSTEM, GOLD, buckets=buckets)
-    assert sum(row.count for row in rows) == 5
-    assert all(row.count for row in rows)
-    assert all(a.longest < b.shortest for a, b in itertools.pairwise(rows))
-
-
-def test_edges_may_come_in_any_order():
-    lengths, letters = [1, 5, 15, 25], list("abcd")
-    rows = by_length(["exact"], lengths, letters, letters, buckets=[20, 10])
-    assert [(row.shortest, row.longest) for row in rows] == [(1, 5), (15, 15), (25, 25)]
 
 
 @pytest.mark.plain

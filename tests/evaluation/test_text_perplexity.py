@@ -1,14 +1,12 @@
 import math
 
-import numpy as np
 import pytest
 import torch
 
 from regard.data import Tokenizer
-from regard.errors import ArgumentError
-from regard.evaluation import Perplexity, perplexity
+from regard.evaluation import perplexity
 from regard.models import ModelOutput, SequenceModel
-from regard.symbols import BOS, EOS, UNK
+from regard.symbols import BOS, EOS
 
 TOKENIZER = Tokenizer.train("space", ["a b", "b c"])
 A, B, C = (TOKENIZER.encode(letter)[0] for letter in "abc")
@@ -52,14 +50,6 @@ def test_it_is_the_inverse_of_the_mean_probability_by_hand():
     assert found.nats == pytest.approx(-math.log(first * first * rest), rel=1e-5)
 
 
-def test_a_model_that_knows_nothing_has_the_size_of_its_vocabulary():
-    model = Bigrams(table())
-    texts = ["a", "b c a b", "c c", "a b c a b c a b c", "zzz"]
-    found = perplexity(model, TOKENIZER, texts)
-    assert found.value == pytest.approx(TOKENIZER.vocab_size, rel=1e-5)
-    assert found.unknown == TOKENIZER.encode("zzz").count(UNK) == 1
-
-
 def test_many_batches_are_scored_as_one(monkeypatch):
     torch.manual_seed(1)
     size = TOKENIZER.vocab_size
@@ -68,19 +58,6 @@ def test_many_batches_are_scored_as_one(monkeypatch):
     whole = perplexity(model, TOKENIZER, texts)
     monkeypatch.setattr("regard.evaluation.text_perplexity.BATCH_TOKENS", 3)
     assert perplexity(model, TOKENIZER, texts).nats == pytest.approx(whole.nats, rel=1e-6)
-
-
-def test_words_are_counted_apart_from_tokens():
-    letters = Tokenizer.train("char", ["ab c"])
-    size = letters.vocab_size
-    model = Bigrams(torch.full((size, size), 1 / size))
-    found = perplexity(model, letters, ["ab c", "c"])
-    assert (found.tokens, found.words) == (5 + 2, 3 + 2)
-    assert found.per_word == pytest.approx(size ** (7 / 5), rel=1e-5)
-
-
-def test_a_model_that_has_diverged_has_no_finite_perplexity():
-    assert Perplexity(1e9, 1, 3, 3, 0, np.array([[1e9, 3, 3]])).value == math.inf
 
 
 def test_the_interval_holds_what_other_texts_would_give():
@@ -95,8 +72,3 @@ def test_the_interval_holds_what_other_texts_would_give():
     assert math.log(high / low) == pytest.approx(2 * spread, rel=0.1)
     alike = perplexity(model, TOKENIZER, ["a"] * 5)
     assert alike.interval() == alike.interval(per_word=True) == (None, None)
-
-
-def test_no_text_has_no_perplexity():
-    with pytest.raises(ArgumentError, match="texts must be one or more"):
-        perplexity(Bigrams(table()), TOKENIZER, [])

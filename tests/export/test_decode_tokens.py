@@ -5,7 +5,7 @@ import io
 import pytest
 
 from regard.data import Tokenizer, source_ids
-from regard.data.row_parsers import parse_features
+from regard.data.pairs import parse_features
 from regard.export.text_codec import TokenCodec, answer
 from regard.symbols import BOS, EOS, PAD, UNK
 

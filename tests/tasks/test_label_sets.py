@@ -11,8 +11,8 @@ import torch.nn.functional as F
 import regard
 from regard.api.tables import answer_row
 from regard.data import Tokenizer
+from regard.data.frame_scaler import load_target
 from regard.data.lookup_codecs import LabelSetCodec
-from regard.data.number_targets import load_target
 from regard.data.tokenizer_selection import find_separator
 from regard.decoding import DecodingOptions, decode
 from regard.errors import ArgumentError, DataError

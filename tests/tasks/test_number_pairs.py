@@ -9,7 +9,7 @@ import torch
 import regard
 from regard.data import NumberTargets
 from regard.errors import ArgumentError, DataError
-from regard.evaluation.regression import regression_scores
+from regard.evaluation.forecasts import regression_scores
 from regard.training import make_config
 from regard.training.run import resume_run
 from regard.training.setup import check_settings

@@ -11,7 +11,7 @@ from regard.api.model import Model
 from regard.api.word_alignment import SHIFTS, Units, check_can_align, unit_counts
 from regard.data import Pair
 from regard.data.lookup_codecs import words_of
-from regard.data.sampling import draw_sample
+from regard.data.pairs import draw_sample
 from regard.decoding import force_decode
 from regard.errors import ArgumentError
 from regard.evaluation import ratio_differences

@@ -17,7 +17,7 @@ from regard.errors import ArgumentError, DataError
 from regard.tasks import DataPlace, Task
 
 #: the arguments of `Model.evaluate` and `Model.align`
-ARGUMENTS: Final = PYTHON_HINTS._replace(features="", references="", longer="")
+ARGUMENTS: Final = PYTHON_HINTS._replace(longer="shorten it")
 
 
 def read_for(

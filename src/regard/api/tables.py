@@ -15,11 +15,10 @@ import numpy as np
 from regard import safe_read
 from regard.atomic_files import write_atomic
 from regard.data import read_pairs
-from regard.data.column_choice import TARGET_NAMES
 from regard.data.error_hints import PYTHON_HINTS
-from regard.data.file_formats import JOINED, ReadOptions, source_columns
-from regard.data.pair_reader import HEAD
+from regard.data.file_formats import JOINED, TARGET_NAMES, ReadOptions, source_columns
 from regard.data.pairs import column_names, run_columns
+from regard.data.table_files import HEAD
 from regard.data.tokenizer_selection import FEW_LABELS
 from regard.errors import ArgumentError
 from regard.tasks import Task

@@ -10,7 +10,7 @@ import typer
 from regard import api
 from regard.cli.commands import ChatArgs
 from regard.cli.console import note, one_line
-from regard.data.conversations import Turn, join_turns
+from regard.data.stories import Turn, join_turns
 from regard.decoding_options import given_options
 from regard.errors import ArgumentError
 from regard.messages import message

@@ -17,7 +17,7 @@ from regard.cli.console import (
 )
 from regard.cli.gold_alignments import read_gold_file
 from regard.cli.input_lines import ExampleFile, read_examples
-from regard.data.sampling import draw_sample
+from regard.data.pairs import draw_sample
 from regard.errors import ArgumentError
 from regard.messages import message
 from regard.pretrained import PretrainedModel

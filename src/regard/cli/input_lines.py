@@ -47,7 +47,7 @@ OPTIONS: Final = ErrorHints(
 )
 #: of commands that read sources and cannot leave any out, and of `regard predict`
 SOURCE_OPTIONS: Final = OPTIONS._replace(skip="")
-PREDICT_OPTIONS: Final = OPTIONS._replace(longer="raise --max-chars")
+PREDICT_OPTIONS: Final = OPTIONS._replace(longer="shorten it, or raise --max-chars")
 
 
 def pairs_for(

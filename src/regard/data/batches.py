@@ -170,12 +170,7 @@ class Batch(NamedTuple):
         return int(self.src_lengths.sum() + self.tgt_lengths.sum())
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> "Batch":
-        """Copy the tensors of the batch to a device.
-
-        Args:
-            device: which.
-            non_blocking: whether to return before the copy is finished, which takes pinned memory.
-        """
+        """Copy the tensors of the batch to a device."""
         pinned = non_blocking and torch.device(device).type == "cuda"
         parts = (part.pin_memory() if pinned else part for part in self[:-1])
         return Batch._make((*(part.to(device, non_blocking=pinned) for part in parts), self.rows))

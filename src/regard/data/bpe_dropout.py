@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Int, Int32, Integer, UInt64
 
 from regard.data.corpus import Corpus, Ids
-from regard.data.subword_codec import WORD_START
+from regard.data.lookup_codecs import WORD_START
 from regard.data.tokenizers import Tokenizer
 from regard.symbols import UNK
 
@@ -25,12 +25,7 @@ MOST: Final = 64
 
 @final
 class BPEDropout:
-    """Segmentation of words by the merges of a tokeniser, each skipped at random.
-
-    Args:
-        tokenizer: of the kind bpe.
-        share: probability of skipping a merge.
-    """
+    """Segmentation of words by the merges of a tokeniser, each skipped at random."""
 
     def __init__(self, tokenizer: Tokenizer, share: float) -> None:
         self.share = share
@@ -93,14 +88,6 @@ class Resegmenter:
     """A corpus whose words are segmented anew for each epoch.
 
     A row that would become too long in an epoch keeps its first segmentation.
-
-    Args:
-        corpus: segmented without dropout.
-        src: segments words of sources; None leaves them as they are.
-        tgt: segments words of targets; None leaves them as they are.
-        max_src_len: the most source tokens, as for `build_corpus`.
-        max_tgt_len: the most target tokens.
-        seed: chooses the segmentations.
     """
 
     def __init__(
@@ -132,17 +119,7 @@ class Resegmenter:
 
 @dataclass(frozen=True, eq=False)
 class _Words:
-    """One side of a corpus as words, and some segmentations of each distinct word.
-
-    Attributes:
-        words: the number of the word at each occurrence.
-        rows: index of the first word of each row, and the end of the last row.
-        first: the first segmentation of each word, which is without dropout; last, their number.
-        starts: index of the first id of each segmentation.
-        lengths: number of ids of each segmentation.
-        ids: the ids of all segmentations.
-        longest: the most tokens of a row.
-    """
+    """One side of a corpus as words, and some segmentations of each distinct word."""
 
     words: Int32[np.ndarray, " places"]
     rows: Int[np.ndarray, " ends"]

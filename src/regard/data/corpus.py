@@ -307,10 +307,6 @@ class ShardedCorpus:
     """Encoded pairs of text in several memory-mapped files, numbered through in their order.
 
     In memory, a pair takes 16 bytes: the place and the length of each side.
-
-    Args:
-        paths: files of `Corpus` that are whole, each with at least one pair.
-        dropped: number of pairs that were left out because they are too long.
     """
 
     def __init__(self, paths: Sequence[Path], dropped: int = 0) -> None:

@@ -54,10 +54,6 @@ def sampling_order(keys: Sequence[str], targets: Sequence[str]) -> list[int]:
     It follows from hashes, and not from the order of the file, which may be sorted by target. It is
     stratified by target: of each, the first n hold its share, to within one example. Targets that
     occur once are each a stratum, and come in the order of their hashes.
-
-    Args:
-        keys: identify the examples; those with equal keys stay in the order given.
-        targets: one for each.
     """
     strata: dict[str, list[int]] = defaultdict(list)
     hashes = [_hash(key, b"dev order") for key in keys]

@@ -1,9 +1,13 @@
-"""Encoding of pairs into a corpus file."""
+"""Encoding of pairs into a corpus file, and a cache of parsed pairs whose sources are frames.
 
+Numbers in text take long to parse: counting, scaling and encoding read them from the cache.
+"""
+
+import hashlib
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, NamedTuple, final
 
 import numpy as np
 
@@ -12,20 +16,39 @@ from regard.data import lazy_pyarrow as arrow
 from regard.data.corpus import (
     FINGERPRINT,
     LAYOUT,
+    TEXTS,
     Corpus,
     corpus_problem,
     crc32_of_file,
     text_fields,
     write_note,
 )
-from regard.data.number_targets import TargetEncoder
+from regard.data.frame_scaler import FrameScaler, TargetEncoder
 from regard.data.pairs import Pair, in_chunks
-from regard.data.source_encoders import SourceEncoder
+from regard.data.pictures import PictureEncoder
+from regard.data.series_windows import SeriesScaler
+from regard.data.sounds import SoundEncoder
+from regard.data.story_encoder import StoryEncoder
 from regard.data.text_files import fingerprint
-from regard.data.tokenizers import target_ids
-from regard.errors import DataError
+from regard.data.tokenizers import Tokenizer, target_ids
+from regard.errors import DataError, RegardError
 from regard.messages import message
-from regard.safe_read import PathLike
+from regard.safe_read import PathLike, map_bytes
+
+#: what a run knows of its sources: how text or a picture is cut, or how numbers are scaled
+SourceEncoder = (
+    Tokenizer | FrameScaler | SoundEncoder | PictureEncoder | SeriesScaler | StoryEncoder
+)
+
+
+def require_tokenizer(side: SourceEncoder, what: str) -> Tokenizer:
+    """Return the tokeniser of text sources; raises RegardError for frames."""
+    if isinstance(side, Tokenizer):
+        return side
+    raise RegardError(
+        f"{what} must have a source of text, but this run reads {side.summary}: use `regard "
+        f"predict`, `regard evaluate`, `regard show` or `regard check` with it."
+    )
 
 
 def frame_type(features: int) -> Any:
@@ -124,14 +147,7 @@ class PairEncoder:
     def build(
         self, pairs: Iterable[Pair], path: Path, *, source: str = "", name: str | None = None
     ) -> Corpus:
-        """Encode pairs into a file, which is written atomically.
-
-        Args:
-            pairs: read once.
-            path: the file to write.
-            source: fingerprint of the data.
-            name: what errors call the data; default is the file to write.
-        """
+        """Encode pairs into a file, which is written atomically."""
         with atomic_output(path) as file:
             kept, dropped = self.write(pairs, file, self.key(source))
             if not kept:
@@ -149,15 +165,7 @@ class PairEncoder:
         name: str | None = None,
         say: Callable[[str], None],
     ) -> Corpus:
-        """Open the corpus if it was built from the same data, or else build it.
-
-        Args:
-            pairs: called for the pairs only if the corpus must be built.
-            path: as for `build`.
-            source: `fingerprint(files, ...)` of the data, with all options that select pairs.
-            name: as for `build`.
-            say: called with a sentence if an existing file cannot be used.
-        """
+        """Open the corpus if it was built from the same data, or else build it."""
         if path.exists():
             problem = corpus_problem(path)
             if problem is None:
@@ -193,13 +201,7 @@ class PairEncoder:
         return arrow.RecordBatch.from_arrays([*sides, *texts], schema=self.schema)
 
     def write(self, pairs: Iterable[Pair], file: IO[bytes], key: str) -> tuple[int, int]:
-        """Encode pairs into an open file; returns how many were written, and how many dropped.
-
-        Args:
-            pairs: read once.
-            file: gets the Arrow file.
-            key: the fingerprint that the file states.
-        """
+        """Encode pairs into an open file; returns how many were written, and how many dropped."""
         kept = read = 0
 
         def count(chunk: Sequence[Pair]) -> Sequence[Pair]:
@@ -224,3 +226,63 @@ class PairEncoder:
         values = " ".join(f"{setting}={size}" for setting, size in needed if size)
         reason = f"all {read:,} pairs are longer than {most} target tokens"
         return DataError(name, None, reason, f"keep them with {values}")
+
+
+@final
+class FrameCache(Iterable[Pair]):
+    """Parsed pairs in a file; each iteration reads them anew."""
+
+    def __init__(self, path: PathLike) -> None:
+        self._reader = arrow.ipc.open_file(arrow.BufferReader(map_bytes(path)))
+
+    def __iter__(self) -> Iterator[Pair]:
+        for number in range(self._reader.num_record_batches):
+            batch = self._reader.get_batch(number)
+            texts = (batch.column(name).to_pylist() for name in TEXTS)
+            for frames, (src, tgt, line, more, features) in zip(
+                _tables(batch.column("frames")), zip(*texts, strict=True), strict=True
+            ):
+                yield Pair(src, tgt, line, tuple(more), tuple(features), frames)
+
+
+def _tables(column: Any) -> Iterator[np.ndarray]:
+    """Yield the tables of a record batch, as views of the file."""
+    rows = column.values.values.to_numpy().reshape(-1, column.type.value_type.list_size)
+    for start, end in itertools.pairwise(column.offsets.to_numpy().tolist()):
+        yield rows[start:end]
+
+
+def write_frame_cache(pairs: Iterable[Pair], path: Path) -> FrameCache:
+    """Write parsed pairs to a file, atomically, and open it."""
+    chunks = in_chunks(pairs)
+    first = next(chunks)
+    width = first[0].frames.shape[1]
+    schema = arrow.schema([*text_fields(), ("frames", frame_type(width))])
+    with atomic_output(path) as file, arrow.ipc.new_file(file, schema) as writer:
+        for chunk in itertools.chain([first], chunks):
+            arrays = [*text_arrays(chunk), frame_lists([pair.frames for pair in chunk], width)]
+            writer.write_batch(arrow.RecordBatch.from_arrays(arrays, schema=schema))
+    return FrameCache(path)
+
+
+class Survey(NamedTuple):
+    """The number of pairs, and a checksum of their sources."""
+
+    pairs: int
+    digest: str
+
+
+def survey(pairs: Iterable[Pair]) -> Survey:
+    """Count pairs, and compute the checksum of their sources: of frames, or of texts.
+
+    A data file may name the files of its sources, which can change while it does not.
+    """
+    digest, count = hashlib.blake2b(digest_size=16), 0
+    for pair in pairs:
+        if pair.frames is None:
+            digest.update(pair.src.encode("utf-8", "surrogatepass") + b"\0")
+        else:
+            digest.update(repr(pair.frames.shape).encode())
+            digest.update(pair.frames)
+        count += 1
+    return Survey(count, digest.hexdigest())

@@ -12,36 +12,21 @@ Columns = Sequence[int | str]
 
 
 class ErrorHints(NamedTuple):
-    """The options of reading, as the caller's interface writes them; "" if it has no such option.
+    """The options of reading, as the caller's interface writes them.
 
     Attributes:
         tgt: name of the option for the file of targets.
         targets: how to name that file.
         columns: writes the option that selects columns.
-        skip: the option that skips bad lines.
-        features: the option that reads a third column as features.
-        references: the option that reads further columns as targets.
-        longer: how to allow longer lines.
-        vectors: how to have numbers read as vectors.
+        skip: the option that skips bad lines; "" without one.
+        longer: what to do about a text that is too long.
     """
 
     tgt: str
     targets: str
     columns: Callable[[Columns], str]
     skip: str
-    features: str = ""
-    references: str = ""
-    longer: str = ""
-    vectors: str = ""
-
-    def choose(self, first: str, names: Columns) -> str:
-        """Return the hint `first`, or to select two of these columns if there are two."""
-        chosen = f"choose two of these, as in {self.columns(names[:2])}"
-        return f"{first}, or {chosen}" if len(names) > 1 else first
-
-    def also(self, first: str, option: str) -> str:
-        """Return the hint `first`, or an option that the caller's interface may have."""
-        return f"{first}, or {option}" if option else first
+    longer: str = "shorten it"
 
 
 def with_commas(columns: Columns) -> str:
@@ -55,9 +40,7 @@ PYTHON_HINTS: Final = ErrorHints(
     targets="name the second of two parallel files as tgt_file",
     columns=lambda columns: f"columns={tuple(columns)}",
     skip="skip_bad=True",
-    features="features=True",
-    references="references=True",
-    longer="raise max_chars",
+    longer="shorten it, or raise max_chars",
 )
 
 
@@ -164,17 +147,7 @@ def report_left_out(
     *,
     allowed: bool,
 ) -> None:
-    """Say that examples are left out because they are too long; raises DataError if too many are.
-
-    Args:
-        file: where they are from.
-        count: how many are left out.
-        total: of how many.
-        note: the sentence about them.
-        setting: that which keeps them, as it can be typed.
-        say: is given the sentence.
-        allowed: whether bad lines are left out, however many.
-    """
+    """Say that examples are too long and left out; raises DataError if too many are."""
     if count > REFUSED_SHARE * total and not allowed:
         raise DataError(
             file,
@@ -196,9 +169,7 @@ SETTING_HINTS: Final = ErrorHints(
     targets=f'name the second of two parallel files with tgt="FILE", or {LANGUAGE_MODEL}',
     columns=lambda columns: f'columns="{with_commas(columns)}"',
     skip="skip_bad=True",
-    features="features=True",
-    longer="raise max_chars",
-    vectors="have it read by src_tokenizer=vectors",
+    longer="shorten it, or raise max_chars",
 )
 DEV_SETTING_HINTS: Final = SETTING_HINTS._replace(
     tgt="dev_tgt", targets='name the second of two parallel files with dev_tgt="FILE"'

@@ -1,50 +1,64 @@
-"""Detection of a file's format from its name and first lines."""
+"""The roles of the columns of a table: source, target, features or question.
 
-import csv
-import itertools
+They are those that an option names, or those of known names, or they follow from what columns hold.
+"""
+
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from regard.data.column_choice import (
-    ENOUGH_ROWS,
-    KEYS,
-    SOURCE_NAMES,
-    Cells,
-    choose_by_content,
-    choose_columns,
-    example_columns,
-    has_header,
-)
-from regard.data.conversations import MESSAGES
 from regard.data.error_hints import PYTHON_HINTS, BadLine, Columns, ErrorHints
-from regard.data.pairs import Format, FormatKind, RunColumns
-from regard.data.row_parsers import json_record
-from regard.data.stories import ANSWER_NAMES, PAIR_LABELS, question_columns
-from regard.data.table_files import COLUMN_FILES
-from regard.data.text_files import decode, display_name, format_suffix
+from regard.data.pairs import NUMBER, Format, FormatKind, RunColumns, json_object
+from regard.data.stories import ANSWER_NAMES, MESSAGES, PAIR_LABELS, question_columns
+from regard.data.table_files import ENOUGH_ROWS, Table
 from regard.errors import ArgumentError, DataError
 from regard.messages import message
-from regard.safe_read import PathLike
 
-Head = Sequence[tuple[int, bytes]]
+Cells = Sequence[str]
 
 FORMATS: Final = ("auto", "tsv", "csv", "jsonl", "parquet")
-JSON_SUFFIXES: Final = (".jsonl", ".ndjson", ".json")
 FEATURES_KEY: Final = "features"
 #: joins the names of two columns that make up the source: a story and a question
 JOINED: Final = "+"
 TAGS: Final = re.compile(r"[^\s;]+(;[^\s;]+)*")
-#: delimiters of files that end in .csv, and how Excel names one in a line before the others
-DELIMITERS: Final = ",;\t|"
-EXCEL: Final = re.compile(rb"sep=(.)")
 #: a cell that CSV quotes, as tab-separated files do not
 QUOTED: Final = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')
+KEYS: Final = (("src", "tgt"), ("source", "target"), ("input", "output"))
+#: names of columns in public datasets, in lower case; one source and one target are recognised
+SOURCE_NAMES: Final = """
+    src source input text sentence review tweet comment content message utterance question query
+    prompt instruction article document word image picture file filename file_name path audio
+"""
+TARGET_NAMES: Final = """
+    tgt target output label labels class category sentiment intent emotion topic answer summary
+    headline translation transcript transcription completion response pronunciation phonemes tags
+    score rating stars
+"""
+LANGUAGES: Final = """
+    en de fr es it pt nl ru zh ja ko ar hi tr pl cs sv da fi el he vi th id uk ro hu english german
+    french spanish italian portuguese dutch russian chinese japanese korean arabic
+"""
+#: characters of a name at most
+LONGEST_NAME: Final = 40
+#: names of columns that number or name the rows
+ID_NAMES: Final = ("", "id", "idx", "index", "no", "nr", "row", "uuid", "guid", "key", "unnamed: 0")
+UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-9a-f]{24,64}")
+DATE: Final = re.compile(
+    r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([ T].{4,})?", re.ASCII
+)
+#: labels at most, where the first of two columns is the target
+FEW_LABELS: Final = 10
+#: characters of a label at most, and rows of each on average at least
+LONGEST_LABEL: Final = 60
+ROWS_OF_LABEL: Final = 3
+#: the source is this many times as long as any other text
+LONGER: Final = 2.0
 
 
-class FileLayout(NamedTuple):
+class TableLayout(NamedTuple):
     """The format of a source, with what should be said about it.
 
     Attributes:
@@ -77,8 +91,7 @@ class ReadOptions:
         """
         if not isinstance(self.columns, RunColumns):
             return self.columns
-        flat = _flat(self.columns)
-        words = [column for column in flat if isinstance(column, str)]
+        words = [column for column in _flat(self.columns) if isinstance(column, str)]
         known = {name.strip() for name in names}
         fits = (not words and not by_name) or any(word.strip() in known for word in words)
         return self.columns if fits else None
@@ -118,106 +131,34 @@ class ReadOptions:
         return all(isinstance(c, str) or (isinstance(c, int) and c >= 0) for c in columns)
 
 
-def columns_kind(source: PathLike, wanted: ReadOptions) -> str:
-    """Return "parquet" or "arrow" if a file has columns by its name or the options, else ""."""
-    if wanted.format == "auto":
-        return COLUMN_FILES.get(format_suffix(source), "")
-    return "parquet" if wanted.format == "parquet" else ""
+def table_layout(table: Table, wanted: ReadOptions) -> TableLayout:
+    """Return the roles of the columns of a table; raises DataError if they are not clear."""
+    if table.has_records:
+        return _records_layout(table, wanted)
+    if table.kind != "pairs":
+        return _cells_layout(table, wanted)
+    if not isinstance(wanted.columns, RunColumns):
+        wanted.check_unused("columns")
+    shape = Format("pairs", features=2 if wanted.features else None, references=wanted.references)
+    return TableLayout(shape)
 
 
-def kind_of(source: PathLike, wanted: ReadOptions, head: Head) -> str:
-    """Detect the format of a file of lines from its name or its first lines."""
-    suffix, first = format_suffix(source), head[0][1] if head else b""
-    if wanted.format != "auto":
-        return wanted.format
-    if first.startswith(b"PAR1"):
-        return "parquet"
-    if suffix == ".csv":
-        return "csv"
-    if suffix in JSON_SUFFIXES or first.lstrip().startswith((b'{"', b"{ ", b"[{")):
-        return "jsonl"
-    return "csv" if _is_delimited(head, ";|" if suffix in ("", ".txt") else DELIMITERS) else "tsv"
+def _cells_layout(table: Table, wanted: ReadOptions) -> TableLayout:
+    """Return the roles of columns of cells: a first row of names is recognised.
 
-
-def _is_delimited(head: Head, delimiters: str) -> bool:
-    """Return whether lines without any tab have the same number of another delimiter each."""
-    if len(head) < ENOUGH_ROWS or any(b"\t" in line for _, line in head):
-        return False
-    counts = ({line.count(sign.encode()) for _, line in head} for sign in delimiters)
-    return any(len(found) == 1 and 0 not in found for found in counts)
-
-
-def csv_rows(name: str, head: Head, rest: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, Any]]:
-    """Yield the rows of a CSV file as cells, numbered by the line that they begin on.
-
-    A row that is no CSV is a BadLine. The delimiter is that which cuts most of the first lines into
-    as many cells as the first; raises DataError if two of them do.
+    A third column that looks like features is read as such unless an option says otherwise.
     """
-    named = EXCEL.fullmatch(head[0][1]) if head else None
-    head = head[1:] if named else head
-    delimiter = named[1].decode("latin-1") if named else _find_delimiter(name, head)
-    return _parsed_rows(head, rest, delimiter)
-
-
-def _find_delimiter(name: str, head: Head) -> str:
-    best, most = [DELIMITERS[0]], 0
-    for delimiter in DELIMITERS:
-        widths = [len(row) for _, row in _parsed_rows(head, (), delimiter) if type(row) is list]
-        same = sum(width == widths[0] > 1 for width in widths)
-        if same >= max(1, most):
-            best, most = ([*best, delimiter] if same == most else [delimiter]), same
-    if best == [",", ";"] and not any(re.search(rb"[^0-9],|,[^0-9]", line) for _, line in head):
-        return ";"  # numbers with a decimal comma
-    if len(best) > 1:
-        reason = f"{best[0]!r} and {best[1]!r} cut its lines equally well"
-        raise DataError(name, None, reason, f"write sep={best[0]} on a line before the others")
-    return best[0]
-
-
-def _parsed_rows(
-    head: Head, rest: Iterable[tuple[int, bytes]], delimiter: str
-) -> Iterator[tuple[int, Any]]:
-    last = head[0][0] - 1 if head else 0
-
-    def texts() -> Iterator[str]:
-        nonlocal last
-        for number, raw in itertools.chain(head, rest):
-            last = number
-            # `row_cells` refuses what is no UTF-8: a bad line must not end the reader
-            yield raw.decode("utf-8", "surrogateescape") + "\n"
-
-    reader = csv.reader(texts(), delimiter=delimiter, strict=True)
-    while True:
-        first = last + 1
-        try:
-            yield first, next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            fix = 'write a quote inside of quotes twice, as in "say ""hi"""'
-            yield first, BadLine("invalid CSV", f"the row is no CSV ({error})", fix)
-
-
-def table_format(
-    source: PathLike, kind: FormatKind, rows: Sequence[Cells], wanted: ReadOptions
-) -> FileLayout:
-    """Return the roles of the columns of a file of rows.
-
-    A first row of names is recognised. A third column that looks like features is read as such
-    unless an option says otherwise.
-    """
-    name, first = display_name(source), rows[0] if rows else []
-    columns, advice = wanted.columns_for(first), wanted.advice
+    name, kind, rows, advice = table.name, table.kind, table.head_cells, wanted.advice
+    first = rows[0] if rows else []
+    columns = wanted.columns_for(first)
     tagged = wanted.features or (wanted.format == "auto" and _looks_like_tags(rows))
     if columns is not None:
         flat = _flat(columns)
         named = any(isinstance(column, str) for column in flat)
         numbers = _places(name, 1, first, flat, advice) if named else flat
         width = len(first) if named or kind != "tsv" else 0
-        if len(flat) > len(columns):
-            return FileLayout(_with_question(kind, numbers, header=named, width=width))
-        shape = _chosen(kind, numbers, wanted, header=named, width=width)
-        return FileLayout(shape, header_note(name, first, shape, advice))
+        joined = len(flat) > len(columns)
+        return TableLayout(_chosen(kind, numbers, wanted, joined=joined, header=named, width=width))
     if has_header(rows):
         return _header_layout(name, kind, rows, wanted, tagged=tagged)
     choice = None if tagged or wanted.references else choose_by_content(None, rows)
@@ -225,16 +166,16 @@ def table_format(
         quoted = kind == "tsv" and any(QUOTED.fullmatch(cell) for row in rows for cell in row)
         note = message("data.quoted", file=name) if quoted else ""
         exact = Format(kind, features=2 if tagged else None, exact=True)
-        return FileLayout(Format(kind, references=True) if wanted.references else exact, note)
+        return TableLayout(Format(kind, references=True) if wanted.references else exact, note)
     shown = [message("data.column", number=place + 1) for place in choice]
     others = [str(place) for place in range(len(first)) if place not in choice]
     note = _chosen_note(name, shown, others, advice)
-    return FileLayout(Format(kind, choice, width=len(first)), note, choice)
+    return TableLayout(Format(kind, choice, width=len(first)), note, choice)
 
 
 def _header_layout(
     file: str, kind: FormatKind, rows: Sequence[Cells], wanted: ReadOptions, *, tagged: bool
-) -> FileLayout:
+) -> TableLayout:
     """Return the roles of the columns of a file whose first row has their names."""
     first, advice = rows[0], wanted.advice
     roles = _find_roles(file, 1, first, rows[1:], wanted)
@@ -244,13 +185,86 @@ def _header_layout(
     features = rest.pop() if tagged and len(rest) == 1 and question is None else None
     shape = Format(kind, found, features, question, header=True, width=len(first))
     others = [first[i] for i in rest]
-    note = _chosen_note(file, roles.shown(), others, advice)
+    note = _chosen_note(file, roles.shown, others, advice)
     if roles.known:
-        src, tgt = roles.shown()
         option = advice.columns([*found, *([features] if features is not None else [])])
+        src, tgt = roles.shown
         note = message("data.header.used", file=file, src=src, tgt=tgt, option=option)
         note += _left_out(others)
-    return FileLayout(shape, note, roles.recorded())
+    return TableLayout(shape, note, roles.recorded)
+
+
+def _records_layout(table: Table, wanted: ReadOptions) -> TableLayout:
+    """Return the roles of the keys of objects, or of the columns of a table of named columns."""
+    kind, file, records = table.kind, table.name, _records(table)
+    line = next(iter(records), None) if table.names is None else None
+    keys = list(table.names or map(str, records[line] if line else ()))
+    columns = wanted.columns_for(keys, by_name=True)
+    if columns is not None:
+        flat = _flat(columns)
+        joined = len(flat) > len(columns)
+        if table.names is not None:
+            flat = [keys[place] for place in _places(file, None, keys, flat, wanted.advice)]
+        elif any(isinstance(column, int) for column in columns):
+            where = "the source is JSON" if kind == "jsonl" else "the pairs are dictionaries"
+            rule = f"be names where {where}"
+            raise ArgumentError("columns", rule, repr(columns), "name its keys")
+        names = flat if joined or table.names is not None else columns
+        return TableLayout(_chosen(kind, names, wanted, joined=joined))
+    if MESSAGES in keys:
+        return TableLayout(Format(kind, (MESSAGES, MESSAGES)))
+    if not keys:
+        return TableLayout(Format(kind, KEYS[0], FEATURES_KEY, references=wanted.references))
+    plain = [key for key in keys if key != FEATURES_KEY]
+    rows = [[_cell(record.get(key)) for key in plain] for record in records.values()]
+    roles = _find_roles(file, line, plain, rows, wanted)
+    features = FEATURES_KEY if table.names is None or FEATURES_KEY in keys else None
+    shape = Format(kind, roles[:2], features, references=wanted.references)
+    if roles.question is not None:
+        shape = Format(kind, roles[:2], question=roles.question)
+    others = [key for key in plain if key not in roles[:3]]
+    note = "" if roles.known else _chosen_note(file, roles.shown, others, wanted.advice)
+    return TableLayout(shape, note.strip(), roles.recorded)
+
+
+def _records(table: Table) -> dict[int, Mapping[str, Any]]:
+    """Return the first objects by their line, without bad lines."""
+    found = {}
+    for number, row in table.head:
+        try:
+            found[number] = json_object(row)
+        except BadLine:
+            continue
+    return found
+
+
+def _cell(value: Any) -> str:
+    """Return a value as the text of a cell; "" for what is neither text, number nor labels."""
+    if isinstance(value, str):
+        return value
+    labels = isinstance(value, list) and all(isinstance(part, str) for part in value)
+    return json.dumps(value) if labels or isinstance(value, bool | int | float) else ""
+
+
+def source_rows_layout(
+    table: Table, columns: Columns | None, advice: ErrorHints
+) -> tuple[Cells, list[int], bool]:
+    """Return columns, the places of those that make up the source, and whether names come first."""
+    wanted = ReadOptions(columns=columns, advice=advice)
+    if table.has_records:
+        first = next(iter(_records(table).values()), {})
+        names, named = list(table.names or map(str, first)), True
+    else:
+        rows = table.head_cells
+        names = [cell.strip() for cell in rows[0]] if rows else []
+        by_name = any(isinstance(column, str) for column in wanted.columns_for(names) or ())
+        named = by_name or has_header(rows, sources=True)
+    if not names:
+        return names, [0], False
+    by_name = table.has_records and table.names is None
+    own = wanted.columns_for(names, by_name=by_name)
+    places = source_columns(table.name, names, own, named=named, advice=advice)
+    return names, places, named and not table.has_records
 
 
 class Roles(NamedTuple):
@@ -264,12 +278,14 @@ class Roles(NamedTuple):
     question: str | None = None
     known: bool = True
 
+    @property
     def shown(self) -> tuple[str, str]:
-        """Return the source, with its question, and the target, as an option names them."""
+        """The source, with its question, and the target, as an option names them."""
         return JOINED.join(filter(None, (self.source, self.question))), self.target
 
+    @property
     def recorded(self) -> tuple[str, ...]:
-        """Return the columns to read other files by, where names do not say."""
+        """The columns to read other files by, where names do not say."""
         plain = not any(JOINED in name or name.isdecimal() for name in self[:2])
         return (self.source, self.target) if plain and not self.known else ()
 
@@ -287,7 +303,7 @@ def _find_roles(
     if len(names) == 2:
         return Roles(names[0], names[1], known=False)
     reason = f"its columns are {', '.join(names)}, and which are source and target is not clear"
-    fix = wanted.advice.choose("leave the others out", example_columns(names))
+    fix = f"choose two of these, as in {wanted.advice.columns([names[0], names[-1]])}"
     raise DataError(file, line, reason, fix, kind="missing key")
 
 
@@ -305,15 +321,7 @@ def _left_out(names: Sequence[str]) -> str:
 def source_columns(
     file: str, first: Cells, columns: Columns | None, *, named: bool, advice: ErrorHints
 ) -> list[int]:
-    """Return the places of the source, and of its features or question, in a table of sources.
-
-    Args:
-        file: in messages.
-        first: the names of its columns, or the first row.
-        columns: those of pairs, of which the target may be missing here; None finds the source.
-        named: whether the first row has names.
-        advice: how to choose one.
-    """
+    """Return the places of the source, and of its features or question, in a table of sources."""
     lower = [name.strip().lower() for name in first]
     if columns is not None:
         wanted = [*_flat(columns[:1]), *columns[2:3]]
@@ -328,7 +336,7 @@ def source_columns(
     if len(known) == 1 or len(first) == 1 or (not named and len(first) == 2):
         return known or [0]
     reason = f"its columns are {', '.join(first)}, and which is the source is not clear"
-    raise DataError(file, 1, reason, f"name it, as in {advice.columns(example_columns(first)[:1])}")
+    raise DataError(file, 1, reason, f"name it, as in {advice.columns(first[:1])}")
 
 
 def _flat(columns: Columns) -> list[int | str]:
@@ -342,21 +350,25 @@ def _flat(columns: Columns) -> list[int | str]:
     return flat
 
 
-def _with_question(kind: Any, columns: Columns, *, header: bool = False, width: int = 0) -> Format:
-    """Return the format of stories, questions and answers."""
-    if len(columns) != 3:
+def _chosen(
+    kind: Any,
+    columns: Columns,
+    wanted: ReadOptions,
+    *,
+    joined: bool,
+    header: bool = False,
+    width: int = 0,
+) -> Format:
+    """Return the format of source, target and features; or of story, question and answer."""
+    src, tgt, *more = columns
+    third = more[0] if more else None
+    if not joined:
+        references = wanted.references
+        return Format(kind, (src, tgt), third, None, references, header=header, width=width)
+    if len(columns) != 3 or third is None:
         rule = "name a story, a question and an answer where columns are joined"
         raise ArgumentError("columns", rule, repr(columns), "write story+question,answer")
-    story, question, answer = columns
-    return Format(kind, (story, answer), question=question, header=header, width=width)
-
-
-def _chosen(kind: Any, columns: Columns, wanted: ReadOptions, **more: Any) -> Format:
-    flat = _flat(columns)
-    if len(flat) > len(columns):
-        return _with_question(kind, flat, **more)
-    third = columns[2] if len(columns) == 3 else None
-    return Format(kind, (columns[0], columns[1]), third, references=wanted.references, **more)
+    return Format(kind, (src, third), question=tgt, header=header, width=width)
 
 
 def _places(
@@ -381,27 +393,6 @@ def _places(
     return [names.index(column) if isinstance(column, str) else column for column in wanted]
 
 
-def header_note(file: str, cells: Sequence[Any], shape: Format, advice: ErrorHints | None) -> str:
-    """Return a warning if the first pair, which is read as one, looks like a header; else "".
-
-    Args:
-        file: name of the source in messages.
-        cells: of its first row.
-        shape: the format of the source.
-        advice: how to select columns by name, if that is possible.
-    """
-    asked = [c for c in (*shape.columns, shape.features) if isinstance(c, int) and c < len(cells)]
-    names = [cells[column] for column in asked if isinstance(cells[column], str)]
-    known = choose_columns(names[:2]) if len(names) == len(asked) else None
-    if known is None or shape.header:
-        return ""
-    fix = message("data.header.delete")
-    if advice is not None:
-        option = advice.columns([*known, *names[2:]])
-        fix += message("data.header.leave-out", option=option)
-    return message("data.header", file=file, fix=fix)
-
-
 def _looks_like_tags(rows: Sequence[Cells]) -> bool:
     """Return whether most rows have three columns, and the third always holds features."""
     thirds = [row[2] for row in rows if len(row) == 3]
@@ -410,89 +401,108 @@ def _looks_like_tags(rows: Sequence[Cells]) -> bool:
     return any(";" in cell for cell in thirds) and 2 * len(thirds) > len(rows)
 
 
-def jsonl_format(source: PathLike, head: Head, wanted: ReadOptions) -> FileLayout:
-    """Return the roles of the keys of JSON objects, by the first lines."""
-    records = []
-    for number, raw in head:
-        try:
-            records.append((number, json_record(decode(raw))))
-        except BadLine:
-            continue
-    if not records:
-        columns = wanted.columns_for((), by_name=True)
-        shape = Format("jsonl", KEYS[0], FEATURES_KEY, references=wanted.references)
-        return FileLayout(shape if columns is None else _chosen("jsonl", columns, wanted))
-    first = records[0][0]
-    return records_format("jsonl", display_name(source), first, [r for _, r in records], wanted)
-
-
-def items_format(some: Sequence[Any], wanted: ReadOptions, name: str = "pairs") -> FileLayout:
-    """Return the roles of the parts of Python objects, by the first ones.
-
-    Args:
-        some: tuples, or dictionaries with keys as in JSON.
-        wanted: the caller's options.
-        name: what messages call the source.
-    """
-    if some and isinstance(some[0], Mapping):
-        records = [record for record in some if isinstance(record, Mapping)]
-        return records_format("pairs", name, 1, records, wanted)
-    if not isinstance(wanted.columns, RunColumns):
-        wanted.check_unused("columns")
-    features = 2 if wanted.features else None
-    return FileLayout(Format("pairs", features=features, references=wanted.references))
-
-
-def records_format(
-    kind: FormatKind,
-    file: str,
-    line: int | None,
-    records: Sequence[Mapping[str, Any]],
-    wanted: ReadOptions,
-    names: Sequence[str] | None = None,
-) -> FileLayout:
-    """Return the roles of the keys of objects, or of the columns of a table of named columns.
-
-    Args:
-        kind: of the source.
-        file: its name in messages.
-        line: that of the first record, in messages.
-        records: the first ones.
-        wanted: the caller's options.
-        names: of the columns of a table; else the keys of the first record.
-    """
-    keys = [str(key) for key in records[0]] if names is None else list(names)
-    columns = wanted.columns_for(keys, by_name=True)
-    if columns is not None and names is not None:
-        flat = _flat(columns)
-        found = [names[place] for place in _places(file, None, names, flat, wanted.advice)]
-        joined = [JOINED.join(found[:2]), *found[2:]] if len(flat) > len(columns) else found
-        return FileLayout(_chosen(kind, joined, wanted))
-    if columns is not None:
-        where = "the source is JSON" if kind == "jsonl" else "the pairs are dictionaries"
-        if any(isinstance(column, int) for column in columns):
-            rule = f"be names where {where}"
-            raise ArgumentError("columns", rule, repr(columns), "name its keys")
-        return FileLayout(_chosen(kind, columns, wanted))
-    if MESSAGES in keys:
-        return FileLayout(Format(kind, (MESSAGES, MESSAGES)))
-    rows = [[_cell(record.get(key)) for key in keys] for record in records]
-    plain = [i for i, key in enumerate(keys) if key != FEATURES_KEY]
-    roles = _find_roles(
-        file, line, [keys[i] for i in plain], [[row[i] for i in plain] for row in rows], wanted
+def choose_columns(names: Sequence[str]) -> tuple[str, str] | None:
+    """Return the names of source and target if they are known ones, and one of each."""
+    lower = {name.strip().lower(): name for name in reversed(names)}
+    for src, tgt in KEYS:
+        if src in lower and tgt in lower:
+            return lower[src], lower[tgt]
+    sources, targets = (
+        [lower[n] for n in lower if n in known]
+        for known in (SOURCE_NAMES.split(), TARGET_NAMES.split())
     )
-    features = FEATURES_KEY if names is None or FEATURES_KEY in keys else None
-    shape = Format(kind, roles[:2], features, references=wanted.references)
-    if roles.question is not None:
-        shape = Format(kind, roles[:2], question=roles.question)
-    others = [keys[i] for i in plain if keys[i] not in roles[:3]]
-    note = "" if roles.known else _chosen_note(file, roles.shown(), others, wanted.advice)
-    return FileLayout(shape, note.strip(), roles.recorded())
+    return (sources[0], targets[0]) if len(sources) == len(targets) == 1 else None
 
 
-def _cell(value: Any) -> str:
-    """Return a value as the text of a cell; "" for what is neither text, number nor labels."""
-    if isinstance(value, str):
-        return value
-    labels = isinstance(value, list) and all(isinstance(part, str) for part in value)
-    return json.dumps(value) if labels or isinstance(value, bool | int | float) else ""
+def has_header(rows: Sequence[Cells], *, sources: bool = False) -> bool:
+    """Return whether the first row names the columns.
+
+    That it does is likely, too, if its target comes nowhere else, and those of other rows again: to
+    read an example as names loses one, and to read names as an example adds a wrong label.
+    """
+    first = [cell.strip().lower() for cell in rows[0]] if rows else []
+    others = [row for row in rows[1:] if len(row) == len(first)]
+    again = any(
+        cell and cell == row[i].strip().lower() for row in others for i, cell in enumerate(first)
+    )
+    if len({*first}) < len(first) or again:
+        return False
+    if sources and {*first} & {*SOURCE_NAMES.split()}:
+        return True
+    if len(first) < 2:
+        return False
+    languages = len(first) == 2 and {*first} <= {*LANGUAGES.split()}
+    if choose_columns(first) or question_columns(first) or languages:
+        return True
+    named = all(any(map(str.isalpha, cell)) and len(cell) <= LONGEST_NAME for cell in first if cell)
+    for i, cell in enumerate(first):
+        below = [row[i].strip() for row in others if row[i].strip()]
+        numbers = len(below) > 2 and all(map(NUMBER.fullmatch, below))
+        if numbers and named and cell not in ("", "na", "nan", "null", "none"):
+            return True
+    places = range(len(first)) if named and len(first) > 2 else [-1]
+    comes_again = (min(Counter(row[i] for row in others).values(), default=0) > 1 for i in places)
+    return len(others) >= ENOUGH_ROWS and any(comes_again)
+
+
+def choose_by_content(names: Cells | None, rows: Sequence[Cells]) -> tuple[int, int] | None:
+    """Return the places of source and target by what columns hold, or None if it is not clear.
+
+    Ids, dates and columns of one value are left out. Of two columns that remain, labels or numbers
+    are the target, or else the second is. Of more, the source is the longest text by far, or the
+    only one of a known name, and the target the only column of labels or numbers.
+    """
+    width = len(names if names is not None else rows[0] if rows else ())
+    full = [row for row in rows if len(row) == width]
+    if len(full) < ENOUGH_ROWS:
+        return None
+    lower = [name.strip().lower() for name in names] if names is not None else [" "] * width
+    columns = [[row[i].strip() for row in full if row[i].strip()] for i in range(width)]
+    held = [_content(*column) for column in zip(lower, columns, strict=True)]
+    if columns[-1] and held[-1] == "nothing" and not {"labels", "numbers"} & {*held}:
+        held[-1] = "labels"  # rows may be sorted by them
+    kept = [i for i in range(width) if held[i] not in ("ids", "dates", "nothing")]
+    texts = [i for i in kept if held[i] == "texts"]
+    if not texts or len(kept) < 2 or (width == 2 and not _labels_first(full)):
+        return None
+    if len(kept) == 2:
+        return (kept[0], kept[1]) if held[kept[0]] == "texts" else (kept[1], kept[0])
+    sizes = {i: sum(map(len, columns[i])) / len(columns[i]) for i in texts}
+    by_size = sorted(texts, key=lambda i: -sizes[i])
+    known = [i for i in texts if lower[i] in SOURCE_NAMES.split()]
+    if len(known) == 1:
+        source = known[0]
+    elif len(texts) == 1 or sizes[by_size[0]] >= LONGER * sizes[by_size[1]]:
+        source = by_size[0]
+    else:
+        return None
+    targets = [i for i in kept if held[i] != "texts" and i != source]
+    named = [i for i in kept if lower[i] in TARGET_NAMES.split() and i != source]
+    targets = named if len(named) == 1 else targets
+    clear = len(targets) == 1 and len({*columns[targets[0]]}) > 1
+    return (source, targets[0]) if clear else None
+
+
+def _labels_first(rows: Sequence[Cells]) -> bool:
+    """Return whether the first of two columns has few labels of the texts in the second."""
+    if len(rows) < 2 * FEW_LABELS:
+        return False
+    labels, texts = ({*column} for column in zip(*rows, strict=True))
+    short = 3 * sum(map(len, labels)) / len(labels) < sum(map(len, texts)) / len(texts)
+    return len(labels) <= FEW_LABELS and len(texts) >= 0.9 * len(rows) and short
+
+
+def _content(name: str, cells: Cells) -> str:
+    """Return what a column holds: "ids", "dates", "labels", "numbers", "texts" or "nothing"."""
+    distinct = len({*cells})
+    is_target = name in TARGET_NAMES.split()
+    if not distinct or (distinct == 1 and len(cells) >= ENOUGH_ROWS and not is_target):
+        return "nothing"
+    named = name in ID_NAMES or all(map(UUID.fullmatch, cells))
+    if distinct == len(cells) and not is_target and (named or all(map(str.isdecimal, cells))):
+        return "ids"
+    if all(map(DATE.fullmatch, cells)):
+        return "dates"
+    if distinct * ROWS_OF_LABEL <= len(cells) and max(map(len, cells)) <= LONGEST_LABEL:
+        return "labels"
+    return "numbers" if all(map(NUMBER.fullmatch, cells)) else "texts"

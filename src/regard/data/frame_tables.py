@@ -15,11 +15,10 @@ from jaxtyping import Float32
 from torch import Tensor
 
 from regard import safe_read
-from regard.data.column_choice import KEYS
 from regard.data.error_hints import PYTHON_HINTS, BadLine, BadLines, Columns, shorten
+from regard.data.file_formats import KEYS
 from regard.data.pair_reader import source_rows
-from regard.data.pairs import Pair
-from regard.data.row_parsers import json_record
+from regard.data.pairs import Pair, json_record
 from regard.data.table_files import COLUMN_FILES, SHEETS
 from regard.data.text_files import (
     CLASS_FILES,
@@ -52,9 +51,6 @@ class TableReader(ABC):
 
     The source text becomes the name of the file, or a hash of the table. Sources without targets
     are read by it as well.
-
-    Args:
-        folder: base of relative file names.
     """
 
     #: endings of files that are one source each
@@ -93,12 +89,7 @@ class TableReader(ABC):
 
 @final
 class FrameReader(TableReader):
-    """Reads tables of one width, (frames, features).
-
-    Args:
-        folder: base of relative file names.
-        features: the width; that of the first table if None.
-    """
+    """Reads tables of one width, (frames, features)."""
 
     suffixes = (SUFFIX,)
 

@@ -112,12 +112,7 @@ def reject_media(given: Any) -> None:
 
 
 def read_picture(source: Any, *, max_pixels: int | None = None) -> Picture:
-    """Return a picture in RGB; of an animated one, the first frame.
-
-    Args:
-        source: the path of a file, its content as bytes, or an image of Pillow.
-        max_pixels: pixels at most, known before any is decoded; `MAX_PIXELS` if None.
-    """
+    """Return a picture in RGB; of an animated one, the first frame."""
     extras.require("PIL", extra="media", for_="a model that reads pictures")
     from PIL import Image, UnidentifiedImageError
 

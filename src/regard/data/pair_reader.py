@@ -2,43 +2,29 @@
 
 import itertools
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from regard.atomic_files import atomic_output
-from regard.data import lazy_pyarrow as arrow
-from regard.data.column_choice import has_header
 from regard.data.error_hints import PYTHON_HINTS, BadLine, BadLines, Columns, ErrorHints, shorten
-from regard.data.file_formats import (
-    ReadOptions,
-    columns_kind,
-    csv_rows,
-    header_note,
-    items_format,
-    jsonl_format,
-    kind_of,
-    records_format,
-    source_columns,
-    table_format,
-)
-from regard.data.hub_datasets import TRANSLATION, dataset_rows, is_dataset
-from regard.data.pairs import Format, Pair
-from regard.data.row_parsers import (
+from regard.data.file_formats import ReadOptions, source_rows_layout, table_layout
+from regard.data.pairs import (
+    Format,
+    Pair,
     Parser,
     check_text,
     check_unicode,
     json_object,
+    other_width,
     parser_for,
     row_cells,
 )
-from regard.data.table_files import is_sheet, json_document, open_columns, sheet_rows
+from regard.data.remote_files import dataset_rows, is_dataset
+from regard.data.table_files import HEAD, Rows, Table, is_blank, open_table
 from regard.data.text_files import (
     ROW_FILES,
     STDIN,
-    archive_note,
     decode,
     display_name,
     encoding_note,
@@ -47,11 +33,19 @@ from regard.data.text_files import (
     stdin_bytes,
 )
 from regard.errors import ArgumentError, DataError
-from regard.messages import message
 from regard.safe_read import PathLike
 
 #: what makes the source of a pair what it is to be
 SourceTransform = Callable[[Pair], Pair]
+
+MAX_CHARS: Final = 10_000
+#: kinds of files whose cells are text
+LINES: Final = ("tsv", "csv", "parallel")
+TEXT: Final = Format("text")
+#: the column of a dataset that holds texts
+TEXT_COLUMN: Final = "text"
+#: endings of files that hold no lines of text
+TABLES: Final = tuple(ending for ending in ROW_FILES if ending not in (".tsv", ".txt"))
 
 
 def keep_source(pair: Pair) -> Pair:
@@ -64,22 +58,11 @@ def require_text(pair: Pair) -> Pair:
     if pair.frames is None:
         return pair
     reason = f"the source must be a string, but it is {shorten(pair.frames)}"
-    raise BadLine("not a string", reason, lambda a: a.also("convert it to a string", a.vectors))
-
-
-Rows = Iterator[tuple[int, Any]]
-
-#: rows by which a format is recognised
-HEAD: Final = 200
-PARQUET_ROWS: Final = 4096
-#: a number with a decimal comma
-DECIMAL_COMMA: Final = re.compile(r"[-+]?[0-9]+,[0-9]+")
-#: of a table whose sources are tables themselves: a number in Python takes many bytes
-NESTED_ROWS: Final = 64
+    raise BadLine("not a string", reason, "convert it to a string")
 
 
 class OpenedSource(NamedTuple):
-    """Numbered rows of a source, with its name and format; see `FileLayout` for the columns."""
+    """Numbered rows of a source, with its name and format; see `TableLayout` for the columns."""
 
     name: str
     rows: Rows
@@ -94,119 +77,32 @@ def open_rows(
 ) -> OpenedSource:
     """Open a file, two parallel files, or an iterable; raises DataError for a missing file."""
     wanted.check()
-    if isinstance(source, str) and is_dataset(source) and tgt_file is None:
-        return _open_items(dataset_rows(source), wanted, source)
-    if isinstance(source, str | os.PathLike):
-        return (
-            _open_file(source, wanted)
-            if tgt_file is None
-            else _side_by_side(source, tgt_file, wanted)
-        )
-    if tgt_file is not None:
+    if tgt_file is not None and not isinstance(source, str | os.PathLike):
         rule = "be left out if the source is no file"
         raise ArgumentError("tgt_file", rule, repr(tgt_file), "leave it out")
-    return _open_items(source, wanted)
-
-
-def _open_items(source: Iterable[Any], wanted: ReadOptions, name: str = "pairs") -> OpenedSource:
-    wanted.check_unused("format")
-    rows = enumerate(source, start=1)
-    head = list(itertools.islice(rows, HEAD))
-    first = head[0][1] if head else ()
-    shape, note, columns = items_format([row for _, row in head], wanted, name)
-    if isinstance(first, list | tuple):
-        note = header_note(name, first, shape, None)
-    return OpenedSource(name, itertools.chain(head, rows), shape, note=note, columns=columns)
-
-
-def _open_file(source: PathLike, wanted: ReadOptions) -> OpenedSource:
-    if kind := columns_kind(source, wanted):
-        return _open_columns(source, kind, wanted)
-    name = display_name(source)
-    kind, rows, found = table_rows(source, wanted)
-    if kind == "parquet":
-        return _open_columns(source, kind, wanted)
-    if kind == "pairs":
-        opened = _open_items((row for _, row in rows), replace(wanted, format="auto"), name)
+    if not isinstance(source, str | os.PathLike):
+        table = _item_table("pairs", source, wanted)
+    elif tgt_file is not None:
+        return _side_by_side(source, tgt_file, wanted)
+    elif is_dataset(source):
+        table = _item_table(str(source), dataset_rows(str(source)), wanted)
     else:
-        first = list(itertools.islice(rows, HEAD))
-        if kind == "jsonl":
-            layout = jsonl_format(source, first, wanted)
-        else:
-            cells = [_shown_cells(row) for _, row in first if not isinstance(row, BadLine)]
-            layout = table_format(source, kind, cells, wanted)
-        rest = itertools.chain(first[1:] if layout.format.header else first, rows)
-        opened = OpenedSource(name, rest, layout.format, None, layout.note, layout.columns)
-    return opened._replace(note=" ".join(filter(None, (found, opened.note))))
+        table = open_table(source, wanted.format)
+    layout = table_layout(table, wanted)
+    shape = layout.format
+    rows = table.rows(
+        [str(c) for c in (*shape.columns, shape.features, shape.question) if c is not None]
+    )
+    note = " ".join(filter(None, (table.note, layout.note)))
+    rest = itertools.islice(rows, int(shape.header), None)
+    return OpenedSource(table.name, rest, shape, None, note, layout.columns)
 
 
-def table_rows(source: PathLike, wanted: ReadOptions) -> tuple[Any, Rows, str]:
-    """Return kind, numbered rows and a note of a file of lines, a sheet, or a JSON value.
-
-    The kind is "pairs" for objects of one JSON value, else that of the file. Rows are lines, lists
-    of cells, or objects; one that is no CSV is a BadLine. The note is about encoding, archive or
-    sheet, or "".
-    """
-    name, notes = display_name(source), [archive_note(source)]
-    if is_sheet(source) and wanted.format == "auto":
-        sheet, note = sheet_rows(source)
-        return "xlsx", iter(sheet), " ".join(filter(None, (*notes, note)))
-    notes.append(encoding_note(source))
-    lines = to_last_line(numbered_lines(source))
-    head = list(itertools.islice(lines, HEAD))
-    kind = kind_of(source, wanted, head)
-    rows: Rows = itertools.chain(head, lines)
-    if kind == "jsonl" and (document := json_document(source, head)) is not None:
-        kind, rows = "pairs", enumerate(document[0], start=1)
-        notes.append(document[1])
-    elif kind == "csv":
-        rows, note = _with_points(csv_rows(name, head, lines), name)
-        notes.append(note)
-    return kind, rows, " ".join(filter(None, notes))
-
-
-def _with_points(rows: Rows, name: str) -> tuple[Rows, str]:
-    """Return rows whose columns of numbers with a decimal comma have points, and a note or ""."""
-    first = list(itertools.islice(rows, HEAD))
-    cells = [row for _, row in first[1:] if isinstance(row, list) and len(row) == len(first[0][1])]
-    columns = [*zip(*cells, strict=True)] if len(cells) > 1 else []
-    places = [i for i, column in enumerate(columns) if all(map(DECIMAL_COMMA.fullmatch, column))]
-    # a comma before three digits everywhere may stand between thousands
-    places = [i for i in places if not all(cell[-4:-3] == "," for cell in columns[i])]
-
-    def changed(row: Any) -> Any:
-        for i in places if isinstance(row, list) else ():
-            if i < len(row) and DECIMAL_COMMA.fullmatch(row[i]):
-                row[i] = row[i].replace(",", ".")
-        return row
-
-    if not places:
-        return itertools.chain(first, rows), ""
-    text = columns[places[0]][0]
-    note = message("series.comma", name=name, text=text, number=text.replace(",", "."))
-    return ((number, changed(row)) for number, row in itertools.chain(first, rows)), note
-
-
-def _shown_cells(row: Any) -> list[str]:
-    """Return the cells of a row, whatever bytes they hold."""
-    return row.decode("utf-8", "replace").split("\t") if isinstance(row, bytes) else list(row)
-
-
-def to_last_line(lines: Rows) -> Rows:
-    """Yield the lines up to the last one that is not empty."""
-    blank = 0  # lines that are held back: only their number, since there may be billions of them
-    for number, row in lines:
-        if _is_blank(row):
-            blank += 1
-            continue
-        if blank:
-            yield from ((before, b"") for before in range(number - blank, number))
-            blank = 0
-        yield number, row
-
-
-def _is_blank(raw: bytes | None) -> bool:
-    return raw is None or not raw.strip()
+def _item_table(name: str, items: Iterable[Any], wanted: ReadOptions) -> Table:
+    wanted.check_unused("format")
+    rows = enumerate(items, start=1)
+    head = list(itertools.islice(rows, HEAD))
+    return Table(name, "pairs", head, lambda _: itertools.chain(head, rows))
 
 
 def _side_by_side(source: PathLike, tgt_file: PathLike, wanted: ReadOptions) -> OpenedSource:
@@ -231,7 +127,7 @@ def _zipped(files: tuple[str, str], left: Rows, right: Rows) -> Rows:
     for number, row in enumerate(itertools.zip_longest(left, right), start=1):
         src, tgt = (None if line is None else line[1] for line in row)
         counts = [
-            count if _is_blank(raw) else number
+            count if is_blank(raw) else number
             for count, raw in zip(counts, (src, tgt), strict=True)
         ]
         if number not in counts:
@@ -246,64 +142,6 @@ def _zipped(files: tuple[str, str], left: Rows, right: Rows) -> Rows:
         reason = f"it has {counts[0]:,} lines, and {files[1]} has {counts[1]:,}"
         fix = "make them line up, one target for each source"
         raise DataError(files[0], None, reason, fix, kind="different lengths")
-
-
-def _open_columns(source: PathLike, kind: Any, wanted: ReadOptions) -> OpenedSource:
-    name = display_name(source)
-    with open_columns(source, kind) as table:
-        schema = table.schema
-        plain = [f.name for f in schema if _is_plain(f.type) and schema.names.count(f.name) == 1]
-        some = next(iter(table.batches(plain, HEAD)), None)
-    if TRANSLATION in schema.names and arrow.types.is_struct(schema.field(TRANSLATION).type):
-        rows = _column_rows(source, kind, [TRANSLATION])
-        return _open_items((row[0] for _, row in rows), replace(wanted, format="auto"), name)
-    records = [] if some is None else some.slice(0, HEAD).to_pylist()
-    shape, note, found = records_format(kind, name, None, records, wanted, schema.names)
-    columns = [str(c) for c in (*shape.columns, shape.features, shape.question) if c is not None]
-    for column in columns:
-        _check_column(name, schema, column)
-    note = " ".join(filter(None, (archive_note(source), note)))
-    return OpenedSource(name, _column_rows(source, kind, columns), shape, None, note, found)
-
-
-def _is_plain(kind: Any) -> bool:
-    """Return whether values of a type are texts or numbers, few of which take little memory."""
-    binary = arrow.types.is_binary(kind) or arrow.types.is_large_binary(kind)
-    return not (binary or arrow.types.is_nested(kind))
-
-
-def _column_rows(source: PathLike, kind: str, columns: list[str]) -> Rows:
-    with open_columns(source, kind) as table:
-        nested = arrow.types.is_nested(table.schema.field(columns[0]).type)
-        batches = table.batches(columns, NESTED_ROWS if nested else PARQUET_ROWS)
-        tables = ([batch.column(name).to_pylist() for name in columns] for batch in batches)
-        yield from enumerate((row for table in tables for row in zip(*table, strict=True)), 1)
-
-
-def _check_column(name: str, schema: Any, column: str) -> None:
-    """Raise DataError unless a Parquet file has one column of this name, of texts or numbers."""
-    if schema.names.count(column) != 1:
-        reason = f"there must be one column {column!r}, but there are {schema.names.count(column)}"
-        raise DataError(name, None, reason, "rename the others")
-    kind = schema.field(column).type
-    if any(arrow.types.is_temporal(leaf) for leaf in _leaves(kind)):
-        reason = f"the column {column!r} must hold texts or numbers, but it holds {kind}"
-        raise DataError(name, None, reason, "convert it to text")
-
-
-def _leaves(kind: Any) -> Iterator[Any]:
-    """Yield the types inside a nested type, or the type itself."""
-    if arrow.types.is_dictionary(kind):
-        yield from _leaves(kind.value_type)
-    elif not arrow.types.is_nested(kind):
-        yield kind
-    for i in range(kind.num_fields):
-        yield from _leaves(kind.field(i).type)
-
-
-MAX_CHARS: Final = 10_000
-#: kinds of files whose cells are text
-LINES: Final = ("tsv", "csv", "parallel")
 
 
 class PairReader(Iterator[Pair]):
@@ -445,12 +283,6 @@ def read_sources(
     """Read sources without targets: lines, or a column of CSV, JSON or Parquet.
 
     A tab separates a story from its question, and a text from its features.
-
-    Args:
-        source: a file, whose ending says which.
-        columns: those of pairs, of which the target may be missing here; None finds the source.
-        max_chars: the most characters of a source.
-        bad: counts bad lines, or raises the first.
     """
     if format_suffix(source) not in TABLES:
         return read_lines(source, max_chars=max_chars, bad=bad)
@@ -460,39 +292,18 @@ def read_sources(
 
 def source_rows(source: PathLike, columns: Columns | None, advice: ErrorHints) -> Rows:
     """Yield the numbered sources of a table; one that cannot be read is a BadLine."""
-    name, wanted = display_name(source), ReadOptions(columns=columns, advice=advice)
-    if kind := columns_kind(source, wanted):
-        with open_columns(source, kind) as table:
-            schema, names = table.schema, table.schema.names
-        own = wanted.columns_for(names)
-        places = source_columns(name, names, own, named=True, advice=advice)
-        for place in places:
-            _check_column(name, schema, names[place])
-        found = _column_rows(source, kind, [names[place] for place in places])
-        yield from ((n, "\t".join(row) if places[1:] else row[0]) for n, row in found)
-        return
-    kind, rows, _ = table_rows(source, wanted)
-    some = list(itertools.islice(rows, HEAD))
-    if kind in ("jsonl", "pairs"):
-        names = list(json_object(some[0][1])) if some else []
-        named = True
-    else:
-        shown = [_shown_cells(row) for _, row in some if not isinstance(row, BadLine)]
-        names = [cell.strip() for cell in shown[0]] if shown else []
-        by_name = any(isinstance(column, str) for column in wanted.columns_for(names) or ())
-        named = by_name or has_header(shown, sources=True)
-    rows = itertools.chain(some[1:] if named and kind not in ("jsonl", "pairs") else some, rows)
-    own = wanted.columns_for(names, by_name=kind in ("jsonl", "pairs"))
-    places = source_columns(name, names, own, named=named, advice=advice) if names else [0]
-    for number, row in rows:
+    table = open_table(source)
+    names, places, header = source_rows_layout(table, columns, advice)
+    chosen = [names[place] for place in places if names]
+    for number, row in itertools.islice(table.rows(chosen), int(header), None):
         try:
-            is_object = kind in ("jsonl", "pairs")
-            values = list(map(json_object(row).get, names)) if is_object else row_cells(row)
-            if len(values) != len(names):
-                reason = f"the line has {len(values)} columns where the first one has {len(names)}"
-                fix = "add what is missing, or put quotes around cells with a delimiter in them"
-                raise BadLine("other number of columns", reason, fix)
-            parts = [values[place] for place in places]
+            if table.has_records:
+                parts = list(map(json_object(row).get, chosen))
+            else:
+                cells = row_cells(row)
+                if len(cells) != len(names):
+                    raise other_width(cells, len(names))
+                parts = [cells[place] for place in places]
             yield number, "\t".join(map(str, parts)) if parts[1:] else parts[0]
         except BadLine as bad:
             yield number, bad
@@ -502,13 +313,6 @@ def save_stdin(path: PathLike) -> None:
     """Save stdin to a file, since training reads its data more than once."""
     with atomic_output(path) as file:
         shutil.copyfileobj(stdin_bytes(), file)
-
-
-TEXT: Final = Format("text")
-#: the column of a dataset that holds texts
-TEXT_COLUMN: Final = "text"
-#: endings of files that hold no lines of text
-TABLES: Final = tuple(ending for ending in ROW_FILES if ending not in (".tsv", ".txt"))
 
 
 def read_texts(
@@ -580,13 +384,8 @@ def _is_blank_text(text: Any) -> bool:
 def _checked(row: Any, max_chars: int) -> str:
     text = decode(row) if isinstance(row, bytes) else row
     check_unicode("text", text)
-    if not isinstance(text, str):
-        return check_text("text", text, max_chars)  # which says what it is instead
-    if "\t" in text:
+    if isinstance(text, str) and "\t" in text:
         reason = f"tabs cut the line in {text.count(chr(9)) + 1} columns, where a text has one"
         fix = "write the texts alone, or choose a preset that reads pairs"
         raise BadLine("too many columns", reason, fix)
-    if len(text) > max_chars:
-        reason = f"the line has {len(text):,} characters, and the limit is {max_chars:,}"
-        raise BadLine("too long", reason, lambda hints: hints.also("cut it", hints.longer))
-    return text
+    return check_text("text", text, max_chars)

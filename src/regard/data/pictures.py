@@ -47,14 +47,7 @@ class PictureSize(NamedTuple):
 
 
 def choose_size(found: PictureSize, size: PictureSize | None, patch: int | None) -> PictureSize:
-    """Return the size that pictures are brought to, of which patches leave nothing over.
-
-    Args:
-        found: size of the first picture.
-        size: what was asked for; if None, that of the first picture, made smaller to
-            `DEFAULT_SIDE` and rounded to whole patches.
-        patch: side of a patch; a default if None.
-    """
+    """Return the size that pictures are brought to, of which patches leave nothing over."""
     if size is not None:
         return size
     shrink = min(1.0, DEFAULT_SIDE / max(found))
@@ -82,12 +75,6 @@ class PictureReader(TableReader):
     """Reads pictures of one size, as rows of pixels.
 
     A picture of another size is resized, without keeping its proportions.
-
-    Args:
-        folder: base of relative file names.
-        size: of all pictures; if None, `choose_size` of the first.
-        patch: side of a patch, which the default size is a multiple of.
-        channels: 3 for colour, 1 for grey.
     """
 
     suffixes = PICTURES
@@ -211,14 +198,7 @@ class PictureEncoder(StoredRecord):
         channels: int | None,
         patch: int | None,
     ) -> "PictureEncoder":
-        """Return the encoder fitted to training data, which are read once.
-
-        Args:
-            pictures: all of one size.
-            read_channels: channels of their pixels.
-            channels: of the encoder; if None, 1 where all pictures turn out to be grey.
-            patch: side of a patch; a default if None.
-        """
+        """Return the encoder fitted to training data, which are read once."""
         count, first, second, grey, shape = 0, np.zeros(1), np.zeros(1), True, (0, 0)
         for rows in pictures:
             levels = rows.reshape(-1, read_channels).astype(np.float64)

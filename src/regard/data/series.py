@@ -18,9 +18,7 @@ from jaxtyping import Float, Int64
 
 from regard.data import lazy_pyarrow as arrow
 from regard.data.error_hints import BadLine, shorten
-from regard.data.file_formats import ReadOptions, columns_kind, csv_rows
-from regard.data.pair_reader import HEAD, table_rows, to_last_line
-from regard.data.row_parsers import NUMBER, json_record, row_cells
+from regard.data.pairs import NUMBER, json_record, row_cells
 from regard.data.series_times import (
     CLOCK,
     ROWS,
@@ -31,7 +29,14 @@ from regard.data.series_times import (
     step_of,
     time_labels,
 )
-from regard.data.table_files import open_columns
+from regard.data.table_files import (
+    HEAD,
+    column_kind,
+    csv_rows,
+    open_columns,
+    open_table,
+    to_last_line,
+)
 from regard.data.text_files import decode, display_name
 from regard.errors import ArgumentError, DataError, RegardError
 from regard.messages import message
@@ -214,8 +219,8 @@ class _RawTable(NamedTuple):
 
 def _file_columns(source: PathLike, most: int | None = None) -> _RawTable:
     """Return the columns of a file, or of its first rows; one of lines is read as CSV."""
-    name, wanted = display_name(source), ReadOptions()
-    if kind := columns_kind(source, wanted):
+    name = display_name(source)
+    if kind := column_kind(source):
         with open_columns(source, kind) as file:
             batches, cells = [], 0
             for batch in file.batches(file.schema.names, most or HEAD):
@@ -226,14 +231,15 @@ def _file_columns(source: PathLike, most: int | None = None) -> _RawTable:
                     break
             table = arrow.Table.from_batches(batches, file.schema)
         return _with_hours(_RawTable(name, _arrow_columns(table), 1))
-    kind, rows, note = table_rows(source, wanted)
-    if kind == "tsv":
+    opened = open_table(source)
+    rows = opened.rows(())
+    if opened.kind == "tsv":
         rows = csv_rows(name, list(itertools.islice(rows, HEAD)), rows)
     rows = itertools.islice(rows, most)
-    if kind in ("jsonl", "pairs"):
+    if opened.has_records:
         records = [_object(name, *row) for row in rows]
-        return _python_columns(records)._replace(name=name, note=note)
-    return _with_hours(_cell_columns(rows, name))._replace(note=note)
+        return _python_columns(records)._replace(name=name, note=opened.note)
+    return _with_hours(_cell_columns(rows, name))._replace(note=opened.note)
 
 
 def _object(name: str, number: int, row: Any) -> Mapping[str, Any]:

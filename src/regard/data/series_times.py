@@ -104,14 +104,7 @@ def time_labels(times: Int64[np.ndarray, " rows"], step: TimeStep) -> list[str]:
 
 
 class TimeReader(NamedTuple):
-    """Reads a column of times.
-
-    Attributes:
-        file: its name in messages.
-        name: that of the column.
-        error: returns the error for a row, by its number from 0, a reason and a fix.
-        say: is told how times are read, where that is not obvious.
-    """
+    """Reads a column of times."""
 
     file: str
     name: str

@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Final, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Float32, Int, Int32
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field
 from torch import Tensor
 
 from regard.data.batches import Batch, BatchShape, number_batch
-from regard.data.checksummed_json import VERSION, StoredEncoder, validated
+from regard.data.checksummed_json import Positive, Size, StoredRecord, invalid_file
 from regard.data.corpus import FrameRows
 from regard.data.pairs import Pair
 from regard.data.series_times import TimeStep
@@ -26,41 +26,12 @@ MOST_COLUMNS: Final = 100_000
 SEASONS: Final = (86_400, 7 * 86_400, 365 * 86_400)
 
 
-class _Column(BaseModel):
-    """A column in a file of `SeriesScaler`."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
-
-    name: str
-    mean: float
-    scale: Annotated[float, Field(gt=0)]
-
-
-class _SeriesScalerFile(BaseModel):
-    """A file of `SeriesScaler`."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
-
-    version: int
-    kind: Literal["series"]
-    columns: list[_Column] = Field(min_length=1, max_length=MOST_COLUMNS)
-    targets: Annotated[int, Field(ge=1)]
-    time: str
-    unit: Literal["rows", "seconds", "months", "weekdays"]
-    count: Annotated[int, Field(ge=1, lt=2**40)]
-    period: Annotated[int, Field(ge=1, lt=2**31)]
-    seen_until: Annotated[int, Field(ge=-(2**62), lt=2**62)]
-    test_until: Annotated[int, Field(ge=-(2**62), lt=2**62)]
-
-    @model_validator(mode="after")
-    def _check(self) -> "_SeriesScalerFile":
-        if self.targets > len(self.columns):
-            raise ValueError(f"it has {len(self.columns)} columns for {self.targets} targets")
-        return self
+#: seconds since 1970, or a number of a row
+Time = Annotated[int, Field(ge=-(2**62), lt=2**62)]
 
 
 @dataclass(frozen=True)
-class SeriesScaler(StoredEncoder):
+class SeriesScaler(StoredRecord):
     """The encoder of series: standardises each column as in the training rows.
 
     Attributes:
@@ -80,15 +51,15 @@ class SeriesScaler(StoredEncoder):
     vocab_size: ClassVar[int] = 0
     limit_unit: ClassVar[str] = "rows "
 
-    columns: tuple[str, ...]
-    targets: int
+    columns: Annotated[tuple[str, ...], Field(min_length=1, max_length=MOST_COLUMNS)]
+    targets: Size
     mean: tuple[float, ...]
-    scale: tuple[float, ...]
+    scale: tuple[Positive, ...]
     time: str
     step: TimeStep
-    period: int
-    seen_until: int
-    test_until: int
+    period: Size
+    seen_until: Time
+    test_until: Time
 
     @property
     def frame_size(self) -> int:
@@ -140,27 +111,31 @@ class SeriesScaler(StoredEncoder):
     @classmethod
     def from_json(cls, path: PathLike, content: dict[str, Any]) -> "SeriesScaler":
         """Return the scaler that a file describes; raises DataError if it is invalid."""
-        file = validated(_SeriesScalerFile, path, content)
-        names, mean, scale = zip(*((c.name, c.mean, c.scale) for c in file.columns), strict=True)
-        step = TimeStep(file.unit, file.count)
-        ends = (file.seen_until, file.test_until)
-        return cls(names, file.targets, mean, scale, file.time, step, file.period, *ends)
+        fields = dict(content)
+        try:
+            columns = fields.pop("columns")
+            fields["columns"], fields["mean"], fields["scale"] = (
+                [column[part] for column in columns] for part in ("name", "mean", "scale")
+            )
+            fields["step"] = (fields.pop("unit"), fields.pop("count"))
+        except (KeyError, TypeError):
+            raise invalid_file(path, "its columns or its step are missing") from None
+        return super().from_json(path, fields)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the content of the file."""
-        columns = zip(self.columns, self.mean, self.scale, strict=True)
-        return {
-            "version": VERSION,
-            "kind": self.kind,
-            "columns": [{"name": n, "mean": m, "scale": s} for n, m, s in columns],
-            "targets": self.targets,
-            "time": self.time,
-            "unit": self.step.unit,
-            "count": self.step.size,
-            "period": self.period,
-            "seen_until": self.seen_until,
-            "test_until": self.test_until,
-        }
+        """Return the content of the file, which has a record for each column."""
+        fields = super().to_json()
+        parts = zip(fields.pop("columns"), fields.pop("mean"), fields.pop("scale"), strict=True)
+        fields["columns"] = [{"name": n, "mean": m, "scale": s} for n, m, s in parts]
+        fields["unit"], fields["count"] = fields.pop("step")
+        return fields
+
+    def check_fields(self) -> None:
+        """Raise ValueError for more targets than columns, or an impossible step."""
+        if self.targets > len(self.columns):
+            raise ValueError(f"it has {len(self.columns)} columns for {self.targets} targets")
+        if not 1 <= self.step.size < 2**40:
+            raise ValueError("the size of its step is not from 1 to 2**40")
 
 
 def measure_columns(
@@ -174,13 +149,7 @@ def measure_columns(
 
 
 def find_period(values: Float[np.ndarray, "rows columns"], step: TimeStep, longest: int) -> int:
-    """Return the steps of a season: the lag at which rows differ least; 1 if that is no season.
-
-    Args:
-        values: standardised rows.
-        step: between two rows, which suggests days, weeks and years.
-        longest: longest season, in steps.
-    """
+    """Return the steps of a season: the lag at which rows differ least; 1 if that is no season."""
     known = {
         "seconds": [seconds // step.size for seconds in SEASONS if step.unit == "seconds"],
         "months": [12 // step.size],
@@ -210,14 +179,7 @@ def _spectral_peak(values: Float[np.ndarray, "rows columns"]) -> int:
 
 
 class SeriesWindows:
-    """Windows of stretches of standardised rows: each is an example.
-
-    Args:
-        stretches: standardised rows (rows, columns).
-        look_back: rows that a model reads,
-        horizon: and that it forecasts.
-        targets: number of columns that are forecast, which come first.
-    """
+    """Windows of stretches of standardised rows: each is an example."""
 
     def __init__(
         self,

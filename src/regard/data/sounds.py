@@ -110,11 +110,6 @@ class SoundReader(TableReader):
     """Reads recordings as log-mel frames.
 
     Recordings of several channels are averaged to one, and those of another rate are resampled.
-
-    Args:
-        folder: base of relative file names.
-        mel: computes frames.
-        max_seconds: longest recording.
     """
 
     suffixes = SOUNDS

@@ -1,7 +1,9 @@
-"""Stories and passages with a question: their text form, and their columns in a file.
+"""Stories and passages with a question, and conversations: their text form, and their columns.
 
 A source is one string, `story<TAB>question`. A story whose sentences are given one by one has " | "
-between them; any other text is split where a sentence ends.
+between them; any other text is split where a sentence ends. A conversation is that of chat data,
+`{"messages": [{"role": "user", "content": "Hi"}, ...]}`: its source is one text, `user: Hi |
+assistant: Hello | user: Who are you?`, and the last turn is the target.
 """
 
 import re
@@ -109,12 +111,7 @@ def question_columns(names: Sequence[str]) -> tuple[str, str, str] | None:
 
 
 def join_source(story: Any, question: Any) -> str:
-    """Return the text form of a source; raises BadLine for parts that cannot be one.
-
-    Args:
-        story: a text, or a list of sentences.
-        question: a text.
-    """
+    """Return the text form of a source; raises BadLine for parts that cannot be one."""
     if isinstance(story, list | tuple):
         for sentence in story:
             _check_part("sentence", sentence)
@@ -169,3 +166,49 @@ def squad_questions(file: str, articles: Sequence[Any]) -> tuple[list[dict[str, 
         reason = f"its paragraphs must have context, qas, question and answers ({error!r})"
         raise DataError(file, None, reason, "write one object on each line") from None
     return found, len(asked) - len(found)
+
+
+#: the key of the turns
+MESSAGES: Final = "messages"
+#: between turns, and between a speaker and what is said
+TURN_MARK: Final = " | "
+SPEAKER_MARK: Final = ": "
+
+
+class Turn(NamedTuple):
+    """One turn of a conversation."""
+
+    role: str
+    content: str
+
+    def __str__(self) -> str:
+        return f"{self.role}{SPEAKER_MARK}{self.content}"
+
+
+def join_turns(turns: Sequence[Turn]) -> str:
+    """Return turns as one text."""
+    return TURN_MARK.join(map(str, turns))
+
+
+def split_conversation(messages: Any) -> tuple[str, str]:
+    """Return all turns but the last as one text, and what the last one says.
+
+    Raises BadLine unless there are two or more messages, each with a role and a content.
+    """
+    if not isinstance(messages, list | tuple) or len(messages) < 2:
+        reason = f"a conversation must have two messages or more, but it is {shorten(messages)}"
+        fix = 'write [{"role": "user", "content": "..."}, ...], the answer last'
+        raise BadLine("not a conversation", reason, fix)
+    *before, answer = (_turn(number, one) for number, one in enumerate(messages, start=1))
+    return join_turns(before), answer.content
+
+
+def _turn(number: int, message: Any) -> Turn:
+    parts = []
+    for key in Turn._fields:
+        value = message.get(key) if isinstance(message, Mapping) else None
+        if not isinstance(value, str) or not value.strip():
+            reason = f"message {number} must have a text as its {key}, but it is {shorten(value)}"
+            raise BadLine("not a message", reason, "fill it in, or leave the line out")
+        parts.append(" ".join(value.split()))
+    return Turn(*parts)

@@ -11,8 +11,7 @@ from regard.data.checksummed_json import VERSION, StoredEncoder, invalid_file, v
 from regard.data.frame_tables import FrameArray
 from regard.data.pairs import Pair
 from regard.data.stories import Story
-from regard.data.tokenizer_schema import StoryEncoderFile
-from regard.data.tokenizers import Tokenizer
+from regard.data.tokenizers import StoryEncoderFile, Tokenizer
 from regard.errors import DataError
 from regard.messages import message
 from regard.safe_read import PathLike

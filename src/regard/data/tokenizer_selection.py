@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from regard.data.lookup_codecs import cut_word, json_list
-from regard.data.sampling import draw_sample
+from regard.data.pairs import draw_sample
 from regard.errors import ArgumentError
 from regard.messages import message
 

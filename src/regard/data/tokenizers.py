@@ -1,18 +1,36 @@
-"""Tokenisers: text to token ids and back."""
+"""Tokenisers: text to token ids and back.
+
+The content of their files is checked when one is read: a stranger may have written it. Subword
+models are described in the language of Hugging Face's `tokenizers`, in which a file can also ask
+for patterns that never end. Only what regard itself writes is accepted.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from operator import index
 from typing import (
+    Annotated,
     Any,
     ClassVar,
     Final,
     Literal,
+    NamedTuple,
     Protocol,
     SupportsIndex,
-    get_args,
     runtime_checkable,
 )
 
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
+
+from regard import safe_read
 from regard.data.checksummed_json import VERSION, StoredEncoder, invalid_file, validated
 from regard.data.lookup_codecs import (
     CharCodec,
@@ -20,37 +38,167 @@ from regard.data.lookup_codecs import (
     LabelCodec,
     LabelSetCodec,
     SpaceCodec,
+    Span,
+    SubwordCodec,
     WordCodec,
+    from_json,
+    normaliser,
+    origins,
+    train_bpe,
+    train_unigram,
     words_at,
 )
-from regard.data.normalization import Span, normaliser, origins
 from regard.data.pairs import Pair
-from regard.data.subword_codec import SubwordCodec, from_json, train_bpe, train_unigram
-from regard.data.tokenizer_schema import TokenizerFile
 from regard.errors import ArgumentError
 from regard.safe_read import PathLike
 from regard.symbols import EOS, SYMBOLS, UNK
 
-TokenizerKind = Literal["char", "space", "word", "bpe", "unigram", "label"]
+#: how words are cut before subword codecs cut them into parts
+PRE_TOKENIZER: Final = {
+    "type": "Sequence",
+    "pretokenizers": [
+        {"type": "Punctuation", "behavior": "Isolated"},
+        {"type": "Digits", "individual_digits": True},
+    ],
+}
 
-TOKENIZER_KINDS: Final[tuple[str, ...]] = get_args(TokenizerKind)
-TRAINERS: Final[dict[str, Callable[[Iterable[str], int, int], Codec]]] = {
-    "char": CharCodec.train,
-    "space": SpaceCodec.train,
-    "word": WordCodec.train,
-    "bpe": train_bpe,
-    "unigram": train_unigram,
-    "label": LabelCodec.train,
+
+def _checked_pieces(pieces: list[str]) -> list[str]:
+    if tuple(pieces[: len(SYMBOLS)]) != SYMBOLS:
+        raise ValueError(f"its vocabulary does not begin with {' '.join(SYMBOLS)}")
+    return _checked_texts(pieces)
+
+
+def _checked_texts(texts: list[str]) -> list[str]:
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError:
+        raise ValueError("a piece of its vocabulary has half of a surrogate pair") from None
+    return texts
+
+
+def _checked_pre_tokenizer(value: Any) -> Any:
+    if value != PRE_TOKENIZER:
+        raise ValueError("it cuts words in a way that regard does not")
+    return value
+
+
+Size = Annotated[int, Field(ge=1, lt=2**31)]
+
+
+class _Record(BaseModel):
+    """Required fields; all others must be empty."""
+
+    model_config = ConfigDict(allow_inf_nan=False, extra="allow")
+
+    @model_validator(mode="after")
+    def _check_others(self) -> "_Record":
+        for name, value in (self.model_extra or {}).items():
+            if value:
+                raise ValueError(f"regard does not know what {name!r:.40} means")
+        return self
+
+
+class _BPE(_Record):
+    type: Literal["BPE"]
+    unk_token: Literal["<unk>"]
+    vocab: dict[str, Annotated[int, Field(ge=0, lt=2**31)]]
+    merges: list[tuple[str, str]]
+
+    @model_validator(mode="after")
+    def _check(self) -> "_BPE":
+        pieces = sorted(self.vocab, key=self.vocab.__getitem__)
+        if [self.vocab[piece] for piece in pieces] != list(range(len(pieces))):
+            raise ValueError("the ids of its vocabulary do not count from 0")
+        _checked_pieces(pieces)
+        for left, right in self.merges:
+            if not {left, right, left + right} <= self.vocab.keys():
+                raise ValueError(
+                    f"its merge of {left!r:.40} and {right!r:.40} is of no known pieces"
+                )
+        return self
+
+
+class _Unigram(_Record):
+    type: Literal["Unigram"]
+    unk_id: int
+    vocab: list[tuple[str, float]]
+
+    @model_validator(mode="after")
+    def _check(self) -> "_Unigram":
+        pieces = _checked_pieces([piece for piece, _ in self.vocab])
+        if len({*pieces, ""}) <= len(pieces):
+            raise ValueError("a piece of its vocabulary is empty, or there twice")
+        if self.unk_id != UNK:
+            raise ValueError(f"its unknown token is {self.unk_id}, and must be {UNK}")
+        return self
+
+
+class _Subwords(_Record):
+    version: Literal["1.0"]
+    pre_tokenizer: Annotated[dict[str, Any], AfterValidator(_checked_pre_tokenizer)]
+    model: Annotated[_BPE | _Unigram, Field(discriminator="type")]
+
+
+class _LabelSets(_Record):
+    separator: Annotated[str, Field(min_length=1)]
+    pieces: Annotated[list[str], AfterValidator(_checked_pieces)]
+
+
+PIECES: Final = TypeAdapter(Annotated[list[str], AfterValidator(_checked_pieces)])
+
+
+class TokenizerFile(_Record):
+    """A file of `Tokenizer`; `model` is what its codec is made from."""
+
+    version: int
+    kind: str
+    nfc: bool
+    case: Literal["keep", "lower", "upper"] | None = None
+    #: the first files said no more than whether all is brought to lower case
+    lowercase: bool = False
+    features: Annotated[list[str], AfterValidator(_checked_texts)]
+    model: Any
+
+
+class StoryEncoderFile(_Record):
+    """A file of `StoryEncoder`; its tokeniser is checked as a file of its own."""
+
+    version: int
+    kind: Literal["story"]
+    width: Annotated[int, Field(ge=0, lt=2**16)]
+    tokenizer: dict[str, Any]
+
+
+class Kind(NamedTuple):
+    """A kind of tokeniser: the training of its codec, if it has any, and the loading of it."""
+
+    train: Callable[[Iterable[str], int, int], Codec] | None
+    load: Callable[[Any], Codec]
+
+
+def _load_pieces(codec: Callable[[list[str]], Codec], model: Any) -> Codec:
+    return codec(PIECES.validate_python(model))
+
+
+def _load_subwords(kind: str, model: Any) -> Codec:
+    found = _Subwords.model_validate(model)
+    if found.model.type.lower() != kind:
+        raise ValueError(f"its model is {found.model.type}, and not {kind}")
+    return from_json(found.model_dump())
+
+
+#: what a kind of tokeniser is: a further kind is a further line
+KINDS: Final[dict[str, Kind]] = {
+    "char": Kind(CharCodec.train, partial(_load_pieces, CharCodec)),
+    "space": Kind(SpaceCodec.train, partial(_load_pieces, SpaceCodec)),
+    "word": Kind(WordCodec.train, partial(_load_pieces, WordCodec)),
+    "bpe": Kind(train_bpe, partial(_load_subwords, "bpe")),
+    "unigram": Kind(train_unigram, partial(_load_subwords, "unigram")),
+    "label": Kind(LabelCodec.train, partial(_load_pieces, LabelCodec)),
+    "labels": Kind(None, lambda m: LabelSetCodec(**_LabelSets.model_validate(m).model_dump())),
 }
-LOADERS: Final[dict[str, Callable[[Any], Codec]]] = {
-    "char": CharCodec,
-    "space": SpaceCodec,
-    "word": WordCodec,
-    "bpe": from_json,
-    "unigram": from_json,
-    "label": LabelCodec,
-    "labels": lambda model: LabelSetCodec(**model),
-}
+TOKENIZER_KINDS: Final = tuple(name for name, kind in KINDS.items() if kind.train)
 
 
 class Tokenizer(StoredEncoder):
@@ -114,14 +262,15 @@ class Tokenizer(StoredEncoder):
             case: "lower" or "upper" to bring text to that case, "keep" to leave it as it is.
             features: the names of all features.
         """
-        if kind not in TOKENIZER_KINDS:
+        train = KINDS[kind].train if kind in KINDS else None
+        if train is None:
             rule = f"be one of {', '.join(TOKENIZER_KINDS)}"
             raise ArgumentError("kind", rule, repr(kind), "choose one")
         if vocab_size <= len(SYMBOLS):
             rule = f"be more than {len(SYMBOLS)}, the number of special symbols"
             raise ArgumentError("vocab_size", rule, vocab_size, "raise it")
         normalise = normaliser(nfc=nfc, case=case)
-        codec = TRAINERS[kind](map(normalise, texts), vocab_size, min_count)
+        codec = train(map(normalise, texts), vocab_size, min_count)
         if len(codec.pieces) <= len(SYMBOLS):
             rule = "have something in them"
             raise ArgumentError("texts", rule, "empty", "check where they come from")
@@ -140,10 +289,6 @@ class Tokenizer(StoredEncoder):
         """Return the tokeniser with more tokens: the first new words that it would not split.
 
         Only space and word can grow; the others are returned as they are.
-
-        Args:
-            words: in order of preference; read no further than there is room.
-            vocab_size: the most tokens, as for `train`.
         """
         if type(self._codec) not in (SpaceCodec, WordCodec):
             return self
@@ -274,11 +419,13 @@ class Tokenizer(StoredEncoder):
     @classmethod
     def from_json(cls, path: PathLike, content: dict[str, Any]) -> "Tokenizer":
         """Return the tokeniser that a file describes; raises DataError if it is invalid."""
-        if content.get("kind") == "vectors":
-            raise invalid_file(path, "it is of the kind vectors, which cuts no text")
+        if (kind := content.get("kind")) not in (*KINDS, None):
+            raise invalid_file(path, f"it is of the kind {kind!s:.40}, which cuts no text")
         file = validated(TokenizerFile, path, content)
         try:
-            codec = LOADERS[file.kind](file.model)
+            codec = KINDS[file.kind].load(file.model)
+        except ValidationError as error:
+            raise invalid_file(path, safe_read.explain(error)) from None
         except ValueError as error:
             raise invalid_file(path, str(error)) from None
         case = file.case or ("lower" if file.lowercase else "keep")

@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Final, Literal, cast
 
-from regard.data.lookup_codecs import words_of
-from regard.data.normalization import Span
+from regard.data.lookup_codecs import Span, words_of
 from regard.errors import ArgumentError, RegardError
 from regard.extras import require
 

@@ -1,5 +1,6 @@
 """Evaluation of predictions: metrics, confidence intervals, and results by source length."""
 
+from regard.evaluation.answers import copied_share
 from regard.evaluation.bootstrap import (
     Comparison,
     ConfidenceInterval,
@@ -19,7 +20,6 @@ from regard.evaluation.metrics import (
     choose_metrics,
     score,
 )
-from regard.evaluation.summaries import copied_share
 from regard.evaluation.text_perplexity import Perplexity, perplexity
 
 __all__ = [

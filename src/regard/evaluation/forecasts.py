@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Float64
 from torch import Tensor
 
 #: weight of the squared coefficients of the linear baseline, for each window
@@ -113,14 +113,7 @@ def choose_linear(
     centres: Iterable[Float[Tensor, " look_back"]],
     ridges: Sequence[float] = RIDGES,
 ) -> "LinearBaseline":
-    """Return the linear map of windows less a centre that has the least error on dev windows.
-
-    Args:
-        train: windows that it is fitted to by least squares.
-        dev: windows that choose between ridges and centres.
-        centres: means that are subtracted from windows, see `WindowMoments.less`.
-        ridges: weights of the squared coefficients for each window.
-    """
+    """Return the linear map of windows less a centre that has the least error on dev windows."""
     best, least, steps = torch.zeros(1, 0), math.inf, torch.eye(train.steps, dtype=torch.float64)
     for centre in centres:
         fitted, held_out, read = train.less(centre), dev.less(centre), len(centre) + 1
@@ -138,12 +131,7 @@ def choose_linear(
 
 
 class LinearBaseline(NamedTuple):
-    """A linear map from a window, less its last value, to the next steps.
-
-    Attributes:
-        weight: (look_back, steps).
-        bias: (steps,).
-    """
+    """A linear map from a window, less its last value, to the next steps."""
 
     weight: Tensor
     bias: Tensor
@@ -162,11 +150,7 @@ class LinearBaseline(NamedTuple):
 
 @dataclass
 class ForecastSums:
-    """Sums of errors over windows, from which scores are computed.
-
-    Attributes:
-        levels: of the quantiles; empty for a forecast without any.
-    """
+    """Sums of errors over windows, from which scores are computed."""
 
     levels: Sequence[float] = ()
     count: int = 0
@@ -223,10 +207,6 @@ def conformal_offsets(
     Split conformal prediction, one-sided for each level (Romano et al., 2019,
     https://arxiv.org/abs/1905.03222): the quantile of the errors of held-out windows, with the
     correction for their number. Windows overlap, so that the guarantee is approximate.
-
-    Args:
-        errors: right numbers less the forecast quantiles, in the scale of each window.
-        levels: of the quantiles.
     """
     count = len(errors)
     offsets = []
@@ -237,3 +217,22 @@ def conformal_offsets(
         ordered = errors[..., i].sort(dim=0).values
         offsets.append(ordered[min(max(place, 1), count) - 1])
     return torch.stack(offsets, dim=-1)
+
+
+def regression_scores(
+    found: Float64[np.ndarray, " numbers"], right: Float64[np.ndarray, " numbers"]
+) -> dict[str, float]:
+    """Return mse, mae, r2 and Pearson's correlation of predictions.
+
+    `r2` is the share of the variance that predictions explain. It is NaN if all targets are equal,
+    and the correlation if either side is constant.
+    """
+    error = found - right
+    mse = float((error**2).mean())
+    varied, both_varied = np.ptp(right) > 0, np.ptp(right) > 0 and np.ptp(found) > 0
+    return {
+        "mse": mse,
+        "mae": float(np.abs(error).mean()),
+        "r2": 1 - mse / float(right.var()) if varied else float("nan"),
+        "pearson": float(np.corrcoef(found, right)[0, 1]) if both_varied else float("nan"),
+    }

@@ -19,13 +19,12 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
-from regard.data.normalization import SPACES, collapse_spaces
+from regard.data.lookup_codecs import SPACES, collapse_spaces
 from regard.data.word_segmentation import unspaced_language
 from regard.errors import ArgumentError
-from regard.evaluation.answers import best_answers, exact_match, word_f1
+from regard.evaluation.answers import ROUGE, best_answers, exact_match, rouge_values, word_f1
 from regard.evaluation.classification import class_counts, macro_f1, micro_f1, set_counts
 from regard.evaluation.spans import span_counts, tag_matches
-from regard.evaluation.summaries import ROUGE, rouge_values
 
 #: For each source one reference, or several of which any will do.
 References = Sequence[str] | Sequence[Sequence[str]]
@@ -245,7 +244,7 @@ def _sacrebleu(library: BLEU | CHRF | TER, values: Callable[[Sums], Values]) -> 
     return Metric(partial(sacrebleu_statistics, library), values, better, library)
 
 
-def _bleu_by(tokenize: str, tok: str) -> Metric:
+def _bleu(tokenize: str, tok: str = "") -> Metric:
     return _sacrebleu(BLEU(tokenize=tokenize, force=True), bleu_values)
 
 
@@ -258,7 +257,7 @@ def _rouge(name: str, tok: str) -> Metric:
 #: `accuracy` is `exact`, of labels, and `subset-accuracy` of sets of labels; `em` and `f1` of
 #: answers are those of SQuAD.
 METRICS: Final[dict[str, Callable[[str], Metric]]] = {
-    "bleu": lambda tok: _sacrebleu(BLEU(tokenize=tok, force=True), bleu_values),
+    "bleu": _bleu,
     "chrf": lambda tok: _sacrebleu(CHRF(), chrf_values),
     "ter": lambda tok: _sacrebleu(TER(), ratio),
     "wer": lambda tok: Metric(word_edits, ratio, False, "jiwer"),
@@ -274,7 +273,7 @@ METRICS: Final[dict[str, Callable[[str], Metric]]] = {
     **{name: partial(_rouge, name) for name in ROUGE},
     "tag-accuracy": lambda tok: Metric(tag_matches, ratio, True, None),
     "span-f1": lambda tok: Metric(span_counts, micro_f1, True, None),
-    **{f"bleu-{tok}": partial(_bleu_by, tok) for tok in ("13a", "zh", "char")},
+    **{f"bleu-{tok}": partial(_bleu, tok) for tok in ("13a", "zh", "char")},
 }
 
 #: those whose values are shares, which are shown in per cent
@@ -308,8 +307,6 @@ def score(
     against the nearest one, and bleu, chrf and ter take them all as sacrebleu does.
 
     Args:
-        name: a key of `METRICS`. The word error rate of a table of
-            grapheme-to-phoneme results is the share of words that are not right: 1 - exact.
         name: bleu, chrf, ter, wer, cer, per, exact; em or f1 of answers; rouge-1, rouge-2 or
             rouge-l of summaries. The word error rate of a table of grapheme-to-phoneme results is
             the share of words that are not right: 1 - exact.

@@ -71,13 +71,7 @@ def _exp(mean: float) -> float:
 
 
 def perplexity(model: SequenceModel, tokenizer: Tokenizer, texts: Sequence[str]) -> Perplexity:
-    """Return the perplexity of texts of one line or several, without dropout.
-
-    Args:
-        model: a language model.
-        tokenizer: that of its targets.
-        texts: each is scored by itself, its lines with what stands before them.
-    """
+    """Return the perplexity of texts of one line or several, without dropout."""
     if not texts:
         raise ArgumentError("texts", "be one or more", "an empty list", "there is nothing to score")
     ids = target_ids(tokenizer, [Pair("", text, 0) for text in texts])

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from regard.data import lazy_pyarrow as arrow
-from regard.data.file_formats import JSON_SUFFIXES
-from regard.data.table_files import not_columns
+from regard.data.table_files import JSON_SUFFIXES, not_columns
 from regard.data.text_files import damaged_file, format_suffix, numbered_lines, open_bytes
 from regard.errors import ArgumentError
 from regard.safe_read import DAMAGE

@@ -3,11 +3,10 @@
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from regard.data.column_choice import KEYS
 from regard.data.error_hints import BadLine, ErrorHints, with_commas
-from regard.data.file_formats import FEATURES_KEY, ReadOptions
+from regard.data.file_formats import FEATURES_KEY, KEYS, ReadOptions
 from regard.data.pair_reader import open_rows
-from regard.data.row_parsers import (
+from regard.data.pairs import (
     check_text,
     check_unicode,
     json_record,
@@ -27,7 +26,7 @@ JOB_HINTS: Final = ErrorHints(
     targets="put it there",
     columns=lambda columns: f"--columns {with_commas(columns)}",
     skip="",
-    longer="raise --max-chars",
+    longer="shorten it, or raise --max-chars",
 )
 
 Column = int | str
@@ -162,7 +161,7 @@ def pair_parser(
         return RowParser(parse, id, header=shape.header or header)
     parts = (*shape.columns, shape.features, shape.question)
     columns = tuple(str(column) for column in parts if column is not None)
-    return RowParser(lambda n, row: parse(n, [row[name] for name in columns]), id, columns)
+    return RowParser(parse, id, columns)
 
 
 def _source_columns(names: Collection[str], known: Sequence[str]) -> Columns:

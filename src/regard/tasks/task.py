@@ -17,7 +17,7 @@ from regard.data import (
     Tokenizer,
 )
 from regard.data.dev_set import DevSet, overlapping_sources
-from regard.data.number_targets import require_text_target
+from regard.data.frame_scaler import require_text_target
 from regard.data.series_windows import SeriesScaler
 from regard.data.stories import QUESTION_MARK
 from regard.decoding import DecodingOptions

@@ -18,9 +18,17 @@ from regard import safe_read
 from regard.atomic_files import atomic_output
 from regard.data import Pair, load_target, require_tokenizer
 from regard.data.corpus import MAX_NOTE, corpus_problem, crc32_of_file, note_path, write_note
-from regard.data.duplicates import flags_checksum, mark_duplicates, open_flags, write_digests
 from regard.data.encode_corpus import PairEncoder
-from regard.data.shards import are_shared, list_shards, measure_shard, shard_stamp
+from regard.data.shards import (
+    are_shared,
+    flags_checksum,
+    list_shards,
+    mark_duplicates,
+    measure_shard,
+    open_flags,
+    shard_stamp,
+    write_digests,
+)
 from regard.data.text_files import fingerprint
 from regard.errors import ArgumentError, DataError, RegardError
 from regard.messages import message

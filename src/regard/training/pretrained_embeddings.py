@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from regard.data import SourceEncoder, TargetEncoder, Tokenizer, require_tokenizer
-from regard.data.number_targets import require_text_target
+from regard.data.frame_scaler import require_text_target
 from regard.data.word_vectors import WordVectorFile, open_word_vectors
 from regard.errors import ArgumentError, DataError
 from regard.messages import message, translated

@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from regard.data import Pair
 from regard.data.error_hints import BadLine
-from regard.data.file_formats import ReadOptions, kind_of
 from regard.data.lookup_codecs import split_labels
 from regard.data.series import recognise_series
 from regard.data.shards import is_sharded
 from regard.data.stories import Story
+from regard.data.table_files import kind_of
 from regard.data.text_files import STDIN, format_suffix, media_folder, numbered_lines
 from regard.data.tokenizer_selection import find_separator
 from regard.errors import DataError
@@ -94,7 +94,7 @@ def _is_plain_text(config: Config) -> bool:
         head = list(itertools.islice(numbered_lines(name), FIRST_EXAMPLES))
     except DataError:
         return False
-    if kind_of(name, ReadOptions(), head) != "tsv":  # columns with other delimiters, or JSON
+    if kind_of(name, head) != "tsv":  # columns with other delimiters, or JSON
         return False
     return any(line.strip() for _, line in head) and not any(b"\t" in line for _, line in head)
 

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from regard.data import Pair, SourceEncoder, base_folder, join_lines
 from regard.data.dev_set import dev_share
+from regard.data.encode_corpus import Survey, survey, write_frame_cache
 from regard.data.error_hints import DEV_SETTING_HINTS, SETTING_HINTS
-from regard.data.frame_cache import Survey, survey, write_frame_cache
 from regard.data.frame_tables import value_fingerprint
 from regard.data.pair_reader import PairReader, keep_source
 from regard.data.shards import display_data

@@ -15,7 +15,7 @@ from rich.console import Console
 from regard.data import Corpus, EncodedPairs, require_tokenizer
 from regard.data.bpe_dropout import BPEDropout, Resegmenter
 from regard.data.dev_set import DevSet
-from regard.data.number_targets import require_text_target
+from regard.data.frame_scaler import require_text_target
 from regard.data.shards import check_packages, display_data, is_sharded
 from regard.data.text_files import STDIN, is_read_once
 from regard.errors import ArgumentError

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from regard.data import read_lines
-from regard.data.row_parsers import parse_features
+from regard.data.pairs import parse_features
 from regard.ops.check import check_positive
 from regard.recipes.paper_metrics import (
     character_errors,

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from regard.data import Corpus, Pair, PairReader, SourceEncoder
 from regard.data.dev_set import is_held_out
-from regard.data.normalization import CASES
+from regard.data.lookup_codecs import CASES
 from regard.data.pair_reader import SourceTransform
 from regard.errors import ArgumentError
 from regard.seeing import Text

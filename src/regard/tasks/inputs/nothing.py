@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from regard.data import TOKENIZER_KINDS, Pair, PairReader, Tokenizer
 from regard.data.dev_set import is_held_out
-from regard.data.sampling import draw_sample
+from regard.data.pairs import draw_sample
 from regard.errors import ArgumentError
 from regard.messages import message
 from regard.models import TEXT_PRESETS

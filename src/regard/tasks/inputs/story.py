@@ -18,7 +18,7 @@ from regard.data import (
 )
 from regard.data.error_hints import BadLine, shorten
 from regard.data.pair_reader import SourceTransform
-from regard.data.sampling import draw_sample
+from regard.data.pairs import draw_sample
 from regard.data.stories import QUESTION_MARK, SENTENCE_MARK, join_source
 from regard.data.story_encoder import FINAL_MARKS, MARKS
 from regard.data.tokenizer_selection import TokenizerChoice, is_unspaced

@@ -10,12 +10,9 @@ from torch import Tensor
 
 from regard.data import TOKENIZER_KINDS, Corpus, Pair, Tokenizer, pad, source_ids
 from regard.data.error_hints import BadLine, shorten
-from regard.data.lookup_codecs import words_at
-from regard.data.normalization import Span
+from regard.data.lookup_codecs import WORD_START, Span, words_at
 from regard.data.pair_reader import SourceTransform, read_sources, require_text
-from regard.data.row_parsers import parse_features
-from regard.data.sampling import draw_sample
-from regard.data.subword_codec import WORD_START
+from regard.data.pairs import draw_sample, parse_features
 from regard.data.text_files import display_name
 from regard.decoding import Hypothesis, replace_unknown
 from regard.errors import ArgumentError, DataError

@@ -17,11 +17,10 @@ from torch import Tensor, nn
 from regard.data import Corpus, NumberTargets, Pair, base_folder, collate
 from regard.data.dev_set import DevSet
 from regard.data.error_hints import SETTING_HINTS, BadLine
-from regard.data.number_targets import NumberRows
-from regard.data.pair_reader import DECIMAL_COMMA
+from regard.data.frame_scaler import NumberRows
+from regard.data.table_files import DECIMAL_COMMA
 from regard.errors import ArgumentError, DataError
-from regard.evaluation.forecasts import pinball
-from regard.evaluation.regression import regression_scores
+from regard.evaluation.forecasts import pinball, regression_scores
 from regard.messages import message
 from regard.models import LABEL_PRESETS, AnyModel, Maps, NumberModel
 from regard.models.encoder_only import Regressor
