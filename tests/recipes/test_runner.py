@@ -98,6 +98,7 @@ def test_an_ensemble_is_made_of_runs_by_name_and_seed(small):
     assert "has scores" in sentence(regard("train", "both", "--data-dir", "data"), 1)
 
 
+@pytest.mark.long
 def test_a_member_has_learned_to_its_end(small):
     done(regard("train", "small", "--data-dir", "data", "-q"))
     run = small / "runs" / "recipes" / "small-1"
@@ -111,6 +112,7 @@ def test_a_member_has_learned_to_its_end(small):
     done(regard("train", "alone", "--data-dir", "data", "-q"))
 
 
+@pytest.mark.long
 def test_a_model_learns_the_answers_of_its_teacher(small):
     done(regard("train", "small", "--data-dir", "data", "-q"))
     done(
@@ -134,6 +136,7 @@ def test_a_model_learns_the_answers_of_its_teacher(small):
     ]
 
 
+@pytest.mark.long
 def test_a_pupil_also_learns_words_that_have_no_answer(small):
     done(regard("train", "small", "--data-dir", "data", "-q"))
     made.write(small / "data", "words/list.txt.gz", ["aab 0.1", "Hidden 1 2", "abba 3", "it 4"])
@@ -185,6 +188,7 @@ def test_a_language_model_is_judged_by_perplexity(small):
     assert found["tokens"] == 50
 
 
+@pytest.mark.long
 def test_bundled_data_need_no_folder(small, monkeypatch):
     names = {"train.tsv": "train.tsv.gz", "test.multiref.tsv": "test.multiref.tsv.gz"}
     for name, file in names.items():
