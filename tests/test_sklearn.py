@@ -22,7 +22,7 @@ EXPECTED = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_texts_in_cross_validation_a_search_and_a_pipeline():
     from sklearn.model_selection import GridSearchCV, cross_val_score
     from sklearn.pipeline import make_pipeline

@@ -114,7 +114,7 @@ def test_a_run_becomes_a_model_with_a_card(words, tmp_path, monkeypatch, capsys)
     assert "`g2p`" in tables.models()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_model_is_replaced_only_if_asked_for(words, tmp_path, monkeypatch, capsys):
     folder = packed(monkeypatch, words, tmp_path, "g2p", "--test-rows", "2")
     with pytest.raises(SystemExit) as error:
