@@ -79,7 +79,6 @@ MAY_OPEN = {
     ("atomic_files", "os.open"): "folders, to lock and flush them",
     ("data.shards", "open_memmap"): "writes a file",
     ("data.remote_files", "files.open"): "URLs, which fsspec opens",
-    ("export.array_codec", "*"): EXPORTED,
     ("export.decode", "*"): EXPORTED,
     ("export.folder", "copyfile"): "copies regard's own programs",
     ("export.onnx_passes", "onnx.load"): "graphs that regard has just written",

@@ -41,13 +41,6 @@ def test_probabilities_are_averaged():
     torch.testing.assert_close(hypothesis.attention["cross"][0].mean(0), looks.mean(0))
 
 
-def test_logits_of_an_ensemble_are_log_probabilities():
-    joint = Ensemble([Toy(7, 3, seed=seed) for seed in range(3)])
-    src, lengths = sources(0, 1)
-    out = joint.step(torch.tensor([1, 1]), joint.start(joint.encode(src, lengths)))
-    torch.testing.assert_close(out.logits.exp().sum(1), torch.ones(2).double())
-
-
 def test_models_of_different_kinds():
     models = [model_of(name) for name in ("bahdanau", "transformer", "seq2seq")]
     src, lengths = batch()
@@ -79,9 +72,3 @@ def test_vocabularies_must_agree():
     joint = Ensemble([Toy(7, 3), Toy(8, 3)])
     with pytest.raises(ArgumentError, match=r"^models must .*one size.*7 and 8: .+"):
         decode(joint, *sources(0), DecodingOptions(max_len=3))
-
-
-@pytest.mark.plain
-def test_nothing_to_join():
-    with pytest.raises(ArgumentError, match=r"^models must be one or more, but it is an empty"):
-        Ensemble([])

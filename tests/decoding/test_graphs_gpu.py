@@ -20,7 +20,6 @@ OPTIONS = {
     "beam": DecodingOptions(beam=4, nbest=3, max_len=11, min_len=2),
     "greedy": DecodingOptions(beam=1, max_len=11),
     "rules": DecodingOptions(beam=3, max_len=11, no_repeat_ngram=3, forbid_unknown=True),
-    "coverage": DecodingOptions(beam=3, max_len=11, coverage_penalty=0.4),
     "prefix": DecodingOptions(beam=3, max_len=11, prefix=[[5], [], *[[7, 8]] * 30]),
     "samples": DecodingOptions(num_samples=3, max_len=11, seed=5, top_p=0.9),
 }
@@ -41,10 +40,6 @@ def on_gpu(variant):
 def test_every_preset_is_replayed(variant, options):
     model, src, lengths = on_gpu(variant)
     wish = OPTIONS[options]
-    if options == "coverage" and not decode(model, src, lengths, need_weights=True)[0][
-        0
-    ].attention.get("cross"):
-        pytest.skip("it has no cross-attention")
     if wish.prefix:
         wish = replace(wish, prefix=fitting_prefix(model, src, lengths, wish.prefix))
     kinds = ("cross", "decoder-self", "decoder-history", "encoder-self", "memory")

@@ -18,7 +18,6 @@ from regard.decoding.graphs import (
     _flatten,
     _is_observed,
     _is_same,
-    _without_garbage_collection,
 )
 from regard.ops.backend import watch
 
@@ -137,19 +136,6 @@ def test_graphs_need_memory(recorder, gpu):
     assert len(recorder._recordings) == 1
 
 
-def test_all_are_dropped_when_there_are_too_many(recorder, monkeypatch):
-    assert graphs.MAX_GRAPHS == 256
-    assert graphs.EAGER_CALLS == 1
-    assert (graphs.FREE_SHARE, graphs.ALIGNMENT) == (0.1, 512)
-    monkeypatch.setattr(graphs, "MAX_GRAPHS", 2)
-    for size in (1, 2, 3):
-        for _ in range(2):
-            call(recorder, torch.ones(size))
-        assert len(recorder._recordings) == size % 3
-    assert (recorder._slots, recorder._seen, recorder._last) == ({}, {}, None)
-    assert recorder._pool is None
-
-
 def test_a_failure_ends_recording(recorder):
     CountingGraph.fails = True
     call(recorder, torch.ones(2))
@@ -200,20 +186,6 @@ def test_structures_name_shapes_types_and_numbers():
     )
 
 
-def test_one_search_at_a_time():
-    recorder = DecodingGraphs(nn.Linear(2, 3), records=False)
-    src = torch.zeros(1, 2)
-    with recorder.claim(src) as mine:
-        assert mine
-        with recorder.claim(src) as other:
-            assert not other
-    with recorder.claim(src) as mine:
-        assert mine
-    with DecodingGraphs(nn.Linear(2, 3)).claim(src) as on_cpu:
-        assert not on_cpu
-    assert recorder.vocab is None
-
-
 def test_a_change_of_the_model_drops_its_graphs(recorder, monkeypatch):
     monkeypatch.setattr(graphs, "_capture_stream", lambda device: device)
     src = SimpleNamespace(is_cuda=True, device=torch.device("cuda"))
@@ -246,14 +218,3 @@ def test_hooks_and_watchers_are_not_passed_by():
         assert _is_observed(model)
     model.register_forward_hook(lambda *_: None)
     assert _is_observed(model)
-
-
-def test_garbage_is_collected_again_after_a_capture():
-    with _without_garbage_collection():
-        assert not gc.isenabled()
-    assert gc.isenabled()
-    gc.disable()
-    with _without_garbage_collection():
-        pass
-    assert not gc.isenabled()
-    gc.enable()

@@ -1,8 +1,7 @@
 import pytest
 import torch
 
-from decoding.toys import Toy, sources
-from regard.decoding import DecodingOptions, decode, replace_unknown
+from regard.decoding import replace_unknown
 from regard.errors import ArgumentError
 
 SRC = ["die", "Katze", "schnurrt"]
@@ -29,11 +28,6 @@ def test_a_dictionary_translates_them():
     assert out == ["the", "cat", "schnurrt"]
 
 
-def test_another_name_for_the_unknown():
-    out = replace_unknown(["<unk>", "?", "x"], ATTENTION, SRC, unk="?")
-    assert out == ["<unk>", "Katze", "x"]
-
-
 def test_an_end_symbol_in_the_source_is_not_copied():
     # the map has a column for it, and it is the most looked at
     out = replace_unknown(["the", "<unk>", "<unk>"], ATTENTION, SRC[:2])
@@ -43,16 +37,6 @@ def test_an_end_symbol_in_the_source_is_not_copied():
 def test_nothing_to_replace_or_nothing_to_replace_it_by():
     assert replace_unknown(["a", "b"], {}, SRC) == ["a", "b"]
     assert replace_unknown(["<unk>"], {}, []) == ["<unk>"]
-
-
-def test_with_a_hypothesis():
-    toy = Toy(7, 3)
-    toy.logits[..., 3] = 20.0
-    ((h,),) = decode(toy, *sources(0), DecodingOptions(max_len=3), need_weights=True)
-    words = [f"s{i}" for i in range(5)]
-    most = toy.look(0, tuple(h.tokens), 5).argmax(1).tolist()
-    out = replace_unknown(["<unk>"] * len(h.tokens), h.attention, words)
-    assert out == [words[i] for i in most[: len(h.tokens)]]
 
 
 @pytest.mark.plain

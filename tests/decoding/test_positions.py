@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from regard.decoding import DecodingOptions, Ensemble, decode, force_decode, stream
+from regard.decoding import DecodingOptions, Ensemble, decode, stream
 from regard.errors import ArgumentError
 from regard.layers import LearnedPositions
 from regard.models import PRESETS
@@ -43,11 +43,6 @@ def test_so_it_does_where_it_is_drawn_or_streamed(endless):
     assert longest(found) == [POSITIONS - 1] * 2
     steps = list(stream(endless, SRC[:1], LENGTHS[:1]))
     assert len(steps) == POSITIONS
-
-
-def test_a_target_of_all_positions_can_be_forced(endless):
-    (one,) = force_decode(endless, SRC[:1], LENGTHS[:1], [[5] * (POSITIONS - 1)])
-    assert len(one.tokens) == POSITIONS - 1
 
 
 def test_a_prefix_that_does_not_fit_is_named(endless):

@@ -20,7 +20,7 @@ KINDS = ("cross", "decoder-self", "decoder-history", "encoder-self", "encoder-hi
 
 def every_variant(test):
     """Run a test for all variants in `make long`, and for a part of them always."""
-    return pytest.mark.sample(14)(pytest.mark.parametrize("variant", VARIANTS)(test))
+    return pytest.mark.sample(8)(pytest.mark.parametrize("variant", VARIANTS)(test))
 
 
 def every_variant_with(*beams):
@@ -30,7 +30,7 @@ def every_variant_with(*beams):
         for i, name in enumerate(VARIANTS)
         for j, beam in enumerate(beams)
     ]
-    return lambda test: pytest.mark.sample(14)(
+    return lambda test: pytest.mark.sample(8)(
         pytest.mark.parametrize(("variant", "beam"), values)(test)
     )
 

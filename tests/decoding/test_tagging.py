@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from decoding.toys import Toy, sources
-from models.cases import SRC_VOCAB, TGT_VOCAB, build
-from regard.decoding import DecodingOptions, Ensemble, decode, force_decode, stream
+from models.cases import SRC_VOCAB, build
+from regard.decoding import DecodingOptions, Ensemble, decode, force_decode
 from regard.errors import ArgumentError
 from regard.symbols import EOS, UNK
 
@@ -55,23 +54,6 @@ def test_a_tagger_writes_as_many_tokens_as_it_reads(name, eos):
         assert all(EOS not in one.tokens and one.finished for one in row)
 
 
-@every_search
-def test_no_tag_is_unknown_since_that_would_leave_no_trace_in_a_text(name):
-    src, lengths = batch()
-    model = tagger(-9.0)
-    with torch.no_grad():
-        model.output.bias[UNK] = 9.0
-    for row, tags in zip(decode(model, src, lengths, SEARCHES[name]), TAGS, strict=True):
-        assert all(UNK not in one.tokens and len(one.tokens) == tags for one in row)
-
-
-def test_all_places_of_an_n_best_list_are_filled():
-    src, lengths = batch()
-    found = decode(tagger(9.0), src, lengths, SEARCHES["n-best"])
-    # a source of no words has one target only, the empty one
-    assert [len(row) for row in found] == [5 if tags else 1 for tags in TAGS]
-
-
 def test_a_source_that_does_not_end_with_eos_has_a_token_for_its_last_too():
     src, lengths = batch()
     src[src == EOS] = 4
@@ -82,20 +64,11 @@ def test_a_source_that_does_not_end_with_eos_has_a_token_for_its_last_too():
     assert nothing[0].tokens == []
 
 
-@pytest.mark.parametrize("eos", [9.0, -9.0])
-def test_a_tagger_streams_as_many_tokens_as_it_reads(eos):
-    src, lengths = batch()
-    for i, tags in enumerate(TAGS):
-        written = [step.token for step in stream(tagger(eos), src[i : i + 1], lengths[i : i + 1])]
-        assert written.index(EOS) == tags == len(written) - 1
-
-
-@every_search
-def test_an_ensemble_in_which_one_is_a_tagger_writes_as_many_tokens_as_it_reads(name):
+def test_an_ensemble_in_which_one_is_a_tagger_writes_as_many_tokens_as_it_reads():
     src, lengths = batch()
     other = build("seq2seq").double().eval()
     for models in ([tagger(9.0), tagger(5.0, "rnn-gru")], [other, tagger(9.0)]):
-        found = decode(Ensemble(models), src, lengths, SEARCHES[name])
+        found = decode(Ensemble(models), src, lengths, SEARCHES["beam"])
         assert [len(row[0].tokens) for row in found] == TAGS
 
 
@@ -139,11 +112,3 @@ def test_a_prefix_may_not_be_longer_than_its_source():
     rule = r"^prefix must have at most as many tokens as the model writes.* is 1 for 0 in row 2: "
     with pytest.raises(ArgumentError, match=rule):
         decode(tagger(9.0), src, lengths, DecodingOptions(prefix=prefix))
-
-
-def test_other_models_say_nothing_of_the_length_of_a_target():
-    src, lengths = batch()
-    for model in (build("bahdanau"), build("lm-rnn"), Ensemble([build("luong")])):
-        assert model.tgt_lengths(model.encode(src, lengths)) is None
-    toy = Toy(TGT_VOCAB, 1)
-    assert toy.tgt_lengths(toy.encode(*sources(0))) is None

@@ -1,9 +1,6 @@
 """A Transformer in CTranslate2 finds what the model finds."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 import safetensors.torch
@@ -13,7 +10,6 @@ import regard
 from cli.tools import done, sentence
 from cli.tools import regard as command
 from export.tools import FRAMES, SOURCES, make_run, run_readme
-from regard.data import Tokenizer
 from regard.export import ExportError, export
 from regard.symbols import EOS
 
@@ -88,29 +84,6 @@ def test_other_transformers(tmp_path, options):
 
 
 @pytest.mark.slow
-def test_the_folder_needs_neither_torch_nor_regard(folders):
-    run, out = folders
-    texts = ["abc", "", "hgfedcba", "zzz", "\u00e4a"]
-    for options in (["--beam", "1"], ["--precision", "int8", "--beam", "1", "--threads", "1"]):
-        ran = subprocess.run(
-            [sys.executable, "-c", WITHOUT_TORCH, out / "translate.py", *options],
-            input=b"\xef\xbb\xbf" + "".join(f"{text}\n" for text in texts).encode(),
-            env={**os.environ, "PYTHONIOENCODING": "latin-1"},
-            capture_output=True,
-            check=True,
-        )
-        found = ran.stdout.decode().splitlines()
-        assert len(found) == len(texts)
-        if "int8" not in options:
-            expected = [one.text for one in regard.load(run, device="cpu")(texts, beam=1)]
-            expected[1] = ""  # CTranslate2 does not read an empty source
-            assert found == expected
-    readme = (out / "README.md").read_text()
-    assert "pip install ctranslate2\n" in readme
-    assert "1024 tokens" in readme
-
-
-@pytest.mark.slow
 def test_the_readme_works_as_typed(folders):
     needs, shell, code = run_readme(folders[1])
     assert needs == ["ctranslate2"]
@@ -159,12 +132,3 @@ def test_the_command_says_how_to_go_on(tmp_path, monkeypatch):
     result = command("export", "run", "--to", "ctranslate2")
     assert done(result) == "run-ctranslate2\n"
     assert "try `echo TEXT | python run-ctranslate2/translate.py`" in result.stderr
-
-
-def test_subwords_need_their_package(tmp_path):
-    src = Tokenizer.train("bpe", SOURCES * 3, vocab_size=40)
-    run = make_run(tmp_path / "run", "transformer", src=src, sizes=SIZES)
-    out = export(run, tmp_path / "out", to="ctranslate2")
-    assert out.manifest["needs"] == ["ctranslate2", "tokenizers"]
-    expected = [one.text for one in regard.load(run, device="cpu")(SOURCES, beam=1)]
-    assert Translator(out.path)(SOURCES, beam=1) == expected

@@ -66,8 +66,7 @@ def assert_same(found, expected, tolerance=1e-4):
             assert a.score == pytest.approx(b.score, abs=tolerance)
 
 
-@pytest.mark.parametrize("shortest", [0, 1])
-@pytest.mark.parametrize("name", COMPILED)
+@pytest.mark.parametrize(("name", "shortest"), [*((name, 0) for name in COMPILED), ("bahdanau", 1)])
 def test_a_search_finds_the_same(name, shortest):
     model = sharp(name)
     assert refuse_cpu_model(model) is None

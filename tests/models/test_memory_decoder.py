@@ -3,11 +3,10 @@
 import pytest
 import torch
 
-from models.cases import BATCH, RECURRENT, SRC_VOCAB, TGT_VOCAB, build, pairs
+from models.cases import BATCH, RECURRENT, build, pairs
 from regard.decoding import DecodingOptions, Ensemble, decode
 from regard.errors import ArgumentError
 from regard.layers import ContentMemory
-from regard.models import PRESETS
 from regard.models.memory_decoder import MemoryDecoder
 
 HIDDEN = RECURRENT["hidden"]
@@ -69,24 +68,6 @@ def test_an_ensemble_shows_the_source_alone():
     options = DecodingOptions(max_len=3)
     ((best, *_), *_) = decode(both, src, lengths, options, need_weights=True, kinds=kinds)
     assert set(best.attention) == {"cross"}
-
-
-def test_one_table_serves_both_sides_and_the_output():
-    model = PRESETS["memory"](TGT_VOCAB, TGT_VOCAB, **RECURRENT, tied="all")
-    assert model.encoder.embedding.table.weight is model.decoder.embedding.table.weight
-    assert "decoder.recurrent.output.weight" not in model.state_dict()
-
-
-@pytest.mark.plain
-def test_a_number_of_slots_is_at_least_1():
-    with pytest.raises(ArgumentError, match="slots must be at least 1"):
-        PRESETS["memory"](SRC_VOCAB, TGT_VOCAB, slots=0)
-
-
-@pytest.mark.plain
-def test_without_attention_there_is_no_such_decoder():
-    with pytest.raises(ArgumentError, match="recurrent must have an attention to the source"):
-        MemoryDecoder(build("seq2seq").decoder, ContentMemory(2 * HIDDEN, 3, HIDDEN))
 
 
 @pytest.mark.plain

@@ -148,21 +148,10 @@ def test_noise_moves_the_past_away_in_training_alone():
     assert (drawn[0, :-2].diff() < 0).all()  # the order stays
 
 
-def test_distant_sentences_share_the_last_time():
-    model = build(times=2).eval()
-    assert model.encoder._ages(torch.tensor([5]), 5).tolist() == [[1, 1, 1, 0, 0]]
-
-
 def test_ids_must_be_exact():
     src, lengths, tgt = stories()
     with pytest.raises(ArgumentError, match="hold ids in float32"):
         build()(src.bfloat16(), lengths, tgt)
-
-
-@pytest.mark.plain
-def test_tables_are_shared_in_one_of_two_ways():
-    with pytest.raises(ArgumentError, match="sharing must be one of adjacent, layerwise"):
-        build(sharing="none")
 
 
 @pytest.mark.parametrize("preset", sorted(STORY_PRESETS))

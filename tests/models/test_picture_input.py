@@ -77,16 +77,6 @@ def test_form_and_colour_are_seen_apart(patch):
         SplitStem(CHANNELS, patch, 7)
 
 
-def test_colour_is_that_of_the_strongest_pixel_wherever_it_lies():
-    torch.manual_seed(0)
-    stem = SplitStem(CHANNELS, 4, 8)
-    one, other = torch.zeros(2, 1, CHANNELS, 4, 4)
-    one[0, :, 0, 0] = torch.tensor([1.0, -2.0, 3.0])
-    other[0, :, 3, 2] = torch.tensor([1.0, -2.0, 3.0])
-    assert torch.equal(stem(one)[:, 4:], stem(other)[:, 4:])
-    assert not torch.equal(stem(one)[:, :4], stem(other)[:, :4])
-
-
 def test_positions_are_sums_of_rows_and_columns():
     grid = GridPositions(ROWS, COLUMNS, DIM)
     found = grid(torch.zeros(1, ROWS * COLUMNS, DIM))[0].reshape(ROWS, COLUMNS, DIM)
@@ -141,19 +131,6 @@ def test_pictures_change_in_training_alone():
     assert not torch.equal(first, model(src))
     torch.manual_seed(5)
     assert torch.equal(first, model(src))  # what a resumed run draws
-
-
-def test_every_preset_with_an_encoder_attends_to_patches():
-    for name in ("show-attend-tell", "bahdanau", "transformer", "conv"):
-        sizes = {"dim": 8} if name in ("transformer", "conv") else {"embed": 8, "hidden": 6}
-        model = PRESETS[name](1, 11, "tiny", **sizes)
-        dim = model.encoder.input_size
-        stem = ConvStem(CHANNELS, PATCH, dim)
-        model = with_input(model, PictureInput(stem, (ROWS, COLUMNS), PATCH, CHANNELS, dim)).eval()
-        tgt = torch.tensor([[1, 4, 5], [1, 6, 7]])
-        out = model(patches(), torch.tensor([15, 15]), tgt, need_weights=True)
-        assert out.logits.shape == (2, 3, 11)
-        assert out.maps["cross"][0].shape[-1] == 15
 
 
 def test_cells_do_not_know_each_other_in_show_attend_tell():

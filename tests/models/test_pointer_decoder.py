@@ -63,13 +63,6 @@ def test_the_mixture_against_loops(copied):
     torch.testing.assert_close(found.log_softmax(dim=2), found, atol=1e-12, rtol=0)
 
 
-def test_where_all_can_be_copied_it_is_the_formula_of_the_paper():
-    logits, gate, weights, src = parts()
-    copies = (F.one_hot(src, VOCAB)[:, None] * weights[..., None]).sum(dim=2)
-    expected = gate[..., None] * logits.softmax(dim=2) + (1 - gate)[..., None] * copies
-    torch.testing.assert_close(mixed(logits, gate, weights, src).exp(), expected)
-
-
 def test_equal_tokens_are_merge_equal_tokens_at_the_first():
     weights = torch.tensor([[[0.1, 0.2, 0.3, 0.4]]])
     found = merge_equal_tokens(weights, torch.tensor([[7, 5, 7, 9]]), 9)
@@ -177,15 +170,6 @@ def test_logits_are_log_probabilities_in_float32_under_autocast():
     torch.testing.assert_close(logits.exp().sum(dim=2), torch.ones(BATCH, tgt.shape[1]))
 
 
-def test_a_gate_can_be_watched():
-    src, lengths, tgt = pairs()
-    model, seen = build("pointer"), []
-    model.decoder.gate.register_forward_hook(lambda module, inputs, output: seen.append(output))
-    model(src, lengths, tgt)
-    assert seen[0].shape == tgt.shape
-    assert ((seen[0] > 0) & (seen[0] < 1)).all()
-
-
 def test_the_coverage_loss_by_hand():
     # step 1: nothing was covered; step 2: min((0.5, 0.5, 0), (0.6, 0.3, 0.1)) = 0.8;
     # step 3: min((0.2, 0, 0.8), (1.1, 0.8, 0.1)) = 0.3
@@ -221,31 +205,10 @@ def test_the_penalty_goes_on_from_a_state():
     torch.testing.assert_close(found, whole, atol=1e-12, rtol=0)
 
 
-def test_one_table_serves_both_sides_and_the_output():
-    src, lengths, tgt = pairs()
-    model = build("pointer", tied="all")
-    assert model.encoder.embedding.table.weight is model.decoder.embedding.table.weight
-    tables = [name for name in model.state_dict() if "table" in name or "output" in name]
-    assert tables == [
-        "decoder.recurrent.embedding.table.weight",
-        "decoder.recurrent.output.bias",
-        "decoder.recurrent.output.projection.weight",
-    ]
-    model(src, lengths, tgt).logits.pow(2).sum().backward()
-    assert [n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()] == []
-
-
 @pytest.mark.plain
 def test_two_vocabularies_cannot_be_copied_between():
     with pytest.raises(ArgumentError, match=r"17 source and 13 target tokens: train with shared_v"):
         PRESETS["pointer"](17, 13)
-
-
-@pytest.mark.plain
-@pytest.mark.parametrize("weight", [-1.0, math.inf, math.nan])
-def test_the_weight_of_coverage_is_a_number(weight):
-    with pytest.raises(ArgumentError, match="coverage must be a finite number and at least 0"):
-        PRESETS["pointer"](17, 17, coverage=weight)
 
 
 @pytest.mark.plain

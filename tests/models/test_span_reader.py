@@ -8,7 +8,7 @@ import torch
 from regard.decoding import DecodingGraphs, DecodingOptions, decode
 from regard.errors import ArgumentError
 from regard.models import PRESETS
-from regard.models.span_reader import averages, matches, question_tokens, valid_spans
+from regard.models.span_reader import matches, question_tokens, valid_spans
 
 KEYS = Path(__file__).parent / "keys"
 VOCAB = 13  # the last two are marks
@@ -95,15 +95,6 @@ def test_one_step_at_a_time_equals_all_at_once():
         state = out.state
 
 
-def test_half_precision_answers_alike():
-    model, (src, lengths) = build().eval(), passages()
-    half = build().eval().to(torch.bfloat16)
-    options = DecodingOptions(beam=3, max_len=3)
-    given = (src, lengths, options)
-    for found, expected in zip(decode(half, *given), decode(model, *given), strict=True):
-        assert found[0].log_prob == pytest.approx(expected[0].log_prob, abs=0.05)
-
-
 def test_beam_search_finds_the_likeliest_texts():
     src, lengths = passages()
     model = build().eval()
@@ -166,10 +157,3 @@ def test_one_vocabulary_and_its_folded_tokens():
 def test_names_of_weights_are_frozen():
     shapes = [f"{name} {tuple(t.shape)}" for name, t in build().state_dict().items()]
     assert shapes == (KEYS / "span.txt").read_text().splitlines()
-
-
-def test_averages_of_matches_around_a_token():
-    x = torch.zeros(1, 7)
-    x[0, 3] = 1.0
-    narrow, *_ = averages(x)
-    assert narrow[0, :, 0].tolist() == pytest.approx([0, 0.2, 0.2, 0.2, 0.2, 0.2, 0])

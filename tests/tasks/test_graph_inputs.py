@@ -10,8 +10,7 @@ from cli.tools import regard as command
 from pictures import drawn
 from regard.data import PictureEncoder, StoryEncoder, Tokenizer
 from regard.data.story_encoder import MARKS
-from regard.export.array_codec import PictureCodec
-from regard.export.text_codec import StoryCodec
+from regard.export.text_codec import PictureCodec, StoryCodec
 from regard.models import ConvStem, PictureInput
 from regard.models.protocol import inference
 from regard.symbols import EOS, UNK

@@ -104,13 +104,7 @@ def start_rows(
 
 
 def follow(state: State, parents: Int[Tensor, "rows beams"], *, same_rows: bool) -> State:
-    """Return the model's state with each beam in the place of its parent.
-
-    Args:
-        state: after a step.
-        parents: the beam, counted through all rows, that each beam extends.
-        same_rows: whether all rows are still there, with as many beams as before.
-    """
+    """Return the model's state with each beam in the place of its parent."""
     if not same_rows:
         return state.reorder(parents.flatten())
     if parents.shape[1] == 1:  # a single beam is its own parent
@@ -125,15 +119,7 @@ def extend(
     options: DecodingOptions,
     noise: Float[Tensor, "rows 1"] | None = None,
 ) -> tuple[BeamState, Move]:
-    """Return all rows with one more token, and the parents of their beams.
-
-    Args:
-        beams: all rows.
-        out: of the model for their newest tokens.
-        step: number of tokens so far.
-        options: of decoding.
-        noise: a random number for each row, if tokens are drawn.
-    """
+    """Return all rows with one more token, and the parents of their beams."""
     if refuse_kernels(beams, out.logits, step, SearchPlan.of(options)) is None:
         return extend_by_kernels(beams, out, step, options)
     return extend_by_definition(beams, out, step, options, noise)

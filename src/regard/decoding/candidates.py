@@ -44,12 +44,6 @@ def select(
     """Return the k best extensions of all hypotheses of a row.
 
     A large vocabulary is read once, and neither copied nor sorted: see `_select_by_blocks`.
-
-    Args:
-        log_probs: of each token after each hypothesis.
-        scores: of the hypotheses so far.
-        finished: hypotheses that are not extended.
-        k: number of candidates; fewer are returned if there are fewer.
     """
     scores = scores.masked_fill(finished, float("-inf"))
     if log_probs.shape[2] > 4 * BLOCK:
@@ -127,11 +121,6 @@ def draw(
     `top_k` is from Fan et al. (2018), https://arxiv.org/abs/1805.04833, `top_p` from Holtzman et
     al. (2020), https://arxiv.org/abs/1904.09751. The cumulative distribution is inverted, at the
     cost of one random number per row.
-
-    Args:
-        log_probs: of each token.
-        options: temperature, `top_k` and `top_p`.
-        noise: a number of double precision for each row, uniform in [0, 1).
     """
     # the best is 0, whatever it is divided by, and in double precision nothing else overflows
     wide = log_probs.double()

@@ -65,16 +65,7 @@ class Constraints(State):
         *,
         known_lengths: Sequence[int] | None = None,
     ) -> "Constraints":
-        """Return the constraints of `options` for sources of these lengths.
-
-        Args:
-            options: of decoding.
-            lengths: of the sources.
-            exact: of the targets, where the model knows them.
-            positions: most tokens of a target that the model can take, `bos` first; None if
-                unlimited. A target ends with the last of them.
-            known_lengths: `lengths`, if the host has them; it does not wait for the device then.
-        """
+        """Return the constraints of `options` for sources of these lengths."""
         if exact is None:
             read = lengths.tolist() if known_lengths is None else known_lengths
             limits = _limits(options, read)
@@ -100,13 +91,7 @@ class Constraints(State):
         step: int,
         history: Int[Tensor, "rows beams step"] | None = None,
     ) -> Allowed:
-        """Mask tokens that are not allowed, in place, since `log_probs` is large.
-
-        Args:
-            log_probs: the model's own, for the token after `step` others.
-            step: number of tokens so far.
-            history: these tokens; needed if `ngram` is not 0.
-        """
+        """Mask tokens that are not allowed, in place, since `log_probs` is large."""
         must, prefix_scores = self._prefix_at(log_probs, step)
         end = log_probs[..., EOS].clone()
         for token in self.never:

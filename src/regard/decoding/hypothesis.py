@@ -72,12 +72,6 @@ def row_maps(maps: Maps, row: int, tgt_len: int, src_len: int) -> Maps:
     """Return the maps of one row, without padding.
 
     Each is a copy, so that a hypothesis does not hold the maps of its whole batch in memory.
-
-    Args:
-        maps: a row for each hypothesis, or each source.
-        row: which row.
-        tgt_len: steps of the hypothesis, the one that wrote `eos` included.
-        src_len: real tokens of its source.
     """
     return {
         kind: tuple(_trim(kind, layer[row], tgt_len, src_len) for layer in maps[kind])

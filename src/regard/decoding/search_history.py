@@ -217,16 +217,7 @@ def read_hypotheses(
     lengths: Sequence[int],
     samples: int = 1,
 ) -> list[list[Hypothesis]]:
-    """Return the hypotheses of each source, best first.
-
-    Args:
-        history: of the search.
-        finished: the hypotheses that have ended; rows beyond those of the sources are padding.
-        kinds: of the encoder's maps that they carry.
-        maps: of the encoder.
-        lengths: number of real positions of each source.
-        samples: rows of each source.
-    """
+    """Return the hypotheses of each source, best first."""
     row, scores, places = (
         tensor.cpu().numpy() for tensor in (finished.row, finished.scores, finished.places)
     )

@@ -140,12 +140,7 @@ class SearchSteps(ABC):
 
     @abstractmethod
     def take(self, search: SearchState, step: int) -> Taken:
-        """Extend all rows by one token or more; those that are done leave.
-
-        Args:
-            search: the rows.
-            step: number of tokens so far.
-        """
+        """Extend all rows by one token or more; those that are done leave."""
 
     def _start_rows(
         self, memory: Memory, state: State, exact: Tensor | None, options: DecodingOptions

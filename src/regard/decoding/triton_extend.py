@@ -57,24 +57,7 @@ def extend_rows(
     allows_end: bool,
     allows_unknown: bool,
 ) -> ExtendedRows:
-    """Extend the hypotheses of every row by one token.
-
-    Args:
-        logits: of each beam of each row.
-        scores: of the hypotheses so far.
-        over: beams that cannot win any more.
-        limits: most tokens of each row.
-        longest: the length penalty of the longest target that a row may have, in double.
-        ended_scores: of the hypotheses that have ended.
-        ended_places: of the hypotheses that have ended.
-        step: number of tokens so far.
-        best: number of candidates.
-        beams: most live hypotheses of a row.
-        penalty: the length penalty of what ends at this step.
-        has_limit: whether a row may be at its limit.
-        allows_end: whether a target may end here.
-        allows_unknown: whether the unknown token is allowed.
-    """
+    """Extend the hypotheses of every row by one token."""
     (rows, width), kept = scores.shape, ended_scores.shape[1]
     logits, vocab = logits.contiguous(), logits.shape[1]
     pieces = triton.cdiv(vocab, PIECE)

@@ -6,7 +6,7 @@ are copied during the search: a step records the parent of each beam, and at the
 traced back.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,8 +14,6 @@ import numpy as np
 
 #: tokens whose maximum stands for all of them where a vocabulary is searched
 BLOCK = 64
-#: so few values are sorted faster than split
-SORTED = 1024
 #: the most tokens that `max_len` may allow
 MOST_TOKENS = 100_000
 
@@ -134,21 +132,13 @@ class BeamHypothesis:
 class StepCandidates(NamedTuple):
     """Extensions of hypotheses by one token, best first; each array is (rows, some).
 
-    Attributes:
-        parents: the hypothesis of the row that is extended.
-        tokens: the token that extends it.
-        log_probs: the log-probability of that token.
-        scores: the log-probability of the extended hypothesis; -inf where there is none.
+    `scores` are the log-probabilities of extended hypotheses; -inf where there is none.
     """
 
     parents: np.ndarray
     tokens: np.ndarray
     log_probs: np.ndarray
     scores: np.ndarray
-
-    def take(self, order: np.ndarray) -> "StepCandidates":
-        """Return the candidates with these numbers, (rows, some)."""
-        return StepCandidates(*(_along_rows(part, order) for part in self))
 
 
 def select(log_probs: np.ndarray, scores: np.ndarray, k: int) -> StepCandidates:
@@ -201,8 +191,6 @@ def top(values: np.ndarray, k: int) -> np.ndarray:
     found: np.ndarray
     if k == 1:
         found = values.argmax(axis=1)[:, None]
-    elif values.size <= SORTED:
-        found = np.argsort(-values, axis=1, kind="stable")[:, :k]
     else:
         edge = np.partition(values, n - k, axis=1)[:, n - k]
         row, column = np.nonzero(values >= edge[:, None])  # k of each row, or more with ties
@@ -219,15 +207,10 @@ def _along_rows(values: np.ndarray, index: np.ndarray) -> np.ndarray:
 
 
 class Ending(NamedTuple):
-    """A hypothesis that has ended.
+    """A hypothesis that has ended; `last` is the log-probability of its eos.
 
-    Attributes:
-        score: what it is ranked by.
-        log_prob: of the whole hypothesis.
-        last: the log-probability of its eos.
-        step: the step at which it ended, which is its number of tokens.
-        beam: the beam it was in then, counted through all rows.
-        cut: whether the length limit ended it.
+    `step` is its number of tokens, `beam` is counted through all rows, and `cut` says that the
+    length limit ended it.
     """
 
     score: float
@@ -239,13 +222,7 @@ class Ending(NamedTuple):
 
 
 class BeamMove(NamedTuple):
-    """The step from one set of beams to the next; each array is (rows, beams).
-
-    Attributes:
-        parents: the beam of the step before, counted through all rows.
-        tokens: the token that extends it.
-        log_probs: the log-probability of that token.
-    """
+    """The parents of beams, counted through all rows, and the tokens that extend these."""
 
     parents: np.ndarray
     tokens: np.ndarray
@@ -261,7 +238,7 @@ def beam_search(
     of its hypotheses have ended and no live one can score better.
     """
     rows, beam = len(limits.most), options.beam
-    penalty = _length_penalty(np.arange(limits.most.max() + 1) + 1.0, options)
+    penalty = ((6 + np.arange(limits.most.max() + 1)) / 6) ** options.length_penalty
     longest = penalty[limits.most][:, None]
     source: np.ndarray = np.arange(rows)  # of each row that is still searched
     ended: list[list[Ending]] = [[] for _ in range(rows)]
@@ -284,9 +261,14 @@ def beam_search(
         # each hypothesis has one eos at most, so enough others go on; a beam of 1 is greedy
         found = select(log_probs, scores, 2 * beam if beam > 1 else 1)
         first = np.arange(0, width * len(source), width)[:, None]
-        for i, ending in _endings(found, cut, number, beam, limits.eos, penalty[number]):
+        ends = (found.tokens == limits.eos) & (found.scores > -np.inf)
+        for i, j in np.argwhere(ends[:, :beam]).tolist():  # eos is among the best of a row
+            parent, score = int(found.parents[i, j]), found.scores[i, j]
+            numbers = (float(score / np.float32(penalty[number])), float(score))
+            was_cut = cut is not None and bool(cut[i, parent])
+            last, place = float(found.log_probs[i, j]), int(first[i, 0]) + parent
             several = ended[source[i]]
-            several.append(ending._replace(beam=int(first[i, 0]) + ending.beam))
+            several.append(Ending(*numbers, last, number, place, was_cut))
             several.sort(key=lambda one: -one.score)  # stable: among equals the first to end
             del several[options.nbest :]
             if len(several) == options.nbest:
@@ -308,34 +290,12 @@ def beam_search(
     return _read(ended, moves, looked)
 
 
-def _length_penalty(length: np.ndarray, options: SearchOptions) -> np.ndarray:
-    penalty: np.ndarray = ((5 + length) / 6) ** options.length_penalty
-    return penalty
-
-
-def _endings(
-    found: StepCandidates, cut: np.ndarray | None, step: int, width: int, eos: int, penalty: float
-) -> Iterator[tuple[int, Ending]]:
-    """Yield the row and the hypothesis of each candidate that ends one.
-
-    Its eos must be among the best `width` candidates. Beams are counted in the row.
-    """
-    parents, tokens, last, log_prob = (part[:, :width] for part in found)
-    rows, places = np.nonzero((tokens == eos) & (log_prob > -np.inf))
-    if not len(rows):
-        return
-    score = log_prob / np.float32(penalty)
-    for i, j in zip(rows.tolist(), places.tolist(), strict=True):
-        beam = int(parents[i, j])
-        numbers = (float(score[i, j]), float(log_prob[i, j]), float(last[i, j]))
-        yield i, Ending(*numbers, step, beam, cut is not None and bool(cut[i, beam]))
-
-
 def _continuations(found: StepCandidates, width: int, eos: int) -> StepCandidates:
     """Return the best `width` candidates that end no hypothesis; -inf where there are fewer."""
     ends = found.tokens == eos
     if found.tokens.shape[1] > width:
-        found = found.take(np.argsort(ends, axis=1, kind="stable")[:, :width])
+        order = np.argsort(ends, axis=1, kind="stable")[:, :width]
+        found = StepCandidates(*(_along_rows(part, order) for part in found))
         ends = found.tokens == eos
     return found._replace(scores=np.where(ends, np.float32(-np.inf), found.scores))
 

@@ -7,10 +7,8 @@ It needs numpy and onnxruntime; and what else manifest.json names.
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
@@ -25,22 +23,11 @@ except ModuleNotFoundError as missing:
     sys.exit(f"decode.py needs {missing.name}, which is not installed: pip install {missing.name}")
 
 if __package__:
-    from regard.export.array_codec import source_codec
-    from regard.export.beam_search import BeamHypothesis, SearchOptions, TargetLimits, beam_search
-    from regard.export.text_codec import TokenCodec, one_line, read_lines
+    from regard.export import beam_search as beams
+    from regard.export import text_codec
 else:  # a copy in an exported folder
-    from array_codec import source_codec  # type: ignore[import-not-found,no-redef]
-    from beam_search import (  # type: ignore[import-not-found,no-redef]
-        BeamHypothesis,
-        SearchOptions,
-        TargetLimits,
-        beam_search,
-    )
-    from text_codec import (  # type: ignore[import-not-found,no-redef]
-        TokenCodec,
-        one_line,
-        read_lines,
-    )
+    import beam_search as beams  # type: ignore[import-not-found,no-redef]
+    import text_codec  # type: ignore[import-not-found,no-redef]
 
 BATCH = 32
 #: batches that are read ahead and sorted by length, so that little is padded
@@ -57,18 +44,13 @@ class Exported:
 
     def __init__(self, folder: str | Path, threads: int = 0) -> None:
         folder = Path(folder)
-        for name in ("manifest.json", "encoder.onnx", "step.onnx"):
-            if not (folder / name).is_file():
-                raise FileNotFoundError(
-                    f"an exported model must have {name}, but {folder} has none: export it again"
-                )
-        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        manifest = text_codec.read_manifest(folder, "encoder.onnx", "step.onnx")
         self.symbols, self.limits = manifest["symbols"], manifest["limits"]
         #: those of the run
-        self.options = SearchOptions(**manifest["search"])
+        self.options = beams.SearchOptions(**manifest["search"])
         kind = manifest["tokenizers"]["source"]["kind"]
-        self.source = source_codec(folder, kind, self.symbols)
-        self.target = TokenCodec(folder / "tokenizer.tgt.json", self.symbols)
+        self.source = text_codec.source_codec(folder, kind, self.symbols)
+        self.target = text_codec.TokenCodec(folder / "tokenizer.tgt.json", self.symbols)
         settings = onnxruntime.SessionOptions()
         settings.intra_op_num_threads = threads
         self.encoder, self.step = (
@@ -87,7 +69,7 @@ class Exported:
 
     def search(
         self, rows: list[Any], batch: int = BATCH, **options: Any
-    ) -> list[list[BeamHypothesis]]:
+    ) -> list[list[beams.BeamHypothesis]]:
         """Return the hypotheses of each source, best first.
 
         Args:
@@ -105,14 +87,16 @@ class Exported:
                 f"one has {longest}: split it."
             )
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
-        found: list[list[BeamHypothesis]] = [[] for _ in rows]
+        found: list[list[beams.BeamHypothesis]] = [[] for _ in rows]
         for start in range(0, len(order), batch):
             part = order[start : start + batch]
             for i, several in zip(part, self._search([rows[i] for i in part], chosen), strict=True):
                 found[i] = several
         return found
 
-    def _search(self, rows: list[Any], options: SearchOptions) -> list[list[BeamHypothesis]]:
+    def _search(
+        self, rows: list[Any], options: beams.SearchOptions
+    ) -> list[list[beams.BeamHypothesis]]:
         """Return the hypotheses of one batch."""
         lengths = np.array([len(row) for row in rows])
         like = np.asarray(rows[0])
@@ -132,7 +116,7 @@ class Exported:
             log_probs, state, looked = self.next(tokens.ravel(), state)
             return log_probs, looked
 
-        found = beam_search(step, self.target_limits(rows, options.max_len), options)
+        found = beams.beam_search(step, self.target_limits(rows, options.max_len), options)
         return [
             [
                 replace(one, attention=[layer[..., :length] for layer in one.attention])
@@ -145,7 +129,7 @@ class Exported:
         """Return the number of vectors that the model makes of each source."""
         return np.array([self.source.positions(len(row)) for row in rows])
 
-    def target_limits(self, rows: list[Any], max_len: int | None = None) -> TargetLimits:
+    def target_limits(self, rows: list[Any], max_len: int | None = None) -> beams.TargetLimits:
         """Return the lengths of the targets, and the tokens that they never have."""
         pad, bos, eos, unk = (self.symbols[name] for name in ("pad", "bos", "eos", "unk"))
         lengths, exact, never = self.positions(rows), None, [pad, bos]
@@ -161,7 +145,7 @@ class Exported:
             most = np.floor(ratio * lengths).astype(lengths.dtype) + extra
         if self.limits["positions"] is not None:
             most = np.minimum(most, self.limits["positions"] - 1)
-        return TargetLimits(most, exact, never, bos, eos)
+        return beams.TargetLimits(most, exact, never, bos, eos)
 
     def first(self, src: np.ndarray, lengths: np.ndarray) -> dict[str, Any]:
         """Encode padded sources; returns the memory and the first state, by name."""
@@ -203,7 +187,11 @@ def _reordered(state: dict[str, Any], parents: np.ndarray, *, same_rows: bool) -
 
 
 def predict_lines(
-    model: Exported, sources: Iterator[str], target: IO[bytes], batch: int, options: SearchOptions
+    model: Exported,
+    sources: Iterator[str],
+    target: IO[bytes],
+    batch: int,
+    options: beams.SearchOptions,
 ) -> None:
     """Write the target of each line, or a row for each of several.
 
@@ -216,7 +204,7 @@ def predict_lines(
             number += 1
             for rank, one in enumerate(several, start=1):
                 row = f"{number}\t{rank}\t{one.score:.4f}\t" * (options.nbest > 1)
-                target.write(one_line(row + model.target.decode(one.tokens)))
+                target.write(text_codec.one_line(row + model.target.decode(one.tokens)))
         target.flush()
 
 
@@ -232,26 +220,13 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=0, help="all cores if 0")
     given = vars(parser.parse_args())
     file, batch, threads = given.pop("file"), given.pop("batch"), given.pop("threads")
-    try:
-        model = Exported(Path(__file__).parent, threads)
-        own = {name: value for name, value in given.items() if value is not None}
-        options = replace(model.options, **own)
-        typed = file == "-" and sys.stdin.isatty()
-        size = batch if batch is not None else 1 if typed else BATCH
-        with nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as source:
-            predict_lines(model, read_lines(source), sys.stdout.buffer, size, options)
-    except ModuleNotFoundError as missing:
-        sys.exit(
-            f"decode.py needs {missing.name}, which is not installed: pip install {missing.name}"
-        )
-    except (OSError, ValueError) as error:
-        sys.exit(f"decode.py: {error}")
-    except Exception as error:
-        if not type(error).__module__.startswith("onnxruntime"):
-            raise
-        first = str(error).partition("\n")[0]
-        sys.exit(f"decode.py: onnxruntime {onnxruntime.__version__} cannot run the graphs: {first}")
+    model = Exported(Path(__file__).parent, threads)
+    own = {name: value for name, value in given.items() if value is not None}
+    typed = file == "-" and sys.stdin.isatty()
+    size = batch if batch is not None else 1 if typed else BATCH
+    lines = text_codec.opened_lines(file)
+    predict_lines(model, lines, sys.stdout.buffer, size, replace(model.options, **own))
 
 
 if __name__ == "__main__":
-    main()
+    text_codec.run_program("decode.py", main)

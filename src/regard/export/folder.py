@@ -33,8 +33,8 @@ PROGRAMS: Final = {"onnx": "decode.py", "ctranslate2": "translate.py"}
 NUMBER_PROGRAM: Final = "predict.py"
 #: the modules that a program imports
 MODULES: Final = {
-    "decode.py": ("array_codec.py", "beam_search.py", "text_codec.py"),
-    "predict.py": ("array_codec.py", "text_codec.py"),
+    "decode.py": ("beam_search.py", "text_codec.py"),
+    "predict.py": ("text_codec.py",),
     "translate.py": ("text_codec.py",),
 }
 #: the templates of the README of a folder, by its program

@@ -9,10 +9,8 @@ It needs numpy and onnxruntime; and `tokenizers`, if manifest.json says so.
 
 import argparse
 import csv
-import json
 import sys
 from collections.abc import Iterator
-from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -26,11 +24,9 @@ except ModuleNotFoundError as missing:
     sys.exit(f"predict.py needs {missing.name}, which is not installed: pip install {missing.name}")
 
 if __package__:
-    from regard.export.array_codec import source_codec
-    from regard.export.text_codec import read_lines
+    from regard.export import text_codec
 else:  # a copy in an exported folder
-    from array_codec import source_codec  # type: ignore[import-not-found,no-redef]
-    from text_codec import read_lines  # type: ignore[import-not-found,no-redef]
+    import text_codec  # type: ignore[import-not-found,no-redef]
 
 BATCH = 32
 
@@ -88,12 +84,7 @@ class ExportedNumbers:
 
     def __init__(self, folder: str | Path, threads: int = 0) -> None:
         folder = Path(folder)
-        for name in ("manifest.json", "model.onnx"):
-            if not (folder / name).is_file():
-                raise FileNotFoundError(
-                    f"an exported model must have {name}, but {folder} has none: export it again"
-                )
-        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        manifest = text_codec.read_manifest(folder, "model.onnx")
         self.names, self.levels = manifest["numbers"]["names"], manifest["numbers"]["levels"]
         self.symbols, self.limits = manifest["symbols"], manifest["limits"]
         own = manifest["tokenizers"]["source"]
@@ -102,7 +93,7 @@ class ExportedNumbers:
         if self.forecasts:
             self.source = SeriesRows(own["columns"], own["look_back"])
         else:
-            self.source = source_codec(folder, own["kind"], self.symbols)
+            self.source = text_codec.source_codec(folder, own["kind"], self.symbols)
         settings = onnxruntime.SessionOptions()
         settings.intra_op_num_threads = threads
         self.graph = onnxruntime.InferenceSession(
@@ -161,23 +152,15 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=BATCH, help=f"sources at a time; {BATCH}")
     parser.add_argument("--threads", type=int, default=0, help="all cores if 0")
     given = parser.parse_args()
-    try:
-        model = ExportedNumbers(Path(__file__).parent, given.threads)
-        if given.batch < 1:
-            raise ValueError(f"batch must be at least 1, but it is {given.batch}")
-        named = given.file != "-"
-        with Path(given.file).open("rb") if named else nullcontext(sys.stdin.buffer) as source:
-            if model.forecasts:
-                predict_rows(model, list(read_lines(source)), sys.stdout)
-            else:
-                predict_lines(model, read_lines(source), sys.stdout, given.batch)
-    except ModuleNotFoundError as missing:
-        sys.exit(
-            f"predict.py needs {missing.name}, which is not installed: pip install {missing.name}"
-        )
-    except (OSError, ValueError) as error:
-        sys.exit(f"predict.py: {error}")
+    model = ExportedNumbers(Path(__file__).parent, given.threads)
+    if given.batch < 1:
+        raise ValueError(f"batch must be at least 1, but it is {given.batch}")
+    lines = text_codec.opened_lines(given.file)
+    if model.forecasts:
+        predict_rows(model, list(lines), sys.stdout)
+    else:
+        predict_lines(model, lines, sys.stdout, given.batch)
 
 
 if __name__ == "__main__":
-    main()
+    text_codec.run_program("predict.py", main)

@@ -1,12 +1,19 @@
-"""The tokenizers of an exported model, and its predictions line by line: no regard is needed."""
+"""The sources and targets of an exported model, line by line: no regard is needed.
+
+Sources are texts, stories, vectors or pictures; targets are texts.
+"""
 
 import io
 import itertools
 import json
+import sys
 import unicodedata
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import IO, Any
+
+import numpy as np
 
 JOINER, WORD_START = "￭", "▁"
 
@@ -102,6 +109,83 @@ class StoryCodec(TokenCodec):
         return [*row, self.features["||"], *self.cut(question), self.eos]
 
 
+class VectorSource:
+    """Sources that are vectors, (frames, features); the graph scales them."""
+
+    dtype = np.float32
+
+    def __init__(self, path: Path, symbols: dict[str, int]) -> None:
+        file = json.loads(path.read_text(encoding="utf-8"))
+        self.features, self.stack = int(file["features"]), int(file["stack"])
+
+    def encode(self, source: Any) -> np.ndarray:
+        """Return the array of a table: an array, lists, JSON, or the name of a .npy file."""
+        if isinstance(source, str | Path):
+            text = str(source).strip()
+            source = json.loads(text) if text.startswith("[") else np.load(text)
+        table = np.asarray(source, np.float32)
+        table = table[:, None] if table.ndim == 1 else table
+        if table.ndim != 2 or table.shape[1] != self.features or not len(table):
+            raise ValueError(
+                f"a source must be (frames, {self.features}), but its shape is {table.shape}"
+            )
+        return table
+
+    def positions(self, length: int) -> int:
+        """Return the number of vectors that the model makes of so many frames."""
+        return -(-length // self.stack)
+
+
+class PictureCodec:
+    """Sources that are pictures, cut into patches; the graph scales the levels of the pixels."""
+
+    dtype = np.float32
+
+    def __init__(self, path: Path, symbols: dict[str, int]) -> None:
+        file = json.loads(path.read_text(encoding="utf-8"))
+        self.size = (file["height"], file["width"])
+        self.channels, self.patch = file["channels"], file["patch"]
+
+    def encode(self, source: Any) -> np.ndarray:
+        """Return the patches of a picture, row by row.
+
+        Args:
+            source: levels from 0 to 255, (height, width, channels), as an array or a .npy file; or
+                the name of a picture file, which Pillow opens and resizes.
+        """
+        if isinstance(source, str | Path):
+            text = str(source).strip()
+            source = np.load(text) if text.endswith(".npy") else self._opened(text)
+        levels = np.asarray(source, np.float32)
+        levels = levels[..., None] if levels.ndim == 2 else levels
+        if levels.shape != (*self.size, self.channels):
+            raise ValueError(
+                f"a picture must be {(*self.size, self.channels)}, height, width and channels, but "
+                f"its shape is {levels.shape}"
+            )
+        down, across = (side // self.patch for side in self.size)
+        cut = levels.reshape(down, self.patch, across, self.patch, self.channels).swapaxes(1, 2)
+        return np.ascontiguousarray(cut.reshape(down * across, -1))
+
+    def _opened(self, name: str) -> np.ndarray:
+        from PIL import Image, UnidentifiedImageError
+
+        try:
+            # for others, such as EPS, Pillow would run a program on the content
+            formats = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
+            with Image.open(name, formats=formats) as image:
+                read = image.convert("RGB")
+        except UnidentifiedImageError:
+            raise ValueError(f"{name} must be a picture or a .npy file, but it is not") from None
+        height, width = self.size
+        read = read if read.size == (width, height) else read.resize((width, height))
+        return np.asarray(read.convert("L") if self.channels == 1 else read)
+
+    def positions(self, length: int) -> int:
+        """Return the number of vectors that the model makes of so many patches: as many."""
+        return length
+
+
 def marked(word: str) -> list[str]:
     """Split a word into words and punctuation marks, with joiners where they touch."""
     runs = itertools.groupby(word, key=lambda char: "" if in_word(char) else char)
@@ -142,7 +226,46 @@ def one_line(text: str) -> bytes:
     return text.replace("\n", " ").encode() + b"\n"
 
 
+def run_program(program: str, main: Callable[[], None]) -> None:
+    """Run a program; what a user can mend is said in one sentence."""
+    try:
+        main()
+    except ModuleNotFoundError as missing:
+        name = missing.name
+        sys.exit(f"{program} needs {name}, which is not installed: pip install {name}")
+    except (OSError, ValueError) as error:
+        sys.exit(f"{program}: {error}")
+    except Exception as error:
+        if not type(error).__module__.startswith("onnxruntime"):
+            raise
+        first = str(error).partition("\n")[0]
+        sys.exit(f"{program}: onnxruntime cannot run the graphs: {first}")
+
+
+def opened_lines(file: str) -> Iterator[str]:
+    """Yield the lines of a file, or of standard input if it is -."""
+    with nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as source:
+        yield from read_lines(source)
+
+
+def read_manifest(folder: Path, *graphs: str) -> dict[str, Any]:
+    """Return the manifest of a folder that has these graphs."""
+    for name in ("manifest.json", *graphs):
+        if not (folder / name).is_file():
+            raise FileNotFoundError(
+                f"an exported model must have {name}, but {folder} has none: export it again"
+            )
+    manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    return manifest
+
+
 def answer(model: Callable[[list[str]], list[str]], source: IO[bytes], target: IO[bytes]) -> None:
     """Predict a line for each line of a file."""
     for text in model(list(read_lines(source))):
         target.write(one_line(text))
+
+
+def source_codec(folder: Path, kind: str, symbols: dict[str, int]) -> Any:
+    """Return the codec of an exported model's sources, by their kind in the manifest."""
+    codecs = {"vectors": VectorSource, "pictures": PictureCodec, "story": StoryCodec}
+    return codecs.get(kind, TokenCodec)(folder / "tokenizer.src.json", symbols)

@@ -222,13 +222,7 @@ def ctc_loss(
     lengths: Int[Tensor, " batch"],
     targets: Int[Tensor, "batch tgt_len"],
 ) -> Float[Tensor, " batch"]:
-    """Return the negative log-probability of each target; 0 if it does not fit its positions.
-
-    Args:
-        logits: of the tokens and of `BLANK`.
-        lengths: number of real positions.
-        targets: padded, without `bos` and `eos`.
-    """
+    """Return the negative log-probability of each target; 0 if it does not fit its positions."""
     with torch.autocast(logits.device.type, enabled=False):
         log_probs = log_softmax(logits)
         if log_probs.device.type != "cpu":
@@ -270,13 +264,7 @@ def _paths(
     blank: Float[Tensor, "batch src_len"],
     repeats: Bool[Tensor, "batch tgt_len"],
 ) -> _Paths:
-    """Return the paths of all prefixes, as `PrefixState.extended` has them one by one.
-
-    Args:
-        own: log-probability of each token of the target at each position.
-        blank: log-probability of a blank.
-        repeats: whether a token is the one before it.
-    """
+    """Return the paths of all prefixes, as `PrefixState.extended` has them one by one."""
     by_blank = F.pad(blank.cumsum(dim=1), (1, 0))
     by_token = torch.full_like(by_blank, NEVER)
     tokens, blanks = [by_token], [by_blank]

@@ -150,12 +150,6 @@ def mixture(
 
     m is the sum of `copied`: 1, and then this is the paper's mixture, unless the attention is on
     tokens that cannot be copied.
-
-    Args:
-        logits: of generated tokens.
-        gate: g, the probability of generating.
-        copied: the share of each source token among copies, see `merge_equal_tokens`.
-        tokens: those of the source.
     """
     rest = (1 - copied.sum(dim=-1)).clamp_min(0.0)
     share = gate + (1 - gate) * rest
@@ -169,12 +163,7 @@ def coverage_loss(
     weights: Float[Tensor, "batch tgt_len src_len"],
     before: Float[Tensor, "batch 1 src_len"] | None = None,
 ) -> Float[Tensor, "batch tgt_len"]:
-    """Return `sum_i min(a_t,i, c_t,i)`, where c_t is the sum of the weights before step t (eq. 12).
-
-    Args:
-        weights: a, of all steps.
-        before: the sum of the weights of still earlier steps.
-    """
+    """Return `sum_i min(a_t,i, c_t,i)`, where c_t is the sum of the weights before step t (eq. 12)."""
     steps = weights.shape[1]
     coverage = weights.new_ones(steps, steps).tril(-1) @ weights
     coverage = coverage if before is None else coverage + before

@@ -245,12 +245,7 @@ AnyModel = SequenceModel | NumberModel
 
 
 def require_sequence_model(model: nn.Module, what: str) -> SequenceModel:
-    """Return a model that writes tokens; raises RegardError for one that predicts numbers.
-
-    Args:
-        model: of a run.
-        what: what needs tokens, worded to go before "must".
-    """
+    """Return a model that writes tokens; raises RegardError for one that predicts numbers."""
     if isinstance(model, SequenceModel):
         return model
     raise RegardError(

@@ -24,12 +24,7 @@ from regard.state import State
 
 
 def refuse_cpu_model(model: nn.Module, *, need_weights: bool = False) -> str | None:
-    """Return the reason why `CpuModel` cannot take the place of a model, or None.
-
-    Args:
-        model: to search with.
-        need_weights: whether steps must return attention maps.
-    """
+    """Return the reason why `CpuModel` cannot take the place of a model, or None."""
     if not HAS_NUMBA:
         return "numba is not installed"
     if not isinstance(model, EncoderDecoder):

@@ -86,22 +86,7 @@ def add_contexts(weights, values, source, lengths, out):
 
 
 def _gru_step(inputs, index, known, first, weights, values, source, lengths, hidden, x, saved, out):
-    """A step of a GRU that reads a token and the last context.
-
-    Args:
-        inputs: the tokens' part of the gates, in row `index[r]` for row r of the batch.
-        index: see `inputs`.
-        known: the recurrent part of the gates from column `first` on.
-        first: see `known`.
-        weights: of the last attention.
-        values: the part of the gates of each position of each source.
-        source: of each row.
-        lengths: of each source.
-        hidden: before the step.
-        x: scratch, as wide as the gates; `saved` too, for the cell.
-        saved: see `x`.
-        out: the hidden state after the step, written.
-    """
+    """A step of a GRU that reads a token and the last context."""
     for r in range(len(out)):
         b = source[r]
         copy(inputs[index[r]], x)

@@ -21,18 +21,6 @@ def self_attention(qkv, bias, cache, ancestors, position, heads, kv_heads, scale
 
     Nothing is copied when a hypothesis takes the place of another: `ancestors[r, t]` is the row
     that position t of row r was written in.
-
-    Args:
-        qkv: queries, keys and values of the newest token, by head, one after another.
-        bias: of these; it is added in place.
-        cache: keys and values, (positions, rows, 2 * kv_heads * head_dim).
-        ancestors: (rows, positions).
-        position: of the newest token.
-        heads: of queries.
-        kv_heads: of keys and values; divides `heads`.
-        scale: of the scores.
-        scores: scratch, (positions,).
-        out: the contexts, written.
     """
     R, dim = out.shape
     d, group = dim // heads, heads // kv_heads
