@@ -144,11 +144,6 @@ class RandomNumbers:
     """Uniform random numbers of each row and step of a search.
 
     They belong to a row: when other rows leave the batch does not change them.
-
-    Args:
-        rows: number of rows at the start.
-        device: of the search.
-        seed: makes them reproducible; None draws from torch's own generator.
     """
 
     def __init__(self, rows: int, device: torch.device, seed: int | None) -> None:

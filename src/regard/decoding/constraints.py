@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -17,19 +17,6 @@ from regard.symbols import BOS, EOS, PAD, UNK
 NEVER = float("-inf")
 #: the most tokens that a target may be allowed to have
 MOST_TOKENS: Final = 100_000
-
-
-class Allowed(NamedTuple):
-    """Tokens that are allowed at a step.
-
-    Attributes:
-        log_probs: the model's own, (rows, beams, vocab), -inf for tokens that are not allowed.
-        cut: where the length limit forbids a likelier token, (rows, beams); None if no row is at
-            its limit.
-    """
-
-    log_probs: Tensor
-    cut: Tensor | None
 
 
 @dataclass(frozen=True)
@@ -90,8 +77,12 @@ class Constraints(State):
         log_probs: Float[Tensor, "rows beams vocab"],
         step: int,
         history: Int[Tensor, "rows beams step"] | None = None,
-    ) -> Allowed:
-        """Mask tokens that are not allowed, in place, since `log_probs` is large."""
+    ) -> tuple[Tensor, Tensor | None]:
+        """Set tokens that are not allowed to -inf, in place, since `log_probs` is large.
+
+        Returns these, (rows, beams, vocab), and where the length limit forbids a likelier token,
+        (rows, beams); None if no row is at its limit.
+        """
         must, prefix_scores = self._prefix_at(log_probs, step)
         end = log_probs[..., EOS].clone()
         for token in self.never:
@@ -114,7 +105,7 @@ class Constraints(State):
         if must is not None and prefix_scores is not None:
             log_probs.masked_fill_((must != PAD)[..., None], NEVER)
             log_probs.scatter_(2, must.expand_as(end)[..., None], prefix_scores[..., None])
-        return Allowed(log_probs, cut)
+        return log_probs, cut
 
     def _wants_more(
         self, log_probs: Tensor, end: Float[Tensor, "rows beams"], step: int

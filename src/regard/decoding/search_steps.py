@@ -244,12 +244,7 @@ class SingleSteps(SearchSteps):
 
 @final
 class GraphBlocks(SearchSteps):
-    """Replays blocks of steps from CUDA graphs.
-
-    Args:
-        settings: of the search.
-        graphs: of the model, claimed for this search.
-    """
+    """Replays blocks of steps from CUDA graphs."""
 
     def __init__(self, settings: SearchSettings, graphs: DecodingGraphs) -> None:
         super().__init__(settings)

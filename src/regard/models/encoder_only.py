@@ -196,9 +196,6 @@ class Regressor(NumberModel):
     """Predicts one number per source: a classifier whose only output is the number.
 
     The map `cross` has the weights of the pooling.
-
-    Args:
-        classifier: with one class.
     """
 
     def __init__(self, classifier: Classifier) -> None:
@@ -347,9 +344,6 @@ class LabelSetClassifier(SequenceModel):
     A greedy search, which compares one label at a time with `eos`, finds all above the threshold.
     The log-probabilities of the tokens of a target, in any order, and of its `eos`, that no other
     label holds, sum to the binary cross-entropy of all labels, with the sign reversed.
-
-    Args:
-        classifier: scores as many classes as the vocabulary of the targets has tokens.
     """
 
     threshold: Tensor

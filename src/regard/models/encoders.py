@@ -142,13 +142,7 @@ class ConvolutionalEncoder(Encoder):
 
 @final
 class PointwiseEncoder(Encoder):
-    """The embedded source as it is: no position knows another.
-
-    Args:
-        embedding: of the source.
-        dim: width of its vectors.
-        summary: whether the summary is their mean; otherwise it is zero.
-    """
+    """The embedded source as it is: no position knows another."""
 
     def __init__(self, embedding: nn.Module, dim: int, *, summary: bool = True) -> None:
         super().__init__()

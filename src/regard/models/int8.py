@@ -46,13 +46,7 @@ def int8_engine() -> str:
 
 
 class PackedProduct:
-    """`W x + b` with int8 weights in the layout of an engine.
-
-    Args:
-        weight: of 32 bits, (outputs, inputs).
-        bias: of 32 bits.
-        engine: of torch.
-    """
+    """`W x + b` with int8 weights in the layout of an engine."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, engine: str) -> None:
         scales = (weight.abs().amax(dim=1) / 127).clamp(min=torch.finfo(torch.float32).tiny)

@@ -62,11 +62,6 @@ class MemoryDecoder(Decoder):
     `s_t = rnn([y_t; c_{t-1}; r_{t-1}])`, `c_t = attention(s_t, source)`, then the slots are written
     and read by keys that are made from `[s_t; c_t]`, and r_t is what is read;
     `softmax(W_o [s_t; c_t; r_t] + b_o)`.
-
-    Args:
-        recurrent: reads, attends and scores tokens. Its contexts are as wide as one of its
-            attention and a slot together.
-        external: the memory.
     """
 
     def __init__(self, recurrent: RecurrentDecoder, external: ContentMemory) -> None:

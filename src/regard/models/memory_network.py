@@ -6,9 +6,8 @@ the question, m_i and c_i those of sentence i, one hop is `p = softmax(u . m)`, 
 `softmax(W u)`. The letters are those of the paper.
 """
 
-from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import ClassVar, Final, Literal, NamedTuple, cast, final, get_args
+from typing import ClassVar, Final, Literal, cast, final, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -41,12 +40,6 @@ class SentenceInput(InputAdapter):
 
     A sentence is the sum of its words' vectors, each weighted by its place (position encoding,
     section 4.1): with J words and d features, `l_kj = (1 - j/J) - (k/d)(1 - 2j/J)`.
-
-    Args:
-        vocab: number of word ids.
-        dim: features of a vector.
-        tables: number of embedding tables; their vectors are concatenated.
-        dropout: probability of dropping a word.
     """
 
     def __init__(self, vocab: int, dim: int, tables: int, *, dropout: float = 0.0) -> None:
@@ -107,11 +100,6 @@ class SentenceEncoder(Encoder):
 
     Temporal encoding (section 4.1): the row of a table for the number of sentences that follow is
     added to each sentence. In training it counts some sentences that are not there (random noise).
-
-    Args:
-        embedding: of sentences.
-        times: rows of the temporal table; sentences that are further away share the last one.
-        noise: probability of a sentence that is not there, after each sentence.
     """
 
     def __init__(self, embedding: SentenceInput, *, times: int, noise: float) -> None:
@@ -141,42 +129,18 @@ class SentenceEncoder(Encoder):
         return ages.clamp(max=self.times - 1)
 
 
-class Hops(NamedTuple):
-    """The vector after the last hop, and the weights of each hop over the sentences.
-
-    Attributes:
-        vector: (batch, dim).
-        weights: (batch, 1, hops, sentences).
-    """
-
-    vector: Tensor
-    weights: Tensor
-
-
-class StoryReader(nn.Module, ABC):
-    """Reads memories in several hops; `dim` is the width of the vector after them."""
-
-    dim: int
-
-    @abstractmethod
-    def forward(self, memory: Memory) -> Hops:
-        """Return the vector of the question after all hops."""
+#: the vector after the last hop, (batch, dim), and the weights, (batch, 1, hops, sentences)
+Hops = tuple[Tensor, Tensor]
 
 
 @final
-class HopReader(StoryReader):
+class HopReader(nn.Module):
     """The hops of Sukhbaatar et al. (2015): the question reads the sentences.
 
     Adjacent hops share a table: the values of one are the keys of the next. Layer-wise, all hops
     have the same keys and the same values.
 
     Linear start (section 4.1): the first steps of training have no softmax.
-
-    Args:
-        dim: width of a vector.
-        hops: number of hops.
-        sharing: which tables are shared.
-        linear_start: number of training steps without the softmax.
     """
 
     def __init__(
@@ -216,7 +180,7 @@ class HopReader(StoryReader):
                 p = torch.where(early, scores.masked_fill(~mask, 0.0), p)
             o = (p[:, 0] @ c)[:, 0]
             u = o + (u if self.carry is None else self.carry(u))
-        return Hops(u, torch.cat(weights, dim=2))
+        return u, torch.cat(weights, dim=2)
 
     def _is_early(self) -> Bool[Tensor, ""] | None:
         """Return whether this is a step without the softmax, and count it; None if none ever is."""
@@ -230,18 +194,12 @@ class HopReader(StoryReader):
 
 
 @final
-class MutualReader(StoryReader):
+class MutualReader(nn.Module):
     """Sentences and question read each other in every hop, by one Transformer layer for all hops.
 
     This is the Universal Transformer of Dehghani et al. (2019), https://arxiv.org/abs/1807.03819,
     without halting, on sentences as in its experiments on stories. The weights are those of the
     question, mean over heads; it may attend to itself.
-
-    Args:
-        dim: width of a vector.
-        hops: number of hops.
-        heads: heads of the attention.
-        dropout: probability of dropping a feature.
     """
 
     #: number of tables that the sentences need
@@ -269,7 +227,7 @@ class MutualReader(StoryReader):
             own = seen.mean(dim=1, keepdim=True)  # (batch, 1, sentences, sentences)
             weights.append((own * last[:, None, :, None]).sum(dim=2, keepdim=True))
         vector = (self.norm(x) * last[..., None]).sum(dim=1)
-        return Hops(vector, torch.cat(weights, dim=2))
+        return vector, torch.cat(weights, dim=2)
 
 
 def story_mask(memory: Memory) -> Bool[Tensor, "batch 1 1 sentences"]:
@@ -283,18 +241,12 @@ class MemoryNetwork(AnswerModel):
 
     Its maps are `hops`, with a row for each hop, and `cross`, the same weights with a hop as a
     layer.
-
-    Args:
-        encoder: encodes the sentences and the question.
-        reader: reads them.
-        tgt_vocab: number of different answers, the symbols included.
-        dropout: probability of dropping a feature before the output layer.
     """
 
     def __init__(
         self,
         encoder: SentenceEncoder,
-        reader: StoryReader,
+        reader: HopReader | MutualReader,
         tgt_vocab: int,
         *,
         dropout: float = 0.0,
@@ -310,8 +262,8 @@ class MemoryNetwork(AnswerModel):
         memory = super().encode(src, lengths, need_weights=need_weights)
         if not need_weights:
             return memory
-        found: Hops = self.reader(memory)
-        return replace(memory, maps={"hops": (found.weights,)})
+        _, weights = self.reader(memory)
+        return replace(memory, maps={"hops": (weights,)})
 
     def answers(self, memory: Memory) -> tuple[Tensor, Tensor]:
         """Score the answers; the weights are of all hops."""

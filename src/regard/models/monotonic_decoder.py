@@ -62,15 +62,6 @@ class MonotonicDecoder(Decoder):
 
     Every token is scored at every position of every step, so this is meant for small vocabularies,
     such as characters and phonemes.
-
-    Args:
-        embedding: of target tokens.
-        body: reads the target; it starts from zeros.
-        attention: scores positions; its context is not used.
-        memory_size: width of the memory.
-        hidden_size: width of the hidden layer that scores tokens.
-        dropout: probability of dropping a feature before that layer.
-        tied: whether the output layer uses the embedding's table, see `OutputLayer`.
     """
 
     def __init__(

@@ -37,11 +37,6 @@ class NgramBag(nn.Module):
     is a log-linear pool. The network learns alone, as if there were no bag: together it would learn
     little, since n-grams explain their training data almost fully.
 
-    Args:
-        vocab: tokens of the sources.
-        classes: number of outputs.
-        order: tokens of the longest n-grams.
-
     Examples:
         >>> from regard.models.ngram_bag import NgramBag
         >>> NgramBag(vocab=11, classes=3)(torch.tensor([[5, 7, 2]]), None).shape

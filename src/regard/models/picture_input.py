@@ -181,11 +181,6 @@ class SplitStem(nn.Module):
     its contrast says little of the colour. Colour is the strongest response within the patch of
     layers that see one pixel at a time. Where both are seen by one network, it learns which forms
     go with which colours, and misreads a form in a colour that it has not seen it in.
-
-    Args:
-        channels: of the picture.
-        patch: side of a patch, in pixels.
-        dim: width of the vectors; even.
     """
 
     def __init__(self, channels: int, patch: int, dim: int) -> None:

@@ -37,9 +37,6 @@ class GenerationGate(nn.Module):
     """`sigmoid(w x + b)`: the probability of generating a token rather than copying it.
 
     A module of its own, so that a forward hook sees it.
-
-    Args:
-        width: of the features.
     """
 
     def __init__(self, width: int) -> None:
@@ -59,13 +56,6 @@ class PointerDecoder(Decoder):
 
     Its logits are log-probabilities. The attention on tokens that cannot be copied is added to the
     probability of generating.
-
-    Args:
-        recurrent: reads, attends and generates. Its attention has one head, and its vocabulary is
-            that of the source.
-        src_only: number of tokens at the end of the vocabulary that are never copied: features,
-            which no target has.
-        coverage: weight of the coverage loss; 0 disables it.
     """
 
     copies_source: ClassVar = True
@@ -163,7 +153,7 @@ def coverage_loss(
     weights: Float[Tensor, "batch tgt_len src_len"],
     before: Float[Tensor, "batch 1 src_len"] | None = None,
 ) -> Float[Tensor, "batch tgt_len"]:
-    """Return `sum_i min(a_t,i, c_t,i)`, where c_t is the sum of the weights before step t (eq. 12)."""
+    """Return `sum_i min(a_t,i, c_t,i)`, c_t being the sum of weights before step t (eq. 12)."""
     steps = weights.shape[1]
     coverage = weights.new_ones(steps, steps).tril(-1) @ weights
     coverage = coverage if before is None else coverage + before

@@ -49,14 +49,6 @@ class ReaderEncoder(Encoder):
     """Reads a passage, a mark, a question and `eos`; the output is of all tokens.
 
     The summary is the question: its tokens, pooled by attention.
-
-    Args:
-        embedding: of tokens; the last id of the vocabulary is the mark before the question.
-        hidden: width of the recurrent layers, both directions together.
-        cell: of these layers.
-        layers: number of layers before the attention to the question.
-        dropout: probability of dropping a feature between layers.
-        folded: for each token the one that it is compared as, such as that in lower case.
     """
 
     folded: Tensor
@@ -169,11 +161,6 @@ class SpanDecoder(Decoder):
 
     With s_i and e_j the scores of its first and last token and b_n that of its length, a span has
     the probability `softmax(s_i + e_j + b_{j-i})` over all spans of the passage.
-
-    Args:
-        vocab: number of tokens; the last two are marks, which no span has.
-        width: of the memory.
-        longest: most tokens of a span.
     """
 
     copies_source: ClassVar = True

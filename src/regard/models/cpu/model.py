@@ -60,12 +60,6 @@ class CpuModel(SequenceModel):
     """A model for searches on the CPU, equal to the one it is made of up to rounding.
 
     A state is continued once: keys and values are written in place.
-
-    Args:
-        model: that `refuse_cpu_model` does not refuse, and whose weights must not change, see
-            `is_current`; any model if it takes its own steps.
-        own_steps: whether the model takes its own steps, and only the search around them is
-            compiled.
     """
 
     def __init__(self, model: SequenceModel, *, own_steps: bool = False) -> None:

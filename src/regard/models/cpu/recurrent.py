@@ -99,11 +99,7 @@ def refuse_recurrent(decoder: RecurrentDecoder) -> str | None:
 
 @final
 class RecurrentSteps:
-    """Starts and steps of a recurrent decoder, with weights joined once.
-
-    Args:
-        decoder: that `refuse_recurrent` does not refuse.
-    """
+    """Starts and steps of a recurrent decoder, with weights joined once."""
 
     def __init__(self, decoder: RecurrentDecoder) -> None:
         attention, output = cast(AdditiveAttention, decoder.attention), decoder.output

@@ -93,13 +93,7 @@ class _Norm:
 
 
 class _Sum:
-    """The sum of a block's input and output, and its norm, which is the next block's input.
-
-    Args:
-        residual: of this block.
-        bias: of its output.
-        following: the residual of the next block; or the last norm, or None, after the last.
-    """
+    """The sum of a block's input and output, and its norm, which is the next block's input."""
 
     def __init__(
         self, residual: Residual, bias: Tensor, following: Residual | nn.Module | None
@@ -172,11 +166,7 @@ def refuse_transformer(decoder: AttentionDecoder) -> str | None:
 
 @final
 class TransformerSteps:
-    """Starts and steps of a Transformer decoder, with weights joined once.
-
-    Args:
-        decoder: that `refuse_transformer` does not refuse.
-    """
+    """Starts and steps of a Transformer decoder, with weights joined once."""
 
     def __init__(self, decoder: AttentionDecoder) -> None:
         self.embedding, self.dim = decoder.embedding, decoder.decoder.dim
