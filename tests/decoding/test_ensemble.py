@@ -4,7 +4,7 @@ import torch
 from decoding.test_presets import batch, model_of
 from decoding.toys import Toy, sources
 from models.cases import TOKEN_PRESETS
-from regard.decoding import DecodingOptions, Ensemble, decode, force_decode
+from regard.decoding import DecodingOptions, Ensemble, decode
 from regard.errors import ArgumentError
 
 
@@ -39,32 +39,6 @@ def test_probabilities_are_averaged():
     assert hypothesis.token_log_probs == pytest.approx(expected)
     looks = torch.stack([toy.look(2, tuple(hypothesis.tokens), 5) for toy in toys])
     torch.testing.assert_close(hypothesis.attention["cross"][0].mean(0), looks.mean(0))
-
-
-def test_models_of_different_kinds():
-    models = [model_of(name) for name in ("bahdanau", "transformer", "seq2seq")]
-    src, lengths = batch()
-    options = DecodingOptions(beam=3, max_len=5)
-    found = decode(Ensemble(models), src[:5], lengths[:5], options, need_weights=True)
-    forced = force_decode(
-        Ensemble(models), src[:5], lengths[:5], [row[0].tokens for row in found], options
-    )
-    for (h, *_), f in zip(found, forced, strict=True):
-        assert h.score == pytest.approx(f.score, abs=1e-9)
-        (seen,), (wanted,) = h.attention["cross"], f.attention["cross"]
-        assert seen.shape[0] == 1
-        torch.testing.assert_close(seen, wanted)
-
-
-def test_only_positions_that_are_kept_are_scored():
-    models = [model_of("bahdanau"), model_of("transformer")]
-    src, lengths = batch()
-    tgt = torch.randint(4, 13, (len(src), 3))
-    keep = torch.rand(tgt.shape) < 0.5
-    joint = Ensemble(models)
-    with torch.no_grad():
-        whole = joint(src, lengths, tgt).logits
-        torch.testing.assert_close(joint(src, lengths, tgt, keep=keep).logits, whole[keep])
 
 
 @pytest.mark.plain

@@ -15,7 +15,6 @@ import shapes
 from regard.decoding import graphs
 from regard.decoding.graphs import (
     DecodingGraphs,
-    _flatten,
     _is_observed,
     _is_same,
 )
@@ -118,14 +117,6 @@ def test_the_state_of_the_last_call_is_not_walked_through(recorder, monkeypatch)
     recorder("double", double, state, (torch.tensor(1.0),))
 
 
-def test_eager_calls_leave_no_state_in_slots(recorder):
-    for _ in range(2):
-        call(recorder, torch.arange(3.0))
-    assert recorder._last is not None
-    call(recorder, torch.arange(4.0))
-    assert recorder._last is None
-
-
 def test_graphs_need_memory(recorder, gpu):
     gpu.free = 99
     for _ in range(3):
@@ -173,17 +164,6 @@ def test_leaves_change_places_without_loss(recorder):
     assert not _is_same(a, b)
     square = torch.zeros(2, 2)
     assert not _is_same(square, square.T)
-
-
-def test_structures_name_shapes_types_and_numbers():
-    tree = {"a": torch.zeros(2, 3), "b": (torch.zeros(4, dtype=torch.long), 5)}
-    leaves, structure = _flatten(tree)
-    assert list(leaves) == ["a", "b.0"]
-    assert structure == (
-        ("a", (2, 3), torch.float32),
-        ("b.0", (4,), torch.int64),
-        ("b.1", 5),
-    )
 
 
 def test_a_change_of_the_model_drops_its_graphs(recorder, monkeypatch):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from regard.decoding import DecodingOptions, Ensemble, decode, stream
+from regard.decoding import DecodingOptions, Ensemble, decode
 from regard.errors import ArgumentError
 from regard.layers import LearnedPositions
 from regard.models import PRESETS
@@ -36,13 +36,6 @@ def test_a_target_ends_with_the_last_position(endless, options):
     found = decode(endless, SRC, LENGTHS, DecodingOptions(**options))
     assert longest(found) == [POSITIONS - 1] * 2  # bos has the first
     assert not any(hypotheses[0].finished for hypotheses in found)
-
-
-def test_so_it_does_where_it_is_drawn_or_streamed(endless):
-    found = decode(endless, SRC, LENGTHS, DecodingOptions(num_samples=2, seed=1))
-    assert longest(found) == [POSITIONS - 1] * 2
-    steps = list(stream(endless, SRC[:1], LENGTHS[:1]))
-    assert len(steps) == POSITIONS
 
 
 def test_a_prefix_that_does_not_fit_is_named(endless):

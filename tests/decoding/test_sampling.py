@@ -46,14 +46,6 @@ def test_a_temperature_may_be_as_low_or_as_high_as_numbers_go(top_k):
     assert_follows(drawn(temperature=1e300, top_k=top_k), dict.fromkeys(likely, 1.0))
 
 
-@pytest.mark.parametrize(("point", "token"), [(0.0, 1), (1.0, 3)])
-@pytest.mark.parametrize("options", [{}, {"top_p": 0.9999}])
-def test_what_has_no_probability_is_not_drawn_at_the_ends(point, token, options):
-    noise = torch.full((1, 1), point).double()
-    row = torch.tensor([[-INF, -1.0, -INF, -1.5, -INF]])
-    assert draw(row, DecodingOptions(num_samples=1, **options), noise).item() == token
-
-
 @pytest.mark.slow
 def test_whole_targets_are_drawn_by_their_probability():
     toy, draws = Toy(6, 2), 500
@@ -93,14 +85,3 @@ def test_a_seed_makes_it_repeatable():
     assert targets(1) == targets(1) != targets(2)
     assert torch.equal(state, torch.random.get_rng_state())
     assert targets(None) != targets(None)
-
-
-def test_a_prefix_and_the_rules_hold_for_samples():
-    toy = Toy(VOCAB, 4)
-    options = DecodingOptions(
-        max_len=4, num_samples=9, seed=1, prefix=[[7], [5, 5]], forbid_unknown=True
-    )
-    first, second = decode(toy, *sources(0, 3), options)
-    assert all(h.tokens[:1] == [7] for h in first)
-    assert all(h.tokens[:2] == [5, 5] for h in second)
-    assert not any(3 in h.tokens for h in first + second)

@@ -1,12 +1,10 @@
-import math
-
 import pytest
 import torch
 
 from decoding.toys import Toy, greedy, sources
 from regard.decoding import DecodingOptions, decode, force_decode
 from regard.errors import RegardError
-from regard.symbols import BOS, EOS, PAD, UNK
+from regard.symbols import EOS, UNK
 
 VOCAB, MAX_LEN = 7, 3  # four words: 3 (unk), 4, 5, 6; 85 targets
 EVERYTHING = 200
@@ -69,30 +67,6 @@ def plain_beam(toy, source, beam, alpha):
     return sorted(ended, reverse=True)
 
 
-def test_greedy_takes_the_likeliest_token_at_every_step():
-    toy = Toy(VOCAB, MAX_LEN)
-    options = DecodingOptions(max_len=MAX_LEN)
-    for source, (hypothesis,) in enumerate(greedy(toy, *sources(0, 1, 2, 3), options)):
-        expected = ()
-        while len(expected) < MAX_LEN:
-            token = int(toy.logits[source, toy._code(expected), EOS:].argmax()) + EOS
-            if token == EOS:
-                break
-            expected += (token,)
-        assert tuple(hypothesis.tokens) == expected
-
-
-@pytest.mark.parametrize("beam", [1, 3])
-def test_limits_of_length(beam):
-    toy = Toy(VOCAB, 5)
-    for least, most in [(0, 0), (0, 2), (2, 2), (3, 5), (5, 5)]:
-        options = DecodingOptions(beam=beam, nbest=beam, min_len=least, max_len=most)
-        for hypotheses in decode(toy, *sources(0, 1, 2, 3), options):
-            assert hypotheses
-            assert all(least <= len(h.tokens) <= most for h in hypotheses)
-            assert all(len(h.token_log_probs) == len(h.tokens) + 1 for h in hypotheses)
-
-
 def test_the_limit_grows_with_the_source():
     toy = Toy(VOCAB, 5)
     toy.logits[..., EOS] = -50.0  # it never wants to end
@@ -134,49 +108,6 @@ def test_forced_prefix(beam):
                 if target[: len(start)] == tuple(start) and UNK not in target[len(start) :]
             ]
             assert tokens == ranked(toy, source, 0.6, targets=rest)[0][1]
-
-
-@pytest.mark.parametrize("n", [1, 2, 3])
-@pytest.mark.parametrize("beam", [1, 4])
-def test_no_ngram_comes_twice(n, beam):
-    toy = Toy(VOCAB, 5)
-    toy.logits[..., EOS] -= 6.0
-    plain = DecodingOptions(beam=beam, max_len=5)
-    rule = DecodingOptions(beam=beam, max_len=5, no_repeat_ngram=n)
-
-    def repeats(hypothesis):
-        grams = list(zip(*(hypothesis.tokens[i:] for i in range(n)), strict=False))
-        return len(grams) != len(set(grams))
-
-    batch = sources(*range(7))
-    if n < 3:
-        assert any(repeats(h) for (h,) in decode(toy, *batch, plain))
-    assert not any(repeats(h) for (h,) in decode(toy, *batch, rule))
-
-
-@pytest.mark.parametrize("beam", [1, 3])
-def test_where_nothing_may_be_written_the_end_may(beam):
-    toy = Toy(6, 5)  # words 3, 4, 5, of which each may come once
-    options = DecodingOptions(beam=beam, min_len=5, max_len=5, no_repeat_ngram=1)
-    for hypothesis, *_ in decode(toy, *sources(0, 1), options):
-        assert sorted(hypothesis.tokens) == [3, 4, 5]
-        assert math.isfinite(hypothesis.score)
-
-
-@pytest.mark.parametrize("options", [{"beam": 1}, {"beam": 4}, {"num_samples": 3, "seed": 1}])
-def test_symbols_are_never_written(options):
-    toy = Toy(VOCAB, MAX_LEN)
-    toy.logits[..., [PAD, BOS]] = 9.0
-    toy.logits[..., UNK] = 8.0
-    batch = sources(0, 1, 2, 3)
-    allowed = decode(toy, *batch, DecodingOptions(max_len=MAX_LEN, **options))
-    written = {token for row in allowed for h in row for token in h.tokens}
-    assert UNK in written
-    assert not written & {PAD, BOS, EOS}
-    rule = DecodingOptions(min_len=1, max_len=MAX_LEN, forbid_unknown=True, **options)
-    written = {token for row in decode(toy, *batch, rule) for h in row for token in h.tokens}
-    assert written
-    assert UNK not in written
 
 
 @pytest.mark.parametrize("beam", [1, 3])
@@ -233,15 +164,6 @@ def test_logits_that_are_not_numbers_are_an_error(beam):
     toy.logits[:] = float("nan")
     with pytest.raises(RegardError, match=r"NaN.*diverge"):
         decode(toy, *sources(0, 1), DecodingOptions(beam=beam, max_len=3))
-
-
-def test_half_precision_logits_are_scored_in_float32():
-    toy = Toy(VOCAB, MAX_LEN)
-    exact = toy.logits
-    toy.logits = exact.bfloat16()
-    ((h,),) = decode(toy, *sources(0), DecodingOptions(max_len=3))
-    toy.logits = toy.logits.double()
-    assert h.log_prob == pytest.approx(toy.log_prob(0, tuple(h.tokens)), abs=1e-5)
 
 
 def test_the_model_is_run_without_dropout_and_given_back():

@@ -9,7 +9,7 @@ from decoding.test_presets import batch, model_of
 from decoding.toys import Toy, sources
 from models.cases import VARIANTS
 from regard.decoding import DecodingOptions, Ensemble, decode
-from regard.decoding.graphs import DecodingGraphs, _pack, _unpack
+from regard.decoding.graphs import DecodingGraphs
 from regard.decoding.search_steps import padded_length, padded_rows
 from regard.errors import ArgumentError
 
@@ -124,13 +124,6 @@ def test_graphs_in_use_leave_another_search_to_the_plain_loop():
     assert toy.rows_per_step[-1] > 3
 
 
-def test_without_a_gpu_the_search_is_the_plain_one():
-    toy = Toy(7, MAX_LEN, src_len=8)
-    graphs = DecodingGraphs(toy)
-    decode(toy, *sources(1, 2, 3), DecodingOptions(beam=2, max_len=4), graphs=graphs)
-    assert toy.rows_per_step[0] == 3
-
-
 def test_sizes_that_batches_are_padded_to():
     assert [padded_rows(n) for n in (1, 3, 5, 9, 13, 20, 32, 33, 50, 65, 100, 129, 256)] == [
         *(1, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
@@ -141,22 +134,3 @@ def test_sizes_that_batches_are_padded_to():
     for n in range(1, 300):
         assert n <= padded_rows(n) <= max(1.5 * n, n + 3)
         assert n <= padded_length(n) <= max(1.25 * n, n + 7)
-
-
-def test_results_are_packed_by_type_and_restored():
-    tree = {
-        "moves": ((torch.arange(6).view(2, 3), torch.rand(2, 3)), (torch.arange(2), torch.rand(0))),
-        "done": torch.tensor([True, False]),
-        "none": None,
-        "vocab": 7,
-    }
-    packed, flat = _pack(tree)
-    assert [part.dtype for part in flat] == [torch.int64, torch.float32, torch.bool]
-    found = _unpack(packed, flat)
-    assert found["vocab"] == 7
-    assert found["none"] is None
-    assert found["moves"][1][1].shape == (0,)
-    for pair, expected in zip(found["moves"], tree["moves"], strict=True):
-        for one, other in zip(pair, expected, strict=True):
-            assert one.equal(other)
-    assert found["done"].equal(tree["done"])

@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 import torch
 
@@ -10,19 +9,16 @@ import shapes
 from decoding.toys import Toy, sources
 from ops.messages import refuses
 from regard.decoding import DecodingOptions, decode, force_decode, stream
-from regard.decoding.beam_state import _continuations
-from regard.decoding.candidates import Candidates, RandomNumbers, draw
+from regard.decoding.candidates import RandomNumbers, draw
 from regard.decoding.constraints import Constraints, check_prefix
-from regard.decoding.hypothesis import length_penalty
 from regard.decoding.search_history import (
     Alternatives,
     FinishedHypotheses,
     Move,
     StepRecord,
     read_hypotheses,
-    trace_back,
 )
-from regard.decoding.search_steps import _fewer_rows, padded_batch
+from regard.decoding.search_steps import padded_batch
 from regard.errors import ArgumentError, RegardError
 from regard.symbols import BOS, EOS, PAD, UNK
 
@@ -185,11 +181,6 @@ def test_random_numbers_belong_to_rows_and_steps():
     assert RandomNumbers(3, torch.device("cpu"), seed=None).generator is None
 
 
-def test_penalties_by_hand():
-    assert length_penalty(1.0, 0.7) == 1.0
-    assert length_penalty(7.0, 2.0) == 4.0
-
-
 def endings(scores, beams, step, cut=0):
     score, beam = torch.tensor(scores), torch.tensor(beams)
     places = [torch.full_like(beam, step), beam, torch.zeros_like(beam) + cut]
@@ -229,22 +220,6 @@ def history_of_two_steps():
     return history
 
 
-def test_hypotheses_are_traced_back():
-    history = history_of_two_steps()
-    paths = trace_back(history, np.array([2, 2, 1, 0]), np.array([0, 3, 2, 1]))
-    assert paths.tokens[0].tolist() == [5, 7]
-    assert paths.tokens[1].tolist() == [7, 5]
-    assert paths.tokens[2, :1].tolist() == [6]
-    assert paths.log_probs[0].tolist() == [-5.0, -7.0]
-    (cross,) = paths.maps["cross"]
-    assert cross[0, 0, :, 0].tolist() == [0.0, 11.0, 20.0]
-    assert cross[1, 0, :, 0].tolist() == [1.0, 13.0, 23.0]
-    assert cross[2, 0, :2, 0].tolist() == [1.0, 12.0]
-    assert cross[3, 0, :1, 0].tolist() == [1.0]
-    assert list(paths.maps) == ["cross"]
-    assert paths.others[1, :, 0].tolist() == [5, 7, 7]
-
-
 def test_hypotheses_are_read_best_first():
     history = history_of_two_steps()
     scores = torch.tensor([[-1.0, -2.0], [-0.5, NEVER], [-9.0, NEVER]])
@@ -269,21 +244,6 @@ def test_hypotheses_are_read_best_first():
         read_hypotheses(history, nan, KINDS, {}, [2])
 
 
-def test_candidates_that_go_on():
-    candidates = Candidates(
-        torch.tensor([[0, 1, 2, 3]]),
-        torch.tensor([[EOS, 5, EOS, 7]]),
-        torch.tensor([[-1.0, -2.0, -3.0, -4.0]]),
-        torch.tensor([[-1.5, -2.5, -3.5, -4.5]]),
-    )
-    found = _continuations(candidates, 2)
-    assert found.parents.tolist() == [[1, 3]]
-    assert found.scores.tolist() == [[-2.5, -4.5]]
-    short = _continuations(Candidates(*(part[:, :1] for part in candidates)), 2)
-    assert short.scores.tolist() == [[NEVER]]
-    assert _continuations(candidates, 3).scores.tolist() == [[-2.5, -4.5, NEVER]]
-
-
 def test_padding_of_a_batch():
     src, lengths = torch.arange(15).view(3, 5), torch.tensor([5, 4, 3])
     padded, long = padded_batch(src, lengths)
@@ -296,17 +256,6 @@ def test_padding_of_a_batch():
     assert frames.shape == (2, 8, 3)
     assert (frames[:, 5:] == 0).all()
     assert padded_batch(torch.ones(3, 2, 5, 5), lengths)[0].shape == (4, 2, 5, 5)
-
-
-def test_rows_of_a_smaller_batch():
-    done = torch.tensor([True] * 8)
-    done[[2, 5]] = False
-    assert _fewer_rows(done).tolist() == [2, 5]
-    done[0] = False
-    assert _fewer_rows(done).tolist() == [0, 2, 5, 1]
-    done[[3, 4]] = False
-    assert _fewer_rows(done) is None, "five live ones need eight rows"
-    assert _fewer_rows(torch.tensor([False, True])).tolist() == [0]
 
 
 def test_wrong_batches_are_refused_before_the_model_runs():
@@ -328,15 +277,3 @@ def test_wrong_batches_are_refused_before_the_model_runs():
         force_decode(model, src, lengths, [[5]])
     with refuses("prefix", "have a list of tokens for each of the 1 sources", "a list of 2"):
         decode(model, src[:1], lengths[:1], DecodingOptions(prefix=[[5], [5]]))
-
-
-def test_streams_tell_where_the_limit_has_cut():
-    model, options = Toy(8, 3), DecodingOptions(beam=1, max_len=1)
-    found = []
-    for first in range(7):
-        src, lengths = sources(first)
-        ((best,),) = decode(model, src, lengths, options)
-        *_, last = stream(model, src, lengths, options)
-        assert last.finished == best.finished
-        found.append(last.finished)
-    assert set(found) == {True, False}

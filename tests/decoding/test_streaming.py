@@ -1,29 +1,9 @@
 import pytest
 import torch
 
-from decoding.test_presets import batch, model_of
 from decoding.toys import Toy, greedy, sources
-from models.cases import TOKEN_PRESETS
 from regard.decoding import DecodingGraphs, DecodingOptions, stream
 from regard.symbols import EOS
-
-
-@pytest.mark.sample(6)
-@pytest.mark.parametrize("variant", TOKEN_PRESETS)
-def test_it_streams_what_greedy_writes(variant):
-    model, (src, lengths) = model_of(variant), batch()
-    options = DecodingOptions(max_len=6, min_len=1, no_repeat_ngram=2)
-    for i in range(3):
-        one = (src[i : i + 1], lengths[i : i + 1])
-        ((whole,),) = greedy(model, *one, options, need_weights=True)
-        steps = list(stream(model, *one, options))
-        assert [step.token for step in steps] == [*whole.tokens, EOS]
-        assert [step.log_prob for step in steps] == pytest.approx(whole.token_log_probs)
-        if "cross" in whole.attention:
-            seen = torch.stack([step.cross for step in steps])
-            torch.testing.assert_close(seen, whole.attention["cross"][-1].mean(0))
-        else:
-            assert all(step.cross is None for step in steps)
 
 
 def test_a_token_is_handed_out_before_the_next_is_computed():
@@ -37,12 +17,6 @@ def test_a_token_is_handed_out_before_the_next_is_computed():
     assert toy.rows_per_step == [1, 1]
     assert torch.is_grad_enabled()
     assert toy.training
-
-
-def test_a_prefix_is_streamed_too():
-    toy = Toy(7, 4)
-    steps = stream(toy, *sources(0), DecodingOptions(max_len=4, prefix=[[5, 4]]))
-    assert [step.token for step in steps][:2] == [5, 4]
 
 
 @pytest.mark.parametrize("graphs", [False, True])

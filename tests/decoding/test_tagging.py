@@ -5,7 +5,6 @@ import torch
 
 from models.cases import SRC_VOCAB, build
 from regard.decoding import DecodingOptions, Ensemble, decode, force_decode
-from regard.errors import ArgumentError
 from regard.symbols import EOS, UNK
 
 SRC_LEN = 7
@@ -85,30 +84,3 @@ def test_the_best_tags_win_and_their_scores_are_the_models_own():
     for (best, *_), forced in zip(found, force_decode(model, src, lengths, targets), strict=True):
         assert best.score == pytest.approx(forced.score, abs=1e-9)
         assert best.token_log_probs == pytest.approx(forced.token_log_probs, abs=1e-9)
-
-
-@pytest.mark.parametrize("beam", [1, 4])
-def test_a_limit_that_is_asked_for_still_cuts(beam):
-    src, lengths = batch()
-    found = decode(tagger(9.0), src, lengths, DecodingOptions(beam=beam, max_len=2))
-    assert [len(row[0].tokens) for row in found] == [min(tags, 2) for tags in TAGS]
-    assert [row[0].finished for row in found] == [tags <= 2 for tags in TAGS]
-
-
-def test_a_tag_may_come_again_where_no_other_is_left():
-    src, lengths = batch()
-    options = DecodingOptions(beam=1, no_repeat_ngram=1)
-    model = build("rnn").eval()
-    with torch.no_grad():
-        model.output.bias[EOS] = 9.0
-        # two tags can be written, and six are needed
-        model.output.bias[3] = model.output.bias[6:] = float("-inf")
-    assert [len(row[0].tokens) for row in decode(model, src, lengths, options)] == TAGS
-
-
-def test_a_prefix_may_not_be_longer_than_its_source():
-    src, lengths = batch()
-    prefix = [[], [], [4], [], [], []]
-    rule = r"^prefix must have at most as many tokens as the model writes.* is 1 for 0 in row 2: "
-    with pytest.raises(ArgumentError, match=rule):
-        decode(tagger(9.0), src, lengths, DecodingOptions(prefix=prefix))

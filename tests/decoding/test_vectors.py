@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from decoding.toys import greedy
-from models.test_adapters import BATCH, NAMES, PATCH, adapt, build, source, spoil, width
+from models.test_adapters import NAMES, adapt, build, source, spoil, width
 from regard.decoding import DecodingOptions, Ensemble, decode
 from regard.errors import ArgumentError
 from regard.models import with_input
-from regard.symbols import BOS, EOS, PAD
+from regard.symbols import EOS
 
 STEPS = 5
 OPTIONS = DecodingOptions(max_len=STEPS, min_len=1)
@@ -32,31 +32,6 @@ def model_of(name, adapter="stacked"):
     return model
 
 
-@torch.no_grad()
-def best_of_forced(model, src, length):
-    """The target whose every token is the best one after those before it, from whole targets."""
-    tokens = [BOS]
-    while len(tokens) <= STEPS:
-        logits = model(src, length, torch.tensor([tokens])).logits[0, -1]
-        logits[[PAD, BOS]] = float("-inf")
-        if len(tokens) == 1:
-            logits[EOS] = float("-inf")
-        if int(logits.argmax()) == EOS:
-            break
-        tokens.append(int(logits.argmax()))
-    return tokens[1:]
-
-
-@pytest.mark.sample(6)
-@pytest.mark.parametrize(("name", "adapter"), CASES)
-def test_greedy_is_the_argmax_of_forced_targets(name, adapter):
-    model, (src, lengths) = model_of(name, adapter), source(adapter)
-    found = [row[0].tokens for row in greedy(model, src, lengths, OPTIONS)]
-    expected = [best_of_forced(model, src[i : i + 1], lengths[i : i + 1]) for i in range(BATCH)]
-    assert found == expected
-    assert max(map(len, found)) > 1
-
-
 @every_preset
 def test_order_and_padding_change_nothing(name):
     model, (src, lengths) = model_of(name), source("stacked")
@@ -68,14 +43,6 @@ def test_order_and_padding_change_nothing(name):
     for i, row in zip(order.tolist(), again, strict=True):
         assert [h.tokens for h in row] == [h.tokens for h in found[i]]
         assert [h.score for h in row] == pytest.approx([h.score for h in found[i]], abs=1e-9)
-
-
-def test_images_need_no_lengths():
-    model, (src, _) = model_of("transformer", "patches"), source("patches")
-    for (hypothesis,) in decode(model, src, None, OPTIONS, need_weights=True):
-        weights = hypothesis.attention["cross"][-1]
-        assert weights.shape[2] == 12
-        assert PATCH * torch.tensor(model.encoder.embedding.grid(src)).prod() == 24
 
 
 def test_the_longest_target_grows_with_the_memory():

@@ -8,7 +8,7 @@ import torch
 
 from regard.decoding import DecodingOptions, decode
 from regard.export import beam_search as exported
-from regard.export.beam_search import SearchOptions, TargetLimits, top
+from regard.export.beam_search import SearchOptions, TargetLimits
 from regard.models import SequenceModel
 from regard.models.protocol import Memory, StepOutput
 from regard.state import State
@@ -134,16 +134,6 @@ def test_targets_of_known_length(options):
     most = options.get("max_len", 9)
     assert [len(found[0].tokens) for found in theirs] == [min(i % 5, most) for i in range(11)]
     assert any(not found[0].finished for found in theirs) == ("max_len" in options)
-
-
-@pytest.mark.parametrize("rows", [1, 5])
-@pytest.mark.parametrize("n", [11, 700])  # sorted, and split
-def test_the_earlier_of_equals_comes_first(rows, n):
-    values = np.random.default_rng(3).integers(0, 4, (rows, n)).astype(np.float32)
-    values[0, 2:] = -np.inf
-    for k in (1, 2, 5, n, n + 3):
-        expected = [sorted(range(n), key=lambda i: (-row[i], i))[:k] for row in values]
-        assert top(values, k).tolist() == expected
 
 
 @pytest.mark.parametrize(

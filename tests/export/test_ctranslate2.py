@@ -7,8 +7,8 @@ import safetensors.torch
 import torch
 
 import regard
-from cli.tools import done, sentence
 from cli.tools import regard as command
+from cli.tools import sentence
 from export.tools import FRAMES, SOURCES, make_run, run_readme
 from regard.export import ExportError, export
 from regard.symbols import EOS
@@ -19,13 +19,6 @@ from regard.export.translate import Translator
 
 TEXTS = [*SOURCES, "Ab\tV;PST", "what is not known", "g", "hgfedcba" * 3, "ba ab"]
 SIZES = {"dim": 16, "heads": 4, "feed_forward": 24, "layers": 2}
-# translate.py, where neither torch nor regard can be imported
-WITHOUT_TORCH = """
-import os, runpy, sys
-sys.modules["torch"] = sys.modules["regard"] = None
-sys.path.insert(0, os.path.dirname(sys.argv[1]))  # as `python translate.py` has it
-runpy.run_path(sys.argv.pop(1), run_name="__main__")
-"""
 
 
 @pytest.fixture(scope="module")
@@ -124,11 +117,3 @@ def test_what_differs_from_the_model_is_not_left(tmp_path, monkeypatch):
     with pytest.raises(ExportError, match=r"log-probabilities by \d.*nothing was kept"):
         export(run, tmp_path / "new" / "out", to="ctranslate2")
     assert list((tmp_path / "new").iterdir()) == []
-
-
-def test_the_command_says_how_to_go_on(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    talkative(tmp_path / "run")
-    result = command("export", "run", "--to", "ctranslate2")
-    assert done(result) == "run-ctranslate2\n"
-    assert "try `echo TEXT | python run-ctranslate2/translate.py`" in result.stderr

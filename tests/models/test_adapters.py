@@ -133,17 +133,6 @@ def test_narrow_lengths_count_like_wide_ones():
     assert torch.equal(found, model(src, lengths, tgt).logits)
 
 
-def test_positions_are_those_of_the_joined_frames():
-    plain, placed = (
-        VectorInput(FEATURES, 6, stack=2, positions=positions).double()
-        for positions in (None, SinusoidalPositions(6))
-    )
-    placed.load_state_dict(plain.state_dict())
-    src, _ = source("vectors")
-    expected = SinusoidalPositions(6)(plain(src))
-    torch.testing.assert_close(placed(src), expected)
-
-
 def test_patches_are_cut_row_by_row():
     adapter, (src, _) = PatchInput(CHANNELS, PATCH, 7).double(), source("patches")
     out = adapter(src)
@@ -243,22 +232,6 @@ def test_errors_name_what_is_wrong(make, words):
         make()
 
 
-@pytest.mark.plain
-@pytest.mark.parametrize(
-    ("lengths", "words"),
-    [
-        (torch.tensor([2.0, 3.0]), "lengths must hold integers, but it is torch.float32: convert"),
-        (torch.tensor([True, True]), "lengths must hold integers, but it is torch.bool"),
-        (torch.tensor([3, -1]), "lengths must be at least 0, but it is -1: count real tokens"),
-        (torch.tensor([3, 4]), "lengths must be at most the 3 tokens of a row, but it is 4"),
-    ],
-)
-def test_lengths_that_no_row_has_are_named(lengths, words):
-    model = PRESETS["bahdanau"](17, TGT_VOCAB, **RECURRENT)
-    with pytest.raises(ArgumentError, match=words):
-        model.encode(torch.full((2, 3), 5), lengths)
-
-
 def test_an_adapter_of_another_width_is_refused_and_nothing_changed():
     model = PRESETS["bahdanau"](1, TGT_VOCAB, **RECURRENT)
     before = model.encoder.embedding
@@ -282,11 +255,3 @@ def test_models_that_cannot_have_an_adapter(name, words):
     model = PRESETS[name](TGT_VOCAB, TGT_VOCAB, **RECURRENT)
     with pytest.raises(ArgumentError, match=words):
         with_input(model, VectorInput(FEATURES, RECURRENT["embed"]))
-
-
-@pytest.mark.plain
-@pytest.mark.parametrize("other", [torch.nn.Linear(FEATURES, 6), VectorInput])
-def test_what_is_no_adapter_is_refused(other):
-    model = PRESETS["bahdanau"](1, TGT_VOCAB, **RECURRENT)
-    with pytest.raises(ArgumentError, match="adapter must be an InputAdapter"):
-        with_input(model, other)

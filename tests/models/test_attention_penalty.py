@@ -41,12 +41,6 @@ def test_entropy_is_that_of_each_step():
     assert found[0].tolist() == pytest.approx([3 * math.log(2), 0.0, 3 * third, 0.0], abs=1e-6)
 
 
-def test_heads_are_averaged():
-    two = torch.tensor([[[[1.0, 0.0]] * 4, [[0.0, 1.0]] * 4]])
-    found = AttentionPenalty(look_ahead=1.0, entropy=1.0)(TOKENS[:1], two)
-    assert found[0].tolist() == pytest.approx([math.log(2)] * 4)
-
-
 def test_a_decoder_is_taught_in_training_alone():
     sizes = {"embed": 5, "hidden": 6, "layers": 1, "dropout": 0.0}
     torch.manual_seed(0)

@@ -122,15 +122,6 @@ def test_scores_of_source_vectors_are_used_with_several_beams(monkeypatch):
     assert len(calls) == 1, "an empty source has no weights that sum to 1"
 
 
-def test_samples_and_caches_longer_than_their_first_room():
-    model = sharp("transformer")
-    src, lengths = batch(1)
-    options = DecodingOptions(num_samples=3, seed=7, min_len=40, max_len=40)
-    assert_same(
-        decode(CpuModel(model), src, lengths, options), decode(model, src, lengths, options)
-    )
-
-
 def test_a_state_is_continued_once():
     model = CpuModel(build("transformer").eval())
     src, lengths = batch(1)
@@ -158,22 +149,6 @@ def test_models_that_are_refused():
     assert "several layers" in refuse_cpu_model(build("bahdanau"))
     assert "not additive" in refuse_cpu_model(build("luong"))
     assert "ParallelDecoder" in refuse_cpu_model(build("gnmt"))
-
-
-def test_a_prepared_model_knows_when_it_cannot_run():
-    model = build("transformer").eval()
-    prepared = CpuModel(model)
-    assert prepared.can_run(need_weights=False)
-    assert not prepared.can_run(need_weights=True)  # refused like the model it is made of
-    assert CpuModel(compiled("bahdanau")).can_run(need_weights=True)
-    with use_backend("reference"):
-        assert not prepared.can_run(need_weights=False)
-    with torch.autocast("cpu", torch.bfloat16):
-        assert not prepared.can_run(need_weights=False)
-    hook = model.register_forward_hook(lambda *_: None)
-    assert not prepared.can_run(need_weights=False)
-    hook.remove()
-    assert prepared.can_run(need_weights=False)
 
 
 def test_a_model_whose_weights_change_is_prepared_again():
@@ -231,20 +206,3 @@ def test_int8_is_close_and_leaves_the_model_alone(preset, monkeypatch):
         assert (logits - exact).norm() < 0.05 * exact.norm()
     for name, weight in model.state_dict().items():
         assert torch.equal(weight, before[name])
-
-
-def test_gradients_of_int8_layers_are_those_of_the_weights():
-    int8_or_skip()
-    linear = torch.nn.Linear(7, 5)
-    x = torch.randn(3, 7, requires_grad=True)
-    Int8Linear(linear)(x).sum().backward()
-    torch.testing.assert_close(x.grad, linear.weight.sum(0).expand(3, 7))
-
-
-def test_a_build_without_int8_says_so(monkeypatch):
-    int8_engine.cache_clear()
-    monkeypatch.setattr("regard.models.int8._runs", lambda engine: False)
-    monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: False)
-    with pytest.raises(ArgumentError, match=r"int8, for which it has no engine on .*: use 32"):
-        int8_engine()
-    int8_engine.cache_clear()

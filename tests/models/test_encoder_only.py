@@ -91,18 +91,3 @@ def test_gradients_of_whole_models(variant):
 
     change = torch.zeros_like(original[:, :]).requires_grad_()
     assert gradcheck(logits, (change,), fast_mode=True)
-
-
-@pytest.mark.parametrize("name", LANGUAGE_MODELS)
-def test_a_tied_language_model_judges_a_token_by_its_vector(name):
-    _, _, tokens = pairs()
-    model = build(f"lm-{name}-tied").double().eval()
-    assert "language.output.weight" not in model.state_dict()
-    language = model.language
-    x = language.embedding(tokens)
-    features = language.body(x, language.body.start(BATCH, x)).output
-    if language.output.projection is not None:
-        features = features @ language.output.projection.weight.T
-    assert (language.output.projection is None) == (name == "transformer")
-    expected = features @ language.embedding.table.weight.T + language.output.bias
-    torch.testing.assert_close(language(tokens).logits, expected, atol=1e-12, rtol=0)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard.errors import ArgumentError
-from regard.models.forecasters import FORECASTERS, Forecaster, build_forecaster, patch_count
+from regard.models.forecasters import FORECASTERS, build_forecaster
 
 SIZES = {"look_back": 13, "horizon": 5, "targets": 2, "features": 2, "estimates": 3}
 SIZES |= {"patch": 5, "stride": 3, "skip": True}
@@ -67,13 +67,6 @@ def test_series_are_independent_and_exogenous_columns_are_read(preset):
     assert not torch.allclose(model(other, None).numbers, plain)
 
 
-@pytest.mark.parametrize("preset", FORECASTERS)
-def test_one_window_at_a_time_is_the_same_as_all_at_once(preset):
-    model, src = model_of(preset), source()
-    alone = torch.cat([model(one[None], None).numbers for one in src])
-    assert torch.allclose(alone, model(src, None).numbers)
-
-
 @pytest.mark.parametrize("preset", ["self-attentive", "rnn"])
 def test_step_by_step_equals_one_pass_over_its_own_forecasts(preset):
     model, src = model_of(preset), source()
@@ -96,12 +89,6 @@ def test_a_new_patch_forecaster_forecasts_what_its_scale_subtracts():
         assert torch.allclose(numbers, right, atol=1e-5)
 
 
-def test_patches_cover_the_window():
-    assert patch_count(336, 16, 8) == 42
-    assert patch_count(512, 16, 8) == 64
-    assert patch_count(13, 5, 3) == 4
-
-
 def test_a_constant_window_has_finite_forecasts_and_gradients():
     model = model_of("transformer")
     src = torch.full((2, 13, 3), 5.0, dtype=torch.float64, requires_grad=True)
@@ -118,9 +105,3 @@ def test_unknown_presets_and_options_are_refused():
         build_forecaster("transformer", "tiny", scale="mean", tied="all", **SIZES)
     with pytest.raises(ArgumentError, match="look_back"):
         model_of("transformer")(source()[:, 1:], None)
-
-
-def test_the_number_of_targets_is_checked():
-    network = model_of("rnn").network
-    with pytest.raises(ArgumentError, match="targets must be"):
-        Forecaster(network, targets=0, scale="mean")

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from regard.decoding import DecodingGraphs, DecodingOptions, decode
-from regard.errors import ArgumentError
 from regard.models import PRESETS, STORY_PRESETS
 from regard.models.memory_network import position_encoding
 
@@ -146,12 +145,6 @@ def test_noise_moves_the_past_away_in_training_alone():
     assert (drawn >= plain).all()
     assert (drawn > plain).any()
     assert (drawn[0, :-2].diff() < 0).all()  # the order stays
-
-
-def test_ids_must_be_exact():
-    src, lengths, tgt = stories()
-    with pytest.raises(ArgumentError, match="hold ids in float32"):
-        build()(src.bfloat16(), lengths, tgt)
 
 
 @pytest.mark.parametrize("preset", sorted(STORY_PRESETS))

@@ -5,7 +5,7 @@ import torch
 
 from regard.errors import ArgumentError
 from regard.layers import GridPositions
-from regard.models import PRESETS, ConvStem, PictureInput, with_input
+from regard.models import ConvStem, PictureInput
 from regard.models.picture_input import SplitStem, augmented, patch_stem
 
 ROWS, COLUMNS, PATCH, CHANNELS, DIM = 3, 5, 2, 3, 7
@@ -42,16 +42,6 @@ def test_a_linear_stem_sees_its_patch_alone():
     changed[0, 4] += 1
     differs = (model(changed)[0] - found).abs().amax(dim=1) > 0
     assert differs.nonzero().flatten().tolist() == [4]
-
-
-def test_small_convolutions_see_neighbours_and_no_more():
-    model, src = adapter(ConvStem(CHANNELS, PATCH, DIM)), patches(1)
-    changed = src.clone()
-    changed[0, 0] += 1  # row 0, column 0
-    moved = (model(changed)[0] - model(src)[0]).abs().amax(dim=1) > 0
-    reached = moved.reshape(ROWS, COLUMNS).nonzero().amax(dim=0).tolist()
-    assert moved[0]
-    assert reached == [1, 1]
 
 
 @pytest.mark.parametrize("patch", [1, 2, 3, 6, 8])
@@ -131,17 +121,3 @@ def test_pictures_change_in_training_alone():
     assert not torch.equal(first, model(src))
     torch.manual_seed(5)
     assert torch.equal(first, model(src))  # what a resumed run draws
-
-
-def test_cells_do_not_know_each_other_in_show_attend_tell():
-    model = PRESETS["show-attend-tell"](1, 11, "tiny", embed=5, hidden=6)
-    stem = patch_stem(CHANNELS, PATCH, 6)
-    model = with_input(model, PictureInput(stem, (ROWS, COLUMNS), PATCH, CHANNELS, 6)).eval()
-    src = patches(1)
-    memory = model.encode(src, torch.tensor([15]))
-    assert torch.allclose(memory.summary, memory.output.mean(dim=1))
-    changed = src.clone()
-    changed[0, 4] += 1
-    other = model.encode(changed, torch.tensor([15])).output
-    differs = (other - memory.output).abs().amax(dim=2)[0] > 0
-    assert differs.nonzero().flatten().tolist() == [4]

@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-import torch.nn.functional as F
 
 from chips import bf16_autocast
 from models.cases import BATCH, RECURRENT, SRC_VOCAB, build, pairs
@@ -63,12 +62,6 @@ def test_the_mixture_against_loops(copied):
     torch.testing.assert_close(found.log_softmax(dim=2), found, atol=1e-12, rtol=0)
 
 
-def test_equal_tokens_are_merge_equal_tokens_at_the_first():
-    weights = torch.tensor([[[0.1, 0.2, 0.3, 0.4]]])
-    found = merge_equal_tokens(weights, torch.tensor([[7, 5, 7, 9]]), 9)
-    torch.testing.assert_close(found, torch.tensor([[[0.4, 0.2, 0.0, 0.0]]]))
-
-
 @pytest.mark.parametrize("gate", [0.0, 1e-30, 0.5, 1.0])
 def test_what_nobody_can_write_is_finite_and_has_finite_gradients(gate):
     # logits so far apart that the softmax of most is zero in float32; one source is all padding
@@ -87,22 +80,6 @@ def test_what_nobody_can_write_is_finite_and_has_finite_gradients(gate):
         for leaf in leaves:
             assert leaf.grad.isfinite().all()
             leaf.grad = None
-
-
-def test_the_loss_destroys_nothing_that_the_mixture_needs():
-    # cross_entropy writes its gradient over the logits it is given
-    logits, gate, weights, src = parts()
-    target = torch.arange(BATCH * STEPS) % VOCAB
-
-    def gradients(loss):
-        leaves = [x.clone().requires_grad_() for x in (logits, gate, weights)]
-        loss(mixed(*leaves, src).flatten(0, 1)).backward()
-        return [leaf.grad for leaf in leaves]
-
-    ours = gradients(lambda x: cross_entropy(x, target))
-    theirs = gradients(lambda x: F.cross_entropy(x, target, reduction="sum"))
-    for found, expected in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(found, expected, atol=1e-10, rtol=0)
 
 
 def test_the_parts_of_a_model_make_its_logits():
@@ -193,16 +170,6 @@ def test_the_penalty_is_the_weighed_coverage_loss_of_the_kept_tokens():
             covered = covered + now
     keep = torch.rand(tgt.shape) < 0.5
     torch.testing.assert_close(model(src, lengths, tgt, keep=keep).penalty, out.penalty[keep])
-
-
-def test_the_penalty_goes_on_from_a_state():
-    src, lengths, tgt = pairs()
-    model = build("pointer-coverage").double().eval()
-    whole = model(src, lengths, tgt).penalty
-    first = model.decoder(tgt[:, :2], model.start(model.encode(src, lengths)))
-    second = model.decoder(tgt[:, 2:], first.state)
-    found = torch.cat([first.penalty, second.penalty], dim=1)
-    torch.testing.assert_close(found, whole, atol=1e-12, rtol=0)
 
 
 @pytest.mark.plain
