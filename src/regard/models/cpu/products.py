@@ -1,6 +1,8 @@
 """Products with weights, as the steps of a decoder take them: in 32 bits or with int8 weights."""
 
-from typing import Final, Protocol, cast, runtime_checkable
+from collections.abc import Callable
+from functools import partial
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -9,53 +11,16 @@ from torch import Tensor, nn
 from regard.models.embedding import OutputLayer, TokenEmbedding
 from regard.models.int8 import Int8Linear, Int8OutputLayer, pack
 
-#: weights of a matrix, and rows of vectors, from which on MKL's own layout pays
-LARGE: Final = 1 << 20
-FEW: Final = 32
-
-
-@runtime_checkable
-class Product(Protocol):
-    """`W x + b` of rows of vectors."""
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Return (..., outputs) of (..., inputs)."""
-        ...
-
-
-class FloatProduct:
-    """`W x + b` in 32 bits.
-
-    Where MKL is built in, the weights of a large matrix are kept in its own layout, made for a
-    number of rows, after that number has come twice in a row: this saves a fifth of the time, and
-    making the layout takes as long as a product.
-    """
-
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        self.weight, self.bias = weight.detach(), None if bias is None else bias.detach()
-        self.packs = weight.numel() >= LARGE and torch._C.has_mkl
-        self._rows, self._packed = 0, (0, weight)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Return the product."""
-        rows = x.shape[:-1].numel()
-        if not self.packs or rows < FEW or x.ndim != 2:
-            return F.linear(x, self.weight, self.bias)
-        count, packed = self._packed  # one read: other threads may replace it
-        if count != rows:
-            before, self._rows = self._rows, rows
-            if before != rows:
-                return F.linear(x, self.weight, self.bias)
-            count, packed = rows, torch.ops.mkl._mkl_reorder_linear_weight(self.weight, rows)
-            self._packed = count, packed
-        found: Tensor = torch.ops.mkl._mkl_linear(x, packed, self.weight, self.bias, rows)
-        return found
+#: `W x + b` of rows of vectors
+Product = Callable[[Tensor], Tensor]
 
 
 def product(weight: Tensor, bias: Tensor | None, *, int8: bool) -> Product:
     """Return a product with a matrix of weights."""
-    weight = weight.detach()
-    return pack(weight, bias) if int8 else FloatProduct(weight.contiguous(), bias)
+    weight = weight.detach().contiguous()
+    if int8:
+        return pack(weight, bias)
+    return partial(F.linear, weight=weight, bias=None if bias is None else bias.detach())
 
 
 def product_of(*layers: nn.Module) -> Product:
