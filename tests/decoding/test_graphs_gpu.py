@@ -11,7 +11,6 @@ from decoding.test_presets import batch, fitting_prefix, model_of
 from decoding.test_search_steps import assert_same
 from models.cases import VARIANTS
 from regard.decoding import DecodingGraphs, DecodingOptions, Ensemble, decode
-from regard.decoding import graphs as module
 from regard.models import PRESETS
 
 pytestmark = pytest.mark.gpu
@@ -140,26 +139,6 @@ def test_what_cannot_be_recorded_runs_and_is_said_once():
     for one in found:
         assert_same(one, plain)
     torch.rand(1, device="cuda")  # the generator works
-
-
-def test_with_little_memory_nothing_is_recorded(monkeypatch):
-    monkeypatch.setattr(module, "FREE_SHARE", 1.1)
-    model, src, lengths = on_gpu("transformer")
-    graphs, options = DecodingGraphs(model), DecodingOptions(beam=2, max_len=9)
-    plain = decode(model, src, lengths, options)
-    for found in searches(model, src, lengths, options, graphs):
-        assert_same(found, plain)
-    assert not graphs._recordings
-
-
-def test_graphs_are_dropped_when_there_are_many(monkeypatch):
-    monkeypatch.setattr(module, "MAX_GRAPHS", 3)
-    model, src, lengths = on_gpu("transformer")
-    graphs, options = DecodingGraphs(model), DecodingOptions(beam=2, max_len=19)
-    plain = decode(model, src, lengths, options)
-    for found in searches(model, src, lengths, options, graphs):
-        assert_same(found, plain)
-    assert len(graphs._recordings) <= 3
 
 
 def test_threads_search_beside_each_other():

@@ -9,7 +9,7 @@ from chips import bf16_autocast
 from models.cases import BATCH, RECURRENT, SRC_VOCAB, build, pairs
 from regard.errors import ArgumentError
 from regard.models import PRESETS
-from regard.models.pointer_decoder import PointerDecoder, coverage_loss, merge_equal_tokens, mixture
+from regard.models.pointer_decoder import coverage_loss, merge_equal_tokens, mixture
 from regard.training.losses import cross_entropy
 
 VOCAB, STEPS, WIDTH = 11, 3, 5
@@ -176,9 +176,3 @@ def test_the_penalty_is_the_weighed_coverage_loss_of_the_kept_tokens():
 def test_two_vocabularies_cannot_be_copied_between():
     with pytest.raises(ArgumentError, match=r"17 source and 13 target tokens: train with shared_v"):
         PRESETS["pointer"](17, 13)
-
-
-@pytest.mark.plain
-def test_without_attention_nothing_can_be_copied():
-    with pytest.raises(ArgumentError, match="recurrent must have an attention to copy by"):
-        PointerDecoder(build("seq2seq").decoder)

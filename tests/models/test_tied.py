@@ -91,17 +91,3 @@ def test_whole_tokens_are_dropped_and_the_others_scaled():
     torch.testing.assert_close(x[~dropped], plain[~dropped] / 0.75)
     assert 0.2 < dropped.float().mean() < 0.3
     assert torch.equal(embedding.eval()(tokens), plain)
-
-
-def test_attention_weights_may_be_dropped_more_or_less_than_features():
-    def rates(**options):
-        model = build("transformer", **options)
-        features = {m.p for m in model.modules() if isinstance(m, torch.nn.Dropout)}
-        layer = model.decoder.decoder.layers[0]
-        first = model.encoder.encoder.layers[0]
-        weights = {a.dropout for a in (layer.attention, layer.cross, first.attention)}
-        return features - {0.0}, weights
-
-    assert rates(dropout=0.3) == ({0.3}, {0.3})
-    assert rates(dropout=0.3, attention_dropout=0.1) == ({0.3}, {0.1})
-    assert rates(dropout=0.3, attention_dropout=0.0) == ({0.3}, {0.0})
