@@ -75,13 +75,24 @@ def test_a_search_finds_the_same(name, shortest):
     assert_same(decode(CpuModel(model), *given), decode(model, *given))
 
 
-def test_a_large_vocabulary_has_no_table_of_gates(monkeypatch):
+@pytest.mark.parametrize("name", ["bahdanau", "bahdanau-lstm", "bahdanau-tied"])
+def test_gates_of_tokens_are_computed_when_they_are_read(name, monkeypatch):
     monkeypatch.setattr(recurrent, "TABLE", 0)
-    model = sharp("bahdanau")
+    monkeypatch.setattr(recurrent, "BLOCK", 4)
+    model = sharp(name)
     fast = CpuModel(model)
-    assert fast.steps.table is None
-    given = (*batch(1), DecodingOptions(beam=4, nbest=3, max_len_ratio=1.0, max_len_extra=2))
+    fast.steps.table.fill_(float("nan"))  # until they are computed
+    src, lengths = batch(1)
+    decode(fast, src[:1], lengths[:1], DecodingOptions(beam=1, max_len=0))
+    assert fast.steps._computed.tolist() == [True, False, False, False]  # of bos
+    assert fast.steps.table[:4].isfinite().all()
+    assert fast.steps.table[4:].isnan().all()
+    given = (src, lengths, DecodingOptions(beam=4, nbest=3, max_len_ratio=1.0, max_len_extra=2))
     assert_same(decode(fast, *given), decode(model, *given))
+    monkeypatch.setattr(recurrent, "LARGE_TABLE", 0)
+    by_token = CpuModel(model)
+    assert by_token.steps.table is None
+    assert_same(decode(by_token, *given), decode(model, *given))
 
 
 def test_maps_of_a_recurrent_decoder():
@@ -94,6 +105,21 @@ def test_maps_of_a_recurrent_decoder():
     for one, other in zip(found, expected, strict=True):
         for a, b in zip(one, other, strict=True):
             torch.testing.assert_close(a.attention["cross"][0], b.attention["cross"][0])
+
+
+def test_scores_of_source_vectors_are_used_with_several_beams(monkeypatch):
+    """The vocabulary's scores of a source are mixed, not those of each context."""
+    model = compiled("bahdanau", hidden=64)
+    fast = CpuModel(model)
+    calls = []
+    by_context = fast.steps.by_context
+    monkeypatch.setattr(fast.steps, "by_context", lambda x: calls.append(1) or by_context(x))
+    given = (*batch(1), DecodingOptions(beam=5, max_len=6))
+    assert_same(decode(fast, *given), decode(model, *given))
+    assert len(calls) == 1
+    given = (*batch(0), DecodingOptions(beam=5, max_len=6))
+    assert_same(decode(fast, *given), decode(model, *given))
+    assert len(calls) == 1, "an empty source has no weights that sum to 1"
 
 
 def test_a_state_is_continued_once():

@@ -8,9 +8,11 @@ a source, where that costs less than a product for every hypothesis at every ste
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast, final
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.attention import AdditiveAttention
@@ -21,8 +23,15 @@ from regard.models.int8 import Int8Linear, Int8OutputLayer
 from regard.models.protocol import Memory, StepOutput
 from regard.state import State, StateT
 
-#: numbers of the largest table of gates, one row for each token
+#: numbers of the largest table of gates, one row for each token, that is computed at once, and of
+#: the largest that is computed as tokens are read
 TABLE: Final = 1 << 22
+LARGE_TABLE: Final = 1 << 25
+#: tokens whose rows of a large table are computed together: always the same ones, so that their
+#: rounding does not depend on what was read before
+BLOCK: Final = 64
+#: numbers of the largest tensor of scores of source vectors
+SCORES: Final = 1 << 25
 
 
 @dataclass(frozen=True)
@@ -34,12 +43,14 @@ class RecurrentSource:
         values: the vectors that are mixed.
         gates: their part of the gates.
         lengths: of the sources.
+        shortest: the least of these.
     """
 
     keys: Any
     values: Any
     gates: Any
     lengths: Any
+    shortest: int
 
 
 @dataclass(frozen=True)
@@ -53,6 +64,7 @@ class RecurrentCpuState(State):
         weights: of the last attention.
         source: of each row.
         sources: see `RecurrentSource`.
+        scores: an array of the tokens' scores by each vector of each source; None until they pay.
     """
 
     hidden: Float[Tensor, "rows hidden"]
@@ -61,6 +73,7 @@ class RecurrentCpuState(State):
     weights: Float[Tensor, "rows src_len"]
     source: Int[Tensor, " rows"]
     sources: RecurrentSource
+    scores: Any = None
 
     def reorder(self: StateT, indices: Int[Tensor, " rows"]) -> StateT:
         """Return the state whose row i is row `indices[i]`; sources are not copied."""
@@ -108,13 +121,22 @@ class RecurrentSteps:
         self.from_context = product(read[:, width:], None, int8=int8)
         self.step_cell = kernels.cell_step(self.cell)
         self.table: Tensor | None = None
+        self._computed: NDArray[np.bool_] | None = None  # blocks of a large table
         vocab = self.embedding.vocab
         if vocab * len(read) <= TABLE:
             table = self.embedding.table.weight.detach() * self.embedding.scale
             self.table = F.linear(table, read[:, :width], bias_in)
+        elif vocab * len(read) <= LARGE_TABLE and not int8:
+            self.table = torch.empty(vocab, len(read))
+            self._computed = np.zeros(-(-vocab // BLOCK), np.bool_)
         self.gates, self.projection = len(read), output.projection
         weight, int8 = output_weight(output, self.embedding), isinstance(scored, Int8OutputLayer)
         self.output: Product = product(weight, output.bias, int8=int8)
+        self.by_hidden: Product | None = None
+        if self.projection is None and weight.shape[1] > self.size:
+            # weights of attention sum to 1, so that the bias of a mixture is the bias
+            self.by_hidden = product(weight[:, : self.size], None, int8=int8)
+            self.by_context = product(weight[:, self.size :], output.bias, int8=int8)
 
     def start(self, memory: Memory) -> RecurrentCpuState:
         """Return the state before the first token, with all products of the sources."""
@@ -136,6 +158,7 @@ class RecurrentSteps:
                 values.numpy(),
                 self.from_context(values).contiguous().numpy(),
                 lengths,
+                int(lengths.min()),
             ),
         )
 
@@ -150,19 +173,32 @@ class RecurrentSteps:
         weights = torch.empty_like(state.weights)
         mixed = weights.numpy()
         kernels.additive_weights(known.numpy(), sources.keys, self.w, *place, mixed)
-        features = torch.empty(rows, self.size + sources.values.shape[2])
-        features[:, : self.size] = hidden
-        kernels.contexts(mixed, sources.values, *place, self.size, features.numpy())
-        features = features if self.projection is None else self.projection(features)
-        after = RecurrentCpuState(hidden, memory, known, weights, state.source, sources)
-        return StepOutput(self.output(features), after, {"cross": (weights[:, None, None],)})
+        scores = self.scores_of(state, rows)
+        if scores is not None:
+            assert self.by_hidden is not None
+            logits = self.by_hidden(hidden)
+            kernels.add_contexts(mixed, scores, *place, logits.numpy())
+        else:
+            features = torch.empty(rows, self.size + sources.values.shape[2])
+            features[:, : self.size] = hidden
+            kernels.contexts(mixed, sources.values, *place, self.size, features.numpy())
+            features = features if self.projection is None else self.projection(features)
+            logits = self.output(features)
+        after = RecurrentCpuState(hidden, memory, known, weights, state.source, sources, scores)
+        return StepOutput(logits, after, {"cross": (weights[:, None, None],)})
+
+    def scores_of(self, state: RecurrentCpuState, rows: int) -> Any:
+        """Return the tokens' scores by each vector of each source; None where they do not pay."""
+        if state.scores is not None or not self._projection_pays(rows, state.sources):
+            return state.scores
+        return self.by_context(torch.from_numpy(state.sources.values)).contiguous().numpy()
 
     def _cell(
         self, tokens: Tensor, state: RecurrentCpuState, place: tuple[Any, Any]
     ) -> tuple[Tensor, Tensor | None]:
         """Return the hidden state and the memory after the tokens."""
         if self.table is not None:
-            inputs, index = self.table, tokens
+            inputs, index = self._table_of(tokens), tokens
         else:
             vectors = F.embedding(tokens, self.embedding.table.weight) * self.embedding.scale
             inputs, index = self.from_token(vectors), torch.arange(len(tokens))
@@ -188,6 +224,30 @@ class RecurrentSteps:
         after = hidden.numpy(), memory.numpy()
         self.step_cell(*given, state.memory.numpy(), x, saved, *after)
         return hidden, memory
+
+    def _table_of(self, tokens: Tensor) -> Tensor:
+        """Return the tokens' part of the gates, by token; the rows of these tokens are computed."""
+        assert self.table is not None
+        if self._computed is None:
+            return self.table
+        blocks = tokens.numpy() // BLOCK
+        for block in np.unique(blocks[~self._computed[blocks]]).tolist():
+            some = slice(block * BLOCK, (block + 1) * BLOCK)
+            vectors = self.embedding.table.weight.detach()[some] * self.embedding.scale
+            self.table[some] = self.from_token(vectors)
+            self._computed[block] = True
+        return self.table
+
+    def _projection_pays(self, rows: int, known: RecurrentSource) -> bool:
+        """Return whether to score every vector of the sources: with several hypotheses of each.
+
+        A source without vectors has no weights that sum to 1.
+        """
+        if self.by_hidden is None or not known.shortest:
+            return False
+        sources, width, size = known.values.shape
+        numbers = sources * width * self.embedding.vocab
+        return bool(rows > 2 * sources and 8 * width <= size and numbers <= SCORES)
 
 
 def _of(layer: nn.Module, name: str) -> Tensor:

@@ -5,7 +5,7 @@ Rows, sources and lengths are those of `transformer_kernels`.
 """
 
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from numba import int64
 
@@ -21,10 +21,12 @@ from regard.ops.cpu_math import (
     rnn_cell,
     softmax,
 )
-from regard.ops.cpu_runtime import batch, kernel, row, rows
+from regard.ops.cpu_runtime import batch, kernel, part, row, rows
 from regard.ops.recurrence.cells import Cell
 
 ids = int64[::1]
+#: columns of a source that its rows take turns at
+COLUMNS: Final = 512
 
 
 @kernel(rows, batch, row, ids, ids, rows)
@@ -46,6 +48,41 @@ def contexts(weights, values, source, lengths, first, out):
     for r in range(len(out)):
         n = lengths[source[r]]
         mix(weights[r, :n], values[source[r]], out[r, first:])
+
+
+@part
+def add_columns(factors, tape, first, last, out):
+    """Like `add_mix`, for the columns from `first` to `last`."""
+    n, sums = len(factors), out[first:last]
+    for i in range(0, n - n % 4, 4):
+        s0, s1 = tape[i, first:last], tape[i + 1, first:last]
+        s2, s3 = tape[i + 2, first:last], tape[i + 3, first:last]
+        a0, a1, a2, a3 = factors[i], factors[i + 1], factors[i + 2], factors[i + 3]
+        for j in range(len(sums)):
+            sums[j] += (a0 * s0[j] + a1 * s1[j]) + (a2 * s2[j] + a3 * s3[j])
+    for i in range(n - n % 4, n):
+        step, a = tape[i, first:last], factors[i]
+        for j in range(len(sums)):
+            sums[j] += a * step[j]
+
+
+@kernel(rows, batch, ids, ids, rows)
+def add_contexts(weights, values, source, lengths, out):
+    """Like `contexts`, for all columns, and added to what is there.
+
+    Rows of one source, which stand together, take turns at some columns of it, which then stay in
+    the nearest cache.
+    """
+    r, width = 0, out.shape[1]
+    while r < len(out):
+        end, b = r + 1, source[r]
+        while end < len(out) and source[end] == b:
+            end += 1
+        for first in range(0, width, COLUMNS):
+            for i in range(r, end):
+                last = min(first + COLUMNS, width)
+                add_columns(weights[i, : lengths[b]], values[b], first, last, out[i])
+        r = end
 
 
 def _gru_step(inputs, index, known, first, weights, values, source, lengths, hidden, x, saved, out):
