@@ -1,10 +1,13 @@
 """Device selection, and tests for active transforms."""
 
 import contextlib
+from collections.abc import Iterator
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import forward_ad
+from torch.overrides import TorchFunctionMode
 
 from regard.errors import ArgumentError
 
@@ -76,3 +79,24 @@ def _unavailable(device: torch.device) -> str | None:
     except (RuntimeError, NotImplementedError, AssertionError, ImportError):
         return "this torch finds none"
     return None
+
+
+@contextlib.contextmanager
+def shapes_only() -> Iterator[None]:
+    """Build models whose weights have shapes and no numbers, inside the block."""
+    with torch.device("meta"), _Uninitialised():
+        yield
+
+
+class _Uninitialised(TorchFunctionMode):
+    """Skips initialisation, for which torch would import its compiler on `meta` tensors."""
+
+    SKIPPED: ClassVar = frozenset(
+        (Tensor.normal_, Tensor.uniform_, Tensor.mul, nn.init.normal_, nn.init.uniform_)
+    )
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in self.SKIPPED:
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **kwargs)

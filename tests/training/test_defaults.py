@@ -15,6 +15,7 @@ from regard.training.defaults import (
     evaluation_interval,
     evaluation_limits,
     fill_settings,
+    starts_from_counts,
     steps_limit,
 )
 from regard.training.evaluator import Evaluator
@@ -64,6 +65,13 @@ def test_few_passes_over_many_examples_take_a_high_rate():
     assert rate(minutes=2, lr=1e-4) == 1e-4
     assert rate() is rate(minutes=10) is rate(CPU, minutes=2) is None
     assert rate(many._replace(on_gpu=True), minutes=2) is None
+    counted = {
+        "few minutes": starts_from_counts(make_config({"minutes": 2}), many),
+        "no limit": starts_from_counts(make_config({}), many),
+        "vectors": starts_from_counts(make_config({"minutes": 2, "src_vectors": "a"}), many),
+        "few pairs": starts_from_counts(make_config({"minutes": 2}), many._replace(examples=99)),
+    }
+    assert [name for name, found in counted.items() if found] == ["few minutes"]
     texts = many._replace(scales_batches=False)
     lines = fill_settings(make_config({"preset": "lm-transformer", "minutes": 2}), texts)
     assert (lines.lr, lines.batch_tokens) == (6e-3, 1024)

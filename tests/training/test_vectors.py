@@ -1,14 +1,19 @@
 """Embeddings that start from word vectors, and how they learn."""
 
 import random
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
+from regard.data.corpus import Ids
 from regard.errors import ArgumentError, DataError
+from regard.models import PRESETS
 from regard.training import RunFolder, make_config, resume_run, start_run
+from regard.training.pretrained_embeddings import start_from_counts
 from regard.training.setup import check_settings, prepare
 from training.tools import SETTINGS
 
@@ -166,3 +171,35 @@ def test_a_run_goes_on_without_the_file_as_if_it_had_not_stopped(colours, vector
     assert [name for name in first if not torch.equal(first[name], second[name])] == []
     with pytest.raises(ArgumentError, match="src_vectors must stay"):
         resume_run(tmp_path / "halves", {"src_vectors": "other.txt"}, quiet=True)
+
+
+def test_embeddings_start_from_the_tokens_that_occur_together():
+    """Sources have two words for each target word: these begin alike, and unlike all others."""
+    draw, first, kinds = np.random.default_rng(3), 4, 9
+    targets = draw.integers(kinds, size=(300, 3))
+    sources = 2 * targets + draw.integers(2, size=targets.shape)
+
+    def gather(side, rows):
+        values = first + (sources if side == "src" else targets)[rows]
+        eos = np.full((len(rows), int(side == "src")), 2)
+        lengths = np.full(len(rows), 3 + (side == "src"))
+        return Ids(np.cumsum(lengths) - lengths, lengths, np.hstack([values, eos]).ravel())
+
+    count = np.ones(300, np.int32)
+    pairs = SimpleNamespace(src_lengths=4 * count, tgt_lengths=3 * count, gather=gather)
+    model = PRESETS["bahdanau"](first + 2 * kinds, first + kinds, embed=8, hidden=4)
+    tables = model.encoder.embedding.table.weight, model.decoder.embedding.table.weight
+    before, said = [table.detach().clone() for table in tables], []
+    start_from_counts(model, pairs, said.append)
+    assert len(said) == 1
+    words = torch.nn.functional.normalize(tables[0].detach()[first:])
+    near = (words @ words.mT).fill_diagonal_(-1).argmax(dim=1).tolist()
+    assert near == [word ^ 1 for word in range(2 * kinds)]
+    across = tables[0].detach()[first:] @ tables[1].detach()[first:].mT
+    assert across.argmax(dim=1).tolist() == [word // 2 for word in range(2 * kinds)]
+    for table, old in zip(tables, before, strict=True):
+        assert torch.equal(table[:first], old[:first]), "symbols stay random"
+
+    small = PRESETS["bahdanau"](first + 2 * kinds, first + kinds, embed=16, hidden=4)
+    start_from_counts(small, pairs, said.append)
+    assert len(said) == 1, "a vocabulary as small as its vectors are wide is left as it is"

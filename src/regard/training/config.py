@@ -9,12 +9,12 @@ from inspect import Parameter
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin
 
-import torch
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 from pydantic.fields import FieldInfo
 
 from regard import safe_read
 from regard.decoding_options import MAX_BEAM
+from regard.device import shapes_only
 from regard.errors import ArgumentError, DataError, RegardError
 from regard.messages import help_text, message
 from regard.models import COPY_PRESETS, PRESETS, SPAN_PRESETS, STORY_PRESETS, TEXT_PRESETS
@@ -389,7 +389,7 @@ def check_model(config: Config) -> None:
     _check_positions(config)
     check_task_settings(config)
     try:
-        with torch.device("meta"):  # shapes without numbers
+        with shapes_only():
             PRESETS[config.preset](8, 8, config.model_size, **config.model)
     except RegardError:
         raise

@@ -9,20 +9,22 @@ import socket
 import time
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, cast, final
 
 import torch
 import torch.distributed as dist
-from lightning_fabric import Fabric
-from lightning_fabric.plugins.precision import MixedPrecision
-from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
-from lightning_fabric.wrappers import _FabricModule as FabricModule
-from torch import Tensor
+from torch import Tensor, nn
 from torch._C._distributed_c10d import Store, TCPStore
 
 from regard import device as devices
 from regard.errors import ArgumentError, RegardError
 from regard.training.sharding import shard
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+    from lightning_fabric.wrappers import _FabricModule as FabricModule
+else:  # it takes seconds to import, with torch's compiler, and a dry run does without
+    Fabric = FabricModule = Any
 
 __all__ = ["Fabric", "FabricModule", "Processes", "is_first_process", "make_fabric"]
 
@@ -53,7 +55,7 @@ class Processes:
         self.fabric = fabric
         self.device, self.rank, self.count = fabric.device, fabric.global_rank, fabric.world_size
         self.is_first = fabric.is_global_zero
-        self.shards = isinstance(fabric.strategy, ModelParallelStrategy)
+        self.shards = type(fabric.strategy).__name__ == "ModelParallelStrategy"
 
     def total(self, mine: Tensor) -> Tensor:
         """Return the sum of a tensor over all processes."""
@@ -191,21 +193,42 @@ def _store_of_first(known: Store, host: str) -> TCPStore:
 
 
 @final
-class Autocast(MixedPrecision):  # type: ignore[misc, unused-ignore]
-    """Mixed precision whose inputs keep their type: ids of words and target numbers are exact."""
+class DryFabric:
+    """The part of Fabric for a dry run: one process, which computes gradients and takes no step."""
 
-    def convert_input(self, data: Any) -> Any:
-        """Return what is given: operations that take half precision convert it themselves."""
-        return data
+    global_rank, world_size, is_global_zero, strategy = 0, 1, True, None
+
+    def __init__(self, device: torch.device, precision: str) -> None:
+        self.device, self.precision = device, precision
+
+    def launch(self) -> None:
+        """Do nothing: this process is the only one."""
+
+    def autocast(self) -> torch.autocast:
+        """Return a context that computes in the precision of the run."""
+        half = torch.float16 if self.precision == "fp16" else torch.bfloat16
+        return torch.autocast(self.device.type, half, enabled=self.precision != "32")
+
+    def setup_module(self, module: nn.Module) -> nn.Module:
+        """Move a model to the device, and let it compute in the precision of the run."""
+        module.forward = self.autocast()(module.forward)  # type: ignore[method-assign]
+        return module.to(self.device)
+
+    def backward(self, loss: Tensor) -> None:
+        """Compute gradients."""
+        loss.backward()  # type: ignore[no-untyped-call]
 
 
-def make_fabric(device_name: str, precision: str, strategy: str = "auto") -> tuple[Fabric, str]:
+def make_fabric(
+    device_name: str, precision: str, strategy: str = "auto", *, dry: bool = False
+) -> tuple[Fabric, str]:
     """Return a fabric, not launched yet, and the precision that `auto` stands for.
 
     Args:
         device_name: cpu, cuda or auto.
         precision: 32, bf16, fp16 or auto.
         strategy: of several processes: `fsdp` shards the weights, `ddp` and `auto` replicate them.
+        dry: whether no step will be taken.
     """
     device = devices.pick(device_name)
     precision = best_precision(device) if precision == "auto" else precision
@@ -214,16 +237,27 @@ def make_fabric(device_name: str, precision: str, strategy: str = "auto") -> tup
     if strategy == "fsdp" and precision == "fp16":
         rule = "be 32 or bf16 with strategy=fsdp, since shards have no common scale of the loss"
         raise ArgumentError("precision", rule, "fp16", "give precision=bf16, or strategy=ddp")
+    if dry and world == 1:
+        return cast("Fabric", DryFabric(device, precision)), precision
+    from lightning_fabric import Fabric
+    from lightning_fabric.plugins.precision import MixedPrecision
+    from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
+
+    plugin = None
+    if precision != "32":
+        plugin = MixedPrecision(PRECISIONS[precision], device.type)
+        # ids of words and target numbers are exact: operations convert what they take in half
+        plugin.convert_input = lambda data: data  # type: ignore[method-assign]
     if strategy == "fsdp" and world > 1:
         plan = ModelParallelStrategy(shard, data_parallel_size=world, tensor_parallel_size=1)
     # the run announces its precision itself
-    logging.getLogger(Fabric.__module__.split(".")[0]).setLevel(logging.WARNING)
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     fabric = Fabric(
         accelerator=device.type,
         devices=local if world > 1 or device.index is None else [device.index],
         num_nodes=max(1, world // local),
         strategy=plan,
-        plugins=None if precision == "32" else Autocast(PRECISIONS[precision], device.type),
+        plugins=plugin,
     )
     return fabric, precision
 

@@ -1,15 +1,17 @@
-"""Embeddings initialised from pretrained word vectors."""
+"""Embeddings initialised from pretrained word vectors, or from counts of the training data."""
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Final, cast
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from regard.data import SourceEncoder, TargetEncoder, Tokenizer, require_tokenizer
+from regard.data import EncodedPairs, SourceEncoder, TargetEncoder, Tokenizer, require_tokenizer
+from regard.data.corpus import Ids
 from regard.data.frame_scaler import require_text_target
 from regard.data.word_vectors import WordVectorFile, open_word_vectors
+from regard.device import shapes_only
 from regard.errors import ArgumentError, DataError
 from regard.messages import message, translated
 from regard.models import PRESETS
@@ -22,6 +24,10 @@ Say = Callable[[str], None]
 
 #: what embeddings call their ids, by the setting that names a file for them
 NAMES: Final = {"src_vectors": ("src",), "tgt_vectors": ("tgt", "tokens")}
+#: products of tokens that occur together which are counted, at most
+COUNTED: Final = 10_000_000
+#: vectors shorter than this share of the mean stay shorter than others
+SHORTEST: Final = 0.3
 #: kinds of tokenisers whose tokens are words
 WHOLE: Final = ("word", "space")
 
@@ -35,7 +41,7 @@ def check_vectors(config: Config) -> None:
         raise ArgumentError("vectors_rate", rule, f"{config.vectors_rate:g}", fix)
     if not given:
         return
-    with torch.device("meta"):  # shapes without numbers
+    with shapes_only():
         model = PRESETS[config.preset](8, 8, config.model_size, **config.model)
     found = embeddings(config, model)
     if len({id(embedding.table) for embedding in found.values()}) < len(found):
@@ -106,6 +112,63 @@ def fill(embedding: TokenEmbedding, tokenizer: Tokenizer, file: WordVectorFile) 
         with torch.no_grad():  # what the model sees is then the vector itself
             embedding.table.weight[list(found)] = rows / embedding.scale
     return len(found)
+
+
+def start_from_counts(model: nn.Module, train: EncodedPairs, say: Say) -> None:
+    """Initialise the embeddings of both sides by which tokens occur together in training pairs.
+
+    Their rows are singular vectors of the positive pointwise mutual information (Levy and Goldberg,
+    2014) of source and target tokens: words of like translations begin alike. Others stay random,
+    and so do all of a small vocabulary, such as letters, which is learned soon.
+    """
+    tables = {e.name: e for e in model.modules() if isinstance(e, TokenEmbedding)}
+    large = {name: e for name, e in tables.items() if e.vocab >= e.dim}
+    if not {"src", "tgt"} <= large.keys():
+        return
+    found = _associations(train, tables["src"].vocab, tables["tgt"].vocab)
+    width = min(embedding.dim for embedding in large.values())
+    left, values, right = torch.svd_lowrank(found, width, niter=4)
+    for name, side, tokens in zip(("src", "tgt"), (left, right), found._indices(), strict=True):
+        known = tokens.unique()
+        vectors = side[known] * values.sqrt()
+        norms = vectors.norm(dim=1, keepdim=True)
+        scaled = vectors / norms.clamp(min=SHORTEST * float(norms.mean()))
+        with torch.no_grad():
+            tables[name].table.weight[known, :width] = scaled / tables[name].scale
+    say(message("train.counted"))
+
+
+def _associations(train: EncodedPairs, src_vocab: int, tgt_vocab: int) -> Tensor:
+    """Return the sparse mutual information of tokens that occur together more than once."""
+    rows = np.random.default_rng(0).permutation(len(train.src_lengths))
+    cost = np.cumsum(train.src_lengths[rows].astype(np.int64) * train.tgt_lengths[rows])
+    rows = rows[: 1 + int(np.searchsorted(cost, COUNTED))]
+    sides = (cast(Ids, train.gather(side, rows)) for side in ("src", "tgt"))
+    src, tgt = (
+        [np.unique(ids[ids >= len(SYMBOLS)]).astype(np.int64) for ids in _each(side)]
+        for side in sides
+    )
+    pairs = [(s[:, None] * tgt_vocab + t).ravel() for s, t in zip(src, tgt, strict=True)]
+    keys, together = np.unique(np.concatenate(pairs), return_counts=True)
+    keys, together = keys[together > 1], together[together > 1]
+    place = np.stack([keys // tgt_vocab, keys % tgt_vocab])
+    of_src, of_tgt = (
+        np.bincount(np.concatenate(side), minlength=size)[at]
+        for side, size, at in zip((src, tgt), (src_vocab, tgt_vocab), place, strict=True)
+    )
+    count = len(rows)
+    information = np.log((together * count + 1) / (of_src * of_tgt + count)).clip(min=0)
+    return torch.sparse_coo_tensor(
+        torch.from_numpy(place),
+        torch.from_numpy(information.astype(np.float32)),
+        (src_vocab, tgt_vocab),
+        check_invariants=False,
+    )
+
+
+def _each(side: Ids) -> Iterator[np.ndarray]:
+    for start, length in zip(side.starts, side.lengths, strict=True):
+        yield side.values[start : start + length]
 
 
 def _given(config: Config) -> dict[str, str]:

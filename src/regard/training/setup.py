@@ -38,11 +38,18 @@ from regard.training.defaults import (
     evaluation_interval,
     evaluation_limits,
     fill_settings,
+    starts_from_counts,
     steps_limit,
     timed_batch_tokens,
 )
 from regard.training.distillation import check_teacher, load_teachers
-from regard.training.distributed import Fabric, Processes, join_processes, make_fabric
+from regard.training.distributed import (
+    DryFabric,
+    Fabric,
+    Processes,
+    join_processes,
+    make_fabric,
+)
 from regard.training.epochs import BatchShapes, Epochs, TrainingBatches
 from regard.training.evaluator import BATCH, DevMetric, Evaluator
 from regard.training.loop import TrainingParts, train
@@ -55,7 +62,12 @@ from regard.training.optimization import (
     recompute_layers,
     seconds_per_token,
 )
-from regard.training.pretrained_embeddings import check_vectors, embeddings, start_from_vectors
+from regard.training.pretrained_embeddings import (
+    check_vectors,
+    embeddings,
+    start_from_counts,
+    start_from_vectors,
+)
 from regard.training.progress import BaselineScore, Progress
 from regard.training.reporting import Recorder, RunSummary
 from regard.training.run_data import EncodedData, prepare_data
@@ -131,7 +143,8 @@ def prepare(
     began = time.monotonic() if began is None else began
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    fabric, precision = make_fabric(config.device, config.precision, config.strategy)
+    dry = sample is not None
+    fabric, precision = make_fabric(config.device, config.precision, config.strategy, dry=dry)
     join_processes(fabric.device)
     fabric.launch()
     processes = Processes(fabric)
@@ -160,7 +173,7 @@ def prepare(
     task = open_task(config, *data.task.encoders)  # builds a model of the size that was filled in
     baseline, fitted_in = None, 0.0
     starts = config.baseline or config.model.get("ngrams")
-    if starts and not resumed and processes.is_first:
+    if starts and not resumed and not dry and processes.is_first:
         start = time.monotonic()
         baseline = fit_baseline(task, corpus, dev, config.minutes)
         fitted_in = time.monotonic() - start
@@ -170,7 +183,16 @@ def prepare(
     # recordings are limited in seconds, and may have more frames than other sources
     longest = max(config.max_src_len, int(corpus.src_lengths.max(initial=0)))
     module, learner, shapes = _learner(
-        config, processes, precision, task, data, say, longest, baseline, resumed=resumed
+        config,
+        processes,
+        precision,
+        task,
+        data,
+        say,
+        longest,
+        baseline,
+        from_counts=starts_from_counts(config, facts),
+        filled=resumed or dry,
     )
     check_precision(learner.objective, corpus, fabric, precision)
     # a batch of pairs is small on a CPU already
@@ -329,9 +351,12 @@ def _learner(
     longest_src: int,
     baseline: Baseline | None,
     *,
-    resumed: bool,
+    from_counts: bool,
+    filled: bool,
 ) -> tuple[AnyModel, Learner, BatchShapes | None]:
     """Build the model with its optimiser, and the batch shapes if CUDA graphs are used.
+
+    With `filled`, weights do not start from anything: a checkpoint restores them, or none are kept.
 
     Returns:
         the whole model, for evaluation; the learner, which may have a sharded one; the shapes.
@@ -339,8 +364,10 @@ def _learner(
     fabric = processes.fabric
     torch.manual_seed(config.seed)
     module = task.build_model()
-    if not resumed:
+    if not filled:
         start_from_vectors(config, module, *task.encoders, say)
+        if from_counts:
+            start_from_counts(module, data.train, say)
         task.output.fitted_weights(module, (data.train, data.dev))
         if config.model.get("ngrams"):
             bag = None if baseline is None or baseline.bag is None else baseline.bag.state_dict()
@@ -368,6 +395,8 @@ def _learner(
         optimizer = cast(
             torch.optim.Optimizer, fabric.setup_optimizers(_optimizer(config, module, task))
         )
+    elif isinstance(fabric, DryFabric):  # torch imports its compiler with its optimisers
+        objective, optimizer = fabric.setup_module(made), cast(torch.optim.Optimizer, None)
     else:
         objective, optimizer = fabric.setup(made, _optimizer(config, module, task))
     shapes: BatchShapes | None = None

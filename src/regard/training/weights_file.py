@@ -13,16 +13,15 @@ import re
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Final
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from regard import safe_read
 from regard.atomic_files import write_atomic
+from regard.device import shapes_only
 from regard.training.int8_storage import dequantize_rows, weight_shapes
 
 WeightShapes = Mapping[str, tuple[int, ...]]
@@ -125,24 +124,10 @@ def check_sizes(settings: Mapping[str, object], shapes: WeightShapes) -> None:
             )
 
 
-class _ShapesOnly(TorchFunctionMode):
-    """Skips initialisation, for which torch would import its compiler on `meta` tensors."""
-
-    SKIPPED: ClassVar = frozenset(
-        (Tensor.normal_, Tensor.uniform_, Tensor.mul, nn.init.normal_, nn.init.uniform_)
-    )
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if func in self.SKIPPED:
-            return args[0] if args else kwargs["tensor"]
-        return func(*args, **kwargs)
-
-
 def build_checked(build: Callable[[], nn.Module], shapes: WeightShapes) -> None:
     """Build a model on the meta device; raises UnusableWeightsError if its shapes differ."""
     try:
-        with torch.device("meta"), _ShapesOnly():
+        with shapes_only():
             model = build()
     except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
         raise UnusableWeightsError(_first_line(error)) from None

@@ -18,6 +18,7 @@ from regard.data.dev_set import DevSet, sampling_order
 from regard.data.series import SeriesTable
 from regard.data.series_times import time_labels
 from regard.data.series_windows import SeriesWindows
+from regard.device import shapes_only
 from regard.errors import ArgumentError, DataError, ExportError, RegardError
 from regard.evaluation.forecasts import (
     ForecastSums,
@@ -176,7 +177,7 @@ class ForecastOutput(NumbersOutput):
                 options.patch_len,
                 "lower it, or raise look_back",
             )
-        with torch.device("meta"):
+        with shapes_only():
             _build(settings, options, targets=1, exogenous=len(options.exogenous))
 
     @classmethod
