@@ -57,8 +57,7 @@ def choose_tokenizer(texts: Iterable[str]) -> TokenizerChoice:
     if not lines:
         rule = "have something in them"
         raise ArgumentError("texts", rule, "empty", "check where they come from")
-    seen = _measure(lines)
-    return _without_spaces(seen) or _symbols(seen) or _short(seen) or _running(seen)
+    return _suitable(_measure(lines))
 
 
 def is_unspaced(texts: Iterable[str]) -> bool:
@@ -108,37 +107,25 @@ def find_separator(targets: Iterable[str]) -> str:
     return ""
 
 
-def _without_spaces(seen: _Measures) -> TokenizerChoice | None:
-    chunk = seen.chars / seen.per_line
-    if seen.unspaced > 0.5 and chunk > 4:
-        if seen.chars > LONG:
-            return TokenizerChoice("unigram", message("train.why.unspaced-long"))
-        return TokenizerChoice("char", message("train.why.unspaced-short"))
-    if seen.types <= FEW_LABELS and seen.repeats >= EACH_LABEL and seen.spaced == 0:
+def _suitable(seen: _Measures) -> TokenizerChoice:
+    repeated = seen.types <= FEW_LABELS and seen.repeats >= EACH_LABEL and seen.spaced == 0
+    closed = seen.types <= SMALL_SET and seen.repeats >= 5 and seen.digits < MANY_DIGITS
+    if seen.unspaced > 0.5 and seen.chars / seen.per_line > 4:
+        long = seen.chars > LONG
+        reason = message(f"train.why.unspaced-{'long' if long else 'short'}")
+        return TokenizerChoice("unigram" if long else "char", reason)
+    if repeated:
         return TokenizerChoice("space", message("train.why.repeated", count=seen.types))
     if seen.spaced <= FEW_SPACES:
         return TokenizerChoice("char", message("train.why.single-words"))
-    return None
-
-
-def _symbols(seen: _Measures) -> TokenizerChoice | None:
     if seen.unspaced > 0.5 and seen.type_length < 1.5:
         return TokenizerChoice("space", message("train.why.single-characters"))
-    closed = seen.types <= SMALL_SET and seen.repeats >= 5 and seen.digits < MANY_DIGITS
     if closed and (seen.type_length <= 4 or seen.repeats >= 100):
         return TokenizerChoice("space", message("train.why.symbols", count=seen.types))
-    return None
-
-
-def _short(seen: _Measures) -> TokenizerChoice | None:
     if seen.digits >= MANY_DIGITS:
         return TokenizerChoice("char", message("train.why.digits"))
     if seen.per_line <= SHORT and seen.repeats < 3:
         return TokenizerChoice("char", message("train.why.different"))
-    return None
-
-
-def _running(seen: _Measures) -> TokenizerChoice:
     if seen.words <= SMALL_VOCABULARY and seen.new_words <= FEW_NEW_WORDS:
         return TokenizerChoice("word", message("train.why.few-words", count=seen.words))
     return TokenizerChoice("bpe", message("train.why.new-words", share=seen.new_words))
