@@ -176,9 +176,10 @@ def _compared(
     differ = int((np.subtract(*np.hsplit(both, 2)) != 0).any(axis=1).sum())
     p_value = min(1.0, max((as_far.sum() + 1) / (len(gain) + 1), 2.0 ** (1 - differ)))
     low, high = _ends(one - other, len(both))
+    if len(both) < MIN_UNITS:
+        return Comparison(name, float(here), float(there), None, None, low, high)
     wins = float((gain > 0).mean() + 0.5 * (gain == 0).mean())
-    tests = (wins, float(p_value)) if len(both) >= MIN_UNITS else (None, None)
-    return Comparison(name, float(here), float(there), *tests, low, high)
+    return Comparison(name, float(here), float(there), wins, float(p_value), low, high)
 
 
 def _resampled(statistics: Statistics, seed: int = 1) -> Sums:
