@@ -13,7 +13,7 @@ from regard import masks
 from test_public_api import NAMES, public_functions
 
 #: names whose examples load transformers, with models that the fixture `folder` writes
-WITH_TRANSFORMERS = ("regard.MediaModel", "regard.PretrainedModel", "regard.generate")
+WITH_TRANSFORMERS = ("regard.PretrainedModel", "regard.generate")
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 

@@ -9,7 +9,7 @@ from regard import attention, layers, masks, models, ops, sklearn
 
 NAMES = {
     regard: (
-        "MediaModel Model Output PretrainedModel __version__ attention capture fit generate "
+        "Model Output PretrainedModel __version__ attention capture fit generate "
         "layers load masks models ops show sklearn"
     ),
     ops: (

@@ -8,7 +8,7 @@ Train or load a model, and see where each of its outputs looked:
     capture     record the weights of any torch module
     generate    answer with a model of transformers, and record its weights
 
-    Model, Output, PretrainedModel, MediaModel    what these return
+    Model, Output, PretrainedModel    what these return
 
 Build models of your own from parts:
 
@@ -49,12 +49,11 @@ from regard.version import __version__
 if TYPE_CHECKING:
     from regard import attention, layers, masks, models, ops, sklearn
     from regard.api import Model, Output, fit, load
-    from regard.pretrained import MediaModel, PretrainedModel, generate
+    from regard.pretrained import PretrainedModel, generate
     from regard.seeing.capture.recorder import capture
     from regard.seeing.display import show
 
 __all__ = [
-    "MediaModel",
     "Model",
     "Output",
     "PretrainedModel",
@@ -74,7 +73,6 @@ __all__ = [
 
 #: modules of the public names, which are imported on first use
 HOMES: Final = {
-    "MediaModel": "regard.pretrained",
     "Model": "regard.api",
     "Output": "regard.api",
     "PretrainedModel": "regard.pretrained",

@@ -99,7 +99,8 @@ def test_steps_of_a_search_agree_with_one_pass_over_the_answer(models, preset, k
     target = found.answers[1]
     modules = _modules(model.predictor, model.trace, text, found.traces[0])
     encoders = [part for part in model.module.modules() if isinstance(part, Encoder)]
-    with intervened(Intervention.of(cells=cells), modules, dict, encoders):
+    change = Intervention.of(cells=cells)
+    with intervened(change, model.predictor.module, modules, dict, encoders):
         forced = model.trace(text, target)
     plain = model.trace(text, target)
     changed = 0.0

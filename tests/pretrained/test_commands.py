@@ -1,7 +1,6 @@
 """Models of transformers at the command line."""
 
 import json
-import shutil
 
 import pytest
 
@@ -40,11 +39,6 @@ def test_show_writes_files_and_json(saved, tmp_path):
     assert "decoder-self" in (tmp_path / "x.html").read_text()
     shown = json.loads(done(regard("show", saved("gpt2"), TEXT, "--max-len", 2, "--json")))
     assert shown["target"]["text"] == trace.target.text
-
-
-def test_show_reads_lines(saved):
-    shown = done(regard("show", saved("gpt2"), "-", "--max-len", 0, stdin="the cat\nthe dog\n"))
-    assert shown.count("each row is an output") == 2
 
 
 def test_predict_continues_each_line(saved, tmp_path):
@@ -112,35 +106,6 @@ def test_predict_names_unknown_words_and_skips_bad_lines(saved):
 def test_options_that_make_no_sense_are_refused(saved, family, words, match):
     words = [saved(family) if word == "MODEL" else word for word in words]
     assert match in sentence(regard(*words, stdin="the <mask>\n"), 2)
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("evaluate", "MODEL", "FILE"),
-        ("align", "MODEL", "FILE"),
-        ("predict", "MODEL", "MODEL"),
-        ("export", "MODEL"),
-    ],
-)
-def test_verbs_that_take_runs_say_so(saved, words, tmp_path):
-    (tmp_path / "pairs.tsv").write_text("a\tb\n")
-    places = {"MODEL": saved("gpt2"), "FILE": tmp_path / "pairs.tsv"}
-    told = [places.get(word, word) for word in words]
-    found = sentence(regard(*told), 1)
-    assert f"a run folder must be given here, but {saved('gpt2')} holds a model of tran" in found
-
-
-def test_pickled_weights_are_read_with_the_flag_alone(saved, tmp_path):
-    import torch
-    from safetensors.torch import load_file
-
-    folder = shutil.copytree(saved("gpt2"), tmp_path / "model")
-    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
-    (folder / "model.safetensors").unlink()
-    told = ("show", folder, TEXT, "--max-len", 1)
-    assert "read them with --allow-pickle" in sentence(regard(*told), 1)
-    assert "decoder self-attention" in done(regard(*told, "--allow-pickle"))
 
 
 @pytest.mark.parametrize(

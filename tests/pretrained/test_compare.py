@@ -53,18 +53,7 @@ def test_two_readers_have_maps_and_no_answers(saved):
     assert {one["kind"] for one in found["heads"]} == {"encoder-self"}
 
 
-def test_two_inputs_of_a_language_model(saved):
-    found = compared(saved("gpt2"), "--inputs", "the cat sat", "the cat ran")
-    assert found["names"] == ["the cat sat", "the cat ran"]
-    assert found["examples"][0]["answers"][0].startswith("the cat sat")
-
-
 def test_a_run_and_a_model_of_transformers_have_other_units(saved, tmp_path):
     run = run_folder(tmp_path / "run", "lm-transformer")
     said = sentence(regard("compare", run, saved("gpt2"), "the cat"), 2)
     assert "two language models must both be runs" in said
-
-
-def test_a_language_model_and_a_reader_are_refused(saved):
-    said = sentence(regard("compare", saved("gpt2"), saved("bert"), "the cat"), 2)
-    assert "both models must be of one kind" in said

@@ -91,11 +91,6 @@ def test_a_model_that_writes_nothing_is_scored_by_its_own_predictions(saved, lin
     assert "how far its predictions move" in done(regard("heads", saved("bert"), "the cat"))
 
 
-def test_layers_that_share_their_weights_are_named(saved):
-    out = done(regard("heads", saved("albert"), "the cat sat"))
-    assert "Layers that share their weights are switched off together." in out
-
-
 def test_the_alignment_head_of_a_translator(saved, lines):
     found = report(saved("marian"), lines / "pairs.tsv", "--gold", lines / "gold.txt")
     rates = [h["alignment"]["aer"] for h in found["heads"] if h["kind"] == "cross"]

@@ -88,12 +88,6 @@ def test_layers_and_heads_keep_their_numbers(saved):
     assert [one.layer for one in model.trace(TEXT, max_len=2, layers=[1]).maps] == [1]
 
 
-def test_classifiers_and_masks(saved):
-    trace = regard.load(saved("bert")).trace(TEXT, top_k_weights=K)
-    assert trace.kinds == ["encoder-self"]
-    assert trace.source.text == TEXT
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -135,10 +129,3 @@ def test_show_draws_and_saves_the_strongest_weights(saved, tmp_path, monkeypatch
 )
 def test_options_that_do_not_go_together(saved, options, words):
     assert words in sentence(command("show", saved("llama"), TEXT, "--max-len", 0, *options), 2)
-
-
-def test_check_has_readable_labels(saved):
-    trace = regard.load(saved("llama")).check(TEXT, " on a", methods="gradient")
-    assert trace.target.labels == ["on", "a"]
-    assert trace.source.labels[:4] == ["<s>", "the", "cat", "sat"]
-    assert trace.source.text == "the cat sat on a mat on"

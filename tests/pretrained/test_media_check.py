@@ -1,14 +1,11 @@
 """What mattered to models of pictures and sound: parts, their attention, and the methods."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
 
-from cli.tools import done, regard, sentence
 from regard.data.media_files import read_picture
-from regard.errors import ArgumentError, RegardError
+from regard.errors import RegardError
 from regard.pretrained.media_check import PictureCells, SoundSlices, picture_scorer
 
 pytestmark = pytest.mark.slow  # transformers takes seconds to load
@@ -46,7 +43,7 @@ def test_slices_of_sound_cover_what_is_no_padding():
 
 def test_scores_of_a_picture_are_those_of_its_pixels(media_model, media_files):
     model = media_model("vit")
-    given = model._reader.checked(media_files / "p.png", None, None)
+    given = model.reader.checked(media_files / "p.png", None, None)
     scorer = given.scorer
     plain = scorer.replaced_logits([{}])
     assert torch.allclose(plain, scorer.logits(scorer.vectors()[None]))
@@ -81,7 +78,7 @@ def test_attention_of_cells_is_the_sum_of_their_patches(media_model, media_files
     assert rows[0].sum() == pytest.approx(1, abs=1e-5)
     assert rows[1].sum() == pytest.approx(1, abs=1e-5)
     assert rows[1][0] == pytest.approx(rows[0][0], abs=1e-6)  # the class token
-    own = model._reader.checked(media_files / "p.png", None, None).scorer.attention().own
+    own = model.reader.checked(media_files / "p.png", None, None).scorer.attention().own
     assert all(heads.sum(axis=-1) == pytest.approx(1, abs=1e-5) for heads in own)  # rows are means
     trace = model.trace(media_files / "p.png")
     expected = np.mean([layer.weights.mean(0)[0] for layer in trace.maps], axis=0)
@@ -125,17 +122,6 @@ def test_a_picture_is_checked_by_every_method(media_model, media_files):
     assert abs(found.derived["ablation"][0, 0]) < 1e-5
 
 
-def test_a_class_is_compared_with_another(media_model, media_files):
-    model = media_model("vit")
-    names = list(model.module.config.id2label.values())
-    found = model.check(media_files / "p.png", names[0], methods="ablation", versus=names[1])
-    assert found.checks["versus"] == names[1]
-    with pytest.raises(ArgumentError, match="versus must be one of"):
-        model.check(media_files / "p.png", versus="no such class")
-    with pytest.raises(ArgumentError, match="max_len must be left out for pictures"):
-        model.check(media_files / "p.png", max_len=3)
-
-
 def test_a_recording_is_checked_slice_by_slice(media_model, media_files):
     model = media_model("whisper")
     found = model.check(
@@ -148,31 +134,6 @@ def test_a_recording_is_checked_slice_by_slice(media_model, media_files):
     assert any("slices of" in note for note in found.notes)
 
 
-def test_what_a_model_writes_is_what_is_checked(media_model, media_files):
-    model = media_model("whisper")
-    given = model._reader.checked(media_files / "s.wav", None, 4)
-    logits = given.scorer.replaced_logits([{}])[0]
-    assert logits.argmax(-1).tolist() == given.scorer.written  # written greedily
-    forced = model._reader.checked(media_files / "s.wav", "b", None)
-    assert forced.forced
-
-
 def test_a_model_without_parts_is_refused(media_model, media_files):
     with pytest.raises(RegardError, match="must write text of a spectrogram"):
         media_model("wav2vec2").check(media_files / "s.wav")
-
-
-def test_the_command_prints_and_saves(media_folder, media_files, tmp_path):
-    page = tmp_path / "check.html"
-    out = done(
-        regard(
-            "check", media_folder("vit"), media_files / "p.png", "--methods", "ablation", "-o", page
-        )
-    )
-    assert "patch" in out
-    assert "cells of the picture" in out
-    assert page.exists()
-    record = json.loads(done(regard("check", media_folder("vit"), media_files / "p.png", "--json")))
-    assert "ablation" in record["derived"]
-    said = sentence(regard("check", media_folder("vit"), media_files / "p.png", "--beam", 3), 2)
-    assert "checked on greedy outputs" in said

@@ -5,8 +5,6 @@ import math
 
 import pytest
 
-from pretrained.families import save
-from regard.errors import RegardError
 from regard.preemption import preemptible
 from regard.pretrained import PretrainedModel
 from regard.seeing.trace.storage import from_json
@@ -30,17 +28,6 @@ def client(models):
         yield client
 
 
-def test_info_says_what_each_model_reads_and_gives_an_example(client):
-    gpt2, marian, bert = client.get("/api/info").json()["models"]
-    assert (gpt2["name"], gpt2["preset"], gpt2["task"]) == ("gpt2", "gpt2", "text-generation")
-    assert gpt2["reads"] == "text, which it goes on with"
-    assert marian["reads"] == "text, which it answers or translates"
-    assert "<mask>" in bert["example"]
-    for model in (gpt2, marian, bert):
-        asked = {"text": model["example"], "model": model["name"]}
-        assert client.post("/api/run", json=asked).status_code == 200
-
-
 @pytest.mark.parametrize(("name", "beam"), [("gpt2", 1), ("gpt2", 3), ("marian", 3)])
 def test_run_gives_the_trace_of_the_models_own_answer(client, models, name, beam):
     asked = {"text": TEXT, "model": name, "beam": beam}
@@ -59,14 +46,6 @@ def test_a_text_that_names_a_file_is_a_text(client, tmp_path, monkeypatch):
         asked = {"text": "cat.png", "model": "gpt2", "max_len": 1}
         asked |= {"prefix": "a"} if path == "what-if" else {}
         assert client.post(f"/api/{path}", json=asked).status_code == 200, path
-
-
-def test_kinds_and_target_are_heard(client):
-    asked = {"text": TEXT, "model": "marian", "target": "a dog ran", "kinds": ["cross"]}
-    found = from_json(client.post("/api/run", json=asked).json())
-    assert found.kinds == ["cross"]
-    assert found.decoded.mode == "forced"
-    assert found.target.text == "a dog ran"
 
 
 def test_a_text_does_not_tell_which_files_there_are(client, media_files):
@@ -173,10 +152,3 @@ def test_probabilities_of_a_stream_are_those_of_the_trace(saved, family):
     options = {"max_len": 5, "no_repeat_ngram": 1}
     trace = model.stream("the cat", lambda *one: told.append(one), **options)
     assert math.fsum(log_prob for _, log_prob in told) == pytest.approx(trace.decoded.log_prob)
-
-
-def test_pickled_weights_are_refused_without_the_flag(hugging, tmp_path):
-    folder = save(hugging, tmp_path / "pickled", "gpt2")
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    with pytest.raises(RegardError, match=r"allow.pickle"):
-        Models.load([folder], device="cpu")

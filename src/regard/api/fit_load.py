@@ -24,12 +24,10 @@ from regard.errors import ArgumentError
 from regard.messages import message
 from regard.models.int8 import int8_copy, int8_engine
 from regard.pretrained import (
-    MediaModel,
     PretrainedModel,
     fetch,
     is_hub_name,
     is_pretrained,
-    load_pretrained,
 )
 from regard.training import RunFolder, make_config
 
@@ -44,10 +42,9 @@ PRECISIONS: Final = {
 
 def load(
     *runs: str | Path, device: str = "auto", precision: str = "32", allow_pickle: bool = False
-) -> Model | PretrainedModel | MediaModel:
+) -> Model | PretrainedModel:
     """Load a model: a `Model` of a run, an ensemble of several, or a model of transformers.
 
-    That is a `PretrainedModel` if it reads text, and a `MediaModel` if it reads pictures or sound.
 
     Args:
         runs: run folders, or names of bundled models, as "g2p", or RUN@STEP for the weights that a
@@ -79,16 +76,14 @@ def load(
         raise ArgumentError(
             "precision", "be 32 or bf16 for a model of transformers", "int8", "use one of them"
         )
-    return load_pretrained(
+    return PretrainedModel.load(
         folder, devices.pick(device), _dtype(precision), allow_pickle=allow_pickle
     )
 
 
-def text_model(
-    model: Model | PretrainedModel | MediaModel, command: str
-) -> Model | PretrainedModel:
-    """Return a model; raises ArgumentError if it reads pictures or sound, as MediaModels do."""
-    if isinstance(model, MediaModel):
+def text_model(model: Model | PretrainedModel, command: str) -> Model | PretrainedModel:
+    """Return a model; raises ArgumentError if it reads pictures or sound, for a command."""
+    if isinstance(model, PretrainedModel) and model.reads != "text":
         raise ArgumentError(
             "the model",
             f"read text for {command}",

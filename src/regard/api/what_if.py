@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 from regard.api.predictor import Predictor
@@ -10,12 +11,11 @@ from regard.models.encoders import Encoder
 from regard.preemption import is_preemptible, preemptible
 from regard.seeing.attribution.interventions import transformer_switches
 from regard.seeing.attribution.what_if import (
-    AttentionModule,
     Intervention,
     WhatIf,
-    attention_modules,
     intervened,
 )
+from regard.seeing.capture.capture_result import CapturedModule
 from regard.seeing.trace import Text, Trace
 from regard.symbols import UNK
 from regard.tasks import Source
@@ -36,8 +36,8 @@ def run_what_if(
     before = trace(text, **options)
     modules = _modules(predictor, trace, text, before) if change.heads_off or change.cells else {}
     encoders = [part for part in predictor.module.modules() if isinstance(part, Encoder)]
-    switches = lambda: transformer_switches(predictor.module)  # noqa: E731
-    with intervened(change, modules, switches, encoders) as notes:
+    switches = partial(transformer_switches, predictor.module)
+    with intervened(change, predictor.module, modules, switches, encoders) as notes:
         after = trace(changed, **more)
     return WhatIf.of(change, (before, after), notes=notes, read=read)
 
@@ -72,7 +72,7 @@ def _prefix_ids(predictor: Predictor, prefix: str) -> list[int]:
 
 def _modules(
     predictor: Predictor, trace: Callable[..., Trace], text: Any, before: Trace
-) -> dict[tuple[str, int], AttentionModule]:
+) -> dict[tuple[str, int], CapturedModule]:
     """Return the attention modules of a model, found by running it once on what it wrote."""
     from regard.seeing.capture.recorder import capture  # loads torch's compiler
 
@@ -85,4 +85,4 @@ def _modules(
             (kind.replace("encoder-history", "decoder-history"), layer): found
             for (kind, layer), found in names.items()
         }
-    return attention_modules(predictor.module, names)
+    return names

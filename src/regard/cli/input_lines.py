@@ -32,12 +32,12 @@ from regard.data.pairs import column_names, run_columns
 from regard.data.text_files import display_name, format_suffix
 from regard.errors import ArgumentError, DataError
 from regard.messages import message
-from regard.pretrained import MediaModel, PretrainedModel
+from regard.pretrained import PretrainedModel
 from regard.tasks.inputs.text import name_some, text_sources
 from regard.tasks.settings import SourceFiles
 
 OutputT = TypeVar("OutputT")
-AnyModel = api.Model | PretrainedModel | MediaModel
+AnyModel = api.Model | PretrainedModel
 #: how errors name the options of the commands that read data for a run
 OPTIONS: Final = ErrorHints(
     tgt="TGT",
@@ -115,9 +115,9 @@ def sources_of(model: AnyModel, file: str) -> Iterator[Any]:
 
 def one_source(model: AnyModel, text: str) -> Any:
     """Return the text itself or, for a run that reads vectors, the only table of a file."""
-    if isinstance(model, PretrainedModel):
-        reject_media(text)
     if not isinstance(model, api.Model):
+        if model.reads == "text":
+            reject_media(text)
         return text
     if not model.task.input.facts.is_file:
         model.check_source(text)
@@ -176,19 +176,20 @@ class InputLines:
 
     def _read(self) -> Iterator[Any]:
         files, model = self._files, self._model
-        if isinstance(model, MediaModel) and all(map(is_media, files)):
-            return self._media_files(model)
+        media = isinstance(model, PretrainedModel) and model.reads != "text"
+        if media and all(map(is_media, files)):
+            return self._media_files()
         rules = (self._max_chars, self.bad, model.check_source)
-        if isinstance(model, PretrainedModel | MediaModel):
+        if isinstance(model, PretrainedModel):
             return text_sources(SourceFiles(files, self._columns, *rules))
         columns = self._columns or column_names(run_columns(model.config.columns))
         return model.task.input.read(SourceFiles(files, columns, *rules))
 
-    def _media_files(self, model: MediaModel) -> Iterator[str]:
+    def _media_files(self) -> Iterator[str]:
         """Yield the names of pictures or recordings; those of unusable files are counted as bad."""
         for file in self._files:
             try:
-                model.check_source(file)
+                self._model.check_source(file)
             except DataError as error:
                 wrong = BadLine(error.kind, error.reason, error.fix)
                 self.bad.add(file if os.path.exists(file) else error.file, None, wrong)
@@ -211,7 +212,7 @@ class InputLines:
 
 def warn_if_bare(model: AnyModel, sources: Iterable[Any]) -> Iterator[Any]:
     """Yield the sources unchanged; warn of the first one that lacks the features of the run."""
-    if isinstance(model, PretrainedModel | MediaModel):
+    if isinstance(model, PretrainedModel):
         yield from sources
         return
     warned = False

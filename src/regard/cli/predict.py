@@ -26,22 +26,13 @@ from regard.data.frame_tables import SUFFIX
 from regard.decoding_options import DecodingOptions, given_options
 from regard.errors import ArgumentError, DataError
 from regard.messages import message
-from regard.pretrained import MediaModel, PretrainedModel, PretrainedOutput, is_pretrained
+from regard.pretrained import PretrainedModel, PretrainedOutput, is_pretrained
 from regard.seeing.trace import storage
 from regard.symbols import UNK
 from regard.tasks import Forecast, NumberPrediction
 from regard.tasks.inputs.text import name_some
 
 AnyOutput = api.Output | PretrainedOutput
-#: maps that JSON has of a model of transformers, by its task; with --trace, all are written
-SHOWN_MAPS: Final = {
-    "text2text-generation": ("cross",),
-    "text-generation": ("decoder-self",),
-    **dict.fromkeys(
-        ("fill-mask", "text-classification", "token-classification", "feature-extraction"),
-        ("encoder-self",),
-    ),
-}
 #: endings of files that are tables
 SUFFIXES: Final = (".csv", ".tsv", ".jsonl", ".parquet", ".xlsx")
 #: further labels of a row, which have probabilities without being asked for
@@ -113,11 +104,10 @@ def _outputs(
     """Return the outputs of a model, and the kinds of maps that JSON has of them."""
     options = args.decoding | given_options(beam=args.beam)
     options |= {"attention": args.as_jsonl or args.trace is not None, "batch": batch}
-    if isinstance(model, PretrainedModel | MediaModel):
+    if isinstance(model, PretrainedModel):
         rule = "be left out for a model of transformers"
         refuse(rule, prefix=args.prefix, replace_unk=args.replace_unk)
-        own = model.shown_maps if isinstance(model, MediaModel) else SHOWN_MAPS[model.task]
-        return model.predict(sources, chat=args.chat, **options), own
+        return model.predict(sources, chat=args.chat, **options), model.reader.shown_maps
     refuse("be left out for a run", chat=args.chat)
     maps = model.task.input.facts.maps
     outputs = model.predict(

@@ -28,7 +28,7 @@ from regard.data.word_segmentation import check_segmenter
 from regard.decoding_options import given_options
 from regard.errors import ArgumentError
 from regard.messages import message
-from regard.pretrained import MediaModel, PretrainedModel
+from regard.pretrained import PretrainedModel
 from regard.seeing import Trace, View, select_all
 from regard.seeing.draw import terminal
 from regard.seeing.draw.files import check_ending
@@ -167,8 +167,8 @@ def _new(args: ShowArgs) -> Iterator[TraceAndUnits]:
     recording = _recording(args)
     how = {"device": args.device, "precision": args.precision}
     model = api.load(args.run, **how, allow_pickle=args.allow_pickle)
-    if isinstance(model, PretrainedModel | MediaModel):
-        if isinstance(model, PretrainedModel):
+    if isinstance(model, PretrainedModel):
+        if model.reads == "text":
             reject_media(args.text)
         texts = sources_of(model, "-") if args.text == "-" else [args.text]
         recording |= {"queries": True} if args.queries else {}

@@ -125,14 +125,7 @@ def fetch(name: str, *, allow_pickle: bool = False) -> Path:
 def load_parts(
     folder: str | Path, device: torch.device, dtype: torch.dtype, *, allow_pickle: bool = False
 ) -> LoadedParts:
-    """Load the model and the tokenizer of a folder.
-
-    Args:
-        folder: that `save_pretrained` wrote.
-        device: where the model goes.
-        dtype: type of its weights.
-        allow_pickle: whether weights may be read from `pytorch_model.bin`.
-    """
+    """Load the model and the tokenizer of a folder."""
     path = Path(folder)
     extras.require("transformers", extra="hf", for_=f"the model in {path}")
     stored = check_files(path, allow_pickle)

@@ -9,7 +9,7 @@ import math
 import re
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -34,7 +34,6 @@ MOST: Final = (
     (re.compile(r"labels$"), 100_000),
     (re.compile(""), 1 << 32),
 )
-MAX_COUNT: Final = 100_000
 #: bytes of a tokenizer.json, and entries of its vocabulary if the model's own has fewer
 MAX_TOKENIZER, MAX_VOCABULARY = 1 << 27, 1 << 18
 #: characters that a text may have after normalisation, and times that a normaliser may lengthen it
@@ -241,62 +240,21 @@ def first_line(error: BaseException) -> str:
     return line.rstrip(".: ")[:200]
 
 
-# generation settings
-
-
-def _whole(low: int, high: int) -> Callable[[Any], bool]:
-    return lambda x: isinstance(x, int) and not isinstance(x, bool) and low <= x <= high
-
-
-def _number(low: float, high: float) -> Callable[[Any], bool]:
-    return lambda x: isinstance(x, int | float) and not isinstance(x, bool) and low <= x <= high
-
-
-def _list_of(holds: Callable[[Any], bool], *, alone: bool = False) -> Callable[[Any], bool]:
-    return lambda x: (
-        (alone and holds(x)) or (isinstance(x, list) and len(x) <= MAX_COUNT and all(map(holds, x)))
-    )
-
-
-def _switch(x: Any) -> bool:
-    return isinstance(x, bool)
-
-
-def _generation_fields(rows: int) -> dict[str, Callable[[Any], bool]]:
-    """Return a check for each setting that is followed, given the rows of the embedding."""
-    token, count, beams = _whole(0, rows - 1), _whole(0, 1 << 31), _whole(1, MAX_BEAMS)
-    share, positive = _number(0, 1), _number(1e-6, 1e6)
-    numbers = _whole(-1, 1 << 31)
-    return {
-        **dict.fromkeys(("num_beams", "num_return_sequences"), beams),
-        **dict.fromkeys(("max_length", "max_new_tokens", "min_length", "min_new_tokens"), count),
-        **dict.fromkeys(("top_k", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size"), count),
-        **dict.fromkeys(("top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff"), share),
-        **dict.fromkeys(("repetition_penalty", "encoder_repetition_penalty"), positive),
-        **dict.fromkeys(("temperature", "max_time"), _number(0, 1e6)),
-        "length_penalty": _number(-100, 100),
-        **dict.fromkeys(("do_sample", "use_cache", "renormalize_logits"), _switch),
-        "remove_invalid_values": _switch,
-        "early_stopping": lambda x: isinstance(x, bool) or x == "never",
-        **dict.fromkeys(("bos_token_id", "decoder_start_token_id"), _list_of(token, alone=True)),
-        "pad_token_id": _whole(-1, 1 << 31),
-        "forced_bos_token_id": token,
-        **dict.fromkeys(("eos_token_id", "forced_eos_token_id"), _list_of(token, alone=True)),
-        **dict.fromkeys(("suppress_tokens", "begin_suppress_tokens"), _list_of(numbers)),
-        "bad_words_ids": _list_of(_list_of(token)),
-        # of Whisper
-        **dict.fromkeys(("is_multilingual", "return_timestamps"), _switch),
-        **dict.fromkeys(("no_timestamps_token_id", "prev_sot_token_id"), numbers),
-        "max_initial_timestamp_index": numbers,
-        "alignment_heads": _list_of(_list_of(_whole(0, MAX_COUNT))),
-        **dict.fromkeys(("language", "task"), lambda x: isinstance(x, str)),
-        **dict.fromkeys(
-            ("lang_to_id", "task_to_id"),
-            lambda x: isinstance(x, dict) and all(map(token, x.values())),
-        ),
-    }
-
-
+#: settings of `generate()` that are followed
+FOLLOWED: Final = (
+    *("num_beams", "num_return_sequences", "early_stopping", "length_penalty", "do_sample"),
+    *("max_length", "max_new_tokens", "min_length", "min_new_tokens", "max_time", "use_cache"),
+    *("temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff"),
+    *("repetition_penalty", "encoder_repetition_penalty", "renormalize_logits"),
+    *("no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "remove_invalid_values"),
+    *("bos_token_id", "decoder_start_token_id", "pad_token_id", "eos_token_id"),
+    *("forced_bos_token_id", "forced_eos_token_id", "bad_words_ids"),
+    *("suppress_tokens", "begin_suppress_tokens"),
+    # of Whisper
+    *("is_multilingual", "return_timestamps", "no_timestamps_token_id", "prev_sot_token_id"),
+    *("max_initial_timestamp_index", "alignment_heads", "language", "task"),
+    *("lang_to_id", "task_to_id"),
+)
 #: settings that ask for a search that regard does not show
 OTHER_SEARCHES: Final = (
     *("penalty_alpha", "dola_layers", "constraints", "force_words_ids", "watermarking_config"),
@@ -305,10 +263,12 @@ OTHER_SEARCHES: Final = (
 
 
 def check_generation(path: Path, module: Any) -> None:
-    """Raise for settings of `generate()` that cannot be; leave out those that are not followed."""
+    """Raise for a search that is not shown or too wide; leave out settings that are not followed.
+
+    What else is wrong with them is found when the model is tried out.
+    """
     config = getattr(module, "generation_config", None)
-    table = module.get_input_embeddings() if config is not None else None
-    if config is None or table is None:
+    if config is None:
         return
     given = {name: value for name, value in vars(config).items() if value is not None}
     other = next((name for name in OTHER_SEARCHES if given.get(name)), None)
@@ -317,29 +277,22 @@ def check_generation(path: Path, module: Any) -> None:
             f"a model must generate greedily, by beam search or by sampling, but "
             f"generation_config.json in {path} sets {other or 'num_beam_groups'}: delete it there."
         )
-    kept = {}
-    for name, holds in _generation_fields(table.weight.shape[0]).items():
-        if name not in given:
-            continue
-        kept[name] = given[name]
-        if not holds(given[name]):
+    for name in ("num_beams", "num_return_sequences"):
+        value = given.get(name, 1)
+        if not isinstance(value, int) or value > MAX_BEAMS:
             raise PretrainedError(
                 f"{name} must be a value that generate() can use, but in generation_config.json of "
-                f"{path} it is {given[name]!r:.80}: correct it, or delete it there."
+                f"{path} it is {value!r:.80}: correct it, or delete it there."
             )
-    module.generation_config = type(config)(**kept)
+    with explained(path / "generation_config.json", "settings"):
+        module.generation_config = type(config)(**{k: given[k] for k in FOLLOWED if k in given})
 
 
 # tokenizers
 
 
 def check_tokenizer(path: Path, config: Any) -> float:
-    """Raise for a tokenizer.json whose texts or vocabulary explode; return how often a text does.
-
-    Args:
-        path: the folder.
-        config: of the model.
-    """
+    """Raise for texts or a vocabulary that explode; return how often a text is lengthened."""
     file = path / "tokenizer.json"
     if not file.is_file():
         return 1.0
@@ -391,13 +344,7 @@ def _growth(part: dict[str, Any]) -> float:
 
 
 def guard_tokenizer(tokenizer: Any, path: Path, growth: float) -> Any:
-    """Return a tokenizer whose errors, and the panics of its Rust code, are sentences.
-
-    Args:
-        tokenizer: of transformers, which is changed.
-        path: its folder.
-        growth: see `check_tokenizer`.
-    """
+    """Return a tokenizer whose errors, and the panics of its Rust code, are sentences."""
     base: Any = type(tokenizer)
 
     class Guarded(base):  # type: ignore[misc]

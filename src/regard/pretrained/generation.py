@@ -1,40 +1,40 @@
 """`regard.generate`: the answer of a language model, and one trace of prompt and answer."""
 
-import math
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Final
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from regard import extras
 from regard.errors import ArgumentError, DataError
 from regard.models.protocol import inference
+from regard.pretrained.output import (
+    AnyTrace,
+    PretrainedOutput,
+    Recording,
+    named_trace,
+    prompt_note,
+    run_once,
+    with_probs,
+)
 from regard.pretrained.token_texts import (
     TokenizedText,
     continuation,
     encode,
     encode_chat,
+    joined,
     labels,
-    with_prob,
     written,
 )
-from regard.seeing.attribution.transformers_check import decoder_start, head_scale
+from regard.seeing.attribution.transformers_check import decoder_start
 from regard.seeing.capture.capture_result import CaptureResult
-from regard.seeing.trace import DecodingInfo, ModelInfo, Text, Trace, brief
-from regard.seeing.trace.long_trace import LongTrace
-from regard.seeing.trace.words import with_segmented_words
+from regard.seeing.trace import DecodingInfo
 
-AnyTrace = Trace | LongTrace
-
-#: candidates that are named beside each token
-ALTERNATIVES: Final = 3
 #: new tokens if neither the caller nor the generation config limits them
 MAX_NEW_TOKENS: Final = 40
 #: length of prompt and answer that transformers assumes if nobody sets one
@@ -44,101 +44,14 @@ OWN_OPTIONS: Final = (
     *("inputs", "input_ids", "attention_mask", "decoder_input_ids", "inputs_embeds", "streamer"),
     *("return_dict_in_generate", "output_logits", "output_attentions", "output_scores"),
 )
+#: what `generate()` is always asked to return
+RETURNED: Final = {"return_dict_in_generate": True, "output_logits": True, "output_scores": True}
 #: names of tables of positions
 POSITIONS: Final = re.compile(r"(^|\.)(wpe|embed_positions|position_embeddings)$")
 NOT_JOINED: Final = (
     "the steps of generate() cannot be joined, as where it drafts tokens or has no cache: the "
     "weights are those of one forward pass over prompt and answer"
 )
-
-
-@dataclass(frozen=True)
-class PretrainedOutput:
-    """The answer of a model of transformers, and the attention of each of its tokens.
-
-    Attributes:
-        text: the answer, without the prompt.
-        prompt: what the model has read; the rendered template of a chat.
-        continues: whether the answer continues the prompt, as that of a decoder-only model.
-        tokens: of the answer, special ones among them.
-        token_log_probs: of these tokens.
-        score: what the answer was ranked by.
-        finished: False if the length limit cut the answer off.
-        alternatives: further answers, best first.
-        unknown: parts of the prompt that the tokenizer has no token for.
-        recorded: the trace; None if attention was not asked for.
-        notes: changes that were made to the input, as sentences for its user.
-        probabilities: of all classes, likeliest first; none if the model has no classes.
-    """
-
-    text: str
-    prompt: str
-    continues: bool
-    tokens: tuple[str, ...]
-    token_log_probs: tuple[float, ...]
-    score: float
-    finished: bool = True
-    alternatives: tuple["PretrainedOutput", ...] = ()
-    unknown: tuple[str, ...] = ()
-    recorded: AnyTrace | None = None
-    notes: tuple[str, ...] = ()
-    probabilities: dict[str, float] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        return self.text
-
-    def __repr__(self) -> str:
-        parts = [brief(self.text), f"prompt={brief(self.prompt)}", f"score={self.score:.4g}"]
-        parts += [] if self.recorded is None else [f"maps={self.recorded.kinds}"]
-        parts += [f"alternatives={len(self.alternatives)}"] * bool(self.alternatives)
-        parts += ["finished=False"] * (not self.finished)
-        return f"PretrainedOutput({', '.join(parts)})"
-
-    @property
-    def log_prob(self) -> float | None:
-        """The log-probability of the answer; None for the number of a regression."""
-        if self.probabilities:
-            return self.score
-        return math.fsum(self.token_log_probs) if self.tokens else None
-
-    @property
-    def src_tokens(self) -> list[str]:
-        """The tokens of the source of the trace; none if there is no trace."""
-        return [] if self.recorded is None else self.recorded.source.labels
-
-    @property
-    def maps(self) -> dict[str, tuple[Any, ...]]:
-        """Weights by kind, (heads, rows, columns) per layer; none if there is no trace.
-
-        Of a `LongTrace`, its maps.
-        """
-        if self.recorded is None:
-            return {}
-        trace = self.recorded
-        if isinstance(trace, LongTrace):
-            return {kind: tuple(trace.of_kind(kind)) for kind in trace.kinds}
-        return {kind: tuple(one.weights for one in trace.of_kind(kind)) for kind in trace.kinds}
-
-    @property
-    def whole_text(self) -> str:
-        """The prompt and the answer where the answer continues it; else the answer."""
-        return self.prompt + self.text if self.continues else self.text
-
-    @cached_property
-    def trace(self) -> Any:
-        """Tokens, probabilities and maps of prompt and answer, to draw and to save."""
-        if self.recorded is None:
-            raise ArgumentError("attention", "be True for a trace", False, "leave it out")
-        return self.recorded
-
-    def save(self, path: str | Path, **options: Any) -> None:
-        """Write html, svg, png, pdf, csv or json, by the ending; see `regard.seeing.save`."""
-        self.trace.save(path, **options)
-
-    def _repr_html_(self) -> str | None:
-        """Return the figure for a notebook; None, which shows the text, if there is no trace."""
-        html = getattr(self.recorded, "_repr_html_", None)
-        return None if html is None else html()
 
 
 def generate(
@@ -198,7 +111,7 @@ def generate(
     check_ids(model, encoded)
     recording = Recording(layers, max_weights, top_k_weights, heads)
     steps = _Steps.run(model, tokenizer, encoded, options, recording if attention else None)
-    outputs = list(steps.outputs())
+    outputs = steps.outputs()
     return outputs[0] if isinstance(text, str) else outputs
 
 
@@ -209,16 +122,7 @@ def generate_after(
     prefix: TokenizedText,
     options: dict[str, Any],
 ) -> PretrainedOutput:
-    """Generate an answer that begins with a prefix, and record its trace.
-
-    Args:
-        model: with `generate()`, decoder-only or encoder-decoder.
-        tokenizer: its tokenizer.
-        prompt: what the model reads.
-        prefix: what its answer begins with, without special tokens.
-        options: of `model.generate`.
-    """
-    extras.require("transformers", extra="hf", for_="regard.generate")
+    """Generate an answer that begins with a prefix, and record its trace."""
     if not prefix.ids:
         raise ArgumentError(
             "prefix", "have a token or more", repr(prefix.text.text), "leave it out"
@@ -230,89 +134,16 @@ def generate_after(
         first = [decoder_start(model), *([] if forced is None else [forced])]
         begin = torch.tensor([[*first, *prefix.ids]], device=model.device)
         options = {**options, "decoder_input_ids": begin}
-        whole = prompt
     else:
-        ids = [*prompt.ids, *prefix.ids]
-        whole = TokenizedText(ids, written(tokenizer, prefix.ids, after=prompt))
-        check_ids(model, [whole])
-    steps = _Steps.run(model, tokenizer, [whole], options, Recording())
-    (output,) = steps.outputs()
-    return output
-
-
-@dataclass(frozen=True)
-class Recording:
-    """Choice of the weights of a model of transformers that are recorded.
-
-    Attributes:
-        layers: numbers of layers, as in the names of their modules; or modules, as in
-            `regard.capture`; None for all.
-        max_weights, top_k_weights, heads: of `regard.capture`.
-    """
-
-    layers: Any = None
-    max_weights: int | None = None
-    top_k_weights: int | None = None
-    heads: Sequence[int] | None = None
-
-    @property
-    def numbers(self) -> list[int] | None:
-        """The numbers of the layers, if they are chosen by numbers."""
-        given = self.layers
-        if isinstance(given, str) or not isinstance(given, Sequence) or not given:
-            return None
-        whole = all(isinstance(one, int) and not isinstance(one, bool) for one in given)
-        return sorted(set(given)) if whole else None
-
-    def of(self, model: Any) -> AbstractContextManager[CaptureResult]:
-        """Return a block of `regard.capture`."""
-        # loads torch's compiler, which commands that only draw do without
-        from regard.seeing.capture.recorder import capture
-
-        layers, numbers = self.layers, self.numbers
-        if numbers is not None:
-            known = {layer_number(name) for name, _ in model.named_modules()} - {None}
-            wrong = [one for one in numbers if one not in known]
-            if wrong:
-                most = max((one for one in known if one is not None), default=0)
-                rule = f"be numbers from 0 to {most}, the layers of the model"
-                raise ArgumentError("layers", rule, wrong[0], "choose others")
-            layers = lambda name: layer_number(name) in numbers  # noqa: E731
-        return capture(
-            model,
-            layers,
-            max_weights=self.max_weights,
-            top_k_weights=self.top_k_weights,
-            heads=self.heads,
-        )
-
-    def numbered(self, trace: AnyTrace) -> AnyTrace:
-        """Return a trace whose layers have the numbers that they have in the model."""
-        numbers = self.numbers
-        if numbers is None:
-            return trace
-        count = {found.kind: 1 + found.layer for found in trace.maps}
-        maps: Any = tuple(
-            replace(found, layer=numbers[found.layer])
-            if count[found.kind] == len(numbers)
-            else found
-            for found in trace.maps
-        )
-        return replace(trace, maps=maps)
-
-
-def layer_number(name: str) -> int | None:
-    """Return the number of the layer that a module belongs to, from its name; None if it has none.
-
-    It is the first number of the name, as in `model.layers.3.self_attn`.
-    """
-    return next((int(part) for part in name.split(".") if part.isdecimal()), None)
+        prompt = joined(tokenizer, prompt, prefix.ids)
+        check_ids(model, [prompt])
+    return _Steps.run(model, tokenizer, [prompt], options, Recording()).outputs()[0]
 
 
 def check_ids(model: Any, encoded: Sequence[TokenizedText]) -> None:
     """Raise for an empty text, and for tokens or positions that the model has no row for."""
     rows = model.get_input_embeddings().weight.shape[0]
-    most = max_positions(model)
+    most = _max_positions(model)
     for one in encoded:
         if not one.ids:
             raise DataError("text", None, "it must have a token", "write something", kind="empty")
@@ -334,7 +165,7 @@ def check_ids(model: Any, encoded: Sequence[TokenizedText]) -> None:
             )
 
 
-def max_positions(model: Any) -> int | None:
+def _max_positions(model: Any) -> int | None:
     """Return the length of a model's table of positions; None if it has none."""
     most = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     tables = [part for name, part in model.named_modules() if POSITIONS.search(name)]
@@ -428,31 +259,23 @@ class _Steps:
     ) -> "_Steps":
         """Call `generate()` on a padded batch of prompts; nothing is recorded if None."""
         pad = pad_id(model, tokenizer)
-        ids, mask = padded(
-            [one.ids for one in prompts],
-            pad,
-            model.device,
-            left=not model.config.is_encoder_decoder,
-        )
-        limits = {"pad_token_id": pad, **_limit(model, ids.shape[1], options)}
-        told = {"return_dict_in_generate": True, "output_logits": True, "output_scores": True}
+        rows, left = [one.ids for one in prompts], not model.config.is_encoder_decoder
+        ids, mask = padded(rows, pad, model.device, left=left)
+        given = {"pad_token_id": pad, **_limit(model, ids.shape[1], options), **options, **RETURNED}
         block = nullcontext() if recording is None else recording.of(model)
         with inference(model), block as seen:
-            found = model.generate(
-                input_ids=ids, attention_mask=mask, **{**limits, **options, **told}
-            )
+            found = model.generate(input_ids=ids, attention_mask=mask, **given)
         return _Steps(model, tokenizer, prompts, options, found, seen, recording or Recording())
 
-    def outputs(self) -> Iterator[PretrainedOutput]:
-        """Yield the output of each prompt, with its further sequences as alternatives."""
-        traces = self._traces()
-        each = len(self.rows) // len(self.prompts)
-        for i in range(len(self.prompts)):
-            first, *more = [
-                self._output(hypothesis, None if traces is None else traces[hypothesis])
-                for hypothesis in range(i * each, (i + 1) * each)
-            ]
-            yield replace(first, alternatives=tuple(more))
+    def outputs(self) -> list[PretrainedOutput]:
+        """Return the output of each prompt, with its further sequences as alternatives."""
+        traces = [None] * len(self.new_ids) if self.seen is None else self._traces(self.seen)
+        every = [self._output(i, trace) for i, trace in enumerate(traces)]
+        each = len(every) // len(self.prompts)
+        return [
+            replace(every[i], alternatives=tuple(every[i + 1 : i + each]))
+            for i in range(0, len(every), each)
+        ]
 
     @property
     def is_decoder(self) -> bool:
@@ -464,10 +287,10 @@ class _Steps:
         return self.prompts[hypothesis * len(self.prompts) // len(self.found.sequences)]
 
     @cached_property
-    def total(self) -> int:
-        """Number of tokens that were generated in the longest sequence."""
-        beams = getattr(self.found, "beam_indices", None)
-        return int(len(self.found.logits) if beams is None else beams.shape[1])
+    def beams(self) -> list[list[int]] | None:
+        """The row of the batch of each step of each sequence; None unless beams were searched."""
+        found = getattr(self.found, "beam_indices", None)
+        return None if found is None else found.tolist()
 
     @cached_property
     def ends(self) -> set[int]:
@@ -475,14 +298,18 @@ class _Steps:
         return _end_ids(self.model, self.tokenizer, self.options)
 
     @cached_property
+    def start(self) -> int:
+        """Number of tokens of a sequence that were not generated."""
+        steps = len(self.found.logits) if self.beams is None else len(self.beams[0])
+        return int(self.found.sequences.shape[1]) - steps
+
+    @cached_property
     def new_ids(self) -> list[list[int]]:
         """The generated tokens of each sequence, an end-of-sequence token last if there is one."""
-        start = self.found.sequences.shape[1] - self.total
-        beams = getattr(self.found, "beam_indices", None)
         rows = []
-        for i, row in enumerate(self.found.sequences[:, start:].tolist()):
-            if beams is not None:
-                count = int((beams[i] >= 0).sum())
+        for i, row in enumerate(self.found.sequences[:, self.start :].tolist()):
+            if self.beams is not None:
+                count = sum(place >= 0 for place in self.beams[i])
             else:
                 count = next((j + 1 for j, one in enumerate(row) if one in self.ends), len(row))
             rows.append(row[:count])
@@ -491,60 +318,62 @@ class _Steps:
     @cached_property
     def rows(self) -> list[list[int]]:
         """The row of the batch that each sequence was in, at each of its steps."""
-        beams = getattr(self.found, "beam_indices", None)
-        if beams is None:
+        if self.beams is None:
             return [[i] * len(ids) for i, ids in enumerate(self.new_ids)]
-        return [[row for row in rows if row >= 0] for rows in beams.tolist()]
+        return [[row for row in rows if row >= 0] for rows in self.beams]
 
     @cached_property
     def decoder_ids(self) -> list[list[int]]:
         """All tokens that each decoder was given or wrote, without padding."""
-        start = self.found.sequences.shape[1] - self.total
         if self.is_decoder:
             return [[*self.prompt_of(i).ids, *new] for i, new in enumerate(self.new_ids)]
-        heads = self.found.sequences[:, :start].tolist()
+        heads = self.found.sequences[:, : self.start].tolist()
         return [[*head, *new] for head, new in zip(heads, self.new_ids, strict=True)]
 
     def _output(self, i: int, trace: AnyTrace | None) -> PretrainedOutput:
         prompt, new = self.prompt_of(i), self.new_ids[i]
-        log_probs = self._log_probs(i)
+        # of the logits: scores are changed by penalties and forbidden repeats
+        steps = zip(self.found.logits, self.rows[i], strict=False)
+        log_probs = (logits[row].float().log_softmax(-1) for logits, row in steps)
         ranked = getattr(self.found, "sequences_scores", None)
-        score = sum(log_probs) if ranked is None else float(ranked[i])
-        before = prompt.ids if self.is_decoder else []
-        ended = bool(new) and new[-1] in self.ends
-        if trace is not None:
-            trace = self._named(i, trace, log_probs)
+        if trace is None:
+            scores = [float(row[one]) for row, one in zip(log_probs, new, strict=True)]
+        else:
+            if self.is_decoder:
+                whole = written(self.tokenizer, new, after=prompt)
+            else:
+                whole = written(self.tokenizer, self.decoder_ids[i][1:])
+            target, scores = with_probs(self.tokenizer, whole, new, log_probs)
+            info = self._decoding_info(i, sum(scores))
+            if self.is_decoder:
+                trace = replace(trace, notes=(prompt_note(len(prompt.ids)), *trace.notes))
+            numbered = self.recording.numbered(trace)
+            trace = named_trace(self.model, numbered, prompt.text, target, info)
         return PretrainedOutput(
-            text=continuation(self.tokenizer, before, new),
+            text=continuation(self.tokenizer, prompt.ids if self.is_decoder else [], new),
             prompt=prompt.text.text,
             continues=self.is_decoder,
             tokens=tuple(labels(self.tokenizer, new)),
-            token_log_probs=tuple(log_probs),
-            score=score,
-            finished=ended,
+            token_log_probs=tuple(scores),
+            score=sum(scores) if ranked is None else float(ranked[i]),
+            finished=bool(new) and new[-1] in self.ends,
             unknown=prompt.unknown(self.tokenizer.unk_token_id),
             recorded=trace,
         )
 
-    def _log_probs(self, i: int) -> list[float]:
-        """Return the log-probability of each generated token of a sequence."""
-        steps = zip(self.new_ids[i], self.rows[i], self.found.logits, strict=False)
-        return [token_log_prob(logits[row], token) for token, row, logits in steps]
-
-    def _traces(self) -> list[AnyTrace] | None:
-        """Return the trace of each sequence, before it has names; None if nothing was recorded."""
-        if self.seen is None:
-            return None
+    def _traces(self, seen: CaptureResult) -> list[AnyTrace]:
+        """Return the trace of each sequence, before it has names."""
         read = [ids[:-1] for ids in self.decoder_ids]
         try:
-            self.seen.follow(self.rows)
-            _label(self, self.seen, read)
-            traces = self.seen.traces
+            seen.follow(self.rows)
+            self._label(seen, read)
+            traces: list[AnyTrace] = seen.traces
         except ArgumentError:
-            if not self.seen.maps:
+            if not seen.maps:
                 raise
             traces = []
-        if len(traces) == len(read) and all(map(_fits, traces, read)):
+        sizes = [len(trace.target.tokens) for trace in traces]
+        if sizes == list(map(len, read)):
             return traces
         return [replace(one, notes=(NOT_JOINED, *one.notes)) for one in self._forced(read)]
 
@@ -556,179 +385,33 @@ class _Steps:
         given = {"input_ids": ids, "attention_mask": mask}
         if not self.is_decoder:
             sources = [self.prompt_of(i).ids for i in range(len(read))]
-            src, src_mask = padded(sources, pad, device, left=False)
-            given = {
-                "input_ids": src,
-                "attention_mask": src_mask,
-                "decoder_input_ids": ids,
-                "decoder_attention_mask": mask,
-            }
-        with inference(self.model), self.recording.of(self.model) as seen:
-            self.model(**given)
-        _label(self, seen, read)
-        return seen.traces
+            given = {"decoder_input_ids": ids, "decoder_attention_mask": mask}
+            given["input_ids"], given["attention_mask"] = padded(sources, pad, device, left=False)
+        _, seen = run_once(self.model, self.recording, **given)
+        self._label(seen, read)
+        traces: list[AnyTrace] = seen.traces
+        return traces
 
-    def _named(self, i: int, trace: AnyTrace, log_probs: Sequence[float]) -> AnyTrace:
-        """Return a trace with the texts of prompt and answer, their probabilities and its name."""
-        prompt, new = self.prompt_of(i), self.new_ids[i]
-        info = self._decoding_info(i, sum(log_probs))
+    def _label(self, seen: CaptureResult, read: Sequence[Sequence[int]]) -> None:
+        """Name the positions that were read, by which padding is found and cut off."""
+        names = [[str(one) for one in ids] for ids in read]
         if self.is_decoder:
-            whole = written(self.tokenizer, new, after=prompt)
-            trace = replace(trace, notes=(prompt_note(len(prompt.ids)), *trace.notes))
+            seen.label(names)
         else:
-            whole = written(self.tokenizer, self.decoder_ids[i][1:])
-        target = self._with_probs(i, whole, log_probs)
-        trace = self.recording.numbered(trace)
-        return named_trace(self.model, trace, prompt.text, target, info)
-
-    def _with_probs(self, i: int, text: Text, log_probs: Sequence[float]) -> Text:
-        """Return a text with the probabilities of its last tokens, and the likeliest others."""
-        new, tokens = self.new_ids[i], list(text.tokens)
-        first = len(tokens) - len(new)
-        for step, (own, row) in enumerate(zip(new, self.rows[i], strict=True)):
-            probs = self.found.logits[step][row].float().softmax(-1)
-            tokens[first + step] = with_prob(
-                tokens[first + step],
-                math.exp(min(log_probs[step], 0.0)),
-                likeliest(self.tokenizer, probs, own),
-            )
-        return replace(text, tokens=tuple(tokens))
+            seen.label([self.prompt_of(i).text.labels for i in range(len(read))], names)
 
     def _decoding_info(self, i: int, log_prob: float) -> DecodingInfo:
         config = self.options.get("generation_config", self.model.generation_config)
-        beams = int(self.options.get("num_beams") or getattr(config, "num_beams", None) or 1)
-        sampled = self.options.get("do_sample", getattr(config, "do_sample", False))
-        mode = "sample" if sampled else "beam" if beams > 1 else "greedy"
         each = len(self.found.sequences) // len(self.prompts)
-        return DecodingInfo(mode, None if sampled else beams, i % each, log_prob)
+        return DecodingInfo(*search_mode(self.options, config), i % each, log_prob)
 
 
-def classified(config: Any, logits: Tensor) -> PretrainedOutput:
-    """Return the answer of a classifier, given its logits (classes,).
-
-    A head of classes answers the likeliest, a head of independent labels the probability of each,
-    and a regression its numbers, which have no probability.
-    """
-    names = [str(config.id2label.get(i, i)) for i in range(len(logits))]
-    scale = head_scale(config)
-    if scale == "none":
-        named = zip(names, logits.tolist(), strict=True)
-        text = ", ".join(f"{name} {x:.6g}" if len(names) > 1 else f"{x:.6g}" for name, x in named)
-        return PretrainedOutput(text, "", False, (), (), float(logits[0]))
-    log_probs = logits.log_softmax(-1) if scale == "softmax" else F.logsigmoid(logits)
-    order = log_probs.argsort(descending=True, stable=True).tolist()
-    chosen = order[:1] if scale == "softmax" else [i for i in order if float(logits[i]) > 0]
-    tokens, scores = (tuple(one[i] for i in chosen) for one in (names, log_probs.tolist()))
-    probabilities = {names[i]: float(log_probs[i].exp()) for i in order}
-    score, shown = sum(scores), tokens
-    if scale == "sigmoid":  # labels that are left out count, too
-        score += sum(float(F.logsigmoid(-logits[i])) for i in order if i not in chosen)
-        shown = tuple(f"{name} {prob:.2f}" for name, prob in probabilities.items())
-    return PretrainedOutput(
-        ", ".join(shown), "", False, tokens, scores, score, probabilities=probabilities
-    )
-
-
-def classes_note(found: PretrainedOutput) -> str:
-    """Return the note of a trace on the likeliest classes, or on the number of a regression."""
-    if not found.probabilities:
-        return f"the number that it predicts: {found.text}"
-    likeliest = list(found.probabilities.items())[:ALTERNATIVES]
-    return f"class and probability: {', '.join(f'{name} {p:.2f}' for name, p in likeliest)}"
-
-
-def token_log_prob(logits: Tensor, token: int) -> float:
-    """Return the log-probability of a token under the model, before `generate()` edits scores."""
-    return float(logits.float().log_softmax(-1)[token])
-
-
-def prompt_note(count: int) -> str:
-    """Return the note of a trace on where the prompt of a decoder-only model ends."""
-    return (
-        "the first token is the prompt"
-        if count == 1
-        else f"the first {count} tokens are the prompt"
-    )
-
-
-def likeliest(tokenizer: Any, probs: Tensor, own: int) -> list[tuple[str, float]]:
-    """Return the likeliest tokens but one, with their probabilities."""
-    best = probs.topk(min(ALTERNATIVES + 1, len(probs)))
-    found = zip(
-        labels(tokenizer, best.indices.tolist()),
-        best.values.tolist(),
-        best.indices.tolist(),
-        strict=True,
-    )
-    return [(label, prob) for label, prob, one in found if one != own][:ALTERNATIVES]
-
-
-def named_trace(
-    model: Any, trace: AnyTrace, source: Text, target: Text, info: DecodingInfo | None
-) -> AnyTrace:
-    """Return a recorded trace with its texts.
-
-    Of a decoder-only model, and of an encoder, the positions are those of the target as far as it
-    was read. The rows of an encoder-decoder are the tokens that it wrote, and the columns of its
-    self-attention are those that it read.
-
-    Args:
-        model: of transformers.
-        trace: of its capture.
-        source: what it was given.
-        target: what it read and wrote.
-        info: how the target was decoded.
-    """
-    maps: Any = trace.maps
-    if model.config.is_encoder_decoder:
-        maps = tuple(map(_own_sides, maps))
-    else:
-        read = len(trace.source.tokens)
-        source = _first(target, read)
-    named = replace(
-        trace,
-        source=source,
-        target=target,
-        maps=maps,
-        model=ModelInfo(_name_of(model), model.config.model_type),
-        decoded=info or DecodingInfo(),
-    )
-    return with_segmented_words(named) if isinstance(named, Trace) else named
-
-
-def _own_sides(found: Any) -> Any:
-    """Return a map of a decoder with the sides that its kind has in regard."""
-    own = found.kind == "decoder-self"
-    return replace(found, columns="read") if own else found
-
-
-def _first(text: Text, count: int) -> Text:
-    """Return the first tokens of a text, and the part of it that they are."""
-    if count >= len(text.tokens):
-        return text
-    kept = text.tokens[:count]
-    end = max((token.span[1] for token in kept if token.span is not None), default=0)
-    return Text(text.text[:end], kept)
-
-
-def _label(steps: _Steps, seen: CaptureResult, read: Sequence[Sequence[int]]) -> None:
-    """Name the positions that were read, by which padding is found and cut off."""
-    names = [[str(one) for one in ids] for ids in read]
-    if steps.is_decoder:
-        seen.label(names)
-    else:
-        prompts = [steps.prompt_of(i).text.labels for i in range(len(read))]
-        seen.label(prompts, names)
-
-
-def _fits(trace: AnyTrace, read: Sequence[int]) -> bool:
-    """Return whether a trace has as many target positions as were read."""
-    return len(trace.target.tokens) == len(read)
-
-
-def _name_of(model: Any) -> str:
-    name = getattr(model.config, "name_or_path", "") or ""
-    return Path(name).name or type(model).__name__
+def search_mode(options: dict[str, Any], config: Any) -> tuple[str, int | None]:
+    """Return how `generate()` searches, and the number of its beams."""
+    beams = int(options.get("num_beams") or getattr(config, "num_beams", None) or 1)
+    if options.get("do_sample", getattr(config, "do_sample", False)):
+        return "sample", None
+    return ("beam" if beams > 1 else "greedy"), beams
 
 
 def _limit(model: Any, width: int, options: dict[str, Any]) -> dict[str, int]:
@@ -760,7 +443,7 @@ def default_new_tokens(model: Any, width: int) -> int:
 
 def _room(model: Any, width: int) -> int | None:
     """Return the tokens that a model has positions to write; None if they are unlimited."""
-    most = max_positions(model)
+    most = _max_positions(model)
     if most is None or model.config.is_encoder_decoder:
         return most
     return most + 1 - width

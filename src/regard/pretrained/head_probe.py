@@ -12,7 +12,6 @@ from regard.evaluation.metrics import Statistics
 from regard.pretrained.model import PretrainedModel
 from regard.seeing.attribution.interventions import HeadSwitch, module_switches
 from regard.seeing.attribution.transformers_check import head_scale
-from regard.seeing.capture.recorder import capture
 from regard.seeing.trace import Trace
 from regard.seeing.trace.head_habits import HeadKey
 
@@ -20,13 +19,7 @@ from regard.seeing.trace.head_habits import HeadKey
 def text_traces(
     model: PretrainedModel, texts: Sequence[str], targets: Sequence[str] | None
 ) -> Iterator[Trace]:
-    """Yield the trace of each text, read in one pass, or with what an encoder-decoder writes.
-
-    Args:
-        model: of any task.
-        texts: to read.
-        targets: what an encoder-decoder is made to write; its own answers if None.
-    """
+    """Yield the trace of each text, read in one pass, or with what an encoder-decoder writes."""
     for i, text in enumerate(texts):
         if model.task == "text-generation":
             yield model.trace(text, max_len=0)
@@ -38,9 +31,7 @@ def pretrained_switches(
     model: PretrainedModel, text: str, target: str | None
 ) -> dict[HeadKey, HeadSwitch]:
     """Return the switch of each head, found by running the model once on a text."""
-    with torch.no_grad(), capture(model.module) as seen:
-        model.module(**model.forward_inputs(text, target))
-    return module_switches(model.module, seen.modules())
+    return module_switches(model.module, model.attention_names(text, target))
 
 
 def prediction_scorer(

@@ -163,18 +163,15 @@ class PictureCells(NamedTuple):
 
     def cut(self, pixels: Float[Tensor, "channels height width"]) -> Float[Tensor, "inputs dim"]:
         """Return the pixels of each cell, zeros first for the fixed positions."""
-        (rows, columns), (down, across) = self.grid, self.size
-        cells = self.pad(pixels).reshape(-1, rows, down, columns, across)
-        flat = cells.permute(1, 3, 0, 2, 4).reshape(rows * columns, -1)
+        flat = F.unfold(self.pad(pixels)[None], self.size, stride=self.size)[0].mT
         return torch.cat([flat.new_zeros(self.fixed, flat.shape[1]), flat])
 
     def join(
         self, parts: Float[Tensor, "batch inputs dim"]
     ) -> Float[Tensor, "batch channels height width"]:
         """Return pictures of their cells."""
-        (rows, columns), (down, across) = self.grid, self.size
-        cells = parts[:, self.fixed :].reshape(len(parts), rows, columns, -1, down, across)
-        whole = cells.permute(0, 3, 1, 4, 2, 5).flatten(4, 5).flatten(2, 3)
+        padded = (self.size[0] * self.grid[0], self.size[1] * self.grid[1])
+        whole = F.fold(parts[:, self.fixed :].mT, padded, self.size, stride=self.size)
         height, width = self.picture
         return whole[..., :height, :width]
 
@@ -246,14 +243,7 @@ class SoundSlices(NamedTuple):
 
     @staticmethod
     def of(frames: int, positions: int, real: int, seconds: float) -> "SoundSlices":
-        """Return at most `MAX_SLICES` slices.
-
-        Args:
-            frames: of the model's input.
-            positions: of the encoder, which divide the frames.
-            real: positions that are not padding.
-            seconds: of a position.
-        """
+        """Return at most `MAX_SLICES` slices."""
         each = -(-real // MAX_SLICES)
         count = -(-real // each)
         while count * each > positions:  # the last one would reach past the end
@@ -268,15 +258,7 @@ def sound_scorer(
     decoder_ids: Sequence[int],
     written: Sequence[int],
 ) -> PartScorer:
-    """Score the tokens that an encoder-decoder writes of a recording.
-
-    Args:
-        model: of `transformers`, which reads `input_features`.
-        features: its input, padding included.
-        slices: of the input.
-        decoder_ids: all that the decoder reads.
-        written: the tokens that are predicted from the last of these, in order.
-    """
+    """Score the tokens that an encoder-decoder writes of a recording."""
     bands, end = len(features), slices.number * slices.frames
     rest = features[None, :, end:]
     read = torch.tensor([list(decoder_ids)], device=features.device)

@@ -3,11 +3,11 @@
 import hashlib
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -16,47 +16,22 @@ from regard import safe_read
 from regard.data.media_files import reject_media
 from regard.decoding_options import DEFAULT, DecodingOptions, check_least
 from regard.errors import ArgumentError, DataError, RegardError
-from regard.models.protocol import inference
 from regard.pretrained.folder import LoadedParts, load_parts, quiet_transformers
-from regard.pretrained.generation import (
-    AnyTrace,
-    PretrainedOutput,
-    Recording,
-    check_ids,
-    classes_note,
-    classified,
-    generate,
-    generate_after,
-    likeliest,
-    named_trace,
-    pad_id,
-    padded,
-    prompt_note,
-    token_log_prob,
-)
-from regard.pretrained.token_texts import (
-    TokenizedText,
-    encode,
-    encode_chat,
-    labels,
-    with_prob,
-    written,
-    written_plainly,
-)
+from regard.pretrained.generation import generate, generate_after
+from regard.pretrained.media_reader import ImageReader, SpeechReader
+from regard.pretrained.output import PretrainedOutput, Recording, run_once
+from regard.pretrained.text_reader import Reader, TextReader
+from regard.pretrained.token_texts import encode, labels
 from regard.seeing.attribution.interventions import AttentionCell, module_switches
-from regard.seeing.attribution.transformers_check import decoder_start, head_scale
+from regard.seeing.attribution.transformers_check import check_source
 from regard.seeing.attribution.what_if import (
     Intervention,
     WhatIf,
-    attention_modules,
     check_seeded,
     intervened,
 )
 from regard.seeing.capture.capture_result import CapturedModule
-from regard.seeing.trace import DecodingInfo, ModelInfo, Text, Trace
-
-if TYPE_CHECKING:
-    from regard.seeing.capture.query_recorder import QueryRecorder
+from regard.seeing.trace import ModelInfo, Trace
 
 BATCH: Final = 8
 #: names of decoding options in transformers
@@ -71,24 +46,41 @@ FOREIGN: Final = ("length_penalty", "forbid_unknown", "prefix")
 MAX_HASHED: Final = 1 << 28
 
 
-class TransformersModel:
-    """Common parts of models of transformers, whatever they read.
+class PretrainedModel:
+    """A model of transformers: call it with a text, a picture or a recording, or with many.
+
+    A picture is the path of a file or an image of Pillow; a recording is the path of a file, or
+    samples with their rate, as in `(samples, 16000)`.
 
     Attributes:
         path: its folder.
         module: the model itself.
         tokenizer: of the texts that it reads or writes; None if there are none.
-        task: as transformers names it.
+        processor: what prepares pictures or sound; None for a model that reads text.
+        task: as transformers names it: `text-generation`, `text2text-generation`, `fill-mask`,
+            `text-classification`, `token-classification`, `feature-extraction`,
+            `image-classification`, `image-feature-extraction` or `automatic-speech-recognition`.
         device: where it is.
-        trace: returns the trace of a source, and of a target that it is made to write.
+        reader: of its sources.
+
+    Examples:
+        >>> model = regard.load("tiny-llama")  # a folder that `save_pretrained` wrote
+        >>> model
+        PretrainedModel('tiny-llama', type='llama', task='text-generation', weights=5104, ...)
+        >>> out = model("the cat sat", max_len=3)
+        >>> out.trace.kinds
+        ['decoder-self']
+        >>> regard.load("tiny-vit")("picture.png").trace.kinds
+        ['encoder-self']
     """
 
-    # defined by each model
-    trace: ClassVar[Callable[..., Any]]
-
     def __init__(self, parts: LoadedParts, path: str | Path, device: torch.device) -> None:
-        self.module, self.tokenizer, self.task = parts[:3]
+        self.module, self.tokenizer, self.task, self.processor = parts
         self.path, self.device = Path(path), device
+        kind: type[Reader] = TextReader
+        if self.processor is not None:
+            kind = ImageReader if self.task.startswith("image-") else SpeechReader
+        self.reader = kind(parts, self.path)
 
     def __repr__(self) -> str:
         parts = {
@@ -98,54 +90,7 @@ class TransformersModel:
             "device": str(self.device),
         }
         shown = ", ".join(f"{name}={value!r}" for name, value in parts.items())
-        return f"{type(self).__name__}({str(self.path)!r}, {shown})"
-
-    @cached_property
-    def info(self) -> ModelInfo:
-        """Name, type and checkpoint, as traces hold them; no checkpoint of very large weights."""
-        files = sorted(self.path.glob("*.safetensors"))
-        checkpoint = ""
-        if files and sum(file.stat().st_size for file in files) <= MAX_HASHED:
-            digest = hashlib.blake2b(digest_size=6)
-            for file in files:
-                digest.update(safe_read.read_bytes(file, MAX_HASHED))
-            checkpoint = digest.hexdigest()
-        return ModelInfo(self.path.resolve().name, self.module.config.model_type, checkpoint)
-
-    def traces(
-        self, sources: Sequence[Any], targets: Sequence[str] | None = None, **options: Any
-    ) -> list[Trace]:
-        """Return the trace of each of several sources; see `trace`."""
-        wanted = [None] * len(sources) if targets is None else targets
-        return [self.trace(one, tgt, **options) for one, tgt in zip(sources, wanted, strict=True)]
-
-    def _named(self, output: PretrainedOutput) -> PretrainedOutput:
-        """Return an output whose traces name this model."""
-        trace = None if output.recorded is None else replace(output.recorded, model=self.info)
-        return replace(
-            output, recorded=trace, alternatives=tuple(map(self._named, output.alternatives))
-        )
-
-
-class PretrainedModel(TransformersModel):
-    """A model of transformers with its tokenizer: call it with a text, or with many.
-
-    Attributes:
-        path: its folder.
-        module: the model itself.
-        tokenizer: its tokenizer.
-        task: as transformers names it: `text-generation`, `text2text-generation`, `fill-mask`,
-            `text-classification`, `token-classification` or `feature-extraction`.
-        device: where it is.
-
-    Examples:
-        >>> model = regard.load("tiny-llama")  # a folder that `save_pretrained` wrote
-        >>> model
-        PretrainedModel('tiny-llama', type='llama', task='text-generation', weights=5104, ...)
-        >>> out = model("the cat sat", max_len=3)
-        >>> out.trace.kinds
-        ['decoder-self']
-    """
+        return f"PretrainedModel({str(self.path)!r}, {shown})"
 
     @staticmethod
     def load(
@@ -159,21 +104,51 @@ class PretrainedModel(TransformersModel):
         parts = load_parts(folder, device, dtype, allow_pickle=allow_pickle)
         return PretrainedModel(parts, folder, device)
 
+    @cached_property
+    def info(self) -> ModelInfo:
+        """Name, type and checkpoint, as traces hold them; no checkpoint of very large weights."""
+        files = sorted(self.path.glob("*.safetensors"))
+        checkpoint = ""
+        if files and sum(file.stat().st_size for file in files) <= MAX_HASHED:
+            digest = hashlib.blake2b(digest_size=6)
+            for file in files:
+                digest.update(safe_read.read_bytes(file, MAX_HASHED))
+            checkpoint = digest.hexdigest()
+        return ModelInfo(self.path.resolve().name, self.module.config.model_type, checkpoint)
+
+    @property
+    def reads(self) -> str:
+        """Type of its sources: `text`, `picture` or `sound`."""
+        return self.reader.reads
+
     @property
     def generates(self) -> bool:
-        """True if the model writes text."""
-        return self.task in ("text-generation", "text2text-generation")
+        """True if the model writes text step by step."""
+        return self.reader.generates
 
-    def __call__(self, text: Any, **options: Any) -> Any:
-        """Return the output of a text, or of each of several; see `predict`."""
-        reject_media(text)  # here alone: a server must not tell a text from the name of a file
-        if isinstance(text, str):
-            return next(self.predict([text], **options))
-        return list(self.predict(text, **options))
+    @property
+    def texts(self) -> TextReader:
+        """The reader of texts; raises for a model of pictures or sound."""
+        if not isinstance(self.reader, TextReader):
+            rule, value = "read text for this", f"one that reads {self.reads}"
+            raise ArgumentError("the model", rule, value, "see where it looks with .trace")
+        return self.reader
+
+    def __call__(self, source: Any, **options: Any) -> Any:
+        """Return the output of a source, or of each of several; see `predict`."""
+        if self.reads == "text":
+            reject_media(source)  # here alone: a server must not tell a text from a file's name
+            several = not isinstance(source, str)
+        else:
+            samples = isinstance(source, list) and len(source) == 2 and isinstance(source[1], int)
+            several = isinstance(source, list) and not samples
+        if several:
+            return list(self.predict(source, **options))
+        return next(self.predict([source], **options))
 
     def predict(
         self,
-        texts: Iterable[str],
+        sources: Iterable[Any],
         *,
         attention: bool = True,
         chat: bool = False,
@@ -184,16 +159,17 @@ class PretrainedModel(TransformersModel):
         heads: Sequence[int] | None = None,
         **options: Any,
     ) -> Iterator[PretrainedOutput]:
-        """Yield an output for each text, in order.
+        """Yield an output for each source, in order.
 
-        A language model continues the text, an encoder-decoder translates or answers it, a model
-        with masks fills them, and a classifier names its class, or that of each word.
+        A language model continues a text, an encoder-decoder translates or answers it, a model
+        with masks fills them, a classifier names the class of a text, of each word or of a picture,
+        and a speech model writes what is said.
 
         Args:
-            texts: to answer.
+            sources: texts, pictures or recordings.
             attention: whether outputs carry traces; faster without.
             chat: whether a text is a message, to be put in the tokenizer's chat template.
-            batch: texts at a time.
+            batch: texts at a time; pictures and recordings are read one at a time.
             layers: numbers of layers to record, or modules, as in `regard.capture`.
             max_weights: number of weights that are kept; default as there.
             top_k_weights: number of weights of each row that are kept, for long texts, as there.
@@ -203,32 +179,31 @@ class PretrainedModel(TransformersModel):
                 `seed`.
         """
         check_least(1, batch=batch)
+        self.reader.check_predicts()
         recording = Recording(layers, max_weights, top_k_weights, heads)
-        self._check_heads(heads)
-        if not self.generates:
-            self._check_no_options(chat, options)
-            for text in texts:
-                yield self._classify(text, recording if attention else None)
-            return
-        settings, seed = self.generate_options(options)
+        settings, seed = self._settings(chat, None, recording, options)
         draws = random.Random(seed)
-        for some in _in_batches(texts, batch):
+        together = self.generates and self.reads == "text"
+        for some in _in_batches(sources, batch if together else 1):
             own = None if seed is None else draws.getrandbits(63)
             with seeded(own, self.device), quiet_transformers():
-                found = generate(
-                    self.module,
-                    self.tokenizer,
-                    some,
-                    chat=chat,
-                    attention=attention,
-                    **vars(recording),
-                    **settings,
-                )
-            yield from map(self._named, found)
+                if together:
+                    told = {"chat": chat, "attention": attention, **vars(recording), **settings}
+                    found = generate(self.module, self.tokenizer, some, **told)
+                else:
+                    asked = recording if attention else None
+                    found = [self.reader.answer(some[0], settings, asked)]
+            yield from map(self._with_info, found)
+
+    def _with_info(self, output: PretrainedOutput) -> PretrainedOutput:
+        """Return an output whose traces name this model."""
+        trace = None if output.recorded is None else replace(output.recorded, model=self.info)
+        others = tuple(map(self._with_info, output.alternatives))
+        return replace(output, recorded=trace, alternatives=others)
 
     def trace(
         self,
-        text: str,
+        source: Any,
         target: str | None = None,
         *,
         chat: bool = False,
@@ -238,7 +213,7 @@ class PretrainedModel(TransformersModel):
         """Return the attention of each position while the model reads and writes.
 
         Args:
-            text: the source or the prompt.
+            source: a text, a picture or a recording.
             target: what the model is made to write; its own output if None.
             chat: whether the text is a message, to be put in the tokenizer's chat template.
             queries: whether to keep queries and keys, which explain each weight; of an answer that
@@ -249,21 +224,31 @@ class PretrainedModel(TransformersModel):
             if options.get("top_k_weights") is not None:
                 rule = "be left out where only the strongest weights are kept"
                 raise ArgumentError("queries", rule, "given", "leave out one of the two")
-            with recorded_queries(self.module) as seen:
-                trace = self.trace(text, target, chat=chat, **options)
+            # loads torch's functions, which commands that only draw do without
+            from regard.seeing.capture.query_recorder import record_queries
+
+            with record_queries(self.module) as seen:
+                trace = self.trace(source, target, chat=chat, **options)
             return seen.added_to(trace)
-        recording: dict[str, Any] = {
-            name: options.pop(name) for name in vars(Recording()) if name in options
-        }
-        self._check_heads(recording.get("heads"))
-        if not self.generates:
-            self._check_no_options(chat, options, target)
-            return self._classify(text, Recording(**recording), predicts=False).trace
-        if target is not None or options.get("max_len") == 0:
-            forced = self._forced(text, target or "", chat, Recording(**recording))
-            return replace(forced, model=self.info)
-        (found,) = self.predict([text], chat=chat, **recording, **options)
-        return found.trace
+        if options.get("max_len") == 0 and self.generates:
+            target = target or ""
+            del options["max_len"]
+        if self.generates and target is None:
+            (found,) = self.predict([source], chat=chat, **options)
+            return found.trace
+        fields = Recording.__dataclass_fields__
+        recording = Recording(**{name: options.pop(name) for name in fields if name in options})
+        self._settings(chat, target, recording, options)
+        with quiet_transformers():
+            trace = self.reader.trace(source, target, recording, chat=chat)
+        return replace(trace, model=self.info)
+
+    def traces(
+        self, sources: Sequence[Any], targets: Sequence[str] | None = None, **options: Any
+    ) -> list[Trace]:
+        """Return the trace of each of several sources; see `trace`."""
+        wanted = [None] * len(sources) if targets is None else targets
+        return [self.trace(one, tgt, **options) for one, tgt in zip(sources, wanted, strict=True)]
 
     def stream(self, text: str, on_token: Callable[[str, float], None], **options: Any) -> Trace:
         """Generate greedily, pass on each token as it is written, and return the trace.
@@ -284,29 +269,25 @@ class PretrainedModel(TransformersModel):
         def pass_on(ids: Tensor, scores: Any, **_: Any) -> Tensor:
             own = int(ids[0, -1])
             # of the logits: `scores` are changed by penalties and forbidden repeats
-            on_token(labels(self.tokenizer, [own])[0], token_log_prob(logits, own))
+            log_prob = float(logits.float().log_softmax(-1)[own])
+            on_token(labels(self.tokenizer, [own])[0], log_prob)
             return torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
 
         settings, _ = self.generate_options({"beam": 1, **options})
-        self._encoded(text)
+        settings["stopping_criteria"] = StoppingCriteriaList([pass_on])
+        self.texts.check(text)
         hook = self.module.register_forward_hook(keep)
         try:
             with quiet_transformers():
-                found: PretrainedOutput = generate(
-                    self.module,
-                    self.tokenizer,
-                    text,
-                    **settings,
-                    stopping_criteria=StoppingCriteriaList([pass_on]),
-                )
+                found: PretrainedOutput = generate(self.module, self.tokenizer, text, **settings)
         finally:
             hook.remove()
-        trace: Trace = self._named(found).trace
+        trace: Trace = self._with_info(found).trace
         return trace
 
     def check(
         self,
-        text: str,
+        source: Any,
         target: str | None = None,
         *,
         methods: str = "all",
@@ -315,35 +296,18 @@ class PretrainedModel(TransformersModel):
     ) -> Trace:
         """Return a trace with what mattered to each output, by several attribution methods.
 
+        The source of a model of pictures or sound is in parts: cells, or slices of time.
+
         Args:
-            text: the source or the prompt, or the text to classify or with masks to fill.
-            target: what the model is made to write; its own greedy output if None.
+            source: the prompt, the text to classify or with masks, a picture or a recording.
+            target: what the model is made to write, or a class; its own greedy output if None.
             methods: names separated by commas, or `all`; see `seeing.attribution.methods`.
             versus: a token or class that each output is compared with.
             max_len: most tokens that the model writes by itself; 20 if None.
         """
-        self._check_answers(self._encoded(text))
-        number = self.task == "text-classification" and head_scale(self.module.config) == "none"
-        if number or self.task == "token-classification":
-            raise RegardError(
-                f"a model must write, fill masks or choose a class to be checked, but "
-                f"{self.path} is a {type(self.module).__name__}: see where it looks with "
-                f"`regard show` or .trace."
-            )
-        # loads the compiler of torch
-        from regard.seeing.attribution.transformers_check import MAX_NEW_TOKENS, check_text
-
-        found = check_text(
-            self.module,
-            self.tokenizer,
-            text,
-            target,
-            methods=methods,
-            versus=versus,
-            text_of=partial(written_plainly, self.tokenizer),
-            max_new_tokens=MAX_NEW_TOKENS if max_len is None else max_len,
-        )
-        return replace(found, model=self.info)
+        with quiet_transformers():
+            given = self.reader.checked(source, target, max_len)
+            return replace(check_source(given, methods, versus), model=self.info)
 
     def what_if(
         self,
@@ -375,31 +339,37 @@ class PretrainedModel(TransformersModel):
 
     def changed_source(self, text: str, change: Intervention) -> str:
         """Return a text with its tokens replaced."""
-        return change.replaced(self._encoded(text).text)
+        return change.replaced(self.texts.check(text).text)
 
     def intervene(self, text: str, change: Intervention, options: dict[str, Any]) -> WhatIf:
         """Decode a text as it is and with changes; see `what_if`."""
         check_seeded(options)
-        read, changed = self._encoded(text).text, self.changed_source(text, change)
-        before = self._answered(text, None, options)
-        names = self._attention_names(text, before[0]) if change.heads_off or change.cells else {}
+        changed = self.changed_source(text, change)
+        before, answer = self._answered(text, None, options)
+        changes = change.heads_off or change.cells
+        names = self.attention_names(text, before.target.text) if changes else {}
         encoder = [self.module.get_encoder()] if self.module.config.is_encoder_decoder else []
-        with intervened(
-            change,
-            attention_modules(self.module, names),
-            lambda: module_switches(self.module, names),
-            encoder,
-        ) as notes:
-            after = self._answered(changed, change.prefix, options)
-        traces, answers = (before[0], after[0]), (before[1], after[1])
-        return WhatIf.of(change, traces, answers, notes, read)
+        switches = partial(module_switches, self.module, names)
+        with intervened(change, self.module, names, switches, encoder) as notes:
+            after, other = self._answered(changed, change.prefix, options)
+        read = self.texts.check(text).text
+        return WhatIf.of(change, (before, after), (answer, other), notes, read)
+
+    def attention_names(
+        self, text: str, target: str | None = None
+    ) -> dict[tuple[str, int], CapturedModule]:
+        """Return the module of each map by kind and layer, found by one pass over what is read."""
+        whole = target if target and self.task == "text-generation" else text
+        _, seen = run_once(self.module, Recording(), **self.forward_inputs(whole, target))
+        found: dict[tuple[str, int], CapturedModule] = seen.modules()
+        return found
 
     def _answered(
         self, text: str, prefix: str | None, options: dict[str, Any]
     ) -> tuple[Trace, str]:
         """Return the trace of an answer that begins with a prefix, and the answer as a text."""
         if not self.generates:
-            self._check_no_options(False, options, prefix)
+            self._settings(False, prefix, Recording(), options)
             if not self.answers(text):
                 return self.trace(text), ""
             (output,) = self.predict([text])
@@ -408,21 +378,12 @@ class PretrainedModel(TransformersModel):
             found = self.trace(text, **options)
         else:
             settings, seed = self.generate_options(options)
-            prompt = self._encoded(text)
-            begin = encode(
-                self.tokenizer, prefix, special=False, target=self.module.config.is_encoder_decoder
-            )
+            prompt, second = self.texts.check(text), self.texts.translates
+            begin = encode(self.tokenizer, prefix, special=False, target=second)
             with seeded(seed, self.device), quiet_transformers():
                 output = generate_after(self.module, self.tokenizer, prompt, begin, settings)
-            found = self._named(output).trace
+            found = self._with_info(output).trace
         return found, found.target.text
-
-    def _attention_names(self, text: str, found: Trace) -> dict[tuple[str, int], CapturedModule]:
-        """Return name and heads of each attention module, found by one pass over what was read."""
-        whole = found.target.text if self.task == "text-generation" else text
-        with inference(self.module), Recording().of(self.module) as seen:
-            self.module(**self.forward_inputs(whole, found.target.text))
-        return seen.modules()
 
     @staticmethod
     def generate_options(options: dict[str, Any]) -> tuple[dict[str, Any], int | None]:
@@ -455,32 +416,30 @@ class PretrainedModel(TransformersModel):
                 found |= {"num_beams": given.beam, "num_return_sequences": given.nbest}
         return found, given.seed
 
-    def _check_no_options(
-        self, chat: bool, options: dict[str, Any], target: str | None = None
-    ) -> None:
-        """Raise for options of decoding, which a model that writes nothing cannot follow."""
-        given = non_default_options(options)
-        given += ["chat"] * chat + ["target"] * (target is not None)
+    def _settings(
+        self, chat: bool, target: str | None, recording: Recording, options: dict[str, Any]
+    ) -> tuple[dict[str, Any], int | None]:
+        """Return options of `generate()` and the seed; raises for what the model cannot follow."""
+        given = []
+        if not self.generates:
+            defaults = {**vars(DEFAULT), "beam": None}
+            given = [name for name, value in options.items() if value != defaults.get(name)]
+            given += ["target"] * (target is not None)
+        given += ["chat"] * (chat and not (self.generates and self.reads == "text"))
+        given += ["top_k_weights"] * (self.reads != "text" and recording.top_k_weights is not None)
         if given:
-            raise ArgumentError(
-                given[0],
-                f"be left out for a model that writes no text ({type(self.module).__name__})",
-                "given",
-                "leave it out",
-            )
+            kind = type(self.module).__name__
+            rule = f"be left out for a {kind}, which cannot use it"
+            raise ArgumentError(given[0], rule, "given", "leave it out")
+        return self.generate_options(options) if self.generates else ({}, None)
 
-    def check_source(self, text: Any) -> None:
-        """Raise DataError for an empty text, and for one with more tokens than positions."""
-        self._encoded(text)
+    def check_source(self, source: Any) -> None:
+        """Raise DataError for what the model cannot read, as an empty or too long text."""
+        self.reader.check(source)
 
     def check_target(self, text: str, target: str) -> None:
         """Raise if the model has too few positions to write a target after a text."""
-        prompt, decoder = self._encoded(text), not self.module.config.is_encoder_decoder
-        answer = encode(self.tokenizer, target, special=not decoder, target=not decoder)
-        if decoder:
-            ids = [*prompt.ids, *answer.ids]
-            answer = TokenizedText(ids, written(self.tokenizer, answer.ids, after=prompt))
-        check_ids(self.module, [answer])
+        self.texts.written(self.texts.check(text), target)
 
     def target_length(self, target: str) -> int:
         """Return the tokens of a target, special ones not counted."""
@@ -488,185 +447,19 @@ class PretrainedModel(TransformersModel):
 
     def source_labels(self, text: str) -> list[str]:
         """Return the labels of the tokens that the model reads of a text."""
-        return self._encoded(text).text.labels
+        return self.texts.check(text).text.labels
 
     def answers(self, text: str) -> bool:
         """Return whether the model predicts something for a text: without a mask, BERT does not."""
         try:
-            self._check_answers(self._encoded(text))
+            self.texts.check_answers(self.texts.check(text))
         except RegardError:
             return False
         return True
 
     def forward_inputs(self, text: str, target: str | None = None) -> dict[str, Tensor]:
         """Return the arguments of one forward pass, with the labels of an encoder-decoder."""
-        encoded = self._encoded(text)
-        ids, mask = padded(
-            [encoded.ids], pad_id(self.module, self.tokenizer), self.device, left=False
-        )
-        found = {"input_ids": ids, "attention_mask": mask}
-        if self.module.config.is_encoder_decoder:
-            wanted = encode(self.tokenizer, target or "", target=True)
-            check_ids(self.module, [wanted])
-            found["labels"] = torch.tensor([wanted.ids], device=self.device)
-        return found
-
-    def _encoded(self, text: Any, chat: bool = False) -> TokenizedText:
-        if not isinstance(text, str):
-            reject_media(text)
-            raise ArgumentError("text", "be a string", repr(text), "pass a text")
-        found = encode_chat(self.tokenizer, text) if chat else encode(self.tokenizer, text)
-        check_ids(self.module, [found])
-        return found
-
-    def _forced(self, text: str, target: str, chat: bool, recording: Recording) -> AnyTrace:
-        """Return the trace of one forward pass in which the model is made to write a target."""
-        prompt = self._encoded(text, chat)
-        decoder = not self.module.config.is_encoder_decoder
-        answer = encode(self.tokenizer, target, special=not decoder, target=not decoder)
-        if decoder:
-            whole = TokenizedText(
-                [*prompt.ids, *answer.ids], written(self.tokenizer, answer.ids, after=prompt)
-            )
-            check_ids(self.module, [whole])
-            ids = torch.tensor([whole.ids], device=self.device)
-            given, text_written, source = {"input_ids": ids}, whole.text, whole.text
-        else:
-            check_ids(self.module, [answer])
-            wanted = torch.tensor([answer.ids], device=self.device)
-            given = {
-                "input_ids": torch.tensor([prompt.ids], device=self.device),
-                "decoder_input_ids": self._shifted(wanted),
-            }
-            text_written, source = answer.text, prompt.text
-        with inference(self.module), recording.of(self.module) as seen:
-            logits = self.module(**given).logits[0].float()
-        trace = recording.numbered(seen.traces[0])
-        if decoder:  # the token after each position; before the first there is nothing
-            logits = logits[len(prompt.ids) - 1 : -1]
-        target_text, log_prob = self._with_probs(text_written, answer.ids, logits)
-        info = DecodingInfo(log_prob=log_prob)
-        if decoder and answer.ids:
-            trace = replace(trace, notes=(prompt_note(len(prompt.ids)), *trace.notes))
-        return named_trace(self.module, trace, source, target_text, info)
-
-    def _check_heads(self, heads: Sequence[int] | None) -> None:
-        """Raise for the number of a head that no layer can have."""
-        most = getattr(self.module.config, "num_attention_heads", None)
-        if heads and isinstance(most, int) and max(heads) >= most:
-            rule = f"be numbers from 0 to {most - 1}, the heads of a layer"
-            raise ArgumentError("heads", rule, max(heads), "choose others")
-
-    def _shifted(self, ids: Tensor) -> Tensor:
-        """Return targets as a decoder reads them: its start token first, without the last."""
-        shift = getattr(self.module, "prepare_decoder_input_ids_from_labels", None)
-        if shift is not None:
-            return shift(labels=ids)  # type: ignore[no-any-return]
-        first = torch.full_like(ids[:, :1], decoder_start(self.module))
-        return torch.cat([first, ids[:, :-1]], dim=1)
-
-    def _with_probs(
-        self, text: Text, ids: Sequence[int], logits: Tensor
-    ) -> tuple[Text, float | None]:
-        """Return a text with the probabilities of its last tokens, and their log-probability."""
-        if not ids:
-            return text, None
-        tokens, log_probs = list(text.tokens), logits.log_softmax(-1)
-        total = 0.0
-        for step, own in enumerate(ids):
-            place = len(tokens) - len(ids) + step
-            total += float(log_probs[step, own])
-            probs = log_probs[step].exp()
-            others = likeliest(self.tokenizer, probs, own)
-            tokens[place] = with_prob(tokens[place], float(probs[own]), others)
-        return replace(text, tokens=tuple(tokens)), total
-
-    def _classify(
-        self, text: str, recording: Recording | None, *, predicts: bool = True
-    ) -> PretrainedOutput:
-        """Return the answer of a model that reads a text in one pass, and its self-attention."""
-        encoded = self._encoded(text)
-        if predicts:
-            self._check_answers(encoded)
-        ids, mask = padded(
-            [encoded.ids], pad_id(self.module, self.tokenizer), self.device, left=False
-        )
-        trace: AnyTrace | None = None
-        if recording is None:
-            with inference(self.module):
-                answer = self.module(input_ids=ids, attention_mask=mask)
-        else:
-            with inference(self.module), recording.of(self.module) as seen:
-                answer = self.module(input_ids=ids, attention_mask=mask)
-            found = recording.numbered(seen.traces[0])
-            trace = named_trace(self.module, found, encoded.text, encoded.text, None)
-            trace = replace(trace, model=self.info)
-        logits = getattr(answer, "logits", None)
-        if not predicts or logits is None:
-            return PretrainedOutput("", text, False, (), (), 0.0, recorded=trace)
-        return self._answer(encoded, logits[0].float(), trace)
-
-    def _check_answers(self, encoded: TokenizedText) -> None:
-        if self.task == "feature-extraction":
-            raise RegardError(
-                f"a model must have an output layer to predict, but {self.path} is a "
-                f"{type(self.module).__name__}: see where it looks with `regard show` or .trace."
-            )
-        mask = self.tokenizer.mask_token_id
-        if self.task == "fill-mask" and mask not in encoded.ids:
-            raise ArgumentError(
-                "text",
-                f"have a {self.tokenizer.mask_token} for the model to fill",
-                repr(encoded.text.text),
-                "put one in, or see where the model looks with `regard show`",
-            )
-
-    def _answer(
-        self, encoded: TokenizedText, logits: Tensor, trace: AnyTrace | None
-    ) -> PretrainedOutput:
-        names = self.module.config.id2label
-        if self.task == "text-classification":
-            found = classified(self.module.config, logits)
-            if trace is not None:
-                trace = replace(trace, notes=(classes_note(found), *trace.notes))
-            return replace(found, prompt=encoded.text.text, recorded=trace)
-        best = logits.log_softmax(-1).max(dim=-1)
-        if self.task == "token-classification":
-            real = [i for i, token in enumerate(encoded.text.tokens) if not token.special]
-            tokens = [names[int(best.indices[i])] for i in real]
-            scores = [float(best.values[i]) for i in real]
-            text = " ".join(tokens)
-        else:
-            mask = self.tokenizer.mask_token_id
-            places = [i for i, one in enumerate(encoded.ids) if one == mask]
-            chosen = [int(best.indices[i]) for i in places]
-            filled = dict(zip(places, chosen, strict=True))
-            tokens, scores = labels(self.tokenizer, chosen), [float(best.values[i]) for i in places]
-            ids = [filled.get(i, one) for i, one in enumerate(encoded.ids)]
-            text = str(self.tokenizer.decode(ids, skip_special_tokens=True))
-        return PretrainedOutput(
-            text,
-            encoded.text.text,
-            False,
-            tuple(tokens),
-            tuple(scores),
-            sum(scores),
-            recorded=trace,
-        )
-
-
-def non_default_options(options: dict[str, Any]) -> list[str]:
-    """Return the names of options of decoding that differ from their defaults."""
-    defaults = {**vars(DEFAULT), "beam": None}
-    return [name for name, value in options.items() if value != defaults.get(name)]
-
-
-def recorded_queries(module: Any) -> "AbstractContextManager[QueryRecorder]":
-    """Return a block of `seeing.capture.query_recorder.record_queries`."""
-    # loads torch's functions, which commands that only draw do without
-    from regard.seeing.capture.query_recorder import record_queries
-
-    return record_queries(module)
+        return self.texts.inputs(self.texts.check(text), target or "")
 
 
 def _in_batches(texts: Iterable[str], size: int) -> Iterator[list[str]]:

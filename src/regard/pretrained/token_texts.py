@@ -30,14 +30,7 @@ class TokenizedText(NamedTuple):
 def encode(
     tokenizer: Any, text: str, *, special: bool = True, target: bool = False
 ) -> TokenizedText:
-    """Encode one text.
-
-    Args:
-        tokenizer: of transformers.
-        text: to encode.
-        special: whether to add the tokenizer's special tokens.
-        target: whether to encode it as a target, where that has a vocabulary of its own.
-    """
+    """Encode one text."""
     given: dict[str, Any] = {"text_target" if target else "text": text}
     fast = bool(getattr(tokenizer, "is_fast", False))
     found = tokenizer(**given, add_special_tokens=special, return_offsets_mapping=fast)
@@ -60,14 +53,13 @@ def encode_chat(tokenizer: Any, text: str) -> TokenizedText:
     return encode(tokenizer, str(prompt), special=False)
 
 
-def written(tokenizer: Any, ids: Sequence[int], *, after: TokenizedText | None = None) -> Text:
-    """Return the text of tokens that a model has written.
+def joined(tokenizer: Any, prompt: TokenizedText, ids: Sequence[int]) -> TokenizedText:
+    """Return a prompt with further tokens after it."""
+    return TokenizedText([*prompt.ids, *ids], written(tokenizer, ids, after=prompt))
 
-    Args:
-        tokenizer: of transformers.
-        ids: of the tokens, special ones among them.
-        after: what the tokens continue; the result begins with it then.
-    """
+
+def written(tokenizer: Any, ids: Sequence[int], *, after: TokenizedText | None = None) -> Text:
+    """Return the text of tokens that a model has written."""
     if after is None:
         text = _decode(tokenizer, ids)
         return Text(text, tuple(_tokens(tokenizer, text, ids)))
@@ -91,11 +83,6 @@ def written_plainly(tokenizer: Any, ids: Sequence[int]) -> Text:
         replace(one, text=one.text.removeprefix(WORD_START) or one.text) for one in text.tokens
     )
     return replace(text, tokens=tuple(plain))
-
-
-def with_prob(token: Token, prob: float, alternatives: Sequence[tuple[str, float]] = ()) -> Token:
-    """Return a token with its probability under the model, and the likeliest others."""
-    return replace(token, prob=prob, alternatives=tuple(alternatives))
 
 
 def labels(tokenizer: Any, ids: Sequence[int]) -> list[str]:
@@ -146,16 +133,7 @@ def _tokens(
     after: Sequence[Token] = (),
     start: int = 0,
 ) -> Iterator[Token]:
-    """Yield tokens with spans and words: tokens are of one word if no space is between them.
-
-    Args:
-        tokenizer: of transformers.
-        text: that the tokens are part of.
-        ids: of the tokens.
-        spans: of the tokens; they are searched for in the text if None.
-        after: the tokens before these.
-        start: where the search begins.
-    """
+    """Yield tokens with spans and words: tokens are of one word if no space is between them."""
     special = special_ids(tokenizer)
     numbers = [token.word for token in after if token.word is not None]
     word = numbers[-1] if numbers else -1

@@ -5,12 +5,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
-from models.cases import SRC_VOCAB, TGT_VOCAB, build
+from models.cases import SRC_VOCAB, build
 from regard.errors import ArgumentError
 from regard.models import VectorInput, with_input
-from regard.models.protocol import ModelOutput, SequenceModel
 from regard.seeing.attribution import input_scorer
 from regard.seeing.attribution import methods as attribution
 from regard.seeing.attribution.input_scorer import AttentionRecord, SourceScorer
@@ -88,31 +86,6 @@ def test_ablation_is_the_cost_of_not_knowing_an_input():
     np.testing.assert_allclose(found[:, [2, 4]], 0, atol=1e-6)  # nothing else could stand there
 
 
-class Copies(SequenceModel):
-    """Writes source token t at step t, sure of it; a model whose costs are known."""
-
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(1))
-
-    def encode(self, src, lengths, *, need_weights=False):
-        raise NotImplementedError
-
-    def start(self, memory):
-        raise NotImplementedError
-
-    def step(self, tokens, state, *, need_weights=False):
-        raise NotImplementedError
-
-    def forward(self, src, lengths, tgt, *, keep=None, need_weights=False):
-        return ModelOutput(50.0 * nn.functional.one_hot(src, 20).float(), {})
-
-
-def test_not_knowing_one_of_eight_inputs_costs_three_bits():
-    found = ablation(Copies(), [5, 9, 2], [5, 9], [range(4, 12), range(4, 12), [2]])
-    np.testing.assert_allclose(found, np.diag([math.log(8), math.log(8), 0]), atol=1e-5)
-
-
 def test_draws_are_the_same_for_the_same_seed_and_not_more_than_asked_for():
     model = build("bahdanau")
     others = [range(4, SRC_VOCAB)] * 5
@@ -139,7 +112,7 @@ def test_each_place_needs_something_to_stand_there(others):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("preset", ["bahdanau", "transformer", "self-attentive", "conv"])
+@pytest.mark.parametrize("preset", ["bahdanau", "transformer"])
 def test_the_gradient_is_that_of_a_small_change(preset):
     model = build(preset).double().eval()
     found = gradient(model, SRC, TGT)
@@ -165,13 +138,6 @@ def test_the_gradient_is_that_of_a_small_change(preset):
         np.testing.assert_allclose(found[:, i], np.linalg.norm(slopes, axis=1), rtol=1e-4)
 
 
-def test_the_gradient_in_pieces_is_the_same(monkeypatch):
-    model = build("gnmt")
-    whole = gradient(model, SRC, TGT)
-    monkeypatch.setattr(input_scorer, "TOKENS", 1)
-    np.testing.assert_allclose(gradient(model, SRC, TGT), whole, rtol=1e-4)
-
-
 def test_the_gradient_is_found_where_gradients_are_off():
     model = build("bahdanau")
     whole = gradient(model, SRC, TGT)
@@ -186,7 +152,7 @@ def state(model):
     return [m.training for m in model.modules()], [p.grad for p in model.parameters()], hooks
 
 
-@pytest.mark.parametrize("preset", WITH_ATTENTION)
+@pytest.mark.parametrize("preset", ["bahdanau", "self-attentive", "transformer"])
 def test_a_model_is_given_back_as_it_was(preset):
     model = build(preset, dropout=0.5)
     model.decoder.eval()
@@ -201,17 +167,6 @@ def test_a_model_is_given_back_as_it_was(preset):
     assert all(torch.equal(p, v) for p, v in zip(model.parameters(), values, strict=True))
 
 
-def test_nothing_is_left_behind_after_an_error():
-    model = build("bahdanau")
-    before = state(model)
-    with pytest.raises(ArgumentError):
-        gradient(model, [5, SRC_VOCAB, 2], TGT)
-    assert state(model) == before
-    with pytest.raises(ZeroDivisionError), shuffled_attention(model):
-        1 / 0  # noqa: B018
-    assert state(model) == before
-
-
 def test_rollout_by_hand():
     # one layer: half of [[0, 1], [1, 0]] and half of the identity is a half everywhere
     swap = np.array([[[0.0, 1.0], [1.0, 0.0]]])
@@ -220,13 +175,6 @@ def test_rollout_by_hand():
     # the layer above is applied first: [1, 0] goes to [3/4, 1/4] by the upper, then by the lower
     upper, lower = np.array([[[0.5, 0.5], [0, 1]]]), np.array([[[1, 0], [1, 0.0]]])
     np.testing.assert_allclose(rollout(np.array([[1.0, 0.0]]), [lower, upper]), [[0.875, 0.125]])
-
-
-def test_all_targets_can_be_forced():
-    model = build("bahdanau")
-    assert gradient(model, [2], []).shape == (1, 1)
-    assert ablation(model, [2], [], [[2]]).tolist() == [[0.0]]
-    assert ablation(model, SRC, [TGT_VOCAB - 1] * 30, [[4, 5]] * 5).shape == (31, 5)
 
 
 TABLE = np.random.default_rng(3).normal(size=(7, 5)).astype(np.float32)
@@ -300,29 +248,3 @@ def test_a_source_of_one_frame_has_nothing_else_in_its_place():
     model = reads_frames()
     found = ablation(model, TABLE[:1], TGT, frame_replacements(TABLE[:1], 1))
     np.testing.assert_allclose(found, np.zeros((4, 1)), atol=1e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("preset", ["bahdanau", "transformer", "self-attentive", "conv"])
-def test_the_gradient_of_joined_frames_is_that_of_a_small_change(preset):
-    model = reads_frames(preset, stack=2).double()
-    found = gradient(model, TABLE, TGT)
-    assert found.shape == (4, 4)
-    adapter, size = model.encoder.embedding, 1e-5
-    for place in (0, 3):
-        slopes = []
-        for axis in range(adapter.dim):
-            both = []
-            for sign in (1, -1):
-
-                def shift(module, inputs, output):
-                    output = output.clone()
-                    output[:, place, axis] += sign * size  # noqa: B023  removed below
-                    return output
-
-                handle = adapter.register_forward_hook(shift)
-                both.append(frame_log_probs(model, TABLE))
-                handle.remove()
-            slopes.append((both[0] - both[1]) / (2 * size))
-        norms = np.sqrt(np.square(slopes).sum(axis=0))
-        np.testing.assert_allclose(found[:, place], norms, rtol=1e-3, atol=1e-6)

@@ -9,22 +9,11 @@ from regard.seeing.attribution.interventions import shuffled_attention
 from seeing.attribution.test_scorers import (
     SRC,
     TGT,
-    WITH_ATTENTION,
     log_probs,
 )
 
 
-@pytest.mark.parametrize("preset", WITH_ATTENTION)
-def test_shuffled_attention_changes_what_is_written(preset):
-    model = build(preset)
-    plain = log_probs(model)
-    with shuffled_attention(model):
-        moved = log_probs(model)
-    assert max(abs(a - b) for a, b in zip(plain, moved, strict=True)) > 1e-5
-    assert log_probs(model) == plain
-
-
-@pytest.mark.parametrize("preset", ["bahdanau", "transformer", "conv", "gnmt"])
+@pytest.mark.parametrize("preset", ["bahdanau", "transformer"])
 def test_a_shuffled_model_looks_where_it_looked_first(preset):
     model = build(preset).eval()
     args = (torch.tensor([SRC]), torch.tensor([5]), torch.tensor([[1, *TGT]]))
@@ -81,13 +70,3 @@ def test_no_token_keeps_its_place_and_padding_does(real):
         assert order[real:].tolist() == list(range(real, 7))
     assert shuffling._cycle(1, 2, chance).tolist() == [0, 1]
     assert shuffling._cycle(0, 2, chance).tolist() == [0, 1]
-
-
-def test_padding_does_not_matter_to_a_shuffle():
-    model = build("bahdanau").eval()
-    tgt = torch.tensor([[1, *TGT]])
-    with shuffled_attention(model, seed=3):
-        alone = model(torch.tensor([SRC]), torch.tensor([5]), tgt).logits
-    with shuffled_attention(model, seed=3):
-        padded = model(torch.tensor([[*SRC, 7, 7]]), torch.tensor([5]), tgt).logits
-    torch.testing.assert_close(alone, padded)

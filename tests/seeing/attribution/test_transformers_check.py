@@ -53,12 +53,7 @@ BOTH = {
 FAMILIES = {
     "gpt2": ("GPT2LMHeadModel", "GPT2Config", {**SMALL, "n_layer": 2, "n_head": 2, "n_embd": 16}),
     "llama": ("LlamaForCausalLM", "LlamaConfig", DECODER),
-    "qwen2": ("Qwen2ForCausalLM", "Qwen2Config", DECODER),
-    "mistral": ("MistralForCausalLM", "MistralConfig", DECODER),
-    "gemma": ("GemmaForCausalLM", "GemmaConfig", {**DECODER, "head_dim": 4}),
     "bert": ("BertForMaskedLM", "BertConfig", ENCODER),
-    "roberta": ("RobertaForMaskedLM", "RobertaConfig", ENCODER),
-    "albert": ("AlbertForMaskedLM", "AlbertConfig", {**ENCODER, "embedding_size": 8}),
     "bert-class": ("BertForSequenceClassification", "BertConfig", {**ENCODER, "num_labels": 5}),
     "gpt2-class": (
         "GPT2ForSequenceClassification",
@@ -88,7 +83,6 @@ FAMILIES = {
         | {"position_buckets": 4, "pos_att_type": ["p2c", "c2p"]},
     ),
     "bart": ("BartForConditionalGeneration", "BartConfig", BOTH),
-    "marian": ("MarianMTModel", "MarianConfig", BOTH),
     "t5": (
         "T5ForConditionalGeneration",
         "T5Config",
@@ -123,11 +117,11 @@ def build(family, attention="sdpa"):
 def scored(family, attention="sdpa"):
     model = build(family, attention)
     others = token_choices(IDS, VOCAB, [0, 1, 2, 3, MASK])
-    if family in ("bert", "roberta", "albert", "deberta"):
+    if family in ("bert", "deberta"):
         return TransformersScorer(model, IDS, "masked", [3], [17], others)
     if family.endswith("-class"):
         return TransformersScorer(model, IDS, "class", [], [1], others)
-    if family in ("bart", "marian", "t5"):
+    if family in ("bart", "t5"):
         written = [9, 30, 8, 3]
         read = [2, *written[:-1]]
         return TransformersScorer(model, IDS, "target", range(4), written, others, read)
@@ -228,19 +222,6 @@ def test_a_class_is_explained_by_the_rows_that_it_is_read_from(family, rows):
         rolled = (layer + np.eye(len(layer))) / 2 @ rolled
     found = attribution.rollout(scorer, scorer.questions())[0]
     np.testing.assert_allclose(found, rolled[list(rows)].mean(axis=0), atol=1e-6)
-
-
-@pytest.mark.parametrize("family", ["gpt2", "llama", "bert", "bart"])
-def test_kernels_make_no_difference(family):
-    fused, written_out = scored(family), scored(family, "eager")
-    for name in ("relevance", "norms", "input-gradient"):
-        score = METHODS[name].score
-        np.testing.assert_allclose(
-            score(fused, fused.questions()),
-            score(written_out, written_out.questions()),
-            atol=1e-6,
-            err_msg=name,
-        )
 
 
 def test_norms_by_a_loop_over_heads():

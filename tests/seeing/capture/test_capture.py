@@ -122,10 +122,6 @@ def lower_triangle(size, batch=BATCH, heads=HEADS):
 
 MULTI_HEAD = {
     "plain": ({}, {}),
-    "without weights": ({}, {"need_weights": False}),
-    "by head": ({}, {"average_attn_weights": False}),
-    "learned key": ({"add_bias_kv": True}, {"need_weights": False}),
-    "zero key": ({"add_zero_attn": True}, {"need_weights": False}),
     "both keys": ({"add_bias_kv": True, "add_zero_attn": True}, {}),
     "length first": ({"batch_first": False}, {"need_weights": False}),
     "other widths": ({"kdim": 11, "vdim": 13}, {"need_weights": False}),
@@ -164,21 +160,13 @@ def test_keys_that_are_no_input_are_missing_mass():
     assert any("add_zero_attn" in note for note in seen.traces[0].notes)
 
 
-def test_one_source_without_a_batch():
-    module = nn.MultiheadAttention(DIM, HEADS).eval()
-    x, y = normal(Q_LEN, DIM), normal(KV_LEN, DIM, seed=2)
-    with regard.capture(module) as seen:
-        module(x, y, y, need_weights=False)
-    close(seen.maps[""][0], multi_head_by_hand(module, x[None], y[None]))
-
-
-@pytest.mark.parametrize("kind", ["boolean", "float", "three axes", "padding", "both"])
+@pytest.mark.parametrize("kind", ["float", "three axes", "both"])
 def test_masks_of_torch(kind):
     module = nn.MultiheadAttention(DIM, HEADS, batch_first=True).eval()
     query, key = normal(BATCH, Q_LEN, DIM), normal(BATCH, KV_LEN, DIM, seed=2)
     allowed = torch.ones(BATCH, HEADS, Q_LEN, KV_LEN, dtype=torch.bool)
     bias, options = None, {}
-    if kind in ("boolean", "both"):
+    if kind == "both":
         options["attn_mask"] = normal(Q_LEN, KV_LEN, seed=5) > 0.5
         allowed = allowed & ~options["attn_mask"]
     if kind == "float":
@@ -187,7 +175,6 @@ def test_masks_of_torch(kind):
     if kind == "three axes":
         options["attn_mask"] = normal(BATCH * HEADS, Q_LEN, KV_LEN, seed=5) > 0.5
         allowed = ~options["attn_mask"].reshape(allowed.shape)
-    if kind in ("padding", "both"):
         lengths = torch.tensor([7, 4, 2])
         options["key_padding_mask"] = torch.arange(KV_LEN) >= lengths[:, None]
         allowed = allowed & ~options["key_padding_mask"][:, None, None]
@@ -205,39 +192,6 @@ def test_a_row_that_may_see_nothing_has_zeros_where_torch_has_nan():
     assert not seen.maps[""][0][1].any()
     assert (seen.traces[1].maps[0].missing == 1).all()
     assert seen.traces[0].maps[0].missing is None
-
-
-# nn.Transformer*
-
-
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-def test_padding_of_an_encoder_that_would_nest_its_tensors():
-    torch.manual_seed(2)
-    layer = nn.TransformerEncoderLayer(DIM, HEADS, 17, batch_first=True)
-    module, x = nn.TransformerEncoder(layer, 2).eval(), normal(BATCH, Q_LEN, DIM)
-    lengths = torch.tensor([5, 3, 1])
-    padding = torch.arange(Q_LEN) >= lengths[:, None]
-    with torch.no_grad():
-        plain = module(x, src_key_padding_mask=padding)
-        with regard.capture(module, lengths=lengths) as seen:
-            out = module(x, src_key_padding_mask=padding)
-    torch.testing.assert_close(out[~padding], plain[~padding], atol=1e-5, rtol=0)
-    assert [len(trace.source.tokens) for trace in seen.traces] == [5, 3, 1]
-    assert all(found.missing is None for trace in seen.traces for found in trace.maps)
-
-
-@pytest.mark.parametrize("tgt_len", [Q_LEN, KV_LEN])
-def test_a_whole_transformer(tgt_len):
-    """Also where source and target are of one length, so that maps differ by who looks alone."""
-    module = nn.Transformer(DIM, HEADS, 2, 3, 17, batch_first=True).eval()
-    src, tgt = normal(BATCH, KV_LEN, DIM), normal(BATCH, tgt_len, DIM, seed=2)
-    mask = nn.Transformer.generate_square_subsequent_mask(tgt_len)
-    with regard.capture(module) as seen, torch.no_grad():
-        module(src, tgt, tgt_mask=mask)
-    trace = seen.traces[0]
-    count = {kind: len(list(trace.of_kind(kind))) for kind in trace.kinds}
-    assert count == {"cross": 3, "encoder-self": 2, "decoder-self": 3}
-    assert len(seen.traces) == BATCH
 
 
 # F.scaled_dot_product_attention
@@ -276,14 +230,6 @@ def test_the_fused_attention_of_torch(case):
     close(seen.maps[""][0], expected)
 
 
-def test_keys_that_groups_of_heads_share():
-    module = Attends(enable_gqa=True)
-    query, key = normal(BATCH, 6, Q_LEN, DIM), normal(BATCH, 2, KV_LEN, DIM, seed=2)
-    with regard.capture(module) as seen:
-        module(query, key, key)
-    close(seen.maps[""][0], by_hand(query, key[:, [0, 0, 0, 1, 1, 1]]))
-
-
 @pytest.mark.parametrize("axes", [(), (BATCH,), (2, BATCH, HEADS)])
 def test_other_numbers_of_axes(axes):
     query, key = normal(*axes, Q_LEN, DIM), normal(*axes, KV_LEN, DIM, seed=2)
@@ -305,24 +251,6 @@ def test_a_mask_that_hides_everything():
     (found,) = seen.traces[0].maps
     np.testing.assert_allclose(found.missing[:, 3], 1)
     np.testing.assert_allclose(found.missing[:, [0, 1, 2, 4]], 0, atol=1e-5)
-
-
-def test_a_small_gpt():
-    module, x = GPT().eval(), normal(BATCH, Q_LEN, DIM)
-    plain = module(x)
-    with regard.capture(module, tokens=list("abcde")) as seen:
-        assert torch.equal(module(x), plain)
-    assert list(seen.maps) == ["blocks.0", "blocks.1", "blocks.2"]
-    for i, block in enumerate(module.blocks):
-        query, key, _ = block.split(x)
-        close(seen.maps[f"blocks.{i}"][0], by_hand(query, key, lower_triangle(Q_LEN)))
-        x = block(x)
-    trace = seen.traces[0]
-    assert trace.source.labels == trace.target.labels == list("abcde")
-    assert [(m.kind, m.layer, m.causal) for m in trace.maps] == [
-        ("decoder-self", layer, True) for layer in range(3)
-    ]
-    assert trace.model.name == "GPT"
 
 
 @pytest.mark.parametrize("mask", ["boolean", "float", "lowest"])
@@ -370,19 +298,6 @@ def test_gradients_are_those_without_the_block():
     assert not seen.maps["blocks.0"][0].requires_grad
 
 
-def test_autocast():
-    module, x = GPT().eval(), normal(BATCH, Q_LEN, DIM)
-    with torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():
-        plain = module(x)
-        query, key, _ = module.blocks[0].split(x)
-        with regard.capture(module) as seen:
-            out = module(x)
-    assert torch.equal(out, plain)
-    (found,) = seen.maps["blocks.0"]
-    assert found.dtype == torch.float32
-    close(found, by_hand(query, key, lower_triangle(Q_LEN)))
-
-
 def test_what_a_backward_pass_repeats_is_not_seen_twice():
     class Repeats(nn.Module):
         def __init__(self):
@@ -404,8 +319,7 @@ def test_what_a_backward_pass_repeats_is_not_seen_twice():
     }
 
 
-@pytest.mark.parametrize("flag", [True, False])
-@pytest.mark.parametrize("fails", ["nothing", "body", "module"])
+@pytest.mark.parametrize(("flag", "fails"), [(True, "nothing"), (False, "body"), (True, "module")])
 def test_nothing_stays_behind(flag, fails):
     module = nn.TransformerEncoderLayer(DIM, HEADS, 17, batch_first=True).eval()
     own = [getattr(ops, name) for name in ops.__all__], F.scaled_dot_product_attention
@@ -425,17 +339,6 @@ def test_nothing_stays_behind(flag, fails):
     assert not hooks_of(module)
     assert ([getattr(ops, name) for name in ops.__all__], F.scaled_dot_product_attention) == own
     assert not torch.overrides._get_current_function_mode_stack()
-
-
-def test_a_module_that_fails_and_is_called_again():
-    module = GPT().eval()
-    with regard.capture(module) as seen:
-        with pytest.raises(RuntimeError):
-            module(normal(BATCH, Q_LEN, DIM + 1))
-        module(normal(BATCH, Q_LEN, DIM))
-        module(normal(BATCH, Q_LEN, DIM))
-    assert list(seen.maps) == ["blocks.0", "blocks.1", "blocks.2"]
-    assert [len(trace.maps) for trace in seen.traces] == [3] * BATCH * 2
 
 
 # which layers, and how much
@@ -470,19 +373,6 @@ def test_what_is_too_much_is_left_out_and_said():
 # names and lengths
 
 
-def test_names_of_both_sides():
-    module = nn.Transformer(DIM, HEADS, 1, 1, 17, batch_first=True).eval()
-    src, tgt = normal(1, 3, DIM), normal(1, 2, DIM, seed=2)
-    with regard.capture(module) as seen, torch.no_grad():
-        module(src, tgt)
-    assert seen.traces[0].source.labels == ["0", "1", "2"]
-    seen.label(["the", "cat", "sat"], ["<s>", "le"])
-    trace = seen.traces[0]
-    assert trace.source.labels == ["the", "cat", "sat"]
-    assert trace.labels(next(trace.of_kind("cross")).rows) == ["<s>", "le"]
-    assert trace.labels(next(trace.of_kind("decoder-self")).columns) == ["<s>", "le"]
-
-
 def test_rows_with_names_of_their_own_are_cut_to_them():
     module = GPT().eval()
     with regard.capture(module, tokens=[list("abcde"), list("fg"), list("hij")]) as seen:
@@ -506,28 +396,6 @@ def test_padding_that_no_mask_hides_is_said():
 
 
 # several calls
-
-
-def test_each_call_has_traces_of_its_own():
-    module = GPT().eval()
-    with regard.capture(module) as seen:
-        module(normal(BATCH, Q_LEN, DIM))
-        module(normal(1, KV_LEN, DIM))
-    assert [len(trace.source.tokens) for trace in seen.traces] == [Q_LEN] * BATCH + [KV_LEN]
-    assert [len(found) for found in seen.maps.values()] == [2, 2, 2]
-
-
-def test_blocks_within_blocks_see_the_same():
-    module, x = GPT().eval(), normal(BATCH, Q_LEN, DIM)
-    with regard.capture(module) as outer, regard.capture(module.blocks[1]) as inner:
-        module(x)
-    assert torch.equal(outer.maps["blocks.1"][0], inner.maps[""][0])
-    assert list(inner.maps) == [""]
-    own = MultiHeadAttention(DIM, HEADS).eval()
-    with regard.capture(own) as outer, regard.capture(own) as inner:
-        own(x, x, x, need_weights=False)
-    assert len(outer.maps[""]) == len(inner.maps[""]) == 1
-    assert not hooks_of(module) + hooks_of(own)
 
 
 def test_one_query_after_another():
@@ -611,7 +479,7 @@ def test_self_attentive_rnn(cell):
     assert (found.kind, found.causal) == ("encoder-history", True)
 
 
-@pytest.mark.sample(14)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("layers", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_models_show_what_they_return_when_asked(variant, layers):
@@ -658,10 +526,7 @@ REFUSED = {
     "no layers": (GPT, {"layers": []}, "layers must name a module or more"),
     "layers by number": (GPT, {"layers": 3}, "layers must be names of modules"),
     "negative length": (GPT, {"lengths": [3, -1]}, "lengths must be whole numbers from 0"),
-    "lengths in letters": (GPT, {"lengths": "ab"}, "lengths must be whole numbers"),
     "no tokens": (GPT, {"tokens": []}, "tokens must be a list of strings"),
-    "numbers for tokens": (GPT, {"tokens": [1, 2]}, "tokens must be a list of strings"),
-    "a text for tokens": (GPT, {"tokens": "abc"}, "tokens must be a list of strings"),
 }
 
 

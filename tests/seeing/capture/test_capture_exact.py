@@ -4,18 +4,14 @@ import copy
 import pickle
 import threading
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.nn.attention.bias import causal_lower_right, causal_upper_left
-from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import regard
 from regard import ops
 from regard.attention import AdditiveAttention, MultiHeadAttention
-from regard.models import PRESETS
 from seeing.tools import close, hooks_of, normal
 
 BATCH, Q_LEN, KV_LEN, DIM, HEADS = 3, 5, 7, 6, 2
@@ -68,35 +64,7 @@ def test_weights_that_are_written_over_in_inference_mode():
     assert "changed in place" in seen.notes[0]
 
 
-def test_a_model_of_ours_that_writes_its_attention_out_in_inference_mode():
-    model = PRESETS["memory"](src_vocab=17, tgt_vocab=13, size="tiny").eval()
-    src, tgt = torch.randint(4, 13, (2, 6)), torch.randint(4, 13, (2, 5))
-    lengths = torch.tensor([6, 3])
-    with torch.inference_mode():
-        expected = model(src, lengths, tgt, need_weights=True).maps
-        with regard.capture(model) as seen:
-            model(src, lengths, tgt)
-    for kind, layers in expected.items():
-        for found, weights in zip(seen.traces[1].of_kind(kind), layers, strict=True):
-            np.testing.assert_allclose(found.weights, weights[1], atol=1e-5)
-
-
 # masks and tensors that are not plain
-
-
-@pytest.mark.parametrize("make", [causal_upper_left, causal_lower_right])
-@pytest.mark.parametrize("rows", [1, Q_LEN, KV_LEN])
-def test_causal_biases_of_torch(make, rows):
-    query, (_, key, value) = normal(BATCH, HEADS, rows, DIM), three()
-    module, bias = Fused(), make(rows, KV_LEN)
-    plain = module(query, key, value, bias)
-    with regard.capture(module) as seen:
-        assert torch.equal(module(query, key, value, bias), plain)
-    offset = KV_LEN - rows if make is causal_lower_right else 0
-    allowed = torch.ones(rows, KV_LEN, dtype=torch.bool).tril(offset)
-    close(seen.maps[""][0], softmax(query, key, allowed))
-    last = make is causal_lower_right or rows == KV_LEN  # the queries stand at the last keys
-    assert seen.traces[0].kinds == ["decoder-self" if last else "cross"]
 
 
 class Meaning(torch.Tensor):
@@ -131,44 +99,6 @@ def test_nested_tensors_are_refused_with_a_note():
         module(nested, nested, nested)
     assert seen.maps == {}
     assert "the query is a nested tensor" in seen.notes[0]
-
-
-# flex_attention and compiled functions
-
-
-class Flex(nn.Module):
-    def __init__(self, **options):
-        super().__init__()
-        self.options = options
-
-    def forward(self, query, key, value):
-        return flex_attention(query, key, value, **self.options)
-
-
-@pytest.mark.compile
-@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-@pytest.mark.parametrize("case", ["plain", "mask", "bias", "groups"])
-def test_flex_attention(case):
-    slopes = torch.tensor([0.5, 0.25])
-    query, key, value = (normal(BATCH, HEADS, 16, 16, seed=i) for i in range(3))
-    rows, columns = torch.arange(16)[:, None], torch.arange(16)
-    options, expected = {}, {}
-    if case == "mask":
-        mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, 16, 16, device="cpu")
-        options["block_mask"], expected["allowed"] = mask, columns <= rows
-    if case == "bias":
-        options["score_mod"] = lambda score, b, h, i, j: score + slopes[h] * (j - i)
-        expected["bias"] = slopes[:, None, None] * (columns - rows)
-    if case == "groups":
-        key, value = key[:, :1], value[:, :1]
-        options["enable_gqa"] = True
-    module = Flex(**options)
-    with torch.no_grad():
-        plain = module(query, key, value)
-        with regard.capture(module) as seen:
-            assert torch.equal(module(query, key, value), plain)
-    close(seen.maps[""][0], softmax(query, key, **expected))
-    assert seen.traces[0].maps[0].causal is (case == "mask")
 
 
 @pytest.mark.compile
@@ -232,16 +162,6 @@ def test_padding_on_the_left(how, given):
             assert trace.source.labels == (
                 tokens["tokens"][row] if given == "tokens" else [str(i) for i in range(5 - left)]
             )
-
-
-def test_the_sources_of_cross_attention_may_be_padded_on_the_left():
-    module, (query, key, value) = Fused(), three()
-    mask = (torch.arange(KV_LEN) >= LEFT[:, None])[:, None, None]
-    with regard.capture(module, tokens=[list("abcde"), list("abcdefg"), list("abcdef")]) as seen:
-        module(query, key, value, mask)
-    expected = softmax(query, key, mask)
-    for row, trace in enumerate(seen.traces):
-        close(torch.tensor(trace.maps[0].weights), expected[row, :, :, int(LEFT[row]) :])
 
 
 # names

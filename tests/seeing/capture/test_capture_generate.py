@@ -13,7 +13,7 @@ import regard
 from regard.decoding import DecodingOptions, decode
 from regard.errors import ArgumentError
 from regard.models import PRESETS
-from seeing.tools import normal, pairwise
+from seeing.tools import normal
 
 BATCH, PROMPT, STEPS, DIM, HEADS, WINDOW = 3, 5, 4, 12, 2, 3
 TOTAL = PROMPT + STEPS
@@ -99,11 +99,15 @@ def maps_of(model, x):
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"),
-    [("grows", "self_attn"), ("grows", "mix"), ("fixed", "mix"), ("window", "self_attn")],
+    ("kind", "name", "how", "prompt"),
+    [
+        ("grows", "self_attn", "eager", PROMPT),
+        ("grows", "mix", "sdpa", 1),
+        ("fixed", "mix", "sdpa", PROMPT),
+        ("window", "self_attn", "sdpa", 1),
+        ("window", "self_attn", "eager", PROMPT),
+    ],
 )
-@pytest.mark.parametrize("how", ["sdpa", "eager"])
-@pytest.mark.parametrize("prompt", [1, PROMPT])
 def test_all_steps_are_one_trace(kind, name, how, prompt):
     model = Writer(kind, how, name).eval()
     with torch.no_grad(), regard.capture(model) as seen:
@@ -118,30 +122,6 @@ def test_all_steps_are_one_trace(kind, name, how, prompt):
         assert trace.source.labels == [str(i) for i in range(prompt + STEPS)]
         for found, weights in zip(trace.maps, expected, strict=True):
             np.testing.assert_allclose(found.weights, weights[row], atol=1e-5)
-
-
-def test_names_of_the_prompt_and_of_the_answer():
-    model = Writer().eval()
-    with torch.no_grad(), regard.capture(model, tokens=list("promptext")) as seen:
-        model.generate(normal(1, PROMPT, DIM))
-    assert seen.traces[0].source.labels == list("promptext")
-    # the last token is written and never read
-    seen.label(list("promptexts"))
-    assert seen.traces[0].source.labels == list("promptext")
-    seen.label(list("prompt"))
-    with pytest.raises(ArgumentError, match="name the 9 positions of row 0, but it is 6 tokens"):
-        _ = seen.traces
-
-
-def test_each_decoding_has_a_trace_of_its_own():
-    model = Writer(name="mix").eval()
-    with torch.no_grad(), regard.capture(model) as seen:
-        model.generate(normal(1, PROMPT, DIM))
-        model.generate(normal(1, 2, DIM))
-        model(normal(1, 7, DIM))
-        model(normal(1, 7, DIM))
-    sizes = [len(trace.source.tokens) for trace in seen.traces]
-    assert sizes == [PROMPT + STEPS, 2 + STEPS, 7, 7]
 
 
 def test_a_shorter_cache_is_another_sequence():
@@ -245,7 +225,7 @@ def test_rows_that_change_without_a_selection_are_said():
 # regard's own
 
 
-@pytest.mark.parametrize("preset", ["bahdanau", "self-attentive", "transformer", "memory"])
+@pytest.mark.parametrize("preset", ["bahdanau", "self-attentive", "transformer"])
 def test_own_decoding_shows_what_hypotheses_carry(preset):
     torch.manual_seed(3)
     model = PRESETS[preset](src_vocab=17, tgt_vocab=13, size="tiny").eval()
@@ -288,179 +268,3 @@ def test_own_sampling_has_a_trace_for_each_draw():
         decode(model, torch.randint(4, 17, (1, 6)), None, options)
     assert {trace.maps[0].weights.shape for trace in seen.traces} == {(4, 5, 5)}
     assert len(seen.traces) == 3
-
-
-# Hugging Face
-
-
-SIZES = {"vocab_size": 31, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-LLAMA = {
-    "hidden_size": 16,
-    "intermediate_size": 11,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-}
-BART = {
-    "d_model": 16,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 11,
-    "decoder_ffn_dim": 11,
-    "decoder_start_token_id": 1,
-}
-MODELS = {
-    "gpt2": ("GPT2Config", "GPT2LMHeadModel", {"n_layer": 2, "n_head": 2, "n_embd": 16}),
-    "llama": ("LlamaConfig", "LlamaForCausalLM", LLAMA),
-    "mistral": ("MistralConfig", "MistralForCausalLM", {**LLAMA, "sliding_window": 4}),
-    "gptneo": (
-        "GPTNeoConfig",
-        "GPTNeoForCausalLM",
-        {"hidden_size": 16, "num_layers": 2, "num_heads": 2, "window_size": 3}
-        | {"attention_types": [[["global", "local"], 1]], "max_position_embeddings": 16},
-    ),
-    "t5": (
-        "T5Config",
-        "T5ForConditionalGeneration",
-        {"d_model": 16, "d_kv": 8, "d_ff": 11, "num_layers": 2, "num_heads": 2}
-        | {"decoder_start_token_id": 0},
-    ),
-    "bart": (
-        "BartConfig",
-        "BartForConditionalGeneration",
-        {**BART, "max_position_embeddings": 16, "forced_eos_token_id": None},
-    ),
-    "whisper": (
-        "WhisperConfig",
-        "WhisperForConditionalGeneration",
-        {**BART, "num_mel_bins": 5, "max_source_positions": 7, "max_target_positions": 16},
-    ),
-}
-#: the rows of its padding look like those of a shorter text
-NEO = [("gptneo", "eager", 1), ("gptneo", "eager", 4)]
-DECODERS = ("gpt2", "llama", "mistral", "gptneo")
-
-
-@pytest.fixture(scope="module")
-def hugging():
-    return pytest.importorskip("transformers")
-
-
-def build(hugging, family, how):
-    config, model, sizes = MODELS[family]
-    torch.manual_seed(2)
-    config = getattr(hugging, config)(**sizes, **SIZES)
-    config._attn_implementation = how
-    model = getattr(hugging, model)(config).eval()
-    for weight in model.parameters():  # as they come they are so small that maps are flat
-        nn.init.normal_(weight, std=0.3)
-    return model
-
-
-def asked(family, **more):
-    ids = torch.randint(3, 31, (2, 6), generator=torch.Generator().manual_seed(5))
-    options = {"max_new_tokens": 4, "min_new_tokens": 4, "do_sample": False, **more}
-    if family == "whisper":
-        return {"input_features": normal(2, 5, 14), **options}
-    return {"input_ids": ids, "attention_mask": torch.ones_like(ids), **options}
-
-
-def by_steps(steps, row):
-    """What `generate` returns for each step, as one map with zeros for later keys."""
-    width = max(step.shape[-1] for step in steps)
-    rows = [F.pad(step[row], (0, width - step.shape[-1])) for step in steps]
-    return torch.cat(rows, dim=1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("family", "how", "sampled"),
-    pairwise(
-        [name for name in MODELS if name not in ("mistral", "gptneo")],
-        ["sdpa", "eager"],
-        [False, True],
-    ),
-)
-def test_what_a_model_of_hugging_face_generates(hugging, family, how, sampled):
-    more = {"return_dict_in_generate": True, "output_attentions": True, "do_sample": sampled}
-    told = asked(family, **more)
-    torch.manual_seed(6)
-    eager = build(hugging, family, "eager")
-    torch.manual_seed(6)
-    expected = eager.generate(**told)
-    told = asked(family, do_sample=sampled)
-    model = build(hugging, family, how)
-    torch.manual_seed(6)
-    with regard.capture(model) as seen:
-        out = model.generate(**told)
-    assert torch.equal(out[:, -4:], expected.sequences[:, -4:])
-    kinds = {"decoder-self"} if family in DECODERS else {"decoder-self", "cross", "encoder-self"}
-    assert len(seen.traces) == 2
-    assert seen.notes == []
-    own = expected.attentions if family in DECODERS else expected.decoder_attentions
-    for row, trace in enumerate(seen.traces):
-        assert set(trace.kinds) == kinds
-        for layer, found in enumerate(trace.of_kind("decoder-self")):
-            assert found.causal
-            weights = by_steps([step[layer] for step in own], row)
-            np.testing.assert_allclose(found.weights, weights, atol=1e-4)
-        for layer, found in enumerate(trace.of_kind("cross")):
-            weights = by_steps([step[layer] for step in expected.cross_attentions], row)
-            np.testing.assert_allclose(found.weights, weights, atol=1e-4)
-    if family == "gpt2":
-        seen.label([[f"t{i}" for i in line] for line in out.tolist()])
-        assert seen.traces[1].source.labels == [f"t{i}" for i in out[1, :-1].tolist()]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("how", ["sdpa", "eager"])
-def test_a_window_that_forgets_keys(hugging, how):
-    model = build(hugging, "mistral", how)
-    with regard.capture(model) as seen:
-        out = model.generate(**asked("mistral"))
-    with torch.no_grad(), regard.capture(model) as whole:
-        model(out[:, :-1])
-    for trace, expected in zip(seen.traces, whole.traces, strict=True):
-        for found, weights in zip(trace.maps, expected.maps, strict=True):
-            np.testing.assert_allclose(found.weights, weights.weights, atol=1e-4)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("family", "how", "pads"), [*pairwise(["gpt2", "llama"], ["sdpa", "eager"], [1, 2]), *NEO]
-)
-def test_a_prompt_that_is_padded_on_the_left(hugging, family, how, pads):
-    model, told = build(hugging, family, how), asked(family)
-    told["attention_mask"][0, :pads] = 0
-    with regard.capture(model) as seen:
-        out = model.generate(**told)
-    tokens = [[f"t{i}" for i in out[0, pads:].tolist()], [f"t{i}" for i in out[1].tolist()]]
-    seen.label(tokens)
-    first, second = seen.traces
-    assert first.source.labels == tokens[0][:-1]
-    assert second.source.labels == tokens[1][:-1]
-    alone = build(hugging, family, how)
-    with torch.no_grad(), regard.capture(alone) as seen:
-        alone(out[:1, pads:-1])
-    for found, expected in zip(first.maps, seen.traces[0].maps, strict=True):
-        assert found.kind == "decoder-self"
-        assert found.causal
-        np.testing.assert_allclose(found.weights, expected.weights, atol=1e-4)
-
-
-@pytest.mark.slow
-def test_beams_of_hugging_face_are_followed(hugging):
-    model = build(hugging, "gpt2", "sdpa")
-    told = asked("gpt2", num_beams=3, return_dict_in_generate=True)
-    with regard.capture(model) as seen:
-        out = model.generate(**told)
-    assert len(seen.traces) == 6
-    assert all("beam search" in " ".join(trace.notes) for trace in seen.traces)
-    with torch.no_grad(), regard.capture(model) as best:
-        model(out.sequences[:, :-1])
-    for row, expected in enumerate(best.traces):  # nothing ends early: each is among its beams
-        beams = seen.traces[3 * row : 3 * row + 3]
-        errors = [np.abs(b.maps[1].weights - expected.maps[1].weights).max() for b in beams]
-        assert min(errors) < 1e-4

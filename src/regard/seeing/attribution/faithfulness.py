@@ -302,13 +302,7 @@ def _matrices(
 
 
 def rows_of_methods(methods: str, inputs: int, outputs: int) -> int:
-    """Return an upper bound of the rows that `add_methods` runs, a backward pass counted as two.
-
-    Args:
-        methods: names separated by commas, or `all`.
-        inputs: of the scorer.
-        outputs: of the scorer.
-    """
+    """Return an upper bound of the rows that `add_methods` runs, a backward pass counted as two."""
     names, rows = method_names(methods), rows_of_scores(methods, inputs, outputs)
     sets = 2 * (INTERVALS + 2 + len(SHARES) + 1)
     few = min(outputs, MIN_UNITS - 1) * (len(names) + 1) * FEW_DRAWS  # `versus` may leave so many

@@ -36,20 +36,13 @@ from regard.symbols import BOS, EOS
 Array = npt.NDArray[Any]
 
 
-class ValueProjection(NamedTuple):
-    """Values of one attention, and the matrix that its concatenated heads go through.
-
-    Attributes:
-        value: (kv_heads, keys, head_dim).
-        projection: (dim, heads * head_dim); None if there is none.
-    """
-
-    value: Tensor
-    projection: Tensor | None
+#: values (kv_heads, keys, head_dim) of one attention, and its output projection (dim, heads *
+#: head_dim)
+Values = tuple[Tensor, Tensor]
 
 
 def value_norms(
-    weights: Float[np.ndarray, "heads queries keys"], values: ValueProjection
+    weights: Float[np.ndarray, "heads queries keys"], values: Values
 ) -> Float[np.ndarray, "queries keys"]:
     """Return `|| sum_h a_hij f_h(x_j) ||` of each query i and key j (Kobayashi et al., 2020).
 
@@ -60,13 +53,11 @@ def value_norms(
     The squared norm is a quadratic form in the weights of the heads, `sum_hg a_hij a_gij
     (f_h(x_j) . f_g(x_j))`: no vector is made for each pair of a query and a key.
     """
-    value = values.value.detach().double().cpu()
+    value, matrix = (part.detach().double().cpu() for part in values)
     heads = len(weights)
     value = value.repeat_interleave(heads // len(value), dim=0)  # shared by groups of queries
-    if values.projection is not None:
-        matrix = values.projection.detach().double().cpu()
-        parts = matrix.reshape(len(matrix), heads, -1)  # (dim, heads, head_dim)
-        value = torch.einsum("dhk,hjk->hjd", parts, value)
+    parts = matrix.reshape(len(matrix), heads, -1)  # (dim, heads, head_dim)
+    value = torch.einsum("dhk,hjk->hjd", parts, value)
     products = torch.einsum("hjd,gjd->jhg", value, value).numpy()
     squares = np.einsum("hij,jhg,gij->ij", weights, products, weights, optimize=True)
     norms: Array = np.sqrt(np.maximum(squares, 0.0))
@@ -79,13 +70,7 @@ Hooks = Iterable[tuple[nn.Module, Callable[..., Any]]]
 
 @contextmanager
 def hooked(before: Hooks = (), after: Hooks = (), *, always: bool = False) -> Iterator[None]:
-    """Call hooks of modules inside the block, for the thread of the block alone.
-
-    Args:
-        before: called with a module and its inputs; a result replaces the inputs.
-        after: called with a module, its inputs and its output; a result replaces the output.
-        always: whether hooks after a module are called where it has failed, too.
-    """
+    """Call hooks of modules inside the block, for the thread of the block alone."""
     thread = threading.get_ident()
 
     def own(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -101,17 +86,17 @@ def hooked(before: Hooks = (), after: Hooks = (), *, always: bool = False) -> It
 
 
 @contextmanager
-def record_values(model: nn.Module) -> Iterator[dict[str, list[ValueProjection]]]:
+def record_values(model: nn.Module) -> Iterator[dict[str, list[Values]]]:
     """Record the values of the multi-head attentions of regard's Transformers, by kind of map.
 
     Attentions whose values depend on the distance, as with `ShawRelativePositions`, are left out.
     """
-    found: dict[str, list[ValueProjection]] = {}
+    found: dict[str, list[Values]] = {}
 
     def keep(kind: str, part: MultiHeadAttention, *call: Any) -> None:
         value: Tensor = call[2][0]  # a hook gets the module, its inputs and its output
         split = value.reshape(len(value), part.num_kv_heads, -1).transpose(0, 1)
-        found.setdefault(kind, []).append(ValueProjection(split, part.out_proj.weight))
+        found.setdefault(kind, []).append((split, part.out_proj.weight))
 
     attentions = _attentions(model)
     with hooked(after=((part.value_proj, partial(keep, kind, part)) for kind, part in attentions)):
@@ -315,7 +300,7 @@ class _SequenceScorer(InputScorer):
     def _run(self, batch: Tensor, *, need_weights: bool = False) -> tuple[Tensor, Maps]:
         """Return the logits of the outputs and the maps."""
 
-    def _layers(self) -> tuple[dict[str, list[Array]], dict[str, list[ValueProjection]]]:
+    def _layers(self) -> tuple[dict[str, list[Array]], dict[str, list[Values]]]:
         """Return the weights and the values of each layer, by kind of map."""
         batch = self._batch([self.source])
         with evaluating(self.model), torch.no_grad(), record_values(self.model) as values:
@@ -383,14 +368,7 @@ class _SequenceScorer(InputScorer):
 
 @final
 class SourceScorer(_SequenceScorer):
-    """Inputs are those of a source: token ids with `eos` last, or positions made of frames.
-
-    Args:
-        model: one of regard's models that read a source.
-        src: source ids as the model reads them, `eos` last; or a table of frames.
-        tgt: target ids, without `bos` and `eos`; outputs are these and `eos`.
-        replacements: of each input.
-    """
+    """Inputs are those of a source: token ids with `eos` last, or positions made of frames."""
 
     def __init__(
         self, model: SequenceModel, src: Source, tgt: Sequence[int], replacements: Replacements
@@ -432,14 +410,7 @@ class SourceScorer(_SequenceScorer):
 
 @final
 class PrefixScorer(_SequenceScorer):
-    """Inputs are the tokens that a language model has read, `bos` first.
-
-    Args:
-        model: a language model behind the protocol of sequence models.
-        read: ids that the model has read, `bos` first.
-        written: ids of the outputs, each predicted from one of the last of `read`, in order.
-        replacements: of each input.
-    """
+    """Inputs are the tokens that a language model has read, `bos` first."""
 
     def __init__(
         self,
@@ -484,7 +455,7 @@ def mean_vectors(
     return torch.stack([means[key] for key in keys])
 
 
-def _norms(layers: Sequence[Array], values: Sequence[ValueProjection]) -> list[Array] | None:
+def _norms(layers: Sequence[Array], values: Sequence[Values]) -> list[Array] | None:
     """Return the norms of each layer; None unless the values of all are known."""
     if not layers or len(layers) != len(values):
         return None

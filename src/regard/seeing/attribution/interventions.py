@@ -245,10 +245,7 @@ def edited_attention(
 ) -> Iterator[None]:
     """Set cells of attention maps inside the block; the model is as before after it.
 
-    Args:
-        targets: attention modules with their cells.
-        restarts: modules that run once before each decoding, as an encoder does: rows of
-            cross-attention are counted from there.
+    Rows of cross-attention are counted from the last run of a module of `restarts`, as an encoder.
     """
     running: list[tuple[nn.Module, ExitStack]] = []
     edited = list(targets)
@@ -300,10 +297,16 @@ class HeadSwitch(NamedTuple):
 @contextmanager
 def heads_off(*heads: HeadSwitch) -> Iterator[None]:
     """Switch heads off inside the block; the weights are restored after it, bit by bit."""
-    with ExitStack() as stack:
-        for head in heads:
-            stack.enter_context(_off(head))
+    with torch.no_grad():
+        kept = [(head.weights, head.weights.clone()) for head in heads]
+        for weights, _ in kept:
+            weights.zero_()
+    try:
         yield
+    finally:
+        with torch.no_grad():
+            for weights, own in kept:
+                weights.copy_(own)
 
 
 @contextmanager
@@ -313,10 +316,6 @@ def heads_muted(
     """Switch heads off inside the block for this thread alone, by hooks instead of weights.
 
     For models that other threads run meanwhile. Each output projection must be called as a module.
-
-    Args:
-        heads: whose slices of the input of their output projection become zero.
-        attentions: mechanisms of one head, whose contexts become zero.
     """
 
     def mute(head: HeadSwitch, module: nn.Module, inputs: tuple[Tensor, ...]) -> Any:
@@ -330,18 +329,6 @@ def heads_muted(
     slices = [(head.projection, partial(mute, head)) for head in heads]
     with hooked(slices, [(attention, without_context) for attention in attentions]):
         yield
-
-
-@contextmanager
-def _off(head: HeadSwitch) -> Iterator[None]:
-    with torch.no_grad():
-        own = head.weights.clone()
-        head.weights.zero_()
-    try:
-        yield
-    finally:
-        with torch.no_grad():
-            head.weights.copy_(own)
 
 
 def transformer_switches(model: nn.Module) -> dict[HeadKey, HeadSwitch]:
@@ -369,10 +356,6 @@ def module_switches(
     root: nn.Module, attentions: Mapping[tuple[str, int], CapturedModule]
 ) -> dict[HeadKey, HeadSwitch]:
     """Return the switch of each head of any model.
-
-    Args:
-        root: the model.
-        attentions: its attention modules, from `CaptureResult.modules`.
 
     Raises:
         ArgumentError: for an attention without an output projection.

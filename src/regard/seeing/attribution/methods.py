@@ -266,14 +266,7 @@ class Attributions(NamedTuple):
 
 
 def attribute(scorer: InputScorer, questions: Questions, methods: str = "all") -> Attributions:
-    """Apply several methods to the same questions.
-
-    Args:
-        scorer: the model with its input.
-        questions: about its outputs; there must be one.
-        methods: names separated by commas, of which all must be possible; or `all`, or
-            `QUICK_METHODS`, of which those are applied that are possible.
-    """
+    """Apply several methods to the same questions."""
     names, required = method_names(methods), methods not in ("all", QUICK_METHODS)
     contrast = any(question.versus is not None for question in questions)
     scores: dict[str, Scores] = {}

@@ -35,12 +35,7 @@ class Replacements(NamedTuple):
 
 
 def token_replacements(src: Sequence[int], others: Sequence[Sequence[int]]) -> Replacements:
-    """Replace tokens by other tokens.
-
-    Args:
-        src: source ids as the model reads them, `eos` last.
-        others: for each position, its possible tokens, its own among them.
-    """
+    """Replace tokens by other tokens."""
     if len(others) != len(src) or not all(map(len, others)):
         raise ArgumentError(
             "others",
@@ -62,10 +57,6 @@ def frame_replacements(table: FrameArray, stack: int) -> Replacements:
     likely as the source itself, whereas training has hardly seen a frame of zeros, or one drawn
     number by number. A position without alternatives keeps its frames. In a long source, which has
     many positions, fewer replacements of each are tried, drawn at random.
-
-    Args:
-        table: the source as the model reads it.
-        stack: number of frames that are joined to one.
     """
     starts = range(0, len(table), stack)
     rng, count = np.random.default_rng(0), max(FEWEST, TRIED // len(starts))

@@ -27,7 +27,7 @@ from regard.seeing.attribution.input_scorer import (
     Change,
     InputScorer,
     MethodUnavailableError,
-    ValueProjection,
+    Values,
     hooked,
     mean_vectors,
     rows_at_once,
@@ -243,13 +243,7 @@ class TransformersScorer(InputScorer):
 
 
 def token_choices(ids: Sequence[int], vocab: int, special: Sequence[int]) -> list[Sequence[int]]:
-    """Return the tokens that may stand at each position: any that is not special.
-
-    Args:
-        ids: of the inputs.
-        vocab: number of tokens.
-        special: ids that are never replaced, nor put in the place of another token.
-    """
+    """Return the tokens that may stand at each position: any that is not special."""
     usual = tuple(i for i in range(vocab) if i not in set(special))
     return [(token,) if token in special else usual for token in ids]
 
@@ -259,14 +253,12 @@ class RecordedAttention(NamedTuple):
 
     Attributes:
         weights: (heads, queries, keys).
-        value: (kv_heads, keys, head_dim); None if unknown.
-        projection: (dim, heads * head_dim); None if unknown.
+        values: with the output projection, as `value_norms` takes them; None if unknown.
         inside: whether it ran inside the encoder.
     """
 
     weights: Tensor
-    value: Tensor | None
-    projection: Tensor | None
+    values: Values | None
     inside: bool
 
 
@@ -280,14 +272,13 @@ def recorded_attention(
     found: list[RecordedAttention] = []
     with record_vectors(model) as calls:
         yield found
-    inner = {name for name, part in model.named_modules() if part is encoder}
-    for weights, vectors, projection in calls:
-        assert weights is not None
-        inside = any(vectors.name == one or vectors.name.startswith(f"{one}.") for one in inner)
-        heads, value = weights.flatten(0, 1), vectors.value
-        if value is not None:
-            value = value.reshape(-1, *value.shape[-2:])
-        found.append(RecordedAttention(heads, value, projection, inside))
+    inner = [f"{name}." for name, part in model.named_modules() if part is encoder]
+    for call in calls:
+        values = None
+        if call.value is not None and call.projection is not None:
+            values = call.value.reshape(-1, *call.value.shape[-2:]), call.projection
+        inside = any(f"{call.name}.".startswith(name) for name in inner)
+        found.append(RecordedAttention(call.weights.flatten(0, 1), values, inside))
 
 
 def layer_weights(
@@ -301,11 +292,7 @@ def layer_weights(
                 f"keys, not with {shape[0]} to {shape[1]}"
             )
     weights = [call.weights.double().cpu().numpy() for call in calls]
-    values = [
-        ValueProjection(call.value, call.projection)
-        for call in calls
-        if call.value is not None and call.projection is not None
-    ]
+    values = [call.values for call in calls if call.values is not None]
     if len(values) < len(calls):
         return weights, None
     return weights, [value_norms(*pair) for pair in zip(weights, values, strict=True)]
@@ -342,18 +329,8 @@ def check_text(
             None.
     """
     method_names(methods)
-    scorer = text_scorer(model, tokenizer, text, target, max_new_tokens)
-    outputs = OutputNames(model, tokenizer, scorer.kind)
-    shown = partial(_text, tokenizer) if text_of is None else text_of
-    if outputs.classes is None:
-        written = shown(scorer.written)
-    else:
-        labels = scorer.written if scorer.label is None else [scorer.label]
-        written = Text.of([outputs.label(label) for label in labels])
-    forced = target is not None
-    given = CheckedSource(scorer, shown(scorer.ids), written, outputs, scorer.kind, forced)
-    trace = check_source(given, methods, versus)
-    return replace(trace, model=ModelInfo(type(model).__name__))
+    given = checked_text(model, tokenizer, text, target, max_new_tokens, text_of)
+    return replace(check_source(given, methods, versus), model=ModelInfo(type(model).__name__))
 
 
 class CheckedSource(NamedTuple):
@@ -376,6 +353,27 @@ class CheckedSource(NamedTuple):
     kind: OutputKind
     forced: bool
     notes: Sequence[str] = ()
+
+
+def checked_text(
+    model: nn.Module,
+    tokenizer: Any,
+    text: str,
+    target: str | None = None,
+    max_new_tokens: int = MAX_NEW_TOKENS,
+    text_of: Callable[[Sequence[int]], Text] | None = None,
+) -> CheckedSource:
+    """Return a text with the model's answer or a given one, to be checked; see `check_text`."""
+    scorer = text_scorer(model, tokenizer, text, target, max_new_tokens)
+    outputs = OutputNames(model, tokenizer, scorer.kind)
+    shown = partial(_text, tokenizer) if text_of is None else text_of
+    if outputs.classes is None:
+        written = shown(scorer.written)
+    else:
+        labels = scorer.written if scorer.label is None else [scorer.label]
+        written = Text.of([outputs.label(label) for label in labels])
+    forced = target is not None
+    return CheckedSource(scorer, shown(scorer.ids), written, outputs, scorer.kind, forced)
 
 
 def check_source(given: CheckedSource, methods: str, versus: str | None) -> Trace:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from torch import nn
@@ -142,31 +142,14 @@ def _cell(one: AttentionCell | Sequence[Any]) -> AttentionCell:
     return AttentionCell(str(kind), int(layer), head, int(row), int(column), float(weight))
 
 
-class AttentionModule(NamedTuple):
-    """An attention of a model: its name, the module and its number of heads."""
-
-    name: str
-    module: nn.Module
-    heads: int
-
-
-#: attention modules of a model by kind of map and layer
-AttentionModules = Mapping[tuple[str, int], AttentionModule]
-
-
-def attention_modules(
-    root: nn.Module, names: Mapping[tuple[str, int], CapturedModule]
-) -> dict[tuple[str, int], AttentionModule]:
-    """Return the attention modules of a model, from `CaptureResult.modules`."""
-    known = dict(root.named_modules())
-    return {
-        key: AttentionModule(one.name, known[one.name], one.heads) for key, one in names.items()
-    }
+#: attention modules of a model by kind of map and layer, as `CaptureResult.modules` names them
+AttentionModules = Mapping[tuple[str, int], CapturedModule]
 
 
 @contextmanager
 def intervened(
     change: Intervention,
+    root: nn.Module,
     modules: AttentionModules,
     switches: Callable[[], Mapping[HeadKey, HeadSwitch]],
     restarts: Sequence[nn.Module] = (),
@@ -174,15 +157,9 @@ def intervened(
     """Switch heads off and set cells inside the block, and yield remarks on it.
 
     Only the thread that opens the block is affected.
-
-    Args:
-        change: what to do.
-        modules: attention modules of the model.
-        switches: returns the switch of each head that has one; called if a head is to be off.
-        restarts: modules that run once before each decoding, such as an encoder.
     """
-    targets = _edited(change.cells, modules)
-    heads, attentions = _muted(change.heads_off, modules, switches)
+    targets = _edited(change.cells, root, modules)
+    heads, attentions = _muted(change.heads_off, root, modules, switches)
     notes = [
         f"{modules[kind, layer].name} is the attention of {count} layers: head {head} is off in all"
         for kind, layer, head in change.heads_off
@@ -192,7 +169,9 @@ def intervened(
         yield notes
 
 
-def _edited(cells: Sequence[AttentionCell], modules: AttentionModules) -> list[EditedAttention]:
+def _edited(
+    cells: Sequence[AttentionCell], root: nn.Module, modules: AttentionModules
+) -> list[EditedAttention]:
     by_map: dict[tuple[str, int], list[AttentionCell]] = {}
     for cell in cells:
         found = _find("cells", cell.kind, cell.layer, cell.head, modules)
@@ -207,13 +186,15 @@ def _edited(cells: Sequence[AttentionCell], modules: AttentionModules) -> list[E
             raise ArgumentError("cells", rule, value, "replace a token or force a prefix instead")
         by_map.setdefault((cell.kind, cell.layer), []).append(cell)
     return [
-        EditedAttention(modules[key].module, modules[key].heads, found, own=key[0] in OWN_KINDS)
-        for key, found in by_map.items()
+        EditedAttention(root.get_submodule(name), heads, by_map[key], own=key[0] in OWN_KINDS)
+        for key, (name, heads, _) in modules.items()
+        if key in by_map
     ]
 
 
 def _muted(
     keys: Sequence[HeadKey],
+    root: nn.Module,
     modules: AttentionModules,
     switches: Callable[[], Mapping[HeadKey, HeadSwitch]],
 ) -> tuple[list[HeadSwitch], list[nn.Module]]:
@@ -222,31 +203,29 @@ def _muted(
     attentions: list[nn.Module] = []
     known = switches() if keys else {}
     for key in keys:
-        found = _find("heads_off", *key, modules)
+        module = root.get_submodule(_find("heads_off", *key, modules).name)
         if key in known:
             heads.append(known[key])
-        elif isinstance(found.module, Attention) and not isinstance(
-            found.module, MultiHeadAttention
-        ):
-            attentions.append(found.module)
+        elif isinstance(module, Attention) and not isinstance(module, MultiHeadAttention):
+            attentions.append(module)
         else:
             kind, layer, head = key
             raise RegardError(
                 f"a head must have an output projection to be switched off, but head {head} of "
-                f"{kind}, layer {layer}, is part of a {type(found.module).__name__}: replace a "
+                f"{kind}, layer {layer}, is part of a {type(module).__name__}: replace a "
                 f"token or force a prefix instead."
             )
     return heads, attentions
 
 
-def _layers_of(attention: AttentionModule, modules: AttentionModules) -> int:
+def _layers_of(attention: CapturedModule, modules: AttentionModules) -> int:
     """Return the number of layers that an attention module serves."""
-    return sum(other.module is attention.module for other in modules.values())
+    return sum(other.name == attention.name for other in modules.values())
 
 
 def _find(
     name: str, kind: str, layer: int, head: int | None, modules: AttentionModules
-) -> AttentionModule:
+) -> CapturedModule:
     if (kind, layer) not in modules:
         known = ", ".join(f"{k} {n}" for k, n in modules) or "none, since it has no attention"
         rule = f"be of a map that the model has (kind and layer: {known})"
@@ -284,15 +263,7 @@ class WhatIf:
         notes: Sequence[str] = (),
         read: Text | None = None,
     ) -> "WhatIf":
-        """Compare two traces; raises if a cell does not have the weight that it was given.
-
-        Args:
-            change: between the two.
-            traces: without and with it.
-            answers: of both; the texts of their targets if None.
-            notes: remarks.
-            read: the text whose tokens are replaced; the source of the first trace if None.
-        """
+        """Compare two traces; raises if a cell does not have the weight that it was given."""
         before, after = traces
         missed = [cell for cell in change.cells if not _check_set(cell, after)]
         remarks = [f"{cell}: the map has no such cell, so nothing was set" for cell in missed]
@@ -307,13 +278,7 @@ class WhatIf:
         return f"WhatIf({'; '.join(self.changes)}: {self.answers[0]!r} -> {self.answers[1]!r})"
 
     def difference(self, kind: str, layer: int, head: int | str = "mean") -> Weights:
-        """Return the weights with the changes less those without, over what both have.
-
-        Args:
-            kind: of the map.
-            layer: counted from 0.
-            head: counted from 0, or `mean`.
-        """
+        """Return the weights with the changes less those without, over what both have."""
         pair = [
             next((one for one in trace.of_kind(kind) if one.layer == layer), None)
             for trace in self.traces

@@ -117,15 +117,6 @@ class PositionNames:
         If a row has fewer labels than positions, the model's mask tells where its padding is.
         Without one it is assumed on the right, unless the weights fit only elsewhere, as with
         padding on the left.
-
-        Args:
-            row: index in the batch.
-            batch: number of rows.
-            size: number of positions, padding included.
-            fits: tests a candidate span.
-            main: whether the labels must fit; for intermediate sizes within a model they need not.
-            spare: whether there may be a label for a last token that was written but never read.
-            starts: of the rows, as a mask has them; empty if there was none.
         """
         own = self.rows is not None and len(self.rows) == batch
         names = self.rows[row] if own and self.rows is not None else self.names
@@ -231,12 +222,7 @@ class CaptureResult:
             self._tgt = self._tgt.cut(tgt_lengths)
 
     def follow(self, hypotheses: Sequence[Sequence[int]]) -> None:
-        """Have one trace for each of these hypotheses, instead of one for each row.
-
-        Args:
-            hypotheses: for each, its row of the batch in each step of decoding, such as
-                `beam_indices` of transformers without the -1 after its end.
-        """
+        """Have one trace for each of these hypotheses, instead of one for each row."""
         self._hypotheses = [[int(row) for row in rows] for rows in hypotheses]
 
     def start_run(self, name: str, options: Mapping[str, Any]) -> int:

@@ -127,15 +127,7 @@ def forward_passes(
     reorders: Sequence[BatchReorder],
     hypotheses: Sequence[Sequence[int]] | None = None,
 ) -> list[ForwardPass]:
-    """Join the runs that belong together.
-
-    Args:
-        calls: in order.
-        runs: for each run the name of its outermost module, "" for the captured module itself.
-        reorders: selections of rows between runs, in order.
-        hypotheses: for each hypothesis, its row in each step of the last decoding; None for one
-            hypothesis for each row that can be followed.
-    """
+    """Join the runs that belong together."""
     of_run: dict[int, list[AttentionCall]] = {}
     for call in calls:
         of_run.setdefault(call.run, []).append(_without_masked_rows(call))
@@ -299,14 +291,7 @@ def _lines(origins: Sequence[Sequence[int]]) -> tuple[list[dict[int, int]], bool
 def _continues_cache(
     first: AttentionCall, last: AttentionCall, queries: int, call: AttentionCall
 ) -> bool:
-    """Return whether a call attends to the keys of all calls so far and its own.
-
-    Args:
-        first: first call of the module in the pass.
-        last: previous call.
-        queries: number of queries so far.
-        call: next call.
-    """
+    """Return whether a call attends to the keys of all calls so far and its own."""
     rows, columns = call.size
     if call.named_cross or call.slots or call.extra or columns <= rows:
         return False
@@ -372,12 +357,7 @@ def _joined_in_run(calls: list[AttentionCall]) -> list[AttentionCall]:
 
 
 def _join(steps: list[AttentionCall], rows: Sequence[Sequence[int | None]]) -> AttentionCall:
-    """Join steps to one call with all their queries, earlier ones with zeros for later keys.
-
-    Args:
-        steps: calls of one module, in order.
-        rows: for each step, the row of each hypothesis; None if it has ended.
-    """
+    """Join steps to one call with all their queries, earlier ones with zeros for later keys."""
     first = steps[0]
     ends = list(itertools.accumulate(step.size[0] for step in steps))
     grows = len(steps) > 1 and all(

@@ -51,7 +51,7 @@ class QueryRecorder:
     def calls(self) -> dict[str, list[_Call]]:
         """Calls of each module, of batches of one."""
         found: dict[str, list[_Call]] = {}
-        for _, (name, _, query, key, scale), _ in self.recorded:
+        for name, _, query, key, scale, *_ in self.recorded:
             if query is None or key is None or query.ndim != 4 or len(query) > 1 or query.is_nested:
                 continue
             q, k = query[0], key[0]

@@ -12,8 +12,6 @@ from typing import Any, Final, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch._higher_order_ops.flex_attention import flex_attention
-from torch.nn.attention.bias import CausalBias, CausalVariant
 
 from regard import ops
 from regard.layers.padding import in_source_order, mirrored, real_steps
@@ -117,7 +115,6 @@ def four_axes(tensor: Tensor) -> Tensor:
 
 
 def _sdpa(
-    output: Tensor,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -131,19 +128,11 @@ def _sdpa(
     if query.is_nested:
         raise TypeError("the query is a nested tensor, whose rows have no common length")
     shape = _sdpa_shape(query, key)
-    square = shape[2] == shape[3]
-    if isinstance(attn_mask, CausalBias):
-        lower, (*_, q_len, kv_len) = attn_mask.variant == CausalVariant.LOWER_RIGHT, shape
-        causal = square or lower
-        attn_mask = torch.ones(q_len, kv_len, dtype=torch.bool, device=query.device)
-        attn_mask = attn_mask.tril(kv_len - q_len if lower else 0)
-    else:
-        causal = square and (bool(is_causal) or hides_ahead(attn_mask))
-    same = True if causal and not square else None  # the queries are the last keys
+    causal = shape[2] == shape[3] and (bool(is_causal) or hides_ahead(attn_mask))
     given = (query, key, attn_mask, is_causal, scale, enable_gqa)
     rows = _sdpa_rows(*given) if query.ndim == 4 else None
     sizes = (shape[0], *shape[2:]) if query.ndim == 3 else shape
-    return PendingWeights(sizes, partial(_sdpa_weights, *given), causal, same, rows=rows)
+    return PendingWeights(sizes, partial(_sdpa_weights, *given), causal, rows=rows)
 
 
 def _sdpa_shape(q: Tensor, k: Tensor) -> Shape:
@@ -202,14 +191,7 @@ def _sdpa_rows(
 
 
 def _unmasked_weights(q: Tensor, k: Tensor, scale: float | None, start: int | None) -> Tensor:
-    """Return the weights of queries that see all keys, or those up to their own place.
-
-    Args:
-        q: (batch, heads, rows, dim).
-        k: (batch, heads, columns, dim).
-        scale: of the scores; the usual one if None.
-        start: place of the first query, if it may not see later keys.
-    """
+    """Return the weights of queries that see all keys, or those up to their own place."""
     q = _wide(q) * (q.shape[-1] ** -0.5 if scale is None else scale)
     scores = q @ _wide(k).mT
     if start is not None:  # all keys before the first query are seen
@@ -218,43 +200,10 @@ def _unmasked_weights(q: Tensor, k: Tensor, scale: float | None, start: int | No
     return scores.softmax(dim=-1)
 
 
-def _flex(
-    output: tuple[Tensor, ...],
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    score_mod: Any,
-    block_mask: Any,
-    scale: float,
-    *rest: Any,
-) -> PendingWeights:
-    """Describe a call of the operator behind `flex_attention`."""
-    modifiers = (score_mod, block_mask, scale, *rest)
-    compute = partial(_flex_weights, query, key, value, modifiers, output[0])
-    return PendingWeights(_sdpa_shape(query, key), compute, causal=None)
-
-
-def _flex_weights(
-    q: Tensor, k: Tensor, v: Tensor, modifiers: tuple[Any, ...], output: Tensor
-) -> Tensor:
-    """Return the softmax of the modified scores; raises unless it reproduces the output."""
-    from torch._higher_order_ops.flex_attention import _math_attention_inner  # private: may move
-
-    check_plain(query=q, key=k)
-    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
-    k, v = (x.expand(q.shape[0], *x.shape[1:]) for x in (k, v))
-    _, scores = _math_attention_inner(q, k, v, *modifiers)
-    weights = ops.masked_softmax(scores, scores != float("-inf"))
-    close = torch.finfo(output.dtype).eps ** 0.5
-    if not torch.allclose((weights @ v.to(weights.dtype)).to(output.dtype), output, close, close):
-        raise ValueError("they do not give its output")
-    return weights
-
-
 _MULTI_HEAD_SIGNATURE: Final = inspect.signature(F.multi_head_attention_forward)
 
 
-def _multi_head(output: Any, *args: Any, **kwargs: Any) -> PendingWeights:
+def _multi_head(*args: Any, **kwargs: Any) -> PendingWeights:
     """Describe a call of `F.multi_head_attention_forward`, whose layout is (length, batch, dim)."""
     bound = _MULTI_HEAD_SIGNATURE.bind(*args, **kwargs)
     bound.apply_defaults()
@@ -281,12 +230,10 @@ def _multi_head(output: Any, *args: Any, **kwargs: Any) -> PendingWeights:
     )
 
 
-#: functions of torch whose weights can be recomputed; each takes the output and the arguments.
-#: `flex_attention` calls its operator if it is compiled with the backend "eager" or not at all
+#: functions of torch whose weights can be recomputed; each takes its arguments
 TORCH_FUNCTIONS: Final[dict[Callable[..., Any], Callable[..., PendingWeights]]] = {
     F.scaled_dot_product_attention: _sdpa,
     F.multi_head_attention_forward: _multi_head,
-    flex_attention: _flex,
 }
 
 

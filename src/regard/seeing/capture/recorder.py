@@ -66,10 +66,10 @@ def capture(
     """Record the attention weights of a module while it runs inside the block.
 
     Recorded are regard's own attention, `nn.MultiheadAttention` and what is built from it, calls of
-    `F.scaled_dot_product_attention` and `flex_attention`, and attention that is written out as a
-    softmax and a matrix product. Other fused kernels and compiled functions are not: a module that
-    is an attention by its name, but in which none was recorded, is named in the notes, as is
-    everything else whose weights cannot be had exactly.
+    `F.scaled_dot_product_attention`, and attention that is written out as a softmax and a matrix
+    product. Other fused kernels and compiled functions are not: a module that is an attention by
+    its name, but in which none was recorded, is named in the notes, as is everything else whose
+    weights cannot be had exactly.
     The weights are computed beside the module's own work, before dropout. Outputs, gradients and
     random numbers are those without the block, except that torch's inference fast path is off,
     which rounds a little differently and leaves padding at zero. No hook stays behind.
@@ -119,14 +119,16 @@ def capture(
         yield result
 
 
-class AttentionVectors(NamedTuple):
-    """Vectors of one call of attention.
+class RecordedCall(NamedTuple):
+    """A call of attention, with its vectors.
 
     Attributes:
         name: of the module that attends.
         value: (*batch and heads, keys, head_dim); None if unknown.
         query, key: of the call, if its weights are a softmax of `scale * q.k`.
         scale: of the scores; None for the usual one.
+        weights: (batch, heads, queries, keys); None if they were not kept.
+        projection: weight of the linear map that reads the heads; None if unknown.
     """
 
     name: str
@@ -134,14 +136,8 @@ class AttentionVectors(NamedTuple):
     query: Tensor | None = None
     key: Tensor | None = None
     scale: float | None = None
-
-
-class RecordedCall(NamedTuple):
-    """A call of attention: its weights, if they were kept, and its vectors."""
-
-    weights: Tensor | None
-    vectors: AttentionVectors
-    projection: Tensor | None
+    weights: Any = None
+    projection: Tensor | None = None
 
 
 @contextmanager
@@ -151,11 +147,11 @@ def record_vectors(module: nn.Module, *, weights: bool = True) -> Iterator[list[
     recorder = _Recorder(result, lambda name: weights, MAX_WEIGHTS, None, vectors={})
     with _recording(module, recorder):
         yield calls
-    for number, vectors in sorted((recorder.vectors or {}).items()):
+    for number, call in sorted((recorder.vectors or {}).items()):
         kept = result.call(number)
-        own = kept.weights if kept is not None and isinstance(kept.weights, Tensor) else None
-        if own is not None or not weights:
-            calls.append(RecordedCall(own, vectors, result.projection(vectors.name)))
+        if kept is not None or not weights:
+            own = None if kept is None else kept.weights
+            calls.append(call._replace(weights=own, projection=result.projection(call.name)))
 
 
 @contextmanager
@@ -210,7 +206,7 @@ class _Recorder:
         wanted: NameFilter,
         max_weights: int,
         strongest: _StrongestOnly | None,
-        vectors: dict[int, AttentionVectors] | None = None,
+        vectors: dict[int, RecordedCall] | None = None,
     ) -> None:
         self.result, self.wanted, self.strongest = result, wanted, strongest
         self.vectors = vectors
@@ -382,12 +378,7 @@ class _Recorder:
         return found
 
     def unfold(self, found: "_Attended", heads: Tensor | None) -> None:
-        """Keep weights whose first axis is the batch, or whose heads were folded into it.
-
-        Args:
-            found: with weights of three axes.
-            heads: the numbers of its rows by batch and head; None if there is one head.
-        """
+        """Keep weights whose first axis is the batch, or whose heads were folded into it."""
         if all(one is not found for one in self.folded):
             return
         self.folded = [one for one in self.folded if one is not found]
@@ -531,7 +522,7 @@ class _TorchCalls(TorchFunctionMode):
 
     def _see(self, func: Any, args: Any, kwargs: dict[str, Any], output: Any) -> None:
         if func in recompute.TORCH_FUNCTIONS:
-            pending = recompute.TORCH_FUNCTIONS[func](output, *args, **kwargs)
+            pending = recompute.TORCH_FUNCTIONS[func](*args, **kwargs)
             self._attend(func, args, output, pending, kwargs)
         elif func in PRODUCTS:
             weights = self.softmaxes.weights_of_product(func, args)
@@ -582,19 +573,19 @@ class _TorchCalls(TorchFunctionMode):
             self.recorder.contexts.start(func, args, context, found)
 
 
-def _vectors(name: str, func: Any, args: Any, kwargs: Any) -> AttentionVectors:
+def _vectors(name: str, func: Any, args: Any, kwargs: Any) -> RecordedCall:
     """Return the vectors of a call of torch's attention, or of a product of weights and values."""
     if func is F.scaled_dot_product_attention:
         given = {**dict(zip(("query", "key", "value"), args, strict=False)), **kwargs}
         # copied if they are on a device, whose caches may be written over
         q, k = (given[part].detach().to("cpu", torch.float32) for part in ("query", "key"))
-        return AttentionVectors(name, given["value"], q, k, given.get("scale"))
+        return RecordedCall(name, given["value"], q, k, given.get("scale"))
     if func not in PRODUCTS:
-        return AttentionVectors(name, None)
+        return RecordedCall(name, None)
     value: Tensor = args[-1]
     if func is torch.einsum:
         weights, values, output = re.split(",|->", args[0].replace(" ", "").replace("...", ""))
         rest = next(letter for letter in output if letter not in weights)
         order = (*weights[:-2], weights[-1], rest)
         value = value.permute([values.index(letter) for letter in order])
-    return AttentionVectors(name, value)
+    return RecordedCall(name, value)

@@ -1,0 +1,289 @@
+"""Answers of models of transformers: what they hold, and how a recorded trace gets its texts."""
+
+import math
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from regard.errors import ArgumentError
+from regard.models.protocol import inference
+from regard.pretrained.token_texts import labels
+from regard.seeing.attribution.transformers_check import head_scale
+from regard.seeing.capture.capture_result import CaptureResult
+from regard.seeing.trace import DecodingInfo, ModelInfo, Text, Trace, brief
+from regard.seeing.trace.long_trace import LongTrace
+from regard.seeing.trace.words import with_segmented_words
+
+AnyTrace = Trace | LongTrace
+
+#: candidates that are named beside each token
+ALTERNATIVES: Final = 3
+
+
+@dataclass(frozen=True)
+class PretrainedOutput:
+    """The answer of a model of transformers, and the attention of each of its tokens.
+
+    Attributes:
+        text: the answer, without the prompt.
+        prompt: what the model has read; the rendered template of a chat.
+        continues: whether the answer continues the prompt, as that of a decoder-only model.
+        tokens: of the answer, special ones among them.
+        token_log_probs: of these tokens.
+        score: what the answer was ranked by.
+        finished: False if the length limit cut the answer off.
+        alternatives: further answers, best first.
+        unknown: parts of the prompt that the tokenizer has no token for.
+        recorded: the trace; None if attention was not asked for.
+        notes: changes that were made to the input, as sentences for its user.
+        probabilities: of all classes, likeliest first; none if the model has no classes.
+    """
+
+    text: str = ""
+    prompt: str = ""
+    continues: bool = False
+    tokens: tuple[str, ...] = ()
+    token_log_probs: tuple[float, ...] = ()
+    score: float = 0.0
+    finished: bool = True
+    alternatives: tuple["PretrainedOutput", ...] = ()
+    unknown: tuple[str, ...] = ()
+    recorded: AnyTrace | None = None
+    notes: tuple[str, ...] = ()
+    probabilities: dict[str, float] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        parts = [brief(self.text), f"prompt={brief(self.prompt)}", f"score={self.score:.4g}"]
+        parts += [] if self.recorded is None else [f"maps={self.recorded.kinds}"]
+        parts += [f"alternatives={len(self.alternatives)}"] * bool(self.alternatives)
+        parts += ["finished=False"] * (not self.finished)
+        return f"PretrainedOutput({', '.join(parts)})"
+
+    @property
+    def log_prob(self) -> float | None:
+        """The log-probability of the answer; None for the number of a regression."""
+        if self.probabilities:
+            return self.score
+        return math.fsum(self.token_log_probs) if self.tokens else None
+
+    @property
+    def src_tokens(self) -> list[str]:
+        """The tokens of the source of the trace; none if there is no trace."""
+        return [] if self.recorded is None else self.recorded.source.labels
+
+    @property
+    def maps(self) -> dict[str, tuple[Any, ...]]:
+        """Weights by kind, (heads, rows, columns) per layer, or the maps of a `LongTrace`."""
+        trace = self.recorded
+        if trace is None:
+            return {}
+        if isinstance(trace, LongTrace):
+            return {kind: tuple(trace.of_kind(kind)) for kind in trace.kinds}
+        return {kind: tuple(one.weights for one in trace.of_kind(kind)) for kind in trace.kinds}
+
+    @property
+    def whole_text(self) -> str:
+        """The prompt and the answer where the answer continues it; else the answer."""
+        return self.prompt + self.text if self.continues else self.text
+
+    @cached_property
+    def trace(self) -> Any:
+        """Tokens, probabilities and maps of prompt and answer, to draw and to save."""
+        if self.recorded is None:
+            raise ArgumentError("attention", "be True for a trace", False, "leave it out")
+        return self.recorded
+
+    def save(self, path: str | Path, **options: Any) -> None:
+        """Write html, svg, png, pdf, csv or json, by the ending; see `regard.seeing.save`."""
+        self.trace.save(path, **options)
+
+    def _repr_html_(self) -> str | None:
+        """Return the figure for a notebook; None, which shows the text, if there is no trace."""
+        html = getattr(self.recorded, "_repr_html_", None)
+        return None if html is None else html()
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Choice of the weights that are recorded.
+
+    Attributes:
+        layers: numbers of layers, as in the names of their modules; or modules, as in
+            `regard.capture`; None for all.
+        max_weights, top_k_weights, heads: of `regard.capture`.
+    """
+
+    layers: Any = None
+    max_weights: int | None = None
+    top_k_weights: int | None = None
+    heads: Sequence[int] | None = None
+
+    @property
+    def numbers(self) -> list[int] | None:
+        """The numbers of the layers, if they are chosen by numbers."""
+        given = self.layers
+        if isinstance(given, str) or not isinstance(given, Sequence) or not given:
+            return None
+        whole = all(isinstance(one, int) and not isinstance(one, bool) for one in given)
+        return sorted(set(given)) if whole else None
+
+    def of(self, model: Any) -> AbstractContextManager[CaptureResult]:
+        """Return a block of `regard.capture`; raises for numbers that the model does not have."""
+        # loads torch's compiler, which commands that only draw do without
+        from regard.seeing.capture.recorder import capture
+
+        most = getattr(model.config, "num_attention_heads", None)
+        if self.heads and isinstance(most, int) and max(self.heads) >= most:
+            rule = f"be numbers from 0 to {most - 1}, the heads of a layer"
+            raise ArgumentError("heads", rule, max(self.heads), "choose others")
+        layers, numbers = self.layers, self.numbers
+        if numbers is not None:
+            known = {_layer_number(name) for name, _ in model.named_modules()} - {None}
+            wrong = [one for one in numbers if one not in known]
+            if wrong:
+                most = max((one for one in known if one is not None), default=0)
+                rule = f"be numbers from 0 to {most}, the layers of the model"
+                raise ArgumentError("layers", rule, wrong[0], "choose others")
+            layers = lambda name: _layer_number(name) in numbers  # noqa: E731
+        return capture(
+            model,
+            layers,
+            max_weights=self.max_weights,
+            top_k_weights=self.top_k_weights,
+            heads=self.heads,
+        )
+
+    def first_trace(self, seen: CaptureResult) -> Any:
+        """Return the first trace, whose layers have the numbers that they have in the model."""
+        return self.numbered(seen.traces[0])
+
+    def numbered(self, trace: Any) -> Any:
+        """Return a trace whose layers are counted as in the model, not as in the choice."""
+        numbers = self.numbers
+        if numbers is None:
+            return trace
+        count = {found.kind: 1 + found.layer for found in trace.maps}
+        maps: Any = tuple(
+            replace(found, layer=numbers[found.layer])
+            if count[found.kind] == len(numbers)
+            else found
+            for found in trace.maps
+        )
+        return replace(trace, maps=maps)
+
+
+def _layer_number(name: str) -> int | None:
+    """Return the first number of a module's name, as in `model.layers.3.self_attn`, or None."""
+    return next((int(part) for part in name.split(".") if part.isdecimal()), None)
+
+
+def run_once(model: Any, recording: Recording | None, **inputs: Any) -> tuple[Any, Any]:
+    """Return the output of one forward pass, and its `CaptureResult`, or None for no recording."""
+    block = nullcontext() if recording is None else recording.of(model)
+    with inference(model), block as seen:
+        return model(**inputs), seen
+
+
+def classified(config: Any, logits: Tensor) -> PretrainedOutput:
+    """Return the answer of a classifier, given its logits (classes,).
+
+    A head of classes answers the likeliest, a head of independent labels the probability of each,
+    and a regression its numbers, which have no probability.
+    """
+    names = [str(config.id2label.get(i, i)) for i in range(len(logits))]
+    scale = head_scale(config)
+    if scale == "none":
+        named = zip(names, logits.tolist(), strict=True)
+        text = ", ".join(f"{name} {x:.6g}" if len(names) > 1 else f"{x:.6g}" for name, x in named)
+        return PretrainedOutput(text, score=float(logits[0]))
+    log_probs = logits.log_softmax(-1) if scale == "softmax" else F.logsigmoid(logits)
+    order = log_probs.argsort(descending=True, stable=True).tolist()
+    chosen = order[:1] if scale == "softmax" else [i for i in order if float(logits[i]) > 0]
+    tokens, scores = (tuple(one[i] for i in chosen) for one in (names, log_probs.tolist()))
+    probabilities = {names[i]: float(log_probs[i].exp()) for i in order}
+    score, shown = sum(scores), tokens
+    if scale == "sigmoid":  # labels that are left out count, too
+        score += sum(float(F.logsigmoid(-logits[i])) for i in order if i not in chosen)
+        shown = tuple(f"{name} {prob:.2f}" for name, prob in probabilities.items())
+    return PretrainedOutput(
+        ", ".join(shown), "", False, tokens, scores, score, probabilities=probabilities
+    )
+
+
+def classes_note(found: PretrainedOutput) -> str:
+    """Return the note of a trace on the likeliest classes, or on the number of a regression."""
+    if not found.probabilities:
+        return f"the number that it predicts: {found.text}"
+    likeliest = list(found.probabilities.items())[:ALTERNATIVES]
+    return f"class and probability: {', '.join(f'{name} {p:.2f}' for name, p in likeliest)}"
+
+
+def prompt_note(count: int) -> str:
+    """Return the note of a trace on where the prompt of a decoder-only model ends."""
+    return (
+        "the first token is the prompt"
+        if count == 1
+        else f"the first {count} tokens are the prompt"
+    )
+
+
+def with_probs(
+    tokenizer: Any, text: Text, ids: Sequence[int], log_probs: Iterable[Tensor]
+) -> tuple[Text, list[float]]:
+    """Return a text with the probabilities of its last tokens, and the logarithms of these."""
+    tokens, scores = list(text.tokens), list[float]()
+    for place, (own, row) in enumerate(zip(ids, log_probs, strict=True), len(tokens) - len(ids)):
+        scores.append(float(row[own]))
+        best = row.topk(min(ALTERNATIVES + 1, len(row)))
+        found = best.indices.tolist()
+        named = zip(found, labels(tokenizer, found), best.values.exp().tolist(), strict=True)
+        others = [(label, prob) for one, label, prob in named if one != own][:ALTERNATIVES]
+        prob = math.exp(min(scores[-1], 0.0))
+        tokens[place] = replace(tokens[place], prob=prob, alternatives=tuple(others))
+    return replace(text, tokens=tuple(tokens)), scores
+
+
+def named_trace(
+    model: Any, trace: AnyTrace, source: Text, target: Text, info: DecodingInfo | None = None
+) -> Any:
+    """Return a recorded trace with its texts.
+
+    Of a decoder-only model, and of an encoder, the positions are those of the target as far as it
+    was read. The rows of an encoder-decoder are the tokens that it wrote, and the columns of its
+    self-attention are those that it read.
+    """
+    maps: Any = trace.maps
+    if model.config.is_encoder_decoder:
+        maps = tuple(
+            replace(one, columns="read") if one.kind == "decoder-self" else one for one in maps
+        )
+    else:
+        source = _first(target, len(trace.source.tokens))
+    name = Path(getattr(model.config, "name_or_path", "") or "").name or type(model).__name__
+    named = replace(
+        trace,
+        source=source,
+        target=target,
+        maps=maps,
+        model=ModelInfo(name, model.config.model_type),
+        decoded=info or DecodingInfo(),
+    )
+    return with_segmented_words(named) if isinstance(named, Trace) else named
+
+
+def _first(text: Text, count: int) -> Text:
+    """Return the first tokens of a text, and the part of it that they are."""
+    if count >= len(text.tokens):
+        return text
+    kept = text.tokens[:count]
+    end = max((token.span[1] for token in kept if token.span is not None), default=0)
+    return Text(text.text[:end], kept)

@@ -1,0 +1,223 @@
+"""Texts that a model of transformers reads: to answer in one pass, to write, or to be checked."""
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, final
+
+import torch
+from torch import Tensor
+
+from regard.data.media_files import reject_media
+from regard.errors import ArgumentError, RegardError
+from regard.pretrained.folder import LoadedParts
+from regard.pretrained.generation import check_ids, pad_id, padded
+from regard.pretrained.output import (
+    PretrainedOutput,
+    Recording,
+    classes_note,
+    classified,
+    named_trace,
+    prompt_note,
+    run_once,
+    with_probs,
+)
+from regard.pretrained.token_texts import (
+    TokenizedText,
+    encode,
+    encode_chat,
+    joined,
+    labels,
+    written_plainly,
+)
+from regard.seeing.attribution.transformers_check import (
+    MAX_NEW_TOKENS,
+    CheckedSource,
+    checked_text,
+    decoder_start,
+    head_scale,
+)
+from regard.seeing.trace import DecodingInfo
+
+#: kinds of maps that the JSON of a prediction holds, of models that write
+WRITTEN_MAPS: Final = {"text2text-generation": ("cross",), "text-generation": ("decoder-self",)}
+
+
+class Reader(ABC):
+    """The part of a model that depends on what it reads: texts, pictures or sound.
+
+    Attributes:
+        generates: whether it writes text step by step.
+        shown_maps: kinds of maps that the JSON of a prediction holds.
+    """
+
+    reads: str
+    generates: bool = False
+    shown_maps: tuple[str, ...] = ("encoder-self",)
+
+    def __init__(self, parts: LoadedParts, path: Path) -> None:
+        self.module, self.tokenizer, self.task, self.processor = parts
+        self.path = path
+
+    def check_predicts(self) -> None:
+        """Raise RegardError for a model without an output layer."""
+        if self.task.endswith("feature-extraction"):
+            raise RegardError(
+                f"a model must have an output layer to predict, but {self.path} is a "
+                f"{type(self.module).__name__}: see where it looks with `regard show` or .trace."
+            )
+
+    @abstractmethod
+    def check(self, source: Any) -> Any:
+        """Raise DataError if this cannot be read."""
+
+    @abstractmethod
+    def answer(
+        self, source: Any, settings: dict[str, Any], recording: Recording | None
+    ) -> PretrainedOutput:
+        """Return the answer to one source; `settings` are those of `generate()`."""
+
+    @abstractmethod
+    def trace(
+        self, source: Any, target: str | None, recording: Recording, *, chat: bool = False
+    ) -> Any:
+        """Return the trace of one pass, in which a model that writes is made to write a target."""
+
+    @abstractmethod
+    def checked(self, source: Any, target: str | None, max_len: int | None) -> CheckedSource:
+        """Return a source in parts, with the model's answer or a given one, to be checked."""
+
+
+@final
+class TextReader(Reader):
+    """Texts, and the answers of a model to them in one pass."""
+
+    reads = "text"
+
+    def __init__(self, parts: LoadedParts, path: Path) -> None:
+        super().__init__(parts, path)
+        self.generates = self.task in WRITTEN_MAPS
+        self.shown_maps = WRITTEN_MAPS.get(self.task, ("encoder-self",))
+        #: True for an encoder-decoder; other models continue what they read, or write nothing
+        self.translates = bool(self.module.config.is_encoder_decoder)
+
+    def check(self, source: Any, chat: bool = False) -> TokenizedText:
+        """Return a text as tokens; raises for none, and for more than the model has positions."""
+        if not isinstance(source, str):
+            reject_media(source)
+            raise ArgumentError("text", "be a string", repr(source), "pass a text")
+        found = encode_chat(self.tokenizer, source) if chat else encode(self.tokenizer, source)
+        check_ids(self.module, [found])
+        return found
+
+    def check_answers(self, read: TokenizedText) -> None:
+        """Raise for a text that the model predicts nothing for: without a mask, BERT does not."""
+        self.check_predicts()
+        if self.task == "fill-mask" and self.tokenizer.mask_token_id not in read.ids:
+            raise ArgumentError(
+                "text",
+                f"have a {self.tokenizer.mask_token} for the model to fill",
+                repr(read.text.text),
+                "put one in, or see where the model looks with `regard show`",
+            )
+
+    def written(self, prompt: TokenizedText, target: str) -> tuple[list[int], TokenizedText]:
+        """Return the ids of a target, and all that is written: of a decoder the prompt, too.
+
+        Raises if the model has too few positions.
+        """
+        answer = encode(self.tokenizer, target, special=self.translates, target=self.translates)
+        whole = answer if self.translates else joined(self.tokenizer, prompt, answer.ids)
+        check_ids(self.module, [whole])
+        return answer.ids, whole
+
+    def inputs(self, read: TokenizedText, target: str | None = None) -> dict[str, Tensor]:
+        """Return the arguments of one pass, with the labels of an encoder-decoder if given."""
+        pad, device = pad_id(self.module, self.tokenizer), self.module.device
+        ids, mask = padded([read.ids], pad, device, left=False)
+        found = {"input_ids": ids, "attention_mask": mask}
+        if target is not None and self.translates:
+            found["labels"] = torch.tensor([self.written(read, target)[0]], device=device)
+        return found
+
+    def answer(
+        self, source: Any, settings: dict[str, Any], recording: Recording | None
+    ) -> PretrainedOutput:
+        """Return the answer of a model that reads a text in one pass, and its self-attention."""
+        read = self.check(source)
+        self.check_answers(read)
+        output, seen = run_once(self.module, recording, **self.inputs(read))
+        found = replace(self._named(read, output.logits[0].float()), prompt=read.text.text)
+        if recording is None:
+            return found
+        trace = named_trace(self.module, recording.first_trace(seen), read.text, read.text)
+        if self.task == "text-classification":
+            trace = replace(trace, notes=(classes_note(found), *trace.notes))
+        return replace(found, recorded=trace)
+
+    def _named(self, read: TokenizedText, logits: Tensor) -> PretrainedOutput:
+        """Return the class, the class of each token, or the text with its masks filled."""
+        if self.task == "text-classification":
+            return classified(self.module.config, logits)
+        best = logits.log_softmax(-1).max(dim=-1)
+        if self.task == "token-classification":
+            places = [i for i, token in enumerate(read.text.tokens) if not token.special]
+            tokens = [self.module.config.id2label[int(best.indices[i])] for i in places]
+            text = " ".join(tokens)
+        else:
+            places = [i for i, one in enumerate(read.ids) if one == self.tokenizer.mask_token_id]
+            ids = list(read.ids)
+            for i in places:
+                ids[i] = int(best.indices[i])
+            tokens = labels(self.tokenizer, [ids[i] for i in places])
+            text = str(self.tokenizer.decode(ids, skip_special_tokens=True))
+        scores = tuple(float(best.values[i]) for i in places)
+        return PretrainedOutput(text, "", False, tuple(tokens), scores, sum(scores))
+
+    def trace(
+        self, source: Any, target: str | None, recording: Recording, *, chat: bool = False
+    ) -> Any:
+        """Return the trace of one pass, in which a model that writes is made to write a target."""
+        read = self.check(source, chat)
+        if not self.generates:
+            _, seen = run_once(self.module, recording, **self.inputs(read))
+            return named_trace(self.module, recording.first_trace(seen), read.text, read.text)
+        ids, whole = self.written(read, target or "")
+        device = self.module.device
+        first = read if self.translates else whole
+        given = {"input_ids": torch.tensor([first.ids], device=device)}
+        if self.translates:
+            given["decoder_input_ids"] = self._shifted(torch.tensor([ids], device=device))
+        output, seen = run_once(self.module, recording, **given)
+        logits = output.logits[0].float()
+        if not self.translates:  # the token after each position; before the first there is nothing
+            logits = logits[len(read.ids) - 1 : -1]
+        named, scores = with_probs(self.tokenizer, whole.text, ids, logits.log_softmax(-1))
+        trace = recording.first_trace(seen)
+        if ids and not self.translates:
+            trace = replace(trace, notes=(prompt_note(len(read.ids)), *trace.notes))
+        info = DecodingInfo(log_prob=sum(scores) if ids else None)
+        return named_trace(self.module, trace, read.text, named, info)
+
+    def _shifted(self, ids: Tensor) -> Tensor:
+        """Return targets as a decoder reads them: its start token first, without the last."""
+        shift = getattr(self.module, "prepare_decoder_input_ids_from_labels", None)
+        if shift is not None:
+            return shift(labels=ids)  # type: ignore[no-any-return]
+        first = torch.full_like(ids[:, :1], decoder_start(self.module))
+        return torch.cat([first, ids[:, :-1]], dim=1)
+
+    def checked(self, source: Any, target: str | None, max_len: int | None) -> CheckedSource:
+        """Return a text with the model's answer or a given one, to be checked."""
+        self.check_answers(self.check(source))
+        number = self.task == "text-classification" and head_scale(self.module.config) == "none"
+        if number or self.task == "token-classification":
+            raise RegardError(
+                f"a model must write, fill masks or choose a class to be checked, but "
+                f"{self.path} is a {type(self.module).__name__}: see where it looks with "
+                f"`regard show` or .trace."
+            )
+        most = MAX_NEW_TOKENS if max_len is None else max_len
+        shown = partial(written_plainly, self.tokenizer)
+        return checked_text(self.module, self.tokenizer, source, target, most, shown)
