@@ -118,3 +118,9 @@ def test_paired_perplexity_by_hand():
     turned = paired_perplexity("perplexity", second, first)
     assert (turned.low, turned.high) == pytest.approx((-found.high, -found.low))
     assert turned.wins == 1
+
+
+def test_the_same_system_twice():
+    result = paired_bootstrap("bleu", SYSTEM, SYSTEM, GOLD)
+    assert (result.wins, result.p_value) == (0.5, 1)
+    assert (result.low, result.high) == (None, None)
