@@ -41,6 +41,7 @@ def test_segmenters_find_words(module, text, expected):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_segmenter_can_be_named():
     pytest.importorskip("jieba")
     assert words("東京都です", "jieba") != words("東京都です", "budoux")

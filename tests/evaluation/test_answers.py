@@ -34,6 +34,7 @@ def test_the_best_reference_counts_and_the_mean_over_questions():
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_rouge_by_hand():
     pytest.importorskip("rouge_score")
     found, right = "the cat sat down", "the cat stood up then"

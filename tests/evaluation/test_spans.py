@@ -19,6 +19,7 @@ from regard.evaluation.spans import Span, are_span_tags, span_rows, spans
         ("B-PER E-PER E-PER I-PER", [("PER", 0, 2), ("PER", 2, 3), ("PER", 3, 4)]),
         ("B-PER E-LOC", [("PER", 0, 1), ("LOC", 1, 2)]),
         ("S-PER I-PER", [("PER", 0, 1), ("PER", 1, 2)]),
+        ("I-PER S-PER", [("PER", 0, 1), ("PER", 1, 2)]),
         # without types
         ("B I O I", [("", 0, 2), ("", 3, 4)]),
         ("", []),
