@@ -61,14 +61,6 @@ def test_too_few_prefixes_are_named(model):
         model(["ab", "cd", "ef"], prefix=[[5], [5]])
 
 
-def test_maps(model):
-    out = model("abcdef")
-    (layer,) = out.maps["cross"]
-    assert layer.shape == (1, len(out.tokens) + 1, len(out.src_tokens))
-    assert layer.sum(dim=-1) == pytest.approx(torch.ones(1, len(out.tokens) + 1), abs=1e-5)
-    assert len(out.token_log_probs) == len(out.tokens) + 1
-
-
 def test_options(model):
     assert len(model("abc", beam=1, max_len=2).tokens) <= 2
     assert len(model("abc", min_len=6).tokens) >= 6
@@ -116,12 +108,6 @@ def test_unknown_words_are_replaced(model, monkeypatch):
     assert model("xé", replace_unk=True).text == "a é b"
     (out,) = model.predict(["xh"], replace_unk=True, attention=False)
     assert (out.text, out.maps) == ("a h b", {})
-
-
-def test_load(model):
-    again = regard.load(model.path)
-    assert again("abcd").text == model("abcd").text
-    assert again.config == model.config
 
 
 def test_a_saved_model_is_a_run_like_any_other(model, tmp_path):
@@ -183,14 +169,6 @@ def test_runs_that_do_not_go_together(model, tmp_path):
     other = regard.fit(rows, output=tmp_path / "run", quiet=True, steps=1, **SMALL)
     with pytest.raises(RunError, match="another src_tokenizer"):
         regard.load(model.path, other.path)
-
-
-def test_fit_on_a_file(tmp_path):
-    (tmp_path / "pairs.tsv").write_text("".join(f"{src}\t{tgt}\n" for src, tgt in pairs()))
-    made = regard.fit(tmp_path / "pairs.tsv", "luong", quiet=True, steps=1, **SMALL)
-    assert made.config.preset == "luong"
-    assert made.config.data == str(tmp_path / "pairs.tsv")
-    assert RunFolder(made.path).finished
 
 
 @pytest.mark.slow

@@ -116,16 +116,6 @@ def test_alternatives_are_the_likeliest_others(model):
         assert token.prob == pytest.approx(float(probs[own]), abs=1e-5)
 
 
-def test_the_kinds_asked_for(tmp_path):
-    model = regard.load(run_folder(tmp_path / "run", "transformer"))
-    assert model.trace("abc", kinds=["encoder-self"]).kinds == ["encoder-self"]
-    assert model("abc").trace.kinds == ["cross", "encoder-self", "decoder-self"]
-    (out,) = model.predict(["abc"], kinds=["cross"])
-    assert list(out.maps) == ["cross"]
-    layers = [found.layer for found in model.trace("abc").of_kind("cross")]
-    assert layers == [0, 1]
-
-
 def test_an_answer_that_was_cut_off_has_no_end(model):
     trace = model("abc", min_len=3, max_len=3).trace
     assert [token.special for token in trace.target.tokens] == [False] * 3
@@ -176,30 +166,6 @@ def test_a_written_text_has_the_spans_and_words_of_a_given_one(kind, text):
     for one, other in zip(written.tokens, given.tokens, strict=True):
         assert one.text == other.text
         assert (one.span, one.word) == (other.span, other.word)
-
-
-def test_a_written_text_may_be_cut_in_another_way_than_a_given_one():
-    tokenizer = Tokenizer.train("bpe", TEXTS * 3, vocab_size=60)
-    by_name = {tokenizer.tokens([i])[0]: i for i in range(tokenizer.vocab_size)}
-    ids = [by_name[piece] for piece in ("▁", "l", "o", "w", "▁low", "▁", "l")]
-    assert tokenizer.encode("low low l") != ids
-    text = text_written(tokenizer, ids)
-    assert text.text == "low low l"
-    spans = [token.span for token in text.tokens]
-    assert spans == [(0, 0), (0, 1), (1, 2), (2, 3), (4, 7), (8, 8), (8, 9), None]
-    assert [token.word for token in text.tokens] == [0, 0, 0, 0, 1, 2, 2, None]
-
-
-def test_an_unknown_token_has_no_span_unless_it_was_replaced():
-    tokenizer = Tokenizer.train("space", ["a b"])
-    a, b = tokenizer.encode("a b")
-    plain = text_written(tokenizer, [a, 3, b])
-    assert (plain.text, [t.span for t in plain.tokens]) == ("a b", [(0, 1), None, (2, 3), None])
-    filled = text_written(tokenizer, [a, 3, b], unk=["xyz"])
-    assert filled.text == "a xyz b"
-    assert [t.span for t in filled.tokens] == [(0, 1), (2, 5), (6, 7), None]
-    assert [t.word for t in filled.tokens] == [0, 1, 2, None]
-    assert filled.labels == ["a", "<unk>", "b", "</s>"]
 
 
 @pytest.mark.parametrize(

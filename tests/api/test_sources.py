@@ -55,17 +55,6 @@ def test_on_the_command_line_it_is_a_bad_line_with_a_number(conv, lines):
     assert "at most 12 tokens" in sentence(regard("show", conv.path, LONG), 1)
 
 
-def test_pairs_that_do_not_fit_are_bad_lines(conv):
-    pairs = [(WORDS[0], "a"), (LONG, "a"), (WORDS[1], LONG)]
-    with pytest.raises(DataError, match="pairs, line 2: the source must have at most 12 tokens"):
-        conv.evaluate(pairs)
-    # a target of any length can be compared with, but not written
-    assert conv.evaluate(pairs, "exact", skip_bad=True).pairs == 2
-    with pytest.raises(DataError, match="line 2"):
-        conv.align(pairs)
-    assert conv.align(pairs, skip_bad=True)[1:] == [frozenset(), frozenset()]
-
-
 @pytest.fixture(scope="module")
 def tabbed(tmp_path_factory):
     """A run whose sources have tabs, and their file."""

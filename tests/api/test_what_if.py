@@ -7,10 +7,9 @@ import torch
 import regard
 from regard.api.what_if import _modules
 from regard.data import Tokenizer
-from regard.errors import ArgumentError, RegardError
+from regard.errors import RegardError
 from regard.models.encoders import Encoder
 from regard.seeing.attribution.what_if import Intervention, intervened
-from regard.seeing.trace.map_distance import row_distances
 from regard.tasks import open_task
 from regard.training import RunFolder, make_config
 
@@ -144,18 +143,6 @@ def test_a_head_that_is_off_adds_nothing(models):
     assert found.answers[1] == expected.target.text
     for one, other in zip(found.traces[1].maps, expected.maps, strict=True):
         assert one.weights == pytest.approx(other.weights, abs=1e-5)
-
-
-def test_differences_are_of_what_both_maps_have(models):
-    found = models("transformer").what_if("abcd", replace={3: "h"}, max_len=6)
-    first, second = (map_of(trace, "encoder-self") for trace in found.traces)
-    np.testing.assert_allclose(found.difference("encoder-self", 0, 1), second[1] - first[1])
-    mean = found.difference("encoder-self", 0)
-    np.testing.assert_allclose(mean, (second - first).mean(axis=0), atol=1e-6)
-    head = next(h for h in found.distance.heads if h[:3] == ("encoder-self", 0, 1))
-    assert head.distance == pytest.approx(row_distances(first[1], second[1]).mean(), abs=1e-6)
-    with pytest.raises(ArgumentError, match="be a map of both traces"):
-        found.difference("memory", 0)
 
 
 def test_a_cell_beyond_the_answer_is_a_remark(models):

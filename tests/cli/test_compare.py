@@ -143,12 +143,3 @@ def test_two_language_models(language_models):
 def test_models_of_two_kinds_are_refused(run, language_models):
     said = sentence(regard("compare", run, language_models[0], "abc"), 2)
     assert "both models must be of one kind" in said
-
-
-def test_what_is_missing_is_named(run, tmp_path):
-    assert "B must be given" in sentence(regard("compare", run), 2)
-    assert "FILE must be given" in sentence(regard("compare", run, run), 2)
-    assert "no such file" in sentence(regard("compare", run, run, tmp_path / "x.tsv"), 1)
-    (tmp_path / "empty.txt").write_text("")
-    said = sentence(regard("compare", run, run, tmp_path / "empty.txt"), 2)
-    assert "texts must be one or more" in said

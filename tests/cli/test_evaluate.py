@@ -49,20 +49,6 @@ def test_any_of_several_targets_is_right(run, tmp_path, answered):
     assert metrics["exact"]["value"] == 0
 
 
-def test_features_reach_the_model(tagged, tmp_path):
-    """Judged by answers that were given with features, it needs them to be right."""
-    rows = [(w, tag) for w in words(10, seed=3) for tag in ("V;PST", "V;PRS")]
-    stdin = "".join(f"{w}\t{tag}\n" for w, tag in rows)
-    texts = done(regard("predict", tagged, "--beam", 1, "--min-len", 1, stdin=stdin)).splitlines()
-    path = tmp_path / "tagged.tsv"
-    path.write_text("".join(f"{w}\t{t}\t{tag}\n" for (w, tag), t in zip(rows, texts, strict=True)))
-    saved = tmp_path / "saved.txt"
-    regard("evaluate", tagged, path, "--beam", 1, "--save", saved)
-    with_features = saved.read_text().splitlines()
-    same = [a == b for a, b in zip(with_features, texts, strict=True)]
-    assert sum(same) >= 0.9 * len(same)
-
-
 def test_the_table(run, answered):
     out = done(regard("evaluate", run, answered[0], "--beam", 1, "--by-length"))
     lines = out.splitlines()
@@ -105,17 +91,6 @@ def test_three_pairs_have_no_interval_and_no_test(run, sister, answered, tmp_pat
     out = done(regard("compare", run, sister, path, "--beam", 1))
     assert "answers are the same (no interval)." in out
     assert "No interval where examples are fewer than 5" in out
-
-
-def test_a_precision_is_compared_with_32_bits(run, answered):
-    args = (answered[0], "--beam", 1, "--precision", "bf16", "--against", run)
-    _, found = measured(run, *args)
-    assert found["precision"] == "bf16"
-    assert found["against"]["first"] == found["metrics"][0]["value"]
-    exact, _ = measured(run, answered[0], "--beam", 1)
-    assert found["against"]["second"] == exact["cer"]["value"]
-    assert done(regard("evaluate", run, *args)).startswith("20 pairs, weights in bf16\n")
-    assert "be one of" in sentence(regard("evaluate", run, answered[0], "--precision", "4"), 2)
 
 
 USAGE = {

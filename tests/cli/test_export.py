@@ -54,13 +54,3 @@ def test_options_of_onnx_alone(words, fix, untrained):
     said = sentence(regard("export", untrained, "--to", "ctranslate2", *words), 2)
     assert f"{words[0]} must be left out for ctranslate2" in said
     assert fix in said
-
-
-def test_sources_to_check_that_are_none(untrained, tmp_path):
-    out = tmp_path / "new"
-    said = sentence(regard("export", untrained, "-o", out, "--check", tmp_path / "no.txt"), 1)
-    assert "no.txt: there is no such file" in said
-    (tmp_path / "empty.txt").touch()
-    said = sentence(regard("export", untrained, "-o", out, "--check", tmp_path / "empty.txt"), 2)
-    assert "--check must have a source at least" in said
-    assert not out.exists()

@@ -11,7 +11,7 @@ import torch
 import regard
 from cli.tools import SMALL, done, sentence
 from cli.tools import regard as command
-from regard.errors import ArgumentError, DataError
+from regard.errors import DataError
 from regard.seeing.trace.storage import from_json
 from sounds import spoken, write_jsonl, write_npy
 
@@ -122,26 +122,6 @@ def test_show_draws_frames(run, tmp_path, rows):
     assert str(tmp_path / "a.npy") in page
 
 
-def test_check_takes_frames_away(run, model, tmp_path, rows):
-    table = rows[3][0]
-    np.save(tmp_path / "a.npy", table)
-    shown = done(command("check", run, tmp_path / "a.npy"))
-    assert "costs if not known" in shown
-    assert "Inputs are frames, counted from 0 and joined by 2: one is not known where another" in (
-        " ".join(shown.split())
-    )
-    found = from_json(json.loads(done(command("check", run, tmp_path / "a.npy", "--json"))))
-    places = -(-len(table) // 2)
-    assert found.derived["ablation"].shape == (len(found.target.tokens), places)
-    again = model.check(table)
-    np.testing.assert_allclose(again.derived["ablation"], found.derived["ablation"], atol=1e-3)
-    assert again.checks["sentences"][-1].startswith("Left to itself it writes")
-    forced = model.check(table.tolist(), "a b")
-    assert forced.target.text == "a b"
-    command("check", run, tmp_path / "a.npy", "-o", tmp_path / "a.html")
-    assert "one is not known where another" in (tmp_path / "a.html").read_text(encoding="utf-8")
-
-
 def test_evaluate_and_python_agree(run, model, rows, tmp_path):
     jsonl, names = write_jsonl(tmp_path / "a.jsonl", rows), write_npy(tmp_path / "b.tsv", rows)
     found = json.loads(done(command("evaluate", run, jsonl, "--json", "--by-length")))
@@ -171,20 +151,6 @@ def test_what_cannot_be_a_source_is_one_sentence(model, given, words):
         model(given)
     assert words in str(caught.value)
     assert str(caught.value).startswith("source: ")
-
-
-def test_wrong_calls(model, rows):
-    with pytest.raises(ArgumentError, match="replace_unk must be left out where sources are"):
-        list(model.predict([rows[0][0]], replace_unk=True))
-    with pytest.raises(ArgumentError, match="texts must be several, but it is one table of"):
-        list(model.predict(rows[0][0]))
-    for one in (rows[0][0].tolist(), "a.npy"):
-        with pytest.raises(ArgumentError, match="texts must be several, but it is one table of"):
-            list(model.predict(one))
-        with pytest.raises(ArgumentError, match="texts must be several, but it is one table of"):
-            model.traces(one)
-    with pytest.raises(ArgumentError, match="text must be a string, or several"):
-        model({"a": 1})
 
 
 def test_bad_lines_keep_their_place(run, rows, tmp_path):

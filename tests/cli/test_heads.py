@@ -110,17 +110,6 @@ def test_the_table(transformer, files):
     assert "Shares of attention in 5 texts; heads were switched off on 5 of them." in out
 
 
-def test_texts_are_answered_by_the_model_itself(transformer, files):
-    found = report(transformer, files / "texts.txt", "--ablate", "0")
-    model = load(transformer)
-    traces = [model.trace(line.split()[0]) for line in PAIRS.splitlines()]
-    first = head_habits(traces)[0]
-    assert found["heads"][0]["habits"]["first"]["share"] == pytest.approx(
-        first.habits["first"].share, abs=1e-5
-    )
-    assert {one["target"]["text"] for one in found["examples"]} <= {t.target.text for t in traces}
-
-
 def test_a_page(transformer, files, tmp_path):
     done(regard("heads", transformer, files / "pairs.tsv", "-o", tmp_path / "h.html"))
     page = (tmp_path / "h.html").read_text()

@@ -132,11 +132,6 @@ def test_help_is_in_the_language_that_is_chosen_anywhere(words, environment):
     assert "每个实验的随机种子数。[默认：3；用 --full 时为 5；x>=1]" in shown
 
 
-def test_a_command_without_arguments_prints_its_help_in_chinese():
-    result = CliRunner().invoke(commands.app, ["--lang", "zh", "show"], env=PLAIN)
-    assert result.output.startswith("用法：regard show")
-
-
 @pytest.mark.parametrize("words", ["settings", "presets", "lab --list", "doctor", "runs BUNDLED"])
 def test_json_is_the_same_in_both_languages(words):
     given = [*words.replace("BUNDLED", str(BUNDLED)).split(), "--json"]

@@ -25,15 +25,6 @@ def test_verdicts_and_the_report_on_stdout(tmp_path):
     assert (tmp_path / "out" / "cache").is_dir()
 
 
-def test_only_those_named_are_run_and_told_but_all_are_reported(tmp_path):
-    lab(tmp_path, "one")
-    out = done(lab(tmp_path, "two", "two"))
-    assert len(out.splitlines()) == 3
-    page = (tmp_path / "out" / "report.html").read_text()
-    assert 'id="one"' in page
-    assert 'id="two"' in page
-
-
 def test_list_names_the_questions_and_runs_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     out = done(regard("lab", "--list")).splitlines()
@@ -87,16 +78,3 @@ def test_fresh_measures_again(tmp_path):
         kept.write_text("7")
     assert "does not hold" in done(lab(tmp_path, "one"))
     assert "does not hold" not in done(lab(tmp_path, "one", "--fresh"))
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--seeds", "0"), "--seeds"),
-        (("--data", "nowhere"), "data must be a folder"),
-        (("--device", "abacus"), "device must"),
-    ],
-)
-def test_wrong_options_are_bad_usage(tmp_path, monkeypatch, words, said):
-    monkeypatch.chdir(tmp_path)
-    assert said in sentence(regard("lab", *words), 2)

@@ -163,13 +163,6 @@ def test_show_has_a_row_for_the_label_alone(run, tmp_path):
     assert re.search(r"^ *neutral .*0\.\d\d$", forced, re.MULTILINE)
 
 
-@pytest.mark.slow
-def test_other_commands_take_a_classifier(run, test_file):
-    assert re.search(r"^bad +\d", done(regard("check", run, TEXT)), re.MULTILINE)
-    assert "becomes 'good'" in done(regard("what-if", run, TEXT, "--replace", "3=good"))
-    assert "accuracy" in done(regard("compare", run, run, test_file))
-
-
 def test_a_tagger_is_judged_by_its_spans(tagger, folder):
     found = json.loads(done(regard("evaluate", tagger, folder / "names.tsv", "--json")))
     spans, tags = found["metrics"]

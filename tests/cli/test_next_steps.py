@@ -6,9 +6,7 @@ import shlex
 
 import pytest
 
-import regard as package
 from cli.tools import BRIEF, done, regard, sentence, words
-from regard.errors import DataError
 
 SOURCES = words(60)
 PAIRS = [(word, word[::-1]) for word in SOURCES]
@@ -53,30 +51,6 @@ def test_what_is_said_of_training_data_works_in_a_shell(in_folder, case):
     name = written(in_folder, content)
     said = sentence(regard("train", name, *asked, *BRIEF, "-q"), 1)
     done(regard("train", name, *shlex.split(found(pattern, said)), *BRIEF, "-q"))
-
-
-@pytest.mark.parametrize("case", FILES)
-def test_what_is_said_of_training_data_works_in_python(in_folder, case):
-    content, pattern = FILES[case]
-    asked = {"columns": "en,de"} if case == "another name" else {}
-    name = written(in_folder, content)
-    options = {"quiet": True, "steps": 1, "size": "tiny", "hidden": 32, "embed": 16}
-    with pytest.raises(DataError) as caught:
-        package.fit(name, **asked, **options)
-    typed = found(pattern, str(caught.value))
-    assert eval(f"package.fit(name, {typed}, **options)", {**globals(), **locals()})("ab")
-
-
-def test_each_interface_has_its_own_words(in_folder):
-    (in_folder / "my texts.tsv").write_text("a line\nand another\n")
-    said = sentence(regard("train", "my texts.tsv", *BRIEF, "-q"), 1)
-    assert "`regard train 'my texts.tsv' -p lm-transformer`" in said
-    assert "--skip-bad" in said
-    with pytest.raises(DataError, match=r'preset="lm-transformer", or .*skip_bad=True\.$'):
-        package.fit("my texts.tsv", quiet=True)
-    for name in ("my-llama", "."):
-        said = sentence(regard("show", name, "text"), 1)
-        assert "`regard train` or `save_pretrained` of transformers has written" in said
 
 
 @pytest.mark.slow

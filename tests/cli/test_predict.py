@@ -96,21 +96,6 @@ def test_what_comes_before_a_bad_line_is_answered(run, sources):
     assert result.stdout.splitlines() == answers(regard("predict", run, sources))
 
 
-def test_an_empty_line_keeps_its_place(run):
-    found = answers(regard("predict", run, stdin="abc\n\nfgh\n"))
-    assert len(found) == 3
-    without = answers(regard("predict", run, stdin="abc\nfgh\n"))
-    assert [found[0], found[2]] == without
-
-
-def test_letters_that_the_run_has_not_seen(run):
-    result = regard("predict", run, stdin="我人我\nا\n😀\x1b\n" + "a" * 50 + "\n")
-    assert len(answers(result)) == 4
-    assert result.stderr == (
-        "regard: the model does not know '我', '人', 'ا', '😀', '\\x1b': it read <unk> there.\n"
-    )
-
-
 def test_a_bundled_model_is_a_run_and_a_file_of_its_name_is_a_file(run, in_folder, monkeypatch):
     monkeypatch.setattr("regard.api.bundled_models.HOME", run.parent)
     by_folder = answers(regard("predict", run, stdin="abc\n"))
@@ -133,14 +118,6 @@ def test_several_answers_have_their_source_rank_and_score(run, sources):
     assert found[0][3] != found[1][3]
     best = [text for _, rank, _, text in found if rank == 1]
     assert best == answers(regard("predict", run, sources, "--beam", 3))
-
-
-def test_draws_are_the_same_for_the_same_seed(run, sources):
-    def draw(seed):
-        return done(regard("predict", run, sources, "--num-samples", 2, "--seed", seed))
-
-    assert len(draw(1).splitlines()) == 6
-    assert draw(1) == draw(1) != draw(2)
 
 
 def test_json(run, sources):
@@ -201,25 +178,6 @@ def test_a_damaged_model(run, in_folder, damage):
     assert "model.safetensors must hold the weights" in sentence(regard("predict", "."), 1)
 
 
-def test_runs_with_different_tokens(run, stranger):
-    said = sentence(regard("predict", run, stranger, "-", stdin="abc\n"), 1)
-    assert f"{stranger} has another src_tokenizer than {run}" in said
-
-
-BAD_LINES = {
-    "invalid UTF-8": (b"ab\xff\n", "UTF-8"),
-    "a tab": (b"abc\tcba\n", "no tab"),
-}
-
-
-@pytest.mark.parametrize("case", BAD_LINES)
-def test_bad_lines(run, case):
-    content, fragment = BAD_LINES[case]
-    said = sentence(regard("predict", run, stdin=b"abc\n" + content), 1, written=1)
-    assert said.startswith("stdin, line 2: ")
-    assert fragment in said
-
-
 LONG = "a" * 101 + "\n"
 
 
@@ -256,16 +214,6 @@ def test_answers_begin_with_what_is_asked_for(run):
 def test_a_prefix_that_cannot_be_written(run):
     said = sentence(regard("predict", run, "--prefix", "g我", stdin="abc\n"), 2)
     assert "--prefix must be what the model has tokens for, but it is 'g我'" in said
-
-
-def test_an_answer_with_line_ends_is_one_line_and_whole_in_json(run, tmp_path, monkeypatch):
-    monkeypatch.setattr("regard.data.Tokenizer.decode", lambda *_, **__: "one\ntwo")
-    several = ranked(regard("predict", run, "--nbest", 2, stdin="abc\n"))
-    assert [text for *_, text in several] == ["one two", "one two"]
-    assert json.loads(done(regard("predict", run, "--jsonl", stdin="abc\n")))["text"] == "one\ntwo"
-    (tmp_path / "pairs.tsv").write_text("abc\tcba\nab\tba\n")
-    done(regard("evaluate", run, tmp_path / "pairs.tsv", "--save", tmp_path / "saved.txt"))
-    assert (tmp_path / "saved.txt").read_text() == "one two\none two\n"
 
 
 def test_a_reader_who_has_seen_enough(run, tmp_path):

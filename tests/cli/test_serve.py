@@ -123,19 +123,6 @@ def test_other_machines_are_let_in_with_a_token_or_on_purpose(run, monkeypatch):
     assert "--no-token must stand alone" in sentence(both, 2)
 
 
-def test_the_first_line_says_who_is_let_in(run, monkeypatch, capsys):
-    served = []
-    monkeypatch.setattr("regard.serve.server.run", lambda *args, ready: served.append(ready))
-    expected = {
-        ("--no-token",): "for everybody who reaches this machine, without a token",
-        ("--token", "s3cret"): "for other machines, too; open /?token=TOKEN",
-    }
-    for options, words in expected.items():
-        done(regard("serve", run, "--port", 0, "--host", "0.0.0.0", *options))
-        served[-1]()
-        assert words in capsys.readouterr().err
-
-
 @pytest.fixture
 def trained(run, tmp_path):
     """A copy of a run that has been evaluated."""

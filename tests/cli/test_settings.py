@@ -1,6 +1,5 @@
 """`regard settings`: every setting, its default, and what it is."""
 
-import json
 import re
 from functools import cache
 
@@ -49,16 +48,3 @@ def test_what_is_listed_can_be_given_to_train(in_folder):
         given = [word for word in given if not word.startswith(("setting=", "preset="))]
         said = sentence(regard("train", "missing.tsv", "-p", preset, *given), 1)
         assert said.startswith("missing.tsv: there is no such file")
-
-
-def test_settings_as_json():
-    found = json.loads(done(regard("settings", "transformer", "--json")))
-    assert found["preset"] == "transformer"
-    by_name = {row.pop("name"): row for row in found["settings"]}
-    of_kinds = {name for fields in task_options().values() for name in fields}
-    expected = {*Config.model_fields, *preset_options("transformer"), *of_kinds}
-    assert set(by_name) == expected - {"model", "task_options"}
-    assert by_name["batch_tokens"]["default"] == "none"
-    assert by_name["batch_tokens"]["group"] == "steps"
-    assert by_name["dim"]["group"] == "transformer"
-    assert by_name["preset"]["default"] == "transformer"

@@ -164,12 +164,6 @@ def test_bad_usage(saved, args, fragments):
     assert all(fragment in said for fragment in fragments)
 
 
-def test_a_file_that_is_not_there_or_no_trace(tmp_path):
-    assert "none.json" in sentence(regard("show", tmp_path / "none.json"), 1)
-    (tmp_path / "x.json").write_text("{}")
-    assert "must hold a trace" in sentence(regard("show", tmp_path / "x.json"), 1)
-
-
 def test_a_run_needs_a_text(tmp_path):
     assert "TEXT must be given" in sentence(regard("show", tmp_path), 2)
 
@@ -198,15 +192,6 @@ def test_a_pipe_gets_no_codes_and_an_encoding_without_blocks_gets_ascii(saved):
 def test_a_run_is_drawn(run):
     out = done(regard("show", run, "abc"))
     assert ["a", "b", "c", "</s>", "p"] in [line.split() for line in out.splitlines()]
-
-
-@pytest.mark.slow
-def test_texts_come_from_stdin(run, tmp_path):
-    out = done(regard("show", run, "-", "--plain", stdin="abc\nhg\n"))
-    assert out.count("Where each output looked") == 2
-    said = sentence(regard("show", run, "-", "-o", tmp_path / "x.svg", stdin="abc\nhg\n"), 2)
-    assert "one line for a file" in said
-    assert not (tmp_path / "x.svg").exists()
 
 
 def test_output_is_chinese_if_asked_for_before_or_after_the_command(saved, monkeypatch):

@@ -41,12 +41,6 @@ def test_a_pipe_is_refused_since_it_flows_once(pairs, in_folder, setting):
     assert not (in_folder / "runs").exists()
 
 
-def test_quiet_is_quiet(pairs, in_folder):
-    result = regard("train", pairs, *BRIEF, "-q")
-    assert done(result) == "runs/pairs\n"
-    assert result.stderr == ""
-
-
 SETTINGS = {
     "wrong preset": (["--preset", "bahdanu"], ["preset", "'bahdanu'", "'bahdanau' is meant"]),
     "typo": (["hiden=5"], ["'hiden'", "'hidden' is meant"]),
@@ -131,15 +125,6 @@ def test_two_parallel_files(in_folder):
     assert "60 lines" in said
 
 
-def test_columns(in_folder):
-    rows = [line.split("\t") for line in GOOD.decode().splitlines()]
-    (in_folder / "pairs.tsv").write_text("".join(f"{a}\tx\t{b}\n" for a, b in rows))
-    done(regard("train", "pairs.tsv", "columns=0,2", *BRIEF, "-q"))
-    assert RunFolder("runs/pairs").read_config().columns == ("0", "2")
-    said = sentence(regard("train", "pairs.tsv", "columns=0,5", "-o", "x", *BRIEF), 1)
-    assert "column 6" in said
-
-
 def test_settings_from_toml(pairs, in_folder):
     lines = [f'data = "{pairs}"', 'size = "tiny"', "steps = 1", "[model]", "hidden = 32"]
     (in_folder / "run.toml").write_text("\n".join(lines))
@@ -211,11 +196,6 @@ def test_what_would_be_lost_is_accepted_by_an_option(pairs, in_folder):
     assert "it trains from step 0" in sentence(regard(*resume), 1)
     done(regard(*resume, "--accept-loss"))
     assert "add --resume RUN" in sentence(regard("train", pairs, "--accept-loss"), 2)
-
-
-def test_events(pairs, in_folder):
-    done(regard("train", pairs, *BRIEF, "tensorboard=true", "-q"))
-    assert list((in_folder / "runs" / "pairs" / "tensorboard").glob("events*"))
 
 
 def test_what_is_wrong_inside_is_reported_without_a_traceback(pairs, in_folder, monkeypatch):

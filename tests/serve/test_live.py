@@ -9,7 +9,6 @@ import pytest
 
 from regard.api.predictor import Predictor
 from regard.errors import ArgumentError
-from regard.serve.limits import Limits
 from regard.serve.server import AddressError, bind, url_of
 from serve.conftest import until
 from serve.test_http_errors import error
@@ -69,20 +68,6 @@ def test_a_stream_that_the_client_leaves_takes_no_further_steps(live, slow):
     time.sleep(0.1)
     assert steps.taken == taken < 30
     assert post(server, {"text": "a", "model": "blind"}).status_code == 200
-
-
-def test_streams_that_arrive_together_are_decoded_once_as_one_batch(
-    live, models, slow, monkeypatch
-):
-    steps, module = slow(0.001), models.by_name["looking"].module
-    monkeypatch.setattr(type(module), "forward", None)  # no second pass
-    server = live(tokens=40, wait_ms=20000.0, batch=2)
-    with ThreadPoolExecutor(2) as pool:
-        asked = [pool.submit(post, server, {"text": t}, "/api/stream") for t in ("abcd", "hg")]
-        streams = [one.result().text for one in asked]
-    tokens = [stream.count("event: token") for stream in streams]
-    assert all("event: done" in stream for stream in streams)
-    assert steps.taken == max(tokens)
 
 
 def test_an_answer_that_one_of_two_clients_leaves_goes_on(live, slow):
@@ -159,17 +144,3 @@ def test_an_address_is_bound_or_the_reason_is_said():
         bind("192.0.2.1", 0)
     with pytest.raises(ArgumentError, match="65536"):
         bind("127.0.0.1", 65536)
-
-
-WRONG = {
-    "chars": (0, "--max-chars must be at least 1"),
-    "seconds": (0.0, "--timeout must be above 0"),
-    "wait_ms": (-1.0, "--wait-ms must be at least 0"),
-}
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_limits_that_are_none_are_refused(name):
-    value, words = WRONG[name]
-    with pytest.raises(ArgumentError, match=words):
-        Limits(**{name: value})

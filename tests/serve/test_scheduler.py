@@ -14,7 +14,7 @@ from regard.preemption import preemption_point
 from regard.serve import scheduler
 from regard.serve.http_errors import ServeError
 from regard.serve.limits import AdmissionControl, Cost, Limits
-from regard.serve.scheduler import ClientUsage, Scheduler, WorkError
+from regard.serve.scheduler import Scheduler, WorkError
 from serve.conftest import until
 
 SHORT, LONG = Cost(3, 5, 10), Cost(500, 500, 1_000_000)
@@ -90,22 +90,6 @@ def test_no_more_than_size_go_together_and_a_full_batch_does_not_wait():
     assert [items for _, items in work.batches] == [[0, 1, 2], [3, 4, 5]]
 
 
-def test_what_comes_while_others_are_worked_on_goes_together():
-    work = Work()
-    work.gate.clear()
-
-    async def ask(batcher):
-        first = asyncio.ensure_future(batcher.submit("k", 1))
-        await asyncio.to_thread(until, lambda: work.batches)
-        others = [asyncio.ensure_future(batcher.submit("k", i)) for i in (2, 3, 4)]
-        await asyncio.sleep(0.05)
-        work.gate.set()
-        return await asyncio.gather(first, *others)
-
-    assert batched(work, ask, wait=0.0) == [1, 4, 9, 16]
-    assert [items for _, items in work.batches] == [[1], [2, 3, 4]]
-
-
 def test_only_the_item_that_fails_gets_the_error():
     work = Work()
 
@@ -135,24 +119,6 @@ def test_work_that_all_have_given_up_is_stopped_and_the_next_is_done():
         return await asyncio.wait_for(later, 5)
 
     assert batched(work, ask) == 25
-
-
-def test_those_who_wait_are_told_when_the_server_ends():
-    work = Work()
-    work.gate.clear()
-
-    async def ask(batcher):
-        running = asyncio.ensure_future(batcher.submit("k", 1))
-        await asyncio.to_thread(until, lambda: work.batches)
-        waiting = asyncio.ensure_future(batcher.submit("k", 2))
-        await asyncio.sleep(0)
-        batcher.scheduler.close()
-        found = await asyncio.gather(running, waiting, return_exceptions=True)
-        with pytest.raises(ServeError, match="being ended"):
-            await batcher.submit("k", 3)
-        return found
-
-    assert [error.status for error in batched(work, ask)] == [503, 503]
 
 
 class Pieces:
@@ -232,15 +198,6 @@ def test_the_client_that_has_used_least_goes_first():
 
     batched(work, ask, wait=0.0)
     assert [key for key, _ in work.batches][2] == "modest"
-
-
-def test_what_a_client_has_used_is_forgotten():
-    usage = ClientUsage()
-    usage.add("a", 4.0, now=100.0)
-    assert usage.of("a", now=100.0 + scheduler.HALF_LIFE) == pytest.approx(2.0)
-    usage.add("a", 1.0, now=100.0 + scheduler.HALF_LIFE)
-    assert usage.of("a", now=100.0 + scheduler.HALF_LIFE) == pytest.approx(3.0)
-    assert usage.of("b", now=0.0) == 0.0
 
 
 def test_batches_have_room_for_tokens_and_padding_counts():

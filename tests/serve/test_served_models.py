@@ -134,7 +134,7 @@ def test_decoding_stops_before_its_next_step(models):
     assert len(model("abcdefgh", beam=1).tokens) > 4
 
 
-@pytest.mark.parametrize("points", [1, 30, 300, 700, 1300])
+@pytest.mark.parametrize("points", [1, 300, 1300])
 def test_a_check_stops_wherever_it_is_and_leaves_the_model_as_it_was(models, points):
     model = models.by_name["tagged"]
     before = model.trace("abc", "c b a")
