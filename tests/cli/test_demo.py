@@ -50,10 +50,10 @@ def test_from_nothing_to_maps(dictionary):
 
 def test_a_second_demo_takes_the_place_of_the_first(dictionary):
     done(regard("demo", *BRIEF))
-    result = regard("demo", *BRIEF, "--seed", 2)
+    result = regard("demo", *BRIEF, "--preset", "luong")
     done(result)
     assert "held an earlier demo, which is removed" in result.stderr
-    assert RunFolder("runs/demo").read_config().seed == 2
+    assert RunFolder("runs/demo").read_config().preset == "luong"
 
 
 def test_a_run_of_the_user_is_not_removed(dictionary, run):
@@ -69,7 +69,6 @@ def test_a_run_of_the_user_is_not_removed(dictionary, run):
     [
         (["--preset", "foo"], ["preset", "'foo'"]),
         (["--minutes", 0], ["minutes", "more than 0"]),
-        (["--test-words", 0], ["test_words", "at least 1"]),
     ],
 )
 def test_bad_usage_removes_nothing(dictionary, args, fragments):
@@ -86,7 +85,8 @@ def test_the_bundled_dictionary(in_folder, whole, monkeypatch):
         for name in ("train.tsv.gz", "test.tsv.gz"):
             write_part(demo.files("regard") / "bundled" / "cmudict" / name, in_folder / "package")
         monkeypatch.setattr(demo, "files", lambda package: in_folder / "package")
-    out = done(regard("demo", "--minutes", 0.02, "--test-words", 20))
+    monkeypatch.setattr(demo, "TEST_WORDS", 20)
+    out = done(regard("demo", "--minutes", 0.02))
     assert "20 test words" in out
 
 
