@@ -34,7 +34,6 @@ NOT_RUN = {
     "serve": "does not end by itself",
     "watch": "does not end by itself",
     "--ray": "starts a cluster: tests/jobs",
-    "--distributed": "starts processes: tests/cli/test_cli.py",
     "strategy=": "trains in several processes: tests/training/test_sharded.py",
     "recipes/": "takes minutes or public data: tests/recipes",
     "runs/recipes/": "resumes a run of a recipe: tests/recipes",

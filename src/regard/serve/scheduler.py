@@ -51,7 +51,7 @@ SHORT_SECONDS: Final = 1.0
 SLICE: Final = 0.1
 SHORTEST: Final = 0.02
 #: seconds after which work that waits gets a turn
-PATIENCE: Final = 0.25
+PATIENCE: Final = 1.0
 #: seconds in which half of what a client has used is forgotten
 HALF_LIFE: Final = 10.0
 #: seconds between two checks of what else waits, since steps of small models are much shorter
