@@ -30,7 +30,7 @@ from regard.seeing.trace.trace import (
     Weights,
     hides_ahead,
 )
-from regard.seeing.trace.view import Scale, View, select, select_all
+from regard.seeing.trace.view import View, select, select_all
 
 CSV_COLUMNS: Final = (
     *("kind", "layer", "head", "row", "output", "probability", "column", "input", "weight"),
@@ -84,7 +84,6 @@ def save(
     trace: Trace,
     path: str | Path,
     *,
-    scale: Scale = "fixed",
     title: str | None = None,
     **chosen: Any,
 ) -> None:
@@ -95,7 +94,6 @@ def save(
     Args:
         trace: to write.
         path: the file; its ending chooses the format.
-        scale: `fixed` or `row`.
         title: of a page.
         chosen: kind, layer, head, words and special, as for `select`; for csv, layer and head may
             be `all`.
@@ -108,9 +106,9 @@ def save(
         path,
         {
             "html": lambda: html_page.render([trace], title=title),
-            "svg": lambda: figure.svg(view(), scale=scale),
-            "png": lambda: figure.png(view(), scale=scale),
-            "pdf": lambda: figure.pdf(view(), scale=scale),
+            "svg": lambda: figure.svg(view()),
+            "png": lambda: figure.png(view()),
+            "pdf": lambda: figure.pdf(view()),
             "csv": lambda: csv_lines(CSV_COLUMNS, _cells(select_all(trace, **chosen))),
             "json": lambda: storage.dumps(trace),
         },
@@ -133,7 +131,7 @@ def _cells(views: Iterable[View]) -> Iterator[tuple[Any, ...]]:
                 yield (*start, j, label, str(view.weights[i, j]), str(view.hidden[i]))
 
 
-def notebook_html(trace: Trace, *, scale: Scale = "fixed", **options: Any) -> str:
+def notebook_html(trace: Trace, **options: Any) -> str:
     """Return figures of the selected views, each with its numbers in a table that can be opened.
 
     Neither needs scripts, so they also show in notebooks that are not trusted.
@@ -141,7 +139,7 @@ def notebook_html(trace: Trace, *, scale: Scale = "fixed", **options: Any) -> st
     views = select_all(trace, **options)
     return template("notebook.html").render(
         text=printable(trace.target.text) if trace.target.text else "",
-        figures=[(view, figure.svg(view, scale=scale)) for view in views[:MOST_VIEWS]],
+        figures=[(view, figure.svg(view)) for view in views[:MOST_VIEWS]],
         most_cells=MOST_CELLS,
         more=len(views) - MOST_VIEWS,
     )

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from regard.errors import ArgumentError
 from regard.seeing import Map, Text, Trace, select
 from regard.seeing.draw.labels import fit, number_duplicates, printable
 from regard.seeing.draw.terminal import listing, matrix, plain
@@ -136,10 +135,6 @@ def test_hidden_mass_and_a_row_of_nothing():
     line = matrix(select(trace)).splitlines()[2]
     assert "◂" not in line
     assert "nothing" in listing(select(trace))
-    with pytest.raises(ArgumentError, match="fixed or row, but it is 'log'"):
-        matrix(view(), scale="log")
-    scaled = matrix(view(), 200, scale="row").splitlines()[2:5]
-    assert [line.count("██") for line in scaled] == [1, 2, 1]
 
 
 def test_the_list():

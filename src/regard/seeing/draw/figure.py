@@ -31,7 +31,7 @@ from regard.seeing.draw.shapes import (
 )
 from regard.seeing.trace.backdrop import HEAT, OPAQUE, Backdrop, Pixels, overlaid
 from regard.seeing.trace.trace import Weights
-from regard.seeing.trace.view import NEGLIGIBLE, Scale, View, check_scale
+from regard.seeing.trace.view import NEGLIGIBLE, View
 
 #: cells of a label at most
 LABEL: Final = 24
@@ -83,7 +83,6 @@ class FigureLayout:
     def __init__(
         self,
         view: View,
-        scale: Scale = "fixed",
         theme: Theme = LIGHT,
         full: float | None = None,
     ) -> None:
@@ -94,7 +93,7 @@ class FigureLayout:
         self.cell = next(size for most, size in theme.sizes if longest_side <= most)
         self.font = min(FONT_SIZE, max(9, self.cell - 3))
         self.label_step = ceil((self.font + 1) / self.cell)
-        self.shares = self._shares(scale, full)
+        self.shares = self._shares(full)
         # labels lean where cells are wide enough for it, and stand upright elsewhere
         self.angle = 45 if self.cell >= 20 else 90
         self.cells_width = float(self.cell) * len(view.columns)
@@ -118,7 +117,7 @@ class FigureLayout:
         self.title = wrap(printable(view.title), " · ", int(room / TITLE_LETTER))
         self.y = MARGIN + LEADING * (len(self.title) + 2) + GAP + longest
         self.foot = self.y + self.cells_height + GAP + LEADING
-        for note in remarks(view, scale):
+        for note in remarks(view):
             self.notes += wrap(note, " ", int(room / LETTER), chop=True)
         self.height = self.foot + LEADING * (1 + len(self.notes)) + MARGIN
 
@@ -138,16 +137,11 @@ class FigureLayout:
             legend = f"{self.view.unit or message('page.weight')}{probs}"
             yield from _footer(self.foot, f"1 {legend}", self.notes, self.theme, self.theme.colour)
 
-    def _shares(self, scale: Scale, full: float | None) -> Weights:
+    def _shares(self, full: float | None) -> Weights:
         weights = self.view.weights
         if full is not None:
             shared: Weights = weights / full
             return shared
-        if scale == "row":
-            top = weights.max(axis=1, keepdims=True, initial=0.0)
-            shares: Weights = np.zeros_like(weights)
-            np.divide(weights, top, out=shares, where=top > 0)
-            return shares
         if not self.theme.standalone and weights.shape[1] > 64:
             # the few shades of a page would leave nothing of the weights of a long row
             scaled: Weights = weights / max(float(weights.max(initial=0.0)), 1e-9)
@@ -337,18 +331,17 @@ def _heat(share: float) -> str:
 
 
 def _layout(
-    view: View, scale: Scale, theme: Theme = LIGHT, full: float | None = None
+    view: View, theme: Theme = LIGHT, full: float | None = None
 ) -> FigureLayout | PictureLayout:
     backdrop = view.backdrop
     if backdrop is not None and backdrop.kind == "picture":
         return PictureLayout(view, backdrop, theme)
-    return FigureLayout(view, scale, theme, full)
+    return FigureLayout(view, theme, full)
 
 
 def svg(
     view: View,
     *,
-    scale: Scale = "fixed",
     theme: Theme = LIGHT,
     full: float | None = None,
     description: str | None = None,
@@ -358,31 +351,26 @@ def svg(
     Several figures have one colour scale if `full`, the weight of full intensity, is given. The
     description is that of attention weights if None.
     """
-    check_scale(scale)
     title = printable(view.title)
     if description is None:
         description = " ".join(sentences(view, most_rows=DESCRIBED))
-    layout = _layout(view, scale, theme, full)
+    layout = _layout(view, theme, full)
     label = f"{view.caption}: {title}"
     return to_svg(layout, theme, title=title, label=label, description=description)
 
 
-def png(view: View, *, scale: Scale = "fixed") -> bytes:
+def png(view: View) -> bytes:
     """Return the figure as PNG."""
-    check_scale(scale)
-    return rendered(_layout(view, scale), "png")
+    return rendered(_layout(view), "png")
 
 
-def pdf(view: View, *, scale: Scale = "fixed") -> bytes:
+def pdf(view: View) -> bytes:
     """Return the figure as PDF."""
-    check_scale(scale)
-    return rendered(_layout(view, scale), "pdf")
+    return rendered(_layout(view), "pdf")
 
 
-def remarks(view: View, scale: Scale = "fixed") -> Iterator[str]:
+def remarks(view: View) -> Iterator[str]:
     """Yield the notes under a figure: its legend, and those of the view."""
-    if scale == "row":
-        yield message("show.figure.row-scale")
     if view.gold:
         yield message("show.figure.gold")
     yield from map(printable, view.notes)

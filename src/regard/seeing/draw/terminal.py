@@ -30,7 +30,7 @@ from regard.seeing.draw.labels import (
 )
 from regard.seeing.trace.backdrop import Backdrop
 from regard.seeing.trace.trace import Weights
-from regard.seeing.trace.view import NEGLIGIBLE, Scale, View, check_scale
+from regard.seeing.trace.view import NEGLIGIBLE, View
 
 #: weights below this are drawn as a dot
 FAINT: Final = 0.05
@@ -67,20 +67,12 @@ class Glyphs:
     sure: str = "*"
     possible: str = "?"
 
-    def cell(
-        self,
-        weight: float,
-        intensity: float,
-        *,
-        strongest: bool,
-        gold: str = " ",
-        tight: bool = False,
-    ) -> str:
+    def cell(self, weight: float, *, strongest: bool, gold: str, tight: bool) -> str:
         """Return seven cells: shading, gold link or not, number, mark of the row's strongest.
 
         They are five if tight, without gold.
         """
-        block = self.shades[min(3, int(intensity * 4))] if weight >= FAINT else " "
+        block = self.shades[min(3, int(weight * 4))] if weight >= FAINT else " "
         before = block if tight else f"{block * 2}{gold}"
         if weight < FAINT and not strongest:
             return f"{before}  {self.faint} "
@@ -130,14 +122,7 @@ class AnsiStyle:
         return f"\x1b[1m{text}\x1b[0m" if self.color and when else text
 
 
-def matrix(
-    view: View,
-    width: int = 100,
-    ascii: bool = False,
-    color: bool = False,
-    *,
-    scale: Scale = "fixed",
-) -> str:
+def matrix(view: View, width: int = 100, ascii: bool = False, color: bool = False) -> str:
     """Draw a row per output and a column per input, or the list where that does not fit.
 
     Args:
@@ -145,9 +130,7 @@ def matrix(
         width: of the terminal, in cells.
         ascii: whether to use ASCII alone.
         color: whether to write ANSI codes: special tokens dim, the strongest bold.
-        scale: full shading is a weight of 1 (`fixed`), or the largest of each row (`row`).
     """
-    check_scale(scale)
     glyphs = ASCII_GLYPHS if ascii else BLOCK_GLYPHS
     if view.backdrop is not None and view.backdrop.kind == "picture":
         return picture(view, view.backdrop, width, ascii)
@@ -158,9 +141,7 @@ def matrix(
     columns = _labels(view.columns, COLUMN_LABEL, ascii)
     # gold needs the gap that tight cells do not have
     sizes = (CELL,) if view.gold else (CELL, TIGHT)
-    grids = [
-        _MatrixLayout(view, names, columns, glyphs, AnsiStyle(color), scale, size) for size in sizes
-    ]
+    grids = [_MatrixLayout(view, names, columns, glyphs, AnsiStyle(color), size) for size in sizes]
     grid = next((grid for grid in grids if grid.width <= width), None)
     if grid is None:
         least = min(grid.width for grid in grids)
@@ -169,7 +150,7 @@ def matrix(
         return listing(listed, width, ascii, color)
     more = glyphs.more(len(view.rows) - MOST_ROWS, "outputs")
     rows = [grid.row(i) for i in range(len(names))]
-    unit = message(f"show.scale.{scale}")
+    unit = message("show.scale")
     heading = _heading(f"{view.caption} · {view.title} · {unit}", width, glyphs)
     legend = wrap("   ".join(_legend(view, glyphs)), "   ", width)
     return "\n".join([*heading, grid.header, *rows, *more, *legend, *_notes(view, ascii)])
@@ -259,7 +240,6 @@ class _MatrixLayout:
     columns: list[str]
     glyphs: Glyphs
     style: AnsiStyle
-    scale: Scale
     cell: int
 
     @property
@@ -293,7 +273,6 @@ class _MatrixLayout:
         view, weights = self.view, self.view.weights[i]
         top = float(weights.max(initial=0.0))
         best = int(weights.argmax()) if top > 0 else -1
-        full = top if self.scale == "row" and top > 0 else 1.0
         marks = {
             j: self.glyphs.sure if sure else self.glyphs.possible for j, sure in _gold(view, i)
         }
@@ -301,9 +280,7 @@ class _MatrixLayout:
         for j, room in enumerate(self.widths):
             weight = float(weights[j])
             gold, tight = marks.get(j, " "), self.cell == TIGHT
-            cell = self.glyphs.cell(
-                weight, weight / full, strongest=j == best, gold=gold, tight=tight
-            )
+            cell = self.glyphs.cell(weight, strongest=j == best, gold=gold, tight=tight)
             special = weight < FAINT or view.row_special[i] or view.column_special[j]
             cell = pad_left(cell, room + 1)
             cells += self.style.bold(cell) if j == best else self.style.dim(cell, special)

@@ -15,9 +15,6 @@ from regard.seeing.trace.words import Group, Merging, merge
 
 Special = Literal["dim", "hide", "show"]
 SPECIAL: Final[tuple[str, ...]] = get_args(Special)
-#: full intensity is a weight of 1, or the largest weight of each row
-Scale = Literal["fixed", "row"]
-SCALES: Final[tuple[str, ...]] = get_args(Scale)
 #: mass that is not worth mentioning
 NEGLIGIBLE: Final = 0.005
 
@@ -151,7 +148,8 @@ def select_all(
     special: Special = "dim",
 ) -> list[View]:
     """Return a view of each selected map: `layer` or `head`, or both, may be `all`."""
-    check_choice("special", special, SPECIAL)
+    if special not in SPECIAL:
+        raise ArgumentError("special", "be dim, hide or show", repr(special), "choose one")
     maps = list(trace.of_kind(chosen_kind(trace, kind)))
     chosen = _layers(maps, "auto" if layer == "all" else layer)
     if head == "all" and layer == "auto":
@@ -260,18 +258,6 @@ def real_places(tokens: Sequence[Token]) -> list[int]:
     """Return the indices of tokens that are not special; of all, if each of them is."""
     real = [i for i, token in enumerate(tokens) if not token.special]
     return real or list(range(len(tokens)))
-
-
-def check_scale(scale: str) -> None:
-    """Raise ArgumentError for an unknown scale."""
-    check_choice("scale", scale, SCALES)
-
-
-def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    """Raise ArgumentError unless a value is one of several."""
-    if value not in choices:
-        rule = f"be {', '.join(choices[:-1])} or {choices[-1]}"
-        raise ArgumentError(name, rule, repr(value), "choose one")
 
 
 def _layers(maps: Sequence[Any], layer: int | str) -> list[Any]:
