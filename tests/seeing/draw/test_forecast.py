@@ -42,6 +42,9 @@ def test_the_line_of_the_forecast_begins_at_the_end_of_the_history(view):
     forecasts = [points for points in lines if len(points) == 8]
     assert len(forecasts) == 4  # of the model and of the simple way, for each series
     assert history[-1] == forecasts[0][0] == forecasts[1][0]
+    band = next(e.get("points").split() for e in root.iter() if e.tag.endswith("polygon"))
+    assert band[0] == history[-1]
+    assert len(band) == 1 + 2 * 7
 
 
 @pytest.mark.parametrize("width", [WIDTH, NARROW])

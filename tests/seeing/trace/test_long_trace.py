@@ -78,22 +78,22 @@ def check(found, weights, k):
 
 @pytest.mark.parametrize("block", [1, 1 << 20])
 @pytest.mark.parametrize(
-    ("module", "options"),
+    ("module", "options", "causal"),
     [
-        (Fused, {"is_causal": True}),
-        (Fused, {"q_len": 7}),
-        (Fused, {"attn_mask": torch.arange(LENGTH)[None] > 2}),
-        (Fused, {"attn_mask": torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril()}),
-        (Written, {}),
+        (Fused, {"is_causal": True}, True),
+        (Fused, {"q_len": 7}, False),
+        (Fused, {"attn_mask": torch.arange(LENGTH)[None] > 2}, False),
+        (Fused, {"attn_mask": torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril()}, True),
+        (Fused, {"attn_mask": torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril(1)}, False),
+        (Written, {}, False),
     ],
 )
-def test_the_strongest_of_each_row_are_kept(module, options, block, monkeypatch):
+def test_the_strongest_of_each_row_are_kept(module, options, causal, block, monkeypatch):
     monkeypatch.setattr(top_weights, "BLOCK", block)
     model = module(**options)
     traces = captured(model, 4).traces
     for row, trace in enumerate(traces):
         check(trace.maps[0], model.weights()[row], 4)
-    causal = "is_causal" in options or len(options.get("attn_mask", ())) == LENGTH
     assert traces[0].maps[0].causal == causal
 
 

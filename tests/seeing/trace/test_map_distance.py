@@ -7,13 +7,20 @@ import pytest
 
 from regard.seeing import Map, Text, Token, Trace
 from regard.seeing.page.compare_page import ExamplePair, drawn_pairs
-from regard.seeing.trace.map_distance import trace_distance
+from regard.seeing.trace.map_distance import row_distances, trace_distance
 from seeing.tools import WEIGHTS, of_labels, random_weights, translation
 
 
 def swapped(*kinds_and_weights):
     maps = tuple(Map.of(kind, layer, w) for kind, layer, w in kinds_and_weights)
     return replace(translation(), maps=maps)
+
+
+def test_total_variation_by_hand():
+    rows = np.array([[0.5, 0.3, 0.2], [0.2, 0.2, 0.2]], dtype=np.float32)
+    others = np.array([[0.2, 0.3, 0.5], [0.2, 0.2, 0.6]], dtype=np.float32)
+    # the last row of the first lacks 0.4, which the other has at its end
+    assert row_distances(rows, others) == pytest.approx([0.3, 0.4])
 
 
 def test_the_heads_that_differ_most_come_first():

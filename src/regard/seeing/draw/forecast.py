@@ -44,7 +44,7 @@ LEFT: Final = 68.0
 RIGHT: Final = 20.0
 TOP: Final = 74.0
 PANEL: Final = 150.0
-GAP: Final = 50.0
+GAP: Final = 60.0
 #: pixels of a row of attention, and rows at most
 CELL: Final = 5.0
 STRIP: Final = 14.0

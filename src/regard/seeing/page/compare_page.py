@@ -23,8 +23,6 @@ MOST_HEADS: Final = 3
 MOST_ROWS: Final = 200
 #: columns from which a page scales its few shades to the largest weight
 WIDE: Final = 64
-#: what the three figures of a what-if are
-WHAT_IF: Final = ("as it is", "what if", "difference")
 
 
 class ExamplePair(NamedTuple):
@@ -140,20 +138,20 @@ def render_what_if(
     """
     pair = ExamplePair(traces[0].source.text or answers[0], answers, traces, distance)
     heads = [
-        [one.kind, str(one.layer), str(one.head), f"{one.distance:.3f}", one.row]
+        [kind_title(one.kind), str(one.layer), str(one.head), f"{one.distance:.3f}", one.row]
         for one in distance.heads
     ]
-    columns = ["kind", "layer", "head", "distance", "most at"]
-    tables = [PageTable("Heads that differ most", columns, heads)] if heads else []
-    facts = {f"change {i + 1}" if len(changes) > 1 else "change": c for i, c in enumerate(changes)}
+    columns = [message(f"table.{name}") for name in ("kind", "layer", "head", "distance")]
+    columns.append(message("what-if.most-at"))
+    title = message("show.plain.semicolon").join(changes)
     return render_comparison(
-        WHAT_IF,
-        facts,
+        [message(f"page.what-if.{name}") for name in ("before", "after", "difference")],
+        {str(i + 1): change for i, change in enumerate(changes)} if len(changes) > 1 else {},
         None,
-        tables,
+        [PageTable(message("compare.heads"), columns, heads)] if heads else [],
         [pair],
         notes,
-        title=f"What if {changes[0]}" + (f", and {len(changes) - 1} more" * (len(changes) > 1)),
+        title=message("what-if.question", change=title),
         difference=True,
     )
 

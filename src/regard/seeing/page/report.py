@@ -174,14 +174,14 @@ def _charts(history: Sequence[Mapping[str, Any]], starts: Sequence[int]) -> list
         return [(float(x), float(y)) for x, y in values if y is not None]
 
     losses = [Curve("train", points("train_loss")), Curve("dev", points("dev_loss"))]
-    charts = [chart("Loss, nats per token", losses)]
+    charts = [chart(message("report.loss"), losses)]
     for name in _names(history):
         if name.startswith("dev_") and name != "dev_loss":
             label, simple = name.replace("_", " "), points(name.replace("dev_", "baseline_"))
             curves = [Curve(label, points(name)), Curve(message("report.simple"), simple)]
             charts.append(chart(label, curves))
-    charts.append(chart("Learning rate", [Curve("learning rate", points("lr"), starts)]))
-    charts.append(chart("Tokens per second", [Curve("tokens/s", tokens_per_second(history))]))
+    charts.append(chart(message("report.rate"), [Curve("learning rate", points("lr"), starts)]))
+    charts.append(chart(message("report.speed"), [Curve("tokens/s", tokens_per_second(history))]))
     return [found for found in charts if found is not None]
 
 

@@ -140,6 +140,7 @@ class App {
     if (state.column === undefined) this.chooseStrongest();
     if (this.view) VIEWS[state.tab].mount(this, this.stage);
     else this.stage.replaceChildren(h("p", { class: "note" }, t("page.no-attention")));
+    this.root.classList.toggle("bare", !this.view);
     this.drawLegend();
   }
 
