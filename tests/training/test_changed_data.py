@@ -97,16 +97,6 @@ def go_on_again(folder):
     return said.getvalue()
 
 
-def test_a_changed_dev_file_is_refused_and_the_old_pairs_stay(file, tmp_path):
-    dev = write(tmp_path / "dev.tsv", ["abc", "bcd", "cde"])
-    config = make_config({"data": str(file), "dev": str(dev), **BRIEF})
-    run = start_run(config, tmp_path / "run", quiet=True)
-    write(dev, ["abc", "bcd", *WORDS[:5]])
-    assert refused(run).startswith(f"{dev}: it has changed")
-    go_on(run, accept_changed_data=True)
-    assert dev_sources(run) == {"abc", "bcd", "cde"}
-
-
 def test_a_file_that_is_gone_is_not_needed(run, file):
     file.unlink()
     assert f"{file} is gone, and the run goes on with what it has encoded." in go_on(run)

@@ -11,7 +11,6 @@ from regard.training.config import (
     check_model,
     make_config,
     parse_overrides,
-    preset_options,
     read_toml,
 )
 
@@ -88,33 +87,10 @@ def test_what_is_said_of_wrong_settings(case):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.plain
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"hidden": -1}, "hidden must be at least 1"),
-        ({"preset": "transformer", "heads": 3}, "divide"),
-        ({"dropout": 2.0}, "the settings of the preset bahdanau must fit together"),
-        ({"preset": "conv", "max_len": 256}, "max_len must be more than"),
-        ({"preset": "conv", "max_src_len": 2000}, "max_len must be more than"),
-    ],
-)
-def test_models_that_cannot_be_made(settings, words):
-    with pytest.raises(ArgumentError, match=words):
-        check_model(make_config(settings))
-
-
 @pytest.mark.parametrize("size", ["tiny", "small", "base"])
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_can_be_made(preset, size):
     check_model(make_config({"preset": preset, "size": size}))
-
-
-def test_options_are_what_a_preset_takes_by_name():
-    assert list(preset_options("bahdanau")) == [
-        *("embed", "hidden", "layers", "cell", "dropout", "word_dropout", "tied"),
-    ]
-    assert "heads" in preset_options("transformer")
 
 
 def test_overrides():

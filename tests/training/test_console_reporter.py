@@ -9,11 +9,9 @@ import pytest
 import torch
 from rich.console import Console
 
-from regard.training.checkpoint import Candidate
 from regard.training.console_reporter import ConsoleReporter, StderrConsole
 from regard.training.evaluator import AttentionHealth, Evaluation
-from regard.training.progress import Progress, RankedEvaluation
-from regard.training.run import describe_candidates
+from regard.training.progress import Progress
 
 FORMED = AttentionHealth(sharpness=0.9, column=0.2, last=0.1, even=0.2)
 
@@ -95,16 +93,6 @@ def test_a_pipe_is_told_how_far_a_run_is_before_the_first_evaluation(monkeypatch
     assert lines[0].split() == [
         *("0:15", "step", "15", "loss", "2.500", "100", "tokens/s", "0:15", "left")
     ]
-
-
-def test_what_was_compared_at_the_end_is_told():
-    best, average, last = (RankedEvaluation(score, 9) for score in (0.25, 0.125, 0.5))
-    found = [Candidate("best", best), Candidate("average", average, taken=True)]
-    said = describe_candidates([*found, Candidate("last", last)], 3, "per", (200, 1_300))
-    assert said == (
-        "dev per on 200 of 1,300 dev examples: 25.00% of the best checkpoint (step 9), 12.50% of "
-        "the average of the 3 best, 50.00% of the last one (step 9); the average is taken."
-    )
 
 
 def test_quiet():

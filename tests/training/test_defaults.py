@@ -1,13 +1,11 @@
 """Settings that follow from the data, the budget and the device."""
 
 import json
-from types import SimpleNamespace
 
-import pytest
 import torch
 from rich.console import Console
 
-from regard.training import RunFolder, defaults, loop, make_config
+from regard.training import RunFolder, defaults, make_config
 from regard.training.defaults import (
     BATCH_TOKENS,
     Facts,
@@ -21,9 +19,9 @@ from regard.training.defaults import (
 from regard.training.evaluator import Evaluator
 from regard.training.optimization import seconds_per_token
 from regard.training.progress import Progress
-from regard.training.schedule import Intervals, has_stalled, learning_rate
+from regard.training.schedule import Intervals, has_stalled
 from regard.training.setup import prepare
-from training.tools import SETTINGS, train_prepared
+from training.tools import SETTINGS
 
 CPU = Facts(examples=4_000, tokens=17.0, on_gpu=False)
 GPU = CPU._replace(on_gpu=True)
@@ -166,17 +164,6 @@ def test_the_time_of_a_token_leaves_a_run_as_it_was(make_task):
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_the_warm_up_is_no_longer_than_a_tenth_of_the_budget():
-    def rise(step, spent):
-        return learning_rate("constant", 1.0, step=step, warmup=None, spent=spent)
-
-    assert rise(50, 0.001) == 0.25
-    assert rise(200, 0.001) == 1.0
-    assert rise(50, 0.05) == 0.5
-    assert rise(50, 0.1) == 1.0
-    assert rise(1, 0.9) == 0.05, "a slow first step is no warm-up"
-
-
 def test_a_run_ends_where_neither_score_nor_loss_improve_for_two_fifths_of_its_budget():
     progress = Progress()
     for step, exact, loss in ((10, 0.0, 3.0), (20, 0.0, 2.0), (30, 0.0, 2.5)):
@@ -188,32 +175,6 @@ def test_a_run_ends_where_neither_score_nor_loss_improve_for_two_fifths_of_its_b
     assert has_stalled(progress, 0.8, None)
     assert has_stalled(progress, 0.1, 1)
     assert not has_stalled(progress, 0.99, 2)
-
-
-@pytest.mark.slow
-def test_a_run_uses_its_minutes_where_evaluations_are_slow(make_task, monkeypatch):
-    """A step takes a second and an evaluation three, of which the first takes nine more."""
-    clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: clock.now))
-    step, evaluate = loop._step, loop._evaluate
-
-    def slow_step(*args):
-        clock.now += 1.0
-        return step(*args)
-
-    def slow_evaluation(learner, progress, *rest):
-        clock.now += 12.0 if progress.evaluated < 0 else 3.0
-        evaluate(learner, progress, *rest)
-
-    monkeypatch.setattr(loop, "_step", slow_step)
-    monkeypatch.setattr(loop, "_evaluate", slow_evaluation)
-    task = make_task(steps=None, minutes=3.0, eval_every=None, warmup=None, report=False)
-    progress = train_prepared(task)
-    assert 170 <= clock.now <= 180 - 3, "there is time for the average"
-    assert progress.seconds == clock.now
-    assert task.budget.is_over(progress)
-    rows = task.folder.read_metrics()
-    assert [row["seconds"] for row in rows[:2]] == [18.0, 66.0], "nine times a third of the first"
 
 
 def test_what_was_chosen_is_told_in_a_line():

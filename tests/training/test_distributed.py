@@ -1,6 +1,5 @@
 """What several processes must agree on, told by one that believes to be among them."""
 
-from contextlib import contextmanager
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,13 +8,12 @@ import torch
 import torch.distributed as dist
 
 from regard.errors import RegardError
-from regard.training import RunError, RunFolder, loop, setup
+from regard.training import RunError, RunFolder
 from regard.training import distributed as processes_of
-from regard.training.distributed import Processes, join_processes
+from regard.training.distributed import join_processes
 from regard.training.epochs import TrainingBatches
-from regard.training.progress import Progress
 from regard.training.run import _told_of_lost_process
-from training.tools import run_processes, train_prepared
+from training.tools import run_processes
 
 
 @pytest.mark.parametrize(("first", "sent"), [(True, 5.0), (False, 0.0)])
@@ -33,42 +31,6 @@ def test_one_clock_counts_where_minutes_do(make_task, first, sent):
     processes.fabric = SimpleNamespace(all_reduce=all_reduce)
     assert processes.of_first(5.0) == 7.0
     assert summed == [sent], "the first process has the clock"
-
-
-def test_the_clock_of_all_ends_the_run_and_lowers_the_rate(make_task, monkeypatch):
-    task = make_task(steps=None, minutes=1.0, warmup=0, lr=1.0, schedule="linear", eval_every=9)
-    monkeypatch.setattr(Processes, "of_first", lambda processes, seconds: 20.0)
-    monkeypatch.setattr(loop, "_evaluate", lambda *args: None)
-    rates = []
-
-    def step(parts, progress):
-        progress.step += 1
-        rates.append(1 - task.budget.spent(progress))
-        return torch.zeros(())
-
-    monkeypatch.setattr(loop, "_step", step)
-    assert train_prepared(task, Progress()).step == 3
-    assert rates == pytest.approx([1, 2 / 3, 1 / 3])
-
-
-def test_one_process_reads_stdin_before_the_others_look_for_it(make_task, monkeypatch):
-    """Two that read one pipe get a part of the lines each, and one part is lost."""
-    inside, read = [], setup.prepare_data
-
-    @contextmanager
-    def first_alone(processes):
-        inside.append("begin")
-        yield
-        inside.append("end")
-
-    def reading(*args, **more):
-        inside.append("read")
-        return read(*args, **more)
-
-    monkeypatch.setattr(Processes, "first_alone", first_alone)
-    monkeypatch.setattr(setup, "prepare_data", reading)
-    make_task()
-    assert inside == ["begin", "read", "end"]
 
 
 @pytest.mark.parametrize("processes", [2, 3, 7])

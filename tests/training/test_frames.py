@@ -9,7 +9,7 @@ import torch
 from rich.console import Console
 
 from regard.data import FrameScaler, Tokenizer, collate
-from regard.errors import ArgumentError, DataError
+from regard.errors import DataError
 from regard.models import (
     COPY_PRESETS,
     PRESETS,
@@ -19,7 +19,7 @@ from regard.models import (
     VectorInput,
 )
 from regard.tasks import open_task
-from regard.training import RunFolder, make_config, start_run
+from regard.training import RunFolder, make_config
 from regard.training.setup import check_settings, prepare
 from sounds import FEATURES, spoken, write_jsonl, write_npy
 
@@ -45,14 +45,6 @@ def task_of(tmp_path, data, **settings):
     said = io.StringIO()
     pairs = data if isinstance(data, list) else None
     return prepare(config, folder, Console(file=said, width=200), pairs), said.getvalue()
-
-
-def refused(tmp_path, rows, **settings):
-    config = make_config({**TINY, **settings})
-    with pytest.raises((ArgumentError, DataError)) as caught:
-        start_run(config, tmp_path / "run", pairs=rows, quiet=True)
-    assert not (tmp_path / "run").exists()
-    return str(caught.value)
 
 
 @pytest.mark.parametrize("form", ["jsonl", "npy", "pairs"])
@@ -104,45 +96,6 @@ def test_presets_read_vectors(preset, stack):
     assert out.logits.isfinite().all()
     if "cross" in out.maps:
         assert out.maps["cross"][0].shape[-1] == -(-11 // stack)
-
-
-@pytest.mark.parametrize("asked", [{"src_tokenizer": "vectors"}, {}], ids=["asked", "found"])
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"preset": "pointer"}, "preset must be one that reads vectors, but it is pointer, which"),
-        ({"src_case": "lower"}, "src_case must be left out where sources are vectors, but it is"),
-        ({"shared_vocab": True}, "shared_vocab must be left out where sources are vectors"),
-        ({"bpe_dropout": 0.1}, "bpe_dropout must be left out where sources are vectors"),
-    ],
-)
-def test_settings_for_text_are_refused(tmp_path, settings, words, asked):
-    assert refused(tmp_path, spoken(60), **settings, **asked).startswith(words)
-
-
-def test_dev_pairs_are_read_from_their_own_folder_and_must_have_the_same_width(tmp_path):
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    train = write_npy(tmp_path / "a" / "train.tsv", spoken(40))
-    dev = write_npy(tmp_path / "b" / "dev.tsv", spoken(20, seed=2))
-    task, _ = task_of(tmp_path, train, dev=str(dev))
-    assert len(task.evaluator.dev.corpus) == 20
-    narrow = [(table[:, :3], text) for table, text in spoken(20)]
-    other = write_jsonl(tmp_path / "narrow.jsonl", narrow)
-    with pytest.raises(DataError) as caught:
-        task_of(tmp_path / "x", train, dev=str(other))
-    assert str(caught.value).startswith(
-        f"{other}, line 1: each frame of the source has 3 numbers, where 5 are expected"
-    )
-
-
-def test_a_run_finds_again_what_it_has_learned_of_its_sources(tmp_path):
-    data = write_jsonl(tmp_path / "a.jsonl", spoken(80))
-    first, _ = task_of(tmp_path, data)
-    again, said = task_of(tmp_path, data)
-    assert "because" not in said
-    assert again.evaluator.task.encoders.source == first.evaluator.task.encoders.source
-    assert again.batches.epochs.corpus.fingerprint == first.batches.epochs.corpus.fingerprint
 
 
 def test_pairs_are_encoded_as_if_they_were_read_again_each_time(tmp_path, monkeypatch):

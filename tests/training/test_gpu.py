@@ -114,27 +114,3 @@ def test_a_replay_drops_what_the_step_itself_would_have_dropped(preset, tmp_path
         found.append([float(steps(batch, 1.0)) for _ in range(EAGER_BATCHES + 4)])
         assert bool(steps.recordings) == records
     assert found[1] == pytest.approx(found[0], rel=1e-6)
-
-
-class Asks(torch.nn.Module):
-    """A model that waits for the device, which no graph can hold."""
-
-    def __init__(self):
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.ones(()))
-
-    def forward(self, src, *_, padded):
-        return self.weight * src.max().item()
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning")
-def test_what_cannot_be_recorded_is_taken_step_by_step(tmp_path):
-    corpus = make_corpus(tmp_path / "c.arrow", make_pairs(30))
-    batch = collate(corpus, np.arange(30), SHAPE)
-    fabric = Fabric(accelerator="cuda", devices=1)
-    steps = CudaGraphGradients(fabric, fabric.setup(Asks()))
-    found = [float(steps(batch, 2.0)) for _ in range(EAGER_BATCHES + 3)]
-    assert found == [2.0 * batch.src.max()] * (EAGER_BATCHES + 3)
-    assert steps.gradients[0] == 2.0 * batch.src.max()
-    assert not steps.records
-    assert 0 < torch.rand(8, device="cuda").mean() < 1  # what is drawn next is drawn

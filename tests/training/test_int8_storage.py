@@ -2,27 +2,16 @@
 
 import pytest
 import torch
-from safetensors.torch import load, save_file
+from safetensors.torch import save_file
 
-from regard.data import Tokenizer
-from regard.tasks import open_task
-from regard.training import RunFolder, make_config
-from regard.training.int8_storage import SCALES, dequantize_rows, quantize_rows
 from regard.training.weights_file import (
+    SCALES,
     UnusableWeightsError,
+    dequantize_rows,
+    quantize_rows,
     read_shapes,
     read_weights,
 )
-
-#: presets of text pairs and texts, one of each architecture, and tied weights
-SETTINGS = [
-    {"preset": "bahdanau"},
-    {"preset": "transformer", "tied": "all", "shared_vocab": True},
-    {"preset": "conv"},
-    {"preset": "self-attentive"},
-    {"preset": "lm-self-attentive", "tied": "output"},
-    {"preset": "lm-transformer"},
-]
 
 
 @pytest.fixture
@@ -52,37 +41,6 @@ def test_rounding_is_half_a_step_of_each_row_at_most(weights):
         assert found[name].dtype == torch.float32
     # a row of small weights keeps its own scale: one scale for all would lose it
     assert (found["matrix"][0] - weights["matrix"][0]).abs().max() < 1e-5
-
-
-def run_folder(path, settings):
-    """A run that was never trained."""
-    folder = RunFolder(path)
-    folder.create()
-    config = make_config({"size": "tiny", **settings})
-    folder.write_config(config)
-    both = Tokenizer.train("space", [" ".join(f"w{i}" for i in range(311))])
-    both.save(folder.src_tokenizer_file)
-    both.save(folder.tgt_tokenizer_file)
-    torch.manual_seed(6)
-    folder.write_model(open_task(config, both, both).build_model().state_dict())
-    return folder
-
-
-@pytest.mark.parametrize("settings", SETTINGS, ids=lambda one: one["preset"])
-def test_a_run_stored_in_int8_loads_and_is_nearly_the_same(settings, tmp_path):
-    folder = run_folder(tmp_path, settings)
-    before = folder.load().model.state_dict()
-    size = folder.model_file.stat().st_size
-    folder.write_model(quantize_rows(before))
-    stored = load(folder.model_file.read_bytes())
-    assert any(tensor.dtype == torch.int8 for tensor in stored.values())
-    assert folder.model_file.stat().st_size < 0.4 * size
-    after = folder.load().model.state_dict()
-    assert after.keys() == before.keys()
-    for name, weight in before.items():
-        assert after[name].dtype == torch.float32
-        limit = weight.abs().max().item() / 254 + 1e-6
-        assert (after[name] - weight).abs().max() <= limit + 1e-3 * weight.abs().max().item()
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """The model card."""
 
-import os
 from dataclasses import replace
 
 from regard.training import RunFolder
@@ -46,10 +45,3 @@ def test_a_folder_with_a_space_is_quoted(make_task, tmp_path):
     text = card(replace(task, folder=RunFolder(spaced)))
     assert f"regard predict '{spaced}' input.txt" in text
     assert f"regard evaluate '{spaced}' test.tsv" in text
-
-
-def test_the_name_of_a_file_may_be_of_any_bytes(make_task):
-    task = make_task()
-    name = os.fsdecode(b"caf\xe9.tsv")
-    text = card(replace(task, summary=replace(task.summary, data=name)))
-    assert "| data | `caf\\udce9.tsv`: " in text

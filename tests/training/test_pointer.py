@@ -6,11 +6,9 @@ import torch.nn.functional as F
 
 import regard
 from models.cases import build, pairs
-from regard.errors import ArgumentError
 from regard.symbols import PAD
 from regard.training import make_config, start_run
 from regard.training.losses import Objective
-from regard.training.setup import check_settings
 from training.tools import SETTINGS
 
 
@@ -51,24 +49,6 @@ def test_features_are_read_and_never_copied(make_task, tmp_path):
     names = tokenizer.tokens(range(decoder.copied, tokenizer.vocab_size))
     assert names == ["[PRS]", "[PST]", "[V]"]
     assert "[" not in "".join(tokenizer.tokens(range(4, decoder.copied)))
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        (
-            {"shared_vocab": False},
-            "shared_vocab must be true for the preset pointer, which copies tokens of the source",
-        ),
-        ({"src_case": "lower"}, "src_case must be keep where one tokeniser"),
-        ({"coverage": -1}, "coverage must be a finite number and at least 0, but it is -1"),
-        ({"src_only": 3}, "setting must have a name that regard knows, but it is 'src_only'"),
-    ],
-)
-@pytest.mark.plain
-def test_settings_that_do_not_suit_copying(settings, words):
-    with pytest.raises(ArgumentError, match=words):
-        check_settings(make_config({"preset": "pointer", **settings}))
 
 
 @pytest.mark.slow

@@ -31,23 +31,6 @@ def test_lines_without_tabs_are_text(tmp_path, name):
     assert name in why
 
 
-@pytest.mark.parametrize(
-    ("name", "rows"),
-    [
-        ("pairs.txt", ["a\tb", "b\tc"]),
-        ("late.txt", ["a", "b\tc"]),
-        ("pairs.tsv", ["no tab", "in these"]),
-        ("empty.txt", ["", ""]),
-        ("labels.tsv", ["a\t1", "b\t2"]),
-        ("series.csv", ["day,heat", *(f"2020-01-{i:02},{i / 3:.2f}" for i in range(1, 31))]),
-        ("series.txt", [f"{i / 7:.3f},{i / 9:.3f},{i}" for i in range(30)]),
-    ],
-)
-def test_pairs_whole_numbers_and_tables_are_left_alone(tmp_path, name, rows):
-    config = written(tmp_path / name, rows)
-    assert said_of(config) == (config, [])
-
-
 def questions(path, answers):
     rows = [
         {"context": text, "question": "who?", "answer": answer}
@@ -85,20 +68,6 @@ def test_targets_with_fractions_are_numbers():
     assert said_of(make_config({}), [("good", "4"), ("bad", "1")])[1] == []
     assert said_of(make_config({}), [("good", "4,5"), ("bad", "1,234")])[1] == []
     assert said_of(make_config({}), [("good", "inf"), ("bad", "2")])[1] == []
-
-
-def test_a_dry_run_says_what_would_happen_and_keeps_nothing(tmp_path):
-    pairs = tmp_path / "pairs.tsv"
-    pairs.write_text("".join(f"{i:b}\t{i:o}\n" for i in range(1, 80)))
-    run = tmp_path / "run"
-    done = CliRunner().invoke(app, ["train", str(pairs), "steps=7", "--dry-run", "-o", str(run)])
-    assert done.exit_code == 0, done.output
-    assert "there would be 7 of them" in done.output
-    assert "bahdanau" in done.output
-    assert not run.exists()
-    wrong = CliRunner().invoke(app, ["train", "--resume", str(run), "--dry-run"])
-    assert wrong.exit_code != 0
-    assert "--dry-run" in wrong.output
 
 
 def test_a_dry_run_reads_a_sample_and_counts_for_all(tmp_path, monkeypatch):

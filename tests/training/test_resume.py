@@ -75,12 +75,6 @@ def assert_same_run(a, b):
     assert_same(last_checkpoint(a), last_checkpoint(b))
 
 
-def test_two_whole_runs_are_the_same(data, whole, tmp_path):
-    finish(run_aside(data, tmp_path / "run"))
-    assert_same_run(whole, tmp_path / "run")
-    assert scores(whole) == scores(tmp_path / "run")
-
-
 def test_killed_at_random_moments(data, timed, tmp_path):
     whole, seconds = timed
     draw, output, kills, tries = random.Random(7), tmp_path / "run", 0, 0

@@ -4,14 +4,13 @@ import errno
 import io
 import signal
 import time
-from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 from safetensors.torch import load_file
 
 from regard.errors import DataError
-from regard.training import RunError, RunFolder, loop, make_config, resume_run, start_run
+from regard.training import RunError, loop, make_config, resume_run, start_run
 from training.tools import SETTINGS, assert_same, weights
 
 # trains or decodes with real models: not part of `make check`
@@ -39,29 +38,6 @@ def test_a_whole_run(begin):
     assert folder.load().config.steps == 6
 
 
-@pytest.mark.parametrize("save_every", [6, 100])
-def test_killed_in_the_last_evaluation(begin, monkeypatch, save_every):
-    """The last checkpoint comes before the last evaluation, which is made up for."""
-    whole = begin("whole", save_every=save_every)
-    evaluate = loop._evaluate
-    monkeypatch.setattr(loop, "_evaluate", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        begin(save_every=save_every)
-    monkeypatch.setattr(loop, "_evaluate", evaluate)
-    folder = RunFolder(whole.path.parent / "run")
-    assert not folder.finished
-    assert not folder.model_file.exists()
-    monkeypatch.setattr(loop, "_step", interrupt)  # no step is taken again
-    resume_run(folder.path, quiet=True)
-    assert folder.finished
-    assert steps(folder) == [6]
-    assert_same(weights(whole.path), weights(folder.path))
-
-
-def interrupt(*args):
-    raise KeyboardInterrupt
-
-
 @pytest.mark.parametrize("ema", [0.0, 0.5])
 def test_stopped_before_it_is_judged_a_run_leaves_its_newest_weights(
     begin, data, tmp_path, monkeypatch, ema
@@ -83,15 +59,6 @@ def test_stopped_before_it_is_judged_a_run_leaves_its_newest_weights(
     monkeypatch.undo()
     resume_run(folder.path, quiet=True)
     assert_same(weights(whole.path), weights(folder.path))
-
-
-def test_stopped_before_its_first_step_a_run_has_no_model(begin, monkeypatch):
-    monkeypatch.setattr(
-        loop, "StopRequest", lambda: SimpleNamespace(asked=True, number=signal.SIGINT)
-    )
-    folder = begin()
-    with pytest.raises(RunError, match="has not been evaluated yet"):
-        folder.load()
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.01])

@@ -13,17 +13,15 @@ from safetensors.torch import save
 
 from regard.errors import ArgumentError
 from regard.training import RunError, RunFolder, make_config, setup
-from regard.training import distributed as processes_of
 from regard.training.checkpoint import Checkpoint, save_checkpoint, tensor_file
 from regard.training.console_reporter import ConsoleReporter
 from regard.training.distributed import Processes
 from regard.training.loop import StopRequest, _stop_on_signal
 from regard.training.progress import Progress, RankedEvaluation
 from regard.training.run import describe_limits, read_state
-from regard.training.run_folder import RowLog, _with_old_defaults
+from regard.training.run_folder import RowLog
 from regard.training.weights_file import (
     UnusableWeightsError,
-    _check_memory,
     check_sizes,
     read_shapes,
     read_weights,
@@ -75,21 +73,6 @@ def test_damaged_best_weights_are_forgotten(folder):
     with pytest.raises(RunError, match="go on with --accept-loss, and the weights of step 1"):
         state.check(accept_loss=False)
     state.check(accept_loss=True)
-
-
-def test_the_model_stands_for_the_best_weights(folder):
-    tensor_file(folder.best, 2).unlink()
-    state = read_state(folder)
-    assert [found[:2] for found in state.progress.best] == [(0.5, 2), (0.25, 1)], (
-        "the model has them"
-    )
-    assert state.model_source is None
-    folder.model_file.write_bytes(b"x")
-    state = read_state(folder)
-    assert [found[:2] for found in state.progress.best] == [(0.25, 1)]
-    assert [damage[1] for damage in state.damage][-1] == "the best weights so far are gone"
-    assert state.progress.evaluated == 2
-    assert state.progress.stale == 4
 
 
 def test_results_without_a_checkpoint(folder, tmp_path):
@@ -174,13 +157,6 @@ def test_logs_are_cut_to_their_checkpoint(tmp_path):
     assert log.path.stat().st_ino == before, "nothing is written again"
 
 
-def test_defaults_of_old_runs():
-    assert _with_old_defaults({"eval_every": None}, 1) == {"eval_every": "epoch"}
-    assert _with_old_defaults({}, 1) == {"eval_every": "epoch"}
-    assert _with_old_defaults({"eval_every": 7}, 1) == {"eval_every": 7}
-    assert _with_old_defaults({"eval_every": None}, 2) == {"eval_every": None}
-
-
 def test_records_of_settings(tmp_path):
     folder = RunFolder(tmp_path / "run")
     with pytest.raises(RunError, match="must be a run folder, but it is no folder"):
@@ -239,20 +215,6 @@ def test_weights_are_verified(tmp_path):
         check_sizes({"hidden": 1}, read_shapes(path, inside=tmp_path))
 
 
-def test_sizes_that_no_weight_has(monkeypatch):
-    shapes = {"a": (5, 3), "b": (2,)}
-    check_sizes({"hidden": 5, "half_width": 1_000_000, "cell": "gru"}, shapes)
-    check_sizes({"layers": 3}, {"a": (1,), "b": (1,), "c": (1,)})
-    with pytest.raises(UnusableWeightsError, match=r"hidden=6, and the largest .* is 5"):
-        check_sizes({"hidden": 6}, shapes)
-    with pytest.raises(UnusableWeightsError, match="half_width=1000001"):
-        check_sizes({"half_width": 1_000_001}, shapes)
-    monkeypatch.setattr("regard.training.weights_file.physical_memory", lambda: 1000)
-    _check_memory(1000)
-    with pytest.raises(UnusableWeightsError, match=r"they take 0\.0 GB"):
-        _check_memory(1001)
-
-
 @pytest.mark.parametrize(
     ("settings", "progress", "words"),
     [
@@ -287,41 +249,11 @@ def test_pipes_are_refused(monkeypatch):
         assert ("or pipe it to" in str(e.value)) == ("dev" not in given)
 
 
-def test_precisions(monkeypatch):
-    best = processes_of.best_precision
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
-    assert best(torch.device("cuda")) == "bf16"
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: False)
-    assert best(torch.device("cuda")) == "fp16"
-    for amx, expected in ((True, "bf16"), (False, "32")):
-        monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda amx=amx: amx)
-        assert best(torch.device("cpu")) == expected
-    fabric, precision = processes_of.make_fabric("cpu", "bf16")
-    assert (precision, fabric.world_size, fabric.device.type) == ("bf16", 1, "cpu")
-    with pytest.raises(ArgumentError, match=r"^precision must be 32 or bf16 with strategy=fsdp"):
-        processes_of.make_fabric("cpu", "fp16", "fsdp")
-
-
 def processes(count, *, first=True):
     found = object.__new__(Processes)
     found.count, found.is_first, found.rank = count, first, 0 if first else 1
     found.fabric = SimpleNamespace(all_reduce=lambda mine, reduce_op: 2 * mine)
     return found
-
-
-def test_agreement_of_processes(monkeypatch):
-    one, two = processes(1), processes(2)
-    assert one.total(torch.tensor(3.0)).item() == 3.0
-    assert two.total(torch.tensor(3.0)).item() == 6.0
-    assert [one.any(flag) for flag in (True, False)] == [True, False]
-    assert [two.any(flag) for flag in (True, False)] == [True, False]
-    assert one.stack({"a": torch.ones(2)})["a"].shape == (1, 2)
-
-    def gather(found, mine):
-        found[:] = [mine, {"a": mine["a"] + 1}]
-
-    monkeypatch.setattr(processes_of.dist, "all_gather_object", gather)
-    assert two.stack({"a": torch.ones(2)})["a"].tolist() == [[1.0, 1.0], [2.0, 2.0]]
 
 
 def test_stop_requests(monkeypatch, default_signals):

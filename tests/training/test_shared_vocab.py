@@ -1,16 +1,10 @@
 """One vocabulary for both sides, and models whose tables are one."""
 
 import pytest
-import torch
-from safetensors.torch import load_file
 
-import regard
 from regard.errors import ArgumentError
-from regard.training import RunFolder, make_config, start_run
+from regard.training import make_config
 from regard.training.setup import check_settings
-from training.tools import SETTINGS
-
-TIED = {"shared_vocab": True, "tied": "all", "src_tokenizer": "char"}
 
 
 def test_one_tokeniser_is_saved_for_both_sides(make_task):
@@ -53,22 +47,3 @@ def test_merges_are_left_out_of_training_pairs_alone(make_task):
     dev = task.evaluator.dev
     first = dev.corpus.src(int(dev.rows[0])).tolist()
     assert first[:-1] == task.evaluator.task.encoders.source.encode(dev.sources[0])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("preset", ["bahdanau", "transformer"])
-def test_a_tied_run_is_saved_loaded_and_averaged(data, tmp_path, preset):
-    sizes = {"dim": 16, "heads": 2, "feed_forward": 32, "layers": 1}
-    settings = {**SETTINGS, **TIED, "steps": 8, "eval_every": 2, "max_tgt_len": 13, "ema": 0.9}
-    if preset == "transformer":
-        settings = {k: v for k, v in settings.items() if k not in ("hidden", "embed")} | sizes
-    config = make_config({"data": str(data), "preset": preset, **settings})
-    folder = start_run(config, tmp_path / "run", quiet=True)
-    model = regard.load(folder.path).module
-    assert model.encoder.embedding.table.weight is model.decoder.embedding.table.weight
-    written = load_file(folder.model_file)
-    assert "encoder.embedding.table.weight" not in written
-    for name, tensor in model.state_dict().items():
-        assert torch.equal(tensor, written[name]), name
-    assert isinstance(regard.load(folder.path)("abc").text, str)
-    assert RunFolder(folder.path).finished

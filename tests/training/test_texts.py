@@ -8,11 +8,9 @@ import pytest
 import torch
 from rich.console import Console
 
-from regard.errors import ArgumentError
 from regard.models import TEXT_PRESETS
 from regard.symbols import BOS, EOS
 from regard.training import RunFolder, make_config
-from regard.training.config import check_model
 from regard.training.setup import prepare
 from training.tools import train_prepared
 
@@ -78,18 +76,3 @@ def test_perplexity_falls_and_the_best_is_kept(make_text_task):
     # a word tells the next one, but not whether the line ends
     assert min(row["dev_perplexity"] for row in rows) == progress.best[0][0] < 2.5
     assert not task.evaluator.metric.higher_is_better
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"metric": "bleu"}, "metric must be perplexity or loss for texts, but it is 'bleu'"),
-        ({"tgt": "x.txt"}, "tgt must be left out for texts"),
-        ({"columns": "0,1"}, "columns must be left out"),
-        ({"src_tokenizer": "char"}, "src_tokenizer must be auto for texts"),
-        ({"preset": "bahdanau", "join_lines": 2}, "join_lines must be 1 for pairs"),
-    ],
-)
-def test_settings_without_a_meaning_are_refused(settings, words):
-    with pytest.raises(ArgumentError, match=words):
-        check_model(make_config({"preset": "lm-rnn", **settings}))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from interpreter import check_kept, run_in_fork
+from interpreter import check_kept
 from regard.errors import ArgumentError
 from regard.ops import use_backend
 from regard.training import losses
@@ -40,16 +40,6 @@ def gpu(monkeypatch):
 @pytest.mark.skipif(not losses.HAS_TRITON, reason="needs triton")
 def test_the_kernels_keep_the_rule_in_the_interpreter():
     check_kept(Path(__file__).with_name("interpreted_loss.py"), CASES)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not losses.HAS_TRITON, reason="needs triton")
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
-def test_the_kernels_compile_for_a_gpu(tmp_path, monkeypatch):
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    code, printed = run_in_fork(Path(__file__).with_name("compiled_loss.py"))
-    assert code == 0, printed
-    assert printed.count(": compiled\n") == 8
 
 
 def test_a_cpu_has_no_use_for_the_kernels(monkeypatch):

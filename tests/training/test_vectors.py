@@ -80,23 +80,6 @@ def rows(tokenizer, embedding):
     return dict(zip(tokenizer.tokens(range(tokenizer.vocab_size)), seen, strict=True))
 
 
-def test_rows_are_the_vectors_and_all_others_start_as_without(make, vectors):
-    plain, _ = make(vocab_size=10)
-    before = rows(plain.evaluator.task.encoders.source, plain.learner.module.encoder.embedding)
-    plain.folder.src_tokenizer_file.unlink()
-    task, _ = make(src_vectors=vectors, vocab_size=10)
-    found = rows(task.evaluator.task.encoders.source, task.learner.module.encoder.embedding)
-    for word in ("red", "green", "blue", "white"):
-        assert found[word].tolist() == vector(FILE.index(word))
-    assert found["Black"].tolist() == vector(FILE.index("black"))
-    for word in ("<pad>", "<s>", "</s>", "<unk>", "grey"):
-        assert torch.equal(found[word], before[word]), word
-    others = [task.learner.module.state_dict(), plain.learner.module.state_dict()]
-    for state in others:
-        del state["encoder.embedding.table.weight"]
-    assert all(torch.equal(others[0][name], others[1][name]) for name in others[1])
-
-
 def test_a_scaled_embedding_gives_the_vectors_of_the_file(make, vectors):
     task, said = make(preset="transformer", **SIZES, tgt_vectors=vectors)
     embedding = task.learner.module.decoder.embedding

@@ -167,23 +167,23 @@ def prepare(
     corpus, dev = data.train, data.dev
     facts = _facts(corpus, data.task, fabric)
     config = with_preset_of(cast(Config, data.task.settings), data.task)
-    given, config = config, fill_settings(config, facts)
+    values = fill_settings(config, facts)
     if data.columns is not None:
-        config = config.model_copy(update={"columns": data.columns})
-    task = open_task(config, *data.task.encoders)  # builds a model of the size that was filled in
+        values = values.model_copy(update={"columns": data.columns})
+    task = open_task(values, *data.task.encoders)  # builds a model of the size that was filled in
     baseline, fitted_in = None, 0.0
-    starts = config.baseline or config.model.get("ngrams")
+    starts = values.baseline or values.model.get("ngrams")
     if starts and not resumed and not dry and processes.is_first:
         start = time.monotonic()
-        baseline = fit_baseline(task, corpus, dev, config.minutes)
+        baseline = fit_baseline(task, corpus, dev, values.minutes)
         fitted_in = time.monotonic() - start
-    if config.bpe_dropout:
-        say(message("train.bpe-dropout", share=config.bpe_dropout))
-    resegmenter = _resegmenter(config, corpus, task)
+    if values.bpe_dropout:
+        say(message("train.bpe-dropout", share=values.bpe_dropout))
+    resegmenter = _resegmenter(values, corpus, task)
     # recordings are limited in seconds, and may have more frames than other sources
-    longest = max(config.max_src_len, int(corpus.src_lengths.max(initial=0)))
+    longest = max(values.max_src_len, int(corpus.src_lengths.max(initial=0)))
     module, learner, shapes = _learner(
-        config,
+        values,
         processes,
         precision,
         task,
@@ -191,74 +191,74 @@ def prepare(
         say,
         longest,
         baseline,
-        from_counts=starts_from_counts(config, facts),
+        from_counts=starts_from_counts(values, facts),
         filled=resumed or dry,
     )
     check_precision(learner.objective, corpus, fabric, precision)
     # a batch of pairs is small on a CPU already
     large = (
-        given.batch_tokens is None and config.batch_tokens and not task.input.facts.scales_batches
+        config.batch_tokens is None and values.batch_tokens and not task.input.facts.scales_batches
     )
-    if config.minutes is not None and large and not facts.on_gpu and processes.count == 1:
+    if values.minutes is not None and large and not facts.on_gpu and processes.count == 1:
         cost = seconds_per_token(learner.objective, corpus, fabric)
-        tokens = timed_batch_tokens(cast(int, config.batch_tokens), config.minutes, cost)
-        config = config.model_copy(update={"batch_tokens": tokens})
+        tokens = timed_batch_tokens(cast(int, values.batch_tokens), values.minutes, cost)
+        values = values.model_copy(update={"batch_tokens": tokens})
     epochs = Epochs(
         corpus,
-        max_tokens=config.max_tokens,
-        max_sentences=config.batch_sentences,
-        seed=config.seed,
+        max_tokens=values.max_tokens,
+        max_sentences=values.batch_sentences,
+        seed=values.seed,
         resegmenter=resegmenter,
         shapes=shapes,
     )
     batches = TrainingBatches(
-        epochs, accumulate=config.accumulate, rank=processes.rank, processes=processes.count
+        epochs, accumulate=values.accumulate, rank=processes.rank, processes=processes.count
     )
-    per_epoch = max(1, batches.in_epoch(0) // config.accumulate)
-    dev_share = len(dev.rows[: config.eval_pairs]) / max(1, len(corpus.src_lengths))
-    interval = evaluation_interval(config, per_epoch, dev_share)
-    if config.minutes is None:  # else evaluations follow the clock as well
-        config = config.model_copy(update={"eval_every": interval})
-    metric = task.output.default_metric() if config.metric == "auto" else config.metric
+    per_epoch = max(1, batches.in_epoch(0) // values.accumulate)
+    dev_share = len(dev.rows[: values.eval_pairs]) / max(1, len(corpus.src_lengths))
+    interval = evaluation_interval(values, per_epoch, dev_share)
+    if values.minutes is None:  # else evaluations follow the clock as well
+        values = values.model_copy(update={"eval_every": interval})
+    metric = task.output.default_metric() if values.metric == "auto" else values.metric
     evaluator = Evaluator(
         module,
         dev,
         DevMetric(metric, metric in HIGHER_IS_BETTER),
         task=task,
         fabric=fabric,
-        decoded=config.eval_pairs,
-        max_tgt_len=config.max_tgt_len,
-        batch_size=BATCH // config.join_lines,
+        decoded=values.eval_pairs,
+        max_tgt_len=values.max_tgt_len,
+        batch_size=BATCH // values.join_lines,
     )
-    if config.minutes is not None and sample is None:
-        evaluator = _within_minutes(evaluator, learner, config.minutes, given.eval_pairs, say)
-        config = config.model_copy(update={"eval_pairs": evaluator.decoded})
+    if values.minutes is not None and sample is None:
+        evaluator = _within_minutes(evaluator, learner, values.minutes, config.eval_pairs, say)
+        values = values.model_copy(update={"eval_pairs": evaluator.decoded})
     budget = Budget(
-        steps=steps_limit(config, per_epoch),
-        epochs=config.epochs,
-        minutes=config.minutes,
-        patience=config.patience,
+        steps=steps_limit(values, per_epoch),
+        epochs=values.epochs,
+        minutes=values.minutes,
+        patience=values.patience,
         batches_in_epoch=batches.in_epoch,
     )
     weights = sum(p.numel() for p in learner.module.parameters())
-    summary = _summary(config, weights, corpus, evaluator)
+    summary = _summary(values, weights, corpus, evaluator)
     count = processes.count
     several = "train.processes-sharded" if processes.shards else "train.processes"
     say(
         message(
             "train.model",
-            preset=config.preset,
-            size=config.size,
+            preset=values.preset,
+            size=values.size,
             weights=summary.weights,
             device=fabric.device,
             precision=precision,
             several=message(several, count=count) if count > 1 else "",
         )
     )
-    _announce_data(task, epochs, dev, say, held_out=config.dev is None)
-    if defaults := describe_defaults(given, config, facts, interval, task.input.facts.examples):
+    _announce_data(task, epochs, dev, say, held_out=values.dev is None)
+    if defaults := describe_defaults(config, values, facts, interval, task.input.facts.examples):
         say(defaults)
-    if config.dev is not None:  # held out by hash, dev sources are new
+    if values.dev is not None:  # held out by hash, dev sources are new
         _warn_of_overlap(task, corpus, dev, say)
     if shapes is not None:
         say(message("train.graphs"))
@@ -266,21 +266,21 @@ def prepare(
     if evaluator.decodes:
         count, total = evaluator.scored
         say(message("train.scored", metric=metric, count=count, total=total))
-    simple = _baseline_score(evaluator, baseline if config.baseline else None, fitted_in, say)
-    peak = config.lr or PEAK_RATES.get(config.preset, PEAK_RATE)
-    schedule = "cosine" if config.schedule == "auto" else config.schedule
-    best = BestWeights(folder, module, kept=config.average)
+    simple = _baseline_score(evaluator, baseline if values.baseline else None, fitted_in, say)
+    peak = values.lr or PEAK_RATES.get(values.preset, PEAK_RATE)
+    schedule = "cosine" if values.schedule == "auto" else values.schedule
+    best = BestWeights(folder, module, kept=values.average)
     return PreparedRun(
-        config=config,
+        config=values,
         folder=folder,
         learner=learner,
         batches=batches,
         budget=budget,
-        learning_rate=LearningRate(schedule, peak, config.warmup, budget),
+        learning_rate=LearningRate(schedule, peak, values.warmup, budget),
         intervals=Intervals(
             eval_every=interval,
-            minutes=config.minutes if config.eval_every is None else None,
-            save_every=config.save_every,
+            minutes=values.minutes if values.eval_every is None else None,
+            save_every=values.save_every,
             at_start=bool(task.output.fitted_weights(learner.module)),
         ),
         evaluator=evaluator,
@@ -342,7 +342,7 @@ def _facts(corpus: EncodedPairs, task: Task, fabric: Fabric) -> Facts:
 
 
 def _learner(
-    config: Config,
+    values: Config,
     processes: Processes,
     precision: str,
     task: Task,
@@ -362,28 +362,28 @@ def _learner(
         the whole model, for evaluation; the learner, which may have a sharded one; the shapes.
     """
     fabric = processes.fabric
-    torch.manual_seed(config.seed)
+    torch.manual_seed(values.seed)
     module = task.build_model()
     if not filled:
-        start_from_vectors(config, module, *task.encoders, say)
+        start_from_vectors(values, module, *task.encoders, say)
         if from_counts:
             start_from_counts(module, data.train, say)
         task.output.fitted_weights(module, (data.train, data.dev))
-        if config.model.get("ngrams"):
+        if values.model.get("ngrams"):
             bag = None if baseline is None or baseline.bag is None else baseline.bag.state_dict()
             cast(Any, module).classifier.bag.load_state_dict(fabric.broadcast(bag))
     gathered = GatheredModel(module, is_first=processes.is_first) if processes.shards else None
-    if config.recompute:
-        recompute_layers(module, config.preset)
-    torch.manual_seed(config.seed + 7919 * processes.rank)  # dropout differs between processes
-    teachers = load_teachers(config, task.encoders, fabric.device)
+    if values.recompute:
+        recompute_layers(module, values.preset)
+    torch.manual_seed(values.seed + 7919 * processes.rank)  # dropout differs between processes
+    teachers = load_teachers(values, task.encoders, fabric.device)
     if teachers is not None:
         say(message("train.teacher", count=len(teachers.models), share=teachers.weight))
     made = (
         Objective(
             cast(SequenceModel, module),
-            config.label_smoothing,
-            config.rdrop,
+            values.label_smoothing,
+            values.rdrop,
             teachers,
             task.output.class_weights(data.train),
         )
@@ -393,74 +393,74 @@ def _learner(
     if processes.shards:  # before the optimiser is made: shards replace the weights
         objective = fabric.setup_module(made)
         optimizer = cast(
-            torch.optim.Optimizer, fabric.setup_optimizers(_optimizer(config, module, task))
+            torch.optim.Optimizer, fabric.setup_optimizers(_optimizer(values, module, task))
         )
     elif isinstance(fabric, DryFabric):  # torch imports its compiler with its optimisers
         objective, optimizer = fabric.setup_module(made), cast(torch.optim.Optimizer, None)
     else:
-        objective, optimizer = fabric.setup(made, _optimizer(config, module, task))
+        objective, optimizer = fabric.setup(made, _optimizer(values, module, task))
     shapes: BatchShapes | None = None
     # a graph needs the whole batch on one GPU, and no checkpointing; fp16 decides on the host
     # whether to take a step
-    alone = fabric.device.type == "cuda" and processes.count == 1 and config.accumulate == 1
-    if config.graphs and alone and precision != "fp16" and not config.recompute:
-        limits = (config.max_tokens, config.batch_sentences)
-        shapes = BatchShapes(longest_src, config.longest_tgt + 1, *limits)
+    alone = fabric.device.type == "cuda" and processes.count == 1 and values.accumulate == 1
+    if values.graphs and alone and precision != "fp16" and not values.recompute:
+        limits = (values.max_tokens, values.batch_sentences)
+        shapes = BatchShapes(longest_src, values.longest_tgt + 1, *limits)
     learner = Learner(
         module,
         objective,
         optimizer,
         processes,
-        max_norm=config.clip,
-        average=ExponentialMovingAverage(module, config.ema) if config.ema else None,
+        max_norm=values.clip,
+        average=ExponentialMovingAverage(module, values.ema) if values.ema else None,
         shapes=shapes,
         gathered=gathered,
     )
     return module if gathered is None else gathered.module, learner, shapes
 
 
-def _optimizer(config: Config, module: AnyModel, task: Task) -> torch.optim.Optimizer:
-    tables = [embedding.table.weight for embedding in embeddings(config, module).values()]
+def _optimizer(values: Config, module: AnyModel, task: Task) -> torch.optim.Optimizer:
+    tables = [embedding.table.weight for embedding in embeddings(values, module).values()]
     fitted = task.output.fitted_weights(module)
-    groups = parameter_groups(module, config.weight_decay, tables, config.vectors_rate, fitted)
+    groups = parameter_groups(module, values.weight_decay, tables, values.vectors_rate, fitted)
     return torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.98), fused=True)
 
 
-def _resegmenter(config: Config, corpus: EncodedPairs, task: Task) -> Resegmenter | None:
+def _resegmenter(values: Config, corpus: EncodedPairs, task: Task) -> Resegmenter | None:
     """Return the BPE dropout of the sides that have BPE tokens, if it is asked for."""
-    if not config.bpe_dropout:
+    if not values.bpe_dropout:
         return None
     src, tgt = task.encoders
     if "bpe" not in (src.kind, tgt.kind):
-        raise _no_bpe(config.bpe_dropout, src.kind, tgt.kind)
+        raise _no_bpe(values.bpe_dropout, src.kind, tgt.kind)
     texts = (require_tokenizer(src, "bpe_dropout"), require_text_target(tgt, "bpe_dropout"))
-    sides = (BPEDropout(t, config.bpe_dropout) if t.kind == "bpe" else None for t in texts)
+    sides = (BPEDropout(t, values.bpe_dropout) if t.kind == "bpe" else None for t in texts)
     return Resegmenter(
         cast(Corpus, corpus),
         *sides,
-        max_src_len=config.max_src_len,
-        max_tgt_len=config.longest_tgt,
-        seed=config.seed,
+        max_src_len=values.max_src_len,
+        max_tgt_len=values.longest_tgt,
+        seed=values.seed,
     )
 
 
 def _summary(
-    config: Config, weights: int, corpus: EncodedPairs, evaluator: Evaluator
+    values: Config, weights: int, corpus: EncodedPairs, evaluator: Evaluator
 ) -> RunSummary:
     dev, task = evaluator.dev, evaluator.task
-    settings = config.model_dump(exclude_defaults=True)
+    settings = values.model_dump(exclude_defaults=True)
     settings.pop("data", None)
     input_file, test_file = task.input.facts.files
-    vectors = config.src_vectors or config.tgt_vectors
+    vectors = values.src_vectors or values.tgt_vectors
     what = task.input.facts.examples
     own, held_out = len(corpus.src_lengths), len(dev.corpus.src_lengths)
     with use_language("en"):  # that of the card
         encoders = task.encoder_rows()
     return RunSummary(
-        preset=config.preset,
-        size=config.size,
+        preset=values.preset,
+        size=values.size,
         weights=weights,
-        data=display_data(config.data) or f"{what} given in Python",
+        data=display_data(values.data) or f"{what} given in Python",
         counts=f"{own:,} training {what}, {held_out:,} dev {what}",
         tokens=encoders,
         metric=evaluator.metric.name,

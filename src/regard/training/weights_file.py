@@ -6,15 +6,20 @@ so that weights and checksum are replaced together, in one rename.
 The settings of an untrusted folder may name any size in a few bytes. Memory is therefore allocated
 only for weights that the file really has: the shapes in its header are compared with those of the
 model, which is first built on the meta device.
+
+Matrices may be stored in int8: a row is 8-bit integers and one float32 scale, the largest magnitude
+of the row divided by 127, so that rounding changes a weight by half a scale at most. They are only
+stored so; `read_weights` returns float32, and a model computes as ever.
 """
 
 import os
 import re
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Final
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
@@ -22,7 +27,6 @@ from torch import Tensor, nn
 from regard import safe_read
 from regard.atomic_files import write_atomic
 from regard.device import shapes_only
-from regard.training.int8_storage import dequantize_rows, weight_shapes
 
 WeightShapes = Mapping[str, tuple[int, ...]]
 
@@ -39,6 +43,13 @@ FREE: Final = ("half_width",)
 HEAD: Final = re.compile(rb'.{8}\{"__metadata__":\{"checksum":"([0-9a-f]{8})"\}', re.DOTALL)
 #: placeholder of the checksum while it is computed
 BLANK: Final = b"0" * 8
+
+#: weights of a matrix from which on it is quantised, and columns, so that scales take little space
+LEAST_WEIGHTS: Final = 1 << 12
+LEAST_COLUMNS: Final = 16
+#: end of the name of the scales of a matrix; no parameter of a module can be called so
+SCALES: Final = ":scales"
+LARGEST: Final = 127
 
 
 class UnusableWeightsError(ValueError):
@@ -162,3 +173,68 @@ def _check_memory(size: int) -> None:
 
 def _first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)[:200].rstrip(". ")
+
+
+def quantize_rows(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return tensors to store: large matrices in int8 with their scales, all others in float16.
+
+    Every axis of a tensor but the first is part of a row. Integers stay as they are.
+    """
+    found: dict[str, Tensor] = {}
+    for name, weight in weights.items():
+        if not weight.is_floating_point():
+            found[name] = weight
+        elif is_quantized(weight):
+            found[name], found[name + SCALES] = _quantize(weight)
+        else:
+            found[name] = weight.to(torch.float16)
+    return found
+
+
+def is_quantized(weight: Tensor) -> bool:
+    """Return whether a tensor is large enough to be stored in int8."""
+    large = weight.dim() >= 2 and weight.numel() >= LEAST_WEIGHTS
+    return large and weight.numel() // len(weight) >= LEAST_COLUMNS
+
+
+def dequantize_rows(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights of stored tensors: float32 for each in int8, all others as they are.
+
+    Raises ValueError as `weight_shapes` does.
+    """
+    int8 = {name for name, tensor in stored.items() if tensor.dtype == torch.int8}
+    shapes = weight_shapes({name: tuple(one.shape) for name, one in stored.items()}, int8)
+    found = {name: stored[name] for name in shapes}
+    for name in int8 & shapes.keys():
+        scales = stored[name + SCALES].float()
+        found[name] = found[name].float() * scales.view(-1, *[1] * (found[name].dim() - 1))
+    return found
+
+
+def weight_shapes(
+    shapes: Mapping[str, tuple[int, ...]], int8: Collection[str]
+) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the weights of a file, without those of their scales.
+
+    Raises ValueError unless each tensor in int8 has a scale for each row, and scales have their
+    tensor.
+
+    Args:
+        shapes: of all tensors, by name.
+        int8: names of those in int8.
+    """
+    found = {name: shape for name, shape in shapes.items() if not name.endswith(SCALES)}
+    for name in found.keys() & set(int8):
+        if not shapes[name] or shapes.get(name + SCALES) != shapes[name][:1]:
+            raise ValueError(f"{name!r:.80} is in int8 and lacks a scale for each of its rows")
+    for name in shapes.keys() - found.keys():
+        if name.removesuffix(SCALES) not in int8:
+            raise ValueError(f"{name!r:.80} are scales of no tensor in int8")
+    return found
+
+
+def _quantize(weight: Tensor) -> tuple[Tensor, Tensor]:
+    rows = weight.detach().float().flatten(1)
+    scales = (rows.abs().amax(dim=1) / LARGEST).clamp(min=torch.finfo(torch.float32).tiny)
+    levels = (rows / scales[:, None]).round().clamp(-LARGEST, LARGEST)
+    return levels.to(torch.int8).view(weight.shape), scales
