@@ -303,3 +303,16 @@ def test_wrong_tokens(change, words):
     with pytest.raises(ValueError) as error:
         build("bahdanau")(*change(*pairs()))
     assert all(word in str(error.value) for word in words), str(error.value)
+
+
+@pytest.mark.parametrize("preset", ["location", "transformer"])
+def test_an_encoder_may_be_deeper_than_its_decoder(preset):
+    def sizes(**options):
+        model = build(preset, **options)
+        return [
+            sum(p.numel() for p in part.parameters()) for part in (model.encoder, model.decoder)
+        ]
+
+    (usual, own), (deep, same) = sizes(), sizes(encoder_layers=3)
+    assert deep > usual
+    assert same == own
