@@ -54,6 +54,17 @@ def checkpoint(folder, step, progress):
     save_checkpoint(folder.checkpoints, step, Checkpoint({"w": torch.ones(1)}, numbers))
 
 
+def test_a_whole_run(folder):
+    state = read_state(folder)
+    assert (state.notes, state.damage, state.unusable) == ([], [], [])
+    assert state.model_problem is None
+    assert state.model_source == tensor_file(folder.best, 2)
+    assert [found[:2] for found in state.progress.best] == [(0.5, 2), (0.25, 1)]
+    assert state.seals["report.jsonl"] is None
+    assert state.seals["metrics.jsonl"]["bytes"] == len(folder.metrics_file.read_bytes())
+    state.check(accept_loss=False)
+
+
 def test_the_model_is_restored_from_the_best_weights(folder):
     folder.model_file.unlink()
     state = read_state(folder)
