@@ -18,7 +18,7 @@ from regard.data.text_files import FileContent, fingerprint, measure_file
 from regard.errors import ArgumentError, DataError
 from regard.messages import message
 from regard.tasks import DataPlace, TaskType
-from regard.tasks.reading import read_pair_files
+from regard.tasks.inputs.base import read_pair_files
 from regard.tasks.tokenizer_training import TOKENIZER_LINES
 from regard.training.config import Config
 from regard.training.data_record import ShardManifest

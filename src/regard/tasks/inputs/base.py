@@ -11,15 +11,15 @@ from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor
 
-from regard.data import Corpus, Pair, PairReader, SourceEncoder
+from regard.data import Corpus, Pair, PairReader, SourceEncoder, read_pairs
 from regard.data.dev_set import is_held_out
 from regard.data.lookup_codecs import CASES
 from regard.data.pair_reader import SourceTransform
+from regard.data.pairs import column_names, run_columns
 from regard.errors import ArgumentError
 from regard.seeing import Text
 from regard.seeing.attribution.replacements import Replacements
 from regard.tasks.inputs.graph_inputs import GraphInputs
-from regard.tasks.reading import read_pair_files
 from regard.tasks.settings import DataPlace, Say, Settings, SourceFiles, TaskOptions
 
 
@@ -285,3 +285,23 @@ class TaskInput(ABC):
         if isinstance(given, Mapping) or not isinstance(given, Iterable):
             fix = "give the model a string, or a list of strings"
             raise ArgumentError("text", "be a string, or several", f"{given!r:.40}", fix)
+
+
+def read_pair_files(settings: Settings, place: DataPlace, sources: SourceTransform) -> PairReader:
+    """Read pairs, whose sources are parsed by a function."""
+    source = place.source
+    # beside tuples, columns are meant for the file of dev pairs
+    tuples = not isinstance(source, str) and not isinstance(next(iter(source), ()), Mapping)
+    columns = None if tuples and settings.dev is not None else settings.columns
+    if source == settings.dev:
+        columns = run_columns(columns)
+    return read_pairs(
+        source,
+        tgt_file=place.tgt_file,
+        columns=column_names(columns),
+        features=bool(settings.features),
+        skip_bad=settings.skip_bad,
+        max_chars=settings.max_chars,
+        advice=place.hints,
+        sources=sources,
+    )

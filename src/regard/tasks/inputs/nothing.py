@@ -4,14 +4,13 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from regard.data import TOKENIZER_KINDS, Pair, PairReader, Tokenizer
+from regard.data import TOKENIZER_KINDS, Pair, PairReader, Tokenizer, read_texts
 from regard.data.dev_set import is_held_out
 from regard.data.pairs import draw_sample
 from regard.errors import ArgumentError
 from regard.messages import message
 from regard.models import TEXT_PRESETS
 from regard.tasks.inputs.text import TextInput
-from regard.tasks.reading import read_plain_texts
 from regard.tasks.settings import DataPlace, Say, Settings
 from regard.tasks.tokenizer_training import TOKENIZER_LINES, learn_tokenizer
 
@@ -65,8 +64,13 @@ class NoInput(TextInput):
     def read_examples(
         cls, settings: Settings, place: DataPlace, check: Callable[[Pair], Pair]
     ) -> PairReader:
-        """Read one text per line."""
-        return read_plain_texts(settings, place)
+        """Read one text per line; in Python, a text may stand alone in a tuple."""
+        texts = place.source
+        if not isinstance(texts, str):  # reading complains of what is no text
+            texts = (one[0] if isinstance(one, tuple) and len(one) == 1 else one for one in texts)
+        return read_texts(
+            texts, skip_bad=settings.skip_bad, max_chars=settings.max_chars, advice=place.hints
+        )
 
     @classmethod
     def is_dev(cls, settings: Settings, pair: Pair, share: float) -> bool:

@@ -163,9 +163,9 @@ class NumbersOutput(TaskOutput):
     def dev_scores(self, model: AnyModel, dev: DevSet, device: torch.device) -> DevScores:
         """Evaluate a model on the dev set, in evaluation mode and without gradients."""
 
-    @abstractmethod
     def dev_traces(self, model: AnyModel, dev: DevSet, device: torch.device) -> Sequence[Any]:
-        """Return traces of a few dev examples for the report."""
+        """Return traces of a few dev examples for the report; none if it has nothing to draw."""
+        return ()
 
     @abstractmethod
     def predictions(

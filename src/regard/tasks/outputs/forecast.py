@@ -33,12 +33,11 @@ from regard.messages import message
 from regard.models import AnyModel
 from regard.models.forecasters import Forecaster, StepwiseNetwork, build_forecaster
 from regard.models.protocol import NumberModel, inference
-from regard.seeing import Trace
 from regard.seeing.draw.forecast import ForecastView
 from regard.tasks.inputs.series import SeriesInput, SeriesOptions
 from regard.tasks.outputs.base import NumbersOutput
 from regard.tasks.outputs.number import NumberObjective
-from regard.tasks.outputs.number_graphs import NumberGraph, forecast_graph
+from regard.tasks.outputs.number_graphs import NumberGraph, RescaledForecasts
 from regard.tasks.settings import Advance, DevScores, Say, ScoreTable, Settings, TaskOptions
 
 #: windows that are forecast at once
@@ -273,15 +272,6 @@ class ForecastOutput(NumbersOutput):
         extra = found["quantile loss"] if levels else 0.0
         return DevScores({"loss": found[self.options.loss] + extra, **metrics})
 
-    def dev_traces(
-        self,
-        model: AnyModel,
-        dev: DevSet,
-        device: torch.device,
-    ) -> Sequence[Trace]:
-        """Return nothing: the report of a forecaster has its curves."""
-        return ()
-
     def calibrate(
         self, model: AnyModel, train: EncodedPairs, dev: DevSet, device: torch.device
     ) -> dict[str, Tensor]:
@@ -344,15 +334,13 @@ class ForecastOutput(NumbersOutput):
             found = self.estimates(model, history)
             return torch.cat([found.point[..., None], found.quantiles], dim=-1)
 
-        return forecast_graph(
-            cast(NumberModel, model), estimate, self.input.encoder, self.options.quantiles
-        )
+        scaler = self.input.encoder
+        module = RescaledForecasts(cast(NumberModel, model), estimate, scaler)
+        scale = scaler.scale[: scaler.targets]
+        return NumberGraph(module, scaler.target_names, self.options.quantiles, scale)
 
     def predictions(
-        self,
-        model: AnyModel,
-        sources: Iterable[Any],
-        device: torch.device,
+        self, model: AnyModel, sources: Iterable[Any], device: torch.device
     ) -> Iterator[Forecast]:
         """Yield the next rows of each table."""
         for source in sources:
@@ -465,10 +453,7 @@ class ForecastOutput(NumbersOutput):
         return table.part(first, end), message("evaluate.from", begin=begin)
 
     def traces(
-        self,
-        model: AnyModel,
-        sources: Sequence[Any],
-        device: torch.device,
+        self, model: AnyModel, sources: Sequence[Any], device: torch.device
     ) -> list[ForecastView]:
         """Return the picture of each forecast: history, bands, and attention over time."""
         return [self._view(model, source, device) for source in sources]

@@ -29,7 +29,7 @@ from regard.safe_read import parse_number
 from regard.seeing import Map, Text, Token, Trace
 from regard.tasks.inputs.array import ArrayInput
 from regard.tasks.outputs.base import NumbersOutput
-from regard.tasks.outputs.number_graphs import NumberGraph, regression_graph
+from regard.tasks.outputs.number_graphs import NumberGraph, Rescaled
 from regard.tasks.settings import (
     Advance,
     DataPlace,
@@ -214,34 +214,21 @@ class ValueOutput(NumbersOutput):
             {"loss": float(loss), **regression_scores(self._decode(scaled), self._decode(gold))}
         )
 
-    def dev_traces(
-        self,
-        model: AnyModel,
-        dev: DevSet,
-        device: torch.device,
-    ) -> Sequence[Trace]:
+    def dev_traces(self, model: AnyModel, dev: DevSet, device: torch.device) -> Sequence[Trace]:
         """Return traces of the first dev sources, unless these are only names of tables."""
         if isinstance(self.input, ArrayInput):
             return ()
         return [self._predict(model, [one], device)[0].trace for one in dev.sources[:3]]
 
     def predictions(
-        self,
-        model: AnyModel,
-        sources: Iterable[Any],
-        device: torch.device,
+        self, model: AnyModel, sources: Iterable[Any], device: torch.device
     ) -> Iterator[NumberPrediction]:
         """Yield the number of each source, in order."""
         rest = iter(sources)
         while chunk := list(itertools.islice(rest, BATCH)):
             yield from self._predict(model, chunk, device)
 
-    def traces(
-        self,
-        model: AnyModel,
-        sources: Sequence[Any],
-        device: torch.device,
-    ) -> list[Trace]:
+    def traces(self, model: AnyModel, sources: Sequence[Any], device: torch.device) -> list[Trace]:
         """Return the attention over each source."""
         return [found.trace for found in self._predict(model, sources, device)]
 
@@ -317,7 +304,8 @@ class ValueOutput(NumbersOutput):
 
     def graph(self, model: AnyModel) -> NumberGraph:
         """Return the graph from a source to its number."""
-        return regression_graph(cast(NumberModel, model), self.encoder)
+        module = Rescaled(cast(NumberModel, model), self.encoder)
+        return NumberGraph(module, self.encoder.names, (), self.encoder.scale)
 
     def _decode(self, scaled: np.ndarray) -> np.ndarray:
         """Return numbers in the unit of the targets."""

@@ -28,31 +28,8 @@ class NumberGraph(NamedTuple):
     scale: tuple[float, ...]
 
 
-def regression_graph(model: NumberModel, targets: NumberTargets) -> NumberGraph:
-    """Return the graph of a model that predicts numbers of single sources."""
-    return NumberGraph(_Rescaled(model, targets), targets.names, (), targets.scale)
-
-
-def forecast_graph(
-    model: NumberModel,
-    estimate: Callable[[NumberModel, Tensor], Tensor],
-    scaler: SeriesScaler,
-    levels: tuple[float, ...],
-) -> NumberGraph:
-    """Return the graph of a forecaster.
-
-    Args:
-        model: of a run.
-        estimate: from standardised windows to (batch, steps, targets, estimates).
-        scaler: standardises columns.
-        levels: of the quantiles.
-    """
-    module = _Forecasts(model, estimate, scaler)
-    return NumberGraph(module, scaler.target_names, levels, scaler.scale[: scaler.targets])
-
-
 @final
-class _Rescaled(nn.Module):
+class Rescaled(nn.Module):
     """A model whose numbers are returned to the unit of the targets, in float64."""
 
     def __init__(self, model: NumberModel, targets: NumberTargets) -> None:
@@ -64,13 +41,20 @@ class _Rescaled(nn.Module):
     def forward(
         self, src: Tensor, lengths: Int[Tensor, " batch"]
     ) -> Float64[Tensor, "batch steps targets estimates"]:
+        """Return numbers in the unit of the targets."""
         numbers: Tensor = self.model(src, lengths).numbers.double()
         return numbers * cast(Tensor, self.scale) + cast(Tensor, self.mean)
 
 
 @final
-class _Forecasts(nn.Module):
-    """A forecaster that reads rows as they are, and returns forecasts in the unit of the series."""
+class RescaledForecasts(nn.Module):
+    """A forecaster that reads rows as they are, and returns forecasts in the unit of the series.
+
+    Args:
+        model: of a run.
+        estimate: from standardised windows to (batch, steps, targets, estimates).
+        scaler: standardises columns.
+    """
 
     def __init__(
         self,
@@ -86,6 +70,7 @@ class _Forecasts(nn.Module):
     def forward(
         self, src: Float64[Tensor, "batch look_back columns"], lengths: Int[Tensor, " batch"]
     ) -> Float64[Tensor, "batch steps targets estimates"]:
+        """Return numbers in the unit of the targets."""
         mean, scale = cast(Tensor, self.mean), cast(Tensor, self.scale)
         history = ((src - mean[:, 0]) / scale[:, 0]).float()
         numbers = self.estimate(self.model, history).double()
