@@ -211,7 +211,7 @@ class DryFabric:
 
     def setup_module(self, module: nn.Module) -> nn.Module:
         """Move a model to the device, and let it compute in the precision of the run."""
-        module.forward = self.autocast()(module.forward)  # type: ignore[method-assign]
+        module.forward = self.autocast()(module.forward)
         return module.to(self.device)
 
     def backward(self, loss: Tensor) -> None:

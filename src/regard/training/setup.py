@@ -395,7 +395,7 @@ def _learner(
         optimizer = cast(
             torch.optim.Optimizer, fabric.setup_optimizers(_optimizer(values, module, task))
         )
-    elif isinstance(fabric, DryFabric):  # torch imports its compiler with its optimisers
+    elif isinstance(cast(object, fabric), DryFabric):  # an optimiser would import torch's compiler
         objective, optimizer = fabric.setup_module(made), cast(torch.optim.Optimizer, None)
     else:
         objective, optimizer = fabric.setup(made, _optimizer(values, module, task))
