@@ -59,6 +59,7 @@ def test_a_saved_trace_is_drawn(saved):
         (["--tokens"], "happy"),
         (["--words"], "unhappy"),
         (["--special", "hide"], "0.07  0.40"),
+        (["--ascii"], "## .70<"),
         (["--gold", "0-0 2p1"], "▓▓*.70◂"),
     ],
 )
@@ -144,6 +145,7 @@ def test_hostile_tokens(tmp_path):
     out = done(regard("show", tmp_path / "x.json"))
     assert "\x9b" not in out
     assert "^[[31m" in out
+    assert done(regard("show", tmp_path / "x.json", "--ascii", "--plain")).isascii()
 
 
 @pytest.mark.parametrize(

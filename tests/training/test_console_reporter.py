@@ -18,8 +18,10 @@ FORMED = AttentionHealth(sharpness=0.9, column=0.2, last=0.1, even=0.2)
 
 def watching(**options):
     file = io.StringIO()
+    sources = [f"source {i}" for i in range(20)]
+    references = [[f"target {i}"] for i in range(20)]
     console = Console(file=file, width=40)
-    return ConsoleReporter(console, lambda progress: 0.5, **options), file
+    return ConsoleReporter(console, lambda progress: 0.5, sources, references, **options), file
 
 
 def evaluation(**changes):
@@ -36,7 +38,7 @@ def test_a_run_goes_on_where_nobody_reads_what_it_says(monkeypatch, capfd):
     with suppress(BrokenPipeError), open(start, "w", buffering=1) as gone:
         monkeypatch.setattr(sys, "stderr", gone)
         monkeypatch.setattr(sys, "__stderr__", gone)
-        watch = ConsoleReporter(StderrConsole(), lambda progress: 0.5)
+        watch = ConsoleReporter(StderrConsole(), lambda progress: 0.5, [])
         watch.stopping()
         watch.note("judged")
         watch.note("saved")

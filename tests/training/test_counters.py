@@ -14,6 +14,7 @@ from regard.training.evaluator import (
     Evaluation,
     attention_health,
     describe_attention,
+    describe_outputs,
 )
 from regard.training.progress import Progress, RankedEvaluation
 from regard.training.schedule import Budget, Intervals, learning_rate
@@ -284,3 +285,28 @@ def test_states_of_attention():
         assert describe_attention(health, health) is None
         other = AttentionHealth(0.0, 0.0, 0.9 if state != "eos" else 0.0, 0.0)
         assert describe_attention(health, other) == sentence
+
+
+def test_outputs_that_hardly_depend_on_their_sources():
+    sources = [str(i) for i in range(10)]
+    references = [[f"target {i}"] for i in range(10)]
+    half = ["same"] * 5 + list("abcde")
+    assert describe_outputs(half, sources, references) is not None
+    assert "5 of 10" in describe_outputs(half, sources, references)
+    assert describe_outputs(["same"] * 4 + list("abcdef"), sources, references) is None
+    assert describe_outputs(half[:9], sources[:9], references[:9]) is None, "too few sources"
+    # half of the references are the same, too
+    assert describe_outputs(half, sources, [["same"]] * 5 + references[5:]) is None
+    # as uniform as the references, although they are others
+    assert describe_outputs(half, sources, [["other"]] * 5 + references[5:]) is None
+    assert describe_outputs(half, sources, [["other"]] * 4 + references[4:]) is not None
+    # a quarter of all are wrong: three of ten are, and two are not
+    right = [["same"], ["same"], ["same"], *references[3:]]
+    assert describe_outputs(half, sources, right) is None
+    assert describe_outputs(half, sources, right[:2] + references[2:]) is not None
+
+
+def test_long_outputs_are_cut():
+    sources, references = [str(i) for i in range(10)], [[str(i)] for i in range(10)]
+    assert f"'{'x' * 40}'" in describe_outputs(["x" * 40] * 10, sources, references)
+    assert f"'{'x' * 37}...'" in describe_outputs(["x" * 41] * 10, sources, references)

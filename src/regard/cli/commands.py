@@ -318,6 +318,7 @@ class ShowArgs:
     )
     heads: str | None = option("Heads to record with --top-k-weights, as in 0,5.", shown="all")
     line: int | None = option("Which trace of a .jsonl, counted from 1.", metavar="N", shown="1")
+    ascii: bool = flag("--ascii", "Draw in ASCII only.")
     device: options.Device = "auto"
 
 

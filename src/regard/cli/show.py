@@ -79,14 +79,14 @@ def show(args: ShowArgs) -> None:
         return
     between = "" if form == "json" else "\n"
     for number, trace in enumerate(traces):
-        text = drawn(trace, form, choice)
+        text = drawn(trace, form, choice, args.ascii)
         # colour codes are there only if the terminal shows them, so that click must not strip them
         typer.echo((between if number else "") + text, color=True)
 
 
-def drawn(trace: Any, form: str, choice: dict[str, Any]) -> str:
+def drawn(trace: Any, form: str, choice: dict[str, Any], ascii: bool = False) -> str:
     """Return a trace as text that fits stdout: its width, its encoding, its colours."""
-    ascii = not supports_blocks(sys.stdout.encoding)
+    ascii = ascii or not supports_blocks(sys.stdout.encoding)
     if isinstance(trace, ForecastView):
         if form == "json":
             return json.dumps(trace.as_json(), ensure_ascii=False)

@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final, final
 
@@ -20,6 +20,7 @@ from regard.training.evaluator import (
     AttentionHealth,
     Evaluation,
     describe_attention,
+    describe_outputs,
 )
 from regard.training.progress import Progress
 
@@ -128,6 +129,8 @@ class ConsoleReporter:
     Args:
         console: stderr, so that stdout has only results.
         spent: returns the share of the budget that is used up.
+        sources: the dev sources, to tell whether outputs depend on them,
+        references: and their targets.
         quiet: whether to print nothing, as in all processes but the first.
     """
 
@@ -135,10 +138,13 @@ class ConsoleReporter:
         self,
         console: Console,
         spent: Callable[[Progress], float],
+        sources: Sequence[str] = (),
+        references: Sequence[list[str]] = (),
         *,
         quiet: bool = False,
     ) -> None:
         self.console, self.spent, self.quiet = console, spent, quiet
+        self.sources, self.references = sources, references
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[left]}"))
         hidden = quiet or not console.is_terminal
         self.bar = Bar(*columns, console=console, transient=True, disable=hidden)
@@ -222,6 +228,10 @@ class ConsoleReporter:
             self.health = result.health
             if sentence:
                 self.note(f"         {sentence}")
+        count = len(result.outputs)
+        same = describe_outputs(result.outputs, self.sources[:count], self.references[:count])
+        if same:
+            self.note(f"         {same}")
 
     def stopping(self) -> None:
         """Answer a signal at once; not through rich, which may be in the middle of a line."""

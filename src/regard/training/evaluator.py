@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Final, NamedTuple, cast, final
@@ -348,3 +349,24 @@ def _state(health: AttentionHealth) -> str:
     if health.even and health.sharpness > max(0.5, 2 * health.even):
         return "formed"
     return "even"
+
+
+def describe_outputs(
+    outputs: Sequence[str], sources: Sequence[str], references: Sequence[Sequence[str]]
+) -> str | None:
+    """Return a sentence if the outputs hardly depend on the inputs.
+
+    Outputs may be as uniform as the references, like the labels of a classifier: what counts is how
+    often the most frequent output is wrong.
+    """
+    if len(set(sources)) < 10:
+        return None
+    (most, times), *_ = Counter(outputs).most_common(1)
+    wrong = sum(o == most not in right for o, right in zip(outputs, references, strict=True))
+    uniform = Counter(reference for right in references for reference in set(right))
+    if times < 0.5 * len(outputs) or wrong < 0.25 * len(outputs):
+        return None
+    if max(uniform.values()) >= times:
+        return None
+    shown = most if len(most) <= 40 else most[:37] + "..."
+    return message("train.outputs", times=times, count=len(outputs), shown=shown)

@@ -360,13 +360,15 @@ def _number(value: int | float) -> str:
 def _train(run: PreparedRun, state: "RunState", console: Console, quiet: bool) -> RunFolder:
     """Train a prepared run to its end, from a state."""
     folder, progress = run.folder, state.progress
-    processes = run.learner.processes
+    processes, dev = run.learner.processes, run.evaluator.dev
     notes = [*state.notes, *(f"{what}, and {lost}." for what, lost in state.damage)]
     if state.checkpoint is not None:
         notes += run.checkpoints.restore(state.checkpoint)
     reporter = ConsoleReporter(
         console,
         run.budget.spent,
+        dev.sources,
+        dev.references,
         quiet=quiet or not processes.is_first,
     )
     for sentence in notes:
