@@ -221,7 +221,8 @@ class Learner:
     Args:
         module: the model.
         objective: the model with its loss, wrapped by Fabric.
-        optimizer: wrapped by Fabric. A group may have a `share` of the learning rate.
+        optimizer: wrapped by Fabric; None if no step is taken. A group may have a `share` of the
+            learning rate.
         processes: those that train the model.
         max_norm: gradients are clipped to this norm.
         average: follows the weights; it is then what is evaluated and written.
@@ -233,7 +234,7 @@ class Learner:
         self,
         module: AnyModel,
         objective: FabricModule,
-        optimizer: torch.optim.Optimizer,
+        optimizer: torch.optim.Optimizer | None,
         processes: Processes,
         *,
         max_norm: float,
@@ -241,11 +242,17 @@ class Learner:
         shapes: BatchShapes | None = None,
         gathered: GatheredModel | None = None,
     ) -> None:
-        self.module, self.objective, self.optimizer = module, objective, optimizer
+        self.module, self.objective, self._optimizer = module, objective, optimizer
         self.processes, self.max_norm = processes, max_norm
         self.average, self.shapes, self.gathered = average, shapes, gathered
         self.graphs = None if shapes is None else CudaGraphGradients(processes.fabric, objective)
         self._loss, self._losses = torch.zeros((), device=processes.device), 0
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """Return the optimiser, which a dry run does without."""
+        assert self._optimizer is not None
+        return self._optimizer
 
     def backward(self, batches: Sequence[BatchShare]) -> Tensor:
         """Leave the gradient of some batches with the parameters; return their loss per token."""

@@ -390,13 +390,14 @@ def _learner(
         if task.numbers is None
         else task.numbers.objective(module)
     )
+    optimizer: torch.optim.Optimizer | None
     if processes.shards:  # before the optimiser is made: shards replace the weights
         objective = fabric.setup_module(made)
         optimizer = cast(
             torch.optim.Optimizer, fabric.setup_optimizers(_optimizer(values, module, task))
         )
     elif isinstance(cast(object, fabric), DryFabric):  # an optimiser would import torch's compiler
-        objective, optimizer = fabric.setup_module(made), cast(torch.optim.Optimizer, None)
+        objective, optimizer = fabric.setup_module(made), None
     else:
         objective, optimizer = fabric.setup(made, _optimizer(values, module, task))
     shapes: BatchShapes | None = None
