@@ -113,7 +113,7 @@ def test_columns_that_are_not_there_or_not_clear_are_named():
     rows = [{"a": "x", "b": "y", "c": 1}] * 3
     with pytest.raises(ArgumentError, match="target must be one of the columns, a, b, c"):
         regard.fit(rows, target="d")
-    with pytest.raises(DataError, match="is not clear: leave the others out, or choose"):
+    with pytest.raises(DataError, match="source and target is not clear: choose two"):
         regard.fit(rows, target="c")
     with pytest.raises(ArgumentError, match="a column must be left out beside y"):
         regard.fit(["x"], [1], target="d")

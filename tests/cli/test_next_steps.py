@@ -18,7 +18,6 @@ FILES = {
         "".join(f"{src}\t{tgt}\tsaid by Ann\n" for src, tgt in PAIRS),
         r'columns="0,1"',
     ),
-    "features": ("".join(f"{src}\t{tgt}\tN or V\n" for src, tgt in PAIRS), r"features=True"),
     "bad line": (f"{GOOD}abc\t\n", r"skip_bad=True|--skip-bad"),
     "too long": (f"{GOOD}{'ab ' * 5000}\tb\n", r"skip_bad=True|--skip-bad"),
     "other keys": (

@@ -39,7 +39,7 @@ def importable(monkeypatch):
     "executor",
     [
         "LocalExecutor(2)",
-        pytest.param("RayExecutor(workers=2, gpus=False)", marks=pytest.mark.system),
+        pytest.param("RayExecutor(workers=2, gpus=False)", marks=pytest.mark.long),
     ],
 )
 def test_each_row_is_answered_once_though_workers_die(tmp_path, executor):

@@ -217,7 +217,7 @@ def test_right_words_and_sentences_are_counted(monkeypatch, short, sentences):
         gold = FIRST_WORD + ORDERS[task.name](src - FIRST_WORD, task.words)
         return [[Hypothesis(row[: -1 if short else None], 0.0, 0.0, [])] for row in gold.tolist()]
 
-    monkeypatch.setattr(words, "greedy", translate)
+    monkeypatch.setattr(words, "decode", translate)
     shares = words.score(words.build("rnn", 3), task, 1, CPU)
     assert shares["sentences"] == sentences
     lost = len(words.LENGTHS) / sum(words.LENGTHS) if short else 0.0

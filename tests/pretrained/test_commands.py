@@ -87,7 +87,7 @@ def test_predict_names_unknown_words_and_skips_bad_lines(saved):
 @pytest.mark.parametrize(
     ("family", "words", "match"),
     [
-        ("bert", ("show", "MODEL", "the", "--beam", 5), "beam must be left out for a model that"),
+        ("bert", ("show", "MODEL", "the", "--beam", 5), "beam must be left out for a"),
         ("bert", ("show", "MODEL", "the", "--max-len", 5), "max_len must be left out"),
         ("bert", ("show", "MODEL", "the", "--target", "x"), "target must be left out"),
         ("bert", ("show", "MODEL", "the", "--chat"), "chat must be left out"),

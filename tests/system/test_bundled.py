@@ -127,19 +127,21 @@ def test_it_has_not_seen_the_test_words():
 
 
 def test_the_first_map_takes_less_than_five_seconds(tmp_path):
-    # of the processor, and the best of some tries, so that other work does not make the test fail
+    """Of the processor, or twice what importing torch takes where that alone is slow."""
+    # the best of some tries, so that other work does not make the test fail
     for _ in range(3):
-        seconds = _seconds_of_a_map(tmp_path)
-        if seconds < 5:
+        seconds, said = _cpu_seconds("from regard.cli import main; main()", tmp_path)
+        assert "SH" in said
+        if seconds < max(5, 2 * _cpu_seconds("import torch", tmp_path)[0]):
             return
     pytest.fail(f"the first map takes {seconds:.1f} seconds")
 
 
-def _seconds_of_a_map(folder):
-    command = [sys.executable, "-c", "from regard.cli import main; main()", "show", "g2p"]
+def _cpu_seconds(program, folder):
+    """Return the processor's seconds of a program, and what it prints."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
-        [*command, "attention"],
+        [sys.executable, "-c", program, "show", "g2p", "attention"],
         capture_output=True,
         text=True,
         check=True,
@@ -147,5 +149,4 @@ def _seconds_of_a_map(folder):
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8"},
     )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert "SH" in done.stdout
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done.stdout

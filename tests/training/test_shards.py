@@ -133,6 +133,7 @@ def test_the_manifest_names_each_shard_with_size_and_checksum(folder, tmp_path):
 
 
 @pytest.mark.plain
+@pytest.mark.long
 def test_workers_that_are_killed_lose_and_double_no_pair(folder, tmp_path, monkeypatch):
     paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
