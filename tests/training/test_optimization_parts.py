@@ -34,7 +34,8 @@ def learner_of(module, *, world=1, share=None):
         fabric=fabric, count=world, shards=False, total=lambda loss: world * loss
     )
     group = {"params": list(module.parameters())}
-    found.optimizer = torch.optim.SGD([group | ({} if share is None else {"share": share})], lr=1.0)
+    groups = [group | ({} if share is None else {"share": share})]
+    found._optimizer = torch.optim.SGD(groups, lr=1.0)
     found.module, found.average, found.graphs, found.shapes = module, None, None, None
     found.objective = lambda rows: module.weight.sum() * len(rows)
     found._loss, found._losses = torch.zeros(()), 0
