@@ -19,6 +19,7 @@ import safetensors.torch
 import torch
 
 import regard
+from chips import saturates_int8
 from cli.tools import done
 from cli.tools import regard as command
 from export.tools import SOURCES, assert_found, assert_hypotheses, make_run, run_readme
@@ -247,7 +248,7 @@ def test_int8_states_the_share_of_equal_predictions(bahdanau, int8):
     assert (found["sources"], found["equal_predictions"]) == (len(texts), equal)
     assert len(texts) / 2 < equal
     assert f"predictions for {equal} of {len(texts)} sources are equal (beam 5)" in said
-    assert 1e-4 < found["difference"] < 2  # sums saturate on chips without VNNI
+    assert 1e-4 < found["difference"] < (2 if saturates_int8() else 1)
     readme = (folder / "README.md").read_text()
     assert f"{equal} of\n{len(texts)} predictions" in readme
     assert "weights in int8" in readme
