@@ -8,8 +8,9 @@ from regard.api.bundled_card import BundledCard
 from regard.errors import ArgumentError
 from regard.pretrained import is_pretrained
 from regard.training import RunError, RunFolder
+from regard.training.run_folder import BUNDLED
 
-HOME: Final = Path(__file__).parents[1] / "bundled"
+HOME: Final = BUNDLED
 #: the model of commands that name none
 DEFAULT: Final = "g2p"
 

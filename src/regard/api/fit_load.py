@@ -29,7 +29,8 @@ from regard.pretrained import (
     is_hub_name,
     is_pretrained,
 )
-from regard.training import RunFolder, make_config
+from regard.training import RunFolder
+from regard.training.run_folder import split_step
 
 #: types of the weights that a model can answer with; int8 is quantised from 32 bits
 PRECISIONS: Final = {
@@ -65,7 +66,7 @@ def load(
         'AH T EH N SH AH N'
     """
     one = _checked(runs[0]) if len(runs) == 1 else None
-    of_run = one is None or _split_step(one)[1] is not None
+    of_run = one is None or split_step(one)[1] is not None
     folder = None if of_run or one is None else find_pretrained(one, allow_pickle=allow_pickle)
     if folder is None:
         if allow_pickle:
@@ -113,7 +114,7 @@ def load_run(*runs: str | Path, device: str = "auto", precision: str = "32") -> 
         raise ArgumentError("runs", "be one folder or more", "missing", "name a run folder")
     dtype = _dtype(precision)
     where = devices.pick(device)
-    named = [_split_step(_checked(run)) for run in runs]
+    named = [split_step(_checked(run)) for run in runs]
     folders = [bundled_models.find(name) for name, _ in named]
     if str(precision) == "int8":
         if where.type != "cpu":
@@ -129,13 +130,6 @@ def load_run(*runs: str | Path, device: str = "auto", precision: str = "32") -> 
     if str(precision) == "int8":
         saved = [run._replace(model=int8_copy(run.sequence_model)) for run in saved]
     return Model(saved, folders, where)
-
-
-def _split_step(run: str | Path) -> tuple[str | Path, int | None]:
-    """Split RUN@STEP; a folder may have such a name itself."""
-    name, at, step = str(run).rpartition("@")
-    is_step = at and step.isascii() and step.isdecimal() and not Path(run).is_dir()
-    return (name, int(step)) if is_step else (run, None)
 
 
 def _weights(folder: Path, step: int | None) -> dict[str, torch.Tensor] | None:
@@ -204,7 +198,7 @@ def fit(
         [0, 1, 2]
     """
     # imports libraries that only training needs
-    from regard.training import start_run
+    from regard.training import new_config, start_run
     from regard.training.console_reporter import StderrConsole, say
 
     if isinstance(y, str):
@@ -214,13 +208,13 @@ def fit(
     folder = Path(tempfile.mkdtemp(prefix="regard-")) / "run" if output is None else Path(output)
     device = str(settings.get("device", "auto"))
     if isinstance(pairs, str | Path):
-        start_run(make_config({"data": str(pairs), **settings}), folder, quiet=quiet)
+        start_run(new_config({"data": str(pairs), **settings}), folder, quiet=quiet)
         return load_run(folder, device=device)
     rows, columns, targets = _examples(pairs, y, source, target, settings)
     if columns is not None and (source is None) != (target is None):
         told = {"src": columns[0], "tgt": columns[1], "option": f"source={columns[0]!r}"}
         say(StderrConsole(quiet=quiet), message("data.chosen", file="table", **told))
-    start_run(make_config(settings), folder, pairs=rows, quiet=quiet)
+    start_run(new_config(settings), folder, pairs=rows, quiet=quiet)
     model = load_run(folder, device=device)
     if model.task.labels:
         model.label_values = write_labels(folder, targets)

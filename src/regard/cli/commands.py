@@ -76,6 +76,11 @@ class TrainArgs:
     output: Path | None = option(
         "The run folder.", "--output", "-o", shown="runs/PRESET, runs/recipes/NAME-SEED"
     )
+    start: str | None = option(
+        "Start from this model: a run folder, RUN@STEP or a bundled model.",
+        "--from",
+        shown="nothing",
+    )
     dev: str | None = option("Dev pairs.", shown="some of the data, by hash")
     minutes: float | None = option("Most minutes to train.", shown="no limit")
     resume: Path | None = option("Resume the run in this folder.", autocompletion=complete_run)

@@ -18,7 +18,7 @@ from regard.training import (
     Config,
     RunFolder,
     encode_run,
-    make_config,
+    new_config,
     parse_overrides,
     read_toml,
     rehearse_run,
@@ -34,6 +34,7 @@ def train(args: TrainArgs) -> None:
     options = given_options(
         preset=args.preset,
         size=args.size,
+        start=args.start,
         dev=args.dev,
         minutes=args.minutes,
         skip_bad=args.skip_bad or None,
@@ -44,6 +45,8 @@ def train(args: TrainArgs) -> None:
         refuse("be for a run that goes on", "add --resume RUN, or leave it out", **accepted)
     else:
         refuse("be left out when a run goes on", "the run stays in its folder", output=args.output)
+        fix = "the run has the weights of its own checkpoint"
+        refuse("be left out when a run goes on", fix, **{"from": args.start})
     if args.resume is not None:  # by its recipe if it was made by one
         recipe = recipes.load_saved(args.resume / recipes.RECIPE_DIR)
     else:
@@ -115,7 +118,7 @@ def _folder_of(config: Config) -> Path:
 
 def _with_data(settings: dict[str, Any]) -> Config:
     """Return the settings of a run, which must name its data."""
-    config = make_config(settings)
+    config = new_config(settings)
     if not config.data:
         raise ArgumentError(
             "data", "be a file of pairs", "missing", "name one, as in `regard train pairs.tsv`"

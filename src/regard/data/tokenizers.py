@@ -40,6 +40,7 @@ from regard.data.lookup_codecs import (
     SpaceCodec,
     Span,
     SubwordCodec,
+    TableCodec,
     WordCodec,
     from_json,
     normaliser,
@@ -300,6 +301,31 @@ class Tokenizer(StoredEncoder):
                 pieces[word] = None
         codec = type(self._codec)(list(pieces))
         return Tokenizer(self.kind, codec, nfc=self.nfc, case=self.case, features=self.features)
+
+    @property
+    def grows(self) -> bool:
+        """True if tokens are looked up one by one, so that further ones change no other."""
+        return isinstance(self._codec, TableCodec | WordCodec | LabelSetCodec)
+
+    def extended(self, other: "Tokenizer") -> "Tokenizer":
+        """Return the tokeniser with the tokens and features of another that it lacks, at the end.
+
+        One of subwords keeps its tokens.
+        """
+        features = dict.fromkeys((*self.features, *other.features))
+        codec, pieces = self._codec, [*dict.fromkeys((*self._codec.pieces, *other._codec.pieces))]
+        if isinstance(codec, LabelSetCodec):
+            codec = LabelSetCodec(pieces, codec.separator)
+        elif isinstance(codec, TableCodec | WordCodec):
+            codec = type(codec)(pieces)
+        return Tokenizer(self.kind, codec, nfc=self.nfc, case=self.case, features=tuple(features))
+
+    def rows_in(self, older: "Tokenizer") -> list[int]:
+        """Return the id of each token and feature in another tokeniser, or -1."""
+        ids = {piece: i for i, piece in enumerate(older._codec.pieces)}
+        features = older._feature_ids
+        own = (ids.get(piece, -1) for piece in self._codec.pieces)
+        return [*own, *(features.get(name, -1) for name in self.features)]
 
     def _is_whole(self, word: str) -> bool:
         """Return whether a word is normalised and one piece."""

@@ -6,6 +6,7 @@ from regard.training.config import Config, make_config, parse_overrides, read_to
 from regard.training.run_folder import RunError, RunFolder, Saved
 
 if TYPE_CHECKING:
+    from regard.training.fine_tuning import new_config
     from regard.training.run import encode_run, rehearse_run, resume_run, start_run
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Saved",
     "encode_run",
     "make_config",
+    "new_config",
     "parse_overrides",
     "read_toml",
     "rehearse_run",
@@ -25,6 +27,10 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import the trainer when it is first used, since using a model does not need it."""
+    if name == "new_config":
+        from regard.training.fine_tuning import new_config
+
+        return new_config
     if name in ("encode_run", "rehearse_run", "resume_run", "start_run"):
         from regard.training import run
 

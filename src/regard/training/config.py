@@ -126,6 +126,22 @@ class Config(BaseModel):
         10_000, "maximum number of characters of a side; longer lines are bad lines", ge=1
     )
 
+    start: str | None = _fixed(
+        None,
+        "model to start from: a run folder, RUN@STEP or a bundled model; its network, tokenisers "
+        "and weights are taken",
+    )
+    start_checksum: str | None = _fixed(
+        None, "checksum that the model to start from must have; filled in by the run"
+    )
+    freeze: tuple[str, ...] = _fixed(
+        (), "parts of the network that stay as they were: embeddings,encoder,layers:0-5"
+    )
+    replay: str | None = _fixed(
+        None, "examples of what the model knew before, which are mixed into the batches"
+    )
+    replay_share: float = _fixed(0.2, "share of a pass that replayed examples have", gt=0, lt=1)
+
     deduplicate: bool = _fixed(False, "leave out pairs that occur before, in any shard")
     encode_processes: int | None = _setting(
         None, "processes that encode shards; default: one per core for large data", ge=1
@@ -275,7 +291,7 @@ class Config(BaseModel):
             return [part.strip() for part in value.split(",")]
         return [value] if isinstance(value, int) else value
 
-    @field_validator("teacher", mode="before")
+    @field_validator("teacher", "freeze", mode="before")
     @classmethod
     def _split_names(cls, value: Any) -> Any:
         """Read `RUN,RUN` as a list."""
@@ -283,7 +299,7 @@ class Config(BaseModel):
             return [part.strip() for part in value.split(",") if part.strip()]
         return [str(value)] if isinstance(value, Path) else value
 
-    @field_validator("src_vectors", "tgt_vectors", mode="before")
+    @field_validator("src_vectors", "tgt_vectors", "start", "replay", mode="before")
     @classmethod
     def _name_of_path(cls, value: object) -> object:
         return str(value) if isinstance(value, Path) else value
@@ -441,6 +457,17 @@ def preset_options(preset: str) -> dict[str, inspect.Parameter]:
     """Return the sizes and options of a preset, without those that follow from the data."""
     parameters = inspect.signature(PRESETS[preset], eval_str=True).parameters
     return {n: p for n, p in parameters.items() if n not in TOLD}
+
+
+def all_options(preset: str, size: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the value of every size and option of a preset, of which some are given."""
+    options = preset_options(preset)
+    found = {name: given.get(name, option.default) for name, option in options.items()}
+    for table in SIZE_TABLES:
+        row = table[size]._asdict()
+        if row.keys() <= found.keys():
+            return found | {name: row[name] for name in row if found[name] is None}
+    return found
 
 
 def _value(text: str) -> Any:

@@ -38,6 +38,7 @@ from regard.training.console_reporter import (
 from regard.training.defaults import steps_limit
 from regard.training.distributed import is_first_process, launch_id, restart_number
 from regard.training.evaluator import DevMetric
+from regard.training.fine_tuning import new_config
 from regard.training.optimization import seconds_per_token
 from regard.training.progress import BaselineScore, Progress
 from regard.training.recognition import recognised
@@ -156,6 +157,8 @@ def _describe_budget(run: PreparedRun) -> str:
 
 def _recognised(config: Config, pairs: PairSource | None, console: Console) -> Config:
     """Return checked settings, with those that the first examples ask for."""
+    if config.start is not None and config.start_checksum is None:
+        config = new_config(config.model_dump(exclude_unset=True))
     check_settings(config)
     speak = partial(say, console) if is_first_process() else lambda sentence: None
     found = recognised(config, pairs, speak)

@@ -25,6 +25,7 @@ from regard.training.config import Config, make_config, with_preset_of
 from regard.training.data_record import CHANGED, DataRecord, ShardManifest
 from regard.training.distillation import teacher_encoders
 from regard.training.encode_shards import Watch, encode_shards, held_out_pairs, measure_shards
+from regard.training.fine_tuning import check_input, open_start, start_encoders
 from regard.training.run_files import FIRST_EXAMPLES, PARTS, Examples, PairSource, Say
 from regard.training.run_folder import RunFolder
 from regard.worker_processes import Executor
@@ -226,6 +227,9 @@ def _encoders(
             if saved.task_options:
                 examples.config = saved
         return open_task(examples.config, load_encoder(src_file), load_target(tgt_file))
+    start = None if config.start is None else open_start(config.start, config.start_checksum)
+    if start is not None:
+        check_input(start, config, examples.first)
     chosen, why = choose_task(config, examples.first)
     examples.task, facts = chosen, chosen.input.facts
     if examples.shards is None:
@@ -248,11 +252,13 @@ def _encoders(
     first = next(pairs, None)
     if first is None:
         raise examples.too_few("training")
+    sample, named = itertools.chain([first], pairs), examples.name_of("training")
     if config.teacher:
         encoders = teacher_encoders(config)
+    elif start is not None:
+        encoders = start_encoders(start, chosen, config, sample, file=named, why=why, say=say)
     else:
-        sample = itertools.chain([first], pairs)
-        encoders = chosen.learn(config, sample, file=examples.name_of("training"), why=why, say=say)
+        encoders = chosen.learn(config, sample, file=named, why=why, say=say)
     examples.encoder = encoders.source
     if history.record is None:
         if facts.caches_parsed and config.dev is not None:

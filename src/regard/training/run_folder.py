@@ -47,6 +47,10 @@ REPORT: Final = ("report.html", "report.jsonl")
 LABELS: Final = "labels.json"
 
 
+#: the models of the package, each a run folder
+BUNDLED: Final = Path(__file__).parents[1] / "bundled"
+
+
 class RunError(RegardError):
     """A run folder lacks something, or holds something damaged."""
 
@@ -355,6 +359,20 @@ def _with_old_defaults(settings: Mapping[str, Any], version: int) -> Mapping[str
     if version < 2 and settings.get("eval_every") is None:
         return {**settings, "eval_every": "epoch"}
     return settings
+
+
+def find_run(name: str | Path) -> Path:
+    """Return the folder of a run: the user's own, or that of a bundled model of this name."""
+    path = Path(name)
+    is_bundled = len(path.parts) == 1 and RunFolder(BUNDLED / path).started
+    return BUNDLED / path if is_bundled and not path.is_dir() else path
+
+
+def split_step(run: str | Path) -> tuple[str | Path, int | None]:
+    """Split RUN@STEP; a folder may have such a name itself."""
+    name, at, step = str(run).rpartition("@")
+    is_step = at and step.isascii() and step.isdecimal() and not Path(run).is_dir()
+    return (name, int(step)) if is_step else (run, None)
 
 
 LogRow = dict[str, Any]

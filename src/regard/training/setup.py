@@ -52,6 +52,7 @@ from regard.training.distributed import (
 )
 from regard.training.epochs import BatchShapes, Epochs, TrainingBatches
 from regard.training.evaluator import BATCH, DevMetric, Evaluator
+from regard.training.fine_tuning import StartModel, check_start, fill, open_start
 from regard.training.loop import TrainingParts, train
 from regard.training.losses import Objective
 from regard.training.optimization import (
@@ -180,6 +181,9 @@ def prepare(
     if values.bpe_dropout:
         say(message("train.bpe-dropout", share=values.bpe_dropout))
     resegmenter = _resegmenter(values, corpus, task)
+    model = None
+    if values.start is not None and not resumed:
+        model = open_start(values.start, values.start_checksum)
     # recordings are limited in seconds, and may have more frames than other sources
     longest = max(values.max_src_len, int(corpus.src_lengths.max(initial=0)))
     module, learner, shapes = _learner(
@@ -193,6 +197,7 @@ def prepare(
         baseline,
         from_counts=starts_from_counts(values, facts),
         filled=resumed or dry,
+        start=model,
     )
     check_precision(learner.objective, corpus, fabric, precision)
     # a batch of pairs is small on a CPU already
@@ -353,6 +358,7 @@ def _learner(
     *,
     from_counts: bool,
     filled: bool,
+    start: StartModel | None,
 ) -> tuple[AnyModel, Learner, BatchShapes | None]:
     """Build the model with its optimiser, and the batch shapes if CUDA graphs are used.
 
@@ -364,7 +370,9 @@ def _learner(
     fabric = processes.fabric
     torch.manual_seed(values.seed)
     module = task.build_model()
-    if not filled:
+    if start is not None:
+        say(fill(start, module, task, values.seed).sentence(start.name))
+    elif not filled:
         start_from_vectors(values, module, *task.encoders, say)
         if from_counts:
             start_from_counts(module, data.train, say)
@@ -507,6 +515,7 @@ def check_settings(config: Config) -> None:
     _check_shards(config)
     check_task_settings(config)
     check_teacher(config)
+    check_start(config)
     shared_tokenizer_kind(config)
     if config.model.get("tied") == "all" and not config.shared_vocab:
         rule = "be 'all' only where source and target have one vocabulary"
