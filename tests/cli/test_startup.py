@@ -71,6 +71,15 @@ def test_show_does_without(loaded, module):
     assert module not in loaded
 
 
+@pytest.mark.slow
+def test_a_dry_run_does_without_what_takes_longest(tmp_path):
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("".join(f"{n:b}\t{n}\n" for n in range(200)))
+    loaded = modules("train", str(pairs), "minutes=1", "--dry-run", "-o", str(tmp_path / "run"))[1]
+    assert "regard.training.run" in loaded
+    assert not loaded & {"pandas", "torch._dynamo", "lightning_fabric", "regard.api", "matplotlib"}
+
+
 @pytest.mark.parametrize(
     "words",
     [("--help",), ("predict", "--help"), ("--version",), ("--lang", "zh", "predict", "--help")],

@@ -9,7 +9,6 @@ from regard import recipes
 from regard.cli import BEGAN
 from regard.cli.commands import EncodeArgs, TrainArgs
 from regard.cli.error_handling import SIGNALLED, refuse
-from regard.cli.jobs import executor_of
 from regard.data.shards import display_data
 from regard.data.text_files import STDIN
 from regard.decoding_options import given_options
@@ -75,7 +74,7 @@ def train(args: TrainArgs) -> None:
 
 
 def _train_recipe(
-    recipe: recipes.Recipe,
+    recipe: "recipes.Recipe",
     words: list[str],
     options: dict[str, Any],
     args: TrainArgs,
@@ -91,6 +90,8 @@ def _train_recipe(
 
 def encode(args: EncodeArgs) -> None:
     """Begin a run up to its encoded data."""
+    from regard.cli.jobs import executor_of  # imports what only prediction needs
+
     asked = args.ray is not None or args.workers is not None
     executor = executor_of(args.ray, args.workers, gpus=False) if asked else None
     words = [word for word in (args.data, *(args.words or [])) if word is not None]

@@ -148,7 +148,7 @@ class Corpus:
             values, width, items = batch.column(side).values, 1, self._ids
             if side == "src" and self.features:
                 values, width, items = values.values, self.features, self._numbers
-            offsets = batch.column(side).offsets.to_numpy(zero_copy_only=False).astype(np.int64)
+            offsets = numbers_of(batch.column(side).offsets).astype(np.int64)
             first = values.buffers()[1].address - self._bytes.address
             places = first // items.itemsize + width * offsets[:-1]
             # half the memory, where the file has fewer than 4 billion items
@@ -293,6 +293,12 @@ def corpus_problem(path: Path) -> str | None:
 
 #: what is kept of a pair as text
 TEXTS: Final = ("src_text", "tgt_text", "line", "more", "features")
+
+
+def numbers_of(array: Any) -> np.ndarray:
+    """Return an Arrow array of numbers as a view; its `to_numpy` would import pandas."""
+    dtype = np.dtype(array.type.to_pandas_dtype())
+    return np.frombuffer(array.buffers()[1], dtype, len(array), array.offset * dtype.itemsize)
 
 
 def text_fields() -> list[tuple[str, Any]]:

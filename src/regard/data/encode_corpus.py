@@ -20,6 +20,7 @@ from regard.data.corpus import (
     Corpus,
     corpus_problem,
     crc32_of_file,
+    numbers_of,
     text_fields,
     write_note,
 )
@@ -58,22 +59,43 @@ def frame_type(features: int) -> Any:
 
 def frame_lists(tables: Sequence[np.ndarray], features: int) -> Any:
     """Return tables of frames of one width as an Arrow array."""
-    offsets = np.cumsum([0, *map(len, tables)], dtype=np.int32)
     numbers = np.concatenate([np.zeros(0, np.float32), *map(np.ravel, tables)])
-    frames = arrow.FixedSizeListArray.from_arrays(arrow.array(numbers), features)
-    return arrow.ListArray.from_arrays(arrow.array(offsets), frames)
+    return _lists(tables, arrow.FixedSizeListArray.from_arrays(_array(numbers), features))
+
+
+def id_lists(rows: Sequence[Sequence[int]], dtype: np.dtype) -> Any:
+    """Return rows of token ids as an Arrow array."""
+    ids = itertools.chain.from_iterable(rows)
+    return _lists(rows, _array(np.fromiter(ids, dtype, sum(map(len, rows)))))
+
+
+def _lists(rows: Sequence[Any], joined: Any) -> Any:
+    """Return an Arrow array of lists, whose values are joined."""
+    offsets = np.cumsum([0, *map(len, rows)], dtype=np.int32)
+    return arrow.ListArray.from_arrays(_array(offsets), joined)
+
+
+def _array(numbers: np.ndarray) -> Any:
+    """Return numbers as an Arrow array; `pyarrow.array` would import pandas, which takes long."""
+    kind = arrow.from_numpy_dtype(numbers.dtype)
+    return arrow.Array.from_buffers(kind, len(numbers), [None, arrow.py_buffer(numbers)])
+
+
+def _strings(texts: Sequence[str]) -> Any:
+    builder = arrow.lib.StringBuilder()
+    builder.append_values(texts)
+    return builder.finish()
 
 
 def text_arrays(pairs: Sequence[Pair]) -> list[Any]:
     """Return the texts of pairs as Arrow arrays, one for each of `TEXTS`."""
-    values: list[list[Any]] = [
-        [pair.src for pair in pairs],
-        [pair.tgt for pair in pairs],
-        [pair.line for pair in pairs],
-        [list(pair.more) for pair in pairs],
-        [list(pair.features) for pair in pairs],
+    lists = ([pair.more for pair in pairs], [pair.features for pair in pairs])
+    return [
+        _strings([pair.src for pair in pairs]),
+        _strings([pair.tgt for pair in pairs]),
+        _array(np.array([pair.line for pair in pairs], np.int64)),
+        *(_lists(rows, _strings(list(itertools.chain.from_iterable(rows)))) for rows in lists),
     ]
-    return [arrow.array(v, kind) for v, (_, kind) in zip(values, text_fields(), strict=True)]
 
 
 #: chunks of pairs that are written at once, so that memory is bounded
@@ -128,9 +150,10 @@ class PairEncoder:
         self.longest = [0, 0]
         # ids have the smallest type that holds those of both sides
         most = max(tgt_tok.vocab_size, src_tok.vocab_size)
-        self._ids = arrow.list_(arrow.uint16() if most <= U16 else arrow.int32())
-        src_type = frame_type(src_tok.frame_size) if src_tok.frame_size else self._ids
-        fields = [("src", src_type), ("tgt", self._ids), *(text_fields() if texts else [])]
+        self._ids = np.dtype(np.uint16 if most <= U16 else np.int32)
+        ids = arrow.list_(arrow.from_numpy_dtype(self._ids))
+        src_type = frame_type(src_tok.frame_size) if src_tok.frame_size else ids
+        fields = [("src", src_type), ("tgt", ids), *(text_fields() if texts else [])]
         self.schema = arrow.schema(fields)
 
     def key(self, source: str) -> str:
@@ -194,8 +217,8 @@ class PairEncoder:
         src, tgt = [sources[i] for i in kept], [targets[i] for i in kept]
         width = self._src.frame_size
         sides = [
-            frame_lists(src, width) if width else arrow.array(src, self._ids),
-            arrow.array(tgt, self._ids),
+            frame_lists(src, width) if width else id_lists(src, self._ids),
+            id_lists(tgt, self._ids),
         ]
         texts = text_arrays([pairs[i] for i in kept]) if self._texts else []
         return arrow.RecordBatch.from_arrays([*sides, *texts], schema=self.schema)
@@ -247,8 +270,8 @@ class FrameCache(Iterable[Pair]):
 
 def _tables(column: Any) -> Iterator[np.ndarray]:
     """Yield the tables of a record batch, as views of the file."""
-    rows = column.values.values.to_numpy().reshape(-1, column.type.value_type.list_size)
-    for start, end in itertools.pairwise(column.offsets.to_numpy().tolist()):
+    rows = numbers_of(column.values.values).reshape(-1, column.type.value_type.list_size)
+    for start, end in itertools.pairwise(numbers_of(column.offsets).tolist()):
         yield rows[start:end]
 
 

@@ -168,7 +168,7 @@ class PairReader(Iterator[Pair]):
         return next(self._pairs)
 
     def count_rows(self) -> int:
-        """Return the number of rows, none of which is parsed, or left to read."""
+        """Return the number of rows that are left, none of which is parsed, or left to read."""
         return sum(1 for _ in self._rows)
 
     def _read(self, opened: OpenedSource, parse: Parser) -> Iterator[Pair]:

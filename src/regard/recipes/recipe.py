@@ -20,11 +20,6 @@ TABLE: Final = "recipe"
 #: settings of the data, which the task determines
 PREPARED: Final = ("data", "tgt", "dev", "dev_tgt", "columns")
 RECORD: Final = "recipe.json"
-#: prefix of the names of bundled recipes
-SHELF: Final = "recipes"
-HERE: Final = Path(__file__).resolve().parent
-#: folders of bundled recipes: beside this file if installed, at the top of a checkout
-BUNDLED_DIRS: Final = (HERE / "files", HERE.parents[2] / SHELF)
 
 
 Distil = Literal["answers", "tokens"]
@@ -85,29 +80,6 @@ class Recipe:
         folder.mkdir(parents=True, exist_ok=True)
         text = json.dumps(asdict(self), indent=2, ensure_ascii=False, default=list)
         write_atomic(folder / RECORD, f"{text}\n".encode())
-
-
-def find(word: str) -> Path | None:
-    """Return the TOML file that a word names, with or without its suffix, or None.
-
-    `recipes/NAME` is a bundled recipe if there is no such file here.
-    """
-    path = Path(word)
-    named = path if path.suffix == ".toml" else Path(f"{word}.toml")
-    if named.is_file() and (named == path or not path.exists()):
-        return named
-    if path.exists() or path.parent != Path(SHELF):
-        return None
-    ours = {file.stem: file for folder in BUNDLED_DIRS for file in folder.glob("*.toml")}
-    if named.stem in ours:
-        return ours[named.stem]
-    near = difflib.get_close_matches(named.stem, ours, n=1, cutoff=0.5)
-    raise ArgumentError(
-        "the recipe",
-        f"be a file, or one of the {len(ours)} bundled recipes",
-        repr(word),
-        f"perhaps {SHELF}/{near[0]} is meant" if near else "see recipes/README.md",
-    )
 
 
 def read(path: Path) -> Recipe | None:

@@ -91,6 +91,8 @@ def prepare_data(
     try:
         task = _encoders(examples, folder, history, sample)
         examples.task, examples.encoder = task.type, task.input.encoder
+        if sample is not None and not task.input.facts.caches_parsed:
+            examples.hold_parsed()  # again, since a known encoder checks what is read
         history.compare_tables()
         if history.record is None:
             if history.is_trained:
@@ -240,7 +242,8 @@ def _encoders(
             folder.write_config(config)
             examples.config = config
         if most is not None:
-            examples.every = _thinned(lambda: examples.reader(examples.place("train")), most, say)
+            examples.every = _thinned(examples.reader(examples.place("train")), most, say)
+            examples.hold_parsed()
     elif not facts.reads_shards:
         rule = f"be one file for {facts.several}, since only pairs of texts and texts may be shards"
         fix = "put them into one file, and leave deduplicate out"
@@ -269,9 +272,10 @@ def _encoders(
     return open_task(config, *encoders)
 
 
-def _thinned(read: Callable[[], PairReader], most: int, say: Say) -> int:
+def _thinned(reader: PairReader, most: int, say: Say) -> int:
     """Return of how many rows one is read, so that few characters or sources are."""
-    rows, first = read().count_rows(), list(itertools.islice(read(), FIRST_EXAMPLES))
+    first = list(itertools.islice(reader, FIRST_EXAMPLES))
+    rows = len(first) + reader.bad.total + reader.count_rows()
     chars = sum(len(pair.src) + len(pair.tgt) for pair in first) / len(first)
     enough = SAMPLED_FILES if first[0].frames is not None else max(SAMPLED_FILES, most / chars)
     every = max(1, int(rows / enough))

@@ -48,8 +48,9 @@ class Examples:
         shards: the training data, if they are shards.
         task: how they are read; None until it is known.
         encoder: of the sources, once it is learned.
-        parsed: examples by part that are kept on disk until they are encoded.
+        parsed: examples by part that are kept until they are encoded, on disk or in memory.
         every: of how many examples one is read.
+        columns_read: those of the training data, once these were read.
     """
 
     config: Config
@@ -61,6 +62,7 @@ class Examples:
     encoder: SourceEncoder | None = None
     parsed: dict[str, Iterable[Pair]] = field(default_factory=dict)
     every: int = 1
+    columns_read: Sequence[Any] | None = None
 
     @cached_property
     def contents(self) -> dict[str, FileContent]:
@@ -157,6 +159,12 @@ class Examples:
             rows = reader(place)
             rows.every = self.every
             self.say(rows.note.replace(str(self.stdin), "stdin"))
+            if (
+                self.pairs is None
+                and reader == self.reader
+                and source == self.place("train").source
+            ):
+                self.columns_read = rows.columns
             pairs: Iterable[Pair] = rows
             if self.config.features is False:  # the user wants none
                 pairs = (pair._replace(features=()) for pair in rows)
@@ -173,7 +181,9 @@ class Examples:
         gone = self.pairs is None and "data" not in self.contents
         if self.config.columns is not None or self.shards is not None or gone:
             return self.config.columns
-        return tuple(map(str, self.reader(self.place("train")).columns)) or None
+        if self.columns_read is None:
+            self.columns_read = self.reader(self.place("train")).columns
+        return tuple(map(str, self.columns_read)) or None
 
     def train(self, share: float) -> Iterator[Pair]:
         """Read the training examples; a share of the data is held out if there is no dev file."""
@@ -262,6 +272,11 @@ class Examples:
     def keep_parsed(self, part: str, folder: RunFolder) -> None:
         """Parse the examples of a part, so that later passes find them parsed on disk."""
         self.parsed[part] = write_frame_cache(self.all(part), folder.read_file(part))
+
+    def hold_parsed(self) -> None:
+        """Read the training examples into memory, as the task reads them now, for later passes."""
+        self.parsed.pop("train", None)
+        self.parsed["train"] = list(self.all("train"))
 
     def too_few(self, part: str) -> DataError:
         """Return the error for a file with so few sources that all fall to one part."""
