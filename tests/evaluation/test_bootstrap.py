@@ -1,9 +1,8 @@
 import numpy as np
 import pytest
 
-from evaluation.test_metrics import GOLD, SEVERAL, SYSTEM
+from evaluation.test_metrics import GOLD, NAMES, SEVERAL, SYSTEM
 from regard.evaluation import (
-    METRICS,
     confidence_interval,
     paired_bootstrap,
     paired_perplexity,
@@ -24,7 +23,7 @@ def outputs(share, n, seed):
     return [RIGHT if r else WRONG for r in right]
 
 
-@pytest.mark.parametrize("name", sorted({*METRICS} - {"macro-f1", "span-f1"}))  # of no sentences
+@pytest.mark.parametrize("name", sorted({*NAMES} - {"macro-f1", "span-f1"}))  # of no sentences
 def test_an_interval_is_around_the_score(name):
     system, gold = SYSTEM * 9, SEVERAL * 9
     interval = confidence_interval(name, system, gold)
@@ -79,7 +78,7 @@ def test_sums_of_resamples_by_hand(monkeypatch):
     np.testing.assert_allclose(_resampled(statistics, seed=5), sums)
 
 
-@pytest.mark.parametrize("name", METRICS)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_paired_bootstrap_is_symmetric(name):
     other = ["the cat sat", "there is a cat on the mat", "dogs", "nothing", "it is raining ."]
     ahead = paired_bootstrap(name, SYSTEM * 4, other * 4, GOLD * 4)

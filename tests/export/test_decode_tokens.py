@@ -6,7 +6,7 @@ import pytest
 
 from regard.data import Tokenizer, source_ids
 from regard.data.pairs import parse_features
-from regard.export.text_codec import TokenCodec, answer
+from regard.data.text_codec import TokenCodec, answer
 from regard.symbols import BOS, EOS, PAD, UNK
 
 TEXTS = [
@@ -29,7 +29,7 @@ def test_ids_and_texts_are_those_of_the_package(kind, nfc, case, tmp_path):
         kind, plain * 3, nfc=nfc, case=case, vocab_size=90, features=["V", "PST", "3"]
     )
     ours.save(tmp_path / "tokenizer.json")
-    theirs = TokenCodec(tmp_path / "tokenizer.json", SYMBOLS)
+    theirs = TokenCodec(tmp_path / "tokenizer.json", {"symbols": SYMBOLS})
     for text in [*TEXTS, "quite new: words?"]:
         words, _, features = text.partition("\t")
         (expected,) = source_ids(ours, [words], [parse_features(features)])

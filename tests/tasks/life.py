@@ -11,6 +11,7 @@ import re
 import signal
 import sys
 import tempfile
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from export.tools import run_readme
 from regard.export.decode import Exported
 from regard.export.predict import ExportedNumbers
 from regard.serve.served_models import Models
-from regard.tasks import INPUTS, OUTPUTS, REFUSED
+from regard.tasks import INPUTS, OUTPUTS, refusal
 from regard.training import RunFolder
 from serve.conftest import client_of
 from tasks.toys import TOYS, Toy
@@ -209,11 +210,12 @@ def table(lives: dict[str, tuple[Life, dict[str, str]]]) -> str:
 def matrix() -> str:
     """Return the table of inputs by outputs: which go together, and why others do not."""
     able = {toy.task for toy in TOYS.values()}
-    reasons = list(dict.fromkeys(REFUSED.values()))
+    both = product(reversed(INPUTS), OUTPUTS)
+    reasons = list(dict.fromkeys(filter(None, (refusal(*pair) for pair in both))))
     rows = [f"| | {' | '.join(OUTPUTS)} |", f"|---|{'---|' * len(OUTPUTS)}"]
     for read in reversed(INPUTS):
         cells = [
-            "yes" if f"{read} to {write}" in able else str(1 + reasons.index(REFUSED[read, write]))
+            "yes" if f"{read} to {write}" in able else str(1 + reasons.index(refusal(read, write)))
             for write in OUTPUTS
         ]
         rows.append(f"| {read} | {' | '.join(cells)} |")

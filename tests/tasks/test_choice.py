@@ -1,5 +1,7 @@
 """The task follows from the settings, the data, or what a run folder holds."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from pydantic import Field
@@ -9,13 +11,13 @@ from regard.errors import ArgumentError
 from regard.tasks import (
     INPUTS,
     OUTPUTS,
-    REFUSED,
     TaskOptions,
     check_settings,
     choose_task,
     load_encoder,
     open_task,
     possible_tasks,
+    refusal,
     task_options,
 )
 from regard.training.config import (
@@ -117,8 +119,12 @@ def test_it_is_opened_from_preset_and_encoders(settings, source, target, task, t
 
 
 def test_combinations_are_of_parts_that_exist_and_have_reasons():
-    assert all(one in INPUTS and other in OUTPUTS for one, other in REFUSED)
-    assert all(reason and reason[0].islower() for reason in REFUSED.values())
+    assert all(one.facts.only is None or one.facts.only[0] in OUTPUTS for one in INPUTS.values())
+    named = [{one.only[0]} if one.only else {*one.refuses} for one in OUTPUTS.values()]
+    assert all(names <= INPUTS.keys() for names in named)
+    reasons = [*filter(None, (refusal(*pair) for pair in product(INPUTS, OUTPUTS)))]
+    assert len({*reasons}) == 5
+    assert all(reason[0].islower() for reason in reasons)
 
 
 @pytest.mark.parametrize(

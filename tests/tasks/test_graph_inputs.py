@@ -10,7 +10,7 @@ from cli.tools import regard as command
 from pictures import drawn
 from regard.data import PictureEncoder, StoryEncoder, Tokenizer
 from regard.data.story_encoder import MARKS
-from regard.export.text_codec import PictureCodec, StoryCodec
+from regard.data.text_codec import PictureCodec, StoryCodec
 from regard.models import ConvStem, PictureInput
 from regard.models.protocol import inference
 from regard.symbols import EOS, UNK
@@ -38,7 +38,7 @@ def test_a_graph_scales_patches_as_the_encoder_does():
 
 def test_a_program_cuts_pictures_as_the_encoder_does(tmp_path):
     PICTURES.save(tmp_path / "tokenizer.src.json")
-    codec = PictureCodec(tmp_path / "tokenizer.src.json", SYMBOLS)
+    codec = PictureCodec(tmp_path / "tokenizer.src.json", {"symbols": SYMBOLS})
     picture = drawn("red", "left")
     cut = torch.from_numpy(codec.encode(picture))[None]
     expected = PICTURES.encode(picture.reshape(6, -1).astype(np.float32))
@@ -53,7 +53,7 @@ def test_a_program_reads_stories_as_the_encoder_does(tmp_path):
     texts = ["Mary went to the hall.", "Where is Mary?"]
     encoder = StoryEncoder(Tokenizer.train("word", texts, features=MARKS))
     encoder.save(tmp_path / "tokenizer.src.json")
-    codec = StoryCodec(tmp_path / "tokenizer.src.json", SYMBOLS)
+    codec = StoryCodec(tmp_path / "tokenizer.src.json", {"symbols": SYMBOLS})
     for line in (
         "Mary went to the hall.\tWhere is Mary?",
         "Mary went. | John is here. | \t Where is  Mary?",

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from regard import safe_read
 from regard.errors import DataError
-from regard.evaluation import SHARES
+from regard.evaluation import format_metric
 from regard.messages import interval_text, language, message, translated
 
 FILE: Final = "card.json"
@@ -46,7 +46,7 @@ class CardScore(CardPart):
         set: name of the test set, or of a group of it.
         rows: number of its examples.
         metric: name of the metric; `perplexity` of a language model is per token.
-        value: a share for metrics of `SHARES`, else points.
+        value: a share for metrics of shares, else points.
         low: lower end of the interval,
         high: and upper end; both None if there is no interval.
         signature: how it was computed.
@@ -67,7 +67,7 @@ class CardScore(CardPart):
 
     def shown(self, number: float) -> str:
         """Return a number in the metric's unit."""
-        return f"{100 * number:.2f}%" if self.metric in SHARES else f"{number:.2f}"
+        return format_metric(self.metric, number)
 
     @property
     def ends(self) -> str:

@@ -8,13 +8,13 @@ import numpy as np
 
 from regard.api.evaluate_pairs import metric_names
 from regard.api.model import Model
+from regard.data.lookup_codecs import KINDS
 from regard.errors import ArgumentError
 from regard.evaluation import (
     PLAIN_TEXT,
     Comparison,
     ConfidenceInterval,
     Normalizer,
-    choose_metrics,
     confidence_interval,
     paired_bootstrap,
     paired_perplexity,
@@ -28,8 +28,8 @@ from regard.seeing.trace.map_distance import TraceDistance, trace_distance
 
 #: examples whose traces are kept, those that differ most
 SHOWN: Final = 12
-#: kind of target whose metrics suit running text, as models of transformers write it
-RUNNING_TEXT: Final = "bpe"
+#: tokens of running text, as models of transformers write it
+RUNNING_TEXT: Final = KINDS["bpe"]
 #: traces that are computed at once, and pairs that are in memory before most are dropped
 BATCH: Final = 8
 KEPT: Final = 64
@@ -132,7 +132,7 @@ def compare_models(
     _check_comparable(first, second, sources)
     if _is_language_model(first):
         return _compare_texts(first, second, list(sources), shown, done)
-    own = first.task.tokens.metrics() if isinstance(first, Model) else choose_metrics(RUNNING_TEXT)
+    own = first.task.tokens.metrics() if isinstance(first, Model) else RUNNING_TEXT.metrics
     names = metric_names(own, metric) if references is not None else []
     here, there = (_answers(model, sources, beam) for model in (first, second))
     targets = here if references is None else [accepted[0] for accepted in references]

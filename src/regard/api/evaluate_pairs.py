@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 from regard.data import Pair, Tokenizer
 from regard.errors import ArgumentError
 from regard.evaluation import (
-    METRICS,
     ClassReport,
     Comparison,
     LengthRow,
     confidence_interval,
     score,
+    text_metrics,
 )
 
 
@@ -56,10 +56,11 @@ def metric_names(suitable: Sequence[str], metric: str | Sequence[str] | None) ->
     alone = isinstance(metric, str) or not isinstance(metric, Sequence | None)
     given: Sequence[Any] = [metric] if alone else metric or ()
     names = [str(name).lower() for name in given]
+    known = text_metrics()
     for name in names:
-        if name not in METRICS:
+        if name not in known:
             raise ArgumentError(
-                "metric", f"be one of {', '.join(METRICS)}", repr(name), "choose some of them"
+                "metric", f"be one of {', '.join(known)}", repr(name), "choose some of them"
             )
     return names or list(suitable)
 

@@ -29,7 +29,7 @@ from regard.cli.console import (
 from regard.cli.error_handling import refuse
 from regard.cli.input_lines import metric_words, one_source, read_examples
 from regard.errors import ArgumentError
-from regard.evaluation import SHARES
+from regard.evaluation import format_metric
 from regard.messages import interval_text, message, translated
 from regard.pretrained import PretrainedModel
 from regard.seeing import Trace, select
@@ -124,8 +124,8 @@ def _scores(found: ModelComparison) -> PageTable | None:
     rows = [
         [
             one.name,
-            *(_value(one.name, value) for value in (one.first, one.second)),
-            interval_text(one.low, one.high, partial(_value, one.name)),
+            *(format_metric(one.name, value) for value in (one.first, one.second)),
+            interval_text(one.low, one.high, partial(format_metric, one.name)),
             "–" if one.p_value is None else f"{one.p_value:.3f}",
         ]
         for one in found.scores
@@ -184,10 +184,6 @@ def _agreement(found: ModelComparison) -> str:
 
 def _distance(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
-
-
-def _value(name: str, value: float) -> str:
-    return f"{100 * value:.2f}%" if name in SHARES else f"{value:.2f}"
 
 
 def _page(names: tuple[str, str], found: ModelComparison) -> str:

@@ -27,7 +27,7 @@ from regard.cli.error_handling import refuse
 from regard.cli.input_lines import metric_words, pairs_for, texts_for
 from regard.cli.jobs import names_shards, predicted_pairs
 from regard.data import Pair
-from regard.evaluation import SHARES, ClassReport, Perplexity, by_length, paired_bootstrap
+from regard.evaluation import ClassReport, Perplexity, by_length, format_metric, paired_bootstrap
 from regard.evaluation.bootstrap import MIN_UNITS
 from regard.messages import interval_text, message, translated, use_language
 from regard.seeing.draw.files import check_ending
@@ -113,16 +113,12 @@ def _in_words(precision: str) -> str:
     return message("evaluate.precision", precision=precision)
 
 
-def _format(name: str, value: float) -> str:
-    return f"{100 * value:.2f}%" if name in SHARES else f"{value:.2f}"
-
-
 def _as_object(row: MetricRow) -> dict[str, Any]:
     return {name: value for name, value in row._asdict().items() if name != "counted" or value}
 
 
 def _range(row: MetricRow) -> str:
-    return interval_text(row.low, row.high, partial(_format, row.name))
+    return interval_text(row.low, row.high, partial(format_metric, row.name))
 
 
 def _interval_notes(rows: Sequence[Any]) -> list[str]:
@@ -135,7 +131,7 @@ def _print_metrics(rows: Sequence[MetricRow], console: Console) -> None:
     titles += [message("evaluate.counted")] * (rows[0].counted is not None)
     cells = []
     for row in rows:
-        cells.append([row.name, _format(row.name, row.value), _range(row)])
+        cells.append([row.name, format_metric(row.name, row.value), _range(row)])
         cells[-1] += [] if row.counted is None else [f"{row.counted:,}"]
         cells[-1].append(row.signature)
     print_table(console, [*titles, message("card.column.signature")], cells)
@@ -179,7 +175,7 @@ def _print_result(
             [
                 message("check.range", low=row.shortest, high=row.longest),
                 str(row.count),
-                _format(name, row.values[name]),
+                format_metric(name, row.values[name]),
             ]
             for row in result.lengths
         ]
@@ -191,8 +187,8 @@ def _print_result(
         said = message(
             "evaluate.against-few" if untested else "evaluate.against",
             name=name,
-            first=_format(name, found.first),
-            second=_format(name, found.second),
+            first=format_metric(name, found.first),
+            second=format_metric(name, found.second),
             **({"least": MIN_UNITS} if untested else {"wins": found.wins, "p": found.p_value}),
         )
         console.print(said, highlight=False)
@@ -275,7 +271,7 @@ def _save_confusion(
         message("evaluate.examples"): f"{result.pairs:,}",
     }
     for row in result.rows:
-        found = _format(row.name, row.value)
+        found = format_metric(row.name, row.value)
         facts[row.name] = message("evaluate.with-range", value=found, range=_range(row))
     rows = [row._asdict() for row in report.rows]
     save_confusion(path, _confusion_table(report), report.unit, rows, facts, report.notes)

@@ -1,5 +1,7 @@
 """Codecs of text and ids: its normal form, pieces that are looked up, and subwords.
 
+This file is copied into exported folders, where it runs without regard.
+
 Subwords are byte pair encoding and unigram models of Hugging Face's `tokenizers`, which is called
 once for each distinct word: on running text that is many times faster than passing whole lines.
 """
@@ -13,13 +15,15 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, ClassVar, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeVar
 
-from tokenizers import Tokenizer as HFTokenizer
-from tokenizers import models, pre_tokenizers, trainers
+if __package__:
+    from regard.symbols import SYMBOLS, UNK
+else:  # a copy in an exported folder
+    from symbols import SYMBOLS, UNK  # type: ignore[import-not-found,no-redef]
 
-from regard.errors import ArgumentError
-from regard.symbols import SYMBOLS, UNK
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as HFTokenizer
 
 Span = tuple[int, int]
 
@@ -36,8 +40,6 @@ CASES: Final[dict[str, Callable[[str], str]]] = {
 
 def normaliser(*, nfc: bool, case: str) -> Callable[[str], str]:
     """Return the normalisation of a tokeniser. NFC is last: lower case may decompose a letter."""
-    if case not in CASES:
-        raise ArgumentError("case", f"be one of {', '.join(CASES)}", repr(case), "choose one")
     turn = CASES[case]
 
     def normalise(text: str) -> str:
@@ -437,7 +439,7 @@ class SubwordCodec(Codec):
     Words are what stands between spaces, and begin with `▁`. Marks and digits stand alone.
     """
 
-    def __init__(self, model: HFTokenizer) -> None:
+    def __init__(self, model: "HFTokenizer") -> None:
         self._model = model
         by_number = {number: piece for piece, number in model.get_vocab().items()}
         super().__init__([by_number[number] for number in range(len(by_number))])
@@ -482,6 +484,8 @@ class SubwordCodec(Codec):
 
 def train_bpe(texts: Iterable[str], vocab_size: int, min_count: int) -> SubwordCodec:
     """Learn byte pair encoding: merge the most frequent pair repeatedly (Sennrich et al., 2016)."""
+    from tokenizers import models, trainers
+
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         # what was seen once is not a rule
@@ -494,6 +498,8 @@ def train_bpe(texts: Iterable[str], vocab_size: int, min_count: int) -> SubwordC
 
 def train_unigram(texts: Iterable[str], vocab_size: int, min_count: int) -> SubwordCodec:
     """Learn a unigram language model: prune the least useful pieces repeatedly (Kudo, 2018)."""
+    from tokenizers import models, trainers
+
     trainer = trainers.UnigramTrainer(
         vocab_size=vocab_size,
         special_tokens=list(SYMBOLS),
@@ -504,6 +510,9 @@ def train_unigram(texts: Iterable[str], vocab_size: int, min_count: int) -> Subw
 
 
 def _train(model: Any, trainer: Any, texts: Iterable[str], vocab_size: int) -> SubwordCodec:
+    from tokenizers import Tokenizer as HFTokenizer
+    from tokenizers import pre_tokenizers
+
     learner = HFTokenizer(model)
     learner.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Punctuation(), pre_tokenizers.Digits(individual_digits=True)]
@@ -570,7 +579,40 @@ def _ranked(scored: list[list[Any]]) -> list[list[Any]]:
 
 def from_json(learned: dict[str, Any]) -> SubwordCodec:
     """Return the codec that `SubwordCodec.to_json` describes. Raises ValueError if it is none."""
+    from tokenizers import Tokenizer as HFTokenizer  # most kinds need none
+
     try:
         return SubwordCodec(HFTokenizer.from_str(json.dumps(learned)))
     except Exception as error:  # tokenizers raises no narrower kind
         raise ValueError(str(error)[:200]) from None
+
+
+class Kind(NamedTuple):
+    """A kind of tokeniser.
+
+    Attributes:
+        load: makes its codec from what `Codec.to_json` returned, which is checked elsewhere.
+        train: trains its codec, if that needs no more than texts.
+        metrics: of targets that it cuts, the main one first: single symbols are judged by how many
+            are wrong and how many words are right, running text by its n-grams.
+        decides: the metric that chooses between checkpoints, if it is not the main one.
+    """
+
+    load: Callable[[Any], Codec]
+    train: Callable[[Iterable[str], int, int], Codec] | None
+    metrics: tuple[str, ...] = ("bleu", "chrf")
+    decides: str = ""
+
+
+#: what a kind of tokeniser is: a further kind is a further line
+KINDS: Final[dict[str, Kind]] = {
+    "char": Kind(CharCodec, CharCodec.train, ("cer", "exact"), "exact"),
+    "space": Kind(SpaceCodec, SpaceCodec.train, ("per", "exact")),
+    "word": Kind(WordCodec, WordCodec.train),
+    "bpe": Kind(from_json, train_bpe),
+    "unigram": Kind(from_json, train_unigram),
+    "label": Kind(LabelCodec, LabelCodec.train, ("accuracy", "macro-f1")),
+    "labels": Kind(
+        lambda model: LabelSetCodec(**model), None, ("micro-f1", "macro-f1", "subset-accuracy")
+    ),
+}

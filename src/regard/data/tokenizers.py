@@ -6,7 +6,6 @@ for patterns that never end. Only what regard itself writes is accepted.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from operator import index
 from typing import (
     Annotated,
@@ -14,7 +13,6 @@ from typing import (
     ClassVar,
     Final,
     Literal,
-    NamedTuple,
     Protocol,
     SupportsIndex,
     runtime_checkable,
@@ -33,20 +31,16 @@ from pydantic import (
 from regard import safe_read
 from regard.data.checksummed_json import VERSION, StoredEncoder, invalid_file, validated
 from regard.data.lookup_codecs import (
-    CharCodec,
+    CASES,
+    KINDS,
     Codec,
-    LabelCodec,
-    LabelSetCodec,
     SpaceCodec,
     Span,
     SubwordCodec,
     TableCodec,
     WordCodec,
-    from_json,
     normaliser,
     origins,
-    train_bpe,
-    train_unigram,
     words_at,
 )
 from regard.data.pairs import Pair
@@ -146,9 +140,6 @@ class _LabelSets(_Record):
     pieces: Annotated[list[str], AfterValidator(_checked_pieces)]
 
 
-PIECES: Final = TypeAdapter(Annotated[list[str], AfterValidator(_checked_pieces)])
-
-
 class TokenizerFile(_Record):
     """A file of `Tokenizer`; `model` is what its codec is made from."""
 
@@ -171,35 +162,28 @@ class StoryEncoderFile(_Record):
     tokenizer: dict[str, Any]
 
 
-class Kind(NamedTuple):
-    """A kind of tokeniser: the training of its codec, if it has any, and the loading of it."""
-
-    train: Callable[[Iterable[str], int, int], Codec] | None
-    load: Callable[[Any], Codec]
+PIECES: Final = TypeAdapter(Annotated[list[str], AfterValidator(_checked_pieces)])
 
 
-def _load_pieces(codec: Callable[[list[str]], Codec], model: Any) -> Codec:
-    return codec(PIECES.validate_python(model))
-
-
-def _load_subwords(kind: str, model: Any) -> Codec:
+def _checked_model(kind: str, model: Any) -> Any:
+    """Return what a codec is made from; raises ValueError unless regard could have written it."""
+    if kind == "labels":
+        return _LabelSets.model_validate(model).model_dump()
+    if kind not in ("bpe", "unigram"):
+        return PIECES.validate_python(model)
     found = _Subwords.model_validate(model)
     if found.model.type.lower() != kind:
         raise ValueError(f"its model is {found.model.type}, and not {kind}")
-    return from_json(found.model_dump())
+    return found.model_dump()
 
 
-#: what a kind of tokeniser is: a further kind is a further line
-KINDS: Final[dict[str, Kind]] = {
-    "char": Kind(CharCodec.train, partial(_load_pieces, CharCodec)),
-    "space": Kind(SpaceCodec.train, partial(_load_pieces, SpaceCodec)),
-    "word": Kind(WordCodec.train, partial(_load_pieces, WordCodec)),
-    "bpe": Kind(train_bpe, partial(_load_subwords, "bpe")),
-    "unigram": Kind(train_unigram, partial(_load_subwords, "unigram")),
-    "label": Kind(LabelCodec.train, partial(_load_pieces, LabelCodec)),
-    "labels": Kind(None, lambda m: LabelSetCodec(**_LabelSets.model_validate(m).model_dump())),
-}
 TOKENIZER_KINDS: Final = tuple(name for name, kind in KINDS.items() if kind.train)
+
+
+def _normaliser(nfc: bool, case: str) -> Callable[[str], str]:
+    if case not in CASES:
+        raise ArgumentError("case", f"be one of {', '.join(CASES)}", repr(case), "choose one")
+    return normaliser(nfc=nfc, case=case)
 
 
 class Tokenizer(StoredEncoder):
@@ -235,7 +219,7 @@ class Tokenizer(StoredEncoder):
         self.case = case
         self.features = tuple(features)
         self._codec = codec
-        self._normalise = normaliser(nfc=nfc, case=case)
+        self._normalise = _normaliser(nfc, case)
         base = len(codec.pieces)
         self._feature_ids = {name: base + i for i, name in enumerate(self.features)}
 
@@ -270,7 +254,7 @@ class Tokenizer(StoredEncoder):
         if vocab_size <= len(SYMBOLS):
             rule = f"be more than {len(SYMBOLS)}, the number of special symbols"
             raise ArgumentError("vocab_size", rule, vocab_size, "raise it")
-        normalise = normaliser(nfc=nfc, case=case)
+        normalise = _normaliser(nfc, case)
         codec = train(map(normalise, texts), vocab_size, min_count)
         if len(codec.pieces) <= len(SYMBOLS):
             rule = "have something in them"
@@ -279,7 +263,7 @@ class Tokenizer(StoredEncoder):
 
     def in_case(self, case: str) -> "Tokenizer":
         """Return the tokeniser with case conversion; raises unless all tokens have that case."""
-        normalise = normaliser(nfc=self.nfc, case=case)
+        normalise = _normaliser(self.nfc, case)
         for piece in self._codec.pieces[len(SYMBOLS) :]:
             if normalise(piece) != piece:
                 rule = "leave all tokens as they are"
@@ -449,7 +433,7 @@ class Tokenizer(StoredEncoder):
             raise invalid_file(path, f"it is of the kind {kind!s:.40}, which cuts no text")
         file = validated(TokenizerFile, path, content)
         try:
-            codec = KINDS[file.kind].load(file.model)
+            codec = KINDS[file.kind].load(_checked_model(file.kind, file.model))
         except ValidationError as error:
             raise invalid_file(path, safe_read.explain(error)) from None
         except ValueError as error:

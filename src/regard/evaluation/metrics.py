@@ -223,74 +223,93 @@ class MetricScore:
     higher_is_better: bool
 
 
+def no_sentences(predictions: Sequence[str], references: list[list[str]]) -> Statistics:
+    """Raise TypeError: the metric is not one of texts."""
+    raise TypeError("the metric has no sentences to measure")
+
+
 class Metric(NamedTuple):
-    """The computation of a metric.
+    """A name of a metric: what it means, how values are compared and shown, and its computation.
 
     Attributes:
-        measure: returns the statistics of each sentence.
+        meaning: in words.
+        measure: returns the statistics of each sentence, if it is a metric of texts.
         values: turns sums of statistics into values.
         higher_is_better: False for error rates.
+        share: whether values are shares, which are shown in per cent.
         library: the library that computes it, for the signature.
     """
 
-    measure: Callable[[Sequence[str], list[list[str]]], Statistics]
-    values: Callable[[Sums], Values]
-    higher_is_better: bool
-    library: BLEU | CHRF | TER | str | None
+    meaning: str
+    measure: Callable[[Sequence[str], list[list[str]]], Statistics] = no_sentences
+    values: Callable[[Sums], Values] = ratio
+    higher_is_better: bool = True
+    share: bool = True
+    library: BLEU | CHRF | TER | str | None = None
 
 
-def _sacrebleu(library: BLEU | CHRF | TER, values: Callable[[Sums], Values]) -> Metric:
-    better = not isinstance(library, TER)
-    return Metric(partial(sacrebleu_statistics, library), values, better, library)
+def _bleu(tokenize: str) -> Metric:
+    library = BLEU(tokenize=tokenize, force=True)
+    measure = partial(sacrebleu_statistics, library)
+    return Metric("n-grams of words", measure, bleu_values, share=False, library=library)
 
 
-def _bleu(tokenize: str, tok: str = "") -> Metric:
-    return _sacrebleu(BLEU(tokenize=tokenize, force=True), bleu_values)
+def _sacrebleu(meaning: str, library: CHRF | TER, **rest: Any) -> Metric:
+    return Metric(meaning, partial(sacrebleu_statistics, library), library=library, **rest)
 
 
-def _rouge(name: str, tok: str) -> Metric:
-    return Metric(partial(rouge_values, name), ratio, True, "rouge_score")
+def _edits(meaning: str, measure: Callable[..., Statistics]) -> Metric:
+    return Metric(meaning, measure, higher_is_better=False, library="jiwer")
 
 
-#: What each name means. `per` and `wer` count the same edits, of what spaces separate: phonemes of
-#: a word, or words of a sentence. In `ter` it is one edit, too, to move some words elsewhere.
-#: `accuracy` is `exact`, of labels, and `subset-accuracy` of sets of labels; `em` and `f1` of
-#: answers are those of SQuAD.
-METRICS: Final[dict[str, Callable[[str], Metric]]] = {
-    "bleu": _bleu,
-    "chrf": lambda tok: _sacrebleu(CHRF(), chrf_values),
-    "ter": lambda tok: _sacrebleu(TER(), ratio),
-    "wer": lambda tok: Metric(word_edits, ratio, False, "jiwer"),
-    "cer": lambda tok: Metric(character_edits, ratio, False, "jiwer"),
-    "per": lambda tok: Metric(word_edits, ratio, False, "jiwer"),
-    "exact": lambda tok: Metric(exact_matches, ratio, True, None),
-    "accuracy": lambda tok: Metric(exact_matches, ratio, True, None),
-    "subset-accuracy": lambda tok: Metric(exact_matches, ratio, True, None),
-    "micro-f1": lambda tok: Metric(set_counts, micro_f1, True, None),
-    "macro-f1": lambda tok: Metric(class_counts, macro_f1, True, None),
-    "em": lambda tok: Metric(partial(best_answers, exact_match), ratio, True, None),
-    "f1": lambda tok: Metric(partial(best_answers, word_f1), ratio, True, None),
-    **{name: partial(_rouge, name) for name in ROUGE},
-    "tag-accuracy": lambda tok: Metric(tag_matches, ratio, True, None),
-    "span-f1": lambda tok: Metric(span_counts, micro_f1, True, None),
-    **{f"bleu-{tok}": partial(_bleu, tok) for tok in ("13a", "zh", "char")},
+#: What each name means; an output with metrics of its own adds them in its file. Metrics without
+#: sentences to measure are computed by the outputs that have them. `per` and `wer` count the same
+#: edits, of what spaces separate: phonemes of a word, or words of a sentence. In `ter` it is one
+#: edit, too, to move some words elsewhere. `em` and `f1` of answers are those of SQuAD.
+METRICS: Final[dict[str, Metric]] = {
+    "bleu": _bleu("13a"),
+    "chrf": _sacrebleu("n-grams of characters", CHRF(), values=chrf_values, share=False),
+    "ter": _sacrebleu("edits and moves of words", TER(), higher_is_better=False),
+    "wer": _edits("edits of words", word_edits),
+    "cer": _edits("edits of characters", character_edits),
+    "per": _edits("edits of symbols", word_edits),
+    "exact": Metric("outputs that are right as a whole", exact_matches),
+    "accuracy": Metric("labels that are right", exact_matches),
+    "subset-accuracy": Metric("sets of labels that are right", exact_matches),
+    "micro-f1": Metric("F1 of all labels together", set_counts, micro_f1),
+    "macro-f1": Metric("mean over labels of their F1", class_counts, macro_f1),
+    "em": Metric("answers that are right", partial(best_answers, exact_match)),
+    "f1": Metric("F1 of the words of answers", partial(best_answers, word_f1)),
+    **{
+        name: Metric("overlap with a summary", partial(rouge_values, name), library="rouge_score")
+        for name in ROUGE
+    },
+    "tag-accuracy": Metric("tags that are right", tag_matches),
+    "span-f1": Metric("F1 of the spans that tags mark", span_counts, micro_f1),
+    **{f"bleu-{tok}": _bleu(tok) for tok in ("13a", "zh", "char")},
+    "loss": Metric("what training minimises", higher_is_better=False, share=False),
+    "perplexity": Metric("per token of a text", higher_is_better=False, share=False),
+    "mse": Metric("squared error of numbers", higher_is_better=False, share=False),
+    "mae": Metric("absolute error of numbers", higher_is_better=False, share=False),
 }
-
-#: those whose values are shares, which are shown in per cent
-SHARES: Final = frozenset(name for name in METRICS if not name.startswith(("bleu", "chrf")))
 
 #: how bleu finds words of scripts without spaces, as sacrebleu names it
 UNSPACED: Final = {"zh": "zh", "ja": "char", "th": "char"}
 
-SUITABLE: Final = {
-    "char": ("cer", "exact"),
-    "space": ("per", "exact"),
-    "word": ("bleu", "chrf"),
-    "bpe": ("bleu", "chrf"),
-    "unigram": ("bleu", "chrf"),
-    "label": ("accuracy", "macro-f1"),
-    "labels": ("micro-f1", "macro-f1", "subset-accuracy"),
-}
+
+def text_metrics() -> list[str]:
+    """Return the names of the metrics of texts."""
+    return [name for name, metric in METRICS.items() if metric.measure is not no_sentences]
+
+
+def is_share(name: str) -> bool:
+    """Return whether values of a metric are shares."""
+    return name in METRICS and METRICS[name].share
+
+
+def format_metric(name: str, value: float, digits: int = 2) -> str:
+    """Return the value of a metric as text, in per cent if it is a share."""
+    return f"{100 * value:.2f}%" if is_share(name) else f"{value:.{digits}f}"
 
 
 def score(
@@ -327,22 +346,6 @@ def score(
     return MetricScore(name, value, signature, metric.higher_is_better)
 
 
-def choose_metrics(tgt_kind: str) -> tuple[str, ...]:
-    """Return the metrics for a kind of target tokeniser; the first one is the main one.
-
-    Single symbols are judged by how many are wrong and how many words are right, running text by
-    its n-grams.
-    """
-    if tgt_kind not in SUITABLE:
-        raise ArgumentError(
-            "tgt_kind",
-            f"be one of {', '.join(SUITABLE)}",
-            repr(tgt_kind),
-            "pass the kind of the target tokeniser",
-        )
-    return SUITABLE[tgt_kind]
-
-
 def bleu_tokenize(tokenize: str, references: list[list[str]]) -> str:
     """Return the tokeniser of bleu; `auto` is chosen by the script of the references."""
     if tokenize != "auto":
@@ -352,12 +355,13 @@ def bleu_tokenize(tokenize: str, references: list[list[str]]) -> str:
 
 
 def find_metric(name: str, tokenize: str = "13a") -> Metric:
-    """Return the metric of this name."""
-    if name not in METRICS:
-        near = difflib.get_close_matches(name.lower(), METRICS, n=1, cutoff=0.5)
+    """Return the metric of texts of this name."""
+    known = text_metrics()
+    if name not in known:
+        near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
         raise ArgumentError(
             "metric",
-            f"be one of {', '.join(METRICS)}",
+            f"be one of {', '.join(known)}",
             repr(name),
             f"did you mean {near[0]}" if near else "choose one of them",
         )
@@ -368,7 +372,7 @@ def find_metric(name: str, tokenize: str = "13a") -> Metric:
             repr(tokenize),
             "choose one",
         )
-    return METRICS[name](tokenize)
+    return _bleu(tokenize) if name == "bleu" else METRICS[name]
 
 
 def _signature(name: str, metric: Metric, references: list[list[str]]) -> str:

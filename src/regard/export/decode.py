@@ -23,8 +23,8 @@ except ModuleNotFoundError as missing:
     sys.exit(f"decode.py needs {missing.name}, which is not installed: pip install {missing.name}")
 
 if __package__:
+    from regard.data import text_codec
     from regard.export import beam_search as beams
-    from regard.export import text_codec
 else:  # a copy in an exported folder
     import beam_search as beams  # type: ignore[import-not-found,no-redef]
     import text_codec  # type: ignore[import-not-found,no-redef]
@@ -48,9 +48,8 @@ class Exported:
         self.symbols, self.limits = manifest["symbols"], manifest["limits"]
         #: those of the run
         self.options = beams.SearchOptions(**manifest["search"])
-        kind = manifest["tokenizers"]["source"]["kind"]
-        self.source = text_codec.source_codec(folder, kind, self.symbols)
-        self.target = text_codec.TokenCodec(folder / "tokenizer.tgt.json", self.symbols)
+        self.source = text_codec.source_codec(folder, manifest)
+        self.target = text_codec.TokenCodec(folder / "tokenizer.tgt.json", manifest)
         settings = onnxruntime.SessionOptions()
         settings.intra_op_num_threads = threads
         self.encoder, self.step = (

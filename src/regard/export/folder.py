@@ -1,6 +1,7 @@
 """The folder of an exported model, kept only if it computes what the model computes."""
 
 import hashlib
+import inspect
 import json
 import shutil
 import tempfile
@@ -12,10 +13,12 @@ from typing import Any, Final, NamedTuple
 from jinja2 import StrictUndefined, Template
 from torch import nn
 
-from regard import extras, safe_read
+from regard import extras, safe_read, symbols
 from regard.api import bundled_models
+from regard.data import lookup_codecs, text_codec
 from regard.decoding import DecodingOptions
 from regard.errors import ArgumentError, ExportError
+from regard.export import beam_search
 from regard.layers import LearnedPositions
 from regard.models import NumberModel
 from regard.symbols import BOS, EOS, PAD, UNK
@@ -33,9 +36,9 @@ PROGRAMS: Final = {"onnx": "decode.py", "ctranslate2": "translate.py"}
 NUMBER_PROGRAM: Final = "predict.py"
 #: the modules that a program imports
 MODULES: Final = {
-    "decode.py": ("beam_search.py", "text_codec.py"),
-    "predict.py": ("text_codec.py",),
-    "translate.py": ("text_codec.py",),
+    "decode.py": (beam_search, text_codec, lookup_codecs, symbols),
+    "predict.py": (text_codec, lookup_codecs, symbols),
+    "translate.py": (text_codec, lookup_codecs, symbols),
 }
 #: the templates of the README of a folder, by its program
 READMES: Final = {
@@ -218,8 +221,10 @@ def _write_programs(saved: Saved, folder: Path, program: str) -> None:
     """Write the tokenizers, and the program that predicts."""
     saved.src_tokenizer.save(folder / "tokenizer.src.json")
     saved.tgt_tokenizer.save(folder / "tokenizer.tgt.json")
-    for name in (program, *MODULES[program]):
-        shutil.copyfile(Path(__file__).with_name(name), folder / name)
+    codec = inspect.getfile(saved.task.input.facts.codec)
+    files = [Path(__file__).with_name(program), *(str(each.__file__) for each in MODULES[program])]
+    for file in map(Path, dict.fromkeys([*map(str, files), codec])):
+        shutil.copyfile(file, folder / file.name)
 
 
 def _finish(manifest: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -241,6 +246,7 @@ def _search(saved: Saved) -> dict[str, Any]:
 def _manifest(saved: Saved, run: Path, folder: Path, to: str, program: str) -> dict[str, Any]:
     options = DecodingOptions()
     target, own = saved.tgt_tokenizer, saved.task.input.manifest()
+    codec = saved.task.input.facts.codec
     subwords = {own.get("tokenizer", own["kind"]), target.kind} & {"bpe", "unigram"}
     made = {name: version(name) for name in ("torch", *FORMATS[to])}
     runtime = ["numpy", "onnxruntime"] if to == "onnx" else ["ctranslate2"]
@@ -261,7 +267,7 @@ def _manifest(saved: Saved, run: Path, folder: Path, to: str, program: str) -> d
             "one_per_source_token": saved.task.output.one_per_input,
         },
         "tokenizers": {
-            "source": own,
+            "source": {**own, "codec": [Path(inspect.getfile(codec)).stem, codec.__name__]},
             "target": {"kind": target.kind, "tokens": target.vocab_size},
         },
     }
@@ -291,6 +297,7 @@ def _readme(manifest: dict[str, Any]) -> str:
         template.render(
             manifest,
             source=source,
+            example=source.get("example"),
             vectors="stack" in source,
             pictures="patch" in source,
             stories="words" in source,

@@ -24,54 +24,11 @@ except ModuleNotFoundError as missing:
     sys.exit(f"predict.py needs {missing.name}, which is not installed: pip install {missing.name}")
 
 if __package__:
-    from regard.export import text_codec
+    from regard.data import text_codec
 else:  # a copy in an exported folder
     import text_codec  # type: ignore[import-not-found,no-redef]
 
 BATCH = 32
-
-
-class SeriesRows:
-    """Sources that are series: the last rows of a CSV file, with the columns of the run."""
-
-    dtype = np.float64
-
-    def __init__(self, columns: list[str], look_back: int) -> None:
-        self.columns, self.look_back = columns, look_back
-
-    def encode(self, source: Any) -> np.ndarray:
-        """Return the last rows of a CSV file, of its lines, or of an array (rows, columns)."""
-        if isinstance(source, str | Path):
-            with Path(source).open(encoding="utf-8-sig", newline="") as file:
-                return self.encode(list(file))
-        is_text = isinstance(source, list) and bool(source) and isinstance(source[0], str)
-        table = self._parsed(source) if is_text else np.asarray(source, np.float64)
-        if table.ndim != 2 or table.shape[1] != len(self.columns) or len(table) < self.look_back:
-            raise ValueError(
-                f"a series must have {self.look_back} rows of {len(self.columns)} numbers at "
-                f"least, but its shape is {table.shape}"
-            )
-        if not np.isfinite(table[-self.look_back :]).all():
-            raise ValueError("the last rows of a series must be finite numbers, but one is not")
-        return table[-self.look_back :]
-
-    def _parsed(self, lines: list[str]) -> np.ndarray:
-        rows = list(csv.reader(lines))
-        header = [cell.strip() for cell in rows[0]]
-        lacking = [name for name in self.columns if name not in header]
-        if lacking:
-            raise ValueError(f"the file must have a column {lacking[0]!r}, but it has {header}")
-        places = [header.index(name) for name in self.columns]
-        found = []
-        for number, row in enumerate(rows[1:], start=2):
-            try:
-                cells = [row[place] for place in places]
-                if "_" in "".join(cells) or not "".join(cells).isascii():  # which Python takes
-                    raise ValueError
-                found.append(list(map(float, cells)))
-            except (ValueError, IndexError):
-                raise ValueError(f"line {number}: the columns must hold numbers: {row}") from None
-        return np.array(found).reshape(-1, len(places))
 
 
 class ExportedNumbers:
@@ -86,14 +43,9 @@ class ExportedNumbers:
         folder = Path(folder)
         manifest = text_codec.read_manifest(folder, "model.onnx")
         self.names, self.levels = manifest["numbers"]["names"], manifest["numbers"]["levels"]
-        self.symbols, self.limits = manifest["symbols"], manifest["limits"]
-        own = manifest["tokenizers"]["source"]
-        self.forecasts = own["kind"] == "series"
-        self.source: Any
-        if self.forecasts:
-            self.source = SeriesRows(own["columns"], own["look_back"])
-        else:
-            self.source = text_codec.source_codec(folder, own["kind"], self.symbols)
+        self.limits = manifest["limits"]
+        self.forecasts = manifest["tokenizers"]["source"]["kind"] == "series"
+        self.source = text_codec.source_codec(folder, manifest)
         settings = onnxruntime.SessionOptions()
         settings.intra_op_num_threads = threads
         self.graph = onnxruntime.InferenceSession(

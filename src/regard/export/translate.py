@@ -12,7 +12,7 @@ from typing import Any
 import ctranslate2
 
 if __package__:
-    from regard.export.text_codec import TokenCodec, answer
+    from regard.data.text_codec import TokenCodec, answer
 else:  # a copy in an exported folder
     from text_codec import TokenCodec, answer  # type: ignore[import-not-found,no-redef]
 
@@ -41,8 +41,8 @@ class Translator:
         folder = Path(folder)
         manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
         self.symbols, self.limits = manifest["symbols"], manifest["limits"]
-        self.source = TokenCodec(folder / "tokenizer.src.json", self.symbols)
-        self.target = TokenCodec(folder / "tokenizer.tgt.json", self.symbols)
+        self.source = TokenCodec(folder / "tokenizer.src.json", manifest)
+        self.target = TokenCodec(folder / "tokenizer.tgt.json", manifest)
         self.engine = ctranslate2.Translator(
             str(folder), device=device, compute_type=precision, intra_threads=threads
         )

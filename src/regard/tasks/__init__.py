@@ -2,7 +2,7 @@
 
 Training, prediction, maps, checks, the server, jobs and the exporter ask a `Task`, never what sort
 of data it has. To add an input or an output, write a class in a file of its own and name it in
-`INPUTS` or `OUTPUTS`; `REFUSED` has the combinations that make no sense, each with its reason.
+`INPUTS` or `OUTPUTS`. A part says with which others it makes no sense, and why: see `refusal`.
 """
 
 from collections.abc import Callable, Iterator, Sequence, Set
@@ -12,10 +12,11 @@ from typing import Final, NamedTuple
 
 from pydantic.fields import FieldInfo
 
-from regard.data import Pair, SourceEncoder, TargetEncoder, Tokenizer
+from regard.data import TOKENIZER_KINDS, Pair, SourceEncoder, TargetEncoder, Tokenizer
 from regard.data.checksummed_json import read_checksummed
 from regard.errors import ArgumentError
 from regard.safe_read import PathLike
+from regard.tasks.inputs.array import ArrayInput
 from regard.tasks.inputs.base import TaskInput
 from regard.tasks.inputs.frames import FrameInput
 from regard.tasks.inputs.nothing import NoInput
@@ -38,7 +39,6 @@ from regard.tasks.task import Task, TaskType
 __all__ = [
     "INPUTS",
     "OUTPUTS",
-    "REFUSED",
     "DataPlace",
     "DevScores",
     "Encoders",
@@ -56,35 +56,40 @@ __all__ = [
     "load_encoder",
     "open_task",
     "possible_tasks",
+    "refusal",
+    "source_kinds",
     "task_options",
 ]
 
 #: in the order in which they are tried: text is what is left
 INPUTS: Final[dict[str, type[TaskInput]]] = {
-    one.name: one
-    for one in (SeriesInput, NoInput, SoundInput, PixelInput, FrameInput, StoryInput, TextInput)
+    "series": SeriesInput,
+    "nothing": NoInput,
+    "sound": SoundInput,
+    "picture": PixelInput,
+    "frames": FrameInput,
+    "story": StoryInput,
+    "text": TextInput,
 }
 #: in the order in which they are tried: tokens are what is left
 OUTPUTS: Final[dict[str, type[TaskOutput]]] = {
-    one.name: one
-    for one in (
-        *(ForecastOutput, ValueOutput, TagOutput, SpanOutput),
-        *(LabelOutput, LabelSetOutput, TokenOutput),
-    )
+    "forecast": ForecastOutput,
+    "number": ValueOutput,
+    "tags": TagOutput,
+    "span": SpanOutput,
+    "label": LabelOutput,
+    "labels": LabelSetOutput,
+    "tokens": TokenOutput,
 }
 
-_CONTINUES = "a language model has no source, and continues texts"
-_FORECAST = "only a series has next rows to forecast"
-_SPAN = "a span is pointed at in a passage, by a question"
-_SERIES = "a series is cut into windows, whose answer is their next rows"
-#: combinations of an input and an output that make no sense, and why
-REFUSED: Final[dict[tuple[str, str], str]] = {
-    **{("nothing", name): _CONTINUES for name in OUTPUTS if name != "tokens"},
-    **{(name, "forecast"): _FORECAST for name in INPUTS if name not in ("series", "nothing")},
-    **{(name, "span"): _SPAN for name in INPUTS if name not in ("story", "nothing")},
-    **{("series", name): _SERIES for name in OUTPUTS if name != "forecast"},
-    ("story", "tags"): "a question about a story has one answer",
-}
+
+def refusal(read: str, write: str) -> str:
+    """Return why an input and an output, by their names, make no task; "" if they make one."""
+    source, output = INPUTS[read], OUTPUTS[write]
+    for only, other in ((source.facts.only, write), (output.only, read)):
+        if only is not None and only[0] != other:
+            return only[1]
+    return output.refuses.get(read, "")
 
 
 class TaskChoice(NamedTuple):
@@ -96,7 +101,7 @@ class TaskChoice(NamedTuple):
 
 def _pairs() -> Iterator[TaskType]:
     for (one, source), (other, output) in product(INPUTS.items(), OUTPUTS.items()):
-        if (one, other) not in REFUSED:
+        if not refusal(one, other):
             yield TaskType(source, output)
 
 
@@ -124,6 +129,12 @@ def task_options() -> dict[str, dict[str, FieldInfo]]:
     both: dict[str, type[TaskInput] | type[TaskOutput]] = {**INPUTS, **OUTPUTS}
     found = {name: dict(part.options_type.model_fields) for name, part in both.items()}
     return {name: fields for name, fields in found.items() if fields and name != "forecast"}
+
+
+def source_kinds() -> list[str]:
+    """Return the values of `src_tokenizer`: kinds of tokenisers, and of tables as sources."""
+    tables = [one.encoder_type.kind for one in INPUTS.values() if issubclass(one, ArrayInput)]
+    return [*(kind for kind in TOKENIZER_KINDS if kind != "label"), *reversed(tables)]
 
 
 def output_of_options(names: Set[str]) -> type[TaskOutput]:
@@ -167,9 +178,7 @@ def open_task(settings: Settings, source: SourceEncoder, target: TargetEncoder) 
     """Return the task of a run. Run folders do not name it: it follows from preset and encoders."""
     inputs = [one for one in INPUTS.values() if type(source) is one.encoder_type]
     read = next((one for one in inputs if one.is_possible(settings)), inputs[-1])
-    outputs = [
-        one for one in OUTPUTS.values() if one.fits(target) and (read.name, one.name) not in REFUSED
-    ]
+    outputs = [one for n, one in OUTPUTS.items() if one.fits(target) and not refusal(read.name, n)]
     output = next((one for one in outputs if one.is_possible(settings)), outputs[-1])
     reads = read(source, settings)
     return Task(settings, reads, output(target, reads, settings))

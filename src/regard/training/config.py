@@ -4,18 +4,29 @@ import difflib
 import inspect
 import json
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import Parameter
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+)
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticKnownError
 
 from regard import safe_read
+from regard.data import TOKENIZER_KINDS
 from regard.decoding_options import MAX_BEAM
 from regard.device import shapes_only
 from regard.errors import ArgumentError, DataError, RegardError
+from regard.evaluation import METRICS
 from regard.messages import help_text, message
 from regard.models import COPY_PRESETS, PRESETS, SPAN_PRESETS, STORY_PRESETS, TEXT_PRESETS
 from regard.models.preset_parts import (
@@ -25,38 +36,28 @@ from regard.models.preset_parts import (
     STORY_TRANSFORMER,
     TRANSFORMER,
 )
-from regard.tasks import Task, TaskType, output_of_options, task_options
+from regard.tasks import Task, TaskType, output_of_options, source_kinds, task_options
 from regard.tasks import check_settings as check_task_settings
 
-TokenizerKind = Literal["auto", "char", "space", "word", "bpe", "unigram", "label"]
-SourceKind = Literal[
-    "auto", "char", "space", "word", "bpe", "unigram", "vectors", "pictures", "sound"
-]
-MetricName = Literal[
-    "auto",
-    "loss",
-    "bleu",
-    "chrf",
-    "ter",
-    "wer",
-    "cer",
-    "per",
-    "exact",
-    "perplexity",
-    "accuracy",
-    "macro-f1",
-    "micro-f1",
-    "subset-accuracy",
-    "mse",
-    "mae",
-    "em",
-    "f1",
-    "rouge-1",
-    "rouge-2",
-    "rouge-l",
-    "tag-accuracy",
-    "span-f1",
-]
+
+class OneOf(NamedTuple):
+    """A check that a setting is one of some names, to which inputs and outputs may add theirs."""
+
+    names: Callable[[], Iterable[str]]
+
+    def __call__(self, value: str) -> str:
+        """Return the value; raises an error of pydantic if it is no such name."""
+        known = list(map(repr, self.names()))
+        if repr(value) not in known:
+            expected = f"{', '.join(known[:-1])} or {known[-1]}"
+            raise PydanticKnownError("literal_error", {"expected": expected})
+        return value
+
+
+#: "auto" among them
+TOKENIZERS: Final = OneOf(lambda: ("auto", *TOKENIZER_KINDS))
+SOURCE_KINDS: Final = OneOf(lambda: ("auto", *source_kinds()))
+METRIC_NAMES: Final = OneOf(lambda: ("auto", *(n for n in METRICS if not n.startswith("bleu-"))))
 Case = Literal["keep", "lower", "upper"]
 Schedule = Literal["auto", "cosine", "linear", "inverse-sqrt", "constant"]
 Precision = Literal["auto", "32", "bf16", "fp16"]
@@ -158,10 +159,10 @@ class Config(BaseModel):
     model: dict[str, Setting] = _fixed({}, "sizes and options of the preset, by name")
     task_options: dict[str, Any] = _fixed({}, "settings that only some kinds of data have, by name")
 
-    src_tokenizer: SourceKind = _fixed(
+    src_tokenizer: Annotated[str, AfterValidator(SOURCE_KINDS)] = _fixed(
         "auto", "tokeniser of the source; or vectors (numbers and .npy files), pictures, sound"
     )
-    tgt_tokenizer: TokenizerKind = _fixed(
+    tgt_tokenizer: Annotated[str, AfterValidator(TOKENIZERS)] = _fixed(
         "auto", "tokeniser of the target; label for whole targets, such as classes"
     )
     src_case: Case = _fixed("keep", "case that the source is converted to")
@@ -236,7 +237,7 @@ class Config(BaseModel):
     baseline: bool = _setting(
         True, "fit a simple baseline first, such as TF-IDF, to compare the model with"
     )
-    metric: MetricName = _fixed(
+    metric: Annotated[str, AfterValidator(METRIC_NAMES)] = _fixed(
         "auto", "metric that selects the best checkpoint; auto follows from the target"
     )
     patience: int | None = _setting(
@@ -597,7 +598,9 @@ def task_settings() -> dict[str, list[SettingRow]]:
 
 
 def _row(name: str, field: FieldInfo, defaults: Mapping[str, Any]) -> SettingRow:
-    said = _described(field.description or "", field.annotation)
+    checks = [one.func for one in field.metadata if isinstance(one, AfterValidator)]
+    names = [name for check in checks if isinstance(check, OneOf) for name in check.names()]
+    said = _described(field.description or "", field.annotation, names)
     return SettingRow(name, _shown(defaults.get(name, field.default)), said)
 
 
@@ -629,9 +632,9 @@ def _option(option: Parameter, names: Any) -> tuple[str, str]:
     return _shown(option.default), description
 
 
-def _described(description: str, annotation: Any) -> str:
+def _described(description: str, annotation: Any, names: Sequence[str] = ()) -> str:
     """Return a description in the current language, with the choices that a setting has."""
-    choices = get_args(annotation) if get_origin(annotation) is Literal else ()
+    choices = get_args(annotation) if get_origin(annotation) is Literal else names
     text, names = help_text(description), message("check.comma").join(choices)
     return message("settings.choices", text=text, choices=names) if choices else text
 

@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, Final, final
 
 from rich.cells import cell_len
@@ -13,7 +14,7 @@ from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 from torch import Tensor
 
-from regard.evaluation import SHARES
+from regard.evaluation import metrics
 from regard.messages import message, translated
 from regard.seeing.draw.labels import pad_left
 from regard.training.evaluator import (
@@ -29,6 +30,8 @@ REFRESH: Final = 0.5
 #: seconds of silence after which a file or a pipe gets a line, before and after the first
 #: evaluation
 SILENCE_BEFORE, SILENCE_AFTER = 15.0, 120.0
+#: writes the value of a metric, in per cent if it is a share
+format_metric: Final = partial(metrics.format_metric, digits=3)
 #: columns of the rows of evaluations before those of metrics, and their widths in cells
 COLUMNS: Final = {"time": 8, "step": 8, "epoch": 7, "speed": 10, "loss": 8}
 
@@ -247,11 +250,6 @@ def _title(name: str) -> str:
 
 def _width(name: str) -> int:
     return max(11, cell_len(_title(name)) + 2)
-
-
-def format_metric(name: str, value: float) -> str:
-    """Return the value of a metric as text, in per cent if it is a share."""
-    return f"{100 * value:.2f}%" if name in SHARES else f"{value:.3f}"
 
 
 def _clock(seconds: float) -> str:

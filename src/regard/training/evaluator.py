@@ -17,7 +17,6 @@ from regard.data import EncodedPairs, collate
 from regard.data.batches import Batch
 from regard.data.dev_set import DevSet
 from regard.decoding import DecodingOptions, decode
-from regard.evaluation import SHARES
 from regard.evaluation.metrics import Normalizer, bleu_tokenize, compared, find_metric
 from regard.messages import message
 from regard.models import AnyModel, ModelOutput, SequenceModel
@@ -280,7 +279,7 @@ def score_with_error(
     whole, count = rows.sum(axis=0, keepdims=True), len(rows)
     without = metric.values(whole - rows)
     error = math.sqrt((count - 1) * float(np.var(without)))
-    least = (1.0 if name in SHARES else 100.0) / count
+    least = (1.0 if metric.share else 100.0) / count
     return float(metric.values(whole)[0]), max(error, least)
 
 

@@ -19,6 +19,7 @@ from regard.data.frame_scaler import require_text_target
 from regard.data.shards import check_packages, display_data, is_sharded
 from regard.data.text_files import STDIN, is_read_once
 from regard.errors import ArgumentError
+from regard.evaluation import METRICS
 from regard.messages import message, translated, use_language
 from regard.models import COPY_PRESETS, AnyModel, SequenceModel
 from regard.tasks import Task, open_task
@@ -77,11 +78,6 @@ from regard.training.run_folder import RunFolder
 from regard.training.schedule import Budget, Intervals, LearningRate
 from regard.training.sharding import GatheredModel
 
-HIGHER_IS_BETTER: Final = {
-    *("bleu", "chrf", "exact"),
-    *("accuracy", "macro-f1", "tag-accuracy", "span-f1", "micro-f1", "subset-accuracy"),
-    *("em", "f1", "rouge-1", "rouge-2", "rouge-l"),
-}
 #: settings that name files, which are read more than once
 FILES: Final = ("data", "tgt", "dev", "dev_tgt", "src_vectors", "tgt_vectors")
 
@@ -228,7 +224,7 @@ def prepare(
     evaluator = Evaluator(
         module,
         dev,
-        DevMetric(metric, metric in HIGHER_IS_BETTER),
+        DevMetric(metric, METRICS[metric].higher_is_better),
         task=task,
         fabric=fabric,
         decoded=values.eval_pairs,

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor
 
-from regard.data import Corpus, Pair, PairReader, SourceEncoder, read_pairs
+from regard.data import Corpus, Pair, PairReader, SourceEncoder, read_pairs, text_codec
 from regard.data.dev_set import is_held_out
 from regard.data.lookup_codecs import CASES
 from regard.data.pair_reader import SourceTransform
@@ -47,6 +47,9 @@ class InputFacts(NamedTuple):
         maps: attention maps that are printed with predictions.
         files: in example commands: inputs to predict from, and examples to evaluate with.
         metrics: that decide between checkpoints in the place of the usual ones, by tokeniser.
+        only: the one output that it goes with, and why, if it is one.
+        codec: reads sources for an exported graph. Its file is copied into exported folders and
+            needs no regard; it is made with the path of the encoder's file and the manifest.
     """
 
     unit: str
@@ -67,6 +70,8 @@ class InputFacts(NamedTuple):
     maps: tuple[str, ...] = ("cross",)
     files: tuple[str, str] = ("input.txt", "test.tsv")
     metrics: Mapping[str, str] = {}
+    only: tuple[str, str] | None = None
+    codec: type = text_codec.TokenCodec
 
     @property
     def is_file(self) -> bool:

@@ -14,6 +14,7 @@ from torch import Tensor
 from regard.data import Corpus, FrameScaler, Pair, SourceEncoder
 from regard.data.frame_tables import FrameArray, FrameReader, TableReader, frames_name, why_frames
 from regard.data.pair_reader import SourceTransform
+from regard.data.text_codec import VectorSource
 from regard.errors import ArgumentError
 from regard.layers import SpecAugment
 from regard.messages import message
@@ -96,6 +97,7 @@ class FrameInput(ArrayInput):
         caches_parsed=True,
         names_files=True,
         files=("input.npy", "test.jsonl"),
+        codec=VectorSource,
     )
     encoder_type: ClassVar[Any] = FrameScaler
     options_type: ClassVar[type[TaskOptions]] = FrameOptions

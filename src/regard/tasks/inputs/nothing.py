@@ -30,6 +30,7 @@ class NoInput(TextInput):
         maps=("decoder-self", "decoder-history"),
         files=("input.txt", "test.txt"),
         metrics=dict.fromkeys(TOKENIZER_KINDS, "perplexity"),
+        only=("tokens", "a language model has no source, and continues texts"),
     )
     card_patterns = (CARD_TEXT,)
 

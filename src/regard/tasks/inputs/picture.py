@@ -22,6 +22,7 @@ from regard.data.pictures import (
     picture_name,
     why_pictures,
 )
+from regard.data.text_codec import PictureCodec
 from regard.errors import ArgumentError
 from regard.messages import message
 from regard.models import with_input
@@ -97,6 +98,7 @@ class PixelInput(ArrayInput):
         caches_parsed=True,
         names_files=True,
         files=("picture.png", "test.tsv"),
+        codec=PictureCodec,
     )
     encoder_type: ClassVar[Any] = PictureEncoder
     options_type: ClassVar[type[TaskOptions]] = PictureOptions

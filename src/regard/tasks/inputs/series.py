@@ -14,6 +14,7 @@ from regard.data.pair_reader import OpenedSource, SourceTransform, keep_source
 from regard.data.pairs import Format
 from regard.data.series import Gaps, SeriesTable, read_series, recognise_series
 from regard.data.series_windows import SeriesScaler, find_period, measure_columns
+from regard.data.text_codec import SeriesRows
 from regard.data.text_files import ROW_FILES, format_suffix
 from regard.errors import ArgumentError, DataError
 from regard.evaluation.forecasts import WindowMoments, choose_linear, last_row
@@ -145,6 +146,8 @@ class SeriesInput(TaskInput):
         inputs="windows",
         held_out_by="of later rows",
         files=("series.csv", "series.csv"),
+        only=("forecast", "a series is cut into windows, whose answer is their next rows"),
+        codec=SeriesRows,
     )
     encoder_type: ClassVar[Any] = SeriesScaler
     options_type: ClassVar[type[TaskOptions]] = SeriesOptions

@@ -13,6 +13,7 @@ from regard.data.frame_tables import FrameArray, TableReader, frames_name
 from regard.data.media_files import SOUNDS
 from regard.data.pair_reader import SourceTransform
 from regard.data.sounds import SoundReader, is_samples, why_sounds
+from regard.data.text_codec import VectorSource
 from regard.messages import message
 from regard.seeing import Text
 from regard.seeing.trace.backdrop import Backdrop, spectrogram
@@ -60,6 +61,7 @@ class SoundInput(FrameInput):
         caches_parsed=True,
         names_files=True,
         files=("speech.wav", "test.tsv"),
+        codec=VectorSource,
         metrics={"char": "cer", "word": "wer", "bpe": "wer", "unigram": "wer"},
     )
     encoder_type: ClassVar[Any] = SoundEncoder

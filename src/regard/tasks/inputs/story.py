@@ -21,6 +21,7 @@ from regard.data.pair_reader import SourceTransform
 from regard.data.pairs import draw_sample
 from regard.data.stories import QUESTION_MARK, SENTENCE_MARK, join_source
 from regard.data.story_encoder import FINAL_MARKS, MARKS
+from regard.data.text_codec import StoryCodec
 from regard.data.tokenizer_selection import TokenizerChoice, is_unspaced
 from regard.errors import ArgumentError, DataError
 from regard.messages import message
@@ -52,6 +53,7 @@ class StoryInput(LineInput):
         examples="questions",
         maps=("hops", "cross"),
         files=("questions.tsv", "test.tsv"),
+        codec=StoryCodec,
         metrics={kind: "exact" for kind in TOKENIZER_KINDS if kind != "label"},
     )
     encoder_type: ClassVar[Any] = StoryEncoder

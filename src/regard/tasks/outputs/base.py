@@ -32,6 +32,10 @@ class TaskOutput(ABC):
     name: ClassVar[str]
     #: the output whose settings suit a run that names no preset, if it is another one
     like: ClassVar[str] = ""
+    #: the one input that it goes with, and why, if it is one
+    only: ClassVar[tuple[str, str] | None] = None
+    #: inputs that it does not go with, and why
+    refuses: ClassVar[Mapping[str, str]] = {}
     #: whether the model writes one output per input
     one_per_input: ClassVar[bool] = False
     #: settings beyond those of every run

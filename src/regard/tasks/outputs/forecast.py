@@ -119,6 +119,7 @@ class ForecastOutput(NumbersOutput):
     """The next rows of the columns that are forecast."""
 
     name = "forecast"
+    only = ("series", "only a series has next rows to forecast")
     options_type: ClassVar[type[TaskOptions]] = SeriesOptions
     default_preset = "transformer"
     # dev windows are scored without decoding

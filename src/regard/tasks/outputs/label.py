@@ -12,8 +12,8 @@ from torch import Tensor
 
 from regard.data import EncodedPairs, TargetEncoder
 from regard.errors import ArgumentError
-from regard.evaluation import ClassReport, choose_metrics, confusion
-from regard.evaluation.classification import MOST_CLASSES, unknown_classes
+from regard.evaluation import ClassReport, confusion
+from regard.evaluation.classification import unknown_classes
 from regard.models import (
     LABEL_PRESETS,
     SPAN_PRESETS,
@@ -52,7 +52,7 @@ class LabelOutput(TokenOutput):
 
     def __init__(self, encoder: TargetEncoder, source: TaskInput, settings: Settings) -> None:
         super().__init__(encoder, source, settings)
-        self.labels = tuple(self.tokenizer.tokens(range(len(SYMBOLS), self.size)))
+        self.labels = tuple(self.tokenizer.tokens(range(len(SYMBOLS), self.tokenizer.vocab_size)))
         self.end_is_certain = settings.preset in LABEL_PRESETS
 
     @classmethod
@@ -84,10 +84,10 @@ class LabelOutput(TokenOutput):
         given = self.options.class_weights
         if given == "balanced":
             ids = train.gather("tgt", np.arange(len(train.tgt_lengths))).padded(1)[0]
-            counts = torch.from_numpy(np.bincount(ids.ravel(), minlength=self.size))
+            counts = torch.from_numpy(np.bincount(ids.ravel(), minlength=self.tokenizer.vocab_size))
             balanced = len(ids) / (len(self.labels) * counts.clamp(min=1))
             return torch.where(counts > 0, balanced, 1.0).float()
-        weights = torch.ones(self.size)
+        weights = torch.ones(self.tokenizer.vocab_size)
         for label, weight in (given or {}).items():
             (token,) = self.tokenizer.encode(label if type(label) is str else json.dumps(label))
             if token == UNK:
@@ -107,19 +107,6 @@ class LabelOutput(TokenOutput):
         state = module.start(module.encode(src, lengths))
         logits = module.step(torch.full_like(lengths, BOS), state).logits[:, len(SYMBOLS) :]
         return log_softmax(logits.float()).exp()
-
-    def default_metric(self) -> str:
-        """Return the share of right labels."""
-        return "accuracy"
-
-    def metrics(self) -> tuple[str, ...]:
-        """Return the metrics of labels; the mean over labels is left out if they are many."""
-        found = choose_metrics("label")
-        return (
-            found
-            if len(self.labels) <= MOST_CLASSES
-            else tuple(n for n in found if n != "macro-f1")
-        )
 
     def class_report(
         self, predictions: Sequence[str], references: Sequence[Sequence[str]]

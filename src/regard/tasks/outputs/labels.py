@@ -13,7 +13,7 @@ from regard.data import TargetEncoder, Tokenizer
 from regard.data.lookup_codecs import LabelSetCodec
 from regard.errors import ArgumentError, DataError
 from regard.evaluation import ClassReport
-from regard.evaluation.classification import MOST_CLASSES, Confusion, class_row, label_set
+from regard.evaluation.classification import Confusion, class_row, label_set
 from regard.messages import message
 from regard.models import LABEL_PRESETS, SequenceModel
 from regard.models.encoder_only import LabelSetClassifier, LabelSetState
@@ -114,15 +114,6 @@ class LabelSetOutput(LabelOutput):
             rule = "be one where targets name several labels"
             raise ArgumentError("runs", rule, "an ensemble", "predict with each of them")
         return torch.sigmoid(state.logits[:, len(SYMBOLS) :].float())
-
-    def default_metric(self) -> str:
-        """Return the F1 of all labels together."""
-        return "micro-f1"
-
-    def metrics(self) -> tuple[str, ...]:
-        """Return F1 of all labels together, its mean over labels, and the share of right sets."""
-        few = len(self.labels) <= MOST_CLASSES
-        return ("micro-f1", *(["macro-f1"] if few else []), self.exact_metric)
 
     def class_report(
         self, predictions: Sequence[str], references: Sequence[Sequence[str]]

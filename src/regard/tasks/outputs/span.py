@@ -25,6 +25,7 @@ class SpanOutput(TokenOutput):
     """Words of the passage, which the model points at."""
 
     name = "span"
+    only = ("story", "a span is pointed at in a passage, by a question")
     default_preset = "span"
 
     @classmethod

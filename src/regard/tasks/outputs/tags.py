@@ -1,8 +1,8 @@
 """A tag for each position of a source, such as parts of speech."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar, Final
 
 from regard.data import Pair, TargetEncoder
 from regard.data.error_hints import SETTING_HINTS, BadLine, BadLines
@@ -26,6 +26,7 @@ class TagOutput(TokenOutput):
     """As many tags as the source has positions."""
 
     name = "tags"
+    refuses: ClassVar[Mapping[str, str]] = {"story": "a question about a story has one answer"}
     one_per_input = True
     default_preset = "rnn"
 

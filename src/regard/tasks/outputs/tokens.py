@@ -7,8 +7,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.data import Pair, TargetEncoder, Tokenizer
+from regard.data.lookup_codecs import KINDS
 from regard.data.story_encoder import MARKS
-from regard.evaluation import ClassReport, choose_metrics, copied_share
+from regard.evaluation import ClassReport, copied_share
+from regard.evaluation.classification import MOST_CLASSES
 from regard.messages import message
 from regard.models import (
     COPY_PRESETS,
@@ -26,15 +28,6 @@ from regard.tasks.outputs.base import TaskOutput
 from regard.tasks.settings import Say, Settings
 from regard.tasks.tokenizer_training import learn_target_tokenizer
 
-#: the metric that decides between checkpoints, by the kind of the target's tokeniser
-METRICS: Final[dict[str, str]] = {
-    "char": "exact",
-    "space": "per",
-    "word": "bleu",
-    "bpe": "bleu",
-    "unigram": "bleu",
-    "label": "accuracy",
-}
 #: marks by which sentences are told from words and dates, if targets are cut into characters
 SENTENCE_ENDS: Final = frozenset("。！？!?")
 #: measures of summaries
@@ -105,10 +98,9 @@ class TokenOutput(TaskOutput):
 
     def default_metric(self) -> str:
         """Return the metric that suits input and tokeniser."""
-        kind = self.tokenizer.kind
-        if found := self.input.facts.metrics.get(kind):
-            return found
-        return "chrf" if self._writes_sentences else METRICS[kind]
+        kind = KINDS[self.tokenizer.kind]
+        usual = "chrf" if self._writes_sentences else kind.decides or kind.metrics[0]
+        return self.input.facts.metrics.get(self.tokenizer.kind, usual)
 
     def metrics(self) -> tuple[str, ...]:
         """Return the metrics that suit the targets, the main one first."""
@@ -116,7 +108,9 @@ class TokenOutput(TaskOutput):
             return ("em", "f1")
         if self.settings.metric in ROUGE:
             return ROUGE
-        suitable = choose_metrics(self.tokenizer.kind)
+        suitable = KINDS[self.tokenizer.kind].metrics
+        if len(self.labels) > MOST_CLASSES:  # of which a mean says little
+            suitable = tuple(name for name in suitable if name != "macro-f1")
         return ("chrf", *suitable) if self._writes_sentences else suitable
 
     def decoding(self) -> dict[str, Any]:

@@ -1,13 +1,13 @@
 """The sources and targets of an exported model, line by line: no regard is needed.
 
-Sources are texts, stories, vectors or pictures; targets are texts.
+Sources are texts, stories, vectors, pictures or series; targets are texts.
 """
 
+import csv
+import importlib.util
 import io
-import itertools
 import json
 import sys
-import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -15,7 +15,10 @@ from typing import IO, Any
 
 import numpy as np
 
-JOINER, WORD_START = "￭", "▁"
+if __package__:
+    from regard.data import lookup_codecs as codecs
+else:  # a copy in an exported folder
+    import lookup_codecs as codecs  # type: ignore[import-not-found,no-redef]
 
 
 class TokenCodec:
@@ -23,27 +26,18 @@ class TokenCodec:
 
     Args:
         path: one of the two tokenizer files, or what it holds.
-        symbols: ids of special tokens, by name.
+        manifest: that of the folder.
     """
 
     #: of ids
     dtype = "int64"
 
-    def __init__(self, path: Path | dict[str, Any], symbols: dict[str, int]) -> None:
-        content = path if isinstance(path, dict) else json.loads(path.read_text(encoding="utf-8"))
-        self.file: dict[str, Any] = content
-        self.eos, self.unk = symbols["eos"], symbols["unk"]
-        self.pieces, model = self.file["model"], self.file["model"]
-        if self.file["kind"] == "labels":
-            self.pieces = model["pieces"]
-        if self.file["kind"] in ("bpe", "unigram"):
-            from tokenizers import Tokenizer
-
-            self.subwords = Tokenizer.from_str(json.dumps(model))
-            by_id = {number: piece for piece, number in self.subwords.get_vocab().items()}
-            self.pieces = [by_id[number] for number in range(len(by_id))]
-        self.ids = {piece: i for i, piece in enumerate(self.pieces) if i > self.unk}
-        names = enumerate(self.file["features"], start=len(self.pieces))
+    def __init__(self, path: Path | dict[str, Any], manifest: dict[str, Any]) -> None:
+        file = path if isinstance(path, dict) else json.loads(path.read_text(encoding="utf-8"))
+        self.eos, self.unk = manifest["symbols"]["eos"], manifest["symbols"]["unk"]
+        self.codec = codecs.KINDS[file["kind"]].load(file["model"])
+        self.normalise = codecs.normaliser(nfc=file["nfc"], case=file["case"])
+        names = enumerate(file["features"], start=len(self.codec.pieces))
         self.features = {name: i for i, name in names}
 
     def encode(self, line: str) -> list[int]:
@@ -59,40 +53,19 @@ class TokenCodec:
 
     def cut(self, text: str) -> list[int]:
         """Return the ids of a text alone."""
-        text = getattr(text, self.file["case"])() if self.file["case"] != "keep" else text
-        text = unicodedata.normalize("NFC", text) if self.file["nfc"] else text
-        if self.file["kind"] in ("bpe", "unigram"):
-            words = [WORD_START + word for word in text.split(" ")] if text else []
-            found = (self.subwords.encode(word).ids for word in words)
-            return [max(number, self.unk) for ids in found for number in ids]
-        if self.file["kind"] == "word":
-            pieces = [piece for word in text.split() for piece in marked(word)]
-        else:
-            pieces = list(text) if self.file["kind"] == "char" else text.split()
-        return [self.ids.get(piece, self.unk) for piece in pieces]
+        return self.codec.encode_batch([self.normalise(text)])[0]
 
     def decode(self, ids: list[int]) -> str:
         """Return the text of ids, without unknown and special tokens."""
-        pieces = [self.pieces[i] for i in ids if self.unk < i < len(self.pieces)]
-        kind = self.file["kind"]
-        if kind == "word":
-            return joined(pieces)
-        if kind in ("space", "label"):
-            return " ".join(pieces)
-        if kind == "labels":
-            sign = self.file["model"]["separator"]
-            if sign == "json":
-                return json.dumps(pieces, ensure_ascii=False)
-            return (f"{sign} " if sign in ",;" else f" {sign} ").join(pieces)
-        text = "".join(pieces)
-        return text if kind == "char" else text.replace(WORD_START, " ").removeprefix(" ")
+        pieces = self.codec.pieces
+        return self.codec.join([pieces[i] for i in ids if self.unk < i < len(pieces)])
 
 
 class StoryCodec(TokenCodec):
     """Stories with questions, `story<TAB>question`; sentences may have " | " between them."""
 
-    def __init__(self, path: Path, symbols: dict[str, int]) -> None:
-        super().__init__(json.loads(path.read_text(encoding="utf-8"))["tokenizer"], symbols)
+    def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
+        super().__init__(json.loads(path.read_text(encoding="utf-8"))["tokenizer"], manifest)
 
     def encode(self, line: str) -> list[int]:
         """Return the ids of the story, of the question after its mark, and eos."""
@@ -114,7 +87,7 @@ class VectorSource:
 
     dtype = np.float32
 
-    def __init__(self, path: Path, symbols: dict[str, int]) -> None:
+    def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
         file = json.loads(path.read_text(encoding="utf-8"))
         self.features, self.stack = int(file["features"]), int(file["stack"])
 
@@ -141,7 +114,7 @@ class PictureCodec:
 
     dtype = np.float32
 
-    def __init__(self, path: Path, symbols: dict[str, int]) -> None:
+    def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
         file = json.loads(path.read_text(encoding="utf-8"))
         self.size = (file["height"], file["width"])
         self.channels, self.patch = file["channels"], file["patch"]
@@ -186,32 +159,49 @@ class PictureCodec:
         return length
 
 
-def marked(word: str) -> list[str]:
-    """Split a word into words and punctuation marks, with joiners where they touch."""
-    runs = itertools.groupby(word, key=lambda char: "" if in_word(char) else char)
-    pieces = ["".join(run) for _, run in runs]
-    for i, piece in enumerate(pieces):
-        if not in_word(piece[0]):
-            before_word = i + 1 < len(pieces) and in_word(pieces[i + 1][0])
-            pieces[i] = JOINER * (i > 0) + piece + JOINER * before_word
-    return pieces
+class SeriesRows:
+    """Sources that are series: the last rows of a CSV file, with the columns of the run."""
 
+    dtype = np.float64
 
-def in_word(char: str) -> bool:
-    """Return whether a character is part of a word."""
-    return char.isalnum() or char in "_\u200c\u200d" or unicodedata.category(char)[0] == "M"
+    def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
+        own = manifest["tokenizers"]["source"]
+        self.columns: list[str] = own["columns"]
+        self.look_back: int = own["look_back"]
 
+    def encode(self, source: Any) -> np.ndarray:
+        """Return the last rows of a CSV file, of its lines, or of an array (rows, columns)."""
+        if isinstance(source, str | Path):
+            with Path(source).open(encoding="utf-8-sig", newline="") as file:
+                return self.encode(list(file))
+        is_text = isinstance(source, list) and bool(source) and isinstance(source[0], str)
+        table = self._parsed(source) if is_text else np.asarray(source, np.float64)
+        if table.ndim != 2 or table.shape[1] != len(self.columns) or len(table) < self.look_back:
+            raise ValueError(
+                f"a series must have {self.look_back} rows of {len(self.columns)} numbers at "
+                f"least, but its shape is {table.shape}"
+            )
+        if not np.isfinite(table[-self.look_back :]).all():
+            raise ValueError("the last rows of a series must be finite numbers, but one is not")
+        return table[-self.look_back :]
 
-def joined(pieces: list[str]) -> str:
-    """Join words and marks, with spaces where there is no joiner."""
-    text, close = "", True
-    for piece in pieces:
-        left, right = (len(piece) > 1 and piece[side] == JOINER for side in (0, -1))
-        bare = piece[1:] if left else piece
-        bare = bare[:-1] if len(bare) > 1 and right else bare
-        text += bare if close or left else f" {bare}"
-        close = right
-    return text
+    def _parsed(self, lines: list[str]) -> np.ndarray:
+        rows = list(csv.reader(lines))
+        header = [cell.strip() for cell in rows[0]]
+        lacking = [name for name in self.columns if name not in header]
+        if lacking:
+            raise ValueError(f"the file must have a column {lacking[0]!r}, but it has {header}")
+        places = [header.index(name) for name in self.columns]
+        found = []
+        for number, row in enumerate(rows[1:], start=2):
+            try:
+                cells = [row[place] for place in places]
+                if "_" in "".join(cells) or not "".join(cells).isascii():  # which Python takes
+                    raise ValueError
+                found.append(list(map(float, cells)))
+            except (ValueError, IndexError):
+                raise ValueError(f"line {number}: the columns must hold numbers: {row}") from None
+        return np.array(found).reshape(-1, len(places))
 
 
 def read_lines(source: IO[bytes]) -> Iterator[str]:
@@ -265,7 +255,15 @@ def answer(model: Callable[[list[str]], list[str]], source: IO[bytes], target: I
         target.write(one_line(text))
 
 
-def source_codec(folder: Path, kind: str, symbols: dict[str, int]) -> Any:
-    """Return the codec of an exported model's sources, by their kind in the manifest."""
-    codecs = {"vectors": VectorSource, "pictures": PictureCodec, "story": StoryCodec}
-    return codecs.get(kind, TokenCodec)(folder / "tokenizer.src.json", symbols)
+def source_codec(folder: Path, manifest: dict[str, Any]) -> Any:
+    """Return the codec of an exported model's sources, whose file lies in the folder."""
+    module, name = manifest["tokenizers"]["source"]["codec"]
+    known = globals().get(name)
+    if known is None:
+        spec = importlib.util.spec_from_file_location(module, folder / f"{module}.py")
+        assert spec is not None
+        assert spec.loader is not None
+        loaded = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(loaded)
+        known = getattr(loaded, name)
+    return known(folder / "tokenizer.src.json", manifest)
