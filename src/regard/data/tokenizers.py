@@ -34,6 +34,7 @@ from regard.data.lookup_codecs import (
     CASES,
     KINDS,
     Codec,
+    LabelSetCodec,
     SpaceCodec,
     Span,
     SubwordCodec,
