@@ -21,8 +21,8 @@ NAMES = {
     attention: (
         "ALiBi AdditiveAttention Attention AttentionOutput CoverageAttention LocalAttention "
         "LocationAwareAttention MultiHeadAttention MultiplicativeAttention Past PositionBias "
-        "PositionPredictor Projected ScaledDotProductAttention Scorer ShawRelativePositions "
-        "SimpleSelfAttention"
+        "PositionPredictor Projected RelativeBuckets ScaledDotProductAttention Scorer "
+        "ShawRelativePositions SimpleSelfAttention"
     ),
     layers: (
         "ContentMemory ContentMemoryOutput ConvDecoder ConvEncoder ConvState FeedForward "
@@ -107,11 +107,13 @@ SIGNATURES = {
     attention.CoverageAttention: "(query_size, key_size, hidden_size)",
     attention.CoverageAttention.forward: FORWARD,
     attention.MultiHeadAttention: (
-        "(dim, num_heads, *, num_kv_heads=None, key_size=None, value_size=None, bias=True, "
-        "dropout=0.0, position_bias=None, rotation=None)"
+        "(dim, num_heads, *, num_kv_heads=None, key_size=None, value_size=None, "
+        "head_dim=None, bias=True, qkv_bias=None, dropout=0.0, position_bias=None, "
+        "rotation=None, window=None)"
     ),
     attention.MultiHeadAttention.forward: (
-        "(self, query, key, value, mask=None, *, causal=False, past=None, need_weights=True)"
+        "(self, query, key, value, mask=None, *, causal=False, past=None, need_weights=True, "
+        "bias=None)"
     ),
     attention.ALiBi: "(num_heads)",
     attention.ALiBi.forward: "(self, query, kv_len)",

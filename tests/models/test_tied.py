@@ -78,7 +78,7 @@ def test_a_shared_table_survives_being_saved_and_copied(preset):
 def test_two_vocabularies_cannot_share_a_table():
     with pytest.raises(ArgumentError, match=r"17 source and 13 target.*shared_vocab=true"):
         build("bahdanau", tied="all")
-    with pytest.raises(ArgumentError, match="none, output, all"):
+    with pytest.raises(ArgumentError, match="none, output, inputs, all"):
         build("bahdanau", tied="both")
 
 

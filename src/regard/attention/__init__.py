@@ -16,7 +16,12 @@ from regard.attention.local import LocalAttention, PositionPredictor
 from regard.attention.location import LocationAwareAttention
 from regard.attention.multi_head import MultiHeadAttention
 from regard.attention.multiplicative import MultiplicativeAttention
-from regard.attention.position_bias import ALiBi, PositionBias, ShawRelativePositions
+from regard.attention.position_bias import (
+    ALiBi,
+    PositionBias,
+    RelativeBuckets,
+    ShawRelativePositions,
+)
 from regard.attention.scaled_dot_product import ScaledDotProductAttention
 from regard.attention.simple import SimpleSelfAttention
 from regard.ops import AttentionOutput
@@ -35,6 +40,7 @@ __all__ = [
     "PositionBias",
     "PositionPredictor",
     "Projected",
+    "RelativeBuckets",
     "ScaledDotProductAttention",
     "Scorer",
     "ShawRelativePositions",

@@ -12,11 +12,11 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard import ops
+from regard import masks, ops
 from regard.attention.interface import Attention, Past, Projected
 from regard.attention.position_bias import PositionBias
 from regard.errors import ArgumentError
-from regard.masks import Mask
+from regard.masks import Bias, Mask
 from regard.ops import AttentionOutput
 from regard.ops.check import check_positive, check_width
 
@@ -40,10 +40,14 @@ class MultiHeadAttention(Attention):
         num_kv_heads: heads of keys and values; divides `num_heads`, which it equals if None.
         key_size: width of the keys, if it is not `dim`.
         value_size: width of the values, if it is not that of the keys.
+        head_dim: width of a head; `dim / num_heads` if None.
         bias: whether the four projections have one.
+        qkv_bias: whether those of queries, keys and values have one; `bias` if None.
         dropout: probability with which a weight is dropped in training.
         position_bias: relative positions, added to the scores.
         rotation: rotary positions, for self-attention.
+        window: number of nearest keys on each side, its own counted, that a query sees (Beltagy et
+            al., 2020, https://arxiv.org/abs/2004.05150); None for all.
 
     Examples:
         >>> attention = regard.attention.MultiHeadAttention(dim=12, num_heads=3)
@@ -61,31 +65,38 @@ class MultiHeadAttention(Attention):
         num_kv_heads: int | None = None,
         key_size: int | None = None,
         value_size: int | None = None,
+        head_dim: int | None = None,
         bias: bool = True,
+        qkv_bias: bool | None = None,
         dropout: float = 0.0,
         position_bias: PositionBias | None = None,
         rotation: Rotation | None = None,
+        window: int | None = None,
     ) -> None:
         super().__init__()
         check_positive(dim=dim, num_heads=num_heads)
         kv_heads = num_heads if num_kv_heads is None else num_kv_heads
         check_positive(num_kv_heads=kv_heads)
-        _check_divides("num_heads", num_heads, "dim", dim)
+        if head_dim is None:
+            _check_divides("num_heads", num_heads, "dim", dim)
+            head_dim = dim // num_heads
         _check_divides("num_kv_heads", kv_heads, "num_heads", num_heads)
         self.dim, self.num_heads, self.num_kv_heads = dim, num_heads, kv_heads
-        self.head_dim, self.dropout = dim // num_heads, dropout
+        self.head_dim, self.dropout, self.window = head_dim, dropout, window
         self.key_size = dim if key_size is None else key_size
         self.value_size = self.key_size if value_size is None else value_size
-        check_positive(key_size=self.key_size, value_size=self.value_size)
+        check_positive(head_dim=head_dim, key_size=self.key_size, value_size=self.value_size)
+        check_positive(**({} if window is None else {"window": window}))
         if not 0 <= dropout <= 1:
             raise ArgumentError(
                 "dropout", "be a probability, from 0 to 1", dropout, "0 drops nothing"
             )
-        kv_dim = kv_heads * self.head_dim
-        self.query_proj = nn.Linear(dim, dim, bias)
-        self.key_proj = nn.Linear(self.key_size, kv_dim, bias)
-        self.value_proj = nn.Linear(self.value_size, kv_dim, bias)
-        self.out_proj = nn.Linear(dim, dim, bias)
+        inner, kv_dim = num_heads * head_dim, kv_heads * head_dim
+        qkv_bias = bias if qkv_bias is None else qkv_bias
+        self.query_proj = nn.Linear(dim, inner, qkv_bias)
+        self.key_proj = nn.Linear(self.key_size, kv_dim, qkv_bias)
+        self.value_proj = nn.Linear(self.value_size, kv_dim, qkv_bias)
+        self.out_proj = nn.Linear(inner, dim, bias)
         self.position_bias = position_bias
         self.rotation = rotation
         self._reset()
@@ -148,8 +159,11 @@ class MultiHeadAttention(Attention):
         causal: bool = False,
         past: Past | None = None,
         need_weights: bool = True,
+        bias: Bias | None = None,
     ) -> AttentionOutput:
         """See `Attention.forward`. Queries and values may come projected too, by head.
+
+        A `bias` is added to the scores, as relative positions that several layers share.
 
         With `causal` a query sees the keys up to its own position, the last query standing at the
         last key; `masks.causal` is equivalent, but the fused kernels are faster with this flag.
@@ -164,9 +178,15 @@ class MultiHeadAttention(Attention):
             queries = query.tensor
         else:
             queries = self.project_queries(query, start=keys.shape[2] - query.shape[1]).tensor
-        bias, mixes = None, False
+        mixes = False
         if self.position_bias is not None:
-            bias, mixes = self.position_bias(queries, keys.shape[2]), self.position_bias.mixes
+            own = self.position_bias(queries, keys.shape[2])
+            bias, mixes = own if bias is None else own + bias, self.position_bias.mixes
+        if self.window is not None and keys.shape[2] > self.window:
+            near = masks.window(
+                queries.shape[2], keys.shape[2], size=self.window, device=queries.device
+            )
+            mask = near if mask is None else mask & near
         context, weights = ops.dot_product_attention(
             queries,
             keys,

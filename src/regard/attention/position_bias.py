@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from typing import final
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -135,6 +136,53 @@ class ShawRelativePositions(PositionBias):
         """The row of the tables for each pair of query and key."""
         distance = _distances(q_len, kv_len, device)
         return distance.clamp(-self.max_distance, self.max_distance) + self.max_distance
+
+
+@final
+class RelativeBuckets(PositionBias):
+    """A learned number for each head and bucket of distances (Raffel et al., 2020, section 2.1).
+
+    https://arxiv.org/abs/1910.10683. Half of the buckets hold one distance each; the others grow
+    logarithmically up to `max_distance`, beyond which all distances share the last.
+
+    Args:
+        num_heads: number of heads of the query.
+        buckets: number of buckets.
+        max_distance: the distance from which on the last bucket is used.
+        causal: whether all buckets are for earlier keys; otherwise half of them are for later ones.
+
+    Examples:
+        >>> positions = regard.attention.RelativeBuckets(num_heads=3, buckets=8, max_distance=20)
+        >>> attention = regard.attention.MultiHeadAttention(12, 3, position_bias=positions)
+        >>> x = torch.randn(2, 5, 12)
+        >>> attention(x, x, x).context.shape
+        torch.Size([2, 5, 12])
+    """
+
+    def __init__(
+        self, num_heads: int, *, buckets: int = 32, max_distance: int = 128, causal: bool = False
+    ) -> None:
+        super().__init__()
+        check_positive(num_heads=num_heads, buckets=buckets, max_distance=max_distance)
+        self.max_distance, self.causal = max_distance, causal
+        self.table = nn.Parameter(torch.randn(buckets, num_heads) * num_heads**-0.5)
+
+    def forward(
+        self, query: Float[Tensor, "batch heads q_len head_dim"], kv_len: int
+    ) -> Float[Tensor, "1 all_heads q_len kv_len"]:
+        """The same bias for every row; of `query` its length counts alone, not its heads."""
+        rows = self._rows(_distances(query.shape[2], kv_len, query.device))
+        return F.embedding(rows, self.table).permute(2, 0, 1)[None].to(query.dtype)
+
+    def _rows(self, distance: Int[Tensor, "q_len kv_len"]) -> Int[Tensor, "q_len kv_len"]:
+        """The bucket of each distance, rounded in float32 as where such models were trained."""
+        count = len(self.table) if self.causal else len(self.table) // 2
+        later = 0 if self.causal else (distance > 0) * count
+        far = -distance.clamp(max=0) if self.causal else distance.abs()
+        exact = count // 2
+        steps = (far.clamp(min=1).float() / exact).log() / math.log(self.max_distance / exact)
+        wide = exact + (steps * (count - exact)).long()
+        return later + torch.where(far < exact, far, wide.clamp(max=count - 1))
 
 
 def _distances(q_len: int, kv_len: int, device: torch.device) -> Int[Tensor, "q_len kv_len"]:

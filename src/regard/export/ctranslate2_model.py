@@ -21,6 +21,7 @@ from regard.layers.transformer import (
     TransformerDecoderLayer,
     TransformerEncoder,
     TransformerEncoderLayer,
+    unusual_option,
 )
 from regard.models import EncoderDecoder
 from regard.models.decoders import AttentionDecoder
@@ -32,7 +33,12 @@ from regard.training import Saved
 
 #: rows of the table of positions, which CTranslate2 keeps in the model
 MAX_POSITIONS: Final = 1024
-ACTIVATIONS: Final = {"relu": Activation.RELU, "gelu": Activation.GELU}
+ACTIVATIONS: Final = {
+    "relu": Activation.RELU,
+    "gelu": Activation.GELU,
+    "gelu-tanh": Activation.GELUTanh,
+    "silu": Activation.SWISH,
+}
 TOLERANCE: Final = 1e-4
 #: lengths of the sources that are compared, eos included, which alone CTranslate2 does not read
 LENGTHS: Final = (6, 3, 9, 2, 17, 5)
@@ -79,7 +85,15 @@ def _parts(saved: Saved, run: Path) -> tuple[TokenEmbedding, TransformerEncoder,
         and isinstance(model.encoder.embedding, TokenEmbedding)
         and isinstance(model.decoder, AttentionDecoder)
     ):
-        return model.encoder.embedding, model.encoder.encoder, model.decoder
+        source, stack, decoder = model.encoder.embedding, model.encoder.encoder, model.decoder
+        option = unusual_option(stack) or unusual_option(decoder.decoder)
+        option = option or source.unusual_option or decoder.embedding.unusual_option
+        if option is None and source.positions is not None:
+            return source, stack, decoder
+        raise ExportError(
+            f"a model for CTranslate2 must be a plain Transformer, but {run} has the option "
+            f"{option or 'positions'}: export it with `--to onnx`."
+        )
     raise ExportError(
         f"a model for CTranslate2 must be a Transformer that reads text (preset transformer), but "
         f"{run} is {saved.config.preset}: export it with `--to onnx`."
@@ -131,11 +145,14 @@ def _feed_forward(spec: Any, block: FeedForward, around: Residual) -> None:
 def _linear(spec: Any, *maps: nn.Linear) -> None:
     """Write linear maps of the same input as one."""
     spec.weight = _array(torch.cat([one.weight for one in maps]))
-    spec.bias = _array(torch.cat([one.bias for one in maps]))
+    zeros = (one.weight.new_zeros(one.out_features) for one in maps)
+    both = zip(maps, zeros, strict=True)
+    spec.bias = _array(torch.cat([none if one.bias is None else one.bias for one, none in both]))
 
 
 def _norm(spec: Any, norm: nn.Module) -> None:
-    spec.gamma, spec.beta = _array(cast(Tensor, norm.weight)), _array(cast(Tensor, norm.bias))
+    gamma, beta = cast(Tensor, norm.weight), cast(Tensor | None, norm.bias)
+    spec.gamma, spec.beta = _array(gamma), _array(torch.zeros_like(gamma) if beta is None else beta)
 
 
 def _array(values: Tensor) -> Any:

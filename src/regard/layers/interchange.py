@@ -42,6 +42,9 @@ DECODER_PARTS: Final = ENCODER_PARTS | {
 }
 
 
+NOTHING_LIKE_IT: Final = "torch's has nothing like it, so leave it out or keep this module"
+
+
 def from_torch(module: nn.Module) -> nn.Module:
     """Our module with a copy of the weights of torch's; raises for unsupported features.
 
@@ -158,10 +161,12 @@ def _attention_from_torch(theirs: nn.MultiheadAttention) -> MultiHeadAttention:
 
 
 def _attention_to_torch(ours: MultiHeadAttention) -> nn.MultiheadAttention:
-    fix = "torch's has nothing like it, so leave it out or keep this module"
-    _require("num_kv_heads", ours.num_kv_heads, ours.num_heads, fix)
-    _require("position_bias", ours.position_bias, None, fix)
-    _require("rotation", ours.rotation, None, fix)
+    _require("num_kv_heads", ours.num_kv_heads, ours.num_heads, NOTHING_LIKE_IT)
+    _require("position_bias", ours.position_bias, None, NOTHING_LIKE_IT)
+    _require("rotation", ours.rotation, None, NOTHING_LIKE_IT)
+    _require("window", ours.window, None, NOTHING_LIKE_IT)
+    _require("head_dim", ours.head_dim * ours.num_heads, ours.dim, NOTHING_LIKE_IT)
+    _require("qkv_bias", ours.query_proj.bias is None, ours.out_proj.bias is None, NOTHING_LIKE_IT)
     return nn.MultiheadAttention(
         ours.dim,
         ours.num_heads,
@@ -215,10 +220,14 @@ def _layer_to_torch(
     ours: TransformerEncoderLayer | TransformerDecoderLayer,
 ) -> nn.TransformerEncoderLayer | nn.TransformerDecoderLayer:
     residual, block = ours.attention_residual, ours.feed_forward
+    _require("norm", type(residual.norm).__name__, "LayerNorm", NOTHING_LIKE_IT)
+    _require("gated", block.gate is not None, False, NOTHING_LIKE_IT)
+    if block.activation not in ("relu", "gelu"):
+        _require("activation", block.activation, "gelu", NOTHING_LIKE_IT)
     options: dict[str, Any] = {
         "dropout": block.dropout.p,
         "activation": block.activation,
-        "layer_norm_eps": residual.norm.eps,
+        "layer_norm_eps": cast(nn.LayerNorm, residual.norm).eps,
         "norm_first": residual.norm_first,
         "bias": block.inner.bias is not None,
         "batch_first": True,
@@ -244,6 +253,8 @@ def _layer_to_torch(
 def _stack_to_torch(
     ours: TransformerEncoder | TransformerDecoder,
 ) -> nn.TransformerEncoder | nn.TransformerDecoder:
+    _require("shared_bias", ours.position_bias, None, NOTHING_LIKE_IT)
+    _require("repeats", getattr(ours, "repeats", 1), 1, NOTHING_LIKE_IT)
     layer, norm = _layer_to_torch(cast(Any, ours.layers[0])), copy.deepcopy(ours.norm)
     if isinstance(layer, nn.TransformerEncoderLayer):
         return nn.TransformerEncoder(layer, len(ours.layers), norm, enable_nested_tensor=False)

@@ -1,13 +1,16 @@
 """Position encodings: sinusoidal, learned, of a grid, and rotary."""
 
-from typing import final
+import math
+from typing import Literal, NamedTuple, final, get_args
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.errors import ArgumentError
-from regard.ops.check import check_axes, check_equal, check_positive, check_width
+from regard.ops.check import check_axes, check_choice, check_equal, check_positive, check_width
+
+SinusoidalLayout = Literal["paired", "halves", "fairseq"]
 
 
 @final
@@ -19,25 +22,30 @@ class SinusoidalPositions(nn.Module):
 
     Args:
         dim: width of the vectors.
+        layout: "paired" as in the paper; "halves" has all sines before all cosines, as Marian;
+            "fairseq" has such halves, `2i/(dim-2)` for `2i/dim`, and starts at position 2.
 
     Examples:
         >>> regard.layers.SinusoidalPositions(dim=4)(torch.zeros(1, 2, 4))[0, 0]
         tensor([0., 1., 0., 1.])
     """
 
-    def __init__(self, dim: int) -> None:
+    def __init__(self, dim: int, layout: SinusoidalLayout = "paired") -> None:
         super().__init__()
         check_positive(dim=dim)
-        self.dim = dim
+        check_choice("layout", layout, get_args(SinusoidalLayout))
+        self.dim, self.layout = dim, layout
 
     def forward(
         self, x: Float[Tensor, "batch length dim"], *, start: int = 0
     ) -> Float[Tensor, "batch length dim"]:
         """Add the positions `start`, `start + 1`, ..."""
         check_width("x", x, self.dim)
-        angles = _angles(start, x.shape[1], self.dim, 10000.0, x.device)
-        waves = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)[..., : self.dim]
-        return x + waves.to(x.dtype)
+        first, span = (start + 2, self.dim - 2) if self.layout == "fairseq" else (start, self.dim)
+        angles = _angles(first, x.shape[1], _exponents(self.dim, x.device) / span, 10000.0)
+        both, paired = [angles.sin(), angles.cos()], self.layout == "paired"
+        waves = torch.stack(both, dim=-1).flatten(-2) if paired else torch.cat(both, dim=-1)
+        return x + waves[..., : self.dim].to(x.dtype)
 
 
 @final
@@ -126,6 +134,21 @@ class GridPositions(nn.Module):
         return x + cells[start:end].to(x.dtype)
 
 
+class RotaryScaling(NamedTuple):
+    """Scaling of rotary positions for longer texts; see `RotaryPositions`."""
+
+    factor: float
+    low: float
+    high: float
+    length: float
+
+    def __call__(self, frequencies: Float[Tensor, " pairs"]) -> Float[Tensor, " pairs"]:
+        """Return the frequencies, in radians per position, of the longer waves."""
+        times = self.length * frequencies / (2 * math.pi)
+        kept = ((times - self.low) / (self.high - self.low)).clamp(0, 1)
+        return frequencies * (kept + (1 - kept) / self.factor)
+
+
 @final
 class RotaryPositions(nn.Module):
     """Rotates pairs of features by angles that grow with the position (Su et al., 2021).
@@ -136,6 +159,9 @@ class RotaryPositions(nn.Module):
     Args:
         head_dim: width of a head; even.
         base: the longest wave is about `2 pi base` positions long.
+        scaling: for texts longer than the `length` that was trained on, as in Llama 3: waves that
+            it holds fewer than `low` times are made `factor` times longer, those that it holds
+            more than `high` times are not, and between these the change is gradual.
 
     Examples:
         >>> rotation = regard.layers.RotaryPositions(head_dim=4)
@@ -145,7 +171,9 @@ class RotaryPositions(nn.Module):
         torch.Size([2, 5, 12])
     """
 
-    def __init__(self, head_dim: int, *, base: float = 10000.0) -> None:
+    def __init__(
+        self, head_dim: int, *, base: float = 10000.0, scaling: RotaryScaling | None = None
+    ) -> None:
         super().__init__()
         check_positive(head_dim=head_dim, base=base)
         if head_dim % 2:
@@ -155,7 +183,7 @@ class RotaryPositions(nn.Module):
                 head_dim,
                 "add one feature",
             )
-        self.head_dim, self.base = head_dim, base
+        self.head_dim, self.base, self.scaling = head_dim, base, scaling
 
     def forward(
         self, x: Float[Tensor, "batch heads length head_dim"], *, start: int = 0
@@ -163,17 +191,27 @@ class RotaryPositions(nn.Module):
         """Rotate vectors that stand at `start`, `start + 1`, ..."""
         check_axes("x", x, "batch heads length head_dim")
         check_equal("agree in head_dim", x=x.shape[3], positions=self.head_dim)
-        angles = _angles(start, x.shape[2], self.head_dim, self.base, x.device)
+        exponents = _exponents(self.head_dim, x.device) / self.head_dim
+        angles = _angles(start, x.shape[2], exponents, self.base, self.scaling)
         cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
         left, right = x.chunk(2, dim=-1)
         return torch.cat([left * cos - right * sin, right * cos + left * sin], dim=-1)
 
 
+def _exponents(dim: int, device: torch.device) -> Float[Tensor, " pairs"]:
+    """`2i`, in float64 where the device has it, for exact late positions."""
+    dtype = torch.float32 if device.type == "mps" else torch.float64
+    return torch.arange(0, dim, 2, device=device, dtype=dtype)
+
+
 def _angles(
-    start: int, length: int, dim: int, base: float, device: torch.device
+    start: int,
+    length: int,
+    exponents: Float[Tensor, " pairs"],
+    base: float,
+    scaling: RotaryScaling | None = None,
 ) -> Float[Tensor, "length pairs"]:
-    """`p / base^(2i/dim)`, in float64 where the device has it, for exact late positions."""
-    kind = torch.float32 if device.type == "mps" else torch.float64
-    positions = torch.arange(start, start + length, device=device, dtype=kind)
-    exponents = torch.arange(0, dim, 2, device=device, dtype=kind) / dim
-    return positions[:, None] * base**-exponents
+    """`p / base^exponent`, with the waves scaled."""
+    positions = torch.arange(start, start + length, device=exponents.device, dtype=exponents.dtype)
+    frequencies = base**-exponents
+    return positions[:, None] * (frequencies if scaling is None else scaling(frequencies))

@@ -7,7 +7,8 @@ of length 1.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple, cast, final
+from functools import partial
+from typing import Any, Final, Literal, NamedTuple, cast, final, get_args
 
 import torch
 import torch.nn.functional as F
@@ -18,17 +19,26 @@ from regard import masks
 from regard.attention import MultiHeadAttention, PositionBias, Projected
 from regard.attention.multi_head import Rotation
 from regard.errors import ArgumentError
-from regard.masks import Mask
+from regard.masks import Bias, Mask
 from regard.ops.check import check_choice, check_equal, check_positive, check_share, check_width
 from regard.state import OF_SOURCE, State
 
-Activation = Literal["relu", "gelu"]
-ACTIVATIONS: Final[dict[str, Callable[[Tensor], Tensor]]] = {"relu": F.relu, "gelu": F.gelu}
+Activation = Literal["relu", "gelu", "gelu-tanh", "silu"]
+ACTIVATIONS: Final[dict[str, Callable[[Tensor], Tensor]]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu-tanh": partial(F.gelu, approximate="tanh"),
+    "silu": F.silu,
+}
+Norm = Literal["layer", "rms"]
 
 
 @final
 class FeedForward(nn.Module):
     """Two linear maps with an activation between them, for each position alone.
+
+    If `gated`, a third map is activated, and multiplies what the first one gives (Shazeer, 2020,
+    https://arxiv.org/abs/2002.05202).
 
     Examples:
         >>> regard.layers.FeedForward(dim=5, hidden=7)(torch.randn(2, 3, 5)).shape
@@ -43,10 +53,12 @@ class FeedForward(nn.Module):
         activation: Activation = "relu",
         dropout: float = 0.0,
         bias: bool = True,
+        gated: bool = False,
     ) -> None:
         super().__init__()
         check_positive(dim=dim, hidden=hidden)
         check_choice("activation", activation, ACTIVATIONS)
+        self.gate = nn.Linear(dim, hidden, bias) if gated else None
         self.inner = nn.Linear(dim, hidden, bias)
         self.outer = nn.Linear(hidden, dim, bias)
         self.dropout = nn.Dropout(dropout)
@@ -55,8 +67,9 @@ class FeedForward(nn.Module):
     def forward(self, x: Float[Tensor, "batch length dim"]) -> Float[Tensor, "batch length dim"]:
         """Apply both maps at every position."""
         check_width("x", x, self.inner.in_features)
-        hidden = self.dropout(ACTIVATIONS[self.activation](self.inner(x)))
-        result: Tensor = self.outer(hidden)
+        activate, hidden = ACTIVATIONS[self.activation], self.inner(x)
+        hidden = activate(hidden) if self.gate is None else activate(self.gate(x)) * hidden
+        result: Tensor = self.outer(self.dropout(hidden))
         return result
 
 
@@ -64,11 +77,9 @@ class FeedForward(nn.Module):
 class Residual(nn.Module):
     """Residual connection with dropout, and a norm before (pre-norm) or after the block."""
 
-    def __init__(
-        self, dim: int, *, norm_first: bool, dropout: float, eps: float, bias: bool = True
-    ) -> None:
+    def __init__(self, norm: nn.Module, *, norm_first: bool, dropout: float) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(dim, eps=eps, bias=bias)
+        self.norm = norm
         self.norm_first = norm_first
         self.dropout = nn.Dropout(dropout)
 
@@ -88,13 +99,21 @@ class LayerOptions(NamedTuple):
     Attributes:
         dropout: probability of dropping a feature.
         norm_first: pre-norm, which trains without warm-up, or post-norm as in the paper.
-        activation: of the feed-forward block, "relu" or "gelu".
+        activation: of the feed-forward block, "relu", "gelu", "gelu-tanh" or "silu".
         num_kv_heads: heads of keys and values in self-attention; all of them if None.
         position_bias: factory of relative positions for the self-attention of a layer.
         rotation: rotary positions for all self-attention.
         eps: of the norms.
         bias: whether the linear maps and the norms have one.
         attention_dropout: probability of dropping an attention weight; `dropout` if None.
+        norm: "layer", or "rms" without a mean (Zhang and Sennrich, 2019,
+            https://arxiv.org/abs/1910.07467), which has no bias.
+        gated: whether the feed-forward block is, see `FeedForward`.
+        qkv_bias: whether the maps to queries, keys and values have a bias; `bias` if None.
+        head_dim: width of a head of all attentions; `dim / num_heads` if None.
+        window: of self-attention, see `MultiHeadAttention`.
+        shared_bias: factory of relative positions that the self-attention of all layers of a stack
+            shares; it is told whether the stack is `causal`.
 
     Examples:
         >>> options = regard.layers.LayerOptions(dropout=0.0, norm_first=False, activation="gelu")
@@ -112,6 +131,12 @@ class LayerOptions(NamedTuple):
     eps: float = 1e-5
     bias: bool = True
     attention_dropout: float | None = None
+    norm: Norm = "layer"
+    gated: bool = False
+    qkv_bias: bool | None = None
+    head_dim: int | None = None
+    window: int | None = None
+    shared_bias: Callable[[bool], PositionBias] | None = None
 
     @property
     def weight_dropout(self) -> float:
@@ -121,33 +146,58 @@ class LayerOptions(NamedTuple):
         check_share(attention_dropout=self.attention_dropout)
         return self.attention_dropout
 
-    def self_attention(self, dim: int, num_heads: int) -> MultiHeadAttention:
-        """The attention of a layer to its own sequence."""
+    def attention(self, dim: int, num_heads: int, **own: Any) -> MultiHeadAttention:
+        """An attention of a layer, with arguments of its own."""
         return MultiHeadAttention(
             dim,
             num_heads,
-            num_kv_heads=self.num_kv_heads,
+            head_dim=self.head_dim,
             bias=self.bias,
+            qkv_bias=self.qkv_bias,
             dropout=self.weight_dropout,
+            **own,
+        )
+
+    def self_attention(self, dim: int, num_heads: int) -> MultiHeadAttention:
+        """The attention of a layer to its own sequence."""
+        return self.attention(
+            dim,
+            num_heads,
+            num_kv_heads=self.num_kv_heads,
             position_bias=None if self.position_bias is None else self.position_bias(),
             rotation=self.rotation,
+            window=self.window,
         )
 
     def feed_forward(self, dim: int, hidden: int) -> FeedForward:
         """The block that follows the attention."""
         return FeedForward(
-            dim, hidden, activation=self.activation, dropout=self.dropout, bias=self.bias
+            dim,
+            hidden,
+            activation=self.activation,
+            dropout=self.dropout,
+            bias=self.bias,
+            gated=self.gated,
         )
 
     def residual(self, dim: int) -> Residual:
         """The residual connection around a block."""
-        return Residual(
-            dim, norm_first=self.norm_first, dropout=self.dropout, eps=self.eps, bias=self.bias
-        )
+        return Residual(self.new_norm(dim), norm_first=self.norm_first, dropout=self.dropout)
+
+    def new_norm(self, dim: int) -> nn.Module:
+        """A norm of vectors."""
+        check_choice("norm", self.norm, get_args(Norm))
+        if self.norm == "rms":
+            return nn.RMSNorm(dim, eps=self.eps)
+        return nn.LayerNorm(dim, eps=self.eps, bias=self.bias)
 
     def last_norm(self, dim: int) -> nn.Module | None:
         """The norm after a stack of pre-norm layers, whose last sum has none."""
-        return nn.LayerNorm(dim, eps=self.eps, bias=self.bias) if self.norm_first else None
+        return self.new_norm(dim) if self.norm_first else None
+
+    def stack_bias(self, *, causal: bool) -> PositionBias | None:
+        """The relative positions that the layers of a stack share."""
+        return None if self.shared_bias is None else self.shared_bias(causal)
 
 
 class TransformerEncoderOutput(NamedTuple):
@@ -238,12 +288,15 @@ class TransformerEncoderLayer(nn.Module):
         x: Float[Tensor, "batch length dim"],
         mask: Mask | None = None,
         *,
+        bias: Bias | None = None,
         need_weights: bool = False,
     ) -> TransformerEncoderOutput:
-        """Apply the layer."""
+        """Apply the layer; a bias is added to the scores of its attention."""
         check_width("x", x, self.attention.dim)
         inner = self.attention_residual.before(x)
-        context, weights = self.attention(inner, inner, inner, mask, need_weights=need_weights)
+        context, weights = self.attention(
+            inner, inner, inner, mask, bias=bias, need_weights=need_weights
+        )
         x = self.attention_residual.after(x, context)
         inner = self.feed_forward_residual.before(x)
         x = self.feed_forward_residual.after(x, self.feed_forward(inner))
@@ -255,7 +308,8 @@ class TransformerEncoder(nn.Module):
     """Encoder layers on top of each other, with a last norm if they are pre-norm.
 
     `norm` may be set to another module, or to None for no last norm. The arguments are the number
-    of layers and those of `TransformerEncoderLayer`.
+    of layers and those of `TransformerEncoderLayer`; and `repeats`, the number of times that all
+    layers are run, with the same weights (Dehghani et al., 2019, https://arxiv.org/abs/1807.03819).
 
     Examples:
         >>> encoder = regard.layers.TransformerEncoder(12, 3, 24, num_layers=2)
@@ -272,11 +326,14 @@ class TransformerEncoder(nn.Module):
         feed_forward: int,
         num_layers: int,
         options: LayerOptions | None = None,
+        *,
+        repeats: int = 1,
     ) -> None:
         super().__init__()
-        check_positive(num_layers=num_layers)
+        check_positive(num_layers=num_layers, repeats=repeats)
         options = LayerOptions() if options is None else options
-        self.dim = dim
+        self.dim, self.repeats = dim, repeats
+        self.position_bias = options.stack_bias(causal=False)
         self.layers = nn.ModuleList(
             TransformerEncoderLayer(dim, num_heads, feed_forward, options)
             for _ in range(num_layers)
@@ -299,10 +356,36 @@ class TransformerEncoder(nn.Module):
         """
         check_width("x", x, self.dim)
         weights: tuple[Tensor, ...] = ()
-        for layer in self.layers:
-            x, seen = layer(x, mask, need_weights=need_weights)
+        bias = shared_bias(self.position_bias, x, x.shape[1])
+        for layer in [*self.layers] * self.repeats:
+            x, seen = layer(x, mask, bias=bias, need_weights=need_weights)
             weights += seen
         return TransformerEncoderOutput(x if self.norm is None else self.norm(x), weights)
+
+
+def unusual_option(stack: "TransformerEncoder | TransformerDecoder") -> str | None:
+    """Return an option by which a stack is not that of Vaswani et al., or None.
+
+    What computes a stack by other means than its modules must refuse what it does not know.
+    """
+    parts = list(stack.modules())
+    attentions = [part for part in parts if isinstance(part, MultiHeadAttention)]
+    blocks = [part for part in parts if isinstance(part, FeedForward)]
+    unusual = {
+        "positions": any(isinstance(part, PositionBias) for part in parts)
+        or any(attention.rotation is not None for attention in attentions),
+        "window": any(attention.window is not None for attention in attentions),
+        "head_dim": any(one.head_dim * one.num_heads != one.dim for one in attentions),
+        "norm": any(isinstance(part, nn.RMSNorm) for part in parts),
+        "gated": any(block.gate is not None for block in blocks),
+        "repeats": getattr(stack, "repeats", 1) > 1,
+    }
+    return next((option for option, found in unusual.items() if found), None)
+
+
+def shared_bias(positions: PositionBias | None, x: Tensor, kv_len: int) -> Bias | None:
+    """The bias of all layers; it depends on the number of vectors alone, not on their heads."""
+    return None if positions is None else cast(Bias, positions(x[:, None], kv_len))
 
 
 @final
@@ -338,13 +421,7 @@ class TransformerDecoderLayer(nn.Module):
         self.attention_residual = options.residual(dim)
         self.cross, self.cross_residual = None, None
         if memory_size is not None:
-            self.cross = MultiHeadAttention(
-                dim,
-                num_heads,
-                key_size=memory_size,
-                bias=options.bias,
-                dropout=options.weight_dropout,
-            )
+            self.cross = options.attention(dim, num_heads, key_size=memory_size)
             self.cross_residual = options.residual(dim)
         self.feed_forward = options.feed_forward(dim, feed_forward)
         self.feed_forward_residual = options.residual(dim)
@@ -366,6 +443,7 @@ class TransformerDecoderLayer(nn.Module):
         state: LayerState,
         memory_mask: Mask | None = None,
         *,
+        bias: Bias | None = None,
         need_weights: bool = False,
     ) -> tuple[Tensor, LayerState, Tensor | None, Tensor | None]:
         """New vectors, the state with them, and the weights of both attentions."""
@@ -378,7 +456,12 @@ class TransformerDecoderLayer(nn.Module):
             key = torch.cat([state.key.to(key.dtype), key], dim=2)
             value = torch.cat([state.value.to(value.dtype), value], dim=2)
         context, self_weights = self.attention(
-            query, Projected(key), Projected(value), causal=True, need_weights=need_weights
+            query,
+            Projected(key),
+            Projected(value),
+            causal=True,
+            bias=bias,
+            need_weights=need_weights,
         )
         x, cross_weights = self.attention_residual.after(x, context), None
         if self.cross is not None and self.cross_residual is not None:
@@ -427,6 +510,7 @@ class TransformerDecoder(nn.Module):
         check_positive(num_layers=num_layers)
         options = LayerOptions() if options is None else options
         self.dim, self.memory_size = dim, memory_size
+        self.position_bias = options.stack_bias(causal=True)
         self.layers = nn.ModuleList(
             TransformerDecoderLayer(dim, num_heads, feed_forward, options, memory_size=memory_size)
             for _ in range(num_layers)
@@ -475,8 +559,11 @@ class TransformerDecoder(nn.Module):
         """Decode vectors that have their positions in them, after those in the state."""
         check_width("x", x, self.dim)
         layers, self_weights, cross_weights = [], [], []
+        bias = shared_bias(self.position_bias, x, state.position + x.shape[1])
         for layer, before in zip(self.layers, state.layers, strict=True):
-            x, after, own, cross = layer(x, before, state.memory_mask, need_weights=need_weights)
+            x, after, own, cross = layer(
+                x, before, state.memory_mask, bias=bias, need_weights=need_weights
+            )
             layers.append(after)
             self_weights.append(own)
             cross_weights.append(cross)

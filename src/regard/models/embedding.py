@@ -23,7 +23,7 @@ class PositionalEncoding(Protocol):
 
 @final
 class TokenEmbedding(nn.Module):
-    """A vector for each token, scaled, with positions and dropout.
+    """A vector for each token, scaled, with positions, a norm, dropout and a projection.
 
     Args:
         vocab: number of different tokens.
@@ -34,6 +34,9 @@ class TokenEmbedding(nn.Module):
         word_dropout: probability of dropping a whole token, whose vector is then zero but for its
             position (Sennrich et al., 2016, https://arxiv.org/abs/1606.02891).
         name: the name of the ids in errors.
+        norm: of the vectors with their positions, if any.
+        projection: from vectors of the table's width to those of the layers, if these differ (Lan
+            et al., 2020, https://arxiv.org/abs/1909.11942).
     """
 
     def __init__(
@@ -46,6 +49,8 @@ class TokenEmbedding(nn.Module):
         dropout: float = 0.0,
         word_dropout: float = 0.0,
         name: str = "src",
+        norm: nn.Module | None = None,
+        projection: nn.Module | None = None,
     ) -> None:
         super().__init__()
         check_positive(vocab=vocab, dim=dim)
@@ -54,12 +59,12 @@ class TokenEmbedding(nn.Module):
         self.vocab, self.dim, self.scale, self.name = vocab, dim, scale, name
         self.table = nn.Embedding(vocab, dim)
         nn.init.normal_(self.table.weight, std=dim**-0.5)
-        self.positions = positions
+        self.positions, self.norm, self.projection = positions, norm, projection
         self.dropout = nn.Dropout(dropout)
 
     def forward(
         self, tokens: Int[Tensor, "batch length"], *, start: int = 0
-    ) -> Float[Tensor, "batch length dim"]:
+    ) -> Float[Tensor, "batch length width"]:
         """Return the vectors of tokens at positions `start`, `start + 1`, ..."""
         check_axes(self.name, tokens, "batch length")
         check_tokens(self.name, tokens, self.vocab)
@@ -68,8 +73,13 @@ class TokenEmbedding(nn.Module):
             x = x * F.dropout(x.new_ones(*tokens.shape, 1), self.word_dropout)
         if self.positions is not None:
             x = self.positions(x, start=start)
-        dropped: Tensor = self.dropout(x)
-        return dropped
+        x = self.dropout(x if self.norm is None else self.norm(x))
+        return x if self.projection is None else self.projection(x)
+
+    @property
+    def unusual_option(self) -> str | None:
+        """An option of `TransformerOptions` that changes more than the vectors, or None."""
+        return "embed_norm" if self.norm is not None else "embed" if self.projection else None
 
     def share(self, owner: "TokenEmbedding") -> None:
         """Use the table of another embedding. A state dict holds it once, as the owner's."""

@@ -2,22 +2,27 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import Parameter
-from typing import Any, Final, Literal, NamedTuple, TypeVar, cast, get_args
+from typing import Any, Final, Literal, NamedTuple, TypeVar, cast, get_args, get_type_hints
 
 from torch import nn
 
-from regard.attention import Attention
+from regard.attention import Attention, PositionBias, RelativeBuckets
 from regard.errors import ArgumentError
 from regard.layers import (
     LayerOptions,
+    LearnedPositions,
     RNNStack,
+    RotaryPositions,
     SelfAttentiveRNN,
     SinusoidalPositions,
+    TransformerDecoder,
     TransformerEncoder,
 )
+from regard.layers.positions import RotaryScaling, SinusoidalLayout
+from regard.layers.transformer import Activation, Norm
 from regard.models.causal_body import SelfAttentiveBody
 from regard.models.decoders import Decoder, RecurrentDecoder
 from regard.models.embedding import TokenEmbedding
@@ -33,10 +38,26 @@ from regard.ops.recurrence.cells import Cell
 
 Size = Literal["tiny", "small", "base"]
 
-#: Shared embedding tables: none, target with output layer, or source, target and output layer.
-Tied = Literal["none", "output", "all"]
+#: Shared embedding tables: none, target with output layer, source with target, or all three.
+Tied = Literal["none", "output", "inputs", "all"]
 #: The same for language models, which have no source.
 TiedOutput = Literal["none", "output"]
+
+#: What tells the layers of a Transformer the order of tokens.
+Positions = Literal[
+    "sinusoidal",
+    "sinusoidal-halves",
+    "sinusoidal-fairseq",
+    "learned",
+    "relative",
+    "rotary",
+    "none",
+]
+LAYOUTS: Final[dict[str, SinusoidalLayout]] = {
+    "sinusoidal": "paired",
+    "sinusoidal-halves": "halves",
+    "sinusoidal-fairseq": "fairseq",
+}
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
 
@@ -108,6 +129,86 @@ STORY_TRANSFORMER: Final = {
 }
 
 
+class TransformerOptions(NamedTuple):
+    """Options that all presets of Transformers take; see `LayerOptions` for those of its layers.
+
+    Attributes:
+        positions: added to the embeddings, or known to the attention (relative, rotary).
+        max_positions: number of learned positions.
+        buckets: of relative positions, with `max_distance`, see `RelativeBuckets`.
+        rotary_scaling: the four numbers of `RotaryScaling`.
+        embed_scale: factor of the embeddings; `dim ** 0.5` if None.
+        embed_norm: whether embeddings with their positions are normalised.
+        embed: width of the embeddings, if it is not that of the layers.
+        repeats: times that the layers of an encoder are run.
+    """
+
+    norm: Norm = "layer"
+    norm_first: bool = True
+    eps: float = 1e-5
+    activation: Activation = "relu"
+    gated: bool = False
+    bias: bool = True
+    qkv_bias: bool | None = None
+    kv_heads: int | None = None
+    head_dim: int | None = None
+    window: int | None = None
+    positions: Positions = "sinusoidal"
+    max_positions: int = 1024
+    buckets: int = 32
+    max_distance: int = 128
+    rotary_base: float = 10000.0
+    rotary_scaling: Sequence[float] | None = None
+    embed_scale: float | None = None
+    embed_norm: bool = False
+    embed: int | None = None
+    repeats: int = 1
+    attention_dropout: float | None = None
+
+    def layers(self, n: TransformerSize, dropout: float) -> LayerOptions:
+        """Return the options of the layers."""
+        check_choice("positions", self.positions, get_args(Positions))
+        rotation, shared_bias = None, None
+        if self.positions == "rotary":
+            scaling = None if self.rotary_scaling is None else RotaryScaling(*self.rotary_scaling)
+            width = n.dim // n.heads if self.head_dim is None else self.head_dim
+            rotation = RotaryPositions(width, base=self.rotary_base, scaling=scaling)
+        if self.positions == "relative":
+            sizes = {"buckets": self.buckets, "max_distance": self.max_distance}
+
+            def shared_bias(causal: bool) -> PositionBias:
+                return RelativeBuckets(n.heads, causal=causal, **sizes)
+
+        same = {name: getattr(self, name) for name in LayerOptions._fields if name in self._fields}
+        return LayerOptions(
+            dropout=dropout,
+            num_kv_heads=self.kv_heads,
+            rotation=rotation,
+            shared_bias=shared_bias,
+            **same,
+        )
+
+    def embedding_parts(self, dim: int) -> dict[str, Any]:
+        """Return the arguments of a `TokenEmbedding` that gives layers vectors of width `dim`."""
+        width = dim if self.embed is None else self.embed
+        positions: nn.Module | None = None
+        if self.positions in LAYOUTS:
+            positions = SinusoidalPositions(width, LAYOUTS[self.positions])
+        elif self.positions == "learned":
+            positions = LearnedPositions(self.max_positions, width)
+        norm = LayerOptions(norm=self.norm, eps=self.eps, bias=self.bias).new_norm(width)
+        return {
+            "dim": width,
+            "positions": positions,
+            "scale": width**0.5 if self.embed_scale is None else self.embed_scale,
+            "norm": norm if self.embed_norm else None,
+            "projection": None if self.embed is None else nn.Linear(width, dim),
+        }
+
+
+DEFAULT_OPTIONS: Final = TransformerOptions()
+
+
 def sizes(table: Mapping[str, Any], size: str, changes: Mapping[str, int | None]) -> Any:
     """Return the row `size` of a table, with the entries that are not None replaced."""
     check_choice("size", size, table)
@@ -127,6 +228,7 @@ class Parts:
     word_dropout: float
     cell: Cell = "lstm"
     tied: Tied = "none"
+    options: TransformerOptions = DEFAULT_OPTIONS
 
     def embedding(self, name: str = "src", dim: int | None = None, **more: Any) -> TokenEmbedding:
         """Token embeddings of the source, or of the target under any other name."""
@@ -140,9 +242,13 @@ class Parts:
         )
 
     def placed_embedding(self, name: str = "src") -> TokenEmbedding:
-        """Token embeddings scaled by sqrt(dim), and sinusoidal positions (Vaswani et al., 2017)."""
-        dim = self.n.dim
-        return self.embedding(name, dim, positions=SinusoidalPositions(dim), scale=dim**0.5)
+        """Token embeddings with positions, as a Transformer's options say."""
+        return self.embedding(name, **self.options.embedding_parts(self.n.dim))
+
+    @property
+    def layer_options(self) -> LayerOptions:
+        """The options of a Transformer's layers."""
+        return self.options.layers(self.n, self.dropout)
 
     def stack(self, inputs: int | None = None) -> RNNStack:
         """RNN layers over embeddings, or over vectors of another width."""
@@ -173,14 +279,18 @@ class Parts:
         ahead, back = (self_attentive_body(half, self.cell, self.dropout) for _ in range(2))
         return SelfAttentiveEncoder(embedding, ahead, back)
 
-    def transformer_encoder(
-        self, options: LayerOptions, layers: int | None = None
-    ) -> AttentionEncoder:
-        """A Transformer encoder with sinusoidal positions."""
-        n = self.n
-        depth = n.layers if layers is None else layers
-        encoder = TransformerEncoder(n.dim, n.heads, n.feed_forward, depth, options)
+    def transformer_encoder(self, layers: int | None = None) -> AttentionEncoder:
+        """A Transformer encoder."""
+        n, repeats = self.n, self.options.repeats
+        sizes = n.dim, n.heads, n.feed_forward, n.layers if layers is None else layers
+        encoder = TransformerEncoder(*sizes, self.layer_options, repeats=repeats)
         return AttentionEncoder(self.placed_embedding(), encoder)
+
+    def transformer_decoder(self, memory_size: int | None) -> TransformerDecoder:
+        """A Transformer decoder, which attends to a memory unless its size is None."""
+        n = self.n
+        sizes = n.dim, n.heads, n.feed_forward, n.layers
+        return TransformerDecoder(*sizes, self.layer_options, memory_size=memory_size)
 
     def recurrent_model(
         self,
@@ -210,18 +320,23 @@ class Parts:
     @property
     def ties_output(self) -> bool:
         """Return whether the output layer is tied; raises if vocabularies differ that must not."""
-        if self.tied == "all" and self.src_vocab != self.tgt_vocab:
+        if self.ties_source and self.src_vocab != self.tgt_vocab:
             raise ArgumentError(
                 "tied",
                 "be 'all' only where source and target have one vocabulary",
-                f"'all' with {self.src_vocab} source and {self.tgt_vocab} target tokens",
+                f"'{self.tied}' with {self.src_vocab} source and {self.tgt_vocab} target tokens",
                 "train with shared_vocab=true, or say tied=output",
             )
-        return self.tied != "none"
+        return self.tied in ("output", "all")
+
+    @property
+    def ties_source(self) -> bool:
+        """Return whether source and target share one table."""
+        return self.tied in ("inputs", "all")
 
     def joined(self, encoder: Encoder, decoder: Decoder) -> EncoderDecoder:
-        """An encoder-decoder whose source has the target's table if `tied` is "all"."""
-        if self.tied == "all":
+        """An encoder-decoder whose source has the target's table if it is tied."""
+        if self.ties_source:
             source = cast(TokenEmbedding, encoder.embedding)
             source.share(cast(TokenEmbedding, decoder.embedding))
         return EncoderDecoder(encoder, decoder)
@@ -260,6 +375,8 @@ def preset(
     told = [("cell", Cell, cell)] * (cell is not None) + [("dropout", float, dropout)]
     last = [("word_dropout", float, 0.0), *[("tied", tied, "none")] * (tied is not None)]
     by_name = Parameter.KEYWORD_ONLY
+    types = get_type_hints(TransformerOptions) if table is TRANSFORMER else {}
+    common = [(name, kind, getattr(DEFAULT_OPTIONS, name)) for name, kind in types.items()]
 
     def listed(rows: list[tuple[str, Any, Any]]) -> list[Parameter]:
         return [Parameter(name, by_name, annotation=kind, default=at) for name, kind, at in rows]
@@ -274,7 +391,7 @@ def preset(
         entries = list(table["small"]._fields)
         rows = listed([(name, int | None, None) for name in entries])
         signature = inspect.Signature(
-            [*vocabularies, size, *rows, *listed(told), *own, *listed(last)]
+            [*vocabularies, size, *rows, *listed(told), *own, *listed(common), *listed(last)]
         )
 
         @functools.wraps(build)
@@ -286,7 +403,8 @@ def preset(
                 check_choice("tied", given["tied"], get_args(tied))
             n = sizes(table, given["size"], {name: given[name] for name in entries})
             shared = {name: given[name] for name, _, _ in (*told, *last)}
-            parts = Parts(given["src_vocab"], given[target], n, **shared)
+            options = TransformerOptions(**{name: given[name] for name in types})
+            parts = Parts(given["src_vocab"], given[target], n, options=options, **shared)
             return build(parts, **{option.name: given[option.name] for option in own})
 
         made.__signature__ = signature  # type: ignore[attr-defined]

@@ -22,10 +22,8 @@ from regard.layers import (
     ContentMemory,
     ConvDecoder,
     ConvEncoder,
-    LayerOptions,
     LearnedPositions,
     RNNStack,
-    TransformerDecoder,
 )
 from regard.models.attention_penalty import AttentionPenalty
 from regard.models.causal_body import CausalBody, RecurrentBody, TransformerBody
@@ -233,25 +231,14 @@ def monotonic(parts: Parts) -> EncoderDecoder:
 
 
 @preset(TRANSFORMER, tied=Tied)
-def transformer(
-    parts: Parts,
-    *,
-    encoder_layers: int | None = None,
-    norm_first: bool = True,
-    attention_dropout: float | None = None,
-) -> EncoderDecoder:
+def transformer(parts: Parts, *, encoder_layers: int | None = None) -> EncoderDecoder:
     """Self-attention in many heads and layers, with sinusoidal positions (Vaswani et al., 2017).
 
-    The encoder has `encoder_layers` if that differs from `layers`, those of the decoder.
+    The encoder has `encoder_layers` if that differs from `layers`, those of the decoder. The other
+    options make it a Marian, a BART, a T5: see `TransformerOptions`.
     """
-    n = parts.n
-    options = LayerOptions(
-        dropout=parts.dropout, norm_first=norm_first, attention_dropout=attention_dropout
-    )
-    decoder = TransformerDecoder(
-        n.dim, n.heads, n.feed_forward, n.layers, options, memory_size=n.dim
-    )
-    encoder = parts.transformer_encoder(options, encoder_layers)
+    decoder = parts.transformer_decoder(parts.n.dim)
+    encoder = parts.transformer_encoder(encoder_layers)
     embedding = parts.placed_embedding("tgt")
     return parts.joined(encoder, AttentionDecoder(embedding, decoder, tied=parts.ties_output))
 
@@ -284,13 +271,10 @@ def lm_self_attentive(parts: Parts) -> TextModel:
 
 
 @preset(TRANSFORMER, tied=TiedOutput)
-def lm_transformer(parts: Parts, *, attention_dropout: float | None = None) -> TextModel:
+def lm_transformer(parts: Parts) -> TextModel:
     """Language model of Transformer decoder layers (after Vaswani et al., 2017)."""
-    n, options = parts.n, LayerOptions(dropout=parts.dropout, attention_dropout=attention_dropout)
-    decoder = TransformerDecoder(
-        n.dim, n.heads, n.feed_forward, n.layers, options, memory_size=None
-    )
-    return _text_model(parts, parts.placed_embedding("tokens"), TransformerBody(decoder))
+    body = TransformerBody(parts.transformer_decoder(None))
+    return _text_model(parts, parts.placed_embedding("tokens"), body)
 
 
 @preset(MEMORY_NETWORK)
@@ -349,7 +333,7 @@ def self_attentive_classifier(
 @preset(TRANSFORMER, target="classes")
 def transformer_classifier(parts: Parts, *, ngrams: int = 0) -> Classifier:
     """Attentive pooling over a Transformer encoder."""
-    encoder = parts.transformer_encoder(LayerOptions(dropout=parts.dropout))
+    encoder = parts.transformer_encoder()
     return _classifier(parts, encoder, parts.n.dim, ngrams)
 
 

@@ -420,16 +420,17 @@ def check_model(config: Config) -> None:
 
 
 def _check_positions(config: Config) -> None:
-    option = preset_options(config.preset).get("max_len")
-    if option is None:
+    learned = config.model.get("positions") == "learned"
+    name, options = "max_positions" if learned else "max_len", preset_options(config.preset)
+    if name not in options:
         return
     positions, longest = (
-        int(config.model.get("max_len", option.default)),
+        int(config.model.get(name, options[name].default)),
         max(config.max_src_len, config.max_tgt_len),
     )
     if positions <= longest:
         rule = f"be more than max_src_len and max_tgt_len, {longest}"
-        raise ArgumentError("max_len", rule, positions, "raise it, or lower them")
+        raise ArgumentError(name, rule, positions, "raise it, or lower them")
 
 
 def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
@@ -552,7 +553,7 @@ OPTIONS: Final = {
     "channels": "filters over the weights of the step before, which location-aware attention sees",
     "attention_dropout": "dropout rate of attention weights; default: dropout",
     "word_dropout": "share of tokens whose embeddings are dropped",
-    "tied": "layers that share the target embedding: the output layer, or the source's as well",
+    "tied": "layers that share the target embedding: the output layer, the source's, or both",
     "coverage": "weight of the coverage loss on attending twice to a source token; 0 disables it",
     "score": "score function of attention",
     "slots": "slots of the external memory",
@@ -564,6 +565,24 @@ OPTIONS: Final = {
     "heads": "heads of each attention; they divide dim",
     "feed_forward": "width inside the feed-forward layers",
     "norm_first": "whether to normalise before each sublayer (pre-norm), not after it",
+    "norm": "normalisation of the layers: with a mean (layer) or without one (rms)",
+    "eps": "what the norms add to the variance",
+    "activation": "activation inside the feed-forward layers",
+    "gated": "whether a third map multiplies the activation of the feed-forward layers",
+    "bias": "whether linear maps and norms have a bias",
+    "qkv_bias": "whether the maps to queries, keys and values have a bias; default: bias",
+    "kv_heads": "heads of keys and values in self-attention; default: heads",
+    "head_dim": "width of a head; default: dim / heads",
+    "window": "nearest keys that self-attention sees; default: all",
+    "positions": "what tells the order of tokens",
+    "max_positions": "number of learned positions: maximum tokens of a side",
+    "buckets": "number of buckets of relative positions",
+    "max_distance": "distance from which on relative positions are one bucket",
+    "rotary_base": "base of the wavelengths of rotary positions",
+    "rotary_scaling": "factor, low, high and length of rotary positions for longer texts",
+    "embed_scale": "factor of the token embeddings; default: sqrt(dim)",
+    "embed_norm": "whether token embeddings with their positions are normalised",
+    "repeats": "times that the layers of the encoder are run, with the same weights",
     "kernel": "kernel size of the convolutions",
     "hops": "times that the question reads the story",
     "sharing": "embedding tables that hops share: adjacent ones, or all of them (layerwise)",

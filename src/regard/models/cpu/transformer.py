@@ -8,7 +8,12 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.layers.transformer import ACTIVATIONS, Residual, TransformerDecoderLayer
+from regard.layers.transformer import (
+    ACTIVATIONS,
+    Residual,
+    TransformerDecoderLayer,
+    unusual_option,
+)
 from regard.models.cpu import transformer_kernels as kernels
 from regard.models.cpu.products import Product, bias_of, output_weight, product, product_of
 from regard.models.decoders import AttentionDecoder
@@ -80,7 +85,8 @@ class TransformerCpuState(State):
 class _Norm:
     """A layer norm by a kernel."""
 
-    def __init__(self, norm: nn.LayerNorm) -> None:
+    def __init__(self, module: nn.Module) -> None:
+        norm = cast(nn.LayerNorm, module)
         gain = norm.weight.detach()
         shift = torch.zeros_like(gain) if norm.bias is None else norm.bias.detach()
         self.gain, self.shift, self.eps = gain.numpy(), shift.numpy(), norm.eps
@@ -101,7 +107,7 @@ class _Sum:
         self.first, self.bias = residual.norm_first, bias.numpy()
         norm = following.norm if isinstance(following, Residual) else following
         norm = norm if residual.norm_first else residual.norm
-        self.norm = None if norm is None else _Norm(cast(nn.LayerNorm, norm))
+        self.norm = None if norm is None else _Norm(norm)
 
     def __call__(self, x: Tensor, block: Tensor) -> tuple[Tensor, Tensor]:
         """Return what is added to next, and what the next block reads; `x` is overwritten."""
@@ -154,14 +160,10 @@ class _Layer:
 
 def refuse_transformer(decoder: AttentionDecoder) -> str | None:
     """Return the reason why `TransformerSteps` cannot run a decoder, or None."""
-    for layer in decoder.decoder.layers:
-        assert isinstance(layer, TransformerDecoderLayer)
-        if layer.cross is None:
-            return "it has no memory"
-        for attention in (layer.attention, layer.cross):
-            if attention.position_bias is not None or attention.rotation is not None:
-                return "its attention has positions of its own"
-    return None
+    if decoder.decoder.memory_size is None:
+        return "it has no memory"
+    option = unusual_option(decoder.decoder) or decoder.embedding.unusual_option
+    return None if option is None else f"it has the option {option}"
 
 
 @final
