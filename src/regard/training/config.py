@@ -66,7 +66,7 @@ Strategy = Literal["auto", "ddp", "fsdp"]
 #: maximum number of bytes of a TOML file
 MAX_TOML: Final = 1 << 20
 #: values of a preset's sizes and options
-Setting = int | float | bool | str
+Setting = int | float | bool | str | list[float]
 
 #: The preset of a run that names none, until its output is known to have another.
 GENERAL: Final = "bahdanau"
