@@ -22,7 +22,7 @@ from regard.errors import ArgumentError
 from regard.seeing import Text, Token
 from regard.seeing.attribution.replacements import Replacements
 from regard.tasks.inputs.array import ArrayInput
-from regard.tasks.inputs.base import InputFacts
+from regard.tasks.inputs.base import InputDescription, InputFacts
 from regard.tasks.inputs.frames import FrameInput
 from regard.tasks.inputs.text import text_sources
 from regard.tasks.settings import DataPlace, Say, Settings, SourceFiles
@@ -124,17 +124,10 @@ class DnaInput(FrameInput):
         note = "An input is not known where another base of the same quality stands in its place."
         return Replacements(others, partial(_put), (note,))
 
-    def describe(self) -> dict[str, Any]:
-        """Return the kind of the encoder."""
-        return {"tokenizer": self.encoder.kind}
-
-    def manifest(self) -> dict[str, Any]:
+    def describe(self) -> InputDescription:
         """Return the kind of the encoder, and a read to try."""
-        return {"kind": self.encoder.kind, "example": "ACGT II5!"}
-
-    def reads(self) -> str:
-        """Return a phrase about what a model reads."""
-        return "DNA, base by base, with the quality of each"
+        kind, said = self.encoder.kind, "DNA, base by base, with the quality of each"
+        return InputDescription(said, {"tokenizer": kind}, {"kind": kind, "example": "ACGT II5!"})
 
     def examples(self, card: str, dev: Path) -> list[str]:
         """Return a read to try."""

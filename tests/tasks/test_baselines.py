@@ -15,6 +15,7 @@ from regard.evaluation.forecasts import LinearBaseline
 from regard.models import CLASSIFIERS
 from regard.symbols import EOS
 from regard.tasks.baselines import arrays, fit_baseline
+from regard.tasks.outputs.forecast import simple_forecasts, window_moments
 from regard.training import RunFolder, make_config, resume_run, start_run
 from regard.training.run_data import prepare_data
 
@@ -239,8 +240,8 @@ def test_the_best_simple_forecast_stands_beside_a_forecaster(tmp_path):
     data, found = fitted(tmp_path, rows, horizon=4, look_back=12)
     output = data.task.output
     scores = output.dev_scores(found.model, data.dev, torch.device("cpu")).metrics
-    linear = LinearBaseline.fit(output.moments(data.train))
-    simple = output.simple_forecasts(linear)
+    linear = LinearBaseline.fit(window_moments(data.train))
+    simple = simple_forecasts(output, linear)
     assert list(simple) == ["repeat last value", "seasonal naive (6)", "linear"]
     errors = {}
     for name, forecast in simple.items():

@@ -51,7 +51,10 @@ def _added(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NEW)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name == "DNA rated" else pytest.mark.long) for name in NEW],
+)
 def test_every_command_knows_them(name, tmp_path):
     found = life.Life(name, tmp_path).walk(*life.VERBS[:-1])
     assert set(found.values()) == {"yes"}

@@ -19,6 +19,11 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning"),
 ]
 
+#: each input and each output once; the whole table takes minutes
+LIVED = (
+    *("plain text", "summaries", "several labels", "questions, answer pointed at"),
+    *("keywords in sound", "cells of pictures", "numbers of vectors", "series"),
+)
 #: kinds that are refused at once, and one that nothing else exports; others take seconds each
 EXPORTED = ("plain text", "questions, answer chosen", "questions, answer pointed at", "series")
 
@@ -30,9 +35,13 @@ def test_every_input_and_every_output_has_a_toy():
     # each combination has a toy that lives, or a reason against it
     assert all(((pair in found) != bool(refusal(*pair))) for pair in product(INPUTS, OUTPUTS))
     assert life.matrix() in life.in_guide()
+    tried = [tuple(TOYS[name].task.split(" to ")) for name in LIVED]
+    assert [{*side} for side in zip(*tried, strict=True)] == [INPUTS.keys(), OUTPUTS.keys()]
 
 
-@pytest.mark.parametrize("name", TOYS)
+@pytest.mark.parametrize(
+    "name", [n if n in LIVED else pytest.param(n, marks=pytest.mark.long) for n in TOYS]
+)
 def test_a_run_lives(name, tmp_path):
     whole = life.Life(name, tmp_path)
     found = whole.walk(*life.VERBS[:-1])

@@ -81,7 +81,7 @@ def test_a_run_folder_is_opened_by_its_encoder():
     target = Tokenizer.train("space", ["red is left"])
     task = open_task(make_config({"preset": "show-attend-tell"}), ENCODER, target)
     assert type(task.input) is PixelInput
-    assert task.input.stored_sizes == {"height": 6, "width": 10, "patch": 2, "channels": 3}
+    assert task.input.describe().sizes == {"height": 6, "width": 10, "patch": 2, "channels": 3}
     assert task.encoder_rows()["source"].startswith("pictures of 10 x 6 pixels in colour")
     assert Encoders._fields == ("source", "target")
 

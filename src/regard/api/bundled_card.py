@@ -81,7 +81,7 @@ class CardScore(CardPart):
         return message("card.interval", score=score, ends=self.ends)
 
 
-class BundledCard(CardPart):
+class CardFacts(CardPart):
     """Facts on a bundled model; all numbers are measured by the packer.
 
     Attributes:
@@ -127,6 +127,10 @@ class BundledCard(CardPart):
     command: str
     settings: dict[str, Any]
     mistakes: tuple[tuple[str, str, str], ...]
+
+
+class BundledCard(CardFacts):
+    """The card of a bundled model, with what pages and commands say of it."""
 
     @staticmethod
     def read(folder: Path) -> "BundledCard | None":

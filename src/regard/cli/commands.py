@@ -4,6 +4,7 @@ Help and completion need this file and nothing more, so that they answer at once
 implemented by the function of its name in another module, which is imported when it runs.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -256,6 +257,26 @@ class EvaluateArgs:
     device: options.Device = "auto"
 
 
+@dataclass(kw_only=True)
+class KeptMaps:
+    """Options of what a trace keeps of a model of transformers."""
+
+    queries: bool = flag(
+        "--queries",
+        "Keep queries and keys of a model of transformers, by which the page explains each weight.",
+    )
+    top_k_weights: int | None = option(
+        "Keep only the K strongest weights of each row of a model of transformers, on disk while "
+        "it runs: for texts of thousands of tokens.",
+        metavar="K",
+        shown="all",
+    )
+    layers: str | None = option(
+        "Layers of a model of transformers to record, as in 0-3,31.", shown="all"
+    )
+    heads: str | None = option("Heads to record with --top-k-weights, as in 0,5.", shown="all")
+
+
 @command(no_args_is_help=True)
 class ShowArgs:
     """Draw attention maps: where each output looked."""
@@ -306,22 +327,9 @@ class ShowArgs:
     beam: options.Beam = None
     max_len: int | None = option("Most tokens of an answer.", shown="by the source or the model")
     chat: options.Chat = False
-    queries: bool = flag(
-        "--queries",
-        "Keep queries and keys of a model of transformers, by which the page explains each weight.",
-    )
     allow_pickle: options.AllowPickle = False
     precision: options.Precision = "32"
-    top_k_weights: int | None = option(
-        "Keep only the K strongest weights of each row of a model of transformers, on disk while "
-        "it runs: for texts of thousands of tokens.",
-        metavar="K",
-        shown="all",
-    )
-    layers: str | None = option(
-        "Layers of a model of transformers to record, as in 0-3,31.", shown="all"
-    )
-    heads: str | None = option("Heads to record with --top-k-weights, as in 0,5.", shown="all")
+    recording: Annotated[dict[str, Any], KeptMaps]
     line: int | None = option("Which trace of a .jsonl, counted from 1.", metavar="N", shown="1")
     ascii: bool = flag("--ascii", "Draw in ASCII only.")
     device: options.Device = "auto"

@@ -94,7 +94,7 @@ def evaluate(args: EvaluateArgs) -> None:
         _save_confusion(args.output, model, args.file, result, result.classes)
     if args.as_json:
         return _print_json(result, args.precision, notes)
-    return _print_result(result, notes, model.task.input.unit, args)
+    return _print_result(result, notes, model.task.unit, args)
 
 
 def _predict(model: api.Model, pairs: Sequence[Pair], beam: int | None) -> list[str]:

@@ -60,7 +60,7 @@ def show(args: ShowArgs) -> None:
     if args.output is not None:
         check_ending(args.output)
     check_segmenter(args.segmenter)
-    if args.top_k_weights is not None:
+    if args.recording["top_k_weights"] is not None:
         _check_strongest(form, args)
     is_file = args.run.suffix in (".json", ".jsonl") and not args.run.is_dir()
     found = _saved(args) if is_file else _new(args)
@@ -137,14 +137,16 @@ def _check_strongest(form: str, args: ShowArgs) -> None:
 
 def _recording(args: ShowArgs) -> dict[str, Any]:
     """Return the options of recording that are given."""
-    layers, heads = numbers("--layers", args.layers), numbers("--heads", args.heads)
-    return given_options(top_k_weights=args.top_k_weights, layers=layers, heads=heads)
+    asked = args.recording
+    chosen = {name: numbers(f"--{name}", asked[name]) for name in ("layers", "heads")}
+    own = {"queries": asked["queries"] or None, "top_k_weights": asked["top_k_weights"]}
+    return given_options(**own, **chosen)
 
 
 def _saved(args: ShowArgs) -> Iterator[TraceAndUnits]:
     """Yield the saved trace with this number, or the first."""
     texts = given_options(text=args.text, target=args.target, beam=args.beam, max_len=args.max_len)
-    if texts or args.chat or args.queries or _recording(args):
+    if texts or args.chat or _recording(args):
         raise ArgumentError(
             "TEXT and options of a model",
             "be left out for a saved trace, which has its own",
@@ -171,12 +173,11 @@ def _new(args: ShowArgs) -> Iterator[TraceAndUnits]:
         if model.reads == "text":
             reject_media(args.text)
         texts = sources_of(model, "-") if args.text == "-" else [args.text]
-        recording |= {"queries": True} if args.queries else {}
         options |= {"chat": args.chat, **recording}
         made = (model.trace(one, args.target, **options) for one in texts)
         yield from ((trace, partial(units_of, trace)) for trace in made)
         return
-    refuse("be left out for a run", chat=args.chat, queries=args.queries, **recording)
+    refuse("be left out for a run", chat=args.chat, **recording)
     units, in_file = partial(Units.of, model.task), args.text == "-"
     in_file = in_file or model.task.input.facts.is_file
     sources = sources_of(model, args.text) if in_file else [one_source(model, args.text)]

@@ -245,7 +245,7 @@ def _search(saved: Saved) -> dict[str, Any]:
 
 def _manifest(saved: Saved, run: Path, folder: Path, to: str, program: str) -> dict[str, Any]:
     options = DecodingOptions()
-    target, own = saved.tgt_tokenizer, saved.task.input.manifest()
+    target, own = saved.tgt_tokenizer, saved.task.input.describe().manifest
     codec = saved.task.input.facts.codec
     subwords = {own.get("tokenizer", own["kind"]), target.kind} & {"bpe", "unigram"}
     made = {name: version(name) for name in ("torch", *FORMATS[to])}

@@ -35,7 +35,6 @@ from regard.serve.limits import Cost, Limits
 from regard.serve.scheduler import CancelledWorkError, released
 from regard.symbols import EOS, SYMBOLS
 from regard.tasks import Task
-from regard.tasks.inputs.text import describe_tokenizer
 from regard.tasks.outputs.forecast import SEGMENTS
 from regard.tasks.outputs.number import TRIED
 from regard.training import RunFolder
@@ -179,23 +178,18 @@ class ServedRun:
 
     def describe(self) -> Json:
         """Return preset, size, beam, tokenisers, what it does and reads, and examples."""
-        config, sources, examples = self.config, self.task.input, self._examples
+        config, sources, examples = self.config, self.task.input.describe(), self._examples
         if self._card is not None:
             about, reads = self._card.said.what, self._card.said.reads
         else:
             about = message("serve.about", preset=config.preset, size=config.size)
-            reads = sources.reads()
-        if self.task.numbers is None:
-            target = describe_tokenizer(self.task.target)
-        else:
-            own = self.task.encoders.target
-            target = {"tokenizer": own.kind, "names": list(getattr(own, "names", ()))}
+            reads = sources.reads
         return {
             "preset": config.preset,
             "size": config.size,
             "beam": self.beam,
-            "source": sources.describe(),
-            "target": target,
+            "source": sources.info,
+            "target": self.task.output.describe(),
             "about": about,
             "reads": reads,
             "example": examples[0] if examples else None,

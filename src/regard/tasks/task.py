@@ -64,6 +64,11 @@ class Task:
         return {**self.type.starter, **self.input.starter(self.output.like or self.output.name)}
 
     @property
+    def unit(self) -> str:
+        """Unit that sources are measured in."""
+        return self.input.describe().unit or self.input.facts.unit
+
+    @property
     def has_sources(self) -> bool:
         """True if the model encodes a source and attends to it."""
         return self.input.facts.has_sources

@@ -98,12 +98,14 @@ def _fixed(default: Any, description: str, **rules: Any) -> Any:
     )
 
 
-class Config(BaseModel):
-    """The settings of a run. `model` holds those of the preset: `hidden`, `layers`, ..."""
-
+class _Settings(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, coerce_numbers_to_str=True, allow_inf_nan=False
     )
+
+
+class DataSettings(_Settings):
+    """Settings of the data, and of the model that a run starts from."""
 
     data: str | tuple[str, ...] = _fixed(
         "",
@@ -150,6 +152,10 @@ class Config(BaseModel):
 
     join_lines: int = _fixed(1, "consecutive lines that a language model reads as one text", ge=1)
 
+
+class NetworkSettings(_Settings):
+    """Settings of the network and of what it reads and writes."""
+
     preset: str = _fixed(
         GENERAL, "name of the model: see `regard presets`; labels have another default"
     )
@@ -194,6 +200,10 @@ class Config(BaseModel):
         256, "maximum number of target tokens of a line; longer examples are left out", ge=1
     )
 
+
+class OptimisationSettings(_Settings):
+    """Settings of batches, steps and losses."""
+
     batch_tokens: int | None = _fixed(
         None, "source and target tokens of a batch, or frames; default from the data", ge=1
     )
@@ -224,6 +234,11 @@ class Config(BaseModel):
     steps: int | None = _setting(None, "maximum number of optimiser steps", ge=1)
     epochs: int | None = _setting(None, "maximum number of passes over the data", ge=1)
     minutes: float | None = _setting(None, "maximum minutes of training", gt=0)
+
+
+class ProcessSettings(_Settings):
+    """Settings of evaluations, checkpoints and of the machine."""
+
     eval_every: Annotated[int, Field(ge=1)] | Literal["epoch"] | None = _setting(
         None,
         "steps between evaluations, or epoch (200 to 2,000 steps); default from the "
@@ -263,6 +278,10 @@ class Config(BaseModel):
     beam: int = _setting(5, "beam width when the model is used", ge=1, le=MAX_BEAM)
     report: bool = _setting(True, "write report.html after each evaluation")
     tensorboard: bool = _setting(False, "also write TensorBoard events")
+
+
+class Config(ProcessSettings, OptimisationSettings, NetworkSettings, DataSettings):
+    """The settings of a run. `model` holds those of the preset: `hidden`, `layers`, ..."""
 
     @classmethod
     def fixed_on_resume(cls) -> list[str]:

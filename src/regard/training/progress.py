@@ -100,11 +100,6 @@ class Progress:
         return self.seconds - self.evaluation_seconds
 
     @property
-    def loss_decided(self) -> bool:
-        """True if all of the best scores are equal, so that the dev loss ranks them."""
-        return len(self.best) > 1 and len({found.score for found in self.best}) == 1
-
-    @property
     def mean_loss(self) -> float:
         """Mean training loss since the last evaluation; NaN before the first step."""
         total, count = self.losses

@@ -463,7 +463,7 @@ def _finish(run: PreparedRun, progress: Progress, reporter: ConsoleReporter) -> 
     if candidates:
         several = len(progress.best)
         reporter.note(describe_candidates(candidates, several, metric.name, evaluator.scored))
-    if progress.loss_decided:
+    if len(progress.best) > 1 and len({found.score for found in progress.best}) == 1:
         score = format_metric(metric.name, progress.best[0].score)
         reporter.note(message("train.loss-decided", metric=metric.name, score=score))
     final = next((each.found for each in candidates if each.taken), progress.best[0])

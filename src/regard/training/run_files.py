@@ -37,8 +37,8 @@ Reader = Callable[[DataPlace], PairReader]
 
 
 @dataclass(eq=False)
-class Examples:
-    """The examples of a run; each pass reads them anew.
+class DataFiles:
+    """The files of a run's data.
 
     Attributes:
         config: names the files.
@@ -46,11 +46,6 @@ class Examples:
         pairs: training examples from Python.
         say: announces what was noticed while reading.
         shards: the training data, if they are shards.
-        task: how they are read; None until it is known.
-        encoder: of the sources, once it is learned.
-        parsed: examples by part that are kept until they are encoded, on disk or in memory.
-        every: of how many examples one is read.
-        columns_read: those of the training data, once these were read.
     """
 
     config: Config
@@ -58,11 +53,6 @@ class Examples:
     pairs: PairSource | None = None
     say: Say = lambda sentence: None
     shards: ShardManifest | None = None
-    task: TaskType | None = None
-    encoder: SourceEncoder | None = None
-    parsed: dict[str, Iterable[Pair]] = field(default_factory=dict)
-    every: int = 1
-    columns_read: Sequence[Any] | None = None
 
     @cached_property
     def contents(self) -> dict[str, FileContent]:
@@ -104,6 +94,25 @@ class Examples:
 
     def _display(self, source: str) -> str:
         return "stdin" if source in ("-", str(self.stdin)) else source
+
+
+@dataclass(eq=False)
+class Examples(DataFiles):
+    """The examples of a run; each pass reads them anew.
+
+    Attributes:
+        task: how they are read; None until it is known.
+        encoder: of the sources, once it is learned.
+        parsed: examples by part that are kept until they are encoded, on disk or in memory.
+        every: of how many examples one is read.
+        columns_read: those of the training data, once these were read.
+    """
+
+    task: TaskType | None = None
+    encoder: SourceEncoder | None = None
+    parsed: dict[str, Iterable[Pair]] = field(default_factory=dict)
+    every: int = 1
+    columns_read: Sequence[Any] | None = None
 
     def first(self, count: int = FIRST_EXAMPLES) -> list[Pair]:
         """Read the first training pairs, their sources as they stand in the file."""

@@ -329,7 +329,7 @@ class RunFolder:
                 shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
             check_sizes({**config.model, "stack": config.stack}, shapes)
             task.type.check_settings(config)
-            check_sizes(task.input.stored_sizes, shapes)
+            check_sizes(task.input.describe().sizes, shapes)
             build_checked(task.build_model, shapes)
         except (UnusableWeightsError, ArgumentError) as error:
             raise self._no_weights(config, str(error).removesuffix(".")) from None

@@ -22,7 +22,7 @@ from regard.recipes.paper_metrics import MetricValue
 from regard.recipes.task_data import RecipeExample, TaskData
 from regard.recipes.tasks.base import RecipeTask, TaskScores, find_file
 from regard.tasks.inputs.series import split_rows
-from regard.tasks.outputs.forecast import ForecastOutput
+from regard.tasks.outputs.forecast import ForecastOutput, window_scores
 
 TABLE: Final = "series.csv"
 SHARES: Final = (0.7, 0.1, 0.2)
@@ -87,14 +87,14 @@ def evaluate(
 ) -> TaskScores:
     """Return the errors of a model on windows, beside those of the baselines."""
     output = cast(ForecastOutput, model.task.output)
-    options, scaler = output.options, output.series.encoder
+    options, scaler = output.options, output.input.encoder
     table = read_series(str(model.config.data), time=options.time, gaps=options.gaps)
     values = scaler.encode(table.select(scaler.columns, "copy it again").values)
     starts = np.array([int(example.src) for example in examples]) - options.rows_read
     windows = SeriesWindows(
         [values], look_back=options.rows_read, horizon=options.horizon, targets=scaler.targets
     ).at(starts)
-    sums = output.window_scores(model.trained, windows, model.device)
+    sums = window_scores(output, model.trained, windows, model.device)
     metrics = []
     for name, found in sums.items():
         own = name == model.config.preset

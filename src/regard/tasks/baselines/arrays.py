@@ -23,7 +23,7 @@ from regard.tasks.baselines.base import (
     label_sets,
     named_labels,
 )
-from regard.tasks.outputs.forecast import ForecastOutput
+from regard.tasks.outputs.forecast import ForecastOutput, simple_forecasts, window_moments
 from regard.tasks.task import Task
 
 #: numbers of a source that are compared, at most: pixels of a large picture are averaged
@@ -92,10 +92,10 @@ def fit_numbers(data: BaselineData) -> Baseline:
 def fit_forecast(data: BaselineData) -> Baseline:
     """Take the best of the last value, the last season and a linear map, on dev windows."""
     output = cast(ForecastOutput, data.task.output)
-    linear, metric = LinearBaseline.fit(output.moments(data.train)), data.task.settings.metric
+    linear, metric = LinearBaseline.fit(window_moments(data.train)), data.task.settings.metric
     models = {
         name: NumberFunction(lambda src, _, forecast=forecast: forecast(src))  # type: ignore[misc]
-        for name, forecast in output.simple_forecasts(linear).items()
+        for name, forecast in simple_forecasts(output, linear).items()
     }
 
     def error(name: str) -> float:

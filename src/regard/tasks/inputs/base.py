@@ -79,13 +79,26 @@ class InputFacts(NamedTuple):
         return self.request_field != "text"
 
 
-class TaskInput(ABC):
-    """Sources of a model, as a caller gives them and as the model reads them.
+class InputDescription(NamedTuple):
+    """Properties of an input and its encoder, for those who have no code for it.
 
-    Args:
-        encoder: learned by `learn`, or loaded from a run folder.
-        settings: of the run.
+    Attributes:
+        reads: a phrase about what a model reads, such as "text, letter by letter".
+        info: as a server's `/api/info` states them.
+        manifest: as the manifest of an exported model states them.
+        sizes: of the encoder that stored weights must agree with, by name.
+        unit: that sources are measured in; None for that of the facts.
     """
+
+    reads: str
+    info: dict[str, Any]
+    manifest: dict[str, Any]
+    sizes: dict[str, Any] = {}  # noqa: RUF012
+    unit: str | None = None
+
+
+class InputChoice(ABC):
+    """The side of an input that needs no encoder: recognise, read and learn from sources."""
 
     name: ClassVar[str]
     facts: ClassVar[InputFacts]
@@ -93,13 +106,6 @@ class TaskInput(ABC):
     encoder_type: ClassVar[Any]
     #: settings beyond those of every run
     options_type: ClassVar[type[TaskOptions]] = TaskOptions
-    #: features that may follow a source after a tab
-    feature_names: tuple[str, ...] = ()
-
-    def __init__(self, encoder: SourceEncoder, settings: Settings) -> None:
-        self.encoder: Any = encoder
-        self.settings = settings
-        self.options: Any = self.options_type.of(settings)
 
     @classmethod
     @abstractmethod
@@ -171,14 +177,26 @@ class TaskInput(ABC):
         """Return its own settings that change the encoded examples."""
         return {}
 
+
+class TaskInput(InputChoice):
+    """Sources of a model, as a caller gives them and as the model reads them.
+
+    Args:
+        encoder: learned by `learn`, or loaded from a run folder.
+        settings: of the run.
+    """
+
+    #: features that may follow a source after a tab
+    feature_names: tuple[str, ...] = ()
+
+    def __init__(self, encoder: SourceEncoder, settings: Settings) -> None:
+        self.encoder: Any = encoder
+        self.settings = settings
+        self.options: Any = self.options_type.of(settings)
+
     def starter(self, output: str) -> Mapping[str, Any]:
         """Return settings of a run that names no preset, for the name of its output."""
         return {}
-
-    @property
-    def unit(self) -> str:
-        """Unit that sources are measured in."""
-        return self.facts.unit
 
     @property
     def vocab_size(self) -> int:
@@ -188,11 +206,6 @@ class TaskInput(ABC):
     def attach(self, model: Any) -> Any:
         """Let the encoder of a model read such rows."""
         return model
-
-    @property
-    def stored_sizes(self) -> dict[str, Any]:
-        """Sizes of the encoder that stored weights must agree with, by name."""
-        return {}
 
     @abstractmethod
     def is_one(self, given: Any) -> bool:
@@ -252,16 +265,8 @@ class TaskInput(ABC):
         """Read sources without targets; unusable ones are added to `given.bad`."""
 
     @abstractmethod
-    def describe(self) -> dict[str, Any]:
-        """Return the encoder's properties, as a server's `/api/info` states them."""
-
-    @abstractmethod
-    def manifest(self) -> dict[str, Any]:
-        """Return the encoder's properties, as the manifest of an exported model states them."""
-
-    @abstractmethod
-    def reads(self) -> str:
-        """Return a phrase about what a model reads, such as "text, letter by letter"."""
+    def describe(self) -> InputDescription:
+        """Return the properties of the input and its encoder."""
 
     def examples(self, card: str, dev: Path) -> list[Any]:
         """Return example sources to try.

@@ -34,7 +34,7 @@ from regard.seeing import Text
 from regard.seeing.attribution.replacements import Replacements, frame_replacements
 from regard.seeing.trace.backdrop import series
 from regard.tasks.inputs.array import ArrayInput, tables_of
-from regard.tasks.inputs.base import InputFacts
+from regard.tasks.inputs.base import InputDescription, InputFacts
 from regard.tasks.inputs.graph_inputs import FrameInputs, GraphInputs
 from regard.tasks.settings import DataPlace, Say, Settings, TaskOptions
 
@@ -169,11 +169,6 @@ class FrameInput(ArrayInput):
         )
         return EncoderDecoder(model.encoder, decoder)
 
-    @property
-    def stored_sizes(self) -> dict[str, Any]:
-        """Features of a frame, and frames that are joined to one."""
-        return {"features": self.scaler.features, "stack": self.scaler.stack}
-
     def table_reader(self, folder: Path) -> TableReader:
         """Return a reader of tables with the features of the run."""
         return FrameReader(folder, self.scaler.features)
@@ -206,23 +201,14 @@ class FrameInput(ArrayInput):
         """Return other frames of the same source."""
         return frame_replacements(row, self.scaler.stack)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> InputDescription:
         """Return the numbers per frame, and the frames that are joined to one."""
-        scaler = self.scaler
-        return {"tokenizer": scaler.kind, "numbers": scaler.features, "stack": scaler.stack}
-
-    def manifest(self) -> dict[str, Any]:
-        """Return the numbers per frame, and the frames that are joined to one."""
-        scaler = self.scaler
-        return {"kind": scaler.kind, "features": scaler.features, "stack": scaler.stack}
-
-    def reads(self) -> str:
-        """Return a phrase such as "frames of 3 numbers, one frame on each line"."""
-        numbers = message(
-            "reads.number" if self.scaler.frame_size == 1 else "reads.numbers",
-            count=self.scaler.frame_size,
-        )
-        return message("reads.frames", count=numbers)
+        one, number = self.scaler, "number" if self.scaler.frame_size == 1 else "numbers"
+        count = message(f"reads.{number}", count=one.frame_size)
+        sizes = {"features": one.features, "stack": one.stack}
+        info = {"tokenizer": one.kind, "numbers": one.features, "stack": one.stack}
+        said = message("reads.frames", count=count)
+        return InputDescription(said, info, {"kind": one.kind, **sizes}, sizes)
 
     def examples(self, card: str, dev: Path) -> list[list[list[float]]]:
         """Return the first dev source before scaling, rounded."""

@@ -10,6 +10,7 @@ from regard.data.pairs import draw_sample
 from regard.errors import ArgumentError
 from regard.messages import message
 from regard.models import TEXT_PRESETS
+from regard.tasks.inputs.base import InputDescription
 from regard.tasks.inputs.text import TextInput
 from regard.tasks.settings import DataPlace, Say, Settings
 from regard.tasks.tokenizer_training import TOKENIZER_LINES, learn_tokenizer
@@ -92,9 +93,10 @@ class NoInput(TextInput):
         lines = [line for pair in drawn for line in pair.tgt.split("\n")]
         return learn_tokenizer(settings, "text", settings.tgt_tokenizer, lines, say)
 
-    def reads(self) -> str:
-        """Return a phrase such as "text, word by word, which it continues"."""
-        return message("reads.continued", reads=super().reads())
+    def describe(self) -> InputDescription:
+        """Return the properties of the tokeniser, whose texts are continued."""
+        found = super().describe()
+        return found._replace(reads=message("reads.continued", reads=found.reads))
 
 
 def _only_for_pairs(settings: Settings, name: str, rule: str) -> ArgumentError:

@@ -32,7 +32,7 @@ from regard.seeing import Text
 from regard.seeing.attribution.replacements import Replacements, patch_replacements
 from regard.seeing.trace.backdrop import picture_backdrop
 from regard.tasks.inputs.array import ArrayInput
-from regard.tasks.inputs.base import InputFacts
+from regard.tasks.inputs.base import InputDescription, InputFacts
 from regard.tasks.inputs.graph_inputs import GraphInputs, PictureInputs
 from regard.tasks.settings import DataPlace, Say, Settings, SourceFiles, TaskOptions
 
@@ -187,11 +187,6 @@ class PixelInput(ArrayInput):
         )
         return with_input(model, adapter)
 
-    @property
-    def stored_sizes(self) -> dict[str, Any]:
-        """Size, patches and channels of a picture."""
-        return self._sizes()
-
     def table_reader(self, folder: Path) -> PictureReader:
         """Return a reader of pictures, which resizes them."""
         return cast(PictureEncoder, self.encoder).reader(folder)
@@ -237,23 +232,17 @@ class PixelInput(ArrayInput):
         for source in super().read(given):
             yield source if isinstance(source, str) else self._array(source)
 
-    def describe(self) -> dict[str, Any]:
-        """Return size, patches and channels of a picture, and the endings of its files."""
-        return {"tokenizer": self.encoder.kind, **self._sizes(), "files": list(PICTURES)}
-
-    def manifest(self) -> dict[str, Any]:
-        """Return size, patches and channels of a picture, and the package that opens files."""
-        sizes = {**self._sizes(), "features": self.encoder.frame_size}
-        return {"kind": self.encoder.kind, **sizes, "needs": ["pillow"]}
-
-    def _sizes(self) -> dict[str, Any]:
+    def describe(self) -> InputDescription:
+        """Return size, patches and channels of a picture, and what opens its files."""
         one = self.encoder
-        sides = {"height": one.height, "width": one.width}
-        return {**sides, "channels": one.channels, "patch": one.patch}
-
-    def reads(self) -> str:
-        """Return a phrase such as "pictures, resized to 32 x 32 pixels"."""
-        return message("reads.pictures", size=self.encoder.size)
+        sizes = {"height": one.height, "width": one.width}
+        sizes |= {"channels": one.channels, "patch": one.patch}
+        return InputDescription(
+            message("reads.pictures", size=one.size),
+            {"tokenizer": one.kind, **sizes, "files": list(PICTURES)},
+            {"kind": one.kind, **sizes, "features": one.frame_size, "needs": ["pillow"]},
+            sizes,
+        )
 
     def graph_inputs(self) -> GraphInputs:
         """Return patches before scaling."""

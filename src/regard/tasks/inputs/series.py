@@ -22,7 +22,7 @@ from regard.messages import message
 from regard.models.forecasters import FORECASTERS, WindowScale
 from regard.seeing import Text, Token
 from regard.seeing.attribution.replacements import Replacements, frame_replacements
-from regard.tasks.inputs.base import InputFacts, TaskInput
+from regard.tasks.inputs.base import InputDescription, InputFacts, TaskInput
 from regard.tasks.inputs.graph_inputs import GraphInputs, SeriesInputs
 from regard.tasks.inputs.text import name_some
 from regard.tasks.settings import (
@@ -283,14 +283,10 @@ class SeriesInput(TaskInput):
         return scaler
 
     def is_one(self, given: Any) -> bool:
-        """Return whether this is one table: anything but a list of tables."""
+        """Return whether this is one table: anything but a list of tables, or an iterator."""
         tables = (str, Path, SeriesTable, Mapping)
-        return not (isinstance(given, list | tuple) and given and isinstance(given[0], tables))
-
-    def check_several(self, given: Any) -> None:
-        """Raise ArgumentError for one table."""
-        if isinstance(given, str | Path | SeriesTable | Mapping):
-            super().check_several(given)
+        several = isinstance(given, list | tuple) and given and isinstance(given[0], tables)
+        return not (several or isinstance(given, Iterator))
 
     def parse(self, source: Any, *, line: bool = False) -> SeriesTable:
         """Return the table; raises RegardError unless it has the columns of the run."""
@@ -351,22 +347,14 @@ class SeriesInput(TaskInput):
         """Read the table of each file."""
         return map(self.table, given.files)
 
-    def describe(self) -> dict[str, Any]:
-        """Return the columns, the step, the rows that the model reads, and the ending of files."""
-        return {"tokenizer": self.encoder.kind, **self._sizes(), "files": [".csv"]}
-
-    def manifest(self) -> dict[str, Any]:
+    def describe(self) -> InputDescription:
         """Return the columns, the step, and the rows that the model reads."""
-        return {"kind": self.encoder.kind, **self._sizes()}
-
-    def _sizes(self) -> dict[str, Any]:
+        kind, rows = self.encoder.kind, self.options.rows_read
         own = {"columns": list(self.encoder.columns), "step": str(self.encoder.step)}
-        return {**own, "look_back": self.options.rows_read}
-
-    def reads(self) -> str:
-        """Return a phrase such as "a CSV file with 96 rows or more and the columns load, heat"."""
-        names = name_some(self.encoder.columns)
-        return message("reads.series", rows=self.options.rows_read, columns=names)
+        own["look_back"] = rows
+        said = message("reads.series", rows=rows, columns=name_some(self.encoder.columns))
+        info = {"tokenizer": kind, **own, "files": [".csv"]}
+        return InputDescription(said, info, {"kind": kind, **own})
 
     def graph_inputs(self) -> GraphInputs:
         """Return the last rows before scaling."""

@@ -18,7 +18,7 @@ from regard.messages import message
 from regard.seeing import Text
 from regard.seeing.trace.backdrop import Backdrop, spectrogram
 from regard.tasks.inputs.array import ArrayInput, tables_of
-from regard.tasks.inputs.base import InputFacts
+from regard.tasks.inputs.base import InputDescription, InputFacts
 from regard.tasks.inputs.frames import FrameInput, FrameOptions
 from regard.tasks.settings import DataPlace, Say, Settings, TaskOptions
 
@@ -132,22 +132,22 @@ class SoundInput(FrameInput):
         name = str(source) if named else self._name(source, row)
         return Text(name, self.tokens(row), self._spectrogram(row))
 
-    def describe(self) -> dict[str, Any]:
-        """Return the rate of samples, the bands, the longest recording and endings of files."""
-        found = {"tokenizer": self.encoder.kind, **self._sizes()}
-        return {**found, "max_seconds": self.encoder.max_seconds, "files": list(SOUNDS)}
+    def describe(self) -> InputDescription:
+        """Return the rate of samples, the bands, the longest recording and endings of files.
 
-    def manifest(self) -> dict[str, Any]:
-        """Return what an exported graph reads: log-mel frames, and how they are computed."""
-        sizes = {"features": self.encoder.frame_size, "stack": self.scaler.stack}
-        return {"kind": "vectors", **sizes, "log_mel": self._sizes()}
-
-    def _sizes(self) -> dict[str, Any]:
-        return dict(vars(self.encoder.mel))
-
-    def reads(self) -> str:
-        """Return a phrase such as "recordings of up to 30 seconds"."""
-        return message("reads.recordings", seconds=self.encoder.max_seconds)
+        An exported graph reads log-mel frames.
+        """
+        mel, longest, found = dict(vars(self.encoder.mel)), self.encoder.max_seconds, "tokenizer"
+        info = {found: self.encoder.kind, **mel, "max_seconds": longest, "files": list(SOUNDS)}
+        return (
+            super()
+            .describe()
+            ._replace(
+                reads=message("reads.recordings", seconds=longest),
+                info=info,
+                manifest={"kind": "vectors", **super().describe().sizes, "log_mel": mel},
+            )
+        )
 
     def _name(self, source: Any, row: FrameArray) -> str:
         table = source if isinstance(source, np.ndarray) else row

@@ -33,7 +33,7 @@ from regard.seeing.attribution.replacements import (
     token_replacements,
 )
 from regard.symbols import EOS, SYMBOLS, UNK
-from regard.tasks.inputs.base import InputFacts
+from regard.tasks.inputs.base import InputDescription, InputFacts
 from regard.tasks.inputs.graph_inputs import GraphInputs, TokenInputs
 from regard.tasks.inputs.text import CARD_PAIR, END, LineInput, TextInput, name_some, refuse_file
 from regard.tasks.settings import DataPlace, Say, Settings, refuse_settings
@@ -126,20 +126,10 @@ class StoryInput(LineInput):
         return cast(StoryEncoder, self.encoder)
 
     @property
-    def unit(self) -> str:
-        """Unit that sources are measured in."""
-        return "sentences" if self.encoder.width else self.facts.unit
-
-    @property
     def vocab_size(self) -> int:
         """Tokens of the vocabulary, marks among them."""
         size: int = self.encoder.tokenizer.vocab_size
         return size
-
-    @property
-    def stored_sizes(self) -> dict[str, Any]:
-        """Words of the longest sentence."""
-        return {"width": self.encoder.width} if self.encoder.width else {}
 
     def is_one(self, given: Any) -> bool:
         """Return whether this is a text, a tuple (story, question) or a dictionary."""
@@ -236,28 +226,16 @@ class StoryInput(LineInput):
         """Return the story and the question."""
         return pair.src
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> InputDescription:
         """Return the tokeniser's kind, its vocabulary's size and the words of a sentence."""
-        tokenizer = self.encoder.tokenizer
-        return {
-            "tokenizer": self.encoder.kind,
-            "vocabulary": tokenizer.vocab_size,
-            "words": self.encoder.width,
-        }
-
-    def manifest(self) -> dict[str, Any]:
-        """Return the tokeniser's kind, its vocabulary's size and the words of a sentence."""
-        encoder = self.encoder
-        return {
-            "kind": encoder.kind,
-            "tokenizer": encoder.tokenizer.kind,
-            "tokens": encoder.vocab_size,
-            "words": encoder.width,
-        }
-
-    def reads(self) -> str:
-        """Return a phrase about what a model reads."""
-        return message("reads.questions")
+        one, width, kind = self.encoder, self.encoder.width, self.encoder.tokenizer.kind
+        return InputDescription(
+            message("reads.questions"),
+            {"tokenizer": one.kind, "vocabulary": one.tokenizer.vocab_size, "words": width},
+            {"kind": one.kind, "tokenizer": kind, "tokens": one.vocab_size, "words": width},
+            {"width": width} if width else {},
+            "sentences" if width else None,
+        )
 
     def graph_inputs(self) -> GraphInputs:
         """Return token ids; raises ArgumentError for tables of sentences."""

@@ -21,7 +21,7 @@ from regard.models import SPAN_PRESETS, STORY_PRESETS, TEXT_PRESETS
 from regard.seeing import Text, Token
 from regard.seeing.attribution.replacements import Replacements, token_replacements
 from regard.symbols import EOS, SYMBOLS, UNK
-from regard.tasks.inputs.base import InputFacts, TaskInput
+from regard.tasks.inputs.base import InputDescription, InputFacts, TaskInput
 from regard.tasks.inputs.graph_inputs import GraphInputs, TokenInputs
 from regard.tasks.settings import DataPlace, Say, Settings, SourceFiles
 from regard.tasks.tokenizer_training import TOKENIZER_LINES, learn_tokenizer, shared_tokenizer_kind
@@ -352,21 +352,15 @@ class TextInput(LineInput):
         """Return the text with its features beside it."""
         return Source(pair.src, pair.features)
 
-    def describe(self) -> dict[str, Any]:
-        """Return the tokeniser's kind, its vocabulary's size and the number of its features."""
-        return describe_tokenizer(self.tokenizer)
-
-    def manifest(self) -> dict[str, Any]:
-        """Return the tokeniser's kind and the size of its vocabulary."""
-        return {"kind": self.tokenizer.kind, "tokens": self.vocab_size}
-
-    def reads(self) -> str:
-        """Return a phrase such as "text, letter by letter"."""
+    def describe(self) -> InputDescription:
+        """Return the tokeniser's kind and sizes, in a phrase such as "text, letter by letter"."""
         kind = self.tokenizer.kind
         said = message(f"reads.{kind if kind in UNITS else 'text'}")
-        if not self.feature_names:
-            return said
-        return message("reads.features", reads=said, names=";".join(self.feature_names[:2]))
+        if self.feature_names:
+            names = ";".join(self.feature_names[:2])
+            said = message("reads.features", reads=said, names=names)
+        manifest = {"kind": kind, "tokens": self.vocab_size}
+        return InputDescription(said, describe_tokenizer(self.tokenizer), manifest)
 
     def graph_inputs(self) -> GraphInputs:
         """Return token ids."""

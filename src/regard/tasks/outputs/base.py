@@ -20,14 +20,8 @@ from regard.tasks.outputs.number_graphs import NumberGraph
 from regard.tasks.settings import Advance, DevScores, Say, ScoreTable, Settings, TaskOptions
 
 
-class TaskOutput(ABC):
-    """Targets of a model.
-
-    Args:
-        encoder: learned by `learn`, or loaded from a run folder.
-        source: the input of the task.
-        settings: of the run.
-    """
+class OutputChoice(ABC):
+    """The side of an output that needs no encoder: its settings, and learning from targets."""
 
     name: ClassVar[str]
     #: the output whose settings suit a run that names no preset, if it is another one
@@ -46,11 +40,6 @@ class TaskOutput(ABC):
     default_preset: ClassVar[str] = "bahdanau"
     #: and its other settings, unless they are given
     starter: ClassVar[Mapping[str, Any]] = {}
-
-    def __init__(self, encoder: TargetEncoder, source: TaskInput, settings: Settings) -> None:
-        self.encoder: Any = encoder
-        self.input, self.settings = source, settings
-        self.options: Any = self.options_type.of(settings)
 
     @classmethod
     @abstractmethod
@@ -81,6 +70,21 @@ class TaskOutput(ABC):
     def fingerprint_options(cls) -> dict[str, Any]:
         """Return its own settings that change the encoded examples."""
         return {}
+
+
+class TaskOutput(OutputChoice):
+    """Targets of a model.
+
+    Args:
+        encoder: learned by `learn`, or loaded from a run folder.
+        source: the input of the task.
+        settings: of the run.
+    """
+
+    def __init__(self, encoder: TargetEncoder, source: TaskInput, settings: Settings) -> None:
+        self.encoder: Any = encoder
+        self.input, self.settings = source, settings
+        self.options: Any = self.options_type.of(settings)
 
     def usable(
         self, pairs: Iterable[Pair], *, file: str, skip_bad: bool, say: Say
@@ -158,6 +162,15 @@ class NumbersOutput(TaskOutput):
     def fits(cls, encoder: TargetEncoder) -> bool:
         """Return whether targets are numbers."""
         return isinstance(encoder, NumberTargets)
+
+    def default_metric(self) -> str:
+        """Return the loss of the numbers."""
+        loss: str = self.options.loss
+        return loss
+
+    def describe(self) -> dict[str, Any]:
+        """Return the names of the numbers."""
+        return {"tokenizer": self.encoder.kind, "names": list(self.encoder.names)}
 
     @abstractmethod
     def objective(self, model: AnyModel) -> nn.Module:

@@ -142,7 +142,7 @@ class ForecastOutput(NumbersOutput):
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         self._offsets: Tensor | None = None
-        self._linear: LinearBaseline | None = None
+        self.linear: LinearBaseline | None = None
 
     @classmethod
     def is_possible(cls, settings: Settings) -> bool:
@@ -186,11 +186,6 @@ class ForecastOutput(NumbersOutput):
         raise AssertionError("the encoder of the series has it")
 
     @property
-    def series(self) -> SeriesInput:
-        """The input, which is a series."""
-        return cast(SeriesInput, self.input)
-
-    @property
     def size(self) -> int:
         """Estimates of a number."""
         return 1 + len(self.options.quantiles)
@@ -206,11 +201,6 @@ class ForecastOutput(NumbersOutput):
         absolute = self.options.loss == "mae"
         return NumberObjective(cast(NumberModel, model), self.options.quantiles, absolute=absolute)
 
-    def default_metric(self) -> str:
-        """Return the loss of the point forecast."""
-        loss: str = self.options.loss
-        return loss
-
     def fitted_weights(
         self, model: AnyModel, data: tuple[EncodedPairs, DevSet] | None = None
     ) -> list[Tensor]:
@@ -223,7 +213,7 @@ class ForecastOutput(NumbersOutput):
         if forecaster.offset is None or skip is None:
             return []
         if data is not None:
-            train, dev = self.moments(data[0]), self.moments(data[1].corpus)
+            train, dev = window_moments(data[0]), window_moments(data[1].corpus)
             start = choose_linear(train, dev, [forecaster.centre(self.options.rows_read)])
             with torch.no_grad():
                 skip.weight.copy_(start.weight.mT.repeat_interleave(self.size, dim=0))
@@ -253,12 +243,6 @@ class ForecastOutput(NumbersOutput):
             targets=self.input.encoder.targets,
         )
 
-    def moments(self, windows: EncodedPairs) -> WindowMoments:
-        """Return what linear maps of windows are fitted to."""
-        own = cast(SeriesWindows, windows)
-        targets = (rows[:, : own.targets] for rows in own.stretches)
-        return WindowMoments.of(targets, own.look_back, own.horizon)
-
     def dev_scores(self, model: AnyModel, dev: DevSet, device: torch.device) -> DevScores:
         """Return the scores of the dev windows, with quantiles as the model gives them."""
         levels = self.options.quantiles
@@ -277,7 +261,7 @@ class ForecastOutput(NumbersOutput):
         self, model: AnyModel, train: EncodedPairs, dev: DevSet, device: torch.device
     ) -> dict[str, Tensor]:
         """Return the offsets of the quantiles on dev windows, and the linear baseline."""
-        linear = LinearBaseline.fit(self.moments(train))
+        linear = LinearBaseline.fit(window_moments(train))
         tensors = {"linear.weight": linear.weight, "linear.bias": linear.bias}
         if self.options.quantiles:
             errors = []
@@ -300,7 +284,7 @@ class ForecastOutput(NumbersOutput):
                 f"the calibration of this run must have the shapes {shapes}, but it has {found}: "
                 "copy calibration.safetensors again, or remove it."
             )
-        self._linear = LinearBaseline(tensors["linear.weight"], tensors["linear.bias"])
+        self.linear = LinearBaseline(tensors["linear.weight"], tensors["linear.bias"])
         self._offsets = tensors.get("offsets")
 
     def estimates(
@@ -351,7 +335,7 @@ class ForecastOutput(NumbersOutput):
     def _forecast(
         self, model: AnyModel, source: Any, device: torch.device, *, need_weights: bool = False
     ) -> "tuple[Forecast, Estimates]":
-        table = self.series.table(source)
+        table = cast(SeriesInput, self.input).table(source)
         history = torch.from_numpy(self.input.rows([table])[0])[None].to(device)
         with inference(model):
             found = self.estimates(model, history, need_weights=need_weights)
@@ -376,7 +360,7 @@ class ForecastOutput(NumbersOutput):
         advance: Advance = lambda share: None,
     ) -> ScoreTable:
         """Return the scores of the test windows of a file beside those of the baselines."""
-        table = self.series.table(file)
+        table = cast(SeriesInput, self.input).table(file)
         stretch, what = self._test_rows(table)
         windows = self._windows([self.input.encoder.encode(stretch.values)])
         if not len(windows):
@@ -387,7 +371,7 @@ class ForecastOutput(NumbersOutput):
                 f"{len(stretch)}{what and ' ' + what}",
                 "add rows",
             )
-        sums = self.window_scores(model, windows, device, advance)
+        sums = window_scores(self, model, windows, device, advance)
         rows = [(name, tuple(found.scores().values())) for name, found in sums.items()]
         columns = tuple(ForecastSums().scores())
         band = ""
@@ -398,43 +382,6 @@ class ForecastOutput(NumbersOutput):
         note = message("evaluate.standardised", band=band)
         said = message(f"evaluate.windows{what and '-of'}", count=len(windows), what=what)
         return ScoreTable(said, columns, rows, (note,))
-
-    def window_scores(
-        self,
-        model: AnyModel,
-        windows: SeriesWindows,
-        device: torch.device,
-        advance: Advance = lambda share: None,
-    ) -> dict[str, ForecastSums]:
-        """Return the sums of errors of the model and of each baseline, by name."""
-        simple = self.simple_forecasts(self._linear)
-        sums = {self.settings.preset: ForecastSums(self.options.quantiles)}
-        sums |= {name: ForecastSums() for name in simple}
-        for history, future in _batches(windows, device):
-            with inference(model):
-                found = self.estimates(model, history)
-            sums[self.settings.preset].add(found.point, future, found.quantiles)
-            for name, forecast in simple.items():
-                sums[name].add(forecast(history), future)
-            advance(len(history) / len(windows))
-        return sums
-
-    def simple_forecasts(
-        self, linear: LinearBaseline | None
-    ) -> dict[str, Callable[[Tensor], Tensor]]:
-        """Return functions from standardised windows to forecasts without a network, by name."""
-        steps, scaler = self.options.horizon, self.input.encoder
-        targets, period = scaler.targets, scaler.period
-        last, season = partial(repeat_last, steps=steps, targets=targets), f"({period})"
-        found: dict[str, Callable[[Tensor], Tensor]] = {"repeat last value": last}
-        if period > 1:
-            naive = partial(seasonal_naive, steps=steps, targets=targets, period=period)
-            found[f"seasonal naive {season}"] = naive
-        return (
-            found
-            if linear is None
-            else {**found, "linear": partial(linear.forecast, targets=targets)}
-        )
 
     def _test_rows(self, table: SeriesTable) -> tuple[SeriesTable, str]:
         """Return the rows to score, with those that the first window reads, and which they are.
@@ -464,7 +411,7 @@ class ForecastOutput(NumbersOutput):
         read = self.options.rows_read
         last = forecast.table.part(len(forecast.table) - read, len(forecast.table))
         weights = over_time(found.maps, self.options)
-        name, simple = list(self.simple_forecasts(self._linear).items())[-1]
+        name, simple = list(simple_forecasts(self).items())[-1]
         history = torch.from_numpy(self.input.rows([forecast.table])[0])[None]
         return ForecastView(
             name=forecast.table.name,
@@ -512,9 +459,50 @@ class ForecastOutput(NumbersOutput):
         names = ", ".join(self.encoder.names)
         return {"forecasts": f"{self.options.horizon} steps of {names}"}
 
-    def describe(self) -> dict[str, Any]:
-        """Return the names of the series that are forecast."""
-        return {"tokenizer": self.encoder.kind, "names": list(self.encoder.names)}
+
+def window_moments(windows: EncodedPairs) -> WindowMoments:
+    """Return what linear maps of windows are fitted to."""
+    own = cast(SeriesWindows, windows)
+    targets = (rows[:, : own.targets] for rows in own.stretches)
+    return WindowMoments.of(targets, own.look_back, own.horizon)
+
+
+def simple_forecasts(
+    output: ForecastOutput, linear: LinearBaseline | None = None
+) -> dict[str, Callable[[Tensor], Tensor]]:
+    """Return functions from standardised windows to forecasts without a network, by name."""
+    steps, linear = output.options.horizon, output.linear if linear is None else linear
+    targets, period = output.input.encoder.targets, output.input.encoder.period
+    found: dict[str, Callable[[Tensor], Tensor]] = {
+        "repeat last value": partial(repeat_last, steps=steps, targets=targets)
+    }
+    if period > 1:
+        naive = partial(seasonal_naive, steps=steps, targets=targets, period=period)
+        found[f"seasonal naive ({period})"] = naive
+    if linear is not None:
+        found["linear"] = partial(linear.forecast, targets=targets)
+    return found
+
+
+def window_scores(
+    output: ForecastOutput,
+    model: AnyModel,
+    windows: SeriesWindows,
+    device: torch.device,
+    advance: Advance = lambda share: None,
+) -> dict[str, ForecastSums]:
+    """Return the sums of errors of the model and of each baseline, by name."""
+    simple = simple_forecasts(output)
+    sums = {output.settings.preset: ForecastSums(output.options.quantiles)}
+    sums |= {name: ForecastSums() for name in simple}
+    for history, future in _batches(windows, device):
+        with inference(model):
+            found = output.estimates(model, history)
+        sums[output.settings.preset].add(found.point, future, found.quantiles)
+        for name, forecast in simple.items():
+            sums[name].add(forecast(history), future)
+        advance(len(history) / len(windows))
+    return sums
 
 
 class Estimates(NamedTuple):

@@ -183,19 +183,10 @@ class ValueOutput(NumbersOutput):
         """Return the model with the loss of its numbers."""
         return NumberObjective(cast(NumberModel, model), (), absolute=self.options.loss == "mae")
 
-    def default_metric(self) -> str:
-        """Return the loss."""
-        loss: str = self.options.loss
-        return loss
-
     def encoder_rows(self) -> dict[str, str]:
         """Return the row of the model card about the numbers."""
         mean, scale = self.encoder.mean[0], self.encoder.scale[0]
         return {"target": f"numbers of mean {mean:.4g}, deviation {scale:.4g}"}
-
-    def describe(self) -> dict[str, Any]:
-        """Return the names of the numbers."""
-        return {"tokenizer": self.encoder.kind, "names": list(self.encoder.names)}
 
     def dev_scores(self, model: AnyModel, dev: DevSet, device: torch.device) -> DevScores:
         """Return the scores of the dev pairs; `loss` is that of standardised numbers."""
