@@ -1,16 +1,21 @@
 """A run that starts from the network, the tokenisers and the weights of another."""
 
+import json
 import shutil
 
+import numpy as np
 import pytest
 import torch
 
 import regard
 from cli.tools import regard as command
 from cli.tools import sentence
+from regard.data.corpus import Ids
 from regard.errors import ArgumentError, RegardError
 from regard.symbols import SYMBOLS
 from regard.training import RunFolder, encode_run, make_config, new_config, resume_run, start_run
+from regard.training.epochs import MixedPairs, Replay
+from regard.training.setup import check_settings
 from training.tools import SETTINGS, assert_same, last_checkpoint, weights, write_pairs
 
 BRIEF = {
@@ -229,3 +234,147 @@ def test_a_dry_run_says_what_would_be_taken(home, tmp_path):
     result = command("train", home / "pairs.tsv", *words)
     assert "21 of 21 tensors are taken." in " ".join(result.stderr.split())
     assert not (tmp_path / "run").exists()
+
+
+def test_frozen_parts_stay_as_they_were_and_have_no_state(home, tmp_path, said):
+    chosen = {"start": str(home / "words"), "freeze": "embeddings,encoder", "schedule": "constant"}
+    config = new_config({"data": str(home / "pairs.tsv"), **chosen, **BRIEF})
+    run = start_run(config, tmp_path / "run")
+    assert "frozen: embeddings, encoder, which are " in said()
+    before, after = weights(home / "words"), last_checkpoint(run.path)
+    same = {name for name, weight in before.items() if torch.equal(weight, after[f"model.{name}"])}
+    assert same == {name for name in before if name.startswith("encoder.") or "embedding" in name}
+    moments = [name for name in after if name.endswith(".exp_avg")]
+    learned = before.keys() - same
+    assert len(moments) == len(learned)
+    train(tmp_path, "parts", home / "pairs.tsv", **chosen, **BRIEF | {"steps": 3})
+    resumed = resume_run(tmp_path / "parts", {"steps": 6}, quiet=True)
+    assert_same(last_checkpoint(resumed.path), last_checkpoint(run.path))
+
+
+@pytest.mark.parametrize(
+    ("freeze", "reason"),
+    [
+        ("tail", "freeze must name .* are embeddings, body, output, layers:0-0, but it is 'tail'"),
+        ("layers:0-3", "freeze must name parts of the network"),
+        ("embeddings,body,output", "freeze must leave some of the network to learn"),
+    ],
+)
+def test_what_cannot_be_frozen(home, tmp_path, freeze, reason):
+    start = {"start": str(home / "text"), "freeze": freeze, **ONCE}
+    with pytest.raises(ArgumentError, match=reason):
+        train(tmp_path, "run", home / "text.txt", **start)
+    assert not (tmp_path / "run").exists()
+
+
+def test_layers_are_frozen_by_number(home, tmp_path):
+    start = {"start": str(home / "text"), "freeze": "layers:0", **ONCE, "schedule": "constant"}
+    run = train(tmp_path, "run", home / "text.txt", **start, lr=0.1)
+    before, after = weights(home / "text"), last_checkpoint(run.path)
+    same = {name for name, weight in before.items() if torch.equal(weight, after[f"model.{name}"])}
+    assert same == {name for name in before if ".layers.0." in name}
+
+
+def test_replayed_examples_have_their_share_and_a_run_resumes_exactly(home, tmp_path, monkeypatch):
+    new = write_pairs(tmp_path / "new.tsv", seed=7)
+    seen = []
+    gather = MixedPairs.gather
+
+    def counted(self, side, rows):
+        seen.append((len(rows), int((rows >= len(self.own.src_lengths)).sum())))
+        return gather(self, side, rows)
+
+    monkeypatch.setattr(MixedPairs, "gather", counted)
+    chosen = {
+        "start": str(home / "words"),
+        "replay": str(home / "pairs.tsv"),
+        "replay_share": 0.25,
+        "schedule": "constant",
+        "batch_sentences": 16,
+    }
+    whole = train(tmp_path, "whole", new, **chosen, **BRIEF | {"steps": 30})
+    total, old = map(sum, zip(*seen, strict=True))
+    assert abs(old / total - 0.25) < 0.03
+    train(tmp_path, "parts", new, **chosen, **BRIEF | {"steps": 15})
+    resumed = resume_run(tmp_path / "parts", {"steps": 30}, quiet=True)
+    assert_same(last_checkpoint(resumed.path), last_checkpoint(whole.path))
+
+
+def test_each_pass_replays_other_examples_and_all_come_in_turn():
+    old, own = Examples([2, 3, 5, 7, 11]), Examples([13] * 6)
+    replay = Replay(old, 0.25, seed=1)
+    passes = [replay.beside(own, number) for number in range(5)]
+    assert [len(one.rows) for one in passes] == [2] * 5
+    rows = np.concatenate([one.rows for one in passes])
+    assert sorted(rows[:5]) == sorted(rows[5:]) == [0, 1, 2, 3, 4]
+    assert rows[:5].tolist() != rows[5:].tolist()
+    taken = np.array([7, 0, 6])
+    ids = passes[0].gather("src", taken)
+    sizes = passes[0].src_lengths[taken].tolist()
+    assert ids.lengths.tolist() == sizes
+    expected = [old.lengths[passes[0].rows[1]], 13, old.lengths[passes[0].rows[0]]]
+    assert sizes == expected
+    found = [ids.values[s : s + n].tolist() for s, n in zip(ids.starts, ids.lengths, strict=True)]
+    assert found == [[n] * n for n in expected]
+
+
+class Examples:
+    """Examples of some lengths, whose ids are these lengths."""
+
+    def __init__(self, lengths):
+        self.lengths = lengths
+        self.src_lengths = self.tgt_lengths = np.array(lengths, np.int32)
+
+    def gather(self, side, rows):
+        values = np.concatenate([np.full(n, n) for n in self.lengths])
+        starts = np.cumsum(self.lengths) - self.lengths
+        return Ids(starts[rows], self.src_lengths[rows], values)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"freeze": "encoder"}, "freeze must be left out where a run starts from nothing"),
+        ({"replay": "x.tsv"}, "replay must be left out where a run starts from nothing"),
+        ({"replay_share": 0.5}, "replay_share must be left out where nothing is replayed"),
+    ],
+)
+def test_settings_that_need_a_model_to_start_from(home, settings, reason):
+    with pytest.raises(ArgumentError, match=reason):
+        check_settings(make_config({"data": str(home / "pairs.tsv"), **settings}))
+
+
+def test_replay_of_another_task_is_refused(home, tmp_path):
+    other = tmp_path / "other.tsv"
+    other.write_text("".join(f"{text}\tVVWW XXYY ZZ{i}\n" for i, text in enumerate(TEXTS)))
+    start = {"start": str(home / "words"), "replay": str(other), **ONCE}
+    with pytest.raises(ArgumentError, match="replay must hold examples of what the model knew"):
+        train(tmp_path, "run", home / "pairs.tsv", **start)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_says_what_it_has_forgotten(home, tmp_path, said):
+    (tmp_path / "more.tsv").write_text(LABELS.replace("the bad", "the very bad"))
+    start = {"start": str(home / "labels"), "lr": 0.05, **BRIEF}
+    config = new_config({"data": str(tmp_path / "more.tsv"), **start})
+    run = start_run(config, tmp_path / "run")
+    old, new = (RunFolder(place) for place in (home / "labels", tmp_path / "run"))
+    rows = [json.loads(line) for line in new.metrics_file.read_text().splitlines()]
+    assert rows[0]["step"] == 0
+    before = json.loads(max(run.checkpoints.glob("*.json")).read_text())["record"]["numbers"]
+    best = max(row["dev_accuracy"] for row in old.read_metrics())
+    assert before["progress"]["before"] == pytest.approx(best)
+    words = said()
+    assert f"on the dev set of {home / 'labels'}, accuracy was {best:.2%} before and is " in words
+    assert "On the dev set of" in run.card_file.read_text()
+
+
+def test_what_cannot_be_measured_is_said_and_replay_measures_it(home, tmp_path, said):
+    shutil.copytree(home / "words", tmp_path / "old")
+    shutil.rmtree(tmp_path / "old" / "data")
+    new = write_pairs(tmp_path / "new.tsv", seed=7)
+    start = {"data": str(new), "start": str(tmp_path / "old"), **BRIEF}
+    start_run(new_config(start), tmp_path / "alone")
+    assert "what was forgotten of" in said()
+    start_run(new_config({**start, "replay": str(home / "pairs.tsv")}), tmp_path / "replay")
+    assert f"on the dev set of {tmp_path / 'old'}, per was" in said()

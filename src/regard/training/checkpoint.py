@@ -369,7 +369,12 @@ class BestWeights:
             found[name] = RankedEvaluation(result.score, step, result.metrics.get("loss", math.inf))
             margin = result.margin
         for name, other in found.items():
-            if other.beats(found[taken], higher_is_better=metric.higher_is_better, margin=margin):
+            if other.beats(
+                found[taken],
+                higher_is_better=metric.higher_is_better,
+                margin=margin,
+                start_gain=progress.start_gain,
+            ):
                 taken = name
         self.module.load_state_dict(weights[taken])
         self.write_model()

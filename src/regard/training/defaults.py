@@ -51,6 +51,9 @@ SIZE_OPTIONS: Final = frozenset(
     name for table in (RECURRENT, TRANSFORMER, CONVOLUTIONAL) for name in table["small"]._fields
 )
 
+#: Share of the peak learning rate for a run that starts from a model, its epochs and fewest steps,
+#: from small sweeps on dev sets of 300 to 2,000 examples.
+STARTED_RATE, STARTED_EPOCHS, STARTED_STEPS = 0.5, 10, 200
 #: Epochs of a run that has no limit, and its steps at least and at most.
 EPOCHS, FEWEST_STEPS, MOST_STEPS = 30, 3_000, 100_000
 #: The limit on steps of a run that has another limit.
@@ -102,6 +105,8 @@ def fill_settings(config: Config, facts: Facts) -> Config:
     if config.lr is None and _hurried(config, facts):
         passed = ONE_PASS_RATES if facts.examples >= ONE_PASS else {}
         chosen["lr"] = (TINY_RATES if tiny else passed).get(config.preset)
+    if config.lr is None and config.start is not None:
+        chosen["lr"] = STARTED_RATE * PEAK_RATES.get(config.preset, PEAK_RATE)
     if config.batch_tokens is None and config.batch_sentences is None:
         chosen["batch_tokens"] = _batch_tokens(facts, TEXT_TOKENS if tiny else BATCH_TOKENS)
     if config.eval_pairs is None and facts.has_sources:
@@ -149,6 +154,8 @@ def steps_limit(config: Config, per_epoch: int) -> int:
         return config.steps
     if config.epochs is not None or config.minutes is not None:
         return UNLIMITED
+    if config.start is not None:
+        return min(max(STARTED_EPOCHS * per_epoch, STARTED_STEPS), MOST_STEPS)
     return min(max(EPOCHS * per_epoch, FEWEST_STEPS), MOST_STEPS)
 
 
@@ -199,7 +206,7 @@ def evaluation_interval(config: Config, per_epoch: int, dev_share: float) -> int
 
 
 def describe_defaults(
-    given: Config, used: Config, facts: Facts, interval: int, examples: str
+    given: Config, used: Config, facts: Facts, interval: int, per_epoch: int, examples: str
 ) -> str | None:
     """Return a sentence about the settings that were chosen here, if any were."""
     parts = []
@@ -211,6 +218,9 @@ def describe_defaults(
         parts.append(message("train.defaults.size", size=used.size))
     if given.lr is None and used.lr is not None:
         parts.append(message("train.defaults.rate", rate=used.lr))
+    limits = (given.steps, given.epochs, given.minutes)
+    if given.start is not None and not any(limits):
+        parts.append(message("train.defaults.steps", steps=steps_limit(given, per_epoch)))
     if given.warmup is None:
         parts.append(message("train.defaults.warmup", steps=WARMUP, share=WARMUP_SHARE))
     if given.eval_every is None:

@@ -9,6 +9,7 @@ from jaxtyping import Int, Integer
 from regard.data import BatchPlan, BatchShape, EncodedPairs
 from regard.data.batches import Batches
 from regard.data.bpe_dropout import Resegmenter
+from regard.data.corpus import FrameRows, Ids
 
 #: padded lengths are multiples of this,
 FINEST: Final = 4
@@ -61,6 +62,78 @@ def rounded(lengths: Integer[np.ndarray, " any"], most: int) -> Int[np.ndarray, 
     return above
 
 
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """Examples of what a model knew before, of which each pass has others.
+
+    Attributes:
+        pairs: these examples.
+        share: of all examples of a pass.
+        seed: of their order.
+    """
+
+    pairs: EncodedPairs
+    share: float
+    seed: int
+
+    def beside(self, own: EncodedPairs, number: int) -> "MixedPairs":
+        """Return the examples of a pass: all of its own, and the next ones of these."""
+        total = len(self.pairs.src_lengths)
+        count = max(1, round(self.share / (1 - self.share) * len(own.src_lengths)))
+        places = number * count + np.arange(count)
+        first, last = int(places[0]) // total, int(places[-1]) // total
+        rounds = np.concatenate([self._order(one) for one in range(first, last + 1)])
+        return MixedPairs(own, self.pairs, rounds[places - first * total])
+
+    def _order(self, number: int) -> Int[np.ndarray, " pairs"]:
+        # the order of batches is drawn with the same key from the counter 0 on
+        draw = np.random.Philox(key=[self.seed, number], counter=[0, 0, 0, 3])
+        return np.argsort(draw.random_raw(len(self.pairs.src_lengths)), kind="stable")
+
+
+@dataclass(frozen=True, eq=False)
+class MixedPairs:
+    """Examples followed by some of others.
+
+    Attributes:
+        own: all of these,
+        others: and of these
+        rows: the ones with these numbers.
+    """
+
+    own: EncodedPairs
+    others: EncodedPairs
+    rows: Int[np.ndarray, " replayed"]
+
+    @property
+    def src_lengths(self) -> Int[np.ndarray, " pairs"]:
+        """Number of source tokens of each pair, eos among them; or of frames."""
+        return np.concatenate([self.own.src_lengths, self.others.src_lengths[self.rows]])
+
+    @property
+    def tgt_lengths(self) -> Int[np.ndarray, " pairs"]:
+        """Number of target tokens, without bos and eos."""
+        return np.concatenate([self.own.tgt_lengths, self.others.tgt_lengths[self.rows]])
+
+    def gather(self, side: str, rows: Int[np.ndarray, " rows"]) -> Ids | FrameRows:
+        """Copy the ids or frames of some pairs into one array, see `Corpus.gather`."""
+        count = len(self.own.src_lengths)
+        is_own = rows < count
+        found = (
+            self.own.gather(side, rows[is_own]),
+            self.others.gather(side, self.rows[rows[~is_own] - count]),
+        )
+        width = getattr(found[0], "features", 1)
+        parts: list[np.ndarray] = [np.empty(0)] * len(rows)
+        for places, some in zip(map(np.flatnonzero, (is_own, ~is_own)), found, strict=True):
+            for place, start, length in zip(places, some.starts, some.lengths, strict=True):
+                parts[place] = some.values[start : start + length * width]
+        lengths = np.array([len(part) // width for part in parts], np.int32)
+        ends = np.cumsum(lengths, dtype=np.int64) * width
+        starts = ends - lengths * width
+        return found[0]._replace(starts=starts, lengths=lengths, values=np.concatenate(parts))
+
+
 class Epoch(NamedTuple):
     """The examples of one pass as it encodes them, and its batches."""
 
@@ -79,6 +152,7 @@ class Epochs:
         max_sentences: maximum number of examples of a batch, if that is its limit.
         seed: of the order.
         resegmenter: tokenises the examples anew for each pass (BPE dropout).
+        replay: older examples that are mixed in.
         shapes: batch shapes to plan for; None pads each batch to its longest examples.
     """
 
@@ -88,6 +162,7 @@ class Epochs:
     max_sentences: int | None
     seed: int
     resegmenter: Resegmenter | None = None
+    replay: Replay | None = None
     shapes: BatchShapes | None = None
     _last: tuple[int, Epoch] | None = field(default=None, init=False)
 
@@ -95,6 +170,7 @@ class Epochs:
         """Return a pass, counted from 0; the last is cached, since planning sorts the corpus."""
         if self._last is None or self._last[0] != number:
             pairs = self.corpus if self.resegmenter is None else self.resegmenter.epoch(number)
+            pairs = pairs if self.replay is None else self.replay.beside(pairs, number)
             self._last = (number, Epoch(pairs, self._plan(pairs).epoch(number)))
         return self._last[1]
 

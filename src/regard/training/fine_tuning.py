@@ -11,21 +11,24 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from regard.atomic_files import content_checksum
-from regard.data import Pair, SourceEncoder, StoryEncoder, TargetEncoder, Tokenizer
+from regard.atomic_files import content_checksum, write_atomic
+from regard.data import EncodedPairs, Pair, SourceEncoder, StoryEncoder, TargetEncoder, Tokenizer
+from regard.data.corpus import corpus_problem, note_path
 from regard.data.text_files import fingerprint
 from regard.errors import ArgumentError
 from regard.messages import message
 from regard.models import LABEL_PRESETS, TAG_PRESETS, AnyModel
 from regard.pretrained import is_pretrained
-from regard.symbols import SYMBOLS
+from regard.safe_read import read_bytes
+from regard.symbols import PAD, SYMBOLS, UNK
 from regard.tasks import Encoders, Task, TaskType, TextInput, choose_task
 from regard.training.checkpoint import weights_of_step
 from regard.training.config import Config, all_options, make_config, preset_options
-from regard.training.run_folder import RunError, RunFolder, Saved, find_run, split_step
+from regard.training.run_folder import BEFORE, RunError, RunFolder, Saved, find_run, split_step
 
 Say = Callable[[str], None]
 
@@ -58,6 +61,14 @@ SAME_PARTS: Final = (
 #: tensors with a row for each token; those of a bag of n-grams are fitted to the data of each run
 TOKEN_ROWS: Final = re.compile(r"(embedding\.table\.weight|output\.(weight|bias))$")
 FITTED: Final = re.compile(r"\bbag\.")
+#: what networks of one part have their names in
+OUTER: Final = re.compile(r"^(classifier|language)\.")
+#: layers as settings name them, and tensors of layers and embeddings
+LAYERS: Final = re.compile(r"layers:(\d+)(?:-(\d+))?")
+LAYER: Final = re.compile(r"\.(?:layers|ahead|back)\.(\d+)\.")
+EMBEDDING: Final = re.compile(r"(^|\.)embedding\.")
+#: examples to mix in whose targets are looked at, and the most of these that may be unknown
+CHECKED, MOST_UNKNOWN = 1000, 0.5
 #: deviation of new rows about the mean of the others, as a share of theirs
 NEW_ROW_NOISE: Final = 0.1
 #: new tokens that a sentence names
@@ -174,6 +185,15 @@ def check_start(config: Config) -> None:
         if config.start is not None and getattr(config, name) is not None:
             rule = "be left out where a run starts from a model, which has embeddings"
             raise ArgumentError(name, rule, repr(getattr(config, name)), "leave one of them out")
+    if config.start is None:
+        for name, value in (("freeze", ",".join(config.freeze)), ("replay", config.replay)):
+            if value:
+                rule = "be left out where a run starts from nothing"
+                raise ArgumentError(name, rule, repr(value), "add --from MODEL")
+    if config.replay is None and config.replay_share != Config.model_fields["replay_share"].default:
+        rule = "be left out where nothing is replayed"
+        fix = "name older examples with replay=FILE"
+        raise ArgumentError("replay_share", rule, f"{config.replay_share:g}", fix)
 
 
 def check_input(start: StartModel, config: Config, first: Callable[[], Sequence[Pair]]) -> None:
@@ -325,6 +345,72 @@ def _filled(
     near = known.mean(dim=0) + NEW_ROW_NOISE * spread * drawn
     is_new = (rows < 0).view(-1, *[1] * (old.dim() - 1))
     return torch.where(is_new, near, old.float()[rows.clamp(min=0)]).to(weight.dtype)
+
+
+def freeze(module: nn.Module, names: Sequence[str]) -> str:
+    """Keep parts of a network as they are, and return a sentence about them.
+
+    Raises ArgumentError for a part that it does not have, and if nothing would be left to learn.
+    """
+    weights = {OUTER.sub("", name): weight for name, weight in module.named_parameters()}
+    layers = [int(match[1]) for name in weights if (match := LAYER.search(name))]
+    tops = dict.fromkeys(name.partition(".")[0] for name in weights)
+    known = ["embeddings", *(top for top in tops if top != "embedding")]
+    known += [f"layers:0-{max(layers)}"] if layers else []
+    frozen = set[str]()
+    for asked in names:
+        found = {name for name in weights if _is_part(asked, name)}
+        numbers = LAYERS.fullmatch(asked)
+        if not found or (numbers and int(numbers[2] or numbers[1]) > max(layers)):
+            rule = f"name parts of the network, which are {', '.join(known)}"
+            raise ArgumentError("freeze", rule, repr(asked), "choose some of them")
+        frozen |= found
+    if len(frozen) == len(weights):
+        rule = "leave some of the network to learn"
+        raise ArgumentError("freeze", rule, repr(",".join(names)), "name fewer parts")
+    for name in frozen:
+        weights[name].requires_grad_(False)
+    total = sum(weight.numel() for weight in weights.values())
+    count = sum(weights[name].numel() for name in frozen)
+    return message("train.frozen", parts=", ".join(names), count=count, total=total)
+
+
+def _is_part(asked: str, name: str) -> bool:
+    """Return whether a weight belongs to what a user calls a part of the network."""
+    if asked == "embeddings":
+        return EMBEDDING.search(name) is not None
+    if numbers := LAYERS.fullmatch(asked):
+        layer = LAYER.search(name)
+        first, last = int(numbers[1]), int(numbers[2] or numbers[1])
+        return layer is not None and first <= int(layer[1]) <= last
+    return name == asked or name.startswith(f"{asked}.")
+
+
+def copy_dev_set(start: StartModel, task: TaskType, encoders: Encoders, folder: RunFolder) -> None:
+    """Copy the dev set of a model, if it has one that the run can read: its ids stay the same."""
+    path, copied = (one.data / name for one, name in ((start.folder, "dev"), (folder, BEFORE)))
+    path, copied = path.with_suffix(".arrow"), copied.with_suffix(".arrow")
+    if task.output is not type(start.saved.task.output) or corpus_problem(path) is not None:
+        return
+    for old, new in zip(map(_inner, start.encoders), map(_inner, encoders), strict=True):
+        grown = isinstance(old, Tokenizer) and isinstance(new, Tokenizer)
+        if grown and new.rows_in(old)[: old.vocab_size] != [*range(old.vocab_size)]:
+            return
+    for one, other in ((path, copied), (note_path(path), note_path(copied))):
+        write_atomic(other, read_bytes(one, None))
+
+
+def check_replay(replay: EncodedPairs, task: Task, config: Config) -> None:
+    """Raise ArgumentError if most targets of the examples to mix in are unknown to the model."""
+    if task.numbers is not None:
+        rule = f"be left out where the output is {task.output.name}"
+        raise ArgumentError("replay", rule, repr(config.replay), "leave it out")
+    ids = replay.gather("tgt", np.arange(min(len(replay.tgt_lengths), CHECKED))).padded(0)[0]
+    unknown = (ids == UNK).sum() / max(1, (ids != PAD).sum())
+    if unknown > MOST_UNKNOWN:
+        rule = "hold examples of what the model knew before"
+        value = f"{config.replay!r}, of whose target tokens {unknown:.0%} are unknown to it"
+        raise ArgumentError("replay", rule, value, "name examples of the same task")
 
 
 def _inner(encoder: Any) -> Any:

@@ -389,6 +389,8 @@ def parameter_groups(
 ) -> list[dict[str, Any]]:
     """Return AdamW's parameter groups: matrices decay; biases, norms and other vectors do not.
 
+    Weights that are frozen are in none.
+
     Args:
         module: the model.
         weight_decay: of matrices.
@@ -398,8 +400,9 @@ def parameter_groups(
         fitted: weights that begin fitted to the data; they learn slowly, and do not decay.
     """
     apart = {id(table) for table in (*tables, *fitted)}
-    matrices = [p for p in module.parameters() if p.ndim > 1 and id(p) not in apart]
-    vectors = [p for p in module.parameters() if p.ndim <= 1 and id(p) not in apart]
+    others = [p for p in module.parameters() if p.requires_grad and id(p) not in apart]
+    matrices = [p for p in others if p.ndim > 1]
+    vectors = [p for p in others if p.ndim <= 1]
     groups: list[dict[str, Any]] = [
         {"params": matrices, "weight_decay": weight_decay},
         {"params": vectors, "weight_decay": 0.0},

@@ -17,7 +17,12 @@ class RankedEvaluation(NamedTuple):
     loss: float = math.inf
 
     def beats(
-        self, other: "RankedEvaluation", *, higher_is_better: bool, margin: float = 0.0
+        self,
+        other: "RankedEvaluation",
+        *,
+        higher_is_better: bool,
+        margin: float = 0.0,
+        start_gain: float = START_GAIN,
     ) -> bool:
         """Return whether the model of this evaluation is kept in place of another.
 
@@ -36,7 +41,7 @@ class RankedEvaluation(NamedTuple):
         """
         gain = self.score - other.score if higher_is_better else other.score - self.score
         if other.step == 0 and not higher_is_better:  # it begins as a simple model
-            return gain > START_GAIN * abs(other.score)
+            return gain > start_gain * abs(other.score)
         if self.score == other.score or abs(gain) <= margin:
             return self.loss < other.loss
         return gain > 0  # false for two infinite scores, whose difference is NaN
@@ -74,6 +79,8 @@ class Progress:
         setup_seconds: and of all that came before the first, over all starts. It is no part of
             `seconds`.
         baseline: the score to compare with; None if no baseline was fitted.
+        before: the score of the model that the run starts from, on its own dev set.
+        start_gain: share of its first score that a run must save at least.
     """
 
     step: int = 0
@@ -93,6 +100,8 @@ class Progress:
     step_seconds: float = 0.0
     setup_seconds: float = 0.0
     baseline: BaselineScore | None = None
+    before: float | None = None
+    start_gain: float = START_GAIN
 
     @property
     def training_seconds(self) -> float:
@@ -157,7 +166,12 @@ class Progress:
         loss = math.inf if math.isnan(loss) else loss
         new = RankedEvaluation(score, self.step, loss)
         wins = (
-            new.beats(other, higher_is_better=higher_is_better, margin=margin)
+            new.beats(
+                other,
+                higher_is_better=higher_is_better,
+                margin=margin,
+                start_gain=self.start_gain,
+            )
             for other in self.best
         )
         place = next((i for i, won in enumerate(wins) if won), len(self.best))

@@ -235,7 +235,11 @@ class RunSummary:
 
 
 def write_card(
-    folder: RunFolder, summary: RunSummary, progress: Progress, candidates: Sequence[Candidate] = ()
+    folder: RunFolder,
+    summary: RunSummary,
+    progress: Progress,
+    candidates: Sequence[Candidate] = (),
+    forgotten: str | None = None,
 ) -> None:
     """Write README.md: what the model is, how well it does, how to use and to reproduce it."""
     best, step, _ = progress.best[0]
@@ -257,6 +261,7 @@ def write_card(
     simple = progress.baseline
     beside = f"\n| the simple way, {simple.name} | {simple.score:.4f} |" if simple else ""
     run = shlex.quote(str(folder.path))
+    forgotten = "" if forgotten is None else f"{forgotten[:1].upper()}{forgotten[1:]}\n\n"
     text = f"""# {folder.path.name}
 
 A regard model: preset `{summary.preset}`, size `{summary.size}`, {summary.weights:,} weights.
@@ -269,7 +274,7 @@ A regard model: preset `{summary.preset}`, size `{summary.size}`, {summary.weigh
 | training | {progress.step} steps, {progress.epoch} epochs, {progress.seconds / 60:.1f} minutes |
 | made with | regard {__version__}, torch {torch.__version__} |
 
-## Use it
+{forgotten}## Use it
 
 ```
 regard predict {run} {summary.input_file}

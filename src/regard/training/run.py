@@ -1,6 +1,7 @@
 """Start a training run, encode its data alone, or resume it from its verified state."""
 
 import json
+import math
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,7 +41,7 @@ from regard.training.distributed import is_first_process, launch_id, restart_num
 from regard.training.evaluator import DevMetric
 from regard.training.fine_tuning import new_config
 from regard.training.optimization import seconds_per_token
-from regard.training.progress import BaselineScore, Progress
+from regard.training.progress import START_GAIN, BaselineScore, Progress
 from regard.training.recognition import recognised
 from regard.training.reporting import (
     HtmlReport,
@@ -392,6 +393,11 @@ def _train(run: PreparedRun, state: "RunState", console: Console, quiet: bool) -
     progress.setup_seconds += processes.of_first(run.setup_seconds)
     if state.checkpoint is None:
         progress.baseline = run.baseline_score
+        progress.start_gain = START_GAIN if run.config.start is None else 0.0
+        if run.before is not None:
+            with run.learner.evaluated_weights():
+                if processes.is_first:
+                    progress.before = run.before.evaluate().score
         run.checkpoints.save(progress)  # from now on, a run without a checkpoint is damaged
     try:
         with reporter.running(), _told_of_lost_process(processes.count, folder):
@@ -482,9 +488,25 @@ def _finish(run: PreparedRun, progress: Progress, reporter: ConsoleReporter) -> 
         simple = progress.baseline = simple._replace(score=rescored)
     if simple is not None:
         reporter.note(describe_baseline(simple, final.score, metric))
+    forgotten = None
+    if run.config.start is not None:
+        forgotten = describe_forgetting(run, progress, final.score)
+        reporter.note(forgotten)
     calibration = run.evaluator.calibrate(run.batches.epochs.corpus)
     run.folder.write_calibration(calibration)
-    write_card(run.folder, run.summary, progress, candidates)
+    write_card(run.folder, run.summary, progress, candidates, forgotten)
+
+
+def describe_forgetting(run: PreparedRun, progress: Progress, final: float) -> str:
+    """Return a sentence about what the model could do before, and about the new data."""
+    first = next((row for row in run.folder.metrics.rows() if row["step"] == 0), {})
+    name = run.evaluator.metric.name
+    scores = {"final": final, "first": first.get(f"dev_{name}", math.nan)}
+    if run.before is not None and progress.before is not None:
+        scores |= {"before": progress.before, "after": run.before.evaluate().score}
+    shown = {which: format_metric(name, score) for which, score in scores.items()}
+    key = "train.forgotten" if "after" in scores else "train.forgotten.unknown"
+    return message(key, name=run.config.start, metric=name, **shown)
 
 
 def describe_baseline(simple: BaselineScore, score: float, metric: DevMetric) -> str:

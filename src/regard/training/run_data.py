@@ -25,9 +25,15 @@ from regard.training.config import Config, make_config, with_preset_of
 from regard.training.data_record import CHANGED, DataRecord, ShardManifest
 from regard.training.distillation import teacher_encoders
 from regard.training.encode_shards import Watch, encode_shards, held_out_pairs, measure_shards
-from regard.training.fine_tuning import check_input, open_start, start_encoders
+from regard.training.fine_tuning import (
+    check_input,
+    check_replay,
+    copy_dev_set,
+    open_start,
+    start_encoders,
+)
 from regard.training.run_files import FIRST_EXAMPLES, PARTS, Examples, PairSource, Say
-from regard.training.run_folder import RunFolder
+from regard.training.run_folder import BEFORE, RunFolder
 from regard.worker_processes import Executor
 
 #: examples of a sample at least, and if each is a file or a table
@@ -38,7 +44,8 @@ RecordT = TypeVar("RecordT")
 class EncodedData(NamedTuple):
     """Encoded examples, the kind that they are of, with its encoders, and columns of the data.
 
-    `every` says of how many examples one was read.
+    `every` says of how many examples one was read. With a model to start from, `replay` has
+    examples to mix in, and `before` the dev examples of what it could do.
     """
 
     task: Task
@@ -46,6 +53,8 @@ class EncodedData(NamedTuple):
     dev: DevSet
     columns: tuple[str, ...] | None = None
     every: int = 1
+    replay: EncodedPairs | None = None
+    before: DevSet | None = None
 
 
 def prepare_data(
@@ -100,8 +109,12 @@ def prepare_data(
                 history.accept(DataError(str(folder.data), None, what, CHANGED))
             history.write_record(examples.dev_share())
         if examples.shards is not None:
-            return _encode_shards(task, examples, history, watch, executor)
-        return _encode(task, examples, history)
+            found = _encode_shards(task, examples, history, watch, executor)
+        else:
+            found = _encode(task, examples, history)
+        if config.start is None:
+            return found
+        return found._replace(replay=_replay(task, examples, history), before=_before(task, folder))
     finally:
         for part in PARTS:
             folder.read_file(part).unlink(missing_ok=True)
@@ -269,7 +282,46 @@ def _encoders(
         history.write_record(share)
     encoders.source.save(src_file)
     encoders.target.save(tgt_file)
+    if start is not None:
+        copy_dev_set(start, chosen, encoders, folder)
     return open_task(config, *encoders)
+
+
+def _replay(task: Task, examples: Examples, history: DataHistory) -> Corpus | None:
+    """Open or encode the examples to mix in; without a dev set of before, some are held out."""
+    config, folder = examples.config, history.folder
+    if config.replay is None:
+        return None
+    changes = {"data": config.replay, "tgt": None, "dev": None, "dev_tgt": None, "replay": None}
+    others = Examples(config.model_copy(update=changes), folder.stdin_file, None, history.say)
+    others.task, others.encoder = task.type, task.input.encoder
+
+    def build(part: str, pairs: Callable[[float], Iterator[Pair]]) -> Corpus:
+        limits = config.max_src_len, config.longest_tgt
+        return PairEncoder(*task.encoders, *limits, texts=part == BEFORE).open_or_build(
+            lambda: task.output.usable(
+                pairs(others.dev_share()),
+                file=str(config.replay),
+                skip_bad=config.skip_bad,
+                say=history.say,
+            ),
+            folder.data / f"{part}.arrow",
+            source=part,
+            name=config.replay,
+            say=history.say,
+        )
+
+    found = build("replay", others.train)
+    check_replay(found, task, config)
+    if not (folder.data / f"{BEFORE}.arrow").exists():
+        build(BEFORE, others.dev)
+    return found
+
+
+def _before(task: Task, folder: RunFolder) -> DevSet | None:
+    """Open the dev set of what a model could do before, if there is one."""
+    path = folder.data / f"{BEFORE}.arrow"
+    return None if corpus_problem(path) else task.output.dev_set(Corpus(path))
 
 
 def _thinned(reader: PairReader, most: int, say: Say) -> int:

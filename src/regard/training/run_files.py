@@ -27,7 +27,7 @@ from regard.training.run_folder import RunFolder
 #: what examples are for
 PARTS: Final = ("train", "dev")
 #: the settings that name files of examples
-FILE_SETTINGS: Final = ("data", "tgt", "dev", "dev_tgt")
+FILE_SETTINGS: Final = ("data", "tgt", "dev", "dev_tgt", "replay")
 #: examples by which the kind of data is recognised
 FIRST_EXAMPLES: Final = 100
 

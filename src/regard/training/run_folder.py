@@ -43,6 +43,8 @@ FORMAT: Final = 2
 MAX_CONFIG: Final = 1 << 20
 #: the report of a run, and the log that it is drawn from
 REPORT: Final = ("report.html", "report.jsonl")
+#: the dev set of what a model that a run starts from could do, beside the run's own
+BEFORE: Final = "before"
 #: the labels that are no texts, as they were given in Python
 LABELS: Final = "labels.json"
 
@@ -196,7 +198,7 @@ class RunFolder:
     @property
     def _made(self) -> list[Path]:
         """Files that a run makes before its first step, and the card."""
-        corpora = [self.data / f"{part}.arrow" for part in ("train", "dev")]
+        corpora = [self.data / f"{part}.arrow" for part in ("train", "dev", "replay", BEFORE)]
         notes = [path.with_name(f"{path.name}.json") for path in corpora]
         tokenizers = [self.src_tokenizer_file, self.tgt_tokenizer_file]
         read = [self.read_file(part) for part in ("train", "dev")]

@@ -6,7 +6,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
 import torch
@@ -51,9 +51,9 @@ from regard.training.distributed import (
     join_processes,
     make_fabric,
 )
-from regard.training.epochs import BatchShapes, Epochs, TrainingBatches
+from regard.training.epochs import BatchShapes, Epochs, Replay, TrainingBatches
 from regard.training.evaluator import BATCH, DevMetric, Evaluator
-from regard.training.fine_tuning import StartModel, check_start, fill, open_start
+from regard.training.fine_tuning import StartModel, check_start, fill, freeze, open_start
 from regard.training.loop import TrainingParts, train
 from regard.training.losses import Objective
 from regard.training.optimization import (
@@ -89,7 +89,8 @@ class PreparedRun(TrainingParts):
     """The parts of a run, ready for its first step, or for its next one.
 
     `config` has all defaults filled in; only starting and resuming a run need it. `every` says of
-    how many examples one was read, for a dry run.
+    how many examples one was read, for a dry run; `before` evaluates what the model that a run
+    starts from could do.
     """
 
     config: Config
@@ -99,6 +100,7 @@ class PreparedRun(TrainingParts):
     baseline: Baseline | None = None
     baseline_score: BaselineScore | None = None
     every: int = 1
+    before: Evaluator | None = None
 
     def trained(self, progress: Progress) -> float:
         """Return how many examples the model was trained on, repetitions counted."""
@@ -210,6 +212,9 @@ def prepare(
         max_sentences=values.batch_sentences,
         seed=values.seed,
         resegmenter=resegmenter,
+        replay=None
+        if data.replay is None
+        else Replay(data.replay, values.replay_share, seed=values.seed),
         shapes=shapes,
     )
     batches = TrainingBatches(
@@ -257,7 +262,8 @@ def prepare(
         )
     )
     _announce_data(task, epochs, dev, say, held_out=values.dev is None)
-    if defaults := describe_defaults(config, values, facts, interval, task.input.facts.examples):
+    examples = task.input.facts.examples
+    if defaults := describe_defaults(config, values, facts, interval, per_epoch, examples):
         say(defaults)
     if values.dev is not None:  # held out by hash, dev sources are new
         _warn_of_overlap(task, corpus, dev, say)
@@ -282,7 +288,7 @@ def prepare(
             eval_every=interval,
             minutes=values.minutes if values.eval_every is None else None,
             save_every=values.save_every,
-            at_start=bool(task.output.fitted_weights(learner.module)),
+            at_start=values.start is not None or bool(task.output.fitted_weights(learner.module)),
         ),
         evaluator=evaluator,
         best=best,
@@ -292,6 +298,7 @@ def prepare(
         baseline=baseline,
         baseline_score=simple,
         every=data.every,
+        before=None if data.before is None else replace(evaluator, dev=data.before),
     )
 
 
@@ -368,6 +375,8 @@ def _learner(
     module = task.build_model()
     if start is not None:
         say(fill(start, module, task, values.seed).sentence(start.name))
+    if values.freeze:
+        say(freeze(module, values.freeze))
     elif not filled:
         start_from_vectors(values, module, *task.encoders, say)
         if from_counts:
@@ -457,6 +466,9 @@ def _summary(
     settings.pop("data", None)
     input_file, test_file = task.input.facts.files
     vectors = values.src_vectors or values.tgt_vectors
+    seen = "what its word vectors were learned from" if vectors else "nothing else"
+    if values.start is not None:
+        seen = f"what `{values.start}` has, from which it started ({values.start_checksum})"
     what = task.input.facts.examples
     own, held_out = len(corpus.src_lengths), len(dev.corpus.src_lengths)
     with use_language("en"):  # that of the card
@@ -473,7 +485,7 @@ def _summary(
         examples=task.card_examples(dev),
         input_file=input_file,
         test_file=test_file,
-        seen="what its word vectors were learned from" if vectors else "nothing else",
+        seen=seen,
     )
 
 
