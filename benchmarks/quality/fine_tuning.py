@@ -168,7 +168,9 @@ def make(data: Path, folder: Path) -> None:
     spoken = {
         part: _shuffled(
             (word, " ".join(said.replace(" ", "")))
-            for language, word, said, *_ in _rows(data / "g2p_ipadict_permissive" / f"{part}.tsv.xz")
+            for language, word, said, *_ in _rows(
+                data / "g2p_ipadict_permissive" / f"{part}.tsv.xz"
+            )
             if language == "nl"
         )
         for part in ("train", "dev", "test")

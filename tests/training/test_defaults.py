@@ -179,13 +179,13 @@ def test_a_run_ends_where_neither_score_nor_loss_improve_for_two_fifths_of_its_b
 
 def test_what_was_chosen_is_told_in_a_line():
     given = make_config({"minutes": 1})
-    said = describe_defaults(given, fill_settings(given, CPU), CPU, 200, "pairs")
+    said = describe_defaults(given, fill_settings(given, CPU), CPU, 200, 50, "pairs")
     assert said == (
         "defaults for 4,000 pairs: about 32 per batch (544 tokens), size small, warm-up over 200 "
         "steps or 10% of the budget, an evaluation every 200 steps or 6 seconds."
     )
     given = make_config({"batch_sentences": 5, "size": "tiny", "warmup": 3, "eval_every": 9})
-    assert describe_defaults(given, given, CPU, 9, "pairs") is None
+    assert describe_defaults(given, given, CPU, 9, 50, "pairs") is None
 
 
 def plain(**settings):

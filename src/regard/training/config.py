@@ -484,11 +484,14 @@ def all_options(preset: str, size: str, given: Mapping[str, Any]) -> dict[str, A
     """Return the value of every size and option of a preset, of which some are given."""
     options = preset_options(preset)
     found = {name: given.get(name, option.default) for name, option in options.items()}
-    for table in SIZE_TABLES:
-        row = table[size]._asdict()
-        if row.keys() <= found.keys():
-            return found | {name: row[name] for name in row if found[name] is None}
-    return found
+    row = {} if (table := size_table(preset)) is None else table[size]._asdict()
+    return found | {name: row[name] for name in row if found[name] is None}
+
+
+def size_table(preset: str) -> Mapping[str, Any] | None:
+    """Return the table of the sizes of a preset."""
+    names = preset_options(preset).keys()
+    return next((table for table in SIZE_TABLES if {*table["small"]._fields} <= names), None)
 
 
 def _value(text: str) -> Any:

@@ -27,7 +27,7 @@ from regard.safe_read import read_bytes
 from regard.symbols import PAD, SYMBOLS, UNK
 from regard.tasks import Encoders, Task, TaskType, TextInput, choose_task
 from regard.training.checkpoint import weights_of_step
-from regard.training.config import Config, all_options, make_config, preset_options
+from regard.training.config import Config, all_options, make_config, preset_options, size_table
 from regard.training.run_folder import BEFORE, RunError, RunFolder, Saved, find_run, split_step
 
 Say = Callable[[str], None]
@@ -162,6 +162,8 @@ def _inherited(start: StartModel, preset: str, *, same: bool) -> dict[str, Any]:
     found = {name: found[name] for name in OF_SOURCE}
     if not start.saved.task.has_sources and isinstance(encoders.source, Tokenizer):
         found["src_tokenizer"] = _named(encoders.source)
+    if size_table(preset) is not size_table(theirs.preset):  # names mean something else there
+        return found | {"model": {}}
     options = all_options(theirs.preset, theirs.model_size, theirs.model)
     if options.get("encoder_layers") is not None:
         options["layers"] = options["encoder_layers"]
