@@ -1,19 +1,20 @@
 """Fine-tune models on few examples, beside the same network and the default one from scratch.
 
     python -m benchmarks.quality.fine_tuning make ../shared/data carry/fine-tuning    # the files
-    python -m benchmarks.quality.fine_tuning train carry/fine-tuning --at-once 14 --minutes 9 \
+    python -m benchmarks.quality.fine_tuning train carry/fine-tuning --at-once 5 --minutes 8 \
         --out fine-tuning.json
     python -m benchmarks.quality.fine_tuning score carry/fine-tuning --out fine-tuning.json
 
 Cases: `translate-en-de` to captions (Multi30k), `g2p` to the symbols of NETtalk and to Dutch, and
-the sentiment of films (SST-2) from a language model that has read texts at hand. Each way of
-training has some candidates of settings; the first seed of each is trained, that with the best dev
-score gets the other seeds, and only these are tested, once. `old` is the score on test data of what
-the model could do before.
+the sentiment of films (SST-2) from a language model that has read texts at hand. `PLAN` has a group
+of runs for each case, size and way of training, the most important first. The first seed of each of
+its candidates is trained, the one with the best dev score gets the other seeds, and the others are
+not tested. `old` is the score on test data of what the model could do before.
 
-Runs share one GPU, each in a process; none is begun after `--minutes`. Outputs for test data are
-kept beside the result, in FILE.outputs.jsonl, and `score` computes the scores where its packages
-are: BLEU of Moses tokens in lower case, as the recipes have it, accuracy, and phoneme errors.
+Runs share one GPU, each in a process; none is begun after `--minutes`, and what is not begun is
+missing from the result. Outputs for test data are kept beside the result, in FILE.outputs.jsonl,
+and `score` computes the scores where its packages are: BLEU of Moses tokens in lower case, as the
+recipes have it, accuracy, and phoneme errors.
 """
 
 import argparse
@@ -27,7 +28,7 @@ import shutil
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -36,8 +37,8 @@ from benchmarks import harness
 
 #: pairs of the dev sets and of the test sets of words; of the old task, test pairs that are scored
 DEV, TEST, OLD = 500, 1000, 500
-#: dev sources that are decoded at an evaluation, and evaluations of a run
-DECODED, EVALUATIONS = 300, 8
+#: dev sources that are decoded at an evaluation
+DECODED: Final = 300
 #: sentences of Tatoeba that the language model reads, and replayed pairs of the old task
 TATOEBA, REPLAYED = 60_000, 20_000
 #: words of the language model's texts
@@ -51,78 +52,111 @@ class Case(NamedTuple):
     """A task with few examples.
 
     Attributes:
-        start: the model to fine-tune; "" for the language model of this benchmark.
+        start: the model to fine-tune.
         metric: that decides on the dev set, and whether more is better.
         sizes: training examples.
-        ways: candidates of settings by way of training; `start` in them is filled in.
-        steps: of runs from scratch, by size; fine-tuning has its own defaults.
     """
 
     start: str
     metric: str
     higher: bool
     sizes: tuple[int, ...]
-    ways: Mapping[str, Sequence[Settings]]
-    steps: Mapping[int, int]
 
 
-_G2P: Final = {"hidden": 512, "embed": 256, "src_case": "upper", "tgt_tokenizer": "space"}
-_G2P |= {"src_tokenizer": "char", "label_smoothing": 0.0}
-_WORDS: Final = {
-    "fine-tuned": [{"start": "g2p"}, {"start": "g2p", "lr": 1e-3}],
-    "same network": [{**_G2P, "dropout": 0.1}, {**_G2P, "dropout": 0.4}],
-    "default": [{}],
-}
-_GRU: Final = {"hidden": 512, "embed": 256, "tied": "output", "vocab_size": 6000}
-_READER: Final = {"preset": "classifier-transformer"}
 CASES: Final = {
-    "captions": Case(
-        "translate-en-de",
-        "bleu",
-        True,
-        (300, 1000, 5000, 29_000),
-        {
-            "fine-tuned": [{"start": "translate-en-de"}, {"start": "translate-en-de", "lr": 3e-4}],
-            "same network": [{**_GRU, "dropout": 0.3}, {**_GRU, "dropout": 0.5}],
-            "default": [{}],
-            "replay": [{"start": "translate-en-de", "replay": "captions/replay.tsv"}],
-        },
-        {300: 1000, 1000: 1500, 5000: 2500, 29_000: 4000},
-    ),
-    "nettalk": Case("g2p", "per", False, (500, 2000), _WORDS, {500: 1500, 2000: 2000}),
-    "dutch": Case("g2p", "per", False, (500, 2000), _WORDS, {500: 1500, 2000: 2000}),
-    "sst2": Case(
-        "",
-        "accuracy",
-        True,
-        (500, 6920),
-        {
-            "fine-tuned": [{**_READER, "start": "", "dropout": d} for d in (0.1, 0.3)],
-            "same network": [
-                {**_READER, "src_tokenizer": "space", "size": "small", "dropout": d}
-                for d in (0.1, 0.3)
-            ],
-            "default": [{}],
-        },
-        {500: 1000, 6920: 2500},
-    ),
+    "captions": Case("translate-en-de", "bleu", True, (300, 1000, 5000, 10_000, 29_000)),
+    "nettalk": Case("g2p", "per", False, (500, 2000)),
+    "dutch": Case("g2p", "per", False, (500, 2000)),
+    "sst2": Case(LANGUAGE_MODEL, "accuracy", True, (500, 6920)),
 }
+
+
+class Group(NamedTuple):
+    """Runs of one case, size and way of training.
+
+    Attributes:
+        candidates: settings to choose from by the first seed.
+        seeds: of the best of them.
+    """
+
+    case: str
+    size: int
+    way: str
+    candidates: Sequence[Settings]
+    seeds: int = 3
+
+
+TUNED, SCRATCH, REPLAY, AS_IT_IS = "fine-tuned", "from scratch", "replay", "as it is"
+_GRU: Final = {"hidden": 512, "embed": 256, "tied": "output", "label_smoothing": 0.1}
+_GRU |= {"dropout": 0.45, "word_dropout": 0.05, "ema": 0.998}
+_G2P: Final = {"hidden": 512, "embed": 256, "src_case": "upper", "tgt_tokenizer": "space"}
+_G2P |= {"src_tokenizer": "char", "label_smoothing": 0.0, "dropout": 0.4}
+_READER: Final = {"preset": "classifier-transformer", "src_tokenizer": "space", "size": "small"}
+
+
+def _captions(steps: int) -> list[Settings]:
+    return [{**_GRU, "vocab_size": 6000, "steps": steps}, {"steps": steps}]
+
+
+def _words(case: str) -> list[Group]:
+    return [
+        Group(case, 2000, TUNED, [{}]),
+        Group(case, 2000, SCRATCH, [{**_G2P, "steps": 1500}, {"steps": 1500}]),
+        Group(case, 500, TUNED, [{}]),
+        Group(case, 500, SCRATCH, [{**_G2P, "steps": 1000}, {"steps": 1000}]),
+        Group(case, 500, AS_IT_IS, [{}], 1),
+    ]
+
+
+#: all of them, those to begin first before the others
+PLAN: Final = [
+    Group(
+        "captions",
+        29_000,
+        TUNED,
+        [{}, {"dropout": 0.4, "word_dropout": 0.05, "ema": 0.998, "steps": 3000}],
+    ),
+    Group("captions", 1000, TUNED, [{}, {"dropout": 0.4, "lr": 5e-4, "ema": 0.98}]),
+    Group("captions", 10_000, SCRATCH, _captions(3000)),
+    Group("captions", 1000, SCRATCH, _captions(1200)),
+    Group("captions", 1000, AS_IT_IS, [{}], 1),
+    Group("sst2", 0, LANGUAGE_MODEL, [{}], 1),
+    *_words("nettalk"),
+    Group("captions", 300, TUNED, [{}]),
+    Group("captions", 5000, TUNED, [{}]),
+    *(
+        Group("sst2", size, way, [settings])
+        for size in (500, 6920)
+        for way, settings in (
+            (TUNED, {"preset": "classifier-transformer", "dropout": 0.2}),
+            (SCRATCH, {**_READER, "dropout": 0.2, "steps": 1000 if size < 1000 else 2000}),
+        )
+    ),
+    Group("captions", 29_000, SCRATCH, _captions(4000)[:1], 1),
+    Group("captions", 1000, REPLAY, [{"replay": "captions/replay.tsv"}]),
+    Group("captions", 300, SCRATCH, _captions(1000)[:1], 1),
+    Group("captions", 5000, SCRATCH, _captions(2500)[:1], 1),
+    Group("captions", 29_000, REPLAY, [{"replay": "captions/replay.tsv"}], 1),
+    *_words("dutch"),
+]
 
 
 class Job(NamedTuple):
     """One run."""
 
-    case: str
-    size: int
-    way: str
+    group: int
     candidate: int
     seed: int
-    tested: bool
 
     @property
-    def name(self) -> str:
-        """Name of its folder."""
-        return "-".join(map(str, self[:5])).replace(" ", "-")
+    def key(self) -> tuple[str, int, str]:
+        """What its group is called."""
+        return PLAN[self.group][:3]
+
+    @property
+    def settings(self) -> Settings:
+        """Its settings, apart from seed and data."""
+        return PLAN[self.group].candidates[self.candidate]
 
 
 def _rows(file: Path) -> Iterator[list[str]]:
@@ -203,115 +237,74 @@ def _films(file: Path) -> list[tuple[str, str]]:
     return found
 
 
-def _settings(job: Job, folder: Path, runs: Path) -> dict[str, Any]:
-    case = CASES[job.case]
-    settings = dict(case.ways[job.way][job.candidate])
-    if settings.get("start") == "":
-        settings["start"] = str(runs / LANGUAGE_MODEL)
-    if "replay" in settings:
-        settings["replay"] = str(folder / settings["replay"])
-    if "start" not in settings:
-        settings["steps"] = case.steps[job.size]
-    return settings
-
-
-def _run(job: Job, folder: Path, runs: Path, device: str, steps: int | None, until: float) -> Any:
-    """Train a model, unless it is too late, and keep its outputs for the test data."""
+def _run(job: Job, folder: Path, runs: Path, device: str, steps: int | None) -> dict[str, Any]:
+    """Return the record of a run, with its outputs for the test data."""
     import torch
 
     import regard
 
     torch.set_num_threads(1)
-    settings = _settings(job, folder, runs)
-    while "start" in settings and "/" in settings["start"] and time.time() < until:
-        if (Path(settings["start"]) / "README.md").exists():
-            break
-        time.sleep(1)
-    record: dict[str, Any] = {
-        **job._asdict(),
-        "settings": CASES[job.case].ways[job.way][job.candidate],
-    }
-    if time.time() > until:
-        return record | {"skipped": True}
-    began, case, place = time.monotonic(), CASES[job.case], folder / job.case
-    output = runs / job.name
-    if steps is not None:
-        settings["steps"] = steps
+    case, size, way = job.key
+    began, facts, place = time.monotonic(), CASES[case], folder / case
+    output = runs / "-".join(map(str, (case, way.replace(" ", "-"), *job)))
+    record: dict[str, Any] = {**dict(zip(("case", "size", "way"), job.key, strict=True))}
+    record |= {"candidate": job.candidate, "seed": job.seed, "settings": job.settings}
+    record |= {"versions": harness.versions(device)}
+    settings: dict[str, Any] = {"device": device, "quiet": True, "report": False, "baseline": False}
+    settings |= {"encode_processes": 1, **job.settings} | ({"steps": steps} if steps else {})
+    start = str(runs / facts.start) if facts.start == LANGUAGE_MODEL else facts.start
     try:
-        model = regard.fit(
-            place / f"train-{job.size}.tsv",
-            dev=str(place / "dev.tsv"),
-            output=output,
-            metric=case.metric,
-            seed=1 + job.seed,
-            device=device,
-            quiet=True,
-            report=False,
-            baseline=False,
-            eval_pairs=DECODED,
-            **settings,
-        )
+        if way == LANGUAGE_MODEL:
+            return record | _language_model(place / "texts.txt", runs / facts.start, settings)
+        if way == AS_IT_IS:
+            model = regard.load(start, device=device)
+        else:
+            if "replay" in settings:
+                settings["replay"] = str(folder / settings["replay"])
+            if way != SCRATCH:
+                settings["start"] = start
+            model = regard.fit(
+                place / f"train-{size}.tsv",
+                dev=str(place / "dev.tsv"),
+                output=output,
+                metric=facts.metric,
+                seed=1 + job.seed,
+                eval_pairs=DECODED,
+                **settings,
+            )
+            record |= _progress(output, f"dev_{facts.metric}", higher=facts.higher)
+        files = {"test": place / "test.tsv"}
+        if way != SCRATCH and (place / "old.tsv").exists():
+            files["old"] = place / "old.tsv"
+        record["outputs"] = {
+            name: [o.text for o in model.predict(_column(file, 0), attention=False)]
+            for name, file in files.items()
+        }
     except (regard.errors.RegardError, RuntimeError) as error:
         return record | {"error": str(error)[:500]}
-    rows = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
-    scores = [row[f"dev_{case.metric}"] for row in rows]
-    record |= {"seconds": round(time.monotonic() - began, 1), "steps": rows[-1]["step"]}
-    record |= {"dev": (max if case.higher else min)(scores), "first_dev": scores[0]}
-    if job.tested:
-        record["outputs"] = _answers(model, job, place)
-        shutil.rmtree(output)
-    return record
+    shutil.rmtree(output, ignore_errors=True)
+    return record | {"seconds": round(time.monotonic() - began, 1)}
 
 
-def _test(job: Job, folder: Path, runs: Path, device: str) -> Any:
-    """Return the outputs of a run that was chosen on the dev set."""
-    import regard
-
-    model = regard.load(runs / job.name, device=device)
-    return {**job._asdict(), "outputs": _answers(model, job, folder / job.case)}
-
-
-def _answers(model: Any, job: Job, place: Path) -> dict[str, list[str]]:
-    files = {"test": place / "test.tsv"}
-    if "start" in CASES[job.case].ways[job.way][job.candidate] and (place / "old.tsv").exists():
-        files["old"] = place / "old.tsv"
-    return {
-        name: [o.text for o in model.predict(_column(file, 0), attention=False)]
-        for name, file in files.items()
-    }
+def _progress(run: Path, name: str, *, higher: bool) -> dict[str, Any]:
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    scores = [row[name] for row in rows]
+    best = (max if higher else min)(scores)
+    return {"steps": rows[-1]["step"], "dev": best, "first_dev": scores[0]}
 
 
 def _column(file: Path, number: int) -> list[str]:
     return [line.split("\t")[number] for line in file.read_text().splitlines()]
 
 
-def _language_model(folder: Path, runs: Path, device: str, steps: int | None) -> Any:
-    import torch
-
+def _language_model(texts: Path, run: Path, settings: dict[str, Any]) -> dict[str, Any]:
     import regard
 
-    torch.set_num_threads(1)
-    began, text = time.monotonic(), folder / "sst2" / "texts.txt"
-    regard.fit(
-        text,
-        "lm-transformer",
-        tgt_tokenizer="space",
-        vocab_size=20_000,
-        size="small",
-        dropout=0.1,
-        steps=steps or 4000,
-        output=runs / LANGUAGE_MODEL,
-        device=device,
-        quiet=True,
-        report=False,
-        baseline=False,
-    )
-    rows = [json.loads(line) for line in (runs / LANGUAGE_MODEL / "metrics.jsonl").open()]
-    return {
-        "case": LANGUAGE_MODEL,
-        "seconds": time.monotonic() - began,
-        "perplexity": min(r["dev_perplexity"] for r in rows),
-    }
+    began, given = time.monotonic(), {"steps": 4000} | settings
+    given |= {"tgt_tokenizer": "space", "vocab_size": 20_000, "size": "small", "dropout": 0.1}
+    regard.fit(texts, "lm-transformer", output=run, **given)
+    record = _progress(run, "dev_perplexity", higher=False)
+    return record | {"seconds": round(time.monotonic() - began, 1)}
 
 
 def train(folder: Path, cases: Sequence[str], args: argparse.Namespace) -> None:
@@ -321,57 +314,56 @@ def train(folder: Path, cases: Sequence[str], args: argparse.Namespace) -> None:
     result = harness.provenance() | {"records": []}
     kept = args.out.with_suffix(".outputs.jsonl")
     kept.write_text("")
-    first = [
-        Job(case, size, way, candidate, 0, tested=len(candidates) == 1)
-        for case in cases
-        for size in CASES[case].sizes[: args.sizes]
-        for way, candidates in CASES[case].ways.items()
-        if way in args.ways or not args.ways
-        for candidate in range(len(candidates))
-    ]
-    first.sort(
-        key=lambda job: ("start" not in CASES[job.case].ways[job.way][job.candidate], -job.size)
-    )
-    waiting: dict[Future[Any], Job | None] = {}
-    dev: dict[tuple[Any, ...], dict[int, float]] = defaultdict(dict)
-    chosen: dict[tuple[Any, ...], int] = {}
+    chosen_groups = {
+        number: group
+        for number, group in enumerate(PLAN)
+        if group.case in cases and (group.way in args.ways or not args.ways)
+    }
+    queue = [Job(n, i, 0) for n, group in chosen_groups.items() for i in range(len(group[3]))]
+    missing = {CASES[group.case].start for group in chosen_groups.values()} & {LANGUAGE_MODEL}
+    running: dict[Future[Any], Job] = {}
+    candidates: dict[int, list[dict[str, Any]]] = defaultdict(list)
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(args.at_once, mp_context=spawn) as pool:
-
-        def begin(job: Job) -> None:
-            where = (folder, runs, args.device, args.steps, until)
-            waiting[pool.submit(_run, job, *where)] = job
-
-        if "sst2" in cases:
-            waiting[pool.submit(_language_model, folder, runs, args.device, args.steps)] = None
-        for job in first:
-            begin(job)
-        while waiting:
-            done, _ = wait(waiting, return_when=FIRST_COMPLETED)
-            for future in done:
-                job, record = waiting.pop(future), future.result()
-                outputs = record.pop("outputs", None)
-                if outputs is not None and job is not None:
+        while running or (queue and time.time() < until):
+            ready = (
+                [job for job in queue if not _waits(job, missing)] if time.time() < until else []
+            )
+            for job in sorted(ready)[: args.at_once - len(running)]:
+                queue.remove(job)
+                where = (folder, runs, args.device, args.steps)
+                running[pool.submit(_run, job, *where)] = job
+            if not running:
+                break
+            for future in wait(running, return_when=FIRST_COMPLETED)[0]:
+                job, record = running.pop(future), future.result()
+                group = PLAN[job.group]
+                result["machine"] |= record.pop("versions")
+                result["records"].append({n: v for n, v in record.items() if n != "outputs"})
+                harness.write(args.out, result)
+                print(json.dumps(result["records"][-1]), flush=True)
+                missing -= {group.way}
+                tested = [record]
+                if job.seed == 0:
+                    candidates[job.group].append(record)
+                    if len(candidates[job.group]) < len(group.candidates):
+                        continue
+                    tested = [r for r in candidates[job.group] if "dev" in r] or tested
+                    better = max if CASES[group.case].higher else min
+                    tested = [better(tested, key=lambda record: record.get("dev", 0))]
+                    best = job._replace(candidate=tested[0]["candidate"])
+                    seeds = range(1, min(group.seeds, args.seeds))
+                    queue += [best._replace(seed=seed) for seed in seeds]
+                if "outputs" in tested[0]:
                     with kept.open("a") as file:
-                        file.write(json.dumps({**job._asdict(), "outputs": outputs}) + "\n")
-                if "dev" in record or job is None or "error" in record or "skipped" in record:
-                    result["records"].append(record)
-                    harness.write(args.out, result)
-                    print(json.dumps(record), flush=True)
-                if job is None or job.seed or "dev" not in record:
-                    continue
-                key, candidates = job[:3], CASES[job.case].ways[job.way]
-                dev[key][job.candidate] = record["dev"]
-                if len(dev[key]) < len(candidates) or key in chosen:
-                    continue
-                better = max if CASES[job.case].higher else min
-                chosen[key] = better(dev[key], key=dev[key].__getitem__)
-                best = job._replace(candidate=chosen[key])
-                if not best.tested:
-                    waiting[pool.submit(_test, best, folder, runs, args.device)] = best
-                for seed in range(1, args.seeds):
-                    begin(best._replace(seed=seed, tested=True))
+                        file.write(json.dumps(tested[0]) + "\n")
     shutil.rmtree(runs)
+
+
+def _waits(job: Job, missing: Collection[str]) -> bool:
+    """Return whether a job starts from a model that is not there yet."""
+    case, _, way = job.key
+    return way not in (SCRATCH, LANGUAGE_MODEL) and CASES[case].start in missing
 
 
 def score(folder: Path, out: Path) -> None:
@@ -379,30 +371,26 @@ def score(folder: Path, out: Path) -> None:
     from statistics import mean
 
     result = json.loads(out.read_text())
-    found = {}
+    names = ("case", "size", "way", "candidate", "seed")
+    records = {tuple(r[name] for name in names): r for r in result["records"]}
+    groups: dict[tuple[Any, ...], list[dict[str, float]]] = defaultdict(list)
     for line in out.with_suffix(".outputs.jsonl").read_text().splitlines():
         row = json.loads(line)
-        case = CASES[row["case"]]
-        key = tuple(row[name] for name in Job._fields[:5])
-        found[key] = {
-            name: _score(
-                row["case"], case.metric, texts, _column(folder / row["case"] / f"{name}.tsv", 1)
-            )
+        place, metric = folder / row["case"], CASES[row["case"]].metric
+        scores = {
+            name: _score(metric, texts, _column(place / f"{name}.tsv", 1))
             for name, texts in row["outputs"].items()
         }
-    groups: dict[tuple[Any, ...], list[dict[str, float]]] = defaultdict(list)
-    for record in result["records"]:
-        key = tuple(record.get(name) for name in Job._fields[:5])
-        if key in found:
-            record |= found[key]
-            groups[key[:3]].append(found[key])
+        key = tuple(row[name] for name in names)
+        records[key] |= scores
+        groups[key[:3]].append(scores)
     harness.write(out, result)
-    for key, rows in sorted(groups.items(), key=str):
+    for key, rows in sorted(groups.items()):
         means = {name: round(mean(row[name] for row in rows), 2) for name in rows[0]}
-        print(*key, means, f"{len(rows)} seeds")
+        print(*key, means, [round(row["test"], 2) for row in rows])
 
 
-def _score(case: str, metric: str, texts: list[str], gold: list[str]) -> float:
+def _score(metric: str, texts: list[str], gold: list[str]) -> float:
     from regard.recipes.paper_metrics import Answers, bleu_of_tokens, exact, phoneme_error_rate
     from regard.recipes.task_data import RecipeExample
 
@@ -419,12 +407,9 @@ def main() -> None:
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--cases", default=",".join(CASES), help="with commas between")
     parser.add_argument("--ways", default="", help="with commas between; all by default")
-    parser.add_argument(
-        "--sizes", type=int, help="of each case, the smallest first; all by default"
-    )
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, help="of every run, to try this")
-    parser.add_argument("--minutes", type=float, default=9.0, help="no run is begun after them")
+    parser.add_argument("--minutes", type=float, default=8.0, help="no run is begun after them")
     parser.add_argument("--at-once", type=int, default=1, help="runs")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--out", type=Path)
