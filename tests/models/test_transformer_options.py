@@ -316,6 +316,7 @@ def test_torch_has_no_such_layers(option, value):
         to_torch(build("transformer", **value).encoder.encoder)
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize(("option", "value"), [
     ("norm", "batch"), ("positions", "absolute"), ("activation", "swish"), ("window", 0),
     ("repeats", 0), ("head_dim", 0),

@@ -443,7 +443,7 @@ class TransformerDecoderLayer(nn.Module):
         state: LayerState,
         memory_mask: Mask | None = None,
         *,
-        bias: Bias | None = None,
+        bias: Float[Tensor, "#batch #heads #q_len #own_len"] | None = None,
         need_weights: bool = False,
     ) -> tuple[Tensor, LayerState, Tensor | None, Tensor | None]:
         """New vectors, the state with them, and the weights of both attentions."""
