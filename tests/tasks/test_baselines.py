@@ -17,6 +17,9 @@ from regard.symbols import EOS
 from regard.tasks.baselines import arrays, fit_baseline
 from regard.tasks.outputs.forecast import simple_forecasts, window_moments
 from regard.training import RunFolder, make_config, resume_run, start_run
+from regard.training.evaluator import DevMetric
+from regard.training.progress import BaselineScore
+from regard.training.run import describe_baseline
 from regard.training.run_data import prepare_data
 
 GOOD, BAD = ["good", "great", "superb"], ["bad", "dull", "awful"]
@@ -308,6 +311,15 @@ def test_a_network_that_nobody_named_is_as_good_as_its_baseline(settings, tmp_pa
     assert "n-grams have" in said
     assert "worse than" not in said
     assert "n-grams of up to 2 tokens" in model("the film was great").trace.notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("score", "said"),
+    [(0.2654, "beside 0.269"), (0.2689, "as that of the simple way"), (0.271, "worse than 0.269")],
+)
+def test_scores_that_print_alike_are_called_alike(score, said):
+    simple = BaselineScore("linear", "mse", 0.26888, 1.0)
+    assert said in describe_baseline(simple, score, DevMetric("mse", higher_is_better=False))
 
 
 def test_only_tokens_have_ngrams(tmp_path):

@@ -511,15 +511,13 @@ def describe_forgetting(run: PreparedRun, progress: Progress, final: float) -> s
 
 def describe_baseline(simple: BaselineScore, score: float, metric: DevMetric) -> str:
     """Return a sentence about a final score beside that of the baseline."""
-    lead = (score - simple.score) * (1 if metric.higher_is_better else -1)
-    which = "below" if lead < -1e-6 * abs(simple.score) else "above"
-    return message(
-        f"train.baseline.{which}",
-        name=translated("train.baseline", simple.name),
-        metric=metric.name,
-        score=format_metric(metric.name, score),
-        simple=format_metric(metric.name, simple.score),
-    )
+    scores = {"score": score, "simple": simple.score}
+    shown = {name: format_metric(metric.name, value) for name, value in scores.items()}
+    which = "above" if (score > simple.score) == metric.higher_is_better else "below"
+    if shown["score"] == shown["simple"]:
+        which = "equal"
+    name = translated("train.baseline", simple.name)
+    return message(f"train.baseline.{which}", name=name, metric=metric.name, **shown)
 
 
 def describe_candidates(
@@ -542,7 +540,7 @@ def describe_candidates(
         )
         for each in candidates
     )
-    (taken,) = (each.name for each in candidates if each.taken)
+    (taken,) = ("start" if each.found.step == 0 else each.name for each in candidates if each.taken)
     return message(
         "train.final",
         metric=metric,
