@@ -43,8 +43,8 @@ NAV: Final[dict[str, Any]] = {
     "Guides": {
         "Use": ["models.md", "python.md"],
         "Train": [
-            *("train.md", "tasks.md", "labels.md", "numbers.md", "language.md", "questions.md"),
-            *("summaries.md", "sound.md"),
+            *("train.md", "fine-tuning.md", "tasks.md", "labels.md", "numbers.md"),
+            *("language.md", "questions.md", "summaries.md", "sound.md"),
             *("pictures.md", "forecasting.md", "vectors.md", "word-vectors.md", "small_data.md"),
             *("copying.md", "memory.md", "monotonic.md", "runs.md"),
         ],

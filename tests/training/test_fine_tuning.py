@@ -204,6 +204,32 @@ def test_settings_that_contradict_the_model(home, tmp_path, settings, reason):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("files", "reason"),
+    [
+        ({}, "must be a run folder, but it has no config.json"),
+        ({"config.json": "{}"}, "config.json must be a run's settings, but it cannot be read"),
+        ({"config.json": '{"model_type": "bert"}'}, "holds a model of transformers"),
+    ],
+)
+def test_a_folder_that_is_no_model_is_refused(home, tmp_path, files, reason):
+    (tmp_path / "other").mkdir()
+    for name, text in files.items():
+        (tmp_path / "other" / name).write_text(text)
+    with pytest.raises(RegardError, match=reason):
+        train(tmp_path, "run", home / "labels.tsv", start=str(tmp_path / "other"), **ONCE)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_model_without_weights_is_refused(home, tmp_path):
+    shutil.copytree(home / "words", tmp_path / "other")
+    for file in (tmp_path / "other").rglob("*.safetensors"):
+        file.unlink()
+    with pytest.raises(RegardError, match=r"safetensors|checkpoint"):
+        train(tmp_path, "run", home / "pairs.tsv", start=str(tmp_path / "other"), **ONCE)
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_model_that_reads_something_else_is_refused(home, tmp_path):
     pictures = [([[i, 200 - i], [i, 3]], "ab"[i % 2]) for i in range(60)]
     settings = {"src_tokenizer": "pictures", "preset": "classifier-rnn"}
