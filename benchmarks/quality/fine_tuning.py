@@ -88,12 +88,22 @@ class Group(NamedTuple):
 
 TUNED, SCRATCH, REPLAY, AS_IT_IS = "fine-tuned", "from scratch", "replay", "as it is"
 _GRU: Final = {
-    **{"hidden": 512, "embed": 256, "tied": "output", "label_smoothing": 0.1},
-    **{"dropout": 0.45, "word_dropout": 0.05, "ema": 0.998},
+    "hidden": 512,
+    "embed": 256,
+    "tied": "output",
+    "label_smoothing": 0.1,
+    "dropout": 0.45,
+    "word_dropout": 0.05,
+    "ema": 0.998,
 }
 _G2P: Final = {
-    **{"hidden": 512, "embed": 256, "src_case": "upper", "tgt_tokenizer": "space"},
-    **{"src_tokenizer": "char", "label_smoothing": 0.0, "dropout": 0.4},
+    "hidden": 512,
+    "embed": 256,
+    "src_case": "upper",
+    "tgt_tokenizer": "space",
+    "src_tokenizer": "char",
+    "label_smoothing": 0.0,
+    "dropout": 0.4,
 }
 _READER: Final = {"preset": "classifier-transformer", "src_tokenizer": "space", "size": "small"}
 
