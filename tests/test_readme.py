@@ -229,30 +229,6 @@ def test_the_chinese_readme_has_the_same_code_links_and_sections():
     assert "](README.md)" in chinese.split("\n\n")[1]
 
 
-TEXT = """
-```python
-x = 5
-```
-text
-```python no-run
-x = 7
-```
-```bash
-x = 11
-```
-```python
-y = x + 1
-```
-"""
-
-
-def test_blocks_share_their_names_and_the_rest_is_left_out():
-    namespace = {}
-    for block in code("page.md", TEXT):
-        exec(block, namespace)
-    assert (namespace["x"], namespace["y"]) == (5, 6)
-
-
 def test_a_broken_block_is_seen_on_its_line():
     (block,) = code("page.md", "one\n\n```python\nx = 1\nunknown\n```\n")
     with pytest.raises(NameError) as caught:

@@ -1,11 +1,10 @@
-from itertools import combinations, product
+from itertools import product
 from types import SimpleNamespace
 
 import pytest
 
-from thinning import cover, spread, thin
+from thinning import spread, thin
 
-AXES = {"backend": 2, "dtype": 4, "mask": 5, "weights": 2}
 SIZES, KINDS, SIGNS = (2, 3, 7), ("even", "odd", "any"), (1, -1)
 
 
@@ -26,16 +25,6 @@ class Item:
 def chosen(items, few=False):
     thin(items, few)
     return [item.callspec.params for item in items if not item.get_closest_marker("long")]
-
-
-def test_a_cover_has_every_pair_of_values_and_is_far_smaller_than_the_product():
-    everything = [
-        set(combinations(zip(AXES, values, strict=True), 2))
-        for values in product(*map(range, AXES.values()))
-    ]
-    found = cover(everything)
-    assert set().union(*(everything[i] for i in found)) == set().union(*everything)
-    assert 4 * 5 <= len(found) <= 24 < len(everything)
 
 
 def test_a_pairwise_test_runs_for_every_pair_of_values():

@@ -2,7 +2,7 @@ import math
 
 import torch
 
-from attention.cases import BATCH, HIDDEN, KEY, KV_LEN, Q_LEN, QUERY, VALUE
+from attention.cases import BATCH, HIDDEN, KEY, KV_LEN, QUERY
 from regard.attention import AdditiveAttention
 
 
@@ -24,24 +24,6 @@ def test_by_hand():
     torch.testing.assert_close(context, torch.tensor([[[11.0, 3.0]]], dtype=torch.float64))
 
 
-def test_scores_are_v_tanh_of_the_sum():
-    attention = AdditiveAttention(QUERY, KEY, HIDDEN).double()
-    query = torch.randn(BATCH, Q_LEN, QUERY, dtype=torch.float64)
-    key = torch.randn(BATCH, KV_LEN, KEY, dtype=torch.float64)
-    value = torch.randn(BATCH, KV_LEN, VALUE, dtype=torch.float64)
-    scores = attention.scores(query, key)
-    assert scores.shape == (BATCH, 1, Q_LEN, KV_LEN)
-    W, U, v = attention.query_proj.weight, attention.key_proj.weight, attention.v
-    for b in range(BATCH):
-        for t in range(Q_LEN):
-            row = [v @ torch.tanh(W @ query[b, t] + U @ key[b, i]) for i in range(KV_LEN)]
-            torch.testing.assert_close(scores[b, 0, t], torch.stack(row))
-    exp = scores.exp()
-    context, weights = attention(query, key, value)
-    torch.testing.assert_close(weights, exp / exp.sum(-1, keepdim=True))
-    torch.testing.assert_close(context, torch.einsum("bhti,biv->btv", weights, value))
-
-
 def test_as_score_scores_one_query():
     attention = AdditiveAttention(QUERY, KEY, HIDDEN)
     query, key = torch.randn(BATCH, QUERY), torch.randn(BATCH, KV_LEN, KEY)
@@ -49,15 +31,3 @@ def test_as_score_scores_one_query():
     keys = torch.stack([score.key(key[:, i]) for i in range(KV_LEN)], dim=1)
     expected = attention.scores(query[:, None], key)[:, 0, 0]
     torch.testing.assert_close(score.scores(score.query(query), keys), expected)
-
-
-def test_parameters():
-    attention = AdditiveAttention(QUERY, KEY, HIDDEN)
-    shapes = {name: tuple(p.shape) for name, p in attention.state_dict().items()}
-    assert shapes == {
-        "v": (HIDDEN,),
-        "query_proj.weight": (HIDDEN, QUERY),
-        "key_proj.weight": (HIDDEN, KEY),
-    }
-    assert (attention.v.abs() <= HIDDEN**-0.5).all()
-    assert attention.v.std() > 0

@@ -72,14 +72,3 @@ def test_a_past_adds_up_in_float32_at_least():
     assert past.coverage.dtype == torch.float32
     assert (past.coverage == 1).all()  # bf16 would end at 0.25
     assert past.weights.shape == (1, 1, 1, 3)
-
-
-def test_parameters():
-    made = CoverageAttention(QUERY, KEY, HIDDEN)
-    assert {name: tuple(p.shape) for name, p in made.state_dict().items()} == {
-        "v": (HIDDEN,),
-        "query_proj.weight": (HIDDEN, QUERY),
-        "query_proj.bias": (HIDDEN,),
-        "key_proj.weight": (HIDDEN, KEY),
-        "coverage_proj.weight": (HIDDEN, 1),
-    }

@@ -4,16 +4,10 @@ import pytest
 import torch
 
 from attention.cases import BATCH, CASES, HEAD_DIM, KV_LEN, Q_LEN, VALUE, build
-from regard.attention import Attention, Past, Projected, Scorer
-from regard.attention.interface import projected, single_head
+from regard.attention import Attention, Past, Scorer
+from regard.attention.interface import single_head
 
 SCORERS = {"additive", "dot", "general", "concat", "scaled", "simple"}
-
-
-def test_the_interface_cannot_be_built():
-    with pytest.raises(TypeError, match="abstract"):
-        Attention()
-    assert Attention.__abstractmethods__ == {"forward", "project_keys"}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -29,15 +23,6 @@ def test_past_is_reordered_by_row():
     assert past.position.tolist() == [11, 11, 5, 7]
     assert torch.equal(past.weights, weights[[2, 2, 0, 1]])
     assert Past(torch.tensor([5, 7]), None).reorder(torch.tensor([1])).weights is None
-
-
-def test_nothing_is_projected_twice():
-    attention = build(CASES["scaled"], torch.float32)
-    key = torch.randn(BATCH, KV_LEN, attention.key_size)
-    expected = key @ attention.key_proj.weight.T
-    torch.testing.assert_close(projected(attention, key), expected)
-    ready = Projected(expected)
-    assert projected(attention, ready) is expected
 
 
 @pytest.mark.parametrize("need_weights", [True, False])

@@ -156,16 +156,6 @@ def test_positions_of_a_long_source_keep_their_precision_in_bf16():
     assert weights[0, 0, 0].nonzero().flatten().tolist() == [509, 510, 511, 512]
 
 
-def test_parameters():
-    scorer, predictor = MultiplicativeAttention(QUERY, KEY), PositionPredictor(QUERY, HIDDEN)
-    keys = LocalAttention(scorer, 2, predictor).state_dict().keys()
-    assert keys == {
-        "scorer.key_proj.weight",
-        "predictor.query_proj.weight",
-        "predictor.v.weight",
-    }
-
-
 @pytest.mark.plain
 def test_a_scorer_without_scores_is_refused():
     rule = "have the methods of regard.attention.Scorer"

@@ -84,17 +84,6 @@ def test_gradients_reach_the_past():
     assert (query.grad[:, 0] != 0).any(), "the second step depends on where the first one looked"
 
 
-def test_parameters():
-    assert {name: tuple(p.shape) for name, p in make().state_dict().items()} == {
-        "v": (HIDDEN,),
-        "query_proj.weight": (HIDDEN, QUERY),
-        "query_proj.bias": (HIDDEN,),
-        "key_proj.weight": (HIDDEN, KEY),
-        "filters.weight": (CHANNELS, 1, KERNEL),
-        "location_proj.weight": (HIDDEN, CHANNELS),
-    }
-
-
 @pytest.mark.plain
 def test_an_even_kernel_is_refused():
     with refuses("kernel_size", "be odd, to have a middle", "30"):

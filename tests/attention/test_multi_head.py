@@ -197,23 +197,6 @@ def test_hooks_of_projections_are_called(length):
     assert called == ["value", "value"]
 
 
-def test_parameters():
-    attention = MultiHeadAttention(4 * HEAD_DIM, 4, num_kv_heads=2, key_size=KEY, value_size=VALUE)
-    assert {name: tuple(p.shape) for name, p in attention.state_dict().items()} == {
-        "query_proj.weight": (44, 44),
-        "query_proj.bias": (44,),
-        "key_proj.weight": (22, KEY),
-        "key_proj.bias": (22,),
-        "value_proj.weight": (22, VALUE),
-        "value_proj.bias": (22,),
-        "out_proj.weight": (44, 44),
-        "out_proj.bias": (44,),
-    }
-    assert MultiHeadAttention(DIM, HEADS, key_size=KEY).value_size == KEY
-    without = MultiHeadAttention(DIM, HEADS, bias=False).state_dict()
-    assert not [name for name in without if name.endswith("bias")]
-
-
 @pytest.mark.plain
 def test_a_value_of_the_wrong_width_is_refused():
     attention = MultiHeadAttention(DIM, HEADS, key_size=KEY, value_size=VALUE)

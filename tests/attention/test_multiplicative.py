@@ -82,17 +82,6 @@ def test_as_score_scores_one_query(score):
     torch.testing.assert_close(one.scores(one.query(query[:, 0]), keys), expected)
 
 
-def test_parameters():
-    assert MultiplicativeAttention(QUERY, KEY).state_dict().keys() == {"key_proj.weight"}
-    assert not MultiplicativeAttention(QUERY, QUERY, "dot").state_dict()
-    concat = MultiplicativeAttention(QUERY, KEY, "concat").state_dict()
-    assert {name: tuple(p.shape) for name, p in concat.items()} == {
-        "concat.v": (QUERY,),
-        "concat.query_proj.weight": (QUERY, QUERY),
-        "concat.key_proj.weight": (QUERY, KEY),
-    }
-
-
 @pytest.mark.plain
 def test_dot_of_unequal_widths_is_refused():
     with refuses("key_size", f"equal query_size = {QUERY} for the score 'dot'", str(KEY)):

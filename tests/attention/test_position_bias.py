@@ -29,8 +29,3 @@ def test_nothing_is_mixed_unless_said_so():
     assert not FarIsBetter().mixes
     with pytest.raises(NotImplementedError, match="FarIsBetter adds nothing"):
         FarIsBetter().mix(torch.ones(1, HEADS, Q_LEN, KV_LEN))
-
-
-def test_the_interface_cannot_be_built():
-    with pytest.raises(TypeError, match="abstract"):
-        PositionBias()

@@ -74,12 +74,3 @@ def test_mixing_needs_no_weights_from_the_caller():
     context, weights = attention(x, x, x, need_weights=False)
     assert weights is None
     torch.testing.assert_close(context, attention(x, x, x).context)
-
-
-def test_parameters():
-    for values in (False, True):
-        positions = ShawRelativePositions(HEAD_DIM, 3, values=values)
-        names = {"key_table", "value_table"} if values else {"key_table"}
-        assert positions.state_dict().keys() == names
-        assert positions.key_table.shape == (7, HEAD_DIM)
-        assert positions.mixes == values

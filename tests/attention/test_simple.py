@@ -18,13 +18,6 @@ def test_by_hand():
     torch.testing.assert_close(context, (expected @ x[0])[None])
 
 
-def test_scale_by_hand():
-    # 1/2 of 2 ln 3 and of 0
-    x = torch.tensor([[[2 * math.log(3)], [0.0]]])
-    weights = SimpleSelfAttention(scale=0.5)(torch.ones(1, 1, 1), x).weights
-    torch.testing.assert_close(weights, torch.tensor([[[[3 / 4, 1 / 4]]]]))
-
-
 def test_keys_are_queries_and_values_are_keys_unless_given():
     attention, x, mask = SimpleSelfAttention(), torch.randn(BATCH, Q_LEN, QUERY), masks.causal(5)
     key, value = torch.randn(BATCH, KV_LEN, QUERY), torch.randn(BATCH, KV_LEN, VALUE)

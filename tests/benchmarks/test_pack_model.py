@@ -17,7 +17,6 @@ from regard.recipes.task_data import RecipeExample, write_evaluation
 from regard.tasks import open_task
 from regard.training import RunFolder, make_config
 
-BOX = sorted(file.stem for file in pack_model.BOX.glob("*.toml"))
 PLACE = "/home/me/a.tsv"
 
 

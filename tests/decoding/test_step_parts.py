@@ -9,21 +9,12 @@ import shapes
 from decoding.toys import Toy, sources
 from ops.messages import refuses
 from regard.decoding import DecodingOptions, decode, force_decode, stream
-from regard.decoding.candidates import RandomNumbers, draw
+from regard.decoding.candidates import draw
 from regard.decoding.constraints import Constraints, check_prefix
-from regard.decoding.search_history import (
-    Alternatives,
-    FinishedHypotheses,
-    Move,
-    StepRecord,
-    read_hypotheses,
-)
-from regard.decoding.search_steps import padded_batch
-from regard.errors import ArgumentError, RegardError
+from regard.errors import ArgumentError
 from regard.symbols import BOS, EOS, PAD, UNK
 
 NEVER = -math.inf
-KINDS = ("cross",)
 VOCAB = 9
 
 
@@ -167,95 +158,10 @@ def test_samples_invert_the_distribution():
     assert {drawn(x, (0.5, 0.0, 0.5)) for x in (0.0, 0.4999, 0.5, 1.0)} == {0, 2}
 
 
-def test_random_numbers_belong_to_rows_and_steps():
-    numbers = RandomNumbers(3, torch.device("cpu"), seed=5)
-    assert numbers._block.shape == (3, 0)
-    draws = torch.Generator().manual_seed(5)
-    first = torch.rand(3, 32, dtype=torch.double, generator=draws)
-    second = torch.rand(3, 32, dtype=torch.double, generator=draws)
-    rows = torch.tensor([2, 0])
-    assert torch.equal(numbers.at(0, rows), first[rows, :1])
-    assert torch.equal(numbers.at(1, rows), first[rows, 1:2])
-    assert torch.equal(numbers.at(28, rows, 4), first[rows, 28:])
-    assert torch.equal(numbers.at(32, rows, 4), second[rows, :4])
-    assert RandomNumbers(3, torch.device("cpu"), seed=None).generator is None
-
-
 def endings(scores, beams, step, cut=0):
     score, beam = torch.tensor(scores), torch.tensor(beams)
     places = [torch.full_like(beam, step), beam, torch.zeros_like(beam) + cut]
     return torch.stack([score, score - 1, score - 2], dim=2), torch.stack(places, dim=2)
-
-
-def test_the_best_endings_are_kept():
-    none = FinishedHypotheses.none(2, 2, torch.device("cpu"))
-    assert none.worst.tolist() == [[NEVER], [NEVER]]
-    assert none.row.tolist() == [0, 1]
-    first = none.add(*endings([[-3.0, NEVER], [-5.0, -4.0]], [[0, 1], [2, 3]], 1))
-    cut = torch.tensor([[1, 0], [1, 0]])
-    second = first.add(*endings([[-2.0, -3.0], [-4.0, NEVER]], [[1, 0], [2, 3]], 2, cut))
-    # among equals those that ended first
-    assert second.scores[..., 0].tolist() == [[-2.0, -3.0], [-4.0, -4.0]]
-    assert second.scores[0, 0].tolist() == [-2.0, -3.0, -4.0]
-    assert second.places.tolist() == [[[2, 1, 1], [1, 0, 0]], [[1, 3, 0], [2, 2, 1]]]
-    assert second.worst.tolist() == [[-3.0], [-4.0]]
-    both = FinishedHypotheses.concatenate([second, first])
-    assert both.row.tolist() == [0, 1, 0, 1]
-
-
-def history_of_two_steps():
-    """Two sources of two beams: at the second step both beams of the first extend its beam 1."""
-    history = []
-    parents = ([[0, 0], [1, 1]], [[1, 1], [2, 3]], [[0]])
-    tokens = ([[4, 5], [6, 7]], [[7, 8], [4, 5]], [[0]])
-    for step, of_step in enumerate(zip(parents, tokens, strict=True)):
-        beams = 2 if step == 0 else 4
-        maps = torch.arange(beams).view(beams, 1, 1, 1) + 10.0 * step
-        logits = torch.zeros(beams, VOCAB)
-        logits[torch.arange(beams), torch.arange(beams) + 4] = 5.0
-        from_beam, written = map(torch.tensor, of_step)
-        move = Move(from_beam, written, -written.float())
-        seen = {"cross": (maps.expand(-1, -1, 1, 2),)}
-        history.append(StepRecord(move, seen, Alternatives.of(logits, 1)))
-    return history
-
-
-def test_hypotheses_are_read_best_first():
-    history = history_of_two_steps()
-    scores = torch.tensor([[-1.0, -2.0], [-0.5, NEVER], [-9.0, NEVER]])
-    places = torch.tensor([[[2, 0, 0], [1, 1, 1]], [[2, 3, 0], [0, 0, 0]], [[0, 0, 0]] * 2])
-    finished = FinishedHypotheses(
-        torch.tensor([0, 1, 2]), torch.stack([scores, scores - 1, scores - 2], dim=2), places
-    )
-    (best, other), (second,) = read_hypotheses(history, finished, KINDS, {}, [2, 1])
-    assert (best.tokens, best.score, best.log_prob) == ([5, 7], -1.0, -2.0)
-    assert best.token_log_probs == [-5.0, -7.0, -3.0]
-    assert (other.tokens, other.finished, best.finished) == ([5], False, True)
-    assert second.tokens == [7, 5]
-    assert best.attention["cross"][0].shape == (1, 3, 2)
-    assert second.attention["cross"][0].shape == (1, 3, 1)
-    assert other.attention["cross"][0].shape == (1, 2, 2)
-    assert [place[0][0] for place in best.alternatives] == [4, 5, 4]
-    assert len(other.alternatives) == 2
-    (samples,) = read_hypotheses(history, finished, KINDS, {}, [2], samples=2)
-    assert [sample.score for sample in samples] == [-0.5, -1.0, -2.0]
-    nan = FinishedHypotheses(torch.tensor([0]), torch.full((1, 1, 3), math.nan), places[:1, :1])
-    with pytest.raises(RegardError, match="gives no target a probability"):
-        read_hypotheses(history, nan, KINDS, {}, [2])
-
-
-def test_padding_of_a_batch():
-    src, lengths = torch.arange(15).view(3, 5), torch.tensor([5, 4, 3])
-    padded, long = padded_batch(src, lengths)
-    assert padded.shape == (4, 8)
-    assert torch.equal(padded[:3, :5], src)
-    assert (padded[:, 5:] == 0).all()
-    assert torch.equal(padded[3], padded[2])
-    assert long.tolist() == [5, 4, 3, 3]
-    frames, _ = padded_batch(torch.ones(2, 5, 3), lengths[:2])
-    assert frames.shape == (2, 8, 3)
-    assert (frames[:, 5:] == 0).all()
-    assert padded_batch(torch.ones(3, 2, 5, 5), lengths)[0].shape == (4, 2, 5, 5)
 
 
 def test_wrong_batches_are_refused_before_the_model_runs():

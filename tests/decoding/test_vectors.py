@@ -20,7 +20,6 @@ CASES += [
 ]
 
 every_preset = pytest.mark.parametrize("name", NAMES)
-every_adapter = pytest.mark.parametrize("adapter", ["vectors", "stacked", "patches"])
 
 
 def model_of(name, adapter="stacked"):

@@ -4,7 +4,6 @@ import unicodedata
 import jiwer
 import pytest
 import sacrebleu
-from hypothesis import strategies as st
 
 from regard.data import Tokenizer
 from regard.errors import ArgumentError
@@ -33,7 +32,6 @@ GOLD = [
 ]
 MORE = [["a cat was on the mat", "the cat lay on the mat"], [], ["dogs bark"], [], []]
 SEVERAL = [[gold, *more] for gold, more in zip(GOLD, MORE, strict=True)]
-WORDS = st.lists(st.sampled_from(["ab", "cd", "ef", "gh"]), max_size=7).map(" ".join)
 #: all but that of examples/rating.py, which compares numbers
 NAMES = [name for name in text_metrics() if name != "kappa"]
 ERRORS = {"ter", "wer", "cer", "per"}
@@ -211,17 +209,3 @@ def test_the_form_is_that_of_the_normalizer():
     lower = Tokenizer.train("char", ["a b"], case="lower")
     found = score("exact", ["A b"], ["a B"], normalizer=lower)
     assert (found.value, found.signature) == (1, "exact|nrefs:1|ref:any|norm:nfc+lower")
-
-
-SCRIPTS = {
-    "Chinese": ("我们昨天去了动物园看熊猫。", "他明天要坐火车回北京。"),
-    "Japanese": ("昨日は動物園に行きました。", "明日はテレビをみるつもりだ。"),
-    "Arabic": ("ذهب الولد إلى المدرسة صباح اليوم", "تقرأ البنت كتابا في بيت جدها"),
-    "Russian": ("кошка сидит на старом диване", "собаки громко лают во дворе"),
-    "Thai": ("เมื่อวานเราไปสวนสัตว์", "พรุ่งนี้ฝนจะตกหนัก"),
-    "Hindi": ("बिल्ली चटाई पर बैठी है", "कुत्ते आँगन में भौंकते रहे"),
-    "emoji": ("😀🐈🐈🎉🎉", "😡🐕🌧🌧"),
-    "one word": ("a" * 300, "b" * 299),
-    "punctuation": ("?!", "..."),
-    "empty": ("", "nothing here at all"),
-}

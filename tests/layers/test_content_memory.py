@@ -11,7 +11,6 @@ from regard.layers import ContentMemory
 from regard.layers.content_memory import content_weights, written
 
 BATCH, SLOTS, WIDTH, INPUT = 2, 5, 3, 7
-KEYS, PAIRS = 8, 6
 
 
 def drawn(*shape):

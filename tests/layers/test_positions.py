@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from layers.tools import away_from_zero, close, same_bits
-from ops.messages import refuses
 from regard.layers import (
     LayerOptions,
     LearnedPositions,
@@ -101,17 +100,6 @@ def test_rotary_keeps_norms_and_the_first_position():
     assert (turned[:, :, 1:] != x[:, :, 1:]).all()
 
 
-def test_rotary_starts_anywhere():
-    rotary, x = RotaryPositions(2 * DIM), torch.randn(BATCH, HEADS, LENGTH, 2 * DIM)
-    same_bits(rotary(x[:, :, 2:], start=2), rotary(x)[:, :, 2:])
-
-
-def test_rotary_base_sets_the_slowest_turn():
-    x = torch.tensor([1.0, 1.0, 0.0, 0.0], dtype=torch.float64)[None, None, None]
-    turned = RotaryPositions(4, base=9.0)(x, start=6)[0, 0, 0]
-    close(turned[1], torch.tensor(math.cos(6 / 3), dtype=torch.float64))
-
-
 @pytest.mark.parametrize("norm_first", [True, False])
 def test_without_positions_order_is_not_seen(norm_first):
     options = LayerOptions(dropout=0.0, norm_first=norm_first)
@@ -122,37 +110,3 @@ def test_without_positions_order_is_not_seen(norm_first):
     positions = SinusoidalPositions(DIM)
     ordered, turned = encoder(positions(abc)).output, encoder(positions(cba)).output.flip(1)
     assert ((ordered - turned).abs().amax(dim=-1) > 1e-3).all()
-
-
-@pytest.mark.plain
-class TestMessages:
-    def test_past_the_end(self):
-        positions = LearnedPositions(LENGTH, DIM)
-        with refuses("x", "end at position 5", "at position 6"):
-            positions(torch.randn(BATCH, LENGTH + 1, DIM))
-        with refuses("x", "end at position 5", "at position 7"):
-            positions(torch.randn(BATCH, LENGTH, DIM), start=2)
-
-    @pytest.mark.parametrize("positions", [SinusoidalPositions(DIM), LearnedPositions(LENGTH, DIM)])
-    def test_width(self, positions):
-        with refuses("x", "(batch, length, 11)", "(2, 5, 3)"):
-            positions(torch.randn(BATCH, LENGTH, 3))
-        with refuses("x", "at least 1 entry on the axis length", "(2, 0, 11)"):
-            positions(torch.randn(BATCH, 0, DIM))
-
-    def test_odd_rotary_head_dim(self):
-        with refuses("head_dim", "be even", "11"):
-            RotaryPositions(DIM)
-
-    def test_rotary_head_dim_of_another_head(self):
-        # two features would broadcast over all pairs of a wider head
-        with refuses("x and positions", "agree in head_dim", "x = 22, positions = 2"):
-            RotaryPositions(2)(torch.randn(BATCH, HEADS, LENGTH, 2 * DIM))
-        with refuses("x", "(batch, heads, length, head_dim)", "(2, 5, 22)"):
-            RotaryPositions(2)(torch.randn(BATCH, LENGTH, 2 * DIM))
-
-    def test_sizes(self):
-        with refuses("dim", "at least 1", "0"):
-            SinusoidalPositions(0)
-        with refuses("max_len", "at least 1", "0"):
-            LearnedPositions(0, DIM)

@@ -6,13 +6,11 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from layers.tools import (
     away_from_zero,
     close,
-    gradients,
     holding_gradients,
     same_bits,
     spoilt,
     weighted_sum,
 )
-from ops.messages import refuses
 from regard.layers import RecurrentState, RNNStack, from_torch, to_torch
 
 BATCH, LENGTH, INPUT, HIDDEN = 5, 7, 3, 11
@@ -115,40 +113,6 @@ def test_a_row_without_steps_keeps_its_state(cell, dtype):
 
 
 @each_cell
-def test_all_rows_without_steps(cell):
-    _, ours = pair(cell)
-    x, state = inputs(ours)
-    output, last = ours(x, torch.zeros_like(LENGTHS), state)
-    assert not output.any()
-    same_bits(states(last), states(state))
-
-
-@each_cell
-def test_padded_outputs_are_zero(cell):
-    _, ours = pair(cell, 2, True)
-    x, state = inputs(ours)
-    output = ours(x, LENGTHS, state).output
-    padded = torch.arange(LENGTH) >= LENGTHS[:, None]
-    assert not output[padded].any()
-    assert output[~padded].all()
-
-
-@each_cell
-@pytest.mark.parametrize("both_ways", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_padding_changes_no_bit(cell, both_ways, dtype):
-    _, ours = pair(cell, 2, both_ways)
-    ours = ours.to(dtype)
-    x, state = inputs(ours, dtype)
-
-    def run(x):
-        outputs = tensors(*ours(x.requires_grad_(), LENGTHS, state))
-        return [*outputs, *gradients(weighted_sum(*outputs), x, *ours.parameters())]
-
-    same_bits(run(spoilt(x, LENGTHS)), run(x))
-
-
-@each_cell
 @pytest.mark.parametrize("both_ways", [False, True])
 def test_full_rows_run_as_without_lengths_and_as_among_longer_ones(cell, both_ways):
     _, ours = pair(cell, 2, both_ways)
@@ -221,16 +185,6 @@ def test_goes_on_from_a_state(cell):
 
 
 @each_cell
-def test_reordered_states_go_on_in_the_new_order(cell):
-    _, ours = pair(cell, 2)
-    x, state = inputs(ours)
-    rows = torch.tensor([4, 0, 0])
-    output, last = ours.step(x[rows, 0], state.reorder(rows))
-    expected, expected_last = ours.step(x[:, 0], state)
-    close(tensors(output, last), tensors(expected[rows], expected_last.reorder(rows)))
-
-
-@each_cell
 def test_dropout_acts_between_layers_in_training_alone(cell):
     stack = RNNStack(INPUT, HIDDEN, cell=cell, num_layers=2, dropout=0.5)
     single = RNNStack(INPUT, HIDDEN, cell=cell, dropout=0.5)
@@ -278,63 +232,3 @@ def test_cuda_equals_cpu(cell, train):
     if train:
         weighted_sum(*actual).backward()
         assert all(p.grad.isfinite().all() for p in stack.parameters())
-
-
-@pytest.mark.plain
-class TestMessages:
-    def test_width(self):
-        stack = RNNStack(INPUT, HIDDEN)
-        with refuses("x", "(batch, length, 3)", "(5, 7, 11)"):
-            stack(torch.randn(BATCH, LENGTH, HIDDEN))
-        with refuses("x and input_size", "agree in width", "x = 11"):
-            stack.step(torch.randn(BATCH, HIDDEN), stack.init_state(BATCH, torch.empty(0)))
-        with refuses("x", "axes (batch, input_size)", "(5, 7, 3)"):
-            x = torch.randn(BATCH, LENGTH, INPUT)
-            stack.step(x, stack.init_state(BATCH, x))
-
-    def test_empty_sequence(self):
-        with refuses("x", "at least 1 entry on the axis length", "(5, 0, 3)"):
-            RNNStack(INPUT, HIDDEN)(torch.randn(BATCH, 0, INPUT))
-
-    @pytest.mark.parametrize("dtype", [torch.float32, torch.bool])
-    def test_lengths_of_another_type(self, dtype):
-        with refuses("lengths", "1-D integer tensor", str(dtype)):
-            RNNStack(INPUT, HIDDEN)(torch.randn(BATCH, LENGTH, INPUT), LENGTHS.to(dtype))
-
-    @pytest.mark.parametrize("count", [1, BATCH - 1])
-    def test_lengths_of_another_batch(self, count):
-        with refuses("lengths and x", "agree in batch", f"lengths = {count}, x = 5"):
-            RNNStack(INPUT, HIDDEN)(torch.randn(BATCH, LENGTH, INPUT), LENGTHS[:count])
-
-    def test_unknown_cell(self):
-        with refuses("cell", "one of rnn, gru, lstm", "'sru'"):
-            RNNStack(INPUT, HIDDEN, cell="sru")
-
-    @pytest.mark.parametrize("name", ["input_size", "hidden_size", "num_layers"])
-    def test_sizes(self, name):
-        with refuses(name, "at least 1", "0"):
-            RNNStack(**{"input_size": INPUT, "hidden_size": HIDDEN, name: 0})
-
-    def test_step_of_two_directions(self):
-        stack, x = RNNStack(INPUT, HIDDEN, bidirectional=True), torch.randn(BATCH, INPUT)
-        with refuses("step", "one direction", "bidirectional"):
-            stack.step(x, stack.init_state(BATCH, x))
-
-    def test_state_of_another_batch(self):
-        stack, x = RNNStack(INPUT, HIDDEN), torch.randn(BATCH, LENGTH, INPUT)
-        state = stack.init_state(BATCH - 1, x)
-        with refuses("state and x", "agree in batch", "state = 4, x = 5"):
-            stack(x, None, state)
-        with refuses("state and x", "agree in batch", "state = 4, x = 5"):
-            stack.step(x[:, 0], state)
-
-    def test_state_of_another_stack(self):
-        stack, x = RNNStack(INPUT, HIDDEN), torch.randn(BATCH, LENGTH, INPUT)
-        deeper = RNNStack(INPUT, HIDDEN, num_layers=2).init_state(BATCH, x)
-        with refuses("state and stack", "agree in layers", "state = 2, stack = 1"):
-            stack(x, None, deeper)
-        gru = RNNStack(INPUT, HIDDEN, cell="gru")
-        with refuses("state", "a memory for the cell 'lstm'", "without it for 'lstm'"):
-            stack(x, None, gru.init_state(BATCH, x))
-        with refuses("state", "a memory for the cell 'lstm'", "with it for 'gru'"):
-            gru.step(x[:, 0], stack.init_state(BATCH, x))

@@ -2,8 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from layers.tools import away_from_zero, close, gradients, same_bits, spoilt, weighted_sum
-from ops.messages import refuses
+from layers.tools import away_from_zero, close
 from regard import ops
 from regard.attention import (
     AdditiveAttention,
@@ -147,14 +146,6 @@ def test_default_scorer(cell, kind):
     assert type(SelfAttentiveRNN(INPUT, HIDDEN, cell=cell).attention) is kind
 
 
-@pytest.mark.parametrize("cell", ["rnn", "gru"])
-@each_scorer
-def test_the_first_context_is_the_first_hidden_state(cell, scorer):
-    output = build(cell, scorer)(inputs(), need_weights=True)
-    close(output.context[:, 0], output.hidden[:, 0], 1e-15)
-    assert (output.weights[..., 0, 0] == 1).all()
-
-
 @each_cell
 @each_scorer
 @each_mode
@@ -169,30 +160,6 @@ def test_steps_equal_the_whole_sequence(cell, scorer, grad):
             close(step.weights, whole.weights[..., t : t + 1, : t + 1])
             state = step.state
     close(tensors(step)[3:], tensors(whole)[3:])
-
-
-@each_cell
-def test_pieces_equal_the_whole_sequence(cell):
-    layer, x = build(cell), inputs()
-    whole = layer(x)
-    first = layer(x[:, :3], None, layer.init_state(BATCH, x))
-    second = layer(x[:, 3:], None, first.state)
-    close(torch.cat([first.hidden, second.hidden], 1), whole.hidden)
-    close(tensors(second)[2:], tensors(whole)[2:])
-
-
-@each_cell
-@pytest.mark.parametrize("t", range(LENGTH - 1))
-def test_the_future_changes_no_bit_of_the_past(cell, t):
-    layer, x = build(cell), inputs()
-    other = x.clone()
-    other[:, t + 1] = torch.randn_like(other[:, t + 1])
-    before, after = layer(x, need_weights=True), layer(other, need_weights=True)
-    same_bits(after.hidden[:, : t + 1], before.hidden[:, : t + 1])
-    # the context of the lstm cell is what step t reads: it does not depend on h_t either
-    same_bits(after.context[:, : t + 1], before.context[:, : t + 1])
-    same_bits(after.weights[:, :, : t + 1], before.weights[:, :, : t + 1])
-    assert (after.hidden[:, t + 1] != before.hidden[:, t + 1]).all()
 
 
 class Nearest:
@@ -267,30 +234,6 @@ def test_goes_on_after_padding_as_if_there_were_none(cell, grad):
 
 
 @each_cell
-@each_backend
-def test_padding_changes_no_bit(cell, backend):
-    layer, x = build(cell), inputs()
-
-    def run(x):
-        output = layer(x.requires_grad_(), LENGTHS, need_weights=True)
-        loss = weighted_sum(*output[:3])
-        return [*tensors(output), *gradients(loss, x, *layer.parameters())]
-
-    with ops.use_backend(backend):
-        same_bits(run(spoilt(x, LENGTHS)), run(x))
-
-
-@each_cell
-def test_reordered_histories_go_on_in_the_new_order(cell):
-    layer, x = build(cell), inputs()
-    rows = torch.tensor([4, 0, 0])
-    state = layer(x[:, :4], LENGTHS.clamp(max=4)).state
-    expected = layer(x[:, 4:], None, state, need_weights=True)
-    actual = layer(x[rows, 4:], None, state.reorder(rows), need_weights=True)
-    close(tensors(actual), [t[rows] for t in tensors(expected)])
-
-
-@each_cell
 @pytest.mark.parametrize(
     ("scorer", "backend"), [("general", "torch"), ("additive", "torch"), ("additive", "reference")]
 )
@@ -307,48 +250,3 @@ def test_gradcheck(cell, scorer, backend):
 
     with ops.use_backend(backend):
         assert torch.autograd.gradcheck(run, (x, *layer.parameters()), fast_mode=True)
-
-
-@pytest.mark.plain
-class TestMessages:
-    def test_width(self):
-        with refuses("x", "(batch, length, 3)", "(5, 7, 11)"):
-            SelfAttentiveRNN(INPUT, HIDDEN)(torch.randn(BATCH, LENGTH, HIDDEN))
-        with refuses("x", "(batch, length, 3)", "11"):
-            SelfAttentiveRNN(INPUT, HIDDEN).step(torch.randn(BATCH, HIDDEN))
-        with refuses("x", "axes (batch, input_size)", "(5, 7, 3)"):
-            SelfAttentiveRNN(INPUT, HIDDEN).step(torch.randn(BATCH, LENGTH, INPUT))
-
-    def test_empty_sequence(self):
-        with refuses("x", "at least 1 entry on the axis length", "(5, 0, 3)"):
-            SelfAttentiveRNN(INPUT, HIDDEN)(torch.randn(BATCH, 0, INPUT))
-
-    @pytest.mark.parametrize("dtype", [torch.float32, torch.bool])
-    def test_lengths_of_another_type(self, dtype):
-        with refuses("lengths", "integer", str(dtype)):
-            SelfAttentiveRNN(INPUT, HIDDEN)(torch.randn(BATCH, LENGTH, INPUT), LENGTHS.to(dtype))
-
-    @pytest.mark.parametrize("count", [1, BATCH - 1])
-    def test_lengths_of_another_batch(self, count):
-        with refuses("lengths and x", "agree in batch", f"lengths = {count}, x = 5"):
-            SelfAttentiveRNN(INPUT, HIDDEN)(torch.randn(BATCH, LENGTH, INPUT), LENGTHS[:count])
-
-    @pytest.mark.parametrize("lengths", [[5, 9], [4, 5]])
-    def test_lengths_beyond_the_rows(self, lengths):
-        with refuses("lengths", "be at most max_len = 4", str(max(lengths))):
-            SelfAttentiveRNN(8, 6)(torch.randn(2, 4, 8), torch.tensor(lengths))
-
-    def test_unknown_cell(self):
-        with refuses("cell", "one of rnn, gru, lstm", "'sru'"):
-            SelfAttentiveRNN(INPUT, HIDDEN, cell="sru")
-
-    def test_state_of_another_batch(self):
-        layer, x = SelfAttentiveRNN(INPUT, HIDDEN), torch.randn(BATCH, LENGTH, INPUT)
-        with refuses("state and inputs", "agree in batch", "state = 4, inputs = 5"):
-            layer(x, None, layer.init_state(BATCH - 1, x))
-
-    def test_state_of_another_cell(self):
-        x = torch.randn(BATCH, LENGTH, INPUT)
-        state = SelfAttentiveRNN(INPUT, HIDDEN, cell="lstm").init_state(BATCH, x)
-        with refuses("state", "memory tape", "with it for 'rnn'"):
-            SelfAttentiveRNN(INPUT, HIDDEN)(x, None, state)

@@ -2,8 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from layers.tools import away_from_zero, close, holding_gradients, same_bits, weighted_sum
-from ops.messages import refuses
+from layers.tools import away_from_zero, close, holding_gradients, weighted_sum
 from regard import masks
 from regard.attention import ALiBi, ShawRelativePositions
 from regard.layers import (
@@ -11,7 +10,6 @@ from regard.layers import (
     LayerOptions,
     RotaryPositions,
     TransformerDecoder,
-    TransformerDecoderLayer,
     TransformerEncoder,
     TransformerEncoderLayer,
     from_torch,
@@ -25,7 +23,6 @@ FORBIDDEN = ~masks.causal(LENGTH)[0, 0]  # as torch means it
 
 each_norm = pytest.mark.parametrize("norm_first", [True, False], ids=["pre", "post"])
 each_activation = pytest.mark.parametrize("activation", ["relu", "gelu"])
-each_bias = pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
 each_mode = pytest.mark.parametrize("grad", [True, False], ids=["grad", "no grad"])
 
 EIGHT = 8 * 3  # wide enough for eight heads of three features
@@ -94,22 +91,6 @@ def decode(module, x, state, pieces, **kwargs):
 
 @each_norm
 @each_activation
-@each_bias
-@each_mode
-def test_encoder_layer_equals_torch(norm_first, activation, bias, grad):
-    theirs = torch_layer(
-        nn.TransformerEncoderLayer, norm_first=norm_first, activation=activation, bias=bias
-    )
-    ours, x = from_torch(theirs), vectors()
-    with torch.set_grad_enabled(grad):
-        close(ours(x).output, theirs(x))
-        actual = ours(x, masks.padding(LENGTHS, LENGTH)).output
-        close(actual[REAL], theirs(x, src_key_padding_mask=~REAL)[REAL])
-        close(ours(x, masks.causal(LENGTH)).output, theirs(x, FORBIDDEN))
-
-
-@each_norm
-@each_activation
 @pytest.mark.parametrize("last", [True, False], ids=["last norm", "no last norm"])
 @each_mode
 def test_encoder_equals_torch(norm_first, activation, last, grad):
@@ -137,28 +118,6 @@ def test_encoder_gradients_equal_torch(norm_first, activation):
     weighted_sum(theirs(y, src_key_padding_mask=~REAL)[REAL]).backward()
     close(x.grad, y.grad)
     same_gradients(ours, theirs)
-
-
-@each_norm
-@each_activation
-@each_bias
-@each_mode
-def test_decoder_layer_equals_torch(norm_first, activation, bias, grad):
-    theirs = torch_layer(
-        nn.TransformerDecoderLayer, norm_first=norm_first, activation=activation, bias=bias
-    )
-    ours, x, memory = from_torch(theirs), vectors(), vectors(KV_LEN)
-    mask = masks.padding(KV_LENGTHS, KV_LEN)
-    with torch.set_grad_enabled(grad):
-        actual, *_ = ours(x, ours.start(BATCH, memory, x), mask)
-        expected = theirs(
-            x,
-            memory,
-            tgt_mask=FORBIDDEN,
-            memory_key_padding_mask=~mask[:, 0, 0],
-            tgt_is_causal=True,
-        )
-    close(actual, expected)
 
 
 @each_norm
@@ -254,65 +213,6 @@ def test_a_cache_equals_a_causal_encoder(name, pieces):
     assert outputs[-1].cross_weights == ()
 
 
-@each_stack
-def test_reordered_states_go_on_in_the_new_order(name):
-    module = decoder(name, memory_size=13)
-    x, memory = vectors(dim=module.dim), vectors(KV_LEN, 13)
-    rows = torch.tensor([4, 1, 1])
-    mask = masks.padding(KV_LENGTHS, KV_LEN)
-    state = module(x[:, :4], module.start(memory, mask)).state
-    actual = module(x[rows, 4:], state.reorder(rows), need_weights=True)
-    expected = module(x[rows], module.start(memory[rows], mask[rows]), need_weights=True)
-    close(actual.output, expected.output[:, 4:])
-    close(actual.cross_weights, tuple(w[:, :, 4:] for w in expected.cross_weights))
-
-
-def test_one_mask_for_all_rows_can_be_reordered():
-    module, x, memory = decoder("plain", 13), vectors(), vectors(KV_LEN, 13)
-    mask = masks.padding(KV_LENGTHS[1:2], KV_LEN)
-    rows = torch.tensor([4, 1, 1])
-    actual = module(x[rows], module.start(memory, mask).reorder(rows)).output
-    close(actual, module(x, module.start(memory, mask)).output[rows])
-
-
-@each_stack
-def test_the_future_changes_no_bit_of_the_past(name):
-    module = decoder(name)
-    x = vectors(dim=module.dim)
-    other = x.clone()
-    other[:, 4:] += 1
-    start = module.start_without(BATCH, x)
-    before, after = module(x, start).output, module(other, start).output
-    same_bits(after[:, :4], before[:, :4])
-    assert (after[:, 4:] != before[:, 4:]).any(dim=-1).all()
-
-
-@each_norm
-def test_padding_does_not_matter(norm_first):
-    options = LayerOptions(norm_first=norm_first)
-    encoder = away_from_zero(TransformerEncoder(DIM, HEADS, INNER, LAYERS, options)).double().eval()
-    x, mask = vectors(), masks.padding(LENGTHS, LENGTH)
-    other = x.where(REAL[..., None], 1e3)
-    close(encoder(other, mask).output[REAL], encoder(x, mask).output[REAL])
-    for row, n in enumerate(LENGTHS.tolist()):
-        alone = encoder(x[row : row + 1, :n], need_weights=True)
-        padded = encoder(x, mask, need_weights=True)
-        close(padded.output[row, :n], alone.output[0])
-        close(padded.weights[-1][row, :, :n, :n], alone.weights[-1][0])
-        assert not padded.weights[-1][row, :, :, n:].any()
-
-
-def test_weights_only_if_asked_for():
-    encoder = TransformerEncoder(DIM, HEADS, INNER, LAYERS).double()
-    x = vectors()
-    assert encoder(x).weights == ()
-    shapes = [w.shape for w in encoder(x, need_weights=True).weights]
-    assert shapes == [(BATCH, HEADS, LENGTH, LENGTH)] * LAYERS
-    module = decoder("plain", 13)
-    without = module(x, module.start(vectors(KV_LEN, 13)))
-    assert without.self_weights == without.cross_weights == ()
-
-
 @each_norm
 @pytest.mark.parametrize("kind", ["encoder", "decoder", "feed forward"])
 def test_dropout_acts_in_training_alone(norm_first, kind):
@@ -379,72 +279,3 @@ def test_gradcheck(norm_first):
 
     leaves = (x, y, *source.parameters(), *target.parameters())
     assert torch.autograd.gradcheck(run, leaves, fast_mode=True)
-
-
-@pytest.mark.plain
-class TestMessages:
-    def test_heads(self):
-        with refuses("num_heads", "divide dim = 26", "3"):
-            TransformerEncoder(DIM, 3, INNER, 1)
-        with refuses("num_kv_heads", "divide num_heads = 8", "3"):
-            TransformerEncoder(EIGHT, 8, INNER, 1, LayerOptions(num_kv_heads=3))
-
-    def test_sizes(self):
-        with refuses("num_layers", "at least 1", "0"):
-            TransformerEncoder(DIM, HEADS, INNER, 0)
-        with refuses("num_layers", "at least 1", "0"):
-            TransformerDecoder(DIM, HEADS, INNER, 0, memory_size=None)
-        with refuses("hidden", "at least 1", "0"):
-            TransformerEncoder(DIM, HEADS, 0, 1)
-
-    def test_activation(self):
-        with refuses("activation", "one of relu, gelu", "'tanh'"):
-            FeedForward(DIM, INNER, activation="tanh")
-
-    def modules(self):
-        memory = torch.randn(BATCH, KV_LEN, 13)
-        layer = TransformerDecoderLayer(DIM, HEADS, INNER, memory_size=13)
-        stack = TransformerDecoder(DIM, HEADS, INNER, 1, memory_size=13)
-        return (
-            FeedForward(DIM, INNER),
-            TransformerEncoderLayer(DIM, HEADS, INNER),
-            TransformerEncoder(DIM, HEADS, INNER, 1),
-            lambda x: layer(x, layer.start(BATCH, memory, memory)),
-            lambda x: stack(x, stack.start(memory)),
-        )
-
-    def test_width(self):
-        for module in self.modules():
-            with refuses("x", "(batch, length, 26)", "(5, 7, 13)"):
-                module(torch.randn(BATCH, LENGTH, 13))
-        stack = TransformerDecoder(DIM, HEADS, INNER, 1, memory_size=13)
-        with refuses("memory", "(batch, length, 13)", "(5, 7, 26)"):
-            stack.start(torch.randn(BATCH, LENGTH, DIM))
-
-    def test_empty_sequence(self):
-        for module in self.modules():
-            with refuses("x", "at least 1 entry on the axis length", "(5, 0, 26)"):
-                module(torch.randn(BATCH, 0, DIM))
-        stack = TransformerDecoder(DIM, HEADS, INNER, 1, memory_size=13)
-        with refuses("memory", "at least 1 entry on the axis length", "(5, 0, 13)"):
-            stack.start(torch.randn(BATCH, 0, 13))
-
-    def test_state_of_another_batch(self):
-        stack = TransformerDecoder(DIM, HEADS, INNER, 1, memory_size=13)
-        state = stack.start(torch.randn(BATCH - 1, KV_LEN, 13))
-        with refuses("state and x", "agree in batch", "state = 4, x = 5"):
-            stack(torch.randn(BATCH, LENGTH, DIM), state)
-
-    def test_a_memory_too_many_or_too_few(self):
-        x = torch.randn(BATCH, LENGTH, DIM)
-        stack = TransformerDecoder(DIM, HEADS, INNER, 1, memory_size=None)
-        with refuses("memory", "be left out", "given"):
-            stack.start(x)
-        stack = TransformerDecoder(DIM, HEADS, INNER, 1, memory_size=DIM)
-        with refuses("start_without", "a decoder without a memory", "memory_size = 26"):
-            stack.start_without(BATCH, x)
-
-    def test_mask(self):
-        x = torch.randn(BATCH, LENGTH, DIM)
-        with refuses("mask", "broadcast to", "(5, 1, 1, 11)"):
-            TransformerEncoder(DIM, HEADS, INNER, 1)(x, masks.padding(KV_LENGTHS, KV_LEN))

@@ -58,11 +58,3 @@ def test_a_decoder_is_taught_in_training_alone():
     assert torch.equal(found.logits, plain(src, lengths, tgt).logits)
     assert plain(src, lengths, tgt).penalty is None
     assert taught.eval()(src, lengths, tgt).penalty is None
-
-
-def test_without_a_summary_the_first_state_is_the_same_for_all_sources():
-    sizes = {"embed": 5, "hidden": 6, "layers": 1, "dropout": 0.0}
-    blind = PRESETS["show-attend-tell"](9, 11, "tiny", **sizes, summary=False).eval()
-    memories = [blind.encode(torch.randint(4, 9, (1, 5)), torch.tensor([5])) for _ in range(2)]
-    first, second = (blind.start(memory).rnn.hidden for memory in memories)
-    assert torch.equal(first, second)

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from regard.errors import ArgumentError
 from regard.models.forecasters import FORECASTERS, build_forecaster
 
 SIZES = {"look_back": 13, "horizon": 5, "targets": 2, "features": 2, "estimates": 3}
@@ -96,12 +95,3 @@ def test_a_constant_window_has_finite_forecasts_and_gradients():
     numbers.sum().backward()
     assert numbers.isfinite().all()
     assert src.grad.isfinite().all()
-
-
-def test_unknown_presets_and_options_are_refused():
-    with pytest.raises(ArgumentError, match="preset must be one of transformer"):
-        build_forecaster("conv", "tiny", scale="mean", **SIZES)
-    with pytest.raises(ArgumentError, match="tied must be left out for series"):
-        build_forecaster("transformer", "tiny", scale="mean", tied="all", **SIZES)
-    with pytest.raises(ArgumentError, match="look_back"):
-        model_of("transformer")(source()[:, 1:], None)

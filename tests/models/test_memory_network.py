@@ -87,21 +87,6 @@ def test_weights_of_a_hop_sum_to_one_and_depend_on_the_order(preset):
 
 
 @pytest.mark.parametrize("preset", sorted(STORY_PRESETS))
-def test_one_step_at_a_time_equals_all_at_once(preset):
-    src, lengths, tgt = stories()
-    model = build(preset).eval()
-    whole = model(src, lengths, tgt, need_weights=True)
-    state = model.start(model.encode(src, lengths))
-    for t, tokens in enumerate(tgt.unbind(dim=1)):
-        out = model.step(tokens, state, need_weights=True)
-        torch.testing.assert_close(out.logits, whole.logits[:, t])
-        for layer, all_rows in zip(out.maps["cross"], whole.maps["cross"], strict=True):
-            torch.testing.assert_close(layer[:, :, 0], all_rows[:, :, t])
-        state = out.state
-    assert whole.logits[:, 1].argmax(-1).tolist() == [2] * BATCH  # then `eos` is certain
-
-
-@pytest.mark.parametrize("preset", sorted(STORY_PRESETS))
 def test_decoding_writes_one_answer(preset):
     src, lengths, _ = stories()
     model = build(preset).eval()

@@ -261,14 +261,3 @@ def test_compiles_without_graph_breaks(backend, device):
 
     compiled = torch.compile(op, backend="aot_eager", fullgraph=True)
     accept(compiled, by("reference", mask, True), tensors)
-
-
-WRONG = {
-    "query has no batch": ({"query": (5, 11)}, ("query", "axes (batch, q_len, hidden)", "(5, 11)")),
-    "no keys": ({"key": (3, 0, 11), "value": (3, 0, 13)}, ("key", "axis kv_len", "(3, 0, 11)")),
-    "no queries": ({"query": (3, 0, 11)}, ("query", "axis q_len", "(3, 0, 11)")),
-    "v is a matrix": ({"v": (1, 11)}, ("v", "axes (hidden)", "(1, 11)")),
-    "hidden": ({"key": (3, 7, 2)}, ("query and key and v", "agree in hidden", "key = 2")),
-    "batch": ({"query": (2, 5, 11)}, ("query and key and value", "agree in batch", "query = 2")),
-    "kv_len": ({"value": (3, 5, 13)}, ("key and value", "agree in kv_len", "value = 5")),
-}

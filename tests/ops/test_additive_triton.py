@@ -1,4 +1,3 @@
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from regard.ops.backend import HAS_TRITON
 
 CALL = (torch.zeros(2, 3, 5), torch.zeros(2, 7, 5), torch.zeros(5), torch.zeros(2, 7, 11))
 CASES = 24  # of interpreted_additive.py
-MODULE = sys.modules["regard.ops.additive_attention"]  # the name stands for the function
 
 
 @pytest.mark.slow

@@ -1,4 +1,3 @@
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,6 @@ OF_SIZES = [
     for i, size in enumerate(SIZES)
     for j, cell in enumerate(small.CELLS)
 ]
-MODULE = sys.modules["regard.ops.attentive_rnn"]  # the name stands for the function
 on_gpu = pytest.mark.parametrize(("backend", "device"), where("triton"))
 
 

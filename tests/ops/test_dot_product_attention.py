@@ -315,26 +315,3 @@ def test_compiles_without_graph_breaks(need_weights):
         return [y for y in output if y is not None]
 
     accept(torch.compile(op, backend="aot_eager", fullgraph=True), op, tensors)
-
-
-WRONG = {
-    "three axes": (
-        {"query": (2, 5, 11)},
-        ("query", "axes (batch, heads, q_len, head_dim)", "(2, 5, 11)"),
-    ),
-    "no keys": (
-        {"key": (2, 3, 0, 11), "value": (2, 3, 0, 13)},
-        ("key", "at least 1 entry on the axis kv_len", "(2, 3, 0, 11)"),
-    ),
-    "head_dim": ({"key": (2, 3, 7, 2)}, ("query and key", "agree in head_dim", "key = 2")),
-    "batch": (
-        {"query": (5, 3, 5, 11)},
-        ("query and key and value", "agree in batch", "query = 5"),
-    ),
-    "kv_len": ({"value": (2, 3, 5, 13)}, ("key and value", "agree in kv_len", "value = 5")),
-    "kv_heads": ({"value": (2, 1, 7, 13)}, ("key and value", "agree in kv_heads", "value = 1")),
-    "heads": (
-        {"key": (2, 2, 7, 11), "value": (2, 2, 7, 13)},
-        ("key", "divides the 3 heads of the query", "2 heads"),
-    ),
-}

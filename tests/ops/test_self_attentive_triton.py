@@ -1,4 +1,3 @@
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +21,6 @@ OF_SIZES = [
     for i, size in enumerate(SIZES)
     for j, cell in enumerate(small.CELLS)
 ]
-MODULE = sys.modules["regard.ops.self_attentive_rnn"]  # the name stands for the function
 INPUTS, WEIGHT = torch.zeros(2, 5, 3), torch.zeros(3, 3)
 EMPTY = empty_history(INPUTS, 2, 3, 3, with_memory=False)
 on_gpu = pytest.mark.parametrize(("backend", "device"), where("triton"))

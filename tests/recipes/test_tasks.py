@@ -1,7 +1,6 @@
 """What each task makes of its files: small ones, and the real ones where they are."""
 
 import math
-import os
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,9 +22,6 @@ from regard.recipes.tasks.base import evaluate_by
 from regard.recipes.tasks.questions import overlap_answers, support_shares
 from regard.recipes.tasks.sentences import copied, informal_pairs, split_by_sentences
 from regard.recipes.tasks.sst import most_probable_class
-
-ROOT = Path(__file__).resolve().parents[2]
-DATA = Path(os.environ.get("REGARD_DATA", ROOT.parent / "shared" / "data"))
 
 
 def prepare(task, folder, **options):

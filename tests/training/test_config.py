@@ -7,18 +7,11 @@ import pytest
 from regard.errors import ArgumentError, DataError
 from regard.models import PRESETS
 from regard.training.config import (
-    Config,
     check_model,
     make_config,
     parse_overrides,
     read_toml,
 )
-
-
-def test_defaults():
-    config = make_config({})
-    assert (config.preset, config.size, config.model) == ("bahdanau", "auto", {})
-    assert config == Config()
 
 
 def test_sizes_of_the_preset_go_to_the_model():

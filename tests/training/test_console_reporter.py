@@ -5,7 +5,6 @@ import os
 import sys
 from contextlib import suppress
 
-import pytest
 import torch
 from rich.console import Console
 
@@ -58,12 +57,6 @@ def test_a_row_for_each_evaluation():
     assert best.split()[:3] == ["1:02:05", "7", "2"]
     assert best.split()[4:] == ["2.500", "1.250", "12.50%", "50.00%", "*"]
     assert other.split()[4:] == ["2.500", "1.250", "12.50%", "50.00%"]
-
-
-def test_speed_counts_from_this_start():
-    watch, _ = watching()
-    watch.on_step(Progress(tokens=1000, seconds=10.0), torch.tensor(1.0))
-    assert watch.speed(Progress(tokens=1600, seconds=12.0)) == pytest.approx(300)
 
 
 class Clock:

@@ -11,13 +11,12 @@ from regard.training import evaluator as evaluations
 from regard.training.epochs import BatchShapes, Epoch, Epochs, TrainingBatches
 from regard.training.evaluator import (
     AttentionHealth,
-    Evaluation,
     attention_health,
     describe_attention,
     describe_outputs,
 )
 from regard.training.progress import Progress, RankedEvaluation
-from regard.training.schedule import Budget, Intervals, learning_rate
+from regard.training.schedule import Budget, learning_rate
 
 
 def test_counters_survive_a_checkpoint():
@@ -110,13 +109,6 @@ def test_minutes_begin_with_the_setup_and_end_after_the_last_evaluations():
     assert one.is_over(progress)
     progress.setup_seconds, progress.last_evaluation_seconds = 50.0, 40.0
     assert one.spent(progress) == 42.6 / (60 - 30 - 15), "half and a quarter at most"
-
-
-def test_times_of_saves():
-    intervals = Intervals(eval_every=3, minutes=None, save_every=4)
-    steps = [Progress(step=step) for step in range(1, 9)]
-    assert [p.step for p in steps if intervals.evaluation_is_due(p)] == [3, 6]
-    assert [p.step for p in steps if intervals.save_is_due(p)] == [4, 8]
 
 
 RATES = [
@@ -218,30 +210,6 @@ def test_processes_share_a_batch(epochs):
     (stand_in,) = second.take(0, 2)[0]
     assert (stand_in.rows.tolist(), stand_in.weight) == ([4], 0.0)
     assert (stand_in.global_tgt_tokens, stand_in.global_tokens) == (11, 20)
-
-
-def test_the_longest_come_first():
-    found = evaluations._by_length(np.array([2, 5, 3, 5, 1]), 2)
-    assert [rows.tolist() for rows in found] == [[1, 3], [2, 0], [4]]
-    assert [rows.tolist() for rows in evaluations._by_length(np.array([2, 5]), 0)] == [[1], [0]]
-    assert evaluations.BATCH == 128
-    assert evaluations.GPU_BATCH == 512
-    assert evaluations.EXTRA == 10
-    assert evaluations.MAX_NATS == 700.0
-
-
-def test_a_row_of_metrics():
-    result = Evaluation(0.5, {"loss": 1.5, "bleu": 0.5}, 2.5, None, [])
-    progress = Progress(step=3, epoch=2, tokens=99, seconds=1.23456)
-    assert result.as_row(progress) == {
-        "step": 3,
-        "epoch": 2,
-        "tokens": 99,
-        "seconds": 1.235,
-        "train_loss": 2.5,
-        "dev_loss": 1.5,
-        "dev_bleu": 0.5,
-    }
 
 
 def test_health_of_attention_by_hand():

@@ -1,39 +1,10 @@
 """Parts of a training step that are other on a CPU: memory that is retained, and clipping."""
 
-import ctypes
-from contextlib import suppress
-
 import pytest
 import torch
 from torch import nn
 
-from regard.training import allocator
 from regard.training.optimization import clip_on_cpu
-
-
-class RecordedLibrary(ctypes.CDLL):
-    """A C library that writes down what it is asked for, and whether memory is given back."""
-
-    def __init__(self):
-        self.values, self.trimmed = {}, []
-
-    def mallopt(self, parameter, value):
-        self.values[parameter] = value
-
-    def malloc_trim(self, pad):
-        self.trimmed.append((pad, dict(self.values)))
-
-
-def test_freed_memory_is_retained_inside_the_block_and_given_back_after_it(monkeypatch):
-    libc = RecordedLibrary()
-    monkeypatch.setattr(allocator, "_glibc", lambda: libc)
-    with suppress(ZeroDivisionError), allocator.retain_freed_memory("cpu"):
-        inside = dict(libc.values)
-        assert not libc.trimmed
-        _ = 1 / 0
-    # from <malloc.h>: M_TRIM_THRESHOLD is -1 and M_MMAP_THRESHOLD is -3
-    assert inside == {-3: 2**30, -1: 2**31 - 1}
-    assert libc.trimmed == [(0, {-3: 32 * 2**20, -1: 64 * 2**20})]
 
 
 @pytest.mark.parametrize("largest", [0.1, 100.0, float("nan"), float("inf")])

@@ -7,14 +7,12 @@ from rich.console import Console
 
 from regard.training import RunFolder, defaults, make_config
 from regard.training.defaults import (
-    BATCH_TOKENS,
     Facts,
     describe_defaults,
     evaluation_interval,
     evaluation_limits,
     fill_settings,
     starts_from_counts,
-    steps_limit,
 )
 from regard.training.evaluator import Evaluator
 from regard.training.optimization import seconds_per_token
@@ -24,33 +22,11 @@ from regard.training.setup import prepare
 from training.tools import SETTINGS
 
 CPU = Facts(examples=4_000, tokens=17.0, on_gpu=False)
-GPU = CPU._replace(on_gpu=True)
 FREE = ("batch_sentences", "eval_every", "warmup", "size")
-
-
-def test_a_cpu_takes_32_pairs_however_many_there_are():
-    for examples in (300, 4_000, 100_000):
-        filled = fill_settings(make_config({}), CPU._replace(examples=examples))
-        assert filled.batch_tokens == 32 * 17
-
-
-def test_batches_of_a_gpu_grow_with_the_data():
-    def tokens(examples):
-        return fill_settings(make_config({}), GPU._replace(examples=examples)).batch_tokens
-
-    assert tokens(300) == 32 * 17
-    assert tokens(6_400) == 100 * 17
-    assert tokens(100_000) == BATCH_TOKENS
 
 
 def size(facts=CPU, **settings):
     return fill_settings(make_config({"preset": "transformer", **settings}), facts).size
-
-
-def test_attention_layers_are_tiny_for_few_minutes_of_a_cpu():
-    assert size(minutes=3) == "tiny"
-    assert size(minutes=10) == size(steps=100) == size() == "small"
-    assert size(GPU, minutes=3) == "small"
 
 
 def test_few_passes_over_many_examples_take_a_high_rate():
@@ -74,25 +50,6 @@ def test_few_passes_over_many_examples_take_a_high_rate():
     lines = fill_settings(make_config({"preset": "lm-transformer", "minutes": 2}), texts)
     assert (lines.lr, lines.batch_tokens) == (6e-3, 1024)
     assert fill_settings(make_config({"preset": "lm-transformer"}), texts).batch_tokens == 4096
-
-
-def test_few_minutes_of_a_cpu_decode_few_dev_pairs():
-    def pairs(facts=CPU, **settings):
-        return fill_settings(make_config(settings), facts).eval_pairs
-
-    assert pairs(minutes=1) == 200
-    assert pairs(minutes=5) == 500
-    assert pairs(minutes=60) == pairs(steps=9) == pairs(GPU, minutes=1) == 1_000
-    assert pairs(minutes=1, eval_pairs=77) == 77
-
-
-def test_steps_without_a_limit():
-    config = make_config({})
-    assert steps_limit(config, per_epoch=9) == 3_000
-    assert steps_limit(config, per_epoch=500) == 15_000
-    assert steps_limit(config, per_epoch=10**5) == 100_000
-    assert steps_limit(make_config({"steps": 7}), per_epoch=500) == 7
-    assert steps_limit(make_config({"minutes": 1}), per_epoch=500) == 10**9
 
 
 def interval(per_epoch=125, dev_share=0.05, **settings):

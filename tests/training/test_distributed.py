@@ -1,7 +1,5 @@
 """What several processes must agree on, told by one that believes to be among them."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
@@ -14,23 +12,6 @@ from regard.training.distributed import join_processes
 from regard.training.epochs import TrainingBatches
 from regard.training.run import _told_of_lost_process
 from training.tools import run_processes
-
-
-@pytest.mark.parametrize(("first", "sent"), [(True, 5.0), (False, 0.0)])
-def test_one_clock_counts_where_minutes_do(make_task, first, sent):
-    processes = make_task(minutes=1.0).learner.processes
-    assert processes.of_first(5.0) == 5.0, "alone"
-    summed = []
-
-    def all_reduce(mine, reduce_op):
-        assert reduce_op == "sum"
-        summed.append(mine.item())
-        return torch.tensor(7.0, dtype=torch.float64)
-
-    processes.count, processes.is_first = 2, first
-    processes.fabric = SimpleNamespace(all_reduce=all_reduce)
-    assert processes.of_first(5.0) == 7.0
-    assert summed == [sent], "the first process has the clock"
 
 
 @pytest.mark.parametrize("processes", [2, 3, 7])

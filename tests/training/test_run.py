@@ -125,32 +125,6 @@ def test_resuming_what_is_finished_changes_nothing(begin):
     assert_same(before, weights(folder.path))
 
 
-LIMITS = {
-    "steps=6 is reached: give more, as in `regard train --resume {path} steps=12`.": {},
-    "epochs=2 is reached: give more, as in `regard train --resume {path} epochs=4`.": {
-        "steps": None,
-        "epochs": 2,
-    },
-    "epochs=1 and steps=7 are reached: give more, as in `regard train --resume {path} epochs=2 "
-    "steps=14`.": {"epochs": 1, "steps": 7},
-    "minutes=0.0001 is reached: give more, as in `regard train --resume {path} minutes=0.0002`.": {
-        "steps": None,
-        "minutes": 0.0001,
-    },
-    "patience=2 (evaluations without a better one) is reached: give more, as in `regard train "
-    "--resume {path} patience=4`.": {"lr": 1e-12, "metric": "loss", "eval_every": 1, "patience": 2},
-}
-
-
-@pytest.mark.parametrize("sentence", LIMITS)
-def test_resuming_what_is_finished_says_what_is_reached(begin, sentence):
-    folder, file = begin(**LIMITS[sentence]), io.StringIO()
-    resume_run(folder.path, console=Console(file=file, width=400))
-    lines = file.getvalue().splitlines()
-    assert sentence.format(path=folder.path) in lines
-    assert not any("going on" in line for line in lines)
-
-
 def test_a_start_that_fails_leaves_the_folder_free(begin, tmp_path, data):
     with pytest.raises(DataError, match="no such file"):
         begin(data="missing.tsv")

@@ -13,112 +13,17 @@ from safetensors.torch import save
 
 from regard.errors import ArgumentError
 from regard.training import RunError, RunFolder, make_config, setup
-from regard.training.checkpoint import Checkpoint, save_checkpoint, tensor_file
 from regard.training.console_reporter import ConsoleReporter
-from regard.training.distributed import Processes
 from regard.training.loop import StopRequest, _stop_on_signal
-from regard.training.progress import Progress, RankedEvaluation
-from regard.training.run import describe_limits, read_state
+from regard.training.progress import Progress
+from regard.training.run import describe_limits
 from regard.training.run_folder import RowLog
 from regard.training.weights_file import (
     UnusableWeightsError,
     check_sizes,
     read_shapes,
     read_weights,
-    write_weights,
 )
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """A run that was evaluated at steps 1 and 2, of which the second is the best."""
-    folder = RunFolder(tmp_path / "run")
-    folder.create()
-    folder.best.mkdir()
-    for file in (folder.src_tokenizer_file, folder.tgt_tokenizer_file):
-        file.write_text("{}")
-    for step in (1, 2):
-        write_weights(tensor_file(folder.best, step), {"w": torch.full((1,), float(step))})
-        folder.append_metrics({"step": step})
-    folder.write_model({"w": torch.full((1,), 2.0)})
-    progress = Progress(
-        step=3, evaluated=2, best=[RankedEvaluation(0.5, 2), RankedEvaluation(0.25, 1)], stale=4
-    )
-    checkpoint(folder, 3, progress)
-    return folder
-
-
-def checkpoint(folder, step, progress):
-    logs = {log.path.name: log.seal() for log in (folder.metrics, folder.report)}
-    numbers = {"progress": progress.as_numbers(), "logs": logs}
-    save_checkpoint(folder.checkpoints, step, Checkpoint({"w": torch.ones(1)}, numbers))
-
-
-def test_a_whole_run(folder):
-    state = read_state(folder)
-    assert (state.notes, state.damage, state.unusable) == ([], [], [])
-    assert state.model_problem is None
-    assert state.model_source == tensor_file(folder.best, 2)
-    assert [found[:2] for found in state.progress.best] == [(0.5, 2), (0.25, 1)]
-    assert state.seals["report.jsonl"] is None
-    assert state.seals["metrics.jsonl"]["bytes"] == len(folder.metrics_file.read_bytes())
-    state.check(accept_loss=False)
-
-
-def test_the_model_is_restored_from_the_best_weights(folder):
-    folder.model_file.unlink()
-    state = read_state(folder)
-    assert state.model_problem == "is missing"
-    assert state.notes == [
-        f"{folder.model_file} is missing, and is written again from {tensor_file(folder.best, 2)}."
-    ]
-    assert state.damage == []
-
-
-def test_damaged_best_weights_are_forgotten(folder):
-    tensor_file(folder.best, 1).write_bytes(b"x")
-    state = read_state(folder)
-    assert [found[:2] for found in state.progress.best] == [(0.5, 2)]
-    assert state.unusable == [tensor_file(folder.best, 1)]
-    assert state.damage[0][1] == "the weights of step 1, with dev score 0.25, are gone"
-    with pytest.raises(RunError, match="go on with --accept-loss, and the weights of step 1"):
-        state.check(accept_loss=False)
-    state.check(accept_loss=True)
-
-
-def test_results_without_a_checkpoint(folder, tmp_path):
-    for path in folder.checkpoints.iterdir():
-        path.unlink()
-    (damage, *_) = read_state(folder).damage
-    assert damage[0] == f"{folder.checkpoints} has no checkpoint"
-    assert damage[1] == (
-        "it trains from step 0 and replaces model.safetensors, best, 2 rows of metrics.jsonl"
-    )
-    empty = RunFolder(tmp_path / "other")
-    empty.create()
-    assert read_state(empty).damage == []
-    empty.append_metrics({"step": 1})
-    assert read_state(empty).damage[0][1].endswith(" replaces 1 row of metrics.jsonl")
-    empty.metrics_file.unlink()
-    empty.best.mkdir()
-    assert read_state(empty).damage == []
-    save_checkpoint(empty.checkpoints, 1, Checkpoint({"w": torch.ones(1)}, {}))
-    (empty.checkpoints / "step-00000001.safetensors").write_bytes(b"x")
-    (damage,) = read_state(empty).damage
-    assert damage[0].endswith(" are damaged (step-00000001)")
-    assert damage[1].endswith(" replaces all that it has learned")
-
-
-def test_a_damaged_newest_checkpoint_costs_later_evaluations(folder):
-    progress = Progress(step=9, evaluated=9)
-    folder.append_metrics({"step": 9})
-    checkpoint(folder, 9, progress)
-    newest = folder.checkpoints / "step-00000009.safetensors"
-    newest.write_bytes(b"x")
-    state = read_state(folder)
-    assert state.damage[0][1] == "it trains again from step 3 and makes the evaluations of 9 anew"
-    assert state.unusable == [newest]
-    assert state.progress.step == 3
 
 
 def log_of(tmp_path, *steps):
@@ -258,13 +163,6 @@ def test_pipes_are_refused(monkeypatch):
         with pytest.raises(ArgumentError, match="be a file that can be read more than once") as e:
             setup._check_files(make_config(given))
         assert ("or pipe it to" in str(e.value)) == ("dev" not in given)
-
-
-def processes(count, *, first=True):
-    found = object.__new__(Processes)
-    found.count, found.is_first, found.rank = count, first, 0 if first else 1
-    found.fabric = SimpleNamespace(all_reduce=lambda mine, reduce_op: 2 * mine)
-    return found
 
 
 def test_stop_requests(monkeypatch, default_signals):

@@ -64,12 +64,6 @@ def test_a_gpu_has(monkeypatch):
 
 
 @pytest.mark.usefixtures("gpu")
-def test_an_old_gpu_is_left_to_torch(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
-    assert not losses.takes_kernels(on_gpu())
-
-
-@pytest.mark.usefixtures("gpu")
 def test_kernels_that_do_not_compile_are_left_to_torch_with_a_warning(monkeypatch):
     def fail(*given):
         raise RuntimeError("Failed to find C compiler.\nPlease")
@@ -78,16 +72,6 @@ def test_kernels_that_do_not_compile_are_left_to_torch_with_a_warning(monkeypatc
     with pytest.warns(UserWarning, match=r"without their kernels, slower: Failed to find C comp"):
         assert not losses.takes_kernels(on_gpu())
     assert not losses.takes_kernels(on_gpu())  # and no second warning
-
-
-@pytest.mark.usefixtures("gpu")
-def test_a_full_gpu_says_nothing_about_kernels(monkeypatch):
-    def fail(*given):
-        raise torch.OutOfMemoryError
-
-    monkeypatch.setattr(losses, "triton_cross_entropy", fail)
-    with pytest.raises(torch.OutOfMemoryError):
-        losses.takes_kernels(on_gpu())
 
 
 @pytest.mark.plain

@@ -21,22 +21,6 @@ from regard.seeing.attribution.replacements import (
 )
 
 SRC, TGT = [5, 9, 4, 11, 2], [6, 4, 12]
-WITH_ATTENTION = [
-    "bahdanau",
-    "luong",
-    "luong-concat",
-    "luong-local-m",
-    "luong-local-p",
-    "rnn-dot",
-    "gnmt",
-    "self-attentive",
-    "transformer",
-    "transformer-post-norm",
-    "conv",
-    "pointer",
-    "pointer-coverage",
-    "memory",
-]
 
 
 def ablation(model, src, tgt, others, **options):

@@ -73,15 +73,6 @@ def test_hostile_tokens_come_back_from_a_file(tmp_path):
     np.testing.assert_allclose(again.maps[0].weights, weights, atol=5e-4)
 
 
-def big(heads, size, layers, sharp=1.0):
-    labels = [str(i) for i in range(size)]
-    maps = tuple(
-        Map.of("cross", i, random_weights(heads, size, size, sharp=sharp, seed=i))
-        for i in range(layers)
-    )
-    return Trace(Text.of(labels), Text.of(labels), maps)
-
-
 @pytest.mark.parametrize("sharp", [0.5, 3.0])
 def test_many_weights_take_a_byte_each_and_their_rows_sum_to_one(monkeypatch, sharp):
     monkeypatch.setattr(storage, "HALF_LIMIT", 3 * 29 * 31 - 1)

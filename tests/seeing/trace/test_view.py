@@ -16,7 +16,6 @@ TARGET = Text("x y", (Token("x", word=0), Token("y", word=1)))
 EVEN = [[0.4, 0.4, 0.2], [0.4, 0.4, 0.2]]
 SHARP = [[0.9, 0.1, 0.0], [0.2, 0.8, 0.0]]
 RESTING = [[0.0, 0.0, 1.0], [0.0, 0.0, 1.0]]  # on </s>, which is nothing found
-SQUARE = [[0.5, 0.5], [0.5, 0.5]]
 
 
 def trace(*layers, **more):
