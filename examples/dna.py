@@ -20,7 +20,7 @@ from regard.data.frame_tables import FrameArray, TableReader
 from regard.data.pair_reader import SourceTransform
 from regard.errors import ArgumentError
 from regard.seeing import Text, Token
-from regard.seeing.attribution.replacements import Replacements
+from regard.seeing.attribution.input_scorer import Replacements
 from regard.tasks.inputs.array import ArrayInput
 from regard.tasks.inputs.base import InputDescription, InputFacts
 from regard.tasks.inputs.frames import FrameInput

@@ -41,7 +41,7 @@ MESSAGES = (
     *("PretrainedError", "UnusableWeightsError", "InvalidJSONError", "PackedError", "ValueError"),
 )
 #: functions that show a sentence of the command line
-SHOWN = {("error_handling.py", "_say")}
+SHOWN = {("console.py", "_say")}
 #: files whose sentences are for logs alone
 LOGS = ("serve/logs.py", "__main__.py", "lab/experiments/word_by_word.py")
 #: values that are words of the code

@@ -82,7 +82,7 @@ MAY_OPEN = {
     ("data.remote_files", "files.open"): "URLs, which fsspec opens",
     ("export.decode", "*"): EXPORTED,
     ("export.folder", "copyfile"): "copies regard's own programs",
-    ("export.onnx_passes", "onnx.load"): "graphs that regard has just written",
+    ("export.graphs", "onnx.load"): "graphs that regard has just written",
     ("export.predict", "*"): EXPORTED,
     ("export.translate", "*"): EXPORTED,
     ("pretrained.folder", "from_pretrained"): "transformers opens folders, once they are checked",

@@ -280,7 +280,7 @@ def export(result: Record) -> str:
 def models() -> str:
     """Return the tables of the bundled models, from their cards."""
     from regard.api import bundled_models
-    from regard.api.bundled_card import licence, megabytes
+    from regard.api.bundled_models import licence, megabytes
     from regard.messages import use_language
 
     with use_language("en"):

@@ -93,7 +93,7 @@ class Stopwatch:
 
 def train_case(args: argparse.Namespace, name: str) -> dict[str, Any]:
     """Run the trainer's own loop from its first step."""
-    from regard.training.progress import Progress
+    from regard.training.schedule import Progress
 
     with tempfile.TemporaryDirectory() as folder:
         task = prepared(args, name, folder)

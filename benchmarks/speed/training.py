@@ -158,7 +158,7 @@ class Bench:
         self, task: Any, backend: str, steps: int, seconds: float, warm_up: int = WARM_UP
     ) -> Stopwatch:
         """Run the trainer's own loop from its first step, up to a number of timed steps."""
-        from regard.training.progress import Progress
+        from regard.training.schedule import Progress
 
         watch = Stopwatch(task.learner.processes.device, warm_up + steps, seconds, warm_up)
         if watch.device.type == "cuda":

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from benchmarks.harness import ROOT
 from regard import api
-from regard.api.bundled_card import BundledCard, CardScore, CardText, render
+from regard.api.bundled_models import BundledCard, CardScore, CardText, render
 from regard.api.evaluate_pairs import metric_names, score_predictions
 from regard.data import Pair, join_lines, read_pairs, require_tokenizer
 from regard.errors import ArgumentError, DataError, RegardError

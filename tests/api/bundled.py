@@ -1,6 +1,6 @@
 """A card of a model that was never trained, for tests."""
 
-from regard.api.bundled_card import BundledCard, CardScore, CardText
+from regard.api.bundled_models import BundledCard, CardScore, CardText
 
 
 def card(name="abc", **changes):

@@ -9,7 +9,7 @@ import regard
 from api.bundled import card
 from api.test_output import run_folder
 from regard.api import bundled_models
-from regard.api.bundled_card import render
+from regard.api.bundled_models import render
 from regard.errors import ArgumentError, DataError
 from regard.messages import use_language
 from regard.symbols import SYMBOLS, UNK

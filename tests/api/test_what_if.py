@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import regard
-from regard.api.what_if import _modules
+from regard.api.predictor import _modules
 from regard.data import Tokenizer
 from regard.errors import RegardError
 from regard.models.encoders import Encoder

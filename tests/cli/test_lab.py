@@ -4,7 +4,7 @@ import pytest
 
 from cli.tools import done, regard, sentence
 from lab.tools import fail, install, stop
-from regard.cli.error_handling import INTERRUPTED
+from regard.cli.console import INTERRUPTED
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ import pytest
 from pyarrow import parquet
 from pyarrow.feather import write_feather
 
-from regard.api.read_pairs import check_pairs
+from regard.api.evaluate_pairs import check_pairs
 from regard.data import BadLines, read_pairs
 from regard.data.pair_reader import read_sources
 from regard.data.pairs import run_columns

@@ -1,5 +1,5 @@
 from regard.data.pairs import draw_sample
-from regard.data.tokenizer_selection import choose_label_tokenizer
+from regard.data.tokenizers import choose_label_tokenizer
 
 
 def test_a_sample_is_drawn_from_all_and_is_the_same_each_time():

@@ -233,7 +233,7 @@ def test_scaling_is_undone():
 
 def test_scalers_and_targets_are_saved(tmp_path):
     scaler().save(tmp_path / "src.json")
-    from regard.data.checksummed_json import read_checksummed
+    from regard.atomic_files import read_checksummed
 
     content = read_checksummed(tmp_path / "src.json")
     assert SeriesScaler.from_json(tmp_path / "src.json", content) == scaler()

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
+from regard.atomic_files import read_checksummed
 from regard.data import Story, StoryEncoder, Tokenizer, read_pairs
-from regard.data.checksummed_json import read_checksummed
 from regard.data.stories import split_sentences
 from regard.data.story_encoder import MARKS
 from regard.errors import DataError

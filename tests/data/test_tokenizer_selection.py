@@ -2,7 +2,7 @@ import itertools
 
 import pytest
 
-from regard.data.tokenizer_selection import choose_label_tokenizer, choose_tokenizer
+from regard.data.tokenizers import choose_label_tokenizer, choose_tokenizer
 from regard.errors import ArgumentError
 
 WORDS = [*"woman watches yellow umbrella children playing winter street houses".split(), "a"]  # noqa: SIM905

@@ -5,8 +5,8 @@ import unicodedata
 import pytest
 
 from data.tools import SCRIPTS
+from regard.atomic_files import json_checksum
 from regard.data import TOKENIZER_KINDS, Tokenizer, source_ids
-from regard.data.checksummed_json import json_checksum
 from regard.errors import ArgumentError, DataError
 from regard.symbols import BOS, EOS, PAD, SYMBOLS, UNK
 

@@ -12,7 +12,7 @@ from regard.decoding.beam_state import (
     extend_by_kernels,
     refuse_kernels,
 )
-from regard.decoding.constraints import Constraints
+from regard.decoding.candidates import Constraints
 from regard.models.protocol import StepOutput
 from regard.state import State
 from regard.symbols import EOS

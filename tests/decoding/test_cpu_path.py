@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard.decoding.beam_state import BeamState, extend
-from regard.decoding.constraints import Constraints
+from regard.decoding.candidates import Constraints
 from regard.decoding.search_history import Alternatives
 from regard.decoding_options import DecodingOptions
 from regard.models.protocol import StepOutput
@@ -14,7 +14,7 @@ from regard.state import State
 if not HAS_NUMBA:
     pytest.skip("numba is not installed", allow_module_level=True)
 
-from regard.decoding.cpu_path import alternatives_by_kernel, extend_by_kernel, refuse_kernel
+from regard.decoding.search_steps import alternatives_by_kernel, extend_by_kernel, refuse_kernel
 
 ROWS, LENGTHS = 5, torch.tensor([1, 2, 3, 5, 7])
 

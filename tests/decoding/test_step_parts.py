@@ -9,8 +9,7 @@ import shapes
 from decoding.toys import Toy, sources
 from ops.messages import refuses
 from regard.decoding import DecodingOptions, decode, force_decode, stream
-from regard.decoding.candidates import draw
-from regard.decoding.constraints import Constraints, check_prefix
+from regard.decoding.candidates import Constraints, check_prefix, draw
 from regard.errors import ArgumentError
 from regard.symbols import BOS, EOS, PAD, UNK
 

@@ -9,7 +9,7 @@ import torch
 from interpreter import check_kept
 from regard.decoding import DecodingOptions
 from regard.decoding.beam_state import BeamState, SearchPlan, refuse_kernels
-from regard.decoding.constraints import Constraints
+from regard.decoding.candidates import Constraints
 from regard.ops import backend
 from regard.ops.backend import HAS_TRITON
 

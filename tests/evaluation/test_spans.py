@@ -1,7 +1,7 @@
 import pytest
 
 from regard.evaluation import score
-from regard.evaluation.spans import Span, are_span_tags, span_rows, spans
+from regard.evaluation.classification import Span, are_span_tags, span_rows, spans
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import onnxruntime
@@ -15,9 +16,9 @@ from cli.tools import done
 from cli.tools import regard as command
 from export.tools import FRAMES, assert_found, make_run, run_readme
 from regard.data import pad_frames
+from regard.data.text_codec import SeriesRows
 from regard.decoding import DecodingOptions, decode
 from regard.export.decode import Exported
-from regard.export.predict import SeriesRows
 from regard.models import VectorInput
 from regard.tasks.inputs.graph_inputs import FrameInputs, ScaledInput
 
@@ -134,7 +135,8 @@ def test_sources_are_as_long_as_positions_ask_for(stack):
 
 
 def test_exported_programs_take_the_digits_that_training_takes():
-    rows = SeriesRows(["a"], 1)
+    side = {"columns": ["a"], "look_back": 1}
+    rows = SeriesRows(Path(), {"tokenizers": {"source": side}})
     assert rows.encode(["a\n", "1.5\n"]).tolist() == [[1.5]]
     with pytest.raises(ValueError, match="line 2: the columns must hold numbers"):
         rows.encode(["a\n", "1_0\n"])

@@ -22,8 +22,8 @@ from PIL import Image
 from pyarrow import parquet
 
 from fuzz.mutations import ODD, dumps, flip, lie, mutate, replace_kind
+from regard.atomic_files import json_checksum
 from regard.data import FrameScaler, LogMel, PictureEncoder, SoundEncoder, Tokenizer
-from regard.data.checksummed_json import json_checksum
 from regard.seeing import Map, Text, Trace
 from regard.seeing.trace import storage
 from regard.seeing.trace.backdrop import series

@@ -119,17 +119,17 @@ def digest(folder: Path) -> str:
 
 def judge(case: Case, sandbox: Sandbox, watch: Watch) -> str:
     """Run a case in this process, and say what is wrong with what it did; empty if nothing is."""
-    from regard.cli import app, error_handling
+    from regard.cli import app, console
 
     lacking: list[str] = []
-    describe = error_handling.describe_memory_error
+    describe = console.describe_memory_error
 
     def described(error: BaseException) -> str | None:
         found = describe(error)
         lacking.extend([] if found is None else [found])
         return found
 
-    error_handling.describe_memory_error = described
+    console.describe_memory_error = described
     watch.seen.clear()
     watch.allowed = str(sandbox.case)
     try:
@@ -137,7 +137,7 @@ def judge(case: Case, sandbox: Sandbox, watch: Watch) -> str:
             result = CliRunner().invoke(app, case.words, input=case.stdin)
     finally:
         watch.allowed = None
-        error_handling.describe_memory_error = describe
+        console.describe_memory_error = describe
     if watch.seen:
         return f"touched {watch.seen[0][:200]}"
     if digest(sandbox.canary) != sandbox.before:

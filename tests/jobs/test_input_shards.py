@@ -8,13 +8,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from regard.errors import ArgumentError, DataError
-from regard.jobs.input_shards import (
+from regard.jobs.records import (
     InputShard,
     cut_shard,
     find_shards,
+    read_records,
     read_rows,
+    source_parser,
 )
-from regard.jobs.records import read_records, source_parser
 
 
 def cut(path, kind, size, columns=()):
@@ -39,7 +40,7 @@ def test_units_hold_each_line_once_in_order(tmp_path, size, end, name):
 
 
 def test_units_of_lines_that_are_read_in_several_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr("regard.jobs.input_shards.BLOCK_BYTES", 5)
+    monkeypatch.setattr("regard.jobs.records.BLOCK_BYTES", 5)
     path = tmp_path / "a.txt"
     path.write_text("".join(f"line {i}\n" for i in range(1, 38)))
     _, found = cut(path, "text", 5)

@@ -9,7 +9,7 @@ from typing import Any
 from regard.errors import DataError
 from regard.jobs.job_folder import ROW_COLUMNS, read_shard
 from regard.jobs.records import read_records, source_parser
-from regard.jobs.tasks import answer_rows
+from regard.jobs.runner import answer_rows
 from regard.worker_processes import LocalExecutor
 
 TYPES = {**ROW_COLUMNS, "text": "text", "error": "text"}

@@ -10,8 +10,8 @@ from torch import Generator
 
 from regard.decoding import Hypothesis
 from regard.lab import EXPERIMENTS, ExperimentContext, layers
-from regard.lab import gradient_decay as gradients
 from regard.lab.experiments import bottleneck, heads, order, path, reading, recall, scale, vision
+from regard.lab.experiments import path as gradients
 from regard.lab.experiments import word_by_word as words
 from regard.lab.layers import CONVOLUTION, LSTM, RNN, SELF_ATTENTION
 from regard.lab.runner import find

@@ -5,7 +5,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from regard import ops
 from regard.lab import layers
-from regard.lab.op_counters import longest_chain, multiply_adds, peak_bytes
+from regard.lab.cost_curves import longest_chain, multiply_adds, peak_bytes
 
 CPU = torch.device("cpu")
 N, D = 11, 8

@@ -6,8 +6,8 @@ from torch import nn
 
 from regard.errors import ArgumentError
 from regard.lab import layers
+from regard.lab.experiments.path import layers_needed, steps_between
 from regard.lab.layers import build
-from regard.lab.path_lengths import layers_needed, steps_between
 
 WIDTH = 3
 

@@ -7,7 +7,7 @@ from models.cases import BATCH, RECURRENT, build, pairs
 from regard.decoding import DecodingOptions, Ensemble, decode
 from regard.errors import ArgumentError
 from regard.layers import ContentMemory
-from regard.models.memory_decoder import MemoryDecoder
+from regard.models.decoders import MemoryDecoder
 
 HIDDEN = RECURRENT["hidden"]
 

@@ -6,7 +6,7 @@ import torch
 from regard.errors import ArgumentError
 from regard.layers import GridPositions
 from regard.models import ConvStem, PictureInput
-from regard.models.picture_input import SplitStem, augmented, patch_stem
+from regard.models.adapters import SplitStem, augmented, patch_stem
 
 ROWS, COLUMNS, PATCH, CHANNELS, DIM = 3, 5, 2, 3, 7
 

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from regard.preemption import preemption_point
-from regard.serve import connections
-from regard.serve.connections import ConnectionLimiter
+from regard.serve import server as server_process
 from regard.serve.limits import Limits, RefusalWaits
+from regard.serve.server import ConnectionLimiter
 from serve.conftest import until
 from serve.test_http_errors import error
 from serve.test_live import leave, post
@@ -205,7 +205,7 @@ def test_those_whose_bodies_stop_lose_them_for_others():
 
 
 def test_half_sent_bodies_take_bounded_memory_and_others_are_answered(live, monkeypatch):
-    monkeypatch.setattr(connections, "MOST_BYTES", 1)
+    monkeypatch.setattr(server_process, "MOST_BYTES", 1)
     server = live()
     limiter = server.server.config.http.args[0]
     assert limiter.most_bytes < 300_000  # 4 of the largest bodies
@@ -238,10 +238,10 @@ def test_those_who_hold_most_lose_first():
 
 
 def test_few_file_handles_mean_few_connections(monkeypatch):
-    monkeypatch.setattr(connections, "open_files", lambda wanted: 256)
+    monkeypatch.setattr(server_process, "open_files", lambda wanted: 256)
     watch = ConnectionLimiter(Limits(connections=2048))
-    assert watch.most + 3 * watch.backlog + connections.RESERVED_HANDLES == 256
-    monkeypatch.setattr(connections, "open_files", lambda wanted: 20)
+    assert watch.most + 3 * watch.backlog + server_process.RESERVED_HANDLES == 256
+    monkeypatch.setattr(server_process, "open_files", lambda wanted: 20)
     assert ConnectionLimiter(Limits()).most == 1
 
 

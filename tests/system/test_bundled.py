@@ -12,7 +12,7 @@ import pytest
 
 import regard
 from regard.api import bundled_models
-from regard.api.bundled_card import render
+from regard.api.bundled_models import render
 from regard.data import read_pairs
 from regard.evaluation import score
 from regard.messages import LANGUAGES

@@ -18,9 +18,9 @@ from regard.tasks.baselines import arrays, fit_baseline
 from regard.tasks.outputs.forecast import simple_forecasts, window_moments
 from regard.training import RunFolder, make_config, resume_run, start_run
 from regard.training.evaluator import DevMetric
-from regard.training.progress import BaselineScore
 from regard.training.run import describe_baseline
 from regard.training.run_data import prepare_data
+from regard.training.schedule import BaselineScore
 
 GOOD, BAD = ["good", "great", "superb"], ["bad", "dull", "awful"]
 TINY = {"embed": 8, "hidden": 8, "layers": 1, "steps": 2, "device": "cpu"}

@@ -13,7 +13,7 @@ from regard.api.tables import answer_row
 from regard.data import Tokenizer
 from regard.data.frame_scaler import load_target
 from regard.data.lookup_codecs import LabelSetCodec
-from regard.data.tokenizer_selection import find_separator
+from regard.data.tokenizers import find_separator
 from regard.decoding import DecodingOptions, decode
 from regard.errors import ArgumentError, DataError
 from regard.evaluation import score

@@ -16,7 +16,7 @@ from regard.data.series import recognise_series
 from regard.errors import ArgumentError, DataError
 from regard.tasks.inputs.series import SeriesInput
 from regard.training import RunFolder, encode_run, loop, make_config, resume_run, start_run
-from regard.training.progress import Progress
+from regard.training.schedule import Progress
 
 SIZES = {"horizon": 5, "look_back": 13, "patch_len": 5, "stride": 3}
 TINY = {"dim": 8, "heads": 2, "feed_forward": 8, "layers": 1, "device": "cpu"}

@@ -4,7 +4,7 @@ import pytest
 
 from regard.models.ngram_bag import NgramBag
 from regard.training.evaluator import DevMetric, Evaluation
-from regard.training.progress import RankedEvaluation
+from regard.training.schedule import RankedEvaluation
 
 
 @pytest.mark.parametrize(("better", "chosen"), [(0.02, 0.75), (0.06, 0.5)])

@@ -15,7 +15,7 @@ from regard.training.checkpoint import (
     weights_of_step,
 )
 from regard.training.evaluator import DevMetric, Evaluation
-from regard.training.progress import Progress
+from regard.training.schedule import Progress
 from regard.training.weights_file import write_weights
 
 

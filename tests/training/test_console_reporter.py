@@ -10,7 +10,7 @@ from rich.console import Console
 
 from regard.training.console_reporter import ConsoleReporter, StderrConsole
 from regard.training.evaluator import AttentionHealth, Evaluation
-from regard.training.progress import Progress
+from regard.training.schedule import Progress
 
 FORMED = AttentionHealth(sharpness=0.9, column=0.2, last=0.1, even=0.2)
 

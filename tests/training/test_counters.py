@@ -15,8 +15,7 @@ from regard.training.evaluator import (
     describe_attention,
     describe_outputs,
 )
-from regard.training.progress import Progress, RankedEvaluation
-from regard.training.schedule import Budget, learning_rate
+from regard.training.schedule import Budget, Progress, RankedEvaluation, learning_rate
 
 
 def test_counters_survive_a_checkpoint():

@@ -16,8 +16,7 @@ from regard.training.defaults import (
 )
 from regard.training.evaluator import Evaluator
 from regard.training.optimization import seconds_per_token
-from regard.training.progress import Progress
-from regard.training.schedule import Intervals, has_stalled
+from regard.training.schedule import Intervals, Progress, has_stalled
 from regard.training.setup import prepare
 from training.tools import SETTINGS
 

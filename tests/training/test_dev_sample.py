@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from regard.data.dev_set import sampling_order
 from regard.evaluation.metrics import PLAIN_TEXT
 from regard.training.evaluator import Evaluation, score_with_error
-from regard.training.progress import Progress
+from regard.training.schedule import Progress
 
 
 def test_the_first_of_a_sorted_file_hold_each_target_in_its_share():

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from regard.training import RunFolder
 from regard.training.checkpoint import Candidate
-from regard.training.progress import Progress, RankedEvaluation
 from regard.training.reporting import write_card
+from regard.training.schedule import Progress, RankedEvaluation
 from regard.version import __version__
 
 

@@ -7,7 +7,7 @@ from torch import nn
 from models.cases import SIZES
 from regard.models import PRESETS
 from regard.training.optimization import ExponentialMovingAverage
-from regard.training.progress import Progress
+from regard.training.schedule import Progress
 from training.tools import assert_same, take_step, train_prepared, weights
 
 

@@ -14,7 +14,7 @@ from regard.training.optimization import (
     check_finite,
     parameter_groups,
 )
-from regard.training.progress import Progress
+from regard.training.schedule import Progress
 
 
 def test_vectors_do_not_decay():

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from regard.cli import app
 from regard.training import make_config
-from regard.training.recognition import PASSAGE, recognised
+from regard.training.defaults import PASSAGE, recognised
 
 PASSAGES = [f"The {name} lives in {place}." for name in "abcdefgh" for place in "ijkl"]
 

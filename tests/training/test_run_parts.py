@@ -15,9 +15,9 @@ from regard.errors import ArgumentError
 from regard.training import RunError, RunFolder, make_config, setup
 from regard.training.console_reporter import ConsoleReporter
 from regard.training.loop import StopRequest, _stop_on_signal
-from regard.training.progress import Progress
 from regard.training.run import describe_limits
 from regard.training.run_folder import RowLog
+from regard.training.schedule import Progress
 from regard.training.weights_file import (
     UnusableWeightsError,
     check_sizes,

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from regard.training import RunFolder, loop, make_config, resume_run, start_run
 from regard.training.console_reporter import ConsoleReporter
-from regard.training.progress import Progress
+from regard.training.schedule import Progress
 
 SETTINGS = {
     "size": "tiny",

@@ -1,10 +1,19 @@
 """Evaluation of a model on pairs: metrics of its predictions, with confidence intervals."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
-from regard.data import Pair, Tokenizer
-from regard.errors import ArgumentError
+from regard.api.predictor import Predictor
+from regard.api.tables import is_table, table_rows
+from regard.data import Pair, PairReader, Tokenizer, base_folder, read_pairs
+from regard.data.error_hints import PYTHON_HINTS, BadLine, ErrorHints
+from regard.data.pair_reader import SourceTransform
+from regard.data.pairs import column_names, run_columns
+from regard.data.text_files import is_read_once
+from regard.errors import ArgumentError, DataError
 from regard.evaluation import (
     ClassReport,
     Comparison,
@@ -13,6 +22,122 @@ from regard.evaluation import (
     score,
     text_metrics,
 )
+from regard.tasks import DataPlace, Task
+
+#: the arguments of `Model.evaluate` and `Model.align`
+ARGUMENTS: Final = PYTHON_HINTS._replace(longer="shorten it")
+
+
+def read_for(
+    predictor: Predictor,
+    source: str | os.PathLike[str] | Iterable[Any],
+    tgt_file: str | os.PathLike[str] | None = None,
+    *,
+    columns: Sequence[int | str] | None = None,
+    skip_bad: bool = False,
+    on_bad: Callable[[DataError], None] | None = None,
+    advice: ErrorHints = ARGUMENTS,
+    forced: bool = False,
+) -> PairReader:
+    """Read pairs for a model.
+
+    Further columns are features if the model has some, else further accepted targets.
+
+    Args:
+        predictor: of the model, whose settings say how its own data were laid out.
+        source: a file with both sides, or the sources; or pairs, as for `regard.fit`.
+        tgt_file: the targets, if they are another file.
+        columns: names or numbers; those of the run if None.
+        skip_bad: whether bad lines are counted and left out.
+        on_bad: called with the error of each line that is left out.
+        advice: how errors write these options.
+        forced: whether the model is made to write the targets, so that these must fit it, too.
+    """
+    source = check_pairs(source)
+    task = predictor.task
+    is_file = isinstance(source, str | os.PathLike)
+    if not is_file:
+        source, columns = _peek_columns(task, source, columns)
+    elif columns is None and tgt_file is None:
+        columns = column_names(run_columns(task.settings.columns))
+    layout = tgt_file is None and columns is None
+    features = bool(task.input.feature_names)
+    place = DataPlace(source, None, PYTHON_HINTS, base_folder(source), task.input.encoder)
+    parse = type(task.input).reader(task.settings, place)
+    return read_pairs(
+        source,
+        tgt_file=tgt_file,
+        columns=columns,
+        features=layout and features,
+        references=layout and not features and not (is_file and _has_features(source, advice)),
+        skip_bad=skip_bad,
+        on_bad=on_bad,
+        max_chars=task.settings.max_chars,
+        advice=advice,
+        sources=_fitting(predictor, parse, forced),
+    )
+
+
+def check_pairs(pairs: Any) -> Any:
+    """Return pairs; of a table of pandas, polars, pyarrow or datasets, a dictionary for each row.
+
+    Raises ArgumentError unless given a file or an iterable of pairs: not for bytes, nor for a dict.
+    """
+    if is_table(pairs):
+        rows = table_rows(pairs)
+        # a single column holds texts
+        one = all(len(row) == 1 for row in rows)
+        pairs = [tuple(row.values()) for row in rows] if one else rows
+    if isinstance(pairs, Mapping | bytes) or not isinstance(pairs, str | Path | Iterable):
+        raise ArgumentError(
+            "pairs",
+            "be a file, or tuples of source and target",
+            f"{pairs!r:.40}",
+            'give "pairs.tsv", or [("a", "b"), ("c", "d")]',
+        )
+    return pairs
+
+
+def known_pairs(task: Task, pairs: Iterable[Pair]) -> list[Pair]:
+    """Return the pairs, without features if the model has none."""
+    return list(pairs) if task.input.feature_names else [p._replace(features=()) for p in pairs]
+
+
+def _fitting(predictor: Predictor, parse: SourceTransform, forced: bool) -> SourceTransform:
+    """Return a parser that also rejects pairs with more positions than the model has."""
+    module = predictor.module
+    if module.src_positions is None and module.tgt_positions is None:
+        return parse
+
+    def parse_fitting(pair: Pair) -> Pair:
+        pair = parse(pair)
+        try:
+            (known,) = known_pairs(predictor.task, [pair])
+            predictor.check_source(predictor.task.input.of_pair(known))
+            if forced:
+                predictor.target_ids(pair.tgt)
+        except DataError as error:
+            raise BadLine(error.kind, error.reason, error.fix) from None
+        return pair
+
+    return parse_fitting
+
+
+def _peek_columns(
+    task: Task, pairs: Any, columns: Sequence[int | str] | None
+) -> tuple[Any, Sequence[int | str] | None]:
+    """Return the pairs, and the run's columns if the first pair is a dictionary that has them."""
+    rest = iter(pairs)
+    first = list(islice(rest, 1))
+    own = column_names(task.settings.columns)
+    if columns is None and own is not None and first and isinstance(first[0], Mapping):
+        columns = own if all(name in first[0] for name in own) else None
+    return chain(first, rest), columns
+
+
+def _has_features(file: Any, advice: ErrorHints) -> bool:
+    """Return whether a third column looks like features rather than like a further target."""
+    return not is_read_once(file) and read_pairs(file, advice=advice).format.features is not None
 
 
 class MetricRow(NamedTuple):

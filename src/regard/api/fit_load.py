@@ -10,8 +10,8 @@ import torch
 from regard import device as devices
 from regard import extras
 from regard.api import bundled_models
+from regard.api.evaluate_pairs import check_pairs
 from regard.api.model import Model
-from regard.api.read_pairs import check_pairs
 from regard.api.tables import (
     choose_named,
     column_type,

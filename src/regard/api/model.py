@@ -13,13 +13,21 @@ from regard import device as devices
 from regard import safe_read
 from regard.api.evaluate_pairs import (
     EvaluationResult,
+    check_pairs,
+    known_pairs,
     metric_names,
+    read_for,
     references_of,
     score_predictions,
 )
 from regard.api.output import Output
-from regard.api.predictor import Predictor, PredictRequest, check_kinds, decoding_options
-from regard.api.read_pairs import check_pairs, known_pairs, read_for
+from regard.api.predictor import (
+    Predictor,
+    PredictRequest,
+    check_kinds,
+    decoding_options,
+    run_what_if,
+)
 from regard.api.tables import (
     answer_row,
     is_table,
@@ -28,7 +36,6 @@ from regard.api.tables import (
     table_like,
     table_sources,
 )
-from regard.api.what_if import run_what_if
 from regard.api.word_alignment import align_by_mean
 from regard.data import Pair, Tokenizer, require_tokenizer
 from regard.decoding import Ensemble

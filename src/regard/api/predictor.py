@@ -4,8 +4,9 @@ import difflib
 import random
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar, final
 
@@ -36,14 +37,21 @@ from regard.errors import ArgumentError, DataError
 from regard.messages import message
 from regard.models import AnyModel, SequenceModel
 from regard.models.cpu import CpuModel, refuse_cpu_model
+from regard.models.encoders import Encoder
 from regard.models.int8 import is_int8
 from regard.models.protocol import evaluating, inference, require_sequence_model
 from regard.ops.backend import HAS_NUMBA
+from regard.preemption import is_preemptible, preemptible
 from regard.seeing import DecodingInfo, Map, ModelInfo, Text, Trace
 from regard.seeing.attribution.faithfulness import add_methods, add_scores
-from regard.seeing.attribution.input_scorer import PrefixScorer, SourceScorer
-from regard.seeing.attribution.interventions import shuffled_attention
-from regard.seeing.attribution.replacements import token_replacements
+from regard.seeing.attribution.input_scorer import PrefixScorer, SourceScorer, token_replacements
+from regard.seeing.attribution.interventions import shuffled_attention, transformer_switches
+from regard.seeing.attribution.what_if import (
+    Intervention,
+    WhatIf,
+    intervened,
+)
+from regard.seeing.capture.capture_result import CapturedModule
 from regard.seeing.trace import KINDS
 from regard.symbols import BOS, EOS, UNK
 from regard.tasks import Source, Task, TextInput
@@ -632,3 +640,70 @@ def _wrong_count(given: int, sources: str) -> ArgumentError:
         f"{given} for {sources}",
         "give as many as there are sources, empty lists among them",
     )
+
+
+def run_what_if(
+    predictor: Predictor,
+    trace: Callable[..., Trace],
+    text: Any,
+    change: Intervention,
+    options: dict[str, Any],
+) -> WhatIf:
+    """Decode a source as it is and with changes, and compare the two."""
+    read, changed = changed_source(predictor, text, change)
+    more = dict(options)
+    if change.prefix is not None and predictor.task.has_sources:
+        more["prefix"] = [_prefix_ids(predictor, change.prefix)]
+    before = trace(text, **options)
+    modules = _modules(predictor, trace, text, before) if change.heads_off or change.cells else {}
+    encoders = [part for part in predictor.module.modules() if isinstance(part, Encoder)]
+    switches = partial(transformer_switches, predictor.module)
+    with intervened(change, predictor.module, modules, switches, encoders) as notes:
+        after = trace(changed, **more)
+    return WhatIf.of(change, (before, after), notes=notes, read=read)
+
+
+def changed_source(predictor: Predictor, source: Any, change: Intervention) -> tuple[Text, Any]:
+    """Return a source as it is read, and with its tokens replaced; features after its text stay.
+
+    A model that continues texts reads the prefix of its output, too.
+    """
+    (row,) = predictor.task.input.rows([source])
+    read, changed = predictor.task.input.text(source, row), source
+    if change.replace:
+        text = change.replaced(read)
+        if isinstance(source, Source):
+            changed = source._replace(text=text)
+        else:
+            rest = source[len(read.text) :] if str(source).startswith(read.text) else ""
+            changed = f"{text}{rest}"
+    if change.prefix is not None and not predictor.task.has_sources:
+        changed = f"{changed}{change.prefix}"
+    return read, changed
+
+
+def _prefix_ids(predictor: Predictor, prefix: str) -> list[int]:
+    ids = predictor.target_ids(prefix)
+    if not ids or UNK in ids:
+        value = f"{prefix!r} ({' '.join(predictor.task.target.tokens(ids)) or 'nothing'})"
+        rule = "have a token or more, and only such as the model can write"
+        raise ArgumentError("prefix", rule, value, "choose another beginning")
+    return ids
+
+
+def _modules(
+    predictor: Predictor, trace: Callable[..., Trace], text: Any, before: Trace
+) -> dict[tuple[str, int], CapturedModule]:
+    """Return the attention modules of a model, found by running it once on what it wrote."""
+    from regard.seeing.capture.recorder import capture  # loads torch's compiler
+
+    steps = nullcontext() if is_preemptible() else preemptible(lambda: None)
+    with steps, capture(predictor.module) as seen:  # recurrent decoders attend step by step
+        trace(text, before.target.text)
+    names = seen.modules()
+    if not predictor.task.has_sources:  # capture cannot tell a decoder's past from an encoder's
+        names = {
+            (kind.replace("encoder-history", "decoder-history"), layer): found
+            for (kind, layer), found in names.items()
+        }
+    return names

@@ -19,7 +19,7 @@ from regard.data.error_hints import PYTHON_HINTS
 from regard.data.file_formats import JOINED, TARGET_NAMES, ReadOptions, source_columns
 from regard.data.pairs import column_names, run_columns
 from regard.data.table_files import HEAD
-from regard.data.tokenizer_selection import FEW_LABELS
+from regard.data.tokenizers import FEW_LABELS
 from regard.errors import ArgumentError
 from regard.tasks import Task
 from regard.training.run_folder import LABELS

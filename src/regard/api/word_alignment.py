@@ -5,8 +5,8 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
+from regard.api.evaluate_pairs import known_pairs, read_for
 from regard.api.predictor import Predictor
-from regard.api.read_pairs import known_pairs, read_for
 from regard.data import Pair, require_tokenizer, source_ids
 from regard.data.lookup_codecs import words_of
 from regard.decoding import force_decode

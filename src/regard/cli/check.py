@@ -9,17 +9,16 @@ from rich.console import Console
 
 from regard import api
 from regard.cli.commands import CheckArgs
-from regard.cli.console import print_table, result_console
-from regard.cli.error_handling import refuse
+from regard.cli.console import print_table, refuse, result_console
 from regard.cli.input_lines import one_source, warn_if_bare
 from regard.cli.show import drawn
 from regard.decoding_options import given_options
 from regard.messages import interval_text, message
 from regard.seeing import Trace
 from regard.seeing.attribution.methods import METHODS, method_title
-from regard.seeing.draw.files import check_ending
 from regard.seeing.draw.forecast import ForecastView
 from regard.seeing.draw.labels import number_duplicates, printable
+from regard.seeing.draw.shapes import check_ending
 from regard.seeing.trace import Weights
 
 #: inputs that are named for each output

@@ -23,10 +23,10 @@ from regard.cli.console import (
     print_json,
     print_table,
     progress_bar,
+    refuse,
     result_console,
     save_page,
 )
-from regard.cli.error_handling import refuse
 from regard.cli.input_lines import metric_words, one_source, read_examples
 from regard.errors import ArgumentError
 from regard.evaluation import format_metric

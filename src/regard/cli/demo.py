@@ -13,7 +13,7 @@ from rich.console import Console
 from regard import api
 from regard.api.evaluate_pairs import score_predictions
 from regard.cli.commands import DemoArgs
-from regard.cli.error_handling import SIGNALLED
+from regard.cli.console import SIGNALLED
 from regard.cli.show import drawn
 from regard.data import Pair, read_pairs
 from regard.messages import message

@@ -22,15 +22,21 @@ from regard.api.evaluate_pairs import (
 )
 from regard.atomic_files import incremental_output
 from regard.cli.commands import EvaluateArgs
-from regard.cli.console import one_line, print_json, print_table, progress_bar, result_console
-from regard.cli.error_handling import refuse
+from regard.cli.console import (
+    one_line,
+    print_json,
+    print_table,
+    progress_bar,
+    refuse,
+    result_console,
+)
 from regard.cli.input_lines import metric_words, pairs_for, texts_for
 from regard.cli.jobs import names_shards, predicted_pairs
 from regard.data import Pair
 from regard.evaluation import ClassReport, Perplexity, by_length, format_metric, paired_bootstrap
 from regard.evaluation.bootstrap import MIN_UNITS
 from regard.messages import interval_text, message, translated, use_language
-from regard.seeing.draw.files import check_ending
+from regard.seeing.draw.shapes import check_ending
 from regard.seeing.draw.terminal import matrix, supports_blocks
 from regard.seeing.page.confusion import ENDINGS, ConfusionTable, save_confusion
 from regard.tasks import ScoreTable

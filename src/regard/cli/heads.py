@@ -6,6 +6,7 @@ from rich.console import Console
 
 from regard import api
 from regard.api.heads import HeadReport, gold_sizes, profile_heads
+from regard.cli.align import read_gold_file
 from regard.cli.commands import HeadsArgs
 from regard.cli.console import (
     note,
@@ -15,7 +16,6 @@ from regard.cli.console import (
     result_console,
     save_page,
 )
-from regard.cli.gold_alignments import read_gold_file
 from regard.cli.input_lines import ExampleFile, read_examples
 from regard.data.pairs import draw_sample
 from regard.errors import ArgumentError

@@ -9,7 +9,7 @@ from typing import Any, Final
 import torch
 
 from regard.api import bundled_models
-from regard.api.bundled_card import licence, megabytes, render
+from regard.api.bundled_models import licence, megabytes, render
 from regard.cli.commands import DoctorArgs, ModelsArgs, PresetsArgs, SettingsArgs
 from regard.cli.console import note, print_json, print_table, result_console
 from regard.errors import ArgumentError

@@ -12,8 +12,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from rich.console import Console
 
 from regard import api
-from regard.api.evaluate_pairs import references_of
-from regard.api.read_pairs import known_pairs, read_for
+from regard.api.evaluate_pairs import known_pairs, read_for, references_of
 from regard.api.word_alignment import left_out
 from regard.cli.commands import AlignArgs, CompareArgs, EvaluateArgs, HeadsArgs
 from regard.cli.console import note

@@ -11,8 +11,7 @@ from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElaps
 from regard import device as devices
 from regard import extras
 from regard.cli.commands import LabArgs
-from regard.cli.console import print_json, print_table, result_console
-from regard.cli.error_handling import FAILED, INTERRUPTED
+from regard.cli.console import FAILED, INTERRUPTED, print_json, print_table, result_console
 from regard.errors import ArgumentError
 from regard.lab import ExperimentContext, runner
 from regard.lab.context import worker_pool

@@ -14,7 +14,7 @@ from typer import Argument, Option
 from typer.core import TyperCommand
 
 from regard.cli.completion import complete_preset, complete_run
-from regard.cli.error_handling import CommandGroup
+from regard.cli.console import CommandGroup
 from regard.cli.help_language import TranslatedCommand
 from regard.errors import ArgumentError
 from regard.messages import check_language, set_language

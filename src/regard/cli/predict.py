@@ -17,8 +17,7 @@ from regard.api import bundled_models
 from regard.api.tables import answer_row
 from regard.atomic_files import atomic_output, incremental_output
 from regard.cli.commands import PredictArgs
-from regard.cli.console import note, one_line
-from regard.cli.error_handling import refuse
+from regard.cli.console import note, one_line, refuse
 from regard.cli.input_lines import InputLines, is_media, warn_if_bare
 from regard.cli.jobs import run_shards
 from regard.data import lazy_pyarrow as arrow

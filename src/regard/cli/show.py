@@ -14,10 +14,9 @@ from rich.console import Console
 
 from regard import api
 from regard.api.word_alignment import Units
+from regard.cli.align import units_of, with_gold
 from regard.cli.commands import ShowArgs
-from regard.cli.console import result_console
-from regard.cli.error_handling import refuse
-from regard.cli.gold_alignments import units_of, with_gold
+from regard.cli.console import refuse, result_console
 from regard.cli.input_lines import (
     one_source,
     sources_of,
@@ -31,8 +30,8 @@ from regard.messages import message
 from regard.pretrained import PretrainedModel
 from regard.seeing import Trace, View, select_all
 from regard.seeing.draw import terminal
-from regard.seeing.draw.files import check_ending
 from regard.seeing.draw.forecast import ForecastView
+from regard.seeing.draw.shapes import check_ending
 from regard.seeing.draw.terminal import ASCII_GLYPHS, BLOCK_GLYPHS, supports_blocks
 from regard.seeing.trace import storage
 from regard.seeing.trace.long_trace import LongTrace

@@ -8,7 +8,7 @@ import typer
 from regard import recipes
 from regard.cli import BEGAN
 from regard.cli.commands import EncodeArgs, TrainArgs
-from regard.cli.error_handling import SIGNALLED, refuse
+from regard.cli.console import SIGNALLED, refuse
 from regard.data.shards import display_data
 from regard.data.text_files import STDIN
 from regard.decoding_options import given_options

@@ -15,9 +15,8 @@ import numpy as np
 from jaxtyping import Bool, Float32, Int, Int32, Int64, Integer
 
 from regard import safe_read
-from regard.atomic_files import atomic_output
+from regard.atomic_files import atomic_output, json_checksum
 from regard.data import lazy_pyarrow as arrow
-from regard.data.checksummed_json import json_checksum
 from regard.data.pairs import Pair
 from regard.errors import DataError
 from regard.symbols import PAD

@@ -9,8 +9,8 @@ from jaxtyping import Float32, Int, Int32
 from pydantic import Field
 from torch import Tensor
 
+from regard.atomic_files import Positive, Size, StoredRecord, read_checksummed
 from regard.data.batches import Batch, BatchShape, number_batch
-from regard.data.checksummed_json import Positive, Size, StoredRecord, read_checksummed
 from regard.data.corpus import Corpus, FrameRows, Ids
 from regard.data.frame_tables import FrameArray
 from regard.data.pairs import Pair

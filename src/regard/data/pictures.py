@@ -11,7 +11,7 @@ import numpy.typing as npt
 from jaxtyping import Float32
 from torch import Tensor
 
-from regard.data.checksummed_json import Positive, Size, StoredRecord
+from regard.atomic_files import Positive, Size, StoredRecord
 from regard.data.error_hints import BadLine, shorten
 from regard.data.frame_tables import FrameArray, TableReader
 from regard.data.media_files import PICTURES, read_picture

@@ -10,8 +10,8 @@ from jaxtyping import Float, Float32, Int, Int32
 from pydantic import Field
 from torch import Tensor
 
+from regard.atomic_files import Positive, Size, StoredRecord, invalid_file
 from regard.data.batches import Batch, BatchShape, number_batch
-from regard.data.checksummed_json import Positive, Size, StoredRecord, invalid_file
 from regard.data.corpus import FrameRows
 from regard.data.pairs import Pair
 from regard.data.series_times import TimeStep

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from regard.data.checksummed_json import VERSION, StoredEncoder, invalid_file, validated
+from regard.atomic_files import VERSION, StoredEncoder, invalid_file, validated
 from regard.data.frame_tables import FrameArray
 from regard.data.pairs import Pair
 from regard.data.stories import Story

@@ -2,10 +2,9 @@
 
 from regard.decoding.candidates import Candidates, select
 from regard.decoding.ensemble import Ensemble
-from regard.decoding.forced_decoding import force_decode
 from regard.decoding.graphs import DecodingGraphs
-from regard.decoding.hypothesis import Hypothesis, replace_unknown
-from regard.decoding.search import decode, stream
+from regard.decoding.search import decode, force_decode, stream
+from regard.decoding.search_history import Hypothesis, replace_unknown
 from regard.decoding.search_steps import Streamed
 from regard.decoding_options import DecodingOptions
 

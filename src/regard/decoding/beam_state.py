@@ -11,10 +11,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.decoding.candidates import Candidates, draw, select
-from regard.decoding.constraints import Constraints
-from regard.decoding.hypothesis import length_penalty
-from regard.decoding.search_history import FinishedHypotheses, Move
+from regard.decoding.candidates import Candidates, Constraints, draw, select
+from regard.decoding.search_history import FinishedHypotheses, Move, length_penalty
 from regard.decoding_options import DecodingOptions
 from regard.models.protocol import StepOutput
 from regard.ops.backend import refuse_triton

@@ -4,12 +4,13 @@ from regard.evaluation.answers import copied_share
 from regard.evaluation.bootstrap import (
     Comparison,
     ConfidenceInterval,
+    LengthRow,
+    by_length,
     confidence_interval,
     paired_bootstrap,
     paired_perplexity,
     ratio_differences,
 )
-from regard.evaluation.by_length import LengthRow, by_length
 from regard.evaluation.classification import ClassReport, ClassRow, Confusion, confusion
 from regard.evaluation.metrics import (
     METRICS,

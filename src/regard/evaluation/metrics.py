@@ -23,8 +23,14 @@ from regard.data.lookup_codecs import SPACES, collapse_spaces
 from regard.data.word_segmentation import unspaced_language
 from regard.errors import ArgumentError
 from regard.evaluation.answers import ROUGE, best_answers, exact_match, rouge_values, word_f1
-from regard.evaluation.classification import class_counts, macro_f1, micro_f1, set_counts
-from regard.evaluation.spans import span_counts, tag_matches
+from regard.evaluation.classification import (
+    class_counts,
+    macro_f1,
+    micro_f1,
+    set_counts,
+    span_counts,
+    tag_matches,
+)
 
 #: For each source one reference, or several of which any will do.
 References = Sequence[str] | Sequence[Sequence[str]]

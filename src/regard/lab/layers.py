@@ -38,7 +38,7 @@ from regard.layers import (
 from regard.layers.conv import HALF, GatedConvolution
 from regard.ops.backend import active_backend
 from regard.ops.check import check_choice
-from regard.ops.recurrence.cells import Cell
+from regard.ops.recurrence.scores import Cell
 from regard.safe_read import read_bytes
 
 #: width of a head, a size that the fused kernels are fast at

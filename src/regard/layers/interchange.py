@@ -25,7 +25,7 @@ from regard.layers.transformer import (
     TransformerEncoderLayer,
 )
 from regard.ops.check import check_positive
-from regard.ops.recurrence.cells import Cell
+from regard.ops.recurrence.scores import Cell
 
 # our name of each part of a layer, and torch's
 ENCODER_PARTS: Final = {

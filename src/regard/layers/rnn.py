@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from regard.errors import ArgumentError
 from regard.layers.padding import mirrored, no_padding, real_steps, reverse
 from regard.ops.check import check_axes, check_choice, check_equal, check_positive, check_width
-from regard.ops.recurrence.cells import Cell
+from regard.ops.recurrence.scores import Cell
 from regard.state import State
 
 CELLS: Final[dict[str, type[nn.RNN] | type[nn.GRU] | type[nn.LSTM]]] = {

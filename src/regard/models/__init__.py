@@ -17,13 +17,19 @@ Example:
     >>> maps: regard.models.Maps = {"cross": (torch.ones(2, 1, 3, 5),)}  # a tensor for each layer
 """
 
-from regard.models.adapters import ConvInput, InputAdapter, PatchInput, VectorInput
+from regard.models.adapters import (
+    ConvInput,
+    ConvStem,
+    InputAdapter,
+    PatchInput,
+    PictureInput,
+    VectorInput,
+)
 from regard.models.ctc_decoder import JointDecoder
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.encoder_only import Classifier, ClassifierOutput, SequenceClassifier, Tagger
 from regard.models.encoders import with_input
 from regard.models.language_model import LanguageModel, TextModel
-from regard.models.picture_input import ConvStem, PictureInput
 from regard.models.presets import (
     CLASSIFIERS,
     COPY_PRESETS,

@@ -31,7 +31,7 @@ from regard.models.preset_parts import (
 )
 from regard.models.protocol import Lengths, Maps, NumberModel, NumberOutput
 from regard.ops.check import check_axes, check_equal, check_positive
-from regard.ops.recurrence.cells import Cell
+from regard.ops.recurrence.scores import Cell
 from regard.state import State
 
 #: what is subtracted from the numbers of a window before they are divided by their deviation

@@ -8,9 +8,10 @@ take a quarter of the memory traffic.
 import copy
 import platform
 import warnings
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from threading import Lock
-from typing import Any, Final, final
+from typing import Any, Final, cast, final
 
 import torch
 import torch.nn.functional as F
@@ -146,3 +147,39 @@ def int8_copy(model: SequenceModel) -> SequenceModel:
 def is_int8(model: nn.Module) -> bool:
     """Return whether a model has int8 weights."""
     return any(isinstance(module, Int8Linear | Int8OutputLayer) for module in model.modules())
+
+
+#: `W x + b` of rows of vectors
+Product = Callable[[Tensor], Tensor]
+
+
+def product(weight: Tensor, bias: Tensor | None, *, int8: bool) -> Product:
+    """Return a product with a matrix of weights."""
+    weight = weight.detach().contiguous()
+    if int8:
+        return pack(weight, bias)
+    return partial(F.linear, weight=weight, bias=None if bias is None else bias.detach())
+
+
+def product_of(*layers: nn.Module) -> Product:
+    """Return one product with the weights of linear layers that read the same, without biases."""
+    return product(
+        torch.cat([cast(Tensor, layer.weight).detach() for layer in layers]),
+        None,
+        int8=any(isinstance(layer, Int8Linear) for layer in layers),
+    )
+
+
+def bias_of(*layers: nn.Module) -> Tensor:
+    """Return the biases of layers one after another, zeros for those that have none."""
+    parts = []
+    for layer in layers:
+        bias, weight = cast(Tensor | None, layer.bias), cast(Tensor, layer.weight)
+        parts.append(weight.new_zeros(len(weight)) if bias is None else bias)
+    return torch.cat(parts).detach()
+
+
+def output_weight(output: OutputLayer | Int8OutputLayer, embedding: TokenEmbedding) -> Tensor:
+    """Return the matrix of an output layer, which may be the table of the embedding."""
+    weight = embedding.table.weight if output.weight is None else output.weight
+    return weight.detach()

@@ -34,7 +34,7 @@ from regard.models.encoders import (
     SelfAttentiveEncoder,
 )
 from regard.ops.check import check_choice, check_positive
-from regard.ops.recurrence.cells import Cell
+from regard.ops.recurrence.scores import Cell
 
 Size = Literal["tiny", "small", "base"]
 

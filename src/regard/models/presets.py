@@ -30,6 +30,7 @@ from regard.models.causal_body import CausalBody, RecurrentBody, TransformerBody
 from regard.models.decoders import (
     AttentionDecoder,
     ConvolutionalDecoder,
+    MemoryDecoder,
     ParallelDecoder,
     RecurrentDecoder,
 )
@@ -43,7 +44,6 @@ from regard.models.encoders import (
     RecurrentEncoder,
 )
 from regard.models.language_model import LanguageModel, TextModel
-from regard.models.memory_decoder import MemoryDecoder
 from regard.models.memory_network import (
     HopReader,
     MemoryNetwork,

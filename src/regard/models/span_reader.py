@@ -31,7 +31,7 @@ from regard.models.pointer_decoder import merge_equal_tokens
 from regard.models.protocol import Keep, Lengths, Maps, Memory, Src, Tgt, select_positions
 from regard.ops.check import check_equal, check_positive
 from regard.ops.primitives import masked_softmax
-from regard.ops.recurrence.cells import Cell
+from regard.ops.recurrence.scores import Cell
 from regard.state import OF_SOURCE, State
 from regard.symbols import EOS, PAD
 

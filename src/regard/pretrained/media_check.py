@@ -22,8 +22,8 @@ from regard.seeing.attribution.input_scorer import (
     InputScorer,
     MethodUnavailableError,
     rows_at_once,
+    token_replacements,
 )
-from regard.seeing.attribution.replacements import token_replacements
 from regard.seeing.attribution.transformers_check import (
     RecordedAttention,
     head_scale,

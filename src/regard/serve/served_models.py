@@ -12,9 +12,8 @@ from torch import nn
 
 from regard import api, safe_read
 from regard.api import bundled_models
-from regard.api.bundled_card import BundledCard
-from regard.api.predictor import check_kinds, decoding_options
-from regard.api.what_if import changed_source, run_what_if
+from regard.api.bundled_models import BundledCard
+from regard.api.predictor import changed_source, check_kinds, decoding_options, run_what_if
 from regard.data.media_files import without_files
 from regard.decoding_options import DEFAULT, given_options
 from regard.errors import ArgumentError, RegardError

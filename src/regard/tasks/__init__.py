@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 from pydantic.fields import FieldInfo
 
+from regard.atomic_files import read_checksummed
 from regard.data import TOKENIZER_KINDS, Pair, SourceEncoder, TargetEncoder, Tokenizer
-from regard.data.checksummed_json import read_checksummed
 from regard.errors import ArgumentError
 from regard.safe_read import PathLike
 from regard.tasks.inputs.array import ArrayInput

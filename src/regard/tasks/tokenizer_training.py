@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from regard.data import Tokenizer
-from regard.data.tokenizer_selection import (
+from regard.data.tokenizers import (
     EACH_LABEL,
     TokenizerChoice,
     choose_label_tokenizer,

@@ -23,8 +23,8 @@ from regard.atomic_files import content_checksum, file_checksum, write_atomic
 from regard.errors import RegardError
 from regard.training.evaluator import DevMetric, Evaluation
 from regard.training.optimization import Learner, with_prefix
-from regard.training.progress import Progress, RankedEvaluation
 from regard.training.run_folder import RunError, RunFolder
+from regard.training.schedule import Progress, RankedEvaluation
 from regard.training.weights_file import (
     UnusableWeightsError,
     physical_memory,

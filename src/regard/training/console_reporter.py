@@ -23,7 +23,7 @@ from regard.training.evaluator import (
     describe_attention,
     describe_outputs,
 )
-from regard.training.progress import Progress
+from regard.training.schedule import Progress
 
 #: seconds between updates of the bar: reading the loss synchronises the device
 REFRESH: Final = 0.5

@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from regard.data.checksummed_json import VERSION, invalid_file, read_checksummed, write_checksummed
+from regard.atomic_files import VERSION, invalid_file, read_checksummed, write_checksummed
 from regard.data.text_files import FileContent, fingerprint
 from regard.errors import DataError
 

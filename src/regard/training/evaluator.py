@@ -24,7 +24,7 @@ from regard.symbols import PAD
 from regard.tasks import DevScores, Task
 from regard.tasks.baselines import Baseline
 from regard.training.distributed import Fabric
-from regard.training.progress import Progress
+from regard.training.schedule import Progress
 
 #: examples of a batch whose loss is computed, or that a CPU decodes
 BATCH: Final = 128

@@ -16,9 +16,8 @@ from regard.training.console_reporter import ConsoleReporter
 from regard.training.epochs import TrainingBatches
 from regard.training.evaluator import Evaluation, Evaluator
 from regard.training.optimization import CHECK_EVERY, Learner, check_finite
-from regard.training.progress import Progress
 from regard.training.reporting import Recorder
-from regard.training.schedule import Budget, Intervals, LearningRate
+from regard.training.schedule import Budget, Intervals, LearningRate, Progress
 
 #: seconds in which two signals count as one: a launcher forwards what its processes got already
 SIGNAL_WINDOW_S: Final = 1.0

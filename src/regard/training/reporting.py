@@ -22,8 +22,8 @@ from regard.symbols import EOS, SYMBOLS
 from regard.tasks.inputs.text import text_of_ids
 from regard.training.checkpoint import Candidate
 from regard.training.evaluator import MAX_NATS, Evaluation, Evaluator
-from regard.training.progress import Progress
 from regard.training.run_folder import REPORT, RunFolder
+from regard.training.schedule import Progress
 from regard.version import __version__
 
 #: the page, and the log of evaluations that it is drawn from

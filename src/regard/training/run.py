@@ -14,8 +14,7 @@ from rich.console import Console
 
 from regard import device as devices
 from regard import safe_read
-from regard.atomic_files import write_atomic
-from regard.data.checksummed_json import json_checksum
+from regard.atomic_files import json_checksum, write_atomic
 from regard.errors import ArgumentError
 from regard.extras import install_command, is_installed
 from regard.messages import message, translated
@@ -36,13 +35,11 @@ from regard.training.console_reporter import (
     format_metric,
     say,
 )
-from regard.training.defaults import steps_limit
+from regard.training.defaults import recognised, steps_limit
 from regard.training.distributed import is_first_process, launch_id, restart_number
 from regard.training.evaluator import DevMetric
 from regard.training.fine_tuning import new_config
 from regard.training.optimization import seconds_per_token
-from regard.training.progress import START_GAIN, BaselineScore, Progress
-from regard.training.recognition import recognised
 from regard.training.reporting import (
     HtmlReport,
     Recorder,
@@ -53,7 +50,15 @@ from regard.training.reporting import (
 from regard.training.run_data import prepare_data
 from regard.training.run_files import PairSource
 from regard.training.run_folder import RunError, RunFolder
-from regard.training.schedule import final_pairs, has_stalled, seconds_for_steps, time_is_up
+from regard.training.schedule import (
+    START_GAIN,
+    BaselineScore,
+    Progress,
+    final_pairs,
+    has_stalled,
+    seconds_for_steps,
+    time_is_up,
+)
 from regard.training.setup import PreparedRun, check_settings, prepare
 from regard.training.weights_file import UnusableWeightsError, read_weights
 from regard.worker_processes import Executor

@@ -19,9 +19,8 @@ import torch
 from torch import Tensor
 
 from regard import safe_read
-from regard.atomic_files import content_checksum, locked_folder, write_atomic
+from regard.atomic_files import content_checksum, json_checksum, locked_folder, write_atomic
 from regard.data import SourceEncoder, TargetEncoder, Tokenizer, load_target
-from regard.data.checksummed_json import json_checksum
 from regard.errors import ArgumentError, RegardError
 from regard.models import AnyModel, SequenceModel
 from regard.models.protocol import require_sequence_model

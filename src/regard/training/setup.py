@@ -26,7 +26,6 @@ from regard.tasks import Task, open_task
 from regard.tasks import check_settings as check_task_settings
 from regard.tasks.baselines import Baseline, fit_baseline
 from regard.tasks.tokenizer_training import shared_tokenizer_kind
-from regard.training.allocator import retain_freed_memory
 from regard.training.checkpoint import BestWeights, Checkpoints
 from regard.training.config import Config, check_model, with_preset_of
 from regard.training.console_reporter import ConsoleReporter, ShardReporter, format_metric
@@ -62,6 +61,7 @@ from regard.training.optimization import (
     check_precision,
     parameter_groups,
     recompute_layers,
+    retain_freed_memory,
     seconds_per_token,
 )
 from regard.training.pretrained_embeddings import (
@@ -70,12 +70,11 @@ from regard.training.pretrained_embeddings import (
     start_from_counts,
     start_from_vectors,
 )
-from regard.training.progress import BaselineScore, Progress
 from regard.training.reporting import Recorder, RunSummary
 from regard.training.run_data import EncodedData, prepare_data
 from regard.training.run_files import PairSource
 from regard.training.run_folder import RunFolder
-from regard.training.schedule import Budget, Intervals, LearningRate
+from regard.training.schedule import BaselineScore, Budget, Intervals, LearningRate, Progress
 from regard.training.sharding import GatheredModel
 
 #: settings that name files, which are read more than once

@@ -20,8 +20,7 @@ from regard.seeing.attribution.faithfulness import (
     measure,
     summarize,
 )
-from regard.seeing.attribution.input_scorer import Question, SourceScorer
-from regard.seeing.attribution.replacements import token_replacements
+from regard.seeing.attribution.input_scorer import Question, SourceScorer, token_replacements
 
 SRC = [5, 6, 7, 8]
 

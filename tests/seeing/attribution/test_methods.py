@@ -7,10 +7,13 @@ from torch import nn
 
 from models.cases import SRC_VOCAB, TGT_VOCAB, build
 from regard.seeing.attribution import methods as attribution
-from regard.seeing.attribution.input_scorer import PrefixScorer, Question, SourceScorer
-from regard.seeing.attribution.methods import COMPLETENESS, METHODS, attribute
-from regard.seeing.attribution.relevance import relevance_rules
-from regard.seeing.attribution.replacements import token_replacements
+from regard.seeing.attribution.input_scorer import (
+    PrefixScorer,
+    Question,
+    SourceScorer,
+    token_replacements,
+)
+from regard.seeing.attribution.methods import COMPLETENESS, METHODS, attribute, relevance_rules
 from seeing.attribution.test_scorers import SRC, TGT
 
 LANGUAGE = ["lm-rnn", "lm-self-attentive", "lm-transformer"]

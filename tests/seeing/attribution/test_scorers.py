@@ -11,14 +11,15 @@ from regard.errors import ArgumentError
 from regard.models import VectorInput, with_input
 from regard.seeing.attribution import input_scorer
 from regard.seeing.attribution import methods as attribution
-from regard.seeing.attribution.input_scorer import AttentionRecord, SourceScorer
-from regard.seeing.attribution.interventions import shuffled_attention
-from regard.seeing.attribution.methods import attention_rollout
-from regard.seeing.attribution.replacements import (
+from regard.seeing.attribution.input_scorer import (
+    AttentionRecord,
     Replacements,
+    SourceScorer,
     frame_replacements,
     token_replacements,
 )
+from regard.seeing.attribution.interventions import shuffled_attention
+from regard.seeing.attribution.methods import attention_rollout
 
 SRC, TGT = [5, 9, 4, 11, 2], [6, 4, 12]
 

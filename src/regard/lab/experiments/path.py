@@ -16,22 +16,18 @@ definition.
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+import numpy as np
 import torch
 from matplotlib.figure import Figure
+from torch import Tensor, nn
 
+from regard import ops
+from regard.errors import ArgumentError
 from regard.lab.context import ExperimentContext
-from regard.lab.estimates import MeanInterval, PowerLaw, power_law
+from regard.lab.estimates import MeanInterval, Numbers, PowerLaw, interval, power_law, slope
 from regard.lab.experiment import Claim, Data, Plot, ReportTable, column, verdict
-from regard.lab.gradient_decay import (
-    DIRECTIONS,  # noqa: F401  (named above)
-    EVEN,
-    GradientDecay,
-    geometric_means,
-    gradient_decay,
-    gradient_sizes,
-)
 from regard.lab.layers import (
     CONVOLUTION,
     GRU,
@@ -42,12 +38,220 @@ from regard.lab.layers import (
     SELF_ATTENTIVE_LSTM,
     Family,
     FamilySpec,
+    RecurrentLayer,
+    SelfAttentiveLayer,
     build,
 )
-from regard.lab.path_lengths import layers_needed, steps_between
 from regard.lab.plots import draw_lines, legend, new_figure
 from regard.lab.small_models import seeded
 from regard.seeing.draw.shapes import TEXT
+from regard.state import State, map_leaves
+
+#: gradients whose sizes near and far differ by less than this factor count as equally large
+EVEN: Final = 10.0
+#: random output directions whose root mean square is the size of a gradient
+DIRECTIONS: Final = 16
+
+
+def gradient_sizes(
+    *,
+    family: FamilySpec,
+    radius: float | None,
+    forget: float,
+    seed: int,
+    width: int,
+    length: int,
+    distances: Sequence[int],
+    device: torch.device,
+) -> list[float]:
+    """Return the size of d output / d first input at some distances, before any training.
+
+    Args:
+        family: from `Family.spec`.
+        radius: spectral radius that a plain RNN's recurrent matrix is scaled to, or None.
+        forget: added to the bias of an LSTM's forget gate.
+        seed: seed of weights, inputs and directions.
+        width: width of the vectors.
+        length: length of the sequences.
+        distances: positions between the first input and the output.
+        device: device to run on.
+    """
+    layer = seeded(seed, build, family, width).double()
+    if radius is not None:
+        _set_radius(layer, radius)
+    if forget:
+        _open_forget_gate(layer, forget)
+    generator = torch.Generator().manual_seed(seed)
+    shape = (DIRECTIONS, length, width)
+    x = torch.randn(shape, generator=generator, dtype=torch.float64).to(device).requires_grad_()
+    ways = torch.randn(DIRECTIONS, width, generator=generator, dtype=torch.float64).to(device)
+    ways = ways / ways.norm(dim=-1, keepdim=True)
+    output = layer.to(device)(x)
+    return [_size(output[:, distance], ways, x) for distance in distances]
+
+
+def _size(output: Tensor, ways: Tensor, x: Tensor) -> float:
+    (gradient,) = torch.autograd.grad((output * ways).sum(), x, retain_graph=True)
+    return float(gradient[:, 0].square().sum(-1).mean().sqrt())
+
+
+@torch.no_grad()
+def _set_radius(layer: nn.Module, radius: float) -> None:
+    assert isinstance(layer, RecurrentLayer)
+    for cell in layer.stack.ahead:
+        weight = cell.get_parameter("weight_hh_l0")
+        weight.mul_(radius / torch.linalg.eigvals(weight).abs().max())
+
+
+@torch.no_grad()
+def _open_forget_gate(layer: nn.Module, forget: float) -> None:
+    assert isinstance(layer, RecurrentLayer)
+    for cell in layer.stack.ahead:
+        bias = cell.get_parameter("bias_ih_l0")
+        bias[len(bias) // 4 : len(bias) // 2] += forget
+
+
+class GradientDecay(NamedTuple):
+    """Summary of the gradients of a family over distance.
+
+    Attributes:
+        name: name of the family.
+        factor: factor per step, over seeds.
+        power: exponent of the distance, over seeds.
+        ratio: size near divided by size far, over seeds.
+        near: smallest distance.
+        far: largest distance with a gradient above zero.
+        exponential: whether the logarithm is closer to linear in the distance than in the
+            logarithm of the distance.
+    """
+
+    name: str
+    factor: MeanInterval
+    power: MeanInterval
+    ratio: MeanInterval
+    near: int
+    far: int
+    exponential: bool
+
+    @property
+    def kind(self) -> str:
+        """The kind of change with distance, in words."""
+        if 1 / EVEN < self.ratio.mean < EVEN:
+            return "little"
+        return "exponentially" if self.exponential else "as a power"
+
+
+def gradient_decay(data: Data, name: str) -> GradientDecay:
+    """Return the summary of a family's gradients."""
+    distances: list[int] = data["distances"]
+    runs: list[list[float]] = data["gradients"][name]
+    arrives = [i for i in range(len(distances)) if all(run[i] > 0 for run in runs)]
+    x = [distances[i] for i in arrives]
+    log_x = [math.log(distance) for distance in x]
+    logs = [[math.log(run[i]) for i in arrives] for run in runs]
+    return GradientDecay(
+        name,
+        factor=_exp(interval([slope(x, log).mean for log in logs])),
+        power=interval([slope(log_x, log).mean for log in logs]),
+        ratio=_exp(interval([log[0] - log[-1] for log in logs])),
+        near=x[0],
+        far=x[-1],
+        exponential=_residual(x, logs) < _residual(log_x, logs),
+    )
+
+
+def geometric_means(data: Data, name: str) -> list[MeanInterval | None]:
+    """Return the geometric mean over seeds at each distance; None if it is zero."""
+    columns = list(zip(*data["gradients"][name], strict=True))
+    return [
+        _exp(interval([math.log(size) for size in sizes])) if min(sizes) > 0 else None
+        for sizes in columns
+    ]
+
+
+def _exp(logs: MeanInterval) -> MeanInterval:
+    """Return the exponential of an interval; infinite instead of an overflow."""
+    low, mean, high = (
+        math.exp(value) if value < 700 else math.inf for value in (logs.low, logs.mean, logs.high)
+    )
+    return MeanInterval(mean, low, high)
+
+
+def _residual(x: Numbers, logs: Sequence[Numbers]) -> float:
+    """Return the squared residual of a line through the mean over seeds."""
+    mean = np.mean(np.asarray(logs), axis=0)
+    return float(np.square(mean - np.polyval(np.polyfit(x, mean, 1), x)).sum())
+
+
+def layers_needed(layer: nn.Module, length: int, width: int) -> int:
+    """Return how many stacked layers it takes until the last output depends on the first input.
+
+    The dependence of outputs on inputs is read off the gradients of one layer.
+    """
+    x = torch.randn(1, length, width, dtype=torch.float64, requires_grad=True)
+    output = layer.double()(x)
+    depends = torch.stack(
+        [
+            torch.autograd.grad(output[0, t].sum(), x, retain_graph=True)[0][0].abs().sum(1) > 0
+            for t in range(length)
+        ]
+    )  # (outputs, inputs)
+    reached = torch.zeros(length, dtype=torch.bool)
+    reached[0] = True
+    for layers in range(1, length + 1):
+        reached = (depends & reached).any(1)
+        if reached[-1]:
+            return layers
+    raise ArgumentError(
+        "layer", "bring the first input nearer to the last output", "one that does not",
+        "its outputs must depend on inputs before them",
+    )  # fmt: skip
+
+
+def steps_between(layer: nn.Module, length: int, width: int) -> int:
+    """Return the fewest steps on a path from the first input to the last output of a recurrence.
+
+    A step computes from its input and from vectors that earlier steps have left. Those are cut off
+    from the graph, so that gradients tell which steps it reads; storing a vector is no step.
+    """
+    if not isinstance(layer, RecurrentLayer | SelfAttentiveLayer):
+        rule, fix = "be recurrent", "layers_needed counts layers of other kinds"
+        raise ArgumentError("layer", rule, type(layer).__name__, fix)
+    tape = isinstance(layer, SelfAttentiveLayer)
+    recurrence: Any = layer.stack if isinstance(layer, RecurrentLayer) else layer.layer
+    state = recurrence.init_state(1, next(layer.parameters()))
+    steps: list[int] = []
+    with ops.use_backend("reference"):
+        for t in range(length):
+            state, left = _cut_off(state)
+            found = recurrence(torch.randn(1, 1, width), state=state)
+            state, output = found.state, found.context if tape else found.output
+            gradients = torch.autograd.grad(output.sum(), left, allow_unused=True)
+            reads = {s for g in gradients if g is not None for s in _steps(g, t, tape=tape)}
+            steps.append(1 + min((steps[s] for s in reads if s >= 0), default=0))
+    return steps[-1]
+
+
+def _cut_off(state: State) -> tuple[State, list[Tensor]]:
+    """Return a state whose vectors are leaves of the graph, and these leaves."""
+    left: list[Tensor] = []
+
+    def cut(name: str, leaf: Tensor, of_source: bool) -> Tensor:
+        if not leaf.is_floating_point():
+            return leaf
+        left.append(leaf.detach().requires_grad_())
+        return left[-1]
+
+    return map_leaves(state, cut), left
+
+
+def _steps(gradient: Tensor, t: int, *, tape: bool) -> list[int]:
+    """Return the steps that have left what a gradient is of; a tape has a row for each."""
+    if tape and gradient.ndim == 3:
+        rows: list[int] = gradient[0].abs().sum(-1).nonzero().flatten().tolist()
+        return rows
+    return [t - 1] * bool(gradient.any())
+
 
 #: kernel size of the stacked convolutions
 KERNEL: Final = 9

@@ -17,9 +17,8 @@ from torch import Tensor, nn
 
 from regard.attention import AdditiveAttention
 from regard.models.cpu import recurrent_kernels as kernels
-from regard.models.cpu.products import Product, output_weight, product
 from regard.models.decoders import RecurrentDecoder, RecurrentDecoderState
-from regard.models.int8 import Int8Linear, Int8OutputLayer
+from regard.models.int8 import Int8Linear, Int8OutputLayer, Product, output_weight, product
 from regard.models.protocol import Memory, StepOutput
 from regard.state import State, StateT
 

@@ -22,7 +22,7 @@ from regard.ops.cpu_math import (
     softmax,
 )
 from regard.ops.cpu_runtime import batch, kernel, part, row, rows
-from regard.ops.recurrence.cells import Cell
+from regard.ops.recurrence.scores import Cell
 
 ids = int64[::1]
 #: columns of a source that its rows take turns at

@@ -15,9 +15,8 @@ from regard.layers.transformer import (
     unusual_option,
 )
 from regard.models.cpu import transformer_kernels as kernels
-from regard.models.cpu.products import Product, bias_of, output_weight, product, product_of
 from regard.models.decoders import AttentionDecoder
-from regard.models.int8 import Int8OutputLayer
+from regard.models.int8 import Int8OutputLayer, Product, bias_of, output_weight, product, product_of
 from regard.models.protocol import Memory, StepOutput
 from regard.state import State, StateT
 

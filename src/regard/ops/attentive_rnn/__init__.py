@@ -19,8 +19,7 @@ from regard.ops.backend import OperatorPath, choose, implementation
 from regard.ops.check import check_axes, check_choice, check_equal, check_float
 from regard.ops.primitives import masked_softmax, scaled_product
 from regard.ops.recurrence import refuse_triton_recurrence
-from regard.ops.recurrence.cells import GATES, Cell
-from regard.ops.recurrence.scores import AdditiveScore, DotScore, ScoreFunction
+from regard.ops.recurrence.scores import GATES, AdditiveScore, Cell, DotScore, ScoreFunction
 
 __all__ = ["AttentiveOutput", "AttentiveState", "AttentiveWeights", "attentive_rnn"]
 

@@ -8,8 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.ops.primitives import masked_softmax
-from regard.ops.recurrence.cells import Cell, gru_cell, lstm_cell, rnn_cell
-from regard.ops.recurrence.scores import ScoreFunction
+from regard.ops.recurrence.scores import Cell, ScoreFunction, gru_cell, lstm_cell, rnn_cell
 
 
 class AttentiveState(NamedTuple):

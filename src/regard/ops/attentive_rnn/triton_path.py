@@ -11,10 +11,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.ops.attentive_rnn.reference import AttentiveOutput, AttentiveState, AttentiveWeights
-from regard.ops.attentive_rnn.triton_backward import backward_kernel
-from regard.ops.attentive_rnn.triton_forward import forward_kernel
-from regard.ops.recurrence.cells import GATES, Cell
-from regard.ops.recurrence.scores import AdditiveScore, DotScore, ScoreFunction
+from regard.ops.attentive_rnn.triton_kernels import backward_kernel, forward_kernel
+from regard.ops.recurrence.scores import GATES, AdditiveScore, Cell, DotScore, ScoreFunction
 from regard.ops.register import operator_of, register
 from regard.ops.triton_launch import CooperativePlan, aligned, cooperative_plan, on
 

@@ -15,10 +15,9 @@ from regard.errors import ArgumentError
 from regard.ops.backend import OperatorPath, active_backend, choose, refuse_float64, refuse_numba
 from regard.ops.check import check_axes, check_choice, check_equal, check_float
 from regard.ops.recurrence import refuse_score, refuse_triton_recurrence
-from regard.ops.recurrence.cells import GATES, Cell
-from regard.ops.recurrence.scores import AdditiveScore, DotScore, ScoreFunction
+from regard.ops.recurrence.scores import GATES, AdditiveScore, Cell, DotScore, ScoreFunction
 from regard.ops.self_attentive_rnn import reference
-from regard.ops.self_attentive_rnn.history import (
+from regard.ops.self_attentive_rnn.reference import (
     History,
     RecurrenceOptions,
     SelfAttentiveOutput,

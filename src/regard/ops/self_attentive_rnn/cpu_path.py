@@ -8,12 +8,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.ops.cpu_runtime import array, run_shared
-from regard.ops.recurrence.cells import Cell
-from regard.ops.recurrence.scores import AdditiveScore, DotScore, ScoreFunction
+from regard.ops.recurrence.scores import AdditiveScore, Cell, DotScore, ScoreFunction
 from regard.ops.register import check_first_order
 from regard.ops.self_attentive_rnn import cpu_kernels as kernels
 from regard.ops.self_attentive_rnn import reference
-from regard.ops.self_attentive_rnn.history import History, RecurrenceOptions, SelfAttentiveOutput
+from regard.ops.self_attentive_rnn.reference import History, RecurrenceOptions, SelfAttentiveOutput
 
 #: hidden-sized vectors saved per step for the backward pass
 SAVED = {"rnn": 0, "gru": 4, "lstm": 6}

@@ -13,13 +13,11 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.ops.recurrence.cells import GATES, Cell
-from regard.ops.recurrence.scores import AdditiveScore, DotScore, ScoreFunction
+from regard.ops.recurrence.scores import GATES, AdditiveScore, Cell, DotScore, ScoreFunction
 from regard.ops.register import operator_of, register
 from regard.ops.self_attentive_rnn import reference
-from regard.ops.self_attentive_rnn.history import History, RecurrenceOptions, SelfAttentiveOutput
-from regard.ops.self_attentive_rnn.triton_backward import backward_kernel
-from regard.ops.self_attentive_rnn.triton_forward import forward_kernel
+from regard.ops.self_attentive_rnn.reference import History, RecurrenceOptions, SelfAttentiveOutput
+from regard.ops.self_attentive_rnn.triton_kernels import backward_kernel, forward_kernel
 from regard.ops.triton_launch import CooperativePlan, aligned, cooperative_plan, on
 
 #: hidden-sized vectors saved per step for the backward pass: r z n u; i f g o, recalled, mixed

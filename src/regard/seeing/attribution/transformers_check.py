@@ -31,10 +31,10 @@ from regard.seeing.attribution.input_scorer import (
     hooked,
     mean_vectors,
     rows_at_once,
+    token_replacements,
     value_norms,
 )
 from regard.seeing.attribution.methods import method_names
-from regard.seeing.attribution.replacements import token_replacements
 from regard.seeing.trace.trace import (
     DecodingInfo,
     Map,

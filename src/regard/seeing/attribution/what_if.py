@@ -27,7 +27,7 @@ from regard.seeing.attribution.interventions import (
     heads_muted,
 )
 from regard.seeing.capture.capture_result import CapturedModule
-from regard.seeing.draw.files import write_by_ending
+from regard.seeing.draw.shapes import write_by_ending
 from regard.seeing.page.compare_page import render_what_if
 from regard.seeing.trace.head_habits import HeadKey
 from regard.seeing.trace.map_distance import TraceDistance, common_distance, common_weights

@@ -15,7 +15,6 @@ from jaxtyping import Float
 from rich.cells import cell_len
 
 from regard.messages import help_text, message
-from regard.seeing.draw.files import csv_lines, write_by_ending
 from regard.seeing.draw.labels import fit, pad_left, printable
 from regard.seeing.draw.shapes import (
     LIGHT,
@@ -28,8 +27,10 @@ from regard.seeing.draw.shapes import (
     Shape,
     TextShape,
     Theme,
+    csv_lines,
     rendered,
     to_svg,
+    write_by_ending,
 )
 from regard.seeing.page.report import short_number
 from regard.seeing.page.writer import join, render_page

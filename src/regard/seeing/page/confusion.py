@@ -9,7 +9,7 @@ from jaxtyping import Int
 
 from regard.messages import message, translated
 from regard.seeing.draw.figure import pdf, png, svg
-from regard.seeing.draw.files import csv_lines, write_by_ending
+from regard.seeing.draw.shapes import csv_lines, write_by_ending
 from regard.seeing.page.writer import render_page
 from regard.seeing.trace.view import View
 

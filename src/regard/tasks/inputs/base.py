@@ -18,7 +18,7 @@ from regard.data.pair_reader import SourceTransform
 from regard.data.pairs import column_names, run_columns
 from regard.errors import ArgumentError
 from regard.seeing import Text
-from regard.seeing.attribution.replacements import Replacements
+from regard.seeing.attribution.input_scorer import Replacements
 from regard.tasks.inputs.graph_inputs import GraphInputs
 from regard.tasks.settings import DataPlace, Say, Settings, SourceFiles, TaskOptions
 

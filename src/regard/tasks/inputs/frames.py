@@ -31,7 +31,7 @@ from regard.models import (
 from regard.models.embedding import TokenEmbedding
 from regard.models.encoders import Encoder
 from regard.seeing import Text
-from regard.seeing.attribution.replacements import Replacements, frame_replacements
+from regard.seeing.attribution.input_scorer import Replacements, frame_replacements
 from regard.seeing.trace.backdrop import series
 from regard.tasks.inputs.array import ArrayInput, tables_of
 from regard.tasks.inputs.base import InputDescription, InputFacts

@@ -26,10 +26,10 @@ from regard.data.text_codec import PictureCodec
 from regard.errors import ArgumentError
 from regard.messages import message
 from regard.models import with_input
+from regard.models.adapters import ConvStem, PictureInput, SplitStem, patch_stem
 from regard.models.embedding import TokenEmbedding
-from regard.models.picture_input import ConvStem, PictureInput, SplitStem, patch_stem
 from regard.seeing import Text
-from regard.seeing.attribution.replacements import Replacements, patch_replacements
+from regard.seeing.attribution.input_scorer import Replacements, patch_replacements
 from regard.seeing.trace.backdrop import picture_backdrop
 from regard.tasks.inputs.array import ArrayInput
 from regard.tasks.inputs.base import InputDescription, InputFacts

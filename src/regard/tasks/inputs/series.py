@@ -21,7 +21,7 @@ from regard.evaluation.forecasts import WindowMoments, choose_linear, last_row
 from regard.messages import message
 from regard.models.forecasters import FORECASTERS, WindowScale
 from regard.seeing import Text, Token
-from regard.seeing.attribution.replacements import Replacements, frame_replacements
+from regard.seeing.attribution.input_scorer import Replacements, frame_replacements
 from regard.tasks.inputs.base import InputDescription, InputFacts, TaskInput
 from regard.tasks.inputs.graph_inputs import GraphInputs, SeriesInputs
 from regard.tasks.inputs.text import name_some

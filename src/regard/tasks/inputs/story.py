@@ -22,12 +22,12 @@ from regard.data.pairs import draw_sample
 from regard.data.stories import QUESTION_MARK, SENTENCE_MARK, join_source
 from regard.data.story_encoder import FINAL_MARKS, MARKS
 from regard.data.text_codec import StoryCodec
-from regard.data.tokenizer_selection import TokenizerChoice, is_unspaced
+from regard.data.tokenizers import TokenizerChoice, is_unspaced
 from regard.errors import ArgumentError, DataError
 from regard.messages import message
 from regard.models import SPAN_PRESETS, STORY_PRESETS, TEXT_PRESETS
 from regard.seeing import Text, Token
-from regard.seeing.attribution.replacements import (
+from regard.seeing.attribution.input_scorer import (
     Replacements,
     frame_replacements,
     token_replacements,

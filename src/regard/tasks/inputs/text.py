@@ -19,7 +19,7 @@ from regard.errors import ArgumentError, DataError
 from regard.messages import message
 from regard.models import SPAN_PRESETS, STORY_PRESETS, TEXT_PRESETS
 from regard.seeing import Text, Token
-from regard.seeing.attribution.replacements import Replacements, token_replacements
+from regard.seeing.attribution.input_scorer import Replacements, token_replacements
 from regard.symbols import EOS, SYMBOLS, UNK
 from regard.tasks.inputs.base import InputDescription, InputFacts, TaskInput
 from regard.tasks.inputs.graph_inputs import GraphInputs, TokenInputs

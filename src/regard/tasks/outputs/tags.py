@@ -9,8 +9,7 @@ from regard.data.error_hints import SETTING_HINTS, BadLine, BadLines
 from regard.data.tokenizers import target_ids
 from regard.errors import ArgumentError, DataError
 from regard.evaluation import ClassReport, confusion
-from regard.evaluation.classification import unknown_classes
-from regard.evaluation.spans import are_span_tags, span_rows
+from regard.evaluation.classification import are_span_tags, span_rows, unknown_classes
 from regard.messages import message
 from regard.models import LABEL_PRESETS, TAG_PRESETS
 from regard.symbols import SYMBOLS
