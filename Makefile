@@ -35,22 +35,19 @@ docs: $(STAMP)  ## the site in build/site/html, with the course; every warning i
 	$(BIN)/python -m website.build
 
 # in two chains, so that no core waits: tests of the first often do, for processes and for clients
-test: lint  ## everything that CI runs
+test: lint  ## everything that CI runs, in less than six minutes on two cores
 	@$(MAKE) --no-print-directory -j2 chain-of-tests chain-beside
 
-# so many of the others that both chains end at the same time
-BESIDE := tests/training
-OTHERS := "(plain or compile or system or slow) and not long"
+OTHERS := "(plain or compile or system or slow) and not browser and not long"
 
 chain-of-tests: kernels
-	$(PYTEST) -m $(OTHERS) $(BESIDE:%=--ignore=%)
+	$(PYTEST) -m $(OTHERS)
 
 chain-beside: types
 	@$(MAKE) --no-print-directory browser
 	@$(MAKE) --no-print-directory unit
-	$(PYTEST) -m $(OTHERS) $(BESIDE)
 
-check: lint  ## in two minutes: two parameter sets of each test, nothing that takes long
+check: lint  ## in a minute: two parameter sets of each test, nothing that takes long
 	@$(MAKE) --no-print-directory -j2 types quick
 
 lint: $(STAMP)  ## ruff: rules and format
@@ -79,7 +76,7 @@ compiled: $(STAMP)  ## tests of code under torch.compile
 	$(PYTEST) -m "compile and not slow and not long"
 
 system: $(STAMP)  ## models that must learn a task, runs that are killed, compiled code
-	$(PYTEST) -m "(system or slow) and not long"
+	$(PYTEST) -m "(system or slow) and not browser and not long"
 
 others: $(STAMP)  ## plain, compiled and system in one call, since each takes a while to find its tests
 	$(PYTEST) -m $(OTHERS)

@@ -41,6 +41,7 @@ draws.first = draws()
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_test_does_not_see_what_another_has_changed(tmp_path):
     here = Path(__file__).parent

@@ -43,6 +43,7 @@ def test_a_list(model):
     assert model([]) == []
 
 
+@pytest.mark.sample(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 2, 64])
 def test_each_source_begins_with_its_own_prefix(model, batch):

@@ -48,6 +48,8 @@ NOT_RUN = {
 RUN = (["lab", "--list"], ["export", "g2p"])
 #: words of commands that take seconds, which `make long` runs
 LONG = ("--methods", "--versus", "said.html", "heads.html", "export")
+#: guides that take seconds: `make test` reads their commands, and `make long` runs them
+LONG_PAGES = ("any-model", "compare", "heads", "language", "models", "questions", "what-if")
 #: steps, layers and heads that small models do not have
 SHORTER = {
     "runs/enfr@500": "runs/enfr@1",
@@ -162,8 +164,18 @@ def kept(tmp_path_factory):
     return tmp_path_factory.mktemp("reader")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("page", "whole"),
+    [
+        pytest.param(
+            *(page, whole),
+            id=f"{page.relative_to(ROOT)}{', all of it' * whole}",
+            marks=[pytest.mark.long] if whole or page.stem in LONG_PAGES else [],
+        )
+        for page in PAGES
+        for whole in (False, True)
+    ],
+)
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # those of libraries, which a reader would see and ignore
 def test_code_and_commands_of_a_page_run(page, whole, tmp_path, kept, monkeypatch):
@@ -174,8 +186,6 @@ def test_code_and_commands_of_a_page_run(page, whole, tmp_path, kept, monkeypatc
             exec(part, namespace)
             continue
         typed = list(commands(part))
-        for command in typed:
-            check_options(command.words)
         if typed and not any(is_run(command.words, whole) for command in typed):
             continue
         for word in re.findall(r"[\w./@-]+", part.partition("  #")[0]):
@@ -185,7 +195,7 @@ def test_code_and_commands_of_a_page_run(page, whole, tmp_path, kept, monkeypatc
                 run(command, tmp_path)
 
 
-def test_pages_have_commands_of_many_verbs():
+def test_pages_have_commands_of_many_verbs_with_options_that_exist():
     found = [
         command.words
         for page in PAGES
@@ -193,6 +203,8 @@ def test_pages_have_commands_of_many_verbs():
         if isinstance(part, str)
         for command in commands(part)
     ]
+    for words in found:
+        check_options(words)
     ran = [words for words in found if reason_not_to_run(words) is None]
     assert {"train", "predict", "show", "evaluate", "align", "lab"} <= {words[0] for words in ran}
     assert {"serve", "watch", "export", "encode"} <= {words[0] for words in found}

@@ -110,6 +110,7 @@ def test_the_page_of_a_card_has_its_facts_in_both_languages():
     assert "letters to letters" not in chinese
 
 
+@pytest.mark.sample(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", bundled_models.names())
 def test_the_examples_of_a_bundled_model_are_answered_as_its_card_says(name):

@@ -68,6 +68,7 @@ def map_of(trace, kind, layer=0):
     return next(one for one in trace.of_kind(kind) if one.layer == layer).weights
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("beam", [1, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("preset", "kind"), CASES)
 def test_a_cell_has_the_weight_that_is_set_and_the_others_share_the_rest(
@@ -90,6 +91,7 @@ def test_a_cell_has_the_weight_that_is_set_and_the_others_share_the_rest(
     assert model.trace(text, **options).target.text == found.answers[0]  # the model is as before
 
 
+@pytest.mark.sample(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("preset", "kind"), CASES)
 def test_steps_of_a_search_agree_with_one_pass_over_the_answer(models, preset, kind):

@@ -349,7 +349,7 @@ def _fresh_compiler():
 
 
 @pytest.mark.compile
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.usefixtures("_fresh_compiler")
 @each
 def test_compiles_without_a_graph_break(name):
@@ -367,16 +367,11 @@ def test_compiles_without_a_graph_break(name):
 
 
 @pytest.mark.compile
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("_fresh_compiler")
 @pytest.mark.parametrize(
     ("name", "need_weights"),
-    [
-        ("multi-head", True),
-        pytest.param("multi-head", False, marks=pytest.mark.long),
-        pytest.param("additive", True, marks=pytest.mark.long),
-        pytest.param("additive", False, marks=pytest.mark.long),
-    ],
+    [("multi-head", True), ("multi-head", False), ("additive", True), ("additive", False)],
 )
 def test_compiles_to_machine_code(name, need_weights):
     attention, tensors = build(CASES[name], torch.float32), inputs(CASES[name], torch.float32)

@@ -7,7 +7,7 @@ from benchmarks.speed import kernels
 from regard.ops.self_attentive_rnn import PATHS
 
 
-@pytest.mark.long  # numba compiles the kernels of each operator
+@pytest.mark.long
 def test_every_operator_is_timed_or_refused(monkeypatch):
     tiny = {"batch": 2, "q_len": 3, "kv_len": 3, "length": 3, "hidden": 8, "heads": 2}
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
@@ -18,6 +18,7 @@ def test_every_operator_is_timed_or_refused(monkeypatch):
             assert record["path"] != "reference" or "refused" not in record
 
 
+@pytest.mark.long
 def test_a_path_that_breaks_the_rule_gets_no_time(monkeypatch):
     monkeypatch.setattr(kernels, "breaches", lambda *_: ["output 0 is 1.0 off"])
     sizes = {"cell": "rnn", "score": "dot", "batch": 2, "length": 3, "hidden": 5}

@@ -78,6 +78,7 @@ def test_bad_usage_removes_nothing(dictionary, args, fragments):
     assert RunFolder("runs/demo").finished
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_the_bundled_dictionary(in_folder, whole, monkeypatch):

@@ -64,6 +64,7 @@ def loaded(tmp_path_factory):
     return modules("show", str(folder), "abc")[1]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("module", HEAVY)
 def test_show_does_without(loaded, module):

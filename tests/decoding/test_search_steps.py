@@ -46,6 +46,7 @@ def assert_same(found, expected, atol=0.0):
                 torch.testing.assert_close(layer, same, atol=1e-5, rtol=0)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 @pytest.mark.parametrize("seed", range(2))
 def test_hypotheses_are_those_of_the_plain_search(options, seed):
@@ -75,7 +76,7 @@ def test_rows_that_are_done_leave_the_batch_when_half_of_them_are():
     assert toy.rows_per_step == [12, 24, 24, 24, 2, 2, 2]
 
 
-@pytest.mark.sample(12)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_preset_searches_in_blocks(variant):
     model, (src, lengths) = model_of(variant), batch()
@@ -88,6 +89,7 @@ def test_every_preset_searches_in_blocks(variant):
     assert_same(*found)
 
 
+@pytest.mark.long
 def test_ensembles_and_one_long_row_search_in_blocks():
     model = Ensemble([model_of("transformer"), model_of("bahdanau")])
     src = torch.randint(4, 11, (3, 50))

@@ -42,6 +42,7 @@ def tagger(eos: float, variant="rnn"):
     return model
 
 
+@pytest.mark.sample(8)
 @every_search
 @pytest.mark.parametrize("eos", [9.0, -9.0])
 def test_a_tagger_writes_as_many_tokens_as_it_reads(name, eos):

@@ -16,6 +16,7 @@ from regard.ops.backend import HAS_TRITON
 pytestmark = pytest.mark.skipif(not HAS_TRITON, reason="needs triton")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_kernels_are_the_definition_in_the_interpreter():
     check_kept(Path(__file__).with_name("interpreted_extend.py"), 5)

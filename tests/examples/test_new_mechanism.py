@@ -15,6 +15,7 @@ def test_its_attention_is_a_softmax_of_cosines():
     torch.testing.assert_close(layer(x), expected)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_its_family_is_measured_beside_the_others(monkeypatch):
     small = {"length": [{"length": n, "width": 8} for n in (2, 3, 4, 5, 6)]}

@@ -78,6 +78,7 @@ def test_it_learns_to_hear(monkeypatch):
     assert example.own_share(found, heard) >= 0.6
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_it_learns_to_see(capsys):
     example.main(["images", "--steps", "60"])

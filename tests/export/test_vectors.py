@@ -79,7 +79,8 @@ def assert_padding_does_not_matter(exported):
 
 def assert_it_says_what_it_takes(folder, stack):
     manifest = json.loads((folder / "manifest.json").read_text())
-    source = {"kind": "vectors", "features": 5, "stack": stack}
+    source = {"kind": "vectors", "codec": ["text_codec", "VectorSource"]}
+    source |= {"features": 5, "stack": stack}
     assert manifest["tokenizers"]["source"] == source
     axis = "source" if stack == 1 else "frames"
     src = {"name": "src", "dtype": "float32", "shape": ["batch", axis, 5]}

@@ -76,13 +76,16 @@ def test_each_row_is_answered_once_though_workers_die(tmp_path, executor):
 
 
 @pytest.mark.slow
-def test_the_first_error_of_a_process_is_raised_here():
-    for item, error, said in (
+@pytest.mark.parametrize(
+    ("item", "error", "said"),
+    [
         ("data", DataError, "a.tsv, line 3: broken: mend"),
-        ("bug", RuntimeError, "ZeroDivisionError"),
-    ):
-        with pytest.raises(error, match=said):
-            list(LocalExecutor(2).run(fail, ["fine", item]))
+        pytest.param("bug", RuntimeError, "ZeroDivisionError", marks=pytest.mark.long),
+    ],
+)
+def test_the_first_error_of_a_process_is_raised_here(item, error, said):
+    with pytest.raises(error, match=said):
+        list(LocalExecutor(2).run(fail, ["fine", item]))
 
 
 @pytest.mark.slow

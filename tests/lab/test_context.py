@@ -172,6 +172,7 @@ def test_one_process_would_be_alone():
         assert pool is None
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_pieces_are_computed_in_other_processes_with_a_thread_each():
     with worker_pool(CPU, 2) as pool:

@@ -35,6 +35,7 @@ class Planned(ExperimentContext):
         return ANSWERS.get(compute.__name__, {"set": "", "validation": arguments.get("rate")})
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("quick", [True, False])
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_piece_of_a_plan_can_be_computed(name, quick):

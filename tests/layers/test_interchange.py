@@ -155,6 +155,7 @@ def test_our_modules_come_back(name):
     same_modules(from_torch(to_torch(ours)), ours)
 
 
+@pytest.mark.sample(20)
 @each_theirs
 @pytest.mark.parametrize(("dtype", "training"), [(torch.float64, True), (torch.bfloat16, False)])
 def test_type_and_mode_are_kept(name, dtype, training):

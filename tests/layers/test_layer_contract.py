@@ -163,7 +163,7 @@ def compiled_equals_eager(name, tolerance=1e-10, dtype=torch.float64, **options)
 
 
 @pytest.mark.compile
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", WHOLE)
 def test_compiles_as_one_graph(name):
     compiled_equals_eager(name, fullgraph=True, backend="aot_eager")

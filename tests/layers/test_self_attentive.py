@@ -146,6 +146,7 @@ def test_default_scorer(cell, kind):
     assert type(SelfAttentiveRNN(INPUT, HIDDEN, cell=cell).attention) is kind
 
 
+@pytest.mark.sample(9)
 @each_cell
 @each_scorer
 @each_mode
@@ -199,6 +200,7 @@ def test_takes_a_users_own_scorer(cell, grad):
         close(whole.weights[:, 0, t], torch.softmax(-distances, dim=-1))
 
 
+@pytest.mark.sample(7)
 @each_cell
 @each_backend
 @each_mode
@@ -233,6 +235,7 @@ def test_goes_on_after_padding_as_if_there_were_none(cell, grad):
             close(padded.hidden[row], layer(joined).hidden[0, n:])
 
 
+@pytest.mark.sample(3)
 @each_cell
 @pytest.mark.parametrize(
     ("scorer", "backend"), [("general", "torch"), ("additive", "torch"), ("additive", "reference")]

@@ -89,6 +89,7 @@ def decode(module, x, state, pieces, **kwargs):
     return outputs
 
 
+@pytest.mark.sample(10)
 @each_norm
 @each_activation
 @pytest.mark.parametrize("last", [True, False], ids=["last norm", "no last norm"])
@@ -120,6 +121,7 @@ def test_encoder_gradients_equal_torch(norm_first, activation):
     same_gradients(ours, theirs)
 
 
+@pytest.mark.sample(7)
 @each_norm
 @each_activation
 @pytest.mark.parametrize("last", [True, False], ids=["last norm", "no last norm"])
@@ -176,6 +178,7 @@ def test_options_reach_every_part():
     assert layer.feed_forward.activation == "gelu"
 
 
+@pytest.mark.sample(4)
 @each_stack
 @each_cut
 def test_pieces_with_a_memory_equal_the_whole(name, pieces):
@@ -196,6 +199,7 @@ def test_pieces_with_a_memory_equal_the_whole(name, pieces):
     close(torch.cat([o.output for o in without], dim=1), whole.output)
 
 
+@pytest.mark.sample(9)
 @each_stack
 @each_cut
 def test_a_cache_equals_a_causal_encoder(name, pieces):

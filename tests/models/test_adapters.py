@@ -144,6 +144,7 @@ def test_patches_are_cut_row_by_row():
         torch.testing.assert_close(out[2, place], adapter.project(torch.stack(pixels)))
 
 
+@pytest.mark.sample(4)
 @every_preset
 @every_adapter
 def test_what_padding_holds_changes_no_bit(name, adapter):
@@ -156,6 +157,7 @@ def test_what_padding_holds_changes_no_bit(name, adapter):
             assert all(map(torch.equal, layers, again.maps[kind]))
 
 
+@pytest.mark.sample(5)
 @every_preset
 @every_adapter
 def test_a_row_alone_equals_the_row_in_a_batch(name, adapter):

@@ -66,6 +66,7 @@ def assert_same(found, expected, tolerance=1e-4):
             assert a.score == pytest.approx(b.score, abs=tolerance)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("name", "shortest"), [*((name, 0) for name in COMPILED), ("bahdanau", 1)])
 def test_a_search_finds_the_same(name, shortest):
     model = sharp(name)

@@ -276,6 +276,7 @@ VARIANTS = {
 }  # fmt: skip
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", VARIANTS)
 def test_steps_equal_the_whole_and_padding_counts_nothing(name):
     src, lengths, tgt = pairs()

@@ -156,6 +156,7 @@ def test_rule_for_layouts(backend, device, layout):
     keep_the_rule(backend, "arbitrary", tensors, need_weights=True)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", MASKS)
 @pytest.mark.parametrize("backend", ["reference", *TAKES_FLOAT64])
 def test_gradcheck(backend, kind):

@@ -14,6 +14,7 @@ CALL = (torch.zeros(2, 3, 5), torch.zeros(2, 7, 5), torch.zeros(5), torch.zeros(
 CASES = 24  # of interpreted_additive.py
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_TRITON, reason="needs triton")
 def test_the_kernels_keep_the_rule_in_the_interpreter():

@@ -162,6 +162,7 @@ def test_layout_does_not_matter(cell, layout, backend):
     accept(by(backend, cell, "additive", mask), by("reference", cell, "additive", mask), tensors)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.slow
 @every_cell
 @pytest.mark.parametrize("backend", TAKES_FLOAT64)

@@ -179,6 +179,7 @@ def test_rule(backend, device, kind, dtype):
 LENGTHS = [(1, 1), (1, 7), (7, 1), (67, 131), (131, 67), (64, 64), (192, 192), (61, 192)]
 
 
+@pytest.mark.sample(23)
 @pytest.mark.pairwise
 @pytest.mark.parametrize(("q_len", "kv_len"), LENGTHS)
 @pytest.mark.parametrize("kind", MASKS)
@@ -207,6 +208,7 @@ def test_rule_for_a_bias_and_grouped_heads(backend, device, kind, dtype):
     keep_the_rule(backend, kind, tensors)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", MASKS)
 @pytest.mark.parametrize("backend", ["reference", *BACKENDS])
 def test_gradcheck(backend, kind):

@@ -83,6 +83,7 @@ def threads(monkeypatch):
     torch.set_num_threads(before)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("count", [1, 3])
 @every_score
 @every_cell
@@ -92,6 +93,7 @@ def test_rule_for_groups_of_rows_in_threads(threads, count, cell, score):
     accept(whole("cpu", cell, lengths), whole("reference", cell, lengths), tensors_of(cell, score))
 
 
+@pytest.mark.sample(3)
 @every_score
 @every_cell
 def test_rule_for_a_history_with_padding_that_is_gone_on_from(cell, score):
@@ -108,6 +110,7 @@ def test_rule_for_a_history_with_padding_that_is_gone_on_from(cell, score):
     accept(pieces("cpu"), pieces("reference"), tensors_of(cell, score))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("size", [30.0, 1e3])
 @every_cell
 def test_rule_for_additive_scores_of_large_queries_and_keys(cell, size):

@@ -338,6 +338,7 @@ def test_rule(backend, device, cell, score, padding, dtype):
     keep_the_rule(backend, cell, score, tensors, padding)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("length", [1, 31])
 @every_cell
 @pytest.mark.parametrize(("backend", "device"), where(*BACKENDS))
@@ -356,6 +357,7 @@ def test_rule_for_layouts(backend, device, cell, layout):
     keep_the_rule(backend, cell, "scaled", tensors, "padding")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.pairwise
 @pytest.mark.parametrize("padding", PADDINGS)
 @every_score
@@ -399,6 +401,7 @@ def test_autocast_may_mix_types():
     torch.testing.assert_close(hidden.float(), expected, rtol=0, atol=0.1)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.compile
 @pytest.mark.parametrize(("cell", "score"), [("rnn", "dot"), ("lstm", "additive")])
 def test_compiles_without_graph_breaks(cell, score):

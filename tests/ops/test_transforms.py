@@ -117,6 +117,7 @@ def close(found, expected):
     torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.sample(5)
 @every_path
 def test_jvp(op, path):
     found, expected, x = case(op, path, MANY, WIDE)
@@ -132,6 +133,7 @@ def test_jvp(op, path):
         close(forward_ad.unpack_dual(dual).tangent, by_differences)
 
 
+@pytest.mark.sample(10)
 @every_path
 def test_grad_is_that_of_autograd(op, path):
     found, expected, x = case(op, path, MANY, WIDE)
@@ -140,6 +142,7 @@ def test_grad_is_that_of_autograd(op, path):
     close(grad(lambda x: found(x).square().sum())(x.float()), by_autograd)
 
 
+@pytest.mark.sample(6)
 @every_path
 def test_vmap_is_a_loop(op, path):
     found, expected, x = case(op, path, MANY, WIDE)
@@ -153,6 +156,7 @@ def test_vmap_is_a_loop(op, path):
     assert rows.shape == several.shape
 
 
+@pytest.mark.sample(10)
 @every_path
 def test_jacobians_and_hessian(op, path):
     found, expected, x = case(op, path, length=2, width=2)

@@ -108,6 +108,7 @@ def test_options_that_make_no_sense_are_refused(saved, family, words, match):
     assert match in sentence(regard(*words, stdin="the <mask>\n"), 2)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("family", "text", "most"), [("gpt2", TEXT, 20), ("t5", TEXT, 20), ("bert", "the <mask>", 1)]
 )

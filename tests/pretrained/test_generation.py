@@ -109,6 +109,7 @@ def models(hugging):
     return model
 
 
+@pytest.mark.sample(16)
 @pytest.mark.parametrize(
     ("family", "mode", "how", "dtype"),
     pairwise(
@@ -142,6 +143,7 @@ def test_weights_and_answers_are_those_of_transformers(models, tokenizer, family
     assert first == "the first 7 tokens are the prompt" or first.startswith("layers of")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("family", "mode"),
     [

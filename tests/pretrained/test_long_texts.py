@@ -38,6 +38,7 @@ def check(found, weights):
         assert (np.abs(dense - kept).max(-1) <= own.max(-1) / 255 + 1e-5).all()
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("family", "how", "options"),
     pairwise(

@@ -28,6 +28,7 @@ def client(models):
         yield client
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("name", "beam"), [("gpt2", 1), ("gpt2", 3), ("marian", 3)])
 def test_run_gives_the_trace_of_the_models_own_answer(client, models, name, beam):
     asked = {"text": TEXT, "model": name, "beam": beam}

@@ -86,6 +86,7 @@ def reference_attention(hugging, model, module, head, row, column, weight):
         model.module.set_attn_implementation(before)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("family", "kind"), CASES)
 def test_logits_are_those_of_transformers_with_the_cell_set(hugging, load, family, kind):
     model, text = load(family), text_for(family)
@@ -106,6 +107,7 @@ def test_logits_are_those_of_transformers_with_the_cell_set(hugging, load, famil
     assert (found - plain).abs().max() > 5e-5
 
 
+@pytest.mark.sample(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "kind", "beam"),
@@ -145,6 +147,7 @@ def test_a_cell_of_the_answer_is_set_at_its_step(load, family):
         np.testing.assert_allclose(np.delete(own[last], last - 1), expected, atol=1e-4)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("family", ["llama", "marian"])
 def test_a_head_that_is_off_is_one_without_output_weights(load, family):
     model, kind = load(family), "cross" if family in SEQ2SEQ else "decoder-self"
@@ -157,6 +160,7 @@ def test_a_head_that_is_off_is_one_without_output_weights(load, family):
         assert one.weights == pytest.approx(other.weights, abs=1e-4)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("family", ["gpt2", "t5"])
 def test_an_answer_goes_on_from_the_prefix(load, family):
     model = load(family)
@@ -180,6 +184,7 @@ def test_an_answer_goes_on_from_the_prefix(load, family):
     assert found.traces[1].target.labels[place] == labels(tokens, [best])[0]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("forced", [None, 5])
 def test_a_prefix_stands_where_the_model_writes_it_itself(load, monkeypatch, forced):
     """After the token that generate() forces: the language of NLLB, the `<s>` of BART."""
@@ -212,6 +217,7 @@ def test_an_encoder_fills_its_mask_again(load):
     assert model.what_if(TEXT, replace={2: "sun"}).answers == ("", "")  # nothing to fill
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("family", "change", "words"),
     [

@@ -39,6 +39,7 @@ def load(server):
         return client.get("/api/info").json()["load"]
 
 
+@pytest.mark.long
 def test_two_hundred_clients_at_once_get_what_each_would_get_alone(live, models):
     server = live(tokens=20)
     asked = [{"text": text, "beam": 1} for text in texts()]

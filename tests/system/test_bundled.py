@@ -83,6 +83,7 @@ def test_each_has_a_card_in_both_languages_and_the_terms_of_its_data(name):
     assert "LICENCE" in (folder / "LICENSE.txt").read_text(encoding="utf-8")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_each_draws_its_first_example(name):
     model = regard.load(name, device="cpu")
@@ -126,6 +127,7 @@ def test_it_has_not_seen_the_test_words():
     assert not seen & {pair.src for pair in read_pairs(TEST, references=True)}
 
 
+@pytest.mark.long
 def test_the_first_map_takes_less_than_five_seconds(tmp_path):
     """Of the processor, or twice what importing torch takes where that alone is slow."""
     # the best of some tries, so that other work does not make the test fail

@@ -121,6 +121,7 @@ def test_hard_attention_learns_to_pronounce_and_moves_ahead(tmp_path):
     assert back < 0.02
 
 
+@pytest.mark.long
 def test_a_language_model_learns_to_look_back(tmp_path):
     """Three letters come twice: the second time they can be foreseen by who remembers the first."""
     draw = random.Random(4)

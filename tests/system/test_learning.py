@@ -41,7 +41,7 @@ def learn(preset: str, task, *, seed: int = 0, sizes=None, **options) -> Result:
         pytest.param("luong", None, marks=pytest.mark.long),
         pytest.param("rnn-dot", None, marks=pytest.mark.long),
         pytest.param("gnmt", None, marks=pytest.mark.long),
-        ("self-attentive", "rnn"),
+        pytest.param("self-attentive", "rnn", marks=pytest.mark.long),
         pytest.param("self-attentive", "gru", marks=pytest.mark.long),
         ("transformer", None),
         pytest.param("conv", None, marks=pytest.mark.long),
@@ -72,6 +72,7 @@ def test_word_by_word_learns_an_aligned_task():
     assert result.exact >= 0.98
 
 
+@pytest.mark.long
 def test_word_by_word_cannot_reverse():
     # the first output is the last input, which has not been read: of two or more symbols, all but
     # one in ten must go wrong at the first

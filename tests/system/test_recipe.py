@@ -39,6 +39,7 @@ def spoken(count, seed):
     return rows
 
 
+@pytest.mark.long
 def test_one_model_learns_two_languages_and_is_scored_in_each(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, count in (("train", 400), ("dev", 60), ("test", 60)):

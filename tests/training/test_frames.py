@@ -77,6 +77,7 @@ def test_the_same_sources_are_held_out_whatever_their_order(tmp_path):
     assert len(first.evaluator.dev.sources) + len(first.batches.epochs.corpus) == 80
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("preset", [name for name in PRESETS if name not in REFUSED])
 @pytest.mark.parametrize("stack", [1, 2])
 def test_presets_read_vectors(preset, stack):

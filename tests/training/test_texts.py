@@ -45,6 +45,7 @@ def make_text_task(texts, tmp_path):
     return make
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("preset", TEXT_PRESETS)
 def test_dev_perplexity_is_that_of_single_steps(make_text_task, preset):
     task = make_text_task(preset)

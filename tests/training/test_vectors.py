@@ -112,7 +112,7 @@ def test_a_table_that_is_kept_has_no_gradient_for_clipping_to_see(make, vectors)
         ({"embed": 24}, r"embed must be 16, the width of the vectors in .*, but it is 24: add emb"),
         (
             {"preset": "transformer"},
-            r"dim must be 16, the width of .*, but it is 128: add dim=16, or name vectors that",
+            r"embed must be 16, the width of .*, but it is 128: add embed=16, or name vectors that",
         ),
         ({"preset": "rnn", "tgt_vectors": "x"}, "tgt_vectors must be left out for the preset rnn"),
         ({"src_vectors": "-"}, "src_vectors must be a file that can be read more than once, but"),

@@ -305,4 +305,3 @@ def _without_gc() -> Iterator[None]:
     finally:
         if before:
             gc.enable()
-            gc.collect()

@@ -223,6 +223,7 @@ def test_relevance_by_hand():
     np.testing.assert_allclose(found, r_x, atol=1e-9)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("preset", ["bahdanau", "self-attentive", "transformer"])
 def test_what_a_model_with_a_source_has_no_method_for_is_said(preset):
     scorer = source_scorer(preset)

@@ -133,6 +133,7 @@ def next_scorer(model, ids, others, first):
     return TransformersScorer(model, read, "next", places, ids[first:], others[: len(read)])
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_all_methods_score_every_input_of_every_family(family):
     scorer = scored(family)
@@ -148,6 +149,7 @@ def test_all_methods_score_every_input_of_every_family(family):
         assert abs(scores[hidden]).max(initial=0) < 1e-12, name
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("family", "size", "rtol"),
     # the norms of the last two compute in float32, whatever the model does
@@ -181,6 +183,7 @@ def test_scores_of_gradients_are_those_of_small_changes(family, size, rtol):
     np.testing.assert_allclose(norms[[1, 4]], np.linalg.norm(slopes, axis=1)[[1, 4]], rtol=rtol)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_attention_is_what_the_model_returns(family):
     scorer, eager = scored(family), scored(family, "eager")
@@ -276,6 +279,7 @@ def tokenizer():
     )
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("family", "text", "target", "outputs"),
     [

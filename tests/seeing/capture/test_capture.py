@@ -449,6 +449,7 @@ def own_mechanisms():
     }
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("name", own_mechanisms())
 @pytest.mark.parametrize("asked", [True, False])
 def test_own_mechanisms(name, asked):
@@ -479,7 +480,7 @@ def test_self_attentive_rnn(cell):
     assert (found.kind, found.causal) == ("encoder-history", True)
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("layers", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_models_show_what_they_return_when_asked(variant, layers):

@@ -83,6 +83,7 @@ def torch_masks(kind):
     return given, seen
 
 
+@pytest.mark.sample(4)
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
 @pytest.mark.parametrize("batch_first", [True, False])
