@@ -39,6 +39,7 @@ MESSAGES = (
     *("RegardError", "BackendError", "ExportError", "RunError", "CheckpointError", "JobError"),
     *("AddressError", "TraceError", "MethodUnavailableError", "MissingExtraError"),
     *("PretrainedError", "UnusableWeightsError", "InvalidJSONError", "PackedError", "ValueError"),
+    "ImportRefusedError",
 )
 #: functions that show a sentence of the command line
 SHOWN = {("console.py", "_say")}

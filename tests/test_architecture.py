@@ -37,6 +37,7 @@ FLOORS = (
     ("models", "data"),
     ("decoding", "evaluation", "seeing"),
     ("tasks", "pretrained"),
+    ("imported",),
     ("training",),
     ("api",),
     ("lab", "cli", "serve", "recipes", "export", "jobs", "sklearn"),

@@ -39,7 +39,9 @@ class DecodingOptions:
         min_len: fewest tokens of a target; ignored where no other token is allowed.
         length_penalty: alpha of Wu et al. (2016), https://arxiv.org/abs/1609.08144, eq. 14: the
             score is `log_prob / ((5 + n) / 6) ** alpha` with n tokens, `eos` counted.
+        length_base: what is added to lengths: 5, as there, or 0 for `log_prob / n ** alpha`.
         prefix: tokens that a target begins with, a list for each source.
+        forced: number of first tokens of the prefix whose probability counts as 1.
         temperature: divides the logits before sampling.
         top_p: sample among the fewest likeliest tokens with at least this total probability.
     """
@@ -64,10 +66,12 @@ class DecodingOptions:
         max=10,
         fix="0 disables it",
     )
+    length_base: int = _option(5, min=0)
     no_repeat_ngram: int = _option(
         0, "Forbid repeated n-grams of this length; 0 allows all.", min=0
     )
     prefix: Sequence[Sequence[int]] | None = None
+    forced: int = _option(0, min=0)
     forbid_unknown: bool = _option(False, "Never write <unk>.")
     num_samples: int = _option(0, "Sample this many answers instead of searching.", min=0)
     temperature: float = _option(

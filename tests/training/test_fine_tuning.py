@@ -209,7 +209,7 @@ def test_settings_that_contradict_the_model(home, tmp_path, settings, reason):
     [
         ({}, "must be a run folder, but it has no config.json"),
         ({"config.json": "{}"}, "config.json must be a run's settings, but it cannot be read"),
-        ({"config.json": '{"model_type": "bert"}'}, "holds a model of transformers"),
+        ({"config.json": '{"model_type": "bert"}'}, "must hold weights in model.safetensors"),
     ],
 )
 def test_a_folder_that_is_no_model_is_refused(home, tmp_path, files, reason):

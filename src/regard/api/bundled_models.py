@@ -14,7 +14,6 @@ from regard import safe_read
 from regard.errors import ArgumentError, DataError
 from regard.evaluation import format_metric
 from regard.messages import interval_text, language, message, translated
-from regard.pretrained import is_pretrained
 from regard.training import RunError, RunFolder
 from regard.training.run_folder import BUNDLED
 
@@ -294,7 +293,7 @@ def find(run: str | Path) -> Path:
     """Return the folder of a run: the user's own, or that of a bundled model of this name.
 
     A folder of the user goes before a bundled model of the same name, with a note on stderr.
-    Raises RunError for a folder of a model of transformers, and for what does not exist.
+    Raises RunError for what does not exist.
     """
     path, bundled = Path(run), names()
     is_bundled = str(path) in bundled
@@ -304,12 +303,6 @@ def find(run: str | Path) -> Path:
                 f"regard: {path} is a folder here, which is used; the bundled model is in "
                 f"{HOME / path}.",
                 file=sys.stderr,
-            )
-        if is_pretrained(path):
-            raise RunError(
-                f"a run folder must be given here, but {path} holds a model of transformers: use "
-                f"it with `regard show`, `predict`, `check`, `heads` or `compare`, or in Python "
-                f"with regard.load({str(path)!r})."
             )
         return path
     if is_bundled:

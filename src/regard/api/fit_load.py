@@ -23,6 +23,7 @@ from regard.api.tables import (
 from regard.errors import ArgumentError
 from regard.messages import message
 from regard.models.int8 import int8_copy, int8_engine
+from regard.ops.check import check_choice
 from regard.pretrained import (
     PretrainedModel,
     fetch,
@@ -39,10 +40,16 @@ PRECISIONS: Final = {
     "bf16": torch.bfloat16,
     "int8": torch.float32,
 }
+#: what computes a model of transformers
+ENGINES: Final = ("transformers", "regard")
 
 
 def load(
-    *runs: str | Path, device: str = "auto", precision: str = "32", allow_pickle: bool = False
+    *runs: str | Path,
+    device: str = "auto",
+    precision: str = "32",
+    allow_pickle: bool = False,
+    engine: str = "transformers",
 ) -> Model | PretrainedModel:
     """Load a model: a `Model` of a run, an ensemble of several, or a model of transformers.
 
@@ -59,6 +66,9 @@ def load(
             `regard evaluate --precision`. The files of the run stay as they are.
         allow_pickle: whether the weights of a model of transformers may be read from a pickled
             file, which can run code that it brings along: only if you trust where it comes from.
+        engine: of a model of transformers: "transformers", or "regard" to import it into our own
+            layers, as `import_run` does; raises ImportRefusedError for a model that they do not
+            compute.
 
     Examples:
         >>> model = regard.load("g2p")
@@ -73,6 +83,9 @@ def load(
             fix = "leave it out: runs have no pickled weights"
             raise ArgumentError("allow_pickle", "be left out for a run", True, fix)
         return load_run(*runs, device=device, precision=precision)
+    check_choice("engine", engine, ENGINES)
+    if engine == "regard":
+        return load_run(folder, device=device, precision=precision)
     if str(precision) == "int8":
         raise ArgumentError(
             "precision", "be 32 or bf16 for a model of transformers", "int8", "use one of them"

@@ -619,9 +619,11 @@ def decoding_options(task: Task, beam: int, options: dict[str, Any]) -> Decoding
         raise ArgumentError(
             "prefix", "be left out for a language model", "given", "it goes on with each text"
         )
-    one = {} if task.numbers is not None else task.tokens.decoding()
+    one, usual = {}, {}
+    if task.numbers is None:
+        one, usual = task.tokens.decoding(), task.target.decoding
     try:
-        return DecodingOptions(**{"beam": beam, **options, **one})
+        return DecodingOptions(**{"beam": beam, **usual, **options, **one})
     except TypeError as error:
         known = list(DecodingOptions.__dataclass_fields__)
         wrong = [name for name in options if name not in known]

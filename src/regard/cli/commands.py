@@ -4,7 +4,7 @@ Help and completion need this file and nothing more, so that they answer at once
 implemented by the function of its name in another module, which is imported when it runs.
 """
 
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -509,6 +509,20 @@ class AlignArgs:
     as_json: options.Json = False
     batch: int = option("Pairs at a time.", default=32, min=1)
     device: options.Device = "auto"
+
+
+@command("deployment", no_args_is_help=True)
+class ImportArgs:
+    """Import a model of transformers into a run folder.
+
+    GPT-2, Llama, Mistral, Qwen2, Gemma, Marian, BART, mBART, Pegasus, M2M100, T5, mT5; and BERT,
+    RoBERTa, XLM-R, DistilBERT and ALBERT to start classifiers from. Its outputs stay the same.
+    """
+
+    folder: Path = argument("FOLDER", "A folder that save_pretrained of transformers wrote.")
+    output: Path = option("The run folder, new.", "-o", "--output", default=MISSING)
+    src_lang: str | None = option("Language of sources, as the tokenizer calls it: en_XX.")
+    tgt_lang: str | None = option("Language of targets.")
 
 
 @command("deployment", no_args_is_help=True)

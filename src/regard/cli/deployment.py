@@ -8,12 +8,13 @@ import typer
 
 from regard import extras, safe_read
 from regard.api import bundled_models
-from regard.cli.commands import ExportArgs, ServeArgs, WatchArgs
+from regard.cli.commands import ExportArgs, ImportArgs, ServeArgs, WatchArgs
 from regard.cli.console import note, print_json
 from regard.errors import ArgumentError
 from regard.export import ExportResult
 from regard.export import export as export_run
 from regard.messages import message
+from regard.training.imported_run import import_run
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -47,6 +48,14 @@ def export(args: ExportArgs) -> None:
         print_json({"path": str(written.path), "difference": written.difference, **predictions})
     else:
         typer.echo(str(written.path))
+
+
+def import_(args: ImportArgs) -> None:
+    """Write a model of transformers as a run folder."""
+    run = import_run(
+        args.folder, args.output, source_language=args.src_lang, target_language=args.tgt_lang
+    )
+    typer.echo(str(run))
 
 
 def _comparison(verified: dict[str, Any], *, random: bool) -> str:

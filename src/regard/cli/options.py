@@ -6,6 +6,7 @@ from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from importlib import import_module
 from inspect import Parameter, Signature
 from itertools import zip_longest
+from keyword import iskeyword
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar, get_args, get_origin
 
@@ -203,7 +204,8 @@ def command(module: str = "", **settings: Any) -> Callable[[ClassT], ClassT]:
                 names = {one.name for one in _own_parameters(made)} - own
                 values[group] = {key: values.pop(key) for key in names}
             values.pop("lang")
-            getattr(import_module(f"regard.cli.{module or name}"), name)(cls(**values))
+            function = f"{name}_" if iskeyword(name) else name
+            getattr(import_module(f"regard.cli.{module or name}"), function)(cls(**values))
 
         execute.__name__, execute.__doc__ = name, declared.__doc__
         execute.__signature__ = signature_of(cls)  # type: ignore[attr-defined]

@@ -579,10 +579,74 @@ def _ranked(scored: list[list[Any]]) -> list[list[Any]]:
 
 def from_json(learned: dict[str, Any]) -> SubwordCodec:
     """Return the codec that `SubwordCodec.to_json` describes. Raises ValueError if it is none."""
+    return SubwordCodec(load_tokenizer(learned))
+
+
+class ImportedCodec(Codec):
+    """A tokeniser of another library, whose tokens have other ids here.
+
+    Args:
+        tokenizer: what `tokenizers` is to do, as it writes it.
+        ids: the number there of each id here; -1 for a symbol that is none of its tokens.
+        pieces: the vocabulary.
+        prefix: ids that every text begins with, such as the name of its language.
+        decoding: options of decoding that such targets have by default.
+        origin: the configuration of the model that it comes from, and other files of it.
+    """
+
+    def __init__(
+        self,
+        tokenizer: dict[str, Any],
+        ids: Sequence[int],
+        pieces: Sequence[str],
+        prefix: Sequence[int] = (),
+        decoding: dict[str, Any] | None = None,
+        origin: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(pieces)
+        self._model = load_tokenizer(tokenizer)
+        self.ids, self.tokenizer = list(ids), tokenizer
+        self.prefix, self.decoding = list(prefix), dict(decoding or {})
+        self.origin = dict(origin or {})
+        self.theirs = dict(zip(pieces, ids, strict=True))
+        # text that spells a special symbol is not one
+        self._ours = {number: max(i, UNK) for i, number in enumerate(ids)}
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each text, after those of the prefix."""
+        encoded = self._model.encode_batch_fast(list(texts), add_special_tokens=False)
+        find = self._ours.get
+        return [[*self.prefix, *(find(i, UNK) for i in one.ids)] for one in encoded]
+
+    def spans(self, text: str) -> list[Span]:
+        """Return the span of each token; those of the prefix have no width."""
+        encoded = self._model.encode(text, add_special_tokens=False)
+        return [(0, 0)] * len(self.prefix) + encoded.offsets
+
+    def join(self, pieces: Sequence[str]) -> str:
+        """Return the text of tokens without special ones."""
+        ids = [self.theirs[piece] for piece in pieces]
+        return str(self._model.decode(ids, skip_special_tokens=True))
+
+    def show(self, piece: str) -> str:
+        """Return the text of a token, if it is whole, with a low line for a space before it."""
+        shown = self._model.decode([self.theirs[piece]], skip_special_tokens=False)
+        if not shown or "\ufffd" in shown or piece.startswith(WORD_START):
+            return piece
+        return WORD_START + shown[1:] if shown[0] == " " else str(shown)
+
+    def to_json(self) -> Any:
+        """Return the arguments."""
+        names = ("tokenizer", "ids", "pieces", "prefix", "decoding", "origin")
+        return {name: getattr(self, name) for name in names}
+
+
+def load_tokenizer(content: dict[str, Any]) -> "HFTokenizer":
+    """Return a tokeniser of the library `tokenizers`; raises ValueError if it is none."""
     from tokenizers import Tokenizer as HFTokenizer  # most kinds need none
 
     try:
-        return SubwordCodec(HFTokenizer.from_str(json.dumps(learned)))
+        return HFTokenizer.from_str(json.dumps(content))
     except Exception as error:  # tokenizers raises no narrower kind
         raise ValueError(str(error)[:200]) from None
 
@@ -611,6 +675,7 @@ KINDS: Final[dict[str, Kind]] = {
     "word": Kind(WordCodec, WordCodec.train),
     "bpe": Kind(from_json, train_bpe),
     "unigram": Kind(from_json, train_unigram),
+    "imported": Kind(lambda model: ImportedCodec(**model), None),
     "label": Kind(LabelCodec, LabelCodec.train, ("accuracy", "macro-f1")),
     "labels": Kind(
         lambda model: LabelSetCodec(**model), None, ("micro-f1", "macro-f1", "subset-accuracy")

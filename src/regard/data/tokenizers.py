@@ -33,10 +33,12 @@ from pydantic import (
 
 from regard import safe_read
 from regard.atomic_files import VERSION, StoredEncoder, invalid_file, validated
+from regard.data.foreign_tokenizers import tokenizer_growth
 from regard.data.lookup_codecs import (
     CASES,
     KINDS,
     Codec,
+    ImportedCodec,
     LabelSetCodec,
     SpaceCodec,
     Span,
@@ -323,6 +325,25 @@ class StoryEncoderFile(_Record):
     tokenizer: dict[str, Any]
 
 
+class _Imported(_Record):
+    tokenizer: dict[str, Any]
+    ids: list[Annotated[int, Field(ge=-1, lt=2**31)]]
+    pieces: Annotated[list[str], AfterValidator(_checked_pieces)]
+    prefix: list[Annotated[int, Field(ge=0)]]
+    decoding: dict[str, Any]
+    origin: dict[str, Any]
+
+    @model_validator(mode="after")
+    def _check(self) -> "_Imported":
+        count = len(self.pieces)
+        if len(self.ids) != count or len(set(self.pieces)) != count:
+            raise ValueError("its vocabulary does not have an id for each of its pieces")
+        if max(self.prefix, default=0) >= count:
+            raise ValueError(f"its texts begin with a token of {max(self.prefix)}, beyond the last")
+        tokenizer_growth(self.tokenizer, count)
+        return self
+
+
 PIECES: Final = TypeAdapter(Annotated[list[str], AfterValidator(_checked_pieces)])
 
 
@@ -330,6 +351,8 @@ def _checked_model(kind: str, model: Any) -> Any:
     """Return what a codec is made from; raises ValueError unless regard could have written it."""
     if kind == "labels":
         return _LabelSets.model_validate(model).model_dump()
+    if kind == "imported":
+        return _Imported.model_validate(model).model_dump()
     if kind not in ("bpe", "unigram"):
         return PIECES.validate_python(model)
     found = _Subwords.model_validate(model)
@@ -475,6 +498,16 @@ class Tokenizer(StoredEncoder):
     def _is_whole(self, word: str) -> bool:
         """Return whether a word is normalised and one piece."""
         return self._normalise(word) == word and self._codec.spans(word) == [(0, len(word))]
+
+    @property
+    def prefix(self) -> list[int]:
+        """Ids that all texts begin with, such as that of their language."""
+        return self._codec.prefix if isinstance(self._codec, ImportedCodec) else []
+
+    @property
+    def decoding(self) -> dict[str, Any]:
+        """Options of decoding that targets have by default."""
+        return self._codec.decoding if isinstance(self._codec, ImportedCodec) else {}
 
     @property
     def vocab_size(self) -> int:

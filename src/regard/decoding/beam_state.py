@@ -76,7 +76,7 @@ class BeamState(State):
         """Return one empty hypothesis for each row."""
         device = constraints.limits.device
         tokens = torch.full((rows, 1), BOS, device=device)
-        longest = length_penalty(constraints.limits.double() + 1, options.length_penalty)
+        longest = length_penalty(constraints.limits.double() + 1, options)
         return BeamState(
             tokens=tokens,
             scores=torch.zeros(rows, 1, device=device),
@@ -143,7 +143,7 @@ def extend_by_definition(
     first = torch.arange(0, rows * width, width, device=candidates.parents.device)[:, None]
     # a hypothesis ends where its `eos` is among the best candidates
     parents, tokens, last, log_prob = (part[:, : plan.beams] for part in candidates)
-    score = log_prob / length_penalty(float(step + 1), options.length_penalty)
+    score = log_prob / length_penalty(float(step + 1), options)
     score = score.masked_fill(tokens != EOS, float("-inf"))
     was_cut = torch.zeros_like(parents) if cut is None else cut.gather(1, parents).long()
     finished = beams.finished.add(
@@ -207,7 +207,7 @@ def extend_by_kernels(
         step=step,
         best=plan.best,
         beams=plan.beams,
-        penalty=length_penalty(float(step + 1), options.length_penalty),
+        penalty=length_penalty(float(step + 1), options),
         has_limit=step >= rules.shortest,
         allows_end=step >= rules.min_len,
         allows_unknown=UNK not in rules.never,

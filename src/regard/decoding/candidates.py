@@ -31,6 +31,7 @@ class Constraints(State):
         limits: most tokens of a target, `eos` not counted.
         exact: number of tokens of a target, unless its limit is lower; None if the model chooses.
         prefix: tokens that must come first, `pad` after the last; None if there are none.
+        forced: number of first tokens of it whose probability counts as 1.
         shortest: the smallest of the limits, known without asking the device.
         longest: the largest of them.
         min_len: fewest tokens of a target.
@@ -41,6 +42,7 @@ class Constraints(State):
     limits: Int[Tensor, " rows"]
     exact: Int[Tensor, " rows"] | None
     prefix: Int[Tensor, "rows prefix_len"] | None
+    forced: int
     shortest: int
     longest: int
     min_len: int
@@ -69,6 +71,7 @@ class Constraints(State):
             limits=torch.tensor(limits, dtype=torch.long, device=lengths.device),
             exact=exact,
             prefix=_padded(options.prefix or (), lengths.device),
+            forced=options.forced,
             shortest=min(limits),
             longest=max(limits),
             min_len=options.min_len,
@@ -142,6 +145,7 @@ class Constraints(State):
         must = self.prefix[:, step, None]
         places = must.expand(log_probs.shape[:2])[..., None]
         own = log_probs.gather(2, places).squeeze(2)
+        own = torch.zeros_like(own) if step < self.forced else own
         return must, own.masked_fill(must == PAD, NEVER)
 
 

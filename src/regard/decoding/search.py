@@ -180,7 +180,8 @@ def force_decode(
         src: source tokens.
         lengths: number of real source tokens of each row; all are real if None.
         tgt: the tokens of a target for each source, without `bos` and `eos`.
-        options: the length penalty counts towards the score; the others are ignored.
+        options: the length penalty and the number of forced tokens count towards the score; the
+            others are ignored.
         need_weights: whether hypotheses carry attention maps.
         kinds: the maps that they carry, as in `decode`.
         alternatives: likeliest tokens at each place that they carry.
@@ -202,9 +203,10 @@ def force_decode(
         others = Alternatives.of(out.logits.flatten(0, 1), alternatives) if alternatives else None
         own = log_softmax(out.logits).gather(2, written[..., None]).squeeze(2)
         steps = torch.tensor([len(tokens) + 1 for tokens in tgt], device=src.device)
-        own = own.masked_fill(torch.arange(own.shape[1], device=src.device) >= steps[:, None], 0.0)
+        step = torch.arange(own.shape[1], device=src.device)
+        own = own.masked_fill((step >= steps[:, None]) | (step < options.forced), 0.0)
         log_prob = own.sum(dim=1)
-        score = log_prob / length_penalty(steps.double(), options.length_penalty)
+        score = log_prob / length_penalty(steps.double(), options)
     maps, sizes = maps_on_cpu(out.maps, kinds), read_lengths.tolist()
     places: list[list[list[tuple[int, float]]]] = [[] for _ in tgt]
     if others is not None:

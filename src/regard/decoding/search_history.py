@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.decoding.candidates import select
+from regard.decoding_options import DecodingOptions
 from regard.errors import ArgumentError, RegardError
 from regard.models.protocol import Maps, is_encoder_map
 from regard.ops.primitives import log_softmax
@@ -63,9 +64,10 @@ class Hypothesis:
         return f"Hypothesis({', '.join(parts)})"
 
 
-def length_penalty(length: Number, alpha: float) -> Number:
+def length_penalty(length: Number, options: DecodingOptions) -> Number:
     """Return lp(Y) of targets with `length` tokens, `eos` counted; 1 for the shortest."""
-    penalty: Number = ((5 + length) / 6) ** alpha
+    base = options.length_base
+    penalty: Number = ((base + length) / (base + 1)) ** options.length_penalty
     return penalty
 
 

@@ -68,7 +68,7 @@ def extend_by_kernel(
     ended, places = beams.finished.scores.numpy().copy(), beams.finished.places.numpy().copy()
     floats = np.empty(2 * count + -(-vocab // beam_kernels.BLOCK), np.float32)
     found = np.empty((2, count), np.int64)
-    penalty = length_penalty(float(step + 1), options.length_penalty)
+    penalty = length_penalty(float(step + 1), options)
     beam_kernels.extend(
         logits.numpy(),
         beams.scores.numpy(),

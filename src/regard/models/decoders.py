@@ -11,7 +11,7 @@ The memory of Graves et al. (2014), see `ContentMemory`, beside the attention of
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, NamedTuple, cast, final
+from typing import Any, ClassVar, NamedTuple, cast, final
 
 import torch
 import torch.nn.functional as F
@@ -377,15 +377,15 @@ class AttentionDecoder(Decoder):
     Args:
         embedding: of target tokens.
         decoder: the layers.
-        tied: whether the output layer uses the embedding's table, see `OutputLayer`.
+        output: options of the output layer, see `OutputLayer`.
     """
 
     def __init__(
-        self, embedding: TokenEmbedding, decoder: TransformerDecoder, *, tied: bool = False
+        self, embedding: TokenEmbedding, decoder: TransformerDecoder, **output: Any
     ) -> None:
         super().__init__()
         self.embedding, self.decoder = embedding, decoder
-        self.output = OutputLayer(decoder.dim, embedding, tied=tied)
+        self.output = OutputLayer(decoder.dim, embedding, **output)
 
     def start(self, memory: Memory) -> State:
         """Return empty caches, and the memory's keys and values of every layer."""

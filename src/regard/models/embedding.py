@@ -130,12 +130,19 @@ class OutputLayer(nn.Module):
         embedding: of the target tokens; a tied layer gets its table with each call.
         dropout: probability of dropping a feature.
         tied: whether E replaces a matrix of its own.
+        learns_bias: whether b is learned, or stays as it is.
     """
 
     weight: Tensor | None
 
     def __init__(
-        self, width: int, embedding: TokenEmbedding, *, dropout: float = 0.0, tied: bool = False
+        self,
+        width: int,
+        embedding: TokenEmbedding,
+        *,
+        dropout: float = 0.0,
+        tied: bool = False,
+        learns_bias: bool = True,
     ) -> None:
         super().__init__()
         self.dropout = nn.Dropout(dropout)
@@ -147,6 +154,9 @@ class OutputLayer(nn.Module):
         else:
             linear = nn.Linear(width, embedding.vocab)
             self.weight, self.bias, self.projection = linear.weight, linear.bias, None
+        if not learns_bias:
+            del self.bias
+            self.register_buffer("bias", torch.zeros(embedding.vocab))
 
     def forward(
         self,

@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 from typing import cast, final
 
+import torch
+import torch.nn.functional as F
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from regard.models.causal_body import CausalBody
+from regard.models.causal_body import BodyOutput, CausalBody
 from regard.models.embedding import OutputLayer, TokenEmbedding
 from regard.models.protocol import (
     Keep,
@@ -42,6 +44,8 @@ class LanguageModel(nn.Module):
         body: reads them.
         dropout: probability of dropping a feature before the output layer.
         tied: whether the output layer shares the table of the embedding.
+        learns_bias: whether the biases of the logits are learned, or stay as they are.
+        reads_bos: whether all tokens know of the `bos` before them, or the first one alone.
 
     Examples:
         >>> model = regard.models.LANGUAGE_MODELS["transformer"](vocab=11, size="tiny")
@@ -56,10 +60,14 @@ class LanguageModel(nn.Module):
         *,
         dropout: float = 0.0,
         tied: bool = False,
+        learns_bias: bool = True,
+        reads_bos: bool = True,
     ) -> None:
         super().__init__()
-        self.embedding, self.body = embedding, body
-        self.output = OutputLayer(body.output_size, embedding, dropout=dropout, tied=tied)
+        self.embedding, self.body, self.reads_bos = embedding, body, reads_bos
+        self.output = OutputLayer(
+            body.output_size, embedding, dropout=dropout, tied=tied, learns_bias=learns_bias
+        )
 
     def start(self, batch: int) -> State:
         """Return the state before the first token."""
@@ -86,11 +94,36 @@ class LanguageModel(nn.Module):
         With `keep`, only these positions are scored, (kept, vocab), row by row.
         """
         before = cast(LanguageState, self.start(len(tokens)) if state is None else state)
-        x = self.embedding(tokens, start=before.position)
-        out = self.body(x, before.body, need_weights=need_weights)
+        out = self._read(tokens, before, need_weights=need_weights)
         after = LanguageState(out.state, before.position + tokens.shape[1])
         maps = {f"decoder-{kind}": tensors for kind, tensors in out.maps.items()}
         return StepOutput(self.output(out.output, self.embedding, keep), after, maps)
+
+    def _read(
+        self, tokens: Int[Tensor, "batch length"], before: LanguageState, *, need_weights: bool
+    ) -> BodyOutput:
+        """Return what the body makes of tokens; a `bos` that is not read has weights of 0."""
+        start = before.position - (not self.reads_bos and before.position > 0)
+        first = tokens if self.reads_bos or before.position else tokens[:, :1]
+        x = self.embedding(first, start=start)
+        out: BodyOutput = self.body(x, before.body, need_weights=need_weights)
+        if self.reads_bos:
+            return out
+        if before.position:
+            maps = {k: tuple(F.pad(m, (1, 0)) for m in layers) for k, layers in out.maps.items()}
+            return out._replace(maps=maps)
+        if tokens.shape[1] == 1:
+            return out._replace(state=before.body)
+        x = self.embedding(tokens[:, 1:])
+        rest: BodyOutput = self.body(x, before.body, need_weights=need_weights)
+        maps = {
+            kind: tuple(
+                torch.cat([F.pad(a, (0, b.shape[3])), F.pad(b, (1, 0))], dim=2)
+                for a, b in zip(layers, rest.maps[kind], strict=True)
+            )
+            for kind, layers in out.maps.items()
+        }
+        return BodyOutput(torch.cat([out.output, rest.output], dim=1), rest.state, maps)
 
 
 @final
@@ -116,7 +149,8 @@ class TextModel(SequenceModel):
     @property
     def tgt_positions(self) -> int | None:
         """The number of learned positions; None if unlimited."""
-        return positions_of(self.language)
+        most = positions_of(self.language)
+        return most if most is None or self.language.reads_bos else most + 1
 
     def encode(self, src: Src, lengths: Lengths, *, need_weights: bool = False) -> Memory:
         """Return a memory of width 0: the source is not read."""

@@ -141,6 +141,7 @@ class TransformerOptions(NamedTuple):
         embed_norm: whether embeddings with their positions are normalised.
         embed: width of the embeddings, if it is not that of the layers.
         repeats: times that the layers of an encoder are run.
+        output_bias: whether the biases of the logits are learned, or stay as they are.
     """
 
     norm: Norm = "layer"
@@ -164,6 +165,7 @@ class TransformerOptions(NamedTuple):
     embed: int | None = None
     repeats: int = 1
     attention_dropout: float | None = None
+    output_bias: bool = True
 
     def layers(self, n: TransformerSize, dropout: float) -> LayerOptions:
         """Return the options of the layers."""
@@ -328,6 +330,11 @@ class Parts:
                 "train with shared_vocab=true, or say tied=output",
             )
         return self.tied in ("output", "all")
+
+    @property
+    def output_options(self) -> dict[str, bool]:
+        """The options of a Transformer's output layer."""
+        return {"tied": self.ties_output, "learns_bias": self.options.output_bias}
 
     @property
     def ties_source(self) -> bool:

@@ -240,7 +240,7 @@ def transformer(parts: Parts, *, encoder_layers: int | None = None) -> EncoderDe
     decoder = parts.transformer_decoder(parts.n.dim)
     encoder = parts.transformer_encoder(encoder_layers)
     embedding = parts.placed_embedding("tgt")
-    return parts.joined(encoder, AttentionDecoder(embedding, decoder, tied=parts.ties_output))
+    return parts.joined(encoder, AttentionDecoder(embedding, decoder, **parts.output_options))
 
 
 @preset(CONVOLUTIONAL)
@@ -271,10 +271,13 @@ def lm_self_attentive(parts: Parts) -> TextModel:
 
 
 @preset(TRANSFORMER, tied=TiedOutput)
-def lm_transformer(parts: Parts) -> TextModel:
-    """Language model of Transformer decoder layers (after Vaswani et al., 2017)."""
+def lm_transformer(parts: Parts, *, reads_bos: bool = True) -> TextModel:
+    """Language model of Transformer decoder layers (after Vaswani et al., 2017).
+
+    Without `reads_bos`, only the first token knows of `bos`.
+    """
     body = TransformerBody(parts.transformer_decoder(None))
-    return _text_model(parts, parts.placed_embedding("tokens"), body)
+    return _text_model(parts, parts.placed_embedding("tokens"), body, reads_bos=reads_bos)
 
 
 @preset(MEMORY_NETWORK)
@@ -353,8 +356,11 @@ def _luong_attention(score: LuongScore, width: int, half_width: int) -> Attentio
     return MultiplicativeAttention(width, width, score)
 
 
-def _text_model(parts: Parts, embedding: TokenEmbedding, body: CausalBody) -> TextModel:
-    language = LanguageModel(embedding, body, dropout=parts.dropout, tied=parts.ties_output)
+def _text_model(
+    parts: Parts, embedding: TokenEmbedding, body: CausalBody, *, reads_bos: bool = True
+) -> TextModel:
+    output = parts.output_options
+    language = LanguageModel(embedding, body, dropout=parts.dropout, reads_bos=reads_bos, **output)
     return TextModel(language)
 
 

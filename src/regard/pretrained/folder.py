@@ -130,10 +130,10 @@ def load_parts(
     extras.require("transformers", extra="hf", for_=f"the model in {path}")
     stored = check_files(path, allow_pickle)
     with quiet_transformers():
-        config = _load_config(path)
+        config = load_config(path)
         task, kind = _class_of(path, config)
         processor = _load_processor(path, task)
-        tokenizer = None if task.startswith("image-") else _load_tokenizer(path, config)
+        tokenizer = None if task.startswith("image-") else load_tokenizer(path, config)
         module = _load_module(path, kind, config, dtype, stored).to(device).eval()
         if processor is None:
             _try_out(path, module)
@@ -168,7 +168,8 @@ def quiet_transformers() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _load_config(path: Path) -> Any:
+def load_config(path: Path) -> Any:
+    """Return the configuration of a model, as transformers reads it."""
     from transformers import CONFIG_MAPPING
 
     given = checked_config(path)
@@ -214,7 +215,8 @@ def _check_has_head(path: Path, kind: Any, task: str, config: Any) -> None:
         )
 
 
-def _load_tokenizer(path: Path, config: Any) -> Any:
+def load_tokenizer(path: Path, config: Any) -> Any:
+    """Return the tokenizer of a model, as transformers makes it."""
     from transformers import AutoTokenizer
 
     if not _has_vocabulary(path):

@@ -4,8 +4,6 @@ Files must be regular and lie in the folder, weights must be in safetensors, no 
 and no size may ask for more memory or time than the weights account for.
 """
 
-import base64
-import math
 import re
 import struct
 import threading
@@ -18,6 +16,7 @@ import torch
 from torch.nn.modules import module as torch_modules
 
 from regard import safe_read
+from regard.data.foreign_tokenizers import json_objects, tokenizer_growth
 from regard.errors import DataError, RegardError, describe_memory_error
 
 CONFIG: Final = "config.json"
@@ -34,11 +33,10 @@ MOST: Final = (
     (re.compile(r"labels$"), 100_000),
     (re.compile(""), 1 << 32),
 )
-#: bytes of a tokenizer.json, and entries of its vocabulary if the model's own has fewer
-MAX_TOKENIZER, MAX_VOCABULARY = 1 << 27, 1 << 18
-#: characters that a text may have after normalisation, and times that a normaliser may lengthen it
-MAX_CHARS, MAX_GROWTH = 1 << 24, 1000
-MAX_WORD: Final = 10_000
+#: bytes of a tokenizer.json
+MAX_TOKENIZER: Final = 1 << 27
+#: characters that a text may have after normalisation
+MAX_CHARS: Final = 1 << 24
 MAX_BEAMS: Final = 64
 
 
@@ -55,7 +53,7 @@ class StoredWeights(NamedTuple):
 
 def check_files(path: Path, allow_pickle: bool) -> StoredWeights:
     """Raise unless a folder has regular files, safe weights and no code of its own."""
-    inside = _root(path)
+    inside = model_root(path)
     for file in sorted([*path.iterdir(), *path.glob("additional_chat_templates/*")]):
         if not file.is_dir():
             safe_read.open_regular(file, inside=inside).close()
@@ -87,10 +85,16 @@ def check_files(path: Path, allow_pickle: bool) -> StoredWeights:
         return StoredWeights(sum(map(_stored_tensors, files)), size)
 
 
-def _root(path: Path) -> Path:
+def model_root(path: Path) -> Path:
     """Return the folder that links may lead to: that of the hub's cache keeps blobs beside it."""
     cached = path.parent.name == "snapshots" and (path.parent.parent / "blobs").is_dir()
     return path.parent.parent if cached else path
+
+
+def stored_files(path: Path) -> list[Path]:
+    """Return the files of weights in safetensors of a folder that `check_files` has accepted."""
+    name = next(name for name in SAFE_WEIGHTS if (path / name).is_file())
+    return _indexed(path / name) if name.endswith(".json") else [path / name]
 
 
 def _indexed(index: Path) -> list[Path]:
@@ -135,7 +139,7 @@ def _check_no_code(file: Path) -> None:
             f"{file} must hold a JSON object, but it is a {type(config).__name__}: "
             f"{safe_read.COPY_AGAIN}."
         )
-    if any(part.get("auto_map") for part in _objects(config)):
+    if any(part.get("auto_map") for part in json_objects(config)):
         raise PretrainedError(
             f"a model must be of classes that come with transformers, but {file} asks for code of "
             f"its own (auto_map), which regard never runs: if transformers has a class for this "
@@ -143,22 +147,10 @@ def _check_no_code(file: Path) -> None:
         )
 
 
-def _objects(value: Any) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a JSON value, nested ones among them."""
-    waiting = [value]
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, dict):
-            yield part
-            waiting += part.values()
-        elif isinstance(part, list):
-            waiting += part
-
-
 def checked_config(path: Path) -> dict[str, Any]:
     """Return config.json without the settings that are never followed."""
     config = safe_read.read_json(path / CONFIG)
-    for name, value in (pair for part in _objects(config) for pair in part.items()):
+    for name, value in (pair for part in json_objects(config) for pair in part.items()):
         most = next(most for pattern, most in MOST if pattern.search(name))
         if isinstance(value, int) and abs(value) > most:
             raise _refused(
@@ -298,49 +290,11 @@ def check_tokenizer(path: Path, config: Any) -> float:
         return 1.0
     read = safe_read.read_json(file, MAX_TOKENIZER)
     found: dict[str, Any] = read if isinstance(read, dict) else {}
-    model: Any = found["model"] if isinstance(found.get("model"), dict) else {}
     size = getattr(config.get_text_config(), "vocab_size", 0)
-    most = max(MAX_VOCABULARY, 4 * size if isinstance(size, int) else 0)
-    if isinstance(model.get("vocab"), dict | list) and len(model["vocab"]) > most:
-        raise _refused(
-            file,
-            f"the vocabulary must have at most {most:,} tokens, but it has {len(model['vocab']):,}",
-        )
-    word = model.get("max_input_chars_per_word")
-    if isinstance(word, int) and word > MAX_WORD:
-        raise _refused(
-            file, f"max_input_chars_per_word must be at most {MAX_WORD:,}, but it is {word:.3g}"
-        )
-    parts = (found.get(name) for name in ("normalizer", "pre_tokenizer", "decoder"))
-    growth = max(math.prod(map(_growth, _objects(part))) for part in parts)
-    for part in _objects(found.get("post_processor")):  # a template may repeat the text
-        steps = part.get("single")
-        growth *= max(1, str(steps).count("'Sequence'")) if isinstance(steps, list) else 1
-    if growth > MAX_GROWTH:
-        raise _refused(
-            file,
-            f"it must lengthen a text at most {MAX_GROWTH:,} times, but it may do so {growth:.3g} "
-            f"times",
-        )
-    return growth
-
-
-def _growth(part: dict[str, Any]) -> float:
-    """Return how many times a step of a normaliser may lengthen a text."""
-    content, pattern = part.get("content"), part.get("pattern")
-    if part.get("type") == "Replace" and isinstance(content, str):
-        own = pattern.get("String") if isinstance(pattern, dict) else None
-        times = len(content) / len(own) if isinstance(own, str) and own else len(content) + 1
-        return max(1.0, times)
-    charsmap = part.get("precompiled_charsmap")
-    if isinstance(charsmap, str):
-        try:
-            raw = base64.b64decode(charsmap)
-            (trie,) = struct.unpack_from("<I", raw)
-        except (ValueError, struct.error):
-            return 1.0  # which cannot be loaded
-        return max(1.0, *map(len, raw[4 + trie :].split(b"\0")))
-    return 1.0
+    try:
+        return tokenizer_growth(found, size if isinstance(size, int) else 0)
+    except ValueError as error:
+        raise _refused(file, str(error)) from None
 
 
 def guard_tokenizer(tokenizer: Any, path: Path, growth: float) -> Any:

@@ -140,11 +140,15 @@ class Task:
     def prefixed(self, options: DecodingOptions, rows: Sequence[Any]) -> DecodingOptions:
         """Return decoding options for these sources, each with the prefix that it must begin with.
 
-        A single prefix is that of every source; a language model begins with its source.
+        A single prefix is that of every source; a language model begins with its source. Tokens
+        that all targets begin with, such as the name of a language, count nothing.
         """
         if not self.has_sources:
             return replace(options, prefix=[row[:-1] for row in rows])
-        prefix = options.prefix or ()
+        prefix, first = options.prefix or (), self.target.prefix
+        if first:
+            given = [[*first, *own] for own in prefix or [[]]]
+            options, prefix = replace(options, prefix=given, forced=len(first)), given
         return replace(options, prefix=[*prefix] * len(rows)) if len(prefix) == 1 else options
 
     def unknown_words(self, source: Any) -> list[str]:

@@ -260,7 +260,10 @@ class Evaluator:
         size = GPU_BATCH if self.fabric.device.type == "cuda" else BATCH
         for places in _by_length(corpus.src_lengths[first], size):
             batch = collate(corpus, first[places]).to(self.fabric.device)
-            found = decode(cast(SequenceModel, self.module), batch.src, batch.src_lengths, options)
+            first_tokens = self.task.prefixed(options, batch.src.tolist())
+            found = decode(
+                cast(SequenceModel, self.module), batch.src, batch.src_lengths, first_tokens
+            )
             for place, hypotheses in zip(places, found, strict=True):
                 outputs[place] = self.task.target.decode(hypotheses[0].tokens)
         return outputs

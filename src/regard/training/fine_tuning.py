@@ -22,13 +22,12 @@ from regard.data.text_files import fingerprint
 from regard.errors import ArgumentError
 from regard.messages import message
 from regard.models import LABEL_PRESETS, TAG_PRESETS, AnyModel
-from regard.pretrained import is_pretrained
 from regard.safe_read import read_bytes
 from regard.symbols import PAD, SYMBOLS, UNK
 from regard.tasks import Encoders, Task, TaskType, TextInput, choose_task
 from regard.training.checkpoint import weights_of_step
 from regard.training.config import Config, all_options, make_config, preset_options, size_table
-from regard.training.run_folder import BEFORE, RunError, RunFolder, Saved, find_run, split_step
+from regard.training.run_folder import BEFORE, RunFolder, Saved, find_run, split_step
 
 Say = Callable[[str], None]
 
@@ -101,11 +100,6 @@ def open_start(name: str, checksum: str | None = None) -> StartModel:
     """Open a model to start from; raises RegardError if it is missing, damaged or another one."""
     run, step = split_step(name)
     folder = RunFolder(find_run(run))
-    if is_pretrained(folder.path):
-        raise RunError(
-            f"a run folder must be given to start from, but {name} holds a model of transformers: "
-            f"import it first with `regard import {name} -o RUN`."
-        )
     weights = None if step is None else weights_of_step(folder, step)
     start = StartModel(name, folder, folder.load(weights=weights))
     if checksum is not None and start.checksum != checksum:

@@ -12,6 +12,7 @@ import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, NamedTuple, final
 
@@ -22,8 +23,10 @@ from regard import safe_read
 from regard.atomic_files import content_checksum, json_checksum, locked_folder, write_atomic
 from regard.data import SourceEncoder, TargetEncoder, Tokenizer, load_target
 from regard.errors import ArgumentError, RegardError
+from regard.imported import ImportedFolder
 from regard.models import AnyModel, SequenceModel
 from regard.models.protocol import require_sequence_model
+from regard.pretrained import is_pretrained
 from regard.tasks import Task, load_encoder, open_task
 from regard.training.config import Config, make_config
 from regard.training.weights_file import (
@@ -225,8 +228,15 @@ class RunFolder:
         record["checksum"] = json_checksum(record)
         write_atomic(self.config_file, (json.dumps(record, indent=2) + "\n").encode())
 
+    @cached_property
+    def imported(self) -> ImportedFolder | None:
+        """The folder as one of transformers, if it is one; None for a run."""
+        return ImportedFolder(self.path) if is_pretrained(self.path) else None
+
     def read_config(self) -> Config:
         """Read the settings of the run."""
+        if self.imported is not None:
+            return make_config(self.imported.settings)
         if not self.config_file.exists():
             trouble = "has no config.json" if self.path.is_dir() else "is no folder"
             raise RunError(
@@ -277,6 +287,8 @@ class RunFolder:
         self, device: torch.device | str = "cpu", weights: Mapping[str, Tensor] | None = None
     ) -> Saved:
         """Load the model of this run, ready to use, with its best weights or with others."""
+        if self.imported is not None:
+            return load_imported(self.imported, device)
         config = self.read_config()
         if weights is None and not self.model_file.exists():
             raise RunError(
@@ -299,6 +311,8 @@ class RunFolder:
 
     def read_task(self, config: Config) -> Task:
         """Return the kind of data of this run with its encoders, without loading the model."""
+        if self.imported is not None:
+            return open_task(config, *self.imported.encoders)
         for file in (self.src_tokenizer_file, self.tgt_tokenizer_file):
             safe_read.open_regular(file, inside=self.path).close()
         encoders = load_encoder(self.src_tokenizer_file), load_target(self.tgt_tokenizer_file)
@@ -353,6 +367,19 @@ class RunFolder:
                 f"{self.metrics_file}, line {number} is damaged and left out", stacklevel=2
             )
         return self.metrics.rows()
+
+
+def load_imported(folder: ImportedFolder, device: torch.device | str = "cpu") -> Saved:
+    """Load a model of transformers; what its network has of its own is drawn at random."""
+    config = make_config(folder.settings)
+    task, weights = open_task(config, *folder.encoders), folder.weights
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        model = task.build_model()
+    if all(weight.dtype == torch.float64 for weight in weights.values()):
+        model.double()
+    model.load_state_dict({**model.state_dict(), **weights})
+    return Saved(model.to(device).eval(), *task.encoders, config, task)
 
 
 def _with_old_defaults(settings: Mapping[str, Any], version: int) -> Mapping[str, Any]:

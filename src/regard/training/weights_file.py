@@ -38,7 +38,7 @@ DTYPES: Final = ("F64", "F32", "F16", "BF16")
 INT8: Final = "I8"
 #: maximum value of a setting that is not the size of a weight, such as the width of a window
 MAX_FREE: Final = 1_000_000
-FREE: Final = ("half_width",)
+FREE: Final = ("half_width", "window", "max_distance")
 #: a header begins with its length in eight bytes, and metadata come first in it
 HEAD: Final = re.compile(rb'.{8}\{"__metadata__":\{"checksum":"([0-9a-f]{8})"\}', re.DOTALL)
 #: placeholder of the checksum while it is computed

@@ -4,8 +4,9 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from regard.data import TOKENIZER_KINDS, Pair, PairReader, Tokenizer, read_texts
+from regard.data import Pair, PairReader, Tokenizer, read_texts
 from regard.data.dev_set import is_held_out
+from regard.data.lookup_codecs import KINDS
 from regard.data.pairs import draw_sample
 from regard.errors import ArgumentError
 from regard.messages import message
@@ -30,7 +31,7 @@ class NoInput(TextInput):
         inputs="texts",
         maps=("decoder-self", "decoder-history"),
         files=("input.txt", "test.txt"),
-        metrics=dict.fromkeys(TOKENIZER_KINDS, "perplexity"),
+        metrics=dict.fromkeys(KINDS, "perplexity"),
         only=("tokens", "a language model has no source, and continues texts"),
     )
     card_patterns = (CARD_TEXT,)

@@ -1,0 +1,302 @@
+"""Read a folder that `save_pretrained` of transformers wrote as a model of regard, and write one.
+
+Tokens get the ids of regard: pad, bos, eos and unk are 0 to 3. A symbol that the model does not
+have, or that it has in another role as well, has a row that is never written.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from regard import extras, safe_read
+from regard.data import Tokenizer
+from regard.data.lookup_codecs import ImportedCodec, LabelCodec
+from regard.device import shapes_only
+from regard.imported.families import FAMILIES, ImportRefusedError, ModelFamily, Weights
+from regard.models import PRESETS
+from regard.pretrained.folder import load_config, load_tokenizer, quiet_transformers
+from regard.pretrained.folder_checks import (
+    CONFIG,
+    PretrainedError,
+    check_files,
+    model_root,
+    stored_files,
+)
+from regard.symbols import BOS, EOS, PAD, SYMBOLS, UNK
+
+#: bias of the logit of a symbol that is no token of the model
+NEVER: Final = -1e4
+#: tensors with a row for each token
+TOKEN_ROWS: Final = re.compile(r"^(?!classifier\.output).*(table\.weight|output\.(weight|bias))$")
+POSITIONS: Final = "embedding.positions.table"
+#: what tied output layers are where a folder has one of its own
+UNTIED: Final = {"output": "none", "all": "inputs"}
+#: weights of a classifier that no encoder has
+OWN: Final = re.compile(r"classifier\.(?!encoder\.)")
+#: a text by which the special tokens around texts are seen
+PROBE: Final = "a"
+GENERATION: Final = "generation_config.json"
+#: files of a tokenizer beside its own that an export brings back
+KEPT_FILES: Final = ("tokenizer_config.json", "special_tokens_map.json", GENERATION)
+#: most positions that a run reads unless told otherwise
+MOST_POSITIONS: Final = 1024
+
+
+class Vocabulary(NamedTuple):
+    """The vocabulary of a model, in the order of regard.
+
+    Attributes:
+        ids: the id there of each id here; -1 for a symbol that is none of its tokens.
+        rows: the same, with the id of the token whose vector such a symbol is read as.
+    """
+
+    ids: list[int]
+    rows: list[int]
+
+    @staticmethod
+    def of(count: int, symbols: Mapping[int, int | None]) -> "Vocabulary":
+        """Return the vocabulary of `count` tokens; `symbols` are the ids of regard's symbols.
+
+        One that several of them share is the first's.
+        """
+        ids, rows = [-1] * len(SYMBOLS), [0] * len(SYMBOLS)
+        for place, number in symbols.items():
+            if number is not None and 0 <= number < count:
+                rows[place] = number
+                ids[place] = -1 if number in ids else number
+        rest = [number for number in range(count) if number not in ids[: len(SYMBOLS)]]
+        return Vocabulary([*ids, *rest], [*rows, *rest])
+
+
+class ImportedFolder:
+    """A folder of transformers, read as a run of regard.
+
+    Args:
+        path: the folder.
+        source_language: of the sources of a model of many languages, as its tokenizer calls it.
+        target_language: of the targets.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        source_language: str | None = None,
+        target_language: str | None = None,
+    ) -> None:
+        self.path = Path(path)
+        extras.require("transformers", extra="hf", for_=f"the model in {self.path}")
+        self.stored = check_files(self.path, allow_pickle=False)
+        with quiet_transformers():
+            self.config = load_config(self.path)
+            self.family = self._family()
+            self.options = self._checked(self.family)
+            self.tokenizer = load_tokenizer(self.path, self.config)
+        self.languages = source_language, target_language
+
+    def _family(self) -> ModelFamily:
+        kind = self.config.model_type
+        family = FAMILIES.get(kind)
+        if family is None:
+            raise self._refused(f"its model_type is {kind!r:.40}")
+        (name,) = getattr(self.config, "architectures", None) or family.classes[:1]
+        if name not in family.classes:
+            raise self._refused(f"its class is {name!s:.60}")
+        return family
+
+    def _checked(self, family: ModelFamily) -> dict[str, Any]:
+        reason = family.refusal(self.config)
+        try:
+            if not reason:
+                return family.options(self.config)
+        except ImportRefusedError as error:
+            reason = str(error)
+        raise self._refused(reason)
+
+    def _refused(self, reason: str) -> ImportRefusedError:
+        return ImportRefusedError(
+            f"a model must be of a family that regard has layers for ({', '.join(FAMILIES)}) to be "
+            f"imported, but {self.path} is not ({reason}): use it as it is, with transformers."
+        )
+
+    @cached_property
+    def generation(self) -> dict[str, Any]:
+        """The settings of `generate`, and what the configuration says where these say nothing."""
+        file = self.path / GENERATION
+        read = safe_read.read_json(file, inside=model_root(self.path)) if file.is_file() else {}
+        return {**self.config.to_dict(), **{k: v for k, v in read.items() if v is not None}}
+
+    @cached_property
+    def tensors(self) -> Weights:
+        """The tensors of the folder, by the names of the family's table."""
+        found: Weights = {}
+        for file in stored_files(self.path):
+            with safe_read.open_tensors(file, inside=model_root(self.path)) as tensors:
+                for name in tensors.keys():  # noqa: SIM118
+                    found[name.removeprefix(self.family.prefix)] = tensors.get_tensor(name)
+        return self.family.unpack(found, self.config)
+
+    @cached_property
+    def table(self) -> Tensor:
+        """The embeddings of the tokens."""
+        name = self.family.names[":table"] + ".weight"
+        if name not in self.tensors:
+            raise self._missing(name)
+        return self.tensors[name]
+
+    @property
+    def count(self) -> int:
+        """Number of tokens of the model."""
+        return len(self.table)
+
+    @cached_property
+    def ends(self) -> tuple[list[int], list[int]]:
+        """Ids that the tokenizer puts before and after a text."""
+        if self.languages[0] is not None:
+            self.tokenizer.src_lang = self.languages[0]
+        whole = list(self.tokenizer(PROBE)["input_ids"])
+        plain = list(self.tokenizer(PROBE, add_special_tokens=False)["input_ids"])
+        start = next(i for i in range(len(whole) + 1) if whole[i : i + len(plain)] == plain)
+        return whole[:start], whole[start + len(plain) :]
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The vocabulary, in the order of regard."""
+        own, (before, after) = self.generation, self.ends
+        pad = own.get("pad_token_id")
+        symbols = {EOS: own.get("eos_token_id"), UNK: self.tokenizer.unk_token_id}
+        if self.family.preset == "classifier-transformer":
+            symbols = {EOS: after[0] if after else None, UNK: symbols[UNK], PAD: pad, BOS: None}
+        elif self.family.preset == "lm-transformer":
+            first = before[0] if before else own.get("bos_token_id")
+            symbols |= {BOS: symbols[EOS] if first is None else first, PAD: pad}
+        else:
+            first = own.get("decoder_start_token_id")
+            symbols |= {BOS: own.get("bos_token_id") if first is None else first, PAD: pad}
+        if not isinstance(symbols[EOS], int):
+            raise self._refused(f"its texts end in {symbols[EOS]!r:.60}, and not in one token")
+        return Vocabulary.of(self.count, symbols)
+
+    @property
+    def reads_bos(self) -> bool:
+        """True if texts of a language model begin with a special token."""
+        return bool(self.ends[0])
+
+    def _codec(self, prefix: Sequence[int] = ()) -> ImportedCodec:
+        described = safe_read.parse_json(self.tokenizer.backend_tokenizer.to_str())
+        described |= {"padding": None, "truncation": None}
+        names = {number: piece for piece, number in self.tokenizer.get_vocab().items()}
+        if max(names, default=0) >= self.count:
+            raise PretrainedError(
+                f"the tokenizer must be that of its model, but in {self.path} it has an id "
+                f"{max(names)}, and the model has {self.count:,} tokens: {safe_read.COPY_AGAIN}."
+            )
+        ids = self.vocabulary.ids
+        pieces = [*SYMBOLS, *(names.get(number, f"<{number}>") for number in ids[len(SYMBOLS) :])]
+        seen = set[str]()
+        for i, piece in enumerate(pieces):
+            pieces[i] = f"{piece} ({ids[i]})" if piece in seen else piece
+            seen.add(pieces[i])
+        files = {
+            name: safe_read.read_text(self.path / name, inside=model_root(self.path))
+            for name in KEPT_FILES
+            if (self.path / name).is_file()
+        }
+        origin = {"config": self.config.to_dict(), "files": files}
+        ours = [ids.index(number) for number in prefix]
+        return ImportedCodec(described, ids, pieces, ours, None, origin)
+
+    @cached_property
+    def encoders(self) -> tuple[Tokenizer, Tokenizer]:
+        """The tokenisers of sources and of targets."""
+        before, after = self.ends
+        if self.family.preset == "lm-transformer":
+            if len(before) > 1 or after:
+                raise self._refused("its texts have special tokens around them")
+            both = Tokenizer("imported", self._codec(), nfc=False)
+            return both, both
+        if after != [self.vocabulary.rows[EOS]]:
+            raise self._refused("its sources do not end in one token alone")
+        source = Tokenizer("imported", self._codec(before), nfc=False)
+        if self.family.preset == "classifier-transformer":
+            return source, Tokenizer("label", LabelCodec(list(SYMBOLS)))
+        first = self.generation.get("forced_bos_token_id")
+        return source, Tokenizer(
+            "imported", self._codec([] if first is None else [first]), nfc=False
+        )
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """The settings of the run."""
+        model = {name: value for name, value in self.options.items() if value is not None}
+        head = self.tensors.get(f"{self.family.names.get('output:')}.weight")
+        if head is not None and not torch.equal(head, self.table):
+            model["tied"] = UNTIED.get(model["tied"], model["tied"])
+        if self.family.preset == "lm-transformer":
+            model |= {"output_bias": False, "reads_bos": self.reads_bos}
+        elif self.family.preset == "transformer":
+            model["output_bias"] = False
+        longest = min(MOST_POSITIONS, model.get("max_positions", MOST_POSITIONS + 1) - 1)
+        limits = {"max_src_len": longest, "max_tgt_len": longest, "label_smoothing": 0.0}
+        return {"preset": self.family.preset, "size": "base", "model": model, **limits}
+
+    @cached_property
+    def weights(self) -> Weights:
+        """The weights of the network, but those of a classifier's own layers."""
+        source, target = self.encoders
+        with shapes_only():
+            module: nn.Module = PRESETS[self.family.preset](
+                source.vocab_size, target.vocab_size, "base", **self.settings["model"]
+            )
+        rest, found = dict(self.tensors), {}
+        for name, expected in module.state_dict().items():
+            if not OWN.match(name):
+                weight = self._weight(name, rest)
+                if weight.shape != expected.shape:
+                    raise PretrainedError(
+                        f"the weights in {self.path} must be those that its {CONFIG} describes, "
+                        f"but {self.family.theirs(name) or name} is of the shape "
+                        f"{tuple(weight.shape)}, and not {tuple(expected.shape)}: "
+                        f"{safe_read.COPY_AGAIN}."
+                    )
+                found[name] = weight
+        self._check_rest(rest)
+        return found
+
+    def _weight(self, name: str, rest: Weights) -> Tensor:
+        theirs, vocabulary = self.family.theirs(name), self.vocabulary
+        weight = rest.pop(theirs, None) if theirs is not None else None
+        is_bias = name.endswith("output.bias")
+        if weight is None and is_bias:
+            weight = self.table.new_zeros(self.count)
+        if weight is None:
+            raise self._missing(theirs or name)
+        weight = weight if weight.dtype == torch.float64 else weight.float()
+        if name.endswith(POSITIONS):
+            return weight[self.family.offset :]
+        if TOKEN_ROWS.match(name):
+            weight = weight.flatten() if is_bias else weight
+            if len(weight) == self.count:
+                weight = weight[vocabulary.rows]
+            if is_bias:
+                weight[[i for i, number in enumerate(vocabulary.ids) if number < 0]] = NEVER
+        return weight
+
+    def _missing(self, name: str) -> PretrainedError:
+        return PretrainedError(
+            f"the weights in {self.path} must be those that its {CONFIG} describes, but they lack "
+            f"{name}: save the model again."
+        )
+
+    def _check_rest(self, rest: Weights) -> None:
+        """Raise for tensors that have no part in the network, and are no copies of others."""
+        for name, weight in rest.items():
+            copies = name.endswith("embed_tokens.weight")
+            known = re.fullmatch(self.family.spare, name) is not None
+            if not known or (copies and not torch.equal(weight, self.table)):
+                raise self._refused(f"it has weights {name:.80} of its own")

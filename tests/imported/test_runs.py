@@ -1,0 +1,129 @@
+"""Imported models as runs: answers, commands, fine-tuning, and folders that are refused."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import regard
+from cli.tools import regard as command
+from imported.search import generated, own_answers
+from imported.zoo import ENCODERS, LANGUAGE, SEQ2SEQ, sentences
+from regard.errors import RegardError
+from regard.imported import ImportRefusedError
+from regard.training.imported_run import import_run
+
+
+@pytest.mark.parametrize("family", LANGUAGE + SEQ2SEQ)
+def test_greedy_answers_are_those_of_generate(imported, family):
+    theirs, saved, folder = imported(family)
+    texts = sentences(4)
+    found = own_answers(saved, folder, texts, beam=1)
+    assert found == generated(theirs, folder, family, texts)
+    assert len({tuple(answer) for answer in found}) > 1
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama", "bart", "t5"])
+def test_a_run_folder_answers_as_the_folder_does(folders, family, tmp_path):
+    path, _ = folders(family, torch.float32)
+    run = import_run(path, tmp_path / "run")
+    own, straight = regard.load(run), regard.load(path, engine="regard")
+    texts = sentences(3)
+    for text in texts:
+        assert own.tgt_tokenizer.decode(own.tgt_tokenizer.encode(text)) == text
+    answers = [output.text for output in own(texts, beam=2, max_len=20)]
+    assert [output.text for output in straight(texts, beam=2, max_len=20)] == answers
+    assert command("predict", run, "-", stdin="\n".join(texts)).exit_code == 0
+    trace = own.trace(texts[0], beam=1, max_len=20)
+    assert "decoder-self" in trace.kinds
+    assert command("show", run, texts[0]).exit_code == 0
+
+
+def test_commands_import(folders, tmp_path):
+    path, _ = folders("llama", torch.float32)
+    done = command("import", path, "-o", tmp_path / "run")
+    assert done.exit_code == 0
+    assert done.stdout.strip() == str(tmp_path / "run")
+    assert regard.load(tmp_path / "run").config.preset == "lm-transformer"
+    again = command("import", path, "-o", tmp_path / "run")
+    assert "must be new" in again.stderr
+
+
+@pytest.mark.parametrize("family", ENCODERS)
+def test_classifiers_start_from_encoders(folders, family, tmp_path):
+    path, _ = folders(family, torch.float32)
+    data = tmp_path / "data.tsv"
+    rows = [(text, "yes" if "cat" in text else "no") for text in sentences(120)]
+    data.write_text("".join(f"{a}\t{b}\n" for a, b in rows))
+    model = regard.fit(
+        data, start=str(path), output=tmp_path / "run", steps=2, quiet=True, eval_every=2
+    )
+    assert model.task.labels == ("no", "yes")
+    assert model.config.preset == "classifier-transformer"
+    start = regard.load(path, engine="regard")
+    name = "classifier.encoder.encoder.layers.0.feed_forward.inner.weight"
+    drift = model.module.state_dict()[name] - start.module.state_dict()[name]
+    assert drift.abs().max() < 0.02
+    assert model.src_tokenizer.encode("the cat") == start.src_tokenizer.encode("the cat")
+
+
+@pytest.fixture
+def damaged(folders, tmp_path):
+    """A copy of the folder of a Llama, which a test damages."""
+    import shutil
+
+    return shutil.copytree(folders("llama", torch.float32)[0], tmp_path / "llama")
+
+
+def change(folder, name, **values):
+    file = folder / name
+    file.write_text(json.dumps({**json.loads(file.read_text()), **values}))
+
+
+def weights(folder, edit):
+    found = load_file(folder / "model.safetensors")
+    edit(found)
+    save_file(found, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+NORM = "model.layers.1.input_layernorm.weight"
+
+
+@pytest.mark.parametrize(("damage", "said"), [
+    (lambda f: change(f, "config.json", auto_map={"AutoModel": "x.y"}), "auto_map"),
+    (lambda f: (f / "model.safetensors").rename(f / "pytorch_model.bin"), "pickled"),
+    (lambda f: change(f, "config.json", hidden_act="gelu_10"), "its activation is 'gelu_10'"),
+    (lambda f: change(f, "config.json", model_type="opt"), "its model_type is 'opt'"),
+    (lambda f: change(f, "config.json", architectures=["LlamaModel"]), "its class is LlamaModel"),
+    (lambda f: change(f, "generation_config.json", eos_token_id=[2, 5]), "its texts end in [2, 5]"),
+    (lambda f: weights(f, lambda w: w.pop(NORM)), f"they lack {NORM}"),
+    (lambda f: weights(f, lambda w: w.update({NORM: torch.ones(7)})),
+     f"{NORM} is of the shape (7,), and not (24,)"),
+    (lambda f: weights(f, lambda w: w.update({"model.extra.weight": torch.ones(7)})),
+     "it has weights model.extra.weight of its own"),
+    (lambda f: change(f, "config.json", num_hidden_layers=3), "they lack model.layers.2."),
+    (lambda f: weights(f, lambda w: w.update({
+        "model.embed_tokens.weight": torch.zeros(50, 24), "lm_head.weight": torch.zeros(50, 24)})),
+     "it has an id"),
+])  # fmt: skip
+def test_what_cannot_be_imported_is_said_in_a_sentence(damaged, damage, said, tmp_path):
+    damage(damaged)
+    done = command("import", damaged, "-o", tmp_path / "run")
+    assert done.exit_code == 1
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_other_folders_are_refused(tmp_path):
+    with pytest.raises(RegardError, match="save_pretrained"):
+        import_run(tmp_path, tmp_path / "run")
+
+
+def test_what_regard_does_not_compute_is_wrapped(damaged):
+    change(damaged, "config.json", rope_parameters={"rope_type": "linear", "factor": 2.0,
+                                                    "rope_theta": 10000.0})  # fmt: skip
+    assert type(regard.load(damaged)).__name__ == "PretrainedModel"
+    with pytest.raises(ImportRefusedError, match="rotary positions"):
+        regard.load(damaged, engine="regard")

@@ -1,0 +1,212 @@
+"""Small models of each family with random weights, and tokenizers trained on the spot."""
+
+import random
+import re
+from functools import partial
+
+import numpy as np
+import torch
+from torch import nn
+
+WORDS = "the cat sat on a mat and dogs ran to trees birds flew over houses in sun rain snow"
+SPECIAL = ("<pad>", "<s>", "</s>", "<unk>", "<mask>", "[en]", "[fr]")
+PAD, BOS, EOS, UNK = range(4)
+VOCABULARY, ROWS = 90, 97
+IDS = {"vocab_size": ROWS, "pad_token_id": PAD, "bos_token_id": BOS, "eos_token_id": EOS}
+SIZES = {
+    "hidden_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 19,
+    "max_position_embeddings": 71,
+}
+GROUPED = {**SIZES, "num_key_value_heads": 2}
+BART = {
+    "d_model": 24,
+    "encoder_layers": 1,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 19,
+    "decoder_ffn_dim": 19,
+    "max_position_embeddings": 71,
+    "forced_eos_token_id": None,
+}
+T5 = {"d_model": 24, "d_kv": 5, "d_ff": 19, "num_layers": 2}
+T5 |= {"num_heads": 4, "decoder_start_token_id": PAD, "relative_attention_num_buckets": 8}
+T5 |= {"relative_attention_max_distance": 20}
+LLAMA_3 = {
+    "rope_type": "llama3",
+    "rope_theta": 500.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
+
+#: family: class, sizes, what its tokenizer puts before and after a text
+ZOO = {
+    "gpt2": ("GPT2LMHeadModel", {"n_layer": 2, "n_head": 4, "n_embd": 24, "n_positions": 71,
+                                 "bos_token_id": EOS}, "", ""),
+    "llama": ("LlamaForCausalLM", {**GROUPED, "head_dim": 10}, "<s>", ""),
+    "llama3": ("LlamaForCausalLM", {**GROUPED, "rope_parameters": LLAMA_3,
+                                    "tie_word_embeddings": True}, "<s>", ""),
+    "mistral": ("MistralForCausalLM", {**GROUPED, "sliding_window": 5}, "<s>", ""),
+    "qwen2": ("Qwen2ForCausalLM", {**GROUPED, "bos_token_id": None}, "", ""),
+    "gemma": ("GemmaForCausalLM", {**GROUPED, "head_dim": 8, "num_key_value_heads": 1}, "<s>", ""),
+    "bert": ("BertForMaskedLM", SIZES, "<s>", "</s>"),
+    "roberta": ("RobertaModel", {**SIZES, "pad_token_id": 1, "bos_token_id": 0}, "<s>", "</s>"),
+    "xlm-roberta": ("XLMRobertaForSequenceClassification",
+                    {**SIZES, "pad_token_id": 1, "bos_token_id": 0}, "<s>", "</s>"),
+    "distilbert": ("DistilBertModel", {"dim": 24, "hidden_dim": 19, "n_layers": 2, "n_heads": 4,
+                                       "max_position_embeddings": 71}, "<s>", "</s>"),
+    "albert": ("AlbertForPreTraining", {**SIZES, "embedding_size": 10}, "<s>", "</s>"),
+    "marian": ("MarianMTModel", {**BART, "scale_embedding": True, "decoder_start_token_id": PAD,
+                                 "activation_function": "swish"}, "", "</s>"),
+    "bart": ("BartForConditionalGeneration", {**BART, "decoder_start_token_id": EOS},
+             "<s>", "</s>"),
+    "mbart": ("MBartForConditionalGeneration", {**BART, "decoder_start_token_id": EOS,
+                                                "scale_embedding": True}, "[en]", "</s>"),
+    "pegasus": ("PegasusForConditionalGeneration", {**BART, "decoder_start_token_id": PAD,
+                                                    "scale_embedding": True}, "", "</s>"),
+    "m2m_100": ("M2M100ForConditionalGeneration",
+                {**BART, "decoder_start_token_id": EOS, "pad_token_id": 1, "bos_token_id": 0,
+                 "scale_embedding": True}, "[en]", "</s>"),
+    "t5": ("T5ForConditionalGeneration", T5, "", "</s>"),
+    "t5-gated": ("T5ForConditionalGeneration", {**T5, "feed_forward_proj": "gated-gelu",
+                                                "tie_word_embeddings": False}, "", "</s>"),
+    "mt5": ("MT5ForConditionalGeneration", T5, "", "</s>"),
+}  # fmt: skip
+LANGUAGE = ("gpt2", "llama", "llama3", "mistral", "qwen2", "gemma")
+ENCODERS = ("bert", "roberta", "xlm-roberta", "distilbert", "albert")
+SEQ2SEQ = tuple(name for name in ZOO if name not in LANGUAGE + ENCODERS)
+
+
+def sentences(count, longest=9, seed=3):
+    draw = random.Random(seed)
+    return [" ".join(draw.choices(WORDS.split(), k=draw.randint(1, longest))) for _ in range(count)]
+
+
+def build_tokenizer(family):
+    """Subwords as the family cuts them, with the special tokens of its texts."""
+    from tokenizers import (
+        Tokenizer,
+        decoders,
+        models,
+        normalizers,
+        pre_tokenizers,
+        processors,
+        trainers,
+    )
+    from transformers import PreTrainedTokenizerFast
+
+    ids = {**IDS, **ZOO[family][1]}
+    special = list(SPECIAL)
+    special[ids["pad_token_id"]] = "<pad>"
+    special[EOS] = "</s>"
+    special[1 - ids["pad_token_id"]] = "<s>"
+    options = {"vocab_size": VOCABULARY, "special_tokens": special, "show_progress": False}
+    if family in ("gpt2", "qwen2", "roberta", "bart"):
+        found = Tokenizer(models.BPE())
+        found.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        found.decoder = decoders.ByteLevel()
+        trainer = trainers.BpeTrainer(**options)
+    elif family in ("bert", "distilbert"):
+        found = Tokenizer(models.WordPiece(unk_token="<unk>"))
+        found.normalizer = normalizers.BertNormalizer()
+        found.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        found.decoder = decoders.WordPiece()
+        trainer = trainers.WordPieceTrainer(**options)
+    elif family in ("llama", "llama3", "mistral", "gemma"):
+        found = Tokenizer(models.BPE(unk_token="<unk>"))
+        found.pre_tokenizer, found.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+        trainer = trainers.BpeTrainer(**options)
+    else:
+        found = Tokenizer(models.Unigram())
+        found.normalizer = normalizers.NFKC()
+        found.pre_tokenizer, found.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+        trainer = trainers.UnigramTrainer(**options, unk_token="<unk>")
+    found.train_from_iterator(sentences(200), trainer)
+    _, _, before, after = ZOO[family]
+    if before or after:
+        found.post_processor = processors.TemplateProcessing(
+            single=f"{before} $A {after}".strip(),
+            special_tokens=[(t, special.index(t)) for t in {before, after} - {""}],
+        )
+    named = {"unk_token": "<unk>", "eos_token": "</s>", "pad_token": "<pad>"}
+    named |= {"bos_token": "<s>"} if ids["bos_token_id"] is not None else {}
+    return PreTrainedTokenizerFast(tokenizer_object=found, **named)
+
+
+#: first tokens of targets: a special token, or a language
+FORCED = {"bart": BOS, "mbart": 6, "m2m_100": 6}
+#: standard deviations of weights, by their names
+SPREAD = {r"bias$": 0.2, "position|wpe|encoder_attn": 1.2, "shared|embed|wte": 0.3, "": 0.6}
+#: weights of norms, which are near 1
+NORM = re.compile(r"(norm|ln_\w)[^.]*\.weight$", re.IGNORECASE)
+
+
+def build(family, dtype=torch.float64, **sizes):
+    """A model with weights so large that its outputs are not flat."""
+    import transformers
+
+    kind, own, *_ = ZOO[family]
+    torch.manual_seed(2)
+    made = getattr(transformers, kind)
+    config = made.config_class(**{**IDS, **own, **sizes})
+    config._attn_implementation = "eager"
+    model = made(config).eval()
+    for name, weight in model.named_parameters():
+        std = next(std for pattern, std in SPREAD.items() if re.search(pattern, name))
+        if "embed_positions" not in name or family not in SINES:
+            nn.init.normal_(weight, mean=float(bool(NORM.search(name))), std=std)
+    if family in FORCED:
+        model.generation_config.forced_bos_token_id = FORCED[family]
+    model = model.to(dtype)
+    if dtype == torch.float64:
+        make_exact(model, family)
+    return model
+
+
+SINES = ("marian", "pegasus", "m2m_100")
+
+
+def make_exact(model, family):
+    """Compute in float64 the angles that transformers has in float32."""
+    for module in model.modules():
+        if hasattr(module, "inv_freq"):
+            module.forward = partial(exact_angles, model.config)
+        if isinstance(getattr(module, "embed_scale", None), torch.Tensor):
+            module.embed_scale = torch.tensor(model.config.hidden_size, dtype=torch.float64).sqrt()
+    for side in ("encoder", "decoder") if family in SINES else ():
+        places = getattr(model.model, side).embed_positions
+        table = places.weights if family == "m2m_100" else places.weight
+        half = table.shape[1] // 2
+        span = half - 1 if family == "m2m_100" else half
+        waves = 10000.0 ** (-np.arange(half) / span)
+        angles = np.arange(len(table))[:, None] * waves
+        table.data = torch.from_numpy(np.concatenate([np.sin(angles), np.cos(angles)], axis=1))
+
+
+def exact_angles(config, x, position_ids):
+    rope = config.rope_parameters
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    waves = rope["rope_theta"] ** (-np.arange(0, width, 2) / width)
+    if rope["rope_type"] == "llama3":
+        length, factor = rope["original_max_position_embeddings"], rope["factor"]
+        low, high = rope["low_freq_factor"], rope["high_freq_factor"]
+        for i, wave in enumerate(waves):
+            times = length * wave / (2 * np.pi)
+            kept = (min(max(times, low), high) - low) / (high - low)
+            waves[i] = wave * kept + wave / factor * (1 - kept)
+    angles = position_ids[..., None].double() * torch.from_numpy(waves)
+    both = torch.cat([angles, angles], dim=-1)
+    return both.cos().to(x.dtype), both.sin().to(x.dtype)
+
+
+def save(family, folder, **options):
+    """Write a model and its tokenizer, as a user would; returns the model."""
+    model = build(family, **options)
+    model.save_pretrained(folder)
+    build_tokenizer(family).save_pretrained(folder)
+    return model
