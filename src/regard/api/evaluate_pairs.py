@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from regard.api.predictor import Predictor
-from regard.api.tables import is_table, table_rows
+from regard.api.tables import table_rows
 from regard.data import Pair, PairReader, Tokenizer, base_folder, read_pairs
 from regard.data.error_hints import PYTHON_HINTS, BadLine, ErrorHints
 from regard.data.pair_reader import SourceTransform
@@ -23,6 +23,7 @@ from regard.evaluation import (
     text_metrics,
 )
 from regard.tasks import DataPlace, Task
+from regard.tasks.inputs.base import is_table
 
 #: the arguments of `Model.evaluate` and `Model.align`
 ARGUMENTS: Final = PYTHON_HINTS._replace(longer="shorten it")

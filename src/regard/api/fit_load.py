@@ -15,7 +15,6 @@ from regard.api.model import Model
 from regard.api.tables import (
     choose_named,
     column_type,
-    is_table,
     pair_with,
     target_settings,
     write_labels,
@@ -30,6 +29,7 @@ from regard.pretrained import (
     is_hub_name,
     is_pretrained,
 )
+from regard.tasks.inputs.base import is_table
 from regard.training import RunFolder
 from regard.training.run_folder import split_step
 

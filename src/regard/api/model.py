@@ -30,7 +30,6 @@ from regard.api.predictor import (
 )
 from regard.api.tables import (
     answer_row,
-    is_table,
     pair_with,
     read_labels,
     table_like,
@@ -51,6 +50,7 @@ from regard.seeing.attribution.methods import method_names
 from regard.seeing.attribution.what_if import Intervention, WhatIf, check_seeded
 from regard.seeing.trace.alignment import Links
 from regard.tasks import ScoreTable
+from regard.tasks.inputs.base import is_table
 from regard.training import RunError, RunFolder, Saved
 
 BATCH: Final = 32

@@ -145,6 +145,8 @@ class Predictor:
     ) -> None:
         self.trained, self.task, self.device = module, task, device
         self.paths, self.presets = paths, presets
+        #: name, preset and checkpoint, as traces hold them
+        self.info: ModelInfo = model_info(paths, presets)
         #: whether all searches on a CPU run by compiled kernels, which take a second to load
         self.compiled = False
         self._cpu_model: CpuModel | None = None
@@ -174,11 +176,6 @@ class Predictor:
     def graphs(self) -> DecodingGraphs | None:
         """CUDA graphs of the model's searches; None without a GPU."""
         return DecodingGraphs(self.module) if self.device.type == "cuda" else None
-
-    @cached_property
-    def info(self) -> ModelInfo:
-        """Name, preset and checkpoint, as traces hold them."""
-        return model_info(self.paths, self.presets)
 
     def check_source(self, source: Any) -> None:
         """Raises for what is no source, and for one with more positions than the model has."""

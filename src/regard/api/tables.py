@@ -22,24 +22,17 @@ from regard.data.table_files import HEAD
 from regard.data.tokenizers import FEW_LABELS
 from regard.errors import ArgumentError
 from regard.tasks import Task
+from regard.tasks.inputs.base import TABLE_ROWS, is_table
 from regard.training.run_folder import LABELS
 
-#: methods of tables that return a dictionary for each row, with their arguments
-ROWS: Final = {"to_pylist": (), "to_dicts": (), "to_list": (), "to_dict": ("records",)}
 HINTS: Final = PYTHON_HINTS._replace(columns=lambda columns: f"source={columns[0]!r}")
 COLUMN_HINTS: Final = PYTHON_HINTS._replace(columns=lambda columns: f"table[{list(columns)!r}]")
 
 
-def is_table(data: Any) -> bool:
-    """Return whether data are a table of pandas, polars, pyarrow or datasets."""
-    named = hasattr(data, "columns") or hasattr(data, "column_names")
-    return named and not isinstance(data, Mapping) and any(hasattr(data, name) for name in ROWS)
-
-
 def table_rows(table: Any) -> list[dict[str, Any]]:
     """Return a dictionary for each row of a table."""
-    make = next(name for name in ROWS if hasattr(table, name))
-    return [{str(k): v for k, v in row.items()} for row in getattr(table, make)(*ROWS[make])]
+    make = next(name for name in TABLE_ROWS if hasattr(table, name))
+    return [{str(k): v for k, v in row.items()} for row in getattr(table, make)(*TABLE_ROWS[make])]
 
 
 def choose_named(

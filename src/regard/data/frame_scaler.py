@@ -15,7 +15,7 @@ from regard.data.corpus import Corpus, FrameRows, Ids
 from regard.data.frame_tables import FrameArray
 from regard.data.pairs import Pair
 from regard.data.tokenizers import Tokenizer
-from regard.errors import ArgumentError, RegardError
+from regard.errors import ArgumentError
 from regard.messages import message
 from regard.safe_read import PathLike
 
@@ -242,13 +242,3 @@ def load_target(path: PathLike) -> TargetEncoder:
     if content.get("kind") == NumberTargets.kind:
         return NumberTargets.from_json(path, content)
     return Tokenizer.from_json(path, content)
-
-
-def require_text_target(target: TargetEncoder, what: str) -> Tokenizer:
-    """Return the tokeniser of text targets; raises RegardError for numbers."""
-    if isinstance(target, Tokenizer):
-        return target
-    raise RegardError(
-        f"{what} must have a target of text, but this run predicts {target.summary}: use `regard "
-        f"predict`, `regard evaluate` or `regard show` with it."
-    )

@@ -17,11 +17,11 @@ from regard.data import (
     Tokenizer,
 )
 from regard.data.dev_set import DevSet, overlapping_sources
-from regard.data.frame_scaler import require_text_target
+from regard.data.frame_scaler import TargetEncoder
 from regard.data.series_windows import SeriesScaler
 from regard.data.stories import QUESTION_MARK
 from regard.decoding import DecodingOptions
-from regard.errors import ArgumentError
+from regard.errors import ArgumentError, RegardError
 from regard.models import PRESETS, AnyModel
 from regard.models.protocol import require_sequence_model
 from regard.seeing import Text
@@ -278,3 +278,13 @@ def _collected(pairs: Iterable[Pair], targets: list[str]) -> Iterator[Pair]:
         if len(targets) < TOKENIZER_LINES:
             targets.append(pair.tgt)
         yield pair
+
+
+def require_text_target(target: TargetEncoder, what: str) -> Tokenizer:
+    """Return the tokeniser of text targets; raises RegardError for numbers."""
+    if isinstance(target, Tokenizer):
+        return target
+    raise RegardError(
+        f"{what} must have a target of text, but this run predicts {target.summary}: use `regard "
+        f"predict`, `regard evaluate` or `regard show` with it."
+    )

@@ -75,15 +75,14 @@ def recognised(config: Config, pairs: PairSource | None, say: Callable[[str], No
 
 def _of_examples(config: Config, pairs: PairSource | None) -> tuple[dict[str, Any], str]:
     """Return settings by name, and a sentence about them or ""."""
+    data = config.data
     if pairs is None:
-        if not isinstance(config.data, str) or config.data in ("", STDIN):
+        if not isinstance(data, str) or data in ("", STDIN) or is_sharded(data):
             return {}, ""
-        if is_sharded(config.data) or (
-            SeriesInput.is_possible(config) and recognise_series(config.data) is not None
-        ):
+        if SeriesInput.is_possible(config) and recognise_series(data) is not None:
             return {}, ""
-        if _is_plain_text(config):
-            return {"preset": "lm-transformer"}, message("train.found.text", file=config.data)
+        if not config.columns and _is_plain_text(data):
+            return {"preset": "lm-transformer"}, message("train.found.text", file=data)
     try:
         files = Examples(config, Path(), pairs)
         first = files.first()
@@ -104,10 +103,9 @@ def _of_examples(config: Config, pairs: PairSource | None) -> tuple[dict[str, An
     return {}, ""
 
 
-def _is_plain_text(config: Config) -> bool:
-    """Return whether a file of lines has no tabs at its beginning, and columns are not named."""
-    name = str(config.data)
-    if config.columns or format_suffix(name) not in TEXT_SUFFIXES or media_folder(name):
+def _is_plain_text(name: str) -> bool:
+    """Return whether a file of lines has no tabs at its beginning."""
+    if format_suffix(name) not in TEXT_SUFFIXES or media_folder(name):
         return False
     try:
         head = list(itertools.islice(numbered_lines(name), FIRST_EXAMPLES))

@@ -79,26 +79,6 @@ def distillation_loss(
     return (each if real is None else each * real).sum()
 
 
-def check_teacher(config: Config) -> None:
-    """Raise ArgumentError for settings that do not go with a teacher."""
-    if not config.teacher:
-        if config.teacher_weight != Config.model_fields["teacher_weight"].default:
-            rule, value = "be left out where there is no teacher", f"{config.teacher_weight:g}"
-            raise ArgumentError("teacher_weight", rule, value, "name its runs with teacher=RUN,RUN")
-        return
-    for name in config.teacher:
-        if not RunFolder(Path(name)).started:
-            rule = "name run folders"
-            raise ArgumentError("teacher", rule, repr(name), "give folders of `regard train`")
-    if config.rdrop:
-        rule = "be 0 where a teacher is given"
-        raise ArgumentError("rdrop", rule, f"{config.rdrop:g}", "leave one of them out")
-    if config.preset in NOT_TAUGHT:
-        rule = "be given to presets that write tokens"
-        fix = "leave it out, or choose bahdanau or another preset"
-        raise ArgumentError("teacher", rule, f"given to {config.preset}", fix)
-
-
 def teacher_encoders(config: Config) -> Encoders:
     """Return the tokenisers of the teachers, which are the student's, too; loads no weights."""
     found = []

@@ -62,8 +62,9 @@ def measure_shards(
 
     Shards that are all gone are those of the earlier manifest, if there is one.
     """
+    data = config.data
     try:
-        names = list_shards(config.data)
+        names = list_shards(data)
     except MissingFileError as error:
         if before is None:
             raise

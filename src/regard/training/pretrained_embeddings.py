@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from regard.data import EncodedPairs, SourceEncoder, TargetEncoder, Tokenizer, require_tokenizer
 from regard.data.corpus import Ids
-from regard.data.frame_scaler import require_text_target
 from regard.data.word_vectors import WordVectorFile, open_word_vectors
 from regard.device import shapes_only
 from regard.errors import ArgumentError, DataError
@@ -18,6 +17,7 @@ from regard.models import PRESETS
 from regard.models.embedding import TokenEmbedding
 from regard.symbols import SYMBOLS
 from regard.tasks import possible_tasks
+from regard.tasks.task import require_text_target
 from regard.training.config import Config, preset_options
 
 Say = Callable[[str], None]

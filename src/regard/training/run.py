@@ -95,7 +95,8 @@ def start_run(
         return resume_run(output, pairs=pairs, console=console, quiet=quiet)
     console = StderrConsole(quiet=quiet) if console is None else console
     began, launch = time.monotonic() if began is None else began, _launch(config)
-    devices.pick(config.device)
+    device = config.device
+    devices.pick(device)
     config = _recognised(config, pairs, console)
     _check_tensorboard(config)
     if not is_first_process():
@@ -190,7 +191,8 @@ def _is_restart(folder: RunFolder, config: Config) -> bool:
 
 
 def _launch(config: Config) -> dict[str, str]:
-    return {"launch": launch_id(), "settings": json_checksum(config.model_dump())}
+    settings = config.model_dump()
+    return {"launch": launch_id(), "settings": json_checksum(settings)}
 
 
 def encode_run(

@@ -85,15 +85,16 @@ def prepare_data(
         save_stdin(folder.stdin_file)  # training reads its data more than once
     examples = Examples(config, folder.stdin_file, pairs, _once(say))
     before = None
+    data = config.data
     # a run whose shards are gone has a manifest of them
-    sharded = config.deduplicate or is_sharded(config.data) or folder.manifest_file.exists()
+    sharded = config.deduplicate or is_sharded(data) or folder.manifest_file.exists()
     if pairs is None and sharded:
         before = _read(folder.manifest_file, ShardManifest.read, say)
         examples.shards = measure_shards(config, before, watch, say)
     if executor is not None and examples.shards is None:
         rule = "be given for data in shards alone"
         fix = "leave it out, or name a folder or a glob of files"
-        raise ArgumentError("--ray or --workers", rule, repr(display_data(config.data)), fix)
+        raise ArgumentError("--ray or --workers", rule, repr(display_data(data)), fix)
     record = _read(folder.sources_file, DataRecord.read, say)
     history = DataHistory(folder, examples, record, accept_changed, say)
     history.compare_files(before)

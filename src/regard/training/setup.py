@@ -7,6 +7,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final, cast
 
 import torch
@@ -15,7 +16,6 @@ from rich.console import Console
 from regard.data import Corpus, EncodedPairs, require_tokenizer
 from regard.data.bpe_dropout import BPEDropout, Resegmenter
 from regard.data.dev_set import DevSet
-from regard.data.frame_scaler import require_text_target
 from regard.data.shards import check_packages, display_data, is_sharded
 from regard.data.text_files import STDIN, is_read_once
 from regard.errors import ArgumentError
@@ -25,6 +25,7 @@ from regard.models import COPY_PRESETS, AnyModel, SequenceModel
 from regard.tasks import Task, open_task
 from regard.tasks import check_settings as check_task_settings
 from regard.tasks.baselines import Baseline, fit_baseline
+from regard.tasks.task import require_text_target
 from regard.tasks.tokenizer_training import shared_tokenizer_kind
 from regard.training.checkpoint import BestWeights, Checkpoints
 from regard.training.config import Config, check_model, with_preset_of
@@ -42,7 +43,7 @@ from regard.training.defaults import (
     steps_limit,
     timed_batch_tokens,
 )
-from regard.training.distillation import check_teacher, load_teachers
+from regard.training.distillation import NOT_TAUGHT, load_teachers
 from regard.training.distributed import (
     DryFabric,
     Fabric,
@@ -142,7 +143,8 @@ def prepare(
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     dry = sample is not None
-    fabric, precision = make_fabric(config.device, config.precision, config.strategy, dry=dry)
+    device, asked, strategy = config.device, config.precision, config.strategy
+    fabric, precision = make_fabric(device, asked, strategy, dry=dry)
     join_processes(fabric.device)
     fabric.launch()
     processes = Processes(fabric)
@@ -164,8 +166,8 @@ def prepare(
         )
     corpus, dev = data.train, data.dev
     facts = _facts(corpus, data.task, fabric)
-    config = with_preset_of(cast(Config, data.task.settings), data.task)
-    values = fill_settings(config, facts)
+    given = with_preset_of(cast(Config, data.task.settings), data.task)
+    values = fill_settings(given, facts)
     if data.columns is not None:
         values = values.model_copy(update={"columns": data.columns})
     task = open_task(values, *data.task.encoders)  # builds a model of the size that was filled in
@@ -199,7 +201,7 @@ def prepare(
     check_precision(learner.objective, corpus, fabric, precision)
     # a batch of pairs is small on a CPU already
     large = (
-        config.batch_tokens is None and values.batch_tokens and not task.input.facts.scales_batches
+        given.batch_tokens is None and values.batch_tokens and not task.input.facts.scales_batches
     )
     if values.minutes is not None and large and not facts.on_gpu and processes.count == 1:
         cost = seconds_per_token(learner.objective, corpus, fabric)
@@ -236,7 +238,7 @@ def prepare(
         batch_size=BATCH // values.join_lines,
     )
     if values.minutes is not None and sample is None:
-        evaluator = _within_minutes(evaluator, learner, values.minutes, config.eval_pairs, say)
+        evaluator = _within_minutes(evaluator, learner, values.minutes, given.eval_pairs, say)
         values = values.model_copy(update={"eval_pairs": evaluator.decoded})
     budget = Budget(
         steps=steps_limit(values, per_epoch),
@@ -262,7 +264,7 @@ def prepare(
     )
     _announce_data(task, epochs, dev, say, held_out=values.dev is None)
     examples = task.input.facts.examples
-    if defaults := describe_defaults(config, values, facts, interval, per_epoch, examples):
+    if defaults := describe_defaults(given, values, facts, interval, per_epoch, examples):
         say(defaults)
     if values.dev is not None:  # held out by hash, dev sources are new
         _warn_of_overlap(task, corpus, dev, say)
@@ -521,7 +523,7 @@ def check_settings(config: Config) -> None:
     _check_files(config)
     _check_shards(config)
     check_task_settings(config)
-    check_teacher(config)
+    _check_teacher(config)
     check_start(config)
     shared_tokenizer_kind(config)
     if config.model.get("tied") == "all" and not config.shared_vocab:
@@ -542,6 +544,26 @@ def check_settings(config: Config) -> None:
     check_vectors(config)
 
 
+def _check_teacher(config: Config) -> None:
+    """Raise ArgumentError for settings that do not go with a teacher."""
+    if not config.teacher:
+        if config.teacher_weight != Config.model_fields["teacher_weight"].default:
+            rule, value = "be left out where there is no teacher", f"{config.teacher_weight:g}"
+            raise ArgumentError("teacher_weight", rule, value, "name its runs with teacher=RUN,RUN")
+        return
+    for name in config.teacher:
+        if not RunFolder(Path(name)).started:
+            rule = "name run folders"
+            raise ArgumentError("teacher", rule, repr(name), "give folders of `regard train`")
+    if rdrop := config.rdrop:
+        rule = "be 0 where a teacher is given"
+        raise ArgumentError("rdrop", rule, f"{rdrop:g}", "leave one of them out")
+    if (preset := config.preset) in NOT_TAUGHT:
+        rule = "be given to presets that write tokens"
+        fix = "leave it out, or choose bahdanau or another preset"
+        raise ArgumentError("teacher", rule, f"given to {preset}", fix)
+
+
 def _no_bpe(dropout: float, src: str, tgt: str) -> ArgumentError:
     rule = "be 0 where no side is cut by bpe"
     fix = "add src_tokenizer=bpe and tgt_tokenizer=bpe, or leave it out"
@@ -550,20 +572,21 @@ def _no_bpe(dropout: float, src: str, tgt: str) -> ArgumentError:
 
 def _check_shards(config: Config) -> None:
     """Raise ArgumentError for settings that do not go with data in shards."""
-    if config.deduplicate and config.data in ("", STDIN):
+    data = config.data
+    if config.deduplicate and data in ("", STDIN):
         rule = "be false where data come from Python or stdin"
         raise ArgumentError("deduplicate", rule, "true", "write them to a file first")
-    if not config.deduplicate and not (config.data and is_sharded(config.data)):
+    if not config.deduplicate and not (data and is_sharded(data)):
         return
-    check_packages(config.data)
+    check_packages(data)
     what = "deduplicate" if config.deduplicate else "data in shards"
-    if config.tgt is not None:
+    if (tgt := config.tgt) is not None:
         fix = "write both sides into one file, as with `paste src.txt tgt.txt`"
-        raise ArgumentError("tgt", f"be left out with {what}", repr(config.tgt), fix)
-    if config.bpe_dropout:
+        raise ArgumentError("tgt", f"be left out with {what}", repr(tgt), fix)
+    if dropout := config.bpe_dropout:
         rule = f"be 0 with {what}, since it keeps all words in memory"
         fix = "leave it out, or put the data into one file"
-        raise ArgumentError("bpe_dropout", rule, f"{config.bpe_dropout:g}", fix)
+        raise ArgumentError("bpe_dropout", rule, f"{dropout:g}", fix)
 
 
 def _check_files(config: Config) -> None:

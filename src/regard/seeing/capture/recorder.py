@@ -545,13 +545,13 @@ class _TorchCalls(TorchFunctionMode):
         else:
             self.softmaxes.follow(func, args, kwargs, output)
             self.recorder.contexts.follow(func, args, kwargs, output)
-            context = self.recorder.contexts.get(output) if self.recorder.folded else None
+            context = self.recorder.contexts.known(output) if self.recorder.folded else None
             if context is not None and context.order.shape[-1] > context.size:
                 self.recorder.unfold(context.source, context.heads)
 
     def _project(self, x: Tensor, weight: Tensor) -> None:
         """Note which linear map, (outputs, inputs), reads the heads of an attention."""
-        context = self.recorder.contexts.get(x)
+        context = self.recorder.contexts.known(x)
         if context is None or (heads := context.heads) is None:
             return
         self.recorder.unfold(context.source, heads)

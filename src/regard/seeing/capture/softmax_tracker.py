@@ -196,7 +196,7 @@ class ContextTracker:
 
     def follow(self, call: Call, args: Sequence[Any], options: Mapping[str, Any], out: Any) -> None:
         """Track what becomes of a context."""
-        if not isinstance(out, Tensor) or not (known := self.get(*args[:2])):
+        if not isinstance(out, Tensor) or not (known := self.known(*args[:2])):
             return
         order = known.order
         if _moves(call, args) or call in TURNS:
@@ -207,7 +207,7 @@ class ContextTracker:
         if order.shape == out.shape:
             self._found[out] = known._replace(order=order)
 
-    def get(self, *tensors: Any) -> Context | None:
+    def known(self, *tensors: Any) -> Context | None:
         """Return the context that one of some tensors is; None if none is one."""
         found = (x for x in tensors if isinstance(x, Tensor) and x in self._found)
         return next((self._found[x] for x in found), None)

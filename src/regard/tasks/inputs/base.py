@@ -7,7 +7,7 @@ what the model reads of one source: token ids, or a table of numbers.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from torch import Tensor
 
@@ -21,6 +21,17 @@ from regard.seeing import Text
 from regard.seeing.attribution.input_scorer import Replacements
 from regard.tasks.inputs.graph_inputs import GraphInputs
 from regard.tasks.settings import DataPlace, Say, Settings, SourceFiles, TaskOptions
+
+#: methods of tables that return a dictionary for each row, with their arguments
+TABLE_ROWS: Final = {"to_pylist": (), "to_dicts": (), "to_list": (), "to_dict": ("records",)}
+
+
+def is_table(data: Any) -> bool:
+    """Return whether data are a table of pandas, polars, pyarrow or datasets."""
+    named = hasattr(data, "columns") or hasattr(data, "column_names")
+    return (
+        named and not isinstance(data, Mapping) and any(hasattr(data, name) for name in TABLE_ROWS)
+    )
 
 
 class InputFacts(NamedTuple):
