@@ -257,7 +257,7 @@ def precision(result: Record) -> str:
 
 
 def export(result: Record) -> str:
-    """Return the table of benchmarks.speed.export."""
+    """Return the table of exported models beside `regard predict`."""
     records = result.get("records") or result["cases"]
     shown = [r | {"millions": r["parameters"] / 1e6} for r in records]
     index = {

@@ -25,7 +25,6 @@ from benchmarks.peers.cases import CASES, CLIP, LENGTH, RATE, WARM_UP, Case, rec
 #: toolkits, and the packages whose versions are recorded
 PACKAGES = {
     "joeynmt": "joeynmt",
-    "opennmt": "OpenNMT-py",
     "eole": "eole",
     "yoyodyne": "yoyodyne",
     "ctranslate2": "ctranslate2",
@@ -62,8 +61,8 @@ class Job(NamedTuple):
         """Return the sources of a part: train, dev or test."""
         return (self.data / f"{part}.src").read_text().splitlines()
 
-    def onmt_settings(self) -> dict[str, Any]:
-        """Return the settings that OpenNMT-py and Eole, which comes from it, have in common."""
+    def eole_settings(self) -> dict[str, Any]:
+        """Return the settings of the data of Eole."""
         paths = {f"path_{side}": str(self.data / f"train.{side}") for side in ("src", "tgt")}
         return {
             "data": {"train": {**paths, "transforms": [], "weight": 1}},
@@ -73,8 +72,8 @@ class Job(NamedTuple):
             "report_every": NEVER,
         }
 
-    def onmt_training(self) -> dict[str, Any]:
-        """Return the settings of their training."""
+    def eole_training(self) -> dict[str, Any]:
+        """Return the settings of its training."""
         return {
             "save_checkpoint_steps": NEVER,
             "valid_steps": NEVER,

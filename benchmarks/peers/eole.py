@@ -14,8 +14,8 @@ from benchmarks.peers.drive import Clock, Job
 
 def config(job: Job, **changes: Any) -> TrainConfig:
     more = {"model_path": str(job.scratch / "model"), "compute_dtype": "fp32"}
-    training = {**job.onmt_training(), **more, "label_smoothing": 0.0, **changes}
-    return TrainConfig(**job.onmt_settings(), training=training, model=model(job))
+    training = {**job.eole_training(), **more, "label_smoothing": 0.0, **changes}
+    return TrainConfig(**job.eole_settings(), training=training, model=model(job))
 
 
 def model(job: Job) -> dict[str, Any]:

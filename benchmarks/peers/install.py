@@ -15,33 +15,15 @@ class Peer(NamedTuple):
 
     Attributes:
         wanted: with all that they ask for themselves.
-        alone: without that, since it would be another torch.
         unwanted: removed again.
     """
 
     wanted: tuple[str, ...]
-    alone: tuple[str, ...] = ()
     unwanted: tuple[str, ...] = ()
 
 
-# what OpenNMT-py needs to train and translate
-OPENNMT: Final = (
-    "configargparse",
-    "ctranslate2<5",
-    "fasttext-wheel",
-    "numpy",
-    "pyahocorasick",
-    "pyonmttok",
-    "pyyaml",
-    "rapidfuzz",
-    "sacrebleu",
-    "six",
-    "spacy",
-    "tensorboard",
-)
 PEERS: Final = {
     "joeynmt": Peer(("joeynmt==2.3.0", "importlib_metadata")),  # which it forgets to ask for
-    "opennmt": Peer(OPENNMT, alone=("OpenNMT-py==3.5.1",)),  # asks for torch < 2.3
     "eole": Peer(("eole==0.6.4", "aiohttp")),  # which it forgets to ask for
     "yoyodyne": Peer(("yoyodyne==0.5.27",), unwanted=("torchvision",)),
     "ctranslate2": Peer(("ctranslate2==4.8.4",)),
@@ -59,8 +41,6 @@ def install(name: str, envs: Path) -> None:
     limits = ["--quiet", "--constraint", str(constraints)]
     subprocess.run([*pip, "install", *limits, TORCH, "setuptools<81", "wheel"], check=True)
     subprocess.run([*pip, "install", *limits, *peer.wanted], check=True)
-    if peer.alone:
-        subprocess.run([*pip, "install", "--quiet", "--no-deps", *peer.alone], check=True)
     if peer.unwanted:
         subprocess.run([*pip, "uninstall", "--quiet", "--yes", *peer.unwanted], check=True)
 

@@ -43,11 +43,10 @@ class Turn(NamedTuple):
 
 
 #: who can do what; the slowest one takes fewer steps
-TRAINERS: Final = {"joeynmt": 0.3, "opennmt": 1.0, "eole": 1.0, "yoyodyne": 0.2}
+TRAINERS: Final = {"joeynmt": 0.3, "eole": 1.0, "yoyodyne": 0.2}
 PREDICTORS: Final = {
-    "a": [("joeynmt", "32"), ("opennmt", "32"), ("eole", "32")],
+    "a": [("joeynmt", "32"), ("eole", "32")],
     "b": [
-        ("opennmt", "32"),
         ("ctranslate2", "32"),
         ("eole", "32"),
         ("ctranslate2", "int8"),

@@ -3,13 +3,10 @@
     python -m benchmarks.quality.two_minutes make ../shared/data FILES     # the files
     python -m benchmarks.quality.two_minutes simple FILES                  # needs scikit-learn
     python -m benchmarks.quality.two_minutes train FILES --seeds 3 --at-once 7 --out RESULT
-    python -m benchmarks.quality.two_minutes peers FILES --at-once 3       # needs flaml[automl]
 
 Each run is `regard train FILE --minutes 2` on two cores, then `regard evaluate` on test data that
 neither has seen. Of a series, the test rows are its last ones, and the simple way is the best of
 the last value, the last season and a linear map, which `regard evaluate` prints beside the model.
-`peers` gives the same minutes and cores to flaml, which gets what the simple way reads: TF-IDF of
-words and pairs, or pixels.
 """
 
 import argparse
@@ -38,10 +35,8 @@ from benchmarks import harness
 #: pictures of a class that are trained on, and tested
 PICTURES, TEST_PICTURES = 500, 200
 CORES: Final = 2
-#: of runs and peers
+#: of runs
 ENVIRONMENT: Final = {**os.environ, "OMP_NUM_THREADS": str(CORES), "CUDA_VISIBLE_DEVICES": ""}
-#: what flaml can do
-PEER_CASES: Final = ("reviews", "stars", "digits")
 DIGITS: Final = tuple("zero one two three four five six seven eight nine".split())  # noqa: SIM905
 
 
@@ -345,51 +340,6 @@ def simple(folder: Path) -> dict[str, float]:
     return found
 
 
-def flaml(folder: Path, name: str, seed: int, minutes: float) -> harness.Record:
-    """Search with flaml's defaults for so many minutes, and score what it has found.
-
-    Labels are numbered, since its XGBoost reads no others, and its forests do not read sparse rows
-    of 64-bit indices.
-    """
-    from flaml import AutoML
-    from sklearn.feature_extraction.text import TfidfVectorizer
-    from sklearn.preprocessing import LabelEncoder
-
-    began, case = time.monotonic(), CASES[name]
-    read = _pixels if name == "digits" else lambda file: _columns(file)[-2:]
-    train, right = read(folder / name / case.train)
-    test, gold = read(folder / name / case.test)
-    if name != "digits":
-        features = TfidfVectorizer(ngram_range=(1, 2), dtype=np.float32)
-        train, test = features.fit_transform(train), features.transform(test)
-    if name == "stars":
-        right, gold = np.array(right, float), np.array(gold, float)
-    else:
-        encoder = LabelEncoder()
-        right, gold = encoder.fit_transform(right), encoder.transform(gold)
-    model = AutoML()
-    model.fit(
-        train,
-        right,
-        task="regression" if name == "stars" else "classification",
-        metric="mse" if name == "stars" else "accuracy",
-        time_budget=60 * minutes - (time.monotonic() - began),
-        n_jobs=CORES,
-        seed=seed,
-        verbose=0,
-    )
-    seconds, found = time.monotonic() - began, model.predict(test)
-    score = ((found - gold) ** 2).mean() if name == "stars" else (found == gold).mean()
-    return {
-        "case": name,
-        "seed": seed,
-        "seconds": round(seconds, 1),
-        "metric": case.metric,
-        "score": float(score),
-        "peer": f"flaml ({model.best_estimator})",
-    }
-
-
 def _score(case: Case, said: Any, test: Path) -> tuple[float, dict[str, float]]:
     """Return the score of a model from what `regard evaluate --json` prints, and of baselines."""
     if "nats" in said:
@@ -403,17 +353,6 @@ def _score(case: Case, said: Any, test: Path) -> tuple[float, dict[str, float]]:
 
 def _pinned(cores: str) -> list[str]:
     return ["taskset", "-c", cores, sys.executable, "-m"]
-
-
-def run_peer(folder: Path, name: str, seed: int, minutes: float, cores: str) -> harness.Record:
-    """Run `flaml` in a process that has these cores alone."""
-    asked = [*_pinned(cores), "benchmarks.quality.two_minutes", "flaml", str(folder)]
-    asked += ["--cases", name, "--seed", str(seed), "--minutes", f"{minutes:g}"]
-    done = subprocess.run(asked, capture_output=True, text=True, env=ENVIRONMENT)
-    if done.returncode:
-        return {"case": name, "seed": seed, "error": done.stderr[-500:]}
-    found: harness.Record = json.loads(done.stdout.splitlines()[-1])
-    return found
 
 
 def run(folder: Path, name: str, seed: int, minutes: float, cores: str) -> harness.Record:
@@ -444,11 +383,10 @@ def run(folder: Path, name: str, seed: int, minutes: float, cores: str) -> harne
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("do", choices=("make", "simple", "train", "peers", "flaml"))
+    parser.add_argument("do", choices=("make", "simple", "train"))
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--cases", help="with commas between; all by default")
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--seed", type=int, default=0, help="of flaml, which runs one case")
     parser.add_argument("--minutes", type=float, default=2.0)
     parser.add_argument("--at-once", type=int, default=1, help="runs, of two cores each")
     parser.add_argument("--out", type=Path)
@@ -460,10 +398,7 @@ def main() -> None:
         found = simple(folder)
         (folder / "simple.json").write_text(json.dumps(found, indent=1))
         return print(json.dumps(found, indent=1))
-    if args.do == "flaml":
-        return print(json.dumps(flaml(folder, args.cases, args.seed, args.minutes)))
-    start, cases = (run_peer, PEER_CASES) if args.do == "peers" else (run, tuple(CASES))
-    cases = tuple(args.cases.split(",")) if args.cases else cases
+    cases = tuple(args.cases.split(",")) if args.cases else tuple(CASES)
     beside = json.loads((folder / "simple.json").read_text())
     free: SimpleQueue[str] = SimpleQueue()
     for i in range(args.at_once):
@@ -473,7 +408,7 @@ def main() -> None:
     def one(asked: tuple[int, str]) -> None:
         cores = free.get()
         seed, name = asked
-        record = start(folder, name, seed, args.minutes, cores)
+        record = run(folder, name, seed, args.minutes, cores)
         free.put(cores)
         scores = [*record.get("beside", {}).values(), *([beside[name]] if name in beside else [])]
         best = (max if CASES[name].higher else min)(scores, default=None)
