@@ -344,6 +344,22 @@ class _Imported(_Record):
         return self
 
 
+#: texts around the turns of a conversation, see `PromptCodec`
+FRAMES: Final = frozenset(
+    {"opening", "system", "after_system", "to_assistant", "to_user", "to_answer"}
+)
+
+
+class _Prompt(_Imported):
+    frames: dict[str, str]
+
+    @model_validator(mode="after")
+    def _check_frames(self) -> "_Prompt":
+        if self.frames.keys() != FRAMES:
+            raise ValueError(f"its frames are {', '.join(self.frames)}")
+        return self
+
+
 PIECES: Final = TypeAdapter(Annotated[list[str], AfterValidator(_checked_pieces)])
 
 
@@ -353,6 +369,8 @@ def _checked_model(kind: str, model: Any) -> Any:
         return _LabelSets.model_validate(model).model_dump()
     if kind == "imported":
         return _Imported.model_validate(model).model_dump()
+    if kind == "prompt":
+        return _Prompt.model_validate(model).model_dump()
     if kind not in ("bpe", "unigram"):
         return PIECES.validate_python(model)
     found = _Subwords.model_validate(model)
