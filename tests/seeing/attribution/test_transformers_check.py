@@ -133,7 +133,7 @@ def next_scorer(model, ids, others, first):
     return TransformersScorer(model, read, "next", places, ids[first:], others[: len(read)])
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_all_methods_score_every_input_of_every_family(family):
     scorer = scored(family)
