@@ -310,15 +310,6 @@ def test_a_text_is_checked_with_a_tokenizer(tokenizer, family, text, target, out
     assert [found.weights.shape[1:] for found in trace.maps] == [matrix.shape] * 2
 
 
-def test_probabilities_of_a_trace_are_those_of_the_model(tokenizer):
-    model = build("llama")
-    trace = check_text(model, tokenizer, "w7 w19", "w9 w10", methods="gradient")
-    with torch.no_grad():
-        rows = model(input_ids=torch.tensor([[2, 7, 19, 9]])).logits[0].softmax(-1)
-    assert trace.target.tokens[0].prob == pytest.approx(float(rows[2, 9]), abs=1e-5)
-    assert trace.target.tokens[1].prob == pytest.approx(float(rows[3, 10]), abs=1e-5)
-
-
 def test_a_contrast_names_a_token_or_a_class(tokenizer):
     found = check_text(build("llama"), tokenizer, "w7", "w9", methods="gradient", versus="w8")
     assert set(found.derived) == {"gradient versus w8"}
