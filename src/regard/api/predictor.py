@@ -377,7 +377,10 @@ class Predictor:
         texts = [self._without_certain_end(text_given(tgt, *pair)) for pair in pairs]
         traces = []
         for i, h in enumerate(found):
-            info, text = DecodingInfo(log_prob=h.log_prob), with_alternatives(texts[i], h, tgt)
+            info, text = (
+                DecodingInfo(log_prob=h.log_prob),
+                with_alternatives(texts[i], h, tgt, is_label=self.task.tokens.end_is_certain),
+            )
             header = self._header(sources[i], rows[i], text, h, info)
             traces.append((h.tokens, header.trace(h.attention)))
         return traces
@@ -385,7 +388,8 @@ class Predictor:
     def trace_of(self, source: Any, row: Any, found: Hypothesis, options: DecodingOptions) -> Trace:
         """Return the trace of an output that carries its alternatives."""
         text = self._written(found, self.task.unknown_words(source))
-        text = with_alternatives(text, found, self.task.target)
+        is_label = self.task.tokens.end_is_certain
+        text = with_alternatives(text, found, self.task.target, is_label=is_label)
         header = self._header(source, row, text, found, decoding_info(options, found))
         return header.trace(found.attention)
 

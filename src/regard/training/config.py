@@ -3,6 +3,7 @@
 import difflib
 import inspect
 import json
+import os
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import Parameter
@@ -364,7 +365,7 @@ def make_config(settings: Mapping[str, Any], base: Config | None = None) -> Conf
         elif name in ("task_options", "kind_options"):  # as it was called before
             of_data.update(_table(name, value, "a kind of data", "horizon=96"))
         elif name in Config.model_fields:
-            values[name] = value
+            values[name] = os.fspath(value) if isinstance(value, os.PathLike) else value
         elif name in of_kinds and name not in options:
             of_data[name] = value
         else:
