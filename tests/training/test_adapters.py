@@ -9,6 +9,7 @@ import torch.nn.functional as F
 
 import regard
 from cli.tools import regard as command
+from cli.tools import sentence
 from pretrained import families
 from regard.data.stories import Turn, join_turns
 from regard.decoding import DecodingOptions, decode
@@ -197,6 +198,16 @@ def test_a_merged_export_is_what_transformers_opens(run, home, tmp_path):
     assert again.task == "text-generation"
     result = command("export", run.path, "--to", "transformers", "-o", tmp_path / "merged")
     assert "the output folder must be new" in result.stderr
+
+
+@pytest.mark.parametrize("words", [("check", "the cat"), ("export",)])
+def test_what_needs_our_own_layers_says_so(run, tmp_path, words):
+    verb, *rest = words
+    output = ["-o", tmp_path / "out"] if verb == "export" else []
+    said = sentence(command(verb, run.path, *rest, *output), 1)
+    assert "own layers" in said
+    assert "--to transformers" in said
+    assert not (tmp_path / "out").exists()
 
 
 def test_all_weights_can_be_trained(home, tmp_path):

@@ -42,6 +42,7 @@ from regard.models.int8 import is_int8
 from regard.models.protocol import evaluating, inference, require_sequence_model
 from regard.ops.backend import HAS_NUMBA
 from regard.preemption import is_preemptible, preemptible
+from regard.pretrained import PromptModel
 from regard.seeing import DecodingInfo, Map, ModelInfo, Text, Trace
 from regard.seeing.attribution.faithfulness import add_methods, add_scores
 from regard.seeing.attribution.input_scorer import PrefixScorer, SourceScorer, token_replacements
@@ -174,8 +175,9 @@ class Predictor:
 
     @cached_property
     def graphs(self) -> DecodingGraphs | None:
-        """CUDA graphs of the model's searches; None without a GPU."""
-        return DecodingGraphs(self.module) if self.device.type == "cuda" else None
+        """CUDA graphs of the model's searches; None without a GPU, or in layers of transformers."""
+        replays = self.device.type == "cuda" and not isinstance(self.module, PromptModel)
+        return DecodingGraphs(self.module) if replays else None
 
     def check_source(self, source: Any) -> None:
         """Raises for what is no source, and for one with more positions than the model has."""
