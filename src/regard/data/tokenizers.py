@@ -52,6 +52,7 @@ from regard.data.lookup_codecs import (
     words_at,
 )
 from regard.data.pairs import Pair, draw_sample
+from regard.decoding_options import MAX_BEAM, DecodingOptions
 from regard.errors import ArgumentError
 from regard.messages import message
 from regard.safe_read import PathLike
@@ -341,6 +342,7 @@ class _Imported(_Record):
         if max(self.prefix, default=0) >= count:
             raise ValueError(f"its texts begin with a token of {max(self.prefix)}, beyond the last")
         tokenizer_growth(self.tokenizer, count)
+        DecodingOptions(**{"beam": MAX_BEAM, **self.decoding})  # which checks them
         return self
 
 
