@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date, datetime, time
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Any, Final, NamedTuple
 
 from regard.data import lazy_pyarrow as arrow
@@ -65,6 +65,8 @@ DECIMAL_COMMA: Final = re.compile(r"[-+]?[0-9]+,[0-9]+")
 #: bytes of XML that a workbook may hold, and cells of its largest sheet, empty ones included
 MAX_XML: Final = 1 << 28
 MAX_CELLS: Final = 1 << 24
+#: bytes of a JSON file that stays parsed until another is read
+MOST_KEPT: Final = 1 << 25
 #: a row or a cell in the XML of a sheet
 PLACE: Final = re.compile(rb"<(?:row|c)(?=[\s/>])[^>]*>")
 REFERENCE: Final = re.compile(rb'\sr="([A-Z]{0,3})([0-9]{1,7})"')
@@ -434,7 +436,9 @@ def _json_document(
         raise DataError(name, None, "one JSON value is no stream", "save it as a file first")
     with open_bytes(source) as stream:
         try:
-            found = _parsed(read_stream(stream, name))
+            raw = read_stream(stream, name)
+            # a file is looked at several times before it is read
+            found = (_parsed if len(raw) > MOST_KEPT else _kept)(raw)
         except (InvalidJSONError, *DAMAGE) as error:
             if start == b"{" and any(_object(raw) is not None for _, raw in head):
                 return None  # a bad line among good ones
@@ -458,6 +462,9 @@ def _parsed(content: bytes) -> Any:
         if encoding == UTF8:
             raise
         return parse_json(content.decode(encoding))
+
+
+_kept = lru_cache(maxsize=1)(_parsed)
 
 
 def _object(raw: bytes) -> dict[str, Any] | None:
