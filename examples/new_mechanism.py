@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from regard import ops
 from regard.errors import RegardError
 from regard.lab import Data, ExperimentContext, layers
-from regard.lab.cost_curves import counted, timed
 from regard.lab.experiments import cost, path, recall
+from regard.lab.experiments.cost import counted, timed
 from regard.lab.experiments.path import gradient_decay
 from regard.lab.layers import Family
 from regard.lab.plots import save

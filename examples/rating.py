@@ -24,7 +24,7 @@ from regard.models.encoder_only import IMPROBABLE, AnswerModel, Classifier
 from regard.models.encoders import Encoder
 from regard.models.protocol import Memory
 from regard.symbols import SYMBOLS
-from regard.tasks.outputs.label import LabelOptions, LabelOutput
+from regard.tasks.outputs.labels import LabelOptions, LabelOutput
 from regard.tasks.settings import Settings, TaskOptions
 
 #: a logit of what is certain

@@ -67,6 +67,7 @@ def pytest_ignore_collect(collection_path, config):
 
 def pytest_collection_finish(session):
     # thousands of tests would be looked at by each pass of the collector, and by `gc.collect()`
+    gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     gc.enable()

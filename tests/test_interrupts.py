@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from regard.interrupts import interruptible
+from regard.standard_streams import interruptible
 
 pytestmark = pytest.mark.usefixtures("default_signals")
 

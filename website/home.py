@@ -10,8 +10,7 @@ from typing import Any, Final
 import regard
 from regard.messages import use_language
 from regard.seeing.draw.figure import svg
-from regard.seeing.draw.labels import number_duplicates
-from regard.seeing.draw.shapes import PAGE
+from regard.seeing.draw.shapes import PAGE, number_duplicates
 from regard.seeing.page import html_page
 from regard.seeing.trace.view import select
 from website.gallery import FOLDER

@@ -9,7 +9,7 @@ from regard.api.predictor import _modules
 from regard.data import Tokenizer
 from regard.errors import RegardError
 from regard.models.encoders import Encoder
-from regard.seeing.attribution.what_if import Intervention, intervened
+from regard.seeing.attribution.interventions import Intervention, intervened
 from regard.tasks import open_task
 from regard.training import RunFolder, make_config
 

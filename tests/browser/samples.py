@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from regard.seeing import DecodingInfo, Map, ModelInfo, Text, Token, Trace
-from regard.seeing.trace.backdrop import Backdrop, series, spectrogram
-from regard.seeing.trace.trace import QueryKeys
+from regard.seeing.trace.trace import Backdrop, QueryKeys, series, spectrogram
 
 HOSTILE = (
     "</script><script>window.hacked=1</script>",

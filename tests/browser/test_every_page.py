@@ -10,7 +10,7 @@ from browser import samples
 from browser.test_page import TABS, go_to
 from browser.test_what_if import changed
 from regard.seeing import Text, Token, Trace
-from regard.seeing.attribution.what_if import Intervention, WhatIf
+from regard.seeing.attribution.interventions import Intervention, WhatIf
 from regard.seeing.display import notebook_html
 from regard.seeing.draw.forecast import ForecastView
 from regard.seeing.page import html_page
@@ -18,8 +18,7 @@ from regard.seeing.page.compare_page import ExamplePair, PageTable, render_compa
 from regard.seeing.page.confusion import ConfusionTable, save_confusion
 from regard.seeing.page.heads_page import HeadRow, render_heads
 from regard.seeing.page.report import render_report
-from regard.seeing.trace.head_habits import head_habits
-from regard.seeing.trace.map_distance import trace_distance
+from regard.seeing.trace.head_habits import head_habits, trace_distance
 from regard.serve import pages as served
 from seeing.tools import HOSTILE, of_labels
 
@@ -131,7 +130,6 @@ def every_page(tmp_path_factory):
     return folder
 
 
-@pytest.mark.sample(5)
 @pytest.mark.pairwise
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])

@@ -10,7 +10,7 @@ import pytest
 
 from browser import samples
 from regard.seeing import Map, Text, Token, Trace
-from regard.seeing.draw.labels import printable
+from regard.seeing.draw.shapes import printable
 from regard.seeing.page import html_page
 from regard.seeing.trace.view import select
 

@@ -10,7 +10,7 @@ from browser.conftest import SCREENS
 from browser.test_live import live  # noqa: F401  (a fixture)
 from browser.test_page import until_here
 from regard.seeing import Map
-from regard.seeing.attribution.what_if import Intervention, WhatIf
+from regard.seeing.attribution.interventions import Intervention, WhatIf
 
 
 def changed(trace):
@@ -108,7 +108,6 @@ def test_tokens_are_replaced_heads_switched_off_and_a_prefix_forced(asked):
     assert question["heads_off"][0]["kind"] == "cross"
 
 
-@pytest.mark.sample(1)
 @pytest.mark.parametrize(("width", "scheme"), SCREENS)
 def test_axe_finds_nothing_in_the_panel(asked, accessible, scheme, width):
     asked.emulate_media(color_scheme=scheme)

@@ -13,8 +13,9 @@ from typer._completion_classes import BashComplete
 
 from api.test_output import run_folder
 from cli.tools import done, regard
-from regard.cli import commands, completion, options
+from regard.cli import commands, options
 from regard.decoding_options import DecodingOptions
+from regard.models import PRESETS
 from regard.serve.limits import Limits
 
 PROGRAM = """
@@ -135,7 +136,7 @@ def offered(monkeypatch, *words):
 @pytest.fixture
 def runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(completion, "BUNDLED", tmp_path / ".bundled")
+    monkeypatch.setattr(options, "BUNDLED", tmp_path / ".bundled")
     folders = (".bundled/g2p", ".bundled/reader")
     for folder in (*folders, "runs/enfr", "runs/deep/er/one", "gone", "runs/.hidden"):
         (tmp_path / folder).mkdir(parents=True)
@@ -161,6 +162,10 @@ def runs(tmp_path, monkeypatch):
 )
 def test_runs_models_and_presets_complete(words, offers, runs, monkeypatch):
     assert offered(monkeypatch, *words) == offers
+
+
+def test_presets_that_complete_are_those_that_exist():
+    assert list(options.PRESETS) == list(PRESETS)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from regard.data import Pair, Tokenizer, build_corpus, collate
-from regard.data.bpe_dropout import BPEDropout, Resegmenter
+from regard.data.encode_corpus import BPEDropout, Resegmenter
 from regard.symbols import EOS, UNK
 
 WORDS = "low lower lowest new newer newest wide wider widest slow slower, (slowest) 1984 it's"

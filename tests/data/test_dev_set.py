@@ -2,7 +2,7 @@ import hashlib
 
 import pytest
 
-from regard.data.dev_set import dev_share, is_held_out
+from regard.data.corpus import dev_share, is_held_out
 
 
 @pytest.mark.parametrize(

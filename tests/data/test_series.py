@@ -10,12 +10,13 @@ import pytest
 from regard.data import NumberTargets, collate, load_target
 from regard.data.batches import BatchShape
 from regard.data.series import read_series
-from regard.data.series_times import TimeStep, time_labels
 from regard.data.series_windows import (
     SeriesScaler,
     SeriesWindows,
+    TimeStep,
     find_period,
     measure_columns,
+    time_labels,
 )
 from regard.errors import ArgumentError, DataError
 

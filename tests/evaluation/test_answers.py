@@ -3,7 +3,7 @@
 import pytest
 
 from regard.evaluation import confidence_interval, score
-from regard.evaluation.answers import copied_share, normalize_answer, word_f1
+from regard.evaluation.metrics import copied_share, normalize_answer, word_f1
 
 
 def test_normal_form_of_an_answer():

@@ -26,7 +26,7 @@ from regard.atomic_files import json_checksum
 from regard.data import FrameScaler, LogMel, PictureEncoder, SoundEncoder, Tokenizer
 from regard.seeing import Map, Text, Trace
 from regard.seeing.trace import storage
-from regard.seeing.trace.backdrop import series
+from regard.seeing.trace.trace import series
 from regard.tasks import open_task
 from regard.training import RunFolder, make_config, start_run
 

@@ -3,9 +3,9 @@ import pytest
 from ops.messages import refuses
 from regard.attention import AdditiveAttention, MultiplicativeAttention
 from regard.layers import LayerOptions, RNNStack, SinusoidalPositions, TransformerDecoder
-from regard.models.causal_body import TransformerBody
 from regard.models.decoders import ParallelDecoder, RecurrentDecoder
 from regard.models.embedding import TokenEmbedding
+from regard.models.language_model import TransformerBody
 from regard.models.monotonic_decoder import MonotonicDecoder
 
 DIM, VOCAB = 6, 11

@@ -13,8 +13,8 @@ from regard.api.heads import profile_heads
 from regard.messages import message
 from regard.pretrained.head_probe import prediction_scorer, pretrained_switches
 from regard.seeing.attribution.interventions import heads_off
-from regard.seeing.trace.alignment import Gold
 from regard.seeing.trace.head_habits import head_habits
+from regard.seeing.trace.view import Gold
 
 TEXTS = ("the cat sat on a mat and the cat ran", "the dog ran to the tree", "bird flew over house")
 

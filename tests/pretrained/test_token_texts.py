@@ -5,7 +5,7 @@ import pytest
 from pretrained.families import build_tokenizer
 from regard.pretrained.token_texts import continuation, encode, labels, written
 from regard.seeing import Trace
-from regard.seeing.trace.words import groups
+from regard.seeing.trace.view import groups
 
 pytestmark = pytest.mark.slow  # transformers takes seconds to load
 

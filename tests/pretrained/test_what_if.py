@@ -10,8 +10,12 @@ from regard.errors import RegardError
 from regard.models.protocol import inference
 from regard.pretrained import PretrainedModel
 from regard.pretrained.token_texts import labels
-from regard.seeing.attribution.interventions import heads_off, module_switches
-from regard.seeing.attribution.what_if import Intervention, intervened
+from regard.seeing.attribution.interventions import (
+    Intervention,
+    heads_off,
+    intervened,
+    module_switches,
+)
 
 TEXT = "the cat sat on a mat"
 SEQ2SEQ = ("marian", "t5")

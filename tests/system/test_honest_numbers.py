@@ -8,7 +8,7 @@ import pytest
 import regard
 from regard.api.word_alignment import HeadChoice, Units, align
 from regard.data import Pair
-from regard.seeing.trace.alignment import Gold, Quality, diagonal, uniform_quality
+from regard.seeing.trace.view import Gold, Quality, diagonal, uniform_quality
 
 pytestmark = pytest.mark.system
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from regard.models.ngram_bag import NgramBag
+from regard.models.encoder_only import NgramBag
 from regard.training.evaluator import DevMetric, Evaluation
 from regard.training.schedule import RankedEvaluation
 

@@ -8,8 +8,8 @@ from contextlib import suppress
 import torch
 from rich.console import Console
 
-from regard.training.console_reporter import ConsoleReporter, StderrConsole
 from regard.training.evaluator import AttentionHealth, Evaluation
+from regard.training.reporting import ConsoleReporter, StderrConsole
 from regard.training.schedule import Progress
 
 FORMED = AttentionHealth(sharpness=0.9, column=0.2, last=0.1, even=0.2)
@@ -71,7 +71,7 @@ class Clock:
 def lines_of_steps(monkeypatch, times, *, evaluated_at=None):
     """What a pipe gets of steps at some times, in seconds since the start."""
     clock = Clock()
-    monkeypatch.setattr("regard.training.console_reporter.time", clock)
+    monkeypatch.setattr("regard.training.reporting.time", clock)
     watch, file = watching()
     for step, seconds in enumerate(times, 1):
         clock.now = 100.0 + seconds

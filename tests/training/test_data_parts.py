@@ -5,8 +5,8 @@ import pytest
 from regard.data.text_files import FileContent
 from regard.errors import DataError
 from regard.training import RunFolder, make_config
-from regard.training.data_record import DataRecord, difference
 from regard.training.run_data import prepare_data
+from regard.training.run_files import DataRecord, difference
 
 A, B, C = (FileContent(10 * n, n, f"sum {n}") for n in (1, 2, 3))
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from regard.data.dev_set import sampling_order
+from regard.data.corpus import sampling_order
 from regard.evaluation.metrics import PLAIN_TEXT
 from regard.training.evaluator import Evaluation, score_with_error
 from regard.training.schedule import Progress

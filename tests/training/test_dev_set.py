@@ -7,7 +7,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from regard.data import dev_set
+from regard.data import corpus as corpora
 from regard.symbols import SYMBOLS
 from regard.training import RunFolder, evaluator, make_config
 from regard.training.setup import prepare
@@ -50,14 +50,14 @@ def test_sources_that_training_has_too_are_counted(task, tmp_path):
 
 @pytest.mark.parametrize("chunk", [1, 1 << 16])
 def test_what_is_the_same_token_for_token_is_seen(task, tmp_path, monkeypatch, chunk):
-    monkeypatch.setattr(dev_set, "CHUNK", chunk)
+    monkeypatch.setattr(corpora, "CHUNK", chunk)
     train = tmp_path / "train.tsv"
     lines = ["go\twent\tV;PST", "be\twas\tV;PST", "do\tdid\tV;PST", "ab\tab\tV;PRS"]
     train.write_text("".join(f"{line}\n" for line in lines * 3))
     # the second has another feature, the third other letters in its places, the last unknown ones
     asked = ["go\tx\tV;PST", "be\tx\tV;PRS", "ba\tx\tV;PRS", "do\tx\tV;PST", "yz\tx\tV;PST"]
     made, told = task(asked, data=str(train), features=True, columns="0,1,2")
-    assert dev_set.overlapping_sources(made.batches.epochs.corpus, made.evaluator.dev) == 2
+    assert corpora.overlapping_sources(made.batches.epochs.corpus, made.evaluator.dev) == 2
     assert "2 of 5 dev sources (40%)" in told
 
 

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from regard.errors import ArgumentError
 from regard.training import RunFolder, make_config, resume_run, start_run
-from regard.training.distillation import distillation_loss
+from regard.training.losses import distillation_loss
 from regard.training.setup import check_settings
 from training.tools import SETTINGS, assert_same, weights, write_pairs
 

@@ -36,7 +36,6 @@ def gpu(monkeypatch):
     losses._works.cache_clear()
 
 
-@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.skipif(not losses.HAS_TRITON, reason="needs triton")
 def test_the_kernels_keep_the_rule_in_the_interpreter():

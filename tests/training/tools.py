@@ -15,7 +15,7 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 from regard.training import RunFolder, loop, make_config, resume_run, start_run
-from regard.training.console_reporter import ConsoleReporter
+from regard.training.reporting import ConsoleReporter
 from regard.training.schedule import Progress
 
 SETTINGS = {

@@ -24,7 +24,7 @@ from regard.evaluation.metrics import Statistics
 from regard.pretrained import PretrainedModel
 from regard.pretrained.head_probe import prediction_scorer, text_traces
 from regard.seeing import Trace
-from regard.seeing.trace.map_distance import TraceDistance, trace_distance
+from regard.seeing.trace.head_habits import TraceDistance, trace_distance
 
 #: examples whose traces are kept, those that differ most
 SHOWN: Final = 12

@@ -212,7 +212,7 @@ def fit(
     """
     # imports libraries that only training needs
     from regard.training import new_config, start_run
-    from regard.training.console_reporter import StderrConsole, say
+    from regard.training.reporting import StderrConsole, say
 
     if isinstance(y, str):
         y, preset = None, y

@@ -22,7 +22,8 @@ from regard.pretrained.head_probe import prediction_scorer, pretrained_switches,
 from regard.seeing import Text, Trace
 from regard.seeing.attribution.interventions import HeadSwitch, heads_off, transformer_switches
 from regard.seeing.page.heads_page import HeadRow
-from regard.seeing.trace.alignment import (
+from regard.seeing.trace.head_habits import HeadHabits, HeadKey, head_habits
+from regard.seeing.trace.view import (
     Gold,
     Links,
     Quality,
@@ -31,7 +32,6 @@ from regard.seeing.trace.alignment import (
     shift_rows,
     strongest,
 )
-from regard.seeing.trace.head_habits import HeadHabits, HeadKey, head_habits
 
 #: traces that are computed at once, and targets that are scored at once
 BATCH: Final = 8

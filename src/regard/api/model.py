@@ -45,10 +45,14 @@ from regard.messages import use_language
 from regard.models import TEXT_PRESETS, SequenceModel
 from regard.models.protocol import require_sequence_model
 from regard.seeing import ModelInfo, Trace
-from regard.seeing.attribution.interventions import AttentionCell
+from regard.seeing.attribution.interventions import (
+    AttentionCell,
+    Intervention,
+    WhatIf,
+    check_seeded,
+)
 from regard.seeing.attribution.methods import method_names
-from regard.seeing.attribution.what_if import Intervention, WhatIf, check_seeded
-from regard.seeing.trace.alignment import Links
+from regard.seeing.trace.view import Links
 from regard.tasks import ScoreTable
 from regard.tasks.inputs.base import is_table
 from regard.training import RunError, RunFolder, Saved

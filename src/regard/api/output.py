@@ -19,8 +19,8 @@ from regard.errors import ArgumentError
 from regard.models.protocol import Maps
 from regard.seeing import DecodingInfo, Map, ModelInfo, Text, Token, Trace
 from regard.seeing.trace import KINDS, SIDES, MapKind, brief
-from regard.seeing.trace.words import with_segmented_words
-from regard.symbols import BOS, EOS, PAD, SYMBOLS
+from regard.seeing.trace.view import with_segmented_words
+from regard.symbols import BOS, EOS, PAD
 from regard.training import RunFolder
 
 ALTERNATIVES: Final = 3
@@ -92,9 +92,8 @@ def with_probs(text: Text, log_probs: Sequence[float]) -> Text:
     )
 
 
-def with_alternatives(text: Text, found: Hypothesis, tgt: Tokenizer, *, is_label: bool) -> Text:
-    """Return the text of a hypothesis with the likeliest other tokens, or other labels."""
-    never = range(len(SYMBOLS)) if is_label else (PAD, BOS)
+def with_alternatives(text: Text, found: Hypothesis, tgt: Tokenizer) -> Text:
+    """Return the text of a hypothesis with the likeliest other tokens."""
     tokens: list[Token] = []
     for token, own, others in zip(
         text.tokens, [*found.tokens, EOS], found.alternatives, strict=False
@@ -103,7 +102,7 @@ def with_alternatives(text: Text, found: Hypothesis, tgt: Tokenizer, *, is_label
         likeliest = [
             (label, math.exp(log_prob))
             for label, (other, log_prob) in zip(labels, others, strict=True)
-            if other != own and other not in never
+            if other not in (own, PAD, BOS)  # which are never written
         ]
         tokens.append(replace(token, alternatives=tuple(likeliest[:ALTERNATIVES])))
     return replace(text, tokens=tuple(tokens))

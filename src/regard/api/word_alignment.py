@@ -13,7 +13,7 @@ from regard.decoding import force_decode
 from regard.errors import ArgumentError, RegardError
 from regard.messages import message
 from regard.seeing.trace import Weights
-from regard.seeing.trace.alignment import Links, merge_units, shift_rows, strongest
+from regard.seeing.trace.view import Links, merge_units, shift_rows, strongest
 from regard.tasks import Task
 
 SHIFTS: Final = (0, 1, -1)

@@ -22,8 +22,7 @@ from regard.attention.position_bias import (
     RelativeBuckets,
     ShawRelativePositions,
 )
-from regard.attention.scaled_dot_product import ScaledDotProductAttention
-from regard.attention.simple import SimpleSelfAttention
+from regard.attention.scaled_dot_product import ScaledDotProductAttention, SimpleSelfAttention
 from regard.ops import AttentionOutput
 
 __all__ = [

@@ -6,8 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.interface import Attention, Past, Projected, projected
-from regard.attention.stepwise import attend_stepwise
+from regard.attention.interface import Attention, Past, Projected, attend_stepwise, projected
 from regard.errors import ArgumentError
 from regard.masks import Mask
 from regard.ops import AttentionOutput

@@ -30,11 +30,12 @@ from regard.errors import ArgumentError
 from regard.messages import message, translated
 from regard.seeing import Trace
 from regard.seeing.trace import Text, Unit
-from regard.seeing.trace.alignment import (
+from regard.seeing.trace.view import (
     Gold,
     Link,
     Links,
     Quality,
+    are_characters,
     check_gold,
     diagonal,
     format_links,
@@ -42,7 +43,6 @@ from regard.seeing.trace.alignment import (
     read_gold,
     uniform_quality,
 )
-from regard.seeing.trace.words import are_characters
 
 #: longest line of a file of gold, in characters
 MAX_CHARS: Final = 1_000_000

@@ -17,8 +17,7 @@ from regard.messages import interval_text, message
 from regard.seeing import Trace
 from regard.seeing.attribution.methods import METHODS, method_title
 from regard.seeing.draw.forecast import ForecastView
-from regard.seeing.draw.labels import number_duplicates, printable
-from regard.seeing.draw.shapes import check_ending
+from regard.seeing.draw.shapes import check_ending, number_duplicates, printable
 from regard.seeing.trace import Weights
 
 #: inputs that are named for each output

@@ -34,10 +34,10 @@ from regard.messages import interval_text, message, translated
 from regard.pretrained import PretrainedModel
 from regard.seeing import Trace, select
 from regard.seeing.draw import terminal
-from regard.seeing.draw.labels import fit, printable
+from regard.seeing.draw.shapes import fit, printable
 from regard.seeing.draw.terminal import supports_blocks
 from regard.seeing.page.compare_page import ExamplePair, PageTable, render_comparison
-from regard.seeing.trace.map_distance import HeadDistance
+from regard.seeing.trace.head_habits import HeadDistance
 from regard.seeing.trace.storage import to_json
 
 #: rows of a table in the terminal at most

@@ -18,8 +18,8 @@ from regard.cli.show import drawn
 from regard.data import Pair, read_pairs
 from regard.messages import message
 from regard.training import Config, RunError, RunFolder, make_config, start_run
-from regard.training.console_reporter import StderrConsole, say
 from regard.training.defaults import PEAK_RATES
+from regard.training.reporting import StderrConsole, say
 
 #: words that are evaluated, of about 12,000, and words that are answered
 TEST_WORDS: Final = 2000

@@ -22,9 +22,9 @@ from regard.errors import ArgumentError
 from regard.messages import message
 from regard.pretrained import PretrainedModel
 from regard.seeing.page.heads_page import HeadRow, render_heads
-from regard.seeing.trace.alignment import Gold
 from regard.seeing.trace.head_habits import HABITS
 from regard.seeing.trace.storage import to_json
+from regard.seeing.trace.view import Gold
 
 #: rows of the table in the terminal at most
 MOST_ROWS: Final = 48

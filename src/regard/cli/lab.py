@@ -16,7 +16,7 @@ from regard.errors import ArgumentError
 from regard.lab import ExperimentContext, runner
 from regard.lab.context import worker_pool
 from regard.messages import help_text, message, translated
-from regard.training.console_reporter import say
+from regard.training.reporting import say
 
 #: seeds of a quick run and of a full one
 SEEDS: Final = {True: 3, False: 5}

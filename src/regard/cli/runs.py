@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple
 
 from regard import safe_read
 from regard.cli.commands import RunsArgs
-from regard.cli.completion import folders_in
 from regard.cli.console import note, print_json, print_table, result_console
+from regard.cli.options import folders_in
 from regard.errors import ArgumentError, RegardError
 from regard.messages import message, use_language
 

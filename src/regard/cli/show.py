@@ -35,8 +35,7 @@ from regard.seeing.draw.shapes import check_ending
 from regard.seeing.draw.terminal import ASCII_GLYPHS, BLOCK_GLYPHS, supports_blocks
 from regard.seeing.trace import storage
 from regard.seeing.trace.long_trace import LongTrace
-from regard.seeing.trace.view import heads_view
-from regard.seeing.trace.words import with_segmented_words
+from regard.seeing.trace.view import heads_view, with_segmented_words
 
 VIEWS: Final = ("matrix", "list", "heads")
 #: maps that are printed at most

@@ -14,8 +14,8 @@ from regard.cli.input_lines import one_source
 from regard.decoding_options import given_options
 from regard.errors import ArgumentError
 from regard.messages import message
-from regard.seeing.attribution.what_if import WhatIf
-from regard.seeing.draw.labels import fit, printable
+from regard.seeing.attribution.interventions import WhatIf
+from regard.seeing.draw.shapes import fit, printable
 
 #: rows of the table of heads
 MOST_ROWS: Final = 8

@@ -19,7 +19,7 @@ from jaxtyping import Float, Int64
 from regard.data import lazy_pyarrow as arrow
 from regard.data.error_hints import BadLine, shorten
 from regard.data.pairs import NUMBER, json_record, row_cells
-from regard.data.series_times import (
+from regard.data.series_windows import (
     CLOCK,
     ROWS,
     TimeReader,

@@ -1,6 +1,5 @@
 """Evaluation of predictions: metrics, confidence intervals, and results by source length."""
 
-from regard.evaluation.answers import copied_share
 from regard.evaluation.bootstrap import (
     Comparison,
     ConfidenceInterval,
@@ -18,6 +17,7 @@ from regard.evaluation.metrics import (
     Metric,
     MetricScore,
     Normalizer,
+    copied_share,
     format_metric,
     score,
     text_metrics,

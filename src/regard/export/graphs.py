@@ -23,10 +23,10 @@ from regard import ops
 from regard.errors import ExportError
 from regard.export.predict import ExportedNumbers
 from regard.export.traceable import exportable, first_state, plain_decoder
-from regard.interrupts import interruptible
 from regard.models import SequenceModel
 from regard.models.protocol import StepOutput, inference
 from regard.ops.primitives import log_softmax
+from regard.standard_streams import interruptible
 from regard.state import State, StateT, map_leaves
 from regard.symbols import BOS
 from regard.tasks import NumbersOutput

@@ -46,7 +46,7 @@ from regard.jobs.records import (
     read_records,
     source_parser,
 )
-from regard.seeing.trace.alignment import format_links
+from regard.seeing.trace.view import format_links
 from regard.tasks.inputs.text import TextInput
 from regard.training import RunFolder
 from regard.worker_processes import START, Attempt, Executor, attempt

@@ -12,7 +12,7 @@ from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from regard.lab.estimates import MeanInterval
+from regard.lab.context import MeanInterval
 from regard.seeing.draw.shapes import DIM, GROUND, LINE, MARK, STOPS, TEXT
 
 #: distinguishable with any kind of colour vision; the first two are those of attention maps

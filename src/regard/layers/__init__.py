@@ -15,8 +15,7 @@ from regard.layers.positions import (
     RotaryPositions,
     SinusoidalPositions,
 )
-from regard.layers.rnn import RecurrentOutput, RecurrentState, RNNStack
-from regard.layers.self_attentive import SelfAttentiveRNN
+from regard.layers.rnn import RecurrentOutput, RecurrentState, RNNStack, SelfAttentiveRNN
 from regard.layers.spec_augment import SpecAugment
 from regard.layers.transformer import (
     FeedForward,

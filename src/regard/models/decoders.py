@@ -31,12 +31,12 @@ from regard.layers import (
     TransformerState,
 )
 from regard.models.attention_penalty import AttentionPenalty
-from regard.models.causal_body import CausalBody
 from regard.models.embedding import (
     OutputLayer,
     TokenEmbedding,
     check_unplaced,
 )
+from regard.models.language_model import CausalBody
 from regard.models.protocol import Keep, Maps, Memory, Tgt, select_positions
 from regard.ops.check import check_equal
 from regard.preemption import in_turn, is_preemptible

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from regard import masks
 from regard.errors import ArgumentError
 from regard.layers import ConvEncoder, RNNStack, SelfAttentiveRNN, TransformerEncoder
-from regard.layers.padding import in_source_order, mirrored, real_steps, reverse
+from regard.layers.rnn import in_source_order, mirrored, real_steps, reverse
 from regard.models.adapters import InputAdapter, read_source
-from regard.models.causal_body import SelfAttentiveBody
+from regard.models.language_model import SelfAttentiveBody
 from regard.models.protocol import Lengths, Maps, Memory, Src
 
 ModelT = TypeVar("ModelT", bound=nn.Module)

@@ -19,7 +19,7 @@ from regard import ops
 from regard.attention import AdditiveAttention
 from regard.errors import ArgumentError
 from regard.layers import LayerOptions, RNNStack, TransformerEncoder
-from regard.models.causal_body import CausalBody, RecurrentBody
+from regard.models.language_model import CausalBody, RecurrentBody
 from regard.models.preset_parts import (
     RECURRENT,
     TRANSFORMER,

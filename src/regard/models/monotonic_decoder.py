@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from regard import ops
 from regard.attention import Projected, Scorer
 from regard.errors import ArgumentError
-from regard.models.causal_body import CausalBody
 from regard.models.decoders import Decoder, DecoderOutput
 from regard.models.embedding import OutputLayer, TokenEmbedding, check_unplaced
+from regard.models.language_model import CausalBody
 from regard.models.protocol import Keep, Maps, Memory, Tgt, select_positions
 from regard.ops.primitives import log_softmax
 from regard.state import OF_SOURCE, State

@@ -23,7 +23,6 @@ from regard.layers import (
 )
 from regard.layers.positions import RotaryScaling, SinusoidalLayout
 from regard.layers.transformer import Activation, Norm
-from regard.models.causal_body import SelfAttentiveBody
 from regard.models.decoders import Decoder, RecurrentDecoder
 from regard.models.embedding import TokenEmbedding
 from regard.models.encoder_decoder import EncoderDecoder
@@ -33,6 +32,7 @@ from regard.models.encoders import (
     RecurrentEncoder,
     SelfAttentiveEncoder,
 )
+from regard.models.language_model import SelfAttentiveBody
 from regard.ops.check import check_choice, check_positive
 from regard.ops.recurrence.scores import Cell
 

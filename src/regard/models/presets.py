@@ -26,7 +26,6 @@ from regard.layers import (
     RNNStack,
 )
 from regard.models.attention_penalty import AttentionPenalty
-from regard.models.causal_body import CausalBody, RecurrentBody, TransformerBody
 from regard.models.decoders import (
     AttentionDecoder,
     ConvolutionalDecoder,
@@ -36,14 +35,20 @@ from regard.models.decoders import (
 )
 from regard.models.embedding import TokenEmbedding
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.models.encoder_only import Classifier, SequenceClassifier, Tagger
+from regard.models.encoder_only import Classifier, NgramBag, SequenceClassifier, Tagger
 from regard.models.encoders import (
     ConvolutionalEncoder,
     Encoder,
     PointwiseEncoder,
     RecurrentEncoder,
 )
-from regard.models.language_model import LanguageModel, TextModel
+from regard.models.language_model import (
+    CausalBody,
+    LanguageModel,
+    RecurrentBody,
+    TextModel,
+    TransformerBody,
+)
 from regard.models.memory_network import (
     HopReader,
     MemoryNetwork,
@@ -53,7 +58,6 @@ from regard.models.memory_network import (
     Sharing,
 )
 from regard.models.monotonic_decoder import MonotonicDecoder
-from regard.models.ngram_bag import NgramBag
 from regard.models.pointer_decoder import PointerDecoder
 from regard.models.preset_parts import (
     CONVOLUTIONAL,

@@ -41,8 +41,7 @@ from regard.seeing.attribution.transformers_check import (
     head_scale,
 )
 from regard.seeing.trace import DecodingInfo, Map, Text, Token, Trace, missing_mass
-from regard.seeing.trace import backdrop as backdrops
-from regard.seeing.trace.backdrop import PICTURE_SIDE, Backdrop
+from regard.seeing.trace.trace import PICTURE_SIDE, Backdrop, spectrogram
 
 #: names of the first positions of a picture; DeiT has both
 SPECIAL: Final = ("[CLS]", "[DIST]")
@@ -433,7 +432,7 @@ class SpeechReader(Reader):
         )
         mel = torch.from_numpy(filters.T).float() @ power
         levels = mel.clamp(min=SILENCE).log10()
-        return backdrops.spectrogram(levels.numpy(), positions, positions * step)
+        return spectrogram(levels.numpy(), positions, positions * step)
 
     def _characters(
         self, sound: Sound, inputs: dict[str, Tensor], recording: Recording | None

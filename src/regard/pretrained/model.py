@@ -22,14 +22,15 @@ from regard.pretrained.media_reader import ImageReader, SpeechReader
 from regard.pretrained.output import PretrainedOutput, Recording, run_once
 from regard.pretrained.text_reader import Reader, TextReader
 from regard.pretrained.token_texts import encode, labels
-from regard.seeing.attribution.interventions import AttentionCell, module_switches
-from regard.seeing.attribution.transformers_check import check_source
-from regard.seeing.attribution.what_if import (
+from regard.seeing.attribution.interventions import (
+    AttentionCell,
     Intervention,
     WhatIf,
     check_seeded,
     intervened,
+    module_switches,
 )
+from regard.seeing.attribution.transformers_check import check_source
 from regard.seeing.capture.capture_result import CapturedModule
 from regard.seeing.trace import ModelInfo, Trace
 

@@ -18,7 +18,7 @@ from regard.seeing.attribution.transformers_check import head_scale
 from regard.seeing.capture.capture_result import CaptureResult
 from regard.seeing.trace import DecodingInfo, ModelInfo, Text, Trace, brief
 from regard.seeing.trace.long_trace import LongTrace
-from regard.seeing.trace.words import with_segmented_words
+from regard.seeing.trace.view import with_segmented_words
 
 AnyTrace = Trace | LongTrace
 

@@ -20,8 +20,8 @@ from regard.recipes.task_data import DEV, RecipeExample, TaskData
 from regard.recipes.tasks import TASKS
 from regard.training import RunError, RunFolder, make_config, resume_run, start_run
 from regard.training.config import check_model
-from regard.training.console_reporter import StderrConsole, say
 from regard.training.pretrained_embeddings import check_vectors
+from regard.training.reporting import StderrConsole, say
 
 #: folder of runs, each named after its recipe and seed
 RUNS_DIR: Final = Path("runs") / "recipes"

@@ -15,8 +15,7 @@ import numpy as np
 
 from regard.errors import ArgumentError
 from regard.seeing.draw import figure, terminal
-from regard.seeing.draw.labels import printable
-from regard.seeing.draw.shapes import check_ending, csv_lines, write_by_ending
+from regard.seeing.draw.shapes import check_ending, csv_lines, printable, write_by_ending
 from regard.seeing.page import html_page
 from regard.seeing.page.writer import template
 from regard.seeing.trace import storage

@@ -15,8 +15,7 @@ from regard.serve import http_errors, pages
 from regard.serve.limits import Limits
 from regard.serve.logs import Log
 from regard.serve.middleware import Access, GuardMiddleware, as_response
-from regard.serve.request_handler import RequestHandler, json_response
-from regard.serve.schema import (
+from regard.serve.request_handler import (
     ANSWERS,
     EVENTS,
     HEALTH,
@@ -25,9 +24,11 @@ from regard.serve.schema import (
     WHAT_IF,
     AnswersRequest,
     CheckRequest,
+    RequestHandler,
     RunRequest,
     StreamRequest,
     WhatIfRequest,
+    json_response,
 )
 from regard.serve.served_models import Models
 from regard.version import __version__

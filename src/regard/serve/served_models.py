@@ -24,8 +24,8 @@ from regard.pretrained import PretrainedModel
 from regard.pretrained.generation import default_new_tokens
 from regard.seeing import Trace
 from regard.seeing.attribution.faithfulness import rows_of_methods, rows_of_scores
+from regard.seeing.attribution.interventions import Intervention, WhatIf
 from regard.seeing.attribution.methods import QUICK_METHODS
-from regard.seeing.attribution.what_if import Intervention, WhatIf
 from regard.seeing.draw.forecast import NARROW, ForecastView
 from regard.seeing.draw.shapes import PAGE
 from regard.seeing.trace.storage import to_json

@@ -19,16 +19,14 @@ from regard.safe_read import PathLike
 from regard.tasks.inputs.array import ArrayInput
 from regard.tasks.inputs.base import TaskInput
 from regard.tasks.inputs.frames import FrameInput
-from regard.tasks.inputs.nothing import NoInput
 from regard.tasks.inputs.picture import PixelInput
 from regard.tasks.inputs.series import SeriesInput
 from regard.tasks.inputs.sound import SoundInput
 from regard.tasks.inputs.story import StoryInput
-from regard.tasks.inputs.text import Source, TextInput
+from regard.tasks.inputs.text import NoInput, Source, TextInput
 from regard.tasks.outputs.base import NumbersOutput, TaskOutput
 from regard.tasks.outputs.forecast import Forecast, ForecastOutput
-from regard.tasks.outputs.label import LabelOutput
-from regard.tasks.outputs.labels import LabelSetOutput
+from regard.tasks.outputs.labels import LabelOutput, LabelSetOutput
 from regard.tasks.outputs.number import NumberPrediction, ValueOutput
 from regard.tasks.outputs.span import SpanOutput
 from regard.tasks.outputs.tags import TagOutput

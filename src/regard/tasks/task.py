@@ -16,7 +16,7 @@ from regard.data import (
     StoryEncoder,
     Tokenizer,
 )
-from regard.data.dev_set import DevSet, overlapping_sources
+from regard.data.corpus import DevSet, overlapping_sources
 from regard.data.frame_scaler import TargetEncoder
 from regard.data.series_windows import SeriesScaler
 from regard.data.stories import QUESTION_MARK

@@ -35,8 +35,7 @@ from regard.messages import message
 from regard.safe_read import MissingFileError
 from regard.tasks import Task, load_encoder, open_task
 from regard.training.config import Config
-from regard.training.data_record import Shard, ShardManifest
-from regard.training.run_files import Examples, Say
+from regard.training.run_files import Examples, Say, Shard, ShardManifest
 from regard.training.run_folder import RunFolder
 from regard.worker_processes import Executor, LocalExecutor, attempt
 

@@ -8,8 +8,8 @@ from jaxtyping import Int, Integer
 
 from regard.data import BatchPlan, BatchShape, EncodedPairs
 from regard.data.batches import Batches
-from regard.data.bpe_dropout import Resegmenter
 from regard.data.corpus import FrameRows, Ids
+from regard.data.encode_corpus import Resegmenter
 
 #: padded lengths are multiples of this,
 FINEST: Final = 4

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from regard.data import EncodedPairs, collate
 from regard.data.batches import Batch
-from regard.data.dev_set import DevSet
+from regard.data.corpus import DevSet
 from regard.decoding import DecodingOptions, decode
 from regard.evaluation.metrics import Normalizer, bleu_tokenize, compared, find_metric
 from regard.messages import message
@@ -221,7 +221,7 @@ class Evaluator:
             batch, keep, out = self._forward(scored[places], maps=False)
             gold = batch.tgt_out[keep]
             total += F.cross_entropy(out.logits.float(), gold, reduction="sum").item()
-            tokens += len(gold) if out.certain is None else int((~out.certain).sum())
+            tokens += len(gold)
         return total / max(1, tokens), self._health() if self.task.has_sources else None
 
     def _forward(self, rows: np.ndarray, *, maps: bool) -> tuple[Batch, Tensor, ModelOutput]:

@@ -12,11 +12,10 @@ from torch import Tensor
 
 from regard.messages import message
 from regard.training.checkpoint import BestWeights, Checkpoints
-from regard.training.console_reporter import ConsoleReporter
 from regard.training.epochs import TrainingBatches
 from regard.training.evaluator import Evaluation, Evaluator
 from regard.training.optimization import CHECK_EVERY, Learner, check_finite
-from regard.training.reporting import Recorder
+from regard.training.reporting import ConsoleReporter, Recorder
 from regard.training.schedule import Budget, Intervals, LearningRate, Progress
 
 #: seconds in which two signals count as one: a launcher forwards what its processes got already

@@ -30,9 +30,16 @@ from regard.layers import RNNStack, SelfAttentiveRNN
 from regard.layers.conv import GatedConvolution
 from regard.layers.transformer import TransformerDecoderLayer, TransformerEncoderLayer
 from regard.models import AnyModel
-from regard.training.distributed import Fabric, FabricModule, Processes
+from regard.training.distributed import (
+    Fabric,
+    FabricModule,
+    GatheredModel,
+    Processes,
+    own_part,
+    sharded_like,
+    whole,
+)
 from regard.training.epochs import BatchShapes, BatchShare
-from regard.training.sharding import GatheredModel, own_part, sharded_like, whole
 
 # parameters of `mallopt`, from <malloc.h>
 TRIM_THRESHOLD: Final = -1

@@ -18,7 +18,6 @@ from regard.atomic_files import json_checksum, write_atomic
 from regard.errors import ArgumentError
 from regard.extras import install_command, is_installed
 from regard.messages import message, translated
-from regard.training.adapters import save_adapter
 from regard.training.checkpoint import (
     TUNED,
     Candidate,
@@ -29,23 +28,21 @@ from regard.training.checkpoint import (
     tensor_file,
 )
 from regard.training.config import Config, check_preset, make_config
-from regard.training.console_reporter import (
-    ConsoleReporter,
-    ShardReporter,
-    StderrConsole,
-    format_metric,
-    say,
-)
 from regard.training.defaults import recognised, steps_limit
 from regard.training.distributed import is_first_process, launch_id, restart_number
 from regard.training.evaluator import DevMetric
 from regard.training.fine_tuning import new_config
 from regard.training.optimization import seconds_per_token
 from regard.training.reporting import (
+    ConsoleReporter,
     HtmlReport,
     Recorder,
+    ShardReporter,
+    StderrConsole,
     TensorBoardWriter,
     example_traces,
+    format_metric,
+    say,
     write_card,
 )
 from regard.training.run_data import prepare_data
@@ -500,7 +497,6 @@ def _finish(run: PreparedRun, progress: Progress, reporter: ConsoleReporter) -> 
     if run.config.start is not None:
         forgotten = describe_forgetting(run, progress, final.score)
         reporter.note(forgotten)
-    save_adapter(run.learner.module, run.folder.path)
     calibration = run.evaluator.calibrate(run.batches.epochs.corpus)
     run.folder.write_calibration(calibration)
     write_card(run.folder, run.summary, progress, candidates, forgotten)

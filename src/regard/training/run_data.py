@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 from regard.data import Corpus, EncodedPairs, Pair, PairReader, load_target
-from regard.data.corpus import ShardedCorpus, corpus_problem
-from regard.data.dev_set import DevSet
+from regard.data.corpus import DevSet, ShardedCorpus, corpus_problem
 from regard.data.encode_corpus import PairEncoder
 from regard.data.error_hints import report_left_out
 from regard.data.pair_reader import save_stdin
@@ -20,11 +19,8 @@ from regard.data.shards import display_data, is_sharded
 from regard.errors import ArgumentError, DataError
 from regard.messages import message, translated
 from regard.tasks import Task, choose_task, load_encoder, open_task
-from regard.training.adapters import adapted_encoders
 from regard.training.checkpoint import has_checkpoint
 from regard.training.config import Config, make_config, with_preset_of
-from regard.training.data_record import CHANGED, DataRecord, ShardManifest
-from regard.training.distillation import teacher_encoders
 from regard.training.encode_shards import Watch, encode_shards, held_out_pairs, measure_shards
 from regard.training.fine_tuning import (
     check_input,
@@ -33,7 +29,17 @@ from regard.training.fine_tuning import (
     open_start,
     start_encoders,
 )
-from regard.training.run_files import FIRST_EXAMPLES, PARTS, Examples, PairSource, Say
+from regard.training.losses import teacher_encoders
+from regard.training.run_files import (
+    CHANGED,
+    FIRST_EXAMPLES,
+    PARTS,
+    DataRecord,
+    Examples,
+    PairSource,
+    Say,
+    ShardManifest,
+)
 from regard.training.run_folder import BEFORE, RunFolder
 from regard.worker_processes import Executor
 
@@ -244,9 +250,7 @@ def _encoders(
             if saved.task_options:
                 examples.config = saved
         return open_task(examples.config, load_encoder(src_file), load_target(tgt_file))
-    start = None
-    if config.start is not None and config.adapter is None:
-        start = open_start(config.start, config.start_checksum)
+    start = None if config.start is None else open_start(config.start, config.start_checksum)
     if start is not None:
         check_input(start, config, examples.first)
     chosen, why = choose_task(config, examples.first)
@@ -275,8 +279,6 @@ def _encoders(
     sample, named = itertools.chain([first], pairs), examples.name_of("training")
     if config.teacher:
         encoders = teacher_encoders(config)
-    elif config.adapter is not None:
-        encoders = adapted_encoders(config)
     elif start is not None:
         encoders = start_encoders(start, chosen, config, sample, file=named, why=why, say=say)
     else:

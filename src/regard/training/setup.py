@@ -14,8 +14,8 @@ import torch
 from rich.console import Console
 
 from regard.data import Corpus, EncodedPairs, require_tokenizer
-from regard.data.bpe_dropout import BPEDropout, Resegmenter
-from regard.data.dev_set import DevSet
+from regard.data.corpus import DevSet
+from regard.data.encode_corpus import BPEDropout, Resegmenter
 from regard.data.shards import check_packages, display_data, is_sharded
 from regard.data.text_files import STDIN, is_read_once
 from regard.errors import ArgumentError
@@ -27,11 +27,8 @@ from regard.tasks import check_settings as check_task_settings
 from regard.tasks.baselines import Baseline, fit_baseline
 from regard.tasks.task import require_text_target
 from regard.tasks.tokenizer_training import shared_tokenizer_kind
-from regard.training.adapters import build_network
 from regard.training.checkpoint import BestWeights, Checkpoints
 from regard.training.config import Config, check_model, with_preset_of
-from regard.training.console_reporter import ConsoleReporter, ShardReporter, format_metric
-from regard.training.console_reporter import say as say_to
 from regard.training.defaults import (
     PEAK_RATE,
     PEAK_RATES,
@@ -44,10 +41,10 @@ from regard.training.defaults import (
     steps_limit,
     timed_batch_tokens,
 )
-from regard.training.distillation import NOT_TAUGHT, load_teachers
 from regard.training.distributed import (
     DryFabric,
     Fabric,
+    GatheredModel,
     Processes,
     join_processes,
     make_fabric,
@@ -56,7 +53,7 @@ from regard.training.epochs import BatchShapes, Epochs, Replay, TrainingBatches
 from regard.training.evaluator import BATCH, DevMetric, Evaluator
 from regard.training.fine_tuning import StartModel, check_start, fill, freeze, open_start
 from regard.training.loop import TrainingParts, train
-from regard.training.losses import Objective
+from regard.training.losses import NOT_TAUGHT, Objective, load_teachers
 from regard.training.optimization import (
     ExponentialMovingAverage,
     Learner,
@@ -72,12 +69,18 @@ from regard.training.pretrained_embeddings import (
     start_from_counts,
     start_from_vectors,
 )
-from regard.training.reporting import Recorder, RunSummary
+from regard.training.reporting import (
+    ConsoleReporter,
+    Recorder,
+    RunSummary,
+    ShardReporter,
+    format_metric,
+)
+from regard.training.reporting import say as say_to
 from regard.training.run_data import EncodedData, prepare_data
 from regard.training.run_files import PairSource
 from regard.training.run_folder import RunFolder
 from regard.training.schedule import BaselineScore, Budget, Intervals, LearningRate, Progress
-from regard.training.sharding import GatheredModel
 
 #: settings that name files, which are read more than once
 FILES: Final = ("data", "tgt", "dev", "dev_tgt", "src_vectors", "tgt_vectors")
@@ -182,7 +185,7 @@ def prepare(
         say(message("train.bpe-dropout", share=values.bpe_dropout))
     resegmenter = _resegmenter(values, corpus, task)
     model = None
-    if values.start is not None and values.adapter is None and not resumed:
+    if values.start is not None and not resumed:
         model = open_start(values.start, values.start_checksum)
     # recordings are limited in seconds, and may have more frames than other sources
     longest = max(values.max_src_len, int(corpus.src_lengths.max(initial=0)))
@@ -374,7 +377,7 @@ def _learner(
     """
     fabric = processes.fabric
     torch.manual_seed(values.seed)
-    module = build_network(task)
+    module = task.build_model()
     if start is not None:
         say(fill(start, module, task, values.seed).sentence(start.name))
     if values.freeze:

@@ -6,7 +6,7 @@ import pytest
 from data.tools import shared
 from regard.data import read_lines
 from regard.errors import DataError
-from regard.seeing.trace.alignment import (
+from regard.seeing.trace.view import (
     Gold,
     Quality,
     check_gold,

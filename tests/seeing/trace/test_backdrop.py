@@ -13,7 +13,7 @@ from regard.seeing import Map, Text, Token, Trace, TraceError, select
 from regard.seeing.draw import terminal
 from regard.seeing.draw.figure import svg
 from regard.seeing.trace import storage
-from regard.seeing.trace.backdrop import MAX_BYTES, Backdrop, overlaid, png, series, spectrogram
+from regard.seeing.trace.trace import MAX_BYTES, Backdrop, overlaid, png, series, spectrogram
 
 GRID = (3, 5)
 

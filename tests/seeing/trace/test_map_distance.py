@@ -7,7 +7,7 @@ import pytest
 
 from regard.seeing import Map, Text, Token, Trace
 from regard.seeing.page.compare_page import ExamplePair, drawn_pairs
-from regard.seeing.trace.map_distance import row_distances, trace_distance
+from regard.seeing.trace.head_habits import row_distances, trace_distance
 from seeing.tools import WEIGHTS, of_labels, random_weights, translation
 
 

@@ -7,7 +7,7 @@ from regard import extras
 from regard.data import word_segmentation
 from regard.extras import MissingExtraError
 from regard.seeing import Map, Text, Token, Trace
-from regard.seeing.trace.words import groups, merge, with_segmented_words
+from regard.seeing.trace.view import groups, merge, with_segmented_words
 from seeing.tools import TARGET, translation
 
 
@@ -62,6 +62,14 @@ def test_characters_are_left_alone_unless_asked_for():
     assert labels(trace, "target", words="auto") == ["le", "chat", "</s>"]
     unknown = Text("abc", tuple(Token("<unk>", (i, i + 1), 0) for i in range(3)))
     assert labels(Trace(unknown, TARGET), "source", words="auto") == ["<unk>"] * 3
+
+
+def test_no_tokens_are_no_words():
+    trace = Trace(Text.of([]), TARGET, (Map.of("cross", 0, np.zeros((1, 4, 0)), missing=True),))
+    merged = merge(trace, trace.maps[0])
+    assert merged.columns == ()
+    assert merged.weights.shape[-1] == 0
+    np.testing.assert_allclose(merged.missing, [[1.0, 1.0, 1.0]])
 
 
 def chinese():

@@ -3,7 +3,7 @@ import torch
 
 from regard import ops
 from regard.attention import MultiHeadAttention
-from regard.lab.cost_curves import longest_chain, multiply_adds
+from regard.lab.experiments.cost import longest_chain, multiply_adds
 from regard.layers import RNNStack
 
 torch.manual_seed(0)

@@ -28,12 +28,18 @@ from regard.data import Tokenizer, pad
 from regard.decoding import DecodingOptions, decode
 from regard.evaluation import by_length, score
 from regard.lab import datasets
-from regard.lab.context import ExperimentContext
-from regard.lab.estimates import difference, interval, intervals, spread
+from regard.lab.context import ExperimentContext, difference, interval, intervals, spread
 from regard.lab.experiment import Claim, Data, Plot, ReportTable, column, verdict
 from regard.lab.plots import draw_lines, legend, new_figure
-from regard.lab.small_models import LogitsOnly, count_parameters, match_width, seeded, train
-from regard.lab.synthetic_tasks import IGNORED, TaskBatch
+from regard.lab.small_models import (
+    IGNORED,
+    LogitsOnly,
+    TaskBatch,
+    count_parameters,
+    match_width,
+    seeded,
+    train,
+)
 from regard.models import SequenceModel
 from regard.models.presets import PRESETS
 from regard.symbols import BOS, EOS, PAD

@@ -14,13 +14,11 @@ from typing import Final
 
 import torch
 
-from regard.lab.context import ExperimentContext
-from regard.lab.estimates import MeanInterval, difference, interval, percent
+from regard.lab.context import ExperimentContext, MeanInterval, difference, interval, percent
 from regard.lab.experiment import Claim, Data, Plot, ReportTable, column, verdict
 from regard.lab.layers import PositionedTransformer
 from regard.lab.plots import SHARE, draw_lines, legend, new_figure
-from regard.lab.small_models import TokenModel, accuracy, count_parameters, seeded, train
-from regard.lab.synthetic_tasks import Offsets
+from regard.lab.small_models import Offsets, TokenModel, accuracy, count_parameters, seeded, train
 
 HEADS: Final = (1, 2, 4, 8)
 #: rotary positions reach every head and have no parameters; sinusoidal ones are the paper's

@@ -17,13 +17,11 @@ from typing import Final
 import torch
 from torch import Generator, Tensor
 
-from regard.lab.context import ExperimentContext
-from regard.lab.estimates import MeanInterval, interval, intervals, percent
+from regard.lab.context import ExperimentContext, MeanInterval, interval, intervals, percent
 from regard.lab.experiment import Claim, Data, Plot, ReportTable, column, verdict
 from regard.lab.layers import ENCODINGS, PositionedTransformer
 from regard.lab.plots import CHANCE, SHARE, draw_lines, legend, new_figure
-from regard.lab.small_models import TokenModel, accuracy, seeded, train
-from regard.lab.synthetic_tasks import Offsets, TaskBatch
+from regard.lab.small_models import Offsets, TaskBatch, TokenModel, accuracy, seeded, train
 
 WIDTH: Final = 32
 LAYERS: Final = 2

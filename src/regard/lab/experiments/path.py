@@ -25,8 +25,15 @@ from torch import Tensor, nn
 
 from regard import ops
 from regard.errors import ArgumentError
-from regard.lab.context import ExperimentContext
-from regard.lab.estimates import MeanInterval, Numbers, PowerLaw, interval, power_law, slope
+from regard.lab.context import (
+    ExperimentContext,
+    MeanInterval,
+    Numbers,
+    PowerLaw,
+    interval,
+    power_law,
+    slope,
+)
 from regard.lab.experiment import Claim, Data, Plot, ReportTable, column, verdict
 from regard.lab.layers import (
     CONVOLUTION,

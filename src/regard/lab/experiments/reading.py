@@ -26,12 +26,18 @@ from torch import Generator, Tensor
 
 from regard.data import pad
 from regard.lab import datasets
-from regard.lab.context import ExperimentContext
-from regard.lab.estimates import MeanInterval, difference, interval, spread
+from regard.lab.context import ExperimentContext, MeanInterval, difference, interval, spread
 from regard.lab.experiment import Claim, Data, Plot, ReportTable, column, verdict
 from regard.lab.plots import COLOURS, draw_lines, legend, new_figure
-from regard.lab.small_models import LogitsOnly, count_parameters, match_width, seeded, train
-from regard.lab.synthetic_tasks import IGNORED, TaskBatch
+from regard.lab.small_models import (
+    IGNORED,
+    LogitsOnly,
+    TaskBatch,
+    count_parameters,
+    match_width,
+    seeded,
+    train,
+)
 from regard.models import LANGUAGE_MODELS
 from regard.models.language_model import LanguageModel
 from regard.seeing.draw.shapes import MARK, colour, ink

@@ -19,8 +19,7 @@ import torch
 from torch import Generator
 
 from regard.lab import layers
-from regard.lab.context import ExperimentContext
-from regard.lab.estimates import MeanInterval, intervals, percent
+from regard.lab.context import ExperimentContext, MeanInterval, intervals, percent
 from regard.lab.experiment import Claim, Data, Plot, ReportTable, column, verdict
 from regard.lab.layers import (
     GRU,
@@ -34,6 +33,9 @@ from regard.lab.layers import (
 )
 from regard.lab.plots import CHANCE, SHARE, draw_lines, legend, new_figure
 from regard.lab.small_models import (
+    Copy,
+    Recall,
+    TaskBatch,
     TokenModel,
     accuracy,
     count_parameters,
@@ -42,7 +44,6 @@ from regard.lab.small_models import (
     seeded,
     train,
 )
-from regard.lab.synthetic_tasks import Copy, Recall, TaskBatch
 
 #: test examples per distance and seed
 EXAMPLES: Final = 256

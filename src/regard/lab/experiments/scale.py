@@ -20,8 +20,7 @@ import torch
 from torch import Tensor
 
 from regard import ops
-from regard.lab.context import ExperimentContext
-from regard.lab.estimates import MeanInterval, interval, power_law
+from regard.lab.context import ExperimentContext, MeanInterval, interval, power_law
 from regard.lab.experiment import Claim, Data, Plot, ReportTable, column, verdict
 from regard.lab.plots import COLOURS, draw_lines, legend, new_figure
 

@@ -20,13 +20,11 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from torch import Generator, Tensor, nn
 
-from regard.lab.context import ExperimentContext
+from regard.lab.context import ExperimentContext, difference, interval, spread
 from regard.lab.datasets import CLASSES, MNIST, digits, folder_with, patches
-from regard.lab.estimates import difference, interval, spread
 from regard.lab.experiment import Claim, Data, Plot, ReportTable, column, verdict
 from regard.lab.plots import COLOURS, new_figure
-from regard.lab.small_models import seeded, train
-from regard.lab.synthetic_tasks import TaskBatch
+from regard.lab.small_models import TaskBatch, seeded, train
 from regard.layers import LayerOptions, LearnedPositions, TransformerEncoder
 from regard.seeing.draw.shapes import MARK, STOPS, TEXT
 

@@ -18,19 +18,19 @@ import torch
 from torch import Generator
 
 from regard.decoding import DecodingOptions, decode
-from regard.lab.context import ExperimentContext
-from regard.lab.estimates import MeanInterval, interval, percent
+from regard.lab.context import ExperimentContext, MeanInterval, interval, percent
 from regard.lab.experiment import Claim, Data, Plot, ReportTable, column, verdict
 from regard.lab.plots import COLOURS, legend, new_figure
 from regard.lab.small_models import (
     HELD_OUT,
     LogitsOnly,
+    Rewriting,
+    TaskBatch,
     count_parameters,
     match_width,
     seeded,
     train,
 )
-from regard.lab.synthetic_tasks import Rewriting, TaskBatch
 from regard.models import PRESETS, SequenceModel
 from regard.seeing.draw.shapes import TEXT
 

@@ -20,7 +20,7 @@ from regard.recipes.paper_metrics import character_errors, exact, word_errors
 from regard.recipes.task_data import RecipeExample, TaskData
 from regard.recipes.tasks.base import RecipeTask, damaged, evaluate_by, find_file, rows, task_data
 from regard.safe_read import DAMAGE
-from regard.seeing.trace.backdrop import png
+from regard.seeing.trace.trace import png
 
 BANDS: Final = 32
 #: the first training utterances are the dev set, as ESPnet has it

@@ -21,7 +21,7 @@ import numpy as np
 from regard.api import Model, Output
 from regard.data import read_lines
 from regard.data.stories import QUESTION_MARK, SENTENCE_MARK, split_sentences
-from regard.evaluation.answers import normalize_answer
+from regard.evaluation.metrics import normalize_answer
 from regard.recipes.paper_metrics import Answers, MetricValue, exact, mean_over_groups, metric
 from regard.recipes.task_data import RecipeExample, TaskData, hash_order
 from regard.recipes.tasks.base import (

@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 from regard.api import Model
 from regard.data import Pair, join_lines, read_lines
 from regard.errors import ArgumentError
-from regard.evaluation.answers import ROUGE, copied_share
+from regard.evaluation.metrics import ROUGE, copied_share
 from regard.recipes.paper_metrics import (
     Answers,
     MetricValue,

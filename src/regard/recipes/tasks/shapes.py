@@ -28,7 +28,7 @@ from regard.recipes.tasks.base import (
     predict,
     rows,
 )
-from regard.seeing.trace.backdrop import png
+from regard.seeing.trace.trace import png
 
 FOLDER: Final = "shapes_captions"
 #: sets by name: scenes, and the second number of their seed

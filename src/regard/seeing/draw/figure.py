@@ -9,13 +9,6 @@ import numpy as np
 from rich.cells import cell_len
 
 from regard.messages import message
-from regard.seeing.draw.labels import (
-    fit,
-    number_duplicates,
-    printable,
-    short_weight,
-    wrap,
-)
 from regard.seeing.draw.shapes import (
     FONT_SIZE,
     LIGHT,
@@ -25,12 +18,16 @@ from regard.seeing.draw.shapes import (
     Shape,
     TextShape,
     Theme,
+    fit,
     ink,
+    number_duplicates,
+    printable,
     rendered,
+    short_weight,
     to_svg,
+    wrap,
 )
-from regard.seeing.trace.backdrop import HEAT, OPAQUE, Backdrop, Pixels, overlaid
-from regard.seeing.trace.trace import Weights
+from regard.seeing.trace.trace import HEAT, OPAQUE, Backdrop, Pixels, Weights, overlaid
 from regard.seeing.trace.view import NEGLIGIBLE, View
 
 #: cells of a label at most

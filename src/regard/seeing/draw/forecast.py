@@ -15,7 +15,6 @@ from jaxtyping import Float
 from rich.cells import cell_len
 
 from regard.messages import help_text, message
-from regard.seeing.draw.labels import fit, pad_left, printable
 from regard.seeing.draw.shapes import (
     LIGHT,
     PAGE,
@@ -28,6 +27,9 @@ from regard.seeing.draw.shapes import (
     TextShape,
     Theme,
     csv_lines,
+    fit,
+    pad_left,
+    printable,
     rendered,
     to_svg,
     write_by_ending,

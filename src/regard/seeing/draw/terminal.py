@@ -17,7 +17,7 @@ from rich.text import Text
 
 from regard.messages import message
 from regard.seeing.draw.figure import picture_rows, sentences
-from regard.seeing.draw.labels import (
+from regard.seeing.draw.shapes import (
     fit,
     is_right_to_left,
     isolate_direction,
@@ -28,8 +28,7 @@ from regard.seeing.draw.labels import (
     short_weight,
     wrap,
 )
-from regard.seeing.trace.backdrop import Backdrop
-from regard.seeing.trace.trace import Weights
+from regard.seeing.trace.trace import Backdrop, Weights
 from regard.seeing.trace.view import NEGLIGIBLE, View
 
 #: weights below this are drawn as a dot

@@ -13,7 +13,7 @@ from regard.messages import message
 from regard.seeing.draw.figure import svg
 from regard.seeing.draw.shapes import DIFFERENCE, PAGE
 from regard.seeing.page.writer import render_page
-from regard.seeing.trace.map_distance import TraceDistance
+from regard.seeing.trace.head_habits import TraceDistance
 from regard.seeing.trace.trace import Trace
 from regard.seeing.trace.view import View, kind_title, select
 

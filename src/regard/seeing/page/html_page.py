@@ -18,8 +18,7 @@ import numpy as np
 from regard.errors import ArgumentError
 from regard.messages import message, page_catalogues
 from regard.seeing.draw.figure import pooled, remarks
-from regard.seeing.draw.labels import fit, printable
-from regard.seeing.draw.shapes import PAGE
+from regard.seeing.draw.shapes import PAGE, fit, printable
 from regard.seeing.page.writer import (
     MAIN,
     embedded,

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from regard.messages import TAGS, language, message
 from regard.seeing.draw.figure import svg
-from regard.seeing.draw.labels import fit, printable
-from regard.seeing.draw.shapes import PAGE
+from regard.seeing.draw.shapes import PAGE, fit, printable
 from regard.version import __version__
 
 if TYPE_CHECKING:

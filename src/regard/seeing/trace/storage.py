@@ -18,8 +18,7 @@ import numpy as np
 
 from regard import safe_read
 from regard.errors import ArgumentError
-from regard.seeing.trace.backdrop import Backdrop
-from regard.seeing.trace.trace import Map, QueryKeys, Text, Trace, TraceError, Weights
+from regard.seeing.trace.trace import Backdrop, Map, QueryKeys, Text, Trace, TraceError, Weights
 
 if TYPE_CHECKING:
     from regard.seeing.trace.trace_schema import StoredMap, StoredQueries, StoredText

@@ -10,8 +10,9 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
-from regard.seeing.trace.backdrop import MAX_SIDE, BackdropKind
 from regard.seeing.trace.trace import (
+    MAX_SIDE,
+    BackdropKind,
     Count,
     DecodingInfo,
     MapKind,

@@ -1,17 +1,405 @@
-"""Views: one map of a trace, with one head and its labels, ready to draw on any surface."""
+"""Views: one map of a trace, with one head and its labels, ready to draw on any surface.
 
-from collections.abc import Sequence
+Merge the sub-words of a map to words.
+
+Let A be a map (rows, columns), r a word of the output with the rows R, c one of the input with the
+columns C. The map of words is
+
+    B[r, c] = 1/|R| sum_{i in R} sum_{j in C} A[i, j]
+
+The columns of a word are summed: attention to a part is attention to the word. The rows of a word
+are averaged, each part counting the same. So the mass of a row is kept: if the rows of A sum to 1,
+those of B do. Special tokens, and tokens that are part of no word, such as spaces, are not merged.
+
+Word alignments from cross-attention and their alignment error rate.
+
+A link is (source word, target word), both counted from 0. In Pharaoh format a line holds the links
+of one pair, `0-0 1-2`; a possible link, as opposed to a sure one, is `1p2` or `1?2`.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from operator import index
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 import numpy as np
+from rich.cells import split_graphemes
 
-from regard.errors import ArgumentError
+from regard.data.word_segmentation import is_unspaced, segment_words
+from regard.errors import ArgumentError, DataError
+from regard.extras import MissingExtraError
 from regard.messages import message
-from regard.seeing.trace.backdrop import Backdrop
-from regard.seeing.trace.trace import Map, MapsOfTexts, Token, Trace, Unit, Weights
-from regard.seeing.trace.words import Group, Merging, merge
+from regard.seeing.trace.trace import (
+    Backdrop,
+    Map,
+    MapSide,
+    MapsOfTexts,
+    Text,
+    Token,
+    Trace,
+    Unit,
+    Weights,
+)
+
+Link = tuple[int, int]
+Links = frozenset[Link]
+
+LINK: Final = re.compile(r"(\d{1,9})([-p?])(\d{1,9})", re.ASCII)
+
+
+class Gold(NamedTuple):
+    """Manual links; sure ones are possible, too."""
+
+    sure: Links
+    possible: Links
+
+
+def format_links(links: Iterable[Link]) -> str:
+    """Return a line of Pharaoh format, in order; empty for no links."""
+    return " ".join(f"{source}-{target}" for source, target in sorted(links))
+
+
+def parse_links(line: str, *, first: int = 0) -> Gold:
+    """Parse a line of Pharaoh format whose first word has the number `first`, 0 or 1.
+
+    Raises ValueError for anything that is not a link.
+    """
+    sure, possible = set(), set()
+    for word in line.split():
+        match = LINK.fullmatch(word)
+        if match is None:
+            raise ValueError(f"{word!r} is not a link like 0-0, or 1p2 for a possible one")
+        link = int(match[1]) - first, int(match[3]) - first
+        if min(link) < 0:
+            raise ValueError(f"{word!r} names word 0, and words are counted from {first}")
+        possible.add(link)
+        if match[2] == "-":
+            sure.add(link)
+    return Gold(frozenset(sure), frozenset(possible))
+
+
+def read_gold(name: str, lines: Iterable[str], *, first: int = 0) -> list[Gold]:
+    """Parse the links of each line, after its last tab if there are tabs.
+
+    Args:
+        name: of the file, for errors.
+        lines: of the file.
+        first: number of the first word, 0 or 1.
+    """
+    found = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            found.append(parse_links(line.rpartition("\t")[2], first=first))
+        except ValueError as error:
+            fix = "write links as source-target, with spaces between them"
+            raise DataError(name, number, str(error), fix) from None
+    return found
+
+
+def check_gold(name: str, gold: Sequence[Gold], sizes: Sequence[tuple[int, int]]) -> None:
+    """Raise DataError unless each pair has gold links, and they link existing words.
+
+    Args:
+        name: of the file, for errors.
+        gold: of each pair.
+        sizes: numbers of source and target words of each pair.
+    """
+    if len(gold) != len(sizes):
+        raise DataError(
+            name,
+            None,
+            f"it must have a line for each of the {len(sizes):,} pairs, but it has {len(gold):,}",
+            "check that it belongs to the same file",
+        )
+    for number, (links, (source, target)) in enumerate(zip(gold, sizes, strict=True), start=1):
+        for i, j in sorted(links.possible):
+            if i >= source or j >= target:
+                raise DataError(
+                    name,
+                    number,
+                    f"a link joins words {i} and {j}, counted from 0, but there are {source} "
+                    f"source and {target} target words",
+                    "check that it belongs to these pairs; if it counts from 1, say --gold-first 1",
+                )
+
+
+def merge_units(
+    weights: Weights, rows: Sequence[int | None], columns: Sequence[int | None]
+) -> Weights:
+    """Merge a map of tokens to words: columns of a word are summed, its rows averaged.
+
+    Args:
+        weights: (heads, rows, columns).
+        rows: word of each row; None for rows that belong to none.
+        columns: word of each column.
+
+    Returns:
+        (heads, words, words + 1); the last column is the mass of columns that belong to no word.
+    """
+    tall, wide = (
+        1 + max((w for w in side if w is not None), default=-1) for side in (rows, columns)
+    )
+    to_rows, to_columns = np.zeros((tall, len(rows))), np.zeros((len(columns), wide + 1))
+    for i, word in enumerate(rows):
+        if word is not None:
+            to_rows[word, i] = 1.0
+    for j, word in enumerate(columns):
+        to_columns[j, wide if word is None else word] = 1.0
+    to_rows /= np.maximum(to_rows.sum(axis=1, keepdims=True), 1.0)
+    return (to_rows @ weights @ to_columns).astype(np.float32)
+
+
+def shift_rows(weights: Weights, shift: int) -> Weights:
+    """Give output t the row of step t + shift; rows from outside the map are zero."""
+    moved = np.zeros_like(weights)
+    if shift >= 0:
+        moved[..., : weights.shape[-2] - shift, :] = weights[..., shift:, :]
+    else:
+        moved[..., -shift:, :] = weights[..., :shift, :]
+    return moved
+
+
+def strongest(weights: Weights) -> Links:
+    """Link each target word with its strongest source word, unless no word is stronger.
+
+    Args:
+        weights: (target words, source words + 1), the last column being no word.
+    """
+    if not weights.size:
+        return frozenset()
+    best, words = weights.argmax(axis=1), weights.shape[1] - 1
+    links = ((int(i), j) for j, i in enumerate(best))
+    return frozenset((i, j) for i, j in links if i < words and weights[j, i] > 0)
+
+
+@dataclass(frozen=True)
+class Quality:
+    """Quality of alignments against gold (Och and Ney, 2003, doi:10.1162/089120103321337421).
+
+    Attributes:
+        links: number of links.
+        sure: number of sure links in the gold.
+        hit_sure: number of links that are sure.
+        hit_possible: number of links that are sure or possible.
+    """
+
+    links: float
+    sure: int
+    hit_sure: float
+    hit_possible: float
+
+    @staticmethod
+    def of(found: Sequence[Links], gold: Sequence[Gold]) -> "Quality":
+        """Count the links of a whole file."""
+        pairs = list(zip(found, gold, strict=True))
+        return Quality(
+            links=float(sum(len(links) for links in found)),
+            sure=sum(len(one.sure) for one in gold),
+            hit_sure=float(sum(len(links & one.sure) for links, one in pairs)),
+            hit_possible=float(sum(len(links & one.possible) for links, one in pairs)),
+        )
+
+    @property
+    def precision(self) -> float:
+        """Share of links that are possible."""
+        return self.hit_possible / self.links if self.links else 0.0
+
+    @property
+    def recall(self) -> float:
+        """Share of sure links that were found."""
+        return self.hit_sure / self.sure if self.sure else 0.0
+
+    @property
+    def aer(self) -> float:
+        """Alignment error rate, from 0 to 1: `1 - (|A & S| + |A & P|) / (|A| + |S|)`."""
+        total = self.links + self.sure
+        return 1 - (self.hit_sure + self.hit_possible) / total if total else 0.0
+
+
+def uniform_quality(gold: Sequence[Gold], sizes: Sequence[tuple[int, int]]) -> Quality:
+    """Return the expected quality of linking each target word with a random source word."""
+    real = [(one, source, target) for one, (source, target) in zip(gold, sizes, strict=True)]
+    return Quality(
+        links=float(sum(target for _, source, target in real if source)),
+        sure=sum(len(one.sure) for one in gold),
+        hit_sure=sum((len(one.sure) / source for one, source, _ in real if source), 0.0),
+        hit_possible=sum((len(one.possible) / source for one, source, _ in real if source), 0.0),
+    )
+
+
+def diagonal(source: int, target: int) -> Links:
+    """Link each target word with the source word at the same relative position."""
+    if not source:
+        return frozenset()
+    return frozenset(((2 * j + 1) * source // (2 * target), j) for j in range(target))
+
+
+#: `auto` merges sub-words, and leaves characters alone
+Merging = bool | Literal["auto"]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Tokens that are drawn as one: a word, or a single token.
+
+    Attributes:
+        label: to draw.
+        start: index of its first token.
+        end: index after its last token.
+        word: index of the word; None if it is not one.
+        special: whether it is one of regard's own symbols, or a feature.
+        prob: product of the probabilities of its tokens.
+    """
+
+    label: str
+    start: int
+    end: int
+    word: int | None
+    special: bool
+    prob: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class MergedMap:
+    """A map of words, (heads, rows, columns), with the missing mass and the words of its sides."""
+
+    weights: Weights
+    missing: Weights
+    rows: tuple[Group, ...]
+    columns: tuple[Group, ...]
+
+
+def segment_text(text: Text, segmenter: str = "auto") -> Text:
+    """Return a text whose tokens are numbered by the words of a script without spaces.
+
+    A token is part of the word in which it begins. Texts of other scripts, and tokens that are not
+    part of the text, stay as they are. Raises MissingExtraError if the segmenter is not installed.
+    """
+    if text.backdrop is not None or not is_unspaced(text.text):
+        return text
+    return _numbered(text, segment_words(text.text, segmenter))
+
+
+def with_segmented_words(trace: Trace, segmenter: str = "auto") -> Trace:
+    """Return a trace with the words of scripts without spaces, see `segment_text`.
+
+    If `auto` finds no segmenter installed, each token counts as a word, and a note gives the
+    command that installs one.
+    """
+    try:
+        source, target = (segment_text(text, segmenter) for text in (trace.source, trace.target))
+    except MissingExtraError as missing:
+        if segmenter != "auto":
+            raise
+        source, target = (
+            _numbered(text, [span for token in text.tokens if (span := token.span) is not None])
+            if is_unspaced(text.text)
+            else text
+            for text in (trace.source, trace.target)
+        )
+        return replace(
+            trace, source=source, target=target, notes=(*trace.notes, str(missing).rstrip("."))
+        )
+    if source is trace.source and target is trace.target:
+        return trace
+    return replace(trace, source=source, target=target)
+
+
+def _numbered(text: Text, words: Sequence[tuple[int, int]]) -> Text:
+    """Return a text whose tokens have the numbers of the words in which they begin."""
+    starts = [start for start, _ in words]
+
+    def renumbered(token: Token) -> Token:
+        if token.word is None or token.special or token.span is None:
+            return token
+        return replace(token, word=max(0, bisect_right(starts, token.span[0]) - 1))
+
+    return replace(text, tokens=tuple(map(renumbered, text.tokens)))
+
+
+def merge(trace: Trace, found: Map, *, words: Merging = True) -> MergedMap:
+    """Merge the sub-words of a map of a trace to words."""
+    rows, columns = (groups(trace, side, words=words) for side in (found.rows, found.columns))
+    missing = found.missing if found.missing is not None else np.zeros(found.weights.shape[:2])
+    return MergedMap(
+        merge_weights(found.weights, rows, columns),
+        _row_means(missing.astype(np.float32), rows, axis=1),
+        rows,
+        columns,
+    )
+
+
+def merge_weights(weights: Weights, rows: Sequence[Group], columns: Sequence[Group]) -> Weights:
+    """Merge the last two axes: columns are summed, rows averaged."""
+    if columns:
+        weights = np.add.reduceat(weights, [group.start for group in columns], axis=-1)
+    return _row_means(weights, rows, axis=weights.ndim - 2)
+
+
+def groups(trace: Trace, side: MapSide, *, words: Merging = True) -> tuple[Group, ...]:
+    """Return the words along a side of a map; with `words=False`, the tokens."""
+    tokens = trace.tokens(side)
+    text = (trace.source if side == "source" else trace.target).text
+    if words == "auto":
+        words = not are_characters(text, tokens)
+    inside = [i > 0 and _same_word(tokens[i - 1], token) for i, token in enumerate(tokens)]
+    cuts = [i for i in range(len(tokens)) if not (words and inside[i])]
+    ends = [*cuts[1:], len(tokens)] if cuts else []
+    made = (_group(text, tokens, a, b) for a, b in zip(cuts, ends, strict=True))
+    # the mark of a word's start is removed, unless it is the whole label
+    return tuple(
+        replace(group, label=group.label.removeprefix("▁") or group.label) if words else group
+        for group in made
+    )
+
+
+def _row_means(weights: Weights, rows: Sequence[Group], *, axis: int) -> Weights:
+    if not rows:
+        return weights
+    sizes = np.array([group.end - group.start for group in rows], dtype=np.float32)
+    shape = [1] * weights.ndim
+    shape[axis] = len(rows)
+    sums = np.add.reduceat(weights, [group.start for group in rows], axis=axis)
+    means: Weights = (sums / sizes.reshape(shape)).astype(np.float32)
+    return means
+
+
+def _same_word(before: Token, token: Token) -> bool:
+    special = before.special or token.special
+    return not special and token.word is not None and token.word == before.word
+
+
+def are_characters(text: str, tokens: Sequence[Token]) -> bool:
+    """Return whether every token is a single character, which would be lost by merging."""
+    own = [token for token in tokens if token.word is not None and not token.special]
+    # an unknown token stands for a piece of the text
+    pieces = [token.text if token.span is None else text[slice(*token.span)] for token in own]
+    return all(len(split_graphemes(piece)[0]) <= 1 for piece in pieces)
+
+
+def _group(text: str, tokens: Sequence[Token], start: int, end: int) -> Group:
+    parts = tokens[start:end]
+    probs = [token.prob for token in parts if token.prob is not None]
+    return Group(
+        label=parts[0].text if len(parts) == 1 else _label(text, parts),
+        start=start,
+        end=end,
+        word=parts[0].word,
+        special=parts[0].special,
+        prob=prod(probs) if len(probs) == len(parts) else None,
+    )
+
+
+def _label(text: str, parts: Sequence[Token]) -> str:
+    """Return the word as in the text; its tokens joined if their spans are unknown."""
+    spans = [token.span for token in parts if token.span is not None]
+    if len(spans) == len(parts):
+        return text[spans[0][0] : spans[-1][1]]
+    return "".join(token.text.removeprefix("##") for token in parts)
+
 
 Special = Literal["dim", "hide", "show"]
 SPECIAL: Final[tuple[str, ...]] = get_args(Special)

@@ -10,7 +10,7 @@ from typing import Final
 import torch
 
 from regard.data import EncodedPairs
-from regard.data.dev_set import DevSet
+from regard.data.corpus import DevSet
 from regard.tasks.baselines import arrays
 from regard.tasks.baselines.base import Baseline, BaselineData
 from regard.tasks.baselines.ngrams import fit_label_sets, fit_labels, fit_numbers

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.data import EncodedPairs, NumberTargets, PictureEncoder
-from regard.data.dev_set import DevSet
+from regard.data.corpus import DevSet
 from regard.evaluation.forecasts import LinearBaseline
 from regard.symbols import SYMBOLS
 from regard.tasks.baselines.base import (

@@ -9,10 +9,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.data import EncodedPairs
-from regard.data.corpus import FrameRows
-from regard.data.dev_set import DevSet
+from regard.data.corpus import DevSet, FrameRows
 from regard.models import NumberModel, NumberOutput
-from regard.models.ngram_bag import NgramBag
+from regard.models.encoder_only import NgramBag
 from regard.models.protocol import Lengths, Src
 from regard.symbols import PAD, SYMBOLS
 from regard.tasks.task import Task

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.data import EncodedPairs, NumberTargets, Tokenizer
-from regard.models.ngram_bag import NgramBag
+from regard.models.encoder_only import NgramBag
 from regard.symbols import SYMBOLS
 from regard.tasks.baselines.base import (
     Baseline,

@@ -9,7 +9,7 @@ from jaxtyping import Float64, Int64, UInt64
 from regard.data import EncodedPairs, Tokenizer
 from regard.data.corpus import Ids
 from regard.evaluation.metrics import score
-from regard.models.ngram_bag import NgramBag
+from regard.models.encoder_only import NgramBag
 from regard.symbols import BOS, EOS, SYMBOLS
 from regard.tasks.baselines.base import Baseline, BaselineData, Rows
 from regard.tasks.baselines.ngrams import features

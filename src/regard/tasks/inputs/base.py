@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 from torch import Tensor
 
 from regard.data import Corpus, Pair, PairReader, SourceEncoder, read_pairs, text_codec
-from regard.data.dev_set import is_held_out
+from regard.data.corpus import is_held_out
 from regard.data.lookup_codecs import CASES
 from regard.data.pair_reader import SourceTransform
 from regard.data.pairs import column_names, run_columns

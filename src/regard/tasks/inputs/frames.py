@@ -32,7 +32,7 @@ from regard.models.embedding import TokenEmbedding
 from regard.models.encoders import Encoder
 from regard.seeing import Text
 from regard.seeing.attribution.input_scorer import Replacements, frame_replacements
-from regard.seeing.trace.backdrop import series
+from regard.seeing.trace.trace import series
 from regard.tasks.inputs.array import ArrayInput, tables_of
 from regard.tasks.inputs.base import InputDescription, InputFacts
 from regard.tasks.inputs.graph_inputs import FrameInputs, GraphInputs

@@ -30,7 +30,7 @@ from regard.models.adapters import ConvStem, PictureInput, SplitStem, patch_stem
 from regard.models.embedding import TokenEmbedding
 from regard.seeing import Text
 from regard.seeing.attribution.input_scorer import Replacements, patch_replacements
-from regard.seeing.trace.backdrop import picture_backdrop
+from regard.seeing.trace.trace import picture_backdrop
 from regard.tasks.inputs.array import ArrayInput
 from regard.tasks.inputs.base import InputDescription, InputFacts
 from regard.tasks.inputs.graph_inputs import GraphInputs, PictureInputs

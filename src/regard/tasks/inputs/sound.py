@@ -16,7 +16,7 @@ from regard.data.sounds import SoundReader, is_samples, why_sounds
 from regard.data.text_codec import VectorSource
 from regard.messages import message
 from regard.seeing import Text
-from regard.seeing.trace.backdrop import Backdrop, spectrogram
+from regard.seeing.trace.trace import Backdrop, spectrogram
 from regard.tasks.inputs.array import ArrayInput, tables_of
 from regard.tasks.inputs.base import InputDescription, InputFacts
 from regard.tasks.inputs.frames import FrameInput, FrameOptions

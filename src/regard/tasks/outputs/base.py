@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.data import Corpus, EncodedPairs, NumberTargets, Pair, TargetEncoder
-from regard.data.dev_set import DevSet
+from regard.data.corpus import DevSet
 from regard.errors import RegardError
 from regard.models import AnyModel
 from regard.tasks.inputs.base import TaskInput

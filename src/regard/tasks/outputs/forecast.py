@@ -14,10 +14,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.data import Corpus, EncodedPairs, NumberTargets
-from regard.data.dev_set import DevSet, sampling_order
+from regard.data.corpus import DevSet, sampling_order
 from regard.data.series import SeriesTable
-from regard.data.series_times import time_labels
-from regard.data.series_windows import SeriesWindows
+from regard.data.series_windows import SeriesWindows, time_labels
 from regard.device import shapes_only
 from regard.errors import ArgumentError, DataError, ExportError, RegardError
 from regard.evaluation.forecasts import (

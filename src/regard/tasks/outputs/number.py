@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from regard.data import Corpus, NumberTargets, Pair, base_folder, collate
-from regard.data.dev_set import DevSet
+from regard.data.corpus import DevSet
 from regard.data.error_hints import SETTING_HINTS, BadLine
 from regard.data.frame_scaler import NumberRows
 from regard.data.table_files import DECIMAL_COMMA
