@@ -289,8 +289,12 @@ def _panel(
         yield CellsShape(LEFT, below + 4, *cell, shares)
         middle = below + 4 + height / 2 + 4
         yield TextShape(LEFT - 8, middle, what, 11, theme.dim, "end")
-        most = f"0–{weights[place].max(initial=0.0):.2g}"
-        yield TextShape(LEFT + rows * unit + 6, middle, most, 11, theme.dim)
+        strongest, room = f"{weights[place].max(initial=0.0):.2g}", steps * unit + RIGHT - 6
+        most = f"0–{strongest}"
+        if 6.4 * cell_len(most) > room:  # on a phone
+            yield TextShape(right + RIGHT - 2, middle, strongest, 9, theme.dim, "end")
+        else:
+            yield TextShape(right + RIGHT - room, middle, most, 11, theme.dim)
         below += height + 4
     times = (*view.history_times, *view.times)
     for row, left in _time_ticks(times, rows - 1, unit, width):
