@@ -1,6 +1,7 @@
 """Counters of a run, its schedules and the statistics of evaluations, with numbers by hand."""
 
 import math
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -15,14 +16,14 @@ from regard.training.evaluator import (
     describe_attention,
     describe_outputs,
 )
-from regard.training.schedule import Budget, Progress, RankedEvaluation, learning_rate
+from regard.training.schedule import Budget, Progress, RankedEvaluation, learning_rate, progress_of
 
 
 def test_counters_survive_a_checkpoint():
     best = [RankedEvaluation(0.5, 2, 1.5), RankedEvaluation(0.25, 1)]
     progress = Progress(step=3, best=best, losses=(7.0, 2), lowest_loss=1.5)
-    numbers = progress.as_numbers() | {"best": [[0.5, 2, 1.5], [0.25, 1]], "losses": [7.0, 2]}
-    assert Progress.from_numbers(numbers) == progress
+    numbers = asdict(progress) | {"best": [[0.5, 2, 1.5], [0.25, 1]], "losses": [7.0, 2]}
+    assert progress_of(numbers) == progress
 
 
 def test_losses_add_up():

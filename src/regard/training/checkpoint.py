@@ -10,6 +10,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, NamedTuple, final
 
@@ -240,7 +241,7 @@ class Checkpoints:
         scaler = processes.loss_scaler
         logs = (self.folder.metrics, self.folder.report)
         numbers = {
-            "progress": progress.as_numbers(),
+            "progress": asdict(progress),
             "scaler": None if scaler is None else scaler.state_dict(),
             "logs": {log.path.name: log.seal() for log in logs},
         }

@@ -54,6 +54,7 @@ from regard.training.schedule import (
     Progress,
     final_pairs,
     has_stalled,
+    progress_of,
     seconds_for_steps,
     time_is_up,
 )
@@ -621,7 +622,7 @@ def read_state(folder: RunFolder) -> RunState:
             damage.append(Damage(what, f"it trains from step 0 and replaces {replaced}"))
     else:
         numbers = found.checkpoint.numbers
-        progress, seals = Progress.from_numbers(numbers["progress"]), numbers.get("logs", {})
+        progress, seals = progress_of(numbers["progress"]), numbers.get("logs", {})
         later = [str(row["step"]) for row in rows if row["step"] > progress.evaluated]
         if found.damaged and later:
             what = f"the newest checkpoint in {folder.checkpoints}, {found.damaged[0]}, is damaged"

@@ -6,7 +6,7 @@ will be.
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 #: share of the error of a simple model, which a run begins as, that training must save at least:
@@ -124,23 +124,6 @@ class Progress:
         before, steps = self.losses
         self.losses = (before + total, steps + count)
 
-    def as_numbers(self) -> dict[str, Any]:
-        """Return the counters for a checkpoint."""
-        return asdict(self)
-
-    @staticmethod
-    def from_numbers(numbers: dict[str, Any]) -> "Progress":
-        """Return the progress that a checkpoint holds."""
-        best = [
-            RankedEvaluation(float(score), int(step), *map(float, loss))  # older runs have no loss
-            for score, step, *loss in numbers["best"]
-        ]
-        total, count = numbers["losses"]
-        found = numbers.get("baseline")
-        baseline = None if found is None else BaselineScore(*found)
-        changed = {"best": best, "losses": (float(total), int(count)), "baseline": baseline}
-        return Progress(**{**numbers, **changed})
-
     def took_step(self, seconds: float) -> None:
         """Add the time of a step."""
         self.seconds += seconds
@@ -211,6 +194,19 @@ MOST_FINISHING, MOST_SETUP = 0.25, 0.5
 CANDIDATES: Final = 3
 #: Share of the budget without a better dev score or a lower dev loss after which a run ends.
 STALLED_SHARE: Final = 0.4
+
+
+def progress_of(numbers: dict[str, Any]) -> Progress:
+    """Return the progress that a checkpoint holds."""
+    best = [
+        RankedEvaluation(float(score), int(step), *map(float, loss))  # older runs have no loss
+        for score, step, *loss in numbers["best"]
+    ]
+    total, count = numbers["losses"]
+    found = numbers.get("baseline")
+    baseline = None if found is None else BaselineScore(*found)
+    changed = {"best": best, "losses": (float(total), int(count)), "baseline": baseline}
+    return Progress(**{**numbers, **changed})
 
 
 def seconds_for_steps(progress: Progress, minutes: float) -> float:
