@@ -67,7 +67,6 @@ def pytest_ignore_collect(collection_path, config):
 
 def pytest_collection_finish(session):
     # thousands of tests would be looked at by each pass of the collector, and by `gc.collect()`
-    gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     gc.enable()
@@ -78,7 +77,7 @@ def pytest_unconfigure(config):
 
 
 def pytest_addoption(parser):
-    parser.addoption("--few", action="store_true", help="two parameter sets of each test at most")
+    parser.addoption("--few", action="store_true", help="one parameter set of what is quick")
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects

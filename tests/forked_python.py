@@ -45,7 +45,7 @@ def forked_python() -> str:
         stdout=subprocess.PIPE,
         start_new_session=True,
     )
-    atexit.register(server.kill)
+    atexit.register(lambda: (server.kill(), server.wait()))
     assert server.stdout.readline() == b"ready\n"
     program = folder / "python"
     program.write_text(

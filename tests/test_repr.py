@@ -18,10 +18,6 @@ def model(tmp_path_factory):
     return regard.load(run_folder(tmp_path_factory.mktemp("runs") / "abc", "bahdanau"))
 
 
-def test_dir_has_the_public_names_alone():
-    assert dir(regard) == sorted(regard.__all__)
-
-
 def test_a_model_says_what_it_is(model):
     said = repr(model)
     assert said.startswith("Model('")

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.state import OF_SOURCE, State, map_leaves
+from regard.state import OF_SOURCE, State
 
 
 class Pair(NamedTuple):
@@ -88,10 +88,3 @@ def test_a_state_that_reorders_itself_is_asked_to(reorder):
     own = Own(torch.tensor([1, 2]))
     assert getattr(own, reorder)(indices).tensor.tolist() == [102, 102]
     assert getattr(HasOwn(own), reorder)(indices).own.tensor.tolist() == [102, 102]
-
-
-def test_leaves_have_names():
-    names = []
-    map_leaves(outer(), lambda name, leaf, of_source: names.append(name) or leaf)
-    expected = "tokens inner.tape layers.0.tape layers.1.tape pair.0 by_name.left.tape step"
-    assert names == expected.split()

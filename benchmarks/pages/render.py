@@ -34,6 +34,7 @@ TABLES: Final[dict[str, Callable[..., str]]] = {
     "prediction": tables.prediction,
     "precision": tables.precision,
     "export": tables.export,
+    "fine-tuning": tables.fine_tuning,
     "models": tables.models,
     "recipes": recipes.overview,
     "recipe-tasks": recipes.task_sections,

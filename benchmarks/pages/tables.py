@@ -5,6 +5,7 @@ Cells are format strings over the fields of a record; one whose field is missing
 """
 
 import re
+import statistics
 import string
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -254,6 +255,24 @@ def precision(result: Record) -> str:
     ]
     columns = {"device": "{device}", "precision": "{precision}", "equal answers": "{equal:.1%}"}
     return flat(records, columns | {"BLEU": "{bleu:.2f}", "chrF": "{chrf:.2f}"}, left=2)
+
+
+def fine_tuning(result: Record) -> str:
+    """Return the test scores of fine-tuned models beside others, means over seeds."""
+    scored = [record for record in result["records"] if "test" in record]
+    records = []
+    for (case, size, way), runs in grouped(scored, "case", "size", "way").items():
+        found = {"case": case, "size": 0 if way == "as it is" else size, "way": way}
+        means = {
+            name: f"{statistics.mean(run[name] for run in runs):.2f}"
+            for name in ("test", "old")
+            if name in runs[0]
+        }
+        seeds = f" ({len(runs)})" if len(runs) > 1 else ""
+        records.append({**found, "shown": f"{' / '.join(means.values())}{seeds}"})
+    records.sort(key=lambda record: (record["case"], record["size"]))
+    index = {"test set": "{case}", "examples": "{size:,}"}
+    return f"{pivot(records, index, '{way}', '{shown}')}\n{made(result)}"
 
 
 def export(result: Record) -> str:

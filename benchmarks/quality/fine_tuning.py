@@ -105,6 +105,8 @@ _G2P: Final = {
     "label_smoothing": 0.0,
     "dropout": 0.4,
 }
+_RDROP: Final = {"rdrop": 4.0, "ema": 0.998, "lr": 1e-3, "dropout": 0.3}
+_OLD: Final = {"replay": "captions/replay.tsv"}
 _READER: Final = {"preset": "classifier-transformer", "src_tokenizer": "space", "size": "small"}
 
 
@@ -124,13 +126,8 @@ def _words(case: str) -> list[Group]:
 
 #: all of them, those to begin first before the others
 PLAN: Final = [
-    Group(
-        "captions",
-        29_000,
-        TUNED,
-        [{}, {"dropout": 0.4, "word_dropout": 0.05, "ema": 0.998, "steps": 3000}],
-    ),
-    Group("captions", 1000, TUNED, [{}, {"dropout": 0.4, "lr": 5e-4, "ema": 0.98}]),
+    Group("captions", 29_000, TUNED, [{}, {**_RDROP, "steps": 4000}, {**_RDROP, **_OLD}]),
+    Group("captions", 1000, TUNED, [{}, {**_RDROP, "steps": 1000}, {**_RDROP, **_OLD}]),
     Group("captions", 10_000, SCRATCH, _captions(3000)),
     Group("captions", 1000, SCRATCH, _captions(1200)),
     Group("captions", 1000, AS_IT_IS, [{}], 1),
@@ -147,10 +144,10 @@ PLAN: Final = [
         )
     ),
     Group("captions", 29_000, SCRATCH, _captions(4000)[:1], 1),
-    Group("captions", 1000, REPLAY, [{"replay": "captions/replay.tsv"}]),
+    Group("captions", 1000, REPLAY, [_OLD]),
     Group("captions", 300, SCRATCH, _captions(1000)[:1], 1),
     Group("captions", 5000, SCRATCH, _captions(2500)[:1], 1),
-    Group("captions", 29_000, REPLAY, [{"replay": "captions/replay.tsv"}], 1),
+    Group("captions", 29_000, REPLAY, [_OLD], 1),
     *_words("dutch"),
 ]
 

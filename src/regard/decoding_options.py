@@ -13,6 +13,8 @@ from regard.symbols import BOS, EOS, PAD
 
 #: wider searches have no use, and a mistyped width would ask for all memory
 MAX_BEAM: Final = 10_000
+#: when a search ends, see `DecodingOptions`
+STOPPING: Final = ("never", "heuristic", "full")
 
 
 def _option(default: Any, help: str | None = None, **rules: Any) -> Any:
@@ -40,8 +42,12 @@ class DecodingOptions:
         length_penalty: alpha of Wu et al. (2016), https://arxiv.org/abs/1609.08144, eq. 14: the
             score is `log_prob / ((5 + n) / 6) ** alpha` with n tokens, `eos` counted.
         length_base: what is added to lengths: 5, as there, or 0 for `log_prob / n ** alpha`.
+        early_stopping: when the search of a source ends: "never" before no live hypothesis can win,
+            which is exact; "heuristic" once `beam` hypotheses have ended and none is as likely for
+            its present length; "full" once `beam` have ended. As `generate` of transformers.
         prefix: tokens that a target begins with, a list for each source.
         forced: number of first tokens of the prefix whose probability counts as 1.
+        forced_end: whether that of an `eos` which the limit forces does.
         temperature: divides the logits before sampling.
         top_p: sample among the fewest likeliest tokens with at least this total probability.
     """
@@ -67,11 +73,13 @@ class DecodingOptions:
         fix="0 disables it",
     )
     length_base: int = _option(5, min=0)
+    early_stopping: str = "never"
     no_repeat_ngram: int = _option(
         0, "Forbid repeated n-grams of this length; 0 allows all.", min=0
     )
     prefix: Sequence[Sequence[int]] | None = None
     forced: int = _option(0, min=0)
+    forced_end: bool = False
     forbid_unknown: bool = _option(False, "Never write <unk>.")
     num_samples: int = _option(0, "Sample this many answers instead of searching.", min=0)
     temperature: float = _option(
@@ -95,6 +103,9 @@ class DecodingOptions:
     def __post_init__(self) -> None:
         for option in fields(self):
             _check_range(option, getattr(self, option.name))
+        if self.early_stopping not in STOPPING:
+            rule = f"be one of {', '.join(STOPPING)}"
+            raise ArgumentError("early_stopping", rule, repr(self.early_stopping), "choose one")
         if self.seed is not None:
             check_whole(seed=self.seed)
             if not -(2**63) <= self.seed < 2**64:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import regard as package
-from cli.tools import done, regard, sentence
+from cli.tools import regard, sentence
 from regard.api import Source
 from regard.data import read_pairs
 from regard.errors import DataError
@@ -24,13 +24,6 @@ def conv(tmp_path_factory):
     return package.fit([(w, w) for w in WORDS], preset="conv", output=folder, **limits, **SMALL)
 
 
-@pytest.fixture
-def lines(tmp_path):
-    file = tmp_path / "lines.txt"
-    file.write_text("\n".join([*WORDS[:3], LONG, *WORDS[3:5]]) + "\n")
-    return file
-
-
 @pytest.mark.slow
 def test_a_source_that_is_too_long_loses_no_other_answer(conv):
     outputs = conv.predict([*WORDS[:3], LONG])
@@ -43,16 +36,6 @@ def test_a_source_that_is_too_long_loses_no_other_answer(conv):
             ask(LONG)
         with pytest.raises(DataError, match=r"target must have at most 11 tokens.* it has 12"):
             ask("abc", LONG)
-
-
-def test_on_the_command_line_it_is_a_bad_line_with_a_number(conv, lines):
-    said = sentence(regard("predict", conv.path, lines, "--device", "cpu"), 1, written=3)
-    assert "lines.txt, line 4: the source must have at most 12 tokens" in said
-    assert "--skip-bad" in said
-    result = regard("predict", conv.path, lines, "--skip-bad", "--device", "cpu")
-    assert len(done(result).split("\n")) == 6 + 1
-    assert "1 bad line was left out (1 too long)" in result.stderr
-    assert "at most 12 tokens" in sentence(regard("show", conv.path, LONG), 1)
 
 
 @pytest.fixture(scope="module")

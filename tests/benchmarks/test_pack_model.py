@@ -8,9 +8,8 @@ from safetensors.torch import load
 
 from benchmarks.pages import tables
 from benchmarks.tools import pack_model
-from regard.api import bundled_models, load_run
+from regard.api import bundled_models
 from regard.data import Tokenizer
-from regard.errors import ArgumentError, DataError
 from regard.recipes import RECIPE_DIR, result_file
 from regard.recipes.recipe import Recipe
 from regard.recipes.task_data import RecipeExample, write_evaluation
@@ -60,15 +59,6 @@ def words(tmp_path_factory):
     )
 
 
-@pytest.fixture(scope="module")
-def texts(tmp_path_factory):
-    """A language model."""
-    both = Tokenizer.train("space", [" ".join(f"w{i}" for i in range(211)) + " ."])
-    rows = [RecipeExample("", (text,)) for text in ("w1 w2 .", "w3 w4 w5 .", "w6 w7 w8 w9 .")]
-    settings = {"preset": "lm-self-attentive", "hidden": 32, "embed": 32}
-    return run_folder(tmp_path_factory.mktemp("runs") / "texts", settings, both, both, rows)
-
-
 def packed(monkeypatch, run, home, name, *options):
     """Pack a run with the command line, and return its folder."""
     command = ["pack_model.py", str(run), "--name", name, "-o", str(home / name), *options]
@@ -111,47 +101,3 @@ def test_a_run_becomes_a_model_with_a_card(words, tmp_path, monkeypatch, capsys)
     stored = load((folder / "model.safetensors").read_bytes())
     assert any(tensor.dtype == torch.int8 for tensor in stored.values())
     assert "`g2p`" in tables.models()
-
-
-@pytest.mark.long
-def test_a_model_is_replaced_only_if_asked_for(words, tmp_path, monkeypatch, capsys):
-    folder = packed(monkeypatch, words, tmp_path, "g2p", "--test-rows", "2")
-    with pytest.raises(SystemExit) as error:
-        packed(monkeypatch, words, tmp_path, "g2p", "--test-rows", "2")
-    assert error.value.code == 1
-    assert "holds a run" in capsys.readouterr().err
-    packed(monkeypatch, words, tmp_path, "g2p", "--replace", "--bits", "16", "--test-rows", "2")
-    stored = load((folder / "model.safetensors").read_bytes())
-    assert {tensor.dtype for tensor in stored.values()} == {torch.float16}
-    assert bundled_models.card("g2p").bits == 16
-    assert bundled_models.card("g2p").score.rows == 2
-
-
-def test_a_language_model_is_packed_by_its_perplexity(texts, tmp_path, monkeypatch):
-    folder = packed(monkeypatch, texts, tmp_path, "reader")
-    card = bundled_models.card("reader")
-    (score,) = card.scores
-    assert card.continues
-    assert score.metric == "perplexity-per-word"
-    assert score.signature == "perplexity|per:word|eos:counted|unk:0|tok:space|lines:1"
-    # weights near 0 make all 216 tokens about as likely
-    assert score.value == pytest.approx(216, rel=0.2)
-    before, after = (
-        load_run(run, device="cpu").perplexity(["w1 w2 .", "w3 w4 w5 .", "w6 w7 w8 w9 ."]).per_word
-        for run in (texts, folder)
-    )
-    assert before != after
-    assert card.scores_32[0].value == pytest.approx(before, rel=1e-9)
-    assert score.value == pytest.approx(after, rel=1e-9)
-    assert card.mistakes == ()
-    assert "tatoeba.org" in (folder / "LICENSE.txt").read_text(encoding="utf-8")
-
-
-def test_a_run_without_test_sets_or_name_is_refused(words, tmp_path):
-    with pytest.raises(ArgumentError, match="have test sets of its recipe"):
-        pack_model.test_sets(tmp_path, None, None)
-    with pytest.raises(ArgumentError, match="be one of dates, g2p"):
-        pack_model.BoxEntry.read("g3p")
-    (tmp_path / "bad.toml").write_text("licence = 3\n")
-    with pytest.raises(DataError, match=r"bad\.toml"):
-        pack_model.BoxEntry.read("bad", tmp_path)

@@ -58,11 +58,6 @@ def test_nothing_is_said_of_the_machine(packed):
     }  # fmt: skip
 
 
-def test_both_cases_are_taken(packed):
-    tokenizer = packed.load().src_tokenizer
-    assert tokenizer.encode("abc") == tokenizer.encode("ABC")
-
-
 def test_a_folder_with_a_run_is_left_alone(run, packed):
     with pytest.raises(RunError, match="holds a run"):
         pack(run, packed)

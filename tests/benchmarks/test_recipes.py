@@ -6,7 +6,6 @@ import pytest
 
 from benchmarks.harness import ROOT
 from benchmarks.pages import recipes as pages
-from benchmarks.pages.recipes import Goal
 from benchmarks.quality import recipes as collected
 from regard.recipes import Recipe
 
@@ -82,16 +81,6 @@ def test_others_stand_beside_ours_and_every_run_is_listed():
     assert "`wer\\|x`" in pages.signatures([several])
 
 
-def test_results_are_collected_by_seed_the_later_one_wins(shelf):
-    collect(shelf, result(2, 7.0), result(1, 8.0))
-    (path,) = collect(shelf, result(2, 6.0, settings={"seed": 2}))
-    assert path.name == "recipes-some.nvidia-h200.json"
-    runs = json.loads(path.read_text())["runs"]
-    figures = [(run["seed"], run["scores"]["test"]["figures"]["wer"]["value"]) for run in runs]
-    assert figures == [(1, 8.0), (2, 6.0)]
-    assert "9.5: theirs, them" in pages.overview(pages.results(), 1)
-
-
 @pytest.mark.parametrize(
     ("run", "says"),
     [
@@ -109,34 +98,6 @@ def test_results_are_collected_by_seed_the_later_one_wins(shelf):
 def test_what_is_no_result_of_the_recipe_is_refused(shelf, run, says):
     with pytest.raises(SystemExit, match=says):
         collect(shelf, run)
-
-
-def test_runs_of_a_cpu_stand_in_a_file_and_a_column_of_their_own(shelf):
-    slow = on_cpu(1, 50.0, settings={"minutes": 60, "eval_every": 5}, scores={"dev": {}}, at_once=1)
-    quick = {"metric": "per", "points": [[6.0, 0.15], [12.0, 0.05]]}
-    paths = collect(shelf, slow, result(1, 7.0, curve=quick))
-    assert [path.name for path in paths] == [
-        "recipes-some.2-cpu-cores.json",
-        "recipes-some.nvidia-h200.json",
-    ]
-    assert "[60.0, 0.2],\n" in paths[0].read_text()
-    records = pages.results()
-    row = "| `some` | WER % | 7.00 | - | 1 | 9.5: theirs, them |"
-    assert pages.overview(records, 1).splitlines()[2] == row
-    command = "| `regard train recipes/some seed=1 device=cpu threads=2` |  | 1,234 |"
-    assert command in pages.runs(records)
-    text = pages.time_to_quality(records, [Goal("some", "per", (0.15, 0.05))])
-    assert f"| recipe | on dev | {GPU} | 2 CPU cores |" in text
-    assert "| `some` | PER 15% | 0.1 | 2.0 |\n|  | PER 5% | 0.2 | - |\n" in text
-    assert "|  | between evaluations | 0.1 | 1.0 |\n|  | runs at once |  | 1 |" in text
-
-
-@pytest.mark.parametrize(
-    ("score", "higher", "seconds"), [(0.3, False, 2.0), (0.1, False, None), (0.5, True, 1.0)]
-)
-def test_a_score_is_reached_at_the_first_evaluation_that_is_as_good(score, higher, seconds):
-    curve = [(1.0, 0.5), (2.0, 0.3), (3.0, 0.4), (4.0, 0.2)]
-    assert pages.reached(curve, score, higher=higher) == seconds
 
 
 def test_every_goal_is_one_of_a_recipe_and_gets_harder():

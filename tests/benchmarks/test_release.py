@@ -1,10 +1,8 @@
 """The checks of a release find what they are for; the whole of them run in `make long`."""
 
-import io
 import re
 import subprocess
 import sys
-import tarfile
 import zipfile
 from email import message_from_string
 from pathlib import Path
@@ -92,26 +90,6 @@ def test_contents_that_a_wheel_may_not_have_are_found(tmp_path):
     ]
     large = wheel(tmp_path / "c.whl", *good, size=release_check.MOST_FILE_BYTES + 1)
     assert len(sentences(release_check.check_wheel(large))) == len(good) + 1  # and the whole
-
-
-def test_files_of_tools_in_a_source_distribution_are_found(tmp_path):
-    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as files:
-        for name in ("tests/test_package.py", "constraints.txt", ".ci/run", "a.log"):
-            info = tarfile.TarInfo(f"regard-1/{name}")
-            files.addfile(info, io.BytesIO())
-    assert [said for said, _ in sentences(release_check.check_sdist(tmp_path / "a.tar.gz"))] == [
-        ".ci/run must not be in it",
-        "a.log must not be in it",
-    ]
-
-
-def test_builds_that_differ_are_found(tmp_path):
-    for name in ("a", "b", "c"):
-        (tmp_path / name).write_text("same" if name != "c" else "other")
-    a, b, c = (tmp_path / name for name in "abc")
-    built = release_check.Built
-    assert sentences(release_check.check_equal(built(a, a), built(b, b))) == []
-    assert len(sentences(release_check.check_equal(built(a, a), built(b, c)))) == 1
 
 
 def test_metadata_that_an_index_would_not_take_are_found():

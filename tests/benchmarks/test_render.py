@@ -38,11 +38,6 @@ def test_records_are_pivoted_with_ratios():
     assert found.startswith("| model | A | B | a / b |\n| --- | --: |")
 
 
-def test_a_cell_without_its_field_is_empty():
-    found = tables.flat(RECORDS, {"engine": "`{engine}`", "rate": "{rate:.1f}"})
-    assert found.splitlines()[2:] == ["| `b` | 5.2 |", "| `a` | 1234.5 |", "| `a` |  |"]
-
-
 def test_toolkits_are_compared_with_the_fastest_peer():
     def record(system, precision, rate, seconds=1.0):
         more = {"version": "1", "threads": 2, "torch": "2", "seconds": seconds, "mode": "train"}

@@ -248,3 +248,34 @@ def test_a_forecast_is_drawn_and_a_trace_takes_its_place(live):
     live.wait_for_selector(".forecast:not([hidden]) svg")
     assert not live.is_visible(".workspace")
     assert live.wrong == []
+
+
+def test_a_picture_is_opened_as_one_after_a_text(live):
+    source = {"tokenizer": "picture", "files": [".png"]}
+    models = [
+        {"name": "enfr", "beam": 2, "example": "the cat"},
+        {"name": "digits", "beam": 2, "source": source},
+        {"name": "words", "beam": 2, "source": {"tokenizer": "sound", "files": [".wav"]}},
+    ]
+    live.info = {"models": models, "limits": {"chars": 1000, "file_bytes": 100}}
+    traces = {"enfr": samples.sentence(), "digits": samples.pictured()}
+
+    def answer(route, address):
+        route.fulfill(json=to_json(traces[json.loads(route.request.post_data)["model"]]))
+
+    live.answer = answer
+    live.goto("http://regard.test/")
+    live.wait_for_selector("#app[data-ready][data-tab=text]")
+    live.select_option("select", "digits")
+    files = [{"name": "7.png", "mimeType": "image/png", "buffer": b"png"}]
+    live.set_input_files("#live-file", files=files)
+    live.wait_for_selector("#app[data-ready][data-tab=picture]")
+    live.click("#tab-text")
+    live.set_input_files("#live-file", files=[{**files[0], "name": "8.png"}])
+    until_here(live, lambda: len(live.questions) == 3)
+    live.wait_for_selector("#app[data-ready][data-tab=text]")
+    live.select_option("select", "words")  # which reads no picture
+    until(live, "document.querySelector('.workspace').offsetParent === null")
+    assert live.input_value("#live-file") == ""
+    assert len(live.questions) == 3
+    assert live.wrong == []

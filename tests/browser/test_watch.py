@@ -79,6 +79,7 @@ def test_a_run_that_is_gone_is_said_and_comes_back(watched, tmp_path):
     page.wait_for_selector(".status:not(.wrong)")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("width", "scheme"), SCREENS)
 def test_axe_finds_nothing_and_nobody_else_is_asked(watched, accessible, width, scheme):
     page = watched(width, scheme)

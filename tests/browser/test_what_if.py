@@ -108,6 +108,7 @@ def test_tokens_are_replaced_heads_switched_off_and_a_prefix_forced(asked):
     assert question["heads_off"][0]["kind"] == "cross"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("width", "scheme"), SCREENS)
 def test_axe_finds_nothing_in_the_panel(asked, accessible, scheme, width):
     asked.emulate_media(color_scheme=scheme)

@@ -48,6 +48,7 @@ def test_from_nothing_to_maps(dictionary):
     assert len(done(answer).splitlines()) == 1
 
 
+@pytest.mark.long
 def test_a_second_demo_takes_the_place_of_the_first(dictionary):
     done(regard("demo", *BRIEF))
     result = regard("demo", *BRIEF, "--preset", "luong")

@@ -41,16 +41,3 @@ def test_what_was_written_as_json(tmp_path, monkeypatch):
     assert "differ from the model" in result.stderr
     assert "predictions for 8 of 9 random sources are equal (beam 3)" in result.stderr
     assert "try `echo TEXT | python" in result.stderr
-
-
-@pytest.mark.parametrize(
-    ("words", "fix"),
-    [
-        (["--precision", "int8"], "`translate.py --precision int8` converts the weights"),
-        (["--attention"], "export to onnx for it"),
-    ],
-)
-def test_options_of_onnx_alone(words, fix, untrained):
-    said = sentence(regard("export", untrained, "--to", "ctranslate2", *words), 2)
-    assert f"{words[0]} must be left out for ctranslate2" in said
-    assert fix in said

@@ -11,8 +11,6 @@ import torch
 import regard
 from cli.tools import SMALL, done, sentence
 from cli.tools import regard as command
-from regard.errors import DataError
-from regard.seeing.trace.storage import from_json
 from sounds import spoken, write_jsonl, write_npy
 
 # trains or decodes with real models: not part of `make check`
@@ -93,66 +91,6 @@ def test_numbers_are_brought_to_scale_before_they_are_read(model, rows):
     assert best.prob == pytest.approx(expected.max().exp().item(), abs=1e-5)
 
 
-def test_maps_have_a_column_for_each_joined_frame(model, rows):
-    table = spoken(1, seed=8, longest=1)[0][0]
-    out = model(table)
-    assert out.src_tokens == ["0-1", "2"]
-    assert out.maps["cross"][0].shape[-1] == 2
-    trace = out.trace
-    assert trace.source.labels == ["0-1", "2"]
-    assert trace.source.text.startswith("3 frames #")
-    assert out.unknown == ()
-    traces = model.traces([table, rows[3][0]], ["a", "b c"])
-    assert [len(t.source.tokens) for t in traces] == [2, -(-len(rows[3][0]) // 2)]
-    assert traces[1].target.text == "b c"
-
-
-def test_show_draws_frames(run, tmp_path, rows):
-    np.save(tmp_path / "a.npy", rows[0][0])
-    frames = len(rows[0][0])
-    assert "0-1" in done(command("show", run, tmp_path / "a.npy"))
-    found = json.loads(done(command("show", run, tmp_path / "a.npy", "--json")))
-    trace = from_json(found)
-    assert trace.source.text == str(tmp_path / "a.npy")
-    assert len(trace.source.labels) == -(-frames // 2)
-    for ending in ("html", "svg", "csv"):
-        command("show", run, tmp_path / "a.npy", "-o", tmp_path / f"a.{ending}")
-        assert "0-1" in (tmp_path / f"a.{ending}").read_text(encoding="utf-8")
-    page = (tmp_path / "a.html").read_text(encoding="utf-8")
-    assert str(tmp_path / "a.npy") in page
-
-
-def test_evaluate_and_python_agree(run, model, rows, tmp_path):
-    jsonl, names = write_jsonl(tmp_path / "a.jsonl", rows), write_npy(tmp_path / "b.tsv", rows)
-    found = json.loads(done(command("evaluate", run, jsonl, "--json", "--by-length")))
-    assert found["pairs"] == len(rows)
-    assert {row["shortest"] for row in found["by_length"]} <= {len(table) for table, _ in rows}
-    again = json.loads(done(command("evaluate", run, names, "--json")))
-    assert again["metrics"] == found["metrics"]
-    for pairs in (rows, str(jsonl), names):
-        values = {row.name: row.value for row in model.evaluate(pairs).rows}
-        assert values == {row["name"]: row["value"] for row in found["metrics"]}
-    shown = done(command("evaluate", run, jsonl, "--by-length"))
-    assert "source frames" in shown
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ([[1.0, 2.0]], "each frame of the source has 2 numbers, where 5 are expected"),
-        ([[float("nan")] * 5], "number 0 of frame 0, counted from 0, is nan"),
-        ("none.npy", "source: none.npy: there is no such file: check the name"),
-        ("abc", "source: abc: a source must be numbers, or the name of a .npy file"),
-        (np.zeros((0, 5)), "the source has 0 frames of 5 numbers"),
-    ],
-)
-def test_what_cannot_be_a_source_is_one_sentence(model, given, words):
-    with pytest.raises(DataError) as caught:
-        model(given)
-    assert words in str(caught.value)
-    assert str(caught.value).startswith("source: ")
-
-
 def test_bad_lines_keep_their_place(run, rows, tmp_path):
     good = json.dumps({"src": rows[0][0].tolist()})
     lines = [good, '{"src": [[1]]}', "none.npy", good]
@@ -168,9 +106,3 @@ def test_bad_lines_keep_their_place(run, rows, tmp_path):
         f"{tmp_path / 'none.jsonl'}: there is no such file: check the name, or the folder you are "
         "in."
     )
-
-
-def test_an_alignment_is_for_text_alone(run, folder):
-    said = sentence(command("align", run, folder / "run.jsonl"), 1)
-    assert said.startswith("an alignment must have a source of text, but this run reads")
-    assert "vectors of 5 numbers" in said

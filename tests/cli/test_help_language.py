@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 from regard import lab
 from regard.cli import commands, console, info
 from regard.cli.console import paragraphs, wrap
-from regard.cli.options import BUNDLED
 from regard.lab import runner
 from regard.messages import catalogue, help_text, set_language, use_language
 from regard.models import PRESETS
@@ -130,19 +129,6 @@ def test_help_is_in_the_language_that_is_chosen_anywhere(words, environment):
     found = shown_help(*words, **environment)
     shown = "".join(line.strip() for line in found.splitlines())
     assert "每个实验的随机种子数。[默认：3；用 --full 时为 5；x>=1]" in shown
-
-
-@pytest.mark.parametrize("words", ["settings", "presets", "lab --list", "doctor", "runs BUNDLED"])
-def test_json_is_the_same_in_both_languages(words):
-    given = [*words.replace("BUNDLED", str(BUNDLED)).split(), "--json"]
-    english = shown_help(*given)
-    assert shown_help("--lang", "zh", *given) == english
-
-
-def test_lists_are_in_chinese():
-    for words in (["settings"], ["presets"], ["lab", "--list"], ["runs", str(BUNDLED)]):
-        title = shown_help("--lang", "zh", *words).splitlines()[0]
-        assert not re.search("[a-z]", title), title
 
 
 def printed_literals(path):

@@ -3,8 +3,7 @@ import json
 import pytest
 
 from cli.tools import done, regard, sentence
-from lab.tools import fail, install, stop
-from regard.cli.console import INTERRUPTED
+from lab.tools import fail, install
 
 
 @pytest.fixture(autouse=True)
@@ -51,30 +50,3 @@ def test_an_unknown_name_is_bad_usage_and_writes_nothing(tmp_path):
     assert "'oen'" in said
     assert "try one" in said
     assert not (tmp_path / "out").exists()
-
-
-def test_a_failure_is_told_and_the_others_go_on(tmp_path, monkeypatch):
-    install(monkeypatch, one={"measure": fail}, two={})
-    result = lab(tmp_path)
-    assert result.exit_code == 1
-    assert "holds" in result.stdout
-    told = result.stderr.splitlines()[-1]
-    assert told.startswith("one failed (ValueError: the wire is cut): its traceback is in ")
-    assert told.endswith("one.log.")
-    assert "Traceback" not in result.output
-
-
-def test_an_interrupt_reports_what_is_there(tmp_path, monkeypatch):
-    install(monkeypatch, one={}, two={"measure": stop})
-    result = lab(tmp_path)
-    assert result.exit_code == INTERRUPTED
-    assert "the same command goes on there, without --fresh" in result.stderr
-    assert 'id="one"' in (tmp_path / "out" / "report.html").read_text()
-
-
-def test_fresh_measures_again(tmp_path):
-    lab(tmp_path, "one")
-    for kept in (tmp_path / "out" / "cache").iterdir():
-        kept.write_text("7")
-    assert "does not hold" in done(lab(tmp_path, "one"))
-    assert "does not hold" not in done(lab(tmp_path, "one", "--fresh"))

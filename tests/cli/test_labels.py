@@ -151,18 +151,6 @@ def test_probabilities_of_all_labels_and_labels_in_order(run):
     assert [row.split("\t")[3] for row in rows] == list(shares)
 
 
-def test_show_has_a_row_for_the_label_alone(run, tmp_path):
-    out = done(regard("show", run, TEXT))
-    rows = [line for line in out.splitlines() if "◂" in line and "strongest" not in line]
-    assert len(rows) == 1
-    assert rows[0].split()[0] == "bad"
-    assert "cut the output off" not in out
-    for ending in ("html", "svg"):
-        done(regard("show", run, TEXT, "-o", tmp_path / f"x.{ending}"))
-    forced = done(regard("show", run, TEXT, "--target", "neutral"))
-    assert re.search(r"^ *neutral .*0\.\d\d$", forced, re.MULTILINE)
-
-
 def test_a_tagger_is_judged_by_its_spans(tagger, folder):
     found = json.loads(done(regard("evaluate", tagger, folder / "names.tsv", "--json")))
     spans, tags = found["metrics"]

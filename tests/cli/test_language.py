@@ -148,18 +148,3 @@ def test_what_a_language_model_cannot_do_is_said_in_a_sentence(language, tmp_pat
     result = regard(*(places.get(word, word) for word in words))
     assert said in sentence(result, result.exit_code)
     assert result.exit_code in (1, 2)
-
-
-@pytest.mark.plain
-@pytest.mark.parametrize(
-    ("name", "content", "said"),
-    [
-        ("pairs.tsv", "one\ttwo\n", "tabs cut the line in 2 columns"),
-        ("text.txt", "one\n" * 30, "too few different texts to hold some out"),
-    ],
-)
-def test_files_that_a_language_model_cannot_learn_from(tmp_path, name, content, said):
-    (tmp_path / name).write_text(content)
-    result = regard("train", tmp_path / name, "-p", "lm-rnn", "-o", tmp_path / "run", *SMALL)
-    assert said in sentence(result, 1)
-    assert not (tmp_path / "run").exists()

@@ -85,12 +85,3 @@ def test_missing_features_are_told_of_once(tagged, run, verb):
     typed = found(r"\$'(.*)'(?=;)", result.stderr)[2:-1].replace("\\t", "\t")
     assert "features" not in asked(tagged, typed).stderr
     assert "features" not in asked(run, "abc").stderr
-
-
-def test_missing_features_of_pairs_are_told_of(tagged, run, in_folder):
-    (in_folder / "a").write_text("abc\nab'c\n")
-    (in_folder / "b").write_text("abc\nab'c\n")
-    assert "but 'abc' has none" in regard("evaluate", tagged, "a", "b").stderr
-    assert "features" not in regard("evaluate", run, "a", "b").stderr
-    (in_folder / "a").write_text("ab'c\nabc\n")
-    assert "as in $'word\\tPRS'" in regard("align", tagged, "a", "b").stderr

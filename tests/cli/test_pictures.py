@@ -12,8 +12,7 @@ from PIL import Image
 import regard
 from cli.tools import done, sentence
 from cli.tools import regard as command
-from pictures import COLOURS, SIDES, bomb, caption, drawn, write_classes, write_set
-from regard.seeing.trace.storage import from_json
+from pictures import COLOURS, SIDES, caption, drawn, write_classes, write_set
 
 # trains or decodes with real models: not part of `make check`
 pytestmark = pytest.mark.slow
@@ -81,20 +80,6 @@ def test_answers_are_the_same_in_whatever_form_pictures_come(run, model, picture
     assert [out.text for out in model(np.stack([array, array]))] == [text] * 2
 
 
-def test_it_is_evaluated_and_shown(run, data, picture, tmp_path):
-    assert "60 pairs" in done(command("evaluate", run, data))
-    shown = done(command("show", run, picture))
-    assert "each grid is the picture" in shown
-    assert "blue" in shown
-    assert "row and column" in shown
-    done(command("show", run, picture, "-o", tmp_path / "map.svg"))
-    assert (tmp_path / "map.svg").read_text().count("<image ") == 5  # three words, eos, itself
-    done(command("show", run, picture, "-o", tmp_path / "map.html"))
-    trace = from_json(json.loads(done(command("show", run, picture, "--json"))))
-    assert trace.source.labels[:2] == ["r1c1", "r1c2"]
-    assert trace.source.backdrop.grid == (3, 5)
-
-
 def test_a_folder_for_each_class_is_labelled_data(tmp_path):
     data = write_classes(tmp_path / "data")
     settings = ("patch=2", "steps=40", "eval_every=40", "lr=0.02", "dropout=0")
@@ -108,39 +93,3 @@ def test_a_folder_for_each_class_is_labelled_data(tmp_path):
     said = sentence(command("predict", tmp_path / "run", tmp_path / "none"), 1)
     assert "a folder must hold pictures, recordings or .npy files, but this one has none" in said
     assert "24 pairs" in done(command("evaluate", tmp_path / "run", data))
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b"", "is empty"),
-        (b"no picture at all", "is of no format that it knows"),
-        (bomb(), "at most 89,478,485 pixels"),
-    ],
-    ids=["empty", "text", "bomb"],
-)
-def test_bad_pictures_are_named_with_their_line(folder, tmp_path, content, said):
-    data = write_set(tmp_path, 8)
-    (tmp_path / "images" / "3.png").write_bytes(content)
-    told = sentence(command("train", data, "-o", tmp_path / "run", *SMALL, "-q"), 1)
-    assert f"{data}, line 4: {tmp_path / 'images' / '3.png'}" in told
-    assert said in told
-    assert "--skip-bad" in told
-    result = command("train", data, "-o", tmp_path / "run", *SMALL, "steps=1", "skip_bad=true")
-    done(result)
-    assert "1 bad line was left out" in result.stderr
-
-
-def test_pictures_in_python_are_a_fit(tmp_path):
-    pairs = [
-        (drawn(colour, side, i), caption(colour, side))
-        for i in range(12)
-        for colour in COLOURS
-        for side in SIDES
-    ]
-    model = regard.fit(
-        pairs, output=tmp_path / "run", preset="bahdanau", embed=5, hidden=6, layers=1, steps=2,
-        device="cpu", quiet=True,
-    )  # fmt: skip
-    assert model(pairs[0][0]).src_tokens[0] == "r1c1"
-    assert model.evaluate(pairs[:4])

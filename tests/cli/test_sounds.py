@@ -5,12 +5,10 @@ import shutil
 
 import pytest
 import soundfile
-import torch
 
 import regard
-from cli.tools import SMALL, done, sentence
+from cli.tools import SMALL, done
 from cli.tools import regard as command
-from data.test_sounds import bad_files
 from regard.seeing.trace.storage import from_json
 from regard.tasks.inputs.sound import SoundInput
 from regard.training import RunFolder
@@ -104,16 +102,6 @@ def test_a_folder_of_recordings_is_data(folder, data, tmp_path, form):
     assert sorted(found.tgt_tokenizer.tokens(range(4, 10))) == list("abcdef")
 
 
-def test_samples_with_their_rate_are_pairs_in_python(tmp_path):
-    pairs = [((samples, RATE), text) for samples, text in tones(40)]
-    options = {"hidden": 8, "embed": 6, "steps": 1, "bands": 9, "rate": RATE, "device": "cpu"}
-    found = regard.fit(pairs, output=tmp_path / "run", quiet=True, **options)
-    assert isinstance(found.task.input, SoundInput)
-    mappings = [{"src": {"array": s, "sampling_rate": r}, "tgt": t} for (s, r), t in pairs]
-    again = regard.fit(mappings, output=tmp_path / "again", quiet=True, **options)
-    assert again(pairs[0][0]).text == found(pairs[0][0]).text
-
-
 def test_maps_have_times_and_the_spectrogram(run, model, spoken, tmp_path):
     name = spoken.parent / "test" / "1.wav"
     shown = done(command("show", run, name))
@@ -127,26 +115,6 @@ def test_maps_have_times_and_the_spectrogram(run, model, spoken, tmp_path):
     assert backdrop.grid == (1, len(trace.source.tokens))
     assert backdrop.seconds == pytest.approx(0.04 * len(trace.source.tokens))
     assert [token.text for token in trace.source.tokens][:3] == ["0.00 s", "0.04 s", "0.08 s"]
-
-
-def test_a_run_that_is_stopped_goes_on_as_if_it_had_not(folder, data, tmp_path):
-    drawn = ("time_masks=2", "band_masks=1", "speed=0.1", "ctc=0.5", "dropout=0.2")
-    settings = ("schedule=constant", "warmup=0", "average=1", *drawn)
-    whole = train(data, tmp_path / "whole", "steps=4", "eval_every=2", *settings)
-    part = train(data, tmp_path / "part", "steps=2", "eval_every=2", *settings)
-    done(command("train", "--resume", part, "-q", "steps=4"))
-    weights = [regard.load(one, device="cpu").module.state_dict() for one in (whole, part)]
-    torch.testing.assert_close(*weights, rtol=0, atol=0)
-
-
-def test_what_is_wrong_with_a_recording_to_predict_from_is_said(run, tmp_path):
-    (samples, _), *_ = tones(1, seed=3)
-    soundfile.write(tmp_path / "a.wav", samples, RATE)
-    for name, reason in bad_files(tmp_path).items():
-        said = sentence(command("predict", run, tmp_path / name), 1)
-        assert reason in said
-    answers = command("predict", run, tmp_path / "cut.wav", tmp_path / "a.wav", "--skip-bad")
-    assert len(done(answers).splitlines()) == 2
 
 
 @pytest.mark.parametrize(

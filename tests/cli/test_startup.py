@@ -15,7 +15,6 @@ from api.test_output import run_folder
 from cli.tools import done, regard
 from regard.cli import commands, options
 from regard.decoding_options import DecodingOptions
-from regard.models import PRESETS
 from regard.serve.limits import Limits
 
 PROGRAM = """
@@ -162,10 +161,6 @@ def runs(tmp_path, monkeypatch):
 )
 def test_runs_models_and_presets_complete(words, offers, runs, monkeypatch):
     assert offered(monkeypatch, *words) == offers
-
-
-def test_presets_that_complete_are_those_that_exist():
-    assert list(options.PRESETS) == list(PRESETS)
 
 
 @pytest.mark.parametrize(

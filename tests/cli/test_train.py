@@ -1,7 +1,6 @@
 """`regard train`: what it makes, and what it says when it cannot."""
 
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -175,27 +174,6 @@ def test_a_run_goes_on(pairs, in_folder):
     assert done(result) == "runs/pairs\n"
     assert "going on from step 2." in result.stderr
     assert [row["step"] for row in RunFolder("runs/pairs").read_metrics()] == [2, 4]
-
-
-def test_changed_data_is_noticed(pairs, in_folder):
-    done(regard("train", pairs, *SMALL, "steps=2", "-q"))
-    pairs.write_text(reversed_pairs(70))
-    resume = ("train", "--resume", "runs/pairs", "steps=3")
-    said = sentence(regard(*resume), 1)
-    assert said.startswith(f"{pairs}: it has changed since the run began (it had ")
-    assert "--accept-changed-data" in said
-    result = regard(*resume, "--accept-changed-data")
-    done(result)
-    assert "The dev set stays as it was." in result.stderr
-
-
-def test_what_would_be_lost_is_accepted_by_an_option(pairs, in_folder):
-    done(regard("train", pairs, *SMALL, "steps=2", "-q"))
-    shutil.rmtree(in_folder / "runs" / "pairs" / "checkpoints")
-    resume = ("train", "--resume", "runs/pairs", "steps=3")
-    assert "it trains from step 0" in sentence(regard(*resume), 1)
-    done(regard(*resume, "--accept-loss"))
-    assert "add --resume RUN" in sentence(regard("train", pairs, "--accept-loss"), 2)
 
 
 def test_what_is_wrong_inside_is_reported_without_a_traceback(pairs, in_folder, monkeypatch):

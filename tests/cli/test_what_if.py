@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cli.tools import done, regard, sentence
+from cli.tools import done, regard
 from regard.seeing.trace.storage import from_json
 from serve.conftest import run_folder
 
@@ -31,19 +31,3 @@ def test_json_has_both_traces(run):
     assert found["answers"] == [before.target.text, after.target.text]
     assert after.target.text.startswith("c b")
     assert len(found["changes"]) == 2
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        ((), "change must be a token to replace"),
-        (("--replace", "h"), "--replace must be NUMBER=TEXT, but it is 'h': as in --replace 1=dog"),
-        (("--off", "cross:0"), "--off must be KIND:LAYER:HEAD"),
-        (("--set", "cross:0:0:1=2"), "--set must be KIND:LAYER:HEAD:ROW:COLUMN=WEIGHT"),
-        (("--set", "cross:0:0:1:1=2"), "weight must be from 0 to 1"),
-        (("--off", "history:0:0"), "a map that the model has"),
-        (("--prefix", "a", "-o", "page.txt"), "--output must end in .html"),
-    ],
-)
-def test_a_wrong_change_is_one_sentence(run, words, told):
-    assert told in sentence(regard("what-if", run, "abcd", *words), 2)

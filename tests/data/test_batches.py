@@ -1,7 +1,6 @@
 import itertools
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -89,9 +88,3 @@ def test_the_order_is_frozen():
     src, tgt = np.arange(12) % 4 + 1, np.arange(12) % 3
     plan = BatchPlan(src, tgt, max_tokens=24, seed=7)
     assert rows_of(plan.epoch(3)) == [[2, 11, 7], [3], [1, 9, 6, 10], [0, 4, 8, 5]]
-
-
-def test_an_index_after_the_last_batch():
-    batches = BatchPlan(np.array([1]), np.array([1]), max_tokens=9).epoch(0)
-    with pytest.raises(IndexError):
-        batches[1]

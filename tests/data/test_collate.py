@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data.tools import make_corpus, make_pairs
-from regard.data import BatchPlan, collate, pad
+from regard.data import BatchPlan, collate
 from regard.symbols import BOS, EOS, PAD
 
 
@@ -41,10 +41,3 @@ def test_tokens_are_those_of_the_plan(corpus):
     assert real == corpus.src_lengths.sum() + corpus.tgt_lengths.sum() + len(corpus)
     assert batches.padding_share == pytest.approx(1 - real / padded)
     assert all(batch.src.numel() + batch.tgt_in.numel() <= 50 for batch in collated)
-
-
-def test_pad():
-    padded, lengths = pad([[4, 5, 6], [], [7]])
-    assert padded.tolist() == [[4, 5, 6], [0, 0, 0], [7, 0, 0]]
-    assert lengths.tolist() == [3, 0, 1]
-    assert pad([])[0].shape == (0, 0)

@@ -10,7 +10,6 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from data.tools import SCRIPTS
 from regard.data import Pair, read_lines, read_pairs
 from regard.data.pairs import parse_features
 from regard.data.table_files import HEAD
@@ -89,13 +88,6 @@ def test_bom_and_crlf_leave_no_trace(write, content):
     assert list(read_pairs(write(content))) == PAIRS
 
 
-@pytest.mark.parametrize("text", SCRIPTS.values(), ids=SCRIPTS)
-def test_text_is_given_as_it_is(write, text):
-    decomposed = "e\u0301 \u2028\u0085\u00a0." + text
-    (pair,) = read_pairs(write(f"{decomposed}\t{text}\n".encode()))
-    assert (pair.src, pair.tgt) == (decomposed, text)
-
-
 BAD_LINES = {
     "invalid UTF-8": (
         b"c\xff\td",
@@ -152,14 +144,6 @@ def test_bad_lines_are_counted_by_reason(write):
     assert text.startswith("8 bad lines were left out (1 invalid UTF-8, 1 NUL byte, ")
     assert text.count("\n") == 3
     assert "skip_bad" not in text
-
-
-def test_all_lines_bad(write):
-    assert sentence(write(b"a\n\nb\n"), skip_bad=True) == (
-        "pairs.tsv, line 1: all 3 lines are bad (2 missing tab, 1 empty line), this one because "
-        "there is no tab between source and target: put one there, or name the second of two "
-        "parallel files as tgt_file."
-    )
 
 
 def test_a_line_that_does_not_end(write, monkeypatch):

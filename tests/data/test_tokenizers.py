@@ -101,23 +101,6 @@ def test_normal_form_and_case(tokenizer):
     assert plain.decode(plain.encode("e\u0301é")) == "e\u0301é"
 
 
-def test_a_batch_is_its_texts_one_by_one(tokenizer):
-    assert tokenizer.encode_batch(SENTENCES) == [tokenizer.encode(text) for text in SENTENCES]
-    assert tokenizer.encode_batch([]) == []
-    assert tokenizer.encode_batch(["", "a"])[0] == []
-
-
-def test_what_is_remembered_changes_nothing(monkeypatch):
-    expected = {kind: train(kind).encode_batch(SENTENCES) for kind in ("word", "bpe")}
-    for limit in ("MAX_REMEMBERED", "MAX_WORD"):
-        with monkeypatch.context() as patch:
-            patch.setattr(f"regard.data.lookup_codecs.{limit}", 3)
-            for kind, ids in expected.items():
-                tokenizer = train(kind)
-                assert [tokenizer.encode(text) for text in SENTENCES] == ids
-                assert tokenizer.encode_batch(SENTENCES) == ids
-
-
 def test_features():
     tokenizer = train("char", ["go"], features=["V", "PST", "V"])
     assert tokenizer.vocab_size == 4 + 2 + 2

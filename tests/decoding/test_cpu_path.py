@@ -69,12 +69,6 @@ def test_other_searches_are_refused(more):
     assert refuse_kernel(start(options), options) is not None
 
 
-def test_targets_of_known_length_are_refused():
-    options = DecodingOptions(beam=2)
-    exact = Constraints.of(options, LENGTHS, LENGTHS)
-    assert refuse_kernel(BeamState.start(ROWS, exact, options), options) is not None
-
-
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("vocab", [3, 23, 64, 65, 641])
 def test_alternatives_are_those_of_torch(vocab, ties):

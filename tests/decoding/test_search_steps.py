@@ -10,7 +10,7 @@ from decoding.toys import Toy, sources
 from models.cases import VARIANTS
 from regard.decoding import DecodingOptions, Ensemble, decode
 from regard.decoding.graphs import DecodingGraphs
-from regard.decoding.search_steps import padded_length, padded_rows
+from regard.decoding.search_steps import padded_rows
 from regard.errors import ArgumentError
 
 MAX_LEN = 6
@@ -124,15 +124,3 @@ def test_graphs_in_use_leave_another_search_to_the_plain_loop():
         assert toy.rows_per_step[0] == 3  # not padded to 4
     decode(toy, src, lengths, options, graphs=graphs)
     assert toy.rows_per_step[-1] > 3
-
-
-def test_sizes_that_batches_are_padded_to():
-    assert [padded_rows(n) for n in (1, 3, 5, 9, 13, 20, 32, 33, 50, 65, 100, 129, 256)] == [
-        *(1, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
-    ]
-    assert [padded_length(n) for n in (0, 1, 8, 9, 40, 41, 64, 65, 100, 130, 500)] == [
-        *(0, 8, 8, 16, 40, 48, 64, 80, 112, 160, 512)
-    ]
-    for n in range(1, 300):
-        assert n <= padded_rows(n) <= max(1.5 * n, n + 3)
-        assert n <= padded_length(n) <= max(1.25 * n, n + 7)

@@ -9,7 +9,7 @@ import shapes
 from decoding.toys import Toy, sources
 from ops.messages import refuses
 from regard.decoding import DecodingOptions, decode, force_decode, stream
-from regard.decoding.candidates import Constraints, check_prefix, draw
+from regard.decoding.candidates import Constraints
 from regard.errors import ArgumentError
 from regard.symbols import BOS, EOS, PAD, UNK
 
@@ -55,23 +55,6 @@ def test_limits_by_length():
     assert constraints(exact=[2, 4]).limits.tolist() == [2, 4]
     assert constraints(exact=[2, 4], max_len=3).limits.tolist() == [2, 3]
     assert constraints(max_len=100_000).longest == 100_000
-
-
-def test_limits_that_cannot_be():
-    with refuses("max_len", "allow at most 100,000 tokens of a target", "100,001"):
-        constraints(max_len=100_001)
-    assert constraints(max_len=100_001, positions=9).longest == 8
-    with refuses("prefix", "have at most 2 tokens, the positions of the model", "one of 3"):
-        constraints(prefix=[[5, 5, 5], []], positions=3)
-    assert constraints(prefix=[[5, 5], []], positions=3).longest == 2
-    with refuses("prefix", "have at most as many tokens as the model writes", "3 for 2 in row 1"):
-        constraints(exact=[4, 2], prefix=[[5], [5, 5, 5]])
-    check_prefix(None, rows=3)
-    check_prefix([[5], []], rows=2, vocab=6)
-    with refuses("prefix", "have a list of tokens for each of the 3 sources", "a list of 2"):
-        check_prefix([[5], []], rows=3)
-    with refuses("prefix", "hold ids below 5", "5"):
-        check_prefix([[5], []], vocab=5)
 
 
 def test_tokens_that_are_allowed():
@@ -135,26 +118,6 @@ def test_a_target_that_cannot_go_on_may_end():
     # a target of known length repeats itself where nothing else is left
     known = constraints(exact=[9, 9], no_repeat_ngram=1)
     assert allowed(known, 5, [WORDS, WORDS])[0] == [WORDS, WORDS]
-
-
-def drawn(noise, probabilities=(0.1, 0.2, 0.7), **options):
-    log_probs = torch.tensor([probabilities]).log()
-    numbers = torch.tensor([[noise]], dtype=torch.float64)
-    return draw(log_probs, DecodingOptions(num_samples=1, **options), numbers).item()
-
-
-def test_samples_invert_the_distribution():
-    points = (0.0, 0.09, 0.11, 0.29, 0.31, 0.999999, 1.0)
-    assert [drawn(x) for x in points] == [0, 0, 1, 1, 2, 2, 2]
-    # the best two: 7/9 and 2/9
-    assert [drawn(x, top_k=2) for x in (0.0, 0.77, 0.78, 0.99)] == [2, 2, 1, 1]
-    assert {drawn(x, top_k=1) for x in (0.0, 0.5, 0.99)} == {2}
-    # those before which less than 0.75 has been counted
-    assert [drawn(x, top_p=0.75) for x in (0.0, 0.77, 0.78, 0.99)] == [2, 2, 1, 1]
-    assert {drawn(x, top_p=0.7) for x in (0.0, 0.5, 0.99)} == {2}
-    # by a temperature of 1/2 the probabilities are 1 : 4 : 49
-    assert [drawn(x, temperature=0.5) for x in (0.018, 0.019, 0.092, 0.093)] == [0, 1, 1, 2]
-    assert {drawn(x, (0.5, 0.0, 0.5)) for x in (0.0, 0.4999, 0.5, 1.0)} == {0, 2}
 
 
 def endings(scores, beams, step, cut=0):

@@ -183,13 +183,6 @@ def test_a_page_of_the_site_folds_its_answers_and_has_its_formulas():
     assert page.endswith('$$\nx\n$$\n\n1. Q?\n\n    ??? success "Answer"\n        Yes.\n')
 
 
-def test_lines_of_chinese_are_joined_without_spaces():
-    assert course.joined("第一行，\n第二行\n第三行 A\nB") == "第一行，第二行第三行 A\nB"
-    assert course.joined("冒号：\n\n1. 列表。\n2. 列表") == "冒号：\n\n1. 列表。\n2. 列表"
-    assert course.joined("one\ntwo") == "one\ntwo"
-    assert course.joined("最后一行。\n") == "最后一行。\n"
-
-
 def test_a_cell_is_found_by_its_row_and_column_or_not_at_all():
     assert lab_results.cell("path", "n = 128", family="RNN") == "128"
     with pytest.raises(LookupError, match="0 cells"):

@@ -9,7 +9,6 @@ from regard.evaluation import (
     score,
 )
 from regard.evaluation.bootstrap import (
-    _resampled,
     ratio_differences,
     ratio_interval,
 )
@@ -56,26 +55,6 @@ def test_fewer_than_five_sentences_have_no_interval_and_no_test(name, n):
     assert (found.low, found.high, found.wins, found.p_value) == (None,) * 4
     assert ratio_interval(np.ones((n, 2))) == (None, None)
     assert ratio_differences(np.ones((n, 2)), [np.arange(2 * n).reshape(n, 2) + 1.0])[0][1] is None
-
-
-@pytest.mark.parametrize("n", [5, 6, 9])
-def test_a_p_value_is_not_below_that_of_the_sign_test(n):
-    equal = 11  # sentences that do not differ say nothing
-    ahead = [RIGHT] * (n + equal)
-    behind = [WRONG] * n + [RIGHT] * equal
-    assert paired_bootstrap("exact", ahead, behind, ahead).p_value >= 2 * 0.5**n
-    found = paired_bootstrap("exact", [RIGHT] * n, [WRONG] * n, [RIGHT] * n)
-    assert found.p_value == 2 * 0.5**n
-
-
-def test_sums_of_resamples_by_hand(monkeypatch):
-    statistics = np.random.default_rng(3).random((7, 3))
-    sums = _resampled(statistics, seed=5)
-    drawn = np.random.default_rng(5).integers(7, size=(1000, 7))
-    np.testing.assert_allclose(sums, statistics[drawn].sum(axis=1))
-    # some samples at a time
-    monkeypatch.setattr("regard.evaluation.bootstrap.DRAWS", 21)
-    np.testing.assert_allclose(_resampled(statistics, seed=5), sums)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -14,7 +14,8 @@ def own_answers(saved, folder, texts, new=12, **options):
     groups = [[row] for row in rows] if not saved.task.has_sources else [rows]
     for some in groups:
         first = 0 if saved.task.has_sources else len(some[0]) - 1
-        told = {"max_len": first + new, **saved.task.target.decoding, **options}
+        told = {**saved.task.target.decoding, **options}
+        told["max_len"] = first + new - told.get("forced_end", False)
         asked = saved.task.prefixed(DecodingOptions(**told), some)
         src, lengths = saved.task.input.batch(some)
         for hypotheses in decode(saved.model, src, lengths, asked):

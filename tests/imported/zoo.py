@@ -160,8 +160,10 @@ def build(family, dtype=torch.float64, **sizes):
         std = next(std for pattern, std in SPREAD.items() if re.search(pattern, name))
         if "embed_positions" not in name or family not in SINES:
             nn.init.normal_(weight, mean=float(bool(NORM.search(name))), std=std)
-    if family in FORCED:
-        model.generation_config.forced_bos_token_id = FORCED[family]
+    if model.can_generate():  # which ends its texts now and then
+        model.get_output_embeddings().weight.data[EOS] *= 2.5
+        model.generation_config.forced_bos_token_id = FORCED.get(family)
+        model.generation_config.forced_eos_token_id = EOS if family in SEQ2SEQ else None
     model = model.to(dtype)
     if dtype == torch.float64:
         make_exact(model, family)

@@ -7,14 +7,11 @@ import pytest
 
 from regard.errors import ArgumentError
 from regard.lab.context import (
-    MeanInterval,
     crossing,
     difference,
     interval,
-    percent,
     power_law,
     slope,
-    spread,
     student_t,
 )
 
@@ -111,20 +108,6 @@ def test_curves_that_do_not_cross():
     assert crossing(SIZES, [2 * x for x in SIZES], SIZES) == pytest.approx(64)
 
 
-def test_only_the_last_crossing_counts():
-    found = crossing([1, 2, 4, 8], [3, 1, 1, 4], [2, 2, 2, 2])
-    assert found == pytest.approx(4 * math.sqrt(2))
-
-
 def test_a_difference_is_taken_seed_by_seed() -> None:
     found = difference([5.0, 9.0], [4.0, 8.0])
     assert (found.mean, found.low, found.high) == (1, 1, 1)
-
-
-def test_an_interval_is_told_with_its_unit() -> None:
-    assert spread(MeanInterval(97.12, 96.0, 98.25), 1, "%") == "97.1% (96.0 to 98.2)"
-
-
-def test_a_share_stays_within_its_range():
-    assert percent(MeanInterval(0.9, 0.5, 1.3)) == "90% (50% to 100%)"
-    assert percent(MeanInterval(0.1, -0.2, 0.4)) == "10% (0% to 40%)"

@@ -1,6 +1,5 @@
 import pytest
 import torch
-from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard import ops
@@ -74,11 +73,6 @@ def test_memory_that_was_let_go_is_not_counted_twice():
     assert peak_bytes(run, CPU) <= 800
 
 
-def test_views_and_changes_in_place_take_no_memory():
-    x = torch.randn(10, 10)
-    assert peak_bytes(lambda: x.T[:3].view(3, 10).add_(1), CPU) == 0
-
-
 def test_what_only_the_autograd_graph_holds_counts():
     x = torch.randn(10, 10, requires_grad=True)
     # tanh keeps its result for the way back: five results live at the end, 400 bytes each
@@ -93,10 +87,3 @@ def test_attention_by_the_definition_holds_maps_and_the_fused_path_does_not():
     with ops.use_backend("reference"):
         assert peak_bytes(lambda: layer(x), CPU) > one_map
     assert peak_bytes(lambda: layer(x), CPU) < one_map / 10
-
-
-@pytest.mark.gpu
-def test_memory_on_cuda():
-    device, layer = torch.device("cuda"), nn.Tanh()
-    x = torch.randn(1024, 1024, device=device)
-    assert peak_bytes(lambda: layer(x), device) == 4 * 1024 * 1024

@@ -7,7 +7,6 @@ import torch
 
 from lab.tools import DRAWN, fail, install
 from regard.lab import Claim, ExperimentContext, report, runner
-from regard.lab.report import NUMBER
 
 VOID = {"meta", "path", "use", "rect", "br", "hr", "img", "link"}
 
@@ -66,13 +65,6 @@ def folder(monkeypatch, tmp_path, made):
     return shutil.copytree(made, tmp_path / "report")
 
 
-@pytest.mark.slow
-def test_all_files_are_there(folder):
-    names = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
-    figures = {f"figures/{n}-halves.{end}" for n in ("one", "two") for end in ("svg", "png")}
-    assert names == figures | {"results/one.json", "results/two.json", "report.html", "report.md"}
-
-
 def test_the_page_says_all_of_it_and_escapes_it(folder):
     page = (folder / "report.html").read_text()
     words = "".join(read(page).words)
@@ -88,16 +80,6 @@ def test_the_page_says_all_of_it_and_escapes_it(folder):
         "regard lab two --quick --seeds 2 --device cpu",
     ):
         assert said in words, said
-
-
-def test_one_seed_is_told_to_leave_chance_out(folder, tmp_path, monkeypatch):
-    told = "one alone: intervals over seeds have no width"
-    for page in ("report.html", "report.md"):
-        assert told not in (folder / page).read_text()
-    install(monkeypatch, one=DRAWN)
-    measured(tmp_path / "alone", "one", seeds=(0,))
-    for page in ("report.html", "report.md"):
-        assert told in (tmp_path / "alone" / page).read_text()
 
 
 def test_the_page_loads_nothing(folder):
@@ -149,17 +131,6 @@ def test_a_failure_leaves_the_earlier_result_and_says_so(monkeypatch, folder):
     assert "from an earlier run" in (folder / "report.html").read_text()
 
 
-@pytest.mark.parametrize("part", ["judge", "draw", "tabulate"])
-def test_data_that_cannot_be_shown_is_a_failure(monkeypatch, folder, part):
-    install(monkeypatch, one={part: fail}, two={})
-    one, two = report.write(folder)
-    assert one.failure == "one failed (ValueError: the wire is cut)"
-    assert not one.claims
-    assert two.claims
-    assert "Traceback" in (folder / "one.log").read_text()
-    read((folder / "report.html").read_text())
-
-
 def test_an_empty_folder_has_an_empty_report(monkeypatch, tmp_path):
     install(monkeypatch, one={})
     assert report.write(tmp_path) == []
@@ -172,13 +143,3 @@ def test_verdicts_are_counted():
     assert (
         report.count_verdicts(claims[:1]) == "1 claim: 1 holds, 0 hold with limits, 0 do not hold."
     )
-
-
-@pytest.mark.parametrize("text", ["3", "-3.5", "1e-05", "12%", "3.2 ms", "1,024", "–", "± 3"])
-def test_numbers_are_known(text):
-    assert NUMBER.fullmatch(text)
-
-
-@pytest.mark.parametrize("text", ["1/√d_k", "find", "score 1", "3 wrong", "none"])
-def test_words_are_no_numbers(text):
-    assert not NUMBER.fullmatch(text)

@@ -1,7 +1,4 @@
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -90,14 +87,6 @@ def test_one_that_fails_leaves_the_others_alone(monkeypatch, tmp_path):
     assert not (tmp_path / "results" / "one.json").exists()
 
 
-def test_a_success_takes_the_log_of_a_failure_away(monkeypatch, tmp_path):
-    install(monkeypatch, one={"measure": fail})
-    run(["one"], tmp_path)
-    install(monkeypatch, one={})
-    run(["one"], tmp_path)
-    assert not (tmp_path / "one.log").exists()
-
-
 def test_an_interrupt_keeps_what_is_finished_and_begins_nothing_more(monkeypatch, tmp_path):
     install(monkeypatch, one={}, two={"measure": stop}, three={})
     outcome, told = run(["one", "two", "three"], tmp_path)
@@ -111,12 +100,3 @@ def test_a_broken_result_is_none(tmp_path, content):
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "one.json").write_text(content)
     assert runner.load(tmp_path, "one") is None
-
-
-@pytest.mark.plain
-def test_the_list_of_experiments_imports_none_of_them():
-    code = "import sys, regard.cli; print([m for m in sys.modules if 'lab.experiments' in m])"
-    told = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ
-    )
-    assert told.stdout.strip() == "[]"

@@ -49,14 +49,6 @@ def test_a_run_follows_from_its_seeds():
     assert final_loss(1, 2) != final_loss(2, 2)
 
 
-def test_seeding_leaves_the_chance_of_others_alone():
-    torch.manual_seed(7)
-    wanted = torch.rand(3)
-    torch.manual_seed(7)
-    small_models.seeded(1, model)
-    assert torch.rand(3).equal(wanted)
-
-
 def test_only_positions_that_are_asked_count():
     logits = torch.tensor([[[0.0, 0.0], [5.0, -5.0]]])
     loss = small_models.masked_loss(logits, torch.tensor([[1, IGNORED]]))
@@ -95,15 +87,6 @@ def test_widths_are_matched_by_parameters():
     # a linear map of width w to itself has w * w + w parameters: 110 at 10
     matched = small_models.match_width(lambda width: nn.Linear(width, width), 112)
     assert matched == (10, 110)
-
-
-def test_widths_that_are_refused_are_passed_over():
-    def build(width: int) -> nn.Module:
-        if width % 4:
-            raise ArgumentError("width", "be divisible by 4", width, "choose another")
-        return nn.Linear(width, width)
-
-    assert small_models.match_width(build, 270).width == 16
 
 
 def test_a_count_that_no_width_reaches_is_an_error():

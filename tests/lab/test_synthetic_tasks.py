@@ -71,15 +71,3 @@ def test_rewriting_gives_a_preset_its_source_and_its_target_from_bos_to_eos():
     assert (target[:, 1:] == wanted).all()
     assert (batch.targets[:, :-1] == wanted).all()
     assert (batch.targets[:, -1] == EOS).all()
-
-
-@pytest.mark.parametrize("order", ORDERS)
-def test_one_word_stays_one_word(order: str):
-    assert ORDERS[order](torch.tensor([[2]]), 5).shape == (1, 1)
-
-
-def test_the_same_chance_makes_the_same_batch_and_another_one_makes_another():
-    task = Copy()
-    first, again = (task.draw(3, 5, chance(1)).inputs[0] for _ in range(2))
-    assert first.equal(again)
-    assert not first.equal(task.draw(3, 5, chance(2)).inputs[0])

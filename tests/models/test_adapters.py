@@ -241,19 +241,3 @@ def test_an_adapter_of_another_width_is_refused_and_nothing_changed():
     with pytest.raises(ArgumentError, match=words):
         with_input(model, VectorInput(FEATURES, 8))
     assert model.encoder.embedding is before
-
-
-@pytest.mark.parametrize("name", ["transformer", "conv"])
-def test_an_encoder_that_needs_positions_asks_for_them(name):
-    model = PRESETS[name](1, TGT_VOCAB, **SIZES[name])
-    with pytest.raises(ArgumentError, match=r"pass positions=SinusoidalPositions\(1[12]\)"):
-        with_input(model, VectorInput(FEATURES, width(name)))
-
-
-@pytest.mark.parametrize(
-    ("name", "words"), [("pointer", "not copy tokens"), ("lm-rnn", "have an encoder")]
-)
-def test_models_that_cannot_have_an_adapter(name, words):
-    model = PRESETS[name](TGT_VOCAB, TGT_VOCAB, **RECURRENT)
-    with pytest.raises(ArgumentError, match=words):
-        with_input(model, VectorInput(FEATURES, RECURRENT["embed"]))

@@ -123,16 +123,6 @@ def test_scores_of_source_vectors_are_used_with_several_beams(monkeypatch):
     assert len(calls) == 1, "an empty source has no weights that sum to 1"
 
 
-def test_a_state_is_continued_once():
-    model = CpuModel(build("transformer").eval())
-    src, lengths = batch(1)
-    with torch.no_grad():
-        state = model.start(model.encode(src, lengths))
-        model.step(torch.ones(BATCH, dtype=torch.long), state)
-        with pytest.raises(AssertionError, match="continued once"):
-            model.step(torch.ones(BATCH, dtype=torch.long), state)
-
-
 def test_models_that_are_refused():
     model = build("transformer").eval()
     assert refuse_cpu_model(model) is None

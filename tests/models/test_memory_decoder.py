@@ -5,9 +5,6 @@ import torch
 
 from models.cases import BATCH, RECURRENT, build, pairs
 from regard.decoding import DecodingOptions, Ensemble, decode
-from regard.errors import ArgumentError
-from regard.layers import ContentMemory
-from regard.models.decoders import MemoryDecoder
 
 HIDDEN = RECURRENT["hidden"]
 
@@ -68,9 +65,3 @@ def test_an_ensemble_shows_the_source_alone():
     options = DecodingOptions(max_len=3)
     ((best, *_), *_) = decode(both, src, lengths, options, need_weights=True, kinds=kinds)
     assert set(best.attention) == {"cross"}
-
-
-@pytest.mark.plain
-def test_contexts_have_room_for_what_is_read():
-    with pytest.raises(ArgumentError, match="recurrent and external must agree in width"):
-        MemoryDecoder(build("bahdanau").decoder, ContentMemory(2 * HIDDEN, 3, HIDDEN))

@@ -5,10 +5,7 @@ import itertools
 import pytest
 import torch
 
-from models.cases import BATCH, SRC_LEN, TGT_LEN, TGT_VOCAB, build, pairs
-from regard.decoding import DecodingOptions, decode
-from regard.errors import ArgumentError
-from regard.models import monotonic_decoder
+from models.cases import BATCH, SRC_LEN, TGT_LEN, build, pairs
 from regard.training.losses import Objective
 
 WRITTEN = 3
@@ -122,15 +119,3 @@ def test_a_source_without_tokens_is_written_from_what_was_written():
     # another shape, so the matrix products may be other kernels'
     shorter = model(src[:, :1], nothing, tgt).logits
     torch.testing.assert_close(out.logits, shorter, atol=1e-12, rtol=0)
-
-
-@pytest.mark.plain
-def test_too_many_scores_are_refused_in_words(monkeypatch):
-    src, lengths, tgt = pairs()
-    model = build("monotonic").eval()
-    monkeypatch.setattr(monotonic_decoder, "LARGEST", BATCH * TGT_LEN * SRC_LEN * TGT_VOCAB)
-    assert model(src, lengths, tgt).logits.isfinite().all()
-    monkeypatch.setattr(monotonic_decoder, "LARGEST", BATCH * TGT_LEN * SRC_LEN * TGT_VOCAB - 1)
-    with pytest.raises(ArgumentError, match=r"at most 1,364, .* 3 x 5 x 7 x 13: .*smaller batches"):
-        model(src, lengths, tgt)
-    assert decode(model, src, lengths, DecodingOptions(beam=2, max_len=3))

@@ -4,10 +4,8 @@ import pytest
 import torch
 
 from interpreter import check_kept
-from regard.errors import BackendError
-from regard.ops import additive_attention as operator
-from regard.ops import backend, use_backend
-from regard.ops.additive_attention import PATHS, _refuse_triton
+from regard.ops import backend
+from regard.ops.additive_attention import _refuse_triton
 from regard.ops.backend import HAS_TRITON
 
 CALL = (torch.zeros(2, 3, 5), torch.zeros(2, 7, 5), torch.zeros(5), torch.zeros(2, 7, 11))
@@ -19,14 +17,6 @@ CASES = 24  # of interpreted_additive.py
 @pytest.mark.skipif(not HAS_TRITON, reason="needs triton")
 def test_the_kernels_keep_the_rule_in_the_interpreter():
     check_kept(Path(__file__).with_name("interpreted_additive.py"), CASES)
-
-
-def test_without_triton_another_path_is_taken(monkeypatch):
-    monkeypatch.setattr(backend, "HAS_TRITON", False)
-    assert "not installed" in PATHS["triton"].refuses(*CALL, None, False)
-    assert operator(*CALL).context.shape == (2, 3, 11)
-    with use_backend("triton"), pytest.raises(BackendError, match="triton is not installed"):
-        operator(*CALL)
 
 
 @pytest.mark.parametrize(

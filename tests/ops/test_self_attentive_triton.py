@@ -7,10 +7,9 @@ import torch
 import ops.test_self_attentive_rnn as small
 from interpreter import check_kept
 from ops.rule import accept, where
-from regard.errors import BackendError
 from regard.ops import AdditiveScore, DotScore, backend, self_attentive_rnn, use_backend
 from regard.ops.backend import HAS_TRITON
-from regard.ops.self_attentive_rnn import PATHS, _refuse_triton, empty_history
+from regard.ops.self_attentive_rnn import _refuse_triton, empty_history
 
 CASES = 10  # of interpreted_self_attentive.py
 SIZES = [(1, 300, 17, 5), (19, 41, 40, 24), (37, 23, 129, 200), (150, 9, 33, 8), (8, 70, 512, 512)]
@@ -30,14 +29,6 @@ on_gpu = pytest.mark.parametrize(("backend", "device"), where("triton"))
 @pytest.mark.skipif(not HAS_TRITON, reason="needs triton")
 def test_the_kernels_keep_the_rule_in_the_interpreter():
     check_kept(Path(__file__).with_name("interpreted_self_attentive.py"), CASES)
-
-
-def test_without_triton_another_path_is_taken(monkeypatch):
-    monkeypatch.setattr(backend, "HAS_TRITON", False)
-    assert "not installed" in PATHS["triton"].refuses(INPUTS, WEIGHT, DotScore(), EMPTY)
-    assert self_attentive_rnn(INPUTS, WEIGHT, DotScore()).hidden.shape == (2, 5, 3)
-    with use_backend("triton"), pytest.raises(BackendError, match="triton is not installed"):
-        self_attentive_rnn(INPUTS, WEIGHT, DotScore())
 
 
 def test_the_path_says_what_it_refuses(monkeypatch):

@@ -31,10 +31,6 @@ def test_a_curve_is_that_of_the_metric_that_decides(tmp_path, row, metric, value
     assert result_file.curve(run) == {"metric": metric, "points": [[10.0, value], [20.0, 7.0]]}
 
 
-def test_a_run_that_was_never_evaluated_has_no_curve(tmp_path):
-    assert result_file.curve(RunFolder(tmp_path)) == {}
-
-
 @pytest.mark.parametrize(("threads", "cores"), [(1, 1), (1_000_000, None)])
 def test_a_result_says_how_many_cores_a_run_can_keep_busy(monkeypatch, threads, cores):
     monkeypatch.setattr("os.cpu_count", lambda: 5)

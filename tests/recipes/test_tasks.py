@@ -16,12 +16,11 @@ from regard.data import Tokenizer
 from regard.errors import ArgumentError, DataError
 from regard.evaluation.metrics import PLAIN_TEXT
 from regard.recipes import TASKS
-from regard.recipes.paper_metrics import Answers, bleu, bleu_of_tokens
+from regard.recipes.paper_metrics import bleu, bleu_of_tokens
 from regard.recipes.task_data import RecipeExample, TaskData, read_evaluation, write
 from regard.recipes.tasks.base import evaluate_by
-from regard.recipes.tasks.questions import overlap_answers, support_shares
-from regard.recipes.tasks.sentences import copied, informal_pairs, split_by_sentences
-from regard.recipes.tasks.sst import most_probable_class
+from regard.recipes.tasks.questions import support_shares
+from regard.recipes.tasks.sentences import informal_pairs, split_by_sentences
 
 
 def prepare(task, folder, **options):
@@ -39,21 +38,6 @@ def test_cmudict_holds_out_whole_words(tmp_path):
     assert found.evaluation["test"][1] == RecipeExample("ABE", ("A B E", "E B A"))
 
 
-def test_cmudict_asks_words_that_are_in_no_set(tmp_path):
-    made.cmudict(tmp_path)
-    rows = ["the 0.1", "The 1 2", "o'clock 3", "'tis 4", "aab 5", "abe 6", "on 7", "", "né", "jazz"]
-    made.write(tmp_path, "words/list.txt.gz", rows)
-    found = prepare("cmudict", tmp_path, dev_words=7, words="words/list.txt")
-    # AAB is learned from, ABE is in test
-    assert [e.src for e in found.unlabelled] == ["THE", "O'CLOCK", "JAZZ"]
-    assert not any(e.references for e in found.unlabelled)
-    fewer = prepare("cmudict", tmp_path, dev_words=7, words="words/list.txt", most_words=2)
-    assert [e.src for e in fewer.unlabelled] == ["THE", "O'CLOCK"]
-    assert prepare("cmudict", tmp_path, dev_words=7).unlabelled == ()
-    with pytest.raises(DataError, match=r"must contain words/none\.txt"):
-        prepare("cmudict", tmp_path, words="words/none.txt")
-
-
 def test_sigmorphon_takes_the_language_as_a_symbol(tmp_path):
     made.sigmorphon(tmp_path)
     found = prepare("sigmorphon", tmp_path, part="low")
@@ -61,33 +45,6 @@ def test_sigmorphon_takes_the_language_as_a_symbol(tmp_path):
     assert found.settings["src_tokenizer"] == "char"
     assert found.train[0].model_input == "가 값b\tkor"
     assert found.train[0].lines == ["가 값b\tk a train\tkor"]
-
-
-def test_sigmorphon_spells_korean_letter_by_letter(tmp_path):
-    made.sigmorphon(tmp_path)
-    found = prepare("sigmorphon", tmp_path, part="low", hangul="letters")
-    letters = ["\u1100", "\u1161", "␣", "\u1100", "\u1161", "\u11b9", "b"]
-    assert found.train[0].src.split(" ") == letters
-    assert found.train[1].src == "á"  # other scripts keep their marks
-    assert found.settings["src_tokenizer"] == "space"
-
-
-def test_inflection_asks_by_language_and_tags(tmp_path):
-    made.inflection(tmp_path)
-    found = prepare("inflection", tmp_path, part="medium")
-    assert found.train[0] == RecipeExample("gehen", ("ging",), ("german", "V", "PST"), "german")
-    assert len(found.train) == 2
-
-
-def test_copies_are_asked_by_a_tag_of_their_own_once(tmp_path):
-    made.inflection(tmp_path)
-    found = prepare("inflection", tmp_path, part="medium", copies=True)
-    assert [(e.src, e.references, e.features) for e in found.train[2:]] == [
-        ("gehen", ("gehen",), ("german", "COPY")),
-        ("ging", ("ging",), ("german", "COPY")),
-        ("shok", ("shok",), ("albanian", "COPY")),
-    ]
-    assert len(found.evaluation["dev"]) == 2
 
 
 def test_multi30k_picks_its_columns(tmp_path):
@@ -147,20 +104,6 @@ def test_tatoeba_in_other_languages_and_its_english(tmp_path):
     assert "Run dev!" not in texts
     assert "Run test!" not in texts
     assert len(texts) == len(set(texts)) == 62
-
-
-def test_names_begin_with_their_script_and_are_in_one_set(tmp_path):
-    made.names_and_dates(tmp_path)
-    found = prepare("names", tmp_path)
-    assert found.train == [RecipeExample("ja anna", ("アンナ", "アナ"), group="ja")]
-    assert found.evaluation["test"][0] == RecipeExample("ar ben", ("بن",), group="ar")
-
-
-def test_dates_with_and_without_their_locale(tmp_path):
-    made.names_and_dates(tmp_path)
-    found = prepare("dates", tmp_path)
-    assert [example.src for example in found.train] == ["en_US 3/4/98", "3/4/98"]
-    assert [example.src for example in found.evaluation["test-bare"]] == ["3/4/98"]
 
 
 def test_ptb_has_lines_in_their_order_without_a_source(tmp_path):
@@ -224,12 +167,6 @@ def said(**shares):
     rows = sorted(shares.items(), key=lambda row: -row[1])
     answers = [(word.replace("_", "-"), math.log(share)) for word, share in rows]
     return [Output(word, log, log, [], [], [], {}) for word, log in answers]
-
-
-def test_sst_degrees_of_a_class_count_together():
-    close = {"neutral": 0.4, "positive": 0.25, "negative": 0.2, "very_negative": 0.15}
-    assert most_probable_class(said(**close)) == "negative"
-    assert most_probable_class(said(neutral=0.9, positive=0.06, nonsense=0.04)) == "positive"
 
 
 class Searches(Model):
@@ -360,25 +297,6 @@ def test_babi_counts_attention_on_supporting_sentences():
     assert mean.groups == {"1": 100.0, "2": 0.0}
     assert mean.value == 50.0
     assert any_hop.groups == {"1": 100.0, "2": 0.0}
-
-
-def test_squad_has_a_baseline_by_overlap(tmp_path):
-    made.squad(tmp_path)
-    found = prepare("squad", tmp_path)
-    (example,) = found.evaluation["test"]
-    assert example.references == ("red stone",)
-    assert example.src.endswith("A garden lies behind it.\tWhat is the house made of?")
-    # words of the question are left out of the best sentence, and articles do not count
-    assert overlap_answers([example]) == ["The red stone."]
-
-
-def test_acl_titles(tmp_path):
-    made.acl_titles(tmp_path)
-    found = prepare("acl-titles", tmp_path)
-    assert found.train[0].references == ("Models of train",)
-    share = copied(Answers(found.train, ["models of cats"]))
-    assert share.value == pytest.approx(100 * 2 / 3)
-    assert share.signature == "copied|words|references:100.0"
 
 
 def an4(folder, frames=(3, 5), header="utterance\tspeaker\tframes\ttext", table=None):

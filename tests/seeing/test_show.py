@@ -43,12 +43,6 @@ def test_shapes_that_are_taken(given, layers, heads):
     assert maps[0].weights.shape == (heads, Q, K)
 
 
-def test_numbers_are_not_changed():
-    given = weights(4, 2)
-    for found, expected in zip(trace(given).maps, given, strict=True):
-        np.testing.assert_array_equal(found.weights, expected)
-
-
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -72,13 +66,6 @@ def test_anything_else_is_named(given, said):
 def test_labels_may_be_a_string_of_words_or_of_letters():
     assert trace(weights(), SRC, TGT).source.labels == SRC.split()
     assert trace(weights(), "abcde", "xyz").target.labels == ["x", "y", "z"]
-
-
-def test_missing_labels_are_numbers():
-    found = trace(weights())
-    assert found.source.labels == ["0", "1", "2", "3", "4"]
-    assert found.target.labels == ["0", "1", "2"]
-    assert trace(weights(), SRC).target.labels == ["0", "1", "2"]
 
 
 @pytest.mark.parametrize(("src", "tgt"), [(["a"], None), (None, ["x"] * 4), ("a b", None)])

@@ -8,8 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from regard.api.predictor import Predictor
-from regard.errors import ArgumentError
-from regard.serve.server import AddressError, bind, url_of
 from serve.conftest import until
 from serve.test_http_errors import error
 
@@ -129,18 +127,3 @@ def test_a_server_ends_although_a_client_still_waits(live, slow):
     assert workers() <= before
     connection.close()
     other.close()
-
-
-def test_an_address_is_bound_or_the_reason_is_said():
-    with bind("127.0.0.1", 0) as bound:
-        port = bound.getsockname()[1]
-        assert url_of(bound) == f"http://127.0.0.1:{port}"
-        bound.listen()
-        with pytest.raises(AddressError, match=f"{port} is in use: choose another with --port"):
-            bind("127.0.0.1", port)
-    with pytest.raises(AddressError, match="is not known"):
-        bind("no.such.host.invalid", 0)
-    with pytest.raises(AddressError, match="must be an address of this machine"):
-        bind("192.0.2.1", 0)
-    with pytest.raises(ArgumentError, match="65536"):
-        bind("127.0.0.1", 65536)

@@ -278,19 +278,6 @@ def test_any_exception_is_told_to_its_request_and_the_next_is_answered(error):
     batched(work, ask)
 
 
-def test_an_error_of_the_scheduler_itself_is_logged_and_those_who_wait_are_told(monkeypatch):
-    failures = []
-    monkeypatch.setattr(Scheduler, "_take", lambda *_: 1 / 0)
-
-    async def ask(asked):
-        with pytest.raises(ServeError):
-            await asyncio.wait_for(asked.submit("k", 2), 5)
-        await asyncio.to_thread(until, lambda: not asked.scheduler.is_working(5.0))
-
-    batched(Work(), ask, failed=failures.append)
-    assert [type(error) for error in failures] == [ZeroDivisionError]
-
-
 def test_a_piece_that_does_not_end_is_not_healthy():
     work = Work()
 
@@ -317,15 +304,3 @@ def test_the_gate_counts_those_inside():
     with gate.admit():
         assert gate.inside == 1
     assert gate.inside == 0
-
-
-def test_the_gate_counts_the_work_of_each_client():
-    gate = AdmissionControl(Limits(work=100))
-    with gate.charge("a", 100), gate.charge("a", 100):
-        with pytest.raises(ServeError, match="200 tokens") as caught, gate.charge("a", 1):
-            pass
-        assert (caught.value.status, caught.value.code) == (429, "busy")
-        with gate.charge("b", 100):
-            pass
-    with gate.charge("a", 100):
-        pass

@@ -4,7 +4,6 @@ import os
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -15,24 +14,9 @@ from regard.errors import DataError, RegardError
 from regard.preemption import preemptible
 from regard.seeing.attribution.interventions import shuffled_attention
 from regard.serve.limits import Limits
-from regard.serve.served_models import BatchKey, Models, StreamedToken, WorkItem, names
+from regard.serve.served_models import BatchKey, Models, StreamedToken, WorkItem
 from regard.training import RunError
 from serve.conftest import client_of
-
-
-@pytest.mark.parametrize(
-    ("runs", "expected"),
-    [
-        (["runs/a"], ["a"]),
-        (["runs/a", "runs/b/"], ["a", "b"]),
-        (["x/a", "y/a", "b"], ["x/a", "y/a", "b"]),
-        (["x/a/best", "y/a/best"], ["x/a/best", "y/a/best"]),
-        (["a", "a"], ["a 1", "a 2"]),
-        (["runs/a/../b"], ["b"]),
-    ],
-)
-def test_models_are_called_by_as_much_of_the_path_as_it_takes(runs, expected):
-    assert names([Path(run) for run in runs]) == expected
 
 
 @pytest.fixture

@@ -60,6 +60,7 @@ def test_every_command_knows_them(name, tmp_path):
     assert set(found.values()) == {"yes"}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.usefixtures("onnx_registry")
 def test_a_graph_and_its_program_read_and_answer_them(tmp_path):

@@ -1,5 +1,7 @@
 """Class weights: labels that count more or less in the loss."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -7,6 +9,7 @@ import torch.nn.functional as F
 import regard
 from api.test_tables import SMALL
 from regard.errors import ArgumentError
+from regard.training import RunFolder
 from regard.training.losses import cross_entropy, definition, rdrop_loss
 
 #: nothing in these texts tells the labels apart, of which one is rare
@@ -40,3 +43,16 @@ def test_weights_of_no_labels_are_refused():
         regard.fit(TEXTS, LABELS, class_weights={"odd": 2}, **SMALL)
     with pytest.raises(ArgumentError, match="class_weights must be left out unless targets are"):
         regard.fit(list(zip(TEXTS, TEXTS, strict=True)), "bahdanau", class_weights="balanced")
+
+
+def test_the_loss_of_dev_is_that_of_the_labels_alone(tmp_path):
+    (tmp_path / "dev.tsv").write_text(
+        "".join(f"{t}\t{y}\n" for t, y in zip(TEXTS, LABELS, strict=True))
+    )
+    settings = {**SMALL, "dev": tmp_path / "dev.tsv", "output": tmp_path / "run"}
+    model = regard.fit(TEXTS, LABELS, **settings)
+    (*_, last) = RunFolder(tmp_path / "run").read_metrics()
+    given = model.traces(TEXTS, LABELS)
+    terms = [trace.target.tokens[0].prob for trace in given]
+    assert {label for t in given for label, _ in t.target.tokens[0].alternatives} == set(LABELS)
+    assert last["dev_loss"] == pytest.approx(-sum(map(math.log, terms)) / len(terms), rel=1e-4)

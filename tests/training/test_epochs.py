@@ -45,7 +45,7 @@ def test_a_shape_without_room_is_refused(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("rdrop", [0.0, 2.0])
 @pytest.mark.parametrize("preset", ["bahdanau", "transformer", "pointer", "monotonic", "memory"])
 def test_what_fills_a_shape_counts_neither_in_the_loss_nor_in_the_gradient(preset, rdrop, tmp_path):

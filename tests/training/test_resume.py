@@ -30,7 +30,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning"),
 ]
 
-KILLS = int(os.environ.get("REGARD_KILLS", "6"))
+KILLS = int(os.environ.get("REGARD_KILLS", "4"))
 
 
 #: two epochs, as few steps as that takes
@@ -100,7 +100,7 @@ def last_step(output):
     return max(steps, default=0)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("at", ["before the rename", "between the two files", "after both"])
 @pytest.mark.parametrize("which", [1, 3])
 def test_killed_while_a_checkpoint_is_written(data, whole, tmp_path, which, at, monkeypatch):
@@ -156,6 +156,7 @@ def stopped(data, tmp_path_factory):
     return output
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("damage", ["cut", "flip", "flip the record", "no record"])
 def test_a_damaged_checkpoint_is_noticed_and_the_one_before_is_used(
     data, whole, stopped, tmp_path, damage, capfd
@@ -183,7 +184,7 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_is_used(
     assert_same_run(whole, output)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_saves_and_the_run_goes_on(data, whole, tmp_path, number, monkeypatch):
     output = tmp_path / "run"

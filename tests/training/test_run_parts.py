@@ -11,8 +11,7 @@ import torch
 from rich.console import Console
 from safetensors.torch import save
 
-from regard.errors import ArgumentError
-from regard.training import RunError, RunFolder, make_config, setup
+from regard.training import RunError, RunFolder, make_config
 from regard.training.loop import StopRequest, _stop_on_signal
 from regard.training.reporting import ConsoleReporter
 from regard.training.run import describe_limits
@@ -152,17 +151,6 @@ def test_limits_that_were_reached(settings, progress, words, tmp_path):
     said = describe_limits(make_config(settings), Progress(**progress), tmp_path)
     head, _, command = said.partition(str(tmp_path))
     assert re.search(words, head + command)
-
-
-def test_pipes_are_refused(monkeypatch):
-    monkeypatch.setattr(setup, "is_read_once", lambda file: file == "pipe")
-    setup._check_files(make_config({"data": "file", "dev": "file"}))
-    setup._check_files(make_config({"data": "-"}))
-    setup._check_files(make_config({}))
-    for given in ({"data": "pipe"}, {"data": ["file", "pipe"]}, {"data": "file", "dev": "pipe"}):
-        with pytest.raises(ArgumentError, match="be a file that can be read more than once") as e:
-            setup._check_files(make_config(given))
-        assert ("or pipe it to" in str(e.value)) == ("dev" not in given)
 
 
 def test_stop_requests(monkeypatch, default_signals):

@@ -98,18 +98,15 @@ def test_shards_train_like_one_process(whole_run, sharded_run):
             assert torch.allclose(saved[name], expected[name], atol=1e-4), name
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("processes", "extra"),
     [
         (2, {**SMALL_TRANSFORMER, "accumulate": 2, "recompute": True, "ema": 0.9, "rdrop": 1.0}),
-        pytest.param(
-            4,
-            {**SMALL, "shared_vocab": True, "tied": "all", "src_tokenizer": "char"},
-            marks=pytest.mark.long,
-        ),
-        pytest.param(4, {**SMALL, "preset": "self-attentive", "ema": 0.9}, marks=pytest.mark.long),
-        pytest.param(4, {**SMALL_TRANSFORMER, "tied": "output"}, marks=pytest.mark.long),
+        (4, {**SMALL, "shared_vocab": True, "tied": "all", "src_tokenizer": "char"}),
+        (4, {**SMALL, "preset": "self-attentive", "ema": 0.9}),
+        (4, {**SMALL_TRANSFORMER, "tied": "output"}),
     ],
 )
 def test_options_of_training_work_with_shards(pairs, tmp_path, processes, extra):
@@ -137,6 +134,7 @@ def test_a_run_goes_on_with_other_processes(pairs, whole_run, tmp_path, before, 
     assert_close(whole_run, tmp_path / "run")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_torchrun_restarts_go_on(pairs, sharded_run, tmp_path):
     """A run that was killed after a checkpoint, and whose last one was not finished."""

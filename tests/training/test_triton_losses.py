@@ -36,6 +36,7 @@ def gpu(monkeypatch):
     losses._works.cache_clear()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.skipif(not losses.HAS_TRITON, reason="needs triton")
 def test_the_kernels_keep_the_rule_in_the_interpreter():

@@ -20,7 +20,7 @@ from regard.models.protocol import Maps
 from regard.seeing import DecodingInfo, Map, ModelInfo, Text, Token, Trace
 from regard.seeing.trace import KINDS, SIDES, MapKind, brief
 from regard.seeing.trace.view import with_segmented_words
-from regard.symbols import BOS, EOS, PAD
+from regard.symbols import BOS, EOS, PAD, SYMBOLS
 from regard.training import RunFolder
 
 ALTERNATIVES: Final = 3
@@ -92,8 +92,9 @@ def with_probs(text: Text, log_probs: Sequence[float]) -> Text:
     )
 
 
-def with_alternatives(text: Text, found: Hypothesis, tgt: Tokenizer) -> Text:
-    """Return the text of a hypothesis with the likeliest other tokens."""
+def with_alternatives(text: Text, found: Hypothesis, tgt: Tokenizer, *, is_label: bool) -> Text:
+    """Return the text of a hypothesis with the likeliest other tokens, or other labels."""
+    never = range(len(SYMBOLS)) if is_label else (PAD, BOS)
     tokens: list[Token] = []
     for token, own, others in zip(
         text.tokens, [*found.tokens, EOS], found.alternatives, strict=False
@@ -102,7 +103,7 @@ def with_alternatives(text: Text, found: Hypothesis, tgt: Tokenizer) -> Text:
         likeliest = [
             (label, math.exp(log_prob))
             for label, (other, log_prob) in zip(labels, others, strict=True)
-            if other not in (own, PAD, BOS)  # which are never written
+            if other != own and other not in never
         ]
         tokens.append(replace(token, alternatives=tuple(likeliest[:ALTERNATIVES])))
     return replace(text, tokens=tuple(tokens))

@@ -42,6 +42,7 @@ from regard.models.int8 import is_int8
 from regard.models.protocol import evaluating, inference, require_sequence_model
 from regard.ops.backend import HAS_NUMBA
 from regard.preemption import is_preemptible, preemptible
+from regard.pretrained import PromptModel
 from regard.seeing import DecodingInfo, Map, ModelInfo, Text, Trace
 from regard.seeing.attribution.faithfulness import add_methods, add_scores
 from regard.seeing.attribution.input_scorer import PrefixScorer, SourceScorer, token_replacements
@@ -175,8 +176,9 @@ class Predictor:
 
     @cached_property
     def graphs(self) -> DecodingGraphs | None:
-        """CUDA graphs of the model's searches; None without a GPU."""
-        return DecodingGraphs(self.module) if self.device.type == "cuda" else None
+        """CUDA graphs of the model's searches; None without a GPU, or in layers of transformers."""
+        replays = self.device.type == "cuda" and not isinstance(self.module, PromptModel)
+        return DecodingGraphs(self.module) if replays else None
 
     def check_source(self, source: Any) -> None:
         """Raises for what is no source, and for one with more positions than the model has."""
@@ -378,7 +380,10 @@ class Predictor:
         texts = [self._without_certain_end(text_given(tgt, *pair)) for pair in pairs]
         traces = []
         for i, h in enumerate(found):
-            info, text = DecodingInfo(log_prob=h.log_prob), with_alternatives(texts[i], h, tgt)
+            info, text = (
+                DecodingInfo(log_prob=h.log_prob),
+                with_alternatives(texts[i], h, tgt, is_label=self.task.tokens.end_is_certain),
+            )
             header = self._header(sources[i], rows[i], text, h, info)
             traces.append((h.tokens, header.trace(h.attention)))
         return traces
@@ -386,7 +391,8 @@ class Predictor:
     def trace_of(self, source: Any, row: Any, found: Hypothesis, options: DecodingOptions) -> Trace:
         """Return the trace of an output that carries its alternatives."""
         text = self._written(found, self.task.unknown_words(source))
-        text = with_alternatives(text, found, self.task.target)
+        is_label = self.task.tokens.end_is_certain
+        text = with_alternatives(text, found, self.task.target, is_label=is_label)
         header = self._header(source, row, text, found, decoding_info(options, found))
         return header.trace(found.attention)
 

@@ -534,13 +534,18 @@ class ImportArgs:
 class ExportArgs:
     """Write a model as ONNX graphs or for CTranslate2, to run without torch.
 
+    An adapter is merged into its model of transformers by `--to transformers`.
+
     The folder has the weights, the tokenizers, a README, and a program that
     predicts with onnxruntime or ctranslate2 alone. It is kept only if its
     outputs match the model's. Needs the extra `onnx` or `ctranslate2` of regard.
     """
 
     run: options.Run
-    to: str = option("The format: onnx, or ctranslate2 (preset transformer).", default="onnx")
+    to: str = option(
+        "The format: onnx, ctranslate2 (preset transformer) or transformers (adapters).",
+        default="onnx",
+    )
     output: Path | None = option("A new folder.", "-o", "--output", shown="NAME-FORMAT")
     precision: str = option(
         "Precision of the weights (onnx): 32, or int8: smaller, faster, less exact.", default="32"

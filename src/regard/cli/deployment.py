@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
@@ -29,6 +30,15 @@ PACKAGES: Final = ("fastapi", "uvicorn", "httptools")
 
 def export(args: ExportArgs) -> None:
     """Write a model as files that run without torch and regard."""
+    if args.to == "transformers":
+        from regard.training.adapters import save_merged
+        from regard.training.run_folder import RunFolder, find_run
+
+        saved = RunFolder(find_run(args.run)).load()
+        output = args.output or Path(f"{Path(args.run).name}-{args.to}")
+        save_merged(saved.model, saved.config.start, output)
+        typer.echo(str(output))
+        return
     sources = None if args.check is None else safe_read.read_text(args.check).splitlines()
     written = export_run(
         args.run,

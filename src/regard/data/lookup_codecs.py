@@ -582,6 +582,10 @@ def from_json(learned: dict[str, Any]) -> SubwordCodec:
     return SubwordCodec(load_tokenizer(learned))
 
 
+#: who says what in a conversation, as `join_turns` of stories.py writes it
+SPEAKERS: Final = re.compile(r"(?:^| \| )(system|user|assistant): ")
+
+
 class ImportedCodec(Codec):
     """A tokeniser of another library, whose tokens have other ids here.
 
@@ -651,6 +655,66 @@ def load_tokenizer(content: dict[str, Any]) -> "HFTokenizer":
         raise ValueError(str(error)[:200]) from None
 
 
+class PromptCodec(ImportedCodec):
+    """A tokeniser of prompts: the turns of a conversation, each framed as its model expects.
+
+    A text is one turn, or several as `join_turns` of stories.py writes them. As in transformers,
+    frames and turns are cut together.
+
+    Args:
+        frames: texts before the first turn (`opening`), before and after what a system says
+            (`system`, `after_system`), between turns (`to_assistant`, `to_user`), and before the
+            answer that is to be written (`to_answer`).
+        arguments: those of `ImportedCodec`.
+    """
+
+    def __init__(self, frames: dict[str, str], **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.frames = frames
+        self._any = {number: i for i, number in enumerate(self.ids) if number >= 0}
+
+    def _framed(self, text: str) -> tuple[str, list[int | None]]:
+        """Return a prompt, and for each of its characters the place in the text, if it has one."""
+        marks = [*SPEAKERS.finditer(text)]
+        if not marks or marks[0].start() > 0:
+            turns = [("user", 0, len(text))]
+        else:
+            ends = [*(mark.start() for mark in marks[1:]), len(text)]
+            turns = [(m[1], m.end(), end) for m, end in zip(marks, ends, strict=True)]
+        whole, places, before = "", list[int | None](), ""
+        for role, start, end in turns:
+            names = {"system": "after_system", "user": "to_assistant", "assistant": "to_user"}
+            first = "system" if role == "system" else "opening"
+            frame = self.frames[names[before] if before else first]
+            whole += frame + text[start:end]
+            places += [*([None] * len(frame)), *range(start, end)]
+            before = role
+        frame = self.frames["after_system" if before == "system" else "to_answer"]
+        return whole + frame, [*places, *([None] * len(frame))]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each prompt, up to where the answer begins."""
+        framed = [self._framed(text)[0] for text in texts]
+        encoded = self._model.encode_batch_fast(framed, add_special_tokens=False)
+        find = self._any.get
+        return [[*self.prefix, *(find(i, UNK) for i in one.ids)] for one in encoded]
+
+    def spans(self, text: str) -> list[Span]:
+        """Return the span of each token; those of frames have no width."""
+        whole, places = self._framed(text)
+        encoded = self._model.encode(whole, add_special_tokens=False)
+        found = [(0, 0)] * len(self.prefix)
+        for start, end in encoded.offsets:
+            own = [place for place in places[start:end] if place is not None]
+            last = found[-1][1] if found else 0
+            found.append((own[0], own[-1] + 1) if own else (last, last))
+        return found
+
+    def to_json(self) -> Any:
+        """Return the arguments."""
+        return {**super().to_json(), "frames": self.frames}
+
+
 class Kind(NamedTuple):
     """A kind of tokeniser.
 
@@ -676,6 +740,7 @@ KINDS: Final[dict[str, Kind]] = {
     "bpe": Kind(from_json, train_bpe),
     "unigram": Kind(from_json, train_unigram),
     "imported": Kind(lambda model: ImportedCodec(**model), None),
+    "prompt": Kind(lambda model: PromptCodec(**model), None),
     "label": Kind(LabelCodec, LabelCodec.train, ("accuracy", "macro-f1")),
     "labels": Kind(
         lambda model: LabelSetCodec(**model), None, ("micro-f1", "macro-f1", "subset-accuracy")

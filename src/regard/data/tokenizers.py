@@ -52,6 +52,7 @@ from regard.data.lookup_codecs import (
     words_at,
 )
 from regard.data.pairs import Pair, draw_sample
+from regard.decoding_options import MAX_BEAM, DecodingOptions
 from regard.errors import ArgumentError
 from regard.messages import message
 from regard.safe_read import PathLike
@@ -341,6 +342,23 @@ class _Imported(_Record):
         if max(self.prefix, default=0) >= count:
             raise ValueError(f"its texts begin with a token of {max(self.prefix)}, beyond the last")
         tokenizer_growth(self.tokenizer, count)
+        DecodingOptions(**{"beam": MAX_BEAM, **self.decoding})  # which checks them
+        return self
+
+
+#: texts around the turns of a conversation, see `PromptCodec`
+FRAMES: Final = frozenset(
+    {"opening", "system", "after_system", "to_assistant", "to_user", "to_answer"}
+)
+
+
+class _Prompt(_Imported):
+    frames: dict[str, str]
+
+    @model_validator(mode="after")
+    def _check_frames(self) -> "_Prompt":
+        if self.frames.keys() != FRAMES:
+            raise ValueError(f"its frames are {', '.join(self.frames)}")
         return self
 
 
@@ -353,6 +371,8 @@ def _checked_model(kind: str, model: Any) -> Any:
         return _LabelSets.model_validate(model).model_dump()
     if kind == "imported":
         return _Imported.model_validate(model).model_dump()
+    if kind == "prompt":
+        return _Prompt.model_validate(model).model_dump()
     if kind not in ("bpe", "unigram"):
         return PIECES.validate_python(model)
     found = _Subwords.model_validate(model)

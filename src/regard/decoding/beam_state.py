@@ -46,7 +46,8 @@ class SearchPlan(NamedTuple):
             return SearchPlan(samples=options.num_samples)
         beam = options.beam
         # each hypothesis has one `eos` at most, so enough others go on; a beam of 1 is greedy
-        return SearchPlan(beam, kept=options.nbest, best=2 * beam if beam > 1 else 1)
+        kept = options.nbest if options.early_stopping == "never" else beam
+        return SearchPlan(beam, kept=kept, best=2 * beam if beam > 1 else 1)
 
 
 @dataclass(frozen=True)
@@ -158,12 +159,31 @@ def extend_by_definition(
         beams,
         tokens=live.tokens,
         scores=live.scores,
-        # a hypothesis never gets likelier, and the longest one is divided by most
-        over=live.scores / beams.longest <= finished.worst,
+        over=cannot_win(live.scores, beams, finished, step, options),
         finished=finished,
         history=history,
     )
     return after, Move(first + live.parents, live.tokens, live.log_probs)
+
+
+def cannot_win(
+    scores: Float[Tensor, "rows beams"],
+    beams: BeamState,
+    finished: FinishedHypotheses,
+    step: int,
+    options: DecodingOptions,
+) -> Bool[Tensor, "rows beams"]:
+    """Return which live hypotheses are over, since all that are kept have ended and are better.
+
+    One never gets likelier, and the longest is divided by most. Otherwise all of a row go on as
+    long as the best of them.
+    """
+    if options.early_stopping == "never":
+        return scores / beams.longest <= finished.worst
+    if options.early_stopping == "full":
+        return (finished.worst > float("-inf")).expand_as(scores)
+    present = scores[:, :1] / length_penalty(float(step + 1), options)
+    return (present <= finished.worst).expand_as(scores)
 
 
 def refuse_kernels(beams: BeamState, logits: Tensor, step: int, plan: SearchPlan) -> str | None:
@@ -175,7 +195,7 @@ def refuse_kernels(beams: BeamState, logits: Tensor, step: int, plan: SearchPlan
 
     rules, vocab, best = beams.constraints, logits.shape[1], plan.best
     has_prefix = rules.prefix is not None and step < rules.prefix.shape[1]
-    if has_prefix or rules.ngram or rules.exact is not None:
+    if has_prefix or rules.ngram or rules.exact is not None or rules.forces_end(step):
         return "since its constraints need more than the newest logits"
     if not best or max(plan.beams, plan.kept) > MAX_KERNEL_BEAM:
         return f"since it selects at most {MAX_KERNEL_BEAM} hypotheses"
@@ -219,6 +239,9 @@ def extend_by_kernels(
         over=found.over,
         finished=FinishedHypotheses(finished.row, found.ended_scores, found.ended_places),
     )
+    if options.early_stopping != "never":
+        over = cannot_win(after.scores, beams, after.finished, step, options)
+        after = replace(after, over=over)
     return after, Move(found.parents, found.tokens, found.log_probs)
 
 

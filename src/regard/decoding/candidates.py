@@ -32,6 +32,7 @@ class Constraints(State):
         exact: number of tokens of a target, unless its limit is lower; None if the model chooses.
         prefix: tokens that must come first, `pad` after the last; None if there are none.
         forced: number of first tokens of it whose probability counts as 1.
+        forced_end: whether that of an `eos` at the limit does.
         shortest: the smallest of the limits, known without asking the device.
         longest: the largest of them.
         min_len: fewest tokens of a target.
@@ -43,6 +44,7 @@ class Constraints(State):
     exact: Int[Tensor, " rows"] | None
     prefix: Int[Tensor, "rows prefix_len"] | None
     forced: int
+    forced_end: bool
     shortest: int
     longest: int
     min_len: int
@@ -72,6 +74,7 @@ class Constraints(State):
             exact=exact,
             prefix=_padded(options.prefix or (), lengths.device),
             forced=options.forced,
+            forced_end=options.forced_end,
             shortest=min(limits),
             longest=max(limits),
             min_len=options.min_len,
@@ -108,11 +111,16 @@ class Constraints(State):
             at_limit = (self.limits <= step)[:, None]
             cut = at_limit & self._wants_more(log_probs, end, step)
             log_probs.masked_fill_(at_limit[..., None], NEVER)
-            log_probs[..., EOS] = end.where(at_limit, log_probs[..., EOS])
+            forced = torch.zeros_like(end) if self.forced_end else end
+            log_probs[..., EOS] = forced.where(at_limit, log_probs[..., EOS])
         if must is not None and prefix_scores is not None:
             log_probs.masked_fill_((must != PAD)[..., None], NEVER)
             log_probs.scatter_(2, must.expand_as(end)[..., None], prefix_scores[..., None])
         return log_probs, cut
+
+    def forces_end(self, step: int) -> bool:
+        """Return whether some `eos` counts as 1 at a step, which kernels do not know."""
+        return self.forced_end and step >= self.shortest
 
     def _wants_more(
         self, log_probs: Tensor, end: Float[Tensor, "rows beams"], step: int

@@ -157,7 +157,7 @@ def run_search(
             search = after
         else:
             finished.append(search.beams.finished)
-    ended = FinishedHypotheses.concatenate(finished)
+    ended = FinishedHypotheses.concatenate(finished).first(settings.options.nbest)
     samples = settings.plan.samples
     return read_hypotheses(history, ended, settings.kinds, steps.maps, steps.lengths, samples)
 

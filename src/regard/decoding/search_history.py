@@ -191,6 +191,10 @@ class FinishedHypotheses(State):
         rank = rank.expand(-1, -1, 3)
         return FinishedHypotheses(self.row, scores.gather(1, rank), places.gather(1, rank))
 
+    def first(self, count: int) -> "FinishedHypotheses":
+        """Return the best of each row."""
+        return FinishedHypotheses(self.row, self.scores[:, :count], self.places[:, :count])
+
     @staticmethod
     def concatenate(parts: Sequence["FinishedHypotheses"]) -> "FinishedHypotheses":
         """Return the rows of all parts."""

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from regard.decoding.beam_state import BeamState, SearchPlan, extend, follow, start_rows
+from regard.decoding.beam_state import BeamState, SearchPlan, cannot_win, extend, follow, start_rows
 from regard.decoding.candidates import STEPS_DRAWN, Constraints, RandomNumbers, check_prefix
 from regard.decoding.graphs import DecodingGraphs
 from regard.decoding.search_history import (
@@ -96,6 +96,8 @@ def extend_by_kernel(
     kept = [torch.from_numpy(array) for array in (ended, places)]
     finished = FinishedHypotheses(beams.finished.row, *kept)
     scored, done = torch.from_numpy(scores), torch.from_numpy(over)
+    if options.early_stopping != "never":
+        done = cannot_win(scored, beams, finished, step, options)
     after = replace(beams, tokens=move.tokens, scores=scored, over=done, finished=finished)
     return after, move
 
@@ -252,6 +254,7 @@ class SearchSteps(ABC):
         if step == 0:
             check_prefix(settings.options.prefix, vocab=self.vocab)
         args = (beams, out, step, settings.options)
+        compiled = compiled and not beams.constraints.forces_end(step)
         beams, move = extend_by_kernel(*args) if compiled else extend(*args, noise)
         likeliest = alternatives_by_kernel if compiled else Alternatives.of
         record = StepRecord(

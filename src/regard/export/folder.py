@@ -27,6 +27,7 @@ from regard.export.decode import Exported
 from regard.layers import LearnedPositions
 from regard.models import NumberModel, SequenceModel
 from regard.models.protocol import inference
+from regard.pretrained import PromptModel
 from regard.symbols import BOS, EOS, PAD, UNK
 from regard.tasks.inputs.graph_inputs import GraphInputs
 from regard.training import RunFolder, Saved
@@ -278,6 +279,11 @@ def export(
         raise ExportError(
             f"an exported model must turn a source into a target, but {found} is a language model "
             f"({saved.config.preset}), which reads none: use `regard predict`."
+        )
+    if isinstance(saved.model, PromptModel):
+        raise ExportError(
+            f"an exported model must have regard's own layers, but {found} trains one of "
+            f"transformers: `regard export {found} --to transformers` writes it merged."
         )
     predicts_numbers = isinstance(saved.model, NumberModel)
     if predicts_numbers:

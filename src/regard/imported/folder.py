@@ -36,6 +36,8 @@ TOKEN_ROWS: Final = re.compile(r"^(?!classifier\.output).*(table\.weight|output\
 POSITIONS: Final = "embedding.positions.table"
 #: what tied output layers are where a folder has one of its own
 UNTIED: Final = {"output": "none", "all": "inputs"}
+#: when a search ends, by what a configuration says
+STOPPING: Final = {"True": "full", "False": "heuristic", "never": "never"}
 #: weights of a classifier that no encoder has
 OWN: Final = re.compile(r"classifier\.(?!encoder\.)")
 #: a text by which the special tokens around texts are seen
@@ -187,7 +189,34 @@ class ImportedFolder:
         """True if texts of a language model begin with a special token."""
         return bool(self.ends[0])
 
-    def _codec(self, prefix: Sequence[int] = ()) -> ImportedCodec:
+    @property
+    def decoding(self) -> dict[str, Any]:
+        """The options of decoding by which `generate` would write targets."""
+        stop = STOPPING.get(str(self.generation.get("early_stopping")), "heuristic")
+        found: dict[str, Any] = {"length_base": 0, "early_stopping": stop}
+        found["length_penalty"] = self._number("length_penalty", 1.0)
+        found["no_repeat_ngram"] = self._number("no_repeat_ngram_size", 0)
+        # there, lengths count the first token that is read, and `eos`
+        least = max(self._number("min_length", 0) - 1, 0)
+        found["min_len"] = self._number("min_new_tokens", least)
+        most = self._number("max_new_tokens", self._number("max_length", 0) - 1)
+        found["forced_end"] = self.generation.get("forced_eos_token_id") is not None
+        if most > 0:
+            found["max_len"] = most - found["forced_end"]
+        return found
+
+    def _number(self, name: str, default: float) -> Any:
+        value = self.generation.get(name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise PretrainedError(
+                f"{name} must be a value that generate() can use, but in {GENERATION} of "
+                f"{self.path} it is {value!r:.80}: correct it, or delete it there."
+            )
+        return default if value is None else value
+
+    def _codec(
+        self, prefix: Sequence[int] = (), decoding: dict[str, Any] | None = None
+    ) -> ImportedCodec:
         described = safe_read.parse_json(self.tokenizer.backend_tokenizer.to_str())
         described |= {"padding": None, "truncation": None}
         names = {number: piece for piece, number in self.tokenizer.get_vocab().items()}
@@ -209,7 +238,7 @@ class ImportedFolder:
         }
         origin = {"config": self.config.to_dict(), "files": files}
         ours = [ids.index(number) for number in prefix]
-        return ImportedCodec(described, ids, pieces, ours, None, origin)
+        return ImportedCodec(described, ids, pieces, ours, decoding, origin)
 
     @cached_property
     def encoders(self) -> tuple[Tokenizer, Tokenizer]:
@@ -226,9 +255,8 @@ class ImportedFolder:
         if self.family.preset == "classifier-transformer":
             return source, Tokenizer("label", LabelCodec(list(SYMBOLS)))
         first = self.generation.get("forced_bos_token_id")
-        return source, Tokenizer(
-            "imported", self._codec([] if first is None else [first]), nfc=False
-        )
+        codec = self._codec([] if first is None else [first], self.decoding)
+        return source, Tokenizer("imported", codec, nfc=False)
 
     @cached_property
     def settings(self) -> dict[str, Any]:
@@ -237,12 +265,17 @@ class ImportedFolder:
         head = self.tensors.get(f"{self.family.names.get('output:')}.weight")
         if head is not None and not torch.equal(head, self.table):
             model["tied"] = UNTIED.get(model["tied"], model["tied"])
+        longest = min(MOST_POSITIONS, model.get("max_positions", MOST_POSITIONS + 1) - 1)
+        limits: dict[str, Any] = {
+            "max_src_len": longest,
+            "max_tgt_len": longest,
+            "label_smoothing": 0.0,
+        }
         if self.family.preset == "lm-transformer":
             model |= {"output_bias": False, "reads_bos": self.reads_bos}
         elif self.family.preset == "transformer":
             model["output_bias"] = False
-        longest = min(MOST_POSITIONS, model.get("max_positions", MOST_POSITIONS + 1) - 1)
-        limits = {"max_src_len": longest, "max_tgt_len": longest, "label_smoothing": 0.0}
+            limits["beam"] = self._number("num_beams", 1)
         return {"preset": self.family.preset, "size": "base", "model": model, **limits}
 
     @cached_property

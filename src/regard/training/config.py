@@ -3,6 +3,7 @@
 import difflib
 import inspect
 import json
+import os
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import Parameter
@@ -136,6 +137,15 @@ class DataSettings(_Settings):
     )
     start_checksum: str | None = _fixed(
         None, "checksum that the model to start from must have; filled in by the run"
+    )
+    adapter: Literal["lora", "full"] | None = _fixed(
+        None,
+        "what is trained of a causal language model of transformers, in its own layers: low-rank "
+        "additions by the library peft (lora), or all of its weights (full)",
+    )
+    adapter_rank: int = _fixed(16, "rank of the additions", ge=1)
+    adapter_targets: str | None = _fixed(
+        None, "regular expression of the names of the layers that have additions; default: linear"
     )
     freeze: tuple[str, ...] = _fixed(
         (), "parts of the network that stay as they were: embeddings,encoder,layers:0-5"
@@ -355,7 +365,7 @@ def make_config(settings: Mapping[str, Any], base: Config | None = None) -> Conf
         elif name in ("task_options", "kind_options"):  # as it was called before
             of_data.update(_table(name, value, "a kind of data", "horizon=96"))
         elif name in Config.model_fields:
-            values[name] = value
+            values[name] = os.fspath(value) if isinstance(value, os.PathLike) else value
         elif name in of_kinds and name not in options:
             of_data[name] = value
         else:
@@ -604,6 +614,8 @@ OPTIONS: Final = {
     "rotary_scaling": "factor, low, high and length of rotary positions for longer texts",
     "embed_scale": "factor of the token embeddings; default: sqrt(dim)",
     "embed_norm": "whether token embeddings with their positions are normalised",
+    "output_bias": "whether the biases of the logits are learned",
+    "reads_bos": "whether texts begin with a symbol that all tokens know of",
     "repeats": "times that the layers of the encoder are run, with the same weights",
     "kernel": "kernel size of the convolutions",
     "hops": "times that the question reads the story",

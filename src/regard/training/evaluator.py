@@ -221,7 +221,7 @@ class Evaluator:
             batch, keep, out = self._forward(scored[places], maps=False)
             gold = batch.tgt_out[keep]
             total += F.cross_entropy(out.logits.float(), gold, reduction="sum").item()
-            tokens += len(gold)
+            tokens += len(gold) if out.certain is None else int((~out.certain).sum())
         return total / max(1, tokens), self._health() if self.task.has_sources else None
 
     def _forward(self, rows: np.ndarray, *, maps: bool) -> tuple[Batch, Tensor, ModelOutput]:

@@ -25,6 +25,7 @@ from regard.models import LABEL_PRESETS, TAG_PRESETS, AnyModel
 from regard.safe_read import read_bytes
 from regard.symbols import PAD, SYMBOLS, UNK
 from regard.tasks import Encoders, Task, TaskType, TextInput, choose_task
+from regard.training.adapters import adapted_config
 from regard.training.checkpoint import weights_of_step
 from regard.training.config import Config, all_options, make_config, preset_options, size_table
 from regard.training.run_folder import BEFORE, RunFolder, Saved, find_run, split_step
@@ -116,6 +117,8 @@ def new_config(settings: Mapping[str, Any]) -> Config:
     """
     if settings.get("start") is None:
         return make_config(settings)
+    if settings.get("adapter") is not None:
+        return adapted_config(settings)
     start = open_start(str(settings["start"]), settings.get("start_checksum"))
     given = {**settings, **settings.get("model", {}), **settings.get("task_options", {})}
     theirs, preset = start.saved.config, str(given.get("preset", start.saved.config.preset))
@@ -182,7 +185,9 @@ def check_start(config: Config) -> None:
             rule = "be left out where a run starts from a model, which has embeddings"
             raise ArgumentError(name, rule, repr(getattr(config, name)), "leave one of them out")
     if config.start is None:
-        for name, value in (("freeze", ",".join(config.freeze)), ("replay", config.replay)):
+        given = {"freeze": ",".join(config.freeze)}
+        given |= {name: getattr(config, name) for name in ("replay", "adapter")}
+        for name, value in given.items():
             if value:
                 rule = "be left out where a run starts from nothing"
                 raise ArgumentError(name, rule, repr(value), "add --from MODEL")

@@ -18,6 +18,7 @@ from regard.atomic_files import json_checksum, write_atomic
 from regard.errors import ArgumentError
 from regard.extras import install_command, is_installed
 from regard.messages import message, translated
+from regard.training.adapters import save_adapter
 from regard.training.checkpoint import (
     TUNED,
     Candidate,
@@ -498,6 +499,7 @@ def _finish(run: PreparedRun, progress: Progress, reporter: ConsoleReporter) -> 
     if run.config.start is not None:
         forgotten = describe_forgetting(run, progress, final.score)
         reporter.note(forgotten)
+    save_adapter(run.learner.module, run.folder.path)
     calibration = run.evaluator.calibrate(run.batches.epochs.corpus)
     run.folder.write_calibration(calibration)
     write_card(run.folder, run.summary, progress, candidates, forgotten)

@@ -19,6 +19,7 @@ from regard.data.shards import display_data, is_sharded
 from regard.errors import ArgumentError, DataError
 from regard.messages import message, translated
 from regard.tasks import Task, choose_task, load_encoder, open_task
+from regard.training.adapters import adapted_encoders
 from regard.training.checkpoint import has_checkpoint
 from regard.training.config import Config, make_config, with_preset_of
 from regard.training.encode_shards import Watch, encode_shards, held_out_pairs, measure_shards
@@ -250,7 +251,9 @@ def _encoders(
             if saved.task_options:
                 examples.config = saved
         return open_task(examples.config, load_encoder(src_file), load_target(tgt_file))
-    start = None if config.start is None else open_start(config.start, config.start_checksum)
+    start = None
+    if config.start is not None and config.adapter is None:
+        start = open_start(config.start, config.start_checksum)
     if start is not None:
         check_input(start, config, examples.first)
     chosen, why = choose_task(config, examples.first)
@@ -279,6 +282,8 @@ def _encoders(
     sample, named = itertools.chain([first], pairs), examples.name_of("training")
     if config.teacher:
         encoders = teacher_encoders(config)
+    elif config.adapter is not None:
+        encoders = adapted_encoders(config)
     elif start is not None:
         encoders = start_encoders(start, chosen, config, sample, file=named, why=why, say=say)
     else:

@@ -28,6 +28,7 @@ from regard.models import AnyModel, SequenceModel
 from regard.models.protocol import require_sequence_model
 from regard.pretrained import is_pretrained
 from regard.tasks import Task, load_encoder, open_task
+from regard.training.adapters import build_network
 from regard.training.config import Config, make_config
 from regard.training.weights_file import (
     UnusableWeightsError,
@@ -345,10 +346,11 @@ class RunFolder:
             check_sizes({**config.model, "stack": config.stack}, shapes)
             task.type.check_settings(config)
             check_sizes(task.input.describe().sizes, shapes)
-            build_checked(task.build_model, shapes)
+            model = None if config.adapter is None else build_network(task)
+            build_checked(task.build_model if model is None else lambda: model, shapes)
         except (UnusableWeightsError, ArgumentError) as error:
             raise self._no_weights(config, str(error).removesuffix(".")) from None
-        return task.build_model()
+        return task.build_model() if model is None else model
 
     def _no_weights(self, config: Config, reason: str) -> RunError:
         return RunError(

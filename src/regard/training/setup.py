@@ -27,6 +27,7 @@ from regard.tasks import check_settings as check_task_settings
 from regard.tasks.baselines import Baseline, fit_baseline
 from regard.tasks.task import require_text_target
 from regard.tasks.tokenizer_training import shared_tokenizer_kind
+from regard.training.adapters import build_network
 from regard.training.checkpoint import BestWeights, Checkpoints
 from regard.training.config import Config, check_model, with_preset_of
 from regard.training.defaults import (
@@ -185,7 +186,7 @@ def prepare(
         say(message("train.bpe-dropout", share=values.bpe_dropout))
     resegmenter = _resegmenter(values, corpus, task)
     model = None
-    if values.start is not None and not resumed:
+    if values.start is not None and values.adapter is None and not resumed:
         model = open_start(values.start, values.start_checksum)
     # recordings are limited in seconds, and may have more frames than other sources
     longest = max(values.max_src_len, int(corpus.src_lengths.max(initial=0)))
@@ -377,7 +378,7 @@ def _learner(
     """
     fabric = processes.fabric
     torch.manual_seed(values.seed)
-    module = task.build_model()
+    module = build_network(task)
     if start is not None:
         say(fill(start, module, task, values.seed).sentence(start.name))
     if values.freeze:

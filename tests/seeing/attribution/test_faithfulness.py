@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 from models.cases import SRC_VOCAB, build
-from regard.errors import ArgumentError
 from regard.models.protocol import ModelOutput, SequenceModel
 from regard.seeing import Text, Trace
 from regard.seeing.attribution import faithfulness
@@ -85,15 +84,6 @@ def test_random_orders_gain_nothing():
     assert Measures(*found).deletion == pytest.approx(Measures(*found).insertion, abs=0.02)
 
 
-def test_the_points_of_both_curves_mirror_each_other():
-    # otherwise insertion and deletion of random orders would differ on average
-    for count in range(1, 64):
-        steps = faithfulness._Curves(np.arange(count)).steps
-        assert steps[0] == 0
-        assert steps == sorted(count - step for step in steps)
-        assert len(steps) == len(set(steps)) <= 12
-
-
 def test_a_contrast_is_judged_by_the_odds_of_two_tokens():
     found = measure(scorer(), [Question(0, 4, 3)], {"m": np.array([[4.0, 3.0, 2.0, 1.0]])})
     odds = [p / (p + (1 - p) / 4) for p in (0.8, 0.3, 0.1, 0.1, 0.1)]
@@ -158,12 +148,6 @@ def test_many_outputs_are_judged_by_some(monkeypatch):
     found = add_methods(trace, many, "ablation")
     assert found.derived["ablation"].shape == (8, 4)
     assert "measured on 3 of 8 outputs" in found.checks["sentences"][-1]
-
-
-def test_a_contrast_with_every_output_is_refused():
-    trace = Trace(Text.of(["a", "b", "c", "d"]), Text.of(["x"]))
-    with pytest.raises(ArgumentError, match="versus must differ from an output"):
-        add_methods(trace, scorer(), "ablation", (2, "</s>"))
 
 
 @pytest.mark.parametrize(

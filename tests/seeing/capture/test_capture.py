@@ -149,17 +149,6 @@ def test_multi_head_attention_of_torch(case):
     np.testing.assert_allclose(trace.maps[0].weights, weights[1, :, :, :KV_LEN])
 
 
-def test_keys_that_are_no_input_are_missing_mass():
-    module = nn.MultiheadAttention(DIM, HEADS, add_zero_attn=True, batch_first=True).eval()
-    x = normal(BATCH, Q_LEN, DIM)
-    with regard.capture(module) as seen:
-        module(x, x, x)
-    (found,) = seen.traces[0].maps
-    assert found.kind == "encoder-self"
-    np.testing.assert_allclose(found.missing, seen.maps[""][0][0, :, :, -1], atol=1e-5)
-    assert any("add_zero_attn" in note for note in seen.traces[0].notes)
-
-
 @pytest.mark.parametrize("kind", ["float", "three axes", "both"])
 def test_masks_of_torch(kind):
     module = nn.MultiheadAttention(DIM, HEADS, batch_first=True).eval()
@@ -537,23 +526,6 @@ def test_what_is_refused(case):
     make, options, words = REFUSED[case]
     with pytest.raises(ArgumentError, match=words), regard.capture(make(), **options):
         pass
-
-
-def test_a_module_without_attention():
-    module = nn.Linear(2, 3)
-    with regard.capture(module) as seen:
-        module(torch.zeros(1, 2))
-    with pytest.raises(ArgumentError, match=r"ran none: capture sees .* matrix product"):
-        _ = seen.traces
-
-
-def test_too_few_names():
-    module = GPT().eval()
-    with regard.capture(module) as seen:
-        module(normal(BATCH, Q_LEN, DIM))
-    seen.label(["a", "b"])
-    with pytest.raises(ArgumentError, match="name the 5 positions of row 0, but it is 2 tokens"):
-        _ = seen.traces
 
 
 @pytest.mark.parametrize("options", [{"lengths": [5, 5]}, {"tokens": [["a"], ["b"]]}])

@@ -74,15 +74,6 @@ def test_a_page_follows_the_theme_and_loads_nothing(view):
     assert "#" not in view.svg(PAGE).split("<desc>")[1].split("xlink")[0].replace("&#", "")
 
 
-def test_text_fits_its_width(view):
-    for width in (40, 80, 120):
-        lines = view.text(width).splitlines()
-        assert max(map(len, lines)) <= width + 1
-        assert any("●" in line for line in lines)
-        assert any("attention" in line and "█" in line for line in lines)
-    assert view.text(80, ascii=True).isascii()
-
-
 def test_without_quantiles_and_attention(view):
     plain = replace(view, quantiles=view.quantiles[..., :0], levels=(), attention=None, simple=None)
     assert "polygon" not in plain.svg()

@@ -10,7 +10,6 @@ from rich.cells import cell_len
 from regard.seeing import Map, Text, Trace, select
 from regard.seeing.draw.shapes import fit, number_duplicates, printable
 from regard.seeing.draw.terminal import listing, matrix, plain
-from regard.seeing.trace.view import heads_view
 from seeing.tools import HOSTILE, of_labels, translation
 
 LEFT_TO_RIGHT = [label for label in HOSTILE if label not in ("مرحبا", "\u202eevil")]
@@ -163,21 +162,6 @@ def test_sentences():
     assert 'Output 2, "chat", looked mostly at "cat" (0.50)' in plain(view())
 
 
-@pytest.mark.parametrize("draw", [matrix, listing, lambda v, **o: plain(v, **o)])
-def test_ascii_is_ascii(draw):
-    marked = replace(view(), notes=("naïve ·",), gold=((0, 0, True),))
-    assert draw(marked, ascii=True).isascii()
-    assert draw(select(of_labels(HOSTILE, HOSTILE)), ascii=True).isascii()
-
-
-def test_no_codes_without_colour_and_codes_with_it():
-    assert "\x1b" not in matrix(view())
-    colored = matrix(view(), color=True)
-    assert "\x1b[2m" in colored
-    assert "\x1b[1m" in colored
-    assert re.sub(r"\x1b\[\d*m", "", colored) == matrix(view())
-
-
 def test_gold_is_marked():
     linked = translation(gold=((1, 2, True), (0, 1, False)))
     lines = matrix(select(linked)).splitlines()
@@ -193,18 +177,6 @@ def test_a_large_map_does_not_flood():
         assert len(text.splitlines()) < 70
         assert "452 more outputs" in text
         assert "-o x.html" in text
-
-
-def test_heads():
-    weights = [[[0.9, 0.1], [0.3, 0.7]], [[0.5, 0.5], [0.5, 0.5]]]  # .8 and .5
-    maps = (Map.of("cross", 0, weights), Map.of("cross", 1, [weights[1]]))
-    text = matrix(heads_view(Trace(Text.of("ab"), Text.of("xy"), maps)))
-    assert text.splitlines()[1:4] == [
-        "         head 0 head 1",
-        "layer  0 ██ .80◂▓▓ .50",
-        "layer  1 ▓▓ .50◂     ·",
-    ]
-    assert "--layer 0 --head 0" in text
 
 
 def test_an_empty_map_is_drawn():

@@ -7,11 +7,8 @@ from browser import samples
 from regard.seeing import Map, Text, Token, Trace
 from regard.seeing.page.report import (
     MOST_COLUMNS,
-    Curve,
-    chart,
     evenly_spaced,
     render_report,
-    tokens_per_second,
 )
 
 HISTORY = [
@@ -72,29 +69,9 @@ def test_maps_of_all_steps_have_one_scale():
     assert "The darkest colour is a weight of 0.90." in page
 
 
-def test_near_even_maps_are_not_blank():
-    """Weights of a fortieth had the lightest shade of all, in every cell."""
-    weights = np.full((1, 2, 40), 1 / 41, dtype=np.float32)
-    weights[:, :, 3] = 2 / 41
-    even = Trace(Text.of(["a"] * 40), Text.of(["c", "</s>"]), (Map.of("cross", 0, weights),))
-    page = render_report(HISTORY, [(10, [even])], {}, "x")
-    assert {'fill="var(--q4)"', 'fill="var(--q8)"'} <= set(re.findall(r'fill="var\(--q\d\)"', page))
-    assert "The darkest colour is a weight of 0.05." in page
-
-
-def test_speed_is_that_of_each_stretch():
-    assert tokens_per_second(HISTORY) == [(10.0, 250.0), (20.0, 300.0)]
-
-
 @pytest.mark.parametrize("count", [0, 1, 12, 13, 1000])
 def test_columns_are_thinned_evenly_and_the_ends_stay(count):
     found = evenly_spaced(count, MOST_COLUMNS)
     assert len(found) == min(count, MOST_COLUMNS)
     assert found[:1] == [0][:count]
     assert found[-1:] == [count - 1][:count]
-
-
-def test_points_that_are_no_numbers_are_left_out():
-    (curve,) = chart("t", [Curve("a", [(0.0, 1.0), (1.0, float("nan")), (2.0, 3.0)])])["curves"]
-    assert curve["polylines"] == [[(56, 176), (400, 14)]]
-    assert chart("t", [Curve("a", [(0.0, float("inf"))])]) is None

@@ -2,13 +2,11 @@
 
 import numpy as np
 import pytest
-import torch
 
 import shapes
 from regard.errors import ArgumentError
 from regard.seeing import Map, Text, Token, Trace, select, select_all
-from regard.seeing.trace.view import heads_view
-from seeing.tools import of_labels, translation
+from seeing.tools import translation
 
 SOURCE = Text("a b", (Token("a", word=0), Token("b", word=1), Token("</s>", special=True)))
 TARGET = Text("x y", (Token("x", word=0), Token("y", word=1)))
@@ -34,11 +32,6 @@ def test_the_sharpest_head_is_chosen_and_named():
     assert given.title == "cross-attention · layer 1 of 0-1 · head 0 of 0-1 · words"
     assert given.column_special == [False, False, False]
     assert select(translation(), words=False).title == "cross-attention · tokens"
-
-
-def test_sharpness_by_hand():
-    found = heads_view(trace([EVEN, SHARP], [RESTING, EVEN])).weights
-    np.testing.assert_allclose(found, [[0.4, 0.85], [0.0, 0.4]], atol=1e-6)
 
 
 def test_the_mean_of_all_heads():
@@ -120,21 +113,6 @@ def test_all_heads_and_all_layers():
 def test_what_is_not_there_is_named(options, said):
     with shapes.unchecked(), pytest.raises(ArgumentError, match=said):
         select(trace([EVEN, SHARP], [EVEN, EVEN]), **options)
-
-
-@pytest.mark.plain
-@pytest.mark.parametrize("number", [np.int64(1), torch.tensor(1), "1"])
-def test_a_head_is_any_whole_number(number):
-    found = select(of_labels("abc", "xy", heads=2, layers=2), layer=number, head=number)
-    assert (found.layer, found.head) == (1, 1)
-
-
-@pytest.mark.plain
-@pytest.mark.parametrize("number", [1.0, None, torch.tensor(1.0), -1])
-def test_what_is_no_whole_number_is_no_head_and_no_layer(number):
-    for name in ("layer", "head"):
-        with pytest.raises(ArgumentError, match=f"{name} must be auto"):
-            select(of_labels("abc", "xy", heads=2, layers=2), **{name: number})
 
 
 def test_a_trace_without_maps_has_nothing_to_draw():

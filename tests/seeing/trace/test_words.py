@@ -64,14 +64,6 @@ def test_characters_are_left_alone_unless_asked_for():
     assert labels(Trace(unknown, TARGET), "source", words="auto") == ["<unk>"] * 3
 
 
-def test_no_tokens_are_no_words():
-    trace = Trace(Text.of([]), TARGET, (Map.of("cross", 0, np.zeros((1, 4, 0)), missing=True),))
-    merged = merge(trace, trace.maps[0])
-    assert merged.columns == ()
-    assert merged.weights.shape[-1] == 0
-    np.testing.assert_allclose(merged.missing, [[1.0, 1.0, 1.0]])
-
-
 def chinese():
     """“我喜欢猫。” as characters and pieces, all of one word, as spaces count."""
     spans = [(0, 2), (2, 3), (3, 4), (4, 5)]

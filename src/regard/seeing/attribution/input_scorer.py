@@ -422,6 +422,12 @@ class _SequenceScorer(InputScorer):
 
         with evaluating(self.model), torch.no_grad(), _reading(self.model, batch, keep):
             self._run(batch)
+        if not found:
+            raise RegardError(
+                "a model must have regard's own layers to be checked, but it is one of "
+                "transformers with an adapter: `regard export RUN --to transformers`, and check "
+                "that."
+            )
         return torch.cat(found, dim=-1)
 
     def logits(

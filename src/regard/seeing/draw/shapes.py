@@ -330,7 +330,7 @@ class ChartAxis(NamedTuple):
         """Return an axis that covers all values."""
         low, high = min(values), max(values)
         if low == high:
-            low, high = low - (abs(low) or 1.0) / 2, high + (abs(high) or 1.0) / 2
+            low, high = low - (abs(low) or 1.0) / 10, high + (abs(high) or 1.0) / 10
         rough = (high - low) / count
         unit = 10.0 ** math.floor(math.log10(rough))
         step = next(unit * f for f in (1, 2, 2.5, 5, 10) if unit * f >= rough * 0.999)

@@ -161,6 +161,15 @@ export class Live {
     const typed = this.box.value !== this.shown;
     this.introduce();
     if (!typed || !this.box.value.trim()) this.box.value = this.shown = this.example();
+    const endings = this.model.source?.files;
+    if (this.file && endings && !endings.some((ending) => this.file.name.toLowerCase().endsWith(ending))) {
+      this.file = null; // the last model's, which this one cannot read
+      this.chooser.value = "";
+    }
+    if (!this.asks) {
+      this.hasForecast(true); // nothing is shown of what another model said
+      this.forecast.replaceChildren();
+    }
     this.ask();
   }
 

@@ -342,8 +342,10 @@ function fit(trace, state) {
   const within = (value, count) => Math.max(0, Math.min(value ?? 0, count - 1));
   state.row = within(state.row, layer?.rows ?? 0);
   if (state.column !== undefined) state.column = within(state.column, layer?.columns ?? 0);
-  if (state.tab === "picture" && !trace.backdrop) state.tab = undefined;
-  state.tab ??= trace.backdrop ? "picture" : "text";
+  // a tab that nobody chose follows the model, as from texts to pictures
+  const opens = trace.backdrop ? "picture" : "text";
+  if ([undefined, state.opened].includes(state.tab) || (state.tab === "picture" && !trace.backdrop)) state.tab = opens;
+  state.opened = opens;
   state.side ??= "row";
   state.mass ??= 0.9;
   state.lock ??= false;

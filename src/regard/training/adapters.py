@@ -1,0 +1,153 @@
+"""Causal language models of transformers, trained in their own layers by the loop of all runs.
+
+With `adapter=lora`, the library peft adds a product of two thin matrices to chosen layers (Hu et
+al., 2022, https://arxiv.org/abs/2106.09685) and these alone are trained and stored; the run reads
+the other weights from the folder that it started from. `RUN/adapter` is as peft saves it, and
+`save_merged` writes the whole model. With `adapter=full` all weights are trained.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+from regard import extras
+from regard.atomic_files import file_checksum
+from regard.data.text_files import fingerprint
+from regard.errors import ArgumentError
+from regard.models import AnyModel
+from regard.pretrained import PromptModel, is_pretrained
+from regard.pretrained.folder import load_config, load_parts, load_tokenizer, quiet_transformers
+from regard.pretrained.prompts import prompt_tokenizers
+from regard.tasks import Encoders, Task
+from regard.training.config import Config, make_config
+
+#: settings that such a run has unless others are given
+STARTER: Final[dict[str, Any]] = {
+    "preset": "transformer",
+    "size": "small",
+    "graphs": False,
+    "metric": "loss",
+    "label_smoothing": 0.0,
+    "baseline": False,
+    "epochs": 3,
+}
+#: peak learning rates
+RATES: Final = {"lora": 2e-4, "full": 2e-5}
+#: settings of the presets' networks and tokenisers, which transformers has made
+OTHERS: Final = (
+    *("preset", "size", "src_tokenizer", "tgt_tokenizer", "src_case", "shared_vocab", "vocab_size"),
+    *("src_vectors", "tgt_vectors", "bpe_dropout", "freeze", "teacher", "recompute", "replay"),
+)
+#: the task of models that continue prompts
+CAUSAL: Final = "text-generation"
+
+
+def adapted_config(settings: Mapping[str, Any]) -> Config:
+    """Return the config of a run that trains a model of transformers in its own layers."""
+    path, adapter = Path(str(settings["start"])), str(settings["adapter"])
+    if not is_pretrained(path):
+        rule = "be left out unless a run starts from a folder of transformers"
+        fix = "leave it out: `--from RUN` trains all weights"
+        raise ArgumentError("adapter", rule, f"{adapter!r} with {str(path)!r}", fix)
+    values = {**settings, **settings.get("model", {}), **settings.get("task_options", {})}
+    for name in (*OTHERS, *(name for name in values if name not in Config.model_fields)):
+        given = values.get(name)
+        if given not in (None, "auto", "", (), [], False) and given != STARTER.get(name):
+            rule = "be left out where a model of transformers is trained in its own layers"
+            raise ArgumentError(name, rule, repr(given), "leave it out")
+    limits = {"steps", "minutes"} & settings.keys()
+    starter = {name: value for name, value in STARTER.items() if name != "epochs" or not limits}
+    starter |= {"lr": RATES.get(adapter), "start_checksum": _checksum(path)}
+    return make_config(starter | {n: v for n, v in settings.items() if v is not None})
+
+
+def _checksum(path: Path) -> str:
+    """Return the checksum of a folder's weights, tokeniser and settings."""
+    files = sorted([*path.glob("*.safetensors"), *path.glob("*.json"), *path.glob("*.jinja")])
+    return fingerprint(files={file.name: file_checksum(file) for file in files})
+
+
+def adapted_encoders(config: Config) -> Encoders:
+    """Return the tokenisers of prompts and of answers."""
+    return Encoders(*prompt_tokenizers(Path(str(config.start))))
+
+
+def build_network(task: Task) -> AnyModel:
+    """Build the network of a run: a preset, or a model of transformers with what is trained."""
+    config: Any = task.settings
+    if config.adapter is None:
+        return task.build_model()
+    path = Path(config.start)
+    if _checksum(path) != config.start_checksum:
+        rule = f"be the model with the checksum {config.start_checksum} that the run was begun with"
+        fix = "restore it from a copy, or start a new run with another -o"
+        raise ArgumentError("start", rule, f"{str(path)!r}, which is another one", fix)
+    parts = load_parts(path, torch.device("cpu"), torch.float32)
+    if parts.task != CAUSAL:
+        rule = "be a causal language model for an adapter"
+        value = f"{str(path)!r}, a {type(parts.module).__name__}"
+        raise ArgumentError("start", rule, value, f"`regard import {path} -o RUN`, and start there")
+    module = parts.module
+    if config.adapter == "lora":
+        module = _with_lora(module, config)
+    return PromptModel(module, task.target.to_json()["model"]["ids"])
+
+
+def _with_lora(module: nn.Module, config: Config) -> nn.Module:
+    extras.require("peft", extra="adapters", for_="adapter=lora")
+    from peft import LoraConfig, get_peft_model
+
+    targets = config.adapter_targets or "all-linear"
+    options = LoraConfig(
+        r=config.adapter_rank,
+        lora_alpha=2 * config.adapter_rank,
+        target_modules=targets,
+        task_type="CAUSAL_LM",
+        base_model_name_or_path=str(config.start),
+    )
+    try:
+        with quiet_transformers():
+            return get_peft_model(module, options)
+    except ValueError as error:
+        kinds = {n.rpartition(".")[2] for n, m in module.named_modules() if n and _is_linear(m)}
+        rule = f"match names of layers, such as {', '.join(sorted(kinds))}"
+        value = f"{targets!r} ({str(error).splitlines()[0]:.100})"
+        raise ArgumentError("adapter_targets", rule, value, "choose some of them") from None
+
+
+def _is_linear(module: nn.Module) -> bool:
+    return getattr(module, "weight", None) is not None and type(module).__name__ in (
+        "Linear",
+        "Conv1D",
+    )
+
+
+def save_adapter(module: nn.Module, folder: Path) -> None:
+    """Write what was trained as peft saves it, if there is an adapter."""
+    if isinstance(module, PromptModel) and hasattr(module.module, "peft_config"):
+        module.module.save_pretrained(folder / "adapter")
+
+
+def save_merged(module: nn.Module, start: str | None, output: Path) -> None:
+    """Write a model with its adapter merged, and its tokenizer, as `save_pretrained` does.
+
+    Args:
+        module: of the run; its own weights change.
+        start: the folder that it started from.
+        output: a new folder.
+    """
+    if not isinstance(module, PromptModel) or start is None:
+        rule = "have trained a model of transformers with adapter=lora or adapter=full"
+        raise ArgumentError("the run", rule, "another one", "name another run")
+    if output.exists() and any(output.iterdir()):
+        fix = "choose another with -o"
+        raise ArgumentError("the output folder", "be new", repr(str(output)), fix)
+    inner = module.module
+    if hasattr(inner, "peft_config"):
+        inner = inner.merge_and_unload()
+    with quiet_transformers():
+        inner.save_pretrained(output)
+        load_tokenizer(Path(start), load_config(Path(start))).save_pretrained(output)
