@@ -47,7 +47,7 @@ chain-beside: types
 	@$(MAKE) --no-print-directory browser
 	@$(MAKE) --no-print-directory unit
 
-check: lint  ## in a minute: two parameter sets of each test, nothing that takes long
+check: lint  ## in a minute: one parameter set of each test, nothing that takes long
 	@$(MAKE) --no-print-directory -j2 types quick
 
 lint: $(STAMP)  ## ruff: rules and format

@@ -77,7 +77,7 @@ def pytest_unconfigure(config):
 
 
 def pytest_addoption(parser):
-    parser.addoption("--few", action="store_true", help="two parameter sets of each test at most")
+    parser.addoption("--few", action="store_true", help="one parameter set of what is quick")
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects

@@ -1,8 +1,10 @@
+import json
 from itertools import product
 from types import SimpleNamespace
 
 import pytest
 
+import thinning
 from thinning import spread, thin
 
 SIZES, KINDS, SIGNS = (2, 3, 7), ("even", "odd", "any"), (1, -1)
@@ -14,6 +16,7 @@ class Item:
     def __init__(self, mark, **params):
         self.parent, self.originalname = SimpleNamespace(nodeid="tests/test_x.py"), "test_x"
         self.callspec, self.marks = SimpleNamespace(params=params), [mark]
+        self.nodeid = f"tests/test_x.py::test_x[{params}]"
 
     def get_closest_marker(self, name):
         return next((mark.mark for mark in self.marks if mark.mark.name == name), None)
@@ -48,9 +51,14 @@ def test_a_sample_is_spread_over_the_sets_and_differs_between_tests():
     assert spread("one", 2, 14) == {0, 1}
 
 
-def test_a_sampled_test_runs_for_as_many_sets_as_it_says_and_never_for_long_ones():
+@pytest.mark.parametrize(("slow", "few"), [("test_other", 1), ("test_x", 0)])
+def test_a_sampled_test_runs_for_as_many_sets_as_it_says_and_never_for_long_ones(
+    tmp_path, monkeypatch, slow, few
+):
     items = [Item(pytest.mark.sample(3), number=number) for number in range(9)]
     for item in items[:4]:
         item.add_marker(pytest.mark.long)
     assert len(chosen(items)) == 3
-    assert len(chosen(items, few=True)) == 2
+    (tmp_path / "tests.json").write_text(json.dumps({"not_quick": [f"tests/test_x.py::{slow}"]}))
+    monkeypatch.setattr(thinning, "RECORD", tmp_path / "tests.json")
+    assert len(chosen(items, few=True)) == few

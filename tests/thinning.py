@@ -4,25 +4,33 @@
   which each pair of values of two parameters still occurs.
 - A test that is marked `sample(n)` runs for `n` of its parameter sets. Tests begin at different
   ones, so that together they still run each set.
-- With `--few`, as in `make check`, each test runs for two of its parameter sets at most.
+- With `--few`, as in `make check`, each test runs for one of its parameter sets, and not at all if
+  that takes long by the record of `python -m benchmarks.tools.durations`.
 
 What is left out is marked `long`.
 """
 
+import json
 import zlib
 from collections import defaultdict
 from itertools import combinations
+from pathlib import Path
 
 import pytest
 
 #: parameter sets of a test with `--few`
-FEW = 2
+FEW = 1
+RECORD = Path(__file__).parents[1] / "benchmarks" / "results" / "tests.json"
 
 
 def thin(items, few=False):
     """Mark as `long` the parameter sets that a test can do without."""
     groups = defaultdict(list)
+    known = few and RECORD.exists()
+    not_quick = set(json.loads(RECORD.read_text())["not_quick"]) if known else set()
     for item in items:
+        if item.nodeid.partition("[")[0] in not_quick:
+            item.add_marker(pytest.mark.long)
         if hasattr(item, "callspec") and not item.get_closest_marker("gpu"):
             groups[item.parent.nodeid, item.originalname].append(item)
     for (_, name), group in groups.items():

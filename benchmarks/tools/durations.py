@@ -20,6 +20,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import pytest
@@ -30,6 +31,8 @@ FOLDER = "REGARD_DURATIONS"
 TICK = os.sysconf("SC_CLK_TCK")
 #: tests that are named
 SLOWEST = 60
+#: seconds of a parameter set from which on `make check` leaves a test out: tests/thinning.py
+NOT_QUICK = 0.3
 
 
 def seconds_so_far() -> float:
@@ -115,18 +118,20 @@ def summary(jobs: Path) -> dict[str, Any]:
     """Return the processor's seconds of files and of the slowest tests."""
     lines = [json.loads(row) for file in jobs.glob("*.jsonl") for row in file.open()]
     files: dict[str, list[float]] = defaultdict(list)
-    names: dict[str, float] = defaultdict(float)
+    names: dict[str, list[float]] = defaultdict(list)
     for name, seconds in lines:
         files[name.partition("::")[0]].append(seconds)
-        names[name.partition("[")[0]] += seconds
-    slowest = sorted(names.items(), key=lambda row: -row[1])
+        if "::" in name:
+            names[name.partition("[")[0]].append(seconds)
+    slowest = sorted(names.items(), key=lambda row: -sum(row[1]))
     return {
         "tests": sum("::" in name for name, _ in lines),
         "files": {
-            name: {"tests": len(found), "seconds": round(sum(found), 1)}
+            name: round(sum(found), 1)
             for name, found in sorted(files.items(), key=lambda row: -sum(row[1]))
         },
-        "slowest": {name: round(seconds, 1) for name, seconds in slowest[:SLOWEST]},
+        "slowest": {name: round(sum(found), 1) for name, found in slowest[:SLOWEST]},
+        "not_quick": sorted(n for n, found in names.items() if mean(found) >= NOT_QUICK),
     }
 
 

@@ -21,7 +21,7 @@ Additive scores are those of additive attention: `r = 1 / (1 + exp(2 (q + k)))`,
 import triton
 import triton.language as tl
 
-from regard.ops.additive_attention.triton_path import TWO_LOG2_E, direct
+from regard.ops.additive_attention.triton_kernels import TWO_LOG2_E, direct
 from regard.ops.recurrence.triton_blocks import (
     TILE,
     arrived_last,
