@@ -1,6 +1,7 @@
 """Imports point down only: the floors of the package, read from its sources."""
 
 import ast
+import importlib
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,6 @@ FLOORS = (
         "version",
         "checkout",
         "decoding_options",
-        "interrupts",
         "safe_read",
         "preemption",
         "standard_streams",
@@ -132,6 +132,14 @@ def violations(module, nodes, is_package=False):
             yield f"{module} imports {target}: that is a higher floor"
         elif FLOOR[other] == FLOOR[part] and (part, other) not in SIDEWAYS:
             yield f"{module} imports {target}: they stand side by side"
+
+
+def test_every_module_can_be_imported():
+    """What only a GPU runs is imported nowhere else."""
+    pytest.importorskip("triton")
+    for file in MODULES:
+        if file.stem != "__main__":
+            importlib.import_module(".".join(file.relative_to(SOURCES).with_suffix("").parts))
 
 
 def test_every_part_has_a_floor():

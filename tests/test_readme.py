@@ -51,7 +51,19 @@ RUN = (["lab", "--list"], ["export", "g2p"])
 #: words of commands that take seconds, which `make long` runs
 LONG = ("--methods", "--versus", "said.html", "heads.html", "export")
 #: guides that take seconds: `make test` reads their commands, and `make long` runs them
-LONG_PAGES = ("any-model", "compare", "heads", "language", "models", "questions", "what-if")
+LONG_PAGES = (
+    *(
+        "any-model",
+        "compare",
+        "distributed",
+        "fine-tuning",
+        "heads",
+        "labels",
+        "language",
+        "models",
+    ),
+    *("pictures", "questions", "seeing", "shards", "summaries", "train", "what-if"),
+)
 #: steps, layers and heads that small models do not have
 SHORTER = {
     "runs/enfr@500": "runs/enfr@1",

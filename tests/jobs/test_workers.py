@@ -80,12 +80,13 @@ def test_each_row_is_answered_once_though_workers_die(tmp_path, executor, deadly
     assert (again.before.rows, again.now.rows) == (len(good), 0)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("item", "error", "said"),
     [
         ("data", DataError, "a.tsv, line 3: broken: mend"),
-        pytest.param("bug", RuntimeError, "ZeroDivisionError", marks=pytest.mark.long),
+        ("bug", RuntimeError, "ZeroDivisionError"),
     ],
 )
 def test_the_first_error_of_a_process_is_raised_here(item, error, said):

@@ -43,7 +43,7 @@ def learn(preset: str, task, *, seed: int = 0, sizes=None, **options) -> Result:
         pytest.param("gnmt", None, marks=pytest.mark.long),
         pytest.param("self-attentive", "rnn", marks=pytest.mark.long),
         pytest.param("self-attentive", "gru", marks=pytest.mark.long),
-        ("transformer", None),
+        pytest.param("transformer", None, marks=pytest.mark.long),
         pytest.param("conv", None, marks=pytest.mark.long),
     ],
 )

@@ -117,15 +117,16 @@ def test_options_of_training_work_with_shards(pairs, tmp_path, processes, extra)
     assert_close(tmp_path / "one", tmp_path / "shards")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "after"),
     [
         ((2, "fsdp"), (3, "fsdp")),
-        pytest.param((1, "auto"), (2, "fsdp"), marks=pytest.mark.long),
-        pytest.param((2, "fsdp"), (1, "auto"), marks=pytest.mark.long),
-        pytest.param((2, "fsdp"), (2, "ddp"), marks=pytest.mark.long),
-        pytest.param((2, "ddp"), (2, "fsdp"), marks=pytest.mark.long),
+        ((1, "auto"), (2, "fsdp")),
+        ((2, "fsdp"), (1, "auto")),
+        ((2, "fsdp"), (2, "ddp")),
+        ((2, "ddp"), (2, "fsdp")),
     ],
 )
 def test_a_run_goes_on_with_other_processes(pairs, whole_run, tmp_path, before, after):
