@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 
 import regard
 from cli.tools import regard as command
-from imported.zoo import ENCODERS, sentences
+from imported.zoo import ENCODERS, build_tokenizer, sentences
 from regard.errors import RegardError
 from regard.imported import ImportRefusedError
 from regard.training.imported_run import import_run
@@ -117,3 +117,27 @@ def test_what_regard_does_not_compute_is_wrapped(damaged):
     assert type(regard.load(damaged)).__name__ == "PretrainedModel"
     with pytest.raises(ImportRefusedError, match="rotary positions"):
         regard.load(damaged, engine="regard")
+
+
+def test_languages_are_tokens_that_texts_begin_with(folders, tmp_path):
+    from transformers import MBart50Tokenizer
+
+    path, _ = folders("mbart", torch.float32, vocab_size=160, pad_token_id=1, bos_token_id=0)
+    base = build_tokenizer("m2m_100").backend_tokenizer  # whose special tokens stand as mBART's do
+    pieces = json.loads(base.to_str())["model"]["vocab"]
+    MBart50Tokenizer(vocab=[tuple(one) for one in pieces], src_lang="en_XX").save_pretrained(path)
+    run = import_run(path, tmp_path / "run", source_language="de_DE", target_language="fr_XX")
+    model, text = regard.load(run), "the cat sat"
+    theirs = MBart50Tokenizer.from_pretrained(path, src_lang="de_DE", tgt_lang="fr_XX")
+    ids = model.src_tokenizer.imported.ids
+    own = [ids[i] for i in model.source_ids([text])[0]]
+    assert own == theirs(text)["input_ids"]
+    assert [ids[i] for i in model.tgt_tokenizer.encode(text)] == theirs(text_target=text)[
+        "input_ids"
+    ][:-1]
+    (found,) = model([text], beam=2, max_len=9)
+    assert found.tokens[0] == "fr_XX"
+    assert "fr_XX" not in found.text
+    assert found.token_log_probs[0] == 0
+    named = command("import", path, "-o", tmp_path / "other", "--tgt-lang", "xx_XX")
+    assert "be a language of the tokenizer" in named.stderr

@@ -33,7 +33,7 @@ def test_greedy_answers_are_those_of_generate(imported, family):
 
 
 @pytest.mark.parametrize(("family", "options"), [
-    *zip(SEQ2SEQ, BEAMS * 2, strict=True), *((family, EXACT) for family in LANGUAGE[:2])
+    *zip(SEQ2SEQ, BEAMS * 3, strict=False), *((family, EXACT) for family in LANGUAGE[:2])
 ])  # fmt: skip
 def test_answers_of_beam_search_are_those_of_generate(imported, family, options):
     own, theirs = options

@@ -1,8 +1,11 @@
 """Small models of each family with random weights, and tokenizers trained on the spot."""
 
+import json
 import random
 import re
+import tempfile
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -73,6 +76,8 @@ ZOO = {
                 {**BART, "decoder_start_token_id": EOS, "pad_token_id": 1, "bos_token_id": 0,
                  "scale_embedding": True}, "[en]", "</s>"),
     "t5": ("T5ForConditionalGeneration", T5, "", "</s>"),
+    "byt5": ("T5ForConditionalGeneration", {**T5, "vocab_size": 384, "eos_token_id": 1},
+             "", "</s>"),
     "t5-gated": ("T5ForConditionalGeneration", {**T5, "feed_forward_proj": "gated-gelu",
                                                 "tie_word_embeddings": False}, "", "</s>"),
     "mt5": ("MT5ForConditionalGeneration", T5, "", "</s>"),
@@ -98,8 +103,12 @@ def build_tokenizer(family):
         processors,
         trainers,
     )
-    from transformers import PreTrainedTokenizerFast
+    from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
+    if family == "marian":
+        return marian_tokenizer()
+    if family == "byt5":
+        return ByT5Tokenizer()
     ids = {**IDS, **ZOO[family][1]}
     special = list(SPECIAL)
     special[ids["pad_token_id"]] = "<pad>"
@@ -146,6 +155,26 @@ SPREAD = {r"bias$": 0.2, "position|wpe|encoder_attn": 1.2, "shared|embed|wte": 0
 NORM = re.compile(r"(norm|ln_\w)[^.]*\.weight$", re.IGNORECASE)
 
 
+def marian_tokenizer():
+    """Two models of sentencepiece, of different sizes, and the vocabulary of both."""
+    import sentencepiece
+    from transformers import MarianTokenizer
+
+    with tempfile.TemporaryDirectory() as name:
+        folder, pieces = Path(name), dict.fromkeys(["<pad>", ">>fr<<", "</s>", "<unk>"])
+        for side, size in (("source", 38), ("target", 41)):
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(sentences(300)), model_prefix=str(folder / side),
+                vocab_size=size, bos_id=-1, eos_id=0, unk_id=1, minloglevel=2,
+            )  # fmt: skip
+            (folder / f"{side}.model").rename(folder / f"{side}.spm")
+            model = sentencepiece.SentencePieceProcessor(model_file=str(folder / f"{side}.spm"))
+            pieces |= dict.fromkeys(map(model.id_to_piece, range(model.get_piece_size())))
+        (folder / "vocab.json").write_text(json.dumps({n: i for i, n in enumerate(pieces)}))
+        files = {f"{side}_spm": str(folder / f"{side}.spm") for side in ("source", "target")}
+        return MarianTokenizer(**files, vocab=str(folder / "vocab.json"))
+
+
 def build(family, dtype=torch.float64, **sizes):
     """A model with weights so large that its outputs are not flat."""
     import transformers
@@ -161,9 +190,11 @@ def build(family, dtype=torch.float64, **sizes):
         if "embed_positions" not in name or family not in SINES:
             nn.init.normal_(weight, mean=float(bool(NORM.search(name))), std=std)
     if model.can_generate():  # which ends its texts now and then
-        model.get_output_embeddings().weight.data[EOS] *= 2.5
+        model.get_output_embeddings().weight.data[config.eos_token_id] *= 2.5
         model.generation_config.forced_bos_token_id = FORCED.get(family)
-        model.generation_config.forced_eos_token_id = EOS if family in SEQ2SEQ else None
+        model.generation_config.forced_eos_token_id = (
+            config.eos_token_id if family in SEQ2SEQ else None
+        )
     model = model.to(dtype)
     if dtype == torch.float64:
         make_exact(model, family)

@@ -534,7 +534,7 @@ class ImportArgs:
 class ExportArgs:
     """Write a model as ONNX graphs or for CTranslate2, to run without torch.
 
-    An adapter is merged into its model of transformers by `--to transformers`.
+    `--to transformers` writes what was imported, and merges an adapter into its model.
 
     The folder has the weights, the tokenizers, a README, and a program that
     predicts with onnxruntime or ctranslate2 alone. It is kept only if its
@@ -543,7 +543,7 @@ class ExportArgs:
 
     run: options.Run
     to: str = option(
-        "The format: onnx, ctranslate2 (preset transformer) or transformers (adapters).",
+        "The format: onnx, ctranslate2 (preset transformer) or transformers (imported models).",
         default="onnx",
     )
     output: Path | None = option("A new folder.", "-o", "--output", shown="NAME-FORMAT")

@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
@@ -14,8 +13,9 @@ from regard.cli.console import note, print_json
 from regard.errors import ArgumentError
 from regard.export import ExportResult
 from regard.export import export as export_run
+from regard.export.folder import refuse_onnx_options
 from regard.messages import message
-from regard.training.imported_run import import_run
+from regard.training.imported_run import import_run, write_transformers
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -29,15 +29,10 @@ PACKAGES: Final = ("fastapi", "uvicorn", "httptools")
 
 
 def export(args: ExportArgs) -> None:
-    """Write a model as files that run without torch and regard."""
+    """Write a model as files that run without torch and regard, or for transformers."""
     if args.to == "transformers":
-        from regard.training.adapters import save_merged
-        from regard.training.run_folder import RunFolder, find_run
-
-        saved = RunFolder(find_run(args.run)).load()
-        output = args.output or Path(f"{Path(args.run).name}-{args.to}")
-        save_merged(saved.model, saved.config.start, output)
-        typer.echo(str(output))
+        refuse_onnx_options(args.to, args.precision, args.attention, args.check)
+        typer.echo(str(write_transformers(bundled_models.find(args.run), args.output)))
         return
     sources = None if args.check is None else safe_read.read_text(args.check).splitlines()
     written = export_run(

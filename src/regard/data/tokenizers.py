@@ -520,14 +520,19 @@ class Tokenizer(StoredEncoder):
         return self._normalise(word) == word and self._codec.spans(word) == [(0, len(word))]
 
     @property
+    def imported(self) -> ImportedCodec | None:
+        """The codec, if it is that of another library."""
+        return self._codec if isinstance(self._codec, ImportedCodec) else None
+
+    @property
     def prefix(self) -> list[int]:
         """Ids that all texts begin with, such as that of their language."""
-        return self._codec.prefix if isinstance(self._codec, ImportedCodec) else []
+        return [] if self.imported is None else self.imported.prefix
 
     @property
     def decoding(self) -> dict[str, Any]:
         """Options of decoding that targets have by default."""
-        return self._codec.decoding if isinstance(self._codec, ImportedCodec) else {}
+        return {} if self.imported is None else self.imported.decoding
 
     @property
     def vocab_size(self) -> int:

@@ -265,7 +265,7 @@ def export(
         rule = f"be one of {', '.join(PRECISIONS)}"
         raise ArgumentError("--precision", rule, repr(precision), "leave it out for 32 bits")
     if to != "onnx":
-        _refuse_onnx_options(precision, attention, check)
+        refuse_onnx_options(to, precision, attention, check)
     if check is not None and not check:
         raise ArgumentError("--check", "have a source at least", "empty", "leave it out")
     extras.require(*FORMATS[to], extra=to, for_=f"`regard export --to {to}`")
@@ -302,16 +302,17 @@ def export(
     return ExportResult(path, manifest["verified"]["largest_difference"], manifest)
 
 
-def _refuse_onnx_options(precision: str, attention: bool, check: object) -> None:
-    """Raise for options that a folder for CTranslate2 does not have."""
+def refuse_onnx_options(to: str, precision: str, attention: bool, check: object) -> None:
+    """Raise for options that a folder for another format does not have."""
+    own = "`translate.py --precision int8` converts the weights"
     fixes = {
-        "--precision": (precision != "32", "`translate.py --precision int8` converts the weights"),
+        "--precision": (precision != "32", own if to == "ctranslate2" else "leave it out"),
         "--attention": (attention, "export to onnx for it"),
         "--check": (check is not None, "export to onnx for it"),
     }
     for option, (given, fix) in fixes.items():
         if given:
-            raise ArgumentError(option, "be left out for ctranslate2", "given", fix)
+            raise ArgumentError(option, f"be left out for {to}", "given", fix)
 
 
 def _refuse_token_options(to: str, precision: str, attention: bool, check: object) -> None:

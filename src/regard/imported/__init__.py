@@ -2,5 +2,6 @@
 
 from regard.imported.families import FAMILIES, ImportRefusedError
 from regard.imported.folder import ImportedFolder
+from regard.imported.writer import write_folder
 
-__all__ = ["FAMILIES", "ImportRefusedError", "ImportedFolder"]
+__all__ = ["FAMILIES", "ImportRefusedError", "ImportedFolder", "write_folder"]

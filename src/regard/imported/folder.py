@@ -17,6 +17,8 @@ from regard import extras, safe_read
 from regard.data import Tokenizer
 from regard.data.lookup_codecs import ImportedCodec, LabelCodec
 from regard.device import shapes_only
+from regard.errors import ArgumentError
+from regard.imported.described_tokenizers import described
 from regard.imported.families import FAMILIES, ImportRefusedError, ModelFamily, Weights
 from regard.models import PRESETS
 from regard.pretrained.folder import load_config, load_tokenizer, quiet_transformers
@@ -42,9 +44,14 @@ STOPPING: Final = {"True": "full", "False": "heuristic", "never": "never"}
 OWN: Final = re.compile(r"classifier\.(?!encoder\.)")
 #: a text by which the special tokens around texts are seen
 PROBE: Final = "a"
+#: tokens that name a language, as en_XX or fra_Latn
+LANGUAGE: Final = re.compile(r"[a-z]{2,3}_[A-Z][A-Za-z]+")
 GENERATION: Final = "generation_config.json"
 #: files of a tokenizer beside its own that an export brings back
-KEPT_FILES: Final = ("tokenizer_config.json", "special_tokens_map.json", GENERATION)
+KEPT_FILES: Final = (
+    *("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", GENERATION),
+    *("source.spm", "target.spm", "vocab.json"),
+)
 #: most positions that a run reads unless told otherwise
 MOST_POSITIONS: Final = 1024
 
@@ -160,11 +167,22 @@ class ImportedFolder:
     def ends(self) -> tuple[list[int], list[int]]:
         """Ids that the tokenizer puts before and after a text."""
         if self.languages[0] is not None:
+            self._language("source_language", self.languages[0])
             self.tokenizer.src_lang = self.languages[0]
         whole = list(self.tokenizer(PROBE)["input_ids"])
         plain = list(self.tokenizer(PROBE, add_special_tokens=False)["input_ids"])
         start = next(i for i in range(len(whole) + 1) if whole[i : i + len(plain)] == plain)
         return whole[:start], whole[start + len(plain) :]
+
+    def _language(self, name: str, given: str) -> int:
+        """Return the id of a language; raises ArgumentError for one that the tokenizer lacks."""
+        number: int | None = self.tokenizer.get_vocab().get(given)
+        if number is None or not hasattr(self.tokenizer, "src_lang"):
+            known = [t for t in self.tokenizer.all_special_tokens if LANGUAGE.fullmatch(t)]
+            some = ", ".join(known[:8]) if known else "none"
+            rule = f"be a language of the tokenizer in {self.path}, as {some}"
+            raise ArgumentError(name, rule, repr(given), "choose one, or leave it out")
+        return number
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
@@ -215,10 +233,16 @@ class ImportedFolder:
         return default if value is None else value
 
     def _codec(
-        self, prefix: Sequence[int] = (), decoding: dict[str, Any] | None = None
+        self,
+        prefix: Sequence[int] = (),
+        decoding: dict[str, Any] | None = None,
+        *,
+        target: bool = False,
     ) -> ImportedCodec:
-        described = safe_read.parse_json(self.tokenizer.backend_tokenizer.to_str())
-        described |= {"padding": None, "truncation": None}
+        try:
+            content = described(self.tokenizer, self.path, model_root(self.path), target=target)
+        except ImportRefusedError as error:
+            raise self._refused(str(error)) from None
         names = {number: piece for piece, number in self.tokenizer.get_vocab().items()}
         if max(names, default=0) >= self.count:
             raise PretrainedError(
@@ -232,13 +256,14 @@ class ImportedFolder:
             pieces[i] = f"{piece} ({ids[i]})" if piece in seen else piece
             seen.add(pieces[i])
         files = {
-            name: safe_read.read_text(self.path / name, inside=model_root(self.path))
+            name: safe_read.read_bytes(self.path / name, inside=model_root(self.path)).hex()
             for name in KEPT_FILES
             if (self.path / name).is_file()
         }
-        origin = {"config": self.config.to_dict(), "files": files}
+        has_own = (self.path / "tokenizer.json").is_file()
+        origin = {"config": self.config.to_dict(), "files": files, "tokenizer.json": has_own}
         ours = [ids.index(number) for number in prefix]
-        return ImportedCodec(described, ids, pieces, ours, decoding, origin)
+        return ImportedCodec(content, ids, pieces, ours, decoding, origin)
 
     @cached_property
     def encoders(self) -> tuple[Tokenizer, Tokenizer]:
@@ -255,7 +280,9 @@ class ImportedFolder:
         if self.family.preset == "classifier-transformer":
             return source, Tokenizer("label", LabelCodec(list(SYMBOLS)))
         first = self.generation.get("forced_bos_token_id")
-        codec = self._codec([] if first is None else [first], self.decoding)
+        if self.languages[1] is not None:
+            first = self._language("target_language", self.languages[1])
+        codec = self._codec([] if first is None else [first], self.decoding, target=True)
         return source, Tokenizer("imported", codec, nfc=False)
 
     @cached_property
@@ -265,6 +292,9 @@ class ImportedFolder:
         head = self.tensors.get(f"{self.family.names.get('output:')}.weight")
         if head is not None and not torch.equal(head, self.table):
             model["tied"] = UNTIED.get(model["tied"], model["tied"])
+        rows = self.vocabulary.rows
+        if self.vocabulary.ids[BOS] < 0 and rows[BOS] == rows[EOS]:
+            model["bos_as_eos"] = True
         longest = min(MOST_POSITIONS, model.get("max_positions", MOST_POSITIONS + 1) - 1)
         limits: dict[str, Any] = {
             "max_src_len": longest,
@@ -275,6 +305,7 @@ class ImportedFolder:
             model |= {"output_bias": False, "reads_bos": self.reads_bos}
         elif self.family.preset == "transformer":
             model["output_bias"] = False
+            limits["shared_vocab"] = True
             limits["beam"] = self._number("num_beams", 1)
         return {"preset": self.family.preset, "size": "base", "model": model, **limits}
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from regard.errors import ArgumentError
 from regard.models.protocol import Keep, check_tokens, select_positions
 from regard.ops.check import check_axes, check_positive, check_share
+from regard.symbols import BOS, EOS
 
 
 @runtime_checkable
@@ -36,7 +37,8 @@ class TokenEmbedding(nn.Module):
         name: the name of the ids in errors.
         norm: of the vectors with their positions, if any.
         projection: from vectors of the table's width to those of the layers, if these differ (Lan
-            et al., 2020, https://arxiv.org/abs/1909.11942).
+            al., 2020, https://arxiv.org/abs/1909.11942).
+        bos_as_eos: whether `bos` has the vector of `eos`, as where one token begins and ends texts.
     """
 
     def __init__(
@@ -51,11 +53,12 @@ class TokenEmbedding(nn.Module):
         name: str = "src",
         norm: nn.Module | None = None,
         projection: nn.Module | None = None,
+        bos_as_eos: bool = False,
     ) -> None:
         super().__init__()
         check_positive(vocab=vocab, dim=dim)
         check_share(word_dropout=word_dropout)
-        self.word_dropout = word_dropout
+        self.word_dropout, self.bos_as_eos = word_dropout, bos_as_eos
         self.vocab, self.dim, self.scale, self.name = vocab, dim, scale, name
         self.table = nn.Embedding(vocab, dim)
         nn.init.normal_(self.table.weight, std=dim**-0.5)
@@ -68,13 +71,19 @@ class TokenEmbedding(nn.Module):
         """Return the vectors of tokens at positions `start`, `start + 1`, ..."""
         check_axes(self.name, tokens, "batch length")
         check_tokens(self.name, tokens, self.vocab)
-        x: Tensor = self.table(tokens) * self.scale
+        x: Tensor = self.vectors(tokens)
         if self.training and self.word_dropout:
             x = x * F.dropout(x.new_ones(*tokens.shape, 1), self.word_dropout)
         if self.positions is not None:
             x = self.positions(x, start=start)
         x = self.dropout(x if self.norm is None else self.norm(x))
         return x if self.projection is None else self.projection(x)
+
+    def vectors(self, tokens: Tensor) -> Tensor:
+        """Return the scaled rows of tokens, without positions."""
+        tokens = tokens.masked_fill(tokens == BOS, EOS) if self.bos_as_eos else tokens
+        rows: Tensor = self.table(tokens)
+        return rows * self.scale
 
     @property
     def unusual_option(self) -> str | None:

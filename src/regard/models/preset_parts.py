@@ -142,6 +142,7 @@ class TransformerOptions(NamedTuple):
         embed: width of the embeddings, if it is not that of the layers.
         repeats: times that the layers of an encoder are run.
         output_bias: whether the biases of the logits are learned, or stay as they are.
+        bos_as_eos: whether `bos` has the vector of `eos`.
     """
 
     norm: Norm = "layer"
@@ -166,6 +167,7 @@ class TransformerOptions(NamedTuple):
     repeats: int = 1
     attention_dropout: float | None = None
     output_bias: bool = True
+    bos_as_eos: bool = False
 
     def layers(self, n: TransformerSize, dropout: float) -> LayerOptions:
         """Return the options of the layers."""
@@ -204,6 +206,7 @@ class TransformerOptions(NamedTuple):
             "positions": positions,
             "scale": width**0.5 if self.embed_scale is None else self.embed_scale,
             "norm": norm if self.embed_norm else None,
+            "bos_as_eos": self.bos_as_eos,
             "projection": None if self.embed is None else nn.Linear(width, dim),
         }
 

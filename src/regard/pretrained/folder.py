@@ -219,7 +219,7 @@ def load_tokenizer(path: Path, config: Any) -> Any:
     """Return the tokenizer of a model, as transformers makes it."""
     from transformers import AutoTokenizer
 
-    if not _has_vocabulary(path):
+    if not _has_vocabulary(path) and not _reads_bytes(path):
         raise PretrainedError(
             f"{path} must hold a tokenizer, as in tokenizer.json, but it has none: write it with "
             f"tokenizer.save_pretrained({str(path)!r})."
@@ -279,6 +279,13 @@ def _load_module(
 
 def _exists(folder: str | Path) -> Any:
     return lambda name: (Path(folder) / name).is_file()
+
+
+def _reads_bytes(path: Path) -> bool:
+    """Return whether texts are read as bytes, which need no vocabulary."""
+    file = path / "tokenizer_config.json"
+    read = safe_read.read_json(file) if file.is_file() else {}
+    return isinstance(read, dict) and read.get("tokenizer_class") == "ByT5Tokenizer"
 
 
 def _has_vocabulary(path: Path) -> bool:

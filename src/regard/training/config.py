@@ -616,6 +616,7 @@ OPTIONS: Final = {
     "embed_norm": "whether token embeddings with their positions are normalised",
     "output_bias": "whether the biases of the logits are learned",
     "reads_bos": "whether texts begin with a symbol that all tokens know of",
+    "bos_as_eos": "whether the first symbol has the embedding of the last one",
     "repeats": "times that the layers of the encoder are run, with the same weights",
     "kernel": "kernel size of the convolutions",
     "hops": "times that the question reads the story",

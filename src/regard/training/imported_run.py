@@ -1,11 +1,14 @@
 """Runs of models that transformers has trained: their folder becomes a run folder."""
 
+import tempfile
 from pathlib import Path
 
+from regard import safe_read
 from regard.atomic_files import write_atomic
 from regard.errors import ArgumentError
-from regard.imported import ImportedFolder
-from regard.pretrained import is_pretrained
+from regard.imported import ImportedFolder, write_folder
+from regard.pretrained import PromptModel, is_pretrained
+from regard.training.adapters import save_merged
 from regard.training.run_folder import RunFolder, load_imported
 
 CARD = """# {name}
@@ -20,6 +23,36 @@ those of transformers up to rounding.
 | reads | {reads} |
 | writes | {writes} |
 """
+
+
+def write_transformers(run: str | Path, output: str | Path | None = None) -> Path:
+    """Write a run as a folder that `from_pretrained` of transformers opens, with equal outputs.
+
+    Nothing is written unless the run was imported, or trained from an imported one, or trains
+    layers of transformers, whose adapter is merged.
+
+    Args:
+        run: a run folder.
+        output: a new folder; `NAME-transformers` if None.
+    """
+    folder = RunFolder(run)
+    name = folder.path.resolve().name
+    path = Path(f"{name}-transformers" if output is None else output)
+    if path.exists() or path.is_symlink():
+        raise ArgumentError("-o", "be a new folder", f"{path}, which exists", "choose another")
+    saved = folder.load()
+    if isinstance(saved.model, PromptModel):
+        save_merged(saved.model, saved.config.start, path)
+        return path
+    card = safe_read.read_text(folder.card_file) if folder.card_file.is_file() else ""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as place:
+        made = Path(place) / path.name
+        made.mkdir()
+        preset = saved.config.preset
+        write_folder(saved.model, saved.src_tokenizer, preset, made, name=name, card=card)
+        made.rename(path)
+    return path
 
 
 def import_run(

@@ -216,7 +216,7 @@ class TransformerSteps:
         longest = max(position + 1, state.memory[0][0].shape[1])
         scores, context = torch.empty(longest).numpy(), torch.empty(rows, self.dim)
         out = context.numpy()
-        x = F.embedding(tokens, self.embedding.table.weight) * self.embedding.scale
+        x = self.embedding.vectors(tokens)
         if self.embedding.positions is not None:
             x = self.embedding.positions(x[:, None], start=position)[:, 0]
         x = x.contiguous()
