@@ -112,6 +112,7 @@ class Evaluator:
     @torch.no_grad()
     def evaluate(self, train_loss: float = math.nan) -> Evaluation:
         """Return the loss of all dev examples, and the metrics of their kind of data."""
+        train_loss *= self.task.output.counted
         self.module.eval()
         with self.fabric.autocast():
             found = (

@@ -127,7 +127,7 @@ def _step(parts: TrainingParts, progress: Progress) -> Tensor:
         if norm.device.type == "cpu" or any(progress.step % n == 0 for n in every):
             check_finite(norm, progress.step, learning_rate.peak)
     learner.step(progress.step, rate)
-    return loss
+    return loss * parts.evaluator.task.output.counted
 
 
 def _evaluate(

@@ -38,6 +38,8 @@ class OutputChoice(ABC):
     defaults: ClassVar[Mapping[str, Any]] = {}
     #: the preset of a run that names none,
     default_preset: ClassVar[str] = "bahdanau"
+    #: tokens that a step counts for each that can be wrong: two, if the end after it is certain
+    counted: int = 1
     #: and its other settings, unless they are given
     starter: ClassVar[Mapping[str, Any]] = {}
 

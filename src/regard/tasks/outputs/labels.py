@@ -58,6 +58,7 @@ class LabelOutput(TokenOutput):
         super().__init__(encoder, source, settings)
         self.labels = tuple(self.tokenizer.tokens(range(len(SYMBOLS), self.tokenizer.vocab_size)))
         self.end_is_certain = settings.preset in LABEL_PRESETS
+        self.counted = 1 + self.end_is_certain
 
     @classmethod
     def is_possible(cls, settings: Settings) -> bool:
