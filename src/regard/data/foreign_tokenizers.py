@@ -57,7 +57,7 @@ def tokenizer_growth(found: dict[str, Any], size: int) -> float:
             f"it must lengthen a text at most {MAX_GROWTH:,} times, but it may do so {growth:.3g} "
             f"times",
         )
-    return growth
+    return float(growth)
 
 
 def _growth(part: dict[str, Any]) -> float:
