@@ -252,8 +252,34 @@ def test_additions_to_another_model_are_refused(run, home, tmp_path):
     RunFolder(tmp_path / "run").write_config(moved)
     regard.load(tmp_path / "run", device="cpu")
     families.save(transformers, tmp_path / "base", "llama", rms_norm_eps=1e-4)
-    with pytest.raises(RegardError, match="start must be the model with the checksum"):
+    with pytest.raises(RegardError, match=r"start must be the model with the checksum .* another"):
         regard.load(tmp_path / "run", device="cpu")
+    shutil.rmtree(tmp_path / "base")
+    with pytest.raises(RegardError, match=r"start must be the model with the checksum .* is gone"):
+        regard.load(tmp_path / "run", device="cpu")
+
+
+def test_a_run_with_an_adapter_is_merged_before_another_starts_from_it(run, home, tmp_path):
+    with pytest.raises(RegardError, match=r"start must be a model of its own, but .* an adapter"):
+        train(home, tmp_path / "run", start=str(run.path), adapter=None)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_says_what_it_trains(home, tmp_path, capsys):
+    config = {"data": str(home / "chats.jsonl"), "start": str(home / "base"), **BRIEF}
+    start_run(
+        new_config({**config, "adapter": "lora", "adapter_rank": 2, "steps": 1}), tmp_path / "r"
+    )
+    module, _ = hub(home)
+    linear = [
+        m
+        for name, m in module.named_modules()
+        if isinstance(m, torch.nn.Linear) and name != "lm_head"
+    ]
+    count = sum(2 * (m.in_features + m.out_features) for m in linear)
+    assert f"model: lora, {home / 'base'}, {count:,} trained, " in " ".join(
+        capsys.readouterr().err.split()
+    )
 
 
 def test_a_search_of_many_prompts_is_that_of_each(run):

@@ -18,7 +18,7 @@ from regard.atomic_files import file_checksum
 from regard.data.text_files import fingerprint
 from regard.errors import ArgumentError
 from regard.models import AnyModel
-from regard.pretrained import PromptModel, is_pretrained
+from regard.pretrained import PretrainedError, PromptModel, is_pretrained
 from regard.pretrained.folder import load_config, load_parts, load_tokenizer, quiet_transformers
 from regard.pretrained.prompts import prompt_tokenizers
 from regard.tasks import Encoders, Task
@@ -81,10 +81,13 @@ def build_network(task: Task) -> AnyModel:
     if config.adapter is None:
         return task.build_model()
     path = Path(config.start)
-    if _checksum(path) != config.start_checksum:
-        rule = f"be the model with the checksum {config.start_checksum} that the run was begun with"
-        fix = "restore it from a copy, or start a new run with another -o"
-        raise ArgumentError("start", rule, f"{str(path)!r}, which is another one", fix)
+    if not is_pretrained(path) or _checksum(path) != config.start_checksum:
+        other = "another one" if path.is_dir() else "gone"
+        raise PretrainedError(
+            f"start must be the model with the checksum {config.start_checksum} that the run was "
+            f"begun with, but {path} is {other}: restore it from a copy, or start a new run with "
+            f"another -o."
+        )
     parts = load_parts(path, torch.device("cpu"), torch.float32)
     if parts.task != CAUSAL:
         rule = "be a causal language model for an adapter"

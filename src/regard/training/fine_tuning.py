@@ -101,6 +101,10 @@ def open_start(name: str, checksum: str | None = None) -> StartModel:
     """Open a model to start from; raises RegardError if it is missing, damaged or another one."""
     run, step = split_step(name)
     folder = RunFolder(find_run(run))
+    if folder.read_config().adapter is not None:
+        rule = "be a model of its own"
+        fix = f"`regard export {run} --to transformers` writes it merged, to start from"
+        raise ArgumentError("start", rule, f"{name!r}, which is an adapter", fix)
     weights = None if step is None else weights_of_step(folder, step)
     start = StartModel(name, folder, folder.load(weights=weights))
     if checksum is not None and start.checksum != checksum:

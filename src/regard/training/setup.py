@@ -259,8 +259,7 @@ def prepare(
     say(
         message(
             "train.model",
-            preset=values.preset,
-            size=values.size,
+            **_named_network(values, learner.module),
             weights=summary.weights,
             device=fabric.device,
             precision=precision,
@@ -306,6 +305,15 @@ def prepare(
         every=data.every,
         before=None if data.before is None else replace(evaluator, dev=data.before),
     )
+
+
+def _named_network(values: Config, module: AnyModel) -> dict[str, str]:
+    """Return the preset and its size, or the model that has an adapter and what is trained."""
+    if values.adapter is None:
+        return {"preset": values.preset, "size": values.size}
+    trained = sum(weight.numel() for weight in module.parameters() if weight.requires_grad)
+    name = f"{values.adapter}, {values.start}"
+    return {"preset": name, "size": message("train.model.trained", count=trained)}
 
 
 def _baseline_score(
