@@ -35,6 +35,8 @@ NOT_RUN = {
     "watch": "does not end by itself",
     "--ray": "starts a cluster: tests/jobs",
     "strategy=": "trains in several processes: tests/training/test_sharded.py",
+    "adapter=": "has no size, which pages are run with: tests/training/test_adapters.py",
+    "runs/lora": "made by the command above",
     "recipes/": "takes minutes or public data: tests/recipes",
     "runs/recipes/": "resumes a run of a recipe: tests/recipes",
     "s3://": "needs a network",

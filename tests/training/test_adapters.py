@@ -120,6 +120,32 @@ def test_prompts_are_those_of_the_chat_template(talk, home):
     assert "".join(shown) == "".join(content for _, content in talk).replace(" ", "")
 
 
+#: a template whose roles differ, and that knows no system
+ROLES = (
+    "{% for m in messages %}{% if m['role'] == 'user' %}<|user|> {{ m['content'] }} "
+    "{% elif m['role'] == 'assistant' %}<|bot|> {{ m['content'] }}<mask>"
+    "{% else %}{{ raise_exception('no system') }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|bot|>{% endif %}"
+)
+
+
+def test_turns_are_framed_by_role_and_end_with_the_end_of_a_turn(tmp_path):
+    families.save(transformers, tmp_path, "llama")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    tokenizer.chat_template = ROLES
+    tokenizer.save_pretrained(tmp_path)
+    prompts, answers = prompt_tokenizers(tmp_path)
+    talk = TALK[1]
+    messages = [{"role": role, "content": content} for role, content in talk]
+    expected = tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
+    found = prompts.encode(join_turns([Turn(*turn) for turn in talk]))
+    assert [numbers(prompts)[i] for i in found] == expected
+    assert numbers(answers)[2] == tokenizer.convert_tokens_to_ids("<mask>")
+    system = join_turns([Turn("system", "in house"), Turn("user", "the cat")])
+    expected = tokenizer("<|user|> in house\nthe cat <|bot|>", add_special_tokens=False)
+    assert [numbers(prompts)[i] for i in prompts.encode(system)] == expected["input_ids"]
+
+
 def test_a_tokenizer_without_a_template_has_a_line_between(tmp_path):
     families.save(transformers, tmp_path, "gpt2")
     prompts, _ = prompt_tokenizers(tmp_path)
@@ -228,6 +254,7 @@ def test_all_weights_can_be_trained(home, tmp_path):
         ({"src_tokenizer": "char"}, "src_tokenizer must be left out where"),
         ({"adapter_targets": "nothing"}, "adapter_targets must match names of layers, such as "),
         ({"adapter": "prefix"}, "adapter must be 'lora' or 'full'"),
+        ({"max_src_len": 40}, "max_src_len and max_tgt_len must be at most 50 together"),
         ({"start_checksum": "00"}, "start must be the model with the checksum 00"),
     ],
 )

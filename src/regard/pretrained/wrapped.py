@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
+from regard.errors import RegardError
 from regard.models import Memory, ModelOutput, SequenceModel, StepOutput
 from regard.models.protocol import Keep, Lengths, Src, Tgt, real_lengths, select_positions
 from regard.state import State
@@ -136,10 +137,16 @@ class PromptModel(SequenceModel):
     def _ours(self, logits: Tensor) -> Tensor:
         """Return logits in the order of the tokens here."""
         found = logits.index_select(-1, self.ids.clamp(min=0))
-        return found.masked_fill(self.ids < 0, NEVER)
+        return found.masked_fill_(self.ids < 0, NEVER)
 
 
 def _layers(cache: Any) -> tuple[tuple[Tensor, Tensor], ...]:
+    layers = getattr(cache, "layers", None)
+    if not layers or any(getattr(layer, "keys", None) is None for layer in layers):
+        raise RegardError(
+            "a model must keep keys and values in all layers to write here, but this one does not: "
+            "`regard export RUN --to transformers` writes it for transformers."
+        )
     return tuple((layer.keys, layer.values) for layer in cache.layers)
 
 

@@ -41,6 +41,8 @@ OTHERS: Final = (
     *("preset", "size", "src_tokenizer", "tgt_tokenizer", "src_case", "shared_vocab", "vocab_size"),
     *("src_vectors", "tgt_vectors", "bpe_dropout", "freeze", "teacher", "recompute", "replay"),
 )
+#: most tokens of a prompt, and of an answer, unless told otherwise
+LONGEST: Final = 512
 #: the task of models that continue prompts
 CAUSAL: Final = "text-generation"
 
@@ -58,10 +60,18 @@ def adapted_config(settings: Mapping[str, Any]) -> Config:
         if given not in (None, "auto", "", (), [], False) and given != STARTER.get(name):
             rule = "be left out where a model of transformers is trained in its own layers"
             raise ArgumentError(name, rule, repr(given), "leave it out")
+    positions = getattr(load_config(path).get_text_config(), "max_position_embeddings", 2 * LONGEST)
+    longest = dict.fromkeys(("max_src_len", "max_tgt_len"), min(LONGEST, positions // 2))
     limits = {"steps", "minutes"} & settings.keys()
     starter = {name: value for name, value in STARTER.items() if name != "epochs" or not limits}
     starter |= {"lr": RATES.get(adapter), "start_checksum": _checksum(path)}
-    return make_config(starter | {n: v for n, v in settings.items() if v is not None})
+    given = {name: value for name, value in settings.items() if value is not None}
+    config = make_config({**starter, **longest, **given})
+    if config.max_src_len + config.max_tgt_len > positions:
+        rule = f"be at most {positions} together, the positions that {path} has"
+        value = f"{config.max_src_len} and {config.max_tgt_len}"
+        raise ArgumentError("max_src_len and max_tgt_len", rule, value, "lower one of them")
+    return config
 
 
 def _checksum(path: Path) -> str:
