@@ -349,7 +349,7 @@ def _fresh_compiler():
 
 
 @pytest.mark.compile
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.usefixtures("_fresh_compiler")
 @each
 def test_compiles_without_a_graph_break(name):

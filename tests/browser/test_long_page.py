@@ -97,6 +97,7 @@ def test_the_saved_table_has_the_kept_weights_alone(visit, trace):
         assert float(line["weight"]) == pytest.approx(weight, rel=2e-3)
 
 
+@pytest.mark.long
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(("width", "scheme"), SCREENS)
 def test_axe_finds_nothing(visit, accessible, width, scheme):

@@ -126,7 +126,7 @@ def structure(code):
     return ast.dump(tree)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("language", ["en", pytest.param("zh", marks=pytest.mark.long)])
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=NAMES)

@@ -34,10 +34,8 @@ def tables():
     return [table.astype(np.float32) for table in drawn]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("preset", "stack"), [("bahdanau", 2), pytest.param("transformer", 1, marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("preset", "stack"), [("bahdanau", 2), ("transformer", 1)])
 def test_an_exported_folder_is_the_model(preset, stack, tmp_path, monkeypatch):
     """One test, since each export takes seconds."""
     monkeypatch.chdir(tmp_path)

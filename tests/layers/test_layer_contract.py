@@ -162,6 +162,7 @@ def compiled_equals_eager(name, tolerance=1e-10, dtype=torch.float64, **options)
     close(every(fast), every(call), tolerance)
 
 
+@pytest.mark.long
 @pytest.mark.compile
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", WHOLE)
@@ -169,6 +170,7 @@ def test_compiles_as_one_graph(name):
     compiled_equals_eager(name, fullgraph=True, backend="aot_eager")
 
 
+@pytest.mark.long
 @pytest.mark.compile
 # torch silences this one where it shows warnings, which is too late where they are errors
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")

@@ -31,7 +31,7 @@ LONG = pytest.mark.long
 
 def every_variant(test):
     """Run a test for all variants in `make long`, and for a part of them always."""
-    return pytest.mark.sample(20)(pytest.mark.parametrize("variant", VARIANTS)(test))
+    return pytest.mark.sample(12)(pytest.mark.parametrize("variant", VARIANTS)(test))
 
 
 def step_by_step(model, src, lengths, tgt):

@@ -182,6 +182,7 @@ print("numba" in sys.modules)
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_nothing_imports_triton_or_numba_before_it_is_needed():
     program = [sys.executable, "-c", EAGER]

@@ -32,7 +32,7 @@ def report(*words):
     return json.loads(done(regard("heads", *words, "--json")))
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "kinds"),

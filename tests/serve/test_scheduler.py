@@ -228,7 +228,7 @@ NO_MEMORY = {
 
 
 @pytest.mark.slow
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", NO_MEMORY)
 def test_a_batch_without_memory_is_halved_and_one_request_alone_is_refused(kind):
     held, sizes = [], []

@@ -128,6 +128,7 @@ def fit(tmp_path, pairs, steps=60, **settings):
     return regard.fit(pairs, output=tmp_path / "run", **{**told, **settings})
 
 
+@pytest.mark.sample(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("join", [", ".join, " | ".join, list])
 def test_a_model_learns_to_name_several_labels(join, tmp_path, capsys):

@@ -39,6 +39,7 @@ def test_every_input_and_every_output_has_a_toy():
     assert [{*side} for side in zip(*tried, strict=True)] == [INPUTS.keys(), OUTPUTS.keys()]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "name", [n if n in LIVED else pytest.param(n, marks=pytest.mark.long) for n in TOYS]
 )
@@ -50,6 +51,7 @@ def test_a_run_lives(name, tmp_path):
     assert all(line in life.in_guide() for line in life.refusals(whole))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.usefixtures("onnx_registry")
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=() if n in EXPORTED else pytest.mark.long) for n in TOYS]

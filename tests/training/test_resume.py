@@ -212,6 +212,7 @@ EXTRAS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("extra", EXTRAS)
 def test_extras_resume_exactly_too(data, tmp_path, extra, monkeypatch):
