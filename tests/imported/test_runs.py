@@ -56,6 +56,8 @@ def test_classifiers_start_from_encoders(folders, family, tmp_path):
     drift = model.module.state_dict()[name] - start.module.state_dict()[name]
     assert drift.abs().max() < 0.02
     assert model.src_tokenizer.encode("the cat") == start.src_tokenizer.encode("the cat")
+    with pytest.raises(RegardError, match="must have labels to answer with"):
+        start("the cat")
 
 
 @pytest.fixture

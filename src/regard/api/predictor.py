@@ -33,7 +33,7 @@ from regard.decoding import (
     stream,
 )
 from regard.decoding.search_steps import Streamed
-from regard.errors import ArgumentError, DataError
+from regard.errors import ArgumentError, DataError, RegardError
 from regard.messages import message
 from regard.models import AnyModel, SequenceModel
 from regard.models.cpu import CpuModel, refuse_cpu_model
@@ -55,7 +55,7 @@ from regard.seeing.attribution.interventions import (
 )
 from regard.seeing.capture.capture_result import CapturedModule
 from regard.seeing.trace import KINDS
-from regard.symbols import BOS, EOS, UNK
+from regard.symbols import BOS, EOS, SYMBOLS, UNK
 from regard.tasks import Source, Task, TextInput
 from regard.tasks.inputs.text import text_given, text_written
 
@@ -161,8 +161,15 @@ class Predictor:
 
     @property
     def module(self) -> SequenceModel:
-        """The model; raises RegardError if it predicts numbers."""
-        return require_sequence_model(self.trained, "what is asked for")
+        """The model; raises RegardError if it predicts numbers, or has nothing to write."""
+        module = require_sequence_model(self.trained, "what is asked for")
+        if self.task.tokens.size == len(SYMBOLS):
+            (name, *_) = map(str, self.paths)
+            raise RegardError(
+                f"the model must have labels to answer with, but {name} is an encoder that was "
+                f"imported: train one that starts from it, by `regard train DATA --from {name}`."
+            )
+        return module
 
     @cached_property
     def _is_int8(self) -> bool:
