@@ -36,7 +36,7 @@ from regard.recipes.task_data import RecipeExample, hash_order, read_evaluation
 from regard.safe_read import explain
 from regard.training import RunError, RunFolder
 from regard.training.config import Config
-from regard.training.weights_file import quantize_rows
+from regard.training.run_folder import quantize_rows
 from regard.version import __version__
 
 BUNDLED: Final = ROOT / "src" / "regard" / "bundled"

@@ -14,10 +14,14 @@ from regard.seeing.attribution.interventions import Intervention, WhatIf
 from regard.seeing.display import notebook_html
 from regard.seeing.draw.forecast import ForecastView
 from regard.seeing.page import html_page
-from regard.seeing.page.compare_page import ExamplePair, PageTable, render_comparison
-from regard.seeing.page.confusion import ConfusionTable, save_confusion
-from regard.seeing.page.heads_page import HeadRow, render_heads
-from regard.seeing.page.report import render_report
+from regard.seeing.page.compare_page import (
+    ExamplePair,
+    HeadRow,
+    PageTable,
+    render_comparison,
+    render_heads,
+)
+from regard.seeing.page.report import ConfusionTable, render_report, save_confusion
 from regard.seeing.trace.head_habits import head_habits, trace_distance
 from regard.serve import pages as served
 from seeing.tools import HOSTILE, of_labels

@@ -2,7 +2,7 @@
 
 import pytest
 
-from regard.seeing.page.heads_page import HeadRow, render_heads
+from regard.seeing.page.compare_page import HeadRow, render_heads
 from regard.seeing.trace.head_habits import head_habits
 from seeing.tools import HOSTILE, of_labels
 

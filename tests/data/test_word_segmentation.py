@@ -2,8 +2,8 @@
 
 import pytest
 
-from regard.data import word_segmentation
-from regard.data.word_segmentation import is_unspaced, segment_words, unspaced_language
+from regard.data import word_vectors
+from regard.data.word_vectors import is_unspaced, segment_words, unspaced_language
 
 
 def words(text, segmenter="auto"):
@@ -20,7 +20,7 @@ def words(text, segmenter="auto"):
     ],
 )
 def test_spaces_separate_words_where_there_are_any(text, expected, monkeypatch):
-    monkeypatch.setattr(word_segmentation, "_made", None)  # no segmenter may be asked
+    monkeypatch.setattr(word_vectors, "_made", None)  # no segmenter may be asked
     assert words(text) == expected
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import DataError
-from regard.jobs.job_folder import ROW_COLUMNS, read_shard
-from regard.jobs.records import read_records, source_parser
+from regard.jobs.records import ROW_COLUMNS, read_records, read_shard, source_parser
 from regard.jobs.runner import answer_rows
 from regard.worker_processes import LocalExecutor
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regard.models import PRESETS
-from regard.models.attention_penalty import AttentionPenalty
+from regard.models.decoders import AttentionPenalty
 
 TOKENS = torch.tensor([[1, 5, 6, 7], [1, 5, 0, 0]])
 

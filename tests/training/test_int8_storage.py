@@ -4,7 +4,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from regard.training.weights_file import (
+from regard.training.run_folder import (
     SCALES,
     UnusableWeightsError,
     dequantize_rows,

@@ -15,14 +15,14 @@ from regard.training import RunError, RunFolder, make_config
 from regard.training.loop import StopRequest, _stop_on_signal
 from regard.training.reporting import ConsoleReporter
 from regard.training.run import describe_limits
-from regard.training.run_folder import RowLog
-from regard.training.schedule import Progress
-from regard.training.weights_file import (
+from regard.training.run_folder import (
+    RowLog,
     UnusableWeightsError,
     check_sizes,
     read_shapes,
     read_weights,
 )
+from regard.training.schedule import Progress
 
 
 def log_of(tmp_path, *steps):

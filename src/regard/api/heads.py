@@ -21,7 +21,7 @@ from regard.pretrained import PretrainedModel
 from regard.pretrained.head_probe import prediction_scorer, pretrained_switches, text_traces
 from regard.seeing import Text, Trace
 from regard.seeing.attribution.interventions import HeadSwitch, heads_off, transformer_switches
-from regard.seeing.page.heads_page import HeadRow
+from regard.seeing.page.compare_page import HeadRow
 from regard.seeing.trace.head_habits import HeadHabits, HeadKey, head_habits
 from regard.seeing.trace.view import (
     Gold,

@@ -38,7 +38,7 @@ from regard.evaluation.bootstrap import MIN_UNITS
 from regard.messages import interval_text, message, translated, use_language
 from regard.seeing.draw.shapes import check_ending
 from regard.seeing.draw.terminal import matrix, supports_blocks
-from regard.seeing.page.confusion import ENDINGS, ConfusionTable, save_confusion
+from regard.seeing.page.report import ENDINGS, ConfusionTable, save_confusion
 from regard.tasks import ScoreTable
 
 CHOOSE_SAVE: Final = "choose another with --save"

@@ -21,7 +21,7 @@ from regard.data.pairs import draw_sample
 from regard.errors import ArgumentError
 from regard.messages import message
 from regard.pretrained import PretrainedModel
-from regard.seeing.page.heads_page import HeadRow, render_heads
+from regard.seeing.page.compare_page import HeadRow, render_heads
 from regard.seeing.trace.head_habits import HABITS
 from regard.seeing.trace.storage import to_json
 from regard.seeing.trace.view import Gold

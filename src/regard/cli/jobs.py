@@ -24,7 +24,7 @@ from regard.jobs import (
     read_shard,
     run_job,
 )
-from regard.jobs.job_folder import JobFolder
+from regard.jobs.records import JobFolder
 from regard.messages import message, translated
 from regard.worker_processes import Executor, LocalExecutor
 

@@ -23,7 +23,7 @@ from regard.cli.input_lines import (
     warn_if_bare,
 )
 from regard.data.media_files import reject_media
-from regard.data.word_segmentation import check_segmenter
+from regard.data.word_vectors import check_segmenter
 from regard.decoding_options import given_options
 from regard.errors import ArgumentError
 from regard.messages import message

@@ -31,7 +31,7 @@ from sacrebleu.metrics.ter import TER
 
 from regard import extras
 from regard.data.lookup_codecs import SPACES, collapse_spaces
-from regard.data.word_segmentation import split_characters, unspaced_language
+from regard.data.word_vectors import split_characters, unspaced_language
 from regard.errors import ArgumentError
 from regard.evaluation.classification import (
     class_counts,

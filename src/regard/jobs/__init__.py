@@ -4,9 +4,8 @@ Each input shard becomes output shards of the same name, written whole or not at
 job goes on with those that are missing.
 """
 
-from regard.jobs.job_folder import JobError, JobFolder, read_shard
 from regard.jobs.ray_executor import RayExecutor, check_cluster
-from regard.jobs.records import InputShard, find_shards
+from regard.jobs.records import InputShard, JobError, JobFolder, find_shards, read_shard
 from regard.jobs.runner import UNIT_ROWS, JobSummary, JobTask, ModelSpec, run_job
 from regard.worker_processes import Executor, LocalExecutor
 

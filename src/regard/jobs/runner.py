@@ -25,25 +25,23 @@ from regard.data.file_formats import ReadOptions
 from regard.data.pairs import column_names, source_column
 from regard.decoding_options import check_least
 from regard.errors import ArgumentError, DataError, RegardError, describe_memory_error
-from regard.jobs.job_folder import (
-    ROW_COLUMNS,
-    FinishedShard,
-    JobError,
-    JobFolder,
-    OutputRow,
-    RowTypes,
-    check_format_name,
-    shard_writer,
-)
 from regard.jobs.records import (
     JOB_HINTS,
+    ROW_COLUMNS,
     Columns,
+    FinishedShard,
     InputShard,
+    JobError,
+    JobFolder,
     JobRecord,
+    OutputRow,
+    RowTypes,
     WorkUnit,
+    check_format_name,
     cut_shard,
     pair_parser,
     read_records,
+    shard_writer,
     source_parser,
 )
 from regard.seeing.trace.view import format_links

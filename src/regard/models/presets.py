@@ -25,9 +25,9 @@ from regard.layers import (
     LearnedPositions,
     RNNStack,
 )
-from regard.models.attention_penalty import AttentionPenalty
 from regard.models.decoders import (
     AttentionDecoder,
+    AttentionPenalty,
     ConvolutionalDecoder,
     MemoryDecoder,
     ParallelDecoder,

@@ -48,7 +48,7 @@ from regard.training.reporting import (
 )
 from regard.training.run_data import prepare_data
 from regard.training.run_files import PairSource
-from regard.training.run_folder import RunError, RunFolder
+from regard.training.run_folder import RunError, RunFolder, UnusableWeightsError, read_weights
 from regard.training.schedule import (
     START_GAIN,
     BaselineScore,
@@ -60,7 +60,6 @@ from regard.training.schedule import (
     time_is_up,
 )
 from regard.training.setup import PreparedRun, check_settings, prepare
-from regard.training.weights_file import UnusableWeightsError, read_weights
 from regard.worker_processes import Executor
 
 #: characters of examples that are enough for a dry run, about

@@ -12,7 +12,7 @@ import regard
 from regard.errors import ArgumentError
 from regard.seeing import Map, Text, Token, Trace
 from regard.seeing.attribution.interventions import heads_off, module_switches
-from regard.seeing.page.heads_page import HeadRow, render_heads
+from regard.seeing.page.compare_page import HeadRow, render_heads
 from regard.seeing.trace.head_habits import Habit, HeadHabits, head_habits
 from seeing.planted import PlantedCross, encoder_model, induction_model, labels, repeated
 from seeing.tools import HOSTILE, of_labels
@@ -202,8 +202,8 @@ def test_a_page_is_safe_and_bounded(monkeypatch):
     assert page.count('class="head"') == page.count("<svg xmlns") == 3
     assert "alignment error rate 12.5 with shift +1" in page
     assert "script-src 'sha256-" in page
-    monkeypatch.setattr("regard.seeing.page.heads_page.MOST_HEADS", 5)
-    monkeypatch.setattr("regard.seeing.page.heads_page.MOST_FIGURES", 10)
+    monkeypatch.setattr("regard.seeing.page.compare_page.MOST_DRAWN", 5)
+    monkeypatch.setattr("regard.seeing.page.compare_page.MOST_FIGURES", 10)
     many = of_labels("abc", "xyz", heads=7)
     page = render_heads("many", {}, rows_of([many]), [many, many, many])
     assert "2 more heads have no figures here" in page

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from regard import extras
-from regard.data import word_segmentation
+from regard.data import word_vectors
 from regard.extras import MissingExtraError
 from regard.seeing import Map, Text, Token, Trace
 from regard.seeing.trace.view import groups, merge, with_segmented_words
@@ -76,7 +76,7 @@ def chinese():
 
 def split(monkeypatch, *words):
     """Makes a segmenter that finds these words, whatever is installed."""
-    monkeypatch.setattr(word_segmentation, "_made", lambda name: lambda run: list(words))
+    monkeypatch.setattr(word_vectors, "_made", lambda name: lambda run: list(words))
 
 
 def test_tokens_of_a_script_without_spaces_belong_to_the_words_in_which_they_begin(monkeypatch):
@@ -94,7 +94,7 @@ def test_tokens_of_a_script_without_spaces_belong_to_the_words_in_which_they_beg
 
 def test_without_a_segmenter_tokens_stay_and_a_note_says_how_to_install_one(monkeypatch):
     monkeypatch.setattr(extras, "is_installed", lambda module: False)
-    word_segmentation._made.cache_clear()
+    word_vectors._made.cache_clear()
     found = with_segmented_words(chinese())
     assert labels(found, "source") == ["我喜", "欢", "猫", "。", "</s>"]
     assert found.notes[-1].endswith("run `pip install 'regard[cjk]'`")

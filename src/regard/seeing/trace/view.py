@@ -28,7 +28,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 import numpy as np
 from rich.cells import split_graphemes
 
-from regard.data.word_segmentation import is_unspaced, segment_words
+from regard.data.word_vectors import is_unspaced, segment_words
 from regard.errors import ArgumentError, DataError
 from regard.extras import MissingExtraError
 from regard.messages import message
