@@ -43,6 +43,7 @@ NOT_RUN = {
     "hf:": "needs a network",
     "organisation/model": "needs a network",
     "lab": "takes minutes: tests/lab",
+    "./my-encoder": "has a size of its own: tests/imported trains from encoders",
     "--install-completion": "changes the reader's shell",
     "export": "takes seconds: tests/kinds/test_life.py exports each kind of data",
 }
@@ -58,6 +59,7 @@ LONG_PAGES = (
         "distributed",
         "fine-tuning",
         "heads",
+        "import",
         "labels",
         "language",
         "models",

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 
 import pictures
 import sounds
 from cli.tools import done, regard, tagged_pairs, words
+from imported import zoo
 from pretrained import families, media
 from tasks.toys import TOYS
 
@@ -91,6 +93,13 @@ def _pretrained(family: str):
     return write
 
 
+def _importable(family: str):
+    def write(path: Path) -> None:
+        zoo.save(family, path, dtype=torch.float32)
+
+    return write
+
+
 def _picture(path: Path) -> None:
     from PIL import Image
 
@@ -140,6 +149,7 @@ FILES = {
     "b.parquet": _table,
     **{f"my-{name}": _pretrained(name) for name in ("llama", "marian", "bert", "vit", "whisper")},
     "folders/gpt2": _pretrained("gpt2"),
+    "my-translator": _importable("marian"),
     "folders/other": _pretrained("llama"),
 }
 #: the data of a run, and how it is trained

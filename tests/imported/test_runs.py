@@ -8,6 +8,7 @@ from safetensors.torch import load_file, save_file
 
 import regard
 from cli.tools import regard as command
+from imported.tuning import tune
 from imported.zoo import ENCODERS, build_tokenizer, sentences
 from regard.errors import RegardError
 from regard.imported import ImportRefusedError
@@ -58,6 +59,13 @@ def test_classifiers_start_from_encoders(folders, family, tmp_path):
     assert model.src_tokenizer.encode("the cat") == start.src_tokenizer.encode("the cat")
     with pytest.raises(RegardError, match="must have labels to answer with"):
         start("the cat")
+
+
+@pytest.mark.parametrize("family", ["qwen2", "marian", "byt5", "albert"])
+def test_fine_tuning_learns_and_resumes_exactly(folders, family, tmp_path):
+    losses, exact = tune(family, folders(family, torch.float32)[0], tmp_path)
+    assert losses[-1] < losses[0]
+    assert exact
 
 
 @pytest.fixture

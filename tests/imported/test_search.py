@@ -20,9 +20,9 @@ EXACT = ({**SUMS, "forced_end": True}, {**SUMS, "forced_eos_token_id": EOS})
 def check(models, family, count, own, theirs, **both):
     theirs_model, saved, folder = models
     texts = sentences(count)
-    found = own_answers(saved, folder, texts, **own, **both)
+    found = own_answers(family, saved, folder, texts, **own, **both)
     told = {"num_beams": own["beam"], **theirs}
-    assert found == generated(theirs_model, folder, family, texts, **told, **both)
+    assert found == generated(family, theirs_model, folder, texts, **told, **both)
     assert len({tuple(answer) for answer in found}) > 1
     return found
 

@@ -152,17 +152,25 @@ def _rotary(config: Any) -> Options:
     return found | ({"rotary_scaling": [float(rope[name]) for name in names]} if scaled else {})
 
 
+def _read(config: Any, pairs: str) -> Options:
+    """Return options by the names of settings: `ours=theirs`, with spaces between them."""
+    named = (pair.split("=") for pair in pairs.split())
+    return {own: getattr(config, theirs) for own, theirs in named}
+
+
+SIZES: Final = """
+    dim=hidden_size heads=num_attention_heads feed_forward=intermediate_size
+    layers=num_hidden_layers
+"""
+
+
 def _llama(config: Any, **own: Any) -> Options:
+    head_dim = getattr(config, "head_dim", None)
+    found = _read(config, f"{SIZES} kv_heads=num_key_value_heads eps=rms_norm_eps")
     return {
-        "dim": config.hidden_size,
-        "heads": config.num_attention_heads,
-        "feed_forward": config.intermediate_size,
-        "layers": config.num_hidden_layers,
-        "kv_heads": config.num_key_value_heads,
-        "head_dim": getattr(config, "head_dim", None)
-        or config.hidden_size // config.num_attention_heads,
+        **found,
+        "head_dim": head_dim or found["dim"] // found["heads"],
         "norm": "rms",
-        "eps": config.rms_norm_eps,
         "activation": activation(config.hidden_act),
         "gated": True,
         "bias": False,
@@ -176,19 +184,15 @@ def _llama(config: Any, **own: Any) -> Options:
 
 
 def _gpt2(config: Any) -> Options:
+    sizes = "dim=n_embd heads=n_head layers=n_layer max_positions=n_positions"
+    rates = "eps=layer_norm_epsilon dropout=resid_pdrop attention_dropout=attn_pdrop"
     return {
-        "dim": config.n_embd,
-        "heads": config.n_head,
+        **_read(config, f"{sizes} {rates}"),
         "feed_forward": config.n_inner or 4 * config.n_embd,
-        "layers": config.n_layer,
-        "eps": config.layer_norm_epsilon,
         "activation": activation(config.activation_function),
         "positions": "learned",
-        "max_positions": config.n_positions,
         "embed_scale": 1.0,
         "tied": "output" if config.tie_word_embeddings else "none",
-        "dropout": config.resid_pdrop,
-        "attention_dropout": config.attn_pdrop,
     }
 
 
@@ -226,20 +230,19 @@ def _shift_norms(weights: Weights, config: Any, *, by: float) -> Weights:
     return {n: w + by if n.endswith("norm.weight") else w for n, w in weights.items()}
 
 
+ENCODER: Final = {
+    "norm_first": False,
+    "positions": "learned",
+    "embed_scale": 1.0,
+    "embed_norm": True,
+}
+
+
 def _bert(config: Any, **own: Any) -> Options:
-    return {
-        "dim": config.hidden_size,
-        "heads": config.num_attention_heads,
-        "feed_forward": config.intermediate_size,
-        "layers": config.num_hidden_layers,
-        "eps": config.layer_norm_eps,
-        "activation": activation(config.hidden_act),
-        "max_positions": config.max_position_embeddings,
-        "dropout": config.hidden_dropout_prob,
-        "attention_dropout": config.attention_probs_dropout_prob,
-        **ENCODER,
-        **own,
-    }
+    rates = "dropout=hidden_dropout_prob attention_dropout=attention_probs_dropout_prob"
+    found = _read(config, f"{SIZES} {rates} eps=layer_norm_eps")
+    places = {"max_positions": config.max_position_embeddings}
+    return found | ENCODER | places | {"activation": activation(config.hidden_act)} | own
 
 
 def _roberta(config: Any) -> Options:
@@ -251,27 +254,11 @@ def _albert(config: Any) -> Options:
     return _bert(config, embed=config.embedding_size, **repeats)
 
 
-ENCODER: Final = {
-    "norm_first": False,
-    "positions": "learned",
-    "embed_scale": 1.0,
-    "embed_norm": True,
-}
-
-
 def _distilbert(config: Any) -> Options:
-    return {
-        "dim": config.dim,
-        "heads": config.n_heads,
-        "feed_forward": config.hidden_dim,
-        "layers": config.n_layers,
-        "eps": 1e-12,
-        "activation": activation(config.activation),
-        "max_positions": config.max_position_embeddings,
-        "dropout": config.dropout,
-        "attention_dropout": config.attention_dropout,
-        **ENCODER,
-    }
+    sizes = "dim=dim heads=n_heads feed_forward=hidden_dim layers=n_layers"
+    rates = "dropout=dropout attention_dropout=attention_dropout"
+    found = _read(config, f"{sizes} {rates} max_positions=max_position_embeddings")
+    return found | ENCODER | {"eps": 1e-12, "activation": activation(config.activation)}
 
 
 TYPES: Final = "embeddings.token_type_embeddings.weight"
@@ -298,17 +285,13 @@ def _bart(config: Any, **own: Any) -> Options:
         raise ImportRefusedError("encoder and decoder have different numbers of heads")
     if config.encoder_ffn_dim != config.decoder_ffn_dim:
         raise ImportRefusedError("encoder and decoder have feed-forward blocks of different widths")
+    sizes = "dim=d_model heads=decoder_attention_heads feed_forward=decoder_ffn_dim"
+    sizes += " layers=decoder_layers encoder_layers=encoder_layers"
     return {
-        "dim": config.d_model,
-        "heads": config.decoder_attention_heads,
-        "feed_forward": config.decoder_ffn_dim,
-        "layers": config.decoder_layers,
-        "encoder_layers": config.encoder_layers,
+        **_read(config, f"{sizes} dropout=dropout attention_dropout=attention_dropout"),
         "activation": activation(config.activation_function),
         "embed_scale": config.d_model**0.5 if config.scale_embedding else 1.0,
         "tied": "all" if config.tie_word_embeddings else "inputs",
-        "dropout": config.dropout,
-        "attention_dropout": config.attention_dropout,
         **own,
     }
 
@@ -322,24 +305,18 @@ def _t5(config: Any) -> Options:
     kind = config.feed_forward_proj.removeprefix("gated-")
     gated = config.feed_forward_proj.startswith("gated-")
     own = config.dense_act_fn if kind == "gelu" and gated else kind
+    sizes = "dim=d_model heads=num_heads head_dim=d_kv feed_forward=d_ff"
+    sizes += " layers=num_decoder_layers encoder_layers=num_layers dropout=dropout_rate"
+    places = "buckets=relative_attention_num_buckets max_distance=relative_attention_max_distance"
     return {
-        "dim": config.d_model,
-        "heads": config.num_heads,
-        "head_dim": config.d_kv,
-        "feed_forward": config.d_ff,
-        "layers": config.num_decoder_layers,
-        "encoder_layers": config.num_layers,
+        **_read(config, f"{sizes} {places} eps=layer_norm_epsilon"),
         "norm": "rms",
-        "eps": config.layer_norm_epsilon,
         "activation": activation(own),
         "gated": gated,
         "bias": False,
         "positions": "relative",
-        "buckets": config.relative_attention_num_buckets,
-        "max_distance": config.relative_attention_max_distance,
         "embed_scale": 1.0,
         "tied": "all" if config.tie_word_embeddings else "inputs",
-        "dropout": config.dropout_rate,
     }
 
 

@@ -1,0 +1,41 @@
+"""Fine-tuning of imported models: the dev loss at each evaluation, and whether resume is exact."""
+
+import torch
+
+from imported.zoo import ENCODERS, LANGUAGE, sentences
+from regard.training import new_config, resume_run, start_run
+from training.tools import last_checkpoint
+
+STEPS = 8
+BRIEF = {
+    "steps": STEPS,
+    "eval_every": STEPS // 2,
+    "save_every": STEPS // 2,
+    "schedule": "constant",
+    "lr": 3e-3,
+    "dropout": 0.0,
+    "report": False,
+    "baseline": False,
+    "device": "cpu",
+    "precision": "32",
+}
+
+
+def tune(family, path, home, texts=160):
+    """Fine-tune the model of a folder; return losses, and whether a resumed run has its weights."""
+    rows = sentences(texts)
+    if family in ENCODERS:
+        rows = [f"{row}\t{'cat' in row}" for row in rows]
+    elif family not in LANGUAGE:
+        rows = [f"{row}\t{' '.join(row.split()[::-1])}" for row in rows]
+    data = home / "data.txt"
+    data.write_text("".join(f"{row}\n" for row in rows))
+    config = new_config({"data": str(data), "start": str(path), **BRIEF})
+    whole = start_run(config, home / "whole", quiet=True)
+    half = config.model_copy(update={"steps": STEPS // 2})
+    start_run(half, home / "parts", quiet=True)
+    parts = resume_run(home / "parts", {"steps": STEPS}, quiet=True)
+    losses = [row["dev_loss"] for row in whole.read_metrics()]
+    ours, theirs = (last_checkpoint(run.path) for run in (whole, parts))
+    exact = ours.keys() == theirs.keys() and all(torch.equal(ours[n], theirs[n]) for n in ours)
+    return losses, exact
