@@ -152,7 +152,7 @@ def _rotary(config: Any) -> Options:
     return found | ({"rotary_scaling": [float(rope[name]) for name in names]} if scaled else {})
 
 
-def _read(config: Any, pairs: str) -> Options:
+def _options_of(config: Any, pairs: str) -> Options:
     """Return options by the names of settings: `ours=theirs`, with spaces between them."""
     named = (pair.split("=") for pair in pairs.split())
     return {own: getattr(config, theirs) for own, theirs in named}
@@ -166,7 +166,7 @@ SIZES: Final = """
 
 def _llama(config: Any, **own: Any) -> Options:
     head_dim = getattr(config, "head_dim", None)
-    found = _read(config, f"{SIZES} kv_heads=num_key_value_heads eps=rms_norm_eps")
+    found = _options_of(config, f"{SIZES} kv_heads=num_key_value_heads eps=rms_norm_eps")
     return {
         **found,
         "head_dim": head_dim or found["dim"] // found["heads"],
@@ -187,7 +187,7 @@ def _gpt2(config: Any) -> Options:
     sizes = "dim=n_embd heads=n_head layers=n_layer max_positions=n_positions"
     rates = "eps=layer_norm_epsilon dropout=resid_pdrop attention_dropout=attn_pdrop"
     return {
-        **_read(config, f"{sizes} {rates}"),
+        **_options_of(config, f"{sizes} {rates}"),
         "feed_forward": config.n_inner or 4 * config.n_embd,
         "activation": activation(config.activation_function),
         "positions": "learned",
@@ -240,7 +240,7 @@ ENCODER: Final = {
 
 def _bert(config: Any, **own: Any) -> Options:
     rates = "dropout=hidden_dropout_prob attention_dropout=attention_probs_dropout_prob"
-    found = _read(config, f"{SIZES} {rates} eps=layer_norm_eps")
+    found = _options_of(config, f"{SIZES} {rates} eps=layer_norm_eps")
     places = {"max_positions": config.max_position_embeddings}
     return found | ENCODER | places | {"activation": activation(config.hidden_act)} | own
 
@@ -257,7 +257,7 @@ def _albert(config: Any) -> Options:
 def _distilbert(config: Any) -> Options:
     sizes = "dim=dim heads=n_heads feed_forward=hidden_dim layers=n_layers"
     rates = "dropout=dropout attention_dropout=attention_dropout"
-    found = _read(config, f"{sizes} {rates} max_positions=max_position_embeddings")
+    found = _options_of(config, f"{sizes} {rates} max_positions=max_position_embeddings")
     return found | ENCODER | {"eps": 1e-12, "activation": activation(config.activation)}
 
 
@@ -288,7 +288,7 @@ def _bart(config: Any, **own: Any) -> Options:
     sizes = "dim=d_model heads=decoder_attention_heads feed_forward=decoder_ffn_dim"
     sizes += " layers=decoder_layers encoder_layers=encoder_layers"
     return {
-        **_read(config, f"{sizes} dropout=dropout attention_dropout=attention_dropout"),
+        **_options_of(config, f"{sizes} dropout=dropout attention_dropout=attention_dropout"),
         "activation": activation(config.activation_function),
         "embed_scale": config.d_model**0.5 if config.scale_embedding else 1.0,
         "tied": "all" if config.tie_word_embeddings else "inputs",
@@ -309,7 +309,7 @@ def _t5(config: Any) -> Options:
     sizes += " layers=num_decoder_layers encoder_layers=num_layers dropout=dropout_rate"
     places = "buckets=relative_attention_num_buckets max_distance=relative_attention_max_distance"
     return {
-        **_read(config, f"{sizes} {places} eps=layer_norm_epsilon"),
+        **_options_of(config, f"{sizes} {places} eps=layer_norm_epsilon"),
         "norm": "rms",
         "activation": activation(own),
         "gated": gated,
