@@ -66,9 +66,24 @@ def logits_alone(module, ids):
     return module(input_ids=torch.tensor([ids])).logits[0]
 
 
-@pytest.mark.parametrize("family", families.DECODERS)
-def test_logits_are_those_of_each_row_alone(family, tmp_path):
-    families.save(transformers, tmp_path, family)
+#: families that regard has no layers for: configuration, class, sizes
+SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+WIDE = {**SMALL, "intermediate_size": 11, "max_position_embeddings": 50}
+OTHERS = {
+    "opt": (
+        "OPTConfig",
+        "OPTForCausalLM",
+        {**SMALL, "ffn_dim": 11, "max_position_embeddings": 50, "word_embed_proj_dim": 16},
+    ),
+    "phi": ("PhiConfig", "PhiForCausalLM", WIDE),
+    "gpt-neox": ("GPTNeoXConfig", "GPTNeoXForCausalLM", WIDE),
+}
+
+
+@pytest.mark.parametrize("family", [*families.DECODERS, *OTHERS])
+def test_logits_are_those_of_each_row_alone(family, tmp_path, monkeypatch):
+    monkeypatch.setattr(families, "FAMILIES", {**families.FAMILIES, **OTHERS})
+    families.save(transformers, tmp_path, family, how="eager")
     module = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float64)
     _, answers = prompt_tokenizers(tmp_path)
     theirs, ours = numbers(answers), {}

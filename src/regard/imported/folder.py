@@ -130,7 +130,8 @@ class ImportedFolder:
     def _refused(self, reason: str) -> ImportRefusedError:
         return ImportRefusedError(
             f"a model must be of a family that regard has layers for ({', '.join(FAMILIES)}) to be "
-            f"imported, but {self.path} is not ({reason}): use it as it is, with transformers."
+            f"imported, but {self.path} is not ({reason}): use it as it is, with transformers, "
+            f"or train it with adapter=lora."
         )
 
     @cached_property

@@ -121,11 +121,11 @@ def _with_lora(module: nn.Module, config: Config) -> nn.Module:
         task_type="CAUSAL_LM",
         base_model_name_or_path=str(config.start),
     )
+    kinds = {n.rpartition(".")[2] for n, m in module.named_modules() if n and _is_linear(m)}
     try:
         with quiet_transformers():
             return get_peft_model(module, options)
     except ValueError as error:
-        kinds = {n.rpartition(".")[2] for n, m in module.named_modules() if n and _is_linear(m)}
         rule = f"match names of layers, such as {', '.join(sorted(kinds))}"
         value = f"{targets!r} ({str(error).splitlines()[0]:.100})"
         raise ArgumentError("adapter_targets", rule, value, "choose some of them") from None
