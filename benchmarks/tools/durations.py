@@ -32,7 +32,7 @@ TICK = os.sysconf("SC_CLK_TCK")
 #: tests that are named
 SLOWEST = 60
 #: seconds of a parameter set from which on `make check` leaves a test out: tests/thinning.py
-NOT_QUICK = 0.3
+NOT_QUICK = 0.2
 
 
 def seconds_so_far() -> float:
