@@ -28,12 +28,13 @@ from benchmarks.harness import ROOT
 from regard import api
 from regard.api.bundled_models import BundledCard, CardScore, CardText, render
 from regard.api.evaluate_pairs import metric_names, score_predictions
-from regard.data import Pair, join_lines, read_pairs, require_tokenizer
+from regard.data import Pair, Tokenizer, join_lines, read_pairs, require_tokenizer
 from regard.errors import ArgumentError, DataError, RegardError
 from regard.messages import use_language
 from regard.recipes import RECIPE_DIR, load_saved, result_file
 from regard.recipes.task_data import RecipeExample, hash_order, read_evaluation
 from regard.safe_read import explain
+from regard.symbols import SYMBOLS
 from regard.training import RunError, RunFolder
 from regard.training.config import Config
 from regard.training.run_folder import quantize_rows
@@ -399,7 +400,7 @@ def pack(run: RunFolder, output: RunFolder, *, bits: int = 16, src_case: str | N
     output.check_new()
     saved = run.load()
     src = require_tokenizer(saved.src_tokenizer, "what is packed")
-    src = src if src_case is None else src.in_case(src_case)
+    src = src if src_case is None else in_case(src, src_case)
     config = without_places(saved.config)
     output.path.mkdir(parents=True, exist_ok=True)
     src.save(output.src_tokenizer_file)
@@ -407,6 +408,16 @@ def pack(run: RunFolder, output: RunFolder, *, bits: int = 16, src_case: str | N
     weights = saved.model.state_dict()
     output.write_model(quantize_rows(check_range(weights)) if bits == 8 else halved(weights))
     output.write_config(config.model_copy(update={"src_case": src.case}))
+
+
+def in_case(tokenizer: Tokenizer, case: str) -> Tokenizer:
+    """Return a tokeniser with case conversion; raises unless all tokens have that case."""
+    tokens = tokenizer.tokens(range(len(SYMBOLS), tokenizer.vocab_size))
+    for token in tokens:
+        if getattr(token, case)() != token:
+            rule = "leave all tokens as they are"
+            raise ArgumentError("case", rule, f"{case}, which turns {token!r}", "keep")
+    return Tokenizer.from_json("tokenizer", {**tokenizer.to_json(), "case": case})
 
 
 def without_places(config: Config) -> Config:

@@ -158,7 +158,7 @@ def test_files_that_only_know_lower_case_are_read(tmp_path, lowercase, case):
 
 def test_tokens_of_one_case_take_text_of_both(tmp_path):
     capitals = train("char", ["ABBA'S"])
-    both = capitals.in_case("upper")
+    both = train("char", ["ABBA'S"], case="upper")
     assert both.encode("abBa's") == both.encode("ABBA'S") == capitals.encode("ABBA'S")
     assert both.tokens(both.encode("ab")) == ["A", "B"]
     assert both.spans("ab") == [(0, 1), (1, 2)]

@@ -465,15 +465,6 @@ class Tokenizer(StoredEncoder):
             raise ArgumentError("texts", rule, "empty", "check where they come from")
         return cls(kind, codec, nfc=nfc, case=case, features=sorted(set(features)))
 
-    def in_case(self, case: str) -> "Tokenizer":
-        """Return the tokeniser with case conversion; raises unless all tokens have that case."""
-        normalise = _normaliser(self.nfc, case)
-        for piece in self._codec.pieces[len(SYMBOLS) :]:
-            if normalise(piece) != piece:
-                rule = "leave all tokens as they are"
-                raise ArgumentError("case", rule, f"{case}, which turns {piece!r}", "keep")
-        return Tokenizer(self.kind, self._codec, nfc=self.nfc, case=case, features=self.features)
-
     def grown(self, words: Iterable[str], vocab_size: int) -> "Tokenizer":
         """Return the tokeniser with more tokens: the first new words that it would not split.
 
