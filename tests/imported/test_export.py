@@ -6,9 +6,12 @@ import torch
 import regard
 from cli.tools import done, sentence
 from cli.tools import regard as command
-from imported.zoo import ENCODERS, LANGUAGE, SEQ2SEQ, sentences
+from imported.zoo import ENCODERS, LANGUAGE, SEQ2SEQ, long, sentences
 from regard.training.imported_run import import_run, write_transformers
 from regard.training.run_folder import RunFolder
+
+#: each takes a second
+pytestmark = pytest.mark.slow
 
 
 def outputs(module, tokenizer, texts):
@@ -54,7 +57,7 @@ def test_what_was_imported_is_written_back(folders, family, tmp_path):
     assert kind in (back / "README.md").read_text()
 
 
-@pytest.mark.parametrize("family", ["gpt2", "gemma", "bart", "t5", "bert"])
+@pytest.mark.parametrize("family", ["gpt2", "bart", "bert", *long("gemma", "t5")])
 def test_a_trained_run_is_written_back_with_its_outputs(folders, family, tmp_path):
     path, _ = folders(family, torch.float32)
     texts = sentences(60)

@@ -9,13 +9,16 @@ from safetensors.torch import load_file, save_file
 import regard
 from cli.tools import regard as command
 from imported.tuning import tune
-from imported.zoo import ENCODERS, build_tokenizer, sentences
+from imported.zoo import ENCODERS, build_tokenizer, long, sentences
 from regard.errors import RegardError
 from regard.imported import ImportRefusedError
 from regard.training.imported_run import import_run
 
+#: each takes a second
+pytestmark = pytest.mark.slow
 
-@pytest.mark.parametrize("family", ["gpt2", "llama", "bart", "t5"])
+
+@pytest.mark.parametrize("family", ["gpt2", "bart", *long("llama", "t5")])
 def test_a_run_folder_answers_as_the_folder_does(folders, family, tmp_path):
     path, _ = folders(family, torch.float32)
     run = import_run(path, tmp_path / "run")
@@ -61,7 +64,7 @@ def test_classifiers_start_from_encoders(folders, family, tmp_path):
         start("the cat")
 
 
-@pytest.mark.parametrize("family", ["qwen2", "marian", "byt5", "albert"])
+@pytest.mark.parametrize("family", ["qwen2", "marian", *long("byt5", "albert")])
 def test_fine_tuning_learns_and_resumes_exactly(folders, family, tmp_path):
     losses, exact = tune(family, folders(family, torch.float32)[0], tmp_path)
     assert losses[-1] < losses[0]

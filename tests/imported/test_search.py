@@ -5,6 +5,9 @@ import pytest
 from imported.search import generated, own_answers
 from imported.zoo import EOS, LANGUAGE, SEQ2SEQ, sentences
 
+#: each takes a second
+pytestmark = pytest.mark.slow
+
 #: options of beam search as regard and as transformers call them
 BEAMS = (
     ({}, {}),

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
@@ -85,6 +86,11 @@ ZOO = {
 LANGUAGE = ("gpt2", "llama", "llama3", "mistral", "qwen2", "gemma")
 ENCODERS = ("bert", "roberta", "xlm-roberta", "distilbert", "albert")
 SEQ2SEQ = tuple(name for name in ZOO if name not in LANGUAGE + ENCODERS)
+
+
+def long(*families):
+    """Return families that `make long` runs."""
+    return [pytest.param(family, marks=pytest.mark.long) for family in families]
 
 
 def sentences(count, longest=9, seed=3):
