@@ -43,6 +43,7 @@ NOT_RUN = {
     "hf:": "needs a network",
     "organisation/model": "needs a network",
     "lab": "takes minutes: tests/lab",
+    "few.tsv": "has the size of its start: tests/training/test_fine_tuning.py",
     "./my-encoder": "has a size of its own: tests/imported trains from encoders",
     "--install-completion": "changes the reader's shell",
     "export": "takes seconds: tests/kinds/test_life.py exports each kind of data",
