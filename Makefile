@@ -35,7 +35,7 @@ docs: $(STAMP)  ## the site in build/site/html, with the course; every warning i
 	$(BIN)/python -m website.build
 
 # in two chains, so that no core waits: tests of the first often do, for processes and for clients
-test: lint  ## everything that CI runs, in less than six minutes on two cores
+test: lint  ## everything that CI runs
 	@$(MAKE) --no-print-directory -j2 chain-of-tests chain-beside
 
 OTHERS := "(plain or compile or system or slow) and not browser and not long"
@@ -47,7 +47,7 @@ chain-beside: types
 	@$(MAKE) --no-print-directory browser
 	@$(MAKE) --no-print-directory unit
 
-check: lint  ## in a minute: one parameter set of each test, nothing that takes long
+check: lint  ## one parameter set of each test, nothing that takes long
 	@$(MAKE) --no-print-directory -j2 types quick
 
 lint: $(STAMP)  ## ruff: rules and format
