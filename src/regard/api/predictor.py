@@ -147,8 +147,6 @@ class Predictor:
     ) -> None:
         self.trained, self.task, self.device = module, task, device
         self.paths, self.presets = paths, presets
-        #: name, preset and checkpoint, as traces hold them
-        self.info: ModelInfo = model_info(paths, presets)
         #: whether all searches on a CPU run by compiled kernels, which take a second to load
         self.compiled = False
         self._cpu_model: CpuModel | None = None
@@ -170,6 +168,11 @@ class Predictor:
                 f"imported: train one that starts from it, by `regard train DATA --from {name}`."
             )
         return module
+
+    @cached_property
+    def info(self) -> ModelInfo:
+        """Name, preset and checkpoint, as traces hold them; the checkpoint is read for its hash."""
+        return model_info(self.paths, self.presets)
 
     @cached_property
     def _is_int8(self) -> bool:
