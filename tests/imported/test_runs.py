@@ -95,7 +95,8 @@ NORM = "model.layers.1.input_layernorm.weight"
 
 @pytest.mark.parametrize(("damage", "said"), [
     (lambda f: change(f, "config.json", auto_map={"AutoModel": "x.y"}), "auto_map"),
-    (lambda f: (f / "model.safetensors").rename(f / "pytorch_model.bin"), "pickled"),
+    (lambda f: (f / "model.safetensors").rename(f / "pytorch_model.bin"),
+     "load the model with from_pretrained of transformers and save it again"),
     (lambda f: change(f, "config.json", hidden_act="gelu_10"), "its activation is 'gelu_10'"),
     (lambda f: change(f, "config.json", model_type="opt"), "its model_type is 'opt'"),
     (lambda f: change(f, "config.json", architectures=["LlamaModel"]), "its class is LlamaModel"),

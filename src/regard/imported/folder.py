@@ -100,7 +100,7 @@ class ImportedFolder:
     ) -> None:
         self.path = Path(path)
         extras.require("transformers", extra="hf", for_=f"the model in {self.path}")
-        self.stored = check_files(self.path, allow_pickle=False)
+        self.stored = check_files(self.path)
         with quiet_transformers():
             self.config = load_config(self.path)
             self.family = self._family()

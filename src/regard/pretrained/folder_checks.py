@@ -51,8 +51,11 @@ class StoredWeights(NamedTuple):
     size: int
 
 
-def check_files(path: Path, allow_pickle: bool) -> StoredWeights:
-    """Raise unless a folder has regular files, safe weights and no code of its own."""
+def check_files(path: Path, allow_pickle: bool | None = None) -> StoredWeights:
+    """Raise unless a folder has regular files, safe weights and no code of its own.
+
+    `allow_pickle` is None where nothing can allow pickled weights.
+    """
     inside = model_root(path)
     for file in sorted([*path.iterdir(), *path.glob("additional_chat_templates/*")]):
         if not file.is_dir():
@@ -72,10 +75,12 @@ def check_files(path: Path, allow_pickle: bool) -> StoredWeights:
         )
     safe = has[0] in SAFE_WEIGHTS
     if not safe and not allow_pickle:
+        own = "read them with --allow-pickle (in Python allow_pickle=True)"
+        convert = "load the model with from_pretrained of transformers and save it again"
         raise PretrainedError(
             f"weights must be in safetensors, but {path} has only pickled ones, which can run "
-            f"code when they are read: convert them, or, if you trust where they come from, "
-            f"read them with --allow-pickle (in Python allow_pickle=True)."
+            f"code when they are read: if you trust where they come from, "
+            f"{convert if allow_pickle is None else own}."
         )
     files = _indexed(path / has[0]) if has[0].endswith(".json") else [path / has[0]]
     size = sum(file.stat().st_size for file in files)

@@ -22,7 +22,7 @@ LINE: Final = "\n"
 
 def prompt_tokenizers(path: Path) -> tuple[Tokenizer, Tokenizer]:
     """Return the tokenisers of the prompts and of the answers of a model."""
-    check_files(path, allow_pickle=False)
+    check_files(path)
     with quiet_transformers():
         config = load_config(path)
         theirs = load_tokenizer(path, config)
