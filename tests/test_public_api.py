@@ -29,7 +29,7 @@ NAMES = {
         "GatedConvolution LayerOptions GridPositions LearnedPositions RNNStack RecurrentOutput "
         "RecurrentState RotaryPositions SelfAttentiveRNN SinusoidalPositions SpecAugment "
         "TransformerDecoder TransformerDecoderLayer TransformerEncoder TransformerEncoderLayer "
-        "TransformerState from_torch to_torch"
+        "TransformerState"
     ),
     models: (
         "CLASSIFIERS COPY_PRESETS LABEL_PRESETS LANGUAGE_MODELS PRESETS SPAN_PRESETS "

@@ -6,12 +6,13 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from layers.tools import (
     away_from_zero,
     close,
-    holding_gradients,
+    gradients_as_torch,
+    load_from_torch,
     same_bits,
     spoilt,
     weighted_sum,
 )
-from regard.layers import RecurrentState, RNNStack, from_torch, to_torch
+from regard.layers import RecurrentState, RNNStack
 
 BATCH, LENGTH, INPUT, HIDDEN = 5, 7, 3, 11
 LENGTHS = torch.tensor([7, 4, 0, 1, 5])
@@ -29,7 +30,11 @@ def pair(cell, layers=1, both_ways=False, **kwargs):
         INPUT, HIDDEN, layers, batch_first=True, bidirectional=both_ways, **kwargs
     ).double()
     away_from_zero(theirs)
-    return theirs, from_torch(theirs)
+    ours = RNNStack(
+        INPUT, HIDDEN, cell=cell, num_layers=layers, bidirectional=both_ways,
+        bias=kwargs.get("bias", True),
+    )  # fmt: skip
+    return theirs, load_from_torch(ours.double(), theirs)
 
 
 def inputs(stack, dtype=torch.float64):
@@ -139,8 +144,7 @@ def test_gradients_equal_those_of_packed_sequences(cell, layers, both_ways):
 
     actual = backward(lambda x, start: ours(x, LENGTHS, start))
     close(actual, backward(lambda x, start: packed(theirs, x, start)))
-    grads = to_torch(holding_gradients(ours)).state_dict()
-    close(grads, {name: p.grad for name, p in theirs.named_parameters()})
+    close(gradients_as_torch(ours), {name: p.grad for name, p in theirs.named_parameters()})
 
 
 @pytest.mark.slow

@@ -2,7 +2,13 @@ import pytest
 import torch
 from torch import nn
 
-from layers.tools import away_from_zero, close, holding_gradients, weighted_sum
+from layers.tools import (
+    away_from_zero,
+    close,
+    gradients_as_torch,
+    load_from_torch,
+    weighted_sum,
+)
 from regard import masks
 from regard.attention import ALiBi, ShawRelativePositions
 from regard.layers import (
@@ -12,8 +18,6 @@ from regard.layers import (
     TransformerDecoder,
     TransformerEncoder,
     TransformerEncoderLayer,
-    from_torch,
-    to_torch,
 )
 
 BATCH, LENGTH, KV_LEN, HEADS, DIM, INNER, LAYERS = 5, 7, 11, 2, 26, 17, 3
@@ -69,6 +73,22 @@ def torch_decoder(norm=None, **kwargs):
     return away_from_zero(nn.TransformerDecoder(layer, LAYERS, norm)).double().eval()
 
 
+def from_torch(theirs):
+    """Our stack with the weights of torch's."""
+    layer = theirs.layers[0]
+    options = LayerOptions(
+        norm_first=layer.norm_first,
+        activation="relu" if layer.activation is nn.functional.relu else "gelu",
+    )
+    is_encoder = isinstance(theirs, nn.TransformerEncoder)
+    more = {} if is_encoder else {"memory_size": DIM}
+    made = (TransformerEncoder if is_encoder else TransformerDecoder)(
+        DIM, HEADS, INNER, LAYERS, options, **more
+    )
+    made.norm = None if theirs.norm is None else nn.LayerNorm(DIM)
+    return load_from_torch(made.double(), theirs)
+
+
 def decoder(name, memory_size=None, layers=LAYERS):
     dim, heads, options = STACKS[name]
     module = TransformerDecoder(dim, heads, INNER, layers, options, memory_size=memory_size)
@@ -76,8 +96,7 @@ def decoder(name, memory_size=None, layers=LAYERS):
 
 
 def same_gradients(ours, theirs):
-    actual = to_torch(holding_gradients(ours)).state_dict()
-    close(actual, {name: p.grad for name, p in theirs.named_parameters()})
+    close(gradients_as_torch(ours), {name: p.grad for name, p in theirs.named_parameters()})
 
 
 def decode(module, x, state, pieces, **kwargs):

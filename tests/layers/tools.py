@@ -1,6 +1,6 @@
 """What several tests of layers need."""
 
-import copy
+import re
 
 import torch
 from torch import nn
@@ -46,9 +46,39 @@ def weighted_sum(*tensors):
     )
 
 
-def holding_gradients(module: nn.Module) -> nn.Module:
-    """A copy whose parameters are the gradients, so that interchange can carry these too."""
-    copied = copy.deepcopy(module)
-    for parameter, source in zip(copied.parameters(), module.parameters(), strict=True):
-        parameter.data = source.grad.clone()
-    return copied
+def torch_name(name, is_decoder=False):
+    """Torch's name of a weight of ours, and which third of torch's tensor it is, if not all."""
+    if name.startswith(("ahead.", "back.")):
+        way, layer, leaf = name.split(".")
+        return f"{leaf.removesuffix('0')}{layer}{'_reverse' if way == 'back' else ''}", None
+    for ours, theirs in {
+        "attention_residual.norm": "norm1", "cross_residual.norm": "norm2",
+        "feed_forward_residual.norm": "norm3" if is_decoder else "norm2",
+        "feed_forward.inner": "linear1", "feed_forward.outer": "linear2",
+        "attention.": "self_attn.", "cross.": "multihead_attn.",
+    }.items():  # fmt: skip
+        name = re.sub(rf"^(layers\.\d+\.){re.escape(ours)}", rf"\1{theirs}", name)
+    for third, part in enumerate(("query", "key", "value")):
+        if f".{part}_proj." in name:
+            return name.replace(f"{part}_proj.", "in_proj_"), third
+    return name, None
+
+
+def load_from_torch(ours, theirs):
+    """Our module with the weights of torch's."""
+    weights, names = theirs.state_dict(), ours.state_dict()
+    decoder = hasattr(ours, "start")
+    for name in names:
+        other, third = torch_name(name, decoder)
+        names[name] = weights[other] if third is None else weights[other].chunk(3)[third]
+    ours.load_state_dict(names)
+    return ours.to(next(iter(weights.values())).dtype).train(theirs.training)
+
+
+def gradients_as_torch(ours):
+    """The gradients of our parameters under the names of torch's."""
+    found = {}
+    for name, parameter in ours.named_parameters():
+        other, _ = torch_name(name, hasattr(ours, "start"))
+        found.setdefault(other, []).append(parameter.grad)
+    return {name: torch.cat(thirds) for name, thirds in found.items()}

@@ -27,7 +27,6 @@ from regard.layers import (
     RotaryPositions,
     SinusoidalPositions,
     TransformerDecoder,
-    to_torch,
 )
 from regard.layers.positions import RotaryScaling
 from regard.layers.transformer import ACTIVATIONS
@@ -303,18 +302,6 @@ def test_steps_equal_the_whole_and_padding_counts_nothing(name):
 def test_compiled_steps_know_what_they_run(name):
     """Weights alone do not say what they mean: a copy must refuse what it would compute wrongly."""
     assert (refuse_cpu_model(build("transformer", **VARIANTS[name])) is None) == (name == "marian")
-
-
-@pytest.mark.parametrize(("option", "value"), [
-    ("shared_bias", {"positions": "relative"}), ("norm", {"norm": "rms"}),
-    ("gated", {"gated": True}),
-    ("window", {"window": 2}), ("head_dim", {"head_dim": 7}),
-    ("activation", {"activation": "silu"}),
-    ("repeats", {"repeats": 2}), ("qkv_bias", {"bias": False, "qkv_bias": True}),
-])  # fmt: skip
-def test_torch_has_no_such_layers(option, value):
-    with refuses(option, "be", ""):
-        to_torch(build("transformer", **value).encoder.encoder)
 
 
 @pytest.mark.plain

@@ -8,7 +8,6 @@ Example:
 
 from regard.layers.content_memory import ContentMemory, ContentMemoryOutput
 from regard.layers.conv import ConvDecoder, ConvEncoder, ConvState, GatedConvolution
-from regard.layers.interchange import from_torch, to_torch
 from regard.layers.positions import (
     GridPositions,
     LearnedPositions,
@@ -50,6 +49,4 @@ __all__ = [
     "TransformerEncoder",
     "TransformerEncoderLayer",
     "TransformerState",
-    "from_torch",
-    "to_torch",
 ]
