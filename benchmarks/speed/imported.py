@@ -234,9 +234,7 @@ def _llama(library: Any, size: Size) -> Any:
 
 
 CONFIGS: Final[dict[str, Callable[[Any, Size], Any]]] = {
-    "marian": functools.partial(
-        _translation, kind="MarianConfig", activation_function="swish", decoder_vocab_size=58101
-    ),
+    "marian": functools.partial(_translation, kind="MarianConfig", activation_function="swish"),
     "nllb": functools.partial(_translation, kind="M2M100Config"),
     "gpt2": _gpt2,
     "llama": _llama,

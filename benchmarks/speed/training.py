@@ -40,6 +40,8 @@ RECORDING: Final = 400
 GRAPHS: Final = "graphs"
 #: steps that are timed at least, however long they take
 FEWEST: Final = 3
+#: steps that the loss of a record is the mean of
+LAST: Final = 20
 
 
 class Finished(Exception):  # noqa: N818
@@ -65,11 +67,13 @@ class Stopwatch:
         self.started = 0.0
         self.marks: list[Any] = []
         self.tokens: list[int] = []
+        self.losses: list[torch.Tensor] = []
 
     def on_step(self, progress: Any, loss: torch.Tensor) -> None:
         """Record a step; raise after the last one."""
         self.marks.append(self._mark())
         self.tokens.append(progress.tokens)
+        self.losses.append(loss.detach())
         if progress.step == self.warm_up:
             self.started = time.perf_counter()
         slow = progress.step >= self.warm_up + FEWEST
@@ -94,6 +98,7 @@ class Stopwatch:
             "step_ms": 1e3 * statistics.median(spans),
             "tokens_per_step": statistics.median(tokens),
             "tokens_per_s": statistics.median(rates),
+            "loss": float(torch.stack(self.losses[-LAST:]).mean()),
         }
 
     def _mark(self) -> Any:
