@@ -48,6 +48,7 @@ class DecodingOptions:
         prefix: tokens that a target begins with, a list for each source.
         forced: number of first tokens of the prefix whose probability counts as 1.
         forced_end: whether that of an `eos` which the limit forces does.
+        ends: further tokens that end a target, as the likeliest of which `eos` counts.
         temperature: divides the logits before sampling.
         top_p: sample among the fewest likeliest tokens with at least this total probability.
     """
@@ -80,6 +81,7 @@ class DecodingOptions:
     prefix: Sequence[Sequence[int]] | None = None
     forced: int = _option(0, min=0)
     forced_end: bool = False
+    ends: Sequence[int] = ()
     forbid_unknown: bool = _option(False, "Never write <unk>.")
     num_samples: int = _option(0, "Sample this many answers instead of searching.", min=0)
     temperature: float = _option(
@@ -124,6 +126,8 @@ class DecodingOptions:
                 self.nbest,
                 f"set beam={self.nbest}, or ask for fewer",
             )
+        for token in self.ends:
+            check_least(EOS + 1, ends=token)
         for row, tokens in enumerate(self.prefix or ()):
             _check_prefix(row, tokens)
         if self.max_len is not None:

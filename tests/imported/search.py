@@ -45,6 +45,7 @@ def generated(family, theirs, folder, texts, new=12, **options):
     never = [number for number in folder.vocabulary.ids[:2] if number >= 0]
     told |= {"suppress_tokens": never} if never else {}  # which regard never writes
     end, found = theirs.generation_config.eos_token_id, {}
+    end = end if isinstance(end, list) else [end]
     for places in batches(family, [folder.tokenizer(text)["input_ids"] for text in texts]):
         some = [texts[i] for i in places]
         given = folder.tokenizer(some, padding=True, return_tensors="pt")
@@ -53,5 +54,6 @@ def generated(family, theirs, folder, texts, new=12, **options):
             out = theirs.generate(**given, **told)
         start = given["input_ids"].shape[1] if family in LANGUAGE else 1
         for i, row in zip(places, out[:, start:].tolist(), strict=True):
-            found[i] = row[: row.index(end)] if end in row else row
+            ends = (place for place, token in enumerate(row) if token in end)
+            found[i] = row[: next(ends, len(row))]
     return [found[i] for i in range(len(texts))]

@@ -1,6 +1,9 @@
 """Imported models as runs: answers, commands, fine-tuning, and folders that are refused."""
 
 import json
+import random
+import re
+import shutil
 
 import pytest
 import torch
@@ -9,9 +12,10 @@ from safetensors.torch import load_file, save_file
 import regard
 from cli.tools import regard as command
 from imported.tuning import tune
-from imported.zoo import ENCODERS, build_tokenizer, long, sentences
+from imported.zoo import ENCODERS, build_tokenizer, long, m2m_tokenizer, sentences
 from regard.errors import RegardError
 from regard.imported import ImportRefusedError
+from regard.pretrained.folder import load_config, load_tokenizer
 from regard.training.imported_run import import_run
 
 #: each takes a second
@@ -74,8 +78,6 @@ def test_fine_tuning_learns_and_resumes_exactly(folders, family, tmp_path):
 @pytest.fixture
 def damaged(folders, tmp_path):
     """A copy of the folder of a Llama, which a test damages."""
-    import shutil
-
     return shutil.copytree(folders("llama", torch.float32)[0], tmp_path / "llama")
 
 
@@ -100,7 +102,7 @@ NORM = "model.layers.1.input_layernorm.weight"
     (lambda f: change(f, "config.json", hidden_act="gelu_10"), "its activation is 'gelu_10'"),
     (lambda f: change(f, "config.json", model_type="opt"), "its model_type is 'opt'"),
     (lambda f: change(f, "config.json", architectures=["LlamaModel"]), "its class is LlamaModel"),
-    (lambda f: change(f, "generation_config.json", eos_token_id=[2, 5]), "its texts end in [2, 5]"),
+    (lambda f: change(f, "generation_config.json", eos_token_id="x"), "its texts end in 'x'"),
     (lambda f: weights(f, lambda w: w.pop(NORM)), f"they lack {NORM}"),
     (lambda f: weights(f, lambda w: w.update({NORM: torch.ones(7)})),
      f"{NORM} is of the shape (7,), and not (24,)"),
@@ -137,7 +139,7 @@ def test_languages_are_tokens_that_texts_begin_with(folders, tmp_path):
     from transformers import MBart50Tokenizer
 
     path, _ = folders("mbart", torch.float32, vocab_size=160, pad_token_id=1, bos_token_id=0)
-    base = build_tokenizer("m2m_100").backend_tokenizer  # whose special tokens stand as mBART's do
+    base = build_tokenizer("nllb").backend_tokenizer  # whose special tokens stand as mBART's do
     pieces = json.loads(base.to_str())["model"]["vocab"]
     MBart50Tokenizer(vocab=[tuple(one) for one in pieces], src_lang="en_XX").save_pretrained(path)
     run = import_run(path, tmp_path / "run", source_language="de_DE", target_language="fr_XX")
@@ -155,3 +157,61 @@ def test_languages_are_tokens_that_texts_begin_with(folders, tmp_path):
     assert found.token_log_probs[0] == 0
     named = command("import", path, "-o", tmp_path / "other", "--tgt-lang", "xx_XX")
     assert "be a language of the tokenizer" in named.stderr
+
+
+def test_languages_after_sources_begin_targets(folders, tmp_path):
+    from transformers import MBartTokenizer
+
+    path, _ = folders("mbart-cc25", torch.float32, vocab_size=160, pad_token_id=1, bos_token_id=0)
+    pieces = json.loads(build_tokenizer("nllb").backend_tokenizer.to_str())["model"]["vocab"]
+    MBartTokenizer(vocab=[tuple(one) for one in pieces]).save_pretrained(path)
+    run = import_run(path, tmp_path / "run", source_language="de_DE", target_language="fr_XX")
+    model, text = regard.load(run), "the cat sat"
+    theirs = MBartTokenizer.from_pretrained(path, src_lang="de_DE", tgt_lang="fr_XX")
+    ids = model.src_tokenizer.imported.ids
+    expected = theirs(text)["input_ids"]
+    assert [ids[i] for i in model.source_ids([text])[0]] == expected
+    assert ids[1] == theirs.convert_tokens_to_ids("fr_XX")
+    trace = model.trace(text, beam=2, max_len=5)
+    shown = theirs.convert_ids_to_tokens(expected)
+    assert [token.text for token in trace.source.tokens][-2:] == shown[-2:] == ["</s>", "de_DE"]
+
+
+ODD = (
+    "  the  cat ",
+    "Café ﬁsh",
+    "日本 cat",
+    "the\tcat sat",
+    "the __fr__ cat",
+    ">>fr<< cat",
+    "THE ®",
+)
+
+
+@pytest.mark.parametrize(("family", "kind"), [
+    ("marian", "unigram"), ("m2m_100", "unigram"), ("m2m_100", "bpe")
+])  # fmt: skip
+def test_pieces_of_odd_texts_are_those_of_sentencepiece(folders, family, kind, tmp_path):
+    path = shutil.copytree(folders(family, torch.float32)[0], tmp_path / family)
+    languages = {}
+    if family == "m2m_100":
+        m2m_tokenizer(kind).save_pretrained(path)
+        languages = {"source_language": "ta", "target_language": "fr"}
+    run = import_run(path, tmp_path / "run", **languages)
+    model, theirs = regard.load(run), load_tokenizer(path, load_config(path))
+    theirs.src_lang = "ta"
+    ids = model.src_tokenizer.imported.ids
+    mixed = ["".join(random.Random(seed).choices("trees no at", k=40)) for seed in range(20)]
+    for text in (*ODD, *mixed):
+        own = [ids[i] for i in model.source_ids([text])[0]]
+        assert own == theirs(text)["input_ids"], text
+        back = theirs.decode(theirs(text)["input_ids"], skip_special_tokens=True)
+        written = [i for i in model.source_ids([text])[0] if i > 3]
+        assert (
+            model.src_tokenizer.decode(written).strip() == re.sub("<unk>|>>fr<<", "", back).strip()
+        )
+    if family == "m2m_100":
+        (found,) = model(["the cat"], beam=2, max_len=9)
+        assert found.tokens[0] == "__fr__"
+        named = command("import", path, "-o", tmp_path / "other", "--tgt-lang", "__fr__")
+        assert "as af, am, ar" in named.stderr

@@ -36,6 +36,8 @@ BART = {
     "max_position_embeddings": 71,
     "forced_eos_token_id": None,
 }
+M2M_100 = {**BART, "decoder_start_token_id": EOS, "pad_token_id": 1, "bos_token_id": 0}
+M2M_100 |= {"scale_embedding": True}
 T5 = {"d_model": 24, "d_kv": 5, "d_ff": 19, "num_layers": 2}
 T5 |= {"num_heads": 4, "decoder_start_token_id": PAD, "relative_attention_num_buckets": 8}
 T5 |= {"relative_attention_max_distance": 20}
@@ -55,6 +57,7 @@ ZOO = {
     "llama": ("LlamaForCausalLM", {**GROUPED, "head_dim": 10}, "<s>", ""),
     "llama3": ("LlamaForCausalLM", {**GROUPED, "rope_parameters": LLAMA_3,
                                     "tie_word_embeddings": True}, "<s>", ""),
+    "llama-chat": ("LlamaForCausalLM", {**GROUPED, "eos_token_id": [EOS, 11, 17]}, "<s>", ""),
     "mistral": ("MistralForCausalLM", {**GROUPED, "sliding_window": 5}, "<s>", ""),
     "qwen2": ("Qwen2ForCausalLM", {**GROUPED, "bos_token_id": None}, "", ""),
     "gemma": ("GemmaForCausalLM", {**GROUPED, "head_dim": 8, "num_key_value_heads": 1}, "<s>", ""),
@@ -71,11 +74,13 @@ ZOO = {
              "<s>", "</s>"),
     "mbart": ("MBartForConditionalGeneration", {**BART, "decoder_start_token_id": EOS,
                                                 "scale_embedding": True}, "[en]", "</s>"),
+    "mbart-cc25": ("MBartForConditionalGeneration", {**BART, "decoder_start_token_id": 6,
+                                                     "scale_embedding": True}, "", "</s> [en]"),
     "pegasus": ("PegasusForConditionalGeneration", {**BART, "decoder_start_token_id": PAD,
                                                     "scale_embedding": True}, "", "</s>"),
-    "m2m_100": ("M2M100ForConditionalGeneration",
-                {**BART, "decoder_start_token_id": EOS, "pad_token_id": 1, "bos_token_id": 0,
-                 "scale_embedding": True}, "[en]", "</s>"),
+    "nllb": ("M2M100ForConditionalGeneration", M2M_100, "[en]", "</s>"),
+    "m2m_100": ("M2M100ForConditionalGeneration", {**M2M_100, "vocab_size": 190},
+                "__en__", "</s>"),
     "t5": ("T5ForConditionalGeneration", T5, "", "</s>"),
     "byt5": ("T5ForConditionalGeneration", {**T5, "vocab_size": 384, "eos_token_id": 1},
              "", "</s>"),
@@ -83,7 +88,7 @@ ZOO = {
                                                 "tie_word_embeddings": False}, "", "</s>"),
     "mt5": ("MT5ForConditionalGeneration", T5, "", "</s>"),
 }  # fmt: skip
-LANGUAGE = ("gpt2", "llama", "llama3", "mistral", "qwen2", "gemma")
+LANGUAGE = ("gpt2", "llama", "llama3", "llama-chat", "mistral", "qwen2", "gemma")
 ENCODERS = ("bert", "roberta", "xlm-roberta", "distilbert", "albert")
 SEQ2SEQ = tuple(name for name in ZOO if name not in LANGUAGE + ENCODERS)
 
@@ -113,6 +118,8 @@ def build_tokenizer(family):
 
     if family == "marian":
         return marian_tokenizer()
+    if family == "m2m_100":
+        return m2m_tokenizer()
     if family == "byt5":
         return ByT5Tokenizer()
     ids = {**IDS, **ZOO[family][1]}
@@ -132,7 +139,7 @@ def build_tokenizer(family):
         found.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         found.decoder = decoders.WordPiece()
         trainer = trainers.WordPieceTrainer(**options)
-    elif family in ("llama", "llama3", "mistral", "gemma"):
+    elif family in ("llama", "llama3", "llama-chat", "mistral", "gemma"):
         found = Tokenizer(models.BPE(unk_token="<unk>"))
         found.pre_tokenizer, found.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
         trainer = trainers.BpeTrainer(**options)
@@ -146,7 +153,7 @@ def build_tokenizer(family):
     if before or after:
         found.post_processor = processors.TemplateProcessing(
             single=f"{before} $A {after}".strip(),
-            special_tokens=[(t, special.index(t)) for t in {before, after} - {""}],
+            special_tokens=[(t, special.index(t)) for t in f"{before} {after}".split()],
         )
     named = {"unk_token": "<unk>", "eos_token": "</s>", "pad_token": "<pad>"}
     named |= {"bos_token": "<s>"} if ids["bos_token_id"] is not None else {}
@@ -154,7 +161,7 @@ def build_tokenizer(family):
 
 
 #: first tokens of targets: a special token, or a language
-FORCED = {"bart": BOS, "mbart": 6, "m2m_100": 6}
+FORCED = {"bart": BOS, "mbart": 6, "nllb": 6, "m2m_100": 106}
 #: standard deviations of weights, by their names
 SPREAD = {r"bias$": 0.2, "position|wpe|encoder_attn": 1.2, "shared|embed|wte": 0.3, "": 0.6}
 #: weights of norms, which are near 1
@@ -179,6 +186,28 @@ def marian_tokenizer():
         (folder / "vocab.json").write_text(json.dumps({n: i for i, n in enumerate(pieces)}))
         files = {f"{side}_spm": str(folder / f"{side}.spm") for side in ("source", "target")}
         return MarianTokenizer(**files, vocab=str(folder / "vocab.json"))
+
+
+def m2m_tokenizer(kind="bpe"):
+    """A model of sentencepiece, and the vocabulary that has other ids."""
+    import sentencepiece
+    from transformers import M2M100Tokenizer
+    from transformers.models.m2m_100.tokenization_m2m_100 import FAIRSEQ_LANGUAGE_CODES
+
+    with tempfile.TemporaryDirectory() as name:
+        folder, pieces = Path(name), dict.fromkeys(["<s>", "<pad>", "</s>", "<unk>"])
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(sentences(300)), model_prefix=str(folder / "spm"),
+            vocab_size=41, model_type=kind, minloglevel=2,
+        )  # fmt: skip
+        model = sentencepiece.SentencePieceProcessor(model_file=str(folder / "spm.model"))
+        pieces |= dict.fromkeys(map(model.id_to_piece, range(model.get_piece_size())))
+        (folder / "vocab.json").write_text(json.dumps({n: i for i, n in enumerate(pieces)}))
+        files = {"vocab_file": str(folder / "vocab.json"), "spm_file": str(folder / "spm.model")}
+        named = [f"__{code}__" for code in FAIRSEQ_LANGUAGE_CODES["m2m100"]]
+        return M2M100Tokenizer(
+            **files, src_lang="en", tgt_lang="fr", additional_special_tokens=named
+        )
 
 
 def build(family, dtype=torch.float64, **sizes):
@@ -207,7 +236,8 @@ def build(family, dtype=torch.float64, **sizes):
     return model
 
 
-SINES = ("marian", "pegasus", "m2m_100")
+FAIRSEQ = ("nllb", "m2m_100")
+SINES = ("marian", "pegasus", *FAIRSEQ)
 
 
 def make_exact(model, family):
@@ -219,9 +249,9 @@ def make_exact(model, family):
             module.embed_scale = torch.tensor(model.config.hidden_size, dtype=torch.float64).sqrt()
     for side in ("encoder", "decoder") if family in SINES else ():
         places = getattr(model.model, side).embed_positions
-        table = places.weights if family == "m2m_100" else places.weight
+        table = places.weights if family in FAIRSEQ else places.weight
         half = table.shape[1] // 2
-        span = half - 1 if family == "m2m_100" else half
+        span = half - 1 if family in FAIRSEQ else half
         waves = 10000.0 ** (-np.arange(half) / span)
         angles = np.arange(len(table))[:, None] * waves
         table.data = torch.from_numpy(np.concatenate([np.sin(angles), np.cos(angles)], axis=1))

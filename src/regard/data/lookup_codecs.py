@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeVar
 
 if __package__:
-    from regard.symbols import SYMBOLS, UNK
+    from regard.symbols import EOS, SYMBOLS, UNK
 else:  # a copy in an exported folder
-    from symbols import SYMBOLS, UNK  # type: ignore[import-not-found,no-redef]
+    from symbols import EOS, SYMBOLS, UNK  # type: ignore[import-not-found,no-redef]
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as HFTokenizer
@@ -94,9 +94,11 @@ class Codec(ABC):
     Attributes:
         pieces: the vocabulary; the first four are the special symbols.
         form: name of what `normalize` does; "" if common text stays as it is.
+        end: the id after a source.
     """
 
     form: ClassVar[str] = ""
+    end: int = EOS
 
     def __init__(self, pieces: Sequence[str]) -> None:
         self.pieces = list(pieces)
@@ -596,6 +598,7 @@ class ImportedCodec(Codec):
         prefix: ids that every text begins with, such as the name of its language.
         decoding: options of decoding that such targets have by default.
         origin: the configuration of the model that it comes from, and other files of it.
+        suffix: ids that every source ends with, if not with `eos` alone.
     """
 
     def __init__(
@@ -606,26 +609,28 @@ class ImportedCodec(Codec):
         prefix: Sequence[int] = (),
         decoding: dict[str, Any] | None = None,
         origin: dict[str, Any] | None = None,
+        suffix: Sequence[int] = (),
     ) -> None:
         super().__init__(pieces)
         self._model = load_tokenizer(tokenizer)
         self.ids, self.tokenizer = list(ids), tokenizer
         self.prefix, self.decoding = list(prefix), dict(decoding or {})
-        self.origin = dict(origin or {})
+        self.origin, self.suffix = dict(origin or {}), list(suffix)
+        *self._last, self.end = self.suffix or [EOS]
         self.theirs = dict(zip(pieces, ids, strict=True))
         # text that spells a special symbol is not one
         self._ours = {number: max(i, UNK) for i, number in enumerate(ids)}
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each text, after those of the prefix."""
+        """Return the ids of each text, after those of the prefix; without `end`."""
         encoded = self._model.encode_batch_fast(list(texts), add_special_tokens=False)
         find = self._ours.get
-        return [[*self.prefix, *(find(i, UNK) for i in one.ids)] for one in encoded]
+        return [[*self.prefix, *(find(i, UNK) for i in one.ids), *self._last] for one in encoded]
 
     def spans(self, text: str) -> list[Span]:
-        """Return the span of each token; those of the prefix have no width."""
-        encoded = self._model.encode(text, add_special_tokens=False)
-        return [(0, 0)] * len(self.prefix) + encoded.offsets
+        """Return the span of each token; those of prefix and suffix have no width."""
+        encoded, end = self._model.encode(text, add_special_tokens=False), len(text)
+        return [(0, 0)] * len(self.prefix) + encoded.offsets + [(end, end)] * len(self._last)
 
     def join(self, pieces: Sequence[str]) -> str:
         """Return the text of tokens without special ones."""
@@ -641,7 +646,7 @@ class ImportedCodec(Codec):
 
     def to_json(self) -> Any:
         """Return the arguments."""
-        names = ("tokenizer", "ids", "pieces", "prefix", "decoding", "origin")
+        names = ("tokenizer", "ids", "pieces", "prefix", "decoding", "origin", "suffix")
         return {name: getattr(self, name) for name in names}
 
 

@@ -45,7 +45,7 @@ class TokenCodec:
         text, _, tail = line.partition("\t")
         names = filter(None, (name.strip() for name in tail.split(";")))
         features = [self.features.get(name, self.unk) for name in names]
-        return [*self.cut(text), *features, self.eos]
+        return [*self.cut(text), *features, self.codec.end]
 
     def positions(self, length: int) -> int:
         """Return the number of vectors that the model makes of so many tokens: as many."""

@@ -331,6 +331,7 @@ class _Imported(_Record):
     ids: list[Annotated[int, Field(ge=-1, lt=2**31)]]
     pieces: Annotated[list[str], AfterValidator(_checked_pieces)]
     prefix: list[Annotated[int, Field(ge=0)]]
+    suffix: list[Annotated[int, Field(ge=0)]] = []
     decoding: dict[str, Any]
     origin: dict[str, Any]
 
@@ -339,10 +340,11 @@ class _Imported(_Record):
         count = len(self.pieces)
         if len(self.ids) != count or len(set(self.pieces)) != count:
             raise ValueError("its vocabulary does not have an id for each of its pieces")
-        if max(self.prefix, default=0) >= count:
-            raise ValueError(f"its texts begin with a token of {max(self.prefix)}, beyond the last")
+        options = DecodingOptions(**{"beam": MAX_BEAM, **self.decoding})  # which checks them
+        last = max([*self.prefix, *self.suffix, *options.ends], default=0)
+        if last >= count:
+            raise ValueError(f"a token around its texts is {last}, beyond the last")
         tokenizer_growth(self.tokenizer, count)
-        DecodingOptions(**{"beam": MAX_BEAM, **self.decoding})  # which checks them
         return self
 
 
@@ -521,6 +523,11 @@ class Tokenizer(StoredEncoder):
         return [] if self.imported is None else self.imported.prefix
 
     @property
+    def end(self) -> int:
+        """The id after a source: `eos`, or a language."""
+        return self._codec.end
+
+    @property
     def decoding(self) -> dict[str, Any]:
         """Options of decoding that targets have by default."""
         return {} if self.imported is None else self.imported.decoding
@@ -666,14 +673,14 @@ class Tokenizer(StoredEncoder):
 def source_ids(
     tokenizer: Tokenizer, texts: Sequence[str], features: Sequence[Sequence[str]] | None = None
 ) -> list[list[int]]:
-    """Return ids of sources, each with `eos` at its end: a fallback for attention.
+    """Return ids of sources, each with `tokenizer.end` after it: a fallback for attention.
 
     A source is then never empty, its end is marked, and a model that writes one output per input
     ends where its source does.
     """
     rows = tokenizer.encode_batch(texts, features)
     for row in rows:
-        row.append(EOS)
+        row.append(tokenizer.end)
     return rows
 
 

@@ -33,6 +33,7 @@ class Constraints(State):
         prefix: tokens that must come first, `pad` after the last; None if there are none.
         forced: number of first tokens of it whose probability counts as 1.
         forced_end: whether that of an `eos` at the limit does.
+        ends: tokens as the likeliest of which `eos` counts.
         shortest: the smallest of the limits, known without asking the device.
         longest: the largest of them.
         min_len: fewest tokens of a target.
@@ -45,6 +46,7 @@ class Constraints(State):
     prefix: Int[Tensor, "rows prefix_len"] | None
     forced: int
     forced_end: bool
+    ends: tuple[int, ...]
     shortest: int
     longest: int
     min_len: int
@@ -75,6 +77,7 @@ class Constraints(State):
             prefix=_padded(options.prefix or (), lengths.device),
             forced=options.forced,
             forced_end=options.forced_end,
+            ends=tuple(options.ends),
             shortest=min(limits),
             longest=max(limits),
             min_len=options.min_len,
@@ -94,8 +97,10 @@ class Constraints(State):
         (rows, beams); None if no row is at its limit.
         """
         must, prefix_scores = self._prefix_at(log_probs, step)
-        end = log_probs[..., EOS].clone()
-        for token in self.never:
+        end, never = log_probs[..., EOS].clone(), (*self.never, *self.ends)
+        for token in self.ends:
+            log_probs[..., EOS] = end = torch.maximum(end, log_probs[..., token])
+        for token in never:
             log_probs[..., token] = NEVER
         if self.ngram and history is not None:
             log_probs = self._without_repeats(log_probs, history)
@@ -103,7 +108,7 @@ class Constraints(State):
             log_probs[..., EOS] = end.masked_fill((self.exact > step)[:, None], NEVER)
         elif step < self.min_len:
             log_probs[..., EOS] = NEVER
-            if log_probs.shape[2] <= 1 + len(self.never) + (step if self.ngram else 0):
+            if log_probs.shape[2] <= 1 + len(never) + (step if self.ngram else 0):
                 stuck = log_probs.amax(dim=2) == NEVER
                 log_probs[..., EOS] = end.where(stuck, NEVER)
         cut = None
@@ -118,9 +123,9 @@ class Constraints(State):
             log_probs.scatter_(2, must.expand_as(end)[..., None], prefix_scores[..., None])
         return log_probs, cut
 
-    def forces_end(self, step: int) -> bool:
-        """Return whether some `eos` counts as 1 at a step, which kernels do not know."""
-        return self.forced_end and step >= self.shortest
+    def changes_end(self, step: int) -> bool:
+        """Return whether some `eos` counts as more at a step, which kernels do not know."""
+        return bool(self.ends) or (self.forced_end and step >= self.shortest)
 
     def _wants_more(
         self, log_probs: Tensor, end: Float[Tensor, "rows beams"], step: int

@@ -44,13 +44,13 @@ STOPPING: Final = {"True": "full", "False": "heuristic", "never": "never"}
 OWN: Final = re.compile(r"classifier\.(?!encoder\.)")
 #: a text by which the special tokens around texts are seen
 PROBE: Final = "a"
-#: tokens that name a language, as en_XX or fra_Latn
-LANGUAGE: Final = re.compile(r"[a-z]{2,3}_[A-Z][A-Za-z]+")
+#: names of languages, as en, en_XX or fra_Latn
+LANGUAGE: Final = re.compile(r"[a-z]{2,3}(_[A-Z][A-Za-z]+)?")
 GENERATION: Final = "generation_config.json"
 #: files of a tokenizer beside its own that an export brings back
 KEPT_FILES: Final = (
     *("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", GENERATION),
-    *("source.spm", "target.spm", "vocab.json"),
+    *("source.spm", "target.spm", "sentencepiece.bpe.model", "vocab.json"),
 )
 #: most positions that a run reads unless told otherwise
 MOST_POSITIONS: Final = 1024
@@ -165,7 +165,7 @@ class ImportedFolder:
         return len(self.table)
 
     @cached_property
-    def ends(self) -> tuple[list[int], list[int]]:
+    def around(self) -> tuple[list[int], list[int]]:
         """Ids that the tokenizer puts before and after a text."""
         if self.languages[0] is not None:
             self._language("source_language", self.languages[0])
@@ -177,20 +177,27 @@ class ImportedFolder:
 
     def _language(self, name: str, given: str) -> int:
         """Return the id of a language; raises ArgumentError for one that the tokenizer lacks."""
-        number: int | None = self.tokenizer.get_vocab().get(given)
+        codes: dict[str, int] = getattr(self.tokenizer, "lang_code_to_id", {})
+        number = (codes or self.tokenizer.get_vocab()).get(given)
         if number is None or not hasattr(self.tokenizer, "src_lang"):
-            known = [t for t in self.tokenizer.all_special_tokens if LANGUAGE.fullmatch(t)]
+            known = [t for t in codes or self.tokenizer.all_special_tokens if LANGUAGE.fullmatch(t)]
             some = ", ".join(known[:8]) if known else "none"
             rule = f"be a language of the tokenizer in {self.path}, as {some}"
             raise ArgumentError(name, rule, repr(given), "choose one, or leave it out")
         return number
 
+    @property
+    def stops(self) -> list[Any]:
+        """Ids of which each ends a text; `eos` is the first."""
+        found = self.generation.get("eos_token_id")
+        return found if isinstance(found, list) else [found]
+
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """The vocabulary, in the order of regard."""
-        own, (before, after) = self.generation, self.ends
+        own, (before, after) = self.generation, self.around
         pad = own.get("pad_token_id")
-        symbols = {EOS: own.get("eos_token_id"), UNK: self.tokenizer.unk_token_id}
+        symbols = {EOS: next(iter(self.stops), None), UNK: self.tokenizer.unk_token_id}
         if self.family.preset == "classifier-transformer":
             symbols = {EOS: after[0] if after else None, UNK: symbols[UNK], PAD: pad, BOS: None}
         elif self.family.preset == "lm-transformer":
@@ -198,15 +205,23 @@ class ImportedFolder:
             symbols |= {BOS: symbols[EOS] if first is None else first, PAD: pad}
         else:
             first = own.get("decoder_start_token_id")
+            if self.languages[1] is not None and len(after) > 1:  # then targets start with theirs
+                first = self._language("target_language", self.languages[1])
             symbols |= {BOS: own.get("bos_token_id") if first is None else first, PAD: pad}
         if not isinstance(symbols[EOS], int):
             raise self._refused(f"its texts end in {symbols[EOS]!r:.60}, and not in one token")
         return Vocabulary.of(self.count, symbols)
 
     @property
+    def ends(self) -> list[int]:
+        """Our ids of tokens that end a text as `eos` does."""
+        ids = self.vocabulary.ids
+        return [ids.index(number) for number in self.stops[1:] if number in ids[EOS + 1 :]]
+
+    @property
     def reads_bos(self) -> bool:
         """True if texts of a language model begin with a special token."""
-        return bool(self.ends[0])
+        return bool(self.around[0])
 
     @property
     def decoding(self) -> dict[str, Any]:
@@ -219,6 +234,7 @@ class ImportedFolder:
         least = max(self._number("min_length", 0) - 1, 0)
         found["min_len"] = self._number("min_new_tokens", least)
         most = self._number("max_new_tokens", self._number("max_length", 0) - 1)
+        found["ends"] = self.ends
         found["forced_end"] = self.generation.get("forced_eos_token_id") is not None
         if most > 0:
             found["max_len"] = most - found["forced_end"]
@@ -238,6 +254,7 @@ class ImportedFolder:
         prefix: Sequence[int] = (),
         decoding: dict[str, Any] | None = None,
         *,
+        suffix: Sequence[int] = (),
         target: bool = False,
     ) -> ImportedCodec:
         try:
@@ -263,25 +280,26 @@ class ImportedFolder:
         }
         has_own = (self.path / "tokenizer.json").is_file()
         origin = {"config": self.config.to_dict(), "files": files, "tokenizer.json": has_own}
-        ours = [ids.index(number) for number in prefix]
-        return ImportedCodec(content, ids, pieces, ours, decoding, origin)
+        first, last = ([ids.index(number) for number in some] for some in (prefix, suffix))
+        return ImportedCodec(content, ids, pieces, first, decoding, origin, last)
 
     @cached_property
     def encoders(self) -> tuple[Tokenizer, Tokenizer]:
         """The tokenisers of sources and of targets."""
-        before, after = self.ends
+        before, after = self.around
         if self.family.preset == "lm-transformer":
             if len(before) > 1 or after:
                 raise self._refused("its texts have special tokens around them")
-            both = Tokenizer("imported", self._codec(), nfc=False)
+            both = Tokenizer("imported", self._codec(decoding={"ends": self.ends}), nfc=False)
             return both, both
-        if after != [self.vocabulary.rows[EOS]]:
-            raise self._refused("its sources do not end in one token alone")
-        source = Tokenizer("imported", self._codec(before), nfc=False)
+        if not after:
+            raise self._refused("its sources do not end in a token")
+        suffix = [] if after == [self.vocabulary.rows[EOS]] else after
+        source = Tokenizer("imported", self._codec(before, suffix=suffix), nfc=False)
         if self.family.preset == "classifier-transformer":
             return source, Tokenizer("label", LabelCodec(list(SYMBOLS)))
         first = self.generation.get("forced_bos_token_id")
-        if self.languages[1] is not None:
+        if self.languages[1] is not None and not suffix:
             first = self._language("target_language", self.languages[1])
         codec = self._codec([] if first is None else [first], self.decoding, target=True)
         return source, Tokenizer("imported", codec, nfc=False)

@@ -85,7 +85,7 @@ def text_given(tokenizer: Tokenizer, given: str | Source, ids: Sequence[int]) ->
     tokens = [Token(piece, span, word) for piece, span, word in cut]
     named = zip(shown[len(spans) :], _feature_spans(text, features, len(plain) + 1), strict=True)
     tokens += [Token(name, span, special=True) for name, span in named]
-    return Text(text, (*tokens, END))
+    return Text(text, (*tokens, Token(tokenizer.tokens([tokenizer.end])[0], special=True)))
 
 
 def with_features(text: str, features: Sequence[str]) -> str:
