@@ -11,17 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.data.media_files import Sound, read_picture, read_sound
-from regard.errors import ArgumentError, DataError, RegardError
+from regard.errors import ArgumentError, DataError
 from regard.models.protocol import inference
 from regard.pretrained.folder import LoadedParts
 from regard.pretrained.folder_checks import PretrainedError, explained
 from regard.pretrained.generation import LIBRARY_LENGTH, RETURNED, search_mode
-from regard.pretrained.media_check import (
-    PictureCells,
-    SoundSlices,
-    picture_scorer,
-    sound_scorer,
-)
 from regard.pretrained.output import (
     PretrainedOutput,
     Recording,
@@ -33,13 +27,7 @@ from regard.pretrained.output import (
 )
 from regard.pretrained.text_reader import Reader
 from regard.pretrained.token_texts import continuation, encode, labels, written
-from regard.seeing.attribution.transformers_check import MAX_NEW_TOKENS as CHECKED_TOKENS
-from regard.seeing.attribution.transformers_check import (
-    CheckedSource,
-    OutputNames,
-    decoder_start,
-    head_scale,
-)
+from regard.seeing.attribution.transformers_check import decoder_start
 from regard.seeing.trace import DecodingInfo, Map, Text, Token, Trace, missing_mass
 from regard.seeing.trace.trace import PICTURE_SIDE, Backdrop, spectrogram
 
@@ -110,35 +98,6 @@ class ImageReader(Reader):
         """Return the trace of one pass."""
         return self.answer(source, {}, recording).trace
 
-    def checked(self, source: Any, target: str | None, max_len: int | None) -> CheckedSource:
-        """Return a picture in cells, with its class or a given one."""
-        if not self.classifies or head_scale(self.module.config) == "none":
-            raise RegardError(
-                f"a model of pictures must have classes to be checked, but {self.path} is a "
-                f"{type(self.module).__name__}: see where it looks with `regard show` or .trace."
-            )
-        if max_len is not None:
-            raise ArgumentError("max_len", "be left out for pictures", max_len, "leave it out")
-        names = OutputNames(self.module, None, "class")
-        found = self.answer(source, {}, Recording())
-        drawn = found.trace.source.backdrop
-        label = names.find("target", next(iter(found.probabilities)) if target is None else target)
-        pixels = self._pixels(source)[1]
-        given = pixels.to(self.module.device, self.module.dtype)
-        cells = PictureCells.of(given, drawn.grid, drawn.first)
-        seen = self._seen_picture(cells.pad(pixels))
-        backdrop = Backdrop.of("picture", seen, grid=cells.grid, first=cells.fixed)
-        unit = "patch" if cells.across == 1 else "cell"
-        tokens = tuple(_patch_tokens(cells.grid, cells.fixed, unit))
-        return CheckedSource(
-            picture_scorer(self.module, given, cells, label),
-            Text(found.trace.source.text, tokens, backdrop),
-            Text.of([names.label(label)]),
-            names,
-            "class",
-            forced=target is not None,
-        )
-
     def _named(self, found: PretrainedOutput, recorded: Trace, pixels: Tensor) -> Trace:
         """Return a trace whose positions are patches by row and column, over the picture."""
         grid = self._grid(pixels)
@@ -183,11 +142,11 @@ class ImageReader(Reader):
         return (found.clamp(0, 1) * 255).round().permute(1, 2, 0).byte().numpy()
 
 
-def _patch_tokens(grid: tuple[int, int], first: int, unit: str = "patch") -> Iterator[Token]:
+def _patch_tokens(grid: tuple[int, int], first: int) -> Iterator[Token]:
     for i in range(first):
         yield Token(SPECIAL[i] if i < len(SPECIAL) else f"[REG {i}]", special=True)
     for row in range(grid[0]):
-        yield from (Token(f"{unit} {row + 1},{column + 1}") for column in range(grid[1]))
+        yield from (Token(f"patch {row + 1},{column + 1}") for column in range(grid[1]))
 
 
 class _Answer(NamedTuple):
@@ -266,39 +225,6 @@ class SpeechReader(Reader):
         if not self.generates:
             return self._characters(sound, inputs, recording).trace
         return self._output(sound, inputs, self._given(target or ""), recording).trace
-
-    def checked(self, source: Any, target: str | None, max_len: int | None) -> CheckedSource:
-        """Return a recording in slices of time, with what the model writes or a given target."""
-        sound = self.check(source)
-        inputs = self._inputs(sound)
-        features = inputs.get("input_features")
-        config, padded = self.module.config, self.padded_samples is not None
-        positions = int(getattr(config, "max_source_positions", 0) or 0) if padded else 0
-        if not self.generates or features is None or not positions:
-            raise RegardError(
-                f"a speech model must write text of a spectrogram, as Whisper does, to be checked, "
-                f"but {self.path} is a {type(self.module).__name__}: see where it looks with "
-                f"`regard show` or .trace."
-            )
-        if target is None:
-            most = CHECKED_TOKENS if max_len is None else max_len
-            options = {"max_new_tokens": most, "num_beams": 1, "do_sample": False}
-            answer = self._generated(inputs, options)[0]
-        else:
-            answer = self._given(target)
-        seconds, real = self._position_times(sound, positions)
-        slices = SoundSlices.of(features.shape[-1], positions, real, seconds)
-        times = (Token(f"{i * slices.seconds:.2f} s") for i in range(slices.number))
-        backdrop = self._spectrogram(sound, slices.number, slices.seconds)
-        return CheckedSource(
-            sound_scorer(self.module, features[0], slices, answer.ids[:-1], answer.new),
-            Text(Path(sound.name).name, tuple(times), backdrop),
-            written(self.tokenizer, answer.new),
-            OutputNames(self.module, self.tokenizer, "target"),
-            "target",
-            forced=target is not None,
-            notes=sound.notes,
-        )
 
     def _position_times(self, sound: Sound, total: int) -> tuple[float, int]:
         """Return the seconds of a position of the encoder, and how many are no padding."""

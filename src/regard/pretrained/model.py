@@ -30,7 +30,6 @@ from regard.seeing.attribution.interventions import (
     intervened,
     module_switches,
 )
-from regard.seeing.attribution.transformers_check import check_source
 from regard.seeing.capture.capture_result import CapturedModule
 from regard.seeing.trace import ModelInfo, Trace
 
@@ -297,18 +296,17 @@ class PretrainedModel:
     ) -> Trace:
         """Return a trace with what mattered to each output, by several attribution methods.
 
-        The source of a model of pictures or sound is in parts: cells, or slices of time.
-
         Args:
-            source: the prompt, the text to classify or with masks, a picture or a recording.
+            source: the prompt, or the text to classify or with masks.
             target: what the model is made to write, or a class; its own greedy output if None.
             methods: names separated by commas, or `all`; see `seeing.attribution.methods`.
             versus: a token or class that each output is compared with.
             max_len: most tokens that the model writes by itself; 20 if None.
         """
+        texts = self.texts
         with quiet_transformers():
-            given = self.reader.checked(source, target, max_len)
-            return replace(check_source(given, methods, versus), model=self.info)
+            found = texts.checked(source, target, methods=methods, versus=versus, max_len=max_len)
+        return replace(found, model=self.info)
 
     def what_if(
         self,

@@ -33,12 +33,11 @@ from regard.pretrained.token_texts import (
 )
 from regard.seeing.attribution.transformers_check import (
     MAX_NEW_TOKENS,
-    CheckedSource,
-    checked_text,
+    check_text,
     decoder_start,
     head_scale,
 )
-from regard.seeing.trace import DecodingInfo
+from regard.seeing.trace import DecodingInfo, Trace
 
 #: kinds of maps that the JSON of a prediction holds, of models that write
 WRITTEN_MAPS: Final = {"text2text-generation": ("cross",), "text-generation": ("decoder-self",)}
@@ -83,10 +82,6 @@ class Reader(ABC):
         self, source: Any, target: str | None, recording: Recording, *, chat: bool = False
     ) -> Any:
         """Return the trace of one pass, in which a model that writes is made to write a target."""
-
-    @abstractmethod
-    def checked(self, source: Any, target: str | None, max_len: int | None) -> CheckedSource:
-        """Return a source in parts, with the model's answer or a given one, to be checked."""
 
 
 @final
@@ -208,8 +203,16 @@ class TextReader(Reader):
         first = torch.full_like(ids[:, :1], decoder_start(self.module))
         return torch.cat([first, ids[:, :-1]], dim=1)
 
-    def checked(self, source: Any, target: str | None, max_len: int | None) -> CheckedSource:
-        """Return a text with the model's answer or a given one, to be checked."""
+    def checked(
+        self,
+        source: Any,
+        target: str | None,
+        *,
+        methods: str,
+        versus: str | None,
+        max_len: int | None,
+    ) -> Trace:
+        """Return the trace of the model's answer or a given one, with what mattered to it."""
         self.check_answers(self.check(source))
         number = self.task == "text-classification" and head_scale(self.module.config) == "none"
         if number or self.task == "token-classification":
@@ -219,5 +222,13 @@ class TextReader(Reader):
                 f"`regard show` or .trace."
             )
         most = MAX_NEW_TOKENS if max_len is None else max_len
-        shown = partial(written_plainly, self.tokenizer)
-        return checked_text(self.module, self.tokenizer, source, target, most, shown)
+        return check_text(
+            self.module,
+            self.tokenizer,
+            source,
+            target,
+            methods=methods,
+            versus=versus,
+            max_new_tokens=most,
+            text_of=partial(written_plainly, self.tokenizer),
+        )

@@ -329,65 +329,23 @@ def check_text(
             None.
     """
     method_names(methods)
-    given = checked_text(model, tokenizer, text, target, max_new_tokens, text_of)
-    return replace(check_source(given, methods, versus), model=ModelInfo(type(model).__name__))
-
-
-class CheckedSource(NamedTuple):
-    """A source and an answer, ready to be checked.
-
-    Attributes:
-        scorer: of the answer.
-        source: whose tokens are the inputs.
-        target: whose tokens are the outputs.
-        names: of outputs, for `versus`.
-        kind: of the outputs.
-        forced: whether the caller gave the answer.
-        notes: remarks of the reader.
-    """
-
-    scorer: InputScorer
-    source: Text
-    target: Text
-    names: "OutputNames"
-    kind: OutputKind
-    forced: bool
-    notes: Sequence[str] = ()
-
-
-def checked_text(
-    model: nn.Module,
-    tokenizer: Any,
-    text: str,
-    target: str | None = None,
-    max_new_tokens: int = MAX_NEW_TOKENS,
-    text_of: Callable[[Sequence[int]], Text] | None = None,
-) -> CheckedSource:
-    """Return a text with the model's answer or a given one, to be checked; see `check_text`."""
     scorer = text_scorer(model, tokenizer, text, target, max_new_tokens)
-    outputs = OutputNames(model, tokenizer, scorer.kind)
+    names = OutputNames(model, tokenizer, scorer.kind)
     shown = partial(_text, tokenizer) if text_of is None else text_of
-    if outputs.classes is None:
+    if names.classes is None:
         written = shown(scorer.written)
     else:
         labels = scorer.written if scorer.label is None else [scorer.label]
-        written = Text.of([outputs.label(label) for label in labels])
-    forced = target is not None
-    return CheckedSource(scorer, shown(scorer.ids), written, outputs, scorer.kind, forced)
-
-
-def check_source(given: CheckedSource, methods: str, versus: str | None) -> Trace:
-    """Return the trace of an answer, with scores and faithfulness of several methods."""
-    method_names(methods)
-    scorer = given.scorer
-    contrast = None if versus is None else (given.names.versus(versus), versus)
+        written = Text.of([names.label(label) for label in labels])
     trace = Trace(
-        given.source,
-        _with_output_probs(given.target, scorer),
-        _attention_maps(scorer, given.kind),
-        decoded=DecodingInfo("forced" if given.forced else "greedy"),
-        notes=(*scorer.replacements.notes, *given.notes),
+        shown(scorer.ids),
+        _with_output_probs(written, scorer),
+        _attention_maps(scorer, scorer.kind),
+        model=ModelInfo(type(model).__name__),
+        decoded=DecodingInfo("greedy" if target is None else "forced"),
+        notes=scorer.replacements.notes,
     )
+    contrast = None if versus is None else (names.versus(versus), versus)
     return add_methods(trace, scorer, methods, contrast)
 
 
