@@ -90,8 +90,7 @@ class Live:
         self.lines = []
         self.bound = bind("127.0.0.1", 0)
         limits, log = Limits(**limits), Log(self.lines.append)
-        app = create_app(models, limits, access or Access(), log)
-        self.server = server_of(app, limits, log)
+        self.server = server_of(create_app(models, limits, access or Access(), log), log)
         self.thread = threading.Thread(target=self.server.run, args=([self.bound],))
         self.url = url_of(self.bound)
 

@@ -11,7 +11,7 @@ from PIL import Image
 
 from pictures import bomb, drawn, png_bytes
 from regard.data import PictureEncoder, Tokenizer
-from regard.data.media_files import decoding_work, read_picture
+from regard.data.media_files import read_picture
 from regard.seeing.trace.storage import from_json
 from regard.serve.served_models import Models
 from regard.tasks import open_task
@@ -122,11 +122,6 @@ def test_others_are_answered_while_a_large_picture_is_decoded(pictures, decoding
         assert not any(attack.done() for attack in attacks)
         decoding.go.set()
         assert [attack.result().status_code for attack in attacks] == [200, 200]
-
-
-def test_a_file_costs_what_its_header_says():
-    assert decoding_work(bomb(5000, 7000)) == 35_000_000
-    assert decoding_work(b"a,b\n1,2\n") == 8
 
 
 def test_a_model_that_reads_text_takes_no_file(client):

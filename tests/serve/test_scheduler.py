@@ -1,9 +1,8 @@
-"""What runs together, what runs next, and what is stopped."""
+"""What runs together, and what is stopped."""
 
 import asyncio
 import gc
 import threading
-import time
 import weakref
 
 import numpy as np
@@ -11,13 +10,12 @@ import pytest
 import torch
 
 from regard.preemption import preemption_point
-from regard.serve import scheduler
 from regard.serve.http_errors import ServeError
-from regard.serve.limits import AdmissionControl, Cost, Limits
+from regard.serve.limits import Cost
 from regard.serve.scheduler import Scheduler, WorkError
 from serve.conftest import until
 
-SHORT, LONG = Cost(3, 5, 10), Cost(500, 500, 1_000_000)
+SHORT = Cost(3, 5, 10)
 
 
 class Work:
@@ -44,19 +42,19 @@ class Asked:
     def __init__(self, scheduler):
         self.scheduler = scheduler
 
-    def submit(self, key, item, client="me", cost=SHORT):
-        return self.scheduler.submit(key, item, client, cost)
+    def submit(self, key, item, cost=SHORT):
+        return self.scheduler.submit(key, item, cost)
 
     def ask(self, *args, **options):
         """A request that is sent at once."""
         return asyncio.ensure_future(self.submit(*args, **options))
 
 
-def batched(work, tests, *, size=32, tokens=1000, wait=0.02, failed=lambda _: None, **options):
+def batched(work, tests, *, size=32, tokens=1000, wait=0.02, failed=lambda _: None):
     """Runs a test against a scheduler."""
 
     async def main():
-        found = Scheduler(work, size=size, tokens=tokens, wait=wait, failed=failed, **options)
+        found = Scheduler(work, size=size, tokens=tokens, wait=wait, failed=failed)
         found.start()
         try:
             return await tests(Asked(found))
@@ -119,85 +117,6 @@ def test_work_that_all_have_given_up_is_stopped_and_the_next_is_done():
         return await asyncio.wait_for(later, 5)
 
     assert batched(work, ask) == 25
-
-
-class Pieces:
-    """Work in pieces, each of which is noted."""
-
-    def __init__(self, seconds=0.002):
-        self.done, self.seconds, self.open = [], seconds, threading.Event()
-
-    def __call__(self, key, items):
-        count = items[0]
-        for _ in range(count):
-            preemption_point()
-            self.done.append(key)
-            time.sleep(self.seconds)
-        return [f"{key} done" for _ in items]
-
-
-def test_a_short_request_does_not_wait_for_a_long_one():
-    work = Pieces()
-
-    async def ask(asked):
-        long = asked.ask("long", 10_000, cost=LONG)
-        await asyncio.to_thread(until, lambda: work.done)
-        for i in range(5):
-            assert await asyncio.wait_for(asked.submit(f"short {i}", 3), 5) == f"short {i} done"
-        assert not long.done()
-        long.cancel()
-
-    batched(work, ask, wait=0.0)
-    assert len(set(work.done)) == 6
-
-
-def test_long_requests_take_turns(monkeypatch):
-    monkeypatch.setattr(scheduler, "SLICE", 0.01)
-    work = Pieces()
-
-    async def ask(asked):
-        jobs = [asked.ask(name, 40, client=name, cost=LONG) for name in "ab"]
-        await asyncio.gather(*jobs)
-
-    batched(work, ask, wait=0.0)
-    changes = sum(one != other for one, other in zip(work.done, work.done[1:], strict=False))
-    assert changes >= 5
-    assert abs(work.done[:40].count("a") - 20) <= 12
-
-
-def test_long_work_goes_on_while_short_requests_keep_coming(monkeypatch):
-    monkeypatch.setattr(scheduler, "PATIENCE", 0.02)
-    work = Pieces(0.001)
-
-    async def ask(asked):
-        async def flood():
-            while not long.done():
-                await asyncio.gather(*(asked.submit("short", 5) for _ in range(3)))
-
-        long = asked.ask("long", 10, cost=LONG)
-        await asyncio.wait_for(asyncio.gather(long, flood(), flood()), 20)
-        return long.result()
-
-    assert batched(work, ask, wait=0.0) == "long done"
-
-
-def test_the_client_that_has_used_least_goes_first():
-    work = Work()
-
-    async def ask(asked):
-        await asked.submit("first", 1, client="greedy")
-        work.gate.clear()
-        running = asked.ask("running", 2, client="other")
-        await asyncio.to_thread(until, lambda: len(work.batches) == 2)
-        asked.scheduler._usage.add("greedy", 5.0, time.monotonic())
-        jobs = [asked.ask(("greedy", i), i, client="greedy") for i in range(3)]
-        jobs.append(asked.ask("modest", 7, client="modest"))
-        await asyncio.sleep(0.02)
-        work.gate.set()
-        await asyncio.gather(running, *jobs)
-
-    batched(work, ask, wait=0.0)
-    assert [key for key, _ in work.batches][2] == "modest"
 
 
 def test_batches_have_room_for_tokens_and_padding_counts():
@@ -292,15 +211,3 @@ def test_a_piece_that_does_not_end_is_not_healthy():
         assert asked.scheduler.is_working(0.05)
 
     batched(work, ask)
-
-
-def test_the_gate_counts_those_inside():
-    gate = AdmissionControl(Limits(queue=2))
-    with gate.admit(), gate.admit():
-        with pytest.raises(ServeError, match="at most 2") as caught, gate.admit():
-            pass
-        assert caught.value.status == 429
-        assert caught.value.headers["Retry-After"] == "1"
-    with gate.admit():
-        assert gate.inside == 1
-    assert gate.inside == 0

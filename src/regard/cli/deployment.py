@@ -20,7 +20,6 @@ from regard.training.imported_run import import_run, write_transformers
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from regard.serve.limits import Limits
     from regard.serve.logs import Log
     from regard.serve.middleware import Access
 
@@ -110,7 +109,7 @@ def serve(args: ServeArgs) -> None:
         names = message("check.comma").join(models.names)
         return names, create_app(models, limits, access, log)
 
-    _listen(args, limits, log, make)
+    _listen(args, log, make)
 
 
 def watch(args: WatchArgs) -> None:
@@ -123,7 +122,7 @@ def watch(args: WatchArgs) -> None:
     limits, log = Limits(), Log(note)
     watcher = RunWatcher(bundled_models.find(args.run))
     page = create_watch_app(watcher, limits, _access(args, None), log)
-    _listen(args, limits, log, lambda: (str(args.run), page))
+    _listen(args, log, lambda: (str(args.run), page))
 
 
 def _access(args: ServeArgs | WatchArgs, origins: list[str] | None) -> "Access":
@@ -134,7 +133,6 @@ def _access(args: ServeArgs | WatchArgs, origins: list[str] | None) -> "Access":
 
 def _listen(
     args: ServeArgs | WatchArgs,
-    limits: "Limits",
     log: "Log",
     make: "Callable[[], tuple[str, FastAPI]]",
 ) -> None:
@@ -147,7 +145,7 @@ def _listen(
         name, app = make()
         audience = _audience(args.token, local=local)
         ready = message("serve.ready", name=name, url=server.url_of(bound), audience=audience)
-        server.run(bound, app, limits, log, ready=lambda: note(ready))
+        server.run(bound, app, log, ready=lambda: note(ready))
 
 
 def _check_token(host: str, token: str | None, *, local: bool, none: bool) -> None:

@@ -66,7 +66,7 @@ def _growth(part: dict[str, Any]) -> float:
     if part.get("type") == "Replace" and isinstance(content, str):
         own = pattern.get("String") if isinstance(pattern, dict) else None
         times = len(content) / len(own) if isinstance(own, str) and own else len(content) + 1
-        return max(1.0, times)
+        return max(1.0, float(times))
     charsmap = part.get("precompiled_charsmap")
     if isinstance(charsmap, str):
         try:
@@ -74,5 +74,5 @@ def _growth(part: dict[str, Any]) -> float:
             (trie,) = struct.unpack_from("<I", raw)
         except (ValueError, struct.error):
             return 1.0  # which cannot be loaded
-        return max(1.0, *map(len, raw[4 + trie :].split(b"\0")))
+        return float(max(1, *map(len, raw[4 + trie :].split(b"\0"))))
     return 1.0

@@ -9,7 +9,7 @@ import math
 import os
 import struct
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -140,20 +140,6 @@ def read_picture(source: Any, *, max_pixels: int | None = None) -> Picture:
     except Exception as error:  # a decoder raises anything for a damaged file
         reason = f"a picture must be whole, but this one cannot be decoded ({_line(error)})"
         raise DataError(name, None, reason, SAVE_AGAIN, kind="no picture") from None
-
-
-def decoding_work(content: bytes) -> int:
-    """Return about how many numbers decoding a file takes, from its header alone."""
-    with suppress(Exception):  # whoever decodes it says what is wrong, or missing
-        from PIL import Image
-        from soundfile import SoundFile
-
-        if content.startswith(SOUND_STARTS[:-1]):
-            with _BoundedFile(io.BytesIO(content)) as file, SoundFile(file) as sound:
-                return int(sound.frames * sound.channels + 20 * sound.samplerate)
-        with Image.open(io.BytesIO(content), formats=PICTURE_FORMATS) as image:
-            return int(image.width * image.height)
-    return len(content)
 
 
 def _too_many_pixels(name: str, found: str, most: int) -> DataError:

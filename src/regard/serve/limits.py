@@ -1,11 +1,7 @@
-"""Limits of a server: of each request, of one client, and of all clients together."""
+"""Limits of a server: of each request, and of their number."""
 
 import math
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
-from ipaddress import ip_address, ip_network
 from typing import Any, Final, NamedTuple
 
 from regard.errors import ArgumentError
@@ -48,14 +44,12 @@ class Limits:
     work: int = _limit(
         12_000_000,
         "--max-work",
-        "Most tokens that a model reads and writes for one request, over all passes. The requests "
-        "of one client that wait or run may take twice as many.",
+        "Most tokens that a model reads and writes for one request, over all passes.",
     )
     seconds: float = _limit(30.0, "--timeout", "Most seconds of a request, waiting included.")
     read_seconds: float = _limit(
-        10.0, "--read-timeout", "Most seconds in which a request's header, or body, must arrive."
+        10.0, "--read-timeout", "Most seconds in which the body of a request must arrive."
     )
-    connections: int = _limit(2048, "--connections", "Most open connections.")
     queue: int = _limit(256, "--queue", "Most requests that wait or run at a time.")
     batch: int = _limit(64, "--batch", "Most requests that are decoded together.")
     batch_tokens: int = _limit(
@@ -132,77 +126,6 @@ def _check_size(name: str, count: int, most: int, unit: str, option: str) -> Non
             f"{name} must have at most {most} {unit}, but it has {count}",
             f"shorten it, or start the server with a larger {option}",
         )
-
-
-class AdmissionControl:
-    """Admission control: counts requests and the work of each client, and limits both."""
-
-    def __init__(self, limits: Limits) -> None:
-        self._limits, self.inside = limits, 0
-        self._work: Counter[str] = Counter()
-
-    @contextmanager
-    def admit(self) -> Iterator[None]:
-        """Count a request inside the block; raises if there are too many."""
-        if self.inside >= self._limits.queue:
-            raise busy(f"at most {self._limits.queue} requests may wait at a time, and as many do")
-        self.inside += 1
-        try:
-            yield
-        finally:
-            self.inside -= 1
-
-    @contextmanager
-    def charge(self, client: str, work: int) -> Iterator[None]:
-        """Charge a client for work inside the block; raises if it has too much."""
-        most = 2 * self._limits.work
-        if self._work[client] + work > most:
-            raise busy(
-                f"the requests of one client may take {most:,} tokens of work at a time, and with "
-                "this one they would take more"
-            )
-        self._work[client] += work
-        try:
-            yield
-        finally:
-            self._work[client] -= work
-            if not self._work[client]:
-                del self._work[client]
-
-
-class RefusalWaits:
-    """Lets a client wait whose requests are refused again and again.
-
-    To find out that a request cannot be taken may cost milliseconds, which others miss. A client
-    gets one `SHARE` of the clock for its refused requests: their answers come at once until they
-    have taken `FREE_SECONDS` divided by `SHARE`, and so late afterwards that it keeps to its share.
-    """
-
-    SHARE, FREE_SECONDS, LONGEST_WAIT, MOST_CLIENTS = 10, 1.0, 2.0, 10_000
-
-    def __init__(self) -> None:
-        self._paid_until: dict[str, float] = {}
-
-    def wait(self, host: str, spent: float, now: float) -> float:
-        """Return the seconds that an answer to a host must wait, if finding it took `spent`."""
-        client = client_name(host)
-        if len(self._paid_until) > self.MOST_CLIENTS:
-            self._paid_until = {name: end for name, end in self._paid_until.items() if end > now}
-        # one answer alone never waits, however slowly its request came
-        cost = min(self.SHARE * spent, self.FREE_SECONDS)
-        end = max(self._paid_until.get(client, 0.0), now) + cost
-        end = min(end, now + self.FREE_SECONDS + self.LONGEST_WAIT)
-        self._paid_until[client] = end
-        return max(0.0, end - now - self.FREE_SECONDS)
-
-
-def client_name(host: str) -> str:
-    """Return an address, or its /64 network for IPv6, of which a client has many."""
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return host
-    return str(ip_network((address, 64), strict=False)) if address.version == 6 else host
 
 
 def busy(message: str) -> ServeError:

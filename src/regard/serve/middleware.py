@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 import hmac
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
@@ -24,15 +23,13 @@ from regard.serve.http_errors import (
     from_exception,
     from_status,
 )
-from regard.serve.limits import Limits, RefusalWaits
+from regard.serve.limits import Limits
 
 LOCAL_HOSTS: Final = ("127.0.0.1", "localhost", "[::1]")
 SAFE_METHODS: Final = ("GET", "HEAD", "OPTIONS")
 #: paths that need no token
 PUBLIC_PATHS: Final = ("/healthz", "/favicon.ico")
 COOKIE: Final = "regard-token"
-#: statuses of a request that is too large, and of one that is wrong, such as a damaged file
-REFUSALS: Final = (413, 422)
 HEADERS: Final = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
@@ -132,7 +129,6 @@ class GuardMiddleware:
         self.app, self.access, self.failed = app, access, failed
         self.most_bytes = limits.body(frame_size, files=files)
         self.read_seconds = min(limits.read_seconds, limits.seconds)
-        self._refused = RefusalWaits()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request, in the language that its client asks for."""
@@ -144,15 +140,12 @@ class GuardMiddleware:
             await self.app(scope, receive, send)
 
     async def _handle(self, scope: Scope, headers: Headers, receive: Receive, send: Send) -> None:
-        started, begin = False, time.monotonic()
+        started = False
 
         async def guarded(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                if message["status"] in REFUSALS:
-                    host, now = (scope.get("client") or ("", 0))[0], time.monotonic()
-                    await asyncio.sleep(self._refused.wait(host, now - begin, now))
                 self._add_headers(message, headers.get("origin"))
             await send(message)
 

@@ -4,10 +4,9 @@ import asyncio
 import base64
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, final
 
 from fastapi.sse import EventSourceResponse, format_sse_event
@@ -16,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from regard.data.media_files import decoding_work, without_files
+from regard.data.media_files import without_files
 from regard.decoding_options import DecodingOptions
 from regard.messages import use_language
 from regard.seeing.attribution.interventions import AttentionCell, Intervention
@@ -25,10 +24,10 @@ from regard.seeing.trace import MapKind
 from regard.seeing.trace.trace_schema import StoredTrace
 from regard.serve import http_errors
 from regard.serve.http_errors import ServeError, dumps
-from regard.serve.limits import AdmissionControl, Cost, Limits, client_name
+from regard.serve.limits import Cost, Limits, busy
 from regard.serve.logs import Log
 from regard.serve.middleware import language_of
-from regard.serve.scheduler import ClientUsage, Scheduler
+from regard.serve.scheduler import Scheduler
 from regard.serve.served_models import (
     BatchKey,
     Json,
@@ -266,7 +265,7 @@ PREDICT: Final = COMMON | _errors(
         413: "The body or the text is too long, or would take too much work.",
         415: "The body is not JSON.",
         422: "A field is wrong.",
-        429: "Too many requests, in all or of one client: retry after Retry-After seconds.",
+        429: "Too many requests: retry after Retry-After seconds.",
         500: "Unexpected error.",
         503: "The server is shutting down, or its memory is too small.",
         504: "Timeout.",
@@ -296,11 +295,6 @@ EVENTS: Final[Statuses] = {
 
 T = TypeVar("T")
 
-#: characters, pixels or samples that are read in the time that a model takes for a token, about
-READ_PER_TOKEN: Final = 64
-#: most of them for which a request is prepared beside short ones
-SHORT_READ: Final = 1 << 20
-
 
 class PreparedRequest(NamedTuple):
     """A valid request: its batch, its source and target, its cost, and labels for a stream."""
@@ -315,73 +309,51 @@ class RequestHandler:
     """Answers requests.
 
     Only sizes are looked at in the event loop. What a client has sent is read (a text tokenised, a
-    file decoded) in a thread, long files in another, in the order of a `Scheduler`: so a request
-    waits for none that is longer, and clients pay for the time.
+    file decoded) in a thread of the loop's pool; models run in that of the scheduler.
     """
 
     def __init__(self, models: Models, limits: Limits, log: Log) -> None:
         self.models, self.limits, self.log = models, limits, log
-        self.admission = AdmissionControl(limits)
+        self.inside = 0
         self._open()
 
     def _open(self) -> None:
-        usage = ClientUsage()
         self.scheduler: Scheduler[WorkItem, Json] = Scheduler(
             self.models.run_batch,
             size=self.limits.batch,
             tokens=self.limits.batch_tokens,
             wait=self.limits.wait_ms / 1000,
             failed=lambda error: self.log.failed(error, "the scheduler"),
-            usage=usage,
         )
-        self._short, self._long = (
-            Scheduler[Callable[[], Any], Any](
-                lambda _, calls: [call() for call in calls],
-                size=1,
-                tokens=1,
-                wait=0.0,
-                failed=lambda error: self.log.failed(error, "the scheduler"),
-                usage=usage,
-                threads=1,
-            )
-            for _ in range(2)
-        )
-
-    @property
-    def _schedulers(self) -> tuple[Scheduler[Any, Any], ...]:
-        return self._short, self._long, self.scheduler
 
     def start(self) -> None:
         """Begin to answer, also after `close`; an event loop must run."""
         if self.scheduler.closed:
             self._open()
-        for scheduler in self._schedulers:
-            scheduler.start()
+        self.scheduler.start()
 
     def refuse(self) -> None:
         """Answer all requests, waiting and new, with the error of a shutdown."""
-        for scheduler in self._schedulers:
-            scheduler.close()
+        self.scheduler.close()
 
     def close(self) -> None:
-        """Refuse all requests, stop the models before their next step, and end their threads."""
+        """Refuse all requests, stop the models before their next step, and end their thread."""
         self.refuse()
-        for scheduler in self._schedulers:
-            scheduler.join()
+        self.scheduler.join()
 
     def check_health(self) -> None:
-        """Raise ServeError if the threads of models have stopped or hang."""
-        if not all(one.is_working(self.limits.seconds) for one in self._schedulers):
+        """Raise ServeError if the thread of the models has stopped or hangs."""
+        if not self.scheduler.is_working(self.limits.seconds):
             raise ServeError(
                 503,
                 "unhealthy",
-                "the server must be able to run its models, but their threads do not go on",
+                "the server must be able to run its models, but their thread does not go on",
                 "look at what the server has printed, and start it again",
             )
 
     def info(self) -> Json:
         """Return the body of `/api/info`."""
-        load = {"inside": self.admission.inside, **self.scheduler.counts}
+        load = {"inside": self.inside, **self.scheduler.counts}
         return {**self.models.info(self.limits), "load": load}
 
     async def answer(self, request: Request, body: SourceRequest, verb: str = "run") -> Response:
@@ -389,7 +361,7 @@ class RequestHandler:
         with ExitStack() as stack:
 
             async def job() -> Json:
-                return await self._submit(request, await self._prepare(stack, request, verb, body))
+                return await self._submit(await self._prepare(stack, request, verb, body))
 
             return json_response(await _while_connected(request, job(), self.limits.seconds))
 
@@ -401,7 +373,7 @@ class RequestHandler:
 
             def job(on_token: OnToken) -> Awaitable[Json]:
                 item = replace(prepared.item, on_token=on_token)
-                return self._submit(request, prepared._replace(item=item))
+                return self._submit(prepared._replace(item=item))
 
             events = event_stream(
                 prepared.labels,
@@ -411,31 +383,34 @@ class RequestHandler:
             )
             return EventStreamResponse(events, stack.pop_all().close)
 
-    def _submit(self, request: Request, prepared: PreparedRequest) -> Awaitable[Json]:
-        client = client_of(request)
-        return self.scheduler.submit(prepared.key, prepared.item, client, prepared.cost)
+    def _submit(self, prepared: PreparedRequest) -> Awaitable[Json]:
+        return self.scheduler.submit(prepared.key, prepared.item, prepared.cost)
+
+    @contextmanager
+    def _admit(self) -> Iterator[None]:
+        """Count a request inside the block; raises if there are too many."""
+        if self.inside >= self.limits.queue:
+            raise busy(f"at most {self.limits.queue} requests may wait at a time, and as many do")
+        self.inside += 1
+        try:
+            yield
+        finally:
+            self.inside -= 1
 
     async def _prepare(
         self, stack: ExitStack, request: Request, verb: str, body: SourceRequest
     ) -> PreparedRequest:
         """Admit a request, check it against the limits and the model, and log it.
 
-        It is counted and charged until the stack is closed.
+        It is counted until the stack is closed.
         """
         _, model = self.models.find(body.model)
-        client, numbers = client_of(request), self._check_size(model, body)
-        stack.enter_context(self.admission.admit())
+        self._check_size(model, body)
+        stack.enter_context(self._admit())
         if not model.is_loaded:  # in a thread, so that other requests do not wait for it
             await asyncio.to_thread(lambda: model.model)
-        if body.file is not None:
-            header = partial(decoding_work, body.file)
-            numbers = await self._short.submit(None, header, client, Cost(0, 0, 0))
-        reading = Cost(0, 0, numbers // READ_PER_TOKEN)
-        stack.enter_context(self.admission.charge(client, reading.work))
-        queue = self._short if numbers <= SHORT_READ else self._long
-        check = partial(self._check, verb, body, language_of(request.headers))
-        prepared: PreparedRequest = await queue.submit(None, check, client, reading)
-        stack.enter_context(self.admission.charge(client, prepared.cost.work))
+        language = language_of(request.headers)
+        prepared = await asyncio.to_thread(self._check, verb, body, language)
         source = prepared.item.source
         text = source if isinstance(source, str) else f"{prepared.cost.source} positions"
         stack.enter_context(self.log.timed(request.url.path, prepared.key.model, text))
@@ -512,8 +487,8 @@ class RequestHandler:
         beam = max(body.nbest, model.beam) if body.beam is None else body.beam
         return {"beam": min(beam, self.limits.beam), "search": (("nbest", body.nbest),)}
 
-    def _check_size(self, model: ServedModel, body: SourceRequest) -> int:
-        """Check that a request has what the model reads, and no more; return how much it is.
+    def _check_size(self, model: ServedModel, body: SourceRequest) -> None:
+        """Check that a request has what the model reads, and no more.
 
         A text must never reach a model that reads vectors or pictures, which would open the file of
         that name.
@@ -535,8 +510,6 @@ class RequestHandler:
             self.limits.check_file(source)
         else:
             self.limits.check_tokens("the source", len(source), "frames")
-            return sum(map(len, source))
-        return len(source)
 
     def _source(self, model: ServedModel, source: Any) -> Any:
         """Return a source that the model can read within the limits, or raise."""
@@ -612,11 +585,6 @@ class EventStreamResponse(EventSourceResponse):
             await super().__call__(scope, receive, send)
         finally:
             self.done()
-
-
-def client_of(request: Request) -> str:
-    """Return the client's address, or its network."""
-    return client_name(request.client.host if request.client is not None else "")
 
 
 async def _while_connected(request: Request, job: Awaitable[T], seconds: float) -> T:
