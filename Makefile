@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 # browser, whose tests often wait, beside two others
 # bytecode is kept, since each call of pytest would else compile all of it again
 WORKERS := 2
-PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q
+PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n $(WORKERS) -q
 # the packages through which tensors pass
 SHAPED := masks state ops attention layers models decoding data training seeing
 SHAPES := --jaxtyping-packages=$(subst $() ,,$(SHAPED:%=regard.%,))beartype.beartype

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 import torch
 from _pytest.runner import runtestprotocol
+from _pytest.unraisableexception import gc_collect_iterations_key
 
+import forks
 import library_caches
 import shapes
 import thinning
@@ -54,15 +56,29 @@ SETTINGS = (
 )
 
 
+def marks_of_folder(path):
+    """Names of the marks that all tests of a file or a folder have by their place."""
+    top = path.relative_to(TESTS).parts[:1]
+    plain = top and (top[0] in WITHOUT_SHAPES or top[0].startswith("test_"))
+    return {"plain"} if plain else {"browser"} if top == ("browser",) else set()
+
+
 def pytest_configure(config):
+    config.stash[gc_collect_iterations_key] = 1  # of five, each of which takes a second
     gc.disable()  # nothing that is collected is garbage
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Skip folders whose tests are all `plain` where `-m` leaves those out."""
-    if "not plain" in config.option.markexpr and collection_path.parent == TESTS:
-        return collection_path.name in WITHOUT_SHAPES or None
-    return None
+    """Skip files and folders of which `-m` takes no test: to import some takes seconds."""
+    wanted = config.option.markexpr
+    if not wanted or not collection_path.is_relative_to(TESTS):
+        return None
+    always = marks_of_folder(collection_path)
+    if collection_path.is_dir():
+        return ("not plain" in wanted and "plain" in always) or None
+    return (
+        not thinning.may_take(wanted, collection_path.read_text(encoding="utf-8"), always) or None
+    )
 
 
 def pytest_collection_finish(session):
@@ -78,27 +94,31 @@ def pytest_unconfigure(config):
 
 def pytest_addoption(parser):
     parser.addoption("--few", action="store_true", help="one parameter set of what is quick")
+    forks.add_option(parser)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session):
+    """Run tests in several processes if `-n` asks for them."""
+    return forks.run_all(session)
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects
 def pytest_collection_modifyitems(config, items):
     thinning.thin(items, few=config.getoption("few"))
     for item in items:
-        folder = item.path.relative_to(TESTS).parts[0]
-        if folder in WITHOUT_SHAPES or folder.startswith("test_"):
-            item.add_marker(pytest.mark.plain)
+        for name in marks_of_folder(item.path):
+            item.add_marker(name)
     if not torch.cuda.is_available():
         on_gpu = [item for item in items if item.get_closest_marker("gpu")]
         items[:] = [item for item in items if not item.get_closest_marker("gpu")]
         config.hook.pytest_deselected(items=on_gpu)
-    # what trains comes first, so that at the end both workers have short tests to share
-    items.sort(key=lambda item: item.get_closest_marker("system") is None)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item, nextitem):
     """Report one phase of a test that passes: six messages would take longer than most tests."""
-    if not hasattr(item.config, "workerinput"):
+    if item.config.option.forks < 2:
         return None
     for report in runtestprotocol(item, nextitem=nextitem, log=False):
         if report.when == "call" or not report.passed:

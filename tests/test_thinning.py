@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 import thinning
-from thinning import spread, thin
+from thinning import may_take, spread, thin
 
 SIZES, KINDS, SIGNS = (2, 3, 7), ("even", "odd", "any"), (1, -1)
 
@@ -62,3 +62,25 @@ def test_a_sampled_test_runs_for_as_many_sets_as_it_says_and_never_for_long_ones
     (tmp_path / "tests.json").write_text(json.dumps({"not_quick": [f"tests/test_x.py::{slow}"]}))
     monkeypatch.setattr(thinning, "RECORD", tmp_path / "tests.json")
     assert len(chosen(items, few=True)) == few
+
+
+def test_a_file_is_left_out_if_no_test_of_it_can_be_taken():
+    slow, plain = (
+        "pytestmark = pytest.mark.slow\n\nx = 1\n",
+        "@pytest.mark.plain\ndef test_x(): ...",
+    )
+    both = slow + "@pytest.mark.long\n"
+    taken = {
+        (wanted, text): may_take(wanted, text, set())
+        for wanted in ("slow or plain", "not slow", "not plain", "slow and not long", "long")
+        for text in ("x = 1", slow, plain, both)
+    }
+    assert {pair for pair, found in taken.items() if not found} == {
+        ("slow or plain", "x = 1"),
+        ("not slow", slow),
+        ("not slow", both),
+        ("slow and not long", "x = 1"),
+        ("slow and not long", plain),
+    }
+    assert may_take("plain and not slow", "x = 1", {"plain"})
+    assert not may_take("not plain", "x = 1", {"plain"})

@@ -11,16 +11,34 @@ What is left out is marked `long`.
 """
 
 import json
+import re
 import zlib
 from collections import defaultdict
-from itertools import combinations
+from itertools import chain, combinations
 from pathlib import Path
 
 import pytest
+from _pytest.mark.expression import Expression
 
 #: parameter sets of a test with `--few`
 FEW = 1
+#: marks that a file of tests names, and those of them that all of its tests have
+MARK = re.compile(r"\bmark\.(\w+)")
+MARKS_OF_ALL = re.compile(r"^pytestmark = .*?\n\n", re.MULTILINE | re.DOTALL)
 RECORD = Path(__file__).parents[1] / "benchmarks" / "results" / "tests.json"
+
+
+def may_take(expression, text, always):
+    """Whether `-m` may take a test of a file, by the marks that are named there.
+
+    A test has those that it has always, those of `pytestmark`, and some of the others; any may have
+    become `long` here.
+    """
+    always = always | set(MARK.findall("".join(MARKS_OF_ALL.findall(text))))
+    others = ({"long", *MARK.findall(text)} - always) & set(re.findall(r"\w+", expression))
+    sets = chain.from_iterable(combinations(others, n) for n in range(len(others) + 1))
+    wanted = Expression.compile(expression)
+    return any(wanted.evaluate(lambda name: name in always or name in some) for some in sets)  # noqa: B023
 
 
 def thin(items, few=False):

@@ -51,7 +51,7 @@ def seconds_so_far() -> float:
 
 
 class Durations:
-    """Writes the seconds of each test, and of finding them all, into a file of the process."""
+    """Writes the seconds of each test, and of finding them all, into a file that forks share."""
 
     def __init__(self, folder: Path) -> None:
         self.file = open(folder / f"{os.getpid()}.jsonl", "w", encoding="utf-8")  # noqa: SIM115
@@ -78,9 +78,8 @@ class Durations:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Take times where the command below asks for it; not in the process that hands out tests."""
-    hands_out = getattr(config.option, "dist", "no") != "no" and not hasattr(config, "workerinput")
-    if FOLDER in os.environ and not hands_out:
+    """Take times where the command below asks for it."""
+    if FOLDER in os.environ:
         config.pluginmanager.register(Durations(Path(os.environ[FOLDER])))
 
 

@@ -227,7 +227,9 @@ def test_a_reader_who_has_seen_enough(run, tmp_path):
     )
     assert process.stdout.readline()
     process.stdout.close()
-    assert process.stderr.read() == b""
+    # a kernel that no process has needed before is compiled, which is said if it takes long
+    said = [line for line in process.stderr if not line.startswith(b"compiling kernels")]
+    assert said == []
     process.stderr.close()
     assert process.wait(timeout=240) == 0
 
