@@ -196,6 +196,27 @@ def test_it_learns_and_only_additions_are_stored(run, home):
     }
 
 
+def test_additions_and_their_gradients_are_those_of_peft(run):
+    model = RunFolder(run.path).load().model
+    layer = next(m for m in model.modules() if isinstance(m, peft.tuners.lora.Linear))
+    weights = [layer.lora_A.default.weight, layer.lora_B.default.weight]
+    results = []
+    for forward in (layer, lambda x: peft.tuners.lora.Linear.forward(layer, x)):
+        x = torch.randn(3, 5, layer.in_features, generator=torch.Generator().manual_seed(2))
+        out = forward(x.requires_grad_())
+        results.append([out, *torch.autograd.grad(out.square().sum(), [x, *weights])])
+    assert results[0][3].abs().sum() > 0
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+
+
+def test_frozen_weights_in_half_precision_change_the_loss_by_rounding(run, home, tmp_path):
+    half = train(home, tmp_path / "half", lr=0.02, steps=24, precision="bf16")
+    pairs = zip(half.read_metrics(), run.read_metrics(), strict=True)
+    for ours, theirs in pairs:
+        assert ours["dev_loss"] == pytest.approx(theirs["dev_loss"], rel=0.03)
+
+
 def test_it_resumes_exactly(home, tmp_path):
     whole = train(home, tmp_path / "whole")
     train(home, tmp_path / "parts", steps=3)

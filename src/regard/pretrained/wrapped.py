@@ -11,12 +11,13 @@ from typing import Any, final
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx, once_differentiable
 
 from regard.errors import RegardError
 from regard.models import Memory, ModelOutput, SequenceModel, StepOutput
 from regard.models.protocol import Keep, Lengths, Src, Tgt, real_lengths, select_positions
 from regard.state import State
-from regard.symbols import BOS, PAD
+from regard.symbols import BOS
 
 #: logit of a symbol that is no token of the model
 NEVER = -1e4
@@ -41,7 +42,9 @@ class PromptState(State):
 class PromptModel(SequenceModel):
     """A causal language model of transformers that continues a source, its prompt.
 
-    Prompts are padded on their left, so that all answers of a batch begin at one position.
+    A search pads prompts on their left, so that all answers of a batch begin at one position. The
+    loss has each answer right after its prompt: with padding at the end alone, causal attention
+    needs no mask, and the fastest kernels run.
 
     Args:
         module: the model, perhaps wrapped by peft.
@@ -53,11 +56,17 @@ class PromptModel(SequenceModel):
     """
 
     ids: Tensor
+    absent: Tensor
+    places: Tensor
 
     def __init__(self, module: Any, ids: Sequence[int]) -> None:
         super().__init__()
         self.module: Any = module
-        self.register_buffer("ids", torch.tensor(ids, device=module.device), persistent=False)
+        theirs = torch.tensor(ids, device=module.device)
+        absent = (theirs < 0).nonzero().flatten()
+        places = theirs.argsort()[len(absent) :]  # of their tokens here
+        for name, numbers in {"ids": theirs, "absent": absent, "places": places}.items():
+            self.register_buffer(name, numbers, persistent=False)
         self.register_state_dict_post_hook(_keep_trained)  # type: ignore[no-untyped-call]
 
     @property
@@ -106,12 +115,25 @@ class PromptModel(SequenceModel):
         self, src: Src, lengths: Lengths, tgt: Tgt, *, keep: Keep = None, need_weights: bool = False
     ) -> ModelOutput:
         """Score all next tokens of the answers at once, given the right ones before them."""
-        prompts, seen = self._prompts(src, real_lengths(src, lengths))
-        answers = self.ids[tgt[:, 1:]].clamp(min=0)
-        tokens = torch.cat([prompts, answers], 1)
-        seen = torch.cat([seen, tgt[:, 1:] != PAD], 1)
-        logits = self._run(tokens, seen, None, logits_to_keep=tgt.shape[1]).logits
-        return ModelOutput(self._ours(select_positions(logits[:, -tgt.shape[1] :], keep)), {})
+        batch, size = tgt.shape
+        prompts = (real_lengths(src, lengths) - 1).clamp(min=1)  # without `eos`
+        both, width = torch.cat([src, tgt[:, 1:]], 1), max(1, src.shape[1] - 1) + size - 1
+        places = torch.arange(width, device=src.device)
+        behind = places - prompts[:, None] + src.shape[1]
+        places = places.where(places < prompts[:, None], behind).clamp(max=both.shape[1] - 1)
+        rows = width * torch.arange(batch, device=src.device) + prompts - 1
+        scored = select_positions(rows[:, None] + torch.arange(size, device=src.device), keep)
+
+        def select(head: nn.Module, given: Any) -> tuple[Tensor]:
+            return (given[0].flatten(0, 1).index_select(0, scored.flatten())[None],)
+
+        hook = self.module.get_output_embeddings().register_forward_pre_hook(select)
+        try:
+            tokens = self.ids[both.gather(1, places)].clamp(min=0)
+            logits = self._ours(self.module(input_ids=tokens, use_cache=False).logits[0])
+        finally:
+            hook.remove()
+        return ModelOutput(logits.view(*scored.shape, -1), {})
 
     def _prompts(self, src: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Return prompts with their padding on the left and without `eos`, and what is real."""
@@ -120,24 +142,39 @@ class PromptModel(SequenceModel):
         seen = places >= 0
         return self.ids[src.gather(1, places.clamp(min=0))].clamp(min=0), seen
 
-    def _run(self, tokens: Tensor, seen: Tensor, cache: Any, **options: Any) -> Any:
-        """Run the model on tokens after those of a cache; None keeps no cache."""
+    def _run(self, tokens: Tensor, seen: Tensor, cache: Any) -> Any:
+        """Run the model on tokens after those of a cache."""
         from transformers import DynamicCache
 
-        if cache is not None:
-            kept = DynamicCache(cache) if cache else DynamicCache()
-            options |= {"past_key_values": kept, "use_cache": True}
-        else:
-            options["use_cache"] = False
+        kept = DynamicCache(cache) if cache else DynamicCache()
         places = (seen.long().cumsum(1) - 1).clamp(min=0)[:, -tokens.shape[1] :]
         return self.module(
-            input_ids=tokens, attention_mask=seen.long(), position_ids=places, **options
+            input_ids=tokens,
+            attention_mask=seen.long(),
+            position_ids=places,
+            past_key_values=kept,
+            use_cache=True,
         )
 
     def _ours(self, logits: Tensor) -> Tensor:
         """Return logits in the order of the tokens here."""
-        found = logits.index_select(-1, self.ids.clamp(min=0))
-        return found.masked_fill_(self.ids < 0, NEVER)
+        found: Tensor = _Reordered.apply(logits, self.ids, self.places)  # type: ignore[no-untyped-call]
+        return found.index_fill_(-1, self.absent, NEVER)
+
+
+class _Reordered(torch.autograd.Function):
+    """A selection by ids; its gradient is one, too, since no token comes twice."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, logits: Tensor, ids: Tensor, places: Tensor) -> Tensor:
+        ctx.save_for_backward(places)
+        return logits.index_select(-1, ids.clamp(min=0))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        (places,) = ctx.saved_tensors
+        return grad.index_select(-1, places), None, None
 
 
 def _layers(cache: Any) -> tuple[tuple[Tensor, Tensor], ...]:

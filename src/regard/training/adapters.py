@@ -6,12 +6,15 @@ the other weights from the folder that it started from. `RUN/adapter` is as peft
 `save_merged` writes the whole model. With `adapter=full` all weights are trained.
 """
 
+import functools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import torch
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx, once_differentiable
 
 from regard import extras
 from regard.atomic_files import file_checksum
@@ -112,6 +115,7 @@ def build_network(task: Task) -> AnyModel:
 def _with_lora(module: nn.Module, config: Config) -> nn.Module:
     extras.require("peft", extra="adapters", for_="adapter=lora")
     from peft import LoraConfig, get_peft_model
+    from peft.tuners.lora import Linear
 
     targets = config.adapter_targets or "all-linear"
     options = LoraConfig(
@@ -124,11 +128,67 @@ def _with_lora(module: nn.Module, config: Config) -> nn.Module:
     kinds = {n.rpartition(".")[2] for n, m in module.named_modules() if n and _is_linear(m)}
     try:
         with quiet_transformers():
-            return get_peft_model(module, options)
+            adapted = get_peft_model(module, options)
     except ValueError as error:
         rule = f"match names of layers, such as {', '.join(sorted(kinds))}"
         value = f"{targets!r} ({str(error).splitlines()[0]:.100})"
         raise ArgumentError("adapter_targets", rule, value, "choose some of them") from None
+    for layer in adapted.modules():
+        if type(layer) is Linear and type(layer.base_layer) is nn.Linear:
+            layer.forward = functools.partial(_with_addition, layer)  # type: ignore[method-assign]
+    return adapted
+
+
+def halve_frozen(module: nn.Module) -> None:
+    """Keep weights that are not trained in bf16, in which they are multiplied anyway."""
+    for weight in module.parameters():
+        if not weight.requires_grad:
+            weight.data = weight.data.bfloat16()
+
+
+def _with_addition(layer: Any, x: Tensor) -> Tensor:
+    """Run a linear layer with its addition, as peft does in three times as many kernels."""
+    kind, base, (name,) = x.device.type, layer.base_layer, layer.active_adapters
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+    weights = base.weight, layer.lora_A[name].weight, layer.lora_B[name].weight
+    bias = None if base.bias is None else base.bias.to(dtype)
+    halves = (weight.to(dtype) for weight in (x, *weights))
+    found: Tensor = _LowRank.apply(*halves, bias, layer.scaling[name])  # type: ignore[no-untyped-call]
+    return found
+
+
+class _LowRank(torch.autograd.Function):
+    """`x W' + bias + scale (x A') B'`, with sums written by the products themselves.
+
+    Nothing but `x` and `x A'` is kept for the backward pass.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: FunctionCtx,
+        x: Tensor,
+        weight: Tensor,
+        down: Tensor,
+        up: Tensor,
+        bias: Tensor | None,
+        scale: float,
+    ) -> Tensor:
+        flat = x.flatten(0, -2)
+        low, out = flat @ down.t(), F.linear(flat, weight, bias)
+        ctx.save_for_backward(flat, weight, down, up, low)
+        ctx.scale = scale  # type: ignore[attr-defined]
+        return out.addmm_(low, up.t(), alpha=scale).view(*x.shape[:-1], -1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        flat, weight, down, up, low = ctx.saved_tensors
+        each = grad.flatten(0, -2)
+        to_low = (each @ up).mul_(ctx.scale)
+        to_up = (each.t() @ low).mul_(ctx.scale)
+        to_x = (each @ weight).addmm_(to_low, down) if ctx.needs_input_grad[0] else None
+        to_x = None if to_x is None else to_x.view(*grad.shape[:-1], -1)
+        return to_x, None, to_low.t() @ flat, to_up, None, None
 
 
 def _is_linear(module: nn.Module) -> bool:

@@ -27,7 +27,7 @@ from regard.tasks import check_settings as check_task_settings
 from regard.tasks.baselines import Baseline, fit_baseline
 from regard.tasks.task import require_text_target
 from regard.tasks.tokenizer_training import shared_tokenizer_kind
-from regard.training.adapters import build_network
+from regard.training.adapters import build_network, halve_frozen
 from regard.training.checkpoint import BestWeights, Checkpoints
 from regard.training.config import Config, check_model, with_preset_of
 from regard.training.defaults import (
@@ -387,6 +387,8 @@ def _learner(
     fabric = processes.fabric
     torch.manual_seed(values.seed)
     module = build_network(task)
+    if values.adapter is not None and precision == "bf16":
+        halve_frozen(module)
     if start is not None:
         say(fill(start, module, task, values.seed).sentence(start.name))
     if values.freeze:
