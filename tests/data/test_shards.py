@@ -5,7 +5,6 @@ import gzip
 import itertools
 import json
 import lzma
-import random
 import sys
 
 import fsspec
@@ -17,16 +16,12 @@ import pytest
 from data.tools import make_pairs
 from regard.data import Tokenizer, build_corpus, read_pairs, read_texts
 from regard.data.corpus import ShardedCorpus
-from regard.data.pairs import Pair
 from regard.data.shards import (
     display_data,
     is_sharded,
     list_shards,
-    mark_duplicates,
     measure_shard,
-    open_flags,
     shard_stamp,
-    write_digests,
 )
 from regard.errors import DataError
 from regard.extras import MissingExtraError
@@ -189,40 +184,6 @@ def test_languages_of_a_translation_are_columns(dataset):
     name = list_shards(f"hf:{dataset}")[0]
     found = [(pair.src, pair.tgt) for pair in read_pairs(name, columns=("fr", "en"))]
     assert found == [(tgt, src) for src, tgt in ROWS[:2]]
-
-
-def expected_flags(shards):
-    seen = set()
-    return [
-        [
-            (pair.src, pair.tgt, pair.features) in seen
-            or seen.add((pair.src, pair.tgt, pair.features)) is not None
-            for pair in shard
-        ]
-        for shard in shards
-    ]
-
-
-@pytest.mark.parametrize("at_once", [1 << 22, 13])
-def test_duplicates_are_all_but_the_first(tmp_path, at_once):
-    draw = random.Random(3)
-    texts = ["a", "b", "ab", "", "ba"]
-    shards = [
-        [
-            Pair(draw.choice(texts), draw.choice(texts), row, (), ("V",) * draw.randint(0, 1))
-            for row in range(count)
-        ]
-        for count in (17, 1, 23, 0, 29)
-    ]
-    files = [tmp_path / f"{number}.npy" for number in range(len(shards))]
-    assert [write_digests(s, f) for s, f in zip(shards, files, strict=True)] == [17, 1, 23, 0, 29]
-    starts = mark_duplicates(files, tmp_path / "flags.npy", at_once=at_once)
-    assert starts == [0, 17, 18, 41, 41, 70]
-    found = [
-        open_flags(tmp_path / "flags.npy", *place).tolist() for place in itertools.pairwise(starts)
-    ]
-    assert found == expected_flags(shards)
-    assert sum(map(sum, found)) > 20
 
 
 def test_shards_are_read_as_one_corpus(tmp_path):

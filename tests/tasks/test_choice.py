@@ -89,7 +89,6 @@ def test_what_was_recognised_must_suit_the_settings():
         ({"preset": "lm-rnn", "src_case": "lower"}, "src_case must be keep"),
         ({"src_tokenizer": "char", "stack": 2}, "stack must be left out where sources are text"),
         ({"src_tokenizer": "vectors", "src_case": "lower"}, "src_case must be left out where sou"),
-        ({"preset": "rnn", "bpe_dropout": 0.1}, "bpe_dropout must be 0 for the preset rnn"),
     ],
 )
 def test_settings_that_make_no_sense(settings, said):

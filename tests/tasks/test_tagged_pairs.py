@@ -3,9 +3,9 @@
 import pytest
 from rich.console import Console
 
-from regard.errors import ArgumentError, DataError
+from regard.errors import DataError
 from regard.training import RunFolder, make_config
-from regard.training.setup import check_settings, prepare
+from regard.training.setup import prepare
 
 SMALL = {"preset": "rnn", "embed": 5, "hidden": 7, "layers": 1, "device": "cpu", "steps": 1}
 GOOD = [(f"{a} {b} c", f"{b} {a} C") for a in "abcdefgh" for b in "stuvwxyz"]
@@ -86,9 +86,3 @@ def test_where_no_line_is_left_the_first_is_named(tmp_path):
 def test_other_presets_take_any_lengths(tmp_path):
     rows = [*GOOD, ("a b", "A B C")]
     assert task(tmp_path, rows, preset="seq2seq", hidden=8).evaluator.dev
-
-
-def test_words_that_are_cut_anew_would_have_other_lengths():
-    config = make_config({**SMALL, "data": "x", "bpe_dropout": 0.1})
-    with pytest.raises(ArgumentError, match=r"^bpe_dropout must be 0 for the preset rnn"):
-        check_settings(config)

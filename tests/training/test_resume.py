@@ -203,7 +203,6 @@ EVERYTHING = {
     "word_dropout": 0.1,
     "src_tokenizer": "bpe",
     "vocab_size": 60,
-    "bpe_dropout": 0.2,
 }
 SIZES = {"dim": 16, "heads": 2, "feed_forward": 32, "layers": 1, "attention_dropout": 0.3}
 EXTRAS = {

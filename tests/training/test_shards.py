@@ -137,11 +137,11 @@ def test_the_manifest_names_each_shard_with_size_and_checksum(folder, tmp_path):
 def test_workers_that_are_killed_lose_and_double_no_pair(folder, tmp_path, monkeypatch):
     paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
-    whole = encode_run(config(folder, deduplicate=True), tmp_path / "whole", quiet=True)
+    whole = encode_run(config(folder), tmp_path / "whole", quiet=True)
     executor = DeadlyExecutor(2, str(tmp_path / "marker"))
-    killed = config(folder, deduplicate=True)
+    killed = config(folder)
     run = encode_run(killed, tmp_path / "run", quiet=True, executor=executor)
-    assert len(list(tmp_path.glob("marker*"))) == 4, "two shards, digested and encoded"
+    assert len(list(tmp_path.glob("marker*"))) == 2, "two shards"
     assert contents(run) == contents(whole)
     assert len(opened(run).train) == len(opened(whole).train)
 
@@ -151,7 +151,7 @@ def test_workers_that_are_killed_lose_and_double_no_pair(folder, tmp_path, monke
 @pytest.mark.timeout(600)
 def test_a_cluster_encodes_what_this_machine_does(folder, tmp_path):
     pytest.importorskip("ray")
-    words = [sys.executable, "-m", "regard", "encode", str(folder), "deduplicate=true", "-o"]
+    words = [sys.executable, "-m", "regard", "encode", str(folder), "-o"]
     for name, more in (("there", ["--ray", "--workers", "2"]), ("here", [])):
         done = subprocess.run([*words, name, *more], capture_output=True, text=True, cwd=tmp_path)
         assert (done.returncode, done.stdout) == (0, f"{name}\n"), done.stderr
@@ -278,22 +278,6 @@ def test_a_run_goes_on_when_its_shards_are_gone(run, folder):
     assert "goes on with what it has encoded" in go_on(run)
 
 
-def test_duplicates_across_shards_are_left_out(tmp_path):
-    words = [*WORDS[:100], *WORDS[50:80], *WORDS[:10]]
-    folder = write(tmp_path / "pairs", words, shards=4)
-    said = encode(folder, tmp_path / "run", deduplicate=True)
-    distinct = len({*words})
-    run = RunFolder(tmp_path / "run")
-    assert f"duplicates that were left out: {len(words) - distinct} pairs." in said
-    dev = Corpus(run.data / "dev.arrow")
-    sources = [dev.pair(row).src for row in range(len(dev))]
-    assert sorted(decoded(run) + sources) == sorted({*words})
-    one = tmp_path / "one.tsv"
-    one.write_text(lines(words))
-    encode(one, tmp_path / "of-one", deduplicate=True)
-    assert decoded(RunFolder(tmp_path / "of-one")) == decoded(run)
-
-
 def test_tokenisers_are_learned_from_the_beginning_of_each_shard(folder, tmp_path, monkeypatch):
     (folder / "4.tsv").write_text(lines([*WORDS[240:299], "zzzz"]))
     (folder / "3.tsv").write_text(lines(["xxxx", *WORDS[181:240]]))
@@ -308,7 +292,6 @@ def test_tokenisers_are_learned_from_the_beginning_of_each_shard(folder, tmp_pat
     ("settings", "says"),
     [
         ({"tgt": "x.txt"}, "tgt must be left out with data in shards"),
-        ({"bpe_dropout": 0.1, "src_tokenizer": "bpe"}, "bpe_dropout must be 0 with data in shards"),
         ({"src_tokenizer": "vectors"}, "data must be one file for "),
     ],
 )

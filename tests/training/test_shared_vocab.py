@@ -27,23 +27,9 @@ def test_one_tokeniser_is_saved_for_both_sides(make_task):
             "must be the same with shared_vocab, but it is bpe and char",
         ),
         ({"shared_vocab": True, "src_case": "lower"}, "src_case must be keep where one tokeniser"),
-        (
-            {"bpe_dropout": 0.1, "src_tokenizer": "char", "tgt_tokenizer": "word"},
-            "bpe_dropout must be 0 where no side is cut by bpe, but it is 0.1 with char and word",
-        ),
         ({"word_dropout": 1.0}, "word_dropout must be at least 0 and less than 1"),
     ],
 )
 def test_settings_that_contradict_each_other(settings, words):
     with pytest.raises(ArgumentError, match=words):
         check_settings(make_config(settings))
-
-
-def test_merges_are_left_out_of_training_pairs_alone(make_task):
-    task = make_task(shared_vocab=True, src_tokenizer="bpe", bpe_dropout=0.3, vocab_size=60)
-    first, second = (task.batches.epochs[number].pairs.src_lengths.copy() for number in (0, 1))
-    assert first.tolist() != second.tolist()
-    assert (first >= task.batches.epochs.corpus.src_lengths).mean() > 0.9
-    dev = task.evaluator.dev
-    first = dev.corpus.src(int(dev.rows[0])).tolist()
-    assert first[:-1] == task.evaluator.task.encoders.source.encode(dev.sources[0])

@@ -39,7 +39,6 @@ class Settings(Protocol):
     vocab_size: int
     src_vectors: str | None
     tgt_vectors: str | None
-    bpe_dropout: float
     metric: Any
 
     @property

@@ -42,7 +42,7 @@ RATES: Final = {"lora": 2e-4, "full": 2e-5}
 #: settings of the presets' networks and tokenisers, which transformers has made
 OTHERS: Final = (
     *("preset", "size", "src_tokenizer", "tgt_tokenizer", "src_case", "shared_vocab", "vocab_size"),
-    *("src_vectors", "tgt_vectors", "bpe_dropout", "freeze", "teacher", "recompute", "replay"),
+    *("src_vectors", "tgt_vectors", "freeze", "teacher", "recompute", "replay"),
 )
 #: most tokens of a prompt, and of an answer, unless told otherwise
 LONGEST: Final = 512

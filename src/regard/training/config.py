@@ -155,7 +155,6 @@ class DataSettings(_Settings):
     )
     replay_share: float = _fixed(0.2, "share of a pass that replayed examples have", gt=0, lt=1)
 
-    deduplicate: bool = _fixed(False, "leave out pairs that occur before, in any shard")
     encode_processes: int | None = _setting(
         None, "processes that encode shards; default: one per core for large data", ge=1
     )
@@ -199,9 +198,6 @@ class NetworkSettings(_Settings):
         "learning rate of pretrained embeddings, as a share of that of all other "
         "weights; 0 freezes them",
         ge=0,
-    )
-    bpe_dropout: float = _fixed(
-        0.0, "BPE dropout: share of merges that are skipped, drawn anew in each epoch", ge=0, lt=1
     )
     max_src_len: int = _fixed(
         256, "maximum number of source tokens, or frames; longer examples are left out", ge=1

@@ -4,7 +4,6 @@ A run goes on with the shards whose files are missing or damaged; there is no ot
 """
 
 import gc
-import itertools
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,13 +20,9 @@ from regard.data.corpus import MAX_NOTE, corpus_problem, crc32_of_file, note_pat
 from regard.data.encode_corpus import PairEncoder
 from regard.data.shards import (
     are_shared,
-    flags_checksum,
     list_shards,
-    mark_duplicates,
     measure_shard,
-    open_flags,
     shard_stamp,
-    write_digests,
 )
 from regard.data.text_files import fingerprint
 from regard.errors import ArgumentError, DataError, RegardError
@@ -46,12 +41,10 @@ WORTH_PROCESSES: Final = 1 << 26
 #: workers that may die on one shard before the work ends with an error
 MAX_DEATHS: Final = 10
 #: counts and checksum of an encoded shard, in its note and in the manifest
-FACTS: Final = ("pairs", "dropped", "duplicates", "bytes", "crc32")
+FACTS: Final = ("pairs", "dropped", "bytes", "crc32")
 
 #: called with a sort of work, how many shards are done, how many there are, and the pairs so far
 Watch = Callable[[str, int, int, int], None]
-#: place of a shard in the file of flags for duplicates
-Place = tuple[Path, int, int]
 
 
 def measure_shards(
@@ -118,45 +111,30 @@ def encode_shards(
     assert manifest is not None
     executor = _executor(config, manifest, executor)
     work = ShardWork(folder.path, config, share)
-
-    def run(what: str, items: list[ShardItem]) -> None:
-        left = [item for item in items if not item.is_done]
-        notes: dict[int, list[str]] = {}
-        all_pairs = 0
-        for number, (pairs, said) in executor.run(work, left):
-            notes[number] = said
-            all_pairs += pairs
-            watch(what, len(items) - len(left) + len(notes), len(items), all_pairs)
-        ordered = [note for number in sorted(notes) for note in notes[number]]
-        for note in ordered[:3]:
-            examples.say(note)
-        if len(ordered) > 3:
-            examples.say(message("train.more-notes", count=len(ordered) - 3))
-
-    places: list[Place | None] = [None] * len(manifest.shards)
-    if config.deduplicate:
-        options = fingerprint(**examples.options(0.0))[:8]
-        paths = [folder.digests / f"{s.content.checksum}-{options}.npy" for s in manifest.shards]
-        named = dict(zip(paths, (shard.name for shard in manifest.shards), strict=True))
-        folder.digests.mkdir(parents=True, exist_ok=True)
-        run("comparing", [ShardItem(name, path, encode=False) for path, name in named.items()])
-        flags = folder.digests / "duplicates.npy"
-        places = [(flags, *place) for place in itertools.pairwise(mark_duplicates(paths, flags))]
     encoder = PairEncoder(*task.encoders, config.max_src_len, config.longest_tgt)
     items = []
-    for shard, place in zip(manifest.shards, places, strict=True):
-        repeated = "" if place is None else flags_checksum(*place)
-        source = fingerprint(
-            shard=shard.content.checksum, duplicates=repeated, **examples.options(share)
-        )
-        items.append(ShardItem(shard.name, folder.shards / f"{encoder.key(source)}.arrow", place))
+    for shard in manifest.shards:
+        source = fingerprint(shard=shard.content.checksum, **examples.options(share))
+        items.append(ShardItem(shard.name, folder.shards / f"{encoder.key(source)}.arrow"))
     folder.shards.mkdir(parents=True, exist_ok=True)
-    run("encoding", list({item.path: item for item in items}.values()))
+    different = list({item.path: item for item in items}.values())
+    left = [item for item in different if not item.is_done]
+    notes: dict[int, list[str]] = {}
+    all_pairs = 0
+    for number, (pairs, said) in executor.run(work, left):
+        notes[number] = said
+        all_pairs += pairs
+        watch("encoding", len(different) - len(left) + len(notes), len(different), all_pairs)
+    ordered = [note for number in sorted(notes) for note in notes[number]]
+    for note in ordered[:3]:
+        examples.say(note)
+    if len(ordered) > 3:
+        examples.say(message("train.more-notes", count=len(ordered) - 3))
     for path in {*folder.shards.glob("*.arrow")} - {item.path for item in items}:
         path.unlink()  # of data or settings of before
         note_path(path).unlink(missing_ok=True)
-    notes = [(item.path.name, _note(item.path)) for item in items]
-    encoded = ({"file": name, **{fact: note[fact] for fact in FACTS}} for name, note in notes)
+    found = [(item.path.name, _note(item.path)) for item in items]
+    encoded = ({"file": name, **{fact: note[fact] for fact in FACTS}} for name, note in found)
     manifest = replace(manifest, encoded=tuple(encoded))
     manifest.write(folder.manifest_file)
     return manifest
@@ -201,21 +179,17 @@ class ShardItem(NamedTuple):
     Attributes:
         name: of the shard.
         path: the file to write.
-        flags: where its duplicates are marked.
-        encode: whether its pairs are encoded; their digests are written otherwise.
     """
 
     name: str
     path: Path
-    flags: Place | None = None
-    encode: bool = True
 
     @property
     def is_done(self) -> bool:
         """True if the file is there and undamaged."""
-        if not self.encode or not self.path.exists():
-            return self.path.exists()
-        return corpus_problem(self.path) is None and {"dev", *FACTS} <= _note(self.path).keys()
+        if not self.path.exists() or corpus_problem(self.path) is not None:
+            return False
+        return {"dev", *FACTS} <= _note(self.path).keys()
 
 
 @dataclass(frozen=True)
@@ -249,10 +223,7 @@ class ShardWork:
             notes: list[str] = []
             examples = Examples(self.config, RunFolder(self.folder).stdin_file, say=notes.append)
             examples.task, examples.encoder = self._task.type, self._task.input.encoder
-            if item.encode:
-                pairs = self._encode(examples, item, notes.append)
-            else:
-                pairs = write_digests(examples.shard(item.name), item.path)
+            pairs = self._encode(examples, item, notes.append)
             return pairs, [note for note in notes if note]
 
     @cached_property
@@ -264,12 +235,10 @@ class ShardWork:
 
     def _encode(self, examples: Examples, item: ShardItem, say: Say) -> int:
         """Encode the training pairs; the note beside the file has those that are held out."""
-        config, task, dev, duplicates = self.config, self._task, list[Pair](), 0
+        config, task, dev = self.config, self._task, list[Pair]()
         has_features = bool(require_tokenizer(task.input.encoder, "data in shards").features)
-        flags = open_flags(*item.flags) if item.flags is not None else None
 
         def train() -> Iterator[Pair]:
-            nonlocal duplicates
             for row, pair in enumerate(examples.shard(item.name)):
                 if row == 0 and pair.features and not has_features:  # each layout is detected
                     reason = (
@@ -278,9 +247,7 @@ class ShardWork:
                     )
                     fix = 'name two columns, as in columns="0,1", or give all shards features'
                     raise DataError(item.name, pair.line, reason, fix)
-                if flags is not None and flags[row]:
-                    duplicates += 1
-                elif examples.is_dev(pair, self.share):
+                if examples.is_dev(pair, self.share):
                     dev.append(pair)
                 else:
                     yield pair
@@ -290,7 +257,7 @@ class ShardWork:
         with atomic_output(item.path) as file:
             pairs, dropped = encoder.write(usable, file, item.path.stem)
         size, crc32 = item.path.stat().st_size, crc32_of_file(item.path)
-        facts = dict(zip(FACTS, (pairs, dropped, duplicates, size, crc32), strict=True))
+        facts = dict(zip(FACTS, (pairs, dropped, size, crc32), strict=True))
         write_note(item.path, {**facts, "dev": [list(pair[:5]) for pair in dev]})
         return pairs
 

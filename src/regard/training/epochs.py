@@ -9,7 +9,6 @@ from jaxtyping import Int, Integer
 from regard.data import BatchPlan, BatchShape, EncodedPairs
 from regard.data.batches import Batches
 from regard.data.corpus import FrameRows, Ids
-from regard.data.encode_corpus import Resegmenter
 
 #: padded lengths are multiples of this,
 FINEST: Final = 4
@@ -151,7 +150,6 @@ class Epochs:
         max_tokens: maximum number of tokens of a batch, if that is its limit.
         max_sentences: maximum number of examples of a batch, if that is its limit.
         seed: of the order.
-        resegmenter: tokenises the examples anew for each pass (BPE dropout).
         replay: older examples that are mixed in.
         shapes: batch shapes to plan for; None pads each batch to its longest examples.
     """
@@ -161,7 +159,6 @@ class Epochs:
     max_tokens: int | None
     max_sentences: int | None
     seed: int
-    resegmenter: Resegmenter | None = None
     replay: Replay | None = None
     shapes: BatchShapes | None = None
     _last: tuple[int, Epoch] | None = field(default=None, init=False)
@@ -169,8 +166,9 @@ class Epochs:
     def __getitem__(self, number: int) -> Epoch:
         """Return a pass, counted from 0; the last is cached, since planning sorts the corpus."""
         if self._last is None or self._last[0] != number:
-            pairs = self.corpus if self.resegmenter is None else self.resegmenter.epoch(number)
-            pairs = pairs if self.replay is None else self.replay.beside(pairs, number)
+            pairs = self.corpus
+            if self.replay is not None:
+                pairs = self.replay.beside(pairs, number)
             self._last = (number, Epoch(pairs, self._plan(pairs).epoch(number)))
         return self._last[1]
 

@@ -246,7 +246,7 @@ def _kept_or_discarded(folder: RunFolder, console: Console, *, is_new: bool) -> 
     try:
         yield
     except BaseException:
-        if any(any(place.glob("*.*")) for place in (folder.shards, folder.digests)):
+        if any(folder.shards.glob("*.*")):
             command = f"regard train --resume {folder.path}"
             say(console, message("train.shards-kept", command=command))
         elif is_new:

@@ -95,7 +95,7 @@ def prepare_data(
     before = None
     data = config.data
     # a run whose shards are gone has a manifest of them
-    sharded = config.deduplicate or is_sharded(data) or folder.manifest_file.exists()
+    sharded = is_sharded(data) or folder.manifest_file.exists()
     if pairs is None and sharded:
         before = _read(folder.manifest_file, ShardManifest.read, say)
         examples.shards = measure_shards(config, before, watch, say)
@@ -270,7 +270,7 @@ def _encoders(
             examples.hold_parsed()
     elif not facts.reads_shards:
         rule = f"be one file for {facts.several}, since only pairs of texts and texts may be shards"
-        fix = "put them into one file, and leave deduplicate out"
+        fix = "put them into one file"
         raise ArgumentError("data", rule, repr(display_data(config.data)), fix)
     if facts.caches_parsed:
         examples.keep_parsed("train", folder)
@@ -389,9 +389,6 @@ def _encode_shards(
         history.write_record(share)
         manifest.write(folder.manifest_file)
     say(message("train.shards", count=len(manifest.shards), lines=manifest.content.lines))
-    if duplicates := sum(shard["duplicates"] for shard in manifest.encoded):
-        what = translated("train.examples", task.input.facts.examples)
-        say(message("train.duplicates", count=duplicates, what=what))
     _report_left_out("train", [train], task, history)
     return EncodedData(task, train, task.output.dev_set(dev))
 

@@ -265,6 +265,8 @@ def _quantize(weight: Tensor) -> tuple[Tensor, Tensor]:
 FORMAT: Final = 2
 #: maximum number of bytes of config.json
 MAX_CONFIG: Final = 1 << 20
+#: settings of earlier versions that are not read any more
+GONE: Final = ("bpe_dropout", "deduplicate")
 #: the report of a run, and the log that it is drawn from
 REPORT: Final = ("report.html", "report.jsonl")
 #: the dev set of what a model that a run starts from could do, beside the run's own
@@ -327,7 +329,6 @@ class RunFolder:
         self.launch_file = self.data / "launch.json"
         self.manifest_file = self.data / "manifest.json"
         self.shards = self.data / "shards"
-        self.digests = self.data / "digests"
         self.metrics = RowLog(self.metrics_file, lambda row: row["step"])
         self.report = RowLog(self.path / REPORT[1], lambda row: row["row"]["step"])
 
@@ -338,7 +339,7 @@ class RunFolder:
         """
         home = self.path.resolve()
         parts = [self.checkpoints, self.best, self.data, self.metrics.path, self.report.path]
-        parts += [self.shards, self.digests]
+        parts += [self.shards]
         for part in (*parts, *self._made):
             if part.is_symlink() and not Path(os.path.realpath(part)).is_relative_to(home):
                 raise RunError(
@@ -371,7 +372,7 @@ class RunFolder:
 
     def sweep(self) -> None:
         """Remove temporary files of a killed run."""
-        places = (self.path, self.data, self.shards, self.digests, self.best, self.checkpoints)
+        places = (self.path, self.data, self.shards, self.best, self.checkpoints)
         for place in places:
             for path in place.glob(".*"):
                 if re.fullmatch(r"\..+\.\d+\.(tmp|part)", path.name) and not path.is_dir():
@@ -391,7 +392,6 @@ class RunFolder:
             self.checkpoints,
             self.best,
             self.shards,
-            self.digests,
         ]
         later += [self.path / name for name in (*REPORT, LABELS)]
         taken = [path.name for path in (*self._made, *later) if os.path.lexists(path)]
@@ -413,8 +413,7 @@ class RunFolder:
         """Remove a run that could not begin, so that its folder is free again."""
         for path in self._made:
             path.unlink(missing_ok=True)
-        for folder in (self.shards, self.digests):
-            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(self.shards, ignore_errors=True)
         for folder in (self.data, self.path):
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
@@ -606,7 +605,8 @@ def load_imported(folder: ImportedFolder, device: torch.device | str = "cpu") ->
 
 
 def _with_old_defaults(settings: Mapping[str, Any], version: int) -> Mapping[str, Any]:
-    """Return recorded settings, with old values of defaults that have changed since."""
+    """Return recorded settings as they are now, with old values of defaults that have changed."""
+    settings = {name: value for name, value in settings.items() if name not in GONE}
     if version < 2 and settings.get("eval_every") is None:
         return {**settings, "eval_every": "epoch"}
     return settings

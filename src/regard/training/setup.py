@@ -13,9 +13,8 @@ from typing import Any, Final, cast
 import torch
 from rich.console import Console
 
-from regard.data import Corpus, EncodedPairs, require_tokenizer
+from regard.data import EncodedPairs
 from regard.data.corpus import DevSet
-from regard.data.encode_corpus import BPEDropout, Resegmenter
 from regard.data.shards import check_packages, display_data, is_sharded
 from regard.data.text_files import STDIN, is_read_once
 from regard.errors import ArgumentError
@@ -25,7 +24,6 @@ from regard.models import COPY_PRESETS, AnyModel, SequenceModel
 from regard.tasks import Task, open_task
 from regard.tasks import check_settings as check_task_settings
 from regard.tasks.baselines import Baseline, fit_baseline
-from regard.tasks.task import require_text_target
 from regard.tasks.tokenizer_training import shared_tokenizer_kind
 from regard.training.adapters import build_network, halve_frozen
 from regard.training.checkpoint import BestWeights, Checkpoints
@@ -182,9 +180,6 @@ def prepare(
         start = time.monotonic()
         baseline = fit_baseline(task, corpus, dev, values.minutes)
         fitted_in = time.monotonic() - start
-    if values.bpe_dropout:
-        say(message("train.bpe-dropout", share=values.bpe_dropout))
-    resegmenter = _resegmenter(values, corpus, task)
     model = None
     if values.start is not None and values.adapter is None and not resumed:
         model = open_start(values.start, values.start_checksum)
@@ -217,7 +212,6 @@ def prepare(
         max_tokens=values.max_tokens,
         max_sentences=values.batch_sentences,
         seed=values.seed,
-        resegmenter=resegmenter,
         replay=None
         if data.replay is None
         else Replay(data.replay, values.replay_share, seed=values.seed),
@@ -456,24 +450,6 @@ def _optimizer(values: Config, module: AnyModel, task: Task) -> torch.optim.Opti
     return torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.98), fused=True)
 
 
-def _resegmenter(values: Config, corpus: EncodedPairs, task: Task) -> Resegmenter | None:
-    """Return the BPE dropout of the sides that have BPE tokens, if it is asked for."""
-    if not values.bpe_dropout:
-        return None
-    src, tgt = task.encoders
-    if "bpe" not in (src.kind, tgt.kind):
-        raise _no_bpe(values.bpe_dropout, src.kind, tgt.kind)
-    texts = (require_tokenizer(src, "bpe_dropout"), require_text_target(tgt, "bpe_dropout"))
-    sides = (BPEDropout(t, values.bpe_dropout) if t.kind == "bpe" else None for t in texts)
-    return Resegmenter(
-        cast(Corpus, corpus),
-        *sides,
-        max_src_len=values.max_src_len,
-        max_tgt_len=values.longest_tgt,
-        seed=values.seed,
-    )
-
-
 def _summary(
     values: Config, weights: int, corpus: EncodedPairs, evaluator: Evaluator
 ) -> RunSummary:
@@ -552,9 +528,6 @@ def check_settings(config: Config) -> None:
         rule = "be keep where one tokeniser cuts what is read and what is written"
         value = repr(config.src_case)
         raise ArgumentError("src_case", rule, value, "bring the data to one case instead")
-    tokenizers = (config.src_tokenizer, config.tgt_tokenizer)
-    if config.bpe_dropout and not {"auto", "bpe"} & set(tokenizers):
-        raise _no_bpe(config.bpe_dropout, *tokenizers)
     check_model(config)
     check_vectors(config)
 
@@ -579,29 +552,15 @@ def _check_teacher(config: Config) -> None:
         raise ArgumentError("teacher", rule, f"given to {preset}", fix)
 
 
-def _no_bpe(dropout: float, src: str, tgt: str) -> ArgumentError:
-    rule = "be 0 where no side is cut by bpe"
-    fix = "add src_tokenizer=bpe and tgt_tokenizer=bpe, or leave it out"
-    return ArgumentError("bpe_dropout", rule, f"{dropout:g} with {src} and {tgt}", fix)
-
-
 def _check_shards(config: Config) -> None:
     """Raise ArgumentError for settings that do not go with data in shards."""
     data = config.data
-    if config.deduplicate and data in ("", STDIN):
-        rule = "be false where data come from Python or stdin"
-        raise ArgumentError("deduplicate", rule, "true", "write them to a file first")
-    if not config.deduplicate and not (data and is_sharded(data)):
+    if not (data and is_sharded(data)):
         return
     check_packages(data)
-    what = "deduplicate" if config.deduplicate else "data in shards"
     if (tgt := config.tgt) is not None:
         fix = "write both sides into one file, as with `paste src.txt tgt.txt`"
-        raise ArgumentError("tgt", f"be left out with {what}", repr(tgt), fix)
-    if dropout := config.bpe_dropout:
-        rule = f"be 0 with {what}, since it keeps all words in memory"
-        fix = "leave it out, or put the data into one file"
-        raise ArgumentError("bpe_dropout", rule, f"{dropout:g}", fix)
+        raise ArgumentError("tgt", "be left out with data in shards", repr(tgt), fix)
 
 
 def _check_files(config: Config) -> None:

@@ -29,7 +29,6 @@ TEXT_ONLY: Final[dict[str, Any]] = {
     "src_case": "keep",
     "shared_vocab": False,
     "src_vectors": None,
-    "bpe_dropout": 0.0,
 }
 
 

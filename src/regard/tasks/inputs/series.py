@@ -60,7 +60,6 @@ TEXT_ONLY: Final[dict[str, Any]] = {
     "shared_vocab": False,
     "src_vectors": None,
     "tgt_vectors": None,
-    "bpe_dropout": 0.0,
 }
 
 

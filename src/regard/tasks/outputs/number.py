@@ -54,7 +54,6 @@ UNUSED: Final[dict[str, Any]] = {
     "tgt_tokenizer": "auto",
     "shared_vocab": False,
     "tgt_vectors": None,
-    "bpe_dropout": 0.0,
     "rdrop": 0.0,
 }
 

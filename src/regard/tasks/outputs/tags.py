@@ -45,14 +45,6 @@ class TagOutput(TokenOutput):
                 "'label'",
                 f"say space, or choose {', '.join(LABEL_PRESETS)} for one label of a whole source",
             )
-        if settings.bpe_dropout:
-            raise ArgumentError(
-                "bpe_dropout",
-                f"be 0 for the preset {settings.preset}, which writes one token for each that it "
-                "reads",
-                f"{settings.bpe_dropout:g}",
-                "leave it out, or choose seq2seq or another preset",
-            )
 
     @classmethod
     def learn(cls, settings: Settings, targets: list[str], *, file: str, say: Say) -> TargetEncoder:
