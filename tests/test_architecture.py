@@ -78,7 +78,6 @@ EXPORTED = "copied into exported folders, where it runs without regard"
 MAY_OPEN = {
     ("api.model", "copytree"): "copies a run that is loaded; links stay links, pipes are refused",
     ("atomic_files", "os.open"): "folders, to lock and flush them",
-    ("data.shards", "open_memmap"): "writes a file",
     ("data.text_codec", "*"): EXPORTED,
     ("data.remote_files", "files.open"): "URLs, which fsspec opens",
     ("export.decode", "*"): EXPORTED,

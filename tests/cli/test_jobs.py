@@ -1,4 +1,4 @@
-"""`regard predict -o`, and shards of `evaluate` and `align`, through the command line."""
+"""`regard predict -o` through the command line."""
 
 import json
 
@@ -48,33 +48,6 @@ def test_several_answers_ids_and_json_lines(run, shards, tmp_path):
     first = rows["k0"]
     assert [first["text"]] != [first["alternatives"][0]["text"]]
     assert first["score"] >= first["alternatives"][0]["score"]
-
-
-def test_shards_of_pairs_have_the_scores_of_one_file(run, tmp_path, plain_steps):
-    pairs = [f"{word}\t{word[::-1]}\n" for word in words(50, seed=4)]
-    for name, part in (("a", pairs[:20]), ("b", pairs[20:]), ("all", pairs)):
-        (tmp_path / f"{name}.tsv").write_text("".join(part))
-    with (tmp_path / "b.tsv").open("a") as file:
-        file.write("without a target\n")
-    one = json.loads(done(regard("evaluate", run, tmp_path / "all.tsv", "--json")))
-    place = ("--save", tmp_path / "out")
-    several = regard("evaluate", run, tmp_path / "[ab].tsv", *place, "--json")
-    assert json.loads(done(several)) == one
-    assert "1 missing tab" in several.stderr
-    found = regard("evaluate", run, tmp_path / "[ab].tsv")
-    assert sentence(found, 2).startswith("--save must name a folder")
-    found = regard("evaluate", run, tmp_path / "[ab].tsv", *place, "--against", run)
-    assert sentence(found, 2).startswith("--against must be left out where pairs are shards")
-
-
-def test_shards_are_aligned_as_one_file_is(run, tmp_path):
-    (tmp_path / "a.tsv").write_text("".join(f"{w}\t{w[::-1]}\n" for w in words(40, seed=5)))
-    lines = done(regard("align", run, tmp_path / "a.tsv")).splitlines()
-    found = regard("align", run, tmp_path / "?.tsv", "-o", tmp_path / "out")
-    assert done(found) == ""
-    assert [row["links"] for row in rows_in(tmp_path / "out").values()] == lines
-    found = regard("align", run, tmp_path / "?.tsv")
-    assert sentence(found, 2).startswith("-o must name a folder for the alignments")
 
 
 def test_what_shards_exclude(run, tagged, shards, tmp_path):

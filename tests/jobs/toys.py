@@ -80,8 +80,8 @@ class DeadlyWork:
     marker: str
 
     def __call__(self, item):
-        marker = Path(f"{self.marker}-{Path(item.name).stem}-{item.encode}")
-        if marker.stem.split("-")[-2] in "13" and not marker.exists():
+        marker = Path(f"{self.marker}-{Path(item.name).stem}")
+        if marker.name.split("-")[-1] in "13" and not marker.exists():
             marker.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return self.work(item)

@@ -21,9 +21,8 @@ from regard.api.word_alignment import (
 )
 from regard.atomic_files import atomic_output
 from regard.cli.commands import AlignArgs
-from regard.cli.console import print_json, print_table, progress_bar, refuse, result_console
+from regard.cli.console import print_json, print_table, progress_bar, result_console
 from regard.cli.input_lines import pairs_for
-from regard.cli.jobs import names_shards, run_shards
 from regard.data import read_lines
 from regard.data.text_files import display_name
 from regard.errors import ArgumentError
@@ -140,14 +139,6 @@ def align(args: AlignArgs) -> None:
     options = AlignOptions(
         _selector("layer", args.layer), _selector("head", args.head), _shift(args.shift)
     )
-    if names_shards(args.file, args.ray, args.workers):
-        rule = "be left out where pairs are shards"
-        refuse(rule, TGT=args.tgt, gold=args.gold, skip_bad=args.skip_bad, json=args.as_json)
-        if args.output is None:
-            fix = "add -o FOLDER"
-            raise ArgumentError("-o", "name a folder for the alignments of shards", "missing", fix)
-        how = {"pairs": True, "align": options, "batch": args.batch, "words": args.words}
-        return run_shards(args, [args.run], [args.file], args.output, **how)
     model = api.load_run(args.run, device=args.device)
     word_alignment.check_can_align(model.predictor)
     bad: list[int] = []

@@ -200,22 +200,6 @@ class PredictArgs:
 
 
 @command(no_args_is_help=True)
-class ChatArgs:
-    """Talk with a run that was trained on conversations; Ctrl-D ends.
-
-    Each line of stdin is answered with a line, and all turns before it are read again.
-    """
-
-    run: options.Run
-    system: str | None = option(
-        "What the conversation begins with, as the turn of the system.", metavar="TEXT"
-    )
-    beam: options.Beam = None
-    max_len: int | None = option("Most tokens of an answer.", metavar="N", shown="by the source")
-    device: options.Device = "auto"
-
-
-@command(no_args_is_help=True, cls=options.RayCommand)
 class EvaluateArgs:
     """Score predictions by BLEU, error rates, accuracy or perplexity.
 
@@ -229,8 +213,7 @@ class EvaluateArgs:
     file: str = argument(
         "FILE",
         "Pairs to evaluate on. Further columns are alternative targets, or the features of a run "
-        "that has features. For a language model, a text on each line. A quoted pattern such as "
-        "'test/*.parquet' names shards; with --ray, a folder does, too.",
+        "that has features. For a language model, a text on each line.",
     )
     tgt: options.Targets = None
     metrics: str | None = option(
@@ -249,11 +232,7 @@ class EvaluateArgs:
     )
     columns: options.Columns = None
     skip_bad: options.SkipBad = False
-    save: Path | None = option(
-        "Write the predictions here, one per line; of shards, a folder for theirs."
-    )
-    ray: options.Ray = None
-    workers: options.Workers = None
+    save: Path | None = option("Write the predictions here, one per line.")
     output: Path | None = option(
         "Draw which label was taken for which: .html, .svg, .png, .pdf or .csv.", "-o", "--output"
     )
@@ -467,7 +446,7 @@ class WhatIfArgs:
     precision: options.Precision = "32"
 
 
-@command(no_args_is_help=True, cls=options.RayCommand)
+@command(no_args_is_help=True)
 class AlignArgs:
     """Align the words of pairs by attention.
 
@@ -477,8 +456,7 @@ class AlignArgs:
     run: options.Run
     file: str = argument(
         "FILE",
-        "Pairs to align; stdin if '-'. A quoted pattern such as 'in/*.tsv' names shards; with "
-        "--ray, a folder does, too.",
+        "Pairs to align; stdin if '-'.",
     )
     tgt: options.Targets = None
     gold: str | None = option(
@@ -505,12 +483,10 @@ class AlignArgs:
     columns: options.Columns = None
     skip_bad: bool = flag("--skip-bad", "Skip bad lines, with an empty line in their place.")
     output: Path | None = option(
-        "Write the alignments here; of shards, a folder for theirs.",
+        "Write the alignments here.",
         *("-o", "--output"),
         shown="stdout",
     )
-    ray: options.Ray = None
-    workers: options.Workers = None
     as_json: options.Json = False
     batch: int = option("Pairs at a time.", default=32, min=1)
     device: options.Device = "auto"

@@ -31,7 +31,6 @@ from regard.cli.console import (
     result_console,
 )
 from regard.cli.input_lines import metric_words, pairs_for, texts_for
-from regard.cli.jobs import names_shards, predicted_pairs
 from regard.data import Pair
 from regard.evaluation import ClassReport, Perplexity, by_length, format_metric, paired_bootstrap
 from regard.evaluation.bootstrap import MIN_UNITS
@@ -55,9 +54,7 @@ def evaluate(args: EvaluateArgs) -> None:
     # what can go wrong comes before what takes long
     if args.output is not None:
         check_ending(args.output, ENDINGS)
-    sharded = names_shards(args.file, args.ray, args.workers)
-    device = "cpu" if sharded else args.device  # the workers have the device
-    model = api.load_run(args.run, device=device, precision=args.precision)
+    model = api.load_run(args.run, device=args.device, precision=args.precision)
     if not model.task.has_sources:
         return _evaluate_texts(model, args)
     if not (model.task.labels or model.task.output.one_per_input):
@@ -72,17 +69,12 @@ def evaluate(args: EvaluateArgs) -> None:
     other = args.against
     second = None if other is None else api.load_run(other, device=args.device)
     names = metric_names(model.task.tokens.metrics(), metric_words(args.metrics))
-    if sharded:
-        rule = "be left out where pairs are shards"
-        refuse(rule, TGT=args.tgt, against=args.against, skip_bad=args.skip_bad)
-        pairs, predictions = predicted_pairs(args)
-    else:
-        save = args.save
-        with nullcontext() if save is None else incremental_output(save, CHOOSE_SAVE) as write:
-            pairs = pairs_for(model, args.file, args)
-            predictions = _predict(model, pairs, args.beam)
-            if write is not None:
-                write("".join(one_line(line) + "\n" for line in predictions).encode())
+    save = args.save
+    with nullcontext() if save is None else incremental_output(save, CHOOSE_SAVE) as write:
+        pairs = pairs_for(model, args.file, args)
+        predictions = _predict(model, pairs, args.beam)
+        if write is not None:
+            write("".join(one_line(line) + "\n" for line in predictions).encode())
     references, normalizer = references_of(pairs), model.tgt_tokenizer
     result = score_predictions(normalizer, names, predictions, pairs)
     with use_language("en" if args.as_json else None):
@@ -317,8 +309,6 @@ def _evaluate_texts(model: api.Model, args: EvaluateArgs) -> None:
         columns=args.columns,
         save=args.save,
         output=args.output,
-        ray=args.ray,
-        workers=args.workers,
     )
     found = model.perplexity(texts_for(model, args.file, skip_bad=args.skip_bad))
     rows = _perplexity_rows(found, model)

@@ -1,19 +1,15 @@
 """Jobs over shards on the command line: `-o` of `regard predict`, and `--ray`."""
 
-import glob
-import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from regard.cli.commands import AlignArgs, EvaluateArgs, PredictArgs
+from regard.cli.commands import PredictArgs
 from regard.cli.console import note, print_table, progress_bar, result_console
 from regard.cli.input_lines import named_columns
-from regard.data import Pair
 from regard.data.pairs import column_names
-from regard.decoding_options import given_options
-from regard.errors import ArgumentError, RegardError
+from regard.errors import RegardError
 from regard.jobs import (
     JobSummary,
     JobTask,
@@ -21,10 +17,8 @@ from regard.jobs import (
     RayExecutor,
     check_cluster,
     find_shards,
-    read_shard,
     run_job,
 )
-from regard.jobs.records import JobFolder
 from regard.messages import message, translated
 from regard.worker_processes import Executor, LocalExecutor
 
@@ -36,12 +30,6 @@ PARTS: Final = 1000
 NAMED: Final = 3
 
 
-def names_shards(file: str, ray: str | None, workers: int | None) -> bool:
-    """Return whether a file name stands for shards: a pattern, or anything with workers."""
-    pattern = glob.has_magic(file) and not os.path.exists(file)
-    return ray is not None or workers is not None or pattern
-
-
 def executor_of(ray: str | None, workers: int | None, *, gpus: bool) -> Executor:
     """Return the executor that a user asks for; raises JobError if no cluster answers."""
     if ray is None:
@@ -51,7 +39,7 @@ def executor_of(ray: str | None, workers: int | None, *, gpus: bool) -> Executor
 
 
 def run_shards(
-    args: AlignArgs | EvaluateArgs | PredictArgs,
+    args: PredictArgs,
     runs: Sequence[Path],
     inputs: Sequence[str],
     output: Path,
@@ -62,16 +50,21 @@ def run_shards(
     Raises RegardError at the end if shards have failed.
     """
     names = tuple(str(run.absolute()) if run.is_dir() else str(run) for run in runs)
-    model = ModelSpec(names, args.device, "32" if isinstance(args, AlignArgs) else args.precision)
-    shape: dict[str, Any] = {}
-    if isinstance(args, PredictArgs):
-        shape = {"format": args.format, "unit_rows": args.shard_rows}
-        (task["id"],) = column_names([args.id] if args.id is not None else None) or (None,)
-    job = JobTask(model, named_columns(args.columns), **task)
+    model = ModelSpec(names, args.device, args.precision)
+    (id,) = column_names([args.id] if args.id is not None else None) or (None,)
+    job = JobTask(model, named_columns(args.columns), id, **task)
     executor = executor_of(args.ray, args.workers, gpus=args.device != "cpu")
     shards = find_shards(inputs)
     with progress_bar(message("jobs.rows"), PARTS) as advance:
-        summary = run_job(job, shards, output, executor, **shape, show=_Display(advance))
+        summary = run_job(
+            job,
+            shards,
+            output,
+            executor,
+            format=args.format,
+            unit_rows=args.shard_rows,
+            show=_Display(advance),
+        )
     print_summary(summary)
     if summary.failed:
         name, reason = next(iter(summary.failed.items()))
@@ -129,26 +122,3 @@ def print_summary(summary: JobSummary) -> None:
         note(message("jobs.damaged", count=len(summary.damaged), names=first))
     for name, reason in list(summary.failed.items())[:NAMED]:
         note(f"{name}: {reason}")
-
-
-def predicted_pairs(args: EvaluateArgs) -> tuple[list[Pair], list[str]]:
-    """Predict shards of pairs; returns the pairs that could be answered, and the predictions."""
-    if args.save is None:
-        raise ArgumentError(
-            "--save", "name a folder for the answers of shards", "missing", "add --save FOLDER"
-        )
-    options = given_options(beam=args.beam)
-    run_shards(args, [args.run], [args.file], args.save, pairs=True, options=options)
-    pairs, predictions = [], []
-    for shard in JobFolder(args.save).outputs():
-        for row in read_shard(args.save / shard):
-            if not row["error"]:
-                first, *more = row["targets"]
-                pairs.append(Pair(row["source"], first, row["row"], tuple(more)))
-                predictions.append(row["text"])
-    if not pairs:
-        raise RegardError(
-            f"some pair must be answered to be scored, but all of {args.file} have errors: "
-            f"see the column `error` in {args.save}."
-        )
-    return pairs, predictions

@@ -1,4 +1,4 @@
-"""Records of a job, sources or pairs with ids; and its output folder: manifest, shards, notes."""
+"""Records of a job, sources with ids; and its output folder: manifest, shards, notes."""
 
 import glob
 import hashlib
@@ -16,14 +16,12 @@ from regard import safe_read
 from regard.atomic_files import atomic_writer, file_checksum, locked_folder, write_atomic
 from regard.data import lazy_pyarrow as arrow
 from regard.data.error_hints import BadLine, ErrorHints, with_commas
-from regard.data.file_formats import FEATURES_KEY, KEYS, ReadOptions
-from regard.data.pair_reader import open_rows
+from regard.data.file_formats import FEATURES_KEY, KEYS
 from regard.data.pairs import (
     check_text,
     check_unicode,
     json_record,
     parse_features,
-    parser_for,
 )
 from regard.data.table_files import JSON_SUFFIXES, not_columns
 from regard.data.text_files import damaged_file, decode, format_suffix, numbered_lines, open_bytes
@@ -212,7 +210,7 @@ def shard_writer(path: Path, types: RowTypes) -> Iterator[Callable[[Sequence[Out
 
     Args:
         path: ends in one of `FORMATS`.
-        types: of the columns: `text`, `texts`, `number`, `score`, or `answers`.
+        types: of the columns: `text`, `number`, `score`, or `answers`.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_writer(path) as file:
@@ -233,7 +231,6 @@ def _schema(types: RowTypes) -> Any:
     text, score = arrow.string(), arrow.float64()
     known = {
         "text": text,
-        "texts": arrow.list_(text),
         "number": arrow.int64(),
         "score": score,
         "answers": arrow.list_(arrow.struct([("text", text), ("score", score)])),
@@ -549,27 +546,6 @@ def source_parser(
         return _source([_pick(row, column) for column in found], max_chars)
 
     return RowParser(parse, id, chosen, header)
-
-
-def pair_parser(
-    shard: InputShard, id: Column | None, max_chars: int, options: ReadOptions
-) -> RowParser:
-    """Return the parser of pairs.
-
-    Args:
-        shard: as for `regard evaluate`: tab-separated columns, JSON lines or Parquet.
-        id: column of ids.
-        max_chars: most characters of a side.
-        options: how the columns of the file are found.
-    """
-    shape = open_rows(shard.path, None, options).format
-    parse = parser_for(shape, max_chars)
-    _, id, header = _resolved(shard, (), id)
-    if shard.kind != "parquet":
-        return RowParser(parse, id, header=shape.header or header)
-    parts = (*shape.columns, shape.features, shape.question)
-    columns = tuple(str(column) for column in parts if column is not None)
-    return RowParser(parse, id, columns)
 
 
 def _source_columns(names: Collection[str], known: Sequence[str]) -> Columns:

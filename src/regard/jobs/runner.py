@@ -12,21 +12,16 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from regard import api
 from regard.api import bundled_models
-from regard.api.word_alignment import AlignOptions, Units, align, check_can_align
 from regard.atomic_files import file_checksum, write_atomic
-from regard.data import Pair
-from regard.data.file_formats import ReadOptions
-from regard.data.pairs import column_names, source_column
+from regard.data.pairs import source_column
 from regard.decoding_options import check_least
 from regard.errors import ArgumentError, DataError, RegardError, describe_memory_error
 from regard.jobs.records import (
-    JOB_HINTS,
     ROW_COLUMNS,
     Columns,
     FinishedShard,
@@ -39,12 +34,10 @@ from regard.jobs.records import (
     WorkUnit,
     check_format_name,
     cut_shard,
-    pair_parser,
     read_records,
     shard_writer,
     source_parser,
 )
-from regard.seeing.trace.view import format_links
 from regard.tasks.inputs.text import TextInput
 from regard.training import RunFolder
 from regard.worker_processes import START, Attempt, Executor, attempt
@@ -103,18 +96,15 @@ class ModelSpec:
 
 @dataclass(frozen=True)
 class JobTask:
-    """Work of a model on each row: predict a source or that of a pair, or align a pair.
+    """The prediction of each row by a model.
 
     Attributes:
         model: which.
-        columns: of source and features, or of source, target and features; None finds them.
+        columns: of source and features; None finds them.
         id: column of ids.
         max_chars: longest source; that of the run if None.
         batch: rows at a time.
         options: of `Model.predict`.
-        pairs: whether rows are pairs, whose targets stand beside predictions.
-        align: how to align pairs; None predicts.
-        words: whether links are of words; None decides by the kind of data.
     """
 
     model: ModelSpec
@@ -123,9 +113,6 @@ class JobTask:
     max_chars: int | None = None
     batch: int = api.BATCH
     options: Mapping[str, Any] = field(default_factory=dict)
-    pairs: bool = False
-    align: AlignOptions | None = None
-    words: bool | None = None
 
     def describe(self) -> dict[str, Any]:
         """Return all that decides the content of rows, apart from the model, for the manifest.
@@ -134,9 +121,7 @@ class JobTask:
         """
         own = {"columns": self.columns, "id": self.id, "max_chars": self.max_chars}
         own["precision"] = self.model.precision
-        if self.align is None:
-            return {"task": "evaluate" if self.pairs else "predict", **own, **self.options}
-        return {"task": "align", **own, **self.align._asdict(), "words": self.words}
+        return {"task": "predict", **own, **self.options}
 
     def checksum(self) -> str:
         """Return the checksum of the model."""
@@ -145,10 +130,9 @@ class JobTask:
     def load(self) -> LoadedTask:
         """Load the model."""
         model = self.model.load()
-        if self.align is not None:
-            check_can_align(model.predictor)
         several = max(self.options.get("nbest", 1), self.options.get("num_samples", 0)) > 1
-        types = {**ROW_COLUMNS, **self._columns(several), "error": "text"}
+        answers = {"alternatives": "answers"} if several else {}
+        types = {**ROW_COLUMNS, "text": "text", "score": "score", **answers, "error": "text"}
 
         def answer(unit: WorkUnit, block: Sequence[JobRecord]) -> list[OutputRow]:
             options = dict(self.options)
@@ -157,27 +141,13 @@ class JobTask:
                 options["seed"] = random.Random(place).getrandbits(63)
 
             def predict(some: Sequence[JobRecord]) -> list[OutputRow]:
-                sources = [_source(model, record.value) for record in some]
+                sources = [record.value for record in some]
                 outputs = model.predict(sources, attention=False, batch=self.batch, **options)
-                return [
-                    _predicted(output, record.value, several=several)
-                    for output, record in zip(outputs, some, strict=True)
-                ]
+                return [_predicted(output, several=several) for output in outputs]
 
-            work = predict if self.align is None else partial(self._linked, model)
-            return answer_rows(unit, block, types, work)
+            return answer_rows(unit, block, types, predict)
 
-        records = self._pairs(model) if self.pairs else self._sources(model)
-        return LoadedTask(types, BLOCK_BATCHES * self.batch, records, answer)
-
-    def _columns(self, several: bool) -> RowTypes:
-        """Return the types of columns between those of every row and its error."""
-        if self.align is not None:
-            return {"links": "text"}
-        found = {"text": "text", "score": "score"}
-        if self.pairs:
-            return {"source": "text", **found, "targets": "texts"}
-        return {**found, "alternatives": "answers"} if several else found
+        return LoadedTask(types, BLOCK_BATCHES * self.batch, self._sources(model), answer)
 
     def _sources(self, model: api.Model) -> Callable[[WorkUnit], Iterator[JobRecord]]:
         limit = model.config.max_chars if self.max_chars is None else self.max_chars
@@ -189,52 +159,9 @@ class JobTask:
 
         return records
 
-    def _pairs(self, model: api.Model) -> Callable[[WorkUnit], Iterator[JobRecord]]:
-        model.check_reads_pairs()
-        features = bool(model.features)
-        columns = self.columns or column_names(model.config.columns)
-        options = ReadOptions(
-            columns=columns,
-            features=columns is None and features,
-            references=columns is None and not features and self.align is None,
-            advice=JOB_HINTS,
-        )
 
-        def check(pair: Pair) -> None:
-            model.predictor.check_source(_source(model, pair))
-            if self.align is not None:
-                model.check_target(pair.tgt)
-
-        def records(unit: WorkUnit) -> Iterator[JobRecord]:
-            parser = pair_parser(unit.shard, self.id, model.config.max_chars, options)
-            return read_records(unit, parser, check)
-
-        return records
-
-    def _linked(self, model: api.Model, some: Sequence[JobRecord]) -> list[OutputRow]:
-        assert self.align is not None
-        found = align(
-            model.predictor,
-            [record.value for record in some],
-            self.align.without_gold().choices,
-            units=Units.of(model.task, self.words),
-            batch=self.batch,
-        )
-        (links,) = found.values() or ([],)
-        return [{"links": format_links(one)} for one in links]
-
-
-def _source(model: api.Model, value: Any) -> Any:
-    """Return a source, or that of a pair, with features if the model has any."""
-    if not isinstance(value, Pair):
-        return value
-    return model.task.input.of_pair(value if model.features else value._replace(features=()))
-
-
-def _predicted(output: api.Output, value: Any, *, several: bool) -> OutputRow:
+def _predicted(output: api.Output, *, several: bool) -> OutputRow:
     row = {"text": output.text, "score": output.score}
-    if isinstance(value, Pair):
-        return {**row, "source": value.src, "targets": [value.tgt, *value.more]}
     ranked = [{"text": one.text, "score": one.score} for one in output.alternatives]
     return {**row, "alternatives": ranked} if several else row
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from regard.recipes.tasks import forecasting, media, questions, sentences, shapes, sst, words
+from regard.recipes.tasks import forecasting, media, questions, sentences, sst, words
 from regard.recipes.tasks.base import RecipeTask, TaskScores
 
 TASKS: Final[dict[str, RecipeTask]] = {
@@ -16,7 +16,6 @@ TASKS: Final[dict[str, RecipeTask]] = {
     "names": words.NAMES,
     "dates": words.DATES,
     "sst": sst.TASK,
-    "shapes": shapes.TASK,
     "mnist": media.MNIST,
     "forecasting": forecasting.TASK,
     "babi": questions.BABI,
