@@ -23,6 +23,7 @@ SOURCES, TOKENS = 200, 20
 CHECKS = {
     zoo.LANGUAGE: test_logits.test_language_models,
     zoo.ENCODERS: test_logits.test_encoders,
+    zoo.PICTURES: test_logits.test_encoders_of_pictures,
     zoo.SEQ2SEQ: test_logits.test_encoder_decoders,
 }
 
@@ -37,7 +38,7 @@ def row(family, home):
     check = next(check for families, check in CHECKS.items() if family in families)
     check(lambda _: models, family)
     searches = ["-", "-"]
-    if family not in zoo.ENCODERS:
+    if family not in zoo.ENCODERS + zoo.PICTURES:
         texts, told = zoo.sentences(SOURCES), {"new": TOKENS}
         own, other = EXACT if family in zoo.LANGUAGE else BEAMS[0]
         for i, (ours, beams) in enumerate((({"beam": 1}, {}), ({"beam": 4, **own}, other))):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from float64_mode import KeepFloat64
-from imported.zoo import ENCODERS, LANGUAGE, SEQ2SEQ, ZOO, sentences
+from imported.zoo import ENCODERS, LANGUAGE, PICTURES, SEQ2SEQ, ZOO, pictures, pixels, sentences
 from regard.data import pad
 
 EXACT = {"rtol": 0, "atol": 1e-9}
@@ -78,6 +78,19 @@ def test_encoders(imported, family):
             *saved.task.input.batch(saved.task.input.rows(texts)), need_weights=True
         )
     real = given.attention_mask.bool()
+    check(memory.output, expected.last_hidden_state, real)
+    check_maps(memory.maps["encoder-self"], expected.attentions, real)
+
+
+@pytest.mark.parametrize("family", PICTURES)
+def test_encoders_of_pictures(imported, family):
+    theirs, saved, _ = imported(family)
+    found = pictures(5)
+    src, lengths = saved.task.input.batch(saved.task.input.rows(found))
+    with KeepFloat64(), torch.no_grad():
+        expected = theirs.vit(pixels(found), output_attentions=True)
+        memory = saved.model.encode(src.double(), lengths, need_weights=True)
+    real = torch.ones(5, 10, dtype=torch.bool)
     check(memory.output, expected.last_hidden_state, real)
     check_maps(memory.maps["encoder-self"], expected.attentions, real)
 

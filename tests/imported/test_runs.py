@@ -5,6 +5,7 @@ import random
 import re
 import shutil
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -12,7 +13,7 @@ from safetensors.torch import load_file, save_file
 import regard
 from cli.tools import regard as command
 from imported.tuning import tune
-from imported.zoo import ENCODERS, build_tokenizer, long, m2m_tokenizer, sentences
+from imported.zoo import ENCODERS, build_tokenizer, long, m2m_tokenizer, pictures, sentences
 from regard.errors import RegardError
 from regard.imported import ImportRefusedError
 from regard.pretrained.folder import load_config, load_tokenizer
@@ -66,6 +67,30 @@ def test_classifiers_start_from_encoders(folders, family, tmp_path):
     assert model.src_tokenizer.encode("the cat") == start.src_tokenizer.encode("the cat")
     with pytest.raises(RegardError, match="must have labels to answer with"):
         start("the cat")
+
+
+def test_classifiers_of_pictures_start_from_encoders(folders, tmp_path):
+    path, _ = folders("vit", torch.float32)
+    found = pictures(60)
+    rows = [(picture, "dark" if picture.mean() < 77 else "light") for picture in found]
+    model = regard.fit(
+        rows, start=str(path), output=tmp_path / "run", steps=2, quiet=True, eval_every=2
+    )
+    start = regard.load(path, engine="regard").module.state_dict()
+    for name in ("class_token", "positions.table", "stem.weight"):
+        own = f"classifier.encoder.embedding.{name}"
+        drift = (model.module.state_dict()[own] - start[own]).abs().max()
+        assert drift < 0.02
+    again, answers = regard.load(tmp_path / "run"), model(found[:3])
+    assert [one.text for one in again(found[:3])] == [one.text for one in answers]
+    trace = again.trace(found[0])
+    assert [token.text for token in trace.source.tokens][:2] == ["[CLS]", "r1c1"]
+    assert trace.source.backdrop.first == 1
+    assert {m.kind: m.weights.shape[-2:] for m in trace.maps}["encoder-self"] == (10, 10)
+    assert np.array_equal(trace.source.backdrop.array, found[0])
+    numbers = [(picture, float(picture.mean())) for picture in found]
+    regard.fit(numbers, start=str(path), output=tmp_path / "numbers", steps=2, quiet=True,
+               eval_every=2, numbers=True)  # fmt: skip
 
 
 @pytest.mark.parametrize("family", ["qwen2", "marian", *long("byt5", "albert")])

@@ -2,7 +2,7 @@
 
 import torch
 
-from imported.zoo import ENCODERS, LANGUAGE, sentences
+from imported.zoo import ENCODERS, LANGUAGE, PICTURES, pictures, sentences
 from regard.training import new_config, resume_run, start_run
 from training.tools import last_checkpoint
 
@@ -24,7 +24,13 @@ BRIEF = {
 def tune(family, path, home, texts=160):
     """Fine-tune the model of a folder; return losses, and whether a resumed run has its weights."""
     rows = sentences(texts)
-    if family in ENCODERS:
+    if family in PICTURES:
+        from PIL import Image
+
+        for i, picture in enumerate(pictures(texts)):
+            Image.fromarray(picture).save(home / f"{i}.png")
+            rows[i] = f"{i}.png\t{'dark' if picture.mean() < 77 else 'light'}"
+    elif family in ENCODERS:
         rows = [f"{row}\t{'cat' in row}" for row in rows]
     elif family not in LANGUAGE:
         rows = [f"{row}\t{' '.join(row.split()[::-1])}" for row in rows]

@@ -68,6 +68,9 @@ ZOO = {
     "distilbert": ("DistilBertModel", {"dim": 24, "hidden_dim": 19, "n_layers": 2, "n_heads": 4,
                                        "max_position_embeddings": 71}, "<s>", "</s>"),
     "albert": ("AlbertForPreTraining", {**SIZES, "embedding_size": 10}, "<s>", "</s>"),
+    "vit": ("ViTForImageClassification",
+            {**{n: v for n, v in SIZES.items() if n != "max_position_embeddings"},
+             "image_size": 12, "patch_size": 4, "num_labels": 3}, "", ""),
     "marian": ("MarianMTModel", {**BART, "scale_embedding": True, "decoder_start_token_id": PAD,
                                  "activation_function": "swish"}, "", "</s>"),
     "bart": ("BartForConditionalGeneration", {**BART, "decoder_start_token_id": EOS},
@@ -90,7 +93,8 @@ ZOO = {
 }  # fmt: skip
 LANGUAGE = ("gpt2", "llama", "llama3", "llama-chat", "mistral", "qwen2", "gemma")
 ENCODERS = ("bert", "roberta", "xlm-roberta", "distilbert", "albert")
-SEQ2SEQ = tuple(name for name in ZOO if name not in LANGUAGE + ENCODERS)
+PICTURES = ("vit",)
+SEQ2SEQ = tuple(name for name in ZOO if name not in LANGUAGE + ENCODERS + PICTURES)
 
 
 def long(*families):
@@ -101,6 +105,24 @@ def long(*families):
 def sentences(count, longest=9, seed=3):
     draw = random.Random(seed)
     return [" ".join(draw.choices(WORDS.split(), k=draw.randint(1, longest))) for _ in range(count)]
+
+
+#: how pictures are scaled, in numbers that float32 holds exactly
+MEAN, STD, FACTOR = (0.5, 0.25, 0.75), (0.5, 0.25, 1.0), 1 / 256
+
+
+def pictures(count, side=12, seed=3):
+    """Random pictures, dark and light ones."""
+    draw = np.random.default_rng(seed)
+    levels = draw.integers(0, 256, (count, side, side, 3))
+    return list((levels * draw.uniform(0.2, 1.0, (count, 1, 1, 1))).astype(np.uint8))
+
+
+def pixels(found):
+    """Pictures as their models read them."""
+    levels = torch.from_numpy(np.stack(found)).double()
+    scaled = (levels * FACTOR - torch.tensor(MEAN).double()) / torch.tensor(STD).double()
+    return scaled.permute(0, 3, 1, 2)
 
 
 def build_tokenizer(family):
@@ -116,6 +138,10 @@ def build_tokenizer(family):
     )
     from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
+    if family in PICTURES:
+        from transformers import ViTImageProcessor
+
+        return ViTImageProcessor(image_mean=MEAN, image_std=STD, rescale_factor=FACTOR)
     if family == "marian":
         return marian_tokenizer()
     if family == "m2m_100":
@@ -217,7 +243,7 @@ def build(family, dtype=torch.float64, **sizes):
     kind, own, *_ = ZOO[family]
     torch.manual_seed(2)
     made = getattr(transformers, kind)
-    config = made.config_class(**{**IDS, **own, **sizes})
+    config = made.config_class(**{**({} if family in PICTURES else IDS), **own, **sizes})
     config._attn_implementation = "eager"
     model = made(config).eval()
     for name, weight in model.named_parameters():

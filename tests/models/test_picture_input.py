@@ -44,6 +44,16 @@ def test_a_linear_stem_sees_its_patch_alone():
     assert differs.nonzero().flatten().tolist() == [4]
 
 
+def test_a_class_token_stands_before_the_patches():
+    model, src = adapter(class_token=True), patches(2, 1 + ROWS * COLUMNS)
+    model.class_token.data.normal_()
+    found = model(src)
+    places = model.positions.table
+    assert torch.equal(found[:, 0], (model.class_token + places[0]).expand(2, -1))
+    plain = model.stem(adapter().picture(src[:, 1:])).flatten(2).mT
+    assert torch.allclose(found[:, 1:], plain + places[1:])
+
+
 @pytest.mark.parametrize("patch", [1, 2, 3, 6, 8])
 def test_a_stem_makes_one_vector_for_each_patch(patch):
     stem = ConvStem(1, patch, DIM)

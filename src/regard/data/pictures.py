@@ -175,6 +175,8 @@ class PictureEncoder(StoredRecord):
         patch: side of a patch, which divides both sides.
         mean: mean level of each channel over the training data.
         scale: standard deviation of each channel.
+        class_token: whether the frame of a class token, which is zero, comes before the patches.
+        origin: the configuration of the model that it comes from, and other files of it.
     """
 
     kind: ClassVar[str] = "pictures"
@@ -189,6 +191,8 @@ class PictureEncoder(StoredRecord):
     patch: Size
     mean: tuple[float, ...]
     scale: tuple[Positive, ...]
+    class_token: bool = False
+    origin: dict[str, Any] | None = None
 
     @staticmethod
     def measure(
@@ -231,8 +235,8 @@ class PictureEncoder(StoredRecord):
 
     @property
     def cells(self) -> int:
-        """Number of patches."""
-        return self.grid[0] * self.grid[1]
+        """Number of patches, and of the class token."""
+        return self.grid[0] * self.grid[1] + self.class_token
 
     @property
     def frame_size(self) -> int:
@@ -257,14 +261,14 @@ class PictureEncoder(StoredRecord):
         scaled = ((levels - np.array(self.mean)) / np.array(self.scale)).astype(np.float32)
         (down, across), side = self.grid, self.patch
         cut = scaled.reshape(down, side, across, side, self.channels).swapaxes(1, 2)
-        patches: FrameArray = cut.reshape(self.cells, self.frame_size)
-        return np.ascontiguousarray(patches)
+        patches: FrameArray = cut.reshape(-1, self.frame_size)
+        return np.pad(patches, ((int(self.class_token), 0), (0, 0)))
 
     def decode(self, patches: FrameArray) -> Levels:
         """Return the picture that patches were cut from."""
         (down, across), side = self.grid, self.patch
-        cut = patches.reshape(down, across, side, side, self.channels).swapaxes(1, 2)
-        scaled = cut.reshape(self.height, self.width, self.channels)
+        cut = patches[int(self.class_token) :].reshape(down, across, side, side, self.channels)
+        scaled = cut.swapaxes(1, 2).reshape(self.height, self.width, self.channels)
         levels = scaled * np.array(self.scale) + np.array(self.mean)
         found: Levels = np.clip(np.round(levels), 0, 255).astype(np.uint8)
         return found
@@ -276,7 +280,8 @@ class PictureEncoder(StoredRecord):
     def labels(self) -> list[str]:
         """Return the names of the patches: r2c3 is the third of the second row."""
         rows, columns = self.grid
-        return [f"r{i + 1}c{j + 1}" for i in range(rows) for j in range(columns)]
+        patches = [f"r{i + 1}c{j + 1}" for i in range(rows) for j in range(columns)]
+        return ["[CLS]", *patches] if self.class_token else patches
 
     @property
     def summary(self) -> str:

@@ -118,6 +118,7 @@ class PictureCodec:
         file = json.loads(path.read_text(encoding="utf-8"))
         self.size = (file["height"], file["width"])
         self.channels, self.patch = file["channels"], file["patch"]
+        self.before = int(file.get("class_token", False))
 
     def encode(self, source: Any) -> np.ndarray:
         """Return the patches of a picture, row by row.
@@ -138,7 +139,7 @@ class PictureCodec:
             )
         down, across = (side // self.patch for side in self.size)
         cut = levels.reshape(down, self.patch, across, self.patch, self.channels).swapaxes(1, 2)
-        return np.ascontiguousarray(cut.reshape(down * across, -1))
+        return np.pad(cut.reshape(down * across, -1), ((self.before, 0), (0, 0)))
 
     def _opened(self, name: str) -> np.ndarray:
         from PIL import Image, UnidentifiedImageError

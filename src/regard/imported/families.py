@@ -84,6 +84,7 @@ class ModelFamily:
         unpack: brings tensors to our meaning.
         pack: undoes that.
         prefix: what the names of some folders begin with.
+        reads: "text" or "pictures".
     """
 
     classes: tuple[str, ...]
@@ -96,6 +97,7 @@ class ModelFamily:
     unpack: Callable[[Weights, Any], Weights] = _same
     pack: Callable[[Weights, Any], Weights] = _same
     prefix: str = ""
+    reads: str = "text"
 
     def theirs(self, name: str) -> str | None:
         """Return the name of a tensor of the preset in this family; None if it has none."""
@@ -238,15 +240,26 @@ ENCODER: Final = {
 }
 
 
+RATES: Final = "dropout=hidden_dropout_prob attention_dropout=attention_probs_dropout_prob"
+
+
 def _bert(config: Any, **own: Any) -> Options:
-    rates = "dropout=hidden_dropout_prob attention_dropout=attention_probs_dropout_prob"
-    found = _options_of(config, f"{SIZES} {rates} eps=layer_norm_eps")
+    found = _options_of(config, f"{SIZES} {RATES} eps=layer_norm_eps")
     places = {"max_positions": config.max_position_embeddings}
     return found | ENCODER | places | {"activation": activation(config.hidden_act)} | own
 
 
 def _roberta(config: Any) -> Options:
     return _bert(config, max_positions=config.max_position_embeddings - 2)
+
+
+def _vit(config: Any) -> Options:
+    sizes = (config.image_size, config.patch_size)
+    if not all(isinstance(size, int) for size in sizes) or sizes[0] % sizes[1]:
+        raise ImportRefusedError(f"its pictures and patches are {sizes!r:.60}")
+    found = _options_of(config, f"{SIZES} {RATES} eps=layer_norm_eps qkv_bias=qkv_bias")
+    own = {"positions": "none", "max_positions": 1, "activation": activation(config.hidden_act)}
+    return found | own
 
 
 def _albert(config: Any) -> Options:
@@ -271,6 +284,21 @@ def _add_types(weights: Weights, config: Any) -> Weights:
     if TYPES in weights and PLACES in weights:
         rest[PLACES] = weights[PLACES] + weights[TYPES][0]
     return rest
+
+
+CLASS_TOKEN, VIT_PLACES = "embeddings.cls_token", "embeddings.position_embeddings"
+
+
+def _flat_places(weights: Weights, config: Any) -> Weights:
+    """Take away the axes of size 1 of a class token and of positions, which are no parameter."""
+    own = {CLASS_TOKEN: CLASS_TOKEN, VIT_PLACES: PLACES}
+    return {own.get(n, n): w.squeeze((0, 1)) if n in own else w for n, w in weights.items()}
+
+
+def _deep_places(weights: Weights, config: Any) -> Weights:
+    own = {CLASS_TOKEN: CLASS_TOKEN, PLACES: VIT_PLACES}
+    deep = {name: weight.reshape(1, -1, weight.shape[-1]) for name, weight in weights.items()}
+    return {own.get(n, n): deep[n] if n in own else w for n, w in weights.items()}
 
 
 def _zero_types(weights: Weights, config: Any) -> Weights:
@@ -364,6 +392,10 @@ EMBEDDINGS: Final = {
     ":norm": "embeddings.LayerNorm",
 }
 BERT_NAMES: Final = {**EMBEDDINGS, **_layers("encoder", "encoder.layer.{}", BERT_LAYER)}
+VIT_LAYER: Final = """
+    attention.attention.query attention.attention.key attention.attention.value
+    attention.output.dense layernorm_before intermediate.dense output.dense layernorm_after
+"""
 DISTILBERT_LAYER: Final = """
     attention.q_lin attention.k_lin attention.v_lin attention.out_lin sa_layer_norm
     ffn.lin1 ffn.lin2 output_layer_norm
@@ -518,6 +550,23 @@ FAMILIES: Final[dict[str, ModelFamily]] = {
         _albert,
         TYPED,
         fixed={"num_hidden_groups": 1, "inner_group_num": 1},
+    ),
+    "vit": ModelFamily(
+        ("ViTForImageClassification", "ViTModel"),
+        "classifier-transformer",
+        {
+            ":stem": "embeddings.patch_embeddings.projection",
+            ":class_token": CLASS_TOKEN,
+            ":positions.table": PLACES.removesuffix(".weight"),
+            **_layers("encoder", "encoder.layer.{}", VIT_LAYER),
+            "encoder:norm": "layernorm",
+        },
+        _vit,
+        spare=HEADS,
+        unpack=_flat_places,
+        pack=_deep_places,
+        prefix="vit.",
+        reads="pictures",
     ),
     "marian": _seq2seq(
         "MarianMTModel",

@@ -14,16 +14,15 @@ import torch
 from torch import Tensor, nn
 
 from regard import extras, safe_read
-from regard.data import Tokenizer
+from regard.data import PictureEncoder, SourceEncoder, Tokenizer
 from regard.data.lookup_codecs import ImportedCodec, LabelCodec
-from regard.device import shapes_only
 from regard.errors import ArgumentError
 from regard.imported.described_tokenizers import described
 from regard.imported.families import FAMILIES, ImportRefusedError, ModelFamily, Weights
-from regard.models import PRESETS
 from regard.pretrained.folder import load_config, load_tokenizer, quiet_transformers
 from regard.pretrained.folder_checks import (
     CONFIG,
+    PROCESSORS,
     PretrainedError,
     check_files,
     model_root,
@@ -49,6 +48,7 @@ LANGUAGE: Final = re.compile(r"[a-z]{2,3}(_[A-Z][A-Za-z]+)?")
 GENERATION: Final = "generation_config.json"
 #: files of a tokenizer beside its own that an export brings back
 KEPT_FILES: Final = (
+    *PROCESSORS,
     *("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", GENERATION),
     *("source.spm", "target.spm", "sentencepiece.bpe.model", "vocab.json"),
 )
@@ -105,7 +105,8 @@ class ImportedFolder:
             self.config = load_config(self.path)
             self.family = self._family()
             self.options = self._checked(self.family)
-            self.tokenizer = load_tokenizer(self.path, self.config)
+            if self.family.reads != "pictures":
+                self.tokenizer = load_tokenizer(self.path, self.config)
         self.languages = source_language, target_language
 
     def _family(self) -> ModelFamily:
@@ -273,19 +274,51 @@ class ImportedFolder:
         for i, piece in enumerate(pieces):
             pieces[i] = f"{piece} ({ids[i]})" if piece in seen else piece
             seen.add(pieces[i])
+        first, last = ([ids.index(number) for number in some] for some in (prefix, suffix))
+        return ImportedCodec(content, ids, pieces, first, decoding, self.origin, last)
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """The configuration, and other files that an export brings back."""
         files = {
             name: safe_read.read_bytes(self.path / name, inside=model_root(self.path)).hex()
             for name in KEPT_FILES
             if (self.path / name).is_file()
         }
         has_own = (self.path / "tokenizer.json").is_file()
-        origin = {"config": self.config.to_dict(), "files": files, "tokenizer.json": has_own}
-        first, last = ([ids.index(number) for number in some] for some in (prefix, suffix))
-        return ImportedCodec(content, ids, pieces, first, decoding, origin, last)
+        return {"config": self.config.to_dict(), "files": files, "tokenizer.json": has_own}
+
+    def _processor(self, part: str) -> dict[str, Any]:
+        """Return the settings by which pictures or recordings are prepared."""
+        for name in PROCESSORS:
+            if (self.path / name).is_file():
+                found = safe_read.read_json(self.path / name, inside=model_root(self.path))
+                own: dict[str, Any] = found.get(part, found)
+                return own
+        raise self._refused(f"it has no {PROCESSORS[0]}")
+
+    def _pictures(self) -> PictureEncoder:
+        """Return the encoder of pictures, by the settings of their processor."""
+        found, size, channels = self._processor("image_processor"), self.config.image_size, []
+        for name, default in (("image_mean", 0.0), ("image_std", 1.0)):
+            values = found.get(name) if found.get("do_normalize") else None
+            channels.append(values or [default] * self.config.num_channels)
+        factor = found.get("rescale_factor", 1 / 255) if found.get("do_rescale", True) else 1
+        try:
+            mean, scale = (tuple(float(one) / factor for one in values) for values in channels)
+            sizes = size, size, self.config.num_channels, self.config.patch_size
+            made = PictureEncoder(*sizes, mean, scale, class_token=True, origin=self.origin)
+            made.check_fields()
+        except (TypeError, ValueError, ZeroDivisionError):
+            raise self._refused(f"its {PROCESSORS[0]} has no mean for each channel") from None
+        return made
 
     @cached_property
-    def encoders(self) -> tuple[Tokenizer, Tokenizer]:
-        """The tokenisers of sources and of targets."""
+    def encoders(self) -> tuple[SourceEncoder, Tokenizer]:
+        """The encoders of sources and of targets."""
+        labels = Tokenizer("label", LabelCodec(list(SYMBOLS)))
+        if self.family.reads == "pictures":
+            return self._pictures(), labels
         before, after = self.around
         if self.family.preset == "lm-transformer":
             if len(before) > 1 or after:
@@ -297,7 +330,7 @@ class ImportedFolder:
         suffix = [] if after == [self.vocabulary.rows[EOS]] else after
         source = Tokenizer("imported", self._codec(before, suffix=suffix), nfc=False)
         if self.family.preset == "classifier-transformer":
-            return source, Tokenizer("label", LabelCodec(list(SYMBOLS)))
+            return source, labels
         first = self.generation.get("forced_bos_token_id")
         if self.languages[1] is not None and not suffix:
             first = self._language("target_language", self.languages[1])
@@ -311,31 +344,31 @@ class ImportedFolder:
         head = self.tensors.get(f"{self.family.names.get('output:')}.weight")
         if head is not None and not torch.equal(head, self.table):
             model["tied"] = UNTIED.get(model["tied"], model["tied"])
+        settings = {"preset": self.family.preset, "size": "base", "model": model}
+        if self.family.reads == "pictures":
+            names = {
+                "channels": "num_channels",
+                "patch": "patch_size",
+                "picture_size": "image_size",
+            }
+            options = {own: getattr(self.config, theirs) for own, theirs in names.items()}
+            limits = {"src_tokenizer": "pictures", "max_src_len": self._pictures().cells}
+            return settings | limits | {"task_options": {"stem": "patch", **options}}
         rows = self.vocabulary.rows
         if self.vocabulary.ids[BOS] < 0 and rows[BOS] == rows[EOS]:
             model["bos_as_eos"] = True
         longest = min(MOST_POSITIONS, model.get("max_positions", MOST_POSITIONS + 1) - 1)
-        limits: dict[str, Any] = {
-            "max_src_len": longest,
-            "max_tgt_len": longest,
-            "label_smoothing": 0.0,
-        }
+        limits = {"max_src_len": longest, "max_tgt_len": longest, "label_smoothing": 0.0}
         if self.family.preset == "lm-transformer":
             model |= {"output_bias": False, "reads_bos": self.reads_bos}
         elif self.family.preset == "transformer":
             model["output_bias"] = False
             limits["shared_vocab"] = True
             limits["beam"] = self._number("num_beams", 1)
-        return {"preset": self.family.preset, "size": "base", "model": model, **limits}
+        return settings | limits
 
-    @cached_property
-    def weights(self) -> Weights:
-        """The weights of the network, but those of a classifier's own layers."""
-        source, target = self.encoders
-        with shapes_only():
-            module: nn.Module = PRESETS[self.family.preset](
-                source.vocab_size, target.vocab_size, "base", **self.settings["model"]
-            )
+    def weights(self, module: nn.Module) -> Weights:
+        """Return the weights of a network, but those of a classifier's own layers."""
         rest, found = dict(self.tensors), {}
         for name, expected in module.state_dict().items():
             if not OWN.match(name):
@@ -352,7 +385,7 @@ class ImportedFolder:
         return found
 
     def _weight(self, name: str, rest: Weights) -> Tensor:
-        theirs, vocabulary = self.family.theirs(name), self.vocabulary
+        theirs = self.family.theirs(name)
         weight = rest.pop(theirs, None) if theirs is not None else None
         is_bias = name.endswith("output.bias")
         if weight is None and is_bias:
@@ -365,9 +398,10 @@ class ImportedFolder:
         if TOKEN_ROWS.match(name):
             weight = weight.flatten() if is_bias else weight
             if len(weight) == self.count:
-                weight = weight[vocabulary.rows]
+                weight = weight[self.vocabulary.rows]
             if is_bias:
-                weight[[i for i, number in enumerate(vocabulary.ids) if number < 0]] = NEVER
+                never = [i for i, number in enumerate(self.vocabulary.ids) if number < 0]
+                weight[never] = NEVER
         return weight
 
     def _missing(self, name: str) -> PretrainedError:

@@ -1,6 +1,7 @@
 """Write a run whose tokenizer and network come from transformers as a folder of transformers."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,13 +34,13 @@ A {kind}, written by `regard export --to transformers`. {note}
 
 
 def write_folder(
-    model: nn.Module, source: Any, preset: str, path: Path, *, name: str, card: str
+    model: nn.Module, encoders: Sequence[Any], preset: str, path: Path, *, name: str, card: str
 ) -> None:
     """Write a model as a folder that `from_pretrained` opens, with equal outputs.
 
     Args:
         model: the network of a run.
-        source: the encoder of its sources.
+        encoders: of its sources and targets.
         preset: of the run.
         path: a folder that exists.
         name: of the run.
@@ -48,7 +49,8 @@ def write_folder(
     extras.require("transformers", extra="hf", for_="`regard export --to transformers`")
     from transformers import CONFIG_MAPPING
 
-    codec = source.imported if isinstance(source, Tokenizer) else None
+    codecs = [one.imported if isinstance(one, Tokenizer) else one for one in encoders]
+    codec = next((one for one in codecs if getattr(one, "origin", None)), None)
     family = None if codec is None else FAMILIES.get(codec.origin["config"]["model_type"])
     if codec is None or family is None or family.preset != preset:
         raise ExportError(
@@ -74,11 +76,12 @@ def write_folder(
     _check(model, path)
 
 
-def _renamed(state: Weights, codec: ImportedCodec, family: ModelFamily) -> Weights:
+def _renamed(state: Weights, codec: Any, family: ModelFamily) -> Weights:
     """Return the tensors by their names in transformers, with tokens and positions in its order."""
     found: Weights = {}
-    places = torch.tensor([i for i, number in enumerate(codec.ids) if number >= 0])
-    numbers = torch.tensor(codec.ids)[places]
+    ids = codec.ids if isinstance(codec, ImportedCodec) else []
+    places = torch.tensor([i for i, number in enumerate(ids) if number >= 0], dtype=torch.long)
+    numbers = torch.tensor(ids)[places]
     for name, weight in state.items():
         theirs = family.theirs(name)
         if theirs is None or OWN.match(name) or theirs == "lm_head.bias":
@@ -97,9 +100,10 @@ def _check(model: nn.Module, path: Path) -> None:
     """Raise ExportError unless the folder, read again, has the weights of the model."""
     own = model.state_dict()
     again = ImportedFolder(path)
-    real = [i for i, number in enumerate(again.vocabulary.ids) if number >= 0]
-    for name, weight in again.weights.items():
-        rows = slice(None) if TOKEN_ROWS.match(name) is None else real
+    for name, weight in again.weights(model).items():
+        rows: Any = slice(None)
+        if TOKEN_ROWS.match(name):
+            rows = [i for i, number in enumerate(again.vocabulary.ids) if number >= 0]
         wrong = _distance(weight[rows], own[name][rows])
         if not wrong <= ROUNDING:
             raise ExportError(

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.errors import ArgumentError
-from regard.layers import GridPositions, SpecAugment
+from regard.layers import GridPositions, LearnedPositions, SpecAugment
 from regard.models.embedding import PositionalEncoding
 from regard.models.protocol import (
     Lengths,
@@ -337,6 +337,8 @@ class PictureInput(InputAdapter):
         cell_dropout: probability of dropping the vector of a whole patch, but for its position.
         shift: largest shift in pixels, down or up and right or left; the border is repeated.
         flip: whether half of the pictures are mirrored left to right.
+        class_token: whether a learned vector stands before the patches, in the place of a first
+            row of the source; each place has then a position of its own (Dosovitskiy et al., 2021).
 
     Examples:
         >>> stem = regard.models.ConvStem(channels=1, patch=4, dim=12)
@@ -345,7 +347,7 @@ class PictureInput(InputAdapter):
         torch.Size([2, 6, 12])
     """
 
-    positions: GridPositions
+    positions: GridPositions | LearnedPositions
 
     def __init__(
         self,
@@ -359,12 +361,15 @@ class PictureInput(InputAdapter):
         cell_dropout: float = 0.0,
         shift: int = 0,
         flip: bool = False,
+        class_token: bool = False,
     ) -> None:
         super().__init__()
         check_positive(rows=grid[0], columns=grid[1], patch=patch, channels=channels, dim=dim)
         check_share(dropout=dropout, cell_dropout=cell_dropout)
         self.stem, self.grid, self.patch, self.channels, self.dim = stem, grid, patch, channels, dim
-        self.positions = GridPositions(*grid, dim)
+        cells = 1 + grid[0] * grid[1]
+        self.positions = LearnedPositions(cells, dim) if class_token else GridPositions(*grid, dim)
+        self.class_token = nn.Parameter(torch.zeros(dim)) if class_token else None
         self.dropout = nn.Dropout(dropout)
         self.cell_dropout, self.shift, self.flip = cell_dropout, shift, flip
 
@@ -379,6 +384,8 @@ class PictureInput(InputAdapter):
         x = cells.flatten(2).transpose(1, 2)
         if self.training and self.cell_dropout:
             x = x * F.dropout(x.new_ones(*x.shape[:2], 1), self.cell_dropout)
+        if self.class_token is not None:
+            x = torch.cat([self.class_token.expand(len(x), 1, -1), x], dim=1)
         dropped: Tensor = self.dropout(self.positions(x))
         return dropped
 
@@ -391,9 +398,9 @@ class PictureInput(InputAdapter):
     ) -> Float[Tensor, "batch channels height width"]:
         """Put patches together to pictures."""
         check_axes("src", src, "batch patches numbers")
-        check_float(src=src, weights=self.positions.rows)
-        (rows, columns), side = self.grid, self.patch
-        cells, numbers = rows * columns, side * side * self.channels
+        check_float(src=src, weights=next(self.stem.parameters()))
+        (rows, columns), side, first = self.grid, self.patch, int(self.class_token is not None)
+        cells, numbers = first + rows * columns, side * side * self.channels
         if src.shape[1] < cells or src.shape[2] != numbers:
             raise ArgumentError(
                 "src",
@@ -404,7 +411,7 @@ class PictureInput(InputAdapter):
         if lengths is not None:
             check_lengths(lengths, src.shape[0], src.shape[1], "patches")
         # batches of a fixed shape are padded to more patches than a picture has
-        cut = src[:, :cells].reshape(-1, rows, columns, side, side, self.channels)
+        cut = src[:, first:cells].reshape(-1, rows, columns, side, side, self.channels)
         # (batch, rows, columns, down, across, channels) to (batch, channels, rows, down, ...)
         return cut.permute(0, 5, 1, 3, 2, 4).flatten(4, 5).flatten(2, 3)
 

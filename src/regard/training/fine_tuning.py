@@ -160,7 +160,9 @@ def _inherited(start: StartModel, preset: str, *, same: bool) -> dict[str, Any]:
         found["tgt_tokenizer"] = _named(encoders.target)
     if same:
         return found | {"model": theirs.model, "task_options": theirs.task_options}
-    found = {name: found[name] for name in OF_SOURCE}
+    options = start.saved.task.type.input.options_type.model_fields
+    own = {name: value for name, value in theirs.task_options.items() if name in options}
+    found = {name: found[name] for name in OF_SOURCE} | {"task_options": own}
     if not start.saved.task.has_sources and isinstance(encoders.source, Tokenizer):
         found["src_tokenizer"] = _named(encoders.source)
     if size_table(preset) is not size_table(theirs.preset):  # names mean something else there

@@ -50,7 +50,7 @@ def write_transformers(run: str | Path, output: str | Path | None = None) -> Pat
         made = Path(place) / path.name
         made.mkdir()
         preset = saved.config.preset
-        write_folder(saved.model, saved.src_tokenizer, preset, made, name=name, card=card)
+        write_folder(saved.model, saved.task.encoders, preset, made, name=name, card=card)
         made.rename(path)
     return path
 

@@ -594,7 +594,9 @@ class RunFolder:
 def load_imported(folder: ImportedFolder, device: torch.device | str = "cpu") -> Saved:
     """Load a model of transformers; what its network has of its own is drawn at random."""
     config = make_config(folder.settings)
-    task, weights = open_task(config, *folder.encoders), folder.weights
+    task = open_task(config, *folder.encoders)
+    with shapes_only():
+        weights = folder.weights(task.build_model())
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         model = task.build_model()

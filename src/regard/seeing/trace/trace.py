@@ -90,19 +90,20 @@ class Backdrop:
         return Backdrop(kind, (height, width, channels), array.tobytes(), **fields)
 
 
-def picture_backdrop(levels: Any, grid: tuple[int, int]) -> Backdrop:
+def picture_backdrop(levels: Any, grid: tuple[int, int], first: int = 0) -> Backdrop:
     """Return the backdrop of a picture, averaged to `PICTURE_SIDE` where it is larger.
 
     Args:
         levels: from 0 to 255, (height, width, channels).
         grid: rows and columns of its patches, which are the tokens.
+        first: number of tokens before them.
     """
     found = np.asarray(levels, dtype=np.float64)
     planes = [
         _averaged(_averaged(found[..., i], PICTURE_SIDE, axis=0), PICTURE_SIDE, axis=1)
         for i in range(found.shape[2])
     ]
-    return Backdrop.of("picture", np.round(np.stack(planes, axis=-1)), grid=grid)
+    return Backdrop.of("picture", np.round(np.stack(planes, axis=-1)), grid=grid, first=first)
 
 
 def series(table: Any, stack: int = 1) -> Backdrop:

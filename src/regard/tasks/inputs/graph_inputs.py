@@ -180,7 +180,8 @@ class PictureInputs(GraphInputs):
         """Return the patches as the encoder cuts them from pictures."""
         one = self.encoder
         (down, across), side = one.grid, one.patch
-        cut = src.numpy().reshape(-1, down, across, side, side, one.channels).swapaxes(2, 3)
+        patches = src.numpy()[:, int(one.class_token) :]
+        cut = patches.reshape(-1, down, across, side, side, one.channels).swapaxes(2, 3)
         pictures = cut.reshape(len(src), one.height, -1)
         return torch.stack([torch.from_numpy(one.encode(picture)) for picture in pictures])
 

@@ -184,6 +184,7 @@ class PixelInput(ArrayInput):
             cell_dropout=options.cell_dropout,
             shift=options.shift,
             flip=options.flip,
+            class_token=source.class_token,
         )
         return with_input(model, adapter)
 
@@ -212,7 +213,7 @@ class PixelInput(ArrayInput):
         encoder = self.encoder
         named = isinstance(source, str | Path)
         name = str(source) if named else picture_name(self.table(source), encoder.channels)
-        picture = picture_backdrop(encoder.decode(row), encoder.grid)
+        picture = picture_backdrop(encoder.decode(row), encoder.grid, int(encoder.class_token))
         return Text(name, self.tokens(row), picture)
 
     def notes(self, text: Text) -> tuple[str, ...]:
