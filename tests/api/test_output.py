@@ -1,11 +1,15 @@
 """Traces of answers, for every preset: tokens, probabilities, and maps."""
 
+import pickle
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 import regard
 from models.cases import RECURRENT, SIZES, VARIANTS
+from regard.api.predictor import token_batches
 from regard.data import Tokenizer, source_ids
 from regard.decoding import Hypothesis
 from regard.errors import ArgumentError
@@ -218,3 +222,37 @@ def test_what_stands_for_an_unknown_word_is_text_and_not_how_it_is_drawn(
     tgt = Tokenizer.train("space", TARGETS)
     replaced = TextInput(src, make_config({"data": "x.tsv"})).replaced(tgt, found, text, ids)
     assert replaced == ([] if word is None else [word])
+
+
+@pytest.mark.parametrize("batch", [2, 5, 64])
+def test_maps_are_those_of_their_output_in_any_batch_and_order_of_reading(model, batch):
+    texts = [source * (1 + n % 3) for n, source in enumerate(SOURCES * 3)]
+    together = list(model.predict(texts, batch=batch))
+    for text, output in reversed(list(zip(texts, together, strict=True))):
+        alone = model(text)
+        assert output.tokens == alone.tokens
+        assert output.trace.source.text == text
+        torch.testing.assert_close(output.maps["cross"], alone.maps["cross"])
+
+
+def test_an_output_is_pickled_without_its_model_and_the_maps_of_its_batch(model):
+    plain = len(pickle.dumps(model("abc")))
+    texts = ["abc", *["hgfedcba" * 9] * 31]
+    (output, *_) = model.predict(texts)
+    content = pickle.dumps(output)
+    assert len(content) < 1.1 * plain
+    again = pickle.loads(content)
+    assert again == replace(output, maps=again.maps)
+    torch.testing.assert_close(again.maps["cross"], output.maps["cross"])
+    assert again.trace.target == output.trace.target
+    assert again._repr_html_() == output._repr_html_()
+
+
+def test_batches_of_a_gpu_are_cut_by_tokens_with_padding():
+    lengths = [5, 7, 9, 30, 31, 33, 64, 1000]  # padded to 8, 8, 16, 32, 32, 40, 64, 1024
+    sizes = [len(part) for part in token_batches(lengths, 64)]
+    assert sizes == [3, 2, 1, 1, 1]
+    assert [len(part) for part in token_batches([8] * 11, 63)] == [3, 4, 4]
+    assert [i for part in token_batches(lengths, 64) for i in part] == list(range(8))
+    assert [len(part) for part in token_batches([1] * 1500, 10**6)] == [476, 1024]
+    assert token_batches([], 64) == []

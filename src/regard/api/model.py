@@ -4,7 +4,7 @@ import shutil
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, overload
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -56,8 +56,6 @@ from regard.seeing.trace.view import Links
 from regard.tasks import ScoreTable
 from regard.tasks.inputs.base import is_table
 from regard.training import RunError, RunFolder, Saved
-
-BATCH: Final = 32
 
 
 class Model:
@@ -179,7 +177,7 @@ class Model:
         attention: bool = True,
         kinds: Collection[str] | None = None,
         replace_unk: bool = False,
-        batch: int = BATCH,
+        batch: int | None = None,
         **options: Any,
     ) -> Any:
         """Return an iterator over an output for each text, in order; of a table, a table.
@@ -196,8 +194,9 @@ class Model:
             attention: whether outputs carry attention maps; those of a table have none.
             kinds: the maps that they carry then; all that the model has if None.
             replace_unk: whether unknown words become the source word with the most attention.
-            batch: sources at a time. More are read ahead, to batch like lengths together; with 1
-                each is answered before the next is read.
+            batch: sources at a time; None is 32 on a CPU, and as many tokens as suit its memory on
+                a GPU. More are read ahead, to batch like lengths together; with 1 each is answered
+                before the next is read.
             options: those of `DecodingOptions`.
         """
         table = is_table(texts) and not self.task.input.is_one(texts)
@@ -211,7 +210,7 @@ class Model:
         return table_like(texts, rows, self.label_types)
 
     def _outputs(
-        self, texts: Iterable[Any], batch: int, how: dict[str, Any], options: dict[str, Any]
+        self, texts: Iterable[Any], batch: int | None, how: dict[str, Any], options: dict[str, Any]
     ) -> Iterator[Output]:
         self.task.input.check_several(texts)
         settings = decoding_options(self.task, self.config.beam, options)
@@ -219,7 +218,8 @@ class Model:
             fix = "it has no source to copy"
             raise ArgumentError("replace_unk", "be left out for a language model", True, fix)
         request = PredictRequest(settings, **{**how, "kinds": check_kinds(how["kinds"])})
-        check_least(1, batch=batch)
+        if batch is not None:
+            check_least(1, batch=batch)
         if self.task.numbers is not None:
             yield from self.task.numbers.predictions(self.trained, texts, self.device)
         else:

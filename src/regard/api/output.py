@@ -2,9 +2,9 @@
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final, cast, final
 
@@ -16,7 +16,6 @@ from regard import safe_read
 from regard.data import Tokenizer
 from regard.decoding import DecodingOptions, Hypothesis
 from regard.errors import ArgumentError
-from regard.models.protocol import Maps
 from regard.seeing import DecodingInfo, Map, ModelInfo, Text, Token, Trace
 from regard.seeing.trace import KINDS, SIDES, MapKind, brief
 from regard.seeing.trace.view import with_segmented_words
@@ -30,13 +29,23 @@ NO_VALUES: Final = np.zeros(0, np.float32)
 CUT_OFF: Final = "the limit of length cut the output off: it has no </s>"
 
 
-@dataclass(frozen=True)
-class TraceHeader:
-    """All of a trace but its maps.
+def build_trace(
+    source: Text,
+    target: Text,
+    maps: Mapping[str, tuple[Tensor, ...]],
+    *,
+    model: ModelInfo,
+    decoded: DecodingInfo,
+    rows_are_inputs: bool = False,
+    notes: tuple[str, ...] = (),
+    end_is_certain: bool = False,
+) -> Trace:
+    """Return the trace of an output.
 
-    Attributes:
+    Args:
         source: the input.
         target: the output.
+        maps: weights by kind, which may have a row for an `eos` that was cut off.
         model: which model it is.
         decoded: how the target was decoded.
         rows_are_inputs: whether decoder rows are labelled by the token just read, and not by the
@@ -44,44 +53,22 @@ class TraceHeader:
         notes: remarks for readers.
         end_is_certain: whether an output has no row for its end, since that is certain.
     """
-
-    source: Text
-    target: Text
-    model: ModelInfo
-    decoded: DecodingInfo
-    rows_are_inputs: bool = False
-    notes: tuple[str, ...] = ()
-    end_is_certain: bool = False
-
-    def trace(self, maps: Maps) -> Trace:
-        """Return the trace with these maps, which may have a row for an `eos` that was cut off."""
-        ended = self.end_is_certain or any(token.special for token in self.target.tokens[-1:])
-        return with_segmented_words(
-            Trace(
-                source=self.source,
-                target=self.target,
-                maps=self._trimmed(maps),
-                model=self.model,
-                decoded=self.decoded,
-                notes=self.notes if ended else (*self.notes, CUT_OFF),
-            )
-        )
-
-    def _trimmed(self, maps: Maps) -> tuple[Map, ...]:
-        """Return maps of all kinds; rows that sum to less than 1 keep their missing mass."""
-        src_len, tgt_len = len(self.source.tokens), len(self.target.tokens)
-        # the decoder has read `<s>` at least, even if it wrote nothing
-        # all slots of a memory and all hops are real
-        sizes: dict[str, int] = {"source": src_len, "target": tgt_len, "read": max(tgt_len, 1)}
-        found = []
-        for kind in KINDS:
-            rows, columns = SIDES[kind]
-            rows = "read" if self.rows_are_inputs and rows == "target" else rows
-            for layer, weights in enumerate(maps.get(kind, ())):
-                own = weights[:, : sizes.get(rows), : sizes.get(columns)].float().numpy()
-                made = Map.of(cast(MapKind, kind), layer, own, missing=True)
-                found.append(replace(made, rows=rows))
-        return tuple(found)
+    ended = end_is_certain or any(token.special for token in target.tokens[-1:])
+    src_len, tgt_len = len(source.tokens), len(target.tokens)
+    # the decoder has read `<s>` at least, even if it wrote nothing
+    # all slots of a memory and all hops are real
+    sizes: dict[str, int] = {"source": src_len, "target": tgt_len, "read": max(tgt_len, 1)}
+    found = []
+    for kind in KINDS:
+        rows, columns = SIDES[kind]
+        rows = "read" if rows_are_inputs and rows == "target" else rows
+        for layer, weights in enumerate(maps.get(kind, ())):
+            own = weights[:, : sizes.get(rows), : sizes.get(columns)].float().numpy()
+            # rows that sum to less than 1 keep their missing mass
+            made = Map.of(cast(MapKind, kind), layer, own, missing=True)
+            found.append(replace(made, rows=rows))
+    notes = notes if ended else (*notes, CUT_OFF)
+    return with_segmented_words(Trace(source, target, tuple(found), model, decoded, notes=notes))
 
 
 def with_probs(text: Text, log_probs: Sequence[float]) -> Text:
@@ -186,10 +173,11 @@ class Output:
         src_tokens: the tokens of the source, `</s>` last.
         token_log_probs: log-probabilities of the tokens, `</s>` last.
         maps: weights by kind, a tensor (heads, rows, columns) per layer; empty if not asked for.
+            They are cut from those of the batch when they are read.
         alternatives: further outputs, best first.
         finished: False if the length limit cut the output off.
         unknown: parts of the source that the model has no token for.
-        trace_header: all of `trace` but the maps; None if these were not asked for.
+        trace_maker: makes `trace`; None if maps were not asked for.
         probabilities: of all labels, the likeliest first, if targets are labels; else empty.
 
     Examples:
@@ -208,11 +196,11 @@ class Output:
     tokens: list[str]
     src_tokens: list[str]
     token_log_probs: list[float]
-    maps: dict[str, tuple[Tensor, ...]]
+    maps: Mapping[str, tuple[Tensor, ...]]
     alternatives: tuple["Output", ...] = ()
     finished: bool = True
     unknown: tuple[str, ...] = ()
-    trace_header: TraceHeader | None = None
+    trace_maker: Callable[[], Trace] | None = field(default=None, compare=False)
     probabilities: LabelProbabilities = field(default_factory=LabelProbabilities)
 
     def __str__(self) -> str:
@@ -231,11 +219,11 @@ class Output:
 
         An output that was cut off has no `</s>`, so its trace has no row for it.
         """
-        if self.trace_header is None:
+        if self.trace_maker is None:
             raise ArgumentError(
                 "attention", "be True for a trace", False, "call the model without attention=False"
             )
-        return self.trace_header.trace(self.maps)
+        return self.trace_maker()
 
     def save(self, path: str | Path, **options: Any) -> None:
         """Write html, svg, png, pdf, csv or json, by the ending; see `regard.seeing.save`."""
@@ -243,4 +231,9 @@ class Output:
 
     def _repr_html_(self) -> str | None:
         """Return the figure for a notebook; None, which shows the text, if there are no maps."""
-        return None if self.trace_header is None else self.trace._repr_html_()
+        return None if self.trace_maker is None else self.trace._repr_html_()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # a copy has the trace in the place of the model that makes it
+        maker = None if self.trace_maker is None else partial(replace, self.trace)
+        return {**vars(self), "trace_maker": maker}

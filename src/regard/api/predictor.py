@@ -1,6 +1,7 @@
 """Prediction: from requests and sources to outputs and traces, with one model or an ensemble."""
 
 import difflib
+import itertools
 import random
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +19,7 @@ from regard.api.output import (
     ALTERNATIVES_ASKED,
     LabelProbabilities,
     Output,
-    TraceHeader,
+    build_trace,
     decoding_info,
     model_info,
     with_alternatives,
@@ -32,7 +33,7 @@ from regard.decoding import (
     force_decode,
     stream,
 )
-from regard.decoding.search_steps import Streamed
+from regard.decoding.search_steps import Streamed, padded_length
 from regard.errors import ArgumentError, DataError, RegardError
 from regard.messages import message
 from regard.models import AnyModel, SequenceModel
@@ -62,8 +63,15 @@ from regard.tasks.inputs.text import text_given, text_written
 #: beams of all sources of a request for which compiled kernels are worth the time to load them
 MANY_BEAMS: Final = 400
 
-#: batches that are read before the first is answered
+#: sources of a batch on a CPU, and batches that are read before the first is answered
+BATCH: Final = 32
 READ_AHEAD: Final = 16
+
+#: sources that are read before the first batch runs on a GPU; the tokens of a batch for each GiB of
+#: its memory, and the most sources
+READ_AHEAD_ON_GPU: Final = 4096
+TOKENS_PER_GIB: Final = 192
+MOST_ROWS: Final = 1024
 
 
 BatchT = TypeVar("BatchT")
@@ -193,13 +201,15 @@ class Predictor:
     def check_source(self, source: Any) -> None:
         """Raises for what is no source, and for one with more positions than the model has."""
         self.task.input.parse(source)
-        most = self.task.max_positions(self.trained)
-        if most is None:
-            return
-        (row,) = self.task.input.rows([source])
-        count = len(self.task.input.labels(row))
-        if count > most:
-            raise _too_long("source", count, most)
+        if self._most_positions is not None:
+            (row,) = self.task.input.rows([source])
+            count = len(self.task.input.labels(row))
+            if count > self._most_positions:
+                raise _too_long("source", count, self._most_positions)
+
+    @cached_property
+    def _most_positions(self) -> int | None:
+        return self.task.max_positions(self.trained)
 
     def target_ids(self, target: str) -> list[int]:
         """Encode a target; raises if the model has too few positions to write it."""
@@ -219,47 +229,66 @@ class Predictor:
         return src.to(self.device), lengths.to(self.device)
 
     def predict(
-        self, sources: Iterable[Any], request: PredictRequest, batch: int
+        self, sources: Iterable[Any], request: PredictRequest, batch: int | None
     ) -> Iterator[Output]:
         """Yield an output for each source, in order; see `Model.predict`."""
         seeds, most = request.seeds(), 0
-        for chunk, part in in_chunks(sources, self.check_source, batch, request):
+        for chunk, part in in_chunks(sources, self.check_source, self.window(batch), request):
             most = max(most, len(chunk))  # the last chunk runs as those before it
             yield from self._predict_chunk(chunk, part, batch, seeds, most)
+
+    def window(self, batch: int | None) -> int:
+        """Return how many sources are sorted together, to cut them into batches."""
+        if batch is None and self.device.type == "cuda":
+            return READ_AHEAD_ON_GPU
+        batch = batch or BATCH
+        return READ_AHEAD * batch if batch > 1 else 1
+
+    def _batches(self, lengths: Sequence[int], batch: int | None) -> list[range]:
+        """Cut sources, shortest first, into batches: of so many, or as a GPU's memory suits."""
+        if batch is None and self.device.type == "cuda":
+            memory = torch.cuda.get_device_properties(self.device).total_memory >> 30
+            return token_batches(lengths, max(1, memory) * TOKENS_PER_GIB)
+        starts = range(0, len(lengths), batch or BATCH)
+        return [range(start, min(start + starts.step, len(lengths))) for start in starts]
 
     def _predict_chunk(
         self,
         sources: list[Any],
         request: PredictRequest,
-        batch: int,
+        batch: int | None,
         seeds: Iterator[int | None],
         most: int,
     ) -> list[Output]:
         """Sort by length, so that little is padded; outputs are in the order of the sources."""
         encoded = self.task.input.rows(sources)
         order = sorted(range(len(sources)), key=lambda i: len(encoded[i]))
-        batches = [order[start : start + batch] for start in range(0, len(order), batch)]
+        cuts = self._batches([len(encoded[i]) for i in order], batch)
+        batches = [[order[place] for place in places] for places in cuts]
         needs_maps = bool(request.needed_kinds)
         module = self._searched(request.options, most, needs_maps=needs_maps)
 
-        def run(part: tuple[list[int], int | None]) -> list[_Answer]:
-            indices, seed = part
-            rows = [encoded[i] for i in indices]
-            found = self._decode(module, rows, request.select(indices).seeded(seed))
-            return list(map(_Answer, found, self._probabilities(module, rows)))
+        with ThreadPoolExecutor(1) as pool:
 
-        found = map_batches(
-            self.module,
-            self.device,
-            run,
-            list(zip(batches, seeds, strict=False)),
-            in_order=bool(request.options.num_samples),
-        )
-        outputs = {
-            i: self._output(sources[i], encoded[i], answer, request)
-            for indices, answered in zip(batches, found, strict=True)
-            for i, answer in zip(indices, answered, strict=True)
-        }
+            def run(part: tuple[list[int], int | None]) -> Callable[[], list[Output]]:
+                indices, seed = part
+                rows = [encoded[i] for i in indices]
+                found = self._decode(module, rows, request.select(indices).seeded(seed))
+                answers = list(map(_Answer, found, self._probabilities(module, rows)))
+                given = [sources[i] for i in indices]
+                make = partial(self._outputs, given, rows, answers, request)
+                # objects are made while the next batch runs, if there is one
+                return pool.submit(make).result if len(batches) > 1 else make
+
+            found = map_batches(
+                self.module,
+                self.device,
+                run,
+                list(zip(batches, seeds, strict=False)),
+                in_order=bool(request.options.num_samples),
+            )
+            made = (output for make in found for output in make())
+            outputs = dict(zip(itertools.chain.from_iterable(batches), made, strict=True))
         return [outputs[i] for i in range(len(sources))]
 
     def _searched(
@@ -306,35 +335,43 @@ class Predictor:
         values = found.cpu().numpy()
         return [LabelProbabilities(labels, row, exclusive=output.exclusive) for row in values]
 
-    def _output(self, source: Any, row: Any, answer: "_Answer", request: PredictRequest) -> Output:
-        outputs = []
-        sources, tgt = self.task.input, self.task.target
-        for rank, found in enumerate(answer.hypotheses):
-            if request.replace_unk:
-                unk = self._replaced(found, source, row)
-            else:
-                unk = self.task.unknown_words(source)
-            header = None
-            if request.attention:
-                target = self._written(found, unk)
-                info = decoding_info(request.options, found, rank)
-                header = self._header(source, row, target, found, info)
-            outputs.append(
-                Output(
-                    text=tgt.decode(found.tokens, unk=unk),
-                    score=found.score,
-                    log_prob=found.log_prob,
-                    tokens=tgt.tokens(found.tokens),
-                    src_tokens=sources.labels(row),
-                    token_log_probs=list(found.token_log_probs),
-                    maps={k: m for k, m in found.attention.items() if k in request.shown_kinds},
-                    finished=found.finished,
-                    unknown=sources.unknown(source, row),
-                    trace_header=header,
-                    probabilities=answer.probabilities,
+    def _outputs(
+        self,
+        sources: Sequence[Any],
+        rows: Sequence[Any],
+        answers: Sequence["_Answer"],
+        request: PredictRequest,
+    ) -> list[Output]:
+        task, tgt, options, outputs = self.task, self.task.target, request.options, []
+        for source, row, answer in zip(sources, rows, answers, strict=True):
+            src_tokens, unknown = task.input.labels(row), task.input.unknown(source, row)
+            ranked = []
+            for rank, found in enumerate(answer.hypotheses):
+                if request.replace_unk:
+                    unk = self._replaced(found, source, row)
+                    shown = {k: m for k, m in found.attention.items() if k in request.shown_kinds}
+                    found = replace(found, attention=shown)
+                else:
+                    unk = task.unknown_words(source)
+                maker = partial(self.trace_of, source, row, found, options, rank, unk)
+                ranked.append(
+                    Output(
+                        text=tgt.decode(found.tokens, unk=unk),
+                        score=found.score,
+                        log_prob=found.log_prob,
+                        tokens=tgt.tokens(found.tokens),
+                        src_tokens=src_tokens,
+                        token_log_probs=found.token_log_probs,
+                        maps=found.attention,
+                        finished=found.finished,
+                        unknown=unknown,
+                        trace_maker=maker if request.attention else None,
+                        probabilities=answer.probabilities,
+                    )
                 )
-            )
-        return replace(outputs[0], alternatives=tuple(outputs[1:]))
+            best, *others = ranked
+            outputs.append(replace(best, alternatives=tuple(others)) if others else best)
+        return outputs
 
     def _replaced(self, found: Hypothesis, source: Any, row: Any) -> list[str]:
         """Return the source word with the largest attention weight for each unknown output."""
@@ -354,15 +391,16 @@ class Predictor:
         """Return a text without `</s>`, if the model looks at nothing to write that."""
         return replace(text, tokens=text.tokens[:-1]) if self.task.tokens.end_is_certain else text
 
-    def _header(
+    def _trace(
         self, source: Any, row: Any, target: Text, found: Hypothesis, info: DecodingInfo
-    ) -> TraceHeader:
+    ) -> Trace:
         text = self.task.input.text(source, row)
-        return TraceHeader(
+        return build_trace(
             text,
             with_probs(target, found.token_log_probs),
-            self.info,
-            info,
+            found.attention,
+            model=self.info,
+            decoded=info,
             rows_are_inputs=not self.task.has_sources,
             notes=self.task.trace_notes(text, target),
             end_is_certain=self.task.tokens.end_is_certain,
@@ -394,17 +432,33 @@ class Predictor:
                 DecodingInfo(log_prob=h.log_prob),
                 with_alternatives(texts[i], h, tgt, is_label=self.task.tokens.end_is_certain),
             )
-            header = self._header(sources[i], rows[i], text, h, info)
-            traces.append((h.tokens, header.trace(h.attention)))
+            traces.append((h.tokens, self._trace(sources[i], rows[i], text, h, info)))
         return traces
 
-    def trace_of(self, source: Any, row: Any, found: Hypothesis, options: DecodingOptions) -> Trace:
-        """Return the trace of an output that carries its alternatives."""
-        text = self._written(found, self.task.unknown_words(source))
-        is_label = self.task.tokens.end_is_certain
-        text = with_alternatives(text, found, self.task.target, is_label=is_label)
-        header = self._header(source, row, text, found, decoding_info(options, found))
-        return header.trace(found.attention)
+    def trace_of(
+        self,
+        source: Any,
+        row: Any,
+        found: Hypothesis,
+        options: DecodingOptions,
+        rank: int = 0,
+        unk: Sequence[str] | None = None,
+    ) -> Trace:
+        """Return the trace of an output, with its alternatives if it carries some.
+
+        Args:
+            source: what was read.
+            row: its encoded form.
+            found: the output.
+            options: of decoding.
+            rank: of the output.
+            unk: text for its unknown tokens; words of the source, if None, where these are known.
+        """
+        text = self._written(found, self.task.unknown_words(source) if unk is None else unk)
+        if found.alternatives:
+            is_label = self.task.tokens.end_is_certain
+            text = with_alternatives(text, found, self.task.target, is_label=is_label)
+        return self._trace(source, row, text, found, decoding_info(options, found, rank))
 
     def stream(
         self, sources: Sequence[Any], options: DecodingOptions, kinds: Collection[str]
@@ -551,6 +605,19 @@ def _too_long(name: str, count: int, most: int) -> DataError:
     )
 
 
+def token_batches(lengths: Sequence[int], tokens: int) -> list[range]:
+    """Cut sources of ascending lengths into batches of at most so many tokens with padding.
+
+    Numbers of rows are powers of two, so that shapes recur, but for the first batch.
+    """
+    cuts = [len(lengths)]
+    while cuts[-1]:
+        room = max(1, tokens // padded_length(lengths[cuts[-1] - 1]))
+        rows = min(MOST_ROWS, 1 << room.bit_length() - 1)
+        cuts.append(max(0, cuts[-1] - rows))
+    return list(map(range, cuts[:0:-1], cuts[-2::-1]))
+
+
 def map_batches(
     model: nn.Module,
     device: torch.device,
@@ -589,13 +656,12 @@ def map_batches(
 
 
 def in_chunks(
-    sources: Iterable[Any], check: Callable[[Any], None], batch: int, request: PredictRequest
+    sources: Iterable[Any], check: Callable[[Any], None], most: int, request: PredictRequest
 ) -> Iterator[tuple[list[Any], PredictRequest]]:
-    """Split sources into chunks that are sorted by length together, each with its request.
+    """Split sources into chunks of at most `most`, to sort by length, each with its request.
 
     The error of an unusable source is raised after the chunk of all sources before it.
     """
-    most = READ_AHEAD * batch if batch > 1 else 1
     chunk: list[Any] = []
     before = 0
     try:

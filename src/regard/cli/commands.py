@@ -171,7 +171,8 @@ class PredictArgs:
         "--skip-bad", "Skip lines that cannot be read, with an empty line in their place."
     )
     batch: int | None = option(
-        "Batch size in sources; 1 predicts each line as it comes.", shown="32; 1 for what is typed"
+        "Batch size in sources; 1 predicts each line as it comes.",
+        shown="32; on a GPU, by its memory; 1 for what is typed",
     )
     output: Path | None = option(
         "Write one table with source, answer, confidence and alternatives: .csv, .tsv, .jsonl, "

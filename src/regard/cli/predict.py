@@ -98,21 +98,23 @@ def predict(args: PredictArgs) -> None:
 
 
 def _outputs(
-    model: Any, sources: Iterator[Any], batch: int, args: PredictArgs
+    model: Any, sources: Iterator[Any], batch: int | None, args: PredictArgs
 ) -> tuple[Iterator[AnyOutput], Collection[str]]:
     """Return the outputs of a model, and the kinds of maps that JSON has of them."""
     options = args.decoding | given_options(beam=args.beam)
-    options |= {"attention": args.as_jsonl or args.trace is not None, "batch": batch}
+    options |= {"attention": args.as_jsonl or args.trace is not None}
     if isinstance(model, PretrainedModel):
         rule = "be left out for a model of transformers"
         refuse(rule, prefix=args.prefix, replace_unk=args.replace_unk)
-        return model.predict(sources, chat=args.chat, **options), model.reader.shown_maps
+        found = model.predict(sources, chat=args.chat, batch=batch or api.BATCH, **options)
+        return found, model.reader.shown_maps
     refuse("be left out for a run", chat=args.chat)
     maps = model.task.input.facts.maps
     outputs = model.predict(
         warn_if_bare(model, sources),
         kinds=None if args.trace is not None else maps,
         replace_unk=args.replace_unk,
+        batch=batch,
         prefix=None if args.prefix is None else [_prefix_ids(model, args.prefix)],
         **options,
     )
@@ -137,17 +139,18 @@ def _predict_shards(args: PredictArgs, output: Path) -> None:
     if not inputs or args.runs[: len(runs)] != runs:
         fix = "name a file, a folder or a quoted pattern after the runs, as in 'in/*.txt'"
         raise ArgumentError("INPUT", "follow the runs where -o is given", "missing", fix)
-    batch = api.BATCH if args.batch is None else args.batch
     options["replace_unk"] = args.replace_unk
-    run_shards(args, runs, inputs, output, options=options, batch=batch, max_chars=args.max_chars)
+    run_shards(
+        args, runs, inputs, output, options=options, batch=args.batch, max_chars=args.max_chars
+    )
 
 
-def _batch_size(given: int | None, files: list[str]) -> int:
-    """Return the batch size that was given, or 1 for sources typed in a terminal."""
+def _batch_size(given: int | None, files: list[str]) -> int | None:
+    """Return the batch size that was given; 1 for sources typed in a terminal, or None."""
     typed = files == ["-"] and sys.stdin is not None and sys.stdin.isatty()
     if typed:
         note(message("predict.typed"))
-    return given if given is not None else 1 if typed else api.BATCH
+    return 1 if given is None and typed else given
 
 
 def _prefix_ids(model: api.Model, prefix: str) -> list[int]:

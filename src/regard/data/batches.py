@@ -7,6 +7,7 @@ and in every version of numpy.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -241,10 +242,10 @@ def pad(
     sequences: Sequence[Sequence[int]],
 ) -> tuple[Int64[Tensor, "batch length"], Int64[Tensor, " batch"]]:
     """Pad ids to the longest sequence; returns them with their lengths."""
-    lengths = np.array([len(sequence) for sequence in sequences], np.int64)
+    lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
     padded = np.full((len(sequences), lengths.max(initial=0)), PAD, np.int64)
-    for row, sequence in zip(padded, sequences, strict=True):
-        row[: len(sequence)] = sequence
+    real = np.arange(padded.shape[1]) < lengths[:, None]
+    padded[real] = np.fromiter(chain.from_iterable(sequences), np.int64, lengths.sum())
     return torch.from_numpy(padded), torch.from_numpy(lengths)
 
 

@@ -8,6 +8,7 @@ for patterns that never end. Only what regard itself writes is accepted.
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 from operator import index
 from typing import (
     Annotated,
@@ -392,6 +393,18 @@ def _normaliser(nfc: bool, case: str) -> Callable[[str], str]:
     return normaliser(nfc=nfc, case=case)
 
 
+class _ById(dict[SupportsIndex, str]):
+    """The text of each id, made once, so that a sentence needs no function for each token."""
+
+    def __init__(self, make: Callable[[int], str]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, number: SupportsIndex) -> str:
+        made = self[index(number)] = self._make(index(number))
+        return made
+
+
 class Tokenizer(StoredEncoder):
     """A tokeniser with normalisation, special symbols and features.
 
@@ -428,6 +441,7 @@ class Tokenizer(StoredEncoder):
         self._normalise = _normaliser(nfc, case)
         base = len(codec.pieces)
         self._feature_ids = {name: base + i for i, name in enumerate(self.features)}
+        self._written, self._shown = _ById(self._written_form), _ById(self._displayed_form)
 
     @classmethod
     def train(
@@ -580,19 +594,20 @@ class Tokenizer(StoredEncoder):
             ids: token ids.
             unk: text for unknown tokens; a sequence has one for each of them.
         """
-        pieces, base = self._codec.pieces, len(self._codec.pieces)
-        unknown = iter(unk) if not isinstance(unk, str) else None
-        text: list[str] = []
-        for number in map(index, ids):
-            if number == EOS:
-                break
-            if number == UNK:
-                text.append(unk if isinstance(unk, str) else next(unknown or iter(()), ""))
-            elif UNK < number < base:
-                text.append(pieces[number])
-            else:
-                self._check_id(number)
-        return self._codec.join([piece for piece in text if piece])
+        numbers = list(ids)
+        if EOS in numbers:
+            del numbers[numbers.index(EOS) :]
+        text = list(map(self._written.__getitem__, numbers))
+        if UNK in numbers:
+            unknown = repeat(unk) if isinstance(unk, str) else iter(unk)
+            known = zip(numbers, text, strict=True)
+            text = [next(unknown, "") if number == UNK else piece for number, piece in known]
+        return self._codec.join(list(filter(None, text)))
+
+    def _written_form(self, number: int) -> str:
+        """Return the piece of an id in a text, which has no features and symbols."""
+        self._check_id(number)
+        return self._codec.pieces[number] if UNK < number < len(self._codec.pieces) else ""
 
     def normalize(self, text: str) -> str:
         """Return a text in the form in which `decode` writes it.
@@ -610,16 +625,15 @@ class Tokenizer(StoredEncoder):
 
     def tokens(self, ids: Iterable[SupportsIndex]) -> list[str]:
         """Return the displayed form of each id, including special symbols and features."""
+        return list(map(self._shown.__getitem__, ids))
+
+    def _displayed_form(self, number: int) -> str:
+        self._check_id(number)
         base = len(self._codec.pieces)
-        shown = []
-        for number in map(index, ids):
-            self._check_id(number)
-            if number < base:
-                piece = self._codec.pieces[number]
-                shown.append(piece if number <= UNK else self._codec.show(piece))
-            else:
-                shown.append(f"[{self.features[number - base]}]")
-        return shown
+        if number >= base:
+            return f"[{self.features[number - base]}]"
+        piece = self._codec.pieces[number]
+        return piece if number <= UNK else self._codec.show(piece)
 
     def spans(self, text: str) -> list[Span]:
         """Return the span of each token of `encode(text)` in `text`, as (start, end)."""

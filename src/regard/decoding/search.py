@@ -18,11 +18,11 @@ from regard.decoding.search_history import (
     Alternatives,
     FinishedHypotheses,
     Hypothesis,
+    RowMaps,
     StepRecord,
     length_penalty,
     maps_on_cpu,
     read_hypotheses,
-    row_maps,
 )
 from regard.decoding.search_steps import (
     GraphBlocks,
@@ -223,7 +223,7 @@ def force_decode(
             score=total,
             log_prob=sum_,
             token_log_probs=terms[: len(tokens) + 1],
-            attention=row_maps(maps, i, len(tokens) + 1, sizes[i]),
+            attention=RowMaps((maps, i), tgt_len=len(tokens) + 1, src_len=sizes[i]),
             alternatives=places[i][: len(tokens) + 1],
         )
         for i, (tokens, total, sum_, terms) in enumerate(zip(tgt, *lists, strict=True))

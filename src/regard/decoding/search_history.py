@@ -9,9 +9,10 @@ Scores are those of Wu et al. (2016), https://arxiv.org/abs/1609.08144, eq. 14:
 `log P(Y|X) / lp(Y)`, without its coverage penalty.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple, TypeVar
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeVar, final
 
 import numpy as np
 import torch
@@ -53,7 +54,7 @@ class Hypothesis:
     score: float
     log_prob: float
     token_log_probs: list[float]
-    attention: Maps = field(default_factory=dict, compare=False)
+    attention: Mapping[str, tuple[Tensor, ...]] = field(default_factory=dict, compare=False)
     finished: bool = True
     alternatives: list[list[tuple[int, float]]] = field(default_factory=list, compare=False)
 
@@ -71,7 +72,9 @@ def length_penalty(length: Number, options: DecodingOptions) -> Number:
     return penalty
 
 
-def last_cross_attention(maps: Maps) -> Float[Tensor, "*batch q_len kv_len"] | None:
+def last_cross_attention(
+    maps: Mapping[str, tuple[Tensor, ...]],
+) -> Float[Tensor, "*batch q_len kv_len"] | None:
     """Return the last layer's cross-attention, mean over its heads; None if there is none."""
     layers = maps.get("cross")
     return layers[-1].mean(dim=-3) if layers else None
@@ -82,15 +85,47 @@ def maps_on_cpu(maps: Maps, kinds: Collection[str]) -> Maps:
     return {kind: tuple(m.cpu() for m in maps[kind]) for kind in kinds if kind in maps}
 
 
-def row_maps(maps: Maps, row: int, tgt_len: int, src_len: int) -> Maps:
-    """Return the maps of one row, without padding.
+@final
+class RowMaps(Mapping[str, tuple[Tensor, ...]]):
+    """The maps of one hypothesis without padding, cut from those of its batch when they are read.
 
-    Each is a copy, so that a hypothesis does not hold the maps of its whole batch in memory.
+    Each is a copy, so that the maps of the whole batch are not held any longer then.
+
+    Args:
+        parts: maps of all rows of a batch, with the number of the row.
+        tgt_len: tokens of the target, `eos` counted.
+        src_len: tokens of the source.
     """
-    return {
-        kind: tuple(_trim(kind, layer[row], tgt_len, src_len) for layer in maps[kind])
-        for kind in maps
-    }
+
+    def __init__(self, *parts: tuple[Maps, int], tgt_len: int, src_len: int) -> None:
+        self._parts, self._sizes = parts, (tgt_len, src_len)
+        self._found: Maps | None = None
+
+    def _cut(self) -> Maps:
+        parts, found = self._parts, self._found  # in this order, for another thread that reads
+        if found is None:
+            found = self._found = {
+                kind: tuple(_trim(kind, layer[row], *self._sizes) for layer in maps[kind])
+                for maps, row in parts
+                for kind in maps
+            }
+            self._parts = ()
+        return found
+
+    def __getitem__(self, kind: str) -> tuple[Tensor, ...]:
+        return self._cut()[kind]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._cut())
+
+    def __len__(self) -> int:
+        return len(self._cut())
+
+    def __repr__(self) -> str:
+        return repr(self._cut())
+
+    def __reduce__(self) -> Any:
+        return dict, (self._cut(),)
 
 
 def _trim(
@@ -107,7 +142,7 @@ def _trim(
 
 def replace_unknown(
     tokens: Sequence[str],
-    attention: Maps,
+    attention: Mapping[str, tuple[Tensor, ...]],
     src_tokens: Sequence[str],
     *,
     unk: str = SYMBOLS[UNK],
@@ -365,20 +400,26 @@ def read_hypotheses(
     source = np.broadcast_to(row[:, None] // samples, real.shape)[real]
     scores, places = scores[real], places[real]
     paths = trace_back(history, places[:, 0], places[:, 1])
-    own = maps_on_cpu(maps, kinds)
+    own, sizes = maps_on_cpu(maps, kinds), places[:, 0]
     found: list[list[Hypothesis]] = [[] for _ in lengths]
-    arrays = (source, scores, places, paths.tokens, paths.log_probs)
-    rows = zip(*(array.tolist() for array in arrays), strict=True)
+    # what is real, in lists that a hypothesis has a piece of
+    real = np.arange(paths.tokens.shape[1]) < sizes[:, None]
+    tokens, terms = paths.tokens[real].tolist(), paths.log_probs[real].tolist()
+    bounds = pairwise([0, *np.cumsum(sizes).tolist()])
     others = list(zip(paths.others.tolist(), paths.other_log_probs.tolist(), strict=True))
-    for i, (row_of, (score, log_prob, last), (step, _, cut), tokens, terms) in enumerate(rows):
-        size = (step + 1, lengths[row_of])
+    rows = zip(source.tolist(), scores.tolist(), places.tolist(), bounds, strict=True)
+    for i, (row_of, (score, log_prob, last), (step, _, cut), (start, end)) in enumerate(rows):
+        attention: Mapping[str, tuple[Tensor, ...]] = {}
+        if own or paths.maps:
+            parts = (own, row_of), (paths.maps, i)
+            attention = RowMaps(*parts, tgt_len=step + 1, src_len=lengths[row_of])
         found[row_of].append(
             Hypothesis(
-                tokens=tokens[:step],
+                tokens=tokens[start:end],
                 score=score,
                 log_prob=log_prob,
-                token_log_probs=[*terms[:step], last],
-                attention=row_maps(own, row_of, *size) | row_maps(paths.maps, i, *size),
+                token_log_probs=[*terms[start:end], last],
+                attention=attention,
                 finished=not cut,
                 alternatives=[
                     list(zip(*place, strict=True))

@@ -42,9 +42,6 @@ from regard.tasks.inputs.text import TextInput
 from regard.training import RunFolder
 from regard.worker_processes import START, Attempt, Executor, attempt
 
-#: batches of a block: as many as `Model.predict` reads ahead, so that batches are the same
-BLOCK_BATCHES: Final = 16
-
 
 class LoadedTask(NamedTuple):
     """A task in a worker, with its model.
@@ -103,7 +100,7 @@ class JobTask:
         columns: of source and features; None finds them.
         id: column of ids.
         max_chars: longest source; that of the run if None.
-        batch: rows at a time.
+        batch: rows at a time; see `Model.predict`.
         options: of `Model.predict`.
     """
 
@@ -111,7 +108,7 @@ class JobTask:
     columns: Columns | None = None
     id: int | str | None = None
     max_chars: int | None = None
-    batch: int = api.BATCH
+    batch: int | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def describe(self) -> dict[str, Any]:
@@ -147,7 +144,7 @@ class JobTask:
 
             return answer_rows(unit, block, types, predict)
 
-        return LoadedTask(types, BLOCK_BATCHES * self.batch, self._sources(model), answer)
+        return LoadedTask(types, model.predictor.window(self.batch), self._sources(model), answer)
 
     def _sources(self, model: api.Model) -> Callable[[WorkUnit], Iterator[JobRecord]]:
         limit = model.config.max_chars if self.max_chars is None else self.max_chars
