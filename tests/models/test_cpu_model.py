@@ -7,6 +7,7 @@ from models.cases import SRC_VOCAB, VARIANTS, build
 from regard.decoding import DecodingOptions, decode
 from regard.decoding.ensemble import Ensemble
 from regard.errors import ArgumentError
+from regard.models import int8
 from regard.models.int8 import Int8Linear, Int8OutputLayer, int8_copy, int8_engine
 from regard.ops import use_backend
 from regard.ops.backend import HAS_NUMBA
@@ -38,6 +39,19 @@ def compiled(name, **more):
         for layer in model.decoder.decoder.layers:
             layer.feed_forward.activation = "gelu"
     return model
+
+
+@pytest.mark.parametrize("large", [1, 1 << 30])
+@pytest.mark.parametrize("biased", [False, True])
+def test_products_are_those_of_float64(large, biased, monkeypatch):
+    monkeypatch.setattr(int8, "LARGE", large)
+    draw = torch.Generator().manual_seed(6)
+    weight, bias = torch.randn(67, 13, generator=draw), torch.randn(67, generator=draw)
+    run = int8.product(weight, bias if biased else None, int8=False)
+    for rows in (1, 5, 17):
+        x = torch.randn(rows, 13, generator=draw)
+        expected = x.double() @ weight.double().T + biased * bias.double()
+        torch.testing.assert_close(run(x).double(), expected, atol=1e-5, rtol=0)
 
 
 def sharp(name):
