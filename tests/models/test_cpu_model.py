@@ -48,8 +48,8 @@ def test_products_are_those_of_float64(large, biased, monkeypatch):
     draw = torch.Generator().manual_seed(6)
     weight, bias = torch.randn(67, 13, generator=draw), torch.randn(67, generator=draw)
     run = int8.product(weight, bias if biased else None, int8=False)
-    for rows in (1, 5, 17):
-        x = torch.randn(rows, 13, generator=draw)
+    for rows in ((1,), (5,), (17,), (3, 2)):
+        x = torch.randn(*rows, 13, generator=draw)
         expected = x.double() @ weight.double().T + biased * bias.double()
         torch.testing.assert_close(run(x).double(), expected, atol=1e-5, rtol=0)
 

@@ -175,11 +175,7 @@ def product(weight: Tensor, bias: Tensor | None, *, int8: bool) -> Product:
         return lambda x: run(x, packed, bias, "none", [], "")
     columns = weight.new_empty(weight.shape[1], len(weight) + APART)[:, : len(weight)]
     columns.copy_(weight.t())
-    return partial(torch.mm, mat2=columns) if bias is None else partial(_biased, bias, columns)
-
-
-def _biased(bias: Tensor, columns: Tensor, x: Tensor) -> Tensor:
-    return torch.addmm(bias, x, columns)
+    return partial(F.linear, weight=columns.t(), bias=bias)
 
 
 def product_of(*layers: nn.Module) -> Product:
