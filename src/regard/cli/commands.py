@@ -544,8 +544,8 @@ class ServeArgs:
 
     runs: list[Path] | None = argument(
         "MODEL...",
-        "Run folders, bundled models, and models of transformers: folders, or ORGANISATION/NAME on "
-        "the Hugging Face hub. Each is named after its folder.",
+        "Run folders, bundled models, and folders of models of transformers that `regard import` "
+        "knows. Each is named after its folder.",
         default=None,
         shown="all bundled models, g2p first",
         autocompletion=complete_run,
@@ -560,7 +560,6 @@ class ServeArgs:
     no_token: options.NoToken = False
     log_text: bool = flag("--log-text", "Print the texts of requests, which may be private.")
     device: options.Device = "auto"
-    allow_pickle: options.AllowPickle = False
     precision: options.Precision = "32"
     limits: Annotated[dict[str, Any], Limits]
 

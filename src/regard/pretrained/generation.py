@@ -431,16 +431,6 @@ def _limit(model: Any, width: int, options: dict[str, Any]) -> dict[str, int]:
     return {"max_new_tokens": MAX_NEW_TOKENS if room is None else min(MAX_NEW_TOKENS, room)}
 
 
-def default_new_tokens(model: Any, width: int) -> int:
-    """Return the most tokens that a model writes after a source of `width` tokens by itself."""
-    config, room = model.generation_config, _room(model, width)
-    most = config.max_new_tokens
-    if most is None and config.max_length not in (None, LIBRARY_LENGTH):
-        most = config.max_length - (0 if model.config.is_encoder_decoder else width)
-    most = MAX_NEW_TOKENS if most is None else most
-    return max(1, most if room is None else min(most, room))
-
-
 def _room(model: Any, width: int) -> int | None:
     """Return the tokens that a model has positions to write; None if they are unlimited."""
     most = _max_positions(model)

@@ -2,7 +2,7 @@
 
 import hashlib
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
@@ -21,7 +21,7 @@ from regard.pretrained.generation import generate, generate_after
 from regard.pretrained.media_reader import ImageReader, SpeechReader
 from regard.pretrained.output import PretrainedOutput, Recording, run_once
 from regard.pretrained.text_reader import Reader, TextReader
-from regard.pretrained.token_texts import encode, labels
+from regard.pretrained.token_texts import encode
 from regard.seeing.attribution.interventions import (
     AttentionCell,
     Intervention,
@@ -250,41 +250,6 @@ class PretrainedModel:
         wanted = [None] * len(sources) if targets is None else targets
         return [self.trace(one, tgt, **options) for one, tgt in zip(sources, wanted, strict=True)]
 
-    def stream(self, text: str, on_token: Callable[[str, float], None], **options: Any) -> Trace:
-        """Generate greedily, pass on each token as it is written, and return the trace.
-
-        Args:
-            text: the source or the prompt.
-            on_token: called with the label and the log-probability of each token.
-            options: of `predict`, but for those of several answers.
-        """
-        from transformers import StoppingCriteriaList
-
-        logits: Tensor
-
-        def keep(module: Any, given: Any, output: Any) -> None:
-            nonlocal logits
-            logits = output.logits[0, -1]
-
-        def pass_on(ids: Tensor, scores: Any, **_: Any) -> Tensor:
-            own = int(ids[0, -1])
-            # of the logits: `scores` are changed by penalties and forbidden repeats
-            log_prob = float(logits.float().log_softmax(-1)[own])
-            on_token(labels(self.tokenizer, [own])[0], log_prob)
-            return torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
-
-        settings, _ = self.generate_options({"beam": 1, **options})
-        settings["stopping_criteria"] = StoppingCriteriaList([pass_on])
-        self.texts.check(text)
-        hook = self.module.register_forward_hook(keep)
-        try:
-            with quiet_transformers():
-                found: PretrainedOutput = generate(self.module, self.tokenizer, text, **settings)
-        finally:
-            hook.remove()
-        trace: Trace = self._with_info(found).trace
-        return trace
-
     def check(
         self,
         source: Any,
@@ -435,18 +400,6 @@ class PretrainedModel:
     def check_source(self, source: Any) -> None:
         """Raise DataError for what the model cannot read, as an empty or too long text."""
         self.reader.check(source)
-
-    def check_target(self, text: str, target: str) -> None:
-        """Raise if the model has too few positions to write a target after a text."""
-        self.texts.written(self.texts.check(text), target)
-
-    def target_length(self, target: str) -> int:
-        """Return the tokens of a target, special ones not counted."""
-        return len(encode(self.tokenizer, target, special=False).ids)
-
-    def source_labels(self, text: str) -> list[str]:
-        """Return the labels of the tokens that the model reads of a text."""
-        return self.texts.check(text).text.labels
 
     def answers(self, text: str) -> bool:
         """Return whether the model predicts something for a text: without a mask, BERT does not."""

@@ -33,7 +33,6 @@ from regard.serve.served_models import (
     Json,
     Models,
     OnToken,
-    ServedModel,
     ServedRun,
     StreamedToken,
     WorkItem,
@@ -425,7 +424,7 @@ class RequestHandler:
         name, model = self.models.find(body.model)
         model.check_options(verb, dict(body))
         source = getattr(body, model.field)
-        if isinstance(model, ServedRun) and model.field == "file":
+        if model.field == "file":
             source = model.task.input.parse(source)
         source = self._source(model, source)
         item, forced = WorkItem(source), None
@@ -451,13 +450,13 @@ class RequestHandler:
             self.limits.check_chars("target", body.target)
             forced = model.target_length(body.target)
             self.limits.check_tokens("target", forced)
-            model.check_target(source, body.target)
+            model.check_target(body.target)
             item, key = replace(item, target=body.target), replace(key, forced=True)
         if isinstance(body, AnswersRequest):
             key = replace(key, **self._search(model, body))
         if verb == "stream":
             key = replace(key, beam=1)
-        if verb != "run" and not (verb == "stream" and model.batches_streams):
+        if verb not in ("run", "stream"):
             key = replace(key, only=object())
         bound = model.cost(key, length, forced)
         self.limits.check_work(bound)
@@ -478,7 +477,7 @@ class RequestHandler:
             [AttentionCell(**one.model_dump()) for one in body.cells],
         )
 
-    def _search(self, model: ServedModel, body: AnswersRequest) -> dict[str, Any]:
+    def _search(self, model: ServedRun, body: AnswersRequest) -> dict[str, Any]:
         """Return the fields of a batch key for a search or for samples."""
         if body.samples:
             chances = {"temperature": body.temperature, "top_k": body.top_k, "top_p": body.top_p}
@@ -487,7 +486,7 @@ class RequestHandler:
         beam = max(body.nbest, model.beam) if body.beam is None else body.beam
         return {"beam": min(beam, self.limits.beam), "search": (("nbest", body.nbest),)}
 
-    def _check_size(self, model: ServedModel, body: SourceRequest) -> None:
+    def _check_size(self, model: ServedRun, body: SourceRequest) -> None:
         """Check that a request has what the model reads, and no more.
 
         A text must never reach a model that reads vectors or pictures, which would open the file of
@@ -511,7 +510,7 @@ class RequestHandler:
         else:
             self.limits.check_tokens("the source", len(source), "frames")
 
-    def _source(self, model: ServedModel, source: Any) -> Any:
+    def _source(self, model: ServedRun, source: Any) -> Any:
         """Return a source that the model can read within the limits, or raise."""
         if isinstance(source, str):
             self.limits.check_chars("text", source)
@@ -519,7 +518,7 @@ class RequestHandler:
         self.limits.check_tokens(model.field, model.source_length(source))
         return source
 
-    def _changed_length(self, model: ServedModel, item: WorkItem) -> int:
+    def _changed_length(self, model: ServedRun, item: WorkItem) -> int:
         """Return the positions that a model reads and is given of a changed source."""
         assert item.change is not None
         changed = self._source(model, model.changed_source(item.source, item.change))

@@ -1,8 +1,8 @@
 """The models of a server: what each reads and a request costs, its traces, and their batches."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -16,12 +16,10 @@ from regard.api.bundled_models import BundledCard
 from regard.api.predictor import changed_source, check_kinds, decoding_options, run_what_if
 from regard.data.media_files import without_files
 from regard.decoding_options import DEFAULT, given_options
-from regard.errors import ArgumentError, RegardError
+from regard.errors import ArgumentError
 from regard.messages import LANGUAGES, message, use_language
 from regard.models import PRESETS
 from regard.preemption import point_hook
-from regard.pretrained import PretrainedModel
-from regard.pretrained.generation import default_new_tokens
 from regard.seeing import Trace
 from regard.seeing.attribution.faithfulness import rows_of_methods, rows_of_scores
 from regard.seeing.attribution.interventions import Intervention, WhatIf
@@ -113,12 +111,6 @@ class WorkItem:
     on_token: OnToken | None = None
 
 
-#: tasks of transformers that begin with a text
-TEXT_TASKS: Final = (
-    *("text-generation", "text2text-generation", "fill-mask", "text-classification"),
-    *("token-classification", "feature-extraction"),
-)
-
 #: what a model is asked for: a trace, or the picture of a forecast
 Answer = Trace | ForecastView
 
@@ -133,9 +125,6 @@ class ServedRun:
     The files that describe the run are read here, once, and by no request; raises RunError or
     DataError for those that a stranger has made links or pipes of.
     """
-
-    #: whether streams with the same key are decoded together
-    batches_streams = True
 
     def __init__(
         self, path: Path, config: Config, task: Task, load: Callable[[], api.Model]
@@ -158,6 +147,11 @@ class ServedRun:
                 readme = safe_read.read_bytes(file, CARD_BYTES, inside=path)
             text = readme.decode("utf-8", "replace")
             self._examples = task.input.examples(text, folder.data / "dev.arrow")
+
+    @staticmethod
+    def of(model: Any) -> "ServedRun":
+        """Return a loaded model as a server uses it."""
+        return ServedRun(model.path, model.config, model.task, lambda: model)
 
     @property
     def model(self) -> api.Model:
@@ -215,7 +209,7 @@ class ServedRun:
         """Return the tokens of a target."""
         return len(self.model.tgt_tokenizer.encode(target))
 
-    def check_target(self, source: Any, target: str) -> None:
+    def check_target(self, target: str) -> None:
         """Raise if the model has too few positions to write a target."""
         self.model.check_target(target)
 
@@ -302,180 +296,6 @@ def default_max_len(length: int) -> int:
     return int(DEFAULT.max_len_ratio * (length + 1) + DEFAULT.max_len_extra)
 
 
-@final
-class ServedPretrained:
-    """A model of transformers."""
-
-    field, frame_size, is_loaded, batches_streams = "text", 0, True, False
-
-    def __init__(self, model: PretrainedModel) -> None:
-        self.model = model
-        make_preemptible(model.module)
-
-    @property
-    def beam(self) -> int:
-        """Width of the search in the model's own generation config; 1 for one that writes none."""
-        config = getattr(self.model.module, "generation_config", None)
-        return int(getattr(config, "num_beams", None) or 1) if self.model.generates else 1
-
-    def describe(self) -> Json:
-        """Return type, task, number of weights, tokeniser, what it reads, and examples."""
-        model = self.model
-        tokens = {
-            "tokenizer": type(model.tokenizer).__name__,
-            "vocabulary": len(model.tokenizer),
-            "features": 0,
-        }
-        examples, reads = _examples(model)
-        weights = sum(weight.numel() for weight in model.module.parameters())
-        name = model.module.config.model_type
-        return {
-            "preset": name,
-            "size": f"{weights:,} weights",
-            "task": model.task,
-            "beam": self.beam,
-            "source": tokens,
-            "target": tokens,
-            "about": message("serve.about-weights", preset=name, weights=weights),
-            "reads": reads,
-            "example": examples[0],
-            "examples": examples,
-        }
-
-    def source_length(self, source: Any) -> int:
-        """Return the tokens of a source, special ones among them."""
-        return len(self.model.source_labels(source))
-
-    def target_length(self, target: str) -> int:
-        """Return the tokens of a target."""
-        return self.model.target_length(target)
-
-    def check_target(self, source: Any, target: str) -> None:
-        """Raise if the model writes nothing, or has too few positions to write a target."""
-        if not self.model.generates:
-            raise RegardError(
-                f"a target must be for a model that writes, but this one is a "
-                f"{type(self.model.module).__name__}: leave it out."
-            )
-        self.model.check_target(source, target)
-
-    def check_options(self, verb: str, options: Mapping[str, Any]) -> None:
-        """Raise ArgumentError for options that a model which writes nothing has no use for."""
-        beam, rule = options.get("beam"), "be left out for a model that writes no text"
-        given = {"max_len": options.get("max_len"), "beam": None if beam == 1 else beam}
-        for name, value in given.items():
-            if not self.model.generates and value is not None:
-                raise ArgumentError(name, rule, value, "leave it out")
-
-    def max_len(self, length: int, limits: Limits) -> int | None:
-        """Return the most tokens of a prediction; None for a model that writes none."""
-        if not self.model.generates:
-            return None
-        return min(limits.tokens, default_new_tokens(self.model.module, length))
-
-    def cost(self, key: BatchKey, length: int, forced: int | None) -> Cost:
-        """Return an upper bound of the tokens that a request takes."""
-        beam = 1 if forced is not None else key.beam or self.beam
-        # what a model that writes none is asked about: its masks, or its class
-        target = length if not self.model.generates else key.max_len or 1
-        target = target if forced is None else forced + 1
-        beam = max(beam, dict(key.search).get("num_samples", 0))
-        work = 2 * length + (beam + 1) * target
-        if key.verb == "what-if":  # once more, and a pass that finds the modules
-            work = 2 * work + length + target
-        if key.verb == "check":
-            inputs = length + target if self.model.task == "text-generation" else length
-            rows = rows_of_methods(key.methods or ALL_METHODS, inputs, target)
-            work += rows * (length + target)
-        return Cost(length, beam * target, work)
-
-    def traces(
-        self, sources: Sequence[Any], targets: Sequence[str] | None, key: BatchKey
-    ) -> list[Trace]:
-        """Return the traces of several texts; those of predictions are generated as one batch."""
-        if targets is not None:
-            found = self.model.traces(sources, targets)
-        else:
-            outputs = self._predict(sources, key)
-            found = [self._traced(source, next(outputs)) for source in sources]
-        return [_of_kinds(trace, key.kinds) for trace in found]
-
-    def _predict(self, sources: Sequence[Any], key: BatchKey) -> Iterator[Any]:
-        """Yield an output for each text; None if the model has no answer to it."""
-        model = self.model
-        if not model.generates:
-            for source in sources:
-                yield next(model.predict([source])) if model.answers(source) else None
-            return
-        options = key.options("beam", "max_len")
-        yield from model.predict(sources, batch=max(1, len(sources)), **options)
-
-    def _traced(self, source: str, output: Any) -> Trace:
-        """Return the trace of an output; the answer of an encoder stands in its notes."""
-        if output is None:
-            read: Trace = self.model.trace(source)
-            return read
-        trace: Trace = output.trace
-        if self.model.generates:
-            return trace
-        return replace(trace, notes=(f"it answers {output.text!r}", *trace.notes))
-
-    def stream(
-        self, sources: Sequence[Any], key: BatchKey, on_token: Sequence[OnToken]
-    ) -> Sequence[Trace]:
-        """Generate greedily, pass on each token at once, and return the traces.
-
-        Tokens have no rows, since a decoder-only model attends to no source.
-        """
-        if not self.model.generates:
-            return self.traces(sources, None, key)
-        traces, options = [], key.options("beam", "max_len")
-        for source, listener in zip(sources, on_token, strict=True):
-
-            def pass_on(label: str, log_prob: float, listener: OnToken = listener) -> None:
-                listener(StreamedToken(label, log_prob, None))
-
-            trace = self.model.stream(source, pass_on, **options)
-            traces.append(_of_kinds(trace, key.kinds))
-        return traces
-
-    def check(self, source: Any, target: str | None, key: BatchKey) -> Trace:
-        """Return a trace with what mattered to each output."""
-        if key.beam not in (None, 1):
-            raise RegardError(
-                f"a check of a model of transformers must be of its greedy answer or of a target, "
-                f"but beam is {key.beam}: leave it out."
-            )
-        options = key.options("methods", "versus")
-        if self.model.generates and key.max_len is not None:
-            options["max_len"] = key.max_len
-        return self.model.check(source, target, **options)
-
-    def changed_source(self, source: Any, change: Intervention) -> Any:
-        """Return the text that the model reads after a change."""
-        return self.model.changed_source(source, change)
-
-    def what_if(self, source: Any, change: Intervention, key: BatchKey) -> WhatIf:
-        """Generate as it is and with changes."""
-        options = key.options("beam", "max_len") if self.model.generates else {}
-        return self.model.intervene(source, change, options)
-
-    def answers(self, source: Any, key: BatchKey) -> list[Json]:
-        """Return text, score and log-probability of several answers, best first."""
-        if not self.model.generates:
-            raise RegardError(
-                f"answers must be of a model that writes, but this one is a "
-                f"{type(self.model.module).__name__}: ask /api/run."
-            )
-        options = key.options("beam", "max_len") | dict(key.search)
-        (found,) = self.model.predict([source], attention=False, **options)
-        return _ranked(found)
-
-
-#: a model of a server
-ServedModel = ServedRun | ServedPretrained
-
-
 def make_preemptible(module: nn.Module) -> None:
     """Let other requests go first between the layers of a module.
 
@@ -492,42 +312,14 @@ def _ranked(found: Any) -> list[Json]:
     ]
 
 
-def _of_kinds(trace: Trace, kinds: tuple[str, ...] | None) -> Trace:
-    """Return a trace with the maps of some kinds alone."""
-    if kinds is None:
-        return trace
-    return replace(trace, maps=tuple(one for one in trace.maps if one.kind in kinds))
-
-
-def _examples(model: PretrainedModel) -> tuple[list[str], str]:
-    """Return texts to try, and a phrase on what the model reads and does with it."""
-    mask, reads = model.tokenizer.mask_token, f"reads.task.{model.task}"
-    if model.task == "fill-mask":
-        texts = [f"The cat sat on the {mask}", f"Paris is the {mask} of France"]
-        return texts, message(reads, mask=mask)
-    return ["The cat sat on the mat", "Paris is the capital of"], message(reads)
-
-
 #: the format of a forecast in a response
 FORECAST: Final = "regard-forecast"
-
-
-def serve_model(model: api.Model | PretrainedModel) -> ServedModel:
-    """Return a loaded model as a server uses it; raises for one of transformers without texts."""
-    if isinstance(model, api.Model):
-        return ServedRun(model.path, model.config, model.task, lambda: model)
-    if model.task not in TEXT_TASKS:
-        raise RegardError(
-            f"a model of transformers must read text to be served, but {model.path} is for "
-            f"{model.task}: see where it looks with `regard show`."
-        )
-    return ServedPretrained(model)
 
 
 class Models:
     """The models of a server, by name."""
 
-    def __init__(self, served: Mapping[str, ServedModel]) -> None:
+    def __init__(self, served: Mapping[str, ServedRun]) -> None:
         self.served = dict(served)
 
     @property
@@ -540,16 +332,12 @@ class Models:
         runs: Sequence[Path],
         device: str = "auto",
         precision: str = "32",
-        *,
-        allow_pickle: bool = False,
     ) -> "Models":
-        """Load runs and models of transformers, see `api.load`; each is named after its folder."""
-        options: dict[str, Any] = {"device": device, "precision": precision}
-        loaded = [
-            api.text_model(api.load(run, **options, allow_pickle=allow_pickle), "regard serve")
-            for run in runs
+        """Load runs, and models of transformers in our own layers; each has its folder's name."""
+        models = [
+            api.load(run, device=device, precision=precision, engine="regard") for run in runs
         ]
-        return Models(dict(zip(names(runs), map(serve_model, loaded), strict=True)))
+        return Models(dict(zip(names(runs), map(ServedRun.of, models), strict=True)))
 
     @staticmethod
     def load_bundled(device: str = "auto", precision: str = "32") -> "Models":
@@ -560,7 +348,7 @@ class Models:
 
         default = bundled_models.default()
         home = bundled_models.HOME
-        served = {default: serve_model(load(home / default))}
+        served = {default: ServedRun.of(load(home / default))}
         others = (name for name in bundled_models.names() if name != default)
         for name in others:  # whose settings and tokenisers are read now
             folder = RunFolder(home / name)
@@ -570,7 +358,7 @@ class Models:
         return Models(served)
 
     @property
-    def by_name(self) -> dict[str, api.Model | PretrainedModel]:
+    def by_name(self) -> dict[str, api.Model]:
         """The models themselves, all of them loaded."""
         return {name: served.model for name, served in self.served.items()}
 
@@ -584,7 +372,7 @@ class Models:
         """True if a model reads files that are sent, such as pictures."""
         return any(model.field == "file" for model in self.served.values())
 
-    def find(self, name: str | None) -> tuple[str, ServedModel]:
+    def find(self, name: str | None) -> tuple[str, ServedRun]:
         """Return the name and the model called `name`, or the first model if None."""
         name = next(iter(self.served)) if name is None else name
         if name not in self.served:
@@ -652,7 +440,7 @@ def _as_json(answer: Answer) -> Json:
 
 
 def _streams(
-    model: ServedModel, items: Sequence[WorkItem], key: BatchKey
+    model: ServedRun, items: Sequence[WorkItem], key: BatchKey
 ) -> Sequence[Answer | Exception]:
     """Return the traces of streams, or the error of all if tokens were passed on before it."""
     passed_on = False
@@ -676,7 +464,7 @@ def _streams(
         return [released(error)] * len(items)
 
 
-def _traces(model: ServedModel, items: Sequence[WorkItem], key: BatchKey) -> list[Answer]:
+def _traces(model: ServedRun, items: Sequence[WorkItem], key: BatchKey) -> list[Answer]:
     """Trace the free predictions as one batch, and the forced targets as another."""
     free = [item.source for item in items if item.target is None]
     forced = [(item.source, item.target) for item in items if item.target is not None]

@@ -361,8 +361,8 @@ def _columns(logits: Tensor, questions: Sequence[Question]) -> tuple[Tensor, ...
     return outputs, tokens, versus, contrasted.to(logits.dtype)
 
 
-#: takes a module that reads the input, the input and the module's output
-_PartOfOutput = Callable[[nn.Module, Tensor, Tensor], Tensor]
+#: takes a module that reads the input, what it reads, its output, and the first position of these
+_PartOfOutput = Callable[[nn.Module, Tensor, Tensor, int], Tensor]
 
 
 class _SequenceScorer(InputScorer):
@@ -396,29 +396,32 @@ class _SequenceScorer(InputScorer):
 
     def vectors(self) -> Float[Tensor, "inputs dim"]:
         """Return the outputs of embeddings or adapters; those of an ensemble side by side."""
-        return self._collect(lambda module, batch, output: output)
+        return self._collect(lambda module, batch, output, first: output)
 
     def origin(self) -> Float[Tensor, "inputs dim"]:
         """Return positional encodings; zeros for frames."""
-        return self._collect(lambda module, batch, output: output - _token_part(module, batch))
+        return self._collect(lambda module, batch, output, _: output - _token_part(module, batch))
 
     def baseline(self) -> Float[Tensor, "inputs dim"]:
         """Return the mean vector of the replacements; of frames, the mean over the source."""
 
-        def mean(module: nn.Module, batch: Tensor, output: Tensor) -> Tensor:
+        def mean(module: nn.Module, batch: Tensor, output: Tensor, first: int) -> Tensor:
             if not isinstance(module, TokenEmbedding):
                 return output.mean(dim=1, keepdim=True).expand_as(output)
             means = mean_vectors(module.table.weight * module.scale, self.replacements.others)
-            return output - _token_part(module, batch) + means
+            own = means[first : first + output.shape[1]]
+            return output - _token_part(module, batch) + own
 
         return self._collect(mean)
 
     def _collect(self, part: _PartOfOutput) -> Float[Tensor, "inputs dim"]:
         """Return `part` of what each embedding or adapter makes of the input, side by side."""
-        batch, found = self._batch([self.source]), list[Tensor]()
+        batch, found = self._batch([self.source]), list[list[Tensor]]()
 
-        def keep(module: nn.Module, output: Tensor) -> None:
-            found.append(part(module, batch, output)[0])
+        def keep(module: nn.Module, read: Tensor, output: Tensor, first: int) -> None:
+            if first == 0:
+                found.append([])
+            found[-1].append(part(module, read, output, first)[0])
 
         with evaluating(self.model), torch.no_grad(), _reading(self.model, batch, keep):
             self._run(batch)
@@ -428,18 +431,19 @@ class _SequenceScorer(InputScorer):
                 "transformers with an adapter: `regard export RUN --to transformers`, and check "
                 "that."
             )
-        return torch.cat(found, dim=-1)
+        return torch.cat([torch.cat(parts) for parts in found], dim=-1)
 
     def logits(
         self, vectors: Float[Tensor, "batch inputs dim"]
     ) -> Float[Tensor, "batch outputs vocab"]:
         """Score the outputs with `vectors` in place of the outputs of embeddings or adapters."""
-        batch, start = self._batch([self.source] * len(vectors)), 0
+        batch, end = self._batch([self.source] * len(vectors)), 0
 
-        def substitute(module: nn.Module, output: Tensor) -> Tensor:
-            nonlocal start
-            start += output.shape[-1]
-            return vectors[..., start - output.shape[-1] : start]
+        def substitute(module: nn.Module, read: Tensor, output: Tensor, first: int) -> Tensor:
+            nonlocal end
+            end += output.shape[-1] if first == 0 else 0
+            places = slice(first, first + output.shape[1])
+            return vectors[:, places, end - output.shape[-1] : end]
 
         with _without_cudnn(batch), _reading(self.model, batch, substitute):
             return self._run(batch)[0]
@@ -558,16 +562,20 @@ def _token_part(module: nn.Module, batch: Tensor) -> Tensor:
 
 @contextmanager
 def _reading(model: nn.Module, batch: Tensor, call: Any) -> Iterator[None]:
-    """Call `call(module, output)` for what reads `batch`; a result of it replaces the output."""
+    """Call `call` for what reads `batch`, or some of its positions; a result replaces the output.
+
+    It gets the module, what it reads, its output, and the first of these positions.
+    """
     active = True
 
     def hook(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor | None:
         nonlocal active
-        if not active or inputs[0] is not batch:  # that of the other side
+        read = inputs[0]
+        if not active or (read is not batch and read._base is not batch):  # that of the other side
             return None
         active = False  # `call` may run the module itself
         try:
-            result: Tensor | None = call(module, output)
+            result: Tensor | None = call(module, read, output, read.storage_offset())
         finally:
             active = True
         return result
