@@ -34,8 +34,8 @@ os.fsync = lambda file: None
 
 #: packages whose tests are about files, commands and pages: shapes are checked in those below
 WITHOUT_SHAPES = (
-    *("api", "benchmarks", "cli", "evaluation", "examples", "export", "fuzz", "kinds", "lab"),
-    *("jobs", "recipes", "serve"),
+    *("api", "benchmarks", "cli", "evaluation", "examples", "export", "fuzz", "lab"),
+    *("imported", "jobs", "pretrained", "recipes", "serve", "tasks"),
 )
 TESTS = Path(__file__).parent
 #: passes of the collector are ten times as rare as by default: to trace a graph allocates millions

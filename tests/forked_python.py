@@ -1,7 +1,7 @@
 """A stand-in for `sys.executable` whose processes start with torch and regard imported.
 
 A process of its own imports them once and forks for each command; `forked_python()` is the path of
-a small program that hands over its arguments, environment, folder and standard streams, passes on
+a small program that hands over its arguments, environment, folder and open files, passes on
 signals, and ends as the forked process does. A test that measures how Python starts, or what is
 imported, needs `sys.executable`.
 """
@@ -9,6 +9,7 @@ imported, needs `sys.executable`.
 import array
 import atexit
 import contextlib
+import fcntl
 import gc
 import io
 import json
@@ -26,6 +27,8 @@ from pathlib import Path
 #: what is imported before the fork. Nothing that looks at streams or at the environment.
 PRELOADED = ("torch", "regard.api", "regard.training", "regard.cli")
 STREAMS = (0, 1, 2)
+#: files that a process inherits have lower numbers than this
+MOST_FILES = 100
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
@@ -58,13 +61,13 @@ def forked_python() -> str:
 
 def hand_over(at: str) -> None:
     """Let the server fork a process with the arguments and streams of this one; end as it does."""
-    open_streams = [fd for fd in STREAMS if _is_open(fd)]
+    inherited = [fd for fd in range(MOST_FILES) if _is_inherited(fd)]
     with socket.socket(socket.AF_UNIX) as server:
         server.connect(at)
-        request = [sys.argv[1:], dict(os.environ), os.getcwd(), open_streams]
+        request = [sys.argv[1:], dict(os.environ), os.getcwd(), inherited]
         message = json.dumps(request).encode()
-        descriptors = array.array("i", open_streams)
-        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)] if open_streams else []
+        descriptors = array.array("i", inherited)
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)] if inherited else []
         server.sendmsg([len(message).to_bytes(4, "big")], rights)
         server.sendall(message)
         pid = int.from_bytes(_receive(server, 4), "big")
@@ -109,7 +112,7 @@ def _reap() -> int:
 
 def _watch(client: socket.socket) -> None:
     """Fork the process that was asked for, and say how it ended; end it if nobody waits for it."""
-    head, rights, *_ = client.recvmsg(4, socket.CMSG_SPACE(len(STREAMS) * 4))
+    head, rights, *_ = client.recvmsg(4, socket.CMSG_SPACE(MOST_FILES * 4))
     descriptors = array.array("i")
     for _, _, data in rights:
         descriptors.frombytes(data)
@@ -132,19 +135,22 @@ def _watch(client: socket.socket) -> None:
             os._exit(1)
 
 
-def _run(words, environment, folder, streams, descriptors) -> None:
+def _run(words, environment, folder, numbers, descriptors) -> None:
     """Run a module or a file as Python would, with these streams."""
     import runpy
 
     for fd in STREAMS:
         os.close(fd)
-    for fd, given in zip(streams, descriptors, strict=True):
+    moved = [fcntl.fcntl(fd, fcntl.F_DUPFD, MOST_FILES) for fd in descriptors]
+    for fd in descriptors:
+        os.close(fd)
+    for fd, given in zip(numbers, moved, strict=True):
         os.dup2(given, fd)
         os.close(given)
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
-    opened = [_stream(fd, "rww"[fd]) if fd in streams else None for fd in STREAMS]
+    opened = [_stream(fd, "rww"[fd]) if fd in numbers else None for fd in STREAMS]
     sys.stdin, sys.stdout, sys.stderr = opened
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = opened
     # nohup and scripts start processes that ignore some
@@ -181,12 +187,11 @@ def _stream(fd: int, mode: str) -> io.TextIOWrapper:
     return io.TextIOWrapper(raw, encoding, errors, line_buffering=lines)
 
 
-def _is_open(fd: int) -> bool:
+def _is_inherited(fd: int) -> bool:
     try:
-        os.fstat(fd)
+        return os.get_inheritable(fd)
     except OSError:
         return False
-    return True
 
 
 def _receive(connection: socket.socket, count: int) -> bytes:

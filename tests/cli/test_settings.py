@@ -29,6 +29,7 @@ def test_every_setting_of_a_run_is_listed():
         assert any(field.description in cell for cell in shown[name]), name
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_option_of_a_preset_is_listed(preset):
     shown = rows(preset)

@@ -31,7 +31,7 @@ LONG = pytest.mark.long
 
 def every_variant(test):
     """Run a test for all variants in `make long`, and for a part of them always."""
-    return pytest.mark.sample(12)(pytest.mark.parametrize("variant", VARIANTS)(test))
+    return pytest.mark.sample(8)(pytest.mark.parametrize("variant", VARIANTS)(test))
 
 
 def step_by_step(model, src, lengths, tgt):
@@ -144,6 +144,7 @@ def test_every_parameter_gets_a_gradient(variant):
     assert without == []
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("variant", LOOKS)
 def test_maps_are_weights_over_real_tokens(variant):
     src, lengths, tgt = pairs()

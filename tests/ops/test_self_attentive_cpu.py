@@ -1,5 +1,4 @@
 import math
-import sys
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ pytestmark = pytest.mark.skipif(not HAS_NUMBA, reason="needs numba")
 
 # a group and a half, and widths that are no multiple of four or of a vector
 BATCH, LENGTH, HIDDEN, SCORE_DIM = 11, 19, 13, 17
-MODULE = sys.modules["regard.ops.self_attentive_rnn"]  # the name stands for the function
 CELLS = ["rnn", "gru", "lstm"]
 every_cell = pytest.mark.parametrize("cell", CELLS)
 every_score = pytest.mark.parametrize("score", ["dot", "scaled", "additive"])
@@ -179,20 +177,6 @@ def test_rows_do_not_see_each_other(cell):
     others = torch.arange(BATCH) != 3
     assert found[0][3].isnan().all()
     assert all(torch.equal(x[others], y[others]) for x, y in zip(found, expected, strict=True))
-
-
-@pytest.mark.compile
-def test_compiled_code_takes_no_kernels(monkeypatch):
-    monkeypatch.setattr(MODULE, "CPU_MIN_STEPS", 3)  # the compiler takes its time for every step
-    tensors = tensors_of("rnn", "additive", batch=2, length=3)
-
-    def op(inputs, recurrent_weight, query_weight, key_weight, v):
-        score = AdditiveScore(query_weight, key_weight, v)
-        return self_attentive_rnn(inputs, recurrent_weight, score).hidden
-
-    del tensors["recurrent_bias"]
-    compiled = torch.compile(op, backend="aot_eager", fullgraph=True)(**tensors)
-    torch.testing.assert_close(compiled, op(**tensors), rtol=0, atol=1e-5)
 
 
 def test_a_state_of_another_score_keeps_its_own_keys():

@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -404,7 +406,9 @@ def test_autocast_may_mix_types():
 @pytest.mark.sample(1)
 @pytest.mark.compile
 @pytest.mark.parametrize(("cell", "score"), [("rnn", "dot"), ("lstm", "additive")])
-def test_compiles_without_graph_breaks(cell, score):
+def test_compiles_without_graph_breaks(cell, score, monkeypatch):
+    # as few steps as the compiler takes little time for are enough for the CPU's kernels
+    monkeypatch.setattr(sys.modules["regard.ops.self_attentive_rnn"], "CPU_MIN_STEPS", 3)
     tensors, lengths = tensors_of(cell, score, 3, torch.float32), torch.tensor([2, 3])
     weights = {"query_weight", "key_weight", "v"} & tensors.keys()
 

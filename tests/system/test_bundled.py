@@ -33,7 +33,7 @@ MOST_BYTES_TOGETHER = 30_000_000
 #: the path of a folder from the root of some machine
 ABSOLUTE_PATH = r"""(^|[\s"'=(`])/\w+/"""
 #: every so many of the test words are answered
-EVERY = 40
+EVERY = 120
 
 
 @pytest.fixture(scope="module")
@@ -114,9 +114,9 @@ def test_its_score_is_that_of_its_card(g2p):
     answers = [out.text for out in g2p.predict([p.src for p in pairs], attention=False)]
     references = [[p.tgt, *p.more] for p in pairs]
     said_per, said_exact = (one.value for one in bundled_models.card("g2p").scores)
-    # three standard errors of a share of 300 words
-    assert score("exact", answers, references).value == pytest.approx(said_exact, abs=0.08)
-    assert score("per", answers, references).value == pytest.approx(said_per, abs=0.025)
+    # three standard errors of a share of 100 words
+    assert score("exact", answers, references).value == pytest.approx(said_exact, abs=0.14)
+    assert score("per", answers, references).value == pytest.approx(said_per, abs=0.045)
 
 
 def test_it_has_not_seen_the_test_words():

@@ -1,9 +1,13 @@
-"""Through the command line alone: a file of pairs, a model, and a score."""
+"""Through the command line alone: a file of pairs, a model, and a score.
+
+Where the alignment of a task is known, attention must be where the truth is, and must matter.
+"""
 
 import json
 import os
 import random
 import subprocess
+from statistics import mean
 
 import numpy as np
 import pytest
@@ -12,6 +16,9 @@ from cli.tools import done
 from cli.tools import regard as command
 from forked_python import forked_python
 from regard import load
+from regard.api.word_alignment import HeadChoice, Units, align
+from regard.data import Pair
+from regard.seeing.trace.view import Gold, Quality, diagonal, uniform_quality
 
 pytestmark = pytest.mark.system
 
@@ -51,10 +58,49 @@ def exact_match(tmp_path, rows, *settings, regard=in_process):
     return metrics["exact"]
 
 
-def test_it_learns_to_reverse(tmp_path):
+@pytest.fixture(scope="module")
+def reversal(tmp_path_factory):
+    """A folder with a run that reverses words, and the share of fresh words that it gets right."""
+    folder = tmp_path_factory.mktemp("reversal")
     rows = [(word, word[::-1]) for word in dict.fromkeys(words(4000, seed=1))]
     slender = ("hidden=64", "embed=32", "lr=0.005")
-    assert exact_match(tmp_path, rows, "steps=250", *slender, regard=aside) >= 0.95
+    return folder, exact_match(folder, rows, "steps=250", *slender, regard=aside)
+
+
+def test_it_learns_to_reverse(reversal):
+    assert reversal[1] >= 0.95
+
+
+@pytest.fixture(scope="module")
+def reverser(reversal):
+    return load(reversal[0] / "run", device="cpu")
+
+
+def test_links_of_a_reversal_are_found(reverser):
+    fresh = words(200, seed=2)
+    pairs = [Pair(word, word[::-1], 1) for word in fresh]
+    truth = [frozenset((i, len(word) - 1 - i) for i in range(len(word))) for word in fresh]
+    golds, sizes = [Gold(links, links) for links in truth], [(len(word),) * 2 for word in fresh]
+    choice = HeadChoice(0, 0, 0)
+    units = Units.of(reverser.task, None)
+    found = align(reverser.predictor, pairs, lambda heads: [choice], units=units)[choice]
+    rates = {
+        "attention": Quality.of(found, golds).aer,
+        "uniform": uniform_quality(golds, sizes).aer,
+        "diagonal": Quality.of([diagonal(*size) for size in sizes], golds).aer,
+    }
+    print({name: f"AER {100 * rate:.1f}" for name, rate in rates.items()})
+    assert rates["attention"] < 0.05
+    assert min(rates["uniform"], rates["diagonal"]) > 0.6
+
+
+def test_what_is_looked_at_is_what_matters(reverser):
+    checks = [reverser.check(word, methods="attention,gradient").checks for word in words(12, 3)]
+    gains = [one["faithfulness"]["attention"]["gain"] for one in checks]
+    print(f"gain {mean(gains):.3f}, at least {min(gains):.3f}")
+    assert mean(gains) > 0.3
+    assert min(gains) > 0
+    assert not any(one["shuffled_text"] == one["greedy_text"] for one in checks)
 
 
 @pytest.mark.long

@@ -19,6 +19,9 @@ from regard.pretrained.prompts import prompt_tokenizers
 from regard.training import RunFolder, new_config, resume_run, start_run
 from training.tools import assert_same, last_checkpoint
 
+# whole runs, whose parts are tested with the checks of shapes
+pytestmark = pytest.mark.plain
+
 transformers = pytest.importorskip("transformers")
 peft = pytest.importorskip("peft")
 

@@ -10,6 +10,9 @@ from regard.training.losses import distillation_loss
 from regard.training.setup import check_settings
 from training.tools import SETTINGS, assert_same, weights, write_pairs
 
+# whole runs, whose parts are tested with the checks of shapes
+pytestmark = pytest.mark.plain
+
 TOKENS, VOCAB = 13, 11
 BRIEF = {"steps": 6, "eval_every": 3, "save_every": 3, "max_tgt_len": 10, "report": False}
 SMALL = {**SETTINGS, "hidden": 8, "embed": 8, **BRIEF}

@@ -18,6 +18,9 @@ from regard.training.epochs import MixedPairs, Replay
 from regard.training.setup import check_settings
 from training.tools import SETTINGS, assert_same, last_checkpoint, weights, write_pairs
 
+# whole runs, whose parts are tested with the checks of shapes
+pytestmark = pytest.mark.plain
+
 BRIEF = {
     "steps": 6,
     "eval_every": 3,

@@ -30,7 +30,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning"),
 ]
 
-KILLS = int(os.environ.get("REGARD_KILLS", "4"))
+KILLS = int(os.environ.get("REGARD_KILLS", "3"))
 
 
 #: two epochs, as few steps as that takes

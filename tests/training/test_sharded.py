@@ -98,6 +98,16 @@ def test_shards_train_like_one_process(whole_run, sharded_run):
             assert torch.allclose(saved[name], expected[name], atol=1e-4), name
 
 
+@pytest.mark.slow
+def test_two_processes_without_shards_equal_one(pairs, tmp_path):
+    extra = {"accumulate": 2, "shared_vocab": True, "tied": "all", "ema": 0.9, "rdrop": 1.0}
+    train(1, pairs, tmp_path / "one", **SMALL, **extra)
+    train(2, pairs, tmp_path / "two", **SMALL, **extra)
+    assert_close(tmp_path / "one", tmp_path / "two")
+    one, two = (RunFolder(tmp_path / name).read_metrics() for name in ("one", "two"))
+    assert [row["tokens"] for row in one] == [row["tokens"] for row in two]
+
+
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
