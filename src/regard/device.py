@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -84,19 +84,25 @@ def _unavailable(device: torch.device) -> str | None:
 @contextlib.contextmanager
 def shapes_only() -> Iterator[None]:
     """Build models whose weights have shapes and no numbers, inside the block."""
-    with torch.device("meta"), _Uninitialised():
+    # for a product of `meta` tensors torch would import its compiler
+    with torch.device("meta"), WithoutDraws(Tensor.mul):
         yield
 
 
-class _Uninitialised(TorchFunctionMode):
-    """Skips initialisation, for which torch would import its compiler on `meta` tensors."""
+class WithoutDraws(TorchFunctionMode):
+    """Builds models without drawing their weights, which are loaded afterwards.
 
-    SKIPPED: ClassVar = frozenset(
-        (Tensor.normal_, Tensor.uniform_, Tensor.mul, nn.init.normal_, nn.init.uniform_)
-    )
+    Args:
+        more: further functions to skip; their first argument is returned as it is.
+    """
+
+    def __init__(self, *more: Any) -> None:
+        super().__init__()
+        draws = (Tensor.normal_, Tensor.uniform_, nn.init.normal_, nn.init.uniform_)
+        self._skipped = frozenset((*draws, *more))
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func in self.SKIPPED:
+        if func in self._skipped:
             return args[0] if args else kwargs["tensor"]
         return func(*args, **kwargs)

@@ -316,7 +316,8 @@ def trace_back(
     The moves are small and are traced on the host, after one copy; maps are gathered where they
     are.
     """
-    last = len(history) - 1
+    last = int(step.max(initial=0))  # later steps are those of hypotheses that did not win
+    history = history[: last + 1]
     moves = [record.move for record in history[:last]]
     parents, tokens, log_probs = (_on_host([move[i] for move in moves]) for i in range(3))
     beams = [np.where(step == last, beam, 0)]
@@ -363,7 +364,10 @@ def _path_maps(history: Sequence[StepRecord], beams: list[NDArray[np.int64]]) ->
                 for step, beam in zip(history, places, strict=True)
             ]
             width = max(row.shape[3] for row in rows)
-            padded = [F.pad(row, (0, width - row.shape[3])) for row in rows]
+            gaps = (width - row.shape[3] for row in rows)
+            padded = [
+                F.pad(row, (0, gap)) if gap else row for row, gap in zip(rows, gaps, strict=True)
+            ]
             joined.append(torch.cat(padded, dim=2).cpu())
         found[kind] = tuple(joined)
     return found

@@ -38,7 +38,7 @@ from torch import Tensor, nn
 from regard import safe_read
 from regard.atomic_files import content_checksum, json_checksum, locked_folder, write_atomic
 from regard.data import SourceEncoder, TargetEncoder, Tokenizer, load_target
-from regard.device import shapes_only
+from regard.device import WithoutDraws, shapes_only
 from regard.errors import ArgumentError, RegardError
 from regard.imported import ImportedFolder
 from regard.models import AnyModel, SequenceModel
@@ -570,7 +570,8 @@ class RunFolder:
             build_checked(task.build_model if model is None else lambda: model, shapes)
         except (UnusableWeightsError, ArgumentError) as error:
             raise self._no_weights(config, str(error).removesuffix(".")) from None
-        return task.build_model() if model is None else model
+        with WithoutDraws():
+            return task.build_model() if model is None else model
 
     def _no_weights(self, config: Config, reason: str) -> RunError:
         return RunError(
