@@ -36,7 +36,7 @@ NAMES = {
         "STORY_PRESETS TAG_PRESETS TEXT_PRESETS AnyModel Classifier ClassifierOutput ConvInput "
         "EncoderDecoder InputAdapter JointDecoder LanguageModel Maps Memory ModelOutput "
         "NumberModel NumberOutput PatchInput ConvStem PictureInput SequenceClassifier "
-        "SequenceModel StepOutput Tagger TextModel VectorInput with_input"
+        "SequenceModel StepOutput Tagger TextModel TimeConvInput VectorInput with_input"
     ),
     sklearn: "Classifier Regressor",
 }
@@ -127,6 +127,7 @@ SIGNATURES = {
     models.VectorInput: "(features, dim, *, positions=None, dropout=0.0, stack=1, augment=None)",
     models.ConvInput: "(features, dim, *, positions=None, dropout=0.0, layers=2, channels=64, "
     "augment=None)",
+    models.TimeConvInput: "(features, dim, *, dropout=0.0, augment=None)",
     models.JointDecoder: "(decoder, *, memory_size, weight, search_weight=0.0)",
     layers.SpecAugment: "(*, time_masks=0, time_width=40, band_masks=0, band_width=8, speed=0.0, "
     "warp=0.0)",

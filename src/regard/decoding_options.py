@@ -41,7 +41,8 @@ class DecodingOptions:
         min_len: fewest tokens of a target; ignored where no other token is allowed.
         length_penalty: alpha of Wu et al. (2016), https://arxiv.org/abs/1609.08144, eq. 14: the
             score is `log_prob / ((5 + n) / 6) ** alpha` with n tokens, `eos` counted.
-        length_base: what is added to lengths: 5, as there, or 0 for `log_prob / n ** alpha`.
+        length_base: what is added to lengths: 5, as there, or 0 for `log_prob / n ** alpha`; -n if
+            the first n tokens count nothing.
         early_stopping: when the search of a source ends: "never" before no live hypothesis can win,
             which is exact; "heuristic" once `beam` hypotheses have ended and none is as likely for
             its present length; "full" once `beam` have ended. As `generate` of transformers.
@@ -49,6 +50,8 @@ class DecodingOptions:
         forced: number of first tokens of the prefix whose probability counts as 1.
         forced_end: whether that of an `eos` which the limit forces does.
         ends: further tokens that end a target, as the likeliest of which `eos` counts.
+        suppressed: tokens that are never written.
+        suppressed_first: tokens that may not be the first after the forced ones.
         temperature: divides the logits before sampling.
         top_p: sample among the fewest likeliest tokens with at least this total probability.
     """
@@ -73,7 +76,7 @@ class DecodingOptions:
         max=10,
         fix="0 disables it",
     )
-    length_base: int = _option(5, min=0)
+    length_base: int = _option(5, min=-MAX_BEAM)
     early_stopping: str = "never"
     no_repeat_ngram: int = _option(
         0, "Forbid repeated n-grams of this length; 0 allows all.", min=0
@@ -82,6 +85,8 @@ class DecodingOptions:
     forced: int = _option(0, min=0)
     forced_end: bool = False
     ends: Sequence[int] = ()
+    suppressed: Sequence[int] = ()
+    suppressed_first: Sequence[int] = ()
     forbid_unknown: bool = _option(False, "Never write <unk>.")
     num_samples: int = _option(0, "Sample this many answers instead of searching.", min=0)
     temperature: float = _option(
@@ -126,8 +131,8 @@ class DecodingOptions:
                 self.nbest,
                 f"set beam={self.nbest}, or ask for fewer",
             )
-        for token in self.ends:
-            check_least(EOS + 1, ends=token)
+        for token in (*self.ends, *self.suppressed, *self.suppressed_first):
+            check_least(EOS, ends_and_suppressed=token)
         for row, tokens in enumerate(self.prefix or ()):
             _check_prefix(row, tokens)
         if self.max_len is not None:

@@ -219,3 +219,14 @@ def test_labels_are_times(encoder):
     assert encoder.labels(9) == ["0.00 s", "0.04 s", "0.08 s"]
     assert encoder.seconds(9) == pytest.approx(0.09)
     assert encoder.positions(9) == 3
+
+
+@pytest.mark.parametrize("bands", [80, 128])
+def test_frames_of_whisper_are_those_of_its_extractor(bands):
+    transformers = pytest.importorskip("transformers")
+    samples = np.concatenate([heard for heard, _ in tones(5, rate=16_000)])
+    extract = transformers.WhisperFeatureExtractor(feature_size=bands, chunk_length=5)
+    expected = extract(samples, sampling_rate=16_000).input_features[0].T
+    found = LogMel(16_000, bands, whisper_seconds=5.0)(samples)
+    assert found.shape == (500, bands)
+    assert np.abs(found - expected).max() < 1e-5

@@ -2,9 +2,10 @@
 
 import itertools
 
+import numpy as np
 import torch
 
-from imported.zoo import LANGUAGE
+from imported.zoo import LANGUAGE, SOUNDS
 from regard.decoding import DecodingOptions, decode
 
 #: sources at a time
@@ -30,9 +31,12 @@ def own_answers(family, saved, folder, texts, new=12, **options):
         some = [rows[i] for i in places]
         first = len(some[0]) - 1 if family in LANGUAGE else 0
         told = {**saved.task.target.decoding, **options}
+        if family in SOUNDS and told["min_len"]:  # after language, task and no times
+            told["min_len"] += 3
         told["max_len"] = first + new - told.get("forced_end", False)
         asked = saved.task.prefixed(DecodingOptions(**told), some)
         src, lengths = saved.task.input.batch(some)
+        src = src.double() if src.is_floating_point() else src
         for i, hypotheses in zip(places, decode(saved.model, src, lengths, asked), strict=True):
             tokens = torch.tensor(hypotheses[0].tokens[first:], dtype=torch.long)
             found[i] = ids[tokens].tolist()
@@ -43,12 +47,20 @@ def generated(family, theirs, folder, texts, new=12, **options):
     """Return the ids that `generate` writes for each text, without prompt, start and end."""
     told = {"max_new_tokens": new, "do_sample": False, "num_beams": 1, **options}
     never = [number for number in folder.vocabulary.ids[:2] if number >= 0]
+    never += theirs.generation_config.suppress_tokens or []
     told |= {"suppress_tokens": never} if never else {}  # which regard never writes
+    if family in SOUNDS:  # whose answers begin with language, task and no times
+        told |= {"max_new_tokens": new - 3, "force_unique_generate_call": True}
     end, found = theirs.generation_config.eos_token_id, {}
     end = end if isinstance(end, list) else [end]
-    for places in batches(family, [folder.tokenizer(text)["input_ids"] for text in texts]):
+    rows = texts if family in SOUNDS else folder.tokenizer(texts)["input_ids"]
+    for places in batches(family, rows):
         some = [texts[i] for i in places]
-        given = folder.tokenizer(some, padding=True, return_tensors="pt")
+        if family in SOUNDS:
+            frames = [folder.encoders[0].mel(samples) for samples, _ in some]
+            given = {"input_features": torch.from_numpy(np.stack(frames)).mT.double()}
+        else:
+            given = folder.tokenizer(some, padding=True, return_tensors="pt")
         given.pop("token_type_ids", None)
         with torch.no_grad():
             out = theirs.generate(**given, **told)

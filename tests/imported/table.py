@@ -25,6 +25,7 @@ CHECKS = {
     zoo.ENCODERS: test_logits.test_encoders,
     zoo.PICTURES: test_logits.test_encoders_of_pictures,
     zoo.SEQ2SEQ: test_logits.test_encoder_decoders,
+    zoo.SOUNDS: test_logits.test_readers_of_recordings,
 }
 
 
@@ -39,7 +40,8 @@ def row(family, home):
     check(lambda _: models, family)
     searches = ["-", "-"]
     if family not in zoo.ENCODERS + zoo.PICTURES:
-        texts, told = zoo.sentences(SOURCES), {"new": TOKENS}
+        texts = (zoo.recordings if family in zoo.SOUNDS else zoo.sentences)(SOURCES)
+        told = {"new": TOKENS}
         own, other = EXACT if family in zoo.LANGUAGE else BEAMS[0]
         for i, (ours, beams) in enumerate((({"beam": 1}, {}), ({"beam": 4, **own}, other))):
             found = own_answers(family, *models[1:], texts, **ours, **told)

@@ -6,7 +6,18 @@ import torch
 import regard
 from cli.tools import done, sentence
 from cli.tools import regard as command
-from imported.zoo import ENCODERS, PICTURES, ZOO, long, pictures, pixels, sentences
+from imported.zoo import (
+    ENCODERS,
+    PICTURES,
+    SOUNDS,
+    ZOO,
+    long,
+    pictures,
+    pixels,
+    recordings,
+    sentences,
+    spectra,
+)
 from regard.training.imported_run import import_run, write_transformers
 from regard.training.run_folder import RunFolder
 
@@ -19,11 +30,15 @@ def outputs(module, tokenizer, texts):
     if tokenizer is None:
         with torch.no_grad():
             return getattr(module, "vit", module)(pixels(texts).float())[0]
-    given = tokenizer(texts, padding=True, padding_side="right", return_tensors="pt")
+    sounds = "input_features" in module.main_input_name
+    given = tokenizer(sentences(3) if sounds else texts, padding=True, padding_side="right",
+                      return_tensors="pt")  # fmt: skip
     given.pop("token_type_ids", None)
     told = dict(given)
     if module.config.is_encoder_decoder:
         told["decoder_input_ids"] = given["input_ids"].flip(0)
+    if sounds:
+        told = {"input_features": spectra(texts), "decoder_input_ids": given["input_ids"]}
     with torch.no_grad():
         found = module(**told)[0]
     real = given["attention_mask"].bool()
@@ -49,7 +64,8 @@ def test_what_was_imported_is_written_back(folders, family, tmp_path):
     module, tokenizer = reopened(back, kind)
     _, own = reopened(path, type(theirs).__name__)
     texts = pictures(3) if family in PICTURES else sentences(3)
-    if own is not None:
+    texts = recordings(3) if family in SOUNDS else texts
+    if own is not None and family not in SOUNDS:
         assert tokenizer(texts)["input_ids"] == own(texts)["input_ids"]
     whole = theirs
     if family in ENCODERS:

@@ -4,7 +4,19 @@ import pytest
 import torch
 
 from float64_mode import KeepFloat64
-from imported.zoo import ENCODERS, LANGUAGE, PICTURES, SEQ2SEQ, ZOO, pictures, pixels, sentences
+from imported.zoo import (
+    ENCODERS,
+    LANGUAGE,
+    PICTURES,
+    SEQ2SEQ,
+    SOUNDS,
+    ZOO,
+    pictures,
+    pixels,
+    recordings,
+    sentences,
+    spectra,
+)
 from regard.data import pad
 
 EXACT = {"rtol": 0, "atol": 1e-9}
@@ -93,6 +105,26 @@ def test_encoders_of_pictures(imported, family):
     real = torch.ones(5, 10, dtype=torch.bool)
     check(memory.output, expected.last_hidden_state, real)
     check_maps(memory.maps["encoder-self"], expected.attentions, real)
+
+
+@pytest.mark.parametrize("family", SOUNDS)
+def test_readers_of_recordings(imported, family):
+    theirs, saved, folder = imported(family)
+    ours, their_ids = columns(folder)
+    src, lengths = saved.task.input.batch(saved.task.input.rows(recordings(5)))
+    torch.testing.assert_close(src.mT, spectra(recordings(5)), rtol=0, atol=1e-5)
+    src = src.double()
+    tgt, tgt_lengths = pad([[1, *saved.text_target.encode(text)] for text in sentences(5, seed=8)])
+    given = torch.tensor(folder.vocabulary.rows)[tgt]
+    with KeepFloat64(), torch.no_grad():
+        expected = theirs(src.mT, decoder_input_ids=given, output_attentions=True)
+        out = saved.model(src, lengths, tgt, need_weights=True)
+    real = torch.arange(tgt.shape[1]) < tgt_lengths[:, None]
+    check(out.logits[..., ours], expected.logits[..., their_ids], real)
+    check_maps(out.maps["cross"], expected.cross_attentions, real)
+    check_maps(out.maps["decoder-self"], expected.decoder_attentions, real)
+    everywhere = torch.ones(5, 50, dtype=torch.bool)
+    check_maps(out.maps["encoder-self"], expected.encoder_attentions, everywhere)
 
 
 @pytest.mark.parametrize("family", SEQ2SEQ)

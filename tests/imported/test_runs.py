@@ -13,7 +13,15 @@ from safetensors.torch import load_file, save_file
 import regard
 from cli.tools import regard as command
 from imported.tuning import tune
-from imported.zoo import ENCODERS, build_tokenizer, long, m2m_tokenizer, pictures, sentences
+from imported.zoo import (
+    ENCODERS,
+    build_tokenizer,
+    long,
+    m2m_tokenizer,
+    pictures,
+    recordings,
+    sentences,
+)
 from regard.errors import RegardError
 from regard.imported import ImportRefusedError
 from regard.pretrained.folder import load_config, load_tokenizer
@@ -91,6 +99,31 @@ def test_classifiers_of_pictures_start_from_encoders(folders, tmp_path):
     numbers = [(picture, float(picture.mean())) for picture in found]
     regard.fit(numbers, start=str(path), output=tmp_path / "numbers", steps=2, quiet=True,
                eval_every=2, numbers=True)  # fmt: skip
+
+
+def test_recordings_are_heard_in_their_language(folders, tmp_path):
+    path, _ = folders("whisper", torch.float32)
+    run = import_run(path, tmp_path / "run", source_language="fr", target_language="en")
+    model, heard = regard.load(run), recordings(2)
+    (found, _) = model(heard, beam=2, max_len=9)
+    ids = model.tgt_tokenizer.imported.ids
+    assert [ids[i] for i in model.tgt_tokenizer.prefix] == [5, 12, 96]
+    assert list(found.token_log_probs[:3]) == [0, 0, 0]
+    written = {token for one in model(recordings(20), beam=1, max_len=40) for token in one.tokens}
+    suppressed = model.tgt_tokenizer.tokens([ids.index(7), ids.index(9)])
+    assert len(written) > 9
+    assert not written & {*suppressed}
+    trace = model.trace(heard[0], beam=1, max_len=9)
+    assert len(trace.source.tokens) == 50
+    assert trace.source.backdrop.kind == "spectrogram"
+    for language, said in (("xx", "as en, fr, but it is 'xx'"), ("en", "or en to translate it")):
+        done = command("import", path, "-o", tmp_path / "no", "--src-lang", language,
+                       "--tgt-lang", "fr")  # fmt: skip
+        assert said in done.stderr
+        assert done.exit_code != 0
+    again = shutil.copytree(path, tmp_path / "copy")
+    change(again, "preprocessor_config.json", hop_length=80)
+    assert "makes no frames that it reads" in command("import", again, "-o", tmp_path / "no").stderr
 
 
 @pytest.mark.parametrize("family", ["qwen2", "marian", *long("byt5", "albert")])

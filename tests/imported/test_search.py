@@ -3,7 +3,7 @@
 import pytest
 
 from imported.search import generated, own_answers
-from imported.zoo import EOS, LANGUAGE, SEQ2SEQ, sentences
+from imported.zoo import EOS, LANGUAGE, SEQ2SEQ, SOUNDS, recordings, sentences
 
 #: each takes a second
 pytestmark = pytest.mark.slow
@@ -22,7 +22,7 @@ EXACT = ({**SUMS, "forced_end": True}, {**SUMS, "forced_eos_token_id": EOS})
 
 def check(models, family, count, own, theirs, **both):
     theirs_model, saved, folder = models
-    texts = sentences(count)
+    texts = recordings(count) if family in SOUNDS else sentences(count)
     found = own_answers(family, saved, folder, texts, **own, **both)
     told = {"num_beams": own["beam"], **theirs}
     assert found == generated(family, theirs_model, folder, texts, **told, **both)
@@ -31,14 +31,14 @@ def check(models, family, count, own, theirs, **both):
 
 
 @pytest.mark.sample(5)
-@pytest.mark.parametrize("family", LANGUAGE + SEQ2SEQ)
+@pytest.mark.parametrize("family", LANGUAGE + SEQ2SEQ + SOUNDS)
 def test_greedy_answers_are_those_of_generate(imported, family):
     check(imported(family), family, 4, {"beam": 1}, {})
 
 
 @pytest.mark.sample(5)
 @pytest.mark.parametrize(("family", "options"), [
-    *zip(SEQ2SEQ, BEAMS * 3, strict=False), *((family, EXACT) for family in LANGUAGE[:2])
+    *zip(SEQ2SEQ + SOUNDS, BEAMS * 4, strict=False), *((family, EXACT) for family in LANGUAGE[:2])
 ])  # fmt: skip
 def test_answers_of_beam_search_are_those_of_generate(imported, family, options):
     own, theirs = options
@@ -46,7 +46,7 @@ def test_answers_of_beam_search_are_those_of_generate(imported, family, options)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("family", SEQ2SEQ)
+@pytest.mark.parametrize("family", SEQ2SEQ + SOUNDS)
 def test_all_searches_of_200_sources_are_those_of_generate(imported, family):
     models, lengths = imported(family), set()
     check(models, family, 200, {"beam": 1}, {}, new=30)

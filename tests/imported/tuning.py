@@ -2,7 +2,7 @@
 
 import torch
 
-from imported.zoo import ENCODERS, LANGUAGE, PICTURES, pictures, sentences
+from imported.zoo import ENCODERS, LANGUAGE, PICTURES, SOUNDS, pictures, recordings, sentences
 from regard.training import new_config, resume_run, start_run
 from training.tools import last_checkpoint
 
@@ -30,6 +30,12 @@ def tune(family, path, home, texts=160):
         for i, picture in enumerate(pictures(texts)):
             Image.fromarray(picture).save(home / f"{i}.png")
             rows[i] = f"{i}.png\t{'dark' if picture.mean() < 77 else 'light'}"
+    elif family in SOUNDS:
+        import soundfile
+
+        for i, (samples, rate) in enumerate(recordings(texts)):
+            soundfile.write(home / f"{i}.wav", samples, rate)
+            rows[i] = f"{i}.wav\t{rows[i]}"
     elif family in ENCODERS:
         rows = [f"{row}\t{'cat' in row}" for row in rows]
     elif family not in LANGUAGE:

@@ -84,6 +84,10 @@ ZOO = {
     "nllb": ("M2M100ForConditionalGeneration", M2M_100, "[en]", "</s>"),
     "m2m_100": ("M2M100ForConditionalGeneration", {**M2M_100, "vocab_size": 190},
                 "__en__", "</s>"),
+    "whisper": ("WhisperForConditionalGeneration",
+                {**BART, "decoder_start_token_id": 6, "num_mel_bins": 12,
+                 "max_source_positions": 50, "max_target_positions": 71, "suppress_tokens": [7, 9],
+                 "begin_suppress_tokens": [8, EOS]}, "", ""),
     "t5": ("T5ForConditionalGeneration", T5, "", "</s>"),
     "byt5": ("T5ForConditionalGeneration", {**T5, "vocab_size": 384, "eos_token_id": 1},
              "", "</s>"),
@@ -93,8 +97,8 @@ ZOO = {
 }  # fmt: skip
 LANGUAGE = ("gpt2", "llama", "llama3", "llama-chat", "mistral", "qwen2", "gemma")
 ENCODERS = ("bert", "roberta", "xlm-roberta", "distilbert", "albert")
-PICTURES = ("vit",)
-SEQ2SEQ = tuple(name for name in ZOO if name not in LANGUAGE + ENCODERS + PICTURES)
+PICTURES, SOUNDS = ("vit",), ("whisper",)
+SEQ2SEQ = tuple(name for name in ZOO if name not in LANGUAGE + ENCODERS + PICTURES + SOUNDS)
 
 
 def long(*families):
@@ -116,6 +120,24 @@ def pictures(count, side=12, seed=3):
     draw = np.random.default_rng(seed)
     levels = draw.integers(0, 256, (count, side, side, 3))
     return list((levels * draw.uniform(0.2, 1.0, (count, 1, 1, 1))).astype(np.uint8))
+
+
+def recordings(count, seed=3):
+    """Noise and tones of up to a second, at 16 kHz."""
+    draw, found = np.random.default_rng(seed), []
+    for length in draw.integers(4_000, 16_001, count):
+        tone = np.sin(np.arange(length) * draw.uniform(0.02, 2.0)) * draw.uniform(0.1, 0.8)
+        found.append(((tone + draw.normal(0, 0.05, length)).clip(-1, 1).astype(np.float32), 16_000))
+    return found
+
+
+def spectra(found):
+    """Recordings as Whisper reads them."""
+    from transformers import WhisperFeatureExtractor
+
+    extract = WhisperFeatureExtractor(feature_size=12, chunk_length=1)
+    waves = [samples for samples, _ in found]
+    return extract(waves, sampling_rate=16_000, return_tensors="pt").input_features
 
 
 def pixels(found):
@@ -248,13 +270,17 @@ def build(family, dtype=torch.float64, **sizes):
     model = made(config).eval()
     for name, weight in model.named_parameters():
         std = next(std for pattern, std in SPREAD.items() if re.search(pattern, name))
-        if "embed_positions" not in name or family not in SINES:
+        sines = family in SINES or (family in SOUNDS and "encoder" in name)
+        if "embed_positions" not in name or not sines:
             nn.init.normal_(weight, mean=float(bool(NORM.search(name))), std=std)
     if model.can_generate():  # which ends its texts now and then
         model.get_output_embeddings().weight.data[config.eos_token_id] *= 2.5
         model.generation_config.forced_bos_token_id = FORCED.get(family)
+        for name, value in SPOKEN.items() if family in SOUNDS else ():
+            setattr(model.generation_config, name, value)
+            model.generation_config._from_model_config = False
         model.generation_config.forced_eos_token_id = (
-            config.eos_token_id if family in SEQ2SEQ else None
+            config.eos_token_id if family in SEQ2SEQ + SOUNDS else None
         )
     model = model.to(dtype)
     if dtype == torch.float64:
@@ -262,6 +288,16 @@ def build(family, dtype=torch.float64, **sizes):
     return model
 
 
+#: what `generate` begins the answers of Whisper with
+SPOKEN = {
+    "language": "en",
+    "task": "transcribe",
+    "is_multilingual": True,
+    "lang_to_id": {"<|en|>": 4, "<|fr|>": 5},
+    "task_to_id": {"transcribe": 11, "translate": 12},
+    "no_timestamps_token_id": ROWS - 1,
+    "return_timestamps": False,
+}
 FAIRSEQ = ("nllb", "m2m_100")
 SINES = ("marian", "pegasus", *FAIRSEQ)
 
@@ -273,11 +309,12 @@ def make_exact(model, family):
             module.forward = partial(exact_angles, model.config)
         if isinstance(getattr(module, "embed_scale", None), torch.Tensor):
             module.embed_scale = torch.tensor(model.config.hidden_size, dtype=torch.float64).sqrt()
-    for side in ("encoder", "decoder") if family in SINES else ():
+    sides = {**dict.fromkeys(SINES, ("encoder", "decoder")), **dict.fromkeys(SOUNDS, ("encoder",))}
+    for side in sides.get(family, ()):
         places = getattr(model.model, side).embed_positions
         table = places.weights if family in FAIRSEQ else places.weight
         half = table.shape[1] // 2
-        span = half - 1 if family in FAIRSEQ else half
+        span = half - 1 if family in FAIRSEQ + SOUNDS else half
         waves = 10000.0 ** (-np.arange(half) / span)
         angles = np.arange(len(table))[:, None] * waves
         table.data = torch.from_numpy(np.concatenate([np.sin(angles), np.cos(angles)], axis=1))
@@ -304,4 +341,8 @@ def save(family, folder, **options):
     model = build(family, **options)
     model.save_pretrained(folder)
     build_tokenizer(family).save_pretrained(folder)
+    if family in SOUNDS:
+        from transformers import WhisperFeatureExtractor
+
+        WhisperFeatureExtractor(feature_size=12, chunk_length=1).save_pretrained(folder)
     return model

@@ -10,6 +10,7 @@ from regard.models import (
     PRESETS,
     ConvInput,
     PatchInput,
+    TimeConvInput,
     VectorInput,
     with_input,
 )
@@ -20,7 +21,9 @@ NAMES = ["bahdanau", "self-attentive", "monotonic", "transformer", "conv"]
 PATCH, CHANNELS = 2, 3
 
 every_preset = pytest.mark.parametrize("name", NAMES)
-every_adapter = pytest.mark.parametrize("adapter", ["vectors", "stacked", "convolved", "patches"])
+every_adapter = pytest.mark.parametrize(
+    "adapter", ["vectors", "stacked", "convolved", "timed", "patches"]
+)
 
 
 def width(name):
@@ -32,6 +35,8 @@ def adapt(kind, dim):
     positions = SinusoidalPositions(dim)
     if kind == "patches":
         return PatchInput(CHANNELS, PATCH, dim, positions=positions)
+    if kind == "timed":
+        return TimeConvInput(FEATURES, dim)
     if kind == "convolved":
         return ConvInput(FEATURES, dim, positions=positions, channels=4)
     return VectorInput(FEATURES, dim, positions=positions, stack=2 if kind == "stacked" else 1)

@@ -16,6 +16,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
+from transformers.models.whisper.modeling_whisper import sinusoids
 
 from float64_mode import KeepFloat64
 from layers.tools import away_from_zero
@@ -209,12 +210,13 @@ def test_factorised_normalised_embeddings_and_shared_layers_are_those_of_albert(
         torch.testing.assert_close(one, other, **EXACT)
 
 
-def test_layouts_of_sines_are_those_of_marian_and_fairseq():
+def test_layouts_of_sines_are_those_of_marian_fairseq_and_whisper():
     marian = MarianSinusoidalPositionalEmbedding(50, DIM)
     fairseq = M2M100SinusoidalPositionalEmbedding(50, DIM, 1)
     expected = {
         "halves": marian.create_weight()[3 : 3 + LENGTH],
         "fairseq": fairseq(torch.full((1, LENGTH), 5), past_key_values_length=3)[0],
+        "whisper": sinusoids(50, DIM)[3 : 3 + LENGTH],
     }
     for layout, waves in expected.items():
         found = SinusoidalPositions(DIM, layout)(torch.zeros(1, LENGTH, DIM), start=3)[0]

@@ -43,12 +43,15 @@ class LogMel:
         bands: numbers per frame.
         window_ms: milliseconds of a window.
         step_ms: milliseconds from one frame to the next.
+        whisper_seconds: if above 0, frames are those of Whisper (Radford et al., 2022,
+            https://arxiv.org/abs/2212.04356), of samples that silence makes so long.
     """
 
     rate: int = 16_000
     bands: int = 80
     window_ms: float = 25.0
     step_ms: float = 10.0
+    whisper_seconds: float = 0.0
 
     @property
     def window(self) -> int:
@@ -67,6 +70,8 @@ class LogMel:
 
     def check(self) -> None:
         """Raise ArgumentError if a band would hold no frequency of the spectrum."""
+        if self.whisper_seconds:
+            return
         filters = _filters(self.rate, self.bands, self.fft)
         empty = int((filters.sum(dim=0) == 0).sum())
         if empty:
@@ -77,6 +82,8 @@ class LogMel:
     def __call__(self, samples: Samples) -> FrameArray:
         """Return the frames of samples from -1 to 1; at least one."""
         x = torch.from_numpy(np.ascontiguousarray(samples, dtype=np.float32))
+        if self.whisper_seconds:
+            return self._whisper(x)
         x = torch.cat([x[:1], x[1:] - PRE_EMPHASIS * x[:-1]])
         x = torch.nn.functional.pad(x, (0, max(0, self.window - len(x))))
         windows = x.unfold(0, self.window, self.step) * _window(self.window)
@@ -84,6 +91,26 @@ class LogMel:
         energy = power @ _filters(self.rate, self.bands, self.fft)
         frames: FrameArray = (energy + FLOOR).log10().numpy()
         return frames
+
+    def _whisper(self, x: Float[Tensor, " samples"]) -> FrameArray:
+        x = torch.nn.functional.pad(x, (0, round(self.whisper_seconds * self.rate) - len(x)))
+        window = torch.hann_window(self.window)
+        found = torch.stft(x, self.window, self.step, window=window, return_complex=True)
+        energy = found[:, :-1].abs().square().T @ _slaney(self.rate, self.bands, self.window)
+        levels = energy.clamp(min=1e-10).log10()
+        frames: FrameArray = ((levels.maximum(levels.max() - 8.0) + 4.0) / 4.0).numpy()
+        return frames
+
+
+@functools.lru_cache(maxsize=8)
+def _slaney(rate: int, bands: int, fft: int) -> Float[Tensor, "frequencies bands"]:
+    """Return triangles of area 1 on the mel scale of Slaney (1998), linear below 1000 Hz."""
+    step, slope = 200 / 3, math.log(6.4) / 27
+    knee, high = 1000 / step, rate / 2
+    top = knee + math.log(high / 1000) / slope if high > 1000 else high / step
+    mels = torch.linspace(0, top, bands + 2, dtype=torch.float64)
+    corners = torch.where(mels < knee, mels * step, 1000 * ((mels - knee) * slope).exp())
+    return (_triangles(corners, rate, fft) * (2 / (corners[2:] - corners[:-2]))).float()
 
 
 @functools.lru_cache(maxsize=8)
@@ -96,13 +123,20 @@ def _filters(rate: int, bands: int, fft: int) -> Float[Tensor, "frequencies band
     """Return triangles whose corners are equally far from each other on the mel scale."""
     low, high = (2595 * math.log10(1 + f / 700) for f in (LOWEST, rate / 2))
     corners = 700 * (10 ** (torch.linspace(low, high, bands + 2, dtype=torch.float64) / 2595) - 1)
+    return _triangles(corners, rate, fft).float()
+
+
+def _triangles(
+    corners: Float[Tensor, " corners"], rate: int, fft: int
+) -> Float[Tensor, "frequencies bands"]:
+    """Return triangles that are 1 in the middle, and 0 at the corners beside it."""
     frequencies = torch.arange(fft // 2 + 1, dtype=torch.float64)[:, None] * (rate / fft)
     left, middle, right = corners[:-2], corners[1:-1], corners[2:]
     rising, falling = (
         (frequencies - left) / (middle - left),
         (right - frequencies) / (right - middle),
     )
-    return torch.minimum(rising, falling).clamp(min=0).float()
+    return torch.minimum(rising, falling).clamp(min=0)
 
 
 @final
@@ -169,6 +203,7 @@ class SoundEncoder(FrameScaler):
         window_ms: milliseconds of a window.
         step_ms: milliseconds from one frame to the next.
         max_seconds: longest recording.
+        whisper_seconds: see `LogMel`.
     """
 
     kind: ClassVar[str] = "sound"
@@ -177,6 +212,7 @@ class SoundEncoder(FrameScaler):
     window_ms: Annotated[float, Field(ge=1, le=1000)] = field(kw_only=True)
     step_ms: Annotated[float, Field(ge=1, le=1000)] = field(kw_only=True)
     max_seconds: Annotated[float, Field(gt=0, le=3600)] = field(kw_only=True)
+    whisper_seconds: Annotated[float, Field(ge=0, le=3600)] = field(kw_only=True, default=0.0)
 
     @staticmethod
     def of(scaler: FrameScaler, mel: LogMel, max_seconds: float) -> "SoundEncoder":
@@ -187,7 +223,8 @@ class SoundEncoder(FrameScaler):
     @property
     def mel(self) -> LogMel:
         """Computes frames."""
-        return LogMel(self.rate, self.features, self.window_ms, self.step_ms)
+        sizes = self.window_ms, self.step_ms, self.whisper_seconds
+        return LogMel(self.rate, self.features, *sizes)
 
     def reader(self, folder: Path) -> SoundReader:
         """Return a reader of recordings for this encoder."""

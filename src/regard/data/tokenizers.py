@@ -342,7 +342,8 @@ class _Imported(_Record):
         if len(self.ids) != count or len(set(self.pieces)) != count:
             raise ValueError("its vocabulary does not have an id for each of its pieces")
         options = DecodingOptions(**{"beam": MAX_BEAM, **self.decoding})  # which checks them
-        last = max([*self.prefix, *self.suffix, *options.ends], default=0)
+        chosen = (*options.ends, *options.suppressed, *options.suppressed_first)
+        last = max([*self.prefix, *self.suffix, *chosen], default=0)
         if last >= count:
             raise ValueError(f"a token around its texts is {last}, beyond the last")
         tokenizer_growth(self.tokenizer, count)

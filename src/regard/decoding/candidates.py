@@ -34,6 +34,8 @@ class Constraints(State):
         forced: number of first tokens of it whose probability counts as 1.
         forced_end: whether that of an `eos` at the limit does.
         ends: tokens as the likeliest of which `eos` counts.
+        suppressed: tokens that are never written, the same in each row; None if there are none.
+        suppressed_first: tokens that are not written at step `forced`.
         shortest: the smallest of the limits, known without asking the device.
         longest: the largest of them.
         min_len: fewest tokens of a target.
@@ -47,6 +49,8 @@ class Constraints(State):
     forced: int
     forced_end: bool
     ends: tuple[int, ...]
+    suppressed: Int[Tensor, "rows tokens"] | None
+    suppressed_first: tuple[int, ...]
     shortest: int
     longest: int
     min_len: int
@@ -78,6 +82,8 @@ class Constraints(State):
             forced=options.forced,
             forced_end=options.forced_end,
             ends=tuple(options.ends),
+            suppressed=_padded([options.suppressed] * len(limits), lengths.device),
+            suppressed_first=tuple(options.suppressed_first),
             shortest=min(limits),
             longest=max(limits),
             min_len=options.min_len,
@@ -102,6 +108,12 @@ class Constraints(State):
             log_probs[..., EOS] = end = torch.maximum(end, log_probs[..., token])
         for token in never:
             log_probs[..., token] = NEVER
+        if step == self.forced:
+            for token in self.suppressed_first:
+                log_probs[..., token] = NEVER
+        if self.suppressed is not None:
+            places = self.suppressed[:, None].expand(-1, log_probs.shape[1], -1)
+            log_probs.scatter_(2, places, NEVER)
         if self.ngram and history is not None:
             log_probs = self._without_repeats(log_probs, history)
         if self.exact is not None:
@@ -123,9 +135,10 @@ class Constraints(State):
             log_probs.scatter_(2, must.expand_as(end)[..., None], prefix_scores[..., None])
         return log_probs, cut
 
-    def changes_end(self, step: int) -> bool:
-        """Return whether some `eos` counts as more at a step, which kernels do not know."""
-        return bool(self.ends) or (self.forced_end and step >= self.shortest)
+    def refuses_kernels(self, step: int) -> bool:
+        """Return whether a step has constraints that kernels do not know."""
+        forced_end = self.forced_end and step >= self.shortest
+        return bool(self.ends or self.suppressed_first) or self.suppressed is not None or forced_end
 
     def _wants_more(
         self, log_probs: Tensor, end: Float[Tensor, "rows beams"], step: int

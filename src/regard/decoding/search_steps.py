@@ -254,7 +254,7 @@ class SearchSteps(ABC):
         if step == 0:
             check_prefix(settings.options.prefix, vocab=self.vocab)
         args = (beams, out, step, settings.options)
-        compiled = compiled and not beams.constraints.changes_end(step)
+        compiled = compiled and not beams.constraints.refuses_kernels(step)
         beams, move = extend_by_kernel(*args) if compiled else extend(*args, noise)
         likeliest = alternatives_by_kernel if compiled else Alternatives.of
         record = StepRecord(

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import RegardError
+from regard.layers import SinusoidalPositions
 
 Weights = dict[str, Tensor]
 Options = dict[str, Any]
@@ -84,7 +85,7 @@ class ModelFamily:
         unpack: brings tensors to our meaning.
         pack: undoes that.
         prefix: what the names of some folders begin with.
-        reads: "text" or "pictures".
+        reads: "text", "pictures" or "sounds".
     """
 
     classes: tuple[str, ...]
@@ -327,6 +328,28 @@ def _bart(config: Any, **own: Any) -> Options:
 def _learned(config: Any, **own: Any) -> Options:
     places = {"positions": "learned", "max_positions": config.max_position_embeddings}
     return _bart(config, **places, embed_norm=True, **own)
+
+
+def _whisper(config: Any) -> Options:
+    """Return the options of Whisper, whose source has an input of its own."""
+    tied = "output" if config.tie_word_embeddings else "none"
+    places = {"positions": "learned", "max_positions": config.max_target_positions}
+    return _bart(config, **places, tied=tied)
+
+
+def _add_key_biases(weights: Weights, config: Any) -> Weights:
+    """Add biases of keys, which change no weight of an attention."""
+    keys = {n: w for n, w in weights.items() if n.endswith(".k_proj.weight")}
+    biases = {n.replace("weight", "bias"): w.new_zeros(len(w)) for n, w in keys.items()}
+    return weights | biases
+
+
+def _drop_key_biases(weights: Weights, config: Any) -> Weights:
+    """Leave them out, and add the positions of the source, which are no weights here."""
+    sines = SinusoidalPositions(config.d_model, "whisper")
+    places = sines(torch.zeros(1, config.max_source_positions, config.d_model))[0]
+    rest = {n: w for n, w in weights.items() if not n.endswith(".k_proj.bias")}
+    return rest | {"model.encoder.embed_positions.weight": places}
 
 
 def _t5(config: Any) -> Options:
@@ -596,6 +619,24 @@ FAMILIES: Final[dict[str, ModelFamily]] = {
         partial(_bart, positions="sinusoidal-fairseq"),
         PLACED,
         spare=SINES,
+    ),
+    "whisper": _seq2seq(
+        "WhisperForConditionalGeneration",
+        {
+            **{name: theirs for name, theirs in BART_NAMES.items() if "output:" not in name},
+            **LAST_NORMS,
+            ":table": "model.decoder.embed_tokens",
+            "source:first": "model.encoder.conv1",
+            "source:second": "model.encoder.conv2",
+            "target:positions.table": "model.decoder.embed_positions",
+            "output:": "proj_out",
+        },
+        _whisper,
+        {"scale_embedding": False},
+        spare=r"proj_out\.weight|model\.encoder\.embed_positions\.weight",
+        unpack=_add_key_biases,
+        pack=_drop_key_biases,
+        reads="sounds",
     ),
     "t5": _seq2seq("T5ForConditionalGeneration", T5_NAMES, _t5, **T5),
     "mt5": _seq2seq("MT5ForConditionalGeneration", T5_NAMES, _t5, **T5),

@@ -14,7 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from regard import extras, safe_read
-from regard.data import PictureEncoder, SourceEncoder, Tokenizer
+from regard.data import (
+    FrameScaler,
+    LogMel,
+    PictureEncoder,
+    SoundEncoder,
+    SourceEncoder,
+    Tokenizer,
+)
 from regard.data.lookup_codecs import ImportedCodec, LabelCodec
 from regard.errors import ArgumentError
 from regard.imported.described_tokenizers import described
@@ -196,7 +203,8 @@ class ImportedFolder:
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """The vocabulary, in the order of regard."""
-        own, (before, after) = self.generation, self.around
+        own = self.generation
+        before, after = self.around if self.family.reads == "text" else ([], [])
         pad = own.get("pad_token_id")
         symbols = {EOS: next(iter(self.stops), None), UNK: self.tokenizer.unk_token_id}
         if self.family.preset == "classifier-transformer":
@@ -228,14 +236,20 @@ class ImportedFolder:
     def decoding(self) -> dict[str, Any]:
         """The options of decoding by which `generate` would write targets."""
         stop = STOPPING.get(str(self.generation.get("early_stopping")), "heuristic")
-        found: dict[str, Any] = {"length_base": 0, "early_stopping": stop}
+        # what is heard is written after tokens that count nothing there
+        first = len(self._spoken()) if self.family.reads == "sounds" else 0
+        found: dict[str, Any] = {"length_base": -first, "early_stopping": stop}
         found["length_penalty"] = self._number("length_penalty", 1.0)
         found["no_repeat_ngram"] = self._number("no_repeat_ngram_size", 0)
         # there, lengths count the first token that is read, and `eos`
         least = max(self._number("min_length", 0) - 1, 0)
-        found["min_len"] = self._number("min_new_tokens", least)
-        most = self._number("max_new_tokens", self._number("max_length", 0) - 1)
+        found["min_len"] = self._number("min_new_tokens", least - first) + first
+        most = self._number("max_new_tokens", self._number("max_length", 0) - 1 - first) + first
         found["ends"] = self.ends
+        ids = {number: i for i, number in enumerate(self.vocabulary.ids) if i >= EOS}
+        names = {"suppressed": "suppress_tokens", "suppressed_first": "begin_suppress_tokens"}
+        for own, name in names.items():
+            found[own] = [ids[n] for n in self.generation.get(name) or () if n in ids]
         found["forced_end"] = self.generation.get("forced_eos_token_id") is not None
         if most > 0:
             found["max_len"] = most - found["forced_end"]
@@ -313,12 +327,51 @@ class ImportedFolder:
             raise self._refused(f"its {PROCESSORS[0]} has no mean for each channel") from None
         return made
 
+    def _sounds(self) -> SoundEncoder:
+        """Return the encoder of recordings, by the settings of their processor."""
+        found, bands = self._processor("feature_extractor"), self.config.num_mel_bins
+        try:
+            rate, seconds = found["sampling_rate"], float(found["chunk_length"])
+            window, step = (1000 * found[name] / rate for name in ("n_fft", "hop_length"))
+            whole = round(seconds * rate / found["hop_length"])
+            fits = whole == 2 * self.config.max_source_positions and found["feature_size"] == bands
+            if not fits or found.get("dither"):
+                raise ValueError
+        except (KeyError, TypeError, ValueError, ZeroDivisionError):
+            reason = f"its {PROCESSORS[0]} makes no frames that it reads"
+            raise self._refused(reason) from None
+        mel = LogMel(rate, bands, window, step, seconds)
+        scaler = FrameScaler(bands, 2, (0.0,) * bands, (1.0,) * bands)
+        return SoundEncoder.of(scaler, mel, seconds)
+
+    def _spoken(self) -> list[int]:
+        """Return the first tokens of what is heard: its language, the task, and no times."""
+        own, (source, target) = self.generation, self.languages
+        last = [one for one in [own.get("no_timestamps_token_id")] if one is not None]
+        languages, tasks = own.get("lang_to_id") or {}, own.get("task_to_id") or {}
+        if not languages:
+            return last
+        source = own.get("language") if source is None else source
+        known = sorted(name.strip("<|>") for name in languages)
+        rule = f"be the language that is heard, as {', '.join(known[:8])}"
+        if source not in known:
+            fix = "import the model with --src-lang (in Python source_language=)"
+            raise ArgumentError("source_language", rule, repr(source), fix)
+        if target not in (None, source, "en"):
+            rule = "be that which is heard, or en to translate it"
+            raise ArgumentError("target_language", rule, repr(target), "leave it out")
+        task = "transcribe" if target in (None, source) else "translate"
+        return [languages[f"<|{source}|>"], tasks[task], *last]
+
     @cached_property
     def encoders(self) -> tuple[SourceEncoder, Tokenizer]:
         """The encoders of sources and of targets."""
         labels = Tokenizer("label", LabelCodec(list(SYMBOLS)))
         if self.family.reads == "pictures":
             return self._pictures(), labels
+        if self.family.reads == "sounds":
+            codec = self._codec(self._spoken(), self.decoding, target=True)
+            return self._sounds(), Tokenizer("imported", codec, nfc=False)
         before, after = self.around
         if self.family.preset == "lm-transformer":
             if len(before) > 1 or after:
@@ -363,8 +416,13 @@ class ImportedFolder:
             model |= {"output_bias": False, "reads_bos": self.reads_bos}
         elif self.family.preset == "transformer":
             model["output_bias"] = False
-            limits["shared_vocab"] = True
+            limits["shared_vocab"] = self.family.reads == "text"
             limits["beam"] = self._number("num_beams", 1)
+        if self.family.reads == "sounds":
+            mel = vars(self._sounds().mel)
+            options = {"subsample": "conv1d", **mel, "max_seconds": mel["whisper_seconds"]}
+            own = {"src_tokenizer": "sound", "stack": 2, "scale_vectors": False}
+            return settings | limits | own | {"task_options": options}
         return settings | limits
 
     def weights(self, module: nn.Module) -> Weights:

@@ -84,7 +84,7 @@ def _renamed(state: Weights, codec: Any, family: ModelFamily) -> Weights:
     numbers = torch.tensor(ids)[places]
     for name, weight in state.items():
         theirs = family.theirs(name)
-        if theirs is None or OWN.match(name) or theirs == "lm_head.bias":
+        if theirs is None or OWN.match(name) or theirs in ("lm_head.bias", "proj_out.bias"):
             continue
         if TOKEN_ROWS.match(name):
             rows = weight.new_zeros(len(numbers), *weight.shape[1:])

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from regard.errors import ArgumentError
 from regard.ops.check import check_axes, check_choice, check_equal, check_positive, check_width
 
-SinusoidalLayout = Literal["paired", "halves", "fairseq"]
+SinusoidalLayout = Literal["paired", "halves", "fairseq", "whisper"]
 
 
 @final
@@ -23,7 +23,8 @@ class SinusoidalPositions(nn.Module):
     Args:
         dim: width of the vectors.
         layout: "paired" as in the paper; "halves" has all sines before all cosines, as Marian;
-            "fairseq" has such halves, `2i/(dim-2)` for `2i/dim`, and starts at position 2.
+            "whisper" has such halves and `2i/(dim-2)` for `2i/dim`; "fairseq" also starts at
+            position 2.
 
     Examples:
         >>> regard.layers.SinusoidalPositions(dim=4)(torch.zeros(1, 2, 4))[0, 0]
@@ -41,7 +42,8 @@ class SinusoidalPositions(nn.Module):
     ) -> Float[Tensor, "batch length dim"]:
         """Add the positions `start`, `start + 1`, ..."""
         check_width("x", x, self.dim)
-        first, span = (start + 2, self.dim - 2) if self.layout == "fairseq" else (start, self.dim)
+        first = start + 2 if self.layout == "fairseq" else start
+        span = self.dim - 2 if self.layout in ("fairseq", "whisper") else self.dim
         angles = _angles(first, x.shape[1], _exponents(self.dim, x.device) / span, 10000.0)
         both, paired = [angles.sin(), angles.cos()], self.layout == "paired"
         waves = torch.stack(both, dim=-1).flatten(-2) if paired else torch.cat(both, dim=-1)

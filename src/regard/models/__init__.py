@@ -23,6 +23,7 @@ from regard.models.adapters import (
     InputAdapter,
     PatchInput,
     PictureInput,
+    TimeConvInput,
     VectorInput,
 )
 from regard.models.ctc_decoder import JointDecoder
@@ -83,6 +84,7 @@ __all__ = [
     "StepOutput",
     "Tagger",
     "TextModel",
+    "TimeConvInput",
     "VectorInput",
     "with_input",
 ]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.errors import ArgumentError
-from regard.layers import GridPositions, LearnedPositions, SpecAugment
+from regard.layers import GridPositions, LearnedPositions, SinusoidalPositions, SpecAugment
 from regard.models.embedding import PositionalEncoding
 from regard.models.protocol import (
     Lengths,
@@ -203,6 +203,52 @@ class ConvInput(InputAdapter):
     def lengths(self, lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
         """Return the lengths, halved and rounded up for each convolution."""
         return functools.reduce(lambda halved, _: _half(halved), self.convolutions, lengths)
+
+
+@final
+class TimeConvInput(InputAdapter):
+    """Reads frames through two convolutions over time, the second of stride 2.
+
+    As the encoder of Whisper, with its sinusoidal positions (Radford et al., 2022,
+    https://arxiv.org/abs/2212.04356).
+
+    Args:
+        features: width of the frames of a source.
+        dim: width of the vectors that the encoder gets.
+        dropout: probability of dropping a feature.
+        augment: changes sources in training.
+
+    Examples:
+        >>> adapter = regard.models.TimeConvInput(features=16, dim=12)
+        >>> adapter(torch.randn(2, 40, 16)).shape
+        torch.Size([2, 20, 12])
+    """
+
+    def __init__(
+        self, features: int, dim: int, *, dropout: float = 0.0, augment: SpecAugment | None = None
+    ) -> None:
+        super().__init__()
+        check_positive(features=features, dim=dim)
+        check_share(dropout=dropout)
+        self.features, self.dim = features, dim
+        self.first = nn.Conv1d(features, dim, 3, padding=1)
+        self.second = nn.Conv1d(dim, dim, 3, stride=2, padding=1)
+        self.positions = SinusoidalPositions(dim, "whisper")
+        self.dropout = nn.Dropout(dropout)
+        self.augment = augment
+
+    def forward(
+        self, src: Float[Tensor, "batch frames features"], lengths: Lengths = None
+    ) -> Float[Tensor, "batch length dim"]:
+        """Return one vector for each two frames."""
+        _check_frames(self, src, self.features, self.first.weight)
+        x = F.gelu(self.first(_only_real(src, lengths, "frames").mT))
+        x = F.gelu(self.second(_only_real(x.mT, lengths, "frames").mT))
+        return _placed(x.mT, self.positions, self.dropout)
+
+    def lengths(self, lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
+        """Return the lengths, halved and rounded up."""
+        return _half(lengths)
 
 
 def _half(lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:

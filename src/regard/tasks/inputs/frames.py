@@ -25,6 +25,7 @@ from regard.models import (
     EncoderDecoder,
     InputAdapter,
     JointDecoder,
+    TimeConvInput,
     VectorInput,
     with_input,
 )
@@ -45,10 +46,10 @@ EXAMPLE_FRAMES: Final = 64
 class FrameOptions(TaskOptions):
     """Settings of models that read frames."""
 
-    subsample: Literal["stack", "conv"] = Field(
+    subsample: Literal["stack", "conv", "conv1d"] = Field(
         default="stack",
-        description="how `stack` frames become one: side by side, or by convolutions of stride 2 "
-        "over time and bands",
+        description="how `stack` frames become one: side by side; conv: by convolutions of stride "
+        "2 over time and bands; conv1d: by two convolutions over time, as in Whisper",
     )
     centre: bool = Field(
         default=False,
@@ -121,6 +122,9 @@ class FrameInput(ArrayInput):
                 "time"
             )
             raise ArgumentError("stack", rule, settings.stack, "say stack=4")
+        if options.subsample == "conv1d" and settings.stack != 2:
+            rule = "be 2 with subsample=conv1d, whose convolutions halve time once"
+            raise ArgumentError("stack", rule, settings.stack, "say stack=2")
         if options.ctc_search and not options.ctc:
             value = f"{options.ctc_search:g} with ctc=0"
             raise ArgumentError("ctc_search", "be 0 unless CTC is trained", value, "add ctc=0.3")
@@ -233,10 +237,12 @@ def with_frame_input(model: Any, scaler: FrameScaler, options: FrameOptions) -> 
     assert isinstance(before, TokenEmbedding)
     sizes = scaler.features, encoder.input_size
     parts: dict[str, Any] = {
-        "positions": before.positions,
         "dropout": before.dropout.p,
         "augment": _augmentation(options),
     }
+    if options.subsample == "conv1d":
+        return with_input(model, TimeConvInput(*sizes, **parts))
+    parts["positions"] = before.positions
     adapter: InputAdapter = (
         ConvInput(*sizes, layers=scaler.stack.bit_length() - 1, **parts)
         if options.subsample == "conv"

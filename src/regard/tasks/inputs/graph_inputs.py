@@ -12,13 +12,23 @@ from torch import Tensor, nn
 from regard import masks
 from regard.data import FrameScaler, PictureEncoder
 from regard.data.series_windows import SeriesScaler
-from regard.models import AnyModel, ConvInput, EncoderDecoder, PictureInput, VectorInput
+from regard.models import (
+    AnyModel,
+    ConvInput,
+    EncoderDecoder,
+    PictureInput,
+    TimeConvInput,
+    VectorInput,
+)
 from regard.models.adapters import InputAdapter
 from regard.models.protocol import Lengths
 from regard.symbols import EOS, SYMBOLS
 
 #: the axis of a source, and of what the model makes of it
 SOURCE: Final = "source"
+
+#: what reads frames
+FrameAdapter = VectorInput | ConvInput | TimeConvInput
 
 
 class GraphInputs(ABC):
@@ -108,14 +118,14 @@ class FrameInputs(GraphInputs):
     def prepare(self, model: AnyModel) -> AnyModel:
         """Bring numbers to scale in the graph."""
         encoder = cast(EncoderDecoder, model).encoder
-        adapter = cast(VectorInput | ConvInput, encoder.embedding)
+        adapter = cast(FrameAdapter, encoder.embedding)
         encoder.embedding = ScaledInput(adapter, self.frames)
         return model
 
 
 @final
 class ScaledInput(InputAdapter):
-    """A `VectorInput` or `ConvInput` of numbers as they are, in a form that a graph can hold.
+    """An adapter of numbers as they are, in a form that a graph can hold.
 
     They are brought to scale in float64, as `FrameScaler` does it: what is far from 0 and changes
     little would lose its digits otherwise.
@@ -125,7 +135,7 @@ class ScaledInput(InputAdapter):
         frames: the scale, and how many frames are joined.
     """
 
-    def __init__(self, adapter: VectorInput | ConvInput, frames: FrameScaler) -> None:
+    def __init__(self, adapter: FrameAdapter, frames: FrameScaler) -> None:
         super().__init__()
         self.adapter, self.stack, self.centred = adapter, frames.stack, frames.centred
         self.dim, self.positions = adapter.dim, adapter.positions
@@ -144,7 +154,7 @@ class ScaledInput(InputAdapter):
             given = given - given.where(real, 0.0).sum(dim=1, keepdim=True) / frames
         scaled = ((given - cast(Tensor, self.mean)) / cast(Tensor, self.scale)).float()
         x = scaled.where(real, 0.0)
-        if isinstance(self.adapter, ConvInput):  # which rounds lengths by itself
+        if not isinstance(self.adapter, VectorInput):  # which rounds lengths by itself
             return cast(Tensor, self.adapter(x, lengths))
         if self.stack > 1:
             # as many zeros as could be needed, less those that are not: how many would be a guess

@@ -40,11 +40,19 @@ class SoundOptions(FrameOptions):
     max_seconds: float = Field(
         default=30.0, description="longest recording; longer ones are bad lines", gt=0, le=3600
     )
+    whisper_seconds: float = Field(
+        default=0.0,
+        description="frames are those of Whisper, of recordings that silence makes so long; 0 "
+        "disables it",
+        ge=0,
+        le=3600,
+    )
 
     @property
     def mel(self) -> LogMel:
         """Computes frames."""
-        return LogMel(self.rate, self.bands, self.window_ms, self.step_ms)
+        sizes = self.window_ms, self.step_ms, self.whisper_seconds
+        return LogMel(self.rate, self.bands, *sizes)
 
 
 class SoundInput(FrameInput):
@@ -82,7 +90,8 @@ class SoundInput(FrameInput):
     def fingerprint_options(cls, settings: Settings) -> dict[str, Any]:
         """Return the settings of the frames; the others are of the model."""
         options = SoundOptions.of(settings)
-        return {"mel": vars(options.mel), "max_seconds": options.max_seconds}
+        mel = {name: value for name, value in vars(options.mel).items() if value}
+        return {"mel": mel, "max_seconds": options.max_seconds}
 
     @classmethod
     def reader(cls, settings: Settings, place: DataPlace) -> SourceTransform:
