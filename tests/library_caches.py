@@ -10,11 +10,11 @@ import typer.testing
 
 
 def cache_commands() -> None:
-    """Let `CliRunner.invoke` build the commands of an app once.
+    """Let typer build the commands of an app once.
 
     They hold no state: options are parsed into a context, and help is translated as it is printed.
     """
-    typer.testing._get_command = cache(typer.main.get_command)
+    typer.main.get_command = typer.testing._get_command = cache(typer.main.get_command)
 
 
 def cache_entry_points() -> None:
