@@ -7,50 +7,14 @@ from pathlib import Path
 import pytest
 
 from benchmarks.harness import RESULTS, ROOT
-from benchmarks.pages import render, tables
+from benchmarks.pages import render
 from regard.lab import EXPERIMENTS, plots
-
-RECORDS = [
-    {"model": "m", "engine": "b", "rate": 5.25},
-    {"model": "m", "engine": "a", "rate": 1234.5},
-    {"model": "n", "engine": "a", "error": "broke"},
-]
 
 
 @pytest.mark.parametrize("path", render.documents(), ids=lambda path: path.stem)
 def test_documents_are_what_the_results_give(path):
     text = path.read_text(encoding="utf-8")
     assert render.rendered(text) == text, "run `python -m benchmarks.pages.render`"
-
-
-def test_a_block_is_replaced_and_nothing_else(monkeypatch):
-    monkeypatch.setitem(render.TABLES, "models", lambda: "| new |")
-    text = "a\n<!-- table models -->\n| old |\n<!-- /table -->\nb\n"
-    expected = "a\n<!-- table models -->\n\n| new |\n\n<!-- /table -->\nb\n"
-    assert render.rendered(text) == render.rendered(expected) == expected
-
-
-def test_records_are_pivoted_with_ratios():
-    ratio = {"a / b": tables.ratio("a", "b", "rate")}
-    titles = {"a": "A", "b": "B", "c": "C"}
-    found = tables.pivot(RECORDS, {"model": "{model}"}, "{engine}", "{rate:auto}", titles, ratio)
-    assert found.splitlines()[2:] == ["| m | 1,234 | 5.2 | 235.14x |", "| n |  |  |  |"]
-    assert found.startswith("| model | A | B | a / b |\n| --- | --: |")
-
-
-def test_toolkits_are_compared_with_the_fastest_peer():
-    def record(system, precision, rate, seconds=1.0):
-        more = {"version": "1", "threads": 2, "torch": "2", "seconds": seconds, "mode": "train"}
-        more |= {"system": system, "precision": precision, "tokens_per_s": rate}
-        return {"case": "a", **more}
-
-    records = [record("regard", "32", 30.0), record("regard", "32", 60.0, 2.0)]
-    records += [record("joeynmt", "32", 20.0), record("eole", "32", 25.0)]
-    machine = {"cpu": "C", "cores": 2}
-    report = {"records": records, "machine": machine, "commit": None, "changed_since": None}
-    row = tables.toolkits([report]).splitlines()[2]
-    # the two runs of regard are weighted by their seconds: 150 tokens in 3 of them
-    assert row == "| (a) train | 20.0 | 25.0 | 50.0 | 2.00x |  |"
 
 
 @pytest.mark.slow

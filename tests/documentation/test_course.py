@@ -175,24 +175,6 @@ def test_notebooks_are_valid_and_hold_their_figures(language):
         assert held == set(re.findall(r"attachment:([^)]+)\)", text))
 
 
-def test_a_page_of_the_site_folds_its_answers_and_has_its_formulas():
-    answer = "    <details><summary>Answer</summary>\n\n    Yes.\n\n    </details>\n"
-    text = f"# A\n\n[中文](zh.md)\n\n```math\nx\n```\n\n1. Q?\n\n{answer}"
-    page = course.page(text, "en", "01-a")
-    assert page.startswith("---\nlang: en\n---\n\n# A\n\n[中文](zh.md) · [")
-    assert page.endswith('$$\nx\n$$\n\n1. Q?\n\n    ??? success "Answer"\n        Yes.\n')
-
-
-def test_a_cell_is_found_by_its_row_and_column_or_not_at_all():
-    assert lab_results.cell("path", "n = 128", family="RNN") == "128"
-    with pytest.raises(LookupError, match="0 cells"):
-        lab_results.cell("path", "n = 128", family="nothing")
-    with pytest.raises(LookupError, match=r"[2-9] cells"):
-        lab_results.cell("path", "n = 128")
-    with pytest.raises(LookupError, match="0 claims"):
-        lab_results.claim("path", "Nobody said so")
-
-
 @pytest.mark.parametrize("name", drawings.DRAWINGS)
 def test_drawings_are_up_to_date(name):
     assert (drawings.FOLDER / f"{name}.svg").read_text("utf-8") == drawings.render(name)

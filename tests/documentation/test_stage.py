@@ -50,20 +50,3 @@ def test_every_page_is_listed_once(staged):
     assert len(pages) == len(set(pages))
     assert set(pages) == {page.relative_to(staged).as_posix() for page in staged.rglob("*.md")}
     assert set(COURSE_PAGES) <= set(pages)
-
-
-def test_links_become_those_of_the_site():
-    source = stage.ROOT / "docs" / "results" / "lab.md"
-    text = (
-        "[a](worked-example.md#x) [b](../../CONTRIBUTING.md) `[c](nothing.md)` [d](https://a.b/c)"
-    )
-    assert stage.relink(text, source, "deep/lab.md") == (
-        "[a](../worked-example.md#x) [b](../contributing.md) `[c](nothing.md)` [d](https://a.b/c)"
-    )
-
-
-def test_lists_are_written_as_python_markdown_reads_them():
-    text = "Text:\n- one\n  - two\n    more\n- three\n"
-    assert stage.for_python_markdown(text) == "Text:\n\n- one\n    - two\n    more\n- three\n"
-    code = "```sh\nText:\n- one\n```\n"
-    assert stage.for_python_markdown(code) == code
