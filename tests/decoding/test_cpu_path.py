@@ -61,7 +61,6 @@ def test_steps_are_those_of_torch(beam, kept, more, vocab, ties):
     [
         {"no_repeat_ngram": 2},
         {"num_samples": 2},
-        {"prefix": [[5]] * ROWS},
     ],
 )
 def test_other_searches_are_refused(more):

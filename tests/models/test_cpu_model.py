@@ -90,6 +90,13 @@ def test_a_search_finds_the_same(name, shortest):
     assert_same(decode(CpuModel(model), *given), decode(model, *given))
 
 
+def test_a_search_with_first_tokens_finds_the_same():
+    model, given = sharp("transformer"), batch()
+    prefix = [[4 + i % 9] * (1 + i % 3) for i in range(BATCH)]
+    options = DecodingOptions(beam=4, nbest=3, max_len=7, prefix=prefix, forced=1)
+    assert_same(decode(CpuModel(model), *given, options), decode(model, *given, options))
+
+
 @pytest.mark.parametrize("name", ["bahdanau", "bahdanau-lstm", "bahdanau-tied"])
 def test_gates_of_tokens_are_computed_when_they_are_read(name, monkeypatch):
     monkeypatch.setattr(recurrent, "TABLE", 0)

@@ -194,8 +194,7 @@ def refuse_kernels(beams: BeamState, logits: Tensor, step: int, plan: SearchPlan
     from regard.decoding import triton_extend  # loads triton
 
     rules, vocab, best = beams.constraints, logits.shape[1], plan.best
-    has_prefix = rules.prefix is not None and step < rules.prefix.shape[1]
-    if has_prefix or rules.ngram or rules.exact is not None or rules.refuses_kernels(step):
+    if rules.ngram or rules.exact is not None or rules.refuses_kernels(step):
         return "since its constraints need more than the newest logits"
     if not best or max(plan.beams, plan.kept) > MAX_KERNEL_BEAM:
         return f"since it selects at most {MAX_KERNEL_BEAM} hypotheses"

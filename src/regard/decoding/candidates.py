@@ -137,8 +137,10 @@ class Constraints(State):
 
     def refuses_kernels(self, step: int) -> bool:
         """Return whether a step has constraints that kernels do not know."""
-        forced_end = self.forced_end and step >= self.shortest
-        return bool(self.ends or self.suppressed_first) or self.suppressed is not None or forced_end
+        prefixed = self.prefix is not None and step < self.prefix.shape[1]
+        ended = self.forced_end and step >= self.shortest
+        others = self.ends or self.suppressed_first or self.suppressed is not None
+        return bool(prefixed or ended or others)
 
     def _wants_more(
         self, log_probs: Tensor, end: Float[Tensor, "rows beams"], step: int

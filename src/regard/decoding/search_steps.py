@@ -46,8 +46,8 @@ def refuse_kernel(beams: BeamState, options: DecodingOptions) -> str | None:
     constraints = beams.constraints
     if options.num_samples or constraints.ngram:
         return "it neither samples nor knows n-grams"
-    if constraints.prefix is not None or constraints.exact is not None:
-        return "it knows no prefixes and no targets of known lengths"
+    if constraints.exact is not None:
+        return "it knows no targets of known lengths"
     return None
 
 
