@@ -162,6 +162,7 @@ def trainer(
         "bf16": True,
         "use_cpu": cell.device == "cpu",
         "optim": "adamw_torch_fused",
+        "adam_beta2": 0.98,
         "train_sampling_strategy": "group_by_length",
         "dataloader_drop_last": True,
         "dataloader_num_workers": 4 if cell.device == "cuda" else 0,
