@@ -21,7 +21,7 @@ from regard.seeing.page.compare_page import (
     render_comparison,
     render_heads,
 )
-from regard.seeing.page.report import ConfusionTable, render_report, save_confusion
+from regard.seeing.page.report import render_report
 from regard.seeing.trace.head_habits import head_habits, trace_distance
 from regard.serve import pages as served
 from seeing.tools import HOSTILE, of_labels
@@ -46,15 +46,6 @@ def compare():
     table = PageTable("Examples", ["a", "b"], [["word " * 20, HOSTILE[1]]])
     scores, notes = table._replace(title="Scores"), ["The two do not write the same"]
     return render_comparison(("one", HOSTILE[1]), {"A": "a"}, scores, [table], [pair], notes)
-
-
-def confusion(path):
-    labels = [f"a label of some length {i}" for i in range(9)]
-    counts = np.arange(81).reshape(9, 9)
-    table = ConfusionTable("confusion", "label", labels, counts, counts.sum(1).tolist(), 9)
-    names = ("precision", "recall", "f1", "support", "predicted")
-    rows = [{"label": label, **dict.fromkeys(names, 1)} for label in labels]
-    save_confusion(path, table, "label", rows, {"model": "m"}, ["a note"])
 
 
 def labelled():
@@ -130,7 +121,6 @@ def every_page(tmp_path_factory):
     folder = tmp_path_factory.mktemp("every")
     for name, made in PAGES.items():
         (folder / f"{name}.html").write_text(made(), encoding="utf-8")
-    confusion(folder / "confusion.html")
     return folder
 
 
@@ -138,7 +128,7 @@ def every_page(tmp_path_factory):
 @pytest.mark.pairwise
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("name", [*PAGES, "confusion"])
+@pytest.mark.parametrize("name", PAGES)
 def test_a_page_fits_its_window_and_is_accessible(
     every_page, open_window, accessible, name, width, scheme
 ):

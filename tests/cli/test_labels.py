@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from cli.tools import done, regard, sentence
+from cli.tools import done, regard
 
 GOOD, BAD, PLAIN = ["good", "great"], ["awful", "dull"], ["long", "short"]
 WORDS = {"very good": GOOD, "bad": BAD, "neutral": PLAIN}
@@ -108,29 +108,6 @@ def test_the_terminal_has_a_table_and_a_matrix(run, test_file):
     assert re.search(r"^label +precision +recall +F1 +examples +predicted", out, re.MULTILINE)
     assert "each row is a label; its cells are the predictions" in out
     assert len(re.findall(r"^(very good|bad|neutral) ", out, re.MULTILINE)) == 3
-
-
-@pytest.mark.parametrize(
-    "ending",
-    ["html", "svg", "csv", *(pytest.param(one, marks=pytest.mark.slow) for one in ("png", "pdf"))],
-)
-def test_a_confusion_is_drawn(run, test_file, tmp_path, ending):
-    path = tmp_path / f"confusion.{ending}"
-    assert f"drawn: {path}" in done(regard("evaluate", run, test_file, "-o", path))
-    content = path.read_bytes()
-    starts = {"html": b"<!doctype", "svg": b"<svg", "csv": b"label", "png": b"\x89PNG"}
-    assert content.startswith(starts.get(ending, b"%PDF"))
-    if ending in ("html", "svg", "csv"):
-        assert b"very good" in content
-
-
-def test_a_confusion_is_of_labels_alone(run, test_file, tmp_path, folder):
-    assert "end in .html" in sentence(regard("evaluate", run, test_file, "-o", "x.gif"), 2)
-    pairs = tmp_path / "pairs.tsv"
-    pairs.write_text("".join(f"{i}a\t{i}b\n" for i in range(40)))
-    done(regard("train", pairs, "-o", tmp_path / "plain", "-q", *SIZES, "steps=1"))
-    said = sentence(regard("evaluate", tmp_path / "plain", pairs, "-o", "x.png"), 2)
-    assert "neither labels nor tags" in said
 
 
 def test_a_label_that_training_has_not_seen_is_wrong_and_named(run, tmp_path):

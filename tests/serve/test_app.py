@@ -140,17 +140,12 @@ def test_numbers_that_json_does_not_have_are_null(client, models, monkeypatch):
     assert answer.json()["checks"] == {"tau": [None, None, 0.5]}
 
 
-def test_the_schema_names_the_addresses_and_docs_load_nothing_from_elsewhere(client):
+def test_the_schema_names_the_addresses(client):
     schema = client.get("/openapi.json").json()
     addresses = {"/healthz", "/api/info"}
     addresses |= {f"/api/{verb}" for verb in ("run", "stream", "check", "what-if", "answers")}
     assert schema["paths"].keys() == addresses
-    page = client.get("/docs")
-    assert page.status_code == 200
-    for address in schema["paths"]:
-        assert address in page.text
-    assert "//" not in page.text.replace("<!doctype", "")
-    assert "src=" not in page.text
+    assert client.get("/docs").status_code == 404  # the framework's own would load scripts
 
 
 def test_a_client_chooses_the_language_and_the_length_of_an_answer(client):

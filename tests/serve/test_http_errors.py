@@ -114,7 +114,7 @@ def test_more_hosts_may_be_allowed(serve):
 
 def test_without_the_token_nothing_is_answered(serve):
     client = serve(Access(token="s3cret"))
-    for path in ("/api/info", "/docs", "/openapi.json", "/page/main.js"):
+    for path in ("/api/info", "/openapi.json", "/page/main.js"):
         answer = client.get(path)
         error(answer, 401, "unauthorized")
         assert answer.headers["www-authenticate"] == "Bearer"

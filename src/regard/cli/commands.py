@@ -234,9 +234,6 @@ class EvaluateArgs:
     columns: options.Columns = None
     skip_bad: options.SkipBad = False
     save: Path | None = option("Write the predictions here, one per line.")
-    output: Path | None = option(
-        "Draw which label was taken for which: .html, .svg, .png, .pdf or .csv.", "-o", "--output"
-    )
     as_json: options.Json = False
     precision: options.Precision = "32"
     device: options.Device = "auto"
@@ -443,7 +440,6 @@ class WhatIfArgs:
     )
     as_json: options.Json = False
     device: options.Device = "auto"
-    allow_pickle: options.AllowPickle = False
     precision: options.Precision = "32"
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import typer
@@ -35,30 +34,23 @@ from regard.data import Pair
 from regard.evaluation import ClassReport, Perplexity, by_length, format_metric, paired_bootstrap
 from regard.evaluation.bootstrap import MIN_UNITS
 from regard.messages import interval_text, message, translated, use_language
-from regard.seeing.draw.shapes import check_ending
 from regard.seeing.draw.terminal import matrix, supports_blocks
-from regard.seeing.page.report import ENDINGS, ConfusionTable, save_confusion
+from regard.seeing.page.report import ConfusionTable
 from regard.tasks import ScoreTable
 
 CHOOSE_SAVE: Final = "choose another with --save"
-#: classes of a table, of a matrix in the terminal, and of a matrix in a file
+#: classes of a table, and of a matrix
 MOST_CLASSES_PRINTED: Final = 40
 MOST_CLASSES_DRAWN: Final = 20
-MOST_CLASSES_SAVED: Final = 1000
 #: pairs of classes that are printed
 MOST_MISTAKES: Final = 10
 
 
 def evaluate(args: EvaluateArgs) -> None:
     """Score a model's predictions: BLEU and chrF, error rates and exact match, or perplexity."""
-    # what can go wrong comes before what takes long
-    if args.output is not None:
-        check_ending(args.output, ENDINGS)
     model = api.load_run(args.run, device=args.device, precision=args.precision)
     if not model.task.has_sources:
         return _evaluate_texts(model, args)
-    if not (model.task.labels or model.task.output.one_per_input):
-        refuse("be left out where targets are neither labels nor tags", output=args.output)
     label = message("evaluate.predicting")
     with progress_bar(label, 1) as advance, use_language("en" if args.as_json else None):
         table = None
@@ -88,8 +80,6 @@ def evaluate(args: EvaluateArgs) -> None:
         texts = predictions, _predict(second, pairs, args.beam)
         comparison = paired_bootstrap(names[0], *texts, references, normalizer=normalizer)
         result = result._replace(against=comparison)
-    if args.output is not None and result.classes is not None:
-        _save_confusion(args.output, model, args.file, result, result.classes)
     if args.as_json:
         return _print_json(result, args.precision, notes)
     return _print_result(result, notes, model.task.unit, args)
@@ -194,8 +184,6 @@ def _print_result(
         console.print(sentence, highlight=False)
     if result.classes is not None:
         _print_classes(result.classes, console)
-    if args.output is not None:
-        console.print(message("evaluate.drawn", path=args.output), highlight=False)
 
 
 def _print_classes(report: ClassReport, console: Console) -> None:
@@ -246,33 +234,17 @@ def _print_confusion(report: ClassReport, console: Console) -> None:
 def _confusion_table(report: ClassReport) -> ConfusionTable:
     """Return the confusion of the most frequent classes, as it is drawn."""
     found = report.confusion
-    few = found.labels[:MOST_CLASSES_SAVED]
+    few = found.labels[:MOST_CLASSES_DRAWN]
     support = {row.label: row.support for row in found.rows()}
     unit = report.unit if report.unit == "label" else "tag"
     return ConfusionTable(
         title=message(f"confusion.title.{unit}"),
         unit=unit,
         labels=few,
-        counts=found.matrix(MOST_CLASSES_SAVED),
+        counts=found.matrix(MOST_CLASSES_DRAWN),
         support=[support[label] for label in few],
         total=len(found.labels),
     )
-
-
-def _save_confusion(
-    path: Path, model: api.Model, file: str, result: EvaluationResult, report: ClassReport
-) -> None:
-    facts = {
-        message("models.model"): str(model.path),
-        message("models.preset"): model.config.preset,
-        message("card.fact.data"): file,
-        message("evaluate.examples"): f"{result.pairs:,}",
-    }
-    for row in result.rows:
-        found = format_metric(row.name, row.value)
-        facts[row.name] = message("evaluate.with-range", value=found, range=_range(row))
-    rows = [row._asdict() for row in report.rows]
-    save_confusion(path, _confusion_table(report), report.unit, rows, facts, report.notes)
 
 
 def _print_scores(table: ScoreTable, *, as_json: bool) -> None:
@@ -308,7 +280,6 @@ def _evaluate_texts(model: api.Model, args: EvaluateArgs) -> None:
         against=args.against,
         columns=args.columns,
         save=args.save,
-        output=args.output,
     )
     found = model.perplexity(texts_for(model, args.file, skip_bad=args.skip_bad))
     rows = _perplexity_rows(found, model)

@@ -31,9 +31,7 @@ def what_if(args: WhatIfArgs) -> None:
         "heads_off": [_parsed("--off", one, _head) for one in args.off or ()],
         "cells": [_parsed("--set", one, _cell) for one in args.set_cell or ()],
     }
-    how = {"device": args.device, "precision": args.precision}
-    loaded = api.load(args.run, **how, allow_pickle=args.allow_pickle)
-    model = api.text_model(loaded, "regard what-if")
+    model: Any = api.load(args.run, device=args.device, precision=args.precision, engine="regard")
     options = given_options(beam=args.beam, max_len=args.max_len)
     found = model.what_if(one_source(model, args.text), **changes, **options)
     if args.output is not None:

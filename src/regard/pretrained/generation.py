@@ -27,11 +27,9 @@ from regard.pretrained.token_texts import (
     continuation,
     encode,
     encode_chat,
-    joined,
     labels,
     written,
 )
-from regard.seeing.attribution.transformers_check import decoder_start
 from regard.seeing.capture.capture_result import CaptureResult
 from regard.seeing.trace import DecodingInfo
 
@@ -113,31 +111,6 @@ def generate(
     steps = _Steps.run(model, tokenizer, encoded, options, recording if attention else None)
     outputs = steps.outputs()
     return outputs[0] if isinstance(text, str) else outputs
-
-
-def generate_after(
-    model: Any,
-    tokenizer: Any,
-    prompt: TokenizedText,
-    prefix: TokenizedText,
-    options: dict[str, Any],
-) -> PretrainedOutput:
-    """Generate an answer that begins with a prefix, and record its trace."""
-    if not prefix.ids:
-        raise ArgumentError(
-            "prefix", "have a token or more", repr(prefix.text.text), "leave it out"
-        )
-    if model.config.is_encoder_decoder:
-        check_ids(model, [prompt, prefix])
-        # the language of mBART and NLLB, or the <s> of BART, which generate() forces first
-        forced = options.get("forced_bos_token_id", model.generation_config.forced_bos_token_id)
-        first = [decoder_start(model), *([] if forced is None else [forced])]
-        begin = torch.tensor([[*first, *prefix.ids]], device=model.device)
-        options = {**options, "decoder_input_ids": begin}
-    else:
-        prompt = joined(tokenizer, prompt, prefix.ids)
-        check_ids(model, [prompt])
-    return _Steps.run(model, tokenizer, [prompt], options, Recording()).outputs()[0]
 
 
 def check_ids(model: Any, encoded: Sequence[TokenizedText]) -> None:

@@ -2,10 +2,10 @@
 
 import hashlib
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,19 +17,10 @@ from regard.data.media_files import reject_media
 from regard.decoding_options import DEFAULT, DecodingOptions, check_least
 from regard.errors import ArgumentError, DataError, RegardError
 from regard.pretrained.folder import LoadedParts, load_parts, quiet_transformers
-from regard.pretrained.generation import generate, generate_after
+from regard.pretrained.generation import generate
 from regard.pretrained.media_reader import ImageReader, SpeechReader
 from regard.pretrained.output import PretrainedOutput, Recording, run_once
 from regard.pretrained.text_reader import Reader, TextReader
-from regard.pretrained.token_texts import encode
-from regard.seeing.attribution.interventions import (
-    AttentionCell,
-    Intervention,
-    WhatIf,
-    check_seeded,
-    intervened,
-    module_switches,
-)
 from regard.seeing.capture.capture_result import CapturedModule
 from regard.seeing.trace import ModelInfo, Trace
 
@@ -273,52 +264,6 @@ class PretrainedModel:
             found = texts.checked(source, target, methods=methods, versus=versus, max_len=max_len)
         return replace(found, model=self.info)
 
-    def what_if(
-        self,
-        text: str,
-        *,
-        replace: Mapping[int, str] | None = None,
-        prefix: str | None = None,
-        heads_off: Sequence[Sequence[Any]] = (),
-        cells: Sequence[AttentionCell | Sequence[Any]] = (),
-        **options: Any,
-    ) -> WhatIf:
-        """Change what the model reads, writes or attends to, decode again, and compare.
-
-            found = model.what_if(text, replace={1: "dog"}, heads_off=[("cross", 0, 1)])
-            found.answers, found.traces, found.difference("cross", 0, 1)
-            found.save("what-if.html")
-
-        Args:
-            text: the source or the prompt.
-            replace: text by the number of the source token that it replaces, counted from 0; the
-                whole text is then tokenised anew.
-            prefix: text that the output begins with; of a decoder-only model, after the prompt.
-            heads_off: kind, layer and head of each head that is switched off.
-            cells: of attention maps: kind, layer, head (None for all), row, column and weight; the
-                other cells of the row share the rest in proportion.
-            options: of decoding, as for a call; the same for both.
-        """
-        return self.intervene(text, Intervention.of(replace, prefix, heads_off, cells), options)
-
-    def changed_source(self, text: str, change: Intervention) -> str:
-        """Return a text with its tokens replaced."""
-        return change.replaced(self.texts.check(text).text)
-
-    def intervene(self, text: str, change: Intervention, options: dict[str, Any]) -> WhatIf:
-        """Decode a text as it is and with changes; see `what_if`."""
-        check_seeded(options)
-        changed = self.changed_source(text, change)
-        before, answer = self._answered(text, None, options)
-        changes = change.heads_off or change.cells
-        names = self.attention_names(text, before.target.text) if changes else {}
-        encoder = [self.module.get_encoder()] if self.module.config.is_encoder_decoder else []
-        switches = partial(module_switches, self.module, names)
-        with intervened(change, self.module, names, switches, encoder) as notes:
-            after, other = self._answered(changed, change.prefix, options)
-        read = self.texts.check(text).text
-        return WhatIf.of(change, (before, after), (answer, other), notes, read)
-
     def attention_names(
         self, text: str, target: str | None = None
     ) -> dict[tuple[str, int], CapturedModule]:
@@ -327,27 +272,6 @@ class PretrainedModel:
         _, seen = run_once(self.module, Recording(), **self.forward_inputs(whole, target))
         found: dict[tuple[str, int], CapturedModule] = seen.modules()
         return found
-
-    def _answered(
-        self, text: str, prefix: str | None, options: dict[str, Any]
-    ) -> tuple[Trace, str]:
-        """Return the trace of an answer that begins with a prefix, and the answer as a text."""
-        if not self.generates:
-            self._settings(False, prefix, Recording(), options)
-            if not self.answers(text):
-                return self.trace(text), ""
-            (output,) = self.predict([text])
-            return output.trace, output.text
-        if prefix is None:
-            found = self.trace(text, **options)
-        else:
-            settings, seed = self.generate_options(options)
-            prompt, second = self.texts.check(text), self.texts.translates
-            begin = encode(self.tokenizer, prefix, special=False, target=second)
-            with seeded(seed, self.device), quiet_transformers():
-                output = generate_after(self.module, self.tokenizer, prompt, begin, settings)
-            found = self._with_info(output).trace
-        return found, found.target.text
 
     @staticmethod
     def generate_options(options: dict[str, Any]) -> tuple[dict[str, Any], int | None]:

@@ -112,10 +112,6 @@ def _add_pages(app: FastAPI, models: Models, limits: Limits) -> None:
     async def module(name: str) -> Response:
         return Response(pages.module(name), media_type="text/javascript")
 
-    @app.get("/docs", include_in_schema=False)
-    async def docs() -> Response:
-        return pages.response(pages.docs(app.openapi()))
-
 
 def guarded_app(
     access: Access,

@@ -8,16 +8,16 @@ from typing import Any, Final
 
 from regard.errors import RegardError
 
-SEE_DOCS: Final = "see /docs"
+SEE_DOCS: Final = "see /openapi.json"
 INTERNAL: Final = 500
 #: code, message and hint of errors that the framework raises
 BY_STATUS: Final = {
     400: ("bad_request", "the body cannot be read", "send a JSON object in UTF-8"),
-    404: ("not_found", "there is nothing at this address", "see /docs for what there is"),
+    404: ("not_found", "there is nothing at this address", "see /openapi.json for what there is"),
     405: (
         "method_not_allowed",
         "the address does not take this method",
-        "see /docs for what each address takes",
+        "see /openapi.json for what each address takes",
     ),
 }
 

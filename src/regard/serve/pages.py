@@ -1,8 +1,7 @@
 """HTML pages of the server: the live page, the API's documentation, and the token form."""
 
 import re
-from html import escape
-from typing import Any, Final
+from typing import Final
 
 from starlette.responses import HTMLResponse
 
@@ -63,35 +62,3 @@ def module(name: str) -> str:
     if name not in writer.module_names():
         raise ServeError(404, "not_found", "the page has no such module", "load the page again")
     return writer.text_of(name)
-
-
-def docs(schema: dict[str, Any]) -> str:
-    """Return a page about the API from its schema; it loads nothing from other sites."""
-    parts = [f"{_head('en')}<main><h1>regard {escape(schema['info']['version'])}</h1>"]
-    for path, methods in schema["paths"].items():
-        for method, about in methods.items():
-            parts.append(_address(schema, path, method, about))
-    parts.append(
-        '<p>An error is <code>{"error": {"code", "message", "hint"}}</code>. The whole schema: '
-        '<a href="/openapi.json">/openapi.json</a>.</p>'
-    )
-    return "\n".join(parts)
-
-
-def _address(schema: dict[str, Any], path: str, method: str, about: dict[str, Any]) -> str:
-    good = about["responses"].get("200", {}).get("description", "")
-    lines = [
-        f"<h2><code>{method.upper()} {escape(path)}</code></h2>",
-        f"<p>{escape(about.get('description', ''))}</p>",
-        f"<p>{escape(good)}</p>" if "request" not in good and good != "Successful Response" else "",
-    ]
-    body = about.get("requestBody", {}).get("content", {}).get("application/json", {})
-    if body:
-        fields = schema["components"]["schemas"][body["schema"]["$ref"].rsplit("/", 1)[1]]
-        rows = []
-        for name, field in fields["properties"].items():
-            needed = "" if name in fields.get("required", ()) else " (may be left out)"
-            words = escape(field.get("description", ""))
-            rows.append(f"<li><code>{escape(name)}</code>{needed}: {words}</li>")
-        lines.append(f"<ul>{''.join(rows)}</ul>")
-    return "\n".join(line for line in lines if line)
