@@ -9,7 +9,7 @@ from regard.data import BatchShape, collate
 from regard.errors import ArgumentError
 from regard.models import PRESETS
 from regard.symbols import PAD
-from regard.training.epochs import rounded
+from regard.training.epochs import Epochs, rounded
 from regard.training.losses import Objective
 
 VOCAB = 300
@@ -36,6 +36,17 @@ def test_a_batch_has_its_shape_and_rows_that_are_missing_have_no_targets(tmp_pat
     assert (batch.tgt_out[5:] == PAD).all()
     assert torch.equal(batch.src[5:], batch.src[:1].expand(3, -1))
     assert torch.equal(batch.tgt_places, torch.arange(8 * 48))
+
+
+def test_batches_of_a_model_that_joins_both_sides_have_rows_of_one_length(tmp_path):
+    corpus = make_corpus(tmp_path / "c.arrow", make_pairs(120))
+    totals = corpus.src_lengths + corpus.tgt_lengths
+    expected = np.sort(totals).reshape(-1, 8).max(axis=1)
+    limits = {"max_tokens": None, "max_sentences": 8, "seed": 3}
+    for number in range(3):
+        _, batches = Epochs(corpus, **limits, joined=True)[number]
+        found = [totals[batches[i]].max() for i in range(len(batches))]
+        assert sorted(found) == expected.tolist()
 
 
 def test_a_shape_without_room_is_refused(tmp_path):

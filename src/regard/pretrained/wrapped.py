@@ -17,7 +17,7 @@ from regard.errors import RegardError
 from regard.models import Memory, ModelOutput, SequenceModel, StepOutput
 from regard.models.protocol import Keep, Lengths, Src, Tgt, real_lengths, select_positions
 from regard.state import State
-from regard.symbols import BOS
+from regard.symbols import BOS, PAD
 
 #: logit of a symbol that is no token of the model
 NEVER = -1e4
@@ -117,12 +117,14 @@ class PromptModel(SequenceModel):
         """Score all next tokens of the answers at once, given the right ones before them."""
         batch, size = tgt.shape
         prompts = (real_lengths(src, lengths) - 1).clamp(min=1)  # without `eos`
-        both, width = torch.cat([src, tgt[:, 1:]], 1), max(1, src.shape[1] - 1) + size - 1
-        places = torch.arange(width, device=src.device)
+        # transformers asks the device as well before it begins
+        width = int((prompts + (tgt[:, 1:] != PAD).sum(1)).max())
+        both, places = torch.cat([src, tgt[:, 1:]], 1), torch.arange(width, device=src.device)
         behind = places - prompts[:, None] + src.shape[1]
         places = places.where(places < prompts[:, None], behind).clamp(max=both.shape[1] - 1)
-        rows = width * torch.arange(batch, device=src.device) + prompts - 1
-        scored = select_positions(rows[:, None] + torch.arange(size, device=src.device), keep)
+        steps = prompts[:, None] - 1 + torch.arange(size, device=src.device)
+        rows = width * torch.arange(batch, device=src.device)[:, None]
+        scored = select_positions(rows + steps.clamp(max=width - 1), keep)
 
         def select(head: nn.Module, given: Any) -> tuple[Tensor]:
             return (given[0].flatten(0, 1).index_select(0, scored.flatten())[None],)

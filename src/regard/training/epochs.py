@@ -152,6 +152,7 @@ class Epochs:
         seed: of the order.
         replay: older examples that are mixed in.
         shapes: batch shapes to plan for; None pads each batch to its longest examples.
+        joined: whether a model reads source and target as one row.
     """
 
     corpus: EncodedPairs
@@ -161,6 +162,7 @@ class Epochs:
     seed: int
     replay: Replay | None = None
     shapes: BatchShapes | None = None
+    joined: bool = False
     _last: tuple[int, Epoch] | None = field(default=None, init=False)
 
     def __getitem__(self, number: int) -> Epoch:
@@ -174,6 +176,8 @@ class Epochs:
 
     def _plan(self, pairs: EncodedPairs) -> BatchPlan:
         lengths = (pairs.src_lengths, pairs.tgt_lengths + 1)
+        if self.joined:
+            lengths = (lengths[0] + lengths[1], np.zeros_like(pairs.tgt_lengths))
         if self.shapes is not None:
             lengths = (self.shapes.src_lengths(pairs), self.shapes.tgt_lengths(pairs) - 1)
         return BatchPlan(

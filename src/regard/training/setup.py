@@ -216,6 +216,7 @@ def prepare(
         if data.replay is None
         else Replay(data.replay, values.replay_share, seed=values.seed),
         shapes=shapes,
+        joined=values.adapter is not None,
     )
     batches = TrainingBatches(
         epochs, accumulate=values.accumulate, rank=processes.rank, processes=processes.count
