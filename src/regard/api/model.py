@@ -194,9 +194,9 @@ class Model:
             attention: whether outputs carry attention maps; those of a table have none.
             kinds: the maps that they carry then; all that the model has if None.
             replace_unk: whether unknown words become the source word with the most attention.
-            batch: sources at a time; None is 32 on a CPU, and as many tokens as suit its memory on
-                a GPU. More are read ahead, to batch like lengths together; with 1 each is answered
-                before the next is read.
+            batch: sources at a time; None is 32 on a CPU, or 64 if each core has so many then, and
+                on a GPU as many tokens as suit its memory. More are read ahead, to batch like
+                lengths together; with 1 each is answered before the next is read.
             options: those of `DecodingOptions`.
         """
         table = is_table(texts) and not self.task.input.is_one(texts)

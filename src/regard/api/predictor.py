@@ -63,7 +63,8 @@ from regard.tasks.inputs.text import text_given, text_written
 #: beams of all sources of a request for which compiled kernels are worth the time to load them
 MANY_BEAMS: Final = 400
 
-#: sources of a batch on a CPU, and batches that are read before the first is answered
+#: sources of a batch on a CPU, or twice as many, and batches that are read before the first is
+#: answered
 BATCH: Final = 32
 READ_AHEAD: Final = 16
 
@@ -249,7 +250,10 @@ class Predictor:
         if batch is None and self.device.type == "cuda":
             memory = torch.cuda.get_device_properties(self.device).total_memory >> 30
             return token_batches(lengths, max(1, memory) * TOKENS_PER_GIB)
-        starts = range(0, len(lengths), batch or BATCH)
+        size = batch or BATCH
+        if batch is None and len(lengths) >= 2 * BATCH * torch.get_num_threads():
+            size = 2 * BATCH  # where each thread still has a batch
+        starts = range(0, len(lengths), size)
         return [range(start, min(start + starts.step, len(lengths))) for start in starts]
 
     def _predict_chunk(

@@ -172,7 +172,7 @@ class PredictArgs:
     )
     batch: int | None = option(
         "Batch size in sources; 1 predicts each line as it comes.",
-        shown="32; on a GPU, by its memory; 1 for what is typed",
+        shown="by the device; 1 for what is typed",
     )
     output: Path | None = option(
         "Write one table with source, answer, confidence and alternatives: .csv, .tsv, .jsonl, "
