@@ -16,6 +16,9 @@ if not HAS_NUMBA:
 
 from regard.decoding.search_steps import alternatives_by_kernel, extend_by_kernel, refuse_kernel
 
+# not part of `make check`: where nothing is cached, its kernels take many seconds to compile
+pytestmark = pytest.mark.slow
+
 ROWS, LENGTHS = 5, torch.tensor([1, 2, 3, 5, 7])
 
 

@@ -17,6 +17,9 @@ if not HAS_NUMBA:
 
 from regard.models.cpu import CpuModel, recurrent, refuse_cpu_model
 
+# not part of `make check`: where nothing is cached, its kernels take many seconds to compile
+pytestmark = pytest.mark.slow
+
 BATCH, SRC_LEN = 11, 7
 #: models whose steps are compiled: variants of presets, and what is changed in them
 COMPILED = {

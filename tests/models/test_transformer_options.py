@@ -300,6 +300,7 @@ def test_steps_equal_the_whole_and_padding_counts_nothing(name):
     assert silent == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", VARIANTS)
 def test_compiled_steps_know_what_they_run(name):
     """Weights alone do not say what they mean: a copy must refuse what it would compute wrongly."""

@@ -10,7 +10,8 @@ from regard.ops import AdditiveScore, DotScore, self_attentive_rnn, use_backend
 from regard.ops.backend import HAS_NUMBA
 from regard.ops.self_attentive_rnn import GATES, empty_history
 
-pytestmark = pytest.mark.skipif(not HAS_NUMBA, reason="needs numba")
+# not part of `make check`: where nothing is cached, its kernels take many seconds to compile
+pytestmark = [pytest.mark.skipif(not HAS_NUMBA, reason="needs numba"), pytest.mark.slow]
 
 # a group and a half, and widths that are no multiple of four or of a vector
 BATCH, LENGTH, HIDDEN, SCORE_DIM = 11, 19, 13, 17
