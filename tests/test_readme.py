@@ -54,18 +54,10 @@ RUN = (["lab", "--list"], ["export", "g2p"])
 LONG = ("--methods", "--versus", "said.html", "heads.html", "export")
 #: guides that take seconds: `make test` reads their commands, and `make long` runs them
 LONG_PAGES = (
-    *(
-        "any-model",
-        "compare",
-        "distributed",
-        "fine-tuning",
-        "heads",
-        "import",
-        "labels",
-        "language",
-        "models",
-    ),
-    *("pictures", "questions", "seeing", "shards", "summaries", "train", "what-if"),
+    *("any-model", "attribution", "compare", "distributed", "fine-tuning", "forecasting", "heads"),
+    *("import", "labels", "language", "memory", "models", "monotonic", "numbers", "pictures"),
+    *("questions", "seeing", "shards", "sound", "summaries", "train", "vectors", "what-if"),
+    "word-vectors",
 )
 #: steps, layers and heads that small models do not have
 SHORTER = {

@@ -124,7 +124,7 @@ def every_page(tmp_path_factory):
     return folder
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3)
 @pytest.mark.pairwise
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])

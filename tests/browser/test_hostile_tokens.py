@@ -6,7 +6,7 @@ from pretrained import hostile
 
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 
@@ -19,7 +19,6 @@ def pages(tmp_path_factory):
     return hostile.write_pages(folders, hostile.write_texts(root / "texts.txt"), root)
 
 
-@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["page", "long", "heads", "compare"])
 def test_no_token_runs(chromium, pages, name):
     context = chromium.new_context(offline=True)
