@@ -93,6 +93,13 @@ def test_a_search_finds_the_same(name, shortest):
     assert_same(decode(CpuModel(model), *given), decode(model, *given))
 
 
+@pytest.mark.parametrize("stop", ["full", "heuristic"])
+def test_a_search_that_stops_early_finds_the_same(stop):
+    model, given = sharp("transformer"), batch()
+    options = DecodingOptions(beam=4, nbest=3, max_len=7, early_stopping=stop)
+    assert_same(decode(CpuModel(model), *given, options), decode(model, *given, options))
+
+
 def test_a_search_with_first_tokens_finds_the_same():
     model, given = sharp("transformer"), batch()
     prefix = [[4 + i % 9] * (1 + i % 3) for i in range(BATCH)]

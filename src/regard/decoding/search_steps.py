@@ -72,7 +72,7 @@ def extend_by_kernel(
     beam_kernels.extend(
         logits.numpy(),
         beams.scores.numpy(),
-        beams.over.numpy(),
+        beams.over.contiguous().numpy(),
         beams.longest.numpy(),
         beams.constraints.limits.numpy(),
         step,
