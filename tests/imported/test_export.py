@@ -114,3 +114,24 @@ def test_other_runs_and_places_are_refused(folders, tmp_path):
     (tmp_path / "there").mkdir()
     where = ("-o", tmp_path / "there")
     assert "be a new folder" in sentence(command("export", run, "--to", "transformers", *where), 2)
+
+
+@pytest.mark.parametrize("family", long("bart", "m2m_100", "whisper"))
+def test_exported_graphs_begin_as_the_model_does(folders, family, tmp_path, monkeypatch):
+    pytest.importorskip("onnxruntime")
+    from regard.export.decode import Exported
+
+    monkeypatch.setattr("regard.export.folder.TOLERANCE", 1e-2)  # logits are large
+    run = import_run(folders(family, torch.float32)[0], tmp_path / "run")
+    assert done(command("export", run, "-o", tmp_path / "onnx"))
+    texts = recordings(8) if family in SOUNDS else sentences(8)
+    model = regard.load(run)
+    rows = model.source_ids(texts)
+    if family in SOUNDS:
+        rows = [model.task.input.encoder.mel(samples) for samples, _ in texts]
+    found = Exported(tmp_path / "onnx").search(rows, beam=1, max_len=12)
+    tokens = [model.tgt_tokenizer.tokens(one[0].tokens) for one in found]
+    assert tokens == [list(one.tokens) for one in model(texts, beam=1, max_len=12)]
+    first = model.tgt_tokenizer.tokens(model.tgt_tokenizer.prefix)
+    assert first
+    assert all(row[: len(first)] == first for row in tokens)

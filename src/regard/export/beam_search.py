@@ -6,7 +6,7 @@ are copied during the search: a step records the parent of each beam, and at the
 traced back.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -67,6 +67,9 @@ class TargetLimits(NamedTuple):
         never: tokens that are never written.
         bos: the token before the first.
         eos: the token after the last.
+        prefix: first tokens of all targets, whose probability counts as 1.
+        never_first: tokens that do not follow these.
+        ends: tokens as the likeliest of which eos counts.
     """
 
     most: np.ndarray
@@ -74,6 +77,9 @@ class TargetLimits(NamedTuple):
     never: list[int]
     bos: int
     eos: int
+    prefix: Sequence[int] = ()
+    never_first: Sequence[int] = ()
+    ends: Sequence[int] = ()
 
     def select(self, rows: np.ndarray) -> "TargetLimits":
         """Return the limits of these rows."""
@@ -90,7 +96,14 @@ class TargetLimits(NamedTuple):
         Returns:
             Where `most` forbids a likelier token, (rows, beams); None if no row is at its limit.
         """
-        log_probs[..., self.never] = -np.inf
+        for token in self.ends:
+            log_probs[..., self.eos] = np.maximum(log_probs[..., self.eos], log_probs[..., token])
+        first = self.never_first if step == len(self.prefix) else ()
+        log_probs[..., [*self.never, *self.ends, *first]] = -np.inf
+        if step < len(self.prefix):
+            log_probs[:] = -np.inf
+            log_probs[..., self.prefix[step]] = 0.0
+            return None
         at_limit = self.most <= step
         if not at_limit.any():
             if self.exact is not None:

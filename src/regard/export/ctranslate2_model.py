@@ -89,6 +89,7 @@ def _parts(saved: Saved, run: Path) -> tuple[TokenEmbedding, TransformerEncoder,
         option = unusual_option(stack) or unusual_option(decoder.decoder)
         option = option or source.unusual_option or decoder.embedding.unusual_option
         option = option or ("bos_as_eos" if decoder.embedding.bos_as_eos else None)
+        option = option or ("prefix" if saved.task.target.prefix else None)
         if option is None and source.positions is not None:
             return source, stack, decoder
         raise ExportError(

@@ -144,7 +144,11 @@ class Exported:
             most = np.floor(ratio * lengths).astype(lengths.dtype) + extra
         if self.limits["positions"] is not None:
             most = np.minimum(most, self.limits["positions"] - 1)
-        return beams.TargetLimits(most, exact, never, bos, eos)
+        codec = self.target.codec
+        own, prefix = getattr(codec, "decoding", {}), getattr(codec, "prefix", [])
+        never += own.get("suppressed", ())
+        rest = own.get("suppressed_first", ()), own.get("ends", ())
+        return beams.TargetLimits(most, exact, never, bos, eos, prefix, *rest)
 
     def first(self, src: np.ndarray, lengths: np.ndarray) -> dict[str, Any]:
         """Encode padded sources; returns the memory and the first state, by name."""

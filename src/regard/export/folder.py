@@ -156,13 +156,15 @@ def _equal_predictions(
     saved: Saved, exported: Exported, sources: Sequence[str] | None
 ) -> list[bool]:
     """Return whether the model and its graphs find the same tokens, for each source."""
-    options = DecodingOptions(beam=exported.options.beam)
+    names = ("ends", "suppressed", "suppressed_first")
+    own = {name: saved.task.target.decoding.get(name, ()) for name in names}
+    options = DecodingOptions(beam=exported.options.beam, **own)
     batches = _random_batches(saved) if sources is None else _batches(saved, exported, sources)
     return [
         ours[0].tokens == theirs[0].tokens
         for rows, src, lengths in batches
         for ours, theirs in zip(
-            decode(saved.sequence_model, src, lengths, options),
+            decode(saved.sequence_model, src, lengths, saved.task.prefixed(options, rows)),
             exported.search(rows, batch=len(rows)),
             strict=True,
         )
