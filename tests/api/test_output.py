@@ -9,7 +9,7 @@ import torch
 
 import regard
 from models.cases import RECURRENT, SIZES, VARIANTS
-from regard.api.predictor import token_batches
+from regard.api.predictor import token_cuts
 from regard.data import Tokenizer, source_ids
 from regard.decoding import Hypothesis
 from regard.errors import ArgumentError
@@ -250,9 +250,7 @@ def test_an_output_is_pickled_without_its_model_and_the_maps_of_its_batch(model)
 
 def test_batches_of_a_gpu_are_cut_by_tokens_with_padding():
     lengths = [5, 7, 9, 30, 31, 33, 64, 1000]  # padded to 8, 8, 16, 32, 32, 40, 64, 1024
-    sizes = [len(part) for part in token_batches(lengths, 64)]
-    assert sizes == [3, 2, 1, 1, 1]
-    assert [len(part) for part in token_batches([8] * 11, 63)] == [3, 4, 4]
-    assert [i for part in token_batches(lengths, 64) for i in part] == list(range(8))
-    assert [len(part) for part in token_batches([1] * 1500, 10**6)] == [476, 1024]
-    assert token_batches([], 64) == []
+    assert token_cuts(lengths, 64) == [0, 3, 5, 6, 7, 8]
+    assert token_cuts([8] * 11, 63) == [0, 3, 7, 11]
+    assert token_cuts([1] * 1500, 10**6) == [0, 476, 1500]
+    assert token_cuts([], 64) == [0]

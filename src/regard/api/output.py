@@ -18,7 +18,6 @@ from regard.decoding import DecodingOptions, Hypothesis
 from regard.errors import ArgumentError
 from regard.seeing import DecodingInfo, Map, ModelInfo, Text, Token, Trace
 from regard.seeing.trace import KINDS, SIDES, MapKind, brief
-from regard.seeing.trace.view import with_segmented_words
 from regard.symbols import BOS, EOS, PAD, SYMBOLS
 from regard.training import RunFolder
 
@@ -29,32 +28,14 @@ NO_VALUES: Final = np.zeros(0, np.float32)
 CUT_OFF: Final = "the limit of length cut the output off: it has no </s>"
 
 
-def build_trace(
-    source: Text,
-    target: Text,
-    maps: Mapping[str, tuple[Tensor, ...]],
-    *,
-    model: ModelInfo,
-    decoded: DecodingInfo,
-    rows_are_inputs: bool = False,
-    notes: tuple[str, ...] = (),
-    end_is_certain: bool = False,
-) -> Trace:
-    """Return the trace of an output.
+def trimmed_maps(
+    maps: Mapping[str, tuple[Tensor, ...]], src_len: int, tgt_len: int, *, rows_are_inputs: bool
+) -> tuple[Map, ...]:
+    """Return maps of all kinds, without a row for an `eos` that was cut off.
 
-    Args:
-        source: the input.
-        target: the output.
-        maps: weights by kind, which may have a row for an `eos` that was cut off.
-        model: which model it is.
-        decoded: how the target was decoded.
-        rows_are_inputs: whether decoder rows are labelled by the token just read, and not by the
-            one that is written next, as for a language model, whose words look back.
-        notes: remarks for readers.
-        end_is_certain: whether an output has no row for its end, since that is certain.
+    Rows that sum to less than 1 keep their missing mass. Those of a language model, whose words
+    look back, are labelled by the token just read, and not by the one that is written next.
     """
-    ended = end_is_certain or any(token.special for token in target.tokens[-1:])
-    src_len, tgt_len = len(source.tokens), len(target.tokens)
     # the decoder has read `<s>` at least, even if it wrote nothing
     # all slots of a memory and all hops are real
     sizes: dict[str, int] = {"source": src_len, "target": tgt_len, "read": max(tgt_len, 1)}
@@ -64,11 +45,9 @@ def build_trace(
         rows = "read" if rows_are_inputs and rows == "target" else rows
         for layer, weights in enumerate(maps.get(kind, ())):
             own = weights[:, : sizes.get(rows), : sizes.get(columns)].float().numpy()
-            # rows that sum to less than 1 keep their missing mass
             made = Map.of(cast(MapKind, kind), layer, own, missing=True)
             found.append(replace(made, rows=rows))
-    notes = notes if ended else (*notes, CUT_OFF)
-    return with_segmented_words(Trace(source, target, tuple(found), model, decoded, notes=notes))
+    return tuple(found)
 
 
 def with_probs(text: Text, log_probs: Sequence[float]) -> Text:

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar, final
+from typing import Any, Final, TypeVar, final
 
 import numpy as np
 import torch
@@ -17,11 +17,12 @@ from torch import Tensor, nn
 
 from regard.api.output import (
     ALTERNATIVES_ASKED,
+    CUT_OFF,
     LabelProbabilities,
     Output,
-    build_trace,
     decoding_info,
     model_info,
+    trimmed_maps,
     with_alternatives,
     with_probs,
 )
@@ -56,6 +57,7 @@ from regard.seeing.attribution.interventions import (
 )
 from regard.seeing.capture.capture_result import CapturedModule
 from regard.seeing.trace import KINDS
+from regard.seeing.trace.view import with_segmented_words
 from regard.symbols import BOS, EOS, SYMBOLS, UNK
 from regard.tasks import Source, Task, TextInput
 from regard.tasks.inputs.text import text_given, text_written
@@ -133,13 +135,6 @@ class PredictRequest:
     def needed_kinds(self) -> Collection[str]:
         """The maps that decoding must keep."""
         return {*self.shown_kinds, "cross"} if self.replace_unk else self.shown_kinds
-
-
-class _Answer(NamedTuple):
-    """Hypotheses of a source, and the probabilities of its labels."""
-
-    hypotheses: Sequence[Hypothesis]
-    probabilities: LabelProbabilities
 
 
 @final
@@ -245,16 +240,15 @@ class Predictor:
         batch = batch or BATCH
         return READ_AHEAD * batch if batch > 1 else 1
 
-    def _batches(self, lengths: Sequence[int], batch: int | None) -> list[range]:
-        """Cut sources, shortest first, into batches: of so many, or as a GPU's memory suits."""
+    def _cuts(self, lengths: Sequence[int], batch: int | None) -> list[int]:
+        """Return where sources, shortest first, are cut into batches."""
         if batch is None and self.device.type == "cuda":
             memory = torch.cuda.get_device_properties(self.device).total_memory >> 30
-            return token_batches(lengths, max(1, memory) * TOKENS_PER_GIB)
+            return token_cuts(lengths, max(1, memory) * TOKENS_PER_GIB)
         size = batch or BATCH
         if batch is None and len(lengths) >= 2 * BATCH * torch.get_num_threads():
             size = 2 * BATCH  # where each thread still has a batch
-        starts = range(0, len(lengths), size)
-        return [range(start, min(start + starts.step, len(lengths))) for start in starts]
+        return [*range(0, len(lengths), size), len(lengths)]
 
     def _predict_chunk(
         self,
@@ -267,8 +261,8 @@ class Predictor:
         """Sort by length, so that little is padded; outputs are in the order of the sources."""
         encoded = self.task.input.rows(sources)
         order = sorted(range(len(sources)), key=lambda i: len(encoded[i]))
-        cuts = self._batches([len(encoded[i]) for i in order], batch)
-        batches = [[order[place] for place in places] for places in cuts]
+        cuts = self._cuts([len(encoded[i]) for i in order], batch)
+        batches = [order[start:end] for start, end in itertools.pairwise(cuts)]
         needs_maps = bool(request.needed_kinds)
         module = self._searched(request.options, most, needs_maps=needs_maps)
 
@@ -278,19 +272,13 @@ class Predictor:
                 indices, seed = part
                 rows = [encoded[i] for i in indices]
                 found = self._decode(module, rows, request.select(indices).seeded(seed))
-                answers = list(map(_Answer, found, self._probabilities(module, rows)))
-                given = [sources[i] for i in indices]
-                make = partial(self._outputs, given, rows, answers, request)
+                given, shares = [sources[i] for i in indices], self._probabilities(module, rows)
+                make = partial(self._outputs, given, rows, found, shares, request)
                 # objects are made while the next batch runs, if there is one
                 return pool.submit(make).result if len(batches) > 1 else make
 
-            found = map_batches(
-                self.module,
-                self.device,
-                run,
-                list(zip(batches, seeds, strict=False)),
-                in_order=bool(request.options.num_samples),
-            )
+            work, draws = list(zip(batches, seeds, strict=False)), bool(request.options.num_samples)
+            found = map_batches(self.module, self.device, run, work, in_order=draws)
             made = (output for make in found for output in make())
             outputs = dict(zip(itertools.chain.from_iterable(batches), made, strict=True))
         return [outputs[i] for i in range(len(sources))]
@@ -343,34 +331,36 @@ class Predictor:
         self,
         sources: Sequence[Any],
         rows: Sequence[Any],
-        answers: Sequence["_Answer"],
+        found: Sequence[Sequence[Hypothesis]],
+        probabilities: Sequence[LabelProbabilities],
         request: PredictRequest,
     ) -> list[Output]:
         task, tgt, options, outputs = self.task, self.task.target, request.options, []
-        for source, row, answer in zip(sources, rows, answers, strict=True):
+        parts = zip(sources, rows, found, probabilities, strict=True)
+        for source, row, hypotheses, of_labels in parts:
             src_tokens, unknown = task.input.labels(row), task.input.unknown(source, row)
             ranked = []
-            for rank, found in enumerate(answer.hypotheses):
+            for rank, one in enumerate(hypotheses):
                 if request.replace_unk:
-                    unk = self._replaced(found, source, row)
-                    shown = {k: m for k, m in found.attention.items() if k in request.shown_kinds}
-                    found = replace(found, attention=shown)
+                    unk = self._replaced(one, source, row)
+                    shown = {k: m for k, m in one.attention.items() if k in request.shown_kinds}
+                    one = replace(one, attention=shown)
                 else:
                     unk = task.unknown_words(source)
-                maker = partial(self.trace_of, source, row, found, options, rank, unk)
+                maker = partial(self.trace_of, source, row, one, options, rank, unk)
                 ranked.append(
                     Output(
-                        text=tgt.decode(found.tokens, unk=unk),
-                        score=found.score,
-                        log_prob=found.log_prob,
-                        tokens=tgt.tokens(found.tokens),
+                        text=tgt.decode(one.tokens, unk=unk),
+                        score=one.score,
+                        log_prob=one.log_prob,
+                        tokens=tgt.tokens(one.tokens),
                         src_tokens=src_tokens,
-                        token_log_probs=found.token_log_probs,
-                        maps=found.attention,
-                        finished=found.finished,
+                        token_log_probs=one.token_log_probs,
+                        maps=one.attention,
+                        finished=one.finished,
                         unknown=unknown,
                         trace_maker=maker if request.attention else None,
-                        probabilities=answer.probabilities,
+                        probabilities=of_labels,
                     )
                 )
             best, *others = ranked
@@ -398,17 +388,14 @@ class Predictor:
     def _trace(
         self, source: Any, row: Any, target: Text, found: Hypothesis, info: DecodingInfo
     ) -> Trace:
-        text = self.task.input.text(source, row)
-        return build_trace(
-            text,
-            with_probs(target, found.token_log_probs),
-            found.attention,
-            model=self.info,
-            decoded=info,
-            rows_are_inputs=not self.task.has_sources,
-            notes=self.task.trace_notes(text, target),
-            end_is_certain=self.task.tokens.end_is_certain,
-        )
+        text, sides = self.task.input.text(source, row), self.task.has_sources
+        sizes = len(text.tokens), len(target.tokens)
+        maps = trimmed_maps(found.attention, *sizes, rows_are_inputs=not sides)
+        notes = self.task.trace_notes(text, target)
+        if not self.task.tokens.end_is_certain and not any(t.special for t in target.tokens[-1:]):
+            notes = (*notes, CUT_OFF)
+        target = with_probs(target, found.token_log_probs)
+        return with_segmented_words(Trace(text, target, maps, self.info, info, notes=notes))
 
     def traces(
         self,
@@ -609,8 +596,8 @@ def _too_long(name: str, count: int, most: int) -> DataError:
     )
 
 
-def token_batches(lengths: Sequence[int], tokens: int) -> list[range]:
-    """Cut sources of ascending lengths into batches of at most so many tokens with padding.
+def token_cuts(lengths: Sequence[int], tokens: int) -> list[int]:
+    """Return where sources of ascending lengths are cut, at most so many tokens with padding apart.
 
     Numbers of rows are powers of two, so that shapes recur, but for the first batch.
     """
@@ -619,7 +606,7 @@ def token_batches(lengths: Sequence[int], tokens: int) -> list[range]:
         room = max(1, tokens // padded_length(lengths[cuts[-1] - 1]))
         rows = min(MOST_ROWS, 1 << room.bit_length() - 1)
         cuts.append(max(0, cuts[-1] - rows))
-    return list(map(range, cuts[:0:-1], cuts[-2::-1]))
+    return cuts[::-1]
 
 
 def map_batches(
