@@ -3,6 +3,7 @@
 import shutil
 
 import pytest
+import torch
 
 import regard
 from regard.errors import RegardError
@@ -71,3 +72,7 @@ def test_what_mattered_is_what_transformers_say(folders, family):
         expected = theirs.derived[method]
         actual = found.derived[method][:, -expected.shape[1] :]
         assert actual == pytest.approx(expected, abs=1e-3, rel=1e-3), method
+
+
+def test_a_model_of_speech_is_always_imported(folders):
+    assert isinstance(regard.load(folders("whisper", torch.float32)[0], device="cpu"), regard.Model)

@@ -29,6 +29,7 @@ from regard.pretrained import (
     is_hub_name,
     is_pretrained,
 )
+from regard.pretrained.folder import is_heard
 from regard.tasks.inputs.base import is_table
 from regard.training import RunFolder
 from regard.training.run_folder import split_step
@@ -68,7 +69,7 @@ def load(
             file, which can run code that it brings along: only if you trust where it comes from.
         engine: of a model of transformers: "transformers", or "regard" to import it into our own
             layers, as `import_run` does; raises ImportRefusedError for a model that they do not
-            compute.
+            compute. Models that read recordings are always imported.
 
     Examples:
         >>> model = regard.load("g2p")
@@ -84,7 +85,7 @@ def load(
             raise ArgumentError("allow_pickle", "be left out for a run", True, fix)
         return load_run(*runs, device=device, precision=precision)
     check_choice("engine", engine, ENGINES)
-    if engine == "regard":
+    if engine == "regard" or is_heard(folder):
         return load_run(folder, device=device, precision=precision)
     if str(precision) == "int8":
         raise ArgumentError(
@@ -96,7 +97,7 @@ def load(
 
 
 def text_model(model: Model | PretrainedModel, command: str) -> Model | PretrainedModel:
-    """Return a model; raises ArgumentError if it reads pictures or sound, for a command."""
+    """Return a model; raises ArgumentError if it reads pictures, for a command."""
     if isinstance(model, PretrainedModel) and model.reads != "text":
         raise ArgumentError(
             "the model",

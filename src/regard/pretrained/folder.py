@@ -51,13 +51,13 @@ TASKS: Final = (
     ("MODEL_MAPPING", "feature-extraction"),
     ("MODEL_FOR_TEXT_ENCODING_MAPPING", "feature-extraction"),
 )
-#: the same of models that read pictures or sound
-MEDIA_TASKS: Final = (
+#: the same of models that read pictures
+PICTURE_TASKS: Final = (
     ("MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING", "image-classification"),
     ("MODEL_FOR_IMAGE_MAPPING", "image-feature-extraction"),
-    ("MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING", "automatic-speech-recognition"),
-    ("MODEL_FOR_CTC_MAPPING", "automatic-speech-recognition"),
 )
+#: types of models that read recordings, which only our own layers do
+HEARING: Final = ("whisper",)
 
 
 class LoadedParts(NamedTuple):
@@ -66,8 +66,8 @@ class LoadedParts(NamedTuple):
     Attributes:
         module: the model.
         tokenizer: of its texts; None for a model that reads pictures and writes no text.
-        task: one of `TASKS` or `MEDIA_TASKS`.
-        processor: of pictures or sound; None for a model that reads text.
+        task: one of `TASKS` or `PICTURE_TASKS`.
+        processor: of pictures; None for a model that reads text.
     """
 
     module: Any
@@ -86,6 +86,15 @@ def is_pretrained(folder: str | Path) -> bool:
     except RegardError:
         return _has_vocabulary(Path(folder)) or any(map(_exists(folder), PICKLED_WEIGHTS))
     return isinstance(config, dict) and ("model_type" in config or "architectures" in config)
+
+
+def is_heard(folder: Path) -> bool:
+    """Return whether the model in a folder reads recordings."""
+    try:
+        config = safe_read.read_json(folder / CONFIG)
+    except RegardError:
+        return False
+    return isinstance(config, dict) and config.get("model_type") in HEARING
 
 
 def is_hub_name(name: str | Path) -> bool:
@@ -191,15 +200,15 @@ def _class_of(path: Path, config: Any) -> tuple[str, Any]:
 
     architectures = getattr(config, "architectures", None) or [None]
     name = architectures[0] if isinstance(architectures, list) else architectures
-    for mapping, task in (*MEDIA_TASKS, *TASKS):
+    for mapping, task in (*PICTURE_TASKS, *TASKS):
         kinds = getattr(transformers, mapping).get(type(config), None) or ()
         for kind in kinds if isinstance(kinds, tuple) else (kinds,):
             if kind.__name__ == name or (name is None and task.endswith("feature-extraction")):
                 _check_has_head(path, kind, task, config)
                 return task, kind
     raise PretrainedError(
-        f"a model must generate, fill masks, classify or encode text, classify pictures or write "
-        f"what is said, but {path} is a {name!s:.80}: "
+        f"a model must generate, fill masks, classify or encode text, classify pictures or be a "
+        f"Whisper, but {path} is a {name!s:.80}: "
         f"load it with transformers, and look at it with regard.capture."
     )
 
@@ -234,21 +243,19 @@ def load_tokenizer(path: Path, config: Any) -> Any:
 
 
 def _load_processor(path: Path, task: str) -> Any:
-    """Return what prepares the pictures or the sound of a model; None for one that reads text."""
-    if task not in dict(MEDIA_TASKS).values():
+    """Return what prepares the pictures of a model; None for one that reads text."""
+    if not task.startswith("image-"):
         return None
-    picture = task.startswith("image-")
-    what = "an image processor" if picture else "a feature extractor"
+    what = "an image processor"
     if not any(map(_exists(path), PROCESSORS)):
         raise PretrainedError(
             f"{path} must hold {what}, as in {PROCESSORS[0]}, but it has none: write it with "
             f"processor.save_pretrained({str(path)!r})."
         )
-    if picture:
-        extras.require("PIL", extra="media", for_=f"the model in {path}")
-    from transformers import AutoFeatureExtractor, AutoImageProcessor
+    extras.require("PIL", extra="media", for_=f"the model in {path}")
+    from transformers import AutoImageProcessor
 
-    load: Any = AutoImageProcessor if picture else AutoFeatureExtractor
+    load: Any = AutoImageProcessor
     with explained(path, what):
         return load.from_pretrained(path, trust_remote_code=False, local_files_only=True)
 

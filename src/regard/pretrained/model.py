@@ -18,8 +18,8 @@ from regard.decoding_options import DEFAULT, DecodingOptions, check_least
 from regard.errors import ArgumentError, DataError, RegardError
 from regard.pretrained.folder import LoadedParts, load_parts, quiet_transformers
 from regard.pretrained.generation import generate
-from regard.pretrained.media_reader import ImageReader, SpeechReader
 from regard.pretrained.output import PretrainedOutput, Recording, run_once
+from regard.pretrained.picture_reader import ImageReader
 from regard.pretrained.text_reader import Reader, TextReader
 from regard.seeing.capture.capture_result import CapturedModule
 from regard.seeing.trace import ModelInfo, Trace
@@ -38,19 +38,18 @@ MAX_HASHED: Final = 1 << 28
 
 
 class PretrainedModel:
-    """A model of transformers: call it with a text, a picture or a recording, or with many.
+    """A model of transformers: call it with a text or a picture, or with many.
 
-    A picture is the path of a file or an image of Pillow; a recording is the path of a file, or
-    samples with their rate, as in `(samples, 16000)`.
+    A picture is the path of a file or an image of Pillow.
 
     Attributes:
         path: its folder.
         module: the model itself.
         tokenizer: of the texts that it reads or writes; None if there are none.
-        processor: what prepares pictures or sound; None for a model that reads text.
+        processor: what prepares pictures; None for a model that reads text.
         task: as transformers names it: `text-generation`, `text2text-generation`, `fill-mask`,
             `text-classification`, `token-classification`, `feature-extraction`,
-            `image-classification`, `image-feature-extraction` or `automatic-speech-recognition`.
+            `image-classification` or `image-feature-extraction`.
         device: where it is.
         reader: of its sources.
 
@@ -68,9 +67,7 @@ class PretrainedModel:
     def __init__(self, parts: LoadedParts, path: str | Path, device: torch.device) -> None:
         self.module, self.tokenizer, self.task, self.processor = parts
         self.path, self.device = Path(path), device
-        kind: type[Reader] = TextReader
-        if self.processor is not None:
-            kind = ImageReader if self.task.startswith("image-") else SpeechReader
+        kind: type[Reader] = TextReader if self.processor is None else ImageReader
         self.reader = kind(parts, self.path)
 
     def __repr__(self) -> str:
@@ -109,7 +106,7 @@ class PretrainedModel:
 
     @property
     def reads(self) -> str:
-        """Type of its sources: `text`, `picture` or `sound`."""
+        """Type of its sources: `text` or `picture`."""
         return self.reader.reads
 
     @property
@@ -119,7 +116,7 @@ class PretrainedModel:
 
     @property
     def texts(self) -> TextReader:
-        """The reader of texts; raises for a model of pictures or sound."""
+        """The reader of texts; raises for a model of pictures."""
         if not isinstance(self.reader, TextReader):
             rule, value = "read text for this", f"one that reads {self.reads}"
             raise ArgumentError("the model", rule, value, "see where it looks with .trace")
@@ -129,11 +126,7 @@ class PretrainedModel:
         """Return the output of a source, or of each of several; see `predict`."""
         if self.reads == "text":
             reject_media(source)  # here alone: a server must not tell a text from a file's name
-            several = not isinstance(source, str)
-        else:
-            samples = isinstance(source, list) and len(source) == 2 and isinstance(source[1], int)
-            several = isinstance(source, list) and not samples
-        if several:
+        if isinstance(source, list) or (self.reads == "text" and not isinstance(source, str)):
             return list(self.predict(source, **options))
         return next(self.predict([source], **options))
 
@@ -153,14 +146,14 @@ class PretrainedModel:
         """Yield an output for each source, in order.
 
         A language model continues a text, an encoder-decoder translates or answers it, a model
-        with masks fills them, a classifier names the class of a text, of each word or of a picture,
-        and a speech model writes what is said.
+        with masks fills them, and a classifier names the class of a text, of each word or of a
+        picture.
 
         Args:
-            sources: texts, pictures or recordings.
+            sources: texts or pictures.
             attention: whether outputs carry traces; faster without.
             chat: whether a text is a message, to be put in the tokenizer's chat template.
-            batch: texts at a time; pictures and recordings are read one at a time.
+            batch: texts at a time; pictures are read one at a time.
             layers: numbers of layers to record, or modules, as in `regard.capture`.
             max_weights: number of weights that are kept; default as there.
             top_k_weights: number of weights of each row that are kept, for long texts, as there.
@@ -174,7 +167,7 @@ class PretrainedModel:
         recording = Recording(layers, max_weights, top_k_weights, heads)
         settings, seed = self._settings(chat, None, recording, options)
         draws = random.Random(seed)
-        together = self.generates and self.reads == "text"
+        together = self.generates
         for some in _in_batches(sources, batch if together else 1):
             own = None if seed is None else draws.getrandbits(63)
             with seeded(own, self.device), quiet_transformers():
@@ -204,7 +197,7 @@ class PretrainedModel:
         """Return the attention of each position while the model reads and writes.
 
         Args:
-            source: a text, a picture or a recording.
+            source: a text or a picture.
             target: what the model is made to write; its own output if None.
             chat: whether the text is a message, to be put in the tokenizer's chat template.
             queries: whether to keep queries and keys, which explain each weight; of an answer that
@@ -313,7 +306,7 @@ class PretrainedModel:
             defaults = {**vars(DEFAULT), "beam": None}
             given = [name for name, value in options.items() if value != defaults.get(name)]
             given += ["target"] * (target is not None)
-        given += ["chat"] * (chat and not (self.generates and self.reads == "text"))
+        given += ["chat"] * (chat and not self.generates)
         given += ["top_k_weights"] * (self.reads != "text" and recording.top_k_weights is not None)
         if given:
             kind = type(self.module).__name__

@@ -44,7 +44,7 @@ WRITTEN_MAPS: Final = {"text2text-generation": ("cross",), "text-generation": ("
 
 
 class Reader(ABC):
-    """The part of a model that depends on what it reads: texts, pictures or sound.
+    """The part of a model that depends on what it reads: texts or pictures.
 
     Attributes:
         generates: whether it writes text step by step.
