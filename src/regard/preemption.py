@@ -31,14 +31,14 @@ def point_hook(*_: object) -> None:
     preemption_point()
 
 
-def has_hooks(model: "nn.Module") -> bool:
-    """Return whether calls of a model's modules are hooked, other than by `point_hook`.
+def has_hooks(modules: "Iterable[nn.Module]") -> bool:
+    """Return whether calls of modules are hooked, other than by `point_hook`.
 
     Code that computes what a model does without calling its modules asks this first.
     """
     return any(
         hook is not point_hook
-        for module in submodules(model)
+        for module in modules
         for hooks in (module._forward_hooks, module._forward_pre_hooks)
         for hook in hooks.values()
     )

@@ -37,6 +37,15 @@ class State:
             self, lambda name, leaf, of_source: leaf if of_source else _rows(leaf, indices)
         )
 
+    def follow(self: StateT, parents: Int[Tensor, " rows"]) -> StateT:
+        """Like `reorder_within_sources`, which may be left to the next step; see `settled`."""
+        return self.reorder_within_sources(parents)
+
+    @property
+    def settled(self: StateT) -> StateT:
+        """The state with nothing left to do."""
+        return self
+
 
 def map_leaves(state: TreeT, change: Callable[[str, Any, bool], Any]) -> TreeT:
     """Return a state, or a tuple or dict of such parts, with every leaf changed.

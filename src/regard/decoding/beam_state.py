@@ -200,9 +200,9 @@ def refuse_kernels(beams: BeamState, logits: Tensor, step: int, plan: SearchPlan
         return f"since it selects at most {MAX_KERNEL_BEAM} hypotheses"
     if vocab < 4 * best + len(rules.never) + 1:
         return "since the vocabulary is hardly larger than the beam"
-    most = triton_extend.MAX_CANDIDATES
-    if triton_extend.candidates_of_row(beams.tokens.shape[1], vocab, best) > most:
-        return f"since a row has more than {most} candidates"
+    reason = triton_extend.refuse_size(vocab, best)
+    if reason is not None:
+        return reason
     if logits.dtype not in (torch.float32, torch.bfloat16, torch.float16):
         return f"since it computes in float32 and the logits are {logits.dtype}"
     return None

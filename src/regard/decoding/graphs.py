@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from regard.device import reset_cuda_generator
 from regard.ops.backend import active_backend, is_watched
-from regard.preemption import has_hooks, undisturbed
+from regard.preemption import has_hooks, submodules, undisturbed
 from regard.state import map_leaves
 
 #: Calls of a kind and shape that run eagerly before it is recorded: the first one compiles kernels
@@ -112,12 +112,18 @@ class DecodingGraphs:
     def _is_usable(self, src: Tensor) -> bool:
         if not self._needs_gpu:
             return True
-        if not src.is_cuda or not self.records or _is_observed(self.model):
+        modules = submodules(self.model)
+        if not src.is_cuda or not self.records or _is_observed(modules):
             return False
-        weights = (*self.model.parameters(), *self.model.buffers())
         fingerprint = (
             src.device,
-            tuple(weight.data_ptr() for weight in weights),
+            tuple(
+                weight.data_ptr()
+                for module in modules
+                for weights in (module._parameters, module._buffers)
+                for weight in weights.values()
+                if weight is not None
+            ),
             torch.get_float32_matmul_precision(),
             torch.are_deterministic_algorithms_enabled(),
             active_backend(),
@@ -205,7 +211,12 @@ class DecodingGraphs:
         graph, now = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
         self._stream.wait_stream(now)
         try:
-            with torch.cuda.stream(self._stream), _without_garbage_collection(), undisturbed():
+            with (
+                torch.cuda.stream(self._stream),
+                _without_garbage_collection(),
+                undisturbed(),
+                _own_workspaces(),
+            ):
                 # other threads may use the GPU meanwhile
                 graph.capture_begin(self._pool, capture_error_mode="thread_local")
                 try:
@@ -269,6 +280,21 @@ def _capture_stream(device: torch.device) -> Any:
 
 
 @contextmanager
+def _own_workspaces() -> Iterator[None]:
+    """Let cuBLAS take its working memory from the graph that is recorded inside the block.
+
+    Memory that others share may be given back by them, as compiled models of torch do, and a
+    replayed graph would write into what has become somebody else's.
+    """
+    clear = torch._C._cuda_clearCublasWorkspaces
+    clear()
+    try:
+        yield
+    finally:
+        clear()
+
+
+@contextmanager
 def _without_garbage_collection() -> Iterator[None]:
     """Keep Python from destroying another graph inside the block, which would end a capture."""
     was_enabled = gc.isenabled()
@@ -280,7 +306,7 @@ def _without_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _is_observed(model: nn.Module) -> bool:
+def _is_observed(modules: list[nn.Module]) -> bool:
     """Return whether somebody would miss calls that are replayed instead of made."""
     if torch.is_autocast_enabled("cuda") or is_watched():
         return True
@@ -289,7 +315,7 @@ def _is_observed(model: nn.Module) -> bool:
     shared = nn.modules.module
     if shared._global_forward_hooks or shared._global_forward_pre_hooks:
         return True
-    return has_hooks(model)
+    return has_hooks(modules)
 
 
 def _flatten(tree: Any) -> tuple[dict[str, Tensor], Hashable]:

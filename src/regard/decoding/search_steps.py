@@ -37,6 +37,7 @@ from regard.models.protocol import (
     is_encoder_map,
     real_lengths,
 )
+from regard.ops.backend import steps_by_kernels
 from regard.state import State
 from regard.symbols import EOS, UNK
 
@@ -431,9 +432,14 @@ class GraphBlocks(SearchSteps):
         for step in range(first, first + count):
             before = search.beams.tokens.shape
             numbers = None if noise is None else noise[:, step - first, None]
-            beams, state, record = self._step(search, step, numbers)
-            same_rows = beams.tokens.shape == before
-            search = SearchState(beams, follow(state, record.move.parents, same_rows=same_rows))
+            with steps_by_kernels():
+                beams, state, record = self._step(search, step, numbers)
+            same_rows, parents = beams.tokens.shape == before, record.move.parents
+            if same_rows and parents.shape[1] > 1:
+                state = state.follow(parents.flatten())
+            else:
+                state = follow(state, parents, same_rows=same_rows)
+            search = SearchState(beams, state)
             records.append(record)
         # as at the start of any other block
         beams = replace(search.beams, constraints=replace(constraints, shortest=0))
@@ -446,7 +452,7 @@ def _keep_rows(search: SearchState, stay: Tensor) -> SearchState:
     """Return these rows alone, with all of their beams."""
     width = search.beams.tokens.shape[1]
     places = (stay[:, None] * width + torch.arange(width, device=stay.device)).flatten()
-    return SearchState(search.beams.reorder(stay), search.state.reorder(places))
+    return SearchState(search.beams.reorder(stay), search.state.settled.reorder(places))
 
 
 def _fewer_rows(done: Bool[Tensor, " rows"]) -> Tensor | None:

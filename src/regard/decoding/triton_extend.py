@@ -1,12 +1,13 @@
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
-"""Triton kernels of a step of beam search: the same as `beam_state.extend`, in two launches.
+"""Triton kernels of a step of beam search: the same as `beam_state.extend`, in three launches.
 
-The first reads the logits once: every program normalises a piece of a beam's vocabulary and finds
-its best tokens. The second has a program for each row, which merges the pieces of its beams, and
-does all that follows: it ends hypotheses, keeps the best of them, and continues the others.
+The first reads the logits once: every program sums up a piece of a beam's vocabulary and finds its
+highest logit. The best tokens stand in the pieces with the highest ones, which a program of the
+second reads again for its beam. The third has a program for each row, which does all that follows:
+it ends hypotheses, keeps the best of them, and continues the others.
 """
 
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -17,10 +18,10 @@ from torch import Tensor
 from regard.ops.triton_launch import on
 from regard.symbols import BOS, EOS, PAD, UNK
 
-#: Tokens of a piece of the vocabulary, one warp's.
-PIECE: Final = 1024
-#: Most candidates of all pieces of a row; they are held in registers.
-MAX_CANDIDATES: Final = 16384
+#: Tokens of a piece of the vocabulary, and pieces that one program reads.
+PIECE, TOGETHER = 256, 4
+#: Most pieces of a vocabulary, and tokens of a beam's best pieces; they are held in registers.
+MAX_PIECES, MAX_TOKENS = 4096, 8192
 
 
 class ExtendedRows(NamedTuple):
@@ -35,9 +36,13 @@ class ExtendedRows(NamedTuple):
     ended_places: Tensor
 
 
-def candidates_of_row(width: int, vocab: int, best: int) -> int:
-    """Return the number of candidates that a program holds, padding included."""
-    return _next_power(width) * _next_power(triton.cdiv(vocab, PIECE) * best)
+def refuse_size(vocab: int, best: int) -> str | None:
+    """Return the reason why the kernels cannot select so many tokens, or None."""
+    if triton.cdiv(vocab, PIECE) > MAX_PIECES:
+        return f"since it reads at most {MAX_PIECES * PIECE} logits of a beam"
+    if _next_power(best) * PIECE > MAX_TOKENS:
+        return f"since it selects at most {MAX_TOKENS // PIECE} tokens of a beam"
+    return None
 
 
 def extend_rows(
@@ -59,13 +64,17 @@ def extend_rows(
 ) -> ExtendedRows:
     """Extend the hypotheses of every row by one token."""
     (rows, width), kept = scores.shape, ended_scores.shape[1]
-    logits, vocab = logits.contiguous(), logits.shape[1]
+    logits = logits if logits.stride(1) == 1 else logits.contiguous()
+    vocab, stride = logits.shape[1], logits.stride(0)
     pieces = triton.cdiv(vocab, PIECE)
     floats: dict[str, Any] = {"dtype": torch.float32, "device": logits.device}
     longs: dict[str, Any] = {"dtype": torch.long, "device": logits.device}
-    sums = torch.empty(2, rows * width, pieces, **floats)
-    values = torch.empty(rows * width, pieces, best, **floats)
-    places = torch.empty(rows * width, pieces, best, dtype=torch.int32, device=logits.device)
+    highest, sums, allowed = torch.empty(3, rows * width, pieces, **floats)
+    shift, log_sums = torch.empty(2, rows * width, **floats)
+    values = torch.empty(rows * width, best, **floats)
+    places = torch.empty(rows * width, best, dtype=torch.int32, device=logits.device)
+    never = {"NO_UNK": not allows_unknown, "NO_EOS": not allows_end}
+    symbols = {"PAD": PAD, "BOS": BOS, "EOS": EOS, "UNK": UNK}
     after = ExtendedRows(
         tokens=torch.empty(rows, beams, **longs),
         parents=torch.empty(rows, beams, **longs),
@@ -76,28 +85,44 @@ def extend_rows(
         ended_places=torch.empty(rows, kept, 3, **longs),
     )
     with on(logits):
-        _best_of_piece[(rows * width, pieces)](
+        _sums_of_pieces[(rows * width, triton.cdiv(pieces, TOGETHER))](
             logits,
-            sums[0],
-            sums[1],
+            highest,
+            sums,
+            allowed,
+            vocab,
+            stride,
+            pieces,
+            PIECE=PIECE,
+            TOGETHER=TOGETHER,
+            **never,
+            **symbols,
+            num_warps=1,
+        )
+        _best_of_beam[(rows * width,)](
+            logits,
+            highest,
+            sums,
+            allowed,
+            shift,
+            log_sums,
             values,
             places,
             vocab,
-            pieces,
+            stride,
+            PIECES=pieces,
+            PIECES_PAD=_next_power(pieces),
             BEST=best,
+            BEST_PAD=_next_power(best),
             PIECE=PIECE,
-            NO_UNK=not allows_unknown,
-            NO_EOS=not allows_end,
-            PAD=PAD,
-            BOS=BOS,
-            EOS=EOS,
-            UNK=UNK,
-            num_warps=1,
+            **never,
+            **symbols,
+            num_warps=4,
         )
         _extend_row[(rows,)](
             logits,
-            sums[0],
-            sums[1],
+            shift,
+            log_sums,
             values,
             places,
             scores.contiguous(),
@@ -108,21 +133,20 @@ def extend_rows(
             ended_places.contiguous(),
             *after._replace(over=after.over.view(torch.uint8)),
             vocab,
+            stride,
             step,
             1.0 / penalty,
             WIDTH=width,
             WIDTH_PAD=_next_power(width),
-            PIECES=pieces,
-            PIECES_PAD=_next_power(pieces),
             BEST=best,
-            COLUMNS_PAD=_next_power(pieces * best),
+            BEST_PAD=_next_power(best),
             BEAMS=beams,
             BEAMS_PAD=_next_power(beams),
             KEPT=kept,
             KEPT_PAD=_next_power(kept),
             LIMITED=has_limit,
             EOS=EOS,
-            num_warps=max(1, min(8, candidates_of_row(width, vocab, best) // 1024)),
+            num_warps=1,
         )
     return after
 
@@ -132,15 +156,75 @@ def _next_power(n: int) -> int:
 
 
 @triton.jit
-def _best_of_piece(
+def _allowed(
+    x,
+    token,
+    NO_UNK: tl.constexpr,
+    NO_EOS: tl.constexpr,
+    PAD: tl.constexpr,
+    BOS: tl.constexpr,
+    EOS: tl.constexpr,
+    UNK: tl.constexpr,
+):
+    """Return logits, with -inf in the places of tokens that are not to be chosen."""
+    x = tl.where((token == PAD) | (token == BOS), float("-inf"), x)
+    if NO_UNK:
+        x = tl.where(token == UNK, float("-inf"), x)
+    if NO_EOS:
+        x = tl.where(token == EOS, float("-inf"), x)
+    return x
+
+
+@triton.jit
+def _sums_of_pieces(
     logits,
-    maxima,
+    highest,
     sums,
+    allowed,
+    vocab,
+    stride,
+    pieces,
+    PIECE: tl.constexpr,
+    TOGETHER: tl.constexpr,
+    NO_UNK: tl.constexpr,
+    NO_EOS: tl.constexpr,
+    PAD: tl.constexpr,
+    BOS: tl.constexpr,
+    EOS: tl.constexpr,
+    UNK: tl.constexpr,
+):
+    """Write the maximum of each piece, the sum of its exponentials, and its best allowed logit."""
+    beam = tl.program_id(0).to(tl.int64)
+    piece = tl.program_id(1) * TOGETHER + tl.arange(0, TOGETHER)
+    token = piece[:, None] * PIECE + tl.arange(0, PIECE)[None, :]
+    x = tl.load(logits + beam * stride + token, mask=token < vocab, other=float("-inf"))
+    x = x.to(tl.float32)
+    most = tl.max(x, axis=1)
+    # a piece of -inf alone adds nothing, and must not make NaN of it
+    shift = tl.where(most == float("-inf"), 0.0, most)
+    out, is_piece = beam * pieces + piece, piece < pieces
+    tl.store(highest + out, most, mask=is_piece)
+    tl.store(sums + out, tl.sum(tl.exp(x - shift[:, None]), axis=1), mask=is_piece)
+    x = _allowed(x, token, NO_UNK, NO_EOS, PAD, BOS, EOS, UNK)
+    tl.store(allowed + out, tl.max(x, axis=1), mask=is_piece)
+
+
+@triton.jit
+def _best_of_beam(
+    logits,
+    highest,
+    sums,
+    allowed,
+    shifts,
+    log_sums,
     values,
     places,
     vocab,
-    pieces,
+    stride,
+    PIECES: tl.constexpr,
+    PIECES_PAD: tl.constexpr,
     BEST: tl.constexpr,
+    BEST_PAD: tl.constexpr,
     PIECE: tl.constexpr,
     NO_UNK: tl.constexpr,
     NO_EOS: tl.constexpr,
@@ -149,36 +233,50 @@ def _best_of_piece(
     EOS: tl.constexpr,
     UNK: tl.constexpr,
 ):
-    """Write the maximum and the sum of exponentials of a piece, and its best allowed tokens."""
-    beam, piece = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    token = piece * PIECE + tl.arange(0, PIECE)
-    x = tl.load(logits + beam * vocab + token, mask=token < vocab, other=float("-inf"))
-    x = x.to(tl.float32)
-    highest = tl.max(x, axis=0)
-    # a piece of -inf alone adds nothing, and must not make NaN of it
-    shift = tl.where(highest == float("-inf"), 0.0, highest)
-    out = beam * pieces + piece
-    tl.store(maxima + out, highest)
-    tl.store(sums + out, tl.sum(tl.exp(x - shift), axis=0))
-    x = tl.where((token == PAD) | (token == BOS), float("-inf"), x)
-    if NO_UNK:
-        x = tl.where(token == UNK, float("-inf"), x)
-    if NO_EOS:
-        x = tl.where(token == EOS, float("-inf"), x)
+    """Write what normalises a beam's logits, and its best tokens."""
+    NEVER: tl.constexpr = float("-inf")
+    beam = tl.program_id(0).to(tl.int64)
+    piece = tl.arange(0, PIECES_PAD)
+    own, is_piece = beam * PIECES + piece, piece < PIECES
+    most = tl.load(highest + own, mask=is_piece, other=NEVER)
+    total = tl.load(sums + own, mask=is_piece, other=0.0)
+    top = tl.max(most, axis=0)
+    shift = tl.where(top == NEVER, 0.0, top)
+    share = tl.where(most == NEVER, 0.0, tl.exp(most - shift))
+    total_sum = tl.sum(total * share, axis=0)
+    tl.store(shifts + beam, shift)
+    tl.store(log_sums + beam, tl.log(tl.where(total_sum > 0, total_sum, 1.0)))
+
+    # each of the best tokens is in one of as many pieces; of equal ones in the first
+    best = tl.load(allowed + own, mask=is_piece, other=NEVER)
+    slot = tl.arange(0, BEST_PAD)
+    chosen = tl.full([BEST_PAD], PIECES, tl.int32)
+    free = is_piece
     for i in range(BEST):
-        value = tl.max(x, axis=0)
+        value = tl.max(tl.where(free, best, NEVER), axis=0)
+        place = tl.min(tl.where(free & (best == value), piece, PIECES), axis=0)
+        # if no other is equal: NaN, or no piece is left
+        place = tl.where(place < PIECES, place, tl.min(tl.where(free, piece, PIECES), axis=0))
+        chosen = tl.where(slot == i, place, chosen)
+        free = free & (piece != place)
+    token = chosen[:, None] * PIECE + tl.arange(0, PIECE)[None, :]
+    x = tl.load(logits + beam * stride + token, mask=token < vocab, other=NEVER).to(tl.float32)
+    x = _allowed(x, token, NO_UNK, NO_EOS, PAD, BOS, EOS, UNK)
+    for i in range(BEST):
+        value = tl.max(tl.max(x, axis=1), axis=0)
         # the lowest of equal tokens; any at all if the logits are NaN
-        place = tl.minimum(tl.min(tl.where(x == value, token, vocab), axis=0), vocab - 1)
-        tl.store(values + out * BEST + i, value)
-        tl.store(places + out * BEST + i, place)
-        x = tl.where(token == place, float("-inf"), x)
+        lowest = tl.min(tl.min(tl.where(x == value, token, vocab), axis=1), axis=0)
+        place = tl.minimum(lowest, vocab - 1)
+        tl.store(values + beam * BEST + i, value)
+        tl.store(places + beam * BEST + i, place)
+        x = tl.where(token == place, NEVER, x)
 
 
 @triton.jit(do_not_specialize=["step"])
 def _extend_row(
     logits,
-    maxima,
-    sums,
+    shifts,
+    log_sums,
     values,
     places,
     scores,
@@ -195,14 +293,13 @@ def _extend_row(
     new_ended_scores,
     new_ended_places,
     vocab,
+    stride,
     step,
     factor,
     WIDTH: tl.constexpr,
     WIDTH_PAD: tl.constexpr,
-    PIECES: tl.constexpr,
-    PIECES_PAD: tl.constexpr,
     BEST: tl.constexpr,
-    COLUMNS_PAD: tl.constexpr,
+    BEST_PAD: tl.constexpr,
     BEAMS: tl.constexpr,
     BEAMS_PAD: tl.constexpr,
     KEPT: tl.constexpr,
@@ -217,31 +314,22 @@ def _extend_row(
     is_beam = beam < WIDTH
     first = row * WIDTH
 
-    piece = tl.arange(0, PIECES_PAD)
-    own = (first + beam[:, None]) * PIECES + piece[None, :]
-    is_piece = is_beam[:, None] & (piece < PIECES)[None, :]
-    highest = tl.load(maxima + own, mask=is_piece, other=NEVER)
-    total = tl.load(sums + own, mask=is_piece, other=0.0)
-    top = tl.max(highest, axis=1)
-    shift = tl.where(top == NEVER, 0.0, top)
-    share = tl.where(highest == NEVER, 0.0, tl.exp(highest - shift[:, None]))
-    total_sum = tl.sum(total * share, axis=1)
-    log_sum = tl.log(tl.where(total_sum > 0, total_sum, 1.0))
-
+    shift = tl.load(shifts + first + beam, mask=is_beam, other=0.0)
+    log_sum = tl.load(log_sums + first + beam, mask=is_beam, other=0.0)
     is_over = tl.load(over + first + beam, mask=is_beam, other=1) != 0
     score = tl.load(scores + first + beam, mask=is_beam, other=NEVER)
     score = tl.where(is_over, NEVER, score)
 
-    column = tl.arange(0, COLUMNS_PAD)
-    place = (first + beam[:, None]) * (PIECES * BEST) + column[None, :]
-    is_candidate = is_beam[:, None] & (column < PIECES * BEST)[None, :]
+    column = tl.arange(0, BEST_PAD)
+    place = (first + beam[:, None]) * BEST + column[None, :]
+    is_candidate = is_beam[:, None] & (column < BEST)[None, :]
     x = tl.load(values + place, mask=is_candidate, other=NEVER)
     token = tl.load(places + place, mask=is_candidate, other=0)
     log_prob = (x - shift[:, None]) - log_sum[:, None]
     is_cut = tl.zeros([WIDTH_PAD], dtype=tl.int64)
     if LIMITED:
         at_limit = tl.load(limits + row) <= step
-        end = tl.load(logits + (first + beam) * vocab + EOS, mask=is_beam, other=NEVER)
+        end = tl.load(logits + (first + beam) * stride + EOS, mask=is_beam, other=NEVER)
         end_log_prob = (end.to(tl.float32) - shift) - log_sum
         wants_more = tl.max(log_prob, axis=1) > end_log_prob
         is_cut = (wants_more & at_limit).to(tl.int64)

@@ -44,7 +44,8 @@ class SinusoidalPositions(nn.Module):
         check_width("x", x, self.dim)
         first = start + 2 if self.layout == "fairseq" else start
         span = self.dim - 2 if self.layout in ("fairseq", "whisper") else self.dim
-        angles = _angles(first, x.shape[1], _exponents(self.dim, x.device) / span, 10000.0)
+        frequencies = 10000.0 ** -(_exponents(self.dim, x.device) / span)
+        angles = _angles(first, x.shape[1], frequencies)
         both, paired = [angles.sin(), angles.cos()], self.layout == "paired"
         waves = torch.stack(both, dim=-1).flatten(-2) if paired else torch.cat(both, dim=-1)
         return x + waves[..., : self.dim].to(x.dtype)
@@ -193,11 +194,15 @@ class RotaryPositions(nn.Module):
         """Rotate vectors that stand at `start`, `start + 1`, ..."""
         check_axes("x", x, "batch heads length head_dim")
         check_equal("agree in head_dim", x=x.shape[3], positions=self.head_dim)
-        exponents = _exponents(self.head_dim, x.device) / self.head_dim
-        angles = _angles(start, x.shape[2], exponents, self.base, self.scaling)
+        angles = _angles(start, x.shape[2], self.frequencies(x.device))
         cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
         left, right = x.chunk(2, dim=-1)
         return torch.cat([left * cos - right * sin, right * cos + left * sin], dim=-1)
+
+    def frequencies(self, device: torch.device) -> Float[Tensor, " pairs"]:
+        """The angle of each pair at position 1, in float64 where the device has it."""
+        frequencies = self.base ** -(_exponents(self.head_dim, device) / self.head_dim)
+        return frequencies if self.scaling is None else self.scaling(frequencies)
 
 
 def _exponents(dim: int, device: torch.device) -> Float[Tensor, " pairs"]:
@@ -207,13 +212,8 @@ def _exponents(dim: int, device: torch.device) -> Float[Tensor, " pairs"]:
 
 
 def _angles(
-    start: int,
-    length: int,
-    exponents: Float[Tensor, " pairs"],
-    base: float,
-    scaling: RotaryScaling | None = None,
+    start: int, length: int, frequencies: Float[Tensor, " pairs"]
 ) -> Float[Tensor, "length pairs"]:
-    """`p / base^exponent`, with the waves scaled."""
-    positions = torch.arange(start, start + length, device=exponents.device, dtype=exponents.dtype)
-    frequencies = base**-exponents
-    return positions[:, None] * (frequencies if scaling is None else scaling(frequencies))
+    """The angles at positions `start`, `start + 1`, ..."""
+    dtype, device = frequencies.dtype, frequencies.device
+    return torch.arange(start, start + length, device=device, dtype=dtype)[:, None] * frequencies

@@ -6,13 +6,13 @@ of length 1.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple, cast, final, get_args
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard import masks
@@ -241,6 +241,9 @@ class LayerState(State):
 class TransformerState(State):
     """The state of all layers, and the mask of the memory.
 
+    With an `order`, row i continues what row `order[i]` of the caches holds: the next step reads
+    them so, and all else asks for the `settled` state first.
+
     Examples:
         >>> decoder = regard.layers.TransformerDecoder(12, 3, 24, num_layers=2, memory_size=7)
         >>> state = decoder.start(torch.randn(2, 5, 7))
@@ -250,11 +253,23 @@ class TransformerState(State):
 
     layers: tuple[LayerState, ...]
     memory_mask: Mask | None = field(metadata=OF_SOURCE)
+    order: Int[Tensor, " batch"] | None = None
 
     @property
     def position(self) -> int:
         """Number of vectors decoded so far."""
         return self.layers[0].key.shape[2]
+
+    def follow(self, parents: Int[Tensor, " batch"]) -> "TransformerState":
+        """Leave it to the next step to read its caches in the order of the parents."""
+        return replace(self.settled, order=parents)
+
+    @property
+    def settled(self) -> "TransformerState":
+        """The state with its caches in order."""
+        if self.order is None:
+            return self
+        return replace(self, order=None).reorder_within_sources(self.order)
 
 
 @final
@@ -560,6 +575,7 @@ class TransformerDecoder(nn.Module):
         check_width("x", x, self.dim)
         layers, self_weights, cross_weights = [], [], []
         bias = shared_bias(self.position_bias, x, state.position + x.shape[1])
+        state = state.settled
         for layer, before in zip(self.layers, state.layers, strict=True):
             x, after, own, cross = layer(
                 x, before, state.memory_mask, bias=bias, need_weights=need_weights

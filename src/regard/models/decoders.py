@@ -35,7 +35,7 @@ from regard.models.embedding import (
     TokenEmbedding,
     check_unplaced,
 )
-from regard.models.language_model import CausalBody
+from regard.models.language_model import CausalBody, run_decoder
 from regard.models.protocol import Keep, Maps, Memory, Tgt, select_positions
 from regard.ops.check import check_equal
 from regard.preemption import in_turn, is_preemptible
@@ -436,7 +436,7 @@ class AttentionDecoder(Decoder):
         """Score; the maps are `decoder-self` and `cross`, of each layer."""
         state = cast(TransformerState, state)
         x = self.embedding(tokens, start=state.position)
-        out = self.decoder(x, state, need_weights=need_weights)
+        out = run_decoder(self.decoder, x, state, need_weights=need_weights)
         maps: Maps = {}
         if need_weights:
             maps = {"decoder-self": out.self_weights, "cross": out.cross_weights}

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from regard.errors import ArgumentError
 from regard.models.protocol import Keep, check_tokens, select_positions
+from regard.ops.backend import refuse_step
 from regard.ops.check import check_axes, check_positive, check_share
 from regard.symbols import BOS, EOS
 
@@ -175,7 +176,10 @@ class OutputLayer(nn.Module):
     ) -> Float[Tensor, "batch tgt_len vocab"] | Float[Tensor, "kept vocab"]:
         """Score every token at the positions to keep, so that padding costs nothing."""
         x = self.dropout(select_positions(features, keep))
-        if self.weight is not None:
-            return F.linear(x, self.weight, self.bias)
         x = x if self.projection is None else self.projection(x)
-        return F.linear(x, embedding.table.weight, self.bias)
+        weight = embedding.table.weight if self.weight is None else self.weight
+        if refuse_step(x) is not None:
+            return F.linear(x, weight, self.bias)
+        from regard.ops import triton_step  # loads triton
+
+        return triton_step.scores(x[:, 0], weight, self.bias)[:, None]

@@ -32,6 +32,7 @@ from regard.models.protocol import (
     real_lengths,
 )
 from regard.ops import History
+from regard.ops.backend import refuse_step
 from regard.ops.check import check_axes, check_positive
 from regard.state import State
 
@@ -141,6 +142,19 @@ class SelfAttentiveBody(CausalBody):
         return BodyOutput(x, Histories(tuple(after)), seen)
 
 
+def run_decoder(
+    decoder: TransformerDecoder, x: Tensor, state: TransformerState, *, need_weights: bool
+) -> TransformerDecoderOutput:
+    """Decode vectors; a search's step by kernels, if they know the decoder."""
+    if not need_weights and refuse_step(x) is None:
+        from regard.layers import decoder_step  # loads triton
+
+        if decoder_step.refuse_decoder(decoder) is None:
+            return decoder_step.take_step(decoder, x, state)
+    out: TransformerDecoderOutput = decoder(x, state, need_weights=need_weights)
+    return out
+
+
 @final
 class TransformerBody(CausalBody):
     """A Transformer decoder without a memory."""
@@ -158,9 +172,8 @@ class TransformerBody(CausalBody):
         self, x: Float[Tensor, "batch length dim"], state: State, *, need_weights: bool = False
     ) -> BodyOutput:
         """Continue from `state`; the maps are `self`, of each layer."""
-        out: TransformerDecoderOutput = self.decoder(
-            x, cast(TransformerState, state), need_weights=need_weights
-        )
+        before = cast(TransformerState, state)
+        out = run_decoder(self.decoder, x, before, need_weights=need_weights)
         return BodyOutput(out.output, out.state, {"self": out.self_weights} if need_weights else {})
 
 

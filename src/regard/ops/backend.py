@@ -111,6 +111,31 @@ def unwatched() -> Iterator[None]:
         _watchers.set(before)
 
 
+_steps_by_kernels: ContextVar[bool] = ContextVar("steps_by_kernels", default=False)
+
+
+@contextmanager
+def steps_by_kernels() -> Iterator[None]:
+    """Let models take whole steps inside the block by kernels.
+
+    Their modules and operators are not called then, so nobody may watch them.
+    """
+    token = _steps_by_kernels.set(True)
+    try:
+        yield
+    finally:
+        _steps_by_kernels.reset(token)
+
+
+def refuse_step(x: Tensor) -> str | None:
+    """The reason why kernels cannot take a step from vectors `(rows, 1, width)`, or None."""
+    if torch.compiler.is_compiling() or not _steps_by_kernels.get():
+        return "since somebody may watch the modules"
+    if x.dim() != 3 or x.shape[1] != 1 or torch.is_grad_enabled():
+        return "since it takes one vector of each row, without gradients"
+    return refuse_triton(x, "the model") or refuse_float64(x)
+
+
 # A plain global: torch.compile guards on it, whereas it cannot trace a ContextVar.
 _active = "auto"
 

@@ -52,7 +52,7 @@ def _refuse_now(model: nn.Module) -> str | None:
         return "its operators are watched, or run by a chosen backend"
     if torch.is_autocast_enabled("cpu"):
         return "it runs under autocast"
-    return "it has hooks" if has_hooks(model) else None
+    return "it has hooks" if has_hooks(submodules(model)) else None
 
 
 @final
