@@ -87,7 +87,7 @@ def _pretrained(family: str):
     def write(path: Path) -> None:
         import transformers
 
-        kind = media if family in ("vit", "whisper") else families
+        kind = media if family == "vit" else families
         kind.save(transformers, path, family)
 
     return write
@@ -147,7 +147,8 @@ FILES = {
     "experiments": Path.mkdir,
     "a": lambda path: (path.mkdir(), _ROWS(path / "0.tsv")),
     "b.parquet": _table,
-    **{f"my-{name}": _pretrained(name) for name in ("llama", "marian", "bert", "vit", "whisper")},
+    **{f"my-{name}": _pretrained(name) for name in ("marian", "bert", "vit")},
+    **{f"my-{name}": _importable(name) for name in ("llama", "whisper")},
     "folders/gpt2": _pretrained("gpt2"),
     "my-translator": _importable("marian"),
     "folders/other": _pretrained("llama"),
