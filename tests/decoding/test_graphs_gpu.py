@@ -21,6 +21,7 @@ OPTIONS = {
     "rules": DecodingOptions(beam=3, max_len=11, no_repeat_ngram=3, forbid_unknown=True),
     "prefix": DecodingOptions(beam=3, max_len=11, prefix=[[5], [], *[[7, 8]] * 30]),
     "samples": DecodingOptions(num_samples=3, max_len=11, seed=5, top_p=0.9),
+    "folder": DecodingOptions(beam=3, max_len=11, ends=[5], suppressed=[6], suppressed_first=[4]),
 }
 TIMES = 4  # eager, recorded, replayed, replayed
 

@@ -26,6 +26,9 @@ OPTIONS = {
     "fewest tokens": DecodingOptions(beam=2, min_len=5, max_len=MAX_LEN),
     "samples": DecodingOptions(num_samples=3, max_len=MAX_LEN, seed=4, top_k=5),
     "no tokens": DecodingOptions(beam=3, max_len=0),
+    "as in a folder's settings": DecodingOptions(
+        beam=3, max_len=MAX_LEN, ends=[5], suppressed=[6], suppressed_first=[4]
+    ),
 }
 
 
