@@ -46,7 +46,8 @@ def test_auto_is_32(path, precision):
 
 
 @pytest.mark.skipif(not HAS_NUMBA, reason="numba is not installed")
-def test_answers_stay_the_same_when_compiled_steps_begin(path, monkeypatch):
+@pytest.mark.parametrize("begin", ["asked", "large"])
+def test_answers_stay_the_same_when_compiled_steps_begin(path, monkeypatch, begin):
     model = regard.load(path, device="cpu")
     options = {"attention": False, "beam": 3, "nbest": 2, "max_len": 6}
     searched = []
@@ -59,7 +60,10 @@ def test_answers_stay_the_same_when_compiled_steps_begin(path, monkeypatch):
     monkeypatch.setattr("regard.api.predictor.decode", watched)
     cold = model(TEXTS, **options)
     assert CpuModel not in searched
-    model.predictor.compile()
+    if begin == "asked":
+        model.predictor.compile()
+    else:
+        monkeypatch.setattr("regard.api.predictor.MANY_WEIGHTS", 1)
     searched.clear()
     warm = model(TEXTS, **options)
     assert set(searched) == {CpuModel}

@@ -62,8 +62,10 @@ from regard.symbols import BOS, EOS, SYMBOLS, UNK
 from regard.tasks import Source, Task, TextInput
 from regard.tasks.inputs.text import text_given, text_written
 
-#: beams of all sources of a request for which compiled kernels are worth the time to load them
+#: beams of all sources of a request, or weights of a model, for which compiled kernels are worth the
+#: time to load them
 MANY_BEAMS: Final = 400
+MANY_WEIGHTS: Final = 50_000_000
 
 #: sources of a batch on a CPU, or twice as many, and batches that are read before the first is
 #: answered
@@ -291,6 +293,7 @@ class Predictor:
         The choice follows from the request and from `compiled`, not from earlier requests.
         """
         pays = self.compiled or self._is_int8 or sources * options.beam >= MANY_BEAMS
+        pays = pays or sum(part.numel() for part in self.module.parameters()) >= MANY_WEIGHTS
         if self.device.type != "cpu" or not pays or not HAS_NUMBA:
             return self.module
         prepared = self._cpu_model
