@@ -62,8 +62,8 @@ from regard.symbols import BOS, EOS, SYMBOLS, UNK
 from regard.tasks import Source, Task, TextInput
 from regard.tasks.inputs.text import text_given, text_written
 
-#: beams of all sources of a request, or weights of a model, for which compiled kernels are worth the
-#: time to load them
+#: beams of all sources of a request, or weights of a model, for which compiled kernels are worth
+#: the time to load them
 MANY_BEAMS: Final = 400
 MANY_WEIGHTS: Final = 50_000_000
 
