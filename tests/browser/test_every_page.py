@@ -91,11 +91,6 @@ def notebook():
     return f'<!doctype html><html lang="en"><title>x</title>{notebook_html(samples.sentence())}'
 
 
-def api():
-    about = {"responses": {"200": {"description": "An answer"}}, "description": "Answers. " * 20}
-    return served.docs({"info": {"version": "1"}, "paths": {"/api/run" * 9: {"post": about}}})
-
-
 PAGES = {
     "map": lambda: html_page.render([samples.sentence(), samples.far()]),
     "explained": lambda: html_page.render([samples.explained()]),
@@ -111,7 +106,6 @@ PAGES = {
     "report of labels": lambda: report(labelled()),
     "forecast": forecast,
     "notebook": notebook,
-    "api": api,
     "token": lambda: served.ask_for_token(wrong=True).body.decode(),
 }
 
