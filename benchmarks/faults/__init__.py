@@ -1,1 +1,0 @@
-"""Runs, servers and clusters under attack."""
