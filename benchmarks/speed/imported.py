@@ -189,16 +189,18 @@ def ctranslate2(cell: Cell) -> tuple[Any, Callable[[], Any]]:
     from regard.export.ctranslate2_model import write_model
 
     model, _ = regard(cell)
-    saved: Any = SimpleNamespace(model=model, sequence_model=model)
+    task = SimpleNamespace(target=SimpleNamespace(prefix=()))
+    saved: Any = SimpleNamespace(model=model, sequence_model=model, task=task)
     with tempfile.TemporaryDirectory() as folder:
         write_model(saved, Path(folder), Path(folder))
         engine = library.Translator(folder, inter_threads=1, intra_threads=cell.threads)
     batch = [[str(i) for i in row] for row in cell.rows()]
-    limits = {"min_decoding_length": TRANSLATED, "max_decoding_length": TRANSLATED}
+    # one more, in the place of the end that the others score
+    limits = dict.fromkeys(("min_decoding_length", "max_decoding_length"), TRANSLATED + 1)
 
     def search() -> list[Any]:
         found = engine.translate_batch(batch, beam_size=cell.beam, **limits)
-        return [result.hypotheses[0] for result in found]
+        return [result.hypotheses[0][:-1] for result in found]
 
     return None, search
 

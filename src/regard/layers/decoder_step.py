@@ -5,8 +5,8 @@ It computes what the modules compute, up to rounding. A search replays it from a
 """
 
 from dataclasses import replace
-from functools import lru_cache
 from typing import Final, NamedTuple, cast
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
@@ -112,7 +112,7 @@ def step_layer(
         state.key,
         state.value,
         order=order,
-        frequencies=None if rotation is None else _frequencies(rotation, device),
+        frequencies=None if rotation is None else _kept_frequencies(rotation, device),
         bias=bias,
         window=own.window,
     )
@@ -199,7 +199,12 @@ def _norm(norm: nn.Module | None) -> StepNorm | None:
     return None
 
 
-@lru_cache(maxsize=16)
-def _frequencies(rotation: RotaryPositions, device: torch.device) -> Tensor:
-    """Return the same tensor again, whose address graphs have recorded."""
-    return rotation.frequencies(device)
+_frequencies: WeakKeyDictionary[RotaryPositions, dict[torch.device, Tensor]] = WeakKeyDictionary()
+
+
+def _kept_frequencies(rotation: RotaryPositions, device: torch.device) -> Tensor:
+    """Return the same tensor again: graphs read its address, and compute nothing while recorded."""
+    own = _frequencies.setdefault(rotation, {})
+    if device not in own:
+        own[device] = rotation.frequencies(device)
+    return own[device]
