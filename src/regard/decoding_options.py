@@ -84,9 +84,9 @@ class DecodingOptions:
     prefix: Sequence[Sequence[int]] | None = None
     forced: int = _option(0, min=0)
     forced_end: bool = False
-    ends: Sequence[int] = ()
-    suppressed: Sequence[int] = ()
-    suppressed_first: Sequence[int] = ()
+    ends: tuple[int, ...] = ()
+    suppressed: tuple[int, ...] = ()
+    suppressed_first: tuple[int, ...] = ()
     forbid_unknown: bool = _option(False, "Never write <unk>.")
     num_samples: int = _option(0, "Sample this many answers instead of searching.", min=0)
     temperature: float = _option(
@@ -131,6 +131,9 @@ class DecodingOptions:
                 self.nbest,
                 f"set beam={self.nbest}, or ask for fewer",
             )
+        for name in ("ends", "suppressed", "suppressed_first"):
+            # a folder's settings are lists, which have no hash
+            object.__setattr__(self, name, tuple(getattr(self, name)))
         for token in (*self.ends, *self.suppressed, *self.suppressed_first):
             check_least(EOS, ends_and_suppressed=token)
         for row, tokens in enumerate(self.prefix or ()):

@@ -185,6 +185,10 @@ class Predictor:
         return is_int8(self.module)
 
     @cached_property
+    def _weights(self) -> int:
+        return sum(weight.numel() for weight in self.module.parameters())
+
+    @cached_property
     def _plain(self) -> SequenceModel:
         """The model for searches by compiled kernels that take its own steps."""
         wide = any(p.dtype == torch.float64 for p in self.module.parameters())
@@ -293,7 +297,7 @@ class Predictor:
         The choice follows from the request and from `compiled`, not from earlier requests.
         """
         pays = self.compiled or self._is_int8 or sources * options.beam >= MANY_BEAMS
-        pays = pays or sum(part.numel() for part in self.module.parameters()) >= MANY_WEIGHTS
+        pays = pays or self._weights >= MANY_WEIGHTS
         if self.device.type != "cpu" or not pays or not HAS_NUMBA:
             return self.module
         prepared = self._cpu_model

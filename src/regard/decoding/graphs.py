@@ -112,8 +112,10 @@ class DecodingGraphs:
     def _is_usable(self, src: Tensor) -> bool:
         if not self._needs_gpu:
             return True
+        if not src.is_cuda or not self.records:
+            return False
         modules = submodules(self.model)
-        if not src.is_cuda or not self.records or _is_observed(modules):
+        if _is_observed(modules):
             return False
         fingerprint = (
             src.device,

@@ -121,9 +121,6 @@ def alternatives_by_kernel(logits: Float[Tensor, "rows vocab"], count: int) -> A
 BLOCK_STEPS: Final = 4
 assert STEPS_DRAWN % BLOCK_STEPS == 0
 
-#: Options that are tokens, in any sequence.
-OF_TOKENS: Final = ("ends", "suppressed", "suppressed_first")
-
 #: Numbers of rows that batches are padded to, up to the least; further ones double in two steps.
 ROWS: Final = (1, 2, 4, 8, 12, 16, 24, 32)
 #: Source lengths are padded to multiples of this, and long ones to more, by at most a quarter.
@@ -341,10 +338,8 @@ class GraphBlocks(SearchSteps):
     def __init__(self, settings: SearchSettings, graphs: DecodingGraphs) -> None:
         super().__init__(settings)
         self.graphs = graphs
-        # determines the kernels of a step, beside its shapes; a folder's settings are lists
-        options = settings.options
-        tokens: dict[str, Any] = {name: tuple(getattr(options, name)) for name in OF_TOKENS}
-        self.key = (replace(options, prefix=None, seed=None, **tokens), *settings[2:])
+        # determines the kernels of a step, beside its shapes
+        self.key = (replace(settings.options, prefix=None, seed=None), *settings[2:])
 
     def start(self, src: Tensor, lengths: Tensor | None) -> SearchState:
         """See `SearchSteps`."""

@@ -338,8 +338,8 @@ class RunFolder:
         Files there belong to somebody else, and a run writes and removes files.
         """
         home = self.path.resolve()
-        parts = [self.checkpoints, self.best, self.data, self.metrics.path, self.report.path]
-        parts += [self.shards]
+        parts = [self.checkpoints, self.best, self.data, self.shards]
+        parts += [self.metrics.path, self.report.path]
         for part in (*parts, *self._made):
             if part.is_symlink() and not Path(os.path.realpath(part)).is_relative_to(home):
                 raise RunError(
