@@ -106,28 +106,3 @@ def test_predict_names_unknown_words_and_skips_bad_lines(saved):
 def test_options_that_make_no_sense_are_refused(saved, family, words, match):
     words = [saved(family) if word == "MODEL" else word for word in words]
     assert match in sentence(regard(*words, stdin="the <mask>\n"), 2)
-
-
-@pytest.mark.sample(1)
-@pytest.mark.parametrize(
-    ("family", "text", "most"), [("gpt2", TEXT, 20), ("t5", TEXT, 20), ("bert", "the <mask>", 1)]
-)
-def test_check_shows_methods_and_their_faithfulness(saved, family, text, most):
-    told = ("check", saved(family), text, "--methods", "ablation,gradient,attention")
-    assert "random order" in done(regard(*told))
-    trace = json.loads(done(regard(*told, "--json")))
-    assert trace["model"]["name"] == family
-    assert set(trace["checks"]["faithfulness"]) == {"ablation", "gradient", "attention", "random"}
-    assert 1 <= len(trace["target"]["tokens"]) <= most
-
-
-@pytest.mark.parametrize(
-    ("family", "options", "said"),
-    [
-        ("gpt2", ("--beam", 2), "--beam must be left out for a model of transformers"),
-        ("bert", (), "have a <mask> for the model to fill"),
-        ("gpt2", ("--methods", "magic"), "be all, or some of ablation"),
-    ],
-)
-def test_check_refuses_what_it_cannot_do(saved, family, options, said):
-    assert said in sentence(regard("check", saved(family), TEXT, *options), 2)

@@ -14,9 +14,6 @@ import regard
 from pretrained.families import DECODERS, ENCODERS, SEQ2SEQ, build, build_tokenizer
 from regard.errors import ArgumentError, DataError
 from regard.pretrained.folder import LoadedParts
-from regard.pretrained.head_probe import prediction_scorer
-from regard.pretrained.token_texts import written_plainly
-from regard.seeing.attribution.transformers_check import check_text
 from seeing.tools import pairwise
 
 pytestmark = pytest.mark.slow  # transformers takes seconds to load
@@ -432,11 +429,6 @@ def test_a_regression_answers_its_number(saved):
     assert found.score == pytest.approx(float(logits))
     assert (found.log_prob, found.probabilities, found.tokens) == (None, {}, ())
     assert found.trace.notes[0] == f"the number that it predicts: {found.text}"
-    with pytest.raises(regard.errors.RegardError, match="choose a class to be checked"):
-        model.check("the cat sat")
-    with pytest.raises(ArgumentError, match="choose a class to be checked, but it is a regression"):
-        check_text(model.module, model.tokenizer, "the cat sat")
-    assert prediction_scorer(model, ["the cat sat"], [""]) is None
 
 
 def test_labels_that_do_not_exclude_each_other_have_probabilities_of_their_own(saved):
@@ -453,44 +445,6 @@ def test_labels_that_do_not_exclude_each_other_have_probabilities_of_their_own(s
     assert found.text.startswith(f"{found.tokens[0]} {probs[found.tokens[0]]:.2f}, ")
     whole = math.prod(prob if prob > 0.5 else 1 - prob for prob in probs.values())
     assert math.exp(found.log_prob) == pytest.approx(whole, rel=1e-4)
-    for name, prob in probs.items():
-        (output,) = model.check("the cat sat", name, methods="ablation").target.tokens
-        assert (output.text, output.prob) == (name, pytest.approx(prob, abs=1e-5))
-    with pytest.raises(ArgumentError, match="versus must be left out for a model whose labels"):
-        model.check("the cat sat", versus="LABEL_0")
-    score = prediction_scorer(model, ["the cat sat"], [""])
-    with torch.no_grad():
-        model.module.classifier.bias += torch.tensor([0.5, 0.0, 0.0])
-    old, new = (
-        torch.distributions.Bernoulli(logits=x)
-        for x in (logits, logits + logits.new_tensor([0.5, 0, 0]))
-    )
-    apart = torch.distributions.kl_divergence(old, new).sum()
-    assert score().tolist() == [[pytest.approx(float(apart), rel=1e-3), 3.0]]
-
-
-def test_a_check_is_of_the_greedy_answer_that_it_says(saved):
-    """Whatever the generation config asks for."""
-    model = regard.load(saved("t5"))
-    config = model.module.generation_config
-    config.num_beams = config.num_return_sequences = 4
-    differ = 0
-    for text in TEXTS:
-        found = model.check(text, methods="attention", max_len=6)
-        ids = {beam: generated_ids(model, text, num_beams=beam) for beam in (1, 4)}
-        assert found.decoded.mode == "greedy"
-        assert len(found.target.tokens) == len(ids[1])
-        plain = written_plainly(model.tokenizer, ids[1])
-        assert found.target.labels == plain.labels
-        differ += ids[1] != ids[4]
-    assert differ, "beam search gives the same answers: nothing was tested"
-
-
-def generated_ids(model, text, **options):
-    ids = prompt_ids(model.tokenizer, text)
-    with torch.no_grad():
-        limits = {"max_new_tokens": 6, "num_return_sequences": 1}
-        return model.module.generate(input_ids=ids, **limits, **options)[0, 1:].tolist()
 
 
 def test_a_decoder_without_an_output_layer_shows_what_it_reads(saved):

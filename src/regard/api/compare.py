@@ -4,14 +4,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-import numpy as np
-
 from regard.api.evaluate_pairs import metric_names
 from regard.api.model import Model
-from regard.data.lookup_codecs import KINDS
 from regard.errors import ArgumentError
 from regard.evaluation import (
-    PLAIN_TEXT,
     Comparison,
     ConfidenceInterval,
     Normalizer,
@@ -20,22 +16,14 @@ from regard.evaluation import (
     paired_perplexity,
 )
 from regard.evaluation.bootstrap import perplexities
-from regard.evaluation.metrics import Statistics
-from regard.pretrained import PretrainedModel
-from regard.pretrained.head_probe import prediction_scorer, text_traces
 from regard.seeing import Trace
 from regard.seeing.trace.head_habits import TraceDistance, trace_distance
 
 #: examples whose traces are kept, those that differ most
 SHOWN: Final = 12
-#: tokens of running text, as models of transformers write it
-RUNNING_TEXT: Final = KINDS["bpe"]
 #: traces that are computed at once, and pairs that are in memory before most are dropped
 BATCH: Final = 8
 KEPT: Final = 64
-
-
-AnyModel = Model | PretrainedModel
 
 
 class ComparedExample(NamedTuple):
@@ -104,8 +92,8 @@ class ModelComparison(NamedTuple):
 
 
 def compare_models(
-    first: AnyModel,
-    second: AnyModel,
+    first: Model,
+    second: Model,
     sources: Sequence[Any],
     references: Sequence[Sequence[str]] | None = None,
     *,
@@ -130,16 +118,15 @@ def compare_models(
         done: called with a number of examples whenever some are done.
     """
     _check_comparable(first, second, sources)
-    if _is_language_model(first):
+    if not first.task.has_sources:
         return _compare_texts(first, second, list(sources), shown, done)
-    own = first.task.tokens.metrics() if isinstance(first, Model) else RUNNING_TEXT.metrics
-    names = metric_names(own, metric) if references is not None else []
+    names = metric_names(first.task.tokens.metrics(), metric) if references is not None else []
     here, there = (_answers(model, sources, beam) for model in (first, second))
     targets = here if references is None else [accepted[0] for accepted in references]
     pairs = _trace_pairs(first, second, sources, targets, done)
     answers = list(zip(here, there, strict=True))
     examples, heads, notes = _collect(pairs, answers, references, shown)
-    normalizer: Normalizer = first.tgt_tokenizer if isinstance(first, Model) else PLAIN_TEXT
+    normalizer: Normalizer = first.tgt_tokenizer
     scores = [
         paired_bootstrap(name, here, there, references or [], normalizer=normalizer)
         for name in names
@@ -149,20 +136,17 @@ def compare_models(
     return ModelComparison(scores, same, heads, examples, forced, notes)
 
 
-def _answers(model: AnyModel, sources: Sequence[Any], beam: int | None) -> list[str]:
-    """Return the answers of a model; "" of one that has none without a mask or an output layer."""
-    if isinstance(model, PretrainedModel) and model.task in ("fill-mask", "feature-extraction"):
-        return [""] * len(sources)
+def _answers(model: Model, sources: Sequence[Any], beam: int | None) -> list[str]:
     options: dict[str, Any] = {} if beam is None else {"beam": beam}
     return [output.text for output in model.predict(sources, attention=False, **options)]
 
 
 def compare_inputs(
-    model: AnyModel, first: Any, second: Any, *, beam: int | None = None
+    model: Model, first: Any, second: Any, *, beam: int | None = None
 ) -> ModelComparison:
     """Compare what a model does with two inputs; maps of the same size are compared by position."""
     options: dict[str, Any] = {} if beam is None else {"beam": beam}
-    if isinstance(model, PretrainedModel) or model.task.has_sources:
+    if model.task.has_sources:
         traces = model.trace(first, **options), model.trace(second, **options)
     else:
         traces = model.trace("", first), model.trace("", second)
@@ -178,37 +162,24 @@ def compare_inputs(
     return ModelComparison([], None, heads, [example], forced, distance.notes)
 
 
-def _is_language_model(model: AnyModel) -> bool:
-    if isinstance(model, PretrainedModel):
-        return model.task == "text-generation"
-    return not model.task.has_sources
-
-
-def _check_comparable(first: AnyModel, second: AnyModel, sources: Sequence[Any]) -> None:
+def _check_comparable(first: Model, second: Model, sources: Sequence[Any]) -> None:
     if not sources:
         raise ArgumentError("texts", "be one or more", "none", "there is nothing to compare")
-    if _is_language_model(first) != _is_language_model(second):
+    if first.task.has_sources != second.task.has_sources:
         kinds = [
-            "a language model" if _is_language_model(model) else "a model of sources"
+            "a model of sources" if model.task.has_sources else "a language model"
             for model in (first, second)
         ]
         raise ArgumentError(
             "both models", "be of one kind", " and ".join(kinds), "choose two of the same kind"
-        )
-    if _is_language_model(first) and isinstance(first, Model) != isinstance(second, Model):
-        raise ArgumentError(
-            "two language models",
-            "both be runs, or both be of transformers, to have perplexities of the same units",
-            "one of each",
-            "choose two of the same sort",
         )
     for source in sources:
         second.check_source(source)
 
 
 def _trace_pairs(
-    first: AnyModel,
-    second: AnyModel,
+    first: Model,
+    second: Model,
     sources: Sequence[Any],
     targets: Sequence[str],
     done: Callable[[int], None],
@@ -216,18 +187,9 @@ def _trace_pairs(
     """Yield the traces of both models for each source, some computed at once."""
     for start in range(0, len(sources), BATCH):
         part = slice(start, start + BATCH)
-        both = [_forced_traces(model, sources[part], targets[part]) for model in (first, second)]
+        both = [model.traces(sources[part], targets[part]) for model in (first, second)]
         yield from zip(*both, strict=True)
         done(len(sources[part]))
-
-
-def _forced_traces(model: AnyModel, sources: Sequence[Any], targets: Sequence[str]) -> list[Trace]:
-    """Return the traces of a model that is made to write the targets, if it writes."""
-    if isinstance(model, PretrainedModel):
-        if _is_language_model(model):
-            return list(text_traces(model, targets, None))
-        return list(text_traces(model, sources, targets if model.generates else None))
-    return model.traces(sources, targets)
 
 
 def _collect(
@@ -273,11 +235,11 @@ def _ranked(examples: Sequence[ComparedExample], shown: int) -> list[ComparedExa
 
 
 def _compare_texts(
-    first: AnyModel, second: AnyModel, texts: list[str], shown: int, done: Callable[[int], None]
+    first: Model, second: Model, texts: list[str], shown: int, done: Callable[[int], None]
 ) -> ModelComparison:
     """Compare two language models: perplexity, and maps of the texts."""
-    here, there = (_text_nats(model, texts) for model in (first, second))
-    same = _have_same_tokens(first, second)
+    here, there = (model.perplexity(texts).each for model in (first, second))
+    same = first.tgt_tokenizer.fingerprint == second.tgt_tokenizer.fingerprint
     name, unit = ("perplexity", 1) if same else ("perplexity per word", 2)
     each = [here[:, [0, unit]], there[:, [0, unit]]]
     values = [perplexities(*one.T) for one in each]
@@ -286,21 +248,3 @@ def _compare_texts(
     examples, heads, notes = _collect(pairs, answers, None, shown)
     scores = [paired_perplexity(name, *each)]
     return ModelComparison(scores, None, heads, examples, "both wrote the text", notes)
-
-
-def _have_same_tokens(first: AnyModel, second: AnyModel) -> bool:
-    if isinstance(first, Model) and isinstance(second, Model):
-        return first.tgt_tokenizer.fingerprint == second.tgt_tokenizer.fingerprint
-    assert isinstance(first, PretrainedModel)
-    assert isinstance(second, PretrainedModel)
-    return bool(first.tokenizer.get_vocab() == second.tokenizer.get_vocab())
-
-
-def _text_nats(model: AnyModel, texts: Sequence[str]) -> Statistics:
-    """Return nats, tokens and words of each text."""
-    if isinstance(model, Model):
-        return model.perplexity(texts).each
-    score = prediction_scorer(model, texts, texts)
-    assert score is not None  # a language model has an output layer
-    words = np.array([[len(text.split())] for text in texts], dtype=np.float64)
-    return np.concatenate([score(), words], axis=1)

@@ -96,16 +96,11 @@ def load(
     )
 
 
-def text_model(model: Model | PretrainedModel, command: str) -> Model | PretrainedModel:
-    """Return a model; raises ArgumentError if it reads pictures, for a command."""
-    if isinstance(model, PretrainedModel) and model.reads != "text":
-        raise ArgumentError(
-            "the model",
-            f"read text for {command}",
-            f"a {type(model.module).__name__}",
-            "see where it looks with `regard show`",
-        )
-    return model
+def load_own(run: str | Path, *, device: str = "auto", precision: str = "32") -> Model:
+    """Load a model in our own layers: a run, or a model of transformers that is imported."""
+    found = load(run, device=device, precision=precision, engine="regard")
+    assert isinstance(found, Model)
+    return found
 
 
 def find_pretrained(name: str | Path, *, allow_pickle: bool = False) -> Path | None:

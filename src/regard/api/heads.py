@@ -10,15 +10,11 @@ import numpy as np
 from regard.api.model import Model
 from regard.api.word_alignment import SHIFTS, Units, check_can_align, unit_counts
 from regard.data import Pair
-from regard.data.lookup_codecs import words_of
 from regard.data.pairs import draw_sample
 from regard.decoding import force_decode
-from regard.errors import ArgumentError
 from regard.evaluation import ratio_differences
 from regard.evaluation.metrics import Statistics
 from regard.messages import message
-from regard.pretrained import PretrainedModel
-from regard.pretrained.head_probe import prediction_scorer, pretrained_switches, text_traces
 from regard.seeing import Text, Trace
 from regard.seeing.attribution.interventions import HeadSwitch, heads_off, transformer_switches
 from regard.seeing.page.compare_page import HeadRow
@@ -79,7 +75,7 @@ class HeadReport(NamedTuple):
 
 
 def profile_heads(
-    model: Model | PretrainedModel,
+    model: Model,
     sources: Sequence[Any],
     targets: Sequence[str] | None = None,
     *,
@@ -90,7 +86,7 @@ def profile_heads(
     """Return the habits of each head over some texts, and its importance.
 
     Args:
-        model: of a run, or of transformers.
+        model: of a run, or imported.
         sources: texts that the model reads; of a language model, texts that it is made to write.
         targets: what the model is made to write; its own answers if None.
         ablate: number of texts, drawn from all, on which heads are switched off, one after another;
@@ -99,10 +95,11 @@ def profile_heads(
             its alignment error rate.
         done: called with a number of texts whenever some are done.
     """
-    if isinstance(model, Model) and not model.task.has_sources:
+    if not model.task.has_sources:
         sources, targets = [""] * len(sources), list(sources)
     notes: list[str] = []
-    corpus = _Corpus(golds, gold_units(model) if golds is not None else Units(True, True))
+    units = Units(True, True) if golds is None else Units.of(model.task, None)
+    corpus = _Corpus(golds, units)
     habits = head_habits(corpus.noting(_traces(model, sources, targets, done)))
     costs: dict[HeadKey, HeadCost] = {}
     several = min(ablate, len(sources))
@@ -121,33 +118,21 @@ def profile_heads(
 
 
 def _importance(
-    model: Model | PretrainedModel,
+    model: Model,
     habits: Sequence[HeadHabits],
     sources: Sequence[Any],
     targets: Sequence[str],
 ) -> tuple[dict[HeadKey, HeadCost], list[str]]:
     """Return the importance of the heads that can be switched off, and notes on the others."""
-    switches: Mapping[HeadKey, HeadSwitch]
-    score: Callable[[], Statistics] | None
-    if isinstance(model, PretrainedModel):
-        try:
-            switches = pretrained_switches(model, sources[0], targets[0])
-        except ArgumentError as error:  # an attention without an output projection
-            return {}, [f"No head has an importance: {str(error).removesuffix('.')}"]
-        score = prediction_scorer(model, sources, targets)
-    else:
-        switches = transformer_switches(model.module)
-        score = partial(target_nats, model, sources, targets)
-    if score is None:
-        return {}, [message("heads.note.no-score")]
+    switches = transformer_switches(model.module)
+    score = partial(target_nats, model, sources, targets)
     own = {one.key: switches[one.key] for one in habits if one.key in switches}
     costs = head_importance(own, score)
     distinct = len({(id(switch.projection), switch.start) for switch in own.values()})
     notes = [message("heads.note.no-switch")] * (len(own) < len(habits))
     notes += [message("heads.note.shared")] * (distinct < len(own))
     notes += [message("interval.note")] * any(low is None for _, low, _ in costs.values())
-    writes = isinstance(model, Model) or model.generates
-    return costs, notes + [message("heads.note.divergence")] * (bool(costs) and not writes)
+    return costs, notes
 
 
 def head_importance(
@@ -181,7 +166,7 @@ def target_nats(model: Model, sources: Sequence[Any], targets: Sequence[str]) ->
 
 
 def _traces(
-    model: Model | PretrainedModel,
+    model: Model,
     sources: Sequence[Any],
     targets: Sequence[str] | None,
     done: Callable[[int], None],
@@ -189,10 +174,7 @@ def _traces(
     for start in range(0, len(sources), BATCH):
         part = slice(start, start + BATCH)
         wanted = None if targets is None else targets[part]
-        if isinstance(model, PretrainedModel):
-            yield from text_traces(model, sources[part], wanted)
-        else:
-            yield from model.traces(sources[part], wanted)
+        yield from model.traces(sources[part], wanted)
         done(len(sources[part]))
 
 
@@ -245,17 +227,10 @@ class _Corpus:
         return Quality.of([diagonal(*size) for size in self.sizes], self.golds).aer
 
 
-def gold_units(model: Model | PretrainedModel) -> Units:
-    """Return what gold links count on each side: words, but letters of a side read by letters."""
-    return Units(True, True) if isinstance(model, PretrainedModel) else Units.of(model.task, None)
-
-
-def gold_sizes(model: Model | PretrainedModel, pairs: Sequence[Pair]) -> list[tuple[int, int]]:
-    """Return the number of source and target units of each pair."""
-    if isinstance(model, PretrainedModel):
-        return [(len(words_of(pair.src)), len(words_of(pair.tgt))) for pair in pairs]
+def gold_sizes(model: Model, pairs: Sequence[Pair]) -> list[tuple[int, int]]:
+    """Return the number of source and target units of each pair, as gold links count them."""
     check_can_align(model.predictor)
-    return unit_counts(model.task, pairs, gold_units(model))
+    return unit_counts(model.task, pairs, Units.of(model.task, None))
 
 
 def _numbered(text: Text, *, words: bool) -> list[int | None]:

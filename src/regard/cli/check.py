@@ -9,7 +9,7 @@ from rich.console import Console
 
 from regard import api
 from regard.cli.commands import CheckArgs
-from regard.cli.console import print_table, refuse, result_console
+from regard.cli.console import print_table, result_console
 from regard.cli.input_lines import one_source, warn_if_bare
 from regard.cli.show import drawn
 from regard.decoding_options import given_options
@@ -33,14 +33,9 @@ def check(args: CheckArgs) -> None:
     console = result_console()
     if args.output is not None:
         check_ending(args.output)
-    loaded = api.load(args.run, device=args.device, allow_pickle=args.allow_pickle)
-    methods = args.methods
-    if not isinstance(loaded, api.Model):
-        rule = "be left out for a model of transformers, which is checked on greedy outputs"
-        refuse(rule, "leave it out, or force one with --target", beam=args.beam)
-        methods = methods or "all"
+    loaded = api.load_own(args.run, device=args.device)
     (source,) = warn_if_bare(loaded, [one_source(loaded, args.text)])
-    options = given_options(methods=methods, versus=args.versus, beam=args.beam)
+    options = given_options(methods=args.methods, versus=args.versus, beam=args.beam)
     trace = loaded.check(source, args.target, **options)
     if args.output is not None:
         trace.save(args.output)

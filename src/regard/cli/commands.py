@@ -328,7 +328,7 @@ class CheckArgs:
         "Attribution methods to compare, each with its faithfulness: ablation, gradient, "
         "input-gradient, integrated-gradients, relevance, attention, rollout, norms.",
         metavar="all|NAME,...",
-        shown="none; all for a language model or a model of transformers",
+        shown="none; all for a language model",
     )
     versus: str | None = option(
         "Compare each output with this token: why the one, and not the other?", metavar="TOKEN"
@@ -341,7 +341,6 @@ class CheckArgs:
         metavar="FILE",
     )
     as_json: bool = flag("--json", "Print the trace as JSON.")
-    allow_pickle: options.AllowPickle = False
     device: options.Device = "auto"
 
 

@@ -31,7 +31,6 @@ from regard.cli.input_lines import metric_words, one_source, read_examples
 from regard.errors import ArgumentError
 from regard.evaluation import format_metric
 from regard.messages import interval_text, message, translated
-from regard.pretrained import PretrainedModel
 from regard.seeing import Trace, select
 from regard.seeing.draw import terminal
 from regard.seeing.draw.shapes import fit, printable
@@ -58,11 +57,11 @@ def compare(args: CompareArgs) -> None:
         raise ArgumentError(lacks, "be given", "missing", fix)
     else:
         names = args.first, args.second
-        models = _load(args.first, args), _load(args.second, args)
-        examples = read_examples(models[0], args.file, args)
+        first, second = (api.load_own(run, device=args.device) for run in names)
+        examples = read_examples(first, args.file, args)
         with progress_bar(message("compare.comparing"), len(examples.sources)) as done:
             texts, metric = (examples.sources, examples.references), metric_words(args.metrics)
-            found = compare_models(*models, *texts, metric=metric, beam=args.beam, done=done)
+            found = compare_models(first, second, *texts, metric=metric, beam=args.beam, done=done)
     if args.output is not None:
         save_page(args.output, _page(names, found))
     if args.as_json:
@@ -73,12 +72,8 @@ def compare(args: CompareArgs) -> None:
 def _compare_inputs(args: CompareArgs, inputs: tuple[str, str]) -> ModelComparison:
     fix = "name one model, and two texts after --inputs"
     refuse("be left out with --inputs", fix, B=args.second)
-    model = _load(args.first, args)
+    model = api.load_own(args.first, device=args.device)
     return compare_inputs(model, *(one_source(model, text) for text in inputs), beam=args.beam)
-
-
-def _load(run: str, args: CompareArgs) -> api.Model | PretrainedModel:
-    return api.text_model(api.load(run, device=args.device), "regard compare")
 
 
 def _print(names: tuple[str, str], found: ModelComparison, console: Console) -> None:

@@ -20,7 +20,6 @@ from regard.cli.input_lines import ExampleFile, read_examples
 from regard.data.pairs import draw_sample
 from regard.errors import ArgumentError
 from regard.messages import message
-from regard.pretrained import PretrainedModel
 from regard.seeing.page.compare_page import HeadRow, render_heads
 from regard.seeing.trace.head_habits import HABITS
 from regard.seeing.trace.storage import to_json
@@ -32,7 +31,7 @@ MOST_ROWS: Final = 48
 
 def heads(args: HeadsArgs) -> None:
     """Report where each attention head of a model looks, and what switching it off costs."""
-    model = api.text_model(api.load(args.run, device=args.device), "regard heads")
+    model = api.load_own(args.run, device=args.device)
     examples = read_examples(model, args.file, args)
     if not examples.sources:
         raise ArgumentError("FILE", "have a text or more", "empty", "there is nothing to look at")
@@ -55,9 +54,7 @@ def heads(args: HeadsArgs) -> None:
     return _print(report, result_console())
 
 
-def _golds(
-    model: api.Model | PretrainedModel, examples: ExampleFile, gold: str, first: int
-) -> list[Gold]:
+def _golds(model: api.Model, examples: ExampleFile, gold: str, first: int) -> list[Gold]:
     if examples.pairs is None or examples.left_out is None:
         raise ArgumentError(
             "--gold", "come with pairs", "given with texts alone", "give a file of pairs"

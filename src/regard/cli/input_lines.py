@@ -21,7 +21,6 @@ from regard.data import (
     Pair,
     PairReader,
     join_lines,
-    read_pairs,
     read_texts,
 )
 from regard.data.error_hints import BadLine, ErrorHints, with_commas
@@ -263,16 +262,10 @@ class ExampleFile(NamedTuple):
         return ExampleFile([self.sources[i] for i in rows], pairs, self.left_out)
 
 
-def read_examples(
-    model: api.Model | PretrainedModel, file: str, args: CompareArgs | HeadsArgs
-) -> ExampleFile:
+def read_examples(model: api.Model, file: str, args: CompareArgs | HeadsArgs) -> ExampleFile:
     """Read a file by its ending (.txt: texts; others: pairs), stdin as texts, or a text itself."""
     ending = Path(file).suffix.lower()
     is_file = Path(file).is_file() or ending in (*TEXT_ENDINGS, *PAIR_ENDINGS)
-    if isinstance(model, PretrainedModel):
-        if is_file and ending not in TEXT_ENDINGS and model.task == "text2text-generation":
-            return _plain_pairs(file, args)
-        return ExampleFile(list(sources_of(model, file)) if is_file or file == "-" else [file])
     if not model.task.has_sources:
         texts = texts_for(model, file, skip_bad=args.skip_bad) if is_file or file == "-" else [file]
         return ExampleFile(texts)
@@ -283,18 +276,3 @@ def read_examples(
     bad: list[int] = []
     pairs = pairs_for(model, file, args, bad)
     return ExampleFile([model.task.input.of_pair(p) for p in pairs], pairs, left_out(pairs, bad))
-
-
-def _plain_pairs(file: str, args: CompareArgs | HeadsArgs) -> ExampleFile:
-    """Read pairs for a model of transformers, whose own data are not known."""
-    bad: list[int] = []
-    reader = read_pairs(
-        file,
-        tgt_file=args.tgt,
-        columns=named_columns(args.columns),
-        skip_bad=args.skip_bad,
-        on_bad=lambda error: bad.append(error.line or 0),
-        advice=OPTIONS,
-    )
-    pairs = list(reader)
-    return ExampleFile([pair.src for pair in pairs], pairs, left_out(pairs, bad))

@@ -31,7 +31,7 @@ def what_if(args: WhatIfArgs) -> None:
         "heads_off": [_parsed("--off", one, _head) for one in args.off or ()],
         "cells": [_parsed("--set", one, _cell) for one in args.set_cell or ()],
     }
-    model: Any = api.load(args.run, device=args.device, precision=args.precision, engine="regard")
+    model = api.load_own(args.run, device=args.device, precision=args.precision)
     options = given_options(beam=args.beam, max_len=args.max_len)
     found = model.what_if(one_source(model, args.text), **changes, **options)
     if args.output is not None:

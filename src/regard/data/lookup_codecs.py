@@ -633,9 +633,15 @@ class ImportedCodec(Codec):
         return [(0, 0)] * len(self.prefix) + encoded.offsets + [(end, end)] * len(self._last)
 
     def join(self, pieces: Sequence[str]) -> str:
-        """Return the text of tokens without special ones."""
-        ids = [self.theirs[piece] for piece in pieces]
-        return str(self._model.decode(ids, skip_special_tokens=True))
+        """Return the text of tokens without special ones, and of what stands for unknown ones."""
+        texts = []
+        for known, run in itertools.groupby(pieces, self.theirs.__contains__):
+            some = list(run)
+            ids = [self.theirs[piece] for piece in some if known]
+            texts.append(
+                str(self._model.decode(ids, skip_special_tokens=True)) if known else " ".join(some)
+            )
+        return texts[0] if len(texts) == 1 else " ".join(text.strip() for text in texts)
 
     def show(self, piece: str) -> str:
         """Return the text of a token, if it is whole, with a low line for a space before it."""

@@ -10,18 +10,16 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from torch import Tensor
 
 from regard import safe_read
 from regard.data.media_files import reject_media
 from regard.decoding_options import DEFAULT, DecodingOptions, check_least
-from regard.errors import ArgumentError, DataError, RegardError
+from regard.errors import ArgumentError, DataError
 from regard.pretrained.folder import LoadedParts, load_parts, quiet_transformers
 from regard.pretrained.generation import generate
-from regard.pretrained.output import PretrainedOutput, Recording, run_once
+from regard.pretrained.output import PretrainedOutput, Recording
 from regard.pretrained.picture_reader import ImageReader
 from regard.pretrained.text_reader import Reader, TextReader
-from regard.seeing.capture.capture_result import CapturedModule
 from regard.seeing.trace import ModelInfo, Trace
 
 BATCH: Final = 8
@@ -234,38 +232,6 @@ class PretrainedModel:
         wanted = [None] * len(sources) if targets is None else targets
         return [self.trace(one, tgt, **options) for one, tgt in zip(sources, wanted, strict=True)]
 
-    def check(
-        self,
-        source: Any,
-        target: str | None = None,
-        *,
-        methods: str = "all",
-        versus: str | None = None,
-        max_len: int | None = None,
-    ) -> Trace:
-        """Return a trace with what mattered to each output, by several attribution methods.
-
-        Args:
-            source: the prompt, or the text to classify or with masks.
-            target: what the model is made to write, or a class; its own greedy output if None.
-            methods: names separated by commas, or `all`; see `seeing.attribution.methods`.
-            versus: a token or class that each output is compared with.
-            max_len: most tokens that the model writes by itself; 20 if None.
-        """
-        texts = self.texts
-        with quiet_transformers():
-            found = texts.checked(source, target, methods=methods, versus=versus, max_len=max_len)
-        return replace(found, model=self.info)
-
-    def attention_names(
-        self, text: str, target: str | None = None
-    ) -> dict[tuple[str, int], CapturedModule]:
-        """Return the module of each map by kind and layer, found by one pass over what is read."""
-        whole = target if target and self.task == "text-generation" else text
-        _, seen = run_once(self.module, Recording(), **self.forward_inputs(whole, target))
-        found: dict[tuple[str, int], CapturedModule] = seen.modules()
-        return found
-
     @staticmethod
     def generate_options(options: dict[str, Any]) -> tuple[dict[str, Any], int | None]:
         """Return options of `generate()` and the random seed, from those of regard."""
@@ -317,18 +283,6 @@ class PretrainedModel:
     def check_source(self, source: Any) -> None:
         """Raise DataError for what the model cannot read, as an empty or too long text."""
         self.reader.check(source)
-
-    def answers(self, text: str) -> bool:
-        """Return whether the model predicts something for a text: without a mask, BERT does not."""
-        try:
-            self.texts.check_answers(self.texts.check(text))
-        except RegardError:
-            return False
-        return True
-
-    def forward_inputs(self, text: str, target: str | None = None) -> dict[str, Tensor]:
-        """Return the arguments of one forward pass, with the labels of an encoder-decoder."""
-        return self.texts.inputs(self.texts.check(text), target or "")
 
 
 def _in_batches(texts: Iterable[str], size: int) -> Iterator[list[str]]:

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -14,7 +14,6 @@ from torch import Tensor
 from regard.errors import ArgumentError
 from regard.models.protocol import inference
 from regard.pretrained.token_texts import labels
-from regard.seeing.attribution.transformers_check import head_scale
 from regard.seeing.capture.capture_result import CaptureResult
 from regard.seeing.trace import DecodingInfo, ModelInfo, Text, Trace, brief
 from regard.seeing.trace.long_trace import LongTrace
@@ -191,6 +190,17 @@ def run_once(model: Any, recording: Recording | None, **inputs: Any) -> tuple[An
     block = nullcontext() if recording is None else recording.of(model)
     with inference(model), block as seen:
         return model(**inputs), seen
+
+
+def head_scale(config: Any) -> Literal["softmax", "sigmoid", "none"]:
+    """Return how a classifier turns logits into probabilities; those of a regression are numbers.
+
+    It is the scale that the losses of transformers choose.
+    """
+    problem = getattr(config, "problem_type", None)
+    if problem == "multi_label_classification":
+        return "sigmoid"
+    return "none" if problem == "regression" or config.num_labels == 1 else "softmax"
 
 
 def classified(config: Any, logits: Tensor) -> PretrainedOutput:

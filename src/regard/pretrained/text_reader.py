@@ -1,8 +1,7 @@
-"""Texts that a model of transformers reads: to answer in one pass, to write, or to be checked."""
+"""Texts that a model of transformers reads: to answer in one pass, or to write."""
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -29,15 +28,8 @@ from regard.pretrained.token_texts import (
     encode_chat,
     joined,
     labels,
-    written_plainly,
 )
-from regard.seeing.attribution.transformers_check import (
-    MAX_NEW_TOKENS,
-    check_text,
-    decoder_start,
-    head_scale,
-)
-from regard.seeing.trace import DecodingInfo, Trace
+from regard.seeing.trace import DecodingInfo
 
 #: kinds of maps that the JSON of a prediction holds, of models that write
 WRITTEN_MAPS: Final = {"text2text-generation": ("cross",), "text-generation": ("decoder-self",)}
@@ -203,32 +195,9 @@ class TextReader(Reader):
         first = torch.full_like(ids[:, :1], decoder_start(self.module))
         return torch.cat([first, ids[:, :-1]], dim=1)
 
-    def checked(
-        self,
-        source: Any,
-        target: str | None,
-        *,
-        methods: str,
-        versus: str | None,
-        max_len: int | None,
-    ) -> Trace:
-        """Return the trace of the model's answer or a given one, with what mattered to it."""
-        self.check_answers(self.check(source))
-        number = self.task == "text-classification" and head_scale(self.module.config) == "none"
-        if number or self.task == "token-classification":
-            raise RegardError(
-                f"a model must write, fill masks or choose a class to be checked, but "
-                f"{self.path} is a {type(self.module).__name__}: see where it looks with "
-                f"`regard show` or .trace."
-            )
-        most = MAX_NEW_TOKENS if max_len is None else max_len
-        return check_text(
-            self.module,
-            self.tokenizer,
-            source,
-            target,
-            methods=methods,
-            versus=versus,
-            max_new_tokens=most,
-            text_of=partial(written_plainly, self.tokenizer),
-        )
+
+def decoder_start(model: Any) -> int:
+    """Return the token that the decoder of an encoder-decoder begins with."""
+    configs = (getattr(model, "generation_config", None), model.config)
+    found = (getattr(config, "decoder_start_token_id", None) for config in configs)
+    return next((one for one in found if isinstance(one, int)), 0)

@@ -1,7 +1,6 @@
 """Texts of traces from the tokens of a Hugging Face tokenizer: labels, spans, words, specials."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from regard.errors import ArgumentError
@@ -74,15 +73,6 @@ def continuation(tokenizer: Any, prompt: Sequence[int], ids: Sequence[int]) -> s
     """Return the text of tokens after a prompt, with the space between the two if there is one."""
     before, whole = _decode(tokenizer, prompt), _decode(tokenizer, [*prompt, *ids])
     return whole[len(before) :] if whole.startswith(before) else _decode(tokenizer, ids)
-
-
-def written_plainly(tokenizer: Any, ids: Sequence[int]) -> Text:
-    """Return the text of tokens, whose labels are without the mark of a word's start."""
-    text = written(tokenizer, ids)
-    plain = (
-        replace(one, text=one.text.removeprefix(WORD_START) or one.text) for one in text.tokens
-    )
-    return replace(text, tokens=tuple(plain))
 
 
 def labels(tokenizer: Any, ids: Sequence[int]) -> list[str]:

@@ -3,7 +3,6 @@
 An attribution method needs few things of a model: logits of its outputs when some inputs are
 replaced, logits as a differentiable function of the vectors of the inputs, and its attention. A
 scorer offers these for one model and one input; every method is then written once, for all models.
-Scorers of regard's own models are here, those of `transformers` in `transformers_check`.
 """
 
 import threading

@@ -43,7 +43,6 @@ from regard.seeing.attribution.input_scorer import (
     InputScorer,
     MethodUnavailableError,
     Question,
-    hooked,
     row_logits,
     row_values,
     values,
@@ -74,22 +73,15 @@ def relevance_rules(model: nn.Module) -> Iterator[None]:
 
     Parameters require no gradient meanwhile: then a tensor requires one if it depends on the input.
     """
-    # those of `transformers` are written out in other functions, as GELU by tanh
-    written_out = [m for m in model.modules() if type(m).__module__ == "transformers.activations"]
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     try:
         for parameter in trained:
             parameter.requires_grad_(False)
-        with hooked(after=[(part, _activation_hook) for part in written_out]), _Rules():
+        with _Rules():
             yield
     finally:
         for parameter in trained:
             parameter.requires_grad_(True)
-
-
-def _activation_hook(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
-    with torch._C.DisableTorchFunction():
-        return _with_slope(inputs[0], output)
 
 
 class _Rules(TorchFunctionMode):

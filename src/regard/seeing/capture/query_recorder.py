@@ -51,8 +51,8 @@ class QueryRecorder:
     def calls(self) -> dict[str, list[_Call]]:
         """Calls of each module, of batches of one."""
         found: dict[str, list[_Call]] = {}
-        for name, _, query, key, scale, *_ in self.recorded:
-            if query is None or key is None or query.ndim != 4 or len(query) > 1 or query.is_nested:
+        for name, query, key, scale in self.recorded:
+            if query.ndim != 4 or len(query) > 1 or query.is_nested:
                 continue
             q, k = query[0], key[0]
             if len(k) != len(q):  # several heads share a key
@@ -90,7 +90,7 @@ class QueryRecorder:
 @contextmanager
 def record_queries(module: nn.Module) -> Iterator[QueryRecorder]:
     """Record the queries and keys of a module while it runs inside the block."""
-    with record_vectors(module, weights=False) as recorded:
+    with record_vectors(module) as recorded:
         yield QueryRecorder(recorded)
 
 

@@ -312,38 +312,28 @@ def capture(
 
 
 class RecordedCall(NamedTuple):
-    """A call of attention, with its vectors.
+    """A call of `F.scaled_dot_product_attention`, with its vectors.
 
     Attributes:
         name: of the module that attends.
-        value: (*batch and heads, keys, head_dim); None if unknown.
-        query, key: of the call, if its weights are a softmax of `scale * q.k`.
+        query, key: of the call.
         scale: of the scores; None for the usual one.
-        weights: (batch, heads, queries, keys); None if they were not kept.
-        projection: weight of the linear map that reads the heads; None if unknown.
     """
 
     name: str
-    value: Tensor | None
-    query: Tensor | None = None
-    key: Tensor | None = None
-    scale: float | None = None
-    weights: Any = None
-    projection: Tensor | None = None
+    query: Tensor
+    key: Tensor
+    scale: float | None
 
 
 @contextmanager
-def record_vectors(module: nn.Module, *, weights: bool = True) -> Iterator[list[RecordedCall]]:
-    """Record queries, keys and values of a module; the list is filled when the block ends."""
+def record_vectors(module: nn.Module) -> Iterator[list[RecordedCall]]:
+    """Record queries and keys of a module; the list is filled when the block ends."""
     result, calls = CaptureResult(type(module).__name__), list[RecordedCall]()
-    recorder = _Recorder(result, lambda name: weights, MAX_WEIGHTS, None, vectors={})
+    recorder = _Recorder(result, lambda name: False, MAX_WEIGHTS, None, vectors={})
     with _recording(module, recorder):
         yield calls
-    for number, call in sorted((recorder.vectors or {}).items()):
-        kept = result.call(number)
-        if kept is not None or not weights:
-            own = None if kept is None else kept.weights
-            calls.append(call._replace(weights=own, projection=result.projection(call.name)))
+    calls += [call for _, call in sorted((recorder.vectors or {}).items())]
 
 
 @contextmanager
@@ -756,28 +746,14 @@ class _TorchCalls(TorchFunctionMode):
         self, func: Any, args: Any, output: Any, pending: PendingWeights, kwargs: Any = None
     ) -> None:
         found = self.recorder.attended(pending)
-        if self.recorder.vectors is not None:
-            self.recorder.vectors[found.number] = _vectors(found.frame.name, func, args, kwargs)
+        if self.recorder.vectors is not None and func is F.scaled_dot_product_attention:
+            given = {**dict(zip(("query", "key"), args, strict=False)), **kwargs}
+            # copied if they are on a device, whose caches may be written over
+            q, k = (given[part].detach().to("cpu", torch.float32) for part in ("query", "key"))
+            call = RecordedCall(found.frame.name, q, k, given.get("scale"))
+            self.recorder.vectors[found.number] = call
         context = output[0] if isinstance(output, tuple) else output
         if pending.projection is not None:
             self.recorder.result.project(found.frame.name, pending.projection)
         elif not context.is_nested:
             self.recorder.contexts.start(func, args, context, found)
-
-
-def _vectors(name: str, func: Any, args: Any, kwargs: Any) -> RecordedCall:
-    """Return the vectors of a call of torch's attention, or of a product of weights and values."""
-    if func is F.scaled_dot_product_attention:
-        given = {**dict(zip(("query", "key", "value"), args, strict=False)), **kwargs}
-        # copied if they are on a device, whose caches may be written over
-        q, k = (given[part].detach().to("cpu", torch.float32) for part in ("query", "key"))
-        return RecordedCall(name, given["value"], q, k, given.get("scale"))
-    if func not in PRODUCTS:
-        return RecordedCall(name, None)
-    value: Tensor = args[-1]
-    if func is torch.einsum:
-        weights, values, output = re.split(",|->", args[0].replace(" ", "").replace("...", ""))
-        rest = next(letter for letter in output if letter not in weights)
-        order = (*weights[:-2], weights[-1], rest)
-        value = value.permute([values.index(letter) for letter in order])
-    return RecordedCall(name, value)
