@@ -45,10 +45,7 @@ NAMES = {module: names.split() for module, names in NAMES.items()}
 FORWARD = "(self, query, key, value, mask=None, *, past=None, need_weights=True)"
 
 SIGNATURES = {
-    regard.capture: (
-        "(module, layers=None, *, max_weights=None, tokens=None, lengths=None, "
-        "top_k_weights=None, heads=None)"
-    ),
+    regard.capture: ("(module, layers=None, *, max_weights=50000000, tokens=None, lengths=None)"),
     regard.show: "(weights, src=None, tgt=None, *, layer='auto', head='auto', special='dim')",
     regard.fit: (
         "(pairs, y=None, preset=None, *, target=None, source=None, output=None, quiet=False, "

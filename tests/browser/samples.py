@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from regard.seeing import DecodingInfo, Map, ModelInfo, Text, Token, Trace
-from regard.seeing.trace.trace import Backdrop, QueryKeys, series, spectrogram
+from regard.seeing.trace.trace import Backdrop, series, spectrogram
 
 HOSTILE = (
     "</script><script>window.hacked=1</script>",
@@ -218,18 +218,6 @@ def measured(features=3):
     table = np.random.default_rng(2).normal(size=(30, features)).cumsum(axis=0)
     source = Text("a.npy", tuple(Token(str(i)) for i in range(30)), series(table))
     return Trace(source, Text.of(["a", "b", "c"]), (Map.of("cross", 0, peaked(3, 30)),))
-
-
-def explained():
-    """A map with its queries and keys: the first dimension of the first cell contributes 4."""
-    q, k = np.zeros((2, 3, 5)), np.zeros((2, 4, 5))
-    q[:, 0, 0], k[:, 0, 0] = 4.0, 2.0
-    q[:, 0, 3], k[:, 0, 3] = -1.0, 1.0
-    scores = 0.5 * q @ k.transpose(0, 2, 1)
-    weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
-    vectors = QueryKeys.of("cross", 0, q, k, 0.5)
-    maps = (Map.of("cross", 0, weights),)
-    return Trace(Text.of(list("abcd")), Text.of(list("xyz")), maps, queries=(vectors,))
 
 
 def wide():

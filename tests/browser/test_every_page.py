@@ -93,7 +93,6 @@ def notebook():
 
 PAGES = {
     "map": lambda: html_page.render([samples.sentence(), samples.far()]),
-    "explained": lambda: html_page.render([samples.explained()]),
     "wide": lambda: html_page.render([samples.wide()]),
     "picture": lambda: html_page.render([samples.pictured()]),
     "sound": lambda: html_page.render([samples.heard()]),
@@ -126,9 +125,7 @@ def every_page(tmp_path_factory):
 def test_a_page_fits_its_window_and_is_accessible(
     every_page, open_window, accessible, name, width, scheme
 ):
-    start = "#head=1&layer=0" if name == "explained" else ""
-    address = f"{(every_page / f'{name}.html').as_uri()}{start}"
-    page = open_window(address, width=width, scheme=scheme)
+    page = open_window((every_page / f"{name}.html").as_uri(), width=width, scheme=scheme)
     if page.locator("#app").count():
         page.wait_for_selector("#app[data-ready]")
         for tab in ("picture", *TABS):

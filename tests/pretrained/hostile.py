@@ -57,7 +57,6 @@ def write_pages(folders, texts, folder):
     """Write every page that shows tokens, and return them by name."""
     commands = {
         "page": ("show", folders[0], TEXT, "--max-len", 2),
-        "long": ("show", folders[0], TEXT, "--max-len", 2, "--top-k-weights", 3),
         "heads": ("heads", folders[0], texts),
         "compare": ("compare", *folders, texts),
     }

@@ -452,22 +452,3 @@ def test_a_decoder_without_an_output_layer_shows_what_it_reads(saved):
     trace = model.trace("the cat sat")
     assert trace.kinds == ["decoder-self"]
     assert trace.source.labels == ["<s>", "▁the", "▁cat", "▁sat"]
-
-
-@pytest.mark.parametrize(("family", "kept"), [("llama", 2), ("albert", 2), ("bart", 6), ("t5", 2)])
-def test_queries_and_keys_are_kept_on_demand(saved, family, kept):
-    model = regard.load(saved(family))
-    options = {"max_len": 4} if model.generates else {}
-    trace = model.trace(TEXTS[0], queries=True, **options)
-    assert len(trace.queries) == kept
-    plain = model.trace(TEXTS[0], **options)
-    for own, other in zip(trace.maps, plain.maps, strict=True):
-        np.testing.assert_array_equal(own.weights, other.weights)
-    if family == "llama":  # a causal map of joined steps, over a cache of shared keys
-        vectors, weights = trace.queries[0], trace.maps[0].weights[3]
-        scores = torch.from_numpy(vectors.scores(3))
-        scores = scores.masked_fill(torch.ones_like(scores).triu(1).bool(), -torch.inf)
-        np.testing.assert_allclose(scores.softmax(-1), weights, atol=1e-4)
-        beamed = model.trace(TEXTS[0], queries=True, beam=2, max_len=4)
-        assert beamed.queries == ()
-        assert any("queries and keys cannot be had" in note for note in beamed.notes)

@@ -34,7 +34,6 @@ def unsafe(text):
         ("show", "--max-len", 2),
         ("show", "--max-len", 2, "--list"),
         ("show", "--max-len", 2, "--plain"),
-        ("show", "--max-len", 2, "--top-k-weights", 3),
         ("check", "--target", hostile.TOKENS[0], "--methods", "gradient"),
     ],
 )

@@ -4,7 +4,7 @@ Help and completion need this file and nothing more, so that they answer at once
 implemented by the function of its name in another module, which is imported when it runs.
 """
 
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -239,26 +239,6 @@ class EvaluateArgs:
     device: options.Device = "auto"
 
 
-@dataclass(kw_only=True)
-class KeptMaps:
-    """Options of what a trace keeps of a model of transformers."""
-
-    queries: bool = flag(
-        "--queries",
-        "Keep queries and keys of a model of transformers, by which the page explains each weight.",
-    )
-    top_k_weights: int | None = option(
-        "Keep only the K strongest weights of each row of a model of transformers, on disk while "
-        "it runs: for texts of thousands of tokens.",
-        metavar="K",
-        shown="all",
-    )
-    layers: str | None = option(
-        "Layers of a model of transformers to record, as in 0-3,31.", shown="all"
-    )
-    heads: str | None = option("Heads to record with --top-k-weights, as in 0,5.", shown="all")
-
-
 @command(no_args_is_help=True)
 class ShowArgs:
     """Draw attention maps: where each output looked."""
@@ -311,7 +291,9 @@ class ShowArgs:
     chat: options.Chat = False
     allow_pickle: options.AllowPickle = False
     precision: options.Precision = "32"
-    recording: Annotated[dict[str, Any], KeptMaps]
+    layers: str | None = option(
+        "Layers of a model of transformers to record, as in 0-3,31.", shown="all"
+    )
     line: int | None = option("Which trace of a .jsonl, counted from 1.", metavar="N", shown="1")
     ascii: bool = flag("--ascii", "Draw in ASCII only.")
     device: options.Device = "auto"

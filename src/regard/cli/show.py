@@ -34,7 +34,6 @@ from regard.seeing.draw.forecast import ForecastView
 from regard.seeing.draw.shapes import check_ending
 from regard.seeing.draw.terminal import ASCII_GLYPHS, BLOCK_GLYPHS, supports_blocks
 from regard.seeing.trace import storage
-from regard.seeing.trace.long_trace import LongTrace
 from regard.seeing.trace.view import heads_view, with_segmented_words
 
 VIEWS: Final = ("matrix", "list", "heads")
@@ -58,8 +57,6 @@ def show(args: ShowArgs) -> None:
     if args.output is not None:
         check_ending(args.output)
     check_segmenter(args.segmenter)
-    if args.recording["top_k_weights"] is not None:
-        _check_strongest(form, args)
     is_file = args.run.suffix in (".json", ".jsonl") and not args.run.is_dir()
     found = _saved(args) if is_file else _new(args)
     if args.segmenter != "auto":
@@ -89,9 +86,6 @@ def drawn(trace: Any, form: str, choice: dict[str, Any], ascii: bool = False) ->
         if form == "json":
             return json.dumps(trace.as_json(), ensure_ascii=False)
         return trace.text(_width(result_console()), ascii=ascii)
-    if isinstance(trace, LongTrace):
-        trace = trace.one_head(choice["kind"], choice["layer"], choice["head"])
-        choice = {**choice, "kind": "auto", "layer": "auto", "head": "auto"}
     if form == "json":
         return json.dumps(storage.to_json(trace), ensure_ascii=False)
     console = result_console()
@@ -107,8 +101,7 @@ def _segmented(trace: Any, segmenter: str) -> Trace:
     """Return a trace with the words that a segmenter finds."""
     if isinstance(trace, Trace):
         return with_segmented_words(trace, segmenter)
-    rule = "be auto for a forecast, and with --top-k-weights, whose words are not merged"
-    raise ArgumentError("--segmenter", rule, repr(segmenter), "leave it out")
+    raise ArgumentError("--segmenter", "be auto for a forecast", repr(segmenter), "leave it out")
 
 
 def _form(args: ShowArgs) -> str:
@@ -122,29 +115,10 @@ def _form(args: ShowArgs) -> str:
     return chosen[0] if chosen else args.view
 
 
-def _check_strongest(form: str, args: ShowArgs) -> None:
-    """Raise for what cannot be done with the strongest weights alone, before a model reads."""
-    refuse("be left out with --top-k-weights", "leave one of them out", gold=args.gold)
-    if args.output is None and form in ("json", "heads"):
-        rule = "be matrix, list or plain with --top-k-weights"
-        raise ArgumentError("the form", rule, form, "save all heads with -o x.html")
-    if args.output is not None and args.output.suffix.lower() == ".json":
-        rule = "not be .json with --top-k-weights"
-        raise ArgumentError("file", rule, repr(str(args.output)), "save all heads as .html")
-
-
-def _recording(args: ShowArgs) -> dict[str, Any]:
-    """Return the options of recording that are given."""
-    asked = args.recording
-    chosen = {name: numbers(f"--{name}", asked[name]) for name in ("layers", "heads")}
-    own = {"queries": asked["queries"] or None, "top_k_weights": asked["top_k_weights"]}
-    return given_options(**own, **chosen)
-
-
 def _saved(args: ShowArgs) -> Iterator[TraceAndUnits]:
     """Yield the saved trace with this number, or the first."""
     texts = given_options(text=args.text, target=args.target, beam=args.beam, max_len=args.max_len)
-    if texts or args.chat or _recording(args):
+    if texts or args.chat or args.layers:
         raise ArgumentError(
             "TEXT and options of a model",
             "be left out for a saved trace, which has its own",
@@ -164,7 +138,7 @@ def _new(args: ShowArgs) -> Iterator[TraceAndUnits]:
         fix = f"try `regard show {shlex.quote(str(args.run))} 'some text'`"
         raise ArgumentError("TEXT", "be given", "missing", fix)
     options = given_options(beam=args.beam, max_len=args.max_len)
-    recording = _recording(args)
+    recording = given_options(layers=numbers("--layers", args.layers))
     how = {"device": args.device, "precision": args.precision}
     model = api.load(args.run, **how, allow_pickle=args.allow_pickle)
     if isinstance(model, PretrainedModel):

@@ -14,7 +14,6 @@ from regard import extras
 from regard.errors import ArgumentError, DataError
 from regard.models.protocol import inference
 from regard.pretrained.output import (
-    AnyTrace,
     PretrainedOutput,
     Recording,
     named_trace,
@@ -30,8 +29,8 @@ from regard.pretrained.token_texts import (
     labels,
     written,
 )
-from regard.seeing.capture.capture_result import CaptureResult
-from regard.seeing.trace import DecodingInfo
+from regard.seeing.capture.capture_result import MAX_WEIGHTS, CaptureResult
+from regard.seeing.trace import DecodingInfo, Trace
 
 #: new tokens if neither the caller nor the generation config limits them
 MAX_NEW_TOKENS: Final = 40
@@ -60,9 +59,7 @@ def generate(
     chat: bool = False,
     attention: bool = True,
     layers: Any = None,
-    max_weights: int | None = None,
-    top_k_weights: int | None = None,
-    heads: Sequence[int] | None = None,
+    max_weights: int = MAX_WEIGHTS,
     **options: Any,
 ) -> Any:
     """Generate an answer with a model of transformers, and record one trace of prompt and answer.
@@ -85,9 +82,6 @@ def generate(
         attention: whether to record attention; without, generation is faster.
         layers: numbers of layers to record, or modules, as in `regard.capture`.
         max_weights: number of weights that are kept; default as there.
-        top_k_weights: number of weights of each row that are kept, for long texts, as there; the
-            trace is a `LongTrace`.
-        heads: numbers of the heads to keep with `top_k_weights`.
         options: of `model.generate`: `max_new_tokens`, `num_beams`, `do_sample`, ...
 
     Returns:
@@ -107,7 +101,7 @@ def generate(
     _check_arguments(model, texts, options)
     encoded = [encode_chat(tokenizer, one) if chat else encode(tokenizer, one) for one in texts]
     check_ids(model, encoded)
-    recording = Recording(layers, max_weights, top_k_weights, heads)
+    recording = Recording(layers, max_weights)
     steps = _Steps.run(model, tokenizer, encoded, options, recording if attention else None)
     outputs = steps.outputs()
     return outputs[0] if isinstance(text, str) else outputs
@@ -303,7 +297,7 @@ class _Steps:
         heads = self.found.sequences[:, : self.start].tolist()
         return [[*head, *new] for head, new in zip(heads, self.new_ids, strict=True)]
 
-    def _output(self, i: int, trace: AnyTrace | None) -> PretrainedOutput:
+    def _output(self, i: int, trace: Trace | None) -> PretrainedOutput:
         prompt, new = self.prompt_of(i), self.new_ids[i]
         # of the logits: scores are changed by penalties and forbidden repeats
         steps = zip(self.found.logits, self.rows[i], strict=False)
@@ -334,13 +328,13 @@ class _Steps:
             recorded=trace,
         )
 
-    def _traces(self, seen: CaptureResult) -> list[AnyTrace]:
+    def _traces(self, seen: CaptureResult) -> list[Trace]:
         """Return the trace of each sequence, before it has names."""
         read = [ids[:-1] for ids in self.decoder_ids]
         try:
             seen.follow(self.rows)
             self._label(seen, read)
-            traces: list[AnyTrace] = seen.traces
+            traces: list[Trace] = seen.traces
         except ArgumentError:
             if not seen.maps:
                 raise
@@ -350,7 +344,7 @@ class _Steps:
             return traces
         return [replace(one, notes=(NOT_JOINED, *one.notes)) for one in self._forced(read)]
 
-    def _forced(self, read: Sequence[Sequence[int]]) -> list[AnyTrace]:
+    def _forced(self, read: Sequence[Sequence[int]]) -> list[Trace]:
         """Return traces of one forward pass over all sequences."""
         pad, device = pad_id(self.model, self.tokenizer), self.model.device
         # on the right, where no position depends on the padding
@@ -362,7 +356,7 @@ class _Steps:
             given["input_ids"], given["attention_mask"] = padded(sources, pad, device, left=False)
         _, seen = run_once(self.model, self.recording, **given)
         self._label(seen, read)
-        traces: list[AnyTrace] = seen.traces
+        traces: list[Trace] = seen.traces
         return traces
 
     def _label(self, seen: CaptureResult, read: Sequence[Sequence[int]]) -> None:

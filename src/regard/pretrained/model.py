@@ -20,6 +20,7 @@ from regard.pretrained.generation import generate
 from regard.pretrained.output import PretrainedOutput, Recording
 from regard.pretrained.picture_reader import ImageReader
 from regard.pretrained.text_reader import Reader, TextReader
+from regard.seeing.capture.capture_result import MAX_WEIGHTS
 from regard.seeing.trace import ModelInfo, Trace
 
 BATCH: Final = 8
@@ -136,9 +137,7 @@ class PretrainedModel:
         chat: bool = False,
         batch: int = BATCH,
         layers: Any = None,
-        max_weights: int | None = None,
-        top_k_weights: int | None = None,
-        heads: Sequence[int] | None = None,
+        max_weights: int = MAX_WEIGHTS,
         **options: Any,
     ) -> Iterator[PretrainedOutput]:
         """Yield an output for each source, in order.
@@ -154,16 +153,14 @@ class PretrainedModel:
             batch: texts at a time; pictures are read one at a time.
             layers: numbers of layers to record, or modules, as in `regard.capture`.
             max_weights: number of weights that are kept; default as there.
-            top_k_weights: number of weights of each row that are kept, for long texts, as there.
-            heads: numbers of the heads to keep with `top_k_weights`.
             options: those of `DecodingOptions` that transformers has: `beam`, `nbest`, `max_len`,
                 `min_len`, `no_repeat_ngram`, `num_samples`, `temperature`, `top_k`, `top_p` and
                 `seed`.
         """
         check_least(1, batch=batch)
         self.reader.check_predicts()
-        recording = Recording(layers, max_weights, top_k_weights, heads)
-        settings, seed = self._settings(chat, None, recording, options)
+        recording = Recording(layers, max_weights)
+        settings, seed = self._settings(chat, None, options)
         draws = random.Random(seed)
         together = self.generates
         for some in _in_batches(sources, batch if together else 1):
@@ -189,7 +186,6 @@ class PretrainedModel:
         target: str | None = None,
         *,
         chat: bool = False,
-        queries: bool = False,
         **options: Any,
     ) -> Any:
         """Return the attention of each position while the model reads and writes.
@@ -198,20 +194,8 @@ class PretrainedModel:
             source: a text or a picture.
             target: what the model is made to write; its own output if None.
             chat: whether the text is a message, to be put in the tokenizer's chat template.
-            queries: whether to keep queries and keys, which explain each weight; of an answer that
-                is not decoded greedily, there are none.
-            options: of `predict`; with `top_k_weights`, the trace is a `LongTrace`.
+            options: of `predict`.
         """
-        if queries:
-            if options.get("top_k_weights") is not None:
-                rule = "be left out where only the strongest weights are kept"
-                raise ArgumentError("queries", rule, "given", "leave out one of the two")
-            # loads torch's functions, which commands that only draw do without
-            from regard.seeing.capture.query_recorder import record_queries
-
-            with record_queries(self.module) as seen:
-                trace = self.trace(source, target, chat=chat, **options)
-            return seen.added_to(trace)
         if options.get("max_len") == 0 and self.generates:
             target = target or ""
             del options["max_len"]
@@ -220,7 +204,7 @@ class PretrainedModel:
             return found.trace
         fields = Recording.__dataclass_fields__
         recording = Recording(**{name: options.pop(name) for name in fields if name in options})
-        self._settings(chat, target, recording, options)
+        self._settings(chat, target, options)
         with quiet_transformers():
             trace = self.reader.trace(source, target, recording, chat=chat)
         return replace(trace, model=self.info)
@@ -264,7 +248,7 @@ class PretrainedModel:
         return found, given.seed
 
     def _settings(
-        self, chat: bool, target: str | None, recording: Recording, options: dict[str, Any]
+        self, chat: bool, target: str | None, options: dict[str, Any]
     ) -> tuple[dict[str, Any], int | None]:
         """Return options of `generate()` and the seed; raises for what the model cannot follow."""
         given = []
@@ -273,7 +257,6 @@ class PretrainedModel:
             given = [name for name, value in options.items() if value != defaults.get(name)]
             given += ["target"] * (target is not None)
         given += ["chat"] * (chat and not self.generates)
-        given += ["top_k_weights"] * (self.reads != "text" and recording.top_k_weights is not None)
         if given:
             kind = type(self.module).__name__
             rule = f"be left out for a {kind}, which cannot use it"

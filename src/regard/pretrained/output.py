@@ -14,12 +14,9 @@ from torch import Tensor
 from regard.errors import ArgumentError
 from regard.models.protocol import inference
 from regard.pretrained.token_texts import labels
-from regard.seeing.capture.capture_result import CaptureResult
+from regard.seeing.capture.capture_result import MAX_WEIGHTS, CaptureResult
 from regard.seeing.trace import DecodingInfo, ModelInfo, Text, Trace, brief
-from regard.seeing.trace.long_trace import LongTrace
 from regard.seeing.trace.view import with_segmented_words
-
-AnyTrace = Trace | LongTrace
 
 #: candidates that are named beside each token
 ALTERNATIVES: Final = 3
@@ -53,7 +50,7 @@ class PretrainedOutput:
     finished: bool = True
     alternatives: tuple["PretrainedOutput", ...] = ()
     unknown: tuple[str, ...] = ()
-    recorded: AnyTrace | None = None
+    recorded: Trace | None = None
     notes: tuple[str, ...] = ()
     probabilities: dict[str, float] = field(default_factory=dict)
 
@@ -81,12 +78,10 @@ class PretrainedOutput:
 
     @property
     def maps(self) -> dict[str, tuple[Any, ...]]:
-        """Weights by kind, (heads, rows, columns) per layer, or the maps of a `LongTrace`."""
+        """Weights by kind, (heads, rows, columns) per layer."""
         trace = self.recorded
         if trace is None:
             return {}
-        if isinstance(trace, LongTrace):
-            return {kind: tuple(trace.of_kind(kind)) for kind in trace.kinds}
         return {kind: tuple(one.weights for one in trace.of_kind(kind)) for kind in trace.kinds}
 
     @property
@@ -118,13 +113,11 @@ class Recording:
     Attributes:
         layers: numbers of layers, as in the names of their modules; or modules, as in
             `regard.capture`; None for all.
-        max_weights, top_k_weights, heads: of `regard.capture`.
+        max_weights: of `regard.capture`.
     """
 
     layers: Any = None
-    max_weights: int | None = None
-    top_k_weights: int | None = None
-    heads: Sequence[int] | None = None
+    max_weights: int = MAX_WEIGHTS
 
     @property
     def numbers(self) -> list[int] | None:
@@ -140,10 +133,6 @@ class Recording:
         # loads torch's compiler, which commands that only draw do without
         from regard.seeing.capture.recorder import capture
 
-        most = getattr(model.config, "num_attention_heads", None)
-        if self.heads and isinstance(most, int) and max(self.heads) >= most:
-            rule = f"be numbers from 0 to {most - 1}, the heads of a layer"
-            raise ArgumentError("heads", rule, max(self.heads), "choose others")
         layers, numbers = self.layers, self.numbers
         if numbers is not None:
             known = {_layer_number(name) for name, _ in model.named_modules()} - {None}
@@ -153,13 +142,7 @@ class Recording:
                 rule = f"be numbers from 0 to {most}, the layers of the model"
                 raise ArgumentError("layers", rule, wrong[0], "choose others")
             layers = lambda name: _layer_number(name) in numbers  # noqa: E731
-        return capture(
-            model,
-            layers,
-            max_weights=self.max_weights,
-            top_k_weights=self.top_k_weights,
-            heads=self.heads,
-        )
+        return capture(model, layers, max_weights=self.max_weights)
 
     def first_trace(self, seen: CaptureResult) -> Any:
         """Return the first trace, whose layers have the numbers that they have in the model."""
@@ -263,7 +246,7 @@ def with_probs(
 
 
 def named_trace(
-    model: Any, trace: AnyTrace, source: Text, target: Text, info: DecodingInfo | None = None
+    model: Any, trace: Trace, source: Text, target: Text, info: DecodingInfo | None = None
 ) -> Any:
     """Return a recorded trace with its texts.
 
@@ -287,7 +270,7 @@ def named_trace(
         model=ModelInfo(name, model.config.model_type),
         decoded=info or DecodingInfo(),
     )
-    return with_segmented_words(named) if isinstance(named, Trace) else named
+    return with_segmented_words(named)
 
 
 def _first(text: Text, count: int) -> Text:

@@ -15,11 +15,10 @@ import numpy as np
 
 from regard.errors import ArgumentError
 from regard.seeing.draw import figure, terminal
-from regard.seeing.draw.shapes import check_ending, csv_lines, printable, write_by_ending
+from regard.seeing.draw.shapes import csv_lines, printable, write_by_ending
 from regard.seeing.page import html_page
 from regard.seeing.page.writer import template
 from regard.seeing.trace import storage
-from regard.seeing.trace.long_trace import LongTrace
 from regard.seeing.trace.trace import (
     TOLERANCE,
     Map,
@@ -151,67 +150,6 @@ def _trace_html(trace: Trace) -> str | None:
 
 def _show(trace: Trace, **options: Any) -> Display:
     return Display(trace, **options)
-
-
-def save_long(
-    trace: LongTrace,
-    path: str | Path,
-    *,
-    kind: str = "auto",
-    layer: int | str = "auto",
-    head: int | str = "auto",
-    title: str | None = None,
-    **options: Any,
-) -> None:
-    """Write html with all maps of a long trace, csv with weights that were kept, or one head.
-
-    Args:
-        trace: to write.
-        path: the file; its ending chooses the format, which may not be json.
-        kind: of the map, as for `LongTrace.one_head`.
-        layer: as there; for csv also `all`.
-        head: as there; for csv also `all`.
-        title: of a page.
-        options: of `save`.
-    """
-    ending = check_ending(path)
-    if ending == "json":
-        fix = "save it as .html, or one head with `trace.one_head(...).save`"
-        raise ArgumentError("file", "not be .json for the strongest weights", repr(str(path)), fix)
-    if ending == "html":
-        write_by_ending(path, {"html": lambda: html_page.render_long(trace, title=title)})
-    elif ending == "csv":
-        cells = _long_cells(trace, kind, layer, head)
-        write_by_ending(path, {"csv": lambda: csv_lines(CSV_COLUMNS, cells)})
-    else:
-        save(trace.one_head(kind, layer, head), path, title=title, **options)
-
-
-def _long_cells(
-    trace: LongTrace, kind: str, layer: int | str, head: int | str
-) -> Iterator[tuple[Any, ...]]:
-    """Yield a line for each weight that was kept; `hidden` is the mass of its row that was not."""
-    if head == "mean":
-        rule = "be a number, auto or all for a .csv file of the strongest weights"
-        raise ArgumentError("head", rule, repr(head), "choose one")
-    chosen, place = trace.choose(kind, *("auto" if one == "all" else one for one in (layer, head)))
-    for found in trace.of_kind(chosen.kind) if layer == "all" else [chosen]:
-        outputs, inputs = trace.tokens(found.rows), trace.tokens(found.columns)
-        for one, number in enumerate(found.heads):
-            if head != "all" and one != place:
-                continue
-            weights = found.weights[one]
-            for i, rank in zip(*np.nonzero(weights), strict=True):
-                output, j = outputs[i], int(found.places[one, i, rank])
-                start = (found.kind, found.layer, number, i, output.text)
-                prob = "" if output.prob is None else output.prob
-                lacks = str(np.float32(1.0) - found.kept[one, i])
-                yield (*start, prob, j, inputs[j].text, str(weights[i, rank]), lacks)
-
-
-def _show_long(trace: LongTrace, **options: Any) -> Display:
-    chosen = {name: options.pop(name) for name in ("kind", "layer", "head") if name in options}
-    return Display(trace.one_head(**chosen), **options)
 
 
 def show(
@@ -361,8 +299,6 @@ def _notes(maps: Sequence[Map]) -> list[str]:
 
 
 Trace.show = _show
-LongTrace.show = _show_long
-LongTrace.save = save_long
 Trace.save = save
 Trace.load = staticmethod(storage.load)
 Trace._repr_html_ = _trace_html

@@ -13,7 +13,6 @@ from regard.seeing.capture.forward_passes import (
     ForwardPass,
     forward_passes,
 )
-from regard.seeing.trace.long_trace import LongTrace, TopMap, TopWeights
 from regard.seeing.trace.trace import (
     EXACT,
     Map,
@@ -29,6 +28,8 @@ Labels = Sequence[str] | Sequence[Sequence[str]]
 #: takes a start and an end; returns whether all weight of these positions falls on themselves
 SpanTest = Callable[[int, int], bool]
 
+#: weights that are kept at most, unless another number is given
+MAX_WEIGHTS: Final = 50_000_000
 MASKED: Final = "rows whose keys are all masked are drawn empty: the module spread them evenly"
 
 
@@ -176,7 +177,7 @@ class CaptureResult:
 
     Attributes:
         maps: weights by the name of the module, one tensor (batch, heads, q_len, kv_len) for each
-            of its calls, on the CPU and in float32, or the strongest of each row.
+            of its calls, on the CPU and in float32.
         notes: remarks about what was not recorded, or not exactly.
     """
 
@@ -282,12 +283,12 @@ class CaptureResult:
             self.notes.append(sentence)
 
     @property
-    def traces(self) -> list[Any]:
+    def traces(self) -> list[Trace]:
         """One trace for each forward pass, see `capture.forward_passes`, and row of its batch.
 
         A call of the module is a pass, and so are all steps of decoding together. Maps of
         different sizes, as in a model that shortens its input on the way, are further traces of the
-        same row. They are `LongTrace`s if the strongest weights of each row were kept.
+        same row.
         """
         if not self._calls:
             raise ArgumentError(
@@ -317,7 +318,7 @@ class CaptureResult:
             for i, (call, kind) in enumerate(zip(group, kinds, strict=True))
         }
 
-    def _of_pass(self, part: ForwardPass) -> Iterator[Trace | LongTrace]:
+    def _of_pass(self, part: ForwardPass) -> Iterator[Trace]:
         rest = part.calls
         main = True
         while rest:
@@ -326,9 +327,7 @@ class CaptureResult:
                 yield self._trace(group, part, row, main)
             main = False
 
-    def _trace(
-        self, group: list[AttentionCall], part: ForwardPass, row: int, main: bool
-    ) -> Trace | LongTrace:
+    def _trace(self, group: list[AttentionCall], part: ForwardPass, row: int, main: bool) -> Trace:
         """Make the trace of one row of the batch from calls whose sizes fit together."""
         batch = group[0].weights.shape[0]
         tgt_len, src_len = _sizes(group)
@@ -359,8 +358,7 @@ class CaptureResult:
         model = ModelInfo(self._model)
         maps = _maps(group, kinds, row, cuts, notes)
         notes |= dict.fromkeys(_names(group, [found.kind for found in maps]))
-        make = LongTrace if isinstance(group[0].weights, TopWeights) else Trace
-        return make(source.text, target.text, tuple(maps), model, notes=tuple(notes))
+        return Trace(source.text, target.text, tuple(maps), model, notes=tuple(notes))
 
 
 def _maps(
@@ -369,34 +367,18 @@ def _maps(
     row: int,
     cuts: Mapping[str, slice],
     notes: dict[str, None],
-) -> list[Any]:
+) -> list[Map]:
     """Return the maps of one row of the batch, and add notes on them."""
-    maps: list[Map | TopMap] = []
+    maps: list[Map] = []
     for call, (kind, rows, columns) in zip(group, kinds, strict=True):
         layer = sum(found.kind == kind for found in maps)
-        if isinstance(call.weights, TopWeights):
-            (top, bottom, _), (left, right, _) = (
-                cuts[rows].indices(call.size[0]),
-                cuts[columns].indices(call.size[1]),
-            )
-            kept = call.weights
-            first, last, empty = (
-                part[row, top:bottom] for part in (kept.first, kept.last, kept.empty)
-            )
-            masked = bool(empty.any())
-            if bool(((first < left) | (last >= right))[~empty].any()):
-                notes["some of the weight is on keys that are not drawn"] = None
-            places = (row, (top, bottom), (left, right))
-            maps.append(TopMap.of(kind, layer, (rows, columns), call.causal, kept, *places))
-        else:
-            weights = call.weights[row, :, cuts[rows]]
-            masked = not bool(weights.any(dim=-1).all())
-            inside = weights[..., cuts[columns]]
-            notes |= dict.fromkeys(_beyond(call, weights.sum(dim=-1) - inside.sum(dim=-1)))
-            array = inside.contiguous().numpy()
-            lacks = missing_mass(array)
-            maps.append(Map(kind, layer, array, lacks, rows, columns, call.causal))
-        if call.masked and masked:
+        weights = call.weights[row, :, cuts[rows]]
+        inside = weights[..., cuts[columns]]
+        notes |= dict.fromkeys(_beyond(call, weights.sum(dim=-1) - inside.sum(dim=-1)))
+        array = inside.contiguous().numpy()
+        lacks = missing_mass(array)
+        maps.append(Map(kind, layer, array, lacks, rows, columns, call.causal))
+        if call.masked and not bool(weights.any(dim=-1).all()):
             notes[MASKED] = None
     return maps
 
@@ -422,12 +404,6 @@ def _fits(
     _, rows, columns = kind
     if columns != side:
         return True
-    if isinstance(call.weights, TopWeights):
-        kept, seen = call.weights, slice(start, end) if rows == side else slice(None)
-        first, last, empty = (part[row, seen] for part in (kept.first, kept.last, kept.empty))
-        if rows == side and bool(empty.any()):
-            return False
-        return not bool(((first < start) | (last >= end))[~empty].any())
     weights = call.weights[row, ..., : call.size[1]]
     if rows == side:
         weights = weights[:, start:end]

@@ -19,13 +19,12 @@ beam search was in can say so: then it is found even if it ended before the sear
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, cast
+from typing import Final
 
 import torch
 from torch import Tensor
 
 from regard.errors import ArgumentError
-from regard.seeing.trace.long_trace import TopWeights
 from regard.seeing.trace.trace import hides_ahead
 
 #: parts of the names of cross-attention modules
@@ -43,14 +42,14 @@ class AttentionCall:
     Attributes:
         name: of the calling module, as in `named_modules`.
         run: number of the run, counted from 0.
-        weights: (batch, heads, q_len, kv_len) on the CPU, or the strongest of each row on disk.
+        weights: (batch, heads, q_len, kv_len) on the CPU.
         causal, same, history, future, extra, slots: see `recompute.PendingWeights`.
         masked: whether rows whose keys were all masked have been set to zero.
     """
 
     name: str
     run: int
-    weights: Tensor | TopWeights
+    weights: Tensor
     causal: bool = False
     same: bool | None = None
     history: bool = False
@@ -310,15 +309,11 @@ def _continues_cache(
 
 
 def _has_weight_from(call: AttentionCall, column: int) -> bool:
-    if isinstance(call.weights, TopWeights):
-        return call.weights.has_weight_from(column)
     return bool(call.weights[..., column:].any())
 
 
 def _has_weight_below(call: AttentionCall, diagonal: int) -> bool:
     """Return whether row r has weight up to column r + diagonal."""
-    if isinstance(call.weights, TopWeights):
-        return call.weights.has_weight_below(diagonal)
     return bool(call.weights.tril(diagonal).any())
 
 
@@ -327,8 +322,6 @@ def _without_empty_cache(call: AttentionCall) -> AttentionCall:
     rows, columns = call.size
     if call.crosses or call.slots or call.extra or rows >= columns or _has_weight_from(call, rows):
         return call
-    if isinstance(call.weights, TopWeights):
-        return replace(call, weights=replace(call.weights, kv_len=rows))
     return replace(call, weights=call.weights[..., :rows])
 
 
@@ -370,20 +363,12 @@ def _join(steps: list[AttentionCall], rows: Sequence[Sequence[int | None]]) -> A
     for step, end in zip(steps, ends, strict=True):
         right = min(past + end, width) if grows else step.weights.shape[3]
         places.append((max(0, right - step.weights.shape[3]) if grows else 0, right))
-    if isinstance(first.weights, TopWeights):
-        several = [cast(TopWeights, step.weights) for step in steps]
-        strongest = TopWeights.join(several, rows, [left for left, _ in places], width)
-        if not grows:
-            return replace(first, weights=strongest, causal=first.causal and len(steps) == 1)
-        causal = 1 < total <= width and not strongest.looks_ahead()
-        return replace(first, weights=strongest, causal=causal, same=True)
     joined = torch.zeros(len(rows[0]), first.weights.shape[1], total, width)
     for step, own, end, (left, right) in zip(steps, rows, ends, places, strict=True):
-        start, weights = end - step.size[0], step.weights
-        assert isinstance(weights, Tensor)
+        start = end - step.size[0]
         for line, row in enumerate(own):
             if row is not None:
-                joined[line, :, start:end, left:right] = weights[row, ..., : right - left]
+                joined[line, :, start:end, left:right] = step.weights[row, ..., : right - left]
     if not grows:
         return replace(first, weights=joined, causal=first.causal and len(steps) == 1)
     return replace(first, weights=joined, causal=hides_ahead(joined.numpy()), same=True)
@@ -394,7 +379,7 @@ def _without_masked_rows(call: AttentionCall) -> AttentionCall:
 
     These are the rows that have the same weight on all columns, also on later ones.
     """
-    if not call.causal or isinstance(call.weights, TopWeights):  # whose were set to zero before
+    if not call.causal:
         return call
     rows, columns = call.weights.shape[-2:]
     alike = call.weights.amax(dim=-1) == call.weights.amin(dim=-1)

@@ -28,7 +28,6 @@ from regard.ops.additive_attention import additive_attention
 from regard.ops.backend import unwatched
 from regard.ops.dot_product_attention import dot_product_attention
 from regard.ops.self_attentive_rnn import self_attentive_rnn
-from regard.seeing.trace.long_trace import WeightRows
 
 Call = Callable[..., Any]
 
@@ -255,18 +254,14 @@ def sdpa_scores(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
-    start: int = 0,
 ) -> tuple[Tensor, Tensor]:
-    """Return the scores of `F.scaled_dot_product_attention`, and which keys are allowed.
-
-    `start` is the place of the first query, where only some are given.
-    """
+    """Return the scores of `F.scaled_dot_product_attention`, and which keys are allowed."""
     if enable_gqa:
         k = k.repeat_interleave(q.shape[-3] // k.shape[-3], dim=-3)
     scores = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
     allowed = torch.ones_like(scores, dtype=torch.bool)
     if is_causal:  # torch aligns it at the top left
-        allowed = allowed.tril(start)
+        allowed = allowed.tril()
     if mask is not None and mask.dtype == torch.bool:
         allowed = allowed & mask
     elif mask is not None:
@@ -291,7 +286,6 @@ class PendingWeights(NamedTuple):
         future: whether this RNN read from the end, so that its past is what follows.
         extra: number of last columns that are no input.
         slots: whether the columns are slots of an external memory.
-        rows: computes some rows at a time; None if only all of them can be computed.
         projection: weight of the linear map that reads the heads side by side, if it is known.
     """
 
@@ -303,20 +297,7 @@ class PendingWeights(NamedTuple):
     future: bool = False
     extra: int = 0
     slots: bool = False
-    rows: WeightRows | None = None
     projection: Tensor | None = None
-
-    def by_rows(self) -> WeightRows:
-        """Return the weights to be read some rows at a time, computed at once if need be."""
-        if self.rows is not None:
-            return self.rows
-        whole = self.compute().detach()
-
-        def read(start: int, end: int, heads: Sequence[int] | None) -> Tensor:
-            some = whole[:, :, start:end]
-            return some if heads is None else some[:, list(heads)]
-
-        return WeightRows(read, (*whole.shape[:3], whole.shape[3]), plain=False)
 
 
 @contextmanager
@@ -382,9 +363,8 @@ def _sdpa(
     shape = _sdpa_shape(query, key)
     causal = shape[2] == shape[3] and (bool(is_causal) or hides_ahead(attn_mask))
     given = (query, key, attn_mask, is_causal, scale, enable_gqa)
-    rows = _sdpa_rows(*given) if query.ndim == 4 else None
     sizes = (shape[0], *shape[2:]) if query.ndim == 3 else shape
-    return PendingWeights(sizes, partial(_sdpa_weights, *given), causal, rows=rows)
+    return PendingWeights(sizes, partial(_sdpa_weights, *given), causal)
 
 
 def _sdpa_shape(q: Tensor, k: Tensor) -> Shape:
@@ -401,55 +381,12 @@ def _sdpa_weights(
     is_causal: bool,
     scale: float | None,
     enable_gqa: bool,
-    start: int = 0,
 ) -> Tensor:
-    """Return `softmax(q k^T * scale)` over allowed keys; zeros for queries without any.
-
-    The first query stands at `start`.
-    """
+    """Return `softmax(q k^T * scale)` over allowed keys; zeros for queries without any."""
     check_plain(query=q, key=k, mask=mask)
     wide = mask if mask is None or mask.dtype == torch.bool else _wide(mask)
-    scores, allowed = sdpa_scores(_wide(q), _wide(k), wide, is_causal, scale, enable_gqa, start)
+    scores, allowed = sdpa_scores(_wide(q), _wide(k), wide, is_causal, scale, enable_gqa)
     return ops.masked_softmax(four_axes(scores), four_axes(allowed))
-
-
-def _sdpa_rows(
-    query: Tensor,
-    key: Tensor,
-    mask: Tensor | None,
-    is_causal: bool,
-    scale: float | None,
-    enable_gqa: bool,
-) -> WeightRows:
-    """Return what `_sdpa_weights` does, some rows at a time and without later keys."""
-    shape = _sdpa_shape(query, key)
-    each = shape[1] // key.shape[1] if enable_gqa else 1
-
-    def read(start: int, end: int, heads: Sequence[int] | None) -> Tensor:
-        check_plain(query=query, key=key, mask=mask)
-        width = min(end, shape[3]) if is_causal else shape[3]
-        q, k = query[:, :, start:end], key[:, :, :width]
-        if heads is not None or each > 1:
-            chosen = list(range(shape[1]) if heads is None else heads)
-            q, k = q[:, chosen], k[:, [head // each for head in chosen]]
-        if mask is None:
-            return _unmasked_weights(q, k, scale, start if is_causal else None)
-        some = mask[..., start:end, :width] if mask.shape[-2] > 1 else mask[..., :width]
-        if heads is not None and mask.ndim > 2 and mask.shape[-3] > 1:
-            some = some[..., list(heads), :, :]
-        return _sdpa_weights(q, k, some, is_causal, scale, False, start)
-
-    return WeightRows(read, shape, plain=mask is None and (shape[2] == shape[3] or not is_causal))
-
-
-def _unmasked_weights(q: Tensor, k: Tensor, scale: float | None, start: int | None) -> Tensor:
-    """Return the weights of queries that see all keys, or those up to their own place."""
-    q = _wide(q) * (q.shape[-1] ** -0.5 if scale is None else scale)
-    scores = q @ _wide(k).mT
-    if start is not None:  # all keys before the first query are seen
-        ahead = torch.ones(scores.shape[-2], max(0, k.shape[-2] - start), device=q.device).triu(1)
-        scores[..., start:].masked_fill_(ahead.bool(), float("-inf"))
-    return scores.softmax(dim=-1)
 
 
 _MULTI_HEAD_SIGNATURE: Final = inspect.signature(F.multi_head_attention_forward)

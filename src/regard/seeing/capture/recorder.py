@@ -32,10 +32,9 @@ from regard.ops import dot_product_attention
 from regard.ops.backend import watch
 from regard.preemption import is_preemptible
 from regard.seeing.capture import recompute
-from regard.seeing.capture.capture_result import CaptureResult, Labels
+from regard.seeing.capture.capture_result import MAX_WEIGHTS, CaptureResult, Labels
 from regard.seeing.capture.forward_passes import AttentionCall
 from regard.seeing.capture.recompute import PRODUCTS, ContextTracker, PendingWeights, SoftmaxTracker
-from regard.seeing.trace.long_trace import MAX_KEPT, TopWeights, keep_strongest
 from regard.seeing.trace.trace import hides_ahead
 
 NameFilter = Callable[[str], bool]
@@ -230,7 +229,6 @@ def chosen_names(module: nn.Module, layers: Any) -> NameFilter:
     return lambda name: any(name == one or name.startswith(f"{one}.") or not one for one in chosen)
 
 
-MAX_WEIGHTS: Final = 50_000_000
 #: functions that repeat rows, as of a source for each of its beams
 REPETITIONS: Final = (torch.repeat_interleave, Tensor.repeat_interleave)
 #: functions that select rows of caches and states
@@ -249,11 +247,9 @@ def capture(
     module: nn.Module,
     layers: str | Sequence[str] | NameFilter | None = None,
     *,
-    max_weights: int | None = None,
+    max_weights: int = MAX_WEIGHTS,
     tokens: Labels | None = None,
     lengths: Sequence[int] | Tensor | None = None,
-    top_k_weights: int | None = None,
-    heads: Sequence[int] | None = None,
 ) -> Iterator[CaptureResult]:
     """Record the attention weights of a module while it runs inside the block.
 
@@ -278,13 +274,9 @@ def capture(
         module: any module that is not compiled, scripted or a `DataParallel`.
         layers: modules to record: names as in `named_modules`, each with its submodules, or a
             predicate of a name. Default: all.
-        max_weights: number of weights that are kept; later ones are left out, with a note. Default:
-            50 million, or 100 million with `top_k_weights`.
+        max_weights: number of weights that are kept; later ones are left out, with a note.
         tokens: labels of the positions, as in `CaptureResult.label`.
         lengths: number of real positions of each row; the rest is cut off in traces.
-        top_k_weights: number of weights of each row that are kept, the strongest, for long texts.
-            Traces are then `LongTrace`s.
-        heads: numbers of the heads to keep with `top_k_weights`. Default: all.
 
     Examples:
         >>> layer = torch.nn.TransformerEncoderLayer(12, 3, 24, batch_first=True).eval()
@@ -297,9 +289,6 @@ def capture(
     """
     check_module(module)
     wanted = chosen_names(module, layers)
-    strongest = _strongest_of(top_k_weights, heads)
-    if max_weights is None:
-        max_weights = MAX_WEIGHTS if strongest is None else MAX_KEPT
     if max_weights < 1:
         raise ArgumentError("max_weights", "be at least 1", max_weights, f"try {MAX_WEIGHTS}")
     result = CaptureResult(type(module).__name__)
@@ -307,33 +296,8 @@ def capture(
         result.cut(lengths.tolist() if isinstance(lengths, Tensor) else lengths)
     if tokens is not None:
         result.label(tokens)
-    with _recording(module, _Recorder(result, wanted, max_weights, strongest)):
+    with _recording(module, _Recorder(result, wanted, max_weights)):
         yield result
-
-
-class RecordedCall(NamedTuple):
-    """A call of `F.scaled_dot_product_attention`, with its vectors.
-
-    Attributes:
-        name: of the module that attends.
-        query, key: of the call.
-        scale: of the scores; None for the usual one.
-    """
-
-    name: str
-    query: Tensor
-    key: Tensor
-    scale: float | None
-
-
-@contextmanager
-def record_vectors(module: nn.Module) -> Iterator[list[RecordedCall]]:
-    """Record queries and keys of a module; the list is filled when the block ends."""
-    result, calls = CaptureResult(type(module).__name__), list[RecordedCall]()
-    recorder = _Recorder(result, lambda name: False, MAX_WEIGHTS, None, vectors={})
-    with _recording(module, recorder):
-        yield calls
-    calls += [call for _, call in sorted((recorder.vectors or {}).items())]
 
 
 @contextmanager
@@ -349,28 +313,6 @@ def _recording(module: nn.Module, recorder: "_Recorder") -> Iterator[None]:
         yield
 
 
-class _StrongestOnly(NamedTuple):
-    """The number of weights to keep of each row, and the heads."""
-
-    k: int
-    heads: tuple[int, ...] | None
-
-
-def _strongest_of(k: int | None, heads: Sequence[int] | None) -> _StrongestOnly | None:
-    if k is None:
-        if heads is not None:
-            rule = "be left out unless top_k_weights is given"
-            raise ArgumentError("heads", rule, repr(heads), "give both, or choose layers")
-        return None
-    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-        raise ArgumentError("top_k_weights", "be a whole number from 1", repr(k), "try 8")
-    if heads is not None and (not heads or not all(isinstance(h, int) and h >= 0 for h in heads)):
-        rule = "be numbers of heads, counted from 0"
-        raise ArgumentError("heads", rule, repr(heads), "None is all of them")
-    numbers = None if heads is None else tuple(sorted(set(heads)))
-    return _StrongestOnly(k, numbers)
-
-
 class _Attended(NamedTuple):
     """A call of attention: its weights, the module that made it, and its number in order."""
 
@@ -382,17 +324,8 @@ class _Attended(NamedTuple):
 class _Recorder:
     """Tracks which module is running, and records the weights of the attention that it calls."""
 
-    def __init__(
-        self,
-        result: CaptureResult,
-        wanted: NameFilter,
-        max_weights: int,
-        strongest: _StrongestOnly | None,
-        vectors: dict[int, RecordedCall] | None = None,
-    ) -> None:
-        self.result, self.wanted, self.strongest = result, wanted, strongest
-        self.vectors = vectors
-        self.room = max_weights
+    def __init__(self, result: CaptureResult, wanted: NameFilter, max_weights: int) -> None:
+        self.result, self.wanted, self.room = result, wanted, max_weights
         self.frames: list[Frame] = []
         self.run = -1
         self.batches, self.written = frozenset[int](), 0
@@ -616,7 +549,7 @@ class _Recorder:
             return
         where = frame.name or "the module itself"
         with self.guard(where):
-            wanted = self._count(pending)
+            wanted = math.prod(pending.shape)
             if wanted > self.room:
                 self.result.note(
                     f"the weights of {where} and others were not kept, since max_weights is "
@@ -632,43 +565,21 @@ class _Recorder:
                 )
             self.result.keep(call, number)
 
-    def _count(self, pending: PendingWeights) -> int:
-        """Return the number of weights of a call that would be kept."""
-        if self.strongest is None:
-            return math.prod(pending.shape)
-        rows, chosen = math.prod(pending.shape[:-1]), self.strongest.heads
-        if chosen is not None and len(pending.shape) == 4:
-            rows = rows // max(1, pending.shape[1]) * len(chosen)
-        return rows * self.strongest.k
-
     def _call(self, pending: PendingWeights, frame: Frame, where: str) -> AttentionCall:
-        """Compute the weights of a call, all or the strongest of each row."""
-        causal, masked = pending.causal, False
-        weights: Tensor | TopWeights
-        if self.strongest is None:
-            weights = _readable(pending.compute())
-            finite = bool(weights.isfinite().all())
-            if not finite:
-                weights = weights.nan_to_num(nan=0.0)
-            if causal is None:
-                causal = weights.shape[2] == weights.shape[3] and hides_ahead(weights.numpy())
-        else:
-            rows, chosen = pending.by_rows(), self.strongest.heads
-            if chosen is not None and chosen[-1] >= rows.shape[1]:
-                rule = f"be numbers from 0 to {rows.shape[1] - 1}"
-                raise ArgumentError("heads", rule, chosen[-1], "choose others")
-            weights, causal, masked, finite = keep_strongest(
-                rows, self.strongest.k, chosen, pending.causal
-            )
-        if not finite:
+        """Compute the weights of a call."""
+        weights, causal = _readable(pending.compute()), pending.causal
+        if not bool(weights.isfinite().all()):
+            weights = weights.nan_to_num(nan=0.0)
             self.result.note(f"some weights of {where} are NaN, and are left out")
+        if causal is None:
+            causal = weights.shape[2] == weights.shape[3] and hides_ahead(weights.numpy())
         queries, keys = weights.shape[2:]
         same = frame.same if pending.same is None else pending.same
         if same is None and frame.cached and keys > queries and keys not in frame.lengths:
             same = True
         return AttentionCall(
             *(frame.name, self.run, weights, causal, same),
-            *(pending.history, pending.future, pending.extra, pending.slots, masked),
+            *(pending.history, pending.future, pending.extra, pending.slots),
         )
 
 
@@ -705,7 +616,7 @@ class _TorchCalls(TorchFunctionMode):
     def _see(self, func: Any, args: Any, kwargs: dict[str, Any], output: Any) -> None:
         if func in recompute.TORCH_FUNCTIONS:
             pending = recompute.TORCH_FUNCTIONS[func](*args, **kwargs)
-            self._attend(func, args, output, pending, kwargs)
+            self._attend(func, args, output, pending)
         elif func in PRODUCTS:
             weights = self.softmaxes.weights_of_product(func, args)
             if weights is not None:
@@ -742,16 +653,8 @@ class _TorchCalls(TorchFunctionMode):
         if folded or (heads.shape == shape[:2] and torch.equal(heads, rows.int())):
             self.recorder.result.project(context.source.frame.name, weight)
 
-    def _attend(
-        self, func: Any, args: Any, output: Any, pending: PendingWeights, kwargs: Any = None
-    ) -> None:
+    def _attend(self, func: Any, args: Any, output: Any, pending: PendingWeights) -> None:
         found = self.recorder.attended(pending)
-        if self.recorder.vectors is not None and func is F.scaled_dot_product_attention:
-            given = {**dict(zip(("query", "key"), args, strict=False)), **kwargs}
-            # copied if they are on a device, whose caches may be written over
-            q, k = (given[part].detach().to("cpu", torch.float32) for part in ("query", "key"))
-            call = RecordedCall(found.frame.name, q, k, given.get("scale"))
-            self.recorder.vectors[found.number] = call
         context = output[0] if isinstance(output, tuple) else output
         if pending.projection is not None:
             self.recorder.result.project(found.frame.name, pending.projection)

@@ -1,19 +1,8 @@
-"""The HTML page of traces: one file that works offline, and the same page for `regard serve`.
+"""The HTML page of traces: one file that works offline, and the same page for `regard serve`."""
 
-In the page of a `LongTrace` the weights of each layer are a script element of their own, which the
-browser unpacks when the layer is shown. They are base64 of deflated bytes: of each row the columns
-of its strongest weights, their bytes (see `trace.long_trace`), and in half precision its strongest
-weight and the mass that was kept. The low bytes of all columns come before the high ones, which
-deflate better alone.
-"""
-
-import base64
 import json
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
-
-import numpy as np
 
 from regard.errors import ArgumentError
 from regard.messages import message, page_catalogues
@@ -23,11 +12,8 @@ from regard.seeing.page.writer import (
     MAIN,
     embedded,
     join,
-    page_parts,
     render_page,
-    template,
 )
-from regard.seeing.trace.long_trace import LongTrace, TopMap
 from regard.seeing.trace.storage import to_json
 from regard.seeing.trace.trace import Trace
 from regard.seeing.trace.view import View, select
@@ -49,14 +35,6 @@ def render(traces: Sequence[Trace], *, title: str | None = None) -> str:
     examples = list(map(_example, traces))
     name, script = title or _title(traces), join(MAIN)
     return render_page("page.html", name, script=script, **_constants(examples))
-
-
-def render_long(trace: LongTrace, *, title: str | None = None) -> Iterator[str]:
-    """Yield a page that shows a long trace, in pieces, with one layer in memory at a time."""
-    name = title or title_of(trace.source.text, trace.target.text)
-    weights = (_packed_rows(found) for found in trace.maps)
-    parts = {**page_parts(name, join(MAIN)), **_constants([_long_example(trace)])}
-    yield from template("page.html").generate(parts, weight_parts=weights)
 
 
 def render_live(
@@ -112,40 +90,19 @@ def _texts_of(source: str, target: str) -> list[str]:
 
 def _example(trace: Trace) -> dict[str, Any]:
     """Return the data of a trace, and the head that is shown first, as on every surface."""
-    if not trace.maps:
-        return _example_data(trace, to_json(trace))
-    view = select(trace)
-    head = "mean" if view.head is None else view.head
-    best = view.kind, view.layer, head
-    notes = list(remarks(pooled(view, PAGE.most)))
-    return _example_data(trace, to_json(trace), best, view, notes)
-
-
-def _long_example(trace: LongTrace) -> dict[str, Any]:
-    """Return the data of a trace without its weights, and its sharpest head."""
-    found, place = trace.choose()
-    notes = (trace.kept_note, *trace.notes)
-    texts = Trace(trace.source, trace.target, (), trace.model, trace.decoded, notes=notes)
-    content = {**to_json(texts), "maps": [_top_map(one, i) for i, one in enumerate(trace.maps)]}
-    head = "mean" if place is None or len(found.heads) == 1 else place
-    return _example_data(trace, content, (found.kind, found.layer, head))
-
-
-def _example_data(
-    trace: Trace | LongTrace,
-    content: Mapping[str, Any],
-    best: Sequence[Any] = (),
-    view: View | None = None,
-    notes: Sequence[str] = (),
-) -> dict[str, Any]:
+    view = select(trace) if trace.maps else None
+    best = {}
+    if view is not None:
+        head = "mean" if view.head is None else view.head
+        best = {"kind": view.kind, "layer": view.layer, "head": head}
     return {
         "trace": trace,
         "texts": _texts_of(trace.source.text, trace.target.text),
         "view": view,
         "links": [] if view is None else list(_strongest_links(view)),
-        "notes": notes,
-        "best": json.dumps(dict(zip(("kind", "layer", "head"), best, strict=False))),
-        "data": embedded(content),
+        "notes": [] if view is None else list(remarks(pooled(view, PAGE.most))),
+        "best": json.dumps(best),
+        "data": embedded(to_json(trace)),
     }
 
 
@@ -155,28 +112,3 @@ def _strongest_links(view: View) -> Iterator[tuple[str, str, float]]:
         if len(weights):
             best = int(weights.argmax())
             yield row, view.columns[best], float(weights[best])
-
-
-def _packed_rows(found: TopMap) -> str:
-    """Return the strongest weights of a map as base64 of deflated bytes."""
-    columns = found.places.astype("<u2" if found.shape[2] <= 1 << 16 else "<u4")
-    planes = columns.reshape(-1, 1).view(np.uint8)
-    halves = (found.peak.astype("<f2"), found.kept.astype("<f2"))
-    stream = zlib.compressobj(6)
-    deflated = [
-        stream.compress(part.tobytes())
-        for part in (np.ascontiguousarray(planes.T), found.levels, *halves)
-    ]
-    return base64.b64encode(b"".join([*deflated, stream.flush()])).decode("ascii")
-
-
-def _top_map(found: TopMap, number: int) -> dict[str, Any]:
-    return {
-        **{name: getattr(found, name) for name in ("kind", "layer", "rows", "columns", "causal")},
-        "strongest": {
-            "shape": list(found.shape),
-            "k": found.k,
-            "heads": list(found.heads),
-            "element": f"weights-{number}",
-        },
-    }

@@ -18,10 +18,10 @@ import numpy as np
 
 from regard import safe_read
 from regard.errors import ArgumentError
-from regard.seeing.trace.trace import Backdrop, Map, QueryKeys, Text, Trace, TraceError, Weights
+from regard.seeing.trace.trace import Backdrop, Map, Text, Trace, TraceError, Weights
 
 if TYPE_CHECKING:
-    from regard.seeing.trace.trace_schema import StoredMap, StoredQueries, StoredText
+    from regard.seeing.trace.trace_schema import StoredMap, StoredText
 
 FORMAT: Final = "regard-trace"
 VERSION: Final = 1
@@ -46,7 +46,7 @@ def to_json(trace: Trace) -> dict[str, Any]:
         }
         for found in trace.maps
     ]
-    content = {
+    return {
         "format": FORMAT,
         "version": VERSION,
         "source": _text_to_json(trace.source),
@@ -60,18 +60,6 @@ def to_json(trace: Trace) -> dict[str, Any]:
         "gold_units": list(trace.gold_units),
         "notes": list(trace.notes),
     }
-    if trace.queries:
-        content["queries"] = [
-            {
-                "kind": found.kind,
-                "layer": found.layer,
-                "scale": found.scale,
-                "queries": pack(found.queries, "float16"),
-                "keys": pack(found.keys, "float16"),
-            }
-            for found in trace.queries
-        ]
-    return content
 
 
 def _text_to_json(text: Text) -> dict[str, Any]:
@@ -90,7 +78,7 @@ def dumps(trace: Trace) -> str:
     from regard.seeing.trace.trace_schema import BYTES, MAX_WEIGHTS, may_inflate  # see `from_json`
 
     content = to_json(trace)
-    parts = [*content["maps"], *content.get("queries", ()), content["derived"]]
+    parts = [*content["maps"], content["derived"]]
     arrays = [one for part in parts for one in part.values() if isinstance(one, dict)]
     inflated = sum(math.prod(one["shape"]) * BYTES[one["encoding"]] for one in arrays)
     text = json.dumps(content, ensure_ascii=False)
@@ -133,7 +121,6 @@ def from_json(content: Any) -> Trace:
             gold=tuple(file.gold),
             gold_units=file.gold_units,
             notes=tuple(file.notes),
-            queries=tuple(map(_parse_queries, file.queries)),
         )
     except (ValidationError, PackedError, ArgumentError) as error:
         reason = safe_read.explain(error) if isinstance(error, ValidationError) else str(error)
@@ -231,14 +218,6 @@ def _finite(name: str, array: Weights) -> Weights:
     if not np.isfinite(array).all():
         raise PackedError(f"{name!r:.40} has numbers that are not finite")
     return array
-
-
-def _parse_queries(file: "StoredQueries") -> QueryKeys:
-    queries, keys = (
-        _finite(name, unpack(dict(part)))
-        for name, part in (("queries", file.queries), ("keys", file.keys))
-    )
-    return QueryKeys(file.kind, file.layer, queries, keys, file.scale)
 
 
 def _parse_text(file: "StoredText") -> Text:

@@ -187,59 +187,6 @@ def png(pixels: Pixels) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*part) for part in parts)
 
 
-Vectors = npt.NDArray[np.float32]
-
-
-@dataclass(frozen=True, eq=False)
-class QueryKeys:
-    """The vectors that the weights of one map are computed from.
-
-    Attributes:
-        kind: of the map.
-        layer: of the map.
-        queries: (heads, rows, dim).
-        keys: (heads, columns, dim).
-        scale: factor of their product, before the softmax over the columns that are not masked.
-    """
-
-    kind: str
-    layer: int
-    queries: Vectors
-    keys: Vectors
-    scale: float
-
-    def __post_init__(self) -> None:
-        q, k = self.queries.shape, self.keys.shape
-        if len(q) != 3 or len(k) != 3 or q[0] != k[0] or q[2] != k[2]:
-            rule = "be (heads, rows, dim) and (heads, columns, dim)"
-            raise ArgumentError("queries and keys", rule, f"{q} and {k}", "check their shapes")
-
-    def __repr__(self) -> str:
-        q, k = self.queries.shape, self.keys.shape
-        return f"QueryKeys({self.kind!r}, layer={self.layer}, queries={q}, keys={k})"
-
-    @staticmethod
-    def of(kind: str, layer: int, queries: Any, keys: Any, scale: float) -> "QueryKeys":
-        """Make them from anything that numpy takes."""
-        q, k = (np.ascontiguousarray(part, dtype=np.float32) for part in (queries, keys))
-        return QueryKeys(kind, layer, q, k, float(scale))
-
-    @property
-    def size(self) -> int:
-        """Number of numbers."""
-        return int(self.queries.size + self.keys.size)
-
-    def scores(self, head: int) -> Vectors:
-        """Return the scores of a head, (rows, columns), before its mask and softmax."""
-        found: Vectors = self.queries[head] @ self.keys[head].T * np.float32(self.scale)
-        return found
-
-    def contributions(self, head: int, row: int, column: int) -> Vectors:
-        """Return the share of each dimension in the score of a cell: they sum to it."""
-        found: Vectors = self.queries[head, row] * self.keys[head, column] * np.float32(self.scale)
-        return found
-
-
 MapKind = Literal[
     "cross",
     "encoder-self",
@@ -499,7 +446,6 @@ class Trace(MapsOfTexts):
         gold: manual alignment links (target, source, sure), counted from 0.
         gold_units: units that `gold` counts in the target and in the source.
         notes: remarks for the reader, such as "only the last 512 tokens".
-        queries: queries and keys of some maps, if they were asked for.
         show: return a `Display` of the trace; options are those of `select`.
         save: write html, svg, png, pdf, csv or json, by the ending; see `seeing.display.save`.
         load: read a trace that was saved as json; see `seeing.trace.storage.load`.
@@ -515,7 +461,6 @@ class Trace(MapsOfTexts):
     gold: tuple[tuple[int, int, bool], ...] = ()
     notes: tuple[str, ...] = ()
     gold_units: tuple[Unit, Unit] = ("words", "words")
-    queries: tuple[QueryKeys, ...] = ()
 
     # bound by `seeing.display`
     show: ClassVar[Callable[..., Any]]
@@ -532,8 +477,6 @@ class Trace(MapsOfTexts):
                 f"the backdrop must have a cell for each of the {tokens} source tokens, but it has "
                 f"{backdrop.cells} after the first {backdrop.first}: check its grid."
             )
-        for vectors in self.queries:
-            _check_queries(self, vectors)
         shape = (len(self.target.tokens), len(self.source.tokens))
         for name, matrix in self.derived.items():
             if matrix.shape != shape:
@@ -578,16 +521,6 @@ def _check_map(trace: Trace, found: Map) -> None:
         )
     if found.causal:
         _check_causal(name, weights)
-
-
-def _check_queries(trace: Trace, vectors: QueryKeys) -> None:
-    shape = (*vectors.queries.shape[:2], vectors.keys.shape[1])
-    maps = [one for one in trace.of_kind(vectors.kind) if one.layer == vectors.layer]
-    if not maps or maps[0].weights.shape != shape:
-        raise TraceError(
-            f"queries and keys must be those of a map, but the trace has no map of layer "
-            f"{vectors.layer} of {vectors.kind} whose weights are {shape}: record both together."
-        )
 
 
 def _check_causal(name: str, weights: Weights) -> None:

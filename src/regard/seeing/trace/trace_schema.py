@@ -104,16 +104,6 @@ class StoredMap(_StoredRecord):
         return self
 
 
-class StoredQueries(_StoredRecord):
-    """See `QueryKeys`."""
-
-    kind: MapKind
-    layer: Count
-    scale: float
-    queries: StoredArray = Field(description="(heads, rows, dim).")
-    keys: StoredArray = Field(description="(heads, columns, dim).")
-
-
 class StoredTrace(_StoredRecord):
     """See `Trace`."""
 
@@ -132,8 +122,7 @@ class StoredTrace(_StoredRecord):
         ("words", "words"), description="Units that gold links: target, source."
     )
     notes: list[str]
-    #: missing in the files of earlier versions, and where they were not asked for
-    queries: list[StoredQueries] = Field([], description="Queries and keys of some maps.")
+    queries: list[JsonValue] = Field([], description="In files of earlier versions; not read.")
 
     @model_validator(mode="after")
     def _check(self) -> "StoredTrace":
@@ -152,8 +141,6 @@ class StoredTrace(_StoredRecord):
             if found.missing is not None:
                 yield found.missing
         yield from self.derived.values()
-        for vectors in self.queries:
-            yield from (vectors.queries, vectors.keys)
 
 
 def may_inflate(inflated: int, stored: int) -> bool:

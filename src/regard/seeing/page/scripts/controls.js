@@ -30,7 +30,7 @@ export function controls(app) {
   const layer = layers.find((one) => one.layer === state.layer) ?? layers[0];
   if (!layer) return [];
   const kinds = trace.kinds.map((kind) => [kind, kindName(kind)]);
-  const heads = Array.from({ length: layer.heads }, (_, i) => [i, t("page.head", { head: layer.headNumber(i) })]);
+  const heads = Array.from({ length: layer.heads }, (_, i) => [i, t("page.head", { head: i })]);
   const numbers = layers.map((one) => [one.layer, t("page.layer", { layer: one.layer })]);
   const choose = (value) => app.set({ head: value === "mean" ? value : Number(value) });
   const single = state.tab !== "heads"; // which head is what that tab itself is for

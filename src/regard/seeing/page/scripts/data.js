@@ -2,7 +2,6 @@
 
 import { halves, inflate } from "./bytes.js";
 import { t } from "./messages.js";
-import { TopLayer } from "./top_weights.js";
 
 /** Weights from bytes that hold square roots, in `steps` steps from 0 to 1. */
 export function squares(bytes, from, count, steps) {
@@ -40,11 +39,6 @@ class Layer {
     this.missing = this.packedMissing
       ? (await matrix(this.packedMissing)).values
       : new Float32Array(this.heads * this.rows);
-  }
-
-  /** The number that a head has in the model. */
-  headNumber(head) {
-    return head;
   }
 
   /** The weights of a head, or with "mean" of all of them, row after row. */
@@ -102,20 +96,10 @@ export class Trace {
     const { source, target, model, decoded, checks, gold, notes } = json;
     Object.assign(this, { source, target, model, decoded, checks, gold, notes });
     this.goldUnits = json.gold_units ?? ["words", "words"];
-    this.maps = json.maps.map((map) => (map.strongest ? new TopLayer(map) : new Layer(map)));
-    this.long = this.maps.some((map) => map.strongest);
+    this.maps = json.maps.map((map) => new Layer(map));
     this.kinds = [...new Set(this.maps.map((map) => map.kind))];
     this.derived = {};
     this.backdrop = source.backdrop ?? null;
-  }
-
-  /** Queries and keys of a layer, if they were kept; null otherwise. */
-  async loadQueries(layer) {
-    const found = (this.json.queries ?? []).find((one) => one.kind === layer.kind && one.layer === layer.layer);
-    if (!found) return null;
-    const values = async ({ shape, data }) => ({ shape, values: halves(await inflate(data), 0, shape.reduce((a, b) => a * b, 1)) });
-    layer.queries ??= { scale: found.scale, q: await values(found.queries), k: await values(found.keys) };
-    return layer.queries;
   }
 
   /** The pixels of what the source looks like, if it is no text. */

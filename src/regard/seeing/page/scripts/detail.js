@@ -7,8 +7,6 @@ import { short } from "./tokens.js";
 import { links, share } from "./view.js";
 
 const MOST = 12;
-/** Dimensions that are named of a score. */
-const DIMENSIONS = 6;
 
 /** Fills the panel. */
 export function drawDetail(app, place) {
@@ -25,7 +23,7 @@ export function drawDetail(app, place) {
   const others = rest + Math.max(0, found.length - MOST);
   if (others) bars.push(remainder(t("page.more", { count: others }), left));
   if (at.side === "row" && view.missing[at.row] > 0.005) {
-    bars.push(remainder(t(view.layer.strongest ? "page.detail.not-kept" : "page.detail.nowhere"), view.missing[at.row]));
+    bars.push(remainder(t("page.detail.nowhere"), view.missing[at.row]));
   }
   fill(
     place,
@@ -33,51 +31,7 @@ export function drawDetail(app, place) {
     h("p", { class: "dim" }, t(at.side === "row" ? "page.detail.looked-at" : "page.detail.looked-at-by")),
     h("ol", { class: "bars" }, ...bars),
     alternatives(item),
-    at.side === "row" ? explained(app, at) : null,
   );
-}
-
-/** How the weight of the chosen cell comes about: q·k, scale, score, and the largest dimensions. */
-function explained(app, at) {
-  const { view } = app;
-  const { queries } = view.layer;
-  const [row, column] = [view.rows[at.row], view.columns[at.column]];
-  if (!queries || !column) return null;
-  const title = h("h3", {}, ...rich("page.detail.weight-of", { token: bdi(short(column.text, 24)) }));
-  if (view.head === "mean" || row.tokens.length > 1 || column.tokens.length > 1) {
-    return h("section", { class: "explained" }, title, h("p", { class: "dim" }, t("page.detail.choose-head")));
-  }
-  const dim = queries.q.shape[2];
-  const vector = ({ shape, values }, i) => values.subarray((view.head * shape[1] + i) * dim, (view.head * shape[1] + i + 1) * dim);
-  const [q, k] = [vector(queries.q, row.tokens[0]), vector(queries.k, column.tokens[0])];
-  const parts = Array.from(q, (value, d) => ({ d, share: value * k[d] * queries.scale }));
-  const product = parts.reduce((sum, part) => sum + part.share, 0) / queries.scale;
-  const weight = view.weights[at.row * view.columns.length + at.column];
-  const facts = [["q · k", product], [t("page.detail.scale"), queries.scale], [t("page.detail.score"), product * queries.scale]];
-  parts.sort((a, b) => Math.abs(b.share) - Math.abs(a.share));
-  const most = Math.max(1e-9, Math.abs(parts[0]?.share ?? 0));
-  const bars = parts.slice(0, DIMENSIONS).map(({ d, share: part }) =>
-    h(
-      "li",
-      {},
-      h("span", {}, t("page.detail.dimension", { number: d })),
-      h("span", { class: "bar", "aria-hidden": "true" }, h("i", { class: part < 0 ? "less" : null, style: { width: `${((100 * Math.abs(part)) / most).toFixed(1)}%` } })),
-      h("span", { class: "value" }, signed(part)),
-    ),
-  );
-  return h(
-    "section",
-    { class: "explained" },
-    title,
-    h("dl", {}, ...facts.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, signed(value))]),
-      h("dt", {}, t("page.weight")), h("dd", {}, number(weight))),
-    h("p", { class: "dim" }, t("page.detail.dimensions", { count: dim })),
-    h("ol", { class: "bars" }, ...bars),
-  );
-}
-
-function signed(value) {
-  return `${value < 0 ? "−" : ""}${Math.abs(value).toFixed(Math.abs(value) < 10 ? 3 : 1)}`;
 }
 
 function chance(item) {

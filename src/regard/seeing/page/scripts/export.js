@@ -254,21 +254,12 @@ export async function pngBlob(app) {
   return new Promise((give) => canvas.toBlob(give, "image/png"));
 }
 
-/** All weights of the view, a line for each, nothing left out; of a long trace, all that were kept. */
+/** All weights of the view, a line for each, nothing left out. */
 export function csvText(app) {
   const { view } = app;
   const quoted = (text) => `"${String(text).replaceAll('"', '""')}"`;
   const head = "kind,layer,head,row,column,row_text,column_text,weight";
-  const number = view.head === "mean" ? "mean" : view.layer.headNumber(view.head);
-  const place = [view.kind, view.layer.layer, number].join();
-  if (view.layer.strongest) {
-    const kept = view.rows.flatMap((row, r) =>
-      view.layer.entries(view.head, r).map(({ column: c, weight }) =>
-        [place, r, c, quoted(row.text), quoted(view.columns[c].text), weight.toPrecision(6)].join(),
-      ),
-    );
-    return `${[head, ...kept].join("\r\n")}\r\n`;
-  }
+  const place = [view.kind, view.layer.layer, view.head].join();
   const lines = view.rows.flatMap((row, r) =>
     view.columns.map((column, c) => {
       const weight = view.weights[r * view.columns.length + c];

@@ -47,7 +47,7 @@ function sorter(app) {
 
 function thumb(app, { layer, head }) {
   const canvas = h("canvas", { "aria-hidden": "true" });
-  const name = h("span", { class: "name" }, t("page.heads.name", { layer: layer.layer, head: layer.headNumber(head) }));
+  const name = h("span", { class: "name" }, t("page.heads.name", { layer: layer.layer, head }));
   const meter = h("span", { class: "meter" }, h("i"));
   const figure = h("span", { class: "figure" }, "…");
   const node = h(
@@ -87,7 +87,7 @@ function paint(app, one) {
   one.meter.firstChild.style.width = `${Math.round(100 * one.sharp)}%`;
   one.node.setAttribute(
     "aria-label",
-    t("page.heads.open", { layer: layer.layer, head: layer.headNumber(head), sharpness: number(one.sharp) }),
+    t("page.heads.open", { layer: layer.layer, head, sharpness: number(one.sharp) }),
   );
   [canvas.width, canvas.height] = [width, height];
   const peak = app.state.scale === "fixed" ? 1 : values.reduce((a, b) => Math.max(a, b), 1e-9);
@@ -104,11 +104,6 @@ function paint(app, one) {
 function measured(app, one, height, width) {
   const { layer, head } = one;
   const [rows, columns] = layer.sides.map((side) => real(app.trace.tokens(side)));
-  if (layer.strongest) {
-    const found = layer.thumbnail(head, height, width, new Set(rows), new Set(columns));
-    one.sharp = found.sharp;
-    return found.values;
-  }
   const weights = layer.one(head);
   one.sharp = sharpness(weights, layer.columns, rows, columns);
   return pooled(weights, null, layer.rows, layer.columns, height, width);

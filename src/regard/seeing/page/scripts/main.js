@@ -95,7 +95,7 @@ class App {
     this.preview = null;
     document.documentElement.dataset.theme = this.theme;
     const layer = this.trace.layers(state.kind).find((one) => one.layer === state.layer);
-    if (layer) await Promise.all([layer.load(), this.trace.loadQueries(layer)]);
+    if (layer) await layer.load();
     if (state.tab === "checks") await this.trace.loadDerived();
     if (state.tab === "picture") await this.trace.loadBackdrop();
     if (turn !== this.turn) return;
@@ -135,8 +135,6 @@ class App {
     if (anew) this.places.controls.replaceChildren(...controls(this));
     fill(this.places.picker, tracePicker(this));
     this.places.meta.replaceChildren(...meta(this.trace));
-    // a file of all layers would not be smaller than the page
-    this.places.save.querySelector('[data-save="json"]').hidden = this.trace.long;
     if (state.column === undefined) this.chooseStrongest();
     if (this.view) VIEWS[state.tab].mount(this, this.stage);
     else this.stage.replaceChildren(h("p", { class: "note" }, t("page.no-attention")));
@@ -196,19 +194,7 @@ class App {
     if (!hidden.length) return "";
     const mean = hidden.reduce((a, b) => a + b, 0) / hidden.length;
     const most = hidden.reduce((a, b) => Math.max(a, b), 0);
-    const kept = this.view.layer.strongest ? "-kept" : "";
-    const values = { mean: number(mean), most: number(most) };
-    const drawn = most < 0.0005 ? t(`page.legend.all${kept}`) : t(`page.legend.hidden${kept}`, values);
-    return kept ? t("page.words.both", { one: drawn, other: this.lostSentence() }) : drawn;
-  }
-
-  /** A sentence about the mass of a long trace that was not kept. */
-  lostSentence() {
-    const { missing, layer } = this.view;
-    const mean = missing.reduce((a, b) => a + b, 0) / Math.max(1, missing.length);
-    const most = missing.reduce((a, b) => Math.max(a, b), 0);
-    const key = this.state.tab === "matrix" ? "page.legend.lost-dots" : "page.legend.lost";
-    return t(key, { k: layer.k, mean: number(mean), most: number(most) });
+    return most < 0.0005 ? t("page.legend.all") : t("page.legend.hidden", { mean: number(mean), most: number(most) });
   }
 
   /** The selection as indices of rows and columns of the view. */
@@ -351,9 +337,8 @@ function fit(trace, state) {
   state.lock ??= false;
   state.gold ??= true;
   state.sort ??= "layer";
-  // where a row is spread over hundreds of inputs, a scale to 1 would show an empty map, and over
-  // thousands, one to the strongest weight, which is that of the first row
-  if (trace.backdrop || layer?.strongest) state.scale ??= "row";
+  // where a row is spread over hundreds of inputs, a scale to 1 would show an empty map
+  if (trace.backdrop) state.scale ??= "row";
   state.scale ??= (layer?.columns ?? 0) > 64 ? "map" : "fixed";
 }
 

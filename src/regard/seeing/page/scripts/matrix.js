@@ -5,7 +5,6 @@ import { t } from "./messages.js";
 import * as overlay from "./overlay.js";
 import { colour, ink, INKS, ramp } from "./palette.js";
 import { short } from "./tokens.js";
-import { notKept } from "./top_weights.js";
 import { pooled, share } from "./view.js";
 
 const FONT = 'system-ui, "Segoe UI", Roboto, "Noto Sans", sans-serif';
@@ -127,7 +126,6 @@ function cells(context, app, box) {
       }
       context.fillStyle = colour(theme, strength);
       context.fillRect(left, top, box.cell - 1, box.cell - 1);
-      if (notKept(view, r, c)) dot(context, left, top, box.cell, theme);
       if (box.cell >= 30 && view.mask[i]) {
         value(context, view.weights[i], strength, left, top, box.cell, theme);
       }
@@ -148,12 +146,6 @@ function overlaid(context, app, r, c, left, top, size) {
   context.textBaseline = "middle";
   context.fillText(`h${found.head}`, left + (size - 1) / 2, top + size / 2);
   context.restore();
-}
-
-/** A small mark of a weight that was not kept. */
-function dot(context, left, top, cell, theme) {
-  context.fillStyle = INKS[theme].dim;
-  context.fillRect(left + Math.round(cell / 2) - 1, top + Math.round(cell / 2) - 1, 1.5, 1.5);
 }
 
 function value(context, weight, strength, left, top, cell, theme) {
@@ -255,7 +247,7 @@ function drawOverview(app, box) {
   const at = app.at();
   context.fillStyle = INKS[theme].mark;
   context.fillRect(0, (at.row + 0.5) * sy - 0.5, width, 1);
-  parts.note.textContent = t(view.layer.strongest ? "page.matrix.kept" : "page.matrix.all", {
+  parts.note.textContent = t("page.matrix.all", {
     rows, columns, r0: box.r0 + 1, r1: box.r0 + box.rows, c0: box.c0 + 1, c1: box.c0 + box.columns,
   });
 }

@@ -4,7 +4,6 @@ import { bdi, h, number } from "./dom.js";
 import { t } from "./messages.js";
 import { colour, ink } from "./palette.js";
 import { short } from "./tokens.js";
-import { notKept } from "./top_weights.js";
 import { exact } from "./words.js";
 import { share } from "./view.js";
 
@@ -38,7 +37,7 @@ function grid(app, [r0, r1], [c0, c1]) {
     {},
     h("th", { scope: "col" }, `${view.names[0]} ↓  ${view.names[1]} →`),
     ...view.columns.slice(c0, c1).map((item) => h("th", { scope: "col" }, bdi(short(item.text)))),
-    h("th", { scope: "col" }, t(view.layer.strongest ? "page.table.not-drawn-or-kept" : "page.table.not-drawn")),
+    h("th", { scope: "col" }, t("page.table.not-drawn")),
   );
   const body = view.rows.slice(r0, r1).map((item, y) => {
     const r = r0 + y;
@@ -48,7 +47,7 @@ function grid(app, [r0, r1], [c0, c1]) {
       {},
       h("th", { scope: "row" }, bdi(short(item.text))),
       ...cells,
-      h("td", { class: "dim" }, number(view.hidden[r] + (view.layer.strongest ? view.missing[r] : 0))),
+      h("td", { class: "dim" }, number(view.hidden[r])),
     );
   });
   return h(
@@ -59,20 +58,14 @@ function grid(app, [r0, r1], [c0, c1]) {
 }
 
 function caption(view) {
-  const mean = t(view.layer.strongest ? "page.table.mean-of-kept" : "page.table.mean");
-  const head = view.head === "mean" ? mean : t("page.head", { head: view.layer.headNumber(view.head) });
-  const dots = view.layer.strongest ? t("page.table.dots") : "";
-  return `${t("page.table.caption", { side: view.names[0], layer: view.layer.layer, head })}${dots}`;
+  const head = view.head === "mean" ? t("page.table.mean") : t("page.head", { head: view.head });
+  return t("page.table.caption", { side: view.names[0], layer: view.layer.layer, head });
 }
 
 function cell(app, r, c, state, theme) {
   const { view } = app;
   const i = r * view.columns.length + c;
   const weight = view.weights[i];
-  if (notKept(view, r, c)) {
-    const most = exact(view.layer.most(view.head, r));
-    return h("td", { class: "dim", title: t("page.table.at-most", { most }), "data-at": `${r},${c}` }, "·");
-  }
   // a row of a causal map cannot see what comes later
   const unseen = view.layer.causal && weight === 0;
   const found = h("td", { title: exact(weight), "data-at": `${r},${c}` }, unseen ? "" : number(weight));

@@ -101,9 +101,7 @@ function merges({ tokens }) {
  * What words would bring: whether they differ from tokens at all, and which sides to merge. Where
  * one side is characters and the other is not, only the other is merged.
  */
-export function wordsHelp({ source, target, long }) {
-  // words of a long trace would need weights that were not kept
-  if (long) return { differ: false, wanted: false, sides: { source: true, target: true } };
+export function wordsHelp({ source, target }) {
   const sides = { source: !oneByOne(source), target: !oneByOne(target) };
   const wanted = sides.source || sides.target;
   const pieces = merges(source) || merges(target);

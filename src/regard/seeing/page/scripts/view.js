@@ -2,7 +2,6 @@
 
 import { t } from "./messages.js";
 import { items, wordsHelp } from "./tokens.js";
-import { drawnStrongest } from "./top_weights.js";
 
 /** The sides of the kinds of maps: rows and columns. */
 const SIDES = {
@@ -40,7 +39,6 @@ export function makeView(trace, layer, state, words) {
   view.rowOf = lookup(rows);
   view.columnOf = lookup(columns);
   view.gold = layer.kind === "cross" ? goldCells(trace, rows, columns) : [];
-  if (layer.strongest) return drawnStrongest(view, state.mass);
   view.max = view.weights.reduce((a, b) => Math.max(a, b), 0);
   return drawn(view, state.mass);
 }

@@ -3,7 +3,6 @@
 import { number } from "./dom.js";
 import { t } from "./messages.js";
 import { short } from "./tokens.js";
-import { notKept } from "./top_weights.js";
 import { links } from "./view.js";
 
 // the marks keep a token's direction from turning the words around it
@@ -24,8 +23,7 @@ function aboutRow(view, at) {
   const others = rest + Math.max(0, found.length - 5);
   const looked = found.length ? t("page.words.looked", { inputs: listed(found) }) : t("page.words.looked-at-nothing");
   const spread = others ? t("page.words.spread", { weight: number(left), count: others }) : "";
-  const lost = view.layer.strongest ? "page.words.not-kept" : "page.words.went-nowhere";
-  const lacks = view.missing[at.row] > 0.005 ? t(lost, { weight: number(view.missing[at.row]) }) : "";
+  const lacks = view.missing[at.row] > 0.005 ? t("page.words.went-nowhere", { weight: number(view.missing[at.row]) }) : "";
   return t("page.words.row", { subject: place(row, at.row, view.rows, view.names[0]), looked, more: spread + lacks });
 }
 
@@ -36,17 +34,13 @@ function aboutColumn(view, at) {
   const others = rest + Math.max(0, found.length - 5);
   const left = hidden + found.slice(5).reduce((a, b) => a + b.weight, 0);
   const spread = others ? t("page.words.more-rows", { weight: number(left), count: others }) : "";
-  const only = view.layer.strongest ? t("page.words.as-far-as-kept") : "";
-  return t("page.words.row", { subject: place(column, at.column, view.columns, view.names[1]), looked, more: spread + only });
+  return t("page.words.row", { subject: place(column, at.column, view.columns, view.names[1]), looked, more: spread });
 }
 
 /** The sentence about one weight. */
 export function cellSentence(view, at) {
   const weight = view.weights[at.row * view.columns.length + at.column];
   const [row, column] = [view.rows[at.row], view.columns[at.column]];
-  if (notKept(view, at.row, at.column)) {
-    return t("page.words.cell-not-kept", { row: quoted(row), column: quoted(column), most: exact(view.layer.most(view.head, at.row)) });
-  }
   return t("page.words.cell", { row: quoted(row), column: quoted(column), weight: exact(weight) });
 }
 
