@@ -1,4 +1,4 @@
-"""Make the gallery: saved pages of regard, each one file, from the bundled model and the lab."""
+"""Make the gallery: saved pages of regard, each one file, from the bundled model."""
 
 import sys
 from pathlib import Path
@@ -37,10 +37,6 @@ ENTRIES: Final = {
         "An untrained self-attentive RNN over the lecture's sentence, from "
         "[chapter 5](course/en/05-self-attentive-rnn.md).",
     ),
-    "lab": (
-        "The report of the lab",
-        "All claims, verdicts, figures and tables in one file.",
-    ),
 }
 
 
@@ -60,7 +56,6 @@ def make(out: Path) -> None:
         display.save(folder / f"{name}.svg")
     found = model.what_if("thought", cells=[("cross", 0, 0, 0, 3, 0.9)])
     found.save(folder / "what-if.html")
-    _lab(folder)
     (out / "gallery.md").write_text(listing(folder), encoding="utf-8")
 
 
@@ -78,20 +73,6 @@ def sentence_weights() -> tuple[torch.Tensor, list[str]]:
     found = layer(torch.randn(1, len(words), 16), need_weights=True)
     assert found.weights is not None
     return found.weights[0, 0].detach(), words
-
-
-def _lab(folder: Path) -> None:
-    """Write the lab's report from its saved results."""
-    import shutil
-    import tempfile
-
-    from regard.lab import report, runner
-
-    with tempfile.TemporaryDirectory() as name:
-        results = Path(name) / runner.RESULTS_DIR
-        shutil.copytree(ROOT / "benchmarks" / "results" / "lab", results)
-        report.write(Path(name))
-        shutil.copy(Path(name) / "report.html", folder / "lab.html")
 
 
 def listing(folder: Path) -> str:

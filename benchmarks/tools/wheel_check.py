@@ -62,7 +62,7 @@ EXTRAS = {
     "docs": ("python -c 'import mkdocs, mkdocstrings, latex2mathml, nbformat'",),
     "excel": ("echo cat > words.txt && regard predict g2p words.txt -o answers.xlsx",),
     "hf": ("python -c 'import regard, transformers; regard.generate'",),
-    "lab": ("regard lab worked-example -o report && test -s report/report.html",),
+    "lab": ("regard lab worked-example -o report && test -s report/report.md",),
     "media": ("python -c 'import PIL, soundfile, scipy'",),
     "onnx": ("regard export g2p -o exported && echo cat | python exported/decode.py",),
     "plot": ("regard show g2p cat -o map.png && test -s map.png",),

@@ -31,7 +31,6 @@ def transformer(tmp_path_factory):
 def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("files")
     (folder / "pairs.tsv").write_text(PAIRS)
-    (folder / "gold.txt").write_text("0-0 1-1 2-2\n" * 2 + "0-0\n" + "0-0 1-1 2-2\n" * 2)
     (folder / "texts.txt").write_text("".join(f"{p.split()[0]}\n" for p in PAIRS.splitlines()))
     return folder
 
@@ -78,27 +77,6 @@ def test_importance_is_the_cost_of_the_targets_without_a_head(transformer, files
     assert several["low"] < several["cost"] < several["high"]
 
 
-def test_the_alignment_head_is_the_one_that_align_finds(transformer, files):
-    gold = ("--gold", files / "gold.txt")
-    found = report(transformer, files / "pairs.tsv", *gold, "--ablate", "0")
-    aligned = json.loads(done(regard("align", transformer, files / "pairs.tsv", *gold, "--json")))
-    tried = [one for one in aligned["tried"] if None not in (one["layer"], one["head"])]
-    best = min(tried, key=lambda one: one["aer"])
-    head = found["alignment_head"]
-    assert (head["layer"], head["head"]) == (best["layer"], best["head"])
-    assert head["alignment"] == {"aer": best["aer"], "shift": best["shift"]}
-    for one in found["heads"]:
-        own = [t["aer"] for t in tried if (t["layer"], t["head"]) == (one["layer"], one["head"])]
-        assert one["kind"] != "cross" or one["alignment"]["aer"] == min(own)
-    assert found["diagonal_aer"] == aligned["scale"]["diagonal"]["aer"]
-    assert [h["alignment"] is not None for h in found["heads"]] == [
-        h["kind"] == "cross" for h in found["heads"]
-    ]
-    out = done(regard("heads", transformer, files / "pairs.tsv", *gold))
-    named = f"The alignment head is layer {best['layer']}, head {best['head']}: AER"
-    assert named in out
-
-
 def test_the_table(transformer, files):
     out = done(regard("heads", transformer, files / "texts.txt"))
     titles, *lines = out.splitlines()
@@ -132,9 +110,7 @@ def test_a_language_model(tmp_path):
     assert "induction" in found["heads"][0]["habits"]
 
 
-def test_what_cannot_be(transformer, files, tmp_path):
-    said = sentence(regard("heads", transformer, "abc", "--gold", files / "gold.txt"), 2)
-    assert "--gold must come with pairs" in said
+def test_what_cannot_be(transformer, tmp_path):
     (tmp_path / "empty.txt").write_text("")
     said = sentence(regard("heads", transformer, tmp_path / "empty.txt"), 2)
     assert "FILE must have a text or more" in said

@@ -159,7 +159,6 @@ def test_completion_has_summaries_and_help_texts_in_chinese():
         offered = {item.value: item.help for item in lab.shell_complete(typer.Context(lab), "--f")}
     assert offered == {
         "--full": "小规模，两个核上几分钟；或完整规模，用一个 GPU。",
-        "--fresh": "忽略缓存的结果。",
     }
 
 

@@ -19,9 +19,8 @@ def test_verdicts_and_the_report_on_stdout(tmp_path):
     out = done(lab(tmp_path)).splitlines()
     assert out[0].split() == ["verdict", "document", "claim"]
     assert [line.split()[0] for line in out[1:3]] == ["holds", "holds"]
-    assert out[3] == f"report: {tmp_path / 'out' / 'report.html'}"
-    assert (tmp_path / "out" / "report.html").is_file()
-    assert (tmp_path / "out" / "cache").is_dir()
+    assert out[3] == f"report: {tmp_path / 'out' / 'report.md'}"
+    assert (tmp_path / "out" / "report.md").is_file()
 
 
 def test_list_names_the_questions_and_runs_nothing(tmp_path, monkeypatch):
@@ -41,7 +40,7 @@ def test_verdicts_as_json(tmp_path, monkeypatch):
     found = json.loads(result.stdout)
     assert [(one["experiment"], one["verdict"]) for one in found["claims"]] == [("one", "holds")]
     assert list(found["failed"]) == ["two"]
-    assert found["report"] == str(tmp_path / "out" / "report.html")
+    assert found["report"] == str(tmp_path / "out" / "report.md")
     assert "its traceback is in" in result.stderr
 
 

@@ -103,10 +103,9 @@ def test_results_by_class_are_those_of_the_predictions(run, test_file, tmp_path)
     assert counted == {pair: pairs.count(pair) for pair in set(pairs)}
 
 
-def test_the_terminal_has_a_table_and_a_matrix(run, test_file):
+def test_the_terminal_has_a_table(run, test_file):
     out = done(regard("evaluate", run, test_file))
     assert re.search(r"^label +precision +recall +F1 +examples +predicted", out, re.MULTILINE)
-    assert "each row is a label; its cells are the predictions" in out
     assert len(re.findall(r"^(very good|bad|neutral) ", out, re.MULTILINE)) == 3
 
 

@@ -59,43 +59,6 @@ def test_a_run_without_an_evaluation_can_be_resumed(copy):
     assert found["best"] is found["weights"] is None
 
 
-def cut(file):
-    file.write_bytes(file.read_bytes()[:-7])
-
-
-def newest(run, ending):
-    return sorted((run / "checkpoints").glob(f"*.{ending}"))[-1]
-
-
-DAMAGE = {
-    "config.json cannot be read": lambda run: cut(run / "config.json"),
-    "model.safetensors has": lambda run: cut(run / "model.safetensors"),
-    "model.safetensors cannot": lambda run: (run / "model.safetensors").write_bytes(b"\xff" * 99),
-    "model.safetensors is missing": lambda run: (run / "model.safetensors").unlink(),
-    "tokenizer.tgt.json is missing": lambda run: (run / "tokenizer.tgt.json").unlink(),
-}
-UNFINISHED = {
-    "and no checkpoint": lambda run: shutil.rmtree(run / "checkpoints"),
-    ".safetensors is missing": lambda run: newest(run, "safetensors").unlink(),
-    ".safetensors has": lambda run: cut(newest(run, "safetensors")),
-    ".json cannot be read": lambda run: newest(run, "json").write_text('{"record": 7}'),
-}
-
-
-@pytest.mark.parametrize("reason", [*DAMAGE, *UNFINISHED])
-def test_damage_is_named(copy, reason):
-    if reason in UNFINISHED:
-        (copy / "README.md").unlink()
-        UNFINISHED[reason](copy)
-    else:
-        DAMAGE[reason](copy)
-    (found,) = listed(copy)
-    assert found["state"] == "damaged"
-    assert reason in found["detail"]
-    shown = " ".join(done(regard("runs", copy)).split())
-    assert f"damaged: {found['detail']}" in shown
-
-
 def test_only_runs_are_listed(copy, tmp_path):
     for name, content in (("other", '{"model_type": "bert"}'), ("broken", "{"), ("empty", "")):
         (tmp_path / name).mkdir()

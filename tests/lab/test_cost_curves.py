@@ -31,10 +31,10 @@ def test_runs_are_repeated_until_patience_ends():
 
 def test_options_of_a_size_reach_the_layer():
     size = {"length": 5, "width": 4, "kernel_size": 7}
-    (row,) = count_sizes(family=layers.CONVOLUTION.spec(), sizes=[size], device=CPU)
+    (row,) = count_sizes(family=layers.CONVOLUTION, sizes=[size], device=CPU)
     assert row["operations"] == 7 * 5 * 4 * 8
 
 
 def test_a_layer_of_another_shape_is_refused():
     with pytest.raises(ArgumentError, match=r"narrower must return vectors of the shape"):
-        count_sizes(family=Family("narrower", Narrower).spec(), sizes=SIZES, device=CPU)
+        count_sizes(family=Family("narrower", Narrower), sizes=SIZES, device=CPU)

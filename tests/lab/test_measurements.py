@@ -1,8 +1,8 @@
 """The functions that measure: what they return for models and tasks that are known on paper."""
 
 import inspect
-import json
 import math
+import pickle
 
 import pytest
 import torch
@@ -36,8 +36,8 @@ ANSWERS = {
 class Planned(ExperimentContext):
     """Checks each piece of a plan, and does none."""
 
-    def cached(self, label, compute, **arguments):
-        json.dumps(arguments)
+    def call(self, label, compute, **arguments):
+        pickle.dumps(arguments)
         inspect.signature(compute).bind(**arguments, device=self.device)
         return ANSWERS.get(compute.__name__, {"set": "", "validation": arguments.get("rate")})
 
@@ -127,7 +127,7 @@ def test_presets_have_equal_counts_of_parameters():
         (heads.learn, {"heads": 2, "encoding": "rotary", "looks": "four looks"}, {"accuracy"}),
         (words.learn, {"preset": "rnn", "order": "running sum", "widths": {"rnn": 3}},
          {"words", "sentences"}),
-        (recall.learn, {"family": RNN.spec(), "task": "recall", "size": 2, "width": 8,
+        (recall.learn, {"family": RNN, "task": "recall", "size": 2, "width": 8,
                         "distances": [0, 5], "farther": [11]},
          {"accuracy", "validation", "before", "after"}),
     ],
@@ -152,17 +152,17 @@ def sizes(family, distances, **changes):
 
 
 def test_gradients_of_an_rnn_shrink_with_its_radius():
-    small, large = (sizes(RNN.spec(), [1, 8], radius=radius) for radius in (0.1, 1.0))
+    small, large = (sizes(RNN, [1, 8], radius=radius) for radius in (0.1, 1.0))
     # each of seven more steps brings at most the matrix, which is ten times smaller
     assert small[1] / small[0] == pytest.approx(large[1] / large[0] * 1e-7, rel=10)
 
 
 def test_the_radius_is_what_it_says_and_the_open_gate_is_the_forget_gate():
-    layer = seeded(0, layers.build, RNN.spec(), 6)
+    layer = seeded(0, layers.build, RNN, 6)
     gradients._set_radius(layer, 3.0)
     weight = layer.stack.ahead[0].weight_hh_l0
     assert torch.linalg.eigvals(weight).abs().max().item() == pytest.approx(3.0, rel=1e-5)
-    layer = seeded(0, layers.build, LSTM.spec(), 6)
+    layer = seeded(0, layers.build, LSTM, 6)
     before = layer.stack.ahead[0].bias_ih_l0.detach().clone()
     gradients._open_forget_gate(layer, 2.0)
     change = layer.stack.ahead[0].bias_ih_l0.detach() - before
@@ -172,8 +172,8 @@ def test_the_radius_is_what_it_says_and_the_open_gate_is_the_forget_gate():
 def test_the_size_is_that_of_the_jacobian():
     # over many directions the mean square of J^T v is that of J divided by the width
     width, length = 5, 4
-    found = sizes(SELF_ATTENTION.spec(), [3], width=width, length=length)[0]
-    layer = seeded(0, layers.build, SELF_ATTENTION.spec(), width).double()
+    found = sizes(SELF_ATTENTION, [3], width=width, length=length)[0]
+    layer = seeded(0, layers.build, SELF_ATTENTION, width).double()
     chance = torch.Generator().manual_seed(0)
     x = torch.randn((path.DIRECTIONS, length, width), generator=chance, dtype=torch.float64)
     jacobian = torch.autograd.functional.jacobian(lambda x: layer(x)[:, 3].sum(0), x)
@@ -184,7 +184,7 @@ def test_the_size_is_that_of_the_jacobian():
 @pytest.mark.parametrize("family", recall.FAMILIES, ids=lambda family: family.name)
 def test_no_family_of_recall_sees_the_future(family):
     task = recall.TASKS["copy"](2)
-    learner = seeded(1, recall.build, family.spec(), task, 12).eval()
+    learner = seeded(1, recall.build, family, task, 12).eval()
     tokens = torch.randint(task.vocab, (3, 11), generator=torch.Generator().manual_seed(2))
     changed = tokens.clone()
     changed[:, 7:] = (tokens[:, 7:] + 1) % task.vocab

@@ -24,7 +24,7 @@ named = pytest.mark.parametrize("family", FORMULAS, ids=lambda family: family.na
 
 @named
 def test_multiplications_are_those_on_paper_and_of_torchs_counter(family):
-    layer, x = layers.build(family.spec(), D), torch.randn(1, N, D)
+    layer, x = layers.build(family, D), torch.randn(1, N, D)
     with ops.use_backend("reference"):
         counted = multiply_adds(lambda: layer(x))
         with FlopCounterMode(display=False) as counter:
@@ -45,7 +45,7 @@ def test_multiplications_are_those_on_paper_and_of_torchs_counter(family):
     ids=lambda value: value.name if isinstance(value, layers.Family) else None,
 )
 def test_the_longest_chain_of_products(family, products):
-    layer = layers.build(family.spec(), D)
+    layer = layers.build(family, D)
     with ops.use_backend("reference"):
         assert longest_chain(layer(torch.randn(1, N, D, requires_grad=True))) == products
 
@@ -82,7 +82,7 @@ def test_what_only_the_autograd_graph_holds_counts():
 
 
 def test_attention_by_the_definition_holds_maps_and_the_fused_path_does_not():
-    layer, x = layers.build(layers.BARE.spec(), D), torch.randn(1, 512, D)
+    layer, x = layers.build(layers.BARE, D), torch.randn(1, 512, D)
     one_map = 4 * 512 * 512
     with ops.use_backend("reference"):
         assert peak_bytes(lambda: layer(x), CPU) > one_map

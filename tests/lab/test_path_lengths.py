@@ -25,7 +25,7 @@ class Before(nn.Module):
     [(3, 7, 6), (5, 7, 3), (5, 8, 4), (15, 8, 1)],
 )
 def test_convolutions_need_layers_for_every_half_kernel(kernel, length, needed):
-    layer = build(layers.CONVOLUTION.spec(kernel_size=kernel), WIDTH)
+    layer = build(layers.CONVOLUTION.with_options(kernel_size=kernel), WIDTH)
     assert layers_needed(layer, length, WIDTH) == needed
 
 
@@ -34,7 +34,7 @@ def test_a_layer_that_looks_one_back_needs_as_many_as_there_are_steps():
 
 
 def test_attention_needs_one_layer():
-    layer = build(layers.SELF_ATTENTION.spec(), WIDTH)
+    layer = build(layers.SELF_ATTENTION, WIDTH)
     assert layers_needed(layer, 9, WIDTH) == 1
 
 
@@ -48,13 +48,13 @@ def test_a_layer_that_mixes_nothing_never_arrives():
     "family", [layers.RNN, layers.GRU, layers.LSTM], ids=lambda family: family.name
 )
 def test_a_recurrence_goes_through_every_step(family, length):
-    assert steps_between(build(family.spec(), WIDTH), length, WIDTH) == length
+    assert steps_between(build(family, WIDTH), length, WIDTH) == length
 
 
 @pytest.mark.parametrize("length", [2, 5])
 @pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
 def test_looking_back_goes_through_the_first_step_and_the_last(cell, length):
-    layer = build(layers.SELF_ATTENTIVE.spec(cell=cell), WIDTH)
+    layer = build(layers.SELF_ATTENTIVE.with_options(cell=cell), WIDTH)
     assert steps_between(layer, length, WIDTH) == 2
 
 

@@ -17,8 +17,8 @@ class Heard:
     def on_start(self, name):
         self.told.append(("starts", name))
 
-    def on_piece(self, name, label, cached):
-        self.told.append((name, label, cached))
+    def on_piece(self, name, label):
+        self.told.append((name, label))
 
     def on_end(self, name, status):
         self.told.append(("ends", name, status.split()[0]))
@@ -26,7 +26,7 @@ class Heard:
 
 def run(names, folder, **settings):
     heard = Heard()
-    settings = {"seeds": (0, 1), "cache_dir": folder / "cache"} | settings
+    settings = {"seeds": (0, 1)} | settings
     return runner.run(names, ExperimentContext(CPU, **settings), folder, heard), heard.told
 
 
@@ -51,8 +51,8 @@ def test_a_result_is_written_with_its_facts(monkeypatch, tmp_path):
     assert outcome == runner.RunOutcome(["one"], {}, interrupted=False)
     assert told == [
         ("starts", "one"),
-        ("one", "piece 0", False),
-        ("one", "piece 1", False),
+        ("one", "piece 0"),
+        ("one", "piece 1"),
         ("ends", "one", "done"),
     ]
     kept = json.loads((tmp_path / "results" / "one.json").read_text())
@@ -62,17 +62,8 @@ def test_a_result_is_written_with_its_facts(monkeypatch, tmp_path):
     assert facts["mode"] == "full"
     assert facts["seeds"] == [0, 1]
     assert facts["versions"]["torch"] == torch.__version__
-    assert (facts["pieces"], facts["kept_pieces"]) == (2, 0)
     assert facts["seconds"] >= 0
     assert runner.load(tmp_path, "one").data == kept["data"]
-
-
-def test_a_second_run_takes_what_is_kept(monkeypatch, tmp_path):
-    install(monkeypatch, one={})
-    run(["one"], tmp_path)
-    _, told = run(["one"], tmp_path, seeds=(0, 1, 2))
-    assert [kept for _, _, kept in told[1:-1]] == [True, True, False]
-    assert runner.load(tmp_path, "one").facts["kept_pieces"] == 2
 
 
 def test_one_that_fails_leaves_the_others_alone(monkeypatch, tmp_path):

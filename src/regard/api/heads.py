@@ -1,33 +1,21 @@
-"""Attention heads of a model over a corpus: habits, importance by ablation, and alignment."""
+"""Attention heads of a model over a corpus: habits, importance by ablation."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import count
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from regard.api.model import Model
-from regard.api.word_alignment import SHIFTS, Units, check_can_align, unit_counts
-from regard.data import Pair
 from regard.data.pairs import draw_sample
 from regard.decoding import force_decode
 from regard.evaluation import ratio_differences
 from regard.evaluation.metrics import Statistics
 from regard.messages import message
-from regard.seeing import Text, Trace
+from regard.seeing import Trace
 from regard.seeing.attribution.interventions import HeadSwitch, heads_off, transformer_switches
 from regard.seeing.page.compare_page import HeadRow
 from regard.seeing.trace.head_habits import HeadHabits, HeadKey, head_habits
-from regard.seeing.trace.view import (
-    Gold,
-    Links,
-    Quality,
-    diagonal,
-    merge_units,
-    shift_rows,
-    strongest,
-)
 
 #: traces that are computed at once, and targets that are scored at once
 BATCH: Final = 8
@@ -56,7 +44,6 @@ class HeadReport(NamedTuple):
         ablated: and of those that heads were switched off for.
         heads: the most important first, or in the order of the model.
         examples: a few traces to draw.
-        diagonal_aer: error rate of the diagonal against the gold, for scale.
         notes: sentences about what was not measured.
     """
 
@@ -64,14 +51,7 @@ class HeadReport(NamedTuple):
     ablated: int
     heads: list[HeadRow]
     examples: list[Trace]
-    diagonal_aer: float | None
     notes: list[str]
-
-    @property
-    def best_aligned(self) -> HeadRow | None:
-        """The head with the lowest alignment error rate; None without gold."""
-        aligned = [head for head in self.heads if head.aer is not None]
-        return min(aligned, key=lambda head: head.aer or 0.0, default=None)
 
 
 def profile_heads(
@@ -80,7 +60,6 @@ def profile_heads(
     targets: Sequence[str] | None = None,
     *,
     ablate: int = 64,
-    golds: Sequence[Gold] | None = None,
     done: Callable[[int], None] = lambda texts: None,
 ) -> HeadReport:
     """Return the habits of each head over some texts, and its importance.
@@ -91,15 +70,12 @@ def profile_heads(
         targets: what the model is made to write; its own answers if None.
         ablate: number of texts, drawn from all, on which heads are switched off, one after another;
             0 for none.
-        golds: gold links of each source and target; with them each head of the cross-attention has
-            its alignment error rate.
         done: called with a number of texts whenever some are done.
     """
     if not model.task.has_sources:
         sources, targets = [""] * len(sources), list(sources)
     notes: list[str] = []
-    units = Units(True, True) if golds is None else Units.of(model.task, None)
-    corpus = _Corpus(golds, units)
+    corpus = _Corpus()
     habits = head_habits(corpus.noting(_traces(model, sources, targets, done)))
     costs: dict[HeadKey, HeadCost] = {}
     several = min(ablate, len(sources))
@@ -107,14 +83,10 @@ def profile_heads(
         rows = sorted(draw_sample(range(len(sources)), several))
         texts = [sources[i] for i in rows], [corpus.written[i] for i in rows]
         costs, notes = _importance(model, habits, *texts)
-    aligned = corpus.alignments()
-    if golds is not None and not aligned:
-        notes = [*notes, message("heads.note.no-cross")]
-    heads = [HeadRow(h, costs.get(h.key), *aligned.get(h.key, (None, 0))) for h in habits]
+    heads = [HeadRow(h, costs.get(h.key)) for h in habits]
     if costs:
         heads.sort(key=lambda head: -head.cost[0] if head.cost else np.inf)
-    ablated, scale = several if costs else 0, corpus.diagonal_aer()
-    return HeadReport(len(sources), ablated, heads, corpus.examples, scale, notes)
+    return HeadReport(len(sources), several if costs else 0, heads, corpus.examples, notes)
 
 
 def _importance(
@@ -179,14 +151,11 @@ def _traces(
 
 
 class _Corpus:
-    """Notes on the traces that pass by: their targets, a few examples, the links of each head."""
+    """Notes on the traces that pass by: their targets, and a few examples."""
 
-    def __init__(self, golds: Sequence[Gold] | None, units: Units) -> None:
-        self.golds, self.units = golds, units
+    def __init__(self) -> None:
         self.examples: list[Trace] = []
         self.written: list[str] = []
-        self.sizes: list[tuple[int, int]] = []
-        self.links: dict[tuple[HeadKey, int], list[Links]] = {}
 
     def noting(self, traces: Iterable[Trace]) -> Iterator[Trace]:
         """Yield the traces; the first that fit a picture are kept as examples."""
@@ -195,51 +164,4 @@ class _Corpus:
             size = max(len(trace.source.tokens), len(trace.target.tokens))
             if not self.examples or (len(self.examples) < EXAMPLES and 3 <= size <= LONGEST):
                 self.examples.append(trace)
-            if self.golds is not None:
-                self._link(trace)
             yield trace
-
-    def _link(self, trace: Trace) -> None:
-        """Note the links of each head of the cross-attention, by each shift."""
-        rows = _numbered(trace.target, words=self.units.target)
-        columns = _numbered(trace.source, words=self.units.source)
-        self.sizes.append((_count(columns), _count(rows)))
-        for found in trace.of_kind("cross"):
-            for shift in SHIFTS:
-                merged = merge_units(shift_rows(found.weights, shift), rows, columns)
-                for head, weights in enumerate(merged):
-                    key = ("cross", found.layer, head), shift
-                    self.links.setdefault(key, []).append(strongest(weights))
-
-    def alignments(self) -> dict[HeadKey, tuple[float, int]]:
-        """Return the error rate of each head by its best shift, and that shift."""
-        best: dict[HeadKey, tuple[float, int]] = {}
-        for (key, shift), links in self.links.items():
-            rate = Quality.of(links, self.golds or ()).aer
-            if key not in best or rate < best[key][0]:
-                best[key] = (rate, shift)
-        return best
-
-    def diagonal_aer(self) -> float | None:
-        """Return the error rate of the diagonal; None without gold."""
-        if self.golds is None:
-            return None
-        return Quality.of([diagonal(*size) for size in self.sizes], self.golds).aer
-
-
-def gold_sizes(model: Model, pairs: Sequence[Pair]) -> list[tuple[int, int]]:
-    """Return the number of source and target units of each pair, as gold links count them."""
-    check_can_align(model.predictor)
-    return unit_counts(model.task, pairs, Units.of(model.task, None))
-
-
-def _numbered(text: Text, *, words: bool) -> list[int | None]:
-    """Return the word or the number of each token; None for special ones."""
-    numbers = count()
-    return [
-        None if token.special else token.word if words else next(numbers) for token in text.tokens
-    ]
-
-
-def _count(units: Sequence[int | None]) -> int:
-    return 1 + max((unit for unit in units if unit is not None), default=-1)

@@ -341,11 +341,6 @@ class HeadsArgs:
         "Pairs; or a .txt file with a text on each line, stdin if '-'; or a text itself.",
     )
     tgt: options.Targets = None
-    gold: str | None = option(
-        "File of gold links of the pairs, as for `regard align`: each head of the cross-attention "
-        "gets its alignment error rate, and the best is named."
-    )
-    gold_first: options.GoldFirst = 0
     ablate: int = option(
         "Texts on which each head is switched off in turn; 0 for none.", default=64, min=0
     )
@@ -604,7 +599,6 @@ class LabArgs:
         min=1,
         shown="one per thread; 4 on a GPU",
     )
-    fresh: bool = flag("--fresh", "Ignore cached results.")
     listed: bool = flag("--list", "List the experiments and their questions.")
     as_json: options.Json = False
 
@@ -613,8 +607,8 @@ class LabArgs:
 class RunsArgs:
     """List run folders, the last changed first.
 
-    Each with its preset, size, data, best figure, and whether it is finished, can be resumed,
-    or is damaged. Checksums are verified when a run is loaded or resumed, not here.
+    Each with its preset, size, data, best figure, and whether it is finished or can be resumed.
+    Whether its files are whole is verified when a run is loaded or resumed, not here.
     """
 
     folder: Path = argument("FOLDER", "Where to look.", default=Path("."))

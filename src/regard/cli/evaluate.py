@@ -1,14 +1,12 @@
 """`regard evaluate`: metrics of a model's predictions, or the perplexity of a language model."""
 
 import math
-import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
 from typing import Any, Final
 
-import typer
 from rich.console import Console
 
 from regard import api
@@ -34,14 +32,11 @@ from regard.data import Pair
 from regard.evaluation import ClassReport, Perplexity, by_length, format_metric, paired_bootstrap
 from regard.evaluation.bootstrap import MIN_UNITS
 from regard.messages import interval_text, message, translated, use_language
-from regard.seeing.draw.terminal import matrix, supports_blocks
-from regard.seeing.page.report import ConfusionTable
 from regard.tasks import ScoreTable
 
 CHOOSE_SAVE: Final = "choose another with --save"
-#: classes of a table, and of a matrix
+#: classes of a table
 MOST_CLASSES_PRINTED: Final = 40
-MOST_CLASSES_DRAWN: Final = 20
 #: pairs of classes that are printed
 MOST_MISTAKES: Final = 10
 
@@ -208,43 +203,17 @@ def _print_classes(report: ClassReport, console: Console) -> None:
     for sentence in report.notes:
         console.print(message("sentence", text=sentence), highlight=False, markup=False)
     console.print()
-    _print_confusion(report, console)
-
-
-def _print_confusion(report: ClassReport, console: Console) -> None:
-    """Print the matrix where it fits, and else the most frequent mistakes."""
-    table = _confusion_table(report)
-    ascii = not supports_blocks(sys.stdout.encoding)
-    if table.total <= MOST_CLASSES_DRAWN:
-        drawn = matrix(table.view(), console.width, ascii)
-        if not drawn.splitlines()[-1].startswith(message("show.as-list").partition("{")[0]):
-            return typer.echo(drawn)
     mistakes = report.confusion.mistakes()
     rows = [[f"{n:,}", one_line(gold), one_line(found)] for gold, found, n in mistakes]
     if not rows:
         return console.print(message("evaluate.no-mistakes"), highlight=False)
-    titles = [message("evaluate.mistakes"), translated("evaluate.class", table.unit)]
+    unit = "label" if report.unit == "label" else "tag"
+    titles = [message("evaluate.mistakes"), translated("evaluate.class", unit)]
     print_table(console, [*titles, message("evaluate.taken-for")], rows[:MOST_MISTAKES])
     if len(rows) > MOST_MISTAKES:
         more = len(rows) - MOST_MISTAKES
         console.print(message("evaluate.more-mistakes", count=more), highlight=False)
     return None
-
-
-def _confusion_table(report: ClassReport) -> ConfusionTable:
-    """Return the confusion of the most frequent classes, as it is drawn."""
-    found = report.confusion
-    few = found.labels[:MOST_CLASSES_DRAWN]
-    support = {row.label: row.support for row in found.rows()}
-    unit = report.unit if report.unit == "label" else "tag"
-    return ConfusionTable(
-        title=message(f"confusion.title.{unit}"),
-        unit=unit,
-        labels=few,
-        counts=found.matrix(MOST_CLASSES_DRAWN),
-        support=[support[label] for label in few],
-        total=len(found.labels),
-    )
 
 
 def _print_scores(table: ScoreTable, *, as_json: bool) -> None:

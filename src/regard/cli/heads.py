@@ -1,12 +1,11 @@
-"""`regard heads`: habits, importance and alignment of the attention heads of a model."""
+"""`regard heads`: habits and importance of the attention heads of a model."""
 
 from typing import Any, Final
 
 from rich.console import Console
 
 from regard import api
-from regard.api.heads import HeadReport, gold_sizes, profile_heads
-from regard.cli.align import read_gold_file
+from regard.api.heads import HeadReport, profile_heads
 from regard.cli.commands import HeadsArgs
 from regard.cli.console import (
     note,
@@ -16,14 +15,13 @@ from regard.cli.console import (
     result_console,
     save_page,
 )
-from regard.cli.input_lines import ExampleFile, read_examples
+from regard.cli.input_lines import read_examples
 from regard.data.pairs import draw_sample
 from regard.errors import ArgumentError
 from regard.messages import message
 from regard.seeing.page.compare_page import HeadRow, render_heads
 from regard.seeing.trace.head_habits import HABITS
 from regard.seeing.trace.storage import to_json
-from regard.seeing.trace.view import Gold
 
 #: rows of the table in the terminal at most
 MOST_ROWS: Final = 48
@@ -35,15 +33,14 @@ def heads(args: HeadsArgs) -> None:
     examples = read_examples(model, args.file, args)
     if not examples.sources:
         raise ArgumentError("FILE", "have a text or more", "empty", "there is nothing to look at")
-    golds = None if args.gold is None else _golds(model, examples, args.gold, args.gold_first)
     if len(examples.sources) > args.limit:
         note(message("heads.sample", limit=args.limit, count=len(examples.sources)))
         rows = sorted(draw_sample(range(len(examples.sources)), args.limit))
-        examples, golds = examples.some(rows), golds and [golds[i] for i in rows]
+        examples = examples.some(rows)
     targets = None if examples.pairs is None else [pair.tgt for pair in examples.pairs]
     with progress_bar(message("heads.reading"), len(examples.sources)) as done:
         texts, most = examples.sources, args.ablate
-        report = profile_heads(model, texts, targets, ablate=most, golds=golds, done=done)
+        report = profile_heads(model, texts, targets, ablate=most, done=done)
     if not report.heads:
         fix = "take a run of another preset"
         raise ArgumentError("MODEL", "have attention", model.info.kind, fix)
@@ -54,23 +51,13 @@ def heads(args: HeadsArgs) -> None:
     return _print(report, result_console())
 
 
-def _golds(model: api.Model, examples: ExampleFile, gold: str, first: int) -> list[Gold]:
-    if examples.pairs is None or examples.left_out is None:
-        raise ArgumentError(
-            "--gold", "come with pairs", "given with texts alone", "give a file of pairs"
-        )
-    sizes = gold_sizes(model, examples.pairs)
-    return read_gold_file(gold, first, sizes, examples.left_out)
-
-
 def _print(report: HeadReport, console: Console) -> None:
     names = [name for name in HABITS if any(name in h.habits.habits for h in report.heads)]
     has_cost = any(head.cost is not None for head in report.heads)
-    has_aer = any(head.aer is not None for head in report.heads)
     titles = [message(f"table.{name}") for name in ("kind", "layer", "head")]
     titles += [message("heads.habit"), *(message(f"heads.habit.{name}") for name in names)]
-    titles += [message("heads.cost")] * has_cost + [message("heads.aer")] * has_aer
-    rows = [_row(head, names, has_cost, has_aer) for head in report.heads]
+    titles += [message("heads.cost")] * has_cost
+    rows = [_row(head, names, has_cost) for head in report.heads]
     print_table(console, titles, rows[:MOST_ROWS])
     if len(rows) > MOST_ROWS:
         console.print(message("heads.more", count=len(rows) - MOST_ROWS))
@@ -81,12 +68,12 @@ def _print(report: HeadReport, console: Console) -> None:
         highlight=False,
         markup=False,
     )
-    for sentence in (*_best_sentences(report), *report.notes):
+    for sentence in report.notes:
         said = message("sentence", text=sentence)
         console.print(said, highlight=False, markup=False, soft_wrap=True)
 
 
-def _row(head: HeadRow, names: list[str], has_cost: bool, has_aer: bool) -> list[str]:
+def _row(head: HeadRow, names: list[str], has_cost: bool) -> list[str]:
     own = head.habits
     shares = [f"{own.habits[name].share:.0%}" if name in own.habits else "" for name in names]
     main = message(f"heads.habit.{own.main}" if own.main else "heads.mixed")
@@ -95,47 +82,27 @@ def _row(head: HeadRow, names: list[str], has_cost: bool, has_aer: bool) -> list
         shown = "" if head.cost is None else f"{head.cost[0]:.3f}"
         said = message("evaluate.with-range", value=shown, range=head.cost_range)
         cells.append(shown and said)
-    if has_aer:
-        cells.append("" if head.aer is None else f"{100 * head.aer:.1f}")
     return cells
-
-
-def _best_sentences(report: HeadReport) -> list[str]:
-    best = report.best_aligned
-    if best is None or best.aer is None:
-        return []
-    aer = report.diagonal_aer
-    return [
-        message(
-            "heads.best",
-            layer=best.habits.layer,
-            head=best.habits.head,
-            aer=100 * best.aer,
-            shift=message("heads.shift", shift=best.shift) if best.shift else "",
-            scale=message("heads.diagonal", aer=100 * aer) if aer else "",
-        )
-    ]
 
 
 def _page(name: str, report: HeadReport) -> str:
     facts = {message("heads.model"): name, message("heads.texts"): f"{report.texts:,}"}
     if report.ablated:
         facts[message("heads.off")] = message("heads.off-texts", count=report.ablated)
-    notes, heads = [*_best_sentences(report), *report.notes], report.heads
+    heads = report.heads
     if not report.ablated:
         heads = sorted(heads, key=lambda head: -head.habits.evidence)
-    return render_heads(message("heads.title", name=name), facts, heads, report.examples, notes)
+    return render_heads(
+        message("heads.title", name=name), facts, heads, report.examples, report.notes
+    )
 
 
 def _as_object(name: str, report: HeadReport) -> dict[str, Any]:
-    best = report.best_aligned
     return {
         "model": name,
         "texts": report.texts,
         "ablated": report.ablated,
         "heads": [_head(head) for head in report.heads],
-        "alignment_head": None if best is None else _head(best),
-        "diagonal_aer": report.diagonal_aer,
         "examples": [to_json(trace) for trace in report.examples],
         "notes": report.notes,
     }
@@ -153,5 +120,4 @@ def _head(head: HeadRow) -> dict[str, Any]:
             for n, h in own.habits.items()
         },
         "importance": cost and dict(zip(("cost", "low", "high"), cost, strict=True)),
-        "alignment": None if head.aer is None else {"aer": head.aer, "shift": head.shift},
     }

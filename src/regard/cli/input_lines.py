@@ -13,7 +13,6 @@ from rich.console import Console
 
 from regard import api
 from regard.api.evaluate_pairs import known_pairs, read_for, references_of
-from regard.api.word_alignment import left_out
 from regard.cli.commands import AlignArgs, CompareArgs, EvaluateArgs, HeadsArgs
 from regard.cli.console import note
 from regard.data import (
@@ -244,12 +243,10 @@ class ExampleFile(NamedTuple):
     Attributes:
         sources: as the model reads them; of a language model, texts.
         pairs: None if there are no targets.
-        left_out: for each line of the file of pairs whether it was left out.
     """
 
     sources: list[Any]
     pairs: list[Pair] | None = None
-    left_out: list[bool] | None = None
 
     @property
     def references(self) -> list[list[str]] | None:
@@ -259,7 +256,7 @@ class ExampleFile(NamedTuple):
     def some(self, rows: Sequence[int]) -> "ExampleFile":
         """Return the examples of these numbers, from 0."""
         pairs = None if self.pairs is None else [self.pairs[i] for i in rows]
-        return ExampleFile([self.sources[i] for i in rows], pairs, self.left_out)
+        return ExampleFile([self.sources[i] for i in rows], pairs)
 
 
 def read_examples(model: api.Model, file: str, args: CompareArgs | HeadsArgs) -> ExampleFile:
@@ -273,6 +270,5 @@ def read_examples(model: api.Model, file: str, args: CompareArgs | HeadsArgs) ->
         return ExampleFile(list(sources_of(model, file)))
     if not is_file and args.tgt is None:
         return ExampleFile([one_source(model, file)])
-    bad: list[int] = []
-    pairs = pairs_for(model, file, args, bad)
-    return ExampleFile([model.task.input.of_pair(p) for p in pairs], pairs, left_out(pairs, bad))
+    pairs = pairs_for(model, file, args, [])
+    return ExampleFile([model.task.input.of_pair(p) for p in pairs], pairs)

@@ -46,8 +46,6 @@ def lab(args: LabArgs) -> None:
         quick=args.quick,
         seeds=tuple(range(count)),
         data=args.data,
-        cache_dir=args.output / "cache",
-        fresh=args.fresh,
     )
     with _ProgressReporter(Console(stderr=True)) as observer, worker_pool(where, args.jobs) as pool:
         outcome = runner.run(chosen, replace(context, pool=pool), args.output, observer)
@@ -65,7 +63,7 @@ def _conclude(outcome: runner.RunOutcome, folder: Path, as_json: bool) -> None:
     tried = {*outcome.done, *outcome.failed}
     failures = {part.experiment.name: part.failure for part in sections if part.failure}
     failures = {name: said for name, said in failures.items() if name in tried}
-    page = str(folder / "report.html")
+    page = str(folder / report.FILE)
     if as_json:
         found = [
             {"experiment": name, "verdict": one.verdict, "document": one.source, "claim": one.text}
@@ -113,9 +111,8 @@ class _ProgressReporter:
     def on_start(self, name: str) -> None:
         self._tasks[name] = self._progress.add_task(name, total=None, last="")
 
-    def on_piece(self, name: str, label: str, cached: bool) -> None:
-        last = message("lab.cached", label=label) if cached else label
-        self._progress.update(self._tasks[name], advance=1, last=last)
+    def on_piece(self, name: str, label: str) -> None:
+        self._progress.update(self._tasks[name], advance=1, last=label)
 
     def on_end(self, name: str, status: str) -> None:
         task = self._tasks[name]

@@ -1,10 +1,9 @@
 """`regard runs`: the run folders below a folder, without loading any of them.
 
-Only small files and headers are read, and torch is not imported: sizes of files are compared with
-their headers, and checksums are left to `regard train --resume` and `regard.load`.
+Only small files and headers are read, and torch is not imported: that files are whole is left to
+`regard train --resume` and `regard.load`.
 """
 
-import os
 import re
 from collections.abc import Iterator
 from datetime import datetime
@@ -23,19 +22,12 @@ from regard.messages import message, use_language
 MOST_FOLDERS: Final = 20_000
 #: bytes of config.json, of a model card and of the header of a file of weights, at most
 MOST_BYTES: Final = 1 << 22
-#: files by which a folder with a damaged config.json is still known as a run
-MARKS: Final = ("tokenizer.src.json", "metrics.jsonl", "checkpoints")
 CHECKPOINT: Final = re.compile(r"step-(\d+)\.json")
 #: a row of the table of two columns that a model card begins with
 CARD_ROW: Final = re.compile(r"^\| ([^|\s][^|]*) \| ([^|]+) \|$", re.MULTILINE)
 
 FINISHED: Final = "finished"
 RESUMABLE: Final = "can be resumed"
-DAMAGED: Final = "damaged"
-
-
-class _DamagedRunError(Exception):
-    """A part of a run that is missing or cannot be read: says which."""
 
 
 class RunListing(NamedTuple):
@@ -43,21 +35,21 @@ class RunListing(NamedTuple):
 
     Attributes:
         path: the folder.
-        preset: name of the model's preset; None if the settings cannot be read, as for `size`,
-        size: and `data`.
+        preset: name of the model's preset.
+        size: of the preset.
         weights: number of weights; None if no model was written yet.
         data: file of the training data; "-" is stdin, "" was given in Python.
         best: the best figure with its name; None before the first evaluation.
-        state: `finished`, `can be resumed` or `damaged`.
-        detail: the step to resume from, or the damage.
+        state: `finished` or `can be resumed`.
+        detail: the step to resume from.
         changed: time of the last change of the settings, the metrics or the model card.
     """
 
     path: Path
-    preset: str | None
-    size: str | None
+    preset: str
+    size: str
     weights: int | None
-    data: str | None
+    data: str
     best: str | None
     state: str
     detail: str
@@ -105,105 +97,52 @@ def find_runs(folder: Path, depth: int) -> Iterator[RunListing]:
 
 def describe_run(path: Path) -> RunListing | None:
     """Return what is known of a run folder; None for a folder that is no run."""
-    if not (path / "config.json").exists():
+    record = _json(path / "config.json")
+    if not isinstance(record, dict) or not {"format", "config"} <= record.keys():
         return None
-    facts: dict[str, Any] = {"preset": None, "size": None, "weights": None, "data": None}
-    facts["best"] = None
-    try:
-        record = _json(path / "config.json")
-        if not isinstance(record, dict) or not {"format", "config"} <= record.keys():
-            return None  # settings of something else
-        if not isinstance(record["config"], dict):
-            raise _DamagedRunError(message("runs.damage.settings", name="config.json"))
-        facts |= {n: str(record["config"].get(n) or "") for n in ("preset", "size", "data")}
-        steps, finished = _checkpoint_steps(path), (path / "README.md").exists()
-        card = _card(path) if finished else {}
-        facts["data"] = facts["data"] or card.get("data", "")
-        facts["best"] = _best_of_card(card) if finished else _best_of_checkpoint(path, steps)
-        facts["weights"] = _count_weights(path / "model.safetensors", needed=finished)
-        state, detail = _state(path, steps, finished)
-    except _DamagedRunError as error:
-        if facts["preset"] is None and not any((path / mark).exists() for mark in MARKS):
-            return None
-        state, detail = DAMAGED, str(error)
+    settings = record["config"] if isinstance(record["config"], dict) else {}
+    preset, size, data = (str(settings.get(name) or "") for name in ("preset", "size", "data"))
     names = ("config.json", "metrics.jsonl", "README.md")
     times = [(path / name).stat().st_mtime for name in names if (path / name).exists()]
-    changed = datetime.fromtimestamp(max(times, default=0.0)).astimezone()
-    return RunListing(path, **facts, state=state, detail=detail, changed=changed)
-
-
-def _read(file: Path) -> bytes:
-    try:
-        return safe_read.read_bytes(file, MOST_BYTES, inside=file.parent)
-    except RegardError:
-        raise _unreadable(file) from None
+    changed = datetime.fromtimestamp(max(times)).astimezone()
+    weights = _count_weights(path / "model.safetensors")
+    if (path / "README.md").exists():
+        card = _card(path)
+        data, best = data or card.get("data", ""), _best_of_card(card)
+        return RunListing(path, preset, size, weights, data, best, FINISHED, "", changed)
+    files = (path / "checkpoints").glob("step-*.json")
+    step = max((int(m[1]) for file in files if (m := CHECKPOINT.fullmatch(file.name))), default=0)
+    best, detail = _best_of_checkpoint(path, step), message("runs.from-step", step=step)
+    return RunListing(path, preset, size, weights, data, best, RESUMABLE, detail, changed)
 
 
 def _json(file: Path) -> Any:
+    """Return the content of a JSON file; None if it is missing or cannot be read."""
     try:
-        return safe_read.parse_json(_read(file))
-    except safe_read.InvalidJSONError:
-        raise _unreadable(file) from None
-
-
-def _unreadable(file: Path) -> _DamagedRunError:
-    return _DamagedRunError(message("runs.damage.unreadable", name=file.name))
-
-
-def _checkpoint_steps(path: Path) -> list[int]:
-    """Return the steps of the finished checkpoints, newest first."""
-    names = (file.name for file in (path / "checkpoints").glob("step-*.json"))
-    return sorted((int(m[1]) for name in names if (m := CHECKPOINT.fullmatch(name))), reverse=True)
-
-
-def _checkpoint(path: Path, step: int) -> Path:
-    return path / "checkpoints" / f"step-{step:08d}.json"
-
-
-def _state(path: Path, steps: list[int], finished: bool) -> tuple[str, str]:
-    """Return the state of a run and its detail; raises _DamagedRunError."""
-    needed = ["tokenizer.src.json", "tokenizer.tgt.json"] if finished or steps else []
-    if missing := next((name for name in needed if not (path / name).exists()), None):
-        raise _DamagedRunError(message("runs.damage.missing", name=missing))
-    if finished:
-        return FINISHED, ""
-    for step in steps:
-        _count_weights(_checkpoint(path, step).with_suffix(".safetensors"), needed=True)
-    made = [n for n in ("model.safetensors", "metrics.jsonl") if (path / n).exists()]
-    if made and not steps:
-        names = message("runs.and").join(made)
-        raise _DamagedRunError(message("runs.damage.no-checkpoint", names=names))
-    return RESUMABLE, message("runs.from-step", step=max(steps, default=0))
-
-
-def _count_weights(file: Path, *, needed: bool = False) -> int | None:
-    """Return the number of weights by the header of a safetensors file; None if it is missing.
-
-    Raises _DamagedRunError unless the file is as long as its header says.
-    """
-    if not file.exists():
-        if needed:
-            raise _DamagedRunError(message("runs.damage.missing", name=file.name))
+        return safe_read.read_json(file, MOST_BYTES, inside=file.parent)
+    except (RegardError, OSError, ValueError):
         return None
+
+
+def _count_weights(file: Path) -> int | None:
+    """Return the number of weights by the header of a safetensors file; None without one."""
     try:
         with safe_read.open_regular(file, inside=file.parent) as opened:
-            size = os.fstat(opened.fileno()).st_size
             length = int.from_bytes(opened.read(8), "little")
             header = safe_read.parse_json(opened.read(min(length, MOST_BYTES)))
         header.pop("__metadata__", None)
-        ends = [tensor["data_offsets"][1] for tensor in header.values()]
-        whole = 8 + length + max(ends, default=0)
-        count = sum(prod(tensor["shape"]) for tensor in header.values())
+        return int(sum(prod(tensor["shape"]) for tensor in header.values()))
     except (RegardError, OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise _unreadable(file) from None
-    if size != whole:
-        raise _DamagedRunError(message("runs.damage.cut", name=file.name, size=size, whole=whole))
-    return int(count)
+        return None
 
 
 def _card(path: Path) -> dict[str, str]:
-    """Return the facts on the model card."""
-    return dict(CARD_ROW.findall(_read(path / "README.md").decode(errors="replace")))
+    """Return the facts on the model card; none if it cannot be read."""
+    try:
+        text = safe_read.read_bytes(path / "README.md", MOST_BYTES, inside=path)
+    except (RegardError, OSError):
+        return {}
+    return dict(CARD_ROW.findall(text.decode(errors="replace")))
 
 
 def _best_of_card(card: dict[str, str]) -> str | None:
@@ -215,31 +154,25 @@ def _best_of_card(card: dict[str, str]) -> str | None:
     return f"{name.removeprefix('best ')} {value}"
 
 
-def _best_of_checkpoint(path: Path, steps: list[int]) -> str | None:
-    """Return the best dev score in the newest checkpoint, or None before the first evaluation."""
-    if not steps:
-        return None
-    file = _checkpoint(path, steps[0])
+def _best_of_checkpoint(path: Path, step: int) -> str | None:
+    """Return the best dev score in a checkpoint, or None before the first evaluation."""
+    found = _json(path / "checkpoints" / f"step-{step:08d}.json")
     try:
-        best = _json(file)["record"]["numbers"]["progress"]["best"]
-        if not best:
-            return None
-        score, step, *_ = best[0]
+        score, step, *_ = found["record"]["numbers"]["progress"]["best"][0]
         return message("runs.best", metric=message("runs.dev-score"), score=score, step=step)
     except (IndexError, KeyError, TypeError, ValueError):
-        raise _unreadable(file) from None
+        return None
 
 
 def _row(run: RunListing) -> list[str]:
-    named = {"-": message("runs.stdin"), "": message("runs.from-python"), None: "?"}
-    data = named.get(run.data, run.data)
+    named = {"-": message("runs.stdin"), "": message("runs.from-python")}
     state = message(f"runs.state.{run.state.replace(' ', '-')}", detail=run.detail)
     return [
         str(run.path),
-        run.preset or "?",
-        run.size or "?",
+        run.preset,
+        run.size,
         "" if run.weights is None else f"{run.weights:,}",
-        str(data),
+        named.get(run.data, run.data),
         run.best or "",
         f"{run.changed:%Y-%m-%d %H:%M}",
         state,

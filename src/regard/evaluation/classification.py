@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from regard.errors import ArgumentError
 from regard.messages import message
@@ -74,15 +74,6 @@ class Confusion:
         for pair, count in self.counts.items():
             totals[pair[side]] += count
         return totals
-
-    def matrix(self, most: int | None = None) -> Int[np.ndarray, "classes classes"]:
-        """Return a row for each class and a column for each prediction, of the first classes."""
-        place = {label: i for i, label in enumerate(self.labels[:most])}
-        table = np.zeros((len(place), len(place)), dtype=np.int64)
-        for (gold, predicted), count in self.counts.items():
-            if gold in place and predicted in place:
-                table[place[gold], place[predicted]] = count
-        return table
 
     def mistakes(self) -> list[tuple[str, str, int]]:
         """Return class, prediction and number of all wrong pairs, the most frequent first."""

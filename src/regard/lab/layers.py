@@ -4,12 +4,8 @@ A layer runs its definition under `ops.use_backend("reference")` and its fastest
 compare one of your own, wrap it in a `Family`.
 """
 
-import hashlib
-import inspect
-import pkgutil
-import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, final
 
 import torch
@@ -24,7 +20,7 @@ from regard.attention import (
     ShawRelativePositions,
     SimpleSelfAttention,
 )
-from regard.errors import ArgumentError, DataError
+from regard.errors import ArgumentError
 from regard.layers import (
     ConvEncoder,
     LayerOptions,
@@ -39,7 +35,6 @@ from regard.layers.conv import HALF, GatedConvolution
 from regard.ops.backend import active_backend
 from regard.ops.check import check_choice
 from regard.ops.recurrence.scores import Cell
-from regard.safe_read import read_bytes
 
 #: width of a head, a size that the fused kernels are fast at
 HEAD_DIM: Final = 64
@@ -47,8 +42,6 @@ HEAD_DIM: Final = 64
 HEADS: Final = 4
 #: relative positions clip distances to this
 MAX_DISTANCE: Final = 8
-
-FamilySpec = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -58,7 +51,7 @@ class Family:
     Attributes:
         name: name in plots and tables.
         build: makes the layer of a width, a module from and to (batch, length, width). It must be
-            a module-level function or class, so that cached results can identify their code.
+            a module-level function or class, which other processes can find.
         options: keyword arguments of `build`.
     """
 
@@ -76,30 +69,19 @@ class Family:
                 "define it there with a name",
             )
 
-    def spec(self, **options: Any) -> FamilySpec:
-        """Return a JSON-serialisable description that changes with the code of the layer."""
-        place = f"{self.build.__module__}:{self.build.__qualname__}"
-        options = {**self.options, **options}
-        source = _source_digest(self.build)
-        return {"name": self.name, "build": place, "options": options, "source": source}
+    def with_options(self, **options: Any) -> "Family":
+        """Return the family with further keyword arguments of `build`."""
+        return replace(self, options={**self.options, **options})
 
 
-def build(spec: FamilySpec, width: int, **options: Any) -> nn.Module:
-    """Build the layer that `Family.spec` describes."""
-    module = pkgutil.resolve_name(spec["build"])(width, **spec["options"], **options)
+def build(family: Family, width: int, **options: Any) -> nn.Module:
+    """Build the layer of a width."""
+    module = family.build(width, **family.options, **options)
     if not isinstance(module, nn.Module):
         raise ArgumentError(
-            spec["name"], "build a torch module", type(module).__name__, "return an nn.Module"
+            family.name, "build a torch module", type(module).__name__, "return an nn.Module"
         )
     return module
-
-
-def _source_digest(made: Callable[..., nn.Module]) -> str:
-    """Return a digest of the file that defines `made`; a random one if there is no file."""
-    try:
-        return hashlib.blake2b(read_bytes(inspect.getfile(made)), digest_size=8).hexdigest()
-    except (DataError, OSError, TypeError):
-        return uuid.uuid4().hex
 
 
 @final

@@ -1,4 +1,4 @@
-"""Style of the lab's figures: one palette, bands for intervals, SVG that a page can inline."""
+"""Style of the lab's figures: one palette, and bands for intervals."""
 
 import io
 import math
@@ -17,16 +17,6 @@ from regard.seeing.draw.shapes import DIM, GROUND, LINE, MARK, STOPS, TEXT
 
 #: distinguishable with any kind of colour vision; the first two are those of attention maps
 COLOURS: Final = (STOPS[5], MARK, "#009e73", "#56b4e9", "#a6559d", "#d19a00", "#6b7280")
-#: the same on a dark background
-DARK_COLOURS: Final = (
-    "#a8d0f5",
-    "#ff9d4d",
-    "#2aa889",
-    "#3b78c9",
-    "#d070c4",
-    "#f7ea9c",
-    "#7d8794",
-)
 #: lines differ by marker as well as by colour
 MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
 #: line of what guessing would reach
@@ -36,7 +26,6 @@ SHARE: Final = (0.0, 1.0)
 #: width of every figure in inches, and its height by number of columns
 WIDTH: Final = 8.0
 HEIGHTS: Final = {1: 4.2, 2: 3.5, 3: 3.0}
-DPI: Final = 150
 BAND_ALPHA: Final = 0.18
 STYLE: Final[dict[Any, Any]] = {
     "axes.edgecolor": DIM,
@@ -54,10 +43,6 @@ STYLE: Final[dict[Any, Any]] = {
     "text.color": TEXT,
     "xtick.color": DIM,
     "ytick.color": DIM,
-}
-#: CSS variables that replace colours in a page, so that a figure follows its theme
-VARIABLES: Final = {TEXT: "var(--text)", DIM: "var(--dim)", LINE: "var(--line)"} | {
-    colour: f"var(--c{i})" for i, colour in enumerate(COLOURS)
 }
 
 
@@ -134,33 +119,10 @@ def colour_of(place: int) -> str:
     return COLOURS[place % len(COLOURS)]
 
 
-def save(figure: Figure, folder: Path, stem: str) -> str:
-    """Write a figure as `stem.svg` and `stem.png`, and return its SVG for a page."""
-    drawn = _svg(figure, stem)
+def save(figure: Figure, folder: Path, stem: str) -> None:
+    """Write a figure as `stem.svg`."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{stem}.svg").write_text(_with_background(drawn), encoding="utf-8")
-    figure.savefig(folder / f"{stem}.png", dpi=DPI, metadata={"Software": None})
-    return inline(drawn, stem)
-
-
-def inline(drawn: str, prefix: str) -> str:
-    """Return SVG that can be inlined in a page: its ids are unique and its colours variables.
-
-    Args:
-        drawn: an SVG file as matplotlib writes it.
-        prefix: prefix of all ids, different for each figure of a page.
-    """
-    body = drawn[drawn.index("<svg") :]
-    # a style element would apply to the whole page, whose own style has the same rules
-    body = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", body, flags=re.DOTALL)
-    body = re.sub(r' id="([^"]+)"', rf' id="{prefix}-\1"', body)
-    body = re.sub(r'(url\(#|href="#)', rf"\g<1>{prefix}-", body)
-    # the page sets the width; the view box keeps the aspect ratio
-    body = re.sub(r'(<svg[^>]*?) (?:width|height)="[^"]*"', r"\1", body, count=1)
-    body = re.sub(r'(<svg[^>]*?) (?:width|height)="[^"]*"', r"\1", body, count=1)
-    for colour, variable in VARIABLES.items():
-        body = body.replace(colour, variable)
-    return body
+    (folder / f"{stem}.svg").write_text(_with_background(_svg(figure, stem)), encoding="utf-8")
 
 
 def _svg(figure: Figure, salt: str) -> str:

@@ -1,14 +1,12 @@
-"""Write the report of a folder of results as one HTML page and as Markdown."""
+"""Write the report of a folder of results as Markdown, with its figures as SVG."""
 
-import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, get_args
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
-from markupsafe import Markup, escape
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from regard import lab
 from regard.atomic_files import atomic_output
@@ -16,27 +14,12 @@ from regard.lab import plots, runner
 from regard.lab.experiment import Claim, Experiment, ReportTable, Verdict
 from regard.lab.runner import ExperimentResult
 from regard.safe_read import read_bytes
-from regard.seeing.page.writer import text_of
-from regard.version import __version__
 
 TITLE: Final = "What the documents say about attention, measured"
+FILE: Final = "report.md"
 FIGURES_DIR: Final = "figures"
 CLAIM_COLUMNS: Final = ("claim", "document", "verdict", "measured")
 VERDICTS: Final[tuple[Verdict, ...]] = get_args(Verdict)
-#: signs of the verdicts, readable without colour, and their classes in report.css
-SIGNS: Final = dict(zip(VERDICTS, ("✓", "◐", "✗"), strict=True))
-CLASSES: Final = dict(zip(VERDICTS, ("holds", "limits", "fails"), strict=True))
-#: a number with or without a unit, or a dash in place of one
-NUMBER: Final = re.compile(r"[-+−±≈<>×\d.,e%\s]+( ?[a-zA-Zµ%]{1,3})?|[–—-]?")
-
-
-@dataclass(frozen=True)
-class SavedPlot:
-    """A plot in the folder of figures, with its SVG for a page."""
-
-    stem: str
-    caption: str
-    svg: str
 
 
 @dataclass(frozen=True)
@@ -47,7 +30,7 @@ class ReportSection:
         experiment: the experiment.
         result: its result, or None if it failed before there was one.
         claims: its claims with their verdicts.
-        plots: its plots.
+        plots: captions of its plots, by the names of their files.
         tables: its tables.
         failure: why there is nothing, or nothing new; empty if all went well.
     """
@@ -55,7 +38,7 @@ class ReportSection:
     experiment: Experiment
     result: ExperimentResult | None
     claims: Sequence[Claim] = ()
-    plots: Sequence[SavedPlot] = ()
+    plots: Mapping[str, str] = field(default_factory=dict)
     tables: Sequence[ReportTable] = ()
     failure: str = ""
 
@@ -67,7 +50,7 @@ class ReportSection:
 
 
 def write(folder: Path) -> list[ReportSection]:
-    """Write report.html and report.md about all results of known experiments in a folder."""
+    """Write report.md about all results of known experiments in a folder."""
     sections = [found for name in lab.EXPERIMENTS if (found := section(folder, name)) is not None]
     claim_rows = [
         (f"[{claim.text}](#{part.experiment.name})", claim.source, claim.verdict, claim.evidence)
@@ -77,15 +60,10 @@ def write(folder: Path) -> list[ReportSection]:
     values = {
         "title": TITLE, "summary": summarise(sections), "sections": sections,
         "claim_columns": CLAIM_COLUMNS, "claim_rows": claim_rows, "figures": FIGURES_DIR,
-        "signs": SIGNS, "classes": CLASSES, "version": __version__,
-        "colours": plots.COLOURS, "dark_colours": plots.DARK_COLOURS,
-        "page_style": Markup(text_of("style.css")),
     }  # fmt: skip
-    environment = _environment()
-    for name in ("report.html", "report.md"):
-        text = environment.get_template(name).render(values).rstrip("\n") + "\n"
-        with atomic_output(folder / name) as file:
-            file.write(text.encode())
+    text = _environment().get_template(FILE).render(values).rstrip("\n") + "\n"
+    with atomic_output(folder / FILE) as file:
+        file.write(text.encode())
     return sections
 
 
@@ -108,11 +86,12 @@ def section(folder: Path, name: str) -> ReportSection | None:
         return ReportSection(experiment, result, failure=failure)
 
 
-def _save_plots(experiment: Experiment, result: ExperimentResult, folder: Path) -> list[SavedPlot]:
-    saved = []
+def _save_plots(experiment: Experiment, result: ExperimentResult, folder: Path) -> dict[str, str]:
+    saved = {}
     for plot in experiment.draw(result.data):
         stem = f"{experiment.name}-{plot.name}"
-        saved.append(SavedPlot(stem, plot.caption, plots.save(plot.figure, folder, stem)))
+        plots.save(plot.figure, folder, stem)
+        saved[stem] = plot.caption
     return saved
 
 
@@ -140,7 +119,7 @@ def summarise(sections: Sequence[ReportSection]) -> str:
 def provenance(result: ExperimentResult) -> list[tuple[str, str]]:
     """Return where and how a result was measured, as rows of a name and a value."""
     facts = result.facts
-    cached, pieces, seeds = facts["kept_pieces"], facts["pieces"], facts["seeds"]
+    cached, seeds = facts.get("kept_pieces"), facts["seeds"]  # pieces of files of earlier versions
     rows = [
         ("command", f"`{facts['command']}`"),
         # a single seed says nothing about chance, and the reader must know it
@@ -152,7 +131,7 @@ def provenance(result: ExperimentResult) -> list[tuple[str, str]]:
         (
             "measured",
             f"{facts['finished']}, in {facts['seconds']:g} s"
-            + (f", with {cached} of {pieces} pieces kept from before" if cached else ""),
+            + (f", with {cached} of {facts['pieces']} pieces kept from before" if cached else ""),
         ),
     ]
     return [(name, value) for name, value in rows if value]
@@ -165,38 +144,15 @@ SINGLE_SEED: Final = (
 
 def _environment() -> Environment:
     environment = Environment(
-        loader=PackageLoader("regard.lab"), autoescape=select_autoescape(),
-        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        loader=PackageLoader("regard.lab"), undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     environment.filters |= {
-        "code": _code,
-        "labelled": _labelled,
-        "cell_classes": _cell_classes,
         "provenance": provenance,
         "one_line": _one_line,
         "markdown_table": _markdown_table,
     }
     return environment
-
-
-def _code(text: str) -> Markup:
-    """Escape a text for HTML, with `backquoted` parts as code."""
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
-
-
-def _labelled(svg: str, caption: str) -> Markup:
-    """Return an SVG with its caption for screen readers."""
-    return Markup(svg.replace("<svg", f'<svg role="img" aria-label="{escape(caption)}"', 1))
-
-
-def _cell_classes(table: ReportTable) -> list[Markup]:
-    """Return the attribute of each column's cells: numbers are aligned at their end."""
-    if not table.rows:
-        return [Markup("")] * len(table.columns)
-    return [
-        Markup(' class="number"' if all(map(NUMBER.fullmatch, cells)) else "")
-        for cells in zip(*table.rows, strict=True)
-    ]
 
 
 def _markdown_table(rows: Iterable[Sequence[str]], columns: Sequence[str]) -> str:

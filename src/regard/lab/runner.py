@@ -6,11 +6,11 @@ import os
 import platform
 import time
 import traceback
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
 
@@ -39,8 +39,8 @@ class RunObserver(Protocol):
     def on_start(self, name: str) -> None:
         """Called when an experiment starts."""
 
-    def on_piece(self, name: str, label: str, cached: bool) -> None:
-        """Called when a piece of it is finished or was found in the cache."""
+    def on_piece(self, name: str, label: str) -> None:
+        """Called when a piece of it is finished."""
 
     def on_end(self, name: str, status: str) -> None:
         """Called when it has finished or failed."""
@@ -128,16 +128,11 @@ def run(
 
 def _measure(name: str, context: ExperimentContext, folder: Path, observer: RunObserver) -> str:
     """Measure one experiment, save its result and return its status."""
-    count: Counter[bool] = Counter()
-
-    def on_piece(label: str, cached: bool) -> None:
-        count[cached] += 1
-        observer.on_piece(name, label, cached)
-
     start = time.perf_counter()
-    data = to_json_types(find(name).measure(replace(context, on_piece=on_piece)))
+    watched = replace(context, on_piece=partial(observer.on_piece, name))
+    data = to_json_types(find(name).measure(watched))
     seconds = time.perf_counter() - start
-    facts = _facts(context, name, seconds=seconds, pieces=count.total(), cached=count[True])
+    facts = _facts(context, name, seconds=seconds)
     save(ExperimentResult(name, data, facts), folder)
     log_path(folder, name).unlink(missing_ok=True)
     return message("lab.done", seconds=seconds)
@@ -180,9 +175,7 @@ def _result_path(folder: Path, name: str) -> Path:
     return folder / RESULTS_DIR / f"{name}.json"
 
 
-def _facts(
-    context: ExperimentContext, name: str, *, seconds: float, pieces: int, cached: int
-) -> dict[str, Any]:
+def _facts(context: ExperimentContext, name: str, *, seconds: float) -> dict[str, Any]:
     """Return where, when and how an experiment was measured; its keys are those of the file."""
     mode = context.choose("quick", "full")
     # no path of this machine is part of the command, so that it can be repeated elsewhere
@@ -203,8 +196,6 @@ def _facts(
         "commit": _commit(),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round(seconds, 2),
-        "pieces": pieces,
-        "kept_pieces": cached,
     }
 
 

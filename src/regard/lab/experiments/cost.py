@@ -50,7 +50,6 @@ from regard.lab.layers import (
     SELF_ATTENTION,
     SELF_ATTENTIVE,
     Family,
-    FamilySpec,
     build,
 )
 from regard.lab.plots import draw_lines, legend, new_figure
@@ -203,7 +202,7 @@ def _seconds(run: Callable[[], Any], device: torch.device) -> float:
 
 def time_sizes(
     *,
-    family: FamilySpec,
+    family: Family,
     sizes: Sequence[LayerSize],
     batch: int,
     backend: str,
@@ -218,7 +217,7 @@ def time_sizes(
     large ones leave memory to others.
 
     Args:
-        family: from `Family.spec`.
+        family: the family of the layer.
         sizes: from small to large, each with a `length`, a `width` and options of the family.
         batch: number of sequences.
         backend: as for `ops.use_backend`.
@@ -264,7 +263,7 @@ def _time(layer: nn.Module, x: Tensor, patience: float) -> CostRow:
 
 
 def count_sizes(
-    *, family: FamilySpec, sizes: Sequence[LayerSize], device: torch.device
+    *, family: Family, sizes: Sequence[LayerSize], device: torch.device
 ) -> list[CostRow]:
     """Return multiply-adds, dependent products and parameters of a layer for one sequence.
 
@@ -284,7 +283,7 @@ def count_sizes(
 
 
 def _layer(
-    family: FamilySpec, size: LayerSize, batch: int, device: torch.device
+    family: Family, size: LayerSize, batch: int, device: torch.device
 ) -> tuple[nn.Module, Tensor]:
     options = {name: value for name, value in size.items() if name not in ("length", "width")}
     layer = seeded(SEED, build, family, size["width"], **options).to(device)
@@ -294,7 +293,7 @@ def _layer(
         shape = layer(x[:, :1]).shape
     if shape != x[:, :1].shape:
         raise ArgumentError(
-            family["name"],
+            family.name,
             "return vectors of the shape it takes, (batch, length, width)",
             f"{tuple(shape)} for {tuple(x[:, :1].shape)}",
             "project them back to the width",
@@ -391,14 +390,14 @@ def measure(context: ExperimentContext, families: Sequence[Family] = FAMILIES) -
         own = sweeps | ({"kernel_size": kernels} if family is CONVOLUTION else {})
         for sweep, sizes in own.items():
             short = [size for size in sizes if size["length"] <= longest]
-            data["counts"][name][sweep] = context.cached(
-                f"{name}, operations", count_sizes, family=family.spec(), sizes=short
+            data["counts"][name][sweep] = context.call(
+                f"{name}, operations", count_sizes, family=family, sizes=short
             )
         for (path, backend), (sweep, sizes) in product(BACKENDS.items(), own.items()):
-            data["runs"][name][path][sweep] = context.cached(
+            data["runs"][name][path][sweep] = context.call(
                 f"{name}, {path}, {sweep}",
                 time_sizes,
-                family=family.spec(),
+                family=family,
                 sizes=sizes,
                 batch=data["batch"],
                 backend=backend,

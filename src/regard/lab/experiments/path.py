@@ -44,7 +44,6 @@ from regard.lab.layers import (
     SELF_ATTENTIVE,
     SELF_ATTENTIVE_LSTM,
     Family,
-    FamilySpec,
     RecurrentLayer,
     SelfAttentiveLayer,
     build,
@@ -62,7 +61,7 @@ DIRECTIONS: Final = 16
 
 def gradient_sizes(
     *,
-    family: FamilySpec,
+    family: Family,
     radius: float | None,
     forget: float,
     seed: int,
@@ -74,7 +73,7 @@ def gradient_sizes(
     """Return the size of d output / d first input at some distances, before any training.
 
     Args:
-        family: from `Family.spec`.
+        family: the family of the layer.
         radius: spectral radius that a plain RNN's recurrent matrix is scaled to, or None.
         forget: added to the bias of an LSTM's forget gate.
         seed: seed of weights, inputs and directions.
@@ -281,7 +280,7 @@ FAMILIES: Final = (*RECURRENT, SELF_ATTENTION, CONVOLUTION)
 OPEN_GATE: Final = "LSTM, forget gate open"
 
 
-def count_path(*, family: FamilySpec, length: int, recurrent: bool, device: torch.device) -> int:
+def count_path(*, family: Family, length: int, recurrent: bool, device: torch.device) -> int:
     """Return the length of the path from the first of `length` inputs to the last output.
 
     It is counted in layers, or in steps of a recurrence, whose path lies within one layer.
@@ -297,19 +296,17 @@ def measure(context: ExperimentContext, families: Sequence[Family] = FAMILIES) -
     distances = sorted({round((length - 1) ** (i / 13)) for i in range(14)})
     layers = math.ceil((length - 1) / (KERNEL // 2))
     names = [f.name for f in families if f is not CONVOLUTION] + [CONVOLUTION.name]
-    specs = {f.name: f.spec() for f in families}
+    specs = {f.name: f for f in families}
     plain: dict[str, Any] = {"radius": None, "forget": 0.0}
     runs = {name: plain | {"family": specs.get(name)} for name in names}
-    stack = CONVOLUTION.spec(kernel_size=KERNEL, num_layers=layers)
+    stack = CONVOLUTION.with_options(kernel_size=KERNEL, num_layers=layers)
     runs[CONVOLUTION.name] = plain | {"family": stack}
-    runs |= {
-        f"RNN, radius {r:g}": {"family": RNN.spec(), "radius": r, "forget": 0.0} for r in RADII
-    }
-    runs[OPEN_GATE] = {"family": LSTM.spec(), "radius": None, "forget": FORGET}
+    runs |= {f"RNN, radius {r:g}": {"family": RNN, "radius": r, "forget": 0.0} for r in RADII}
+    runs[OPEN_GATE] = {"family": LSTM, "radius": None, "forget": FORGET}
     sizes = {"width": width, "length": length, "distances": distances}
     gradients = {
         name: [
-            context.cached(f"{name}, seed {seed}", gradient_sizes, seed=seed, **run, **sizes)
+            context.call(f"{name}, seed {seed}", gradient_sizes, seed=seed, **run, **sizes)
             for seed in context.seeds
         ]
         for name, run in runs.items()
@@ -317,9 +314,13 @@ def measure(context: ExperimentContext, families: Sequence[Family] = FAMILIES) -
     recurrent = [family.name for family in RECURRENT]
 
     def path(name: str, length: int, kernel: int = KERNEL) -> int:
-        spec = CONVOLUTION.spec(kernel_size=kernel) if name == CONVOLUTION.name else specs[name]
-        told = {"family": spec, "length": length, "recurrent": name in recurrent}
-        counted: int = context.cached(f"{name}, path", count_path, **told)
+        wide = CONVOLUTION.with_options(kernel_size=kernel)
+        told = {
+            "family": wide if name == CONVOLUTION.name else specs[name],
+            "length": length,
+            "recurrent": name in recurrent,
+        }
+        counted: int = context.call(f"{name}, path", count_path, **told)
         return counted
 
     far = KERNEL_SWEEP_LENGTH

@@ -27,7 +27,6 @@ from regard.lab.layers import (
     RNN,
     CausalConvolution,
     Family,
-    FamilySpec,
     PositionedTransformer,
     SelfAttentiveLayer,
 )
@@ -77,14 +76,14 @@ TASKS: Final[dict[str, Callable[[int], Recall | Copy]]] = {
 }
 
 
-def build(spec: FamilySpec, task: Recall | Copy, width: int) -> TokenModel:
+def build(family: Family, task: Recall | Copy, width: int) -> TokenModel:
     """Build a family's layer between an embedding and a linear map."""
-    return TokenModel(task.vocab, task.classes, width, layers.build(spec, width))
+    return TokenModel(task.vocab, task.classes, width, layers.build(family, width))
 
 
 def learn(
     *,
-    family: FamilySpec,
+    family: Family,
     task: str,
     size: int,
     width: int,
@@ -143,11 +142,11 @@ def measure(context: ExperimentContext, families: Sequence[Family] = FAMILIES) -
     cases: list[tuple[str, Data]] = []
     for task in TASKS:
         asked = TASKS[task](setting["size"])
-        count = count_parameters(build, TRANSFORMER.spec(), asked, width)
+        count = count_parameters(build, TRANSFORMER, asked, width)
         for family in families:
-            matched = match_width(partial(build, family.spec(), asked), count, name=family.name)
+            matched = match_width(partial(build, family, asked), count, name=family.name)
             data["sizes"].append({"family": family.name, "task": task, **matched._asdict()})
-            sized = {"family": family.spec(), "task": task, "width": matched.width}
+            sized = {"family": family, "task": task, "width": matched.width}
             cases.append((f"{task}: {family.name}", sized | setting))
     tries = [
         (label, case | {"rate": rate, "seed": context.seeds[0]})
@@ -168,7 +167,7 @@ def measure(context: ExperimentContext, families: Sequence[Family] = FAMILIES) -
     rest = [case for _, case in others]
     runs += zip(rest, context.map(learn, others), strict=True)
     for case, result in runs:
-        named = {"family": case["family"]["name"]} | {k: case[k] for k in ("task", "rate", "seed")}
+        named = {"family": case["family"].name} | {k: case[k] for k in ("task", "rate", "seed")}
         data["runs"].append(named | result)
     return data
 

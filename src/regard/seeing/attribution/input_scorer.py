@@ -246,72 +246,6 @@ class AttentionRecord:
         return np.stack(found, axis=-2)
 
 
-class InputScorer(ABC):
-    """One input of a model, and its outputs.
-
-    Attributes:
-        model: run without dropout, and left as it was.
-        replacements: what may stand at each position in place of the input.
-        written: the token of each output.
-        inputs: number of inputs.
-    """
-
-    model: nn.Module
-    replacements: Replacements
-    written: Sequence[int]
-    inputs: int
-
-    def questions(self, versus: int | None = None) -> list[Question]:
-        """Return one question for each output."""
-        return [Question(t, token, versus) for t, token in enumerate(self.written)]
-
-    def visible(self) -> Bool[np.ndarray, "outputs inputs"]:
-        """Return which inputs each output can depend on."""
-        return np.ones((len(self.written), self.inputs), dtype=bool)
-
-    @abstractmethod
-    def vectors(self) -> Float[Tensor, "inputs dim"]:
-        """Return the vectors of the inputs."""
-
-    @abstractmethod
-    def origin(self) -> Float[Tensor, "inputs dim"]:
-        """Return the vectors of the positions alone, that of the token being zero."""
-
-    @abstractmethod
-    def baseline(self) -> Float[Tensor, "inputs dim"]:
-        """Return the mean vector of what may stand at each position."""
-
-    @abstractmethod
-    def logits(
-        self, vectors: Float[Tensor, "batch inputs dim"]
-    ) -> Float[Tensor, "batch outputs vocab"]:
-        """Score the outputs, given vectors of the inputs; differentiable."""
-
-    @abstractmethod
-    def replaced_logits(self, changes: Sequence[Change]) -> Float[Tensor, "batch outputs vocab"]:
-        """Score the outputs with some inputs replaced, a row for each change."""
-
-    @abstractmethod
-    def attention(self) -> AttentionRecord:
-        """Return the attention of one pass; raises MethodUnavailableError if there is none."""
-
-    def replaced(
-        self, changes: Sequence[Change], questions: Sequence[Question]
-    ) -> Float[np.ndarray, "changes questions"]:
-        """Return the value of each question, see `values`, after each change."""
-        found, size = [np.empty((0, len(questions)))], self.rows_at_once
-        with evaluating(self.model), torch.no_grad():
-            for start in in_turn(range(0, len(changes), size)):
-                logits = self.replaced_logits(changes[start : start + size])
-                found.append(values(logits, questions).double().cpu().numpy())
-        return np.concatenate(found)
-
-    @property
-    def rows_at_once(self) -> int:
-        """Number of rows of a batch."""
-        return rows_at_once(self.inputs + len(self.written))
-
-
 def rows_at_once(length: int) -> int:
     """Return the number of rows of a batch, given the tokens of a row; fewer while others wait."""
     tokens = PIECE_TOKENS if is_preemptible() else TOKENS
@@ -364,14 +298,34 @@ def _columns(logits: Tensor, questions: Sequence[Question]) -> tuple[Tensor, ...
 _PartOfOutput = Callable[[nn.Module, Tensor, Tensor, int], Tensor]
 
 
-class _SequenceScorer(InputScorer):
-    """Scorer of one of regard's models; `batch` is the tensor that its inputs are read from."""
+class InputScorer(ABC):
+    """One input of a model, and its outputs.
 
-    model: SequenceModel
+    Attributes:
+        model: run without dropout, and left as it was.
+        source: what it reads: `logits` and `replaced_logits` make batches of it.
+        replacements: what may stand at each position in place of the input.
+        written: the token of each output.
+        inputs: number of inputs.
+    """
+
+    written: Sequence[int]
 
     def __init__(self, model: SequenceModel, source: Source, replacements: Replacements) -> None:
         self.model, self.source, self.replacements = model, source, replacements
         self.inputs = len(replacements.others)
+
+    def questions(self, versus: int | None = None) -> list[Question]:
+        """Return one question for each output."""
+        return [Question(t, token, versus) for t, token in enumerate(self.written)]
+
+    def visible(self) -> Bool[np.ndarray, "outputs inputs"]:
+        """Return which inputs each output can depend on."""
+        return np.ones((len(self.written), self.inputs), dtype=bool)
+
+    @abstractmethod
+    def attention(self) -> AttentionRecord:
+        """Return the attention of one pass; raises MethodUnavailableError if there is none."""
 
     @abstractmethod
     def _run(self, batch: Tensor, *, need_weights: bool = False) -> tuple[Tensor, Maps]:
@@ -452,9 +406,25 @@ class _SequenceScorer(InputScorer):
         put = self.replacements.put
         return self._run(self._batch([put(self.source, change) for change in changes]))[0]
 
+    def replaced(
+        self, changes: Sequence[Change], questions: Sequence[Question]
+    ) -> Float[np.ndarray, "changes questions"]:
+        """Return the value of each question, see `values`, after each change."""
+        found, size = [np.empty((0, len(questions)))], self.rows_at_once
+        with evaluating(self.model), torch.no_grad():
+            for start in in_turn(range(0, len(changes), size)):
+                logits = self.replaced_logits(changes[start : start + size])
+                found.append(values(logits, questions).double().cpu().numpy())
+        return np.concatenate(found)
+
+    @property
+    def rows_at_once(self) -> int:
+        """Number of rows of a batch."""
+        return rows_at_once(self.inputs + len(self.written))
+
 
 @final
-class SourceScorer(_SequenceScorer):
+class SourceScorer(InputScorer):
     """Inputs are those of a source: token ids with `eos` last, or positions made of frames."""
 
     def __init__(
@@ -496,7 +466,7 @@ class SourceScorer(_SequenceScorer):
 
 
 @final
-class PrefixScorer(_SequenceScorer):
+class PrefixScorer(InputScorer):
     """Inputs are the tokens that a language model has read, `bos` first."""
 
     def __init__(

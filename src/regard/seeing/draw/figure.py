@@ -131,8 +131,8 @@ class FigureLayout:
         yield from self._rows()
         if self.theme.standalone:
             probs = message("show.figure.p") if self.has_probs else ""
-            legend = f"{self.view.unit or message('page.weight')}{probs}"
-            yield from _footer(self.foot, f"1 {legend}", self.notes, self.theme, self.theme.colour)
+            legend = f"1 {message('page.weight')}{probs}"
+            yield from _footer(self.foot, legend, self.notes, self.theme, self.theme.colour)
 
     def _shares(self, full: float | None) -> Weights:
         weights = self.view.weights

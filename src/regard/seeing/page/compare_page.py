@@ -31,14 +31,10 @@ class HeadRow(NamedTuple):
     Attributes:
         habits: over the corpus.
         cost: nats per token that switching it off costs, and the interval or None; None if unknown.
-        aer: alignment error rate; None if unknown.
-        shift: of the rows, for that rate.
     """
 
     habits: HeadHabits
     cost: tuple[float, float | None, float | None] | None = None
-    aer: float | None = None
-    shift: int = 0
 
     @property
     def title(self) -> str:
@@ -69,9 +65,6 @@ class HeadRow(NamedTuple):
             found.append(message("heads.share", meaning=meaning, **numbers))
         if self.cost is not None:
             found.append(message("heads.switched-off", cost=self.cost[0], range=self.cost_range))
-        if self.aer is not None:
-            shift = message("heads.shift", shift=self.shift) if self.shift else ""
-            found.append(message("heads.error-rate", aer=100 * self.aer, shift=shift))
         return found
 
 
@@ -104,7 +97,6 @@ def render_heads(
         habits=[name for name in HABITS if any(name in one.habits.habits for one in heads)],
         meanings={name: message(f"heads.meaning.{name}") for name in HABITS},
         has_cost=any(head.cost is not None for head in heads),
-        has_aer=any(head.aer is not None for head in heads),
         drawn=[{"row": head, "figures": _figures(head, shown)} for head in drawn],
         notes=[*notes, *[message("heads.no-figures", count=left_out)] * (left_out > 0)],
     )

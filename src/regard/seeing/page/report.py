@@ -6,65 +6,12 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-import numpy as np
-from jaxtyping import Int
-
 from regard.messages import catalogue, language, message
 from regard.seeing.draw.figure import svg
 from regard.seeing.draw.shapes import PAGE, ChartAxis
 from regard.seeing.page.writer import render_page, template, text_of
 from regard.seeing.trace.trace import Trace
-from regard.seeing.trace.view import View, select
-
-
-class ConfusionTable(NamedTuple):
-    """A confusion as it is drawn.
-
-    Attributes:
-        title: of the figure.
-        unit: what a class is, such as "label".
-        labels: the classes, those with most examples first.
-        counts: examples by class and prediction, of the first classes.
-        support: number of examples of each of these classes, with all predictions.
-        total: number of all classes.
-    """
-
-    title: str
-    unit: str
-    labels: Sequence[str]
-    counts: Int[np.ndarray, "classes classes"]
-    support: Sequence[int]
-    total: int
-
-    def shares(self) -> np.ndarray:
-        """Return the share of each class's examples with each prediction."""
-        examples = np.maximum(np.array(self.support, dtype=np.float64), 1.0)
-        shares: np.ndarray = self.counts / examples[:, None]
-        return shares
-
-    def view(self) -> View:
-        """Return the shares as a map: a row for each class, a column for each prediction."""
-        shares = self.shares().astype(np.float32)
-        few, shown = len(self.labels), [False] * len(self.labels)
-        notes = [message(f"confusion.rows.{self.unit}")]
-        if self.total > few:
-            notes.append(message(f"confusion.few.{self.unit}", few=few, total=self.total))
-        # a row without examples hides nothing
-        real = np.array(self.support) > 0
-        return View(
-            title=self.title,
-            rows=[f"{n:,} {label}" for label, n in zip(self.labels, self.support, strict=True)],
-            columns=list(self.labels),
-            weights=shares,
-            hidden=np.where(real, 1.0 - shares.sum(axis=1), 0.0).astype(np.float32),
-            probs=[None] * few,
-            row_special=shown,
-            column_special=shown,
-            notes=tuple(notes),
-            what=message(f"confusion.what.{self.unit}"),
-            unit=message("confusion.unit"),
-        )
-
+from regard.seeing.trace.view import select
 
 #: evaluations whose maps are shown
 MOST_COLUMNS: Final = 12

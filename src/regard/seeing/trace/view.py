@@ -435,7 +435,6 @@ class View:
         head: counted from 0; None for the mean of all.
         backdrop: what the inputs look like; None for text.
         what: a phrase about what rows and cells are; empty for a map of attention.
-        unit: what a cell holds a share of.
     """
 
     title: str
@@ -453,7 +452,6 @@ class View:
     head: int | None = None
     backdrop: Backdrop | None = None
     what: str = ""
-    unit: str = ""
 
     def __repr__(self) -> str:
         return f"View({self.title!r}, weights={self.weights.shape})"
