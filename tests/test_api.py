@@ -35,14 +35,6 @@ def test_a_text(model):
     assert out.log_prob <= 0
 
 
-def test_a_list(model):
-    texts = ["abcdef", "ab", "hgfe"]
-    outs = model(texts)
-    assert [out.src_tokens[:-1] for out in outs] == [list(text) for text in texts]
-    assert [out.text for out in outs] == [model(text).text for text in texts]
-    assert model([]) == []
-
-
 @pytest.mark.sample(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 2, 64])
@@ -62,14 +54,6 @@ def test_too_few_prefixes_are_named(model):
         model(["ab", "cd", "ef"], prefix=[[5], [5]])
 
 
-def test_options(model):
-    assert len(model("abc", beam=1, max_len=2).tokens) <= 2
-    assert len(model("abc", min_len=6).tokens) >= 6
-    draws = [model("abc", num_samples=1, seed=seed).text for seed in (1, 1, 2, 3, 4)]
-    assert draws[0] == draws[1]
-    assert len(set(draws)) > 1
-
-
 @pytest.mark.slow
 def test_each_batch_draws_answers_of_its_own(model):
     def draws(seed, batch):
@@ -81,16 +65,6 @@ def test_each_batch_draws_answers_of_its_own(model):
     assert len(set(draws(1, 1))) > together / 2
     assert draws(1, 4) == draws(1, 4) != draws(2, 4)
     assert draws(1, 4)[:4] != draws(1, 4)[4:8]
-
-
-def test_alternatives(model):
-    out = model("abc", beam=4, nbest=3)
-    assert len(out.alternatives) == 2
-    scores = [out.score, *(other.score for other in out.alternatives)]
-    assert scores == sorted(scores, reverse=True)
-    assert len({out.text, *(other.text for other in out.alternatives)}) == 3
-    assert all(other.maps for other in out.alternatives)
-    assert model("abc").alternatives == ()
 
 
 def test_unknown_words_are_replaced(model, monkeypatch):

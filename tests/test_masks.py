@@ -103,10 +103,6 @@ def test_from_torch_allows_what_multihead_attention_looks_at(given, float_masks)
     assert torch.equal(mask.expand_as(weights), weights > 0)
 
 
-def test_from_torch_of_nothing_is_no_mask():
-    assert masks.from_torch() is None
-
-
 @pytest.mark.parametrize(
     "mask",
     [

@@ -18,12 +18,6 @@ from regard import safe_read
 from regard.errors import DataError
 
 
-def test_a_file_is_read(tmp_path):
-    (tmp_path / "x.json").write_text('{"a": [1]}')
-    assert safe_read.read_json(tmp_path / "x.json", inside=tmp_path) == {"a": [1]}
-    assert safe_read.read_bytes(tmp_path / "x.json", 10) == b'{"a": [1]}'
-
-
 def pipe(path):
     os.mkfifo(path)
 

@@ -9,9 +9,7 @@ import regard
 from api.bundled import card
 from api.test_output import run_folder
 from regard.api import bundled_models
-from regard.api.bundled_models import render
 from regard.errors import ArgumentError, DataError
-from regard.messages import use_language
 from regard.symbols import SYMBOLS, UNK
 from regard.training import RunError
 
@@ -29,10 +27,6 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setattr(bundled_models, "HOME", home)
     monkeypatch.chdir(tmp_path / "here")
     return home
-
-
-def test_names_are_those_of_folders_with_a_run(home):
-    assert bundled_models.names() == ["abc", "xyz"]
 
 
 @pytest.mark.parametrize("name", ["xyz", Path("xyz")])
@@ -69,13 +63,6 @@ def test_without_any_model_one_must_be_named(tmp_path, monkeypatch):
         regard.load("abc")
 
 
-def test_a_card_is_read_as_it_was_written(home):
-    assert bundled_models.card("abc") == card("abc")
-    assert bundled_models.card("xyz") is None
-    size = sum(file.stat().st_size for file in (home / "abc").iterdir())
-    assert bundled_models.size("abc") == size
-
-
 @pytest.mark.plain
 @pytest.mark.parametrize(
     "change", [('"beam": 5', '"beam": "wide"'), ('"name"', '"title"'), ("{", "")]
@@ -85,29 +72,6 @@ def test_a_damaged_card_is_one_sentence(home, change):
     file.write_text(file.read_text().replace(*change, 1))
     with pytest.raises(DataError, match=r"card\.json"):
         bundled_models.card("abc")
-
-
-def test_the_page_of_a_card_has_its_facts_in_both_languages():
-    page = render(card(), 2_340_000)
-    for fact in (
-        "| what it is | letters to letters |",
-        "| score | exactly right 75.00% (95% interval 50.00% to 87.50%) |",
-        "| scored on | 12 rows of the set `test`, which it has not seen; beam 5 |",
-        "| stored in | 8 bits per weight: exactly right 75.00% (in 32 bits 80.00%); ",
-        "| size | 2.3 MB |",
-        "| speed | 7 ms per source, one at a time (median; threads: 2) |",
-        "regard show abc 'a b'\nregard show abc cab\necho 'a b' | regard predict abc\n",
-        "- It is small.",
-        r"| a\|b | c | d |",
-        '"lr": 0.5',
-        "From nobody. The terms are in LICENSE.txt",
-    ):
-        assert fact in page
-    with use_language("zh"):
-        chinese = render(card(), 2_340_000)
-    for fact in ("| 用途 | 字母到字母 |", "| 大小 | 2.3 MB |", "- 它很小。", "50.00% 至 87.50%"):
-        assert fact in chinese
-    assert "letters to letters" not in chinese
 
 
 @pytest.mark.sample(3)

@@ -62,12 +62,6 @@ def model(tmp_path_factory):
     return regard.load(path)
 
 
-@pytest.fixture(scope="module")
-def tagged(tmp_path_factory):
-    path = tmp_path_factory.mktemp("runs") / "tagged"
-    return regard.load(run_folder(path, "bahdanau", features=["V", "PST"]))
-
-
 @pytest.mark.sample(14)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_map_of_a_beam_hypothesis_is_that_of_forcing_it(variant, tmp_path):
@@ -88,24 +82,6 @@ def test_the_map_of_a_beam_hypothesis_is_that_of_forcing_it(variant, tmp_path):
             assert token.prob == pytest.approx(other.prob, abs=1e-5)
 
 
-def test_the_trace_of_an_output_is_that_of_the_model(model):
-    out = model("abc", beam=3, max_len=5)
-    trace = model.trace("abc", beam=3, max_len=5)
-    assert out.trace.source == trace.source
-    assert out.trace.target.text == trace.target.text == out.text
-    assert out.trace.model == trace.model
-    assert out.trace.decoded.log_prob == pytest.approx(out.log_prob)
-    np.testing.assert_allclose(out.trace.maps[0].weights, trace.maps[0].weights, atol=1e-5)
-    assert out.trace is out.trace
-
-
-def test_the_model_is_named(model):
-    info = model("abc").trace.model
-    assert (info.name, info.kind, info.step) == ("plain", "bahdanau", 19)
-    assert len(info.checkpoint) == 12
-    assert info.checkpoint == regard.load(model.path).info.checkpoint
-
-
 def test_alternatives_are_the_likeliest_others(model):
     tokens = model.trace("abc", target="a b c").target.tokens
     ids = model.tgt_tokenizer.encode("a b c")
@@ -118,25 +94,6 @@ def test_alternatives_are_the_likeliest_others(model):
         assert [text for text, _ in token.alternatives] == model.tgt_tokenizer.tokens(order)
         assert [p for _, p in token.alternatives] == pytest.approx(probs[order].tolist(), abs=1e-5)
         assert token.prob == pytest.approx(float(probs[own]), abs=1e-5)
-
-
-def test_an_answer_that_was_cut_off_has_no_end(model):
-    trace = model("abc", min_len=3, max_len=3).trace
-    assert [token.special for token in trace.target.tokens] == [False] * 3
-    assert trace.maps[0].weights.shape == (1, 3, 4)
-    assert "cut" in trace.notes[0]
-    assert model.trace("abc", target="a").notes == ()
-
-
-def test_features_are_special_tokens(tagged):
-    text = "abc\tV; PST"
-    source = tagged(text).trace.source
-    assert source.text == text
-    assert source.labels == ["a", "b", "c", "[V]", "[PST]", "</s>"]
-    assert [token.special for token in source.tokens] == [False] * 3 + [True] * 3
-    spans = [token.span for token in source.tokens[:-1]]
-    assert [text[a:b] for a, b in spans] == ["a", "b", "c", "V", "PST"]
-    assert [token.word for token in source.tokens] == [0, 0, 0, None, None, None]
 
 
 @pytest.mark.plain

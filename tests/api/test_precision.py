@@ -1,7 +1,6 @@
 """Precisions that a run is loaded in, and compiled steps once they pay."""
 
 import pytest
-import torch
 
 import regard
 from api.test_output import run_folder
@@ -36,13 +35,6 @@ def test_int8_is_a_copy_that_leaves_the_files_alone(path, monkeypatch):
     assert found.log_prob == pytest.approx(expected.log_prob, rel=0.2)
     assert found.log_prob != expected.log_prob
     assert files(path) == before
-
-
-@pytest.mark.parametrize("precision", ["32", 32, "auto"])
-def test_auto_is_32(path, precision):
-    model = regard.load(path, precision=precision)
-    assert {weight.dtype for weight in model.module.parameters()} == {torch.float32}
-    assert not is_int8(model.module)
 
 
 @pytest.mark.skipif(not HAS_NUMBA, reason="numba is not installed")

@@ -7,7 +7,6 @@ import pytest
 import regard as package
 from cli.tools import regard, sentence
 from regard.api import Source
-from regard.data import read_pairs
 from regard.errors import DataError
 
 SMALL = {"size": "tiny", "steps": 1, "quiet": True, "device": "cpu", "report": False}
@@ -61,18 +60,3 @@ def test_what_was_trained_with_a_tab_is_answered_and_judged_with_it(tabbed):
     # in a line of text a tab stands before features or targets, as it does in TSV files
     said = sentence(regard("predict", model.path, "-", stdin=f"{text}\n"), 1)
     assert "stdin, line 1: a source must have no tab" in said
-
-
-def test_features_stand_beside_the_text(tmp_path):
-    rows = [{"src": w, "tgt": w, "features": ["V", "PST"]} for w in WORDS]
-    model = package.fit(rows, **SMALL)
-    tokenizer = model.src_tokenizer
-    for row in ({"src": "ab\tV;PST", "tgt": "x"}, {"src": "ab", "tgt": "x", "features": ["V"]}):
-        (pair,) = read_pairs([row])
-        (ids,) = model.source_ids([model.task.input.of_pair(pair)])
-        assert ids[:-1] == tokenizer.encode(pair.src, pair.features)
-        assert model.evaluate([row], "exact").pairs == 1
-    assert model.source_ids(["ab\tV;PST"]) == model.source_ids([Source("ab", ("V", "PST"))])
-    beside = model(Source("a\tb", ("PST",))).trace.source
-    assert beside.text == "a\tb\tPST"
-    assert [beside.text[slice(*t.span)] for t in beside.tokens if t.span] == ["a", "\t", "b", "PST"]

@@ -7,7 +7,6 @@ import pyarrow as pa
 import pytest
 
 import regard
-from regard.api.tables import answer_row, target_settings
 from regard.errors import ArgumentError, DataError
 
 SMALL = {"size": "tiny", "quiet": True, "device": "cpu", "report": False, "steps": 40}
@@ -100,15 +99,6 @@ def test_sources_and_targets_apart():
         _ = model.classes_
 
 
-def test_settings_follow_from_targets_unless_some_are_given():
-    assert target_settings([0.5, 1.0], {}) == {"numbers": True}
-    assert target_settings(list(range(50)), {}) == {"numbers": True}
-    assert target_settings([1, 2] * 5, {}) == {"tgt_tokenizer": "label"}
-    assert target_settings(["a", "b"] * 5, {}) == {"tgt_tokenizer": "label"}
-    assert target_settings(["one text", "another one"], {}) == {}
-    assert target_settings([1, 2] * 5, {"numbers": True}) == {}
-
-
 def test_columns_that_are_not_there_or_not_clear_are_named():
     rows = [{"a": "x", "b": "y", "c": 1}] * 3
     with pytest.raises(ArgumentError, match="target must be one of the columns, a, b, c"):
@@ -119,11 +109,3 @@ def test_columns_that_are_not_there_or_not_clear_are_named():
         regard.fit(["x"], [1], target="d")
     with pytest.raises(ArgumentError, match="target must be one of the columns, x, y"):
         regard.fit([("x", "y")], target="d")
-
-
-def test_the_confidence_of_a_text_is_that_of_its_tokens():
-    out = regard.load("g2p", device="cpu")("cat", nbest=3)
-    row = answer_row(out, {}, 2)
-    assert row["answer"] == "K AE T"
-    assert row["confidence"] == pytest.approx(np.exp(sum(out.token_log_probs)), rel=1e-4)
-    assert [other["answer"] for other in row["alternatives"]] == [o.text for o in out.alternatives]

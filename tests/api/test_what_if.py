@@ -114,16 +114,6 @@ def test_steps_of_a_search_agree_with_one_pass_over_the_answer(models, preset, k
     assert changed > 0.05
 
 
-def test_a_replaced_token_is_read_and_features_stay(models):
-    model = models("transformer")
-    found = model.what_if("abcd\tV", replace={1: "h"}, max_len=6)
-    expected = model.trace("ahcd\tV", max_len=6)
-    assert found.traces[1].source.labels == ["a", "h", "c", "d", "[V]", "</s>"]
-    assert found.answers[1] == expected.target.text
-    assert map_of(found.traces[1], "cross") == pytest.approx(map_of(expected, "cross"), abs=1e-5)
-    assert found.changes == ("'b', token 1 of the source, becomes 'h'",)
-
-
 @pytest.mark.parametrize("preset", ["bahdanau", "transformer"])
 def test_an_answer_begins_with_the_prefix_and_goes_on_from_it(models, preset):
     model = models(preset)

@@ -2,7 +2,6 @@ import math
 
 import torch
 
-from attention.cases import BATCH, HIDDEN, KEY, KV_LEN, QUERY
 from regard.attention import AdditiveAttention
 
 
@@ -22,12 +21,3 @@ def test_by_hand():
     expected = torch.tensor([[[[9 / 13, 3 / 13, 1 / 13]]]], dtype=torch.float64)
     torch.testing.assert_close(weights, expected)
     torch.testing.assert_close(context, torch.tensor([[[11.0, 3.0]]], dtype=torch.float64))
-
-
-def test_as_score_scores_one_query():
-    attention = AdditiveAttention(QUERY, KEY, HIDDEN)
-    query, key = torch.randn(BATCH, QUERY), torch.randn(BATCH, KV_LEN, KEY)
-    score = attention.as_score()
-    keys = torch.stack([score.key(key[:, i]) for i in range(KV_LEN)], dim=1)
-    expected = attention.scores(query[:, None], key)[:, 0, 0]
-    torch.testing.assert_close(score.scores(score.query(query), keys), expected)

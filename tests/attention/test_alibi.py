@@ -48,16 +48,6 @@ def test_the_bias_is_added_to_the_scaled_scores():
         torch.testing.assert_close(weights[:, head, -1], (row / row.sum()).expand(BATCH, length))
 
 
-def test_nothing_is_learned_or_saved():
-    assert not list(ALiBi(2).parameters())
-    assert not ALiBi(2).state_dict()
-    assert not ALiBi(2).mixes
-
-
-def test_the_bias_has_the_type_of_the_query():
-    assert ALiBi(2)(torch.randn(1, 2, 3, 7, dtype=torch.bfloat16), 5).dtype == torch.bfloat16
-
-
 @pytest.mark.plain
 def test_the_number_of_heads_must_be_the_attentions():
     attention, x = MultiHeadAttention(33, 3, position_bias=ALiBi(2)), torch.randn(1, 5, 33)

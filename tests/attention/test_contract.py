@@ -1,21 +1,14 @@
 """What holds for every mechanism."""
 
-import copy
-
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
 from attention.cases import (
     BATCH,
     CASES,
-    DIM,
-    HEAD_DIM,
-    HEADS,
     KV_LEN,
     LENGTHS,
     Q_LEN,
-    VALUE,
     build,
     gradcheck,
     holes,
@@ -23,11 +16,8 @@ from attention.cases import (
 )
 from regard import masks, ops
 from regard.attention import (
-    ALiBi,
     MultiHeadAttention,
     Past,
-    ShawRelativePositions,
-    SimpleSelfAttention,
 )
 
 each = pytest.mark.parametrize("name", CASES)
@@ -45,15 +35,6 @@ def empty_context(attention):
     if out_proj is None or out_proj.bias is None:
         return torch.zeros(())
     return out_proj.bias
-
-
-@each
-def test_shapes(name):
-    attention, (query, key, value) = build(CASES[name]), inputs(CASES[name])
-    context, weights = attention(query, key, value)
-    width = CASES[name].query_size if isinstance(attention, MultiHeadAttention) else VALUE
-    assert context.shape == (BATCH, Q_LEN, width)
-    assert weights.shape == (BATCH, CASES[name].heads, Q_LEN, KV_LEN)
 
 
 @each
@@ -267,27 +248,6 @@ def test_bf16_autocast_is_near_float32(name, need_weights):
 
 
 @each
-def test_a_deep_copy_is_independent(name):
-    attention, tensors = build(CASES[name]), inputs(CASES[name])
-    expected = attention(*tensors).context
-    twin = copy.deepcopy(attention)
-    assert torch.equal(twin(*tensors).context, expected)
-    with torch.no_grad():
-        for parameter in attention.parameters():
-            parameter.zero_()
-    assert torch.equal(twin(*tensors).context, expected)
-
-
-@each
-def test_the_state_dict_survives_safetensors(name, tmp_path):
-    attention, tensors = build(CASES[name]), inputs(CASES[name])
-    save_file(attention.state_dict(), tmp_path / "model.safetensors")
-    other = build(CASES[name])
-    other.load_state_dict(load_file(tmp_path / "model.safetensors"))
-    assert torch.equal(other(*tensors).context, attention(*tensors).context)
-
-
-@each
 def test_a_call_leaves_nothing_behind(name):
     attention, tensors = build(CASES[name]), inputs(CASES[name])
     modules = list(attention.modules())
@@ -325,22 +285,6 @@ def test_backends_agree(name, masked, need_weights):
         close(fast, reference, 1e-11)
 
 
-def test_without_positions_a_sequence_is_a_set():
-    a, b, c = torch.randn(3, DIM, dtype=torch.float64)
-    forward, backward = torch.stack([a, b, c])[None], torch.stack([c, b, a])[None]
-    attention = MultiHeadAttention(DIM, HEADS).double()
-    for blind in (
-        SimpleSelfAttention(),
-        attention,
-        # bidirectional distances are the same from either end
-        MultiHeadAttention(DIM, HEADS, position_bias=ALiBi(HEADS)).double(),
-    ):
-        close(blind(backward, backward, backward).context.flip(1), blind(*[forward] * 3).context)
-    attention.position_bias = ShawRelativePositions(HEAD_DIM, 2).double()
-    told = attention(backward, backward, backward).context.flip(1)
-    assert not torch.allclose(told, attention(forward, forward, forward).context, atol=1e-3)
-
-
 @pytest.fixture
 def _fresh_compiler():
     torch._dynamo.reset()
@@ -364,22 +308,3 @@ def test_compiles_without_a_graph_break(name):
             close(weights, expected.weights)
         context.sum().backward()
         assert all(x.grad.isfinite().all() for x in leaves)
-
-
-@pytest.mark.compile
-@pytest.mark.long
-@pytest.mark.usefixtures("_fresh_compiler")
-@pytest.mark.parametrize(
-    ("name", "need_weights"),
-    [("multi-head", True), ("multi-head", False), ("additive", True), ("additive", False)],
-)
-def test_compiles_to_machine_code(name, need_weights):
-    attention, tensors = build(CASES[name], torch.float32), inputs(CASES[name], torch.float32)
-    compiled = torch.compile(attention, fullgraph=True)
-    results = []
-    for module in (attention, compiled):
-        leaves = [x.clone().requires_grad_() for x in tensors]
-        context = module(*leaves, holes(), need_weights=need_weights).context
-        results.append([context, *torch.autograd.grad(context.square().sum(), leaves)])
-    for eager, fast in zip(*results, strict=True):
-        close(fast, eager, 1e-4)

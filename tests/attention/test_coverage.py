@@ -1,7 +1,7 @@
 import torch
 
 from attention.cases import BATCH, HIDDEN, KEY, KV_LEN, Q_LEN, QUERY, VALUE
-from regard.attention import AdditiveAttention, CoverageAttention, Past
+from regard.attention import CoverageAttention, Past
 
 
 def tensors(q_len=Q_LEN):
@@ -36,31 +36,6 @@ def test_against_loops():
                 coverage = coverage + expected
                 torch.testing.assert_close(weights[b, 0, t].detach(), expected)
                 torch.testing.assert_close(context[b, t].detach(), expected @ value[b])
-
-
-def test_it_can_learn_to_look_at_each_key_once():
-    # all keys are alike but for a slope along them; what was looked at loses its score
-    attention = CoverageAttention(QUERY, KEY, 1)
-    with torch.no_grad():
-        for parameter in attention.parameters():
-            parameter.zero_()
-        attention.key_proj.weight[0, 0] = 1.0
-        attention.coverage_proj.weight.fill_(-10.0)
-        attention.v.fill_(1000.0)
-    key = torch.zeros(1, 4, KEY)
-    key[0, :, 0] = torch.tensor([0.4, 0.3, 0.2, 0.1])
-    weights = attention(torch.zeros(1, 4, QUERY), key, key).weights
-    torch.testing.assert_close(weights[0, 0], torch.eye(4))
-
-
-def test_the_first_step_is_additive_attention():
-    attention, (query, key, value) = CoverageAttention(QUERY, KEY, HIDDEN).double(), tensors(1)
-    additive = AdditiveAttention(QUERY, KEY, HIDDEN).double()
-    with torch.no_grad():
-        attention.query_proj.bias.zero_()
-    names = additive.state_dict().keys()
-    additive.load_state_dict({name: attention.state_dict()[name] for name in names})
-    torch.testing.assert_close(attention(query, key, value), additive(query, key, value))
 
 
 def test_a_past_adds_up_in_float32_at_least():

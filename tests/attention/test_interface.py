@@ -3,26 +3,8 @@ import math
 import pytest
 import torch
 
-from attention.cases import BATCH, CASES, HEAD_DIM, KV_LEN, Q_LEN, VALUE, build
-from regard.attention import Attention, Past, Scorer
+from attention.cases import BATCH, HEAD_DIM, KV_LEN, Q_LEN, VALUE
 from regard.attention.interface import single_head
-
-SCORERS = {"additive", "dot", "general", "concat", "scaled", "simple"}
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_scorers(name):
-    attention = build(CASES[name])
-    assert isinstance(attention, Attention)
-    assert isinstance(attention, Scorer) == (name in SCORERS)
-
-
-def test_past_is_reordered_by_row():
-    weights = torch.randn(BATCH, 1, 1, KV_LEN)
-    past = Past(torch.tensor([5, 7, 11]), weights).reorder(torch.tensor([2, 2, 0, 1]))
-    assert past.position.tolist() == [11, 11, 5, 7]
-    assert torch.equal(past.weights, weights[[2, 2, 0, 1]])
-    assert Past(torch.tensor([5, 7]), None).reorder(torch.tensor([1])).weights is None
 
 
 @pytest.mark.parametrize("need_weights", [True, False])

@@ -38,13 +38,6 @@ def uniform(*windows):
     return rows
 
 
-def test_the_window_of_local_m_moves_one_key_per_step():
-    attention, key = flat(half_width=1)
-    weights = attention(torch.randn(BATCH, Q_LEN, QUERY), key, key).weights
-    expected = uniform((0, 1), (0, 2), (1, 3), (2, 4), (3, 5))
-    torch.testing.assert_close(weights, expected.expand(BATCH, 1, Q_LEN, KV_LEN))
-
-
 def test_local_m_goes_on_from_its_past():
     attention, key = flat(half_width=2)
     query = torch.randn(BATCH, 2, QUERY)
@@ -63,53 +56,6 @@ def test_local_m_stays_at_the_last_key_of_a_shorter_source():
     torch.testing.assert_close(weights[0, 0], uniform((3, 5), (4, 6), end, end, end))
     torch.testing.assert_close(weights[1, 0], uniform(*[(1, 2)] * Q_LEN))
     torch.testing.assert_close(weights[2, 0], uniform(*[(0, 0)] * Q_LEN))
-
-
-def test_a_window_may_hold_forbidden_keys():
-    attention, key = flat(half_width=1)
-    mask = torch.ones(1, 1, 1, KV_LEN, dtype=torch.bool)
-    mask[..., 1] = False
-    weights = attention(torch.randn(BATCH, 3, QUERY), key, key, mask).weights
-    assert weights[0, 0].tolist() == [
-        [1, 0, 0, 0, 0, 0, 0],
-        [0.5, 0, 0.5, 0, 0, 0, 0],
-        [0, 0, 0.5, 0.5, 0, 0, 0],
-    ]
-
-
-def test_a_window_without_any_allowed_key_gives_nothing():
-    attention, key = flat(half_width=1)
-    mask = torch.ones(1, 1, 1, KV_LEN, dtype=torch.bool)
-    mask[..., :2] = False
-    context, weights = attention(torch.randn(BATCH, 2, QUERY), key, key + 1, mask)
-    assert (weights[:, :, 0] == 0).all()
-    assert (context[:, 0] == 0).all()
-    torch.testing.assert_close(weights[0, 0, 1], uniform((2, 2))[0])
-
-
-def test_local_p_by_hand():
-    # half of 7 is 3.5; 2 keys to either side are keys 2 to 5; sigma is 1
-    attention, key = flat(half_width=2, predictor=halfway())
-    weights = attention(torch.randn(BATCH, Q_LEN, QUERY), key, key).weights
-    near, far = math.exp(-1 / 8) / 4, math.exp(-9 / 8) / 4
-    expected = torch.tensor([0, 0, far, near, near, far, 0])
-    torch.testing.assert_close(weights, expected.expand(BATCH, 1, Q_LEN, KV_LEN))
-
-
-def test_local_p_measures_the_source_without_its_padding():
-    # halves of 7, 4 and 2 are 3.5, 2 and 1; one key to either side; sigma is 1/2
-    attention, key = flat(half_width=1, predictor=halfway())
-    mask = masks.padding(torch.tensor([7, 4, 2]), KV_LEN)
-    weights = attention(torch.randn(BATCH, Q_LEN, QUERY), key, key, mask).weights
-    centred, beside = math.exp(-1 / 2), math.exp(-2)
-    expected = torch.tensor(
-        [
-            [0, 0, 0, centred / 2, centred / 2, 0, 0],
-            [0, beside / 3, 1 / 3, beside / 3, 0, 0, 0],
-            [beside / 2, 1 / 2, 0, 0, 0, 0, 0],
-        ]
-    )
-    torch.testing.assert_close(weights, expected[:, None, None].expand_as(weights))
 
 
 @pytest.mark.parametrize("make", [AdditiveAttention, ScaledDotProductAttention])
@@ -138,13 +84,6 @@ def test_against_loops(make, predicts):
                 expected[s] = math.exp(scores[b, 0, t, s]) / total * (fade if predicts else 1)
             torch.testing.assert_close(weights[b, 0, t].detach(), expected)
             torch.testing.assert_close(context[b, t].detach(), expected @ value[b])
-
-
-def test_the_predicted_position_learns():
-    attention, key = flat(half_width=2, predictor=PositionPredictor(QUERY, HIDDEN))
-    value = torch.randn(BATCH, KV_LEN, VALUE)
-    attention(torch.randn(BATCH, Q_LEN, QUERY), key, value).context.sum().backward()
-    assert all((p.grad != 0).any() for p in attention.predictor.parameters())
 
 
 def test_positions_of_a_long_source_keep_their_precision_in_bf16():

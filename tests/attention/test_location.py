@@ -3,7 +3,7 @@ import torch
 
 from attention.cases import BATCH, HIDDEN, KEY, KV_LEN, Q_LEN, QUERY, VALUE
 from ops.messages import refuses
-from regard.attention import AdditiveAttention, LocationAwareAttention, Past
+from regard.attention import LocationAwareAttention, Past
 
 CHANNELS, KERNEL = 2, 3
 
@@ -45,43 +45,6 @@ def test_against_loops(goes_on):
             last = step_by_loops(attention, query[b, t], key[b], last)
             torch.testing.assert_close(weights[b, 0, t].detach(), last)
             torch.testing.assert_close(context[b, t].detach(), last @ value[b])
-
-
-def test_it_can_learn_to_move_on_by_one():
-    # A filter that is 1 for the key before, and nothing else, scores the key after the last one.
-    attention = LocationAwareAttention(QUERY, KEY, 1, channels=1, kernel_size=3)
-    with torch.no_grad():
-        for parameter in attention.parameters():
-            parameter.zero_()
-        attention.filters.weight.copy_(torch.tensor([[[1.0, 0.0, 0.0]]]))
-        attention.location_proj.weight.fill_(100.0)
-        attention.v.fill_(100.0)
-    query, key = torch.randn(1, 4, QUERY), torch.randn(1, KV_LEN, KEY)
-    start = torch.zeros(1, 1, 1, KV_LEN)
-    start[..., 1] = 1.0
-    weights = attention(query, key, key, past=Past(torch.tensor([2]), start)).weights
-    assert weights[0, 0].argmax(dim=-1).tolist() == [2, 3, 4, 5]
-    torch.testing.assert_close(weights.amax(dim=-1), torch.ones(1, 1, 4))
-
-
-def test_without_a_past_the_first_step_is_additive_attention():
-    attention, (query, key, value) = make(), tensors(q_len=1)
-    additive = AdditiveAttention(QUERY, KEY, HIDDEN).double()
-    with torch.no_grad():
-        attention.query_proj.bias.zero_()
-    names = additive.state_dict().keys()
-    additive.load_state_dict({name: attention.state_dict()[name] for name in names})
-    torch.testing.assert_close(attention(query, key, value), additive(query, key, value))
-    nothing = Past(torch.zeros(BATCH, dtype=torch.int64), None)
-    first = attention(query, key, value, past=nothing)
-    torch.testing.assert_close(first, additive(query, key, value))
-
-
-def test_gradients_reach_the_past():
-    attention, (query, key, value) = make(), tensors(q_len=2)
-    query.requires_grad_()
-    attention(query, key, value).context[:, 1].square().sum().backward()
-    assert (query.grad[:, 0] != 0).any(), "the second step depends on where the first one looked"
 
 
 @pytest.mark.plain

@@ -172,20 +172,6 @@ def test_queries_and_keys_are_turned_by_their_positions():
     torch.testing.assert_close(attention(query, key, key).weights, expected)
 
 
-def test_a_cache_of_turned_keys_is_all_at_once():
-    attention = MultiHeadAttention(DIM, HEADS, rotation=Shift()).double()
-    x = torch.randn(BATCH, Q_LEN, DIM, dtype=torch.float64)
-    together = attention(x, x, x, causal=True)
-    cached = []
-    for t in range(Q_LEN):
-        now = x[:, t : t + 1]
-        cached.append(attention.project_keys(now, start=t).tensor)
-        keys = type(attention.project_keys(now))(torch.cat(cached, dim=2))
-        context, weights = attention(now, keys, x[:, : t + 1])
-        torch.testing.assert_close(context, together.context[:, t : t + 1])
-        torch.testing.assert_close(weights, together.weights[:, :, t : t + 1, : t + 1])
-
-
 @pytest.mark.parametrize("length", [2, 3 * DIM])  # projected one by one, and in one product
 def test_hooks_of_projections_are_called(length):
     attention, x = MultiHeadAttention(DIM, HEADS), torch.randn(BATCH, length, DIM)

@@ -1,5 +1,3 @@
-import math
-
 import pytest
 import torch
 
@@ -16,28 +14,6 @@ def tensors(key_size):
         torch.randn(BATCH, KV_LEN, key_size, dtype=torch.float64),
         torch.randn(BATCH, KV_LEN, VALUE, dtype=torch.float64),
     )
-
-
-def test_dot_by_hand():
-    attention = MultiplicativeAttention(2, 2, "dot")
-    query = torch.tensor([[[1.0, 2.0]]])
-    # products: ln 2, ln 6, 0; exp: 2, 6, 1
-    key = torch.tensor([[[math.log(2), 0.0], [0.0, math.log(6) / 2], [2.0, -1.0]]])
-    value = torch.tensor([[[9.0], [0.0], [18.0]]])
-    context, weights = attention(query, key, value)
-    torch.testing.assert_close(weights, torch.tensor([[[[2 / 9, 6 / 9, 1 / 9]]]]))
-    torch.testing.assert_close(context, torch.tensor([[[4.0]]]))
-
-
-def test_general_by_hand():
-    attention = MultiplicativeAttention(1, 2, "general")
-    with torch.no_grad():
-        attention.key_proj.weight.copy_(torch.tensor([[1.0, -1.0]]))
-    # products: 2 * (1 - 1) = 0 and 2 * (ln 3 - ln 3 / 2) = ln 3
-    key = torch.tensor([[[1.0, 1.0], [math.log(3), math.log(3) / 2]]])
-    context, weights = attention(torch.tensor([[[2.0]]]), key, torch.tensor([[[4.0], [8.0]]]))
-    torch.testing.assert_close(weights, torch.tensor([[[[1 / 4, 3 / 4]]]]))
-    torch.testing.assert_close(context, torch.tensor([[[7.0]]]))
 
 
 def test_concat_is_one_matrix_on_query_and_key_side_by_side():

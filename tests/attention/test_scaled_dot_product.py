@@ -24,12 +24,3 @@ def test_against_loops(need_weights):
             torch.testing.assert_close(context[b, t], expected @ value[b])
             if need_weights:
                 torch.testing.assert_close(weights[b, 0, t], expected)
-
-
-def test_as_score_scores_one_query():
-    attention = ScaledDotProductAttention(QUERY, KEY, HIDDEN)
-    query, key = torch.randn(BATCH, QUERY), torch.randn(BATCH, KV_LEN, KEY)
-    score = attention.as_score()
-    keys = torch.stack([score.key(key[:, i]) for i in range(KV_LEN)], dim=1)
-    expected = attention.scores(query[:, None], key)[:, 0, 0]
-    torch.testing.assert_close(score.scores(score.query(query), keys), expected)

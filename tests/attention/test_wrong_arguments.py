@@ -28,7 +28,6 @@ from regard.attention import (
     MultiHeadAttention,
     MultiplicativeAttention,
     PositionPredictor,
-    Projected,
     ScaledDotProductAttention,
     ShawRelativePositions,
 )
@@ -165,22 +164,9 @@ def test_wrong_masks(name):
             attention(*tensors, torch.ones(wanted, dtype=dtype))
 
 
-def test_the_width_of_a_head_is_that_of_its_position_vectors():
-    positions = ShawRelativePositions(HEAD_DIM, 2)
-    with refuses("query and head_dim", "agree in width", f"query = {HEAD_DIM - 1}, head_dim = "):
-        positions(torch.randn(BATCH, HEADS, Q_LEN, HEAD_DIM - 1), KV_LEN)
-
-
 def test_dropout_is_a_probability():
     for dropout in (-0.1, 1.1):
         with refuses("dropout", "be a probability, from 0 to 1", str(dropout)):
             MultiHeadAttention(DIM, HEADS, dropout=dropout)
     for dropout in (0.0, 1.0):
         assert MultiHeadAttention(DIM, HEADS, dropout=dropout).dropout == dropout
-
-
-def test_projected_keys_are_taken_as_they_are():
-    attention = MultiplicativeAttention(QUERY, QUERY, "dot")
-    query, key = torch.randn(BATCH, Q_LEN, QUERY), torch.randn(BATCH, KV_LEN, QUERY)
-    raw, ready = attention(query, key, key), attention(query, Projected(key), key)
-    assert torch.equal(raw.weights, ready.weights)

@@ -104,14 +104,6 @@ def test_files_may_be_two_or_stdin_or_hold_the_gold_themselves(spaced, files, tm
     assert done(own) == done(by_file)
 
 
-def test_the_alignments_can_go_to_a_file(spaced, files, tmp_path):
-    plain = done(regard("align", spaced, files[0]))
-    assert done(regard("align", spaced, files[0], "-o", tmp_path / "links")) == ""
-    assert (tmp_path / "links").read_text() == plain
-    said = sentence(regard("align", spaced, files[0], "-o", tmp_path / "no" / "links"), 1)
-    assert "cannot be written" in said
-
-
 BAD_GOLD = {
     "no link": ("0-1\n0-1 x\n0-0\n", "line 2: 'x' is not a link"),
     "out of range": ("0-1\n3-0\n0-0\n", "line 2: a link joins words 3 and 0"),

@@ -22,15 +22,6 @@ def test_a_row_for_each_output_and_sentences_after_it(run):
     assert "a#1" in "\n".join(lines[1:6])
 
 
-def test_json_is_a_trace_with_what_was_found(run):
-    found = from_json(json.loads(done(regard("check", run, "abc", "--target", "cba", "--json"))))
-    assert found.target.text == "cba"
-    assert set(found.derived) == {"attention", "ablation", "gradient"}
-    assert found.derived["ablation"].shape == (4, 4)
-    assert found.derived["ablation"][:, 3] == pytest.approx(0, abs=1e-6)
-    assert found.checks["sentences"]
-
-
 def test_methods_come_after_what_was_there_before(run):
     plain = done(regard("check", run, "abca", "--target", "acba")).splitlines()
     more = done(regard("check", run, "abca", "--target", "acba", "--methods", "all")).splitlines()

@@ -46,12 +46,6 @@ def test_doctor_tells_what_can_run_from_what_cannot(monkeypatch, numba, says):
     assert dict(info.report())["self_attentive_rnn"] == says
 
 
-@pytest.mark.parametrize("args", [(), ("--help",), ("-h",)])
-def test_help_lists_the_verbs(args):
-    output = regard(*args).output
-    assert all(verb in output for verb in VERBS)
-
-
 @pytest.mark.parametrize("verb", ["train", "predict", "evaluate"])
 def test_a_verb_without_arguments_prints_its_help(verb):
     result = regard(verb)

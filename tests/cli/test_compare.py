@@ -10,7 +10,7 @@ import regard as package
 from api.test_output import run_folder
 from cli.tools import done, regard, reversed_pairs, sentence
 from regard.api import load
-from regard.evaluation import paired_bootstrap, paired_perplexity
+from regard.evaluation import paired_bootstrap
 from regard.training.run_folder import read_weights
 
 
@@ -64,12 +64,6 @@ def test_the_most_different_examples_come_first_and_have_their_traces(run, siste
     # without references both wrote what the first answers
     first = found["examples"][0]
     assert {trace["target"]["text"] for trace in first["traces"]} == {first["answers"][0]}
-
-
-def test_a_run_compared_with_itself(run, texts):
-    out = done(regard("compare", run, run, texts / "pairs.tsv"))
-    assert "All maps are the same." in out
-    assert "100.0% of 20 answers are the same" in out
 
 
 def test_the_terminal_has_scores_heads_examples_and_both_maps(run, sister, texts):
@@ -126,18 +120,6 @@ def test_two_checkpoints_of_a_run(run, tmp_path):
 def language_models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("language")
     return [run_folder(folder / name, name) for name in ("lm-transformer", "lm-self-attentive")]
-
-
-def test_two_language_models(language_models):
-    found = compared(language_models[0], language_models[0], "a b c a b")
-    (score,) = found["scores"]
-    assert score["name"] == "perplexity"
-    assert score["first"] == score["second"]
-    (example,) = found["examples"]
-    model = package.load(language_models[0])
-    assert example["answers"][0] == f"perplexity {model.perplexity('a b c a b').value:.4g}"
-    each = model.perplexity("a b c a b").each[:, [0, 1]]
-    assert paired_perplexity("perplexity", each, each).first == score["first"]
 
 
 def test_models_of_two_kinds_are_refused(run, language_models):

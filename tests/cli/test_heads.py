@@ -95,21 +95,6 @@ def test_a_page(transformer, files, tmp_path):
     assert "must end in .html" in sentence(regard("heads", transformer, "a", "-o", "h.svg"), 2)
 
 
-def test_a_model_without_multi_head_attention_has_habits_alone(run):
-    result = regard("heads", run, "abcd")
-    assert "Only heads of multi-head attention can be switched off" in done(result)
-    (head,) = report(run, "abcd")["heads"]
-    assert head["importance"] is None
-
-
-def test_a_language_model(tmp_path):
-    folder = run_folder(tmp_path / "lm", "lm-transformer")
-    found = report(folder, "a b c a b")
-    assert {head["kind"] for head in found["heads"]} == {"decoder-self"}
-    assert all(head["importance"] is not None for head in found["heads"])
-    assert "induction" in found["heads"][0]["habits"]
-
-
 def test_what_cannot_be(transformer, tmp_path):
     (tmp_path / "empty.txt").write_text("")
     said = sentence(regard("heads", transformer, tmp_path / "empty.txt"), 2)

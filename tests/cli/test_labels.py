@@ -117,16 +117,6 @@ def test_a_label_that_training_has_not_seen_is_wrong_and_named(run, tmp_path):
     assert re.search(r"^accuracy +50.00%", out, re.MULTILINE)
 
 
-def test_probabilities_of_all_labels_and_labels_in_order(run):
-    out = json.loads(done(regard("predict", run, "--jsonl", stdin=TEXT)))
-    shares = out["probabilities"]
-    assert set(shares) == set(WORDS)
-    assert sum(shares.values()) == pytest.approx(1, abs=1e-5)
-    assert list(shares.values()) == sorted(shares.values(), reverse=True)
-    rows = done(regard("predict", run, "--nbest", 3, stdin=TEXT)).splitlines()
-    assert [row.split("\t")[3] for row in rows] == list(shares)
-
-
 def test_a_tagger_is_judged_by_its_spans(tagger, folder):
     found = json.loads(done(regard("evaluate", tagger, folder / "names.tsv", "--json")))
     spans, tags = found["metrics"]

@@ -110,26 +110,6 @@ def test_a_check_explains_what_was_written_by_what_was_read(language):
     np.testing.assert_allclose(found.derived["attention"], map_.weights[0], atol=1e-3)
 
 
-def test_all_methods_are_tried_if_none_is_named(language):
-    words = ("check", language, "one two", "--target", "one two three", "--json")
-    found = from_json(json.loads(done(regard(*words))))
-    assert {"ablation", "attention", "rollout"} <= set(found.derived)
-    later = ~np.tri(2, 4, 2, dtype=bool)
-    for matrix in found.derived.values():
-        assert matrix.shape == (2, 4)
-        np.testing.assert_allclose(matrix[later], 0, atol=1e-6)
-    assert set(found.checks["unavailable_methods"]) == {"relevance", "norms"}
-
-
-@pytest.mark.parametrize("target", ["one two three", "two three"])
-def test_a_check_of_a_given_text_explains_what_follows_the_prompt(language, target):
-    words = ("check", language, "one two", "--target", target, "--methods", "ablation", "--json")
-    found = from_json(json.loads(done(regard(*words))))
-    expected = {"one two three": ["three", "</s>"], "two three": ["two", "three", "</s>"]}
-    assert found.target.labels == expected[target]
-    assert found.source.labels == ["<s>", *target.split()]
-
-
 @pytest.mark.plain
 @pytest.mark.parametrize(
     ("words", "said"),

@@ -90,12 +90,6 @@ def test_what_is_typed_is_answered_line_by_line(run, sources):
     assert said == "regard: type a line and press Enter; Ctrl-D ends.\n"
 
 
-def test_what_comes_before_a_bad_line_is_answered(run, sources):
-    result = regard("predict", run, stdin=sources.read_bytes() + b"\xff\nabc\n")
-    assert sentence(result, 1, written=3).startswith("stdin, line 4: invalid UTF-8")
-    assert result.stdout.splitlines() == answers(regard("predict", run, sources))
-
-
 def test_a_bundled_model_is_a_run_and_a_file_of_its_name_is_a_file(run, in_folder, monkeypatch):
     monkeypatch.setattr("regard.api.bundled_models.HOME", run.parent)
     by_folder = answers(regard("predict", run, stdin="abc\n"))
@@ -160,11 +154,6 @@ def test_bad_usage(run, sources, case):
     assert all(fragment in said for fragment in fragments), said
 
 
-def test_a_device_without_an_end_is_refused_at_once(run):
-    said = sentence(regard("predict", run, "/dev/zero"), 1)
-    assert said == "/dev/zero: this must be a file, but it is a device: name a file."
-
-
 @pytest.mark.parametrize("damage", ["cut", "of another preset"])
 def test_a_damaged_model(run, in_folder, damage):
     for name in ("tokenizer.src.json", "tokenizer.tgt.json", "model.safetensors", "config.json"):
@@ -214,24 +203,6 @@ def test_answers_begin_with_what_is_asked_for(run):
 def test_a_prefix_that_cannot_be_written(run):
     said = sentence(regard("predict", run, "--prefix", "g我", stdin="abc\n"), 2)
     assert "--prefix must be what the model has tokens for, but it is 'g我'" in said
-
-
-def test_a_reader_who_has_seen_enough(run, tmp_path):
-    (tmp_path / "many.txt").write_text("abc\n" * 5000)
-    words = ["predict", run, tmp_path / "many.txt", "--beam", "1"]
-    process = subprocess.Popen(
-        [forked_python(), "-m", "regard", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert process.stdout.readline()
-    process.stdout.close()
-    # a kernel that no process has needed before is compiled, which is said if it takes long
-    said = [line for line in process.stderr if not line.startswith(b"compiling kernels")]
-    assert said == []
-    process.stderr.close()
-    assert process.wait(timeout=240) == 0
 
 
 def closed(run, redirection, stdin=""):

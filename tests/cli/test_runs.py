@@ -33,14 +33,6 @@ def test_a_finished_run(run, copy, tmp_path):
     assert found["changed"][:4].isdecimal()
 
 
-def test_the_table_has_a_line_for_each_run(copy, sister, tmp_path):
-    shutil.copytree(sister, tmp_path / "sister")
-    titles, *lines = done(regard("runs", tmp_path)).splitlines()
-    assert titles.split()[:3] == ["run", "preset", "size"]
-    assert {line.split()[0] for line in lines} == {str(copy), str(tmp_path / "sister")}
-    assert all(line.rstrip().endswith("finished") for line in lines)
-
-
 def test_a_stopped_run_can_be_resumed_and_has_the_best_of_its_checkpoint(copy):
     figure = listed(copy)[0]["best"].partition(", greedy ")[2]
     (copy / "README.md").unlink()

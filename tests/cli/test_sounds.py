@@ -44,11 +44,6 @@ def run(folder, data):
 
 
 @pytest.fixture(scope="module")
-def plain(folder, data):
-    return train(data, folder / "plain", "steps=2", "preset=bahdanau", "tgt_tokenizer=space")
-
-
-@pytest.fixture(scope="module")
 def model(run):
     return regard.load(run, device="cpu")
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from cli.tools import BRIEF, SMALL, done, regard, reversed_pairs, sentence
+from cli.tools import BRIEF, done, regard, reversed_pairs, sentence
 from forked_python import forked_python
 from regard.data import Corpus
 from regard.training import RunFolder
@@ -166,14 +166,6 @@ def test_what_a_resumed_run_may_not_change(run, case):
     args, code, fragments = RESUMES[case]
     said = sentence(regard("train", "--resume", run, *args), code)
     assert all(fragment in said for fragment in fragments), said
-
-
-def test_a_run_goes_on(pairs, in_folder):
-    done(regard("train", pairs, *SMALL, "steps=2", "-q"))
-    result = regard("train", "--resume", "runs/pairs", "steps=4")
-    assert done(result) == "runs/pairs\n"
-    assert "going on from step 2." in result.stderr
-    assert [row["step"] for row in RunFolder("runs/pairs").read_metrics()] == [2, 4]
 
 
 def test_what_is_wrong_inside_is_reported_without_a_traceback(pairs, in_folder, monkeypatch):

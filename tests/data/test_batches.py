@@ -42,17 +42,6 @@ def test_no_batch_is_too_large(plan, epoch):
         assert options["max_tokens"] is None or len(rows) == 1 or tokens <= options["max_tokens"]
 
 
-@given(plans(), st.integers(0, 5))
-def test_batches_are_a_pure_function(plan, epoch):
-    src, tgt, options = plan
-    batches = BatchPlan(src, tgt, **options).epoch(epoch)
-    other = BatchPlan(src.astype(np.int64), tgt.astype(np.uint16), **options)
-    other.epoch(epoch + 1)
-    assert rows_of(other.epoch(epoch)) == rows_of(batches)
-    last = len(batches) - 1
-    assert other.epoch(epoch)[last].tolist() == batches[last].tolist()
-
-
 def lengths(count, seed=0):
     random = np.random.default_rng(seed)
     src = random.integers(1, 50, count)

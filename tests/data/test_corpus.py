@@ -63,19 +63,6 @@ def test_nothing_left(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_a_failure_leaves_the_old_file(tmp_path):
-    def pairs():
-        yield from make_pairs(5)
-        raise DataError("pairs.tsv", 6, "it is bad", "mend it")
-
-    old = make_corpus(tmp_path / "c.arrow", make_pairs(9))
-    src_tok, tgt_tok = make_tokenizers(make_pairs(9))
-    with pytest.raises(DataError, match="line 6: it is bad"):
-        build_corpus(pairs(), src_tok, tgt_tok, tmp_path / "c.arrow", **LIMITS)
-    assert len(Corpus(tmp_path / "c.arrow")) == len(old)
-    assert len(os.listdir(tmp_path)) == 2
-
-
 class Starts:
     """Starts of a run with the same file: what was said, and whether it was encoded again."""
 
@@ -179,11 +166,3 @@ def test_a_crafted_corpus_with_the_right_checksum_is_built_again(tmp_path):
 def seal(path):
     crc = zlib.crc32(path.read_bytes())
     note_path(path).write_text(json.dumps({"pairs": 30, "dropped": 0, "crc32": crc}))
-
-
-@pytest.mark.timeout(20)
-def test_a_pipe_in_the_place_of_a_corpus_is_not_waited_for(tmp_path):
-    make_corpus(tmp_path / "c.arrow", make_pairs(3))
-    (tmp_path / "c.arrow").unlink()
-    os.mkfifo(tmp_path / "c.arrow")
-    assert "missing or damaged" in corpus_problem(tmp_path / "c.arrow")

@@ -352,15 +352,6 @@ def test_what_may_be_meant_otherwise_is_noted(tmp_path, name):
     assert read_pairs(tmp_path / "x.tsv", columns=(0, 1)).note == ""
 
 
-def test_names_are_announced_with_the_columns_that_are_left_out(tmp_path):
-    (tmp_path / "x.csv").write_bytes(delimited(with_id, ("id", *HEADER)))
-    reader = read_pairs(tmp_path / "x.csv")
-    assert "line 1 has the names of columns: the source is text, the target is label" in reader.note
-    assert reader.note.endswith("Columns that are left out: 'id'.")
-    chosen = read_pairs(tmp_path / "x.csv", columns=("text", "id"))
-    assert next(chosen)[:2] == (ROWS[0][0], "0")
-
-
 @pytest.mark.parametrize("name", ["x.csv", "x.jsonl", "x.parquet", "x.xlsx"])
 def test_other_files_are_read_by_the_columns_of_a_run_in_any_order(tmp_path, name):
     rows = [(n, "web", t) for t, n in PLAIN]

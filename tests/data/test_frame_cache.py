@@ -38,29 +38,3 @@ def test_pairs_come_back_as_often_as_they_are_asked_for(tmp_path, monkeypatch, c
     assert_same(kept, given)
     assert survey(kept) == survey(given)
     assert survey(kept).pairs == 13
-
-
-def test_an_error_of_reading_leaves_no_file(tmp_path):
-    def broken():
-        yield from pairs()
-        raise ValueError("line 14")
-
-    with pytest.raises(ValueError, match="line 14"):
-        write_frame_cache(broken(), tmp_path / "read.arrow")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_survey_tells_numbers_shapes_and_order():
-    one, two = table(2), table(3, 2)
-    given = [Pair("a", "x", 1, frames=one), Pair("b", "x", 2, frames=two)]
-    changed = one.copy()
-    changed[1, 2] += np.float32(1e-6)
-    others = [
-        given[:1],
-        given[::-1],
-        [given[0]._replace(frames=changed), given[1]],
-        [given[0], given[1]._replace(frames=two.reshape(2, 3))],
-    ]
-    digests = {survey(several).digest for several in (given, *others)}
-    assert len(digests) == 5
-    assert survey(others[2]).pairs == survey(given).pairs == 2

@@ -1,6 +1,5 @@
 """A zip of pictures or recordings is read as a folder is."""
 
-import io
 import zipfile
 from pathlib import Path
 
@@ -65,13 +64,3 @@ def test_what_leaves_the_folder_or_fills_the_disk_is_refused(tmp_path, monkeypat
     (tmp_path / "z.zip").write_bytes(Path(bomb).read_bytes())
     with pytest.raises(DataError, match="at most 100,000 bytes"):
         media_folder(tmp_path / "z.zip")
-
-
-def test_other_archives_are_read_as_before(tmp_path):
-    table = packed(tmp_path / "t.zip", {"train.csv": b"text,label\na,x\nb,y\n"})
-    assert media_folder(table) is None
-    assert [pair.tgt for pair in read_pairs(table)] == ["x", "y"]
-    mixed = packed(tmp_path / "m.zip", {"a/1.png": b"x", "labels.csv": b"a,b\n"})
-    with pytest.raises(DataError, match="unpack it with"):
-        read_pairs(mixed)
-    assert media_folder(io.BytesIO()) is None

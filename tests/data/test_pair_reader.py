@@ -132,20 +132,6 @@ def test_the_first_bad_line_has_its_sentence(write, kind):
     assert (caught.value.kind, caught.value.line) == (kind, 2)
 
 
-def test_bad_lines_are_counted_by_reason(write):
-    content = b"\n".join([b"a\tb", *(line for line, _ in BAD_LINES.values()), b"c\td\n"])
-    errors = []
-    reader = read_pairs(write(content), skip_bad=True, on_bad=errors.append)
-    assert [pair.line for pair in reader] == [1, 10]
-    assert reader.bad.counts == dict.fromkeys(BAD_LINES, 1)
-    assert [error.line for error in errors] == list(range(2, 10))
-    assert reader.bad.first == errors[:3]
-    text = str(reader.bad)
-    assert text.startswith("8 bad lines were left out (1 invalid UTF-8, 1 NUL byte, ")
-    assert text.count("\n") == 3
-    assert "skip_bad" not in text
-
-
 def test_a_line_that_does_not_end(write, monkeypatch):
     monkeypatch.setattr("regard.data.text_files.MAX_BYTES", 50)
     path = write(b"a\tb\n" + b"x" * 170 + b"\nc\td\n")
@@ -198,13 +184,6 @@ def test_marks_of_other_encodings_are_read(write, stdin):
         next(numbered_lines(write("\ufeffa\tb\n".encode("utf-16-le")), first=9, offset=4))
 
 
-def test_parallel_files(write):
-    src, tgt = write(b"a b\nc\n", "src.txt"), write(b"x\r\ny z\r\n", "tgt.txt")
-    reader = read_pairs(src, tgt_file=tgt)
-    assert list(reader) == PAIRS
-    assert str(reader.format) == "two parallel files"
-
-
 @pytest.mark.parametrize(("src", "tgt"), [(b"a\nb\nc\n", b"x\n"), (b"a\n", b"x\ny\nz\n")])
 def test_parallel_files_of_different_lengths(write, src, tgt):
     left, right = src.count(b"\n"), tgt.count(b"\n")
@@ -217,13 +196,6 @@ def test_parallel_files_of_different_lengths(write, src, tgt):
     assert sentence(path, tgt_file=tgt_file, skip_bad=True) == expected
 
 
-def test_each_side_is_blamed_on_its_file(write):
-    good, bad = write(b"a\nb\n", "good.txt"), write(b"x\n\xff\n", "bad.txt")
-    assert sentence(good, tgt_file=bad).startswith("bad.txt, line 2: invalid UTF-8")
-    assert sentence(bad, tgt_file=good).startswith("bad.txt, line 2: invalid UTF-8")
-    assert len(list(read_pairs(good, tgt_file=bad, skip_bad=True))) == 1
-
-
 @pytest.mark.parametrize("keys", [("src", "tgt"), ("source", "target"), ("input", "output")])
 def test_jsonl(write, keys):
     lines = [json.dumps({"id": 7, keys[0]: p.src, keys[1]: p.tgt}) for p in PAIRS]
@@ -231,12 +203,6 @@ def test_jsonl(write, keys):
     for name in ("pairs.jsonl", "pairs.json.gz", "pairs"):
         raw = gzip.compress(content, mtime=0) if name.endswith(".gz") else content
         assert list(read_pairs(write(raw, name))) == PAIRS
-
-
-def test_jsonl_with_features_and_references(write):
-    content = b'{"src": "a", "tgt": ["x", "y"], "features": "V;PST"}\n{"src": "b", "tgt": "z"}\n'
-    pairs = list(read_pairs(write(content, "pairs.jsonl"), references=True))
-    assert pairs == [Pair("a", "x", 1, ("y",), ("V", "PST")), Pair("b", "z", 2)]
 
 
 BAD_JSON = {
@@ -267,13 +233,6 @@ def test_bad_json(write, kind):
     assert reader.bad.counts == {kind: 1}
 
 
-def test_unknown_keys(write):
-    assert sentence(write(b'{"en": "a", "fr": "b", "it": "c"}', "pairs.jsonl")) == (
-        "pairs.jsonl, line 1: its columns are en, fr, it, and which are source and target is not "
-        "clear: choose two of these, as in columns=('en', 'it')."
-    )
-
-
 @pytest.fixture
 def table(tmp_path):
     def table(**columns):
@@ -287,15 +246,6 @@ def test_parquet(table):
     path = table(en=["a b", "c"], fr=["x", "y z"])
     assert list(read_pairs(path)) == PAIRS
     assert list(read_pairs(path.rename(path.with_name("pairs")))) == PAIRS
-
-
-def test_parquet_with_chosen_columns(table):
-    path = table(fr=["x", "y z"], n=[1, 2], en=["a b", "c"])
-    assert list(read_pairs(path, columns=("en", "fr"))) == PAIRS
-    assert list(read_pairs(path, columns=(2, 0))) == PAIRS
-    assert "its columns are fr, n, en, and which are source and target" in sentence(path)
-    assert "there is no column 'de' among 'fr', 'n', 'en'" in sentence(path, columns=("en", "de"))
-    assert [pair.tgt for pair in read_pairs(path, columns=("en", "n"))] == ["1", "2"]
 
 
 def test_bad_parquet(table, write, stdin):
@@ -357,17 +307,6 @@ def test_bad_dictionaries(item, words):
     assert sentence([{"src": "a", "tgt": "b"}, item]).startswith(f"pairs, line 2: {words}")
 
 
-def test_features_are_found(write):
-    reader = read_pairs(write(b"go\twent\tV;PST\nox\toxen\tN\n"))
-    assert list(reader) == [
-        Pair("go", "went", 1, (), ("V", "PST")),
-        Pair("ox", "oxen", 2, (), ("N",)),
-    ]
-    assert str(reader.format) == (
-        "tab-separated columns, source from column 1, target from column 2, features from column 3"
-    )
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -385,19 +324,6 @@ def test_other_columns_are_no_features(write, content):
     if content.count(b"\t") == 2 and content.count(b"\n") == 1:
         (pair,) = read_pairs(path, features=True)
         assert pair.features == parse_features(content.decode().split("\t")[2])
-
-
-@pytest.mark.parametrize("features", [["V", " PST", "", "3;SG"], "V; PST;;3;SG"])
-def test_a_list_of_features_gives_the_symbols_of_their_text(features):
-    (pair,) = read_pairs([{"src": "a", "tgt": "x", "features": features}])
-    assert pair.features == ("V", "PST", "3", "SG")
-
-
-def test_references(write):
-    content = b"a\tx\ty\tz\nb\tx\nc\tx\t\ty\n"
-    reader = read_pairs(write(content), references=True)
-    assert [pair.more for pair in reader] == [("y", "z"), (), ("y",)]
-    assert str(reader.format).endswith("the others being further references")
 
 
 def test_columns(write):

@@ -9,10 +9,9 @@ import torch
 from PIL import Image
 
 from pictures import bomb, drawn, png_bytes
-from regard.data import Pair, PictureEncoder
+from regard.data import PictureEncoder
 from regard.data.error_hints import BadLine
 from regard.data.pictures import PictureReader, PictureSize, choose_patch, choose_size
-from regard.data.text_files import class_table
 from regard.errors import DataError
 
 SIZE = PictureSize(6, 10)
@@ -37,16 +36,6 @@ def test_a_file_and_the_array_of_it_are_the_same_pixels(tmp_path):
     for given in (array, torch.from_numpy(array), array.tolist(), png_bytes(array)):
         assert np.array_equal(reader().parse(given), rows)
     assert np.array_equal(reader().parse(array / 255), rows)
-
-
-def test_a_pair_gets_the_pixels_and_keeps_the_name(tmp_path):
-    Image.fromarray(drawn("red", "left")).save(tmp_path / "a.png")
-    found = reader(tmp_path)(Pair("a.png", "red", 1))
-    assert found.src == "a.png"
-    assert found.frames.shape == (6, 30)
-    given = reader()(Pair("", "red", 1, frames=drawn("red", "left")))
-    assert given.src.startswith("picture of 10 x 6 #")
-    assert given.src != reader()(Pair("", "red", 1, frames=drawn("blue", "left"))).src
 
 
 def test_another_size_is_resized_and_the_first_decides_if_nobody_does():
@@ -166,11 +155,3 @@ def test_a_damaged_encoder_is_refused(tmp_path, change):
     content = {**encoder().to_json(), **change}
     with pytest.raises(DataError):
         PictureEncoder.from_json(tmp_path / "e.json", json.loads(json.dumps(content)))
-
-
-def test_a_folder_of_folders_is_a_table(tmp_path):
-    for name in ("dog/2.png", "cat/b/9.JPG", "cat/1.wav", "cat/notes.txt", ".git/3.png", "x.png"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
-    lines = class_table(tmp_path).decode().splitlines()
-    assert lines == ["cat/1.wav\tcat", "cat/b/9.JPG\tcat", "dog/2.png\tdog"]

@@ -7,15 +7,13 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from regard.data import NumberTargets, collate, load_target
-from regard.data.batches import BatchShape
+from regard.data import NumberTargets, load_target
 from regard.data.series import read_series
 from regard.data.series_windows import (
     SeriesScaler,
     SeriesWindows,
     TimeStep,
     find_period,
-    measure_columns,
     time_labels,
 )
 from regard.errors import ArgumentError, DataError
@@ -209,15 +207,6 @@ def test_windows_lie_in_their_stretches():
     assert np.array_equal(future, np.stack([values[5:7], values[5:7], values[9:11]])[:, :, :2])
 
 
-def test_a_batch_is_filled_with_rows_that_have_no_targets():
-    _, windows = windows_of()
-    batch = collate(windows, np.array([2, 3]), BatchShape(5, 5, 2))
-    assert batch.src.shape == (5, 5, 3)
-    assert batch.tgt_out.isnan().all(dim=(1, 2)).tolist() == [False, False, True, True, True]
-    assert not batch.tgt_in.isnan().any()
-    assert collate(windows, np.array([2])).tgt_lengths.tolist() == [2]
-
-
 def scaler(**changes):
     made = SeriesScaler(
         ("a", "b", "c"), 2, (1.0, 2.0, 3.0), (2.0, 4.0, 8.0), "date", TimeStep("months", 3), 4, 5, 6
@@ -245,12 +234,6 @@ def test_scalers_and_targets_are_saved(tmp_path):
     assert load_target(tmp_path / "tgt.json") == targets
     with pytest.raises(DataError, match="mean and scale"):
         NumberTargets.from_json("x", {**targets.to_json(), "mean": [1.0]})
-
-
-def test_a_constant_column_has_scale_1():
-    mean, scale = measure_columns(np.array([[0.1, 1.0], [0.1, 3.0], [0.1, 5.0]]))
-    assert mean.tolist() == pytest.approx([0.1, 3.0])
-    assert scale.tolist() == pytest.approx([1.0, (8 / 3) ** 0.5])
 
 
 def test_a_season_is_found():

@@ -51,12 +51,6 @@ def make(folder, *names):
     return folder
 
 
-def test_the_files_of_a_folder_are_shards_in_order(tmp_path):
-    folder = make(tmp_path, "b.tsv", "a.tsv.gz", "c.parquet", ".hidden.tsv", "_SUCCESS", "notes.md")
-    assert is_sharded(str(folder))
-    assert list_shards(str(folder)) == [str(folder / n) for n in ("a.tsv.gz", "b.tsv", "c.parquet")]
-
-
 def test_a_glob_and_a_list_name_shards(tmp_path):
     folder = make(tmp_path, "x/2.tsv", "x/1.tsv", "x/1.jsonl", "y/3.tsv", "y/deep/4.tsv")
     both = [str(folder / "y" / "3.tsv"), str(folder / "x" / "*.tsv")]
@@ -65,14 +59,6 @@ def test_a_glob_and_a_list_name_shards(tmp_path):
     assert list_shards(both) == [str(folder / n) for n in ("y/3.tsv", "x/1.tsv", "x/2.tsv")]
     assert len(list_shards(str(folder / "**" / "*.tsv"))) == 4
     assert display_data(["a", "b", "c", "d"]) == "a, b and 2 more"
-
-
-def test_one_file_and_folders_of_media_are_no_shards(tmp_path):
-    make(tmp_path, "pairs[1].tsv", "sounds/1.wav", "sounds/1.txt", "table/transcripts.tsv")
-    make(tmp_path, "classes/cat/1.png")
-    for name in ("pairs[1].tsv", "sounds", "table", "classes", "missing.tsv"):
-        assert not is_sharded(str(tmp_path / name)), name
-    assert not is_sharded("-")
 
 
 @pytest.mark.parametrize("name", ["*.tsv", "nothing/*.tsv", "*.md"])
@@ -174,16 +160,6 @@ def test_a_dataset_is_shards_of_its_rows(dataset):
         list(read_texts(names[0]))
     with pytest.raises(DataError, match="the dataset cannot be loaded"):
         list_shards(f"hf:{dataset}@nothing")
-
-
-@pytest.mark.long
-@pytest.mark.filterwarnings("ignore")
-def test_languages_of_a_translation_are_columns(dataset):
-    rows = [{"translation": {"en": src, "fr": tgt}} for src, tgt in ROWS]
-    pyarrow.parquet.write_table(pa.Table.from_pylist(rows), dataset / "train.parquet")
-    name = list_shards(f"hf:{dataset}")[0]
-    found = [(pair.src, pair.tgt) for pair in read_pairs(name, columns=("fr", "en"))]
-    assert found == [(tgt, src) for src, tgt in ROWS[:2]]
 
 
 def test_shards_are_read_as_one_corpus(tmp_path):

@@ -4,15 +4,12 @@ import json
 
 import numpy as np
 import pytest
-import torch
 
 from regard.data import (
     FrameScaler,
     Pair,
     Tokenizer,
     build_corpus,
-    collate,
-    pad_frames,
 )
 from regard.errors import DataError
 from regard.tasks import load_encoder
@@ -64,14 +61,6 @@ def test_statistics_are_right_far_from_zero():
     np.testing.assert_allclose(found.scale, every.std(axis=0), rtol=1e-9)
 
 
-def test_labels_count_frames():
-    assert FrameScaler(1, 1, (0.0,), (1.0,)).labels(3) == ["0", "1", "2"]
-    two = FrameScaler(1, 2, (0.0,), (1.0,))
-    assert two.labels(5) == ["0-1", "2-3", "4"]
-    assert [two.positions(n) for n in (1, 2, 3)] == [1, 1, 2]
-    assert two.positions(torch.tensor([1, 2, 3])).tolist() == [1, 1, 2]
-
-
 def test_it_is_kept_in_a_file_and_told_from_a_tokenizer(tmp_path):
     frames = FrameScaler.measure(tables(5), stack=3)
     frames.save(tmp_path / "f.json")
@@ -105,21 +94,3 @@ def test_a_corpus_gives_back_what_was_put_in(tmp_path, monkeypatch, vocabulary):
         assert corpus.pair(i) == pair._replace(frames=None)
         assert len(corpus.tgt(i)) == i % 5 + 1
     assert not corpus.frames(0).flags.owndata
-
-
-def test_batches_have_zeros_beyond_the_lengths(tmp_path):
-    given = tables(29)
-    frames, corpus = made(tmp_path / "c.arrow", given)
-    rows = np.array([4, 17, 2, 11, 23])
-    batch = collate(corpus, rows)
-    longest = max(len(given[row]) for row in rows)
-    assert batch.src.shape == (5, longest, 3)
-    assert batch.src.dtype == torch.float32
-    assert batch.src_lengths.tolist() == [len(given[row]) for row in rows]
-    for own, row in zip(batch.src, rows, strict=True):
-        expected = frames.encode(given[row])
-        np.testing.assert_array_equal(own[: len(expected)].numpy(), expected)
-        assert not own[len(expected) :].any()
-    alone, lengths = pad_frames([frames.encode(given[row]) for row in rows])
-    assert torch.equal(alone, batch.src)
-    assert torch.equal(lengths, batch.src_lengths)

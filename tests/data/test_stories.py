@@ -130,15 +130,6 @@ def test_tables_have_a_row_for_each_sentence_and_the_question():
         found.check("mary went out john\twho")
 
 
-def test_an_encoder_is_saved_and_loaded(tmp_path):
-    for width in (0, 5):
-        encoder(width).save(tmp_path / "a.json")
-        content = read_checksummed(tmp_path / "a.json")
-        again = StoryEncoder.from_json(tmp_path / "a.json", content)
-        assert again.fingerprint == encoder(width).fingerprint
-        assert again.width == width
-
-
 @pytest.mark.parametrize("change", [{"width": -1}, {"width": 2**20}, {"tokenizer": {}}])
 def test_a_damaged_encoder_is_refused(tmp_path, change):
     encoder(3).save(tmp_path / "a.json")

@@ -33,13 +33,3 @@ def test_what_is_learned_from_is_bounded(monkeypatch):
     monkeypatch.setattr("regard.data.lookup_codecs.MAX_TYPES", 1)
     small = Tokenizer.train("bpe", ["ab", "cd", "ab"])
     assert small.tokens(small.encode("ab cd")) == ["▁ab", "▁", "<unk>", "<unk>"]
-
-
-def test_a_large_alphabet_leaves_room():
-    signs = [chr(0x4E00 + i) for i in range(300)]
-    texts = ["".join(signs), *(["学习"] * 9)]
-    for kind in ("bpe", "unigram"):
-        tokenizer = Tokenizer.train(kind, texts, vocab_size=100)
-        assert tokenizer.vocab_size <= 100
-        assert 3 not in tokenizer.encode("学习")
-    assert tokenizer.fingerprint == Tokenizer.train("unigram", texts, vocab_size=100).fingerprint

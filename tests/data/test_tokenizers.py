@@ -1,4 +1,3 @@
-import hashlib
 import json
 import unicodedata
 
@@ -6,9 +5,9 @@ import pytest
 
 from data.tools import SCRIPTS
 from regard.atomic_files import json_checksum
-from regard.data import TOKENIZER_KINDS, Tokenizer, source_ids
+from regard.data import TOKENIZER_KINDS, Tokenizer
 from regard.errors import ArgumentError, DataError
-from regard.symbols import BOS, EOS, PAD, SYMBOLS, UNK
+from regard.symbols import SYMBOLS, UNK
 
 SENTENCES = [
     'The "old" man (he was 97) said: don\'t go!',
@@ -48,12 +47,6 @@ def test_unknown_characters():
     assert tokenizer.decode([4, UNK, 5, UNK], unk=["x"]) == "axb"
 
 
-def test_decoding_ends_at_eos_and_drops_special_symbols():
-    tokenizer = train("char", ["abc"])
-    assert tokenizer.decode([BOS, 4, PAD, 5, EOS, 6, EOS]) == "ab"
-    assert tokenizer.decode([]) == ""
-
-
 @pytest.mark.parametrize("number", [-1, 7])
 def test_ids_of_another_vocabulary(number):
     tokenizer = train("char", ["abc"])
@@ -80,11 +73,6 @@ def test_what_the_kinds_make_of_one_text():
     for kind, tokens in expected.items():
         tokenizer = train(kind, [text, "go"] * 2)
         assert tokenizer.tokens(tokenizer.encode(text)) == tokens
-
-
-def test_ids_by_frequency_and_then_by_alphabet():
-    tokenizer = train("char", ["bca", "ca", "d"])
-    assert tokenizer.tokens(range(4, tokenizer.vocab_size)) == ["a", "c", "b", "d"]
 
 
 def test_normal_form_and_case(tokenizer):
@@ -138,24 +126,6 @@ def test_saved_and_loaded(tokenizer, tmp_path):
     assert again.fingerprint == tokenizer.fingerprint
 
 
-@pytest.mark.parametrize(("lowercase", "case"), [(True, "lower"), (False, "keep")])
-def test_files_that_only_know_lower_case_are_read(tmp_path, lowercase, case):
-    content = {
-        "version": 1,
-        "kind": "char",
-        "nfc": True,
-        "lowercase": lowercase,
-        "features": [],
-        "model": ["<pad>", "<s>", "</s>", "<unk>", "a"],
-    }
-    text = json.dumps(content, sort_keys=True)
-    json_checksum = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-    (tmp_path / "old.json").write_text(json.dumps({**content, "checksum": json_checksum}))
-    tokenizer = Tokenizer.load(tmp_path / "old.json")
-    assert tokenizer.case == case
-    assert tokenizer.encode("aA") == [4, 4 if lowercase else 3]
-
-
 def test_tokens_of_one_case_take_text_of_both(tmp_path):
     capitals = train("char", ["ABBA'S"])
     both = train("char", ["ABBA'S"], case="upper")
@@ -164,15 +134,6 @@ def test_tokens_of_one_case_take_text_of_both(tmp_path):
     assert both.spans("ab") == [(0, 1), (1, 2)]
     both.save(tmp_path / "both.json")
     assert Tokenizer.load(tmp_path / "both.json").encode("ab") == both.encode("AB")
-
-
-def test_fingerprints_tell_tokenizers_apart():
-    made = [train(kind) for kind in TOKENIZER_KINDS] + [train("char", SENTENCES[:4])]
-    made += [
-        train("char", **o)
-        for o in ({"nfc": False}, {"case": "lower"}, {"case": "upper"}, {"features": "V"})
-    ]
-    assert len({tokenizer.fingerprint for tokenizer in made}) == len(made)
 
 
 @pytest.mark.parametrize(
@@ -195,16 +156,6 @@ def test_damaged_files(tmp_path, damage, reason):
     assert str(caught.value) == (
         f"{path}: {reason}: copy it again from the run that it belongs to, or train that run again."
     )
-
-
-def test_files_of_another_version(tmp_path, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr("regard.data.tokenizers.VERSION", 2)
-        train("char").save(tmp_path / "tok.json")
-    with pytest.raises(DataError, match=r"it has format 2 .* reads formats up to 1: update regard"):
-        Tokenizer.load(tmp_path / "tok.json")
-    with pytest.raises(DataError, match="there is no such file"):
-        Tokenizer.load(tmp_path / "none.json")
 
 
 def test_wrong_arguments():
@@ -241,20 +192,6 @@ def test_only_words_that_text_can_name_join_the_vocabulary(kind, case, words, ta
     assert grown.tokens(range(5, grown.vocab_size)) == taken
     for word in taken:
         assert grown.encode(word) == [5 + taken.index(word)]
-
-
-@pytest.mark.parametrize(
-    ("kind", "options", "name"),
-    [
-        ("char", {}, "nfc"),
-        ("char", {"nfc": False}, "none"),
-        ("unigram", {"case": "upper"}, "nfc+upper"),
-        ("space", {"nfc": False}, "spaces"),
-        ("word", {"case": "lower"}, "nfc+lower+spaces"),
-    ],
-)
-def test_normal_form_has_a_name(kind, options, name):
-    assert train(kind, **options).normal_form == name
 
 
 def rewritten(tmp_path, kind, change):
@@ -311,12 +248,6 @@ SYMBOLS_ONLY = {"<pad>": 0, "<s>": 1, "</s>": 2, "<unk>": 3}
 def test_files_of_strangers(tmp_path, kind, change):
     with pytest.raises(DataError, match="copy it again from "):
         Tokenizer.load(rewritten(tmp_path, kind, change))
-
-
-def test_sources_end():
-    tokenizer = Tokenizer.train("char", ["ab"], features=["V"])
-    assert source_ids(tokenizer, ["ab", "", "b"]) == [[4, 5, EOS], [EOS], [5, EOS]]
-    assert source_ids(tokenizer, ["a", "b"], [["V"], []]) == [[4, 6, EOS], [5, EOS]]
 
 
 def test_a_label_is_one_token_whatever_it_looks_like():

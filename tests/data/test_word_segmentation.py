@@ -3,7 +3,7 @@
 import pytest
 
 from regard.data import word_vectors
-from regard.data.word_vectors import is_unspaced, segment_words, unspaced_language
+from regard.data.word_vectors import segment_words, unspaced_language
 
 
 def words(text, segmenter="auto"):
@@ -40,13 +40,6 @@ def test_segmenters_find_words(module, text, expected):
     assert words(text) == expected
 
 
-@pytest.mark.slow
-@pytest.mark.long
-def test_a_segmenter_can_be_named():
-    pytest.importorskip("jieba")
-    assert words("東京都です", "jieba") != words("東京都です", "budoux")
-
-
 @pytest.mark.parametrize(
     ("texts", "expected"),
     [
@@ -62,9 +55,3 @@ def test_a_segmenter_can_be_named():
 )
 def test_the_script_tells_the_language(texts, expected):
     assert unspaced_language(texts) == expected
-
-
-def test_texts_with_such_words_are_recognised():
-    assert [is_unspaced(text) for text in ("猫", "a cat", "我 猫", "我a 猫")] == [
-        *(True, False, False, True)
-    ]

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from chips import bf16_autocast
 from models.cases import SRC_VOCAB, VARIANTS, build
 from regard.decoding import DecodingOptions, decode, force_decode
 
@@ -112,12 +111,3 @@ def test_an_empty_source_has_a_target(variant):
         assert torch.tensor(hypothesis.token_log_probs).isfinite().all()
         for layer in hypothesis.attention.get("cross", ()):
             assert layer.shape[1:] == (len(hypothesis.tokens) + 1, 0)
-
-
-@pytest.mark.parametrize("beam", [1, 3])
-def test_bf16_autocast(beam):
-    model, (src, lengths) = build("bahdanau").eval(), batch()
-    with bf16_autocast():
-        options = DecodingOptions(beam=beam, max_len=5)
-        for hypothesis, *_ in decode(model, src, lengths, options, need_weights=True):
-            assert torch.tensor(hypothesis.token_log_probs).isfinite().all()

@@ -8,10 +8,9 @@ import torch
 from decoding.test_presets import batch, model_of
 from decoding.toys import Toy, sources
 from models.cases import VARIANTS
-from regard.decoding import DecodingOptions, Ensemble, decode
+from regard.decoding import DecodingOptions, decode
 from regard.decoding.graphs import DecodingGraphs
 from regard.decoding.search_steps import padded_rows
-from regard.errors import ArgumentError
 
 MAX_LEN = 6
 OPTIONS = {
@@ -90,29 +89,6 @@ def test_every_preset_searches_in_blocks(variant):
         for graphs in (None, DecodingGraphs(model, records=False))
     ]
     assert_same(*found)
-
-
-@pytest.mark.long
-def test_ensembles_and_one_long_row_search_in_blocks():
-    model = Ensemble([model_of("transformer"), model_of("bahdanau")])
-    src = torch.randint(4, 11, (3, 50))
-    lengths = torch.tensor([1, 50, 1])
-    by_length = DecodingOptions(beam=2, max_len_ratio=1.0, max_len_extra=16)
-    for options in (by_length, DecodingOptions(beam=2, max_len=22)):
-        found = [
-            decode(model, src, lengths, options, graphs=graphs)
-            for graphs in (None, DecodingGraphs(model, records=False))
-        ]
-        assert_same(*found)
-
-
-def test_a_prefix_beyond_the_vocabulary_is_refused_as_ever():
-    toy = Toy(7, MAX_LEN, src_len=8)
-    graphs = DecodingGraphs(toy, records=False)
-    for _ in range(2):
-        with pytest.raises(ArgumentError, match="hold ids below 7"):
-            decode(toy, *sources(1), DecodingOptions(prefix=[[7]], max_len=3), graphs=graphs)
-        decode(toy, *sources(1), DecodingOptions(prefix=[[6]], max_len=3), graphs=graphs)
 
 
 def test_graphs_in_use_leave_another_search_to_the_plain_loop():

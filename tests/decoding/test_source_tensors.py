@@ -5,7 +5,6 @@ import torch
 
 from models.cases import BATCH, VARIANTS, build, pairs
 from regard.decoding.beam_state import follow
-from regard.decoding.ensemble import Ensemble
 from regard.state import map_leaves
 
 # what a model without attention always mixes in: its summary, but the field is that of a context
@@ -41,13 +40,6 @@ def test_declared_are_those_that_a_step_returns_as_it_got_them(variant):
     assert same - UNDECLARED.get(variant, set()) == declared
 
 
-def test_an_ensemble_declares_what_its_models_do():
-    _, state = stepped(Ensemble([build("bahdanau"), build("transformer")]).eval())
-    names = {name for name, (_, of_source) in tensors(state).items() if of_source}
-    assert {"parts.0.source.keys", "parts.1.layers.0.memory_key", "parts.1.memory_mask"} <= names
-    assert not {"parts.0.rnn.hidden", "parts.1.layers.0.key"} & names
-
-
 @pytest.mark.parametrize("variant", ["bahdanau", "pointer", "transformer", "conv", "monotonic"])
 def test_all_tensors_follow_their_beams_and_those_of_the_source_stay(variant):
     _, one = stepped(build(variant).eval())
@@ -72,8 +64,3 @@ def test_all_tensors_follow_their_beams_and_those_of_the_source_stay(variant):
     rest = follow(after, torch.tensor([[3, 2], [5, 5]]), same_rows=False)
     for name, (tensor, _) in tensors(rest).items():
         assert tensor.equal(tensors(after)[name][0][[3, 2, 5, 5]]), name
-
-
-def test_a_single_beam_stays_where_it_is():
-    _, state = stepped(build("bahdanau").eval())
-    assert follow(state, torch.arange(BATCH)[:, None], same_rows=True) is state

@@ -69,33 +69,6 @@ def test_tokens_that_are_allowed():
     assert allowed(rules, 3) == ([[EOS]] * 2, [True, True])
 
 
-def test_rows_have_limits_of_their_own():
-    rules = constraints(max_len_ratio=1, max_len_extra=0)  # 3 and 5
-    assert allowed(rules, 2)[1] is None
-    assert allowed(rules, 3) == ([[EOS], [EOS, UNK, *WORDS]], [True, False])
-    likely_end = torch.full((2, 1, VOCAB), -2.0)
-    likely_end[..., EOS] = -1.0
-    assert allowed(rules, 3, log_probs=likely_end)[1] == [False, False]
-
-
-def test_targets_of_known_length():
-    rules = constraints(exact=[2, 4])
-    assert rules.never == (PAD, BOS, UNK)
-    assert allowed(rules, 1) == ([WORDS, WORDS], None)
-    tokens, cut = allowed(rules, 2)
-    assert tokens == [[EOS], WORDS]
-    assert cut == [False, False]
-    limited = constraints(exact=[2, 4], max_len=3)
-    assert allowed(limited, 3) == ([[EOS], [EOS]], [False, True])
-
-
-def test_prefixes():
-    rules = constraints(max_len=3, prefix=[[7, PAD + 8], [6]])
-    assert allowed(rules, 0) == ([[7], [6]], None)
-    assert allowed(rules, 1) == ([[8], [EOS, UNK, *WORDS]], None)
-    assert allowed(rules, 2) == ([[EOS, UNK, *WORDS]] * 2, None)
-
-
 def test_ngrams_are_not_repeated():
     rules = constraints(max_len=9, no_repeat_ngram=2)
     tokens, _ = allowed(rules, 4, [[5, 6, 4, 5], [5, 6, 4, 7]])
@@ -118,12 +91,6 @@ def test_a_target_that_cannot_go_on_may_end():
     # a target of known length repeats itself where nothing else is left
     known = constraints(exact=[9, 9], no_repeat_ngram=1)
     assert allowed(known, 5, [WORDS, WORDS])[0] == [WORDS, WORDS]
-
-
-def endings(scores, beams, step, cut=0):
-    score, beam = torch.tensor(scores), torch.tensor(beams)
-    places = [torch.full_like(beam, step), beam, torch.zeros_like(beam) + cut]
-    return torch.stack([score, score - 1, score - 2], dim=2), torch.stack(places, dim=2)
 
 
 def test_wrong_batches_are_refused_before_the_model_runs():

@@ -6,19 +6,6 @@ from regard.decoding import DecodingGraphs, DecodingOptions, stream
 from regard.symbols import EOS
 
 
-def test_a_token_is_handed_out_before_the_next_is_computed():
-    toy = Toy(7, 5)
-    toy.logits[..., EOS] = -50.0
-    steps = stream(toy, *sources(0), DecodingOptions(max_len=5))
-    assert toy.rows_per_step == []
-    next(steps)
-    assert toy.rows_per_step == [1]
-    next(steps)
-    assert toy.rows_per_step == [1, 1]
-    assert torch.is_grad_enabled()
-    assert toy.training
-
-
 @pytest.mark.parametrize("graphs", [False, True])
 def test_a_batch_is_streamed_row_by_row_and_ends_with_the_greedy_hypotheses(graphs):
     toy = Toy(7, 6, src_len=8)

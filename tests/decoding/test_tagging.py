@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from models.cases import SRC_VOCAB, build
-from regard.decoding import DecodingOptions, Ensemble, decode, force_decode
+from regard.decoding import DecodingOptions, decode, force_decode
 from regard.symbols import EOS, UNK
 
 SRC_LEN = 7
@@ -52,24 +52,6 @@ def test_a_tagger_writes_as_many_tokens_as_it_reads(name, eos):
         assert row
         assert {len(one.tokens) for one in row} == {tags}
         assert all(EOS not in one.tokens and one.finished for one in row)
-
-
-def test_a_source_that_does_not_end_with_eos_has_a_token_for_its_last_too():
-    src, lengths = batch()
-    src[src == EOS] = 4
-    found = decode(tagger(9.0), src, lengths)
-    assert [len(row[0].tokens) for row in found] == LENGTHS
-    assert [len(row[0].tokens) for row in decode(tagger(9.0), src[:1], None)] == [SRC_LEN]
-    (nothing,) = decode(tagger(-9.0), src[:1], torch.tensor([0]))
-    assert nothing[0].tokens == []
-
-
-def test_an_ensemble_in_which_one_is_a_tagger_writes_as_many_tokens_as_it_reads():
-    src, lengths = batch()
-    other = build("seq2seq").double().eval()
-    for models in ([tagger(9.0), tagger(5.0, "rnn-gru")], [other, tagger(9.0)]):
-        found = decode(Ensemble(models), src, lengths, SEARCHES["beam"])
-        assert [len(row[0].tokens) for row in found] == TAGS
 
 
 def test_the_best_tags_win_and_their_scores_are_the_models_own():

@@ -8,7 +8,6 @@ from models.test_adapters import NAMES, adapt, build, source, spoil, width
 from regard.decoding import DecodingOptions, Ensemble, decode
 from regard.errors import ArgumentError
 from regard.models import with_input
-from regard.symbols import EOS
 
 STEPS = 5
 OPTIONS = DecodingOptions(max_len=STEPS, min_len=1)
@@ -42,15 +41,6 @@ def test_order_and_padding_change_nothing(name):
     for i, row in zip(order.tolist(), again, strict=True):
         assert [h.tokens for h in row] == [h.tokens for h in found[i]]
         assert [h.score for h in row] == pytest.approx([h.score for h in found[i]], abs=1e-9)
-
-
-def test_the_longest_target_grows_with_the_memory():
-    model, (src, lengths) = model_of("bahdanau"), source("stacked")
-    with torch.no_grad():
-        model.decoder.output.bias[EOS] = -1e4
-    options = DecodingOptions(max_len_ratio=1.0, max_len_extra=2)
-    found = greedy(model, src, lengths, options)
-    assert [len(row[0].tokens) for row in found] == [4 + 2, 6 + 2, 1 + 2]
 
 
 def test_an_ensemble_reads_vectors_if_all_make_the_same_lengths():

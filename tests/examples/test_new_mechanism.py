@@ -41,9 +41,3 @@ def test_its_family_is_measured_beside_the_others(monkeypatch):
     assert list(table.columns[0].cells) == ["RNN", "self-attention", "cosine attention"]
     assert list(table.columns[4].cells)[-1] == "1 at n = 8"
     assert all(cell.endswith("%") for cell in table.columns[6].cells)
-
-
-def test_its_help(capsys):
-    with pytest.raises(SystemExit):
-        example.main(["--help"])
-    assert "a folder for the figures" in capsys.readouterr().out

@@ -4,13 +4,6 @@ import torch
 from examples import read_vectors as example
 
 
-def test_wrong_options(capsys):
-    for arguments in (["smells"], ["--steps", "1"]):
-        with pytest.raises(SystemExit):
-            example.main(arguments)
-    assert "--steps must be at least 2, but it is 1" in capsys.readouterr().err
-
-
 @pytest.mark.long
 def test_it_learns_to_hear(monkeypatch):
     monkeypatch.setattr(example, "NOISE", 0.3)

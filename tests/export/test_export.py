@@ -254,15 +254,6 @@ def test_int8_states_the_share_of_equal_predictions(bahdanau, int8):
     assert "weights in int8" in readme
 
 
-@pytest.mark.slow
-def test_int8_weights_are_bytes(int8):
-    graph = onnx.load(int8[2] / "step.onnx").graph
-    assert [node.op_type for node in graph.node].count("MatMulInteger") == 4
-    kinds = {weight.name: weight.data_type for weight in graph.initializer}
-    multiplied = [node.input[1] for node in graph.node if node.op_type == "MatMulInteger"]
-    assert {kinds[name] for name in multiplied} == {onnx.TensorProto.INT8}
-
-
 @pytest.mark.long
 def test_an_exported_tagger_writes_as_many_tokens_as_it_reads(tmp_path):
     run = make_run(tmp_path / "run", "rnn")

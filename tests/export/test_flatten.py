@@ -26,17 +26,6 @@ def state(fill, position):
     return Outer(layers, torch.full((2, 1), fill + 9), position)
 
 
-def test_every_tensor_has_a_name():
-    flat = flatten(state(1.0, 5), 2)
-    assert list(flat) == ["layers.0.value", "layers.1.value", "mask", "position"]
-    assert flat["layers.1.value"].tolist() == [[2.0] * 3] * 2
-
-
-def test_a_number_is_the_length_of_an_axis_after_the_batch():
-    assert flatten(state(1.0, 5), 2)["position"].shape == (2, 5)
-    assert flatten(state(1.0, 0), 2)["position"].shape == (2, 0)
-
-
 def test_there_and_back_is_the_same_state():
     there = flatten(state(1.0, 5), 2)
     back = unflatten(state(7.0, 3), there)

@@ -58,12 +58,3 @@ def test_loops_in_the_graph_read_as_the_layers_do(variant):
         expected, found = model.encode(src, LENGTHS), traced.encode(src, LENGTHS)
     torch.testing.assert_close(found.output, expected.output)
     torch.testing.assert_close(found.summary, expected.summary)
-
-
-def test_a_cache_grows_and_the_memory_does_not():
-    own = build("transformer").eval()
-    ports = compare(*(TracedExample.of(own, sizes, TOKENS, False) for sizes in (SMALL, LARGE)))
-    shapes = {port.name: port.shape for port in (*ports.memory, *ports.state)}
-    assert shapes["state.layers.0.key"] == ["batch", 3, "steps", 4]
-    assert shapes["memory.layers.1.memory_key"] == ["batch", 3, "source", 4]
-    assert {port.name: port.shape for port in ports.first}["state.layers.0.key"][2] == 0

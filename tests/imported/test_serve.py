@@ -78,15 +78,3 @@ def test_what_mattered_is_the_gradient_of_the_model_of_transformers(folders, fam
         expected = slopes[0, : ids.shape[1] - 1].norm(dim=-1)
         actual = found.derived["gradient"][row][-len(expected) :]
         assert actual == pytest.approx(expected.numpy(), abs=1e-3, rel=1e-3)
-
-
-def test_a_model_of_speech_is_always_imported(folders):
-    assert isinstance(regard.load(folders("whisper", torch.float32)[0], device="cpu"), regard.Model)
-
-
-def test_unknown_words_that_are_forced_or_replaced_are_shown_as_they_are(folders):
-    path, _ = folders("gpt2")
-    model = regard.load(path, device="cpu", engine="regard")
-    codec = model.tgt_tokenizer._codec
-    assert codec.join(["the", "Ω", "Ω"]) == "the Ω Ω"
-    assert codec.join([]) == ""

@@ -39,29 +39,12 @@ def test_units_hold_each_line_once_in_order(tmp_path, size, end, name):
     assert {unit.rows for unit in units[:-1]} <= {size}
 
 
-def test_units_of_lines_that_are_read_in_several_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr("regard.jobs.records.BLOCK_BYTES", 5)
-    path = tmp_path / "a.txt"
-    path.write_text("".join(f"line {i}\n" for i in range(1, 38)))
-    _, found = cut(path, "text", 5)
-    assert [row for part in found for row in part] == [
-        (i, f"line {i}".encode()) for i in range(1, 38)
-    ]
-
-
 @pytest.mark.parametrize("size", [1, 4, 7, 100])
 def test_units_of_parquet_cross_row_groups(tmp_path, size):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"src": [f"s{i}" for i in range(11)]}), path, row_group_size=3)
     _, found = cut(path, "parquet", size, ["src"])
     assert [row for part in found for row in part] == [(i + 1, {"src": f"s{i}"}) for i in range(11)]
-
-
-def test_an_empty_file_is_one_unit_without_rows(tmp_path):
-    (tmp_path / "a.txt").write_bytes(b"")
-    units, found = cut(tmp_path / "a.txt", "text", 3)
-    assert [unit.rows for unit in units] == [0]
-    assert found == [[]]
 
 
 def test_shards_of_a_folder_and_of_patterns(tmp_path):

@@ -8,7 +8,7 @@ from jobs.toys import ShoutTask, rows_in
 from regard.jobs import JobError, JobFolder, LocalExecutor, find_shards, run_job, runner
 from regard.jobs.records import JobRecord
 from regard.jobs.runner import Suspects
-from regard.worker_processes import START, attempt
+from regard.worker_processes import START
 
 LINES = [f"w{i}" for i in range(40)]
 
@@ -224,17 +224,3 @@ def test_deaths_without_end_end_the_attempts(inputs, tmp_path, places, reason):
     except JobError as error:
         said = str(error)
     assert reason in said
-
-
-def test_an_attempt_leaves_a_log_only_by_death(tmp_path):
-    log = tmp_path / "logs" / "a"
-    with attempt(log) as first:
-        first.reach(7)
-        content = log.read_text()
-    assert not log.exists()
-    log.write_text(content)
-    with attempt(log) as second:
-        assert (first.deaths, second.deaths) == ([], [7])
-    with pytest.raises(BrokenOffError), attempt(log):
-        raise BrokenOffError
-    assert not log.exists()

@@ -69,11 +69,6 @@ def where(piece, device):
     return [piece, os.getpid(), torch.get_num_threads()]
 
 
-def test_one_process_would_be_alone():
-    with worker_pool(CPU, 1) as pool:
-        assert pool is None
-
-
 @pytest.mark.long
 @pytest.mark.slow
 def test_pieces_are_computed_in_other_processes_with_a_thread_each():

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from regard.lab import datasets
-from regard.lab.datasets import SentenceCorpus, digits, encode, patches, vocabulary
-from regard.symbols import UNK
+from regard.lab.datasets import SentenceCorpus, digits, patches, vocabulary
 
 TEXT = SentenceCorpus("made up", [["b", "a", "b"], ["c", "b", "a"], ["d"]], [["a", "z"]])
 
@@ -19,10 +18,6 @@ def test_the_most_frequent_words_get_the_ids_after_the_special_symbols() -> None
 
 def test_a_wanted_word_is_kept_however_rare_unless_the_text_lacks_it() -> None:
     assert vocabulary(TEXT, 6, ["d", "nowhere", "d"]) == {"d": 4, "b": 5}
-
-
-def test_words_beyond_the_vocabulary_are_unknown() -> None:
-    assert encode(["z", "a"], vocabulary(TEXT, 6)) == [UNK, 5]
 
 
 def test_a_set_is_found_only_where_the_folder_has_it(tmp_path: Path) -> None:

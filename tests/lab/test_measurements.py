@@ -13,7 +13,7 @@ from regard.lab import EXPERIMENTS, ExperimentContext, layers
 from regard.lab.experiments import bottleneck, heads, order, path, reading, recall, scale, vision
 from regard.lab.experiments import path as gradients
 from regard.lab.experiments import word_by_word as words
-from regard.lab.layers import LSTM, RNN, SELF_ATTENTION
+from regard.lab.layers import LSTM, RNN
 from regard.lab.runner import find
 from regard.lab.small_models import (
     FIRST_WORD,
@@ -67,14 +67,6 @@ def test_the_best_rate_of_the_first_seed_is_used_for_all():
 
 
 # ---- scale: softmax and its Jacobian
-
-
-def test_the_norm_of_the_jacobian_is_that_of_torch():
-    scores = torch.randn(5, 7, dtype=torch.float64) * 2
-    one = torch.stack(
-        [torch.autograd.functional.jacobian(lambda s: s.softmax(0), row) for row in scores]
-    )
-    torch.testing.assert_close(scale.jacobian_norm(scores.softmax(-1)), one.flatten(1).norm(dim=-1))
 
 
 def test_scores_spread_as_the_root_of_the_width_or_not_at_all():
@@ -169,18 +161,6 @@ def test_the_radius_is_what_it_says_and_the_open_gate_is_the_forget_gate():
     torch.testing.assert_close(change, torch.tensor([0.0] * 6 + [2.0] * 6 + [0.0] * 12))
 
 
-def test_the_size_is_that_of_the_jacobian():
-    # over many directions the mean square of J^T v is that of J divided by the width
-    width, length = 5, 4
-    found = sizes(SELF_ATTENTION, [3], width=width, length=length)[0]
-    layer = seeded(0, layers.build, SELF_ATTENTION, width).double()
-    chance = torch.Generator().manual_seed(0)
-    x = torch.randn((path.DIRECTIONS, length, width), generator=chance, dtype=torch.float64)
-    jacobian = torch.autograd.functional.jacobian(lambda x: layer(x)[:, 3].sum(0), x)
-    expected = (jacobian[:, :, 0].square().sum((0, 2)) / width).mean().sqrt().item()
-    assert found == pytest.approx(expected, rel=0.35)
-
-
 @pytest.mark.parametrize("family", recall.FAMILIES, ids=lambda family: family.name)
 def test_no_family_of_recall_sees_the_future(family):
     task = recall.TASKS["copy"](2)
@@ -235,12 +215,6 @@ def test_one_model_is_trained_at_equal_size_and_judged_by_length(preset):
     task = bottleneck.load("made up", None)
     additive = count_parameters(bottleneck.build, bottleneck.ADDITIVE, task, 8, 0.0, 24)
     assert found["parameters"] == pytest.approx(additive, rel=0.05)
-
-
-def test_each_word_is_asked_for_the_next_and_the_last_for_the_end():
-    (tokens,), targets = reading.collate([[5, 6, 7], [8, 9]])
-    assert tokens.tolist() == [[5, 6, 7], [8, 9, 0]]
-    assert targets.tolist() == [[6, 7, EOS], [9, EOS, IGNORED]]
 
 
 def test_a_batch_is_of_neighbours_and_of_all_sentences_where_they_are_few():

@@ -5,7 +5,6 @@ What the results give as they are stands in docs/results/lab-report, which a tes
 
 import json
 
-import numpy as np
 import pytest
 
 from benchmarks.harness import RESULTS
@@ -287,25 +286,6 @@ def test_a_curve_of_too_few_sizes_has_no_exponent():
     data = saved("cost")
     del data["runs"]["RNN"]["fast"]["width"][3:]
     assert "d: none: too few sizes" in cost.judge(data)[1].evidence
-
-
-def test_what_does_not_arrive_is_left_out_of_a_decay():
-    data = saved("path")
-    data["gradients"]["RNN"] = [
-        [w * 0.5**d if d < 20 else 0.0 for d in data["distances"]] for w in (0.9, 1.0, 1.1)
-    ]
-    found = path.gradient_decay(data, "RNN")
-    assert found.factor.mean == pytest.approx(0.5)
-    assert found.far == max(d for d in data["distances"] if d < 20)
-    assert path.geometric_means(data, "RNN")[-1] is None
-    path.draw(data)
-
-
-def test_slopes_are_told_per_ten_tokens():
-    data = saved("bottleneck")
-    x = [(a + b) / 2 for a, b in bottleneck._ends(data)]
-    points([bottleneck.FIXED], [50 - 3 * (at - x[0]) for at in x])(data)
-    np.testing.assert_allclose(bottleneck.slopes(data, bottleneck.FIXED), -30)
 
 
 def test_a_model_that_never_learned_has_not_forgotten():

@@ -8,7 +8,6 @@ from torch.autograd import gradcheck
 
 from regard.errors import ArgumentError
 from regard.layers import ContentMemory
-from regard.layers.content_memory import content_weights, written
 
 BATCH, SLOTS, WIDTH, INPUT = 2, 5, 3, 7
 
@@ -80,42 +79,6 @@ def test_gradients_of_two_steps():
         return one.read, two.read, two.weights, two.slots
 
     assert gradcheck(steps, (inputs, first))
-
-
-def test_the_key_of_a_slot_finds_it_and_its_length_does_not_matter():
-    slots = torch.eye(SLOTS, WIDTH).repeat(1, 1, 1)[:, :WIDTH]
-    far = content_weights(slots, torch.tensor([[0.0, 50.0, 0.0]]), torch.tensor([[30.0]]))
-    near = content_weights(slots, torch.tensor([[0.0, 0.5, 0.0]]), torch.tensor([[30.0]]))
-    assert far[0].argmax() == 1
-    assert far[0, 1] > 0.999
-    torch.testing.assert_close(far, near)
-    # by hand: cosines 1 and 0 with beta = ln 2 give the shares 2 and 1
-    beta = torch.tensor([[math.log(2)]])
-    even = content_weights(slots[:, :2], torch.tensor([[0.0, 3.0, 0.0]]), beta)
-    torch.testing.assert_close(even, torch.tensor([[1 / 3, 2 / 3]]))
-
-
-def test_what_is_erased_is_gone_and_what_is_not_looked_at_stays():
-    slots = drawn(1, SLOTS, WIDTH)
-    where = torch.zeros(1, SLOTS).double()
-    where[0, 2] = 1.0
-    erase, add = torch.tensor([[1.0, 1.0, 0.0]]).double(), torch.tensor([[4.0, 0.0, 5.0]]).double()
-    after = written(slots, where, erase, add)
-    torch.testing.assert_close(
-        after[0, 2],
-        torch.stack([torch.tensor(4.0), torch.tensor(0.0), slots[0, 2, 2] + 5]).double(),
-    )
-    others = [0, 1, 3, 4]
-    assert torch.equal(after[:, others], slots[:, others])
-
-
-def test_permuted_slots_are_read_alike():
-    module, x, slots = memory(), drawn(BATCH, INPUT), drawn(BATCH, SLOTS, WIDTH)
-    order = torch.tensor([3, 0, 4, 1, 2])
-    plain, moved = module(x, slots), module(x, slots[:, order])
-    torch.testing.assert_close(moved.read, plain.read)
-    torch.testing.assert_close(moved.weights, plain.weights[:, order])
-    torch.testing.assert_close(moved.slots, plain.slots[:, order])
 
 
 def test_slots_of_zeros_have_finite_gradients():

@@ -1,7 +1,5 @@
 """What holds for every public layer."""
 
-import copy
-
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -63,16 +61,6 @@ def test_the_type_of_the_weights_is_kept(name, dtype):
 
 
 @each
-def test_deep_copies_give_the_same(name):
-    module, tensors = build(name), inputs(name)
-    copied = copy.deepcopy(module)
-    expected = run(name, module, tensors)
-    for parameter in module.parameters():
-        parameter.data.zero_()
-    same_bits(run(name, copied, tensors), expected)
-
-
-@each
 def test_state_dicts_go_through_safetensors(name, tmp_path):
     module, tensors = build(name), inputs(name)
     save_file(module.state_dict(), tmp_path / "layer.safetensors")
@@ -93,14 +81,6 @@ def test_input_need_not_be_contiguous(name):
     close(run(name, module, sparse), expected, 1e-12)
     whole = [x.contiguous() for x in expanded]
     close(run(name, module, expanded), run(name, module, whole), 1e-12)
-
-
-@each
-def test_a_batch_of_one(name):
-    module, tensors = build(name), inputs(name)
-    expected = run(name, module, tensors)
-    actual = run(name, module, [x[:1] for x in tensors])
-    close(actual, tuple(t[:1] for t in expected), 1e-12)
 
 
 @each

@@ -31,14 +31,6 @@ def test_sinusoidal_by_hand():
     assert abs(at(50, 512)[9].item() - math.cos(50 / 10000 ** (8 / 512))) < 1e-12
 
 
-def test_sinusoidal_of_odd_width_lacks_the_last_cosine():
-    expected = [
-        wave(7 / 10000 ** (i / DIM)) for i in range(0, DIM, 2) for wave in (math.sin, math.cos)
-    ]
-    close(at(7, DIM), torch.tensor(expected[:DIM], dtype=torch.float64))
-    close(at(7, 1), torch.tensor([math.sin(7)], dtype=torch.float64))
-
-
 def test_sinusoidal_keeps_late_positions_sharp():
     # in float32, angles near 2^24 are whole numbers, and neighbours share a vector
     late = 2**24
@@ -56,14 +48,6 @@ def test_are_added_from_the_start_on(positions):
     same_bits(positions(x[:, 2:], start=2), whole[:, 2:])
     close(whole - x, positions(torch.zeros_like(x)), 1e-6)
     assert (whole != x).any()
-
-
-def test_learned_positions_are_learned():
-    positions, x = LearnedPositions(LENGTH, DIM), torch.randn(BATCH, LENGTH - 2, DIM)
-    same_bits(positions(x), x + positions.table[:3])
-    positions(x).sum().backward()
-    assert (positions.table.grad[:3] == BATCH).all()
-    assert not positions.table.grad[3:].any()
 
 
 def test_rotary_by_hand():
@@ -90,14 +74,6 @@ def test_rotary_products_depend_on_the_distance_alone():
     close(product(7, 3), product(4, 0))
     close(product(1003, 999), product(4, 0))
     assert (product(7, 3) != product(8, 3)).all()
-
-
-def test_rotary_keeps_norms_and_the_first_position():
-    x = torch.randn(BATCH, HEADS, LENGTH, 2 * DIM, dtype=torch.float64)
-    turned = RotaryPositions(2 * DIM)(x)
-    close(turned.norm(dim=-1), x.norm(dim=-1))
-    same_bits(turned[:, :, 0], x[:, :, 0])
-    assert (turned[:, :, 1:] != x[:, :, 1:]).all()
 
 
 @pytest.mark.parametrize("norm_first", [True, False])

@@ -147,24 +147,6 @@ def test_gradients_equal_those_of_packed_sequences(cell, layers, both_ways):
     close(gradients_as_torch(ours), {name: p.grad for name, p in theirs.named_parameters()})
 
 
-@pytest.mark.slow
-@each_cell
-def test_gradcheck(cell):
-    stack = RNNStack(2, 3, cell=cell, num_layers=2, bidirectional=True).double()
-    x = torch.randn(5, 3, 2, dtype=torch.float64, requires_grad=True)
-    hidden = torch.randn(5, 4, 3, dtype=torch.float64, requires_grad=True)
-    memory = torch.randn(5, 4, 3, dtype=torch.float64, requires_grad=True)
-    lengths = torch.tensor([3, 0, 2, 1, 3])
-
-    def run(x, hidden, memory, *weights):
-        state = RecurrentState(hidden, memory if cell == "lstm" else None)
-        return tuple(tensors(*stack(x, lengths, state)))
-
-    # a memory that is not used has no gradient to be checked
-    leaves = (x, hidden, memory if cell == "lstm" else memory.detach(), *stack.parameters())
-    assert torch.autograd.gradcheck(run, leaves, fast_mode=True)
-
-
 @each_cell
 @pytest.mark.parametrize("bias", [True, False])
 def test_steps_equal_forward(cell, bias):
@@ -179,16 +161,6 @@ def test_steps_equal_forward(cell, bias):
 
 
 @each_cell
-def test_goes_on_from_a_state(cell):
-    _, ours = pair(cell, 2)
-    x, state = inputs(ours)
-    expected = ours(x, None, state)
-    first = ours(x[:, :3], None, state)
-    second = ours(x[:, 3:], None, first.state)
-    close(tensors(torch.cat([first.output, second.output], 1), second.state), tensors(*expected))
-
-
-@each_cell
 def test_dropout_acts_between_layers_in_training_alone(cell):
     stack = RNNStack(INPUT, HIDDEN, cell=cell, num_layers=2, dropout=0.5)
     single = RNNStack(INPUT, HIDDEN, cell=cell, dropout=0.5)
@@ -197,26 +169,6 @@ def test_dropout_acts_between_layers_in_training_alone(cell):
     assert torch.equal(single(x).output, single(x).output)
     stack.eval()
     assert torch.equal(stack(x).output, stack(x).output)
-
-
-@each_cell
-def test_dropout_drops_in_steps_too(cell):
-    stack = RNNStack(INPUT, HIDDEN, cell=cell, num_layers=2, dropout=0.5)
-    x = torch.randn(BATCH, INPUT)
-    state = stack.init_state(BATCH, x)
-    assert not torch.equal(stack.step(x, state)[0], stack.step(x, state)[0])
-
-
-def test_the_memory_stands_still_in_padding_whatever_the_weights():
-    # gates that push against the freezing with all that a trained LSTM has
-    stack = RNNStack(INPUT, HIDDEN).double()
-    for parameter in stack.parameters():
-        nn.init.uniform_(parameter, -30, 30)
-    x, state = inputs(stack)
-    long = torch.cat([x, x, x, x], dim=1)
-    memory = stack(long, LENGTHS, state).state.memory
-    # another shape, so its products may be another kernel's
-    torch.testing.assert_close(memory, stack(x, LENGTHS, state).state.memory, rtol=0, atol=1e-9)
 
 
 @pytest.mark.gpu

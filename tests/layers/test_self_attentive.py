@@ -70,31 +70,6 @@ def by_formula(layer, name, x, h_of):
     return torch.stack(hiddens, 1), torch.stack(contexts, 1), torch.stack(maps, 1)[:, None]
 
 
-def lstmn_by_formula(layer, name, x):
-    """Cheng et al. (2016), equations 4 to 9: looks at h_1 to h_{t-1}, then runs an LSTM cell."""
-    mix = x.new_zeros(len(x), HIDDEN)
-    hiddens, memories, contexts, maps = [], [], [], []
-    for x_t in x.unbind(1):
-        old, mix_c = mix, torch.zeros_like(mix)
-        mix, a = torch.zeros_like(mix), x.new_zeros(len(x), 0)
-        if hiddens:
-            attention, scores = layer.attention, []
-            for h in hiddens:
-                q = old @ attention.query_proj.weight.T + x_t @ layer.query_proj.weight.T
-                k = h @ attention.key_proj.weight.T
-                scores.append((torch.tanh(q + k) * attention.v).sum(-1))
-            a = torch.softmax(torch.stack(scores, dim=1), dim=1)
-            mix = sum(a[:, j, None] * h for j, h in enumerate(hiddens))
-            mix_c = sum(a[:, j, None] * c for j, c in enumerate(memories))
-        gates = x_t @ layer.input_proj.weight.T + layer.input_proj.bias
-        i, f, g, o = (gates + mix @ layer.recurrent_proj.weight.T).split(HIDDEN, dim=-1)
-        memories.append(f.sigmoid() * mix_c + i.sigmoid() * g.tanh())
-        hiddens.append(o.sigmoid() * memories[-1].tanh())
-        contexts.append(mix)
-        maps.append(nn.functional.pad(a, (0, x.shape[1] - a.shape[1])))
-    return torch.stack(hiddens, 1), torch.stack(contexts, 1), torch.stack(maps, 1)[:, None]
-
-
 @each_scorer
 @each_backend
 @each_mode
@@ -110,40 +85,6 @@ def test_rnn_equals_the_formula(scorer, backend, grad):
         lambda x_t, c: torch.tanh(torch.cat([x_t, c], 1) @ A.T + layer.input_proj.bias),
     )
     close(actual[:3], expected)
-
-
-@each_scorer
-@each_backend
-@each_mode
-def test_gru_equals_torchs_cell_on_contexts(scorer, backend, grad):
-    layer, x = build("gru", scorer), inputs()
-    cell = nn.GRUCell(INPUT, HIDDEN).double()
-    cell.weight_ih, cell.bias_ih = layer.input_proj.weight, layer.input_proj.bias
-    cell.weight_hh, cell.bias_hh = layer.recurrent_proj.weight, layer.recurrent_proj.bias
-    with ops.use_backend(backend), torch.set_grad_enabled(grad):
-        actual = layer(x, need_weights=True)
-    close(actual[:3], by_formula(layer, scorer, x, cell))
-
-
-@each_backend
-@each_mode
-def test_lstm_is_the_lstmn(backend, grad):
-    layer, x = build("lstm", "additive"), inputs()
-    with ops.use_backend(backend), torch.set_grad_enabled(grad):
-        actual = layer(x, need_weights=True)
-    close(actual[:3], lstmn_by_formula(layer, "additive", x))
-
-
-@pytest.mark.parametrize(
-    ("cell", "kind"),
-    [
-        ("rnn", ScaledDotProductAttention),
-        ("gru", ScaledDotProductAttention),
-        ("lstm", AdditiveAttention),
-    ],
-)
-def test_default_scorer(cell, kind):
-    assert type(SelfAttentiveRNN(INPUT, HIDDEN, cell=cell).attention) is kind
 
 
 @pytest.mark.sample(9)
@@ -222,34 +163,3 @@ def test_lengths(cell, backend, grad):
                 close(padded.state.context[row], alone.state.context[0])
             else:
                 assert not padded.state.context[row].any()
-
-
-@each_cell
-@each_mode
-def test_goes_on_after_padding_as_if_there_were_none(cell, grad):
-    layer, x, more = build(cell), inputs(), inputs(length=2)
-    with torch.set_grad_enabled(grad):
-        padded = layer(more, None, layer(x, LENGTHS).state)
-        for row, n in enumerate(LENGTHS.tolist()):
-            joined = torch.cat([x[row : row + 1, :n], more[row : row + 1]], dim=1)
-            close(padded.hidden[row], layer(joined).hidden[0, n:])
-
-
-@pytest.mark.sample(3)
-@each_cell
-@pytest.mark.parametrize(
-    ("scorer", "backend"), [("general", "torch"), ("additive", "torch"), ("additive", "reference")]
-)
-def test_gradcheck(cell, scorer, backend):
-    attention = {
-        "general": lambda: MultiplicativeAttention(7, 7),
-        "additive": lambda: AdditiveAttention(7, 7, 11),
-    }[scorer]()
-    layer = away_from_zero(SelfAttentiveRNN(5, 7, cell=cell, attention=attention)).double()
-    x = torch.randn(2, 3, 5, dtype=torch.float64, requires_grad=True)
-
-    def run(x, *weights):
-        return layer(x, torch.tensor([3, 2]), need_weights=True)[:3]
-
-    with ops.use_backend(backend):
-        assert torch.autograd.gradcheck(run, (x, *layer.parameters()), fast_mode=True)

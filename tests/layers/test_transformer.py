@@ -174,16 +174,6 @@ def test_decoder_gradients_equal_torch(norm_first, activation):
     same_gradients(ours, theirs)
 
 
-def test_constructed_stacks_have_a_last_norm_if_pre_norm():
-    for norm_first in (True, False):
-        options = LayerOptions(norm_first=norm_first)
-        stacks = (
-            TransformerEncoder(DIM, HEADS, INNER, 1, options),
-            TransformerDecoder(DIM, HEADS, INNER, 1, options, memory_size=None),
-        )
-        assert [s.norm is not None for s in stacks] == [norm_first] * 2
-
-
 def test_options_reach_every_part():
     options = LayerOptions(dropout=0.3, norm_first=True, activation="gelu", eps=0.01, bias=False)
     module = TransformerDecoder(DIM, HEADS, INNER, 1, options, memory_size=13)
@@ -236,28 +226,6 @@ def test_a_cache_equals_a_causal_encoder(name, pieces):
     assert outputs[-1].cross_weights == ()
 
 
-@each_norm
-@pytest.mark.parametrize("kind", ["encoder", "decoder", "feed forward"])
-def test_dropout_acts_in_training_alone(norm_first, kind):
-    options, x = LayerOptions(dropout=0.5, norm_first=norm_first), vectors()
-    module = {
-        "encoder": lambda: TransformerEncoder(DIM, HEADS, INNER, 1, options),
-        "decoder": lambda: TransformerDecoder(DIM, HEADS, INNER, 1, options, memory_size=13),
-        "feed forward": lambda: options.feed_forward(DIM, INNER),
-    }[kind]().double()
-    memory = vectors(KV_LEN, 13)
-
-    def run():
-        if kind == "feed forward":
-            return module(x)
-        args = (module.start(memory),) if kind == "decoder" else ()
-        return module(x, *args).output
-
-    assert not torch.equal(run(), run())
-    module.eval()
-    assert torch.equal(run(), run())
-
-
 @pytest.mark.parametrize("part", ["attention", "attention_residual", "feed_forward"])
 def test_each_dropout_of_a_layer_acts(part):
     layer, x = TransformerEncoderLayer(DIM, HEADS, INNER, LayerOptions(dropout=0.0)), vectors()
@@ -281,24 +249,3 @@ def test_feed_forward_by_hand(activation):
     else:
         hidden = hidden * 0.5 * (1 + torch.erf(hidden / 2**0.5))
     close(module(x), hidden @ module.outer.weight.T + module.outer.bias)
-
-
-@pytest.mark.slow
-@each_norm
-def test_gradcheck(norm_first):
-    options = LayerOptions(dropout=0.0, norm_first=norm_first, activation="gelu")
-    source = away_from_zero(TransformerEncoder(14, 2, 11, 1, options)).double()
-    target = TransformerDecoder(14, 2, 11, 1, options, memory_size=14)
-    away_from_zero(target).double()
-    x, y = (torch.randn(3, n, 14, dtype=torch.float64, requires_grad=True) for n in (2, 5))
-    # the last row has no source at all
-    mask = masks.padding(torch.tensor([2, 1, 0]), 2)
-
-    def run(x, y, *weights):
-        output, _, own, cross = target(
-            y, target.start(source(x, mask).output, mask), need_weights=True
-        )
-        return output, *own, *cross
-
-    leaves = (x, y, *source.parameters(), *target.parameters())
-    assert torch.autograd.gradcheck(run, leaves, fast_mode=True)

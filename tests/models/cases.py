@@ -8,7 +8,6 @@ from torch import Tensor
 from regard.models import (
     CLASSIFIERS,
     COPY_PRESETS,
-    LANGUAGE_MODELS,
     PRESETS,
     SPAN_PRESETS,
     STORY_PRESETS,
@@ -79,10 +78,6 @@ def build_head(table: dict[str, Callable], name: str, *counts: int) -> torch.nn.
 
 def classifier(name: str) -> torch.nn.Module:
     return build_head(CLASSIFIERS, name, SRC_VOCAB, 4)
-
-
-def language_model(name: str) -> torch.nn.Module:
-    return build_head(LANGUAGE_MODELS, name, TGT_VOCAB)
 
 
 def pairs() -> tuple[Tensor, Tensor, Tensor]:

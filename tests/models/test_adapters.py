@@ -76,13 +76,6 @@ def spoil(kind, src, lengths, value):
     return dirty
 
 
-def test_one_vector_is_made_of_each_frame():
-    adapter, (src, _) = VectorInput(FEATURES, 7).double(), source("vectors")
-    expected = src[1] @ adapter.project.weight.T
-    torch.testing.assert_close(adapter(src)[1], expected + adapter.project.bias)
-    assert adapter.lengths(LENGTHS).tolist() == [7, 11, 1]
-
-
 def test_convolutions_halve_time_and_bands_rounded_up():
     torch.manual_seed(7)
     adapter, (src, _) = ConvInput(FEATURES, 7, channels=3).double(), source("vectors")
@@ -184,13 +177,6 @@ def test_gradients_stay_finite_beside_nan_and_reach_the_adapter(name):
     assert without == []
     assert all(p.grad.isfinite().all() for p in model.parameters())
     assert (dirty.grad[0, 7:] == 0).all()
-
-
-@every_adapter
-def test_without_lengths_all_is_real(adapter):
-    model, (src, _), tgt = build("transformer", adapter), source(adapter), target()
-    full = torch.tensor([12 if adapter == "patches" else FRAMES] * BATCH)
-    assert torch.equal(model(src, None, tgt).logits, model(src, full, tgt).logits)
 
 
 @every_adapter

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from models.cases import BATCH, SRC_LEN, TGT_LEN, build, pairs
+from models.cases import BATCH, TGT_LEN, build, pairs
 from regard.training.losses import Objective
 
 WRITTEN = 3
@@ -78,22 +78,6 @@ def test_the_map_mixes_the_outputs_of_the_positions():
         weights = out.maps["cross"][0][row, 0, :, : emission.shape[1]]
         expected = torch.einsum("ti,tiv->tv", weights, emission.exp()).log()
         torch.testing.assert_close(out.logits[row], expected, atol=1e-12, rtol=0)
-
-
-def test_what_is_behind_a_sure_position_is_never_looked_at_again():
-    src, lengths, tgt = pairs()
-    lengths = torch.full_like(lengths, SRC_LEN)
-    model = build("monotonic").eval()
-    state = model.start(model.encode(src, lengths))
-    state = model.step(tgt[:, 0], state).state
-    # the first token can have come from position 4 alone
-    sure = torch.arange(SRC_LEN) == 4
-    object.__setattr__(state, "joint", state.joint.masked_fill(~sure[None, :, None], -1e30))
-    for t in range(1, TGT_LEN):
-        out = model.step(tgt[:, t], state, need_weights=True)
-        state = out.state
-        assert (out.maps["cross"][0][..., :4] == 0).all()
-        torch.testing.assert_close(out.maps["cross"][0].sum(-1), torch.ones(BATCH, 1, 1))
 
 
 def test_the_loss_may_write_over_the_logits():

@@ -5,7 +5,7 @@ import torch
 
 from regard.errors import ArgumentError
 from regard.layers import GridPositions
-from regard.models import ConvStem, PictureInput
+from regard.models import PictureInput
 from regard.models.adapters import SplitStem, augmented, patch_stem
 
 ROWS, COLUMNS, PATCH, CHANNELS, DIM = 3, 5, 2, 3, 7
@@ -52,12 +52,6 @@ def test_a_class_token_stands_before_the_patches():
     assert torch.equal(found[:, 0], (model.class_token + places[0]).expand(2, -1))
     plain = model.stem(adapter().picture(src[:, 1:])).flatten(2).mT
     assert torch.allclose(found[:, 1:], plain + places[1:])
-
-
-@pytest.mark.parametrize("patch", [1, 2, 3, 6, 8])
-def test_a_stem_makes_one_vector_for_each_patch(patch):
-    stem = ConvStem(1, patch, DIM)
-    assert stem(torch.randn(2, 1, 2 * patch, 3 * patch)).shape == (2, DIM, 2, 3)
 
 
 @pytest.mark.parametrize("patch", [1, 2, 6])

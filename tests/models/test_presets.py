@@ -16,7 +16,7 @@ from models.cases import (
     build,
     pairs,
 )
-from regard.models import LABEL_PRESETS, PRESETS, TEXT_PRESETS
+from regard.models import LABEL_PRESETS, TEXT_PRESETS
 
 KEYS = Path(__file__).parent / "keys"
 TEXTS = {variant for variant, (preset, _) in VARIANTS.items() if preset in TEXT_PRESETS}
@@ -274,21 +274,6 @@ def test_compiled_equals_eager(preset):
 
 @pytest.mark.plain
 @pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({"size": "huge"}, ["size", "tiny, small, base", "'huge'"]),
-        ({"hidden": 0}, ["hidden", "at least 1", "0"]),
-        ({"cell": "elman"}, ["cell", "rnn, gru, lstm", "'elman'"]),
-    ],
-)
-def test_wrong_arguments_of_presets(arguments, words):
-    with pytest.raises(ValueError) as error:
-        PRESETS["bahdanau"](SRC_VOCAB, TGT_VOCAB, **arguments)
-    assert all(word in str(error.value) for word in words)
-
-
-@pytest.mark.plain
-@pytest.mark.parametrize(
     ("change", "words"),
     [
         (lambda s, n, t: (s.float(), n, t), ["src", "integer", "float32"]),
@@ -304,16 +289,3 @@ def test_wrong_tokens(change, words):
     with pytest.raises(ValueError) as error:
         build("bahdanau")(*change(*pairs()))
     assert all(word in str(error.value) for word in words), str(error.value)
-
-
-@pytest.mark.parametrize("preset", ["location", "transformer"])
-def test_an_encoder_may_be_deeper_than_its_decoder(preset):
-    def sizes(**options):
-        model = build(preset, **options)
-        return [
-            sum(p.numel() for p in part.parameters()) for part in (model.encoder, model.decoder)
-        ]
-
-    (usual, own), (deep, same) = sizes(), sizes(encoder_layers=3)
-    assert deep > usual
-    assert same == own

@@ -43,15 +43,6 @@ def test_logits_are_products_with_the_vectors_of_the_tokens():
 
 
 @every_preset
-def test_the_table_stands_in_the_state_once(preset):
-    none, output, every = (set(shared(preset, t).state_dict()) for t in ("none", "output", "all"))
-    assert none - output == {"decoder.output.weight"}
-    assert output - none <= {"decoder.output.projection.weight"}
-    assert output - every == {"encoder.embedding.table.weight"}
-    assert every <= output
-
-
-@every_preset
 def test_source_and_target_tokens_have_the_same_vectors(preset):
     model = shared(preset)
     assert model.encoder.embedding.table.weight is model.decoder.embedding.table.weight

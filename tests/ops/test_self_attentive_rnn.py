@@ -185,33 +185,6 @@ def test_gru_that_looks_at_itself_alone_is_a_gru(backend):
     close(output.state.context, last[0])
 
 
-@every_path
-def test_lstm_that_looks_at_the_newest_step_alone_is_an_lstm(backend):
-    lstm = nn.LSTM(X_DIM, HIDDEN, batch_first=True).double()
-    x = torch.randn(BATCH, LENGTH, X_DIM, dtype=torch.float64)
-    with use_backend(backend):
-        output = self_attentive_rnn(
-            x @ lstm.weight_ih_l0.T + lstm.bias_ih_l0,
-            lstm.weight_hh_l0,
-            Newest(),
-            cell="lstm",
-            recurrent_bias=lstm.bias_hh_l0,
-            query_inputs=torch.zeros(BATCH, LENGTH, HIDDEN, dtype=torch.float64),
-        )
-    hidden, (_, memory) = lstm(x)
-    close(output.hidden, hidden)
-    close(output.state.memory[:, -1], memory[0])
-
-
-@every_path
-@every_score
-@pytest.mark.parametrize("cell", ["rnn", "gru"])
-def test_the_first_step_can_look_at_itself_alone(backend, cell, score):
-    output = run(backend, cell, score, tensors_of(cell, score))
-    close(output.context[:, 0], output.hidden[:, 0])
-    assert output.weights[:, 0, 0].tolist() == [[1.0, 0.0, 0.0, 0.0, 0.0]] * BATCH
-
-
 @pytest.mark.pairwise
 @pytest.mark.parametrize("grad", [True, False])
 @pytest.mark.parametrize("split", [1, 2, 4])
@@ -298,19 +271,6 @@ def test_a_later_piece_does_not_look_at_padding(backend, cell, grad):
     assert (second.weights[1, 0, :, 1] == 0).all()
 
 
-def test_a_state_is_a_value_that_two_continuations_can_share():
-    tensors = tensors_of("rnn", "scaled")
-    with torch.no_grad():
-        first = run("reference", "rnn", "scaled", piece(tensors, 0, 2))
-        before = first.state.hidden.clone()
-        one = run("reference", "rnn", "scaled", piece(tensors, 2, LENGTH), state=first.state)
-        kept = one.hidden.clone()
-        other = tensors | {"inputs": -tensors["inputs"]}
-        run("reference", "rnn", "scaled", piece(other, 2, LENGTH), state=first.state)
-    assert torch.equal(first.state.hidden, before)
-    assert torch.equal(one.hidden, kept)
-
-
 # the first row is padding alone
 PADDINGS = {"no padding": None, "padding": [0, 2]}
 
@@ -392,15 +352,6 @@ def test_a_row_of_padding_alone_has_zero_gradients(backend, device, cell):
     assert (tensors["inputs"].grad[0] == 0).all()
     assert (tensors["inputs"].grad[1, 2:] == 0).all()
     assert (tensors["inputs"].grad[1, 0] != 0).any()
-
-
-def test_autocast_may_mix_types():
-    tensors = tensors_of("gru", "scaled", dtype=torch.float32)
-    expected = run("auto", "gru", "scaled", tensors).hidden
-    tensors["inputs"] = tensors["inputs"].bfloat16()
-    with torch.autocast("cpu", torch.bfloat16):
-        hidden = run("auto", "gru", "scaled", tensors).hidden
-    torch.testing.assert_close(hidden.float(), expected, rtol=0, atol=0.1)
 
 
 @pytest.mark.sample(1)

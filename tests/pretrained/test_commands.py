@@ -41,18 +41,6 @@ def test_show_writes_files_and_json(saved, tmp_path):
     assert shown["target"]["text"] == trace.target.text
 
 
-def test_predict_continues_each_line(saved, tmp_path):
-    lines = "the cat\n\nthe dog\n"
-    told = ("predict", saved("gpt2"), "--max-len", 3)
-    texts = done(regard(*told, stdin=lines)).splitlines()
-    assert [text.startswith(start) for text, start in zip(texts, lines.splitlines(), strict=True)]
-    assert len(texts) == 3
-    (tmp_path / "lines.txt").write_text(lines)
-    assert done(regard(*told, tmp_path / "lines.txt")).splitlines() == texts
-    ranked = done(regard(*told, "--nbest", 2, stdin="the cat\n")).splitlines()
-    assert [line.split("\t")[:2] for line in ranked] == [["1", "1"], ["1", "2"]]
-
-
 def test_predict_writes_json_and_traces(saved, tmp_path):
     told = ("predict", saved("t5"), "--max-len", 3, "--jsonl", "--trace", tmp_path / "t.jsonl")
     (line,) = done(regard(*told, stdin="the cat\n")).splitlines()

@@ -236,15 +236,6 @@ def test_no_kernel_is_taken_from_a_configuration(copy, deep):
         assert regard.load(copy).module.config._attn_implementation == "sdpa"
 
 
-def test_settings_that_only_change_how_fast_an_answer_comes_are_left_out(copy):
-    plain = regard.load(copy)("the cat", max_len=3).text
-    drafts = {"prompt_lookup_num_tokens": 10**6, "assistant_early_exit": 1}
-    edit(copy / "generation_config.json", **drafts, cache_implementation="offloaded")
-    found = regard.load(copy)
-    assert found.module.generation_config.prompt_lookup_num_tokens is None
-    assert found("the cat", max_len=3).text == plain
-
-
 BOMB = {"type": "Replace", "pattern": {"Regex": "(a+)+$"}, "content": "b"}
 NO_UNKNOWN = {
     "type": "WordPiece",

@@ -353,14 +353,6 @@ def test_a_target_that_the_model_is_made_to_write(saved, family):
         assert trace.decoded.log_prob == pytest.approx(-float(loss) * labels.numel(), rel=1e-4)
 
 
-def test_the_text_alone_where_nothing_is_to_be_written(saved):
-    model = regard.load(saved("llama"))
-    trace = model.trace(TEXTS[0], max_len=0)
-    assert trace.source.text == trace.target.text == TEXTS[0]
-    assert trace.maps[0].weights.shape[1:] == (7, 7)
-    assert trace.model.checkpoint == model.info.checkpoint != ""
-
-
 def test_options_have_the_names_of_regard(saved):
     model = regard.load(saved("gpt2"))
     best = model(TEXTS[0], beam=3, nbest=2, max_len=3)
@@ -445,10 +437,3 @@ def test_labels_that_do_not_exclude_each_other_have_probabilities_of_their_own(s
     assert found.text.startswith(f"{found.tokens[0]} {probs[found.tokens[0]]:.2f}, ")
     whole = math.prod(prob if prob > 0.5 else 1 - prob for prob in probs.values())
     assert math.exp(found.log_prob) == pytest.approx(whole, rel=1e-4)
-
-
-def test_a_decoder_without_an_output_layer_shows_what_it_reads(saved):
-    model = regard.load(saved("gpt2", classes="GPT2Model"))
-    trace = model.trace("the cat sat")
-    assert trace.kinds == ["decoder-self"]
-    assert trace.source.labels == ["<s>", "▁the", "▁cat", "▁sat"]

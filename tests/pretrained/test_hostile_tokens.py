@@ -45,12 +45,6 @@ def test_the_terminal_obeys_no_token(folders, options, monkeypatch):
     assert "</script" in shown  # which is shown as what it is
 
 
-def test_the_terminal_obeys_no_token_of_a_corpus(folders, texts):
-    shown = done(regard("heads", folders[0], texts))
-    shown += done(regard("compare", *folders, texts))
-    assert unsafe(shown) == []
-
-
 def test_no_token_becomes_markup(folders, texts, tmp_path):
     for name, file in hostile.write_pages(folders, texts, tmp_path).items():
         text = file.read_text(encoding="utf-8")

@@ -13,7 +13,6 @@ import torch
 import regard as package
 from cli.tools import done, regard, sentence
 from pretrained import media
-from regard import extras
 from regard.data.media_files import read_picture, read_sound
 from regard.errors import ArgumentError, DataError, RegardError
 from regard.pretrained import PretrainedError
@@ -59,22 +58,6 @@ def test_weights_and_classes_of_pictures_are_those_of_transformers(
     assert found.text == ["cat", "dog", "mat"][int(plain.argmax())]
     assert found.score == pytest.approx(float(plain.log_softmax(-1).max()), abs=1e-6)
     assert found.trace.notes[0].startswith(f"class and probability: {found.text} ")
-
-
-def test_patches_are_named_by_row_and_column(media_model, media_files):
-    trace = media_model("deit").trace(media_files / "p.png")
-    assert trace.source.labels[:3] == ["[CLS]", "[DIST]", "patch 1,1"]
-    assert trace.source.labels[-1] == "patch 5,5"
-    backdrop = trace.source.backdrop
-    assert (backdrop.grid, backdrop.first, backdrop.kind) == ((5, 5), 2, "picture")
-
-
-def test_the_backdrop_is_the_picture_that_the_model_was_given(media_model):
-    colours = np.zeros((20, 20, 3), dtype=np.uint8)
-    colours[:10, :, 0], colours[10:, :, 2] = 200, 90  # its size needs no resizing
-    trace = media_model("vit").trace(PIL.fromarray(colours))
-    difference = trace.source.backdrop.array.astype(int) - colours
-    assert abs(difference).max() <= 1
 
 
 @pytest.mark.plain
@@ -202,15 +185,6 @@ def test_an_image_processor_of_another_size_is_named(hugging, media_folder, medi
     hugging.ViTImageProcessorPil(size=size).save_pretrained(tmp_path / "vit")
     with pytest.raises(PretrainedError, match=r"but it makes \(24, 24\)"):
         package.load(tmp_path / "vit")(media_files / "p.png")
-
-
-def test_missing_libraries_are_named_with_the_install_command(
-    media_model, media_files, monkeypatch
-):
-    vit = media_model("vit")
-    monkeypatch.setattr(extras, "is_installed", lambda name: name not in ("PIL", "soundfile"))
-    with pytest.raises(extras.MissingExtraError, match=r"pip install 'regard\[media\]'"):
-        vit(media_files / "p.png")
 
 
 def test_show_writes_files_that_hold_the_picture(media_folder, media_files, tmp_path):

@@ -114,25 +114,3 @@ def test_texts_that_are_hard_to_draw(hugging, hostile):
     tokenizer = byte_level(hugging)
     _, text = encode(tokenizer, f"The {hostile} cat")
     assert "".join(words(text)).replace(" ", "") == f"The{hostile}cat"
-
-
-class Slow:
-    """A tokenizer that knows no spans, as those that are written in Python."""
-
-    is_fast = False
-
-    def __init__(self, tokenizer):
-        self.tokenizer = tokenizer
-
-    def __call__(self, text=None, return_offsets_mapping=False, **options):
-        assert not return_offsets_mapping
-        return self.tokenizer(text, **options)
-
-    def __getattr__(self, name):
-        return getattr(self.tokenizer, name)
-
-
-def test_spans_are_searched_for_where_a_tokenizer_has_none(hugging):
-    fast = build_tokenizer(hugging)
-    expected, found = encode(fast, "the cats sat"), encode(Slow(fast), "the cats sat")
-    assert found == expected

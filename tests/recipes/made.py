@@ -66,14 +66,6 @@ def tatoeba_all(folder):
         write(folder, f"tatoeba_eng_cmn/{name}.tsv.gz", [head, *rows])
 
 
-def names_and_dates(folder):
-    for name in ("train", "dev", "test"):
-        write(folder, f"translit_wikidata/arabic.{name}.tsv.gz", [("ben", "ب ن")])
-        forms = [("anna", "ア ン ナ"), ("anna", "ア ナ")] if name == "train" else [("cy", "サ イ")]
-        write(folder, f"translit_wikidata/katakana.{name}.tsv.gz", forms)
-        write(folder, f"dates_babel/{name}.tsv.gz", [("en_US", "3/4/98", "1998-03-04")])
-
-
 def sst(folder):
     write(folder, "sst/trees.train.txt.gz", TREES)
     write(folder, "sst/trees.dev.txt.gz", ["(4 (4 lovely) (2 film))", "(0 lovely)"])
@@ -107,10 +99,3 @@ def squad(folder):
     line = json.dumps({"title": "House", "context": context, "qas": asked})
     for name in ("train", "dev", "test"):
         write(folder, f"squad11_part/{name}.jsonl.gz", [line])
-
-
-def acl_titles(folder):
-    header = ("anthology_id", "authors", "abstract", "title")
-    for name in ("train", "dev", "test"):
-        row = ("1.a-b.1", "A et al.", f"We study {name} models of text.", f"Models of {name}")
-        write(folder, f"acl_titles/{name}.tsv.gz", [header, row])

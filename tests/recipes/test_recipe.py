@@ -44,12 +44,6 @@ def made(folder, text):
     return path
 
 
-def test_settings_and_table_are_told_apart(tmp_path):
-    text = 'hidden = 8\n[recipe]\ntask = "multi30k"\ntgt = "de"\n[recipe.decoding]\nbeam = 3\n'
-    recipe = read(made(tmp_path, text))
-    assert recipe == Recipe("made", "multi30k", {"tgt": "de"}, {"hidden": 8}, decoding={"beam": 3})
-
-
 def test_what_is_given_replaces_what_is_written(tmp_path):
     text = 'hidden = 8\nlr = 0.1\n[recipe]\ntask = "multi30k"\ntgt = "de"\ndecoding = {beam = 3}\n'
     recipe = read(made(tmp_path, text)).changed(
@@ -72,15 +66,6 @@ def test_a_recipe_that_is_kept_comes_back(tmp_path):
     (tmp_path / "recipe.json").write_text('{"name": "a"}')
     with pytest.raises(DataError, match=r"recipe\.json: this is not a recipe"):
         load_saved(tmp_path)
-
-
-def test_the_ending_may_be_left_out(tmp_path):
-    path = made(tmp_path, "")
-    assert find(str(tmp_path / "made")) == path
-    assert find(str(path)) == path
-    assert find(str(tmp_path / "other")) is None
-    (tmp_path / "made").write_text("a\tb\n")  # a file of pairs has the name itself
-    assert find(str(tmp_path / "made")) is None
 
 
 def test_recipes_that_come_with_regard_are_found_from_anywhere(tmp_path, monkeypatch):

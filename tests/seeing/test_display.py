@@ -46,11 +46,3 @@ def test_csv_is_exact(tmp_path):
         assert np.float32(row["weight"]) == trace.maps[layer].weights[head, i, j]
         assert row["input"] == "aba"[j]
         assert row["output"] == "xy"[i]
-
-
-def test_csv_has_probabilities_and_hidden_mass(tmp_path):
-    save(translation(), tmp_path / "x.csv", special="hide")
-    first = table(tmp_path / "x.csv")[0]
-    assert float(first["probability"]) == 0.9
-    assert float(first["hidden"]) == pytest.approx(0.04)
-    assert first["head"] == "mean"

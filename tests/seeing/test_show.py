@@ -87,12 +87,6 @@ def test_special_labels_do_not_count():
     assert "head 1 of 0-1 (sharpest rows)" in str(regard.show(np.array([resting, sharp]), labels))
 
 
-def test_all_heads_are_printed_and_drawn():
-    shown = regard.show(weights(3), SRC, TGT, head="all")
-    assert str(shown).count("each row is an output") == 3
-    assert shown._repr_html_().count("<svg") == 3
-
-
 def test_a_notebook_gets_a_figure_and_a_table_without_scripts():
     html = regard.show(random_weights(2, len(HOSTILE)), list(HOSTILE), ["<i>", "y"])._repr_html_()
     assert html.count("<svg") == 1

@@ -121,14 +121,6 @@ def test_a_stream_is_not_searched_for_again(client, monkeypatch):
     assert found.decoded.log_prob == pytest.approx(expected.decoded.log_prob, abs=1e-5)
 
 
-def test_a_check_has_what_mattered(client):
-    answer = client.post("/api/check", json={"text": "abc", "beam": 1, "target": "c b a"})
-    found = from_json(answer.json())
-    assert "ablation" in found.derived
-    assert found.checks
-    assert found.target.text == "c b a"
-
-
 def test_numbers_that_json_does_not_have_are_null(client, models, monkeypatch):
     model = models.by_name["looking"]
     trace = model.trace("abc")
@@ -138,14 +130,6 @@ def test_numbers_that_json_does_not_have_are_null(client, models, monkeypatch):
     monkeypatch.setattr(model, "check", lambda *_, **__: odd)
     answer = client.post("/api/check", json={"text": "abc"})
     assert answer.json()["checks"] == {"tau": [None, None, 0.5]}
-
-
-def test_the_schema_names_the_addresses(client):
-    schema = client.get("/openapi.json").json()
-    addresses = {"/healthz", "/api/info"}
-    addresses |= {f"/api/{verb}" for verb in ("run", "stream", "check", "what-if", "answers")}
-    assert schema["paths"].keys() == addresses
-    assert client.get("/docs").status_code == 404  # the framework's own would load scripts
 
 
 def test_a_client_chooses_the_language_and_the_length_of_an_answer(client):

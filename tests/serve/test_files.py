@@ -122,9 +122,3 @@ def test_others_are_answered_while_a_large_picture_is_decoded(pictures, decoding
         assert not any(attack.done() for attack in attacks)
         decoding.go.set()
         assert [attack.result().status_code for attack in attacks] == [200, 200]
-
-
-def test_a_model_that_reads_text_takes_no_file(client):
-    error(client.post("/api/run", json=FILE), 422, "invalid")
-    # its server has no room for files either
-    error(client.post("/api/run", json=sent(b"\0" * 300_000)), 413, "too_large")

@@ -4,8 +4,6 @@ import json
 
 import pytest
 
-from regard.errors import ArgumentError, RegardError
-from regard.serve import http_errors
 from regard.serve.middleware import Access
 
 
@@ -224,16 +222,6 @@ def test_nothing_is_printed_unless_asked_for(serve):
     assert loud.lines[0].startswith("/api/run looking ")
     assert loud.lines[0].endswith('"a\\nb\\u001b"')
     assert '"my text"' in loud.lines[1]
-
-
-def test_the_sentence_of_an_error_is_cut_into_message_and_hint():
-    told = http_errors.from_exception(ArgumentError("beam", "be at least 1", "a: b", "choose 5"))
-    assert told.body["error"] == {
-        "code": "invalid",
-        "message": "beam must be at least 1, but it is a: b",
-        "hint": "choose 5",
-    }
-    assert http_errors.from_exception(RegardError("no colon.")).message == "no colon"
 
 
 def test_a_client_is_answered_in_its_language(client):

@@ -66,15 +66,3 @@ def test_a_new_input_trains_loads_and_predicts(data, tmp_path):
     assert again(source).text == model(source).text
     card = RunFolder(tmp_path / "run").card_file.read_text()
     assert "vectors of 3 numbers" in card
-
-
-def test_its_bad_lines_are_named(data, tmp_path):
-    data.write_text(data.read_text() + "1,2,3\n")
-    with pytest.raises(regard.errors.DataError, match="line 61: there is no tab after the frames"):
-        regard.fit(str(data), output=tmp_path / "run", **TINY)
-
-
-def test_other_data_are_not_taken_for_it(data, tmp_path):
-    pairs = [(f"{a}{b}", f"{b}{a}") for a in "abcdef" for b in "ghijkl"]
-    model = regard.fit(pairs, output=tmp_path / "run", **TINY)
-    assert type(model.task.input) is tasks.TextInput

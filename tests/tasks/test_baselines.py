@@ -12,15 +12,11 @@ import torch
 import regard
 from regard.errors import ArgumentError
 from regard.evaluation.forecasts import LinearBaseline
-from regard.models import CLASSIFIERS
 from regard.symbols import EOS
 from regard.tasks.baselines import arrays, fit_baseline
 from regard.tasks.outputs.forecast import simple_forecasts, window_moments
 from regard.training import RunFolder, make_config, resume_run, start_run
-from regard.training.evaluator import DevMetric
-from regard.training.run import describe_baseline
 from regard.training.run_data import prepare_data
-from regard.training.schedule import BaselineScore
 
 GOOD, BAD = ["good", "great", "superb"], ["bad", "dull", "awful"]
 TINY = {"embed": 8, "hidden": 8, "layers": 1, "steps": 2, "device": "cpu"}
@@ -280,26 +276,6 @@ def test_it_stands_beside_the_model(tmp_path, capsys):
     assert "simple way" not in capsys.readouterr().err
 
 
-def test_a_bag_has_its_share_outside_of_training():
-    torch.manual_seed(1)
-    model = CLASSIFIERS["rnn"](11, 3, "tiny", dropout=0.0, ngrams=2)
-    bag = model.bag
-    for tensor in (bag.idf, bag.votes, bag.bias):
-        tensor.normal_()
-    hashes = torch.tensor([5 * 1_000_003 + 7, 7 * 1_000_003 + 5])
-    rows = [5, 7, 5, *(11 + hashes % (2**31 - 1) % bag.buckets).tolist()]
-    bag.marks[rows[3:]] = (1 + hashes // bag.buckets % 255).float()
-    tokens, lengths = torch.tensor([[5, 7, 5, 2, 9]]), torch.tensor([4])
-    alone = model(tokens, lengths).logits  # in training mode, without dropout
-    model.eval()
-    votes = sum(bag.idf[row] * bag.votes[row] for row in rows)
-    votes = votes / sum(bag.idf[row] ** 2 for row in rows).sqrt() + bag.bias
-    bag.share.fill_(0.25)
-    assert torch.allclose(model(tokens, lengths).logits, 0.75 * alone + 0.25 * votes, atol=1e-5)
-    bag.marks[rows[3]] += 1  # another pair of neighbours owns the row
-    assert not torch.allclose(model(tokens, lengths).logits, 0.75 * alone + 0.25 * votes, atol=1e-3)
-
-
 @pytest.mark.parametrize("settings", [{}, {"numbers": True}])
 def test_a_network_that_nobody_named_is_as_good_as_its_baseline(settings, tmp_path, capsys):
     pairs = [(text, str(len(label)) if settings else label) for text, label in reviews(300)]
@@ -311,15 +287,6 @@ def test_a_network_that_nobody_named_is_as_good_as_its_baseline(settings, tmp_pa
     assert "n-grams have" in said
     assert "worse than" not in said
     assert "n-grams of up to 2 tokens" in model("the film was great").trace.notes[-1]
-
-
-@pytest.mark.parametrize(
-    ("score", "said"),
-    [(0.2654, "beside 0.269"), (0.2689, "as that of the simple way"), (0.271, "worse than 0.269")],
-)
-def test_scores_that_print_alike_are_called_alike(score, said):
-    simple = BaselineScore("linear", "mse", 0.26888, 1.0)
-    assert said in describe_baseline(simple, score, DevMetric("mse", higher_is_better=False))
 
 
 def test_only_tokens_have_ngrams(tmp_path):

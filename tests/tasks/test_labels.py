@@ -60,13 +60,6 @@ def test_a_setting_refuses_labels(tmp_path, capsys):
     assert "target tokens: space" in said_by(capsys)
 
 
-def test_labels_that_are_asked_for_may_be_many_and_rare(tmp_path):
-    pairs = [(f"word {i}", f"label {i % 30}") for i in range(60)]
-    model = fit(tmp_path, pairs, "bahdanau", tgt_tokenizer="label", vocab_size=8)
-    assert model.tgt_tokenizer.kind == "label"
-    assert model.tgt_tokenizer.vocab_size > 8  # none is left out
-
-
 @pytest.mark.parametrize("preset", LABEL_PRESETS)
 def test_frames_have_labels(preset, tmp_path):
     draw = np.random.default_rng(1)
@@ -79,12 +72,6 @@ def test_frames_have_labels(preset, tmp_path):
 def test_sides_that_share_a_vocabulary_have_no_labels(tmp_path):
     model = fit(tmp_path, reviews(), "bahdanau", shared_vocab=True)
     assert model.tgt_tokenizer.kind != "label"
-
-
-def test_a_tagger_writes_no_label(tmp_path):
-    pairs = [(f"a b {i}", "X Y N") for i in range(60)] + [("b a", "Y X")] * 60
-    model = fit(tmp_path, pairs, "rnn", src_tokenizer="space")
-    assert model.tgt_tokenizer.kind == "space"
 
 
 def test_one_label_alone_teaches_nothing(tmp_path):

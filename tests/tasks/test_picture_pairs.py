@@ -7,11 +7,11 @@ import pytest
 from PIL import Image
 
 from pictures import drawn, write_classes
-from regard.data import Pair, PictureEncoder, Tokenizer
+from regard.data import Pair, PictureEncoder
 from regard.errors import ArgumentError, DataError
-from regard.tasks import Encoders, choose_task, open_task, possible_tasks
+from regard.tasks import choose_task, possible_tasks
 from regard.tasks.inputs.frames import FrameInput
-from regard.tasks.inputs.picture import PictureOptions, PixelInput
+from regard.tasks.inputs.picture import PixelInput
 from regard.training import make_config, start_run
 from regard.training.setup import check_settings
 
@@ -51,12 +51,6 @@ def test_few_pictures_in_folders_of_classes_are_for_a_small_classifier(tmp_path)
     assert not task.starter("tokens")
 
 
-def test_settings_of_pictures_leave_no_other_kind():
-    assert {one.input for one in possible_tasks(make_config({"patch": 4}))} == {PixelInput}
-    assert PictureOptions.of(make_config({"picture_size": 32})).size == (32, 32)
-    assert PictureOptions.of(make_config({"picture_size": "48x32"})).size == (32, 48)
-
-
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
@@ -75,15 +69,6 @@ def test_settings_of_pictures_leave_no_other_kind():
 def test_settings_that_make_no_sense_are_refused(settings, said):
     with pytest.raises(ArgumentError, match=said):
         check_settings(make_config({"data": "x.tsv", **settings}))
-
-
-def test_a_run_folder_is_opened_by_its_encoder():
-    target = Tokenizer.train("space", ["red is left"])
-    task = open_task(make_config({"preset": "show-attend-tell"}), ENCODER, target)
-    assert type(task.input) is PixelInput
-    assert task.input.describe().sizes == {"height": 6, "width": 10, "patch": 2, "channels": 3}
-    assert task.encoder_rows()["source"].startswith("pictures of 10 x 6 pixels in colour")
-    assert Encoders._fields == ("source", "target")
 
 
 def test_one_picture_is_told_from_several():
@@ -105,14 +90,6 @@ def test_a_trace_holds_the_picture_with_names_of_its_patches():
     assert text.backdrop.grid == (3, 5)
     assert np.array_equal(text.backdrop.array, array)
     assert "row and column" in source().notes(text)[0]
-
-
-def test_a_file_keeps_its_name(tmp_path):
-    Image.fromarray(drawn("red", "left")).save(tmp_path / "a.png")
-    path = tmp_path / "a.png"
-    (row,) = source().rows([path])
-    assert source().text(path, row).text == str(path)
-    assert source().length(row) == 15
 
 
 def test_ablation_puts_other_patches_in_the_place_of_one():

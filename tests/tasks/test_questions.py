@@ -192,16 +192,6 @@ def test_bad_lines_are_named(tmp_path, row, words):
     assert words in sentence(result, 1)
 
 
-def test_a_story_of_many_sentences(memory_run, tmp_path):
-    model = regard.load(memory_run)
-    story = ["Mary went to the hall."] * 10_000
-    assert model((story, "Where is Mary?")).text in PLACES
-    (tmp_path / "a.tsv").write_text(" ".join(story) + "\tWhere is Mary?\n")
-    said = sentence(command("predict", memory_run, tmp_path / "a.tsv"), 1)
-    assert "line 1" in said
-    assert "the limit is 10,000" in said
-
-
 def test_bad_sources(memory_run):
     model = regard.load(memory_run)
     for source, words in (

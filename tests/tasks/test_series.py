@@ -15,8 +15,7 @@ from cli.tools import done, regard, sentence
 from regard.data.series import recognise_series
 from regard.errors import ArgumentError, DataError
 from regard.tasks.inputs.series import SeriesInput
-from regard.training import RunFolder, encode_run, loop, make_config, resume_run, start_run
-from regard.training.schedule import Progress
+from regard.training import RunFolder, loop, make_config, resume_run, start_run
 
 SIZES = {"horizon": 5, "look_back": 13, "patch_len": 5, "stride": 3}
 TINY = {"dim": 8, "heads": 2, "feed_forward": 8, "layers": 1, "device": "cpu"}
@@ -63,26 +62,6 @@ def test_a_setting_of_series_makes_it_one(run):
     assert model.task.input.encoder.period == 6
     assert str(model.task.input.encoder.step) == "hour"
     assert "2 series, a row for each hour" in repr(model)
-
-
-def test_a_table_of_times_and_numbers_is_a_series(data, tmp_path, capsys):
-    start_run(make_config({"data": str(data), "steps": 1, "device": "cpu"}), tmp_path / "run")
-    said = " ".join(capsys.readouterr().err.split())
-    assert "because the column 'date' holds times in order, and the others numbers" in said
-    assert "reads 12 rows and forecasts 8 (look_back=N and horizon=N choose others)" in said
-    config = RunFolder(tmp_path / "run").read_config()
-    assert config.task_options["split"] == (0.6, 0.2, 0.2)
-    assert (config.preset, config.model["dim"], config.task_options["skip"]) == (
-        "transformer", 16, "fitted",
-    )  # fmt: skip
-    assert package.load(tmp_path / "run", device="cpu")(data).point.shape == (8, 2)
-
-
-def test_settings_that_are_chosen_by_the_rows_are_kept_with_the_data(data, tmp_path):
-    settings = {"data": str(data), "device": "cpu", "steps": 2, "report": False}
-    encode_run(make_config(settings), tmp_path / "run", quiet=True)
-    resume_run(tmp_path / "run", quiet=True)
-    assert package.load(tmp_path / "run", device="cpu")(data).point.shape == (8, 2)
 
 
 def table(rows, header="date,a,b", cells=None):
@@ -156,15 +135,6 @@ def test_training_that_does_not_help_leaves_the_start(data, tmp_path):
     assert min(run.read_metrics(), key=lambda row: row["dev_mse"])["step"] == 0
     weights = load_file(run.path / "model.safetensors")
     assert not weights["network.head.weight"].any()
-
-
-@pytest.mark.parametrize(("score", "place"), [(0.99, 1), (0.97, 0)])
-def test_training_must_save_a_share_of_the_error_of_the_start(score, place):
-    progress = Progress()
-    progress.rank(1.0, higher_is_better=False, kept=3, loss=2.0)
-    progress.step = 5
-    progress.rank(score, higher_is_better=False, kept=3, loss=1.0)
-    assert [found.step for found in progress.best].index(5) == place
 
 
 def test_rows_are_split_in_the_order_of_time(run, data):
@@ -298,13 +268,6 @@ def test_a_forecast_is_drawn(run, data, tmp_path, ending):
         assert b"2020-01-06 10:00" in content or b"2020-01-06 14:00" in content
 
 
-def test_a_forecast_is_drawn_in_the_terminal(run, data):
-    said = done(regard("show", run, data, "--device", "cpu"))
-    assert "2020-01-06 14:00" in said  # a long name leaves the title no room for its end
-    assert "attention" in said
-    assert "temperature" in said
-
-
 def test_what_mattered_is_checked(run, data, tmp_path):
     said = done(regard("check", run, data, "-o", tmp_path / "x.json", "--device", "cpu"))
     assert "mattered" in said
@@ -370,14 +333,6 @@ def test_bad_input_is_named(tmp_path, name):
     with pytest.raises(DataError, match=said):
         start_run(make_config({"data": str(file), **BRIEF}), tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists()
-
-
-def test_gaps_are_filled_if_asked_for(tmp_path):
-    file = write(tmp_path / "gap.csv", change=lambda i, cells: None if i in (50, 51) else cells)
-    settings = {"data": str(file), **BRIEF, "steps": 1, "gaps": "fill"}
-    run = start_run(make_config(settings), tmp_path / "run", quiet=True)
-    assert package.load(run.path, device="cpu")(file).table.filled == 4
-    assert len(package.load(run.path, device="cpu")(file).table) == 130
 
 
 def test_a_constant_column_is_told_and_forecast(tmp_path, capsys):

@@ -33,12 +33,6 @@ def test_a_pair_of_other_lengths_is_named(tmp_path):
     )
 
 
-def test_features_are_read_too(tmp_path):
-    rows = [(*row, "V;PST") for row in GOOD]
-    with pytest.raises(DataError, match=r"5 source tokens \(space, 2 features among them\) and 3"):
-        task(tmp_path, rows, features=True)
-
-
 def test_tokens_count_and_not_words(tmp_path):
     letters = [(src.replace(" ", ""), tgt) for src, tgt in GOOD]
     assert len(task(tmp_path, letters, src_tokenizer="char").batches.epochs.corpus) > 30
@@ -70,19 +64,8 @@ def test_a_dev_pair_of_other_lengths_is_named_by_its_own_file(tmp_path):
         task(tmp_path, GOOD, dev=str(dev))
 
 
-def test_pairs_in_a_list_are_counted_from_1(tmp_path):
-    rows = [*GOOD, ("a b", "A")]
-    with pytest.raises(DataError, match=rf"^pairs, line {len(rows)}: the preset rnn"):
-        task(tmp_path, (), pairs=rows)
-
-
 def test_where_no_line_is_left_the_first_is_named(tmp_path):
     rows = [(src, f"{tgt} more") for src, tgt in GOOD]
     said = r"tsv, line \d+: all \d+ pairs are bad \(\d+ other number.*, this one because"
     with pytest.raises(DataError, match=said):
         task(tmp_path, rows, skip_bad=True)
-
-
-def test_other_presets_take_any_lengths(tmp_path):
-    rows = [*GOOD, ("a b", "A B C")]
-    assert task(tmp_path, rows, preset="seq2seq", hidden=8).evaluator.dev

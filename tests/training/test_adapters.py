@@ -331,23 +331,6 @@ def test_a_run_with_an_adapter_is_merged_before_another_starts_from_it(run, home
     assert not (tmp_path / "run").exists()
 
 
-def test_a_run_says_what_it_trains(home, tmp_path, capsys):
-    config = {"data": str(home / "chats.jsonl"), "start": str(home / "base"), **BRIEF}
-    start_run(
-        new_config({**config, "adapter": "lora", "adapter_rank": 2, "steps": 1}), tmp_path / "r"
-    )
-    module, _ = hub(home)
-    linear = [
-        m
-        for name, m in module.named_modules()
-        if isinstance(m, torch.nn.Linear) and name != "lm_head"
-    ]
-    count = sum(2 * (m.in_features + m.out_features) for m in linear)
-    assert f"model: lora, {home / 'base'}, {count:,} trained, " in " ".join(
-        capsys.readouterr().err.split()
-    )
-
-
 def test_a_search_of_many_prompts_is_that_of_each(run):
     saved = RunFolder(run.path).load()
     task, options = saved.task, DecodingOptions(beam=3, max_len=ANSWER)

@@ -76,13 +76,6 @@ def test_none_that_was_finished(tmp_path):
     assert found == ["step-00000002.json", "step-00000002.safetensors"]
 
 
-def test_an_unfinished_pair_is_no_reason_to_lose_a_whole_one(folder):
-    """Two unfinished ones, from two kills, must not push out those that are whole."""
-    for step in (3, 4):
-        (folder / f"step-{step:08d}.safetensors").write_bytes(b"")
-    assert step_of(load_checkpoint(folder)[0]) == 2
-
-
 @pytest.mark.parametrize("end", ["safetensors", "json"])
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
 def test_a_truncated_file(folder, end, share):

@@ -14,19 +14,6 @@ from regard.training.config import (
 )
 
 
-def test_sizes_of_the_preset_go_to_the_model():
-    config = make_config({"preset": "luong", "hidden": 64, "score": "dot", "steps": 5})
-    assert config.model == {"hidden": 64, "score": "dot"}
-    assert config.steps == 5
-
-
-def test_settings_on_top_of_others():
-    base = make_config({"hidden": 64, "steps": 5, "seed": 3})
-    config = make_config({"steps": 9, "embed": 16}, base)
-    assert (config.steps, config.seed, config.model) == (9, 3, {"hidden": 64, "embed": 16})
-    assert base.steps == 5
-
-
 def test_what_is_recorded_is_read_again():
     config = make_config({"columns": "en,fr", "hidden": 64, "lr": 1e-3, "dev": "dev.tsv"})
     assert make_config(json.loads(json.dumps(config.model_dump()))) == config

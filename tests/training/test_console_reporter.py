@@ -8,11 +8,9 @@ from contextlib import suppress
 import torch
 from rich.console import Console
 
-from regard.training.evaluator import AttentionHealth, Evaluation
+from regard.training.evaluator import Evaluation
 from regard.training.reporting import ConsoleReporter, StderrConsole
 from regard.training.schedule import Progress
-
-FORMED = AttentionHealth(sharpness=0.9, column=0.2, last=0.1, even=0.2)
 
 
 def watching(**options):
@@ -88,12 +86,3 @@ def test_a_pipe_is_told_how_far_a_run_is_before_the_first_evaluation(monkeypatch
     assert lines[0].split() == [
         *("0:15", "step", "15", "loss", "2.500", "100", "tokens/s", "0:15", "left")
     ]
-
-
-def test_quiet():
-    watch, file = watching(quiet=True)
-    watch.on_evaluation(Progress(step=1), evaluation(health=FORMED), best=True)
-    watch.on_step(Progress(step=1), torch.tensor(1.0))
-    watch.stopping()
-    watch.note("saved")
-    assert file.getvalue() == ""

@@ -1,7 +1,6 @@
 """The dev sample that is decoded, its error, and the models that are kept on its verdict."""
 
 import math
-import random
 from collections import Counter
 
 import pytest
@@ -23,16 +22,6 @@ def test_the_first_of_a_sorted_file_hold_each_target_in_its_share():
         for target, share in (("a", 0.6), ("b", 0.3), ("c", 0.1)):
             assert abs(counts[target] - share * first) <= 1
     assert order[:100] != sorted(order[:100]), "within a target, it is no order of the file"
-
-
-def test_the_order_of_the_file_does_not_matter():
-    rows = [(f"source {i}", "ab"[i % 2]) for i in range(50)]
-    mixed = random.Random(1).sample(rows, len(rows))
-    first, second = (
-        [some[place] for place in sampling_order(*zip(*some, strict=True))]
-        for some in (rows, mixed)
-    )
-    assert first == second
 
 
 def test_the_error_of_a_share_is_that_of_a_mean():

@@ -41,13 +41,6 @@ def test_sources_come_once_with_all_their_targets(task):
     assert len(found.corpus) == 6
 
 
-def test_sources_that_training_has_too_are_counted(task, tmp_path):
-    train = tmp_path / "train.tsv"
-    train.write_text("".join(f"{word}\t{word}\n" for word in ("read", "cat", "ready", "dxg")))
-    told = task(data=str(train))[1]
-    assert "2 of 3 dev sources (67%) are also sources of training pairs, and" in told
-
-
 @pytest.mark.parametrize("chunk", [1, 1 << 16])
 def test_what_is_the_same_token_for_token_is_seen(task, tmp_path, monkeypatch, chunk):
     monkeypatch.setattr(corpora, "CHUNK", chunk)

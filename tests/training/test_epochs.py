@@ -9,18 +9,10 @@ from regard.data import BatchShape, collate
 from regard.errors import ArgumentError
 from regard.models import PRESETS
 from regard.symbols import PAD
-from regard.training.epochs import Epochs, rounded
+from regard.training.epochs import Epochs
 from regard.training.losses import Objective
 
 VOCAB = 300
-
-
-@pytest.mark.parametrize(
-    ("length", "expected"),
-    [(0, 0), (1, 4), (4, 4), (5, 8), (63, 64), (64, 64), (65, 72), (129, 144), (200, 208)],
-)
-def test_lengths_are_rounded_up_by_an_eighth_at_most(length, expected):
-    assert rounded(np.array([length]), 10**6).tolist() == [expected]
 
 
 def test_a_batch_has_its_shape_and_rows_that_are_missing_have_no_targets(tmp_path):

@@ -224,15 +224,6 @@ def test_a_folder_that_is_no_model_is_refused(home, tmp_path, files, reason):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_model_without_weights_is_refused(home, tmp_path):
-    shutil.copytree(home / "words", tmp_path / "other")
-    for file in (tmp_path / "other").rglob("*.safetensors"):
-        file.unlink()
-    with pytest.raises(RegardError, match=r"safetensors|checkpoint"):
-        train(tmp_path, "run", home / "pairs.tsv", start=str(tmp_path / "other"), **ONCE)
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_model_that_reads_something_else_is_refused(home, tmp_path):
     pictures = [([[i, 200 - i], [i, 3]], "ab"[i % 2]) for i in range(60)]
     settings = {"src_tokenizer": "pictures", "preset": "classifier-rnn"}
@@ -243,12 +234,6 @@ def test_a_model_that_reads_something_else_is_refused(home, tmp_path):
     with pytest.raises(ArgumentError, match="start must read what the data hold, which is vectors"):
         regard.fit(tables, start=home / "labels", quiet=True, output=tmp_path / "run", **ONCE)
     assert not (tmp_path / "run").exists()
-
-
-def test_dropout_may_change(home, tmp_path):
-    config = new_config({"start": str(home / "words"), "data": "x.tsv", "dropout": 0.4})
-    assert config.model["dropout"] == 0.4
-    assert make_config(config.model_dump()) == config
 
 
 def test_from_and_resume_are_told_apart(home, tmp_path):

@@ -69,14 +69,6 @@ def test_vectors_are_recognised_and_said_so(tmp_path, form):
     assert loss.isfinite()
 
 
-def test_the_same_sources_are_held_out_whatever_their_order(tmp_path):
-    rows = spoken(80)
-    first, _ = task_of(tmp_path / "a", rows)
-    second, _ = task_of(tmp_path / "b", rows[::-1])
-    assert sorted(first.evaluator.dev.sources) == sorted(second.evaluator.dev.sources)
-    assert len(first.evaluator.dev.sources) + len(first.batches.epochs.corpus) == 80
-
-
 @pytest.mark.sample(12)
 @pytest.mark.parametrize("preset", [name for name in PRESETS if name not in REFUSED])
 @pytest.mark.parametrize("stack", [1, 2])

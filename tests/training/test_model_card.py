@@ -1,9 +1,5 @@
 """The model card."""
 
-from dataclasses import replace
-
-from regard.training import RunFolder
-from regard.training.checkpoint import Candidate
 from regard.training.reporting import write_card
 from regard.training.schedule import Progress, RankedEvaluation
 from regard.version import __version__
@@ -26,22 +22,3 @@ def test_it_says_what_the_model_is_and_how_well_it_does(make_task, data):
     assert "best dev per, greedy | 0.2500 at step 3" in text
     assert "6 steps, 2 epochs, 1.5 minutes" in text
     assert f"regard {__version__}" in text
-
-
-def test_it_says_how_well_an_average_does_that_is_the_model(make_task):
-    task = make_task()
-    assert "average" not in card(task)
-    found = RankedEvaluation(0.125, 3)
-    assert "average" not in card(task, [Candidate("average", found)])
-    rows = card(task, [Candidate("average", found, taken=True)]).splitlines()
-    place = rows.index("| best dev per, greedy | 0.2500 at step 3 |")
-    assert rows[place + 1] == "| dev per, greedy, of the average of the 2 best, taken | 0.1250 |"
-
-
-def test_a_folder_with_a_space_is_quoted(make_task, tmp_path):
-    task = make_task()
-    spaced = tmp_path / "my run"
-    spaced.mkdir()
-    text = card(replace(task, folder=RunFolder(spaced)))
-    assert f"regard predict '{spaced}' input.txt" in text
-    assert f"regard evaluate '{spaced}' test.tsv" in text

@@ -4,8 +4,6 @@ import pytest
 import torch
 from torch import nn
 
-from models.cases import SIZES
-from regard.models import PRESETS
 from regard.training.optimization import ExponentialMovingAverage
 from regard.training.schedule import Progress
 from training.tools import assert_same, take_step, train_prepared, weights
@@ -21,12 +19,6 @@ def test_by_hand():
     before = ema.average[0].item()
     ema.update(50)
     assert ema.average[0].item() == pytest.approx(0.25 * before + 0.75 * 8)
-
-
-def test_a_shared_table_is_averaged_once():
-    model = PRESETS["transformer"](7, 7, **SIZES["transformer"], tied="all")
-    ema = ExponentialMovingAverage(model, 0.9)
-    assert len(ema.average) == len(model.state_dict())
 
 
 def test_the_average_is_judged_and_written_and_the_weights_go_on(make_task):

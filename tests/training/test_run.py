@@ -31,13 +31,6 @@ def steps(folder):
     return [row["step"] for row in folder.read_metrics()]
 
 
-def test_a_whole_run(begin):
-    folder = begin()
-    assert folder.finished
-    assert steps(folder) == [6]
-    assert folder.load().config.steps == 6
-
-
 @pytest.mark.parametrize("ema", [0.0, 0.5])
 def test_stopped_before_it_is_judged_a_run_leaves_its_newest_weights(
     begin, data, tmp_path, monkeypatch, ema
@@ -79,14 +72,6 @@ def test_a_second_signal_stops_at_once(begin, monkeypatch):
     assert file.getvalue().splitlines()[-1].startswith(f"stopped at once; {resume}")
 
 
-def test_a_closed_terminal_saves_and_stops(begin, monkeypatch):
-    stop_after(4, monkeypatch, signal.SIGHUP)
-    folder = begin(save_every=100)
-    assert (folder.checkpoints / "step-00000004.json").exists()
-    assert not folder.finished
-    assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
-
-
 class Dead(io.StringIO):
     """A terminal that is gone once the run has begun."""
 
@@ -114,15 +99,6 @@ def stop_after(step, monkeypatch, *signals):
         return loss
 
     monkeypatch.setattr(loop, "_step", stopping)
-
-
-def test_resuming_what_is_finished_changes_nothing(begin):
-    folder = begin(eval_every=3)
-    before = weights(folder.path)
-    resume_run(folder.path, quiet=True)
-    assert folder.finished
-    assert steps(folder) == [3, 6]
-    assert_same(before, weights(folder.path))
 
 
 def test_a_start_that_fails_leaves_the_folder_free(begin, tmp_path, data):

@@ -8,7 +8,7 @@ import torch
 
 from regard.errors import DataError
 from regard.tasks import Task
-from regard.training import RunError, RunFolder, make_config
+from regard.training import RunError, RunFolder
 
 
 @pytest.fixture
@@ -18,19 +18,6 @@ def folder(make_task):
     task.folder.write_config(task.config)
     task.folder.write_model(task.learner.module.state_dict())
     return task.folder, task
-
-
-def test_a_run_begins_with_its_config(tmp_path):
-    run = RunFolder(tmp_path / "a" / "b")
-    assert not run.started
-    run.create()
-    assert not run.started
-    run.write_config(make_config({"steps": 7}))
-    assert run.started
-    assert not run.finished
-    assert run.read_config().steps == 7
-    run.card_file.write_text("done")
-    assert run.finished
 
 
 def test_a_folder_below_a_file(tmp_path):

@@ -2,18 +2,13 @@
 
 import json
 import re
-import signal
 import struct
-from types import SimpleNamespace
 
 import pytest
 import torch
-from rich.console import Console
 from safetensors.torch import save
 
 from regard.training import RunError, RunFolder, make_config
-from regard.training.loop import StopRequest, _stop_on_signal
-from regard.training.reporting import ConsoleReporter
 from regard.training.run import describe_limits
 from regard.training.run_folder import (
     RowLog,
@@ -151,26 +146,3 @@ def test_limits_that_were_reached(settings, progress, words, tmp_path):
     said = describe_limits(make_config(settings), Progress(**progress), tmp_path)
     head, _, command = said.partition(str(tmp_path))
     assert re.search(words, head + command)
-
-
-def test_stop_requests(monkeypatch, default_signals):
-    """A second signal within a second counts as the first; a later one stops at once."""
-    clock, asked = SimpleNamespace(now=5.0, monotonic=lambda: clock.now), []
-    monkeypatch.setattr("regard.training.loop.time", clock)
-    monkeypatch.setattr(ConsoleReporter, "stopping", lambda self: asked.append(1))
-    reporter = ConsoleReporter(Console(quiet=True), lambda progress: 0.0)
-    before = signal.getsignal(signal.SIGTERM)
-    assert StopRequest() == StopRequest(asked=False, at=0.0, number=signal.SIGINT)
-    with _stop_on_signal(reporter) as stop:
-        assert not stop.asked
-        signal.raise_signal(signal.SIGTERM)
-        assert (stop.asked, stop.at, stop.number) == (True, 5.0, signal.SIGTERM)
-        clock.now = 6.0
-        signal.raise_signal(signal.SIGINT)
-        assert (stop.number, asked) == (signal.SIGTERM, [1])
-        clock.now = 6.1
-        if hasattr(signal, "SIGHUP"):
-            signal.raise_signal(signal.SIGHUP)
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGTERM)
-    assert signal.getsignal(signal.SIGTERM) == before

@@ -10,9 +10,7 @@ from torch import nn
 from models.cases import SRC_VOCAB, build
 from regard.models.protocol import ModelOutput, SequenceModel
 from regard.seeing import Text, Trace
-from regard.seeing.attribution import faithfulness
 from regard.seeing.attribution.faithfulness import (
-    RANDOM,
     Measures,
     add_methods,
     add_scores,
@@ -77,13 +75,6 @@ def test_measures_by_hand():
     assert found.gain == pytest.approx(found.insertion - found.deletion)
 
 
-def test_random_orders_gain_nothing():
-    found = measure(scorer(), QUESTION, {}, random_orders=2000)[RANDOM][0]
-    assert Measures(*found).gain == pytest.approx(0, abs=0.02)
-    # on average over orders, half of the inputs tell half of what there is to tell
-    assert Measures(*found).deletion == pytest.approx(Measures(*found).insertion, abs=0.02)
-
-
 def test_a_contrast_is_judged_by_the_odds_of_two_tokens():
     found = measure(scorer(), [Question(0, 4, 3)], {"m": np.array([[4.0, 3.0, 2.0, 1.0]])})
     odds = [p / (p + (1 - p) / 4) for p in (0.8, 0.3, 0.1, 0.1, 0.1)]
@@ -139,15 +130,6 @@ def test_of_one_output_the_draws_of_the_replacements_give_the_interval():
     numbers = found["faithfulness"]["ablation"]
     assert numbers["gain_low"] < numbers["gain"] < numbers["gain_high"]
     assert any("over 16 draws" in sentence for sentence in found["sentences"])
-
-
-def test_many_outputs_are_judged_by_some(monkeypatch):
-    monkeypatch.setattr(faithfulness, "MAX_JUDGED", 3)
-    many = SourceScorer(Votes(), SRC, [4] * 8, scorer().replacements)
-    trace = Trace(Text.of(["a", "b", "c", "d"]), Text.of(list("abcdefgh")))
-    found = add_methods(trace, many, "ablation")
-    assert found.derived["ablation"].shape == (8, 4)
-    assert "measured on 3 of 8 outputs" in found.checks["sentences"][-1]
 
 
 @pytest.mark.parametrize(

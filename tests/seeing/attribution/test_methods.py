@@ -87,22 +87,6 @@ def test_gradient_times_input_leaves_positions_out():
         assert found == pytest.approx(np.linalg.norm(effects), rel=1e-5)
 
 
-def test_the_cost_of_a_difference_of_logits_is_a_mean():
-    scorer = source_scorer("bahdanau")
-    question = Question(0, TGT[0], 8)
-    found = attribution.ablation(scorer, [question])[0]
-
-    def difference(src):
-        args = torch.tensor([src]), torch.tensor([5]), torch.tensor([[1, *TGT]])
-        with torch.no_grad():
-            row = scorer.model.eval()(*args).logits[0, 0]
-        return float(row[TGT[0]] - row[8])
-
-    costs = [difference(SRC) - difference([*SRC[:2], z, *SRC[3:]]) for z in range(4, SRC_VOCAB)]
-    assert len(costs) <= attribution.DRAWS
-    assert found[2] == pytest.approx(np.mean(costs), abs=1e-6)
-
-
 @pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.contrasts])
 def test_a_contrast_is_linear_or_swaps_its_sign(name):
     # why a and not b is minus why b and not a; a norm has no sign

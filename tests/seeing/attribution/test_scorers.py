@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from models.cases import SRC_VOCAB, build
+from models.cases import build
 from regard.errors import ArgumentError
 from regard.models import VectorInput, with_input
-from regard.seeing.attribution import input_scorer
 from regard.seeing.attribution import methods as attribution
 from regard.seeing.attribution.input_scorer import (
     AttentionRecord,
@@ -71,14 +70,6 @@ def test_ablation_is_the_cost_of_not_knowing_an_input():
     np.testing.assert_allclose(found[:, [2, 4]], 0, atol=1e-6)  # nothing else could stand there
 
 
-def test_ablation_in_pieces_is_the_same(monkeypatch):
-    model = build("transformer")
-    others = [range(4, SRC_VOCAB)] * 5
-    whole = ablation(model, SRC, TGT, others)
-    monkeypatch.setattr(input_scorer, "TOKENS", 30)
-    np.testing.assert_allclose(ablation(model, SRC, TGT, others), whole, atol=1e-5)
-
-
 @pytest.mark.parametrize("others", [[[4]] * 4, [[4]] * 4 + [[]]])
 def test_each_place_needs_something_to_stand_there(others):
     with pytest.raises(ArgumentError, match="others must have one token or more"):
@@ -110,15 +101,6 @@ def test_the_gradient_is_that_of_a_small_change(preset):
                 handle.remove()
             slopes[:, k] = (ends[0] - ends[1]) / (2 * change)
         np.testing.assert_allclose(found[:, i], np.linalg.norm(slopes, axis=1), rtol=1e-4)
-
-
-def test_the_gradient_is_found_where_gradients_are_off():
-    model = build("bahdanau")
-    whole = gradient(model, SRC, TGT)
-    with torch.no_grad():
-        np.testing.assert_array_equal(gradient(model, SRC, TGT), whole)
-    with torch.inference_mode():
-        np.testing.assert_array_equal(gradient(model, SRC, TGT), whole)
 
 
 def state(model):
@@ -200,19 +182,3 @@ def test_a_frame_is_not_known_where_others_of_the_source_stand_there(stack, othe
     if stack == 4:
         np.testing.assert_allclose(found[:, 0], 0, atol=1e-6)
         assert abs(found[:, 1]).max() > 1e-4
-
-
-def test_fewer_frames_are_tried_in_each_place_of_a_long_source():
-    def tried(frames, stack=1):
-        others = frame_replacements(np.zeros((frames, 2), np.float32), stack).others
-        for place, several in enumerate(others):
-            assert place * stack not in several
-            assert len(set(several)) == len(several)
-            assert all(0 <= o <= frames - stack and o % stack == 0 for o in several)
-        return {len(several) for several in others}
-
-    assert tried(17) == {16}
-    assert tried(128) == {16}
-    assert tried(256) == {8}
-    assert tried(512, stack=2) == {8}
-    assert tried(3000) == {4}

@@ -102,20 +102,6 @@ def test_nested_tensors_are_refused_with_a_note():
 
 
 @pytest.mark.compile
-def test_a_module_that_calls_a_compiled_function():
-    helper = torch.compile(lambda x: x.relu() + 1, backend="eager", fullgraph=True)
-
-    class Uses(nn.Module):
-        def forward(self, query, key, value):
-            return helper(F.scaled_dot_product_attention(query, key, value))
-
-    module, (query, key, value) = Uses().eval(), three()
-    with regard.capture(module) as seen:
-        module(query, key, value)
-    close(seen.maps[""][0], softmax(query, key))
-
-
-@pytest.mark.compile
 def test_own_operators_compile_whole_inside_a_block():
     attention = AdditiveAttention(DIM, DIM, 7).eval()
     args = normal(BATCH, Q_LEN, DIM), normal(BATCH, KV_LEN, DIM), normal(BATCH, KV_LEN, DIM)

@@ -16,7 +16,6 @@ from regard.models import PRESETS
 from seeing.tools import normal
 
 BATCH, PROMPT, STEPS, DIM, HEADS, WINDOW = 3, 5, 4, 12, 2, 3
-TOTAL = PROMPT + STEPS
 
 
 class Mixer(nn.Module):
@@ -199,18 +198,6 @@ def test_rows_that_cannot_be_read_stop_nothing():
     assert "cannot be read" in seen.notes[0]
 
 
-def test_rows_that_leave_the_batch_have_fewer_steps():
-    model, reorders = Writer().eval(), [(0, 1, 2), (0, 2), (0, 1)]
-    with torch.no_grad(), regard.capture(model) as seen:
-        whole = model.generate(normal(BATCH, PROMPT, DIM), reorders=reorders)
-    expected = maps_of(model, whole)
-    sizes = [len(trace.source.tokens) for trace in seen.traces]
-    assert sizes == [TOTAL, PROMPT + 1, TOTAL]
-    for trace, row in ((seen.traces[0], 0), (seen.traces[2], 1)):
-        np.testing.assert_allclose(trace.maps[1].weights, expected[1][row], atol=1e-5)
-    assert not any("beam search" in note for note in seen.traces[0].notes)
-
-
 def test_rows_that_change_without_a_selection_are_said():
     model, caches = Writer().eval(), [{}, {}]
     x = normal(BATCH, PROMPT, DIM)
@@ -259,12 +246,3 @@ def test_own_beam_search_says_that_rows_are_beams():
     assert len(seen.traces) == 6
     assert all("beam search" in " ".join(trace.notes) for trace in seen.traces)
     assert all(found.missing is None for trace in seen.traces for found in trace.maps)
-
-
-def test_own_sampling_has_a_trace_for_each_draw():
-    model = PRESETS["lm-transformer"](src_vocab=17, tgt_vocab=13, size="tiny").eval()
-    options = DecodingOptions(max_len=4, min_len=4, num_samples=3, seed=1)
-    with regard.capture(model) as seen:
-        decode(model, torch.randint(4, 17, (1, 6)), None, options)
-    assert {trace.maps[0].weights.shape for trace in seen.traces} == {(4, 5, 5)}
-    assert len(seen.traces) == 3

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from regard.seeing import Map, Text, Trace, select
 from regard.seeing.draw import figure
 from regard.seeing.draw.figure import FigureLayout
-from regard.seeing.draw.shapes import MOST, PAGE, CellsShape, cells_svg
+from regard.seeing.draw.shapes import MOST
 from seeing.tools import HOSTILE, of_labels, translation
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -135,11 +135,3 @@ def test_png_and_pdf_are_what_they_say():
     assert abs(height - 2 * float(root.get("height"))) <= 2
     assert pdf.startswith(b"%PDF")
     assert figure.pdf(view) == pdf  # no date is in it
-
-
-def test_each_cell_of_a_figure_in_a_page_is_in_the_path_of_its_shade():
-    shares = np.array([[0.0, 1.0], [0.51, 0.49]], dtype=np.float32)
-    svg = cells_svg(CellsShape(0, 0, 10.0, 10.0, shares), PAGE)
-    shades = {n: d.count("M") for n, d in re.findall(r'fill="var\(--q(\d)\)" d="([^"]*)"', svg)}
-    assert shades == {"4": 2, "8": 1}  # the shade of zero is that of the ground
-    assert "M1 0h.96v.96h-.96z" in svg

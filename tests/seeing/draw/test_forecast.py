@@ -74,13 +74,6 @@ def test_a_page_follows_the_theme_and_loads_nothing(view):
     assert "#" not in view.svg(PAGE).split("<desc>")[1].split("xlink")[0].replace("&#", "")
 
 
-def test_without_quantiles_and_attention(view):
-    plain = replace(view, quantiles=view.quantiles[..., :0], levels=(), attention=None, simple=None)
-    assert "polygon" not in plain.svg()
-    assert "band" not in plain.legend
-    assert "attention" not in plain.text()
-
-
 def test_many_series_are_cut(view):
     many = replace(
         view,
@@ -102,10 +95,3 @@ def test_files(view, tmp_path):
     assert (tmp_path / "x.csv").read_text().splitlines()[0].startswith("time,load & loss,")
     with pytest.raises(ArgumentError, match="end in"):
         view.save(tmp_path / "x.bmp")
-
-
-@pytest.mark.slow
-def test_png_and_pdf(view, tmp_path):
-    for ending, head in (("png", b"\x89PNG"), ("pdf", b"%PDF")):
-        view.save(tmp_path / f"x.{ending}")
-        assert (tmp_path / f"x.{ending}").read_bytes().startswith(head)

@@ -33,26 +33,6 @@ def test_the_whole_map():
     ]
 
 
-def test_more_ink_is_more_attention():
-    weights = [[0.05, 0.24, 0.26, 0.45], [0.51, 0.49, 0.0, 0.0], [0.76, 0.24, 0.0, 0.0]]
-    trace = Trace(Text.of("abcd"), Text.of("xyz"), (Map.of("cross", 0, [weights]),))
-    lines = matrix(select(trace)).splitlines()[2:5]
-    assert [re.findall("[░▒▓█]+", line) for line in lines] == [
-        ["░░", "░░", "▒▒", "▒▒"],
-        ["▓▓", "▒▒"],
-        ["██", "░░"],
-    ]
-
-
-def test_the_strongest_is_named_even_if_it_is_faint():
-    even = np.full((1, 1, 30), 1 / 30)
-    trace = Trace(Text.of(list("a" * 30)), Text.of("x"), (Map.of("cross", 0, even),))
-    text = matrix(select(trace), 300)
-    assert ".03◂" in text
-    assert "██ 1.0◂" in matrix(select(of_labels("ab", "x", sharp=50.0)))
-    assert text.count("◂") == 2  # the other one is in the legend
-
-
 def test_columns_line_up_whatever_the_letters():
     labels = ["今日は", "a", "👩‍👩‍👧", "e\u0301", "ｗｉｄｅ", "한국어"]
     lines = matrix(select(of_labels(labels, labels)), 100).splitlines()
@@ -168,15 +148,6 @@ def test_gold_is_marked():
     assert "▓▓*.50◂" in lines[3]
     assert "░░?.20" in lines[2]
     assert "gold" in lines[-1]
-
-
-def test_a_large_map_does_not_flood():
-    labels = [f"t{i}" for i in range(512)]
-    for draw in (matrix, listing, lambda v, w: plain(v)):
-        text = draw(select(of_labels(labels, labels)), 100)
-        assert len(text.splitlines()) < 70
-        assert "452 more outputs" in text
-        assert "-o x.html" in text
 
 
 def test_an_empty_map_is_drawn():

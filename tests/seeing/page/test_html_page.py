@@ -8,9 +8,8 @@ import pytest
 from browser import samples
 from regard.seeing import Map, Text, Trace
 from regard.seeing.page import html_page
-from regard.seeing.page.writer import embedded, join, module_names
+from regard.seeing.page.writer import embedded, join
 from regard.seeing.trace.storage import from_json
-from regard.seeing.trace.view import select
 
 
 class Elements(HTMLParser):
@@ -58,17 +57,6 @@ def test_no_token_becomes_markup():
     assert "unsafe-inline" not in policy.split("script-src")[1]
 
 
-def test_a_page_begins_with_the_head_that_other_surfaces_show():
-    trace = samples.sentence()
-    view = select(trace)
-    attrs = next(a for _, a in elements(html_page.render([trace])).found if "data-best" in a)
-    assert json.loads(attrs["data-best"]) == {
-        "kind": "cross",
-        "layer": view.layer,
-        "head": view.head,
-    }
-
-
 def test_a_trace_without_maps_and_an_empty_one_have_a_page():
     bare = Trace(Text.of(["a"]), Text.of(["b"]))
     none = Trace(Text.of([]), Text.of([]), (Map.of("cross", 0, np.zeros((1, 0, 0))),))
@@ -84,16 +72,6 @@ def test_a_figure_without_scripts_says_what_it_pools_and_outlines():
     page = html_page.render([trace])
     assert '<p class="note">3 outputs to a cell, which shows the strongest</p>' in page
     assert '<p class="note">outlined: gold links; dashed: possible ones</p>' in page
-
-
-def test_the_live_page_loads_modules_that_are_there():
-    page = html_page.render_live({"models": [{"name": "</script>"}], "limits": {}})
-    parsed = elements(page)
-    (source,) = [attrs["src"] for tag, attrs in parsed.found if tag == "script" and "src" in attrs]
-    assert source.removeprefix("page/") in module_names()
-    assert json.loads(parsed.scripts[0])["models"] == [{"name": "</script>"}]
-    names = [attrs["src"] for _, attrs in parsed.found if "src" in attrs]
-    assert names == [source]
 
 
 @pytest.mark.parametrize("main", ["main.js", "forecast.js"])

@@ -59,16 +59,6 @@ def test_labels_are_bars_of_probability_beside_the_simple_way():
     assert "the simple way</span>" in page
 
 
-def test_maps_of_all_steps_have_one_scale():
-    page = render_report(HISTORY, [(10, [example(0.4)]), (20, [example(0.9)])], {}, "x")
-    early, late = page.split("step 20</strong>")
-    early = early.split("step 10</strong>")[1]
-    assert 'fill="var(--q4)"' in early  # 0.4 of 0.9, in 8 shades
-    assert 'fill="var(--q8)"' not in early
-    assert 'fill="var(--q8)"' in late
-    assert "The darkest colour is a weight of 0.90." in page
-
-
 @pytest.mark.parametrize("count", [0, 1, 12, 13, 1000])
 def test_columns_are_thinned_evenly_and_the_ends_stay(count):
     found = evenly_spaced(count, MOST_COLUMNS)

@@ -2,7 +2,6 @@
 
 import io
 import json
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 from regard.errors import ArgumentError
 from regard.seeing import Map, Text, Token, Trace, TraceError, select
 from regard.seeing.draw import terminal
-from regard.seeing.draw.figure import svg
 from regard.seeing.trace import storage
 from regard.seeing.trace.trace import MAX_BYTES, Backdrop, overlaid, png, series, spectrogram
 
@@ -83,17 +81,6 @@ def test_pixels_must_fit_their_shape():
         Backdrop("series", (2, 3, 1), b"12345", (1, 3))
 
 
-def test_each_feature_of_a_series_has_its_own_range():
-    table = np.array([[0.0, 5.0], [1.0, 5.0], [4.0, 5.0]])
-    found = series(table)
-    assert (found.shape, found.grid) == ((2, 3, 1), (1, 3))
-    assert found.array[0, :, 0].tolist() == [0, 64, 255]
-    assert found.array[1, :, 0].tolist() == [0, 0, 0]
-    joined = series(np.arange(7.0)[:, None], stack=3)
-    assert (joined.grid, joined.shape) == ((1, 3), (1, 9, 1))
-    assert joined.array[0, -3:, 0].tolist() == [255, 255, 255]  # the last is repeated
-
-
 def test_large_sources_are_averaged():
     found = series(np.random.default_rng(0).normal(size=(5003, 211)))
     assert found.shape == (80, 1500, 1)
@@ -145,22 +132,3 @@ def test_the_terminal_draws_a_grid():
     assert "@@" in only
     without = terminal.matrix(select(picture(), special="hide"), 100)
     assert "the mean of 15 outputs looked at patch 2,4 most" in without
-
-
-def test_a_figure_holds_the_picture_twice_and_loads_nothing():
-    found = svg(select(picture()))
-    assert found.count("<image ") == 2
-    assert set(re.findall(r'href="([^,]{0,30})', found)) == {"data:image/png;base64"}
-    assert "patch 2,4  0.500" in found
-
-
-def test_the_spectrogram_stands_above_its_columns():
-    found = svg(select(heard()))
-    (image,) = re.findall(
-        r'<image x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="([\d.]+)"', found
-    )
-    x, y, width, height = map(float, image)
-    cells = re.findall(r'<rect x="([\d.]+)" y="([\d.]+)" width="40.0" height="40.0"', found)
-    lefts, tops = zip(*((float(a), float(b)) for a, b in cells), strict=True)
-    assert (min(lefts), max(lefts) + 40) == (x, x + width)
-    assert y + height <= min(tops)

@@ -52,13 +52,6 @@ def test_each_planted_head_is_found(found, layer, head, habit):
         assert one.habits[habit].detail == 3
 
 
-def test_a_column_that_few_rows_see_is_no_fixed_position(found):
-    """The last column is seen by its own row alone, which looks at itself in this head."""
-    habit = found["decoder-self", 1, 3].habits["position"]
-    assert habit.detail <= 6
-    assert habit.share <= 1 / 7 + 1e-6
-
-
 def test_heads_that_see_both_sides():
     found = head_habits(seen_by(encoder_model(), repeated(5)))
     assert [(one.kind, one.main) for one in found] == [
@@ -98,16 +91,6 @@ def test_shares_by_hand():
     assert one.habits["first"].chance == pytest.approx((1 / 2 + 1 / 3) / 2)
     assert one.habits["induction"].rows == 1
     assert "separator" not in share
-
-
-def test_rows_of_a_cache_stand_at_the_end():
-    """Two rows over four columns are those of the last two tokens."""
-    source, target = Text.of(list("abcd")), Text.of(list("cd"))
-    weights = np.array([[[0, 1, 0, 0], [0, 0, 1, 0]]], dtype=np.float32)
-    maps = (Map("decoder-self", 0, weights, None, "target", "source", False),)
-    (one,) = head_habits([Trace(source, target, maps)])
-    assert one.main == "previous"
-    assert one.habits["previous"].share == 1
 
 
 def switches_of(model):
@@ -179,17 +162,6 @@ def test_heads_without_an_output_projection_cannot_be_switched_off():
         module_switches(model, seen.modules())
 
 
-def test_torch_s_own_attention_is_switched_off():
-    torch.manual_seed(0)
-    model = nn.MultiheadAttention(12, 3, batch_first=True).eval()
-    x = torch.randn(2, 5, 12)
-    with regard.capture(model) as seen, torch.no_grad():
-        model(x, x, x)
-    switches = module_switches(model, seen.modules())
-    with torch.no_grad(), heads_off(*switches.values()):
-        assert torch.allclose(model(x, x, x)[0], model.out_proj.bias.expand(2, 5, 12), atol=1e-6)
-
-
 def rows_of(traces):
     return [HeadRow(one, (0.5, 0.25, 0.75), 0.125, 1) for one in head_habits(traces)]
 
@@ -252,13 +224,6 @@ def test_heads_of_transformers_are_found_and_switched_off(family):
     with torch.no_grad():
         assert torch.equal(model(**inputs).logits, whole)
         assert not torch.allclose(whole[:, -1], model(**other).logits[:, -1], atol=1e-6)
-
-
-def test_a_habit_of_few_rows_does_not_beat_one_of_many():
-    few, many = Habit(0.95, 0.2, 5), Habit(0.9, 0.2, 26)
-    assert few.score > many.score
-    assert few.evidence < many.evidence < many.score
-    assert HeadHabits("cross", 0, 0, {"same": few, "diagonal": many}).main == "diagonal"
 
 
 def test_evidence_by_hand():

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from regard.seeing import Map, Text, Token, Trace
-from regard.seeing.page.compare_page import ExamplePair, drawn_pairs
 from regard.seeing.trace.head_habits import row_distances, trace_distance
 from seeing.tools import WEIGHTS, of_labels, random_weights, translation
 
@@ -81,20 +80,3 @@ def test_more_layers_and_heads_are_left_out_and_said():
     assert sorted((one.layer, one.head) for one in found.heads) == [(0, 0), (0, 1)]
     assert "1 layer of 3 heads" in found.notes[0]
     assert "2 layers of 2 heads" in found.notes[0]
-
-
-def pair(here, there):
-    return ExamplePair("text", ("one", "other"), (here, there), trace_distance(here, there))
-
-
-def test_both_maps_of_a_pair_have_one_scale():
-    """Rows of 100 weights are drawn by their largest, which is that of both maps."""
-    names = [f"w{i}" for i in range(100)]
-    sharp, flat = of_labels(names, "xyz", sharp=9.0), of_labels(names, "xyz", sharp=0.1)
-    (drawn,) = drawn_pairs(pair(sharp, flat))
-    assert drawn["full"] == pytest.approx(float(sharp.maps[0].weights.max()))
-    # the flat one has nothing near the darkest colour
-    assert "var(--q8)" in drawn["figures"][0]
-    assert "var(--q4)" not in drawn["figures"][1]
-    (short,) = drawn_pairs(pair(of_labels("abc", "xyz"), of_labels("abc", "xyz")))
-    assert short["full"] == 1.0

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from regard.seeing import Map, Text, Token, Trace, TraceError, select
-from seeing.tools import SOURCE, TARGET, translation
+from regard.seeing import Map, Text, Trace, TraceError, select
 
 PAIR = (Text.of(["a", "b"]), Text.of(["x", "y", "z"]))
 
@@ -31,11 +30,6 @@ def test_a_bad_map_is_refused(weights, said):
         cross(weights)
 
 
-def test_rows_that_lack_mass_keep_what_they_lack():
-    found = cross([[[0.5, 0.5], [0.1, 0.6], [0.0, 0.0]]], missing=True).maps[0]
-    np.testing.assert_allclose(found.missing, [[0.0, 0.3, 1.0]], atol=1e-6)
-
-
 def test_missing_mass_must_be_what_is_missing():
     found = Map.of("cross", 0, GOOD)
     wrong = Map(found.kind, 0, found.weights, np.full((1, 3), 0.2, dtype=np.float32))
@@ -53,14 +47,6 @@ def test_derived_matrices_fit_the_tokens():
     with pytest.raises(TraceError, match=r"ablation must have.*3 target.*2 source.*\(2, 3\)"):
         Trace(*PAIR, derived={"ablation": np.zeros((2, 3), dtype=np.float32)})
     assert Trace(*PAIR, derived={"ablation": np.zeros((3, 2), dtype=np.float32)})
-
-
-def test_the_target_is_read_one_later_than_written():
-    trace = translation()
-    assert trace.tokens("read")[0] == Token("<s>", special=True)
-    assert trace.labels("read") == ["<s>", "le", "ch", "at"]
-    assert trace.labels("source") == SOURCE.labels
-    assert trace.labels("target") == TARGET.labels
 
 
 def test_slots_are_counted_by_their_map_and_are_no_words():

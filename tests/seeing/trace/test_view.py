@@ -51,14 +51,6 @@ def test_hiding_special_tokens_changes_no_weight():
     assert whole.hidden.max() < 1e-6
 
 
-def test_cross_attention_is_chosen_before_others():
-    square = Map.of("encoder-self", 0, [[[1.0, 0, 0], [0, 1.0, 0], [0, 0, 1.0]]])
-    both = Trace(SOURCE, TARGET, (square, Map.of("cross", 0, [SHARP])))
-    assert select(both).kind == "cross"
-    assert select(Trace(SOURCE, TARGET, (square,))).kind == "encoder-self"
-    assert select(both, kind="encoder-self").rows == ["a", "b", "</s>"]
-
-
 def test_history_is_that_of_the_outputs_or_else_of_the_inputs():
     own = Map.of("encoder-history", 0, [[[1.0, 0, 0], [0, 1.0, 0], [0, 0, 1.0]]])
     square = np.eye(len(TARGET.tokens), dtype=np.float32)
@@ -69,13 +61,6 @@ def test_history_is_that_of_the_outputs_or_else_of_the_inputs():
     assert select(both, kind="history").kind == "decoder-history"
     with pytest.raises(ArgumentError, match="the trace has: cross, but it is 'history'"):
         select(Trace(SOURCE, TARGET, (cross,)), kind="history")
-
-
-def test_gold_links_of_words_mark_each_of_their_cells():
-    linked = translation(gold=((1, 1, True), (0, 0, False)))
-    assert set(select(linked).gold) == {(0, 0, False), (1, 1, True)}
-    marks = {(1, 1, True), (1, 2, True), (2, 1, True), (2, 2, True), (0, 0, False)}
-    assert set(select(linked, words=False).gold) == marks
 
 
 def test_gold_links_of_tokens_mark_what_each_is_part_of():

@@ -32,18 +32,6 @@ def test_columns_are_summed_and_rows_averaged():
     np.testing.assert_allclose(merge(trace, short).missing, [[0.0, 0.3, 0.0]], atol=1e-6)
 
 
-def test_special_tokens_stay_alone():
-    tokens = (Token("a", word=0), Token("</s>", word=0, special=True), Token("b", word=0))
-    trace = Trace(Text("ab", tokens), Text.of(["x"]))
-    assert labels(trace, "source") == ["a", "</s>", "b"]
-
-
-def test_a_word_without_spans_is_its_tokens():
-    tokens = (Token("▁un", word=0), Token("##happy", word=0), Token("▁", word=1))
-    trace = Trace(Text("?", tokens), Text.of(["x"]))
-    assert labels(trace, "source") == ["unhappy", "▁"]
-
-
 def characters(text):
     words, number = [], -1
     for i, char in enumerate(text):
