@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.tools import architecture
 from source_trees import Package
 from source_trees import package as parsed_package
 
@@ -174,6 +175,10 @@ def test_a_public_class_name_has_one_meaning(package):
 
 def test_docstrings_begin_with_what_a_reader_would_search_for(package):
     assert package.vague_docstrings() == []
+
+
+def test_the_drawing_is_up_to_date(package):
+    assert architecture.draw(package) == architecture.DRAWING.read_text(encoding="utf-8")
 
 
 def test_a_circle_a_repeated_class_and_a_vague_docstring_are_found(tmp_path):

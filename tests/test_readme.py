@@ -56,8 +56,8 @@ LONG = ("--methods", "--versus", "said.html", "heads.html", "export")
 LONG_PAGES = (
     *("any-model", "attribution", "compare", "distributed", "fine-tuning", "forecasting", "heads"),
     *("import", "labels", "language", "memory", "models", "monotonic", "numbers", "pictures"),
-    *("questions", "seeing", "shards", "sound", "summaries", "train", "vectors", "what-if"),
-    "word-vectors",
+    *("python", "questions", "seeing", "shards", "sound", "summaries", "train", "vectors"),
+    *("what-if", "word-vectors"),
 )
 #: steps, layers and heads that small models do not have
 SHORTER = {

@@ -12,7 +12,6 @@ import ast
 import sys
 import textwrap
 from html import escape
-from pathlib import Path
 from typing import Final
 
 from benchmarks.harness import ROOT
@@ -86,9 +85,8 @@ def description(package: Package, name: str) -> str:
     return (ast.get_docstring(package.trees[file]) or "").partition("\n")[0]
 
 
-def draw(root: Path = ROOT) -> str:
+def draw(package: Package) -> str:
     """Return the drawing as SVG."""
-    package = Package(root)
     graph = imports_of(package)
     row_of = depths(graph)
     rows = [sorted(n for n in graph if row_of[n] == r) for r in range(max(row_of.values()) + 1)]
@@ -135,7 +133,7 @@ def _box(name: str, text: str, x: float, y: float) -> str:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="write nothing; 1 if out of date")
-    drawing = draw()
+    drawing = draw(Package(ROOT))
     if parser.parse_args(arguments).check:
         if DRAWING.exists() and DRAWING.read_text(encoding="utf-8") == drawing:
             return 0

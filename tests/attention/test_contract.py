@@ -292,6 +292,7 @@ def _fresh_compiler():
     torch._dynamo.reset()
 
 
+@pytest.mark.long
 @pytest.mark.compile
 @pytest.mark.sample(1)
 @pytest.mark.usefixtures("_fresh_compiler")

@@ -39,6 +39,7 @@ def rows_of(path):
     return found
 
 
+@pytest.mark.sample(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet", "xlsx"])
 def test_each_format_has_the_same_rows(words, tmp_path, suffix):

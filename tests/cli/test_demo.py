@@ -64,6 +64,7 @@ def test_a_run_of_the_user_is_not_removed(dictionary, run):
     assert (run / "model.safetensors").read_bytes() == before
 
 
+@pytest.mark.sample(1)
 @pytest.mark.plain
 @pytest.mark.parametrize(
     ("args", "fragments"),

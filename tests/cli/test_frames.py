@@ -42,7 +42,7 @@ def model(run):
 
 @pytest.fixture(scope="module")
 def rows():
-    return spoken(20, seed=5)
+    return spoken(7, seed=5)
 
 
 @pytest.mark.usefixtures("plain_steps")

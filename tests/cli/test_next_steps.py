@@ -43,6 +43,7 @@ def found(pattern, said):
     return match[0]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("case", FILES)
 def test_what_is_said_of_training_data_works_in_a_shell(in_folder, case):
     content, pattern = FILES[case]

@@ -29,7 +29,7 @@ def every_variant_with(*beams):
         for i, name in enumerate(VARIANTS)
         for j, beam in enumerate(beams)
     ]
-    return lambda test: pytest.mark.sample(8)(
+    return lambda test: pytest.mark.sample(5)(
         pytest.mark.parametrize(("variant", "beam"), values)(test)
     )
 

@@ -22,6 +22,7 @@ def outputs(share, n, seed):
     return [RIGHT if r else WRONG for r in right]
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("name", sorted({*NAMES} - {"macro-f1", "span-f1"}))  # of no sentences
 def test_an_interval_is_around_the_score(name):
     system, gold = SYSTEM * 9, SEVERAL * 9
@@ -51,6 +52,7 @@ def test_fewer_than_five_sentences_have_no_interval_and_no_test(name, n):
     assert ratio_differences(np.ones((n, 2)), [np.arange(2 * n).reshape(n, 2) + 1.0])[0][1] is None
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_paired_bootstrap_is_symmetric(name):
     other = ["the cat sat", "there is a cat on the mat", "dogs", "nothing", "it is raining ."]

@@ -46,7 +46,7 @@ def test_every_axis_that_changes_has_a_name(variant):
 
 @pytest.mark.slow
 @pytest.mark.plain
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("variant", LOOPED)
 def test_loops_in_the_graph_read_as_the_layers_do(variant):
     model = build(variant).eval()

@@ -54,7 +54,7 @@ def reopened(folder, kind):
     return module.eval(), tokenizer
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("family", ZOO)
 def test_what_was_imported_is_written_back(folders, family, tmp_path):
     path, theirs = folders(family, torch.float32)
@@ -79,7 +79,7 @@ def test_what_was_imported_is_written_back(folders, family, tmp_path):
     assert kind in (back / "README.md").read_text()
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("family", ["gpt2", "bart", "bert", *long("gemma", "t5")])
 def test_a_trained_run_is_written_back_with_its_outputs(folders, family, tmp_path):
     path, _ = folders(family, torch.float32)

@@ -127,6 +127,7 @@ def test_readers_of_recordings(imported, family):
     check_maps(out.maps["encoder-self"], expected.encoder_attentions, everywhere)
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("family", SEQ2SEQ)
 def test_encoder_decoders(imported, family):
     theirs, saved, folder = imported(family)

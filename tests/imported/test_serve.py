@@ -24,6 +24,7 @@ def client(folders):
         yield found
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["gpt2", "marian"])
 def test_answers_are_those_of_the_imported_model(client, folders, name):
     answer = client.post("/api/run", json={"text": TEXT, "model": name, "beam": 1, "max_len": 7})
@@ -62,6 +63,7 @@ def test_models_that_are_not_imported_are_refused(tmp_path, folders):
         Models.load([tmp_path / "other"], device="cpu")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
 def test_what_mattered_is_the_gradient_of_the_model_of_transformers(folders, family):
     """GPT-2 reads no token before a text, whose column is left out here."""

@@ -107,6 +107,7 @@ def test_a_search_with_first_tokens_finds_the_same():
     assert_same(decode(CpuModel(model), *given, options), decode(model, *given, options))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["bahdanau", "bahdanau-lstm", "bahdanau-tied"])
 def test_gates_of_tokens_are_computed_when_they_are_read(name, monkeypatch):
     monkeypatch.setattr(recurrent, "TABLE", 0)

@@ -217,6 +217,7 @@ def test_autocast_may_mix_types(backend, device):
     torch.testing.assert_close(context.float(), expected, rtol=0, atol=0.05)
 
 
+@pytest.mark.long
 @pytest.mark.compile
 @pytest.mark.parametrize(("backend", "device"), where(*BACKENDS))
 def test_compiles_without_graph_breaks(backend, device):

@@ -354,6 +354,7 @@ def test_a_row_of_padding_alone_has_zero_gradients(backend, device, cell):
     assert (tensors["inputs"].grad[1, 0] != 0).any()
 
 
+@pytest.mark.long
 @pytest.mark.sample(1)
 @pytest.mark.compile
 @pytest.mark.parametrize(("cell", "score"), [("rnn", "dot"), ("lstm", "additive")])

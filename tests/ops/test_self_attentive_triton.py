@@ -25,6 +25,7 @@ EMPTY = empty_history(INPUTS, 2, 3, 3, with_memory=False)
 on_gpu = pytest.mark.parametrize(("backend", "device"), where("triton"))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_TRITON, reason="needs triton")
 def test_the_kernels_keep_the_rule_in_the_interpreter():

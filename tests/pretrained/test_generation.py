@@ -106,7 +106,7 @@ def models(hugging):
     return model
 
 
-@pytest.mark.sample(16)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(
     ("family", "mode", "how", "dtype"),
     pairwise(

@@ -28,6 +28,7 @@ def unsafe(text):
     return sorted(char for char, kind in categories.items() if kind in ("Cc", "Cf"))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "options",
     [

@@ -24,7 +24,7 @@ def check(name):
     assert all(line in zoo.in_page() for line in zoo.reasons(name, found))
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SORTS)
 def test_attention_that_was_once_wrong(name):
@@ -32,7 +32,7 @@ def test_attention_that_was_once_wrong(name):
 
 
 @pytest.mark.slow
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", OTHERS)
 def test_attention_is_that_of_the_model_or_there_is_a_reason(name):
     check(name)

@@ -229,6 +229,7 @@ COUNTS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_bundled_dictionary_is_that_of_the_papers():
     found = TASKS["cmudict"].prepare(HOME)

@@ -56,6 +56,7 @@ def test_each_is_small_and_holds_nothing_else(name):
     assert sum(files.values()) <= MOST_BYTES
 
 
+@pytest.mark.long
 def test_all_together_are_small():
     files = [path for name in NAMES for path in (bundled_models.HOME / name).iterdir()]
     compressed = sum(len(zlib.compress(path.read_bytes(), 6)) for path in files)

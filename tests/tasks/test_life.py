@@ -24,8 +24,8 @@ LIVED = (
     *("plain text", "summaries", "several labels", "questions, answer pointed at"),
     *("keywords in sound", "cells of pictures", "numbers of vectors", "series"),
 )
-#: kinds that are refused at once, and one that nothing else exports; others take seconds each
-EXPORTED = ("plain text", "questions, answer chosen", "questions, answer pointed at", "series")
+#: kinds that are refused at once; others take seconds each
+EXPORTED = ("plain text", "questions, answer chosen", "questions, answer pointed at")
 
 
 def test_every_input_and_every_output_has_a_toy():
@@ -39,7 +39,7 @@ def test_every_input_and_every_output_has_a_toy():
     assert [{*side} for side in zip(*tried, strict=True)] == [INPUTS.keys(), OUTPUTS.keys()]
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "name", [n if n in LIVED else pytest.param(n, marks=pytest.mark.long) for n in TOYS]
 )
@@ -51,7 +51,7 @@ def test_a_run_lives(name, tmp_path):
     assert all(line in life.in_guide() for line in life.refusals(whole))
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.usefixtures("onnx_registry")
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=() if n in EXPORTED else pytest.mark.long) for n in TOYS]

@@ -216,6 +216,7 @@ def test_a_run_goes_on_without_its_file(data, tmp_path):
     assert RunFolder(tmp_path / "run").read_metrics()[-1]["step"] == 3
 
 
+@pytest.mark.sample(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("preset", ["bahdanau", "self-attentive", "rnn"])
 def test_other_presets_forecast(data, tmp_path, preset):
@@ -256,6 +257,7 @@ def test_a_trained_model_beats_repeating_the_last_value(data, tmp_path):
     assert found["scores"][0]["coverage"] > 0.6
 
 
+@pytest.mark.sample(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", ["html", "svg", "png", "csv", "json"])
 def test_a_forecast_is_drawn(run, data, tmp_path, ending):

@@ -213,6 +213,7 @@ def test_additions_and_their_gradients_are_those_of_peft(run):
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.long
 def test_frozen_weights_in_half_precision_change_the_loss_by_rounding(run, home, tmp_path):
     half = train(home, tmp_path / "half", lr=0.02, steps=24, precision="bf16")
     pairs = zip(half.read_metrics(), run.read_metrics(), strict=True)

@@ -28,7 +28,7 @@ def few_rows(request, monkeypatch):
     monkeypatch.setitem(loss_module.CHUNK, "cpu", request.param * VOCAB)
 
 
-@pytest.mark.sample(50)
+@pytest.mark.sample(16)
 @pytest.mark.usefixtures("few_rows")
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
