@@ -11,6 +11,7 @@ from cli.tools import regard as command
 from regard.data import Pair, Story, StoryEncoder, Tokenizer
 from regard.data.story_encoder import MARKS
 from regard.errors import ArgumentError, DataError
+from regard.models.embedding import TokenEmbedding
 from regard.seeing.trace.storage import from_json
 from regard.serve.served_models import Models
 from regard.tasks import choose_task, open_task
@@ -212,7 +213,6 @@ def test_bad_sources(memory_run):
         ({"preset": "memory-network", "tgt_tokenizer": "char"}, "tgt_tokenizer must be label for"),
         ({"preset": "memory-network", "src_tokenizer": "vectors"}, "reads stories and questions"),
         ({"preset": "memory-network", "features": True}, "features must be left out where sources"),
-        ({"preset": "span", "src_vectors": "v.txt"}, "src_vectors must be left out where sources"),
         ({"preset": "span", "shared_vocab": False}, "shared_vocab must be true for the preset"),
         ({"preset": "memory-network", "shared_vocab": True}, "shared_vocab must be false where"),
     ],
@@ -220,6 +220,17 @@ def test_bad_sources(memory_run):
 def test_settings_that_make_no_sense(settings, words):
     with pytest.raises(ArgumentError, match=words):
         check_settings(make_config(settings))
+
+
+def test_words_of_a_passage_start_from_vectors(folder):
+    words = folder / "vectors.txt"
+    words.write_text("".join(f"{word} {i} 0 0 1\n" for i, word in enumerate(PLACES, 1)))
+    settings = ("preset=span", "embed=4", "src_tokenizer=word", "vectors_rate=0")
+    model = regard.load(trained(folder, "vectors", *settings, f"src_vectors={words}"))
+    tokens = model.task.encoders.source.tokenizer.encode("hall")
+    (embedding,) = (m for m in model.module.modules() if isinstance(m, TokenEmbedding))
+    row = embedding.table.weight[tokens[0]] * embedding.scale
+    assert row.tolist() == [4, 0, 0, 1]
 
 
 def test_tokens_are_compared_in_lower_case():

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from regard.data import EncodedPairs, SourceEncoder, TargetEncoder, Tokenizer, require_tokenizer
 from regard.data.corpus import Ids
+from regard.data.story_encoder import StoryEncoder
 from regard.data.word_vectors import WordVectorFile, open_word_vectors
 from regard.device import shapes_only
 from regard.errors import ArgumentError, DataError
@@ -70,8 +71,9 @@ def start_from_vectors(
 ) -> None:
     """Initialise embeddings from word vectors; other rows stay random."""
     for setting, embedding in embeddings(config, model).items():
+        read = src.tokenizer if isinstance(src, StoryEncoder) else src
         tokenizer = (
-            require_tokenizer(src, setting)
+            require_tokenizer(read, setting)
             if setting == "src_vectors"
             else require_text_target(tgt, setting)
         )

@@ -79,7 +79,6 @@ class StoryInput(LineInput):
         TextInput.check_settings(settings)
         rule = "be left out where sources are stories"
         refuse_settings(settings, {"features": None}, rule, "write them into the story")
-        refuse_settings(settings, {"src_vectors": None}, rule)
 
     @classmethod
     def reader(cls, settings: Settings, place: DataPlace) -> SourceTransform:
