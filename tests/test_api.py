@@ -116,19 +116,6 @@ def test_a_model_is_not_saved_over_anything(model, tmp_path):
     assert not (model.path / "inside").exists()
 
 
-@pytest.mark.slow
-def test_half_precision_is_near(model):
-    half = regard.load(model.path, precision="bf16")
-    assert {p.dtype for p in half.module.parameters()} == {torch.bfloat16}
-    for text in ("abc", "hgfedcb"):
-        whole = model.trace(text, beam=3)
-        same = half.trace(text, target=whole.target.text)
-        assert same.decoded.log_prob == pytest.approx(
-            model.trace(text, target=whole.target.text).decoded.log_prob, rel=0.05
-        )
-        assert half(text, beam=3).maps["cross"][0].shape[1] > 0
-
-
 def test_an_ensemble(model, tmp_path):
     other = regard.fit(pairs(), output=tmp_path / "run", quiet=True, steps=1, seed=2, **SMALL)
     both = regard.load(model.path, other.path)

@@ -37,20 +37,6 @@ def test_two_batches_are_worked_on_at_once_with_a_thread_each():
     assert torch.get_num_threads() == 2
 
 
-@pytest.mark.parametrize("reason", ["one batch", "a GPU", "hooks", "autocast", "in order"])
-def test_some_work_stays_in_the_thread_that_asks(reason):
-    model, device, batches = nn.Linear(1, 1), CPU, [0, 1, 2]
-    if reason == "one batch":
-        batches = [0]
-    if reason == "a GPU":
-        device = torch.device("cuda")
-    if reason == "hooks":
-        model.register_forward_pre_hook(lambda *_: None)
-    with torch.autocast("cpu", enabled=reason == "autocast"):
-        found = map_batches(model, device, where, batches, in_order=reason == "in order")
-    assert set(found) == {(threading.get_ident(), 2)}
-
-
 def test_what_goes_wrong_in_a_thread_is_raised_and_the_threads_are_given_back():
     def fails(batch):
         raise ValueError(batch)

@@ -16,7 +16,6 @@ from attention.cases import (
 )
 from regard import masks, ops
 from regard.attention import (
-    MultiHeadAttention,
     Past,
 )
 
@@ -184,22 +183,6 @@ def test_the_context_is_the_same_without_weights(name):
 
 
 @each
-def test_length_one(name):
-    attention, case = build(CASES[name]), CASES[name]
-    query, key, value = inputs(case, q_len=1, kv_len=1)
-    context, weights = attention(query, key, value)
-    if case.sums_to_one:
-        assert torch.equal(weights, torch.ones(BATCH, case.heads, 1, 1, dtype=torch.float64))
-    if case.sums_to_one and not isinstance(attention, MultiHeadAttention):
-        close(context, value)
-    forbidden = torch.zeros(1, 1, 1, 1, dtype=torch.bool)
-    nothing = attention(query, key, value, forbidden)
-    assert (nothing.weights == 0).all()
-    expected = empty_context(attention).to(context.dtype).expand_as(context)
-    assert torch.equal(nothing.context, expected)
-
-
-@each
 @with_and_without
 def test_input_may_be_strided(name, need_weights):
     attention, tensors = build(CASES[name]), inputs(CASES[name])
@@ -245,16 +228,6 @@ def test_bf16_autocast_is_near_float32(name, need_weights):
     if weights is not None:
         torch.testing.assert_close(weights.float(), expected.weights, rtol=0, atol=0.04)
     assert all(tensor.grad.isfinite().all() for tensor in tensors)
-
-
-@each
-def test_a_call_leaves_nothing_behind(name):
-    attention, tensors = build(CASES[name]), inputs(CASES[name])
-    modules = list(attention.modules())
-    before = [{key: id(value) for key, value in vars(module).items()} for module in modules]
-    attention(*tensors, holes())
-    assert list(attention.modules()) == modules
-    assert [{k: id(v) for k, v in vars(module).items()} for module in modules] == before
 
 
 @each

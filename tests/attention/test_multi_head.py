@@ -5,7 +5,7 @@ from torch.nn.utils import prune
 
 from attention.cases import BATCH, DIM, HEAD_DIM, HEADS, KEY, KV_LEN, Q_LEN, VALUE
 from ops.messages import refuses
-from regard import masks, ops
+from regard import masks
 from regard.attention import MultiHeadAttention
 
 MASKS = ("none", "key padding", "causal", "both", "per head")
@@ -84,69 +84,12 @@ def test_equals_torch(kind, sizes, bias):
     torch.testing.assert_close(ours(*tensors, crossed).context, expected, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("kv_heads", [1, 2])
-def test_shared_heads_are_a_repeated_projection(kv_heads):
-    heads = 2 * HEADS
-    dim, group = heads * HEAD_DIM, heads // kv_heads
-    shared = MultiHeadAttention(dim, heads, num_kv_heads=kv_heads, key_size=KEY, value_size=VALUE)
-    for parameter in shared.parameters():
-        nn.init.normal_(parameter, std=0.3)
-    full = MultiHeadAttention(dim, heads, key_size=KEY, value_size=VALUE)
-    state = shared.state_dict()
-    for name in ("key_proj", "value_proj"):
-        for kind in ("weight", "bias"):
-            # head h of the queries reads head h // group of the keys
-            blocks = state[f"{name}.{kind}"].chunk(kv_heads)
-            repeated = torch.cat([blocks[h // group] for h in range(heads)])
-            state[f"{name}.{kind}"] = repeated
-    full.load_state_dict(state)
-    query = torch.randn(BATCH, Q_LEN, dim)
-    key, value = torch.randn(BATCH, KV_LEN, KEY), torch.randn(BATCH, KV_LEN, VALUE)
-    mask = torch.rand(BATCH, heads, Q_LEN, KV_LEN) < 0.6
-    expected = full(query, key, value, mask)
-    for backend in ("reference", "torch"):
-        with ops.use_backend(backend):
-            torch.testing.assert_close(shared(query, key, value, mask), expected)
-            fused = shared(query, key, value, mask, need_weights=False)
-        torch.testing.assert_close(fused.context, expected.context)
-    assert shared.project_keys(key).tensor.shape == (BATCH, kv_heads, KV_LEN, HEAD_DIM)
-    assert shared.project_values(value).tensor.shape == (BATCH, kv_heads, KV_LEN, HEAD_DIM)
-
-
 def test_values_may_come_projected():
     attention = MultiHeadAttention(DIM, HEADS, key_size=KEY, value_size=VALUE)
     query = torch.randn(BATCH, Q_LEN, DIM)
     key, value = torch.randn(BATCH, KV_LEN, KEY), torch.randn(BATCH, KV_LEN, VALUE)
     ready = attention(query, attention.project_keys(key), attention.project_values(value))
     assert torch.equal(ready.context, attention(query, key, value).context)
-
-
-@pytest.mark.parametrize("need_weights", [True, False])
-@pytest.mark.parametrize("q_len", [Q_LEN, KV_LEN])
-def test_causal_is_the_causal_mask(need_weights, q_len):
-    attention = MultiHeadAttention(DIM, HEADS, key_size=KEY)
-    query, key = torch.randn(BATCH, q_len, DIM), torch.randn(BATCH, KV_LEN, KEY)
-    padding = masks.padding(torch.tensor([KV_LEN, 4, 3]), KV_LEN)
-    for mask in (None, padding):
-        order = masks.causal(q_len, KV_LEN)
-        expected = attention(query, key, key, order if mask is None else order & mask).context
-        told = attention(query, key, key, mask, causal=True, need_weights=need_weights).context
-        torch.testing.assert_close(told, expected)
-
-
-@pytest.mark.slow
-def test_dropout_spares_the_weights_and_the_evaluation():
-    attention = MultiHeadAttention(DIM, HEADS, dropout=0.2)
-    x = torch.randn(BATCH, Q_LEN, DIM)
-    expected = attention.eval()(x, x, x)
-    assert torch.equal(attention(x, x, x).context, expected.context)
-    attention.train()
-    torch.testing.assert_close(attention(x, x, x).weights, expected.weights)
-    for need_weights in (True, False):
-        dropped = [attention(x, x, x, need_weights=need_weights).context for _ in range(300)]
-        assert not torch.allclose(dropped[0], expected.context, atol=1e-3)
-        mean = torch.stack(dropped).mean(dim=0)
-        torch.testing.assert_close(mean, expected.context, rtol=0, atol=0.15)
 
 
 class Shift:

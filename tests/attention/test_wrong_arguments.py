@@ -16,7 +16,6 @@ from attention.cases import (
     Q_LEN,
     QUERY,
     VALUE,
-    build,
     inputs,
 )
 from ops.messages import refuses
@@ -117,51 +116,12 @@ def test_a_score_is_one_of_three():
         MultiplicativeAttention(QUERY, KEY, "cosine")
 
 
-@each
-def test_wrong_axes(name):
-    attention, tensors = build(CASES[name]), inputs(CASES[name])
-    for i, argument in enumerate(("query", "key", "value")):
-        for wrong in (tensors[i][0], tensors[i][None], tensors[i][:, :0]):
-            rule = "have at least 1 entry" if wrong.ndim == 3 else "have the axes (batch, length,"
-            wide = argument == "value" and name in ("additive", "concat")
-            with refuses(argument, "have" if wide else rule, str(tuple(wrong.shape))):
-                attention(*(wrong if j == i else x for j, x in enumerate(tensors)))
-
-
 def test_self_attention_needs_keys_and_values_of_its_own_width():
     x = torch.randn(BATCH, Q_LEN, DIM)
     with refuses("key", f"be (batch, length, {KEY})", f"{Q_LEN}, {DIM})"):
         MultiHeadAttention(DIM, HEADS, key_size=KEY, value_size=DIM)(x, x, x)
     with refuses("value", f"be (batch, length, {VALUE})", f"{Q_LEN}, {DIM})"):
         MultiHeadAttention(DIM, HEADS, value_size=VALUE)(x, x, x)
-
-
-@each
-def test_wrong_batches_and_lengths(name):
-    attention, tensors = build(CASES[name]), inputs(CASES[name])
-    keys = attention.project_keys(tensors[1])
-    for i, argument in enumerate(("query", "key", "value")):
-        wrong = [x[:1] if j == i else x for j, x in enumerate(tensors)]
-        # one row would broadcast
-        with refuses("query and key and value", "agree in batch", f"{argument} = 1"):
-            attention(*wrong)
-    with refuses("query and key and value", "agree in batch", f"key = {BATCH}, value = 1"):
-        attention(tensors[0], keys, tensors[2][:1])
-    for value in (tensors[2][:, 1:], tensors[2][:, :1]):
-        with refuses("key and value", "agree in kv_len", f"value = {value.shape[1]}"):
-            attention(tensors[0], keys, value)
-
-
-@each
-def test_wrong_masks(name):
-    attention, tensors = build(CASES[name]), inputs(CASES[name])
-    wanted = (BATCH, CASES[name].heads, Q_LEN, KV_LEN)
-    for shape in ((BATCH, KV_LEN), (BATCH, 1, Q_LEN + 1, KV_LEN), (BATCH, 1, 1, Q_LEN)):
-        with refuses("mask", f"broadcast to (batch, heads, q_len, kv_len) = {wanted}", str(shape)):
-            attention(*tensors, torch.ones(shape, dtype=torch.bool))
-    for dtype in (torch.float32, torch.int64):
-        with refuses("mask", "be boolean, True where a query may attend", str(dtype)):
-            attention(*tensors, torch.ones(wanted, dtype=dtype))
 
 
 def test_dropout_is_a_probability():

@@ -79,18 +79,6 @@ def test_answers_are_the_same_in_whatever_form_sources_come(run, model, rows, tm
     assert [out.text for out in model(np.stack([tables[3]] * 2))] == by_name[3:4] * 2
 
 
-def test_numbers_are_brought_to_scale_before_they_are_read(model, rows):
-    """By hand: the numbers as the network must get them."""
-    table, _ = rows[0]
-    kept = model.source
-    scaled = (table.astype(np.float64) - np.array(kept.mean)) / np.array(kept.scale)
-    src = torch.from_numpy(scaled.astype(np.float32))[None]
-    found = model.module(src, torch.tensor([len(table)]), torch.tensor([[1]])).logits[0, 0]
-    expected = found.log_softmax(dim=0)
-    best = model.trace(table, beam=1).target.tokens[0]
-    assert best.prob == pytest.approx(expected.max().exp().item(), abs=1e-5)
-
-
 def test_bad_lines_keep_their_place(run, rows, tmp_path):
     good = json.dumps({"src": rows[0][0].tolist()})
     lines = [good, '{"src": [[1]]}', "none.npy", good]

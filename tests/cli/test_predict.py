@@ -9,7 +9,6 @@ import pytest
 
 from cli.tools import done, regard, sentence
 from forked_python import forked_python
-from regard.seeing.trace.storage import from_json
 
 # trains or decodes with real models: not part of `make check`
 pytestmark = pytest.mark.slow
@@ -124,16 +123,6 @@ def test_json(run, sources):
     assert [len(row) for row in head] == [4] * (len(first["tokens"]) + 1)
     assert all(sum(row) == pytest.approx(1, abs=1e-3) for row in head)
     assert len(first["token_log_probs"]) == len(first["tokens"]) + 1
-
-
-def test_traces(run, sources, tmp_path):
-    file = tmp_path / "traces.jsonl"
-    told = regard("predict", run, sources, "--beam", 3, "--nbest", 2, "--trace", file)
-    traces = [from_json(json.loads(line)) for line in file.read_text().splitlines()]
-    assert [trace.target.text for trace in traces] == [text for *_, text in ranked(told)]
-    assert [trace.source.text for trace in traces[::2]] == sources.read_text().split()
-    assert [trace.decoded.rank for trace in traces] == [0, 1] * 3
-    assert all(trace.kinds == ["cross"] for trace in traces)
 
 
 OPTIONS = {

@@ -7,7 +7,6 @@ import pytest
 
 from cli.test_startup import modules
 from cli.tools import done, regard, sentence
-from regard.training import RunFolder
 
 
 @pytest.fixture
@@ -18,19 +17,6 @@ def copy(run, tmp_path):
 
 def listed(folder, *words):
     return json.loads(done(regard("runs", folder, "--json", *words)))
-
-
-def test_a_finished_run(run, copy, tmp_path):
-    (found,) = listed(tmp_path)
-    assert found["path"] == str(copy)
-    assert (found["preset"], found["size"], found["state"]) == ("bahdanau", "tiny", "finished")
-    assert found["data"] == str(run.with_suffix(".tsv"))
-    weights = RunFolder(copy).load().model.parameters()
-    assert found["weights"] == sum(weight.numel() for weight in weights)
-    card = (copy / "README.md").read_text()
-    name, _, figure = found["best"].partition(", greedy ")
-    assert f"| best {name}, greedy | {figure} |" in card
-    assert found["changed"][:4].isdecimal()
 
 
 def test_a_stopped_run_can_be_resumed_and_has_the_best_of_its_checkpoint(copy):

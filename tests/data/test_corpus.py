@@ -7,7 +7,7 @@ import pyarrow
 import pytest
 
 from data.tools import make_corpus, make_pairs, make_tokenizers
-from regard.data import Corpus, Pair, Tokenizer, build_corpus
+from regard.data import Pair, Tokenizer, build_corpus
 from regard.data.corpus import corpus_problem, note_path
 from regard.data.encode_corpus import PairEncoder
 from regard.errors import DataError
@@ -39,17 +39,6 @@ def test_what_goes_in_comes_out(tmp_path, small_parts, texts):
             assert corpus.pair(i) == pair
     assert corpus.has_texts == texts
     assert corpus.src_lengths.dtype == corpus.tgt_lengths.dtype == np.int32
-
-
-def test_long_pairs_are_left_out_and_counted(tmp_path, small_parts):
-    pairs = make_pairs(50)
-    limits = {"max_src_len": 8, "max_tgt_len": 3}
-    corpus = make_corpus(tmp_path / "c.arrow", pairs, texts=True, **limits)
-    kept = [p for p in pairs if len(p.src) + len(p.features) <= 8 and len(p.tgt.split()) <= 3]
-    assert 5 < len(kept) < 40
-    assert [corpus.pair(i) for i in range(len(corpus))] == kept
-    assert corpus.dropped == 50 - len(kept)
-    assert Corpus(tmp_path / "c.arrow").dropped == corpus.dropped
 
 
 def test_nothing_left(tmp_path):
@@ -125,18 +114,6 @@ def test_a_damaged_file_is_built_again(tmp_path, damage):
     assert encoded
     assert said == [f"{start.path}: its checksum is not that of its content, so it is built again."]
     assert start() == (False, [])
-
-
-@pytest.mark.parametrize("content", [None, b"", b"{}", b"7", b"\xff"])
-def test_a_missing_checksum(tmp_path, content):
-    start = Starts(tmp_path / "c.arrow")
-    start()
-    note = note_path(start.path)
-    note.unlink() if content is None else note.write_bytes(content)
-    assert start() == (
-        True,
-        [f"{start.path}: c.arrow.json is missing or damaged, so it is built again."],
-    )
 
 
 def test_a_crafted_corpus_with_the_right_checksum_is_built_again(tmp_path):

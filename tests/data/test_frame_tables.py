@@ -10,7 +10,7 @@ import pyarrow.parquet
 import pytest
 import torch
 
-from regard.data import BadLines, Pair, base_folder, read_pairs
+from regard.data import BadLines, base_folder, read_pairs
 from regard.data.error_hints import BadLine
 from regard.data.frame_tables import (
     FrameReader,
@@ -18,7 +18,6 @@ from regard.data.frame_tables import (
     frames_name,
     read_frame_sources,
     value_fingerprint,
-    why_frames,
 )
 from regard.errors import DataError
 
@@ -198,22 +197,6 @@ def test_another_number_of_features_is_a_bad_line(tmp_path):
         DataError, match="line 1: each frame of the source has 3 numbers, where 1 is"
     ):
         read(file, tmp_path, features=1)
-
-
-def test_which_sources_are_taken_as_vectors():
-    def of(*sources):
-        rows = [s if isinstance(s, tuple) else ("", s) for s in sources]
-        return why_frames([Pair(src, "x", 1, frames=frames) for src, frames in rows])
-
-    assert of(TABLE, [[1, 2, 3]]) == "the sources are tables of numbers"
-    assert of(np.zeros(3), torch.zeros(2, 3)) == "the sources are tables of numbers"
-    assert of(("a.npy", None), ("b/c.npy", None)) == "the sources are names of .npy files"
-    assert of() == ""
-    assert of(("a.npy", None), ("word", None)) == ""
-    assert of(("a.npy", None), TABLE) == ""
-    assert of([1, 2, 3]) == ""
-    assert of(["a", "b"]) == ""
-    assert of([["a"], ["b"]]) == ""
 
 
 def test_lines_to_predict_from(tmp_path):

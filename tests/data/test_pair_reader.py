@@ -12,7 +12,6 @@ from pyarrow import parquet
 
 from regard.data import Pair, read_lines, read_pairs
 from regard.data.pairs import parse_features
-from regard.data.table_files import HEAD
 from regard.data.text_files import MAX_BYTES, numbered_lines
 from regard.errors import ArgumentError, DataError
 
@@ -417,21 +416,6 @@ def test_options_that_need_files(write, stdin):
         read_pairs(write(b"{}", "pairs.jsonl"), columns=(0, 1))
     with pytest.raises(ArgumentError, match="tgt_file must be a file if the source is stdin"):
         read_pairs("-", tgt_file="-")
-
-
-def test_a_file_is_read_bit_by_bit(monkeypatch):
-    read = []
-
-    def lines(source):
-        for number in range(1, 10_000):
-            read.append(number)
-            yield number, b"a\tb"
-
-    monkeypatch.setattr("regard.data.table_files.numbered_lines", lines)
-    reader = read_pairs("long.tsv")
-    assert next(reader) == Pair("a", "b", 1)
-    assert len(read) <= HEAD
-    assert sum(1 for _ in reader) == 9998
 
 
 def test_lines_to_predict_from(write, stdin):

@@ -11,7 +11,7 @@ from PIL import Image
 from pictures import bomb, drawn, png_bytes
 from regard.data import PictureEncoder
 from regard.data.error_hints import BadLine
-from regard.data.pictures import PictureReader, PictureSize, choose_patch, choose_size
+from regard.data.pictures import PictureReader, PictureSize
 from regard.errors import DataError
 
 SIZE = PictureSize(6, 10)
@@ -100,19 +100,6 @@ def test_an_array_that_is_no_picture_is_refused(array, said):
     assert said in refused(array)
 
 
-def test_sizes_and_patches_that_nobody_sets_fit_each_other():
-    assert choose_size(PictureSize(28, 28), None, None) == (28, 28)
-    assert choose_patch(PictureSize(28, 28), None) == 4
-    assert choose_patch(PictureSize(32, 32), None) == 4
-    large = choose_size(PictureSize(480, 640), None, None)
-    assert large == (48, 64)
-    assert choose_patch(large, None) == 8
-    odd = choose_size(PictureSize(31, 37), None, None)
-    patch = choose_patch(odd, None)
-    assert odd.height % patch == 0 == odd.width % patch
-    assert choose_size(PictureSize(33, 50), None, 7) == (35, 49)
-
-
 def encoder(**options):
     pictures = [reader().parse(drawn("red", "left", i)) for i in range(5)]
     return PictureEncoder.measure(
@@ -135,17 +122,6 @@ def test_patches_are_standardised_and_go_row_by_row():
     assert np.allclose(every.mean(axis=0), 0, atol=1e-5)
     assert np.allclose(every.std(axis=0), 1, atol=1e-5)
     assert np.array_equal(found.decode(patches), levels)
-
-
-def test_pictures_that_are_all_grey_have_one_channel():
-    grey = np.repeat(np.arange(60, dtype=np.uint8).reshape(6, 10, 1), 3, axis=2)
-    rows = reader().parse(grey)
-    found = PictureEncoder.measure([rows], read_channels=3, channels=None, patch=2)
-    assert found.channels == 1
-    alone = found.reader(Path()).parse(grey)  # which reads one channel from now on
-    assert np.array_equal(found.encode(rows), found.encode(alone))
-    assert encoder().channels == 3
-    assert encoder(channels=1).channels == 1
 
 
 @pytest.mark.parametrize(

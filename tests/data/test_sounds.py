@@ -13,7 +13,6 @@ import torch
 
 from regard.data import FrameScaler, LogMel, SoundEncoder
 from regard.data.error_hints import BadLine
-from regard.data.media_files import read_sound
 from regard.data.sounds import SoundReader
 from regard.errors import DataError
 from sounds import tones
@@ -169,16 +168,6 @@ def test_a_header_that_points_before_the_file_prints_no_traceback(folder, capfd)
         with suppress(BadLine):
             reader(folder).parse(whole[:place] + whole[place + 1 :])
     assert "Traceback" not in capfd.readouterr().err
-
-
-def test_blocks_of_a_recording_are_those_of_the_whole(folder, monkeypatch):
-    samples = np.random.default_rng(3).uniform(-1, 1, (997, 3)).astype(np.float32)
-    file = io.BytesIO()
-    soundfile.write(file, samples, 8000, format="WAV", subtype="FLOAT")
-    monkeypatch.setattr("regard.data.media_files.BLOCK", 301)
-    found = read_sound(file.getvalue(), 8000, most=1.0)
-    np.testing.assert_allclose(found.samples, samples.mean(axis=1), atol=1e-6)
-    assert found.notes == ("recording: the 3 channels are averaged",)
 
 
 def test_an_array_alone_is_refused(folder):

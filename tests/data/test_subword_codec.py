@@ -23,13 +23,3 @@ def test_words_one_by_one_are_the_lines(kind):
         line = "▁" + text.replace(" ", " ▁")
         pieces = [piece for word in line.split(" ") for piece in whole.encode(word).tokens]
         assert tokenizer.tokens(tokenizer.encode(text)) == pieces
-
-
-def test_what_is_learned_from_is_bounded(monkeypatch):
-    texts = ["ab " * 500 + "cd " * 100 + "e"]
-    expected = Tokenizer.train("bpe", texts).tokens(range(4, 12))
-    monkeypatch.setattr("regard.data.lookup_codecs.MAX_WORDS", 60)
-    assert Tokenizer.train("bpe", texts).tokens(range(4, 12)) == expected
-    monkeypatch.setattr("regard.data.lookup_codecs.MAX_TYPES", 1)
-    small = Tokenizer.train("bpe", ["ab", "cd", "ab"])
-    assert small.tokens(small.encode("ab cd")) == ["▁ab", "▁", "<unk>", "<unk>"]

@@ -2,7 +2,7 @@ import itertools
 
 import pytest
 
-from regard.data.tokenizers import choose_label_tokenizer, choose_tokenizer
+from regard.data.tokenizers import choose_tokenizer
 from regard.errors import ArgumentError
 
 WORDS = [*"woman watches yellow umbrella children playing winter street houses".split(), "a"]  # noqa: SIM905
@@ -48,15 +48,3 @@ def test_no_text():
     for texts in ([], [""], ["  "]):
         with pytest.raises(ArgumentError, match="texts must have something in them"):
             choose_tokenizer(texts)
-
-
-def test_labels_are_few_and_come_often():
-    few = ["yes", "no", "not  sure"] * 20
-    choice = choose_label_tokenizer(iter(few))
-    assert choice.kind == "label"
-    assert choice.reason == "the targets are 3 different ones, 20 times each on average"
-    assert choose_label_tokenizer(few[:-1]) is None  # not often enough
-    assert choose_label_tokenizer(["yes", "", " "] * 40) is None  # nothing to tell apart
-    assert choose_label_tokenizer([]) is None
-    assert choose_label_tokenizer([str(i % 100) for i in range(2000)]) is not None
-    assert choose_label_tokenizer([str(i % 101) for i in range(4000)]) is None

@@ -126,16 +126,6 @@ def test_saved_and_loaded(tokenizer, tmp_path):
     assert again.fingerprint == tokenizer.fingerprint
 
 
-def test_tokens_of_one_case_take_text_of_both(tmp_path):
-    capitals = train("char", ["ABBA'S"])
-    both = train("char", ["ABBA'S"], case="upper")
-    assert both.encode("abBa's") == both.encode("ABBA'S") == capitals.encode("ABBA'S")
-    assert both.tokens(both.encode("ab")) == ["A", "B"]
-    assert both.spans("ab") == [(0, 1), (1, 2)]
-    both.save(tmp_path / "both.json")
-    assert Tokenizer.load(tmp_path / "both.json").encode("ab") == both.encode("AB")
-
-
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [

@@ -110,21 +110,6 @@ def test_forced_prefix(beam):
             assert tokens == ranked(toy, source, 0.6, targets=rest)[0][1]
 
 
-@pytest.mark.parametrize("beam", [1, 3])
-def test_rows_that_are_done_leave_the_batch(beam):
-    toy = Toy(VOCAB, 5)
-    toy.logits[..., EOS] = -50.0
-    for source, length in enumerate((1, 3, 5)):
-        for target in toy.all_targets(length):
-            if len(target) == length:
-                toy.logits[source, toy._code(target), EOS] = 50.0
-    options = DecodingOptions(beam=beam, length_penalty=0.0, max_len=5)
-    found = decode(toy, *sources(0, 1, 2), options)
-    assert [len(h.tokens) for h, *_ in found] == [1, 3, 5]
-    # the first step has one hypothesis a row; source 0 is done after step 1, source 1 after step 3
-    assert toy.rows_per_step == [3, 3 * beam, 2 * beam, 2 * beam, beam, beam]
-
-
 def test_maps_stay_with_their_hypotheses():
     toy = Toy(VOCAB, 5)
     src, lengths = sources(0, 1, 2, 3)
@@ -164,19 +149,3 @@ def test_logits_that_are_not_numbers_are_an_error(beam):
     toy.logits[:] = float("nan")
     with pytest.raises(RegardError, match=r"NaN.*diverge"):
         decode(toy, *sources(0, 1), DecodingOptions(beam=beam, max_len=3))
-
-
-def test_the_model_is_run_without_dropout_and_given_back():
-    toy = Toy(VOCAB, MAX_LEN)
-    toy.inner = torch.nn.Dropout(0.5).eval()
-    seen = []
-    plain = toy.step
-    toy.step = lambda *args, **kwargs: (
-        seen.append((toy.training, torch.is_grad_enabled())),
-        plain(*args, **kwargs),
-    )[1]
-    toy.training = True
-    greedy(toy, *sources(0))
-    assert set(seen) == {(False, False)}
-    assert toy.training
-    assert not toy.inner.training

@@ -11,7 +11,7 @@ from ops.messages import refuses
 from regard.decoding import DecodingOptions, decode, force_decode, stream
 from regard.decoding.candidates import Constraints
 from regard.errors import ArgumentError
-from regard.symbols import BOS, EOS, PAD, UNK
+from regard.symbols import EOS, PAD, UNK
 
 NEVER = -math.inf
 VOCAB = 9
@@ -55,18 +55,6 @@ def test_limits_by_length():
     assert constraints(exact=[2, 4]).limits.tolist() == [2, 4]
     assert constraints(exact=[2, 4], max_len=3).limits.tolist() == [2, 3]
     assert constraints(max_len=100_000).longest == 100_000
-
-
-def test_tokens_that_are_allowed():
-    rules = constraints(max_len=3)
-    assert rules.never == (PAD, BOS)
-    assert allowed(rules, 0) == ([[EOS, UNK, *WORDS]] * 2, None)
-    assert allowed(constraints(forbid_unknown=True), 0) == ([[EOS, *WORDS]] * 2, None)
-    assert allowed(constraints(min_len=2, max_len=3), 1) == ([[UNK, *WORDS]] * 2, None)
-    assert allowed(constraints(min_len=2, max_len=3), 2) == ([[EOS, UNK, *WORDS]] * 2, None)
-    assert allowed(rules, 2) == ([[EOS, UNK, *WORDS]] * 2, None)
-    # token 5 is likelier than the end: the limit cuts
-    assert allowed(rules, 3) == ([[EOS]] * 2, [True, True])
 
 
 def test_ngrams_are_not_repeated():

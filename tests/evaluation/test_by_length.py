@@ -22,17 +22,6 @@ def test_rows_are_the_scores_of_their_sources():
             assert value == pytest.approx(score(name, system, gold).value)
 
 
-def test_buckets_are_about_equal():
-    lengths = [*range(1, 13)]
-    rows = by_length(["exact"], lengths, ["a"] * 12, ["a"] * 12, buckets=4)
-    assert [(r.shortest, r.longest, r.count) for r in rows] == [
-        (1, 3, 3),
-        (4, 6, 3),
-        (7, 9, 3),
-        (10, 12, 3),
-    ]
-
-
 @pytest.mark.plain
 @pytest.mark.parametrize(
     ("call", "words"),

@@ -8,9 +8,7 @@ from regard.evaluation.forecasts import (
     ForecastSums,
     LinearBaseline,
     WindowMoments,
-    choose_linear,
     conformal_offsets,
-    last_row,
     pinball,
     repeat_last,
     seasonal_naive,
@@ -79,28 +77,6 @@ def test_the_linear_baseline_finds_a_linear_rule():
     baseline = LinearBaseline.fit(WindowMoments.of([scaled.numpy()], look_back=7, steps=3))
     found = baseline.forecast(scaled[None, 20:27], 2)
     assert torch.allclose(found, scaled[None, 27:30], atol=0.05)
-
-
-@pytest.mark.parametrize("centre", [last_row(7), torch.full((7,), 1 / 7, dtype=torch.float64)])
-def test_dev_windows_choose_the_linear_map(centre):
-    train, dev = oscillations(401, noise=0.1), oscillations(97, seed=2, noise=0.1)
-    chosen = choose_linear(
-        *(WindowMoments.of([rows], 7, 3) for rows in (train, dev)), [last_row(2), centre]
-    )
-    cut = [windows(rows, 10) for rows in (train, dev)]
-    less = [np.insert(each - each[:, :7] @ centre.numpy()[:, None], 7, 1.0, axis=1) for each in cut]
-    tried = [_ridge(less[0], weight) for weight in (1e-3, 1e-2, 0.03)]
-    errors = [np.square(less[1][:, 8:] - less[1][:, :8] @ weight).mean() for weight in tried]
-    weight = np.concatenate([chosen.weight, chosen.bias[None]])
-    assert np.allclose(weight, tried[int(np.argmin(errors))], atol=1e-5)
-
-
-def _ridge(less, weight):
-    """Least squares by an equation for each window, and one for each coefficient."""
-    own = np.sqrt(weight * len(less)) * np.eye(8)
-    return np.linalg.lstsq(
-        np.concatenate([less[:, :8], own]), np.concatenate([less[:, 8:], np.zeros((8, 3))])
-    )[0]
 
 
 def test_calibrated_quantiles_are_exceeded_as_often_as_they_say():

@@ -50,16 +50,6 @@ def test_it_is_the_inverse_of_the_mean_probability_by_hand():
     assert found.nats == pytest.approx(-math.log(first * first * rest), rel=1e-5)
 
 
-def test_many_batches_are_scored_as_one(monkeypatch):
-    torch.manual_seed(1)
-    size = TOKENIZER.vocab_size
-    model = Bigrams(torch.rand(size, size).softmax(dim=1))
-    texts = ["a b c", "b", "c a", "a a a a a", "b c"]
-    whole = perplexity(model, TOKENIZER, texts)
-    monkeypatch.setattr("regard.evaluation.text_perplexity.BATCH_TOKENS", 3)
-    assert perplexity(model, TOKENIZER, texts).nats == pytest.approx(whole.nats, rel=1e-6)
-
-
 def test_the_interval_holds_what_other_texts_would_give():
     entries = {(BOS, A): 0.9, (A, EOS): 0.9, (BOS, B): 0.05, (B, EOS): 0.5}
     model = Bigrams(table(entries=entries))

@@ -95,35 +95,6 @@ def test_decoder_pieces_equal_the_whole(kernel, pieces):
     assert state.position == whole.state.position == LENGTH
 
 
-@pytest.mark.parametrize("kind", [ConvEncoder, ConvDecoder])
-def test_dropout_acts_in_training_alone(kind):
-    module, x = kind(DIM, 2, dropout=0.5).double(), vectors()
-    args = (started(module),) if kind is ConvDecoder else ()
-
-    def run():
-        result = module(x, *args)
-        return result if kind is ConvEncoder else result.output
-
-    assert not torch.equal(run(), run())
-    module.eval()
-    assert torch.equal(run(), run())
-
-
-@pytest.mark.parametrize("kernel", [1, 3])
-def test_gradcheck(kernel):
-    source, target = encoder(kernel), decoder(kernel)
-    x, y = (torch.randn(7, n, DIM, dtype=torch.float64, requires_grad=True) for n in (2, 5))
-    mask = masks.padding(torch.tensor([2, 0, 1, 2, 1, 2, 2]), 2)
-
-    def run(x, y, *weights):
-        memory = source(x, mask)
-        output, _, maps = target(y, target.start(memory, memory, mask), need_weights=True)
-        return output, *maps
-
-    leaves = (x, y, *source.parameters(), *target.parameters())
-    assert torch.autograd.gradcheck(run, leaves, fast_mode=True)
-
-
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_variance_is_kept_at_the_start(dropout):
     conv = GatedConvolution(64, 3, dropout=dropout)

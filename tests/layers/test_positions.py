@@ -3,13 +3,11 @@ import math
 import pytest
 import torch
 
-from layers.tools import away_from_zero, close, same_bits
+from layers.tools import close, same_bits
 from regard.layers import (
-    LayerOptions,
     LearnedPositions,
     RotaryPositions,
     SinusoidalPositions,
-    TransformerEncoder,
 )
 
 BATCH, LENGTH, DIM, HEADS = 2, 5, 11, 3
@@ -62,27 +60,3 @@ def test_rotary_by_hand():
         4 * slow_c + 2 * slow_s,
     ]
     close(actual, torch.tensor(expected, dtype=torch.float64))
-
-
-def test_rotary_products_depend_on_the_distance_alone():
-    rotary = RotaryPositions(2 * DIM)
-    query, key = torch.randn(2, BATCH, HEADS, 1, 2 * DIM, dtype=torch.float64)
-
-    def product(query_at, key_at):
-        return (rotary(query, start=query_at) * rotary(key, start=key_at)).sum(-1)
-
-    close(product(7, 3), product(4, 0))
-    close(product(1003, 999), product(4, 0))
-    assert (product(7, 3) != product(8, 3)).all()
-
-
-@pytest.mark.parametrize("norm_first", [True, False])
-def test_without_positions_order_is_not_seen(norm_first):
-    options = LayerOptions(dropout=0.0, norm_first=norm_first)
-    encoder = away_from_zero(TransformerEncoder(DIM, 1, 7, 2, options)).double()
-    abc = torch.randn(1, 3, DIM, dtype=torch.float64)  # "a b c"
-    cba = abc.flip(1)
-    close(encoder(cba).output, encoder(abc).output.flip(1))
-    positions = SinusoidalPositions(DIM)
-    ordered, turned = encoder(positions(abc)).output, encoder(positions(cba)).output.flip(1)
-    assert ((ordered - turned).abs().amax(dim=-1) > 1e-3).all()

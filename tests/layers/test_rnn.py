@@ -118,19 +118,6 @@ def test_a_row_without_steps_keeps_its_state(cell, dtype):
 
 
 @each_cell
-@pytest.mark.parametrize("both_ways", [False, True])
-def test_full_rows_run_as_without_lengths_and_as_among_longer_ones(cell, both_ways):
-    _, ours = pair(cell, 2, both_ways)
-    x, state = inputs(ours)
-    short, lengths = x[:, :4], torch.full((BATCH,), 4)
-    found = ours(short, lengths, state)
-    same_bits(tensors(*found), tensors(*ours(short, None, state)))
-    output, last = ours(x, lengths, state)
-    close(found.output, output[:, :4])
-    close(found.state.hidden, last.hidden)
-
-
-@each_cell
 @each_shape
 def test_gradients_equal_those_of_packed_sequences(cell, layers, both_ways):
     theirs, ours = pair(cell, layers, both_ways)
@@ -158,17 +145,6 @@ def test_steps_equal_forward(cell, bias):
         output, state = ours.step(x_t, state)
         outputs.append(output)
     close(tensors(torch.stack(outputs, 1), state), tensors(*expected))
-
-
-@each_cell
-def test_dropout_acts_between_layers_in_training_alone(cell):
-    stack = RNNStack(INPUT, HIDDEN, cell=cell, num_layers=2, dropout=0.5)
-    single = RNNStack(INPUT, HIDDEN, cell=cell, dropout=0.5)
-    x = torch.randn(BATCH, LENGTH, INPUT)
-    assert not torch.equal(stack(x).output, stack(x).output)
-    assert torch.equal(single(x).output, single(x).output)
-    stack.eval()
-    assert torch.equal(stack(x).output, stack(x).output)
 
 
 @pytest.mark.gpu

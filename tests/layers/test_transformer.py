@@ -12,7 +12,6 @@ from layers.tools import (
 from regard import masks
 from regard.attention import ALiBi, ShawRelativePositions
 from regard.layers import (
-    FeedForward,
     LayerOptions,
     RotaryPositions,
     TransformerDecoder,
@@ -237,15 +236,3 @@ def test_each_dropout_of_a_layer_acts(part):
     else:
         where.dropout.p = 0.5
     assert not torch.equal(layer(x).output, layer(x).output)
-
-
-@each_activation
-def test_feed_forward_by_hand(activation):
-    module = away_from_zero(FeedForward(DIM, INNER, activation=activation)).double()
-    x = vectors()
-    hidden = x @ module.inner.weight.T + module.inner.bias
-    if activation == "relu":
-        hidden = hidden * (hidden > 0)
-    else:
-        hidden = hidden * 0.5 * (1 + torch.erf(hidden / 2**0.5))
-    close(module(x), hidden @ module.outer.weight.T + module.outer.bias)

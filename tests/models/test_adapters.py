@@ -155,19 +155,6 @@ def test_what_padding_holds_changes_no_bit(name, adapter):
             assert all(map(torch.equal, layers, again.maps[kind]))
 
 
-@pytest.mark.sample(5)
-@every_preset
-@every_adapter
-def test_a_row_alone_equals_the_row_in_a_batch(name, adapter):
-    model, (src, lengths), tgt = build(name, adapter), source(adapter), target()
-    whole = model(src, lengths, tgt).logits
-    for i, length in enumerate(lengths.tolist()):
-        one = src[i : i + 1] if adapter == "patches" else src[i : i + 1, :length]
-        size = lengths[i : i + 1] if adapter == "patches" else None
-        alone = model(one, size, tgt[i : i + 1]).logits
-        torch.testing.assert_close(alone, whole[i : i + 1], atol=1e-10, rtol=0)
-
-
 @every_preset
 def test_gradients_stay_finite_beside_nan_and_reach_the_adapter(name):
     model, (src, lengths), tgt = build(name).train(), source("stacked"), target()

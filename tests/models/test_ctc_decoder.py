@@ -65,15 +65,6 @@ def test_prefixes_have_the_probability_of_all_their_paths(scores, target):
                 assert found == pytest.approx(chance, rel=1e-6, abs=1e-12)
 
 
-def test_a_whole_target_has_the_probability_of_the_loss(scores):
-    lengths, targets = torch.tensor([5, 3]), torch.tensor([[6, 4, 4], [5, PAD, PAD]])
-    state = PrefixState.of(scores, lengths)
-    for column in targets.unbind(1):  # padding leaves a prefix as it is
-        state = state.extended(column)
-    ended = state.total + state.next_log_probs()[:, EOS]
-    torch.testing.assert_close(-ended.float(), ctc_loss(scores.float(), lengths, targets))
-
-
 def test_a_target_without_room_costs_nothing(scores):
     targets = torch.tensor([[4, 4, 4, 4], [4, 4, PAD, PAD]])
     found = ctc_loss(scores.float().requires_grad_(), torch.tensor([5, 2]), targets)

@@ -75,18 +75,6 @@ def test_what_stands_beyond_a_story_cannot_matter(preset):
 
 
 @pytest.mark.parametrize("preset", sorted(STORY_PRESETS))
-def test_weights_of_a_hop_sum_to_one_and_depend_on_the_order(preset):
-    src, lengths, tgt = stories()
-    model = build(preset).eval()
-    weights = model(src, lengths, tgt, need_weights=True).maps["hops"][0]
-    assert weights.shape == (BATCH, 1, model.reader.hops, SENTENCES)
-    torch.testing.assert_close(weights.sum(-1), torch.ones(BATCH, 1, model.reader.hops))
-    turned = src.clone()
-    turned[0, [0, 1]] = src[0, [1, 0]]
-    assert not torch.allclose(model(turned, lengths, tgt).logits, model(src, lengths, tgt).logits)
-
-
-@pytest.mark.parametrize("preset", sorted(STORY_PRESETS))
 def test_decoding_writes_one_answer(preset):
     src, lengths, _ = stories()
     model = build(preset).eval()

@@ -70,16 +70,6 @@ def test_the_likelihood_is_the_sum_over_all_alignments(layers):
         torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=0)
 
 
-def test_the_map_mixes_the_outputs_of_the_positions():
-    src, lengths, tgt = pairs()
-    model = build("monotonic").double().eval()
-    out = model(src, lengths, tgt, need_weights=True)
-    for row, (_, emission) in enumerate(parts(model, src, lengths, tgt)):
-        weights = out.maps["cross"][0][row, 0, :, : emission.shape[1]]
-        expected = torch.einsum("ti,tiv->tv", weights, emission.exp()).log()
-        torch.testing.assert_close(out.logits[row], expected, atol=1e-12, rtol=0)
-
-
 def test_the_loss_may_write_over_the_logits():
     src, lengths, tgt = pairs()
     gold = tgt.roll(-1, dims=1)

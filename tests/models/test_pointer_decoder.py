@@ -8,7 +8,7 @@ import torch
 from models.cases import BATCH, RECURRENT, SRC_VOCAB, build, pairs
 from regard.errors import ArgumentError
 from regard.models import PRESETS
-from regard.models.pointer_decoder import coverage_loss, merge_equal_tokens, mixture
+from regard.models.pointer_decoder import merge_equal_tokens, mixture
 from regard.training.losses import cross_entropy
 
 VOCAB, STEPS, WIDTH = 11, 3, 5
@@ -118,15 +118,6 @@ def test_what_only_sources_have_is_never_copied():
     assert (probs[..., -3:] < 1e-20).all()
     torch.testing.assert_close(probs.sum(dim=2), torch.ones(BATCH, tgt.shape[1]))
     assert (probs[0, :, SRC_VOCAB - 7 : -3] > 0.05).all()
-
-
-def test_the_coverage_loss_by_hand():
-    # step 1: nothing was covered; step 2: min((0.5, 0.5, 0), (0.6, 0.3, 0.1)) = 0.8;
-    # step 3: min((0.2, 0, 0.8), (1.1, 0.8, 0.1)) = 0.3
-    weights = torch.tensor([[[0.6, 0.3, 0.1], [0.5, 0.5, 0.0], [0.2, 0.0, 0.8]]])
-    torch.testing.assert_close(coverage_loss(weights), torch.tensor([[0.0, 0.8, 0.3]]))
-    later = coverage_loss(weights[:, 2:], weights[:, :2].sum(dim=1, keepdim=True))
-    torch.testing.assert_close(later, torch.tensor([[0.3]]))
 
 
 def test_the_penalty_is_the_weighed_coverage_loss_of_the_kept_tokens():

@@ -46,21 +46,6 @@ def step_by_step(model, src, lengths, tgt):
 
 
 @every_variant
-def test_positions_may_be_kept_by_their_places(variant):
-    src, lengths, tgt = pairs()
-    model = build(variant).eval()
-    keep = torch.rand(tgt.shape) < 0.5
-    # counted through all rows, by hand
-    places = [i * tgt.shape[1] + j for i, row in enumerate(keep) for j in range(len(row)) if row[j]]
-    runs = []
-    for how in (keep, torch.tensor(places)):
-        logits = model(src, lengths, tgt, keep=how).logits
-        gradients = torch.autograd.grad(logits.square().sum(), list(model.parameters()))
-        runs.append([logits, *gradients])
-    assert all(torch.equal(a, b) for a, b in zip(*runs, strict=True))
-
-
-@every_variant
 def test_garbage_in_padding_changes_no_bit(variant):
     src, lengths, tgt = pairs()
     model = build(variant).eval()
@@ -242,16 +227,6 @@ def test_names_of_weights_are_frozen(preset):
         f"{name} {tuple(tensor.shape)}" for name, tensor in build(preset).state_dict().items()
     ]
     assert shapes == (KEYS / f"{preset}.txt").read_text().splitlines()
-
-
-@pytest.mark.parametrize("variant", sorted(TEXTS))
-def test_what_a_source_holds_changes_nothing_for_a_language_model(variant):
-    src, lengths, tgt = pairs()
-    model = build(variant).eval()
-    other = torch.full((BATCH, 1), 2)
-    found = model(other, torch.ones(BATCH, dtype=torch.long), tgt).logits
-    assert torch.equal(found, model(src, lengths, tgt).logits)
-    assert torch.equal(found, model.language(tgt).logits)
 
 
 # torch.compile itself reads .grad of the tensors that cross a graph break

@@ -72,17 +72,6 @@ def test_the_probability_of_a_text_is_that_of_its_spans():
             assert total == pytest.approx(torch.tensor(p).log().item(), abs=1e-4)
 
 
-def test_the_map_says_where_the_next_token_stands():
-    src, lengths = passages()
-    model = build().double().eval()
-    tgt = torch.tensor([[1, 6], [1, 8]])
-    out = model(src, lengths, tgt, need_weights=True)
-    (weights,) = out.maps["cross"]
-    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 1, 2).double())
-    assert weights[0, 0, 1].nonzero().flatten().tolist() == [3]  # after a 6 only the end
-    assert set(weights[1, 0, 1].nonzero().flatten().tolist()) == {0, 1}  # the end, or the 9
-
-
 def test_beam_search_finds_the_likeliest_texts():
     src, lengths = passages()
     model = build().eval()

@@ -8,7 +8,7 @@ from ops.rule import accept
 from regard.errors import BackendError
 from regard.ops import AdditiveScore, DotScore, self_attentive_rnn, use_backend
 from regard.ops.backend import HAS_NUMBA
-from regard.ops.self_attentive_rnn import GATES, empty_history
+from regard.ops.self_attentive_rnn import GATES
 
 # not part of `make check`: where nothing is cached, its kernels take many seconds to compile
 pytestmark = [pytest.mark.skipif(not HAS_NUMBA, reason="needs numba"), pytest.mark.slow]
@@ -132,16 +132,6 @@ def test_tanh_and_sigmoid_are_right_to_the_last_bits():
     assert math.isnan(sigmoid(np.float32(math.nan)))
 
 
-@every_cell
-def test_a_second_way_back_finds_what_the_first_has_found(cell):
-    tensors = {name: x.requires_grad_() for name, x in tensors_of(cell, "additive").items()}
-    total = sum(y.square().sum() for y in whole("cpu", cell)(**tensors))
-    first, second = (
-        torch.autograd.grad(total, list(tensors.values()), retain_graph=True) for _ in range(2)
-    )
-    assert all(torch.equal(x, y) for x, y in zip(first, second, strict=True))
-
-
 @every_score
 @every_cell
 def test_gradients_may_come_in_any_layout_and_are_left_alone(cell, score):
@@ -166,33 +156,3 @@ def test_gradients_of_gradients_are_refused(cell, length):
     hidden = whole("cpu", cell)(**tensors)[0]
     with pytest.raises(BackendError, match=r"use_backend\(\"reference\"\)"):
         torch.autograd.grad(hidden.square().sum(), tensors["inputs"], create_graph=True)
-
-
-@every_cell
-def test_rows_do_not_see_each_other(cell):
-    tensors = tensors_of(cell, "additive")
-    with torch.no_grad():
-        expected = whole("cpu", cell)(**tensors)
-        tensors["inputs"][3] = math.nan
-        found = whole("cpu", cell)(**tensors)
-    others = torch.arange(BATCH) != 3
-    assert found[0][3].isnan().all()
-    assert all(torch.equal(x[others], y[others]) for x, y in zip(found, expected, strict=True))
-
-
-def test_a_state_of_another_score_keeps_its_own_keys():
-    # without a key weight, new keys are hidden states; those that came need not be
-    state = empty_history(torch.zeros(()), 2, 8, 8, with_memory=False)
-    state = type(state)(
-        context=state.context,
-        hidden=torch.ones(2, 1, 8),
-        keys=torch.full((2, 1, 8), -1e3),
-        memory=None,
-        real=torch.ones(2, 1, dtype=torch.bool),
-    )
-    with use_backend("cpu"):
-        output = self_attentive_rnn(
-            torch.ones(2, 3, 8), torch.zeros(8, 8), DotScore(), state, need_weights=True
-        )
-    assert (output.weights[:, 0, :, 0] < 1e-30).all()
-    assert (output.state.keys[:, 0] == -1e3).all()

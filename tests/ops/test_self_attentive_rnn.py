@@ -202,22 +202,6 @@ def test_two_pieces_with_the_state_carried_equal_one(backend, cell, split, grad)
     close(vars(second.state), vars(whole.state))
 
 
-@every_path
-@every_cell
-def test_a_reordered_state_goes_on_with_the_reordered_rows(backend, cell):
-    tensors, order = tensors_of(cell, "additive"), torch.tensor([1, 1, 0])
-    moved = {
-        name: x[order] if name in ("inputs", "query_inputs") else x for name, x in tensors.items()
-    }
-    expected = run(backend, cell, "additive", moved)
-    first = run(backend, cell, "additive", piece(tensors, 0, 3))
-    second = run(
-        backend, cell, "additive", piece(moved, 3, LENGTH), state=first.state.reorder(order)
-    )
-    close(second.hidden, expected.hidden[:, 3:])
-    close(second.context, expected.context[:, 3:])
-
-
 @pytest.mark.parametrize("garbage", [1e3, float("nan")])
 @every_path
 @every_cell
@@ -236,39 +220,6 @@ def test_what_stands_in_the_padding_cannot_matter(backend, cell, garbage):
     for name, x in filled.items():
         assert x.grad.isfinite().all()
         close(x.grad, tensors[name].grad)
-
-
-@pytest.mark.parametrize("grad", [True, False])
-@every_path
-@every_cell
-def test_padding_comes_out_as_zero_and_the_state_is_that_of_the_last_real_step(backend, cell, grad):
-    tensors, lengths = tensors_of(cell, "scaled"), torch.tensor([0, 3])
-    with torch.set_grad_enabled(grad):
-        padded = run(backend, cell, "scaled", tensors, lengths=lengths)
-        short = run(backend, cell, "scaled", piece(tensors, 0, 3))
-    for y in (padded.hidden, padded.context, padded.weights[:, 0]):
-        assert (y[0] == 0).all()
-        assert (y[1, 3:] == 0).all()
-    close(padded.hidden[1, :3], short.hidden[1])
-    close(padded.context[1, :3], short.context[1])
-    close(padded.state.context[1], short.state.context[1])
-    assert (padded.state.context[0] == 0).all()
-
-
-@pytest.mark.parametrize("grad", [True, False])
-@every_path
-@every_cell
-def test_a_later_piece_does_not_look_at_padding(backend, cell, grad):
-    tensors = tensors_of(cell, "scaled")
-    with torch.set_grad_enabled(grad):
-        first = run(backend, cell, "scaled", piece(tensors, 0, 2), lengths=torch.tensor([2, 1]))
-        second = run(backend, cell, "scaled", piece(tensors, 2, LENGTH), state=first.state)
-        steps = {"inputs", "query_inputs"} & tensors.keys()
-        without = {name: tensors[name][1:, [0, 2, 3, 4]] for name in steps}
-        expected = run(backend, cell, "scaled", tensors | without)
-    close(second.hidden[1], expected.hidden[0, 1:])
-    close(second.weights[1, 0][:, [0, 2, 3, 4]], expected.weights[0, 0, 1:])
-    assert (second.weights[1, 0, :, 1] == 0).all()
 
 
 # the first row is padding alone
@@ -317,25 +268,6 @@ def test_rule_for_layouts(backend, device, cell, layout):
     tensors = {name: LAYOUTS[layout](x) for name, x in tensors.items()}
     assert not tensors["inputs"].is_contiguous()
     keep_the_rule(backend, cell, "scaled", tensors, "padding")
-
-
-@pytest.mark.sample(3)
-@pytest.mark.pairwise
-@pytest.mark.parametrize("padding", PADDINGS)
-@every_score
-@every_cell
-@every_path
-def test_gradcheck(backend, cell, score, padding):
-    lengths = None if PADDINGS[padding] is None else torch.tensor(PADDINGS[padding])
-    tensors = tensors_of(cell, score, length=3)
-
-    def op(*leaves):
-        named = dict(zip(tensors, leaves, strict=True))
-        return tuple(by(backend, cell, score, lengths=lengths)(**named))
-
-    leaves = [x.requires_grad_() for x in tensors.values()]
-    # projected on random directions: one by one, the elements of a recurrence take minutes
-    assert torch.autograd.gradcheck(op, leaves, fast_mode=True)
 
 
 @every_cell

@@ -14,7 +14,7 @@ import regard as package
 from cli.tools import done, regard, sentence
 from pretrained import media
 from regard.data.media_files import read_picture, read_sound
-from regard.errors import ArgumentError, DataError, RegardError
+from regard.errors import DataError, RegardError
 from regard.pretrained import PretrainedError
 from regard.seeing import Trace
 from seeing.tools import pairwise
@@ -131,22 +131,6 @@ def test_a_picture_of_too_many_pixels_is_not_decoded(media_model, media_files, m
     monkeypatch.setattr("regard.data.media_files.MAX_PIXELS", 100)
     with pytest.raises(DataError, match=r"at most 100 pixels, .* but this one has 40 x 30"):
         media_model("vit")(media_files / "p.png")
-
-
-@pytest.mark.parametrize(
-    ("family", "options", "match"),
-    [
-        ("vit", {"beam": 3}, "beam must be left out for a ViTForImageClassification"),
-        ("vit", {"chat": True}, "chat must be left out"),
-    ],
-)
-def test_options_that_make_no_sense_are_refused(media_model, media_files, family, options, match):
-    source = media_files / "p.png"
-    with pytest.raises(ArgumentError, match=match):
-        media_model(family)(source, **options)
-    if family == "vit":
-        with pytest.raises(ArgumentError, match="target must be left out"):
-            media_model(family).trace(source, "cat")
 
 
 def test_a_model_without_classes_is_drawn_but_predicts_nothing(media_model, media_files):

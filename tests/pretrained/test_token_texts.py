@@ -30,28 +30,6 @@ def byte_level(hugging):
     )
 
 
-def word_pieces(hugging):
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
-
-    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "##s", "sat", ".", "on"]
-    vocabulary = {name: i for i, name in enumerate(names)}
-    found = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
-    found.normalizer = normalizers.BertNormalizer(lowercase=True)
-    found.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    found.decoder = decoders.WordPiece()
-    found.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    return hugging.PreTrainedTokenizerFast(
-        tokenizer_object=found,
-        unk_token="[UNK]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        pad_token="[PAD]",
-        mask_token="[MASK]",
-    )
-
-
 def words(text):
     return [group.label for group in groups(Trace(text, text), "source")]
 
@@ -69,24 +47,6 @@ def test_bytes_of_a_character_are_one_word(hugging):
     assert again.text == TEXT
     assert [token.text for token in again.tokens] == shown
     assert [token.word for token in again.tokens][:3] == [0, 1, 1]
-
-
-def test_pieces_of_words_of_a_text_that_is_lowered(hugging):
-    tokenizer = word_pieces(hugging)
-    found = encode(tokenizer, "The Cats sat. zzz")
-    labelled = [(token.text, token.word, token.special) for token in found.text.tokens]
-    assert labelled == [
-        ("[CLS]", None, True),
-        ("the", 0, False),
-        ("cat", 1, False),
-        ("##s", 1, False),
-        ("sat", 2, False),
-        (".", 2, False),
-        ("[UNK]", 3, False),
-        ("[SEP]", None, True),
-    ]
-    assert words(found.text) == ["[CLS]", "the", "Cats", "sat.", "[UNK]", "[SEP]"]
-    assert found.unknown(tokenizer.unk_token_id) == ("zzz",)
 
 
 def test_an_answer_continues_the_words_of_its_prompt(hugging):

@@ -105,23 +105,6 @@ def test_a_stream_gives_tokens_with_rows_and_then_the_trace(client, models):
     assert rows == [pytest.approx(row, abs=1e-3) for row in expected.maps["cross"][0][0].tolist()]
 
 
-def test_a_stream_is_not_searched_for_again(client, monkeypatch):
-    once = client.post("/api/run", json={"text": "abc", "beam": 1}).json()
-
-    def search(*args, **options):
-        raise AssertionError("a second search")
-
-    monkeypatch.setattr("regard.api.predictor.decode", search)
-    *_, (name, content) = events(client.post("/api/stream", json={"text": "abc"}))
-    assert name == "done"
-    found, expected = from_json(content["trace"]), from_json(once)
-    assert [token.text for token in found.target.tokens] == [
-        token.text for token in expected.target.tokens
-    ]
-    assert found.decoded.mode == expected.decoded.mode == "greedy"
-    assert found.decoded.log_prob == pytest.approx(expected.decoded.log_prob, abs=1e-5)
-
-
 def test_numbers_that_json_does_not_have_are_null(client, models, monkeypatch):
     model = models.by_name["looking"]
     trace = model.trace("abc")
@@ -131,16 +114,3 @@ def test_numbers_that_json_does_not_have_are_null(client, models, monkeypatch):
     monkeypatch.setattr(model, "check", lambda *_, **__: odd)
     answer = client.post("/api/check", json={"text": "abc"})
     assert answer.json()["checks"] == {"tau": [None, None, 0.5]}
-
-
-def test_a_client_chooses_the_language_and_the_length_of_an_answer(client):
-    asked = {"text": "abcd", "beam": 1}
-    whole = client.post("/api/run", json=asked).json()["target"]["tokens"]
-    short = client.post("/api/run", json={**asked, "max_len": 2}).json()["target"]["tokens"]
-    assert len(short) <= 2 < len(whole)
-    assert short == whole[: len(short)]
-    assert client.post("/api/run", json={**asked, "max_len": 0}).status_code == 422
-    chinese = client.post("/api/check", json=asked, headers={"accept-language": "zh"}).json()
-    assert chinese["checks"]["sentences"][0].startswith("方法“逐层展开”没有得分")
-    english = client.post("/api/check", json=asked, headers={"accept-language": "xx"}).json()
-    assert english["checks"]["sentences"][0].startswith("There are no scores by")

@@ -147,16 +147,6 @@ def test_a_program_sends_the_token_and_a_browser_gets_a_cookie_for_it(serve):
     error(client.post("/api/run", json={"text": "a"}), 401, "unauthorized")
 
 
-def test_pages_of_other_sites_are_403(client):
-    for origin in ("http://evil.com", "null", "http://localhost:3000", "http://localhost.evil.com"):
-        answer = client.post("/api/run", json={"text": "a"}, headers={"origin": origin})
-        error(answer, 403, "cross_origin")
-        assert "access-control-allow-origin" not in answer.headers
-    own = client.post("/api/run", json={"text": "a"}, headers={"origin": "http://localhost"})
-    assert own.status_code == 200
-    assert "access-control-allow-origin" not in own.headers
-
-
 def test_other_sites_may_be_allowed(serve):
     client = serve(Access(origins=["http://site.example"]))
     origin = {"origin": "http://site.example"}

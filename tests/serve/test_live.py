@@ -68,17 +68,6 @@ def test_a_stream_that_the_client_leaves_takes_no_further_steps(live, slow):
     assert post(server, {"text": "a", "model": "blind"}).status_code == 200
 
 
-def test_an_answer_that_one_of_two_clients_leaves_goes_on(live, slow):
-    steps = slow(0.005)
-    server = live(wait_ms=200.0)
-    connection = leave(server, "/api/run", b"abcd")
-    with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(post, server, {"text": "abcd", "beam": 1})
-        until(lambda: steps.taken > 2)
-        connection.close()
-        assert answer.result().status_code == 200
-
-
 def test_more_than_the_queue_holds_are_429(live, slow):
     steps = slow()
     server = live(queue=2)

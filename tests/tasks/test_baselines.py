@@ -12,8 +12,7 @@ import torch
 import regard
 from regard.errors import ArgumentError
 from regard.evaluation.forecasts import LinearBaseline
-from regard.symbols import EOS
-from regard.tasks.baselines import arrays, fit_baseline
+from regard.tasks.baselines import fit_baseline
 from regard.tasks.outputs.forecast import simple_forecasts, window_moments
 from regard.training import RunFolder, make_config, resume_run, start_run
 from regard.training.run_data import prepare_data
@@ -84,17 +83,6 @@ def test_numbers_are_those_of_ridge_regression_and_means(tmp_path):
     expected = y.mean() + (ridge + means * ridge.std() / means.std()) / 2
     numbers = found.model(*data.train.batch(np.arange(len(texts)))[:2]).numbers.flatten()
     assert np.allclose(numbers, expected, atol=0.02)
-
-
-def test_a_rare_word_is_known_by_its_letters(tmp_path):
-    known = [("wonderful", "yes"), ("wonders", "yes"), ("dreadful", "no"), ("dreads", "no")]
-    pairs = [(f"it {word} was {i}", label) for i in range(40) for word, label in known]
-    pairs += [("wonderfulness", "yes"), ("dreadfulness", "no")]
-    data, found = fitted(tmp_path, pairs, tgt_tokenizer="label", src_tokenizer="space")
-    for word, label in (("wonderfulness", "yes"), ("dreadfulness", "no")):
-        ids = data.task.input.encoder.encode(word)
-        votes = found.bag(torch.tensor([[*ids, EOS]]), None)
-        assert data.task.target.decode([int(votes.argmax())]) == label
 
 
 def test_labels_follow_a_word(tmp_path):
@@ -212,26 +200,6 @@ def test_labels_of_pictures_follow_from_their_pixels(tmp_path):
     data, found = fitted(tmp_path, pairs, tgt_tokenizer="label")
     assert found.name in ("logistic regression", "the nearest neighbour")
     assert list(found.outputs) == [several[0] for several in data.dev.references]
-
-
-def test_large_pictures_are_averaged_and_frames_summed_up(tmp_path):
-    large = [np.kron(picture, np.ones((8, 8, 1), np.uint8)) for picture in coloured(30)]
-    pairs = [(picture, str(i % 2)) for i, picture in enumerate(large)]
-    data, found = fitted(tmp_path / "a", pairs, numbers=True, picture_size="80x48", patch=8)
-    table = arrays._numbers(data.task, data.train, np.arange(5))
-    assert table.shape == (5, 720)  # blocks of 4 x 4 pixels of 48 x 80 x 3
-    batch = data.train.batch(np.arange(5))
-    levels = batch.src.view(5, 6, 10, 2, 4, 2, 4, 3).mean(dim=(4, 6))
-    assert torch.allclose(table.sort().values, levels.flatten(1).sort().values, atol=1e-5)
-    numbers = found.model(batch.src, batch.src_lengths).numbers.flatten()
-    assert torch.allclose(numbers, batch.tgt_out.flatten(), atol=0.2)
-    draw = np.random.default_rng(1)
-    tables = [draw.normal(size=(3 + i % 4, 2)).astype(np.float32) for i in range(30)]
-    data, _ = fitted(tmp_path / "b", [(each, "xy"[i % 2]) for i, each in enumerate(tables)])
-    found = arrays._numbers(data.task, data.train, np.arange(20))
-    for i in range(20):
-        own = data.train.frames(i)
-        assert np.allclose(found[i], [*own.mean(axis=0), *own.std(axis=0)], atol=1e-5)
 
 
 def test_the_best_simple_forecast_stands_beside_a_forecaster(tmp_path):

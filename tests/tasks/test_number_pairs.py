@@ -45,17 +45,6 @@ def test_a_model_learns_numbers_in_their_own_unit(trained):
     assert values[0] - values[1] == pytest.approx(80, abs=15)
 
 
-def test_a_trace_has_the_weights_of_the_pooling(trained):
-    trace = trained.trace("the good film")
-    assert trace.source.labels == ["the", "good", "film", "</s>"]
-    (cross,) = [found for found in trace.maps if found.kind == "cross"]
-    assert cross.weights.shape == (1, 1, 4)
-    assert cross.weights.sum() == pytest.approx(1, abs=1e-5)
-    assert float(trace.target.text) == pytest.approx(
-        next(iter(trained.predict(["the good film"]))).value, rel=1e-4
-    )
-
-
 def test_a_check_names_what_the_number_depends_on(trained):
     trace = trained.check("the good film")
     assert int(trace.derived["ablation"][0].argmax()) == 1

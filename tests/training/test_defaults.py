@@ -1,14 +1,27 @@
 """Settings that follow from the data, the budget and the device."""
 
-import torch
-
 from regard.training import defaults, make_config
 from regard.training.defaults import (
+    Facts,
     evaluation_interval,
+    fill_settings,
+    starts_from_counts,
 )
 from regard.training.evaluator import Evaluator
-from regard.training.optimization import seconds_per_token
 from regard.training.schedule import Intervals, Progress, has_stalled
+
+MANY = Facts(examples=25_000, tokens=17.0, on_gpu=False)
+
+
+def test_few_minutes_over_many_examples_take_a_high_rate_and_counted_vectors():
+    brief = make_config({"preset": "bahdanau", "minutes": 2})
+    few, gpu = MANY._replace(examples=4_000), MANY._replace(on_gpu=True)
+    assert fill_settings(brief, MANY).lr > 1e-3
+    assert fill_settings(brief, few).lr is fill_settings(brief, gpu).lr is None
+    assert starts_from_counts(brief, MANY)
+    assert not starts_from_counts(brief, MANY._replace(examples=99))
+    texts = make_config({"preset": "lm-transformer", "minutes": 2})
+    assert fill_settings(texts, MANY._replace(scales_batches=False)).batch_tokens == 1024
 
 
 def interval(per_epoch=125, dev_share=0.05, **settings):
@@ -52,19 +65,6 @@ def test_a_slow_evaluation_is_made_smaller(make_task, monkeypatch):
     assert make_task(minutes=1.0, eval_pairs=7).evaluator.decoded == 7, "as many as are asked for"
     whole = task.evaluator.dev.limited(10**9)
     assert len(make_task().evaluator.dev.scored) > len(whole.scored) == 3
-
-
-def test_the_time_of_a_token_leaves_a_run_as_it_was(make_task):
-    task = make_task()
-    before = torch.get_rng_state()
-    parts = (task.batches.epochs.corpus, task.learner.processes.fabric)
-    assert seconds_per_token(task.learner.objective, *parts) > 0
-    assert torch.equal(torch.get_rng_state(), before)
-    assert all(weight.grad is None for weight in task.learner.module.parameters())
-    loss, decoding = task.evaluator.seconds()
-    assert loss > 0
-    assert decoding >= 0
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_a_run_ends_where_neither_score_nor_loss_improve_for_two_fifths_of_its_budget():

@@ -91,19 +91,6 @@ def test_presets_read_vectors(preset, stack):
         assert out.maps["cross"][0].shape[-1] == -(-11 // stack)
 
 
-def test_pairs_are_encoded_as_if_they_were_read_again_each_time(tmp_path, monkeypatch):
-    data = write_jsonl(tmp_path / "a.jsonl", spoken(80))
-    once, _ = task_of(tmp_path / "a", data)
-    cache = "regard.training.run_files.write_frame_cache"
-    monkeypatch.setattr(cache, lambda pairs, path: list(pairs))
-    again, _ = task_of(tmp_path / "b", data)
-    for one, other in (
-        (once.batches.epochs.corpus, again.batches.epochs.corpus),
-        (once.evaluator.dev.corpus, again.evaluator.dev.corpus),
-    ):
-        assert one.path.read_bytes() == other.path.read_bytes()
-
-
 @pytest.mark.parametrize("with_dev", [False, True])
 def test_other_numbers_in_a_named_file_are_noticed(tmp_path, with_dev):
     data = write_npy(tmp_path / "a.tsv", spoken(80))

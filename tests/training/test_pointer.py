@@ -41,16 +41,6 @@ def inflected(path):
     return path
 
 
-def test_features_are_read_and_never_copied(make_task, tmp_path):
-    task = make_task(data=str(inflected(tmp_path / "pairs.tsv")), preset="pointer", features=True)
-    decoder, tokenizer = task.learner.module.decoder, task.evaluator.task.encoders.source
-    assert tokenizer.features == ("PRS", "PST", "V")
-    assert decoder.embedding.vocab == tokenizer.vocab_size
-    names = tokenizer.tokens(range(decoder.copied, tokenizer.vocab_size))
-    assert names == ["[PRS]", "[PST]", "[V]"]
-    assert "[" not in "".join(tokenizer.tokens(range(4, decoder.copied)))
-
-
 @pytest.mark.slow
 def test_a_run_with_all_of_it_is_saved_and_loaded(tmp_path):
     data = inflected(tmp_path / "pairs.tsv")

@@ -118,19 +118,6 @@ def test_norms_by_a_loop_over_heads(kind):
             assert found.own_norms[0][i, j] == pytest.approx(np.linalg.norm(total), abs=1e-9)
 
 
-def test_norms_of_an_rnn_are_those_of_what_it_mixes():
-    scorer = source_scorer("bahdanau")
-    src, lengths = torch.tensor([SRC]), torch.tensor([5])
-    model = scorer.model.eval()
-    with torch.no_grad():
-        memory = model.encode(src, lengths).output[0].numpy()
-        out = model(src, lengths, torch.tensor([[1, *TGT]]), need_weights=True)
-    weights = out.maps["cross"][0][0, 0].numpy()
-    carried = weights * np.linalg.norm(memory, axis=1)
-    expected = carried / carried.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(attribution.norms(scorer, scorer.questions()), expected, atol=1e-9)
-
-
 class Block(nn.Module):
     """A Transformer block without biases, whose relevance is computed by hand below."""
 

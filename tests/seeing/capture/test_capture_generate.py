@@ -123,16 +123,6 @@ def test_all_steps_are_one_trace(kind, name, how, prompt):
             np.testing.assert_allclose(found.weights, weights[row], atol=1e-5)
 
 
-def test_a_shorter_cache_is_another_sequence():
-    model, caches = Writer().eval(), [{}, {}]
-    with torch.no_grad():
-        model(normal(1, 3, DIM, seed=2), caches)
-        with regard.capture(model) as seen:
-            model(normal(1, PROMPT, DIM))
-            model(normal(1, 1, DIM), caches, 3)
-    assert [trace.maps[0].weights.shape[1:] for trace in seen.traces] == [(5, 5), (1, 4)]
-
-
 @pytest.mark.parametrize("rows", [BATCH, 1])
 def test_a_cache_that_was_filled_before_the_block(rows):
     model, caches = Writer().eval(), [{}, {}]
@@ -235,14 +225,3 @@ def test_own_decoding_shows_what_hypotheses_carry(preset):
                 np.testing.assert_allclose(
                     own.weights[:, :rows, :columns], weights, atol=1e-5, err_msg=kind
                 )
-
-
-@pytest.mark.slow
-def test_own_beam_search_says_that_rows_are_beams():
-    model = PRESETS["transformer"](src_vocab=17, tgt_vocab=13, size="tiny").eval()
-    options = DecodingOptions(max_len=4, min_len=4, beam=3)
-    with regard.capture(model) as seen:
-        decode(model, torch.randint(4, 17, (2, 6)), None, options)
-    assert len(seen.traces) == 6
-    assert all("beam search" in " ".join(trace.notes) for trace in seen.traces)
-    assert all(found.missing is None for trace in seen.traces for found in trace.maps)
