@@ -80,7 +80,6 @@ MAY_OPEN = {
     ("api.model", "copytree"): "copies a run that is loaded; links stay links, pipes are refused",
     ("atomic_files", "os.open"): "folders, to lock and flush them",
     ("data.text_codec", "*"): EXPORTED,
-    ("data.remote_files", "files.open"): "URLs, which fsspec opens",
     ("export.decode", "*"): EXPORTED,
     ("export.folder", "copyfile"): "copies regard's own programs",
     ("export.graphs", "onnx.load"): "graphs that regard has just written",

@@ -134,8 +134,8 @@ def test_the_rules_of_chinese_sentences(chinese):
     assert shown("be a folder", Path("missing")) == "x 必须是文件夹，但现在是 missing：请省略它。"
     file = shown("be a folder", "the file a.txt")
     assert file == "x 必须是文件夹，但现在是文件 a.txt：请省略它。"
-    error = ArgumentError("the inputs", "be given", "missing", "leave it out")
-    assert error_sentence(error) == "输入必须给出，但现在没有给出：请省略它。"
+    error = ArgumentError("the series", "be given", "missing", "leave it out")
+    assert error_sentence(error) == "时间序列必须给出，但现在没有给出：请省略它。"
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,6 @@ def run(tmp_path_factory):
         ("matplotlib", "lab", ["lab", "--list"]),
         ("onnx", "onnx", ["export", "RUN", "-o", "new"]),
         ("tensorboard", "tensorboard", ["train", "pairs.tsv", "tensorboard=true"]),
-        ("datasets", "datasets", ["train", "hf:pairs"]),
     ],
 )
 def test_a_missing_extra_is_one_sentence(module, extra, words, run, tmp_path, monkeypatch):

@@ -39,8 +39,6 @@ NOT_RUN = {
     "runs/lora": "made by the command above",
     "recipes/": "takes minutes or public data: tests/recipes",
     "runs/recipes/": "resumes a run of a recipe: tests/recipes",
-    "s3://": "needs a network",
-    "hf:": "needs a network",
     "organisation/model": "needs a network",
     "lab": "takes minutes: tests/lab",
     "few.tsv": "has the size of its start: tests/training/test_fine_tuning.py",

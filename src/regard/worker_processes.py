@@ -1,4 +1,4 @@
-"""Work on many items in processes of this machine, and logs by which work outlives its workers.
+"""Work on many items in processes of this machine.
 
 An item is work that may be done again: it writes a file, whole or not at all, under a name that
 follows from the item. So a worker that dies is replaced, and its item done by another. These are
@@ -13,13 +13,10 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Pipe
-from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
-from regard import safe_read
 from regard.errors import RegardError
 
 #: does an item, and returns what was done; it can be pickled, and may load what it needs once
@@ -28,8 +25,8 @@ Work = Callable[[Any], Any]
 Answer = tuple[Any, Exception | None]
 #: processes that may die one after another before any of them has begun
 MAX_START_DEATHS: Final = 3
-#: place of a worker that has not come to the first part of its item
-START: Final = -1
+#: workers that may die on one item before the work ends with an error
+MAX_DEATHS: Final = 4
 
 
 @runtime_checkable
@@ -88,7 +85,9 @@ class _ProcessPool:
 
     def do(self, item: Any) -> Answer:
         """Do an item in the process of this thread, or of others if that one dies."""
-        while not self._stopped:
+        for _ in range(MAX_DEATHS):
+            if self._stopped:
+                return None, None
             try:
                 channel = getattr(self._mine, "channel", None) or self._start()
                 channel.send(item)
@@ -96,7 +95,11 @@ class _ProcessPool:
                 return answer
             except (EOFError, OSError):
                 self._mine.channel = None
-        return None, None
+        name = getattr(item, "name", item)
+        return None, RegardError(
+            f"a worker must finish each item, but {MAX_DEATHS} died on {name}: check the memory, "
+            f"or leave it out."
+        )
 
     def _start(self) -> "Connection[Any, Any]":
         """Start a process; raises RegardError if several die before they have begun."""
@@ -150,43 +153,6 @@ def result_of(answer: Answer) -> Any:
     if error is not None:
         raise error
     return result
-
-
-class Attempt(NamedTuple):
-    """A worker's attempt at an item.
-
-    Attributes:
-        deaths: the places at which earlier workers have died; `START` before the first.
-        reach: records the place that this one has come to.
-    """
-
-    deaths: list[int]
-    reach: Callable[[int], None]
-
-
-@contextmanager
-def attempt(log: Path) -> Iterator[Attempt]:
-    """Yield an attempt, whose log is removed when the block ends in any way but by death."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    deaths = [places[-1] for places in read_places(log)]
-
-    def add(text: str) -> None:
-        with open(log, "a") as file:  # closed each time, so that other machines see it
-            file.write(text)
-
-    add(f"\n{START}")
-    try:
-        yield Attempt(deaths, lambda place: add(f" {place}"))
-    finally:
-        log.unlink(missing_ok=True)
-
-
-def read_places(log: Path) -> list[list[int]]:
-    """Return the places that each worker has come to, as a log of attempts has them."""
-    if not log.exists():
-        return []
-    lines = safe_read.read_bytes(log).decode().splitlines()
-    return [[int(place) for place in line.split()] for line in lines if line]
 
 
 def main() -> None:

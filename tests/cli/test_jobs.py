@@ -25,7 +25,7 @@ def shards(tmp_path):
 
 def test_shards_are_answered_as_lines_are(run, shards, tmp_path, plain_steps):
     folder, sources = shards
-    result = regard("predict", run, folder, "-o", tmp_path / "out", "--rows-per-shard", 32)
+    result = regard("predict", run, folder, "-o", tmp_path / "out")
     assert done(result) == ""
     assert "done now" in result.stderr
     assert "90" in result.stderr
@@ -34,18 +34,18 @@ def test_shards_are_answered_as_lines_are(run, shards, tmp_path, plain_steps):
     lines = done(regard("predict", run, tmp_path / "all.txt")).splitlines()
     assert [row["text"] for row in rows.values()] == lines
     assert list(rows)[69:71] == ["a.txt:70", "b.jsonl:1"]
-    again = regard("predict", run, folder, "-o", tmp_path / "out", "--rows-per-shard", 32)
-    assert "done before  4       90" in again.stderr
+    again = regard("predict", run, folder, "-o", tmp_path / "out")
+    assert "done before  2" in again.stderr
 
 
-def test_several_answers_ids_and_json_lines(run, shards, tmp_path):
+def test_several_answers_and_json_lines(run, shards, tmp_path):
     folder, _ = shards
     out = tmp_path / "out"
-    options = ("--nbest", 2, "--id", "key", "--format", "jsonl", "--columns", "text")
+    options = ("--nbest", 2, "--format", "jsonl", "--columns", "text")
     done(regard("predict", run, folder / "*.jsonl", "-o", out, *options))
     rows = rows_in(out)
-    assert list(rows) == [f"k{i}" for i in range(20)]
-    first = rows["k0"]
+    assert list(rows) == [f"b.jsonl:{i + 1}" for i in range(20)]
+    first = rows["b.jsonl:1"]
     assert [first["text"]] != [first["alternatives"][0]["text"]]
     assert first["score"] >= first["alternatives"][0]["score"]
 

@@ -1,6 +1,5 @@
 """Workers that are killed: each row is answered once, by processes of this machine and by Ray."""
 
-import json
 import os
 import socket
 import subprocess
@@ -13,16 +12,15 @@ from forked_python import forked_python
 from jobs.toys import ShoutTask, fail, rows_in
 from regard import worker_processes
 from regard.errors import DataError, RegardError
-from regard.jobs import JobError, LocalExecutor, check_cluster, find_shards, ray_executor, run_job
+from regard.jobs import LocalExecutor, check_cluster, find_shards, ray_executor, run_job
+from regard.jobs.runner import JobError
 
 PROGRAM = """
-import json, os, sys
+import sys
 from jobs.toys import ShoutTask
 from regard.jobs import LocalExecutor, RayExecutor, find_shards, run_job
 inputs, marker, out, executor = sys.argv[1:]
-shards = find_shards([inputs])
-found = run_job(ShoutTask(marker), shards, out, eval(executor), unit_rows=20)
-print(json.dumps(found.as_dict()))
+run_job(ShoutTask(marker), find_shards([inputs]), out, eval(executor))
 """
 
 
@@ -37,17 +35,13 @@ def importable(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    ("executor", "deadly"),
+    "executor",
     [
-        ("LocalExecutor(2)", ["once", "raise"]),
-        pytest.param("LocalExecutor(2)", ["once", "poison", "raise"], marks=pytest.mark.long),
-        pytest.param(
-            *("RayExecutor(workers=2, gpus=False)", ["once", "poison", "raise"]),
-            marks=pytest.mark.long,
-        ),
+        "LocalExecutor(2)",
+        pytest.param("RayExecutor(workers=2, gpus=False)", marks=pytest.mark.long),
     ],
 )
-def test_each_row_is_answered_once_though_workers_die(tmp_path, executor, deadly, monkeypatch):
+def test_each_row_is_answered_once_though_workers_die(tmp_path, executor, monkeypatch):
     if "Ray" in executor:
         pytest.importorskip("ray")
     (tmp_path / "in").mkdir()
@@ -55,35 +49,36 @@ def test_each_row_is_answered_once_though_workers_die(tmp_path, executor, deadly
     for shard, names in {"a": 17, "b": 23, "c": 9}.items():
         lines = [f"{shard}{i}" for i in range(names)]
         if shard == "b":
-            lines[11:11] = deadly
+            lines[11:11] = ["once", "raise"]
         (tmp_path / "in" / f"{shard}.txt").write_text("".join(f"{line}\n" for line in lines))
         good |= {f"{shard}.txt:{i}": line.upper() for i, line in enumerate(lines, start=1)}
     out, marker = tmp_path / "out", str(tmp_path / "marker")
+    task, shards = ShoutTask(marker), find_shards([str(tmp_path / "in")])
     if "Ray" in executor:
         words = [sys.executable, "-c", PROGRAM, tmp_path / "in", marker, out, executor]
         done = subprocess.run(words, capture_output=True, text=True)
         assert not done.returncode, done.stderr
-        found = json.loads(done.stdout.splitlines()[-1])  # Ray may print before it
     else:
         monkeypatch.setattr(sys, "executable", forked_python())
-        task, shards = ShoutTask(marker), find_shards([str(tmp_path / "in")])
-        found = run_job(task, shards, out, eval(executor), unit_rows=20).as_dict()
+        found = run_job(task, shards, out, LocalExecutor(2))
+        assert (found.workers, found.errors) == (2, {"model failed": 1})
     rows = rows_in(out)
     bad = {id for id, row in rows.items() if row["error"]}
     assert rows.keys() == good.keys()
     assert all(rows[id]["text"] == text for id, text in good.items() if id not in bad)
-    assert {good[id] for id in bad} == {line.upper() for line in deadly} - {"ONCE"}
-    poisoned = "poison" in deadly
-    assert found["errors"] == {"model failed": 1} | ({"worker died": 1} if poisoned else {})
-    # `once` and `poison` are of one block: a death by the one and one by the other make that block
-    # careful, and two more by `poison` leave it out
-    assert (found["workers"], found["restarts"]) == (2, 4 if poisoned else 1)
+    assert {good[id] for id in bad} == {"RAISE"}
     assert not list(out.rglob("*.part"))
-    assert not (out / "_open").exists()
-    # another executor knows what is done
-    shards = find_shards([str(tmp_path / "in")])
-    again = run_job(ShoutTask(marker), shards, out, LocalExecutor(), unit_rows=20)
-    assert (again.before.rows, again.now.rows) == (len(good), 0)
+    assert run_job(task, shards, out, LocalExecutor()).now == 0, "another executor knows it is done"
+
+
+@pytest.mark.slow
+def test_a_shard_that_kills_each_worker_ends_the_job(tmp_path):
+    (tmp_path / "in").mkdir()
+    for name in ("poison", "fine"):
+        (tmp_path / "in" / f"{name}.txt").write_text(f"{name}\n")
+    words = [tmp_path / "in", tmp_path / "marker", tmp_path / "out", "LocalExecutor(2)"]
+    done = subprocess.run([sys.executable, "-c", PROGRAM, *words], capture_output=True, text=True)
+    assert "JobError: a worker must finish each item, but 4 died on" in done.stderr
 
 
 @pytest.mark.long

@@ -2,20 +2,11 @@
 
 import os
 import signal
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from regard.errors import DataError
-from regard.jobs.records import ROW_COLUMNS, read_records, read_shard, source_parser
-from regard.jobs.runner import answer_rows
-from regard.worker_processes import LocalExecutor
-
-TYPES = {**ROW_COLUMNS, "text": "text", "error": "text"}
-
-
-def text_of(record):
-    return record.value if isinstance(record.value, str) else record.value.text
+from regard.jobs import read_shard
+from regard.jobs.runner import read_records
 
 
 class ShoutTask:
@@ -25,38 +16,36 @@ class ShoutTask:
     time, for which `marker` is a file.
     """
 
-    block = 7
-    types = TYPES
+    block, several = 7, False
 
     def __init__(self, marker=None, model="m1", **options):
-        self.marker, self.model, self.options = marker, model, options
+        self.marker, self.name, self.options = marker, model, options
         self.blocks = []
+
+    @property
+    def model(self):
+        return self
 
     def describe(self):
         return {"task": "shout", **self.options}
 
     def checksum(self):
-        return self.model
+        return self.name
 
     def load(self):
         return self
 
-    def records(self, unit):
-        parser = source_parser(unit.shard, None, self.options.get("id"), 30, [])
-        return read_records(unit, parser, lambda value: None)
+    def records(self, shard):
+        return read_records(shard, self.options.get("columns"), 30, lambda value: None)
 
-    def answer(self, unit, block):
-        self.blocks.append([record.row for record in block])
-        return answer_rows(unit, block, TYPES, self.shout)
-
-    def shout(self, records):
-        texts = [text_of(record) for record in records]
+    def answer(self, shard, texts, first):
+        self.blocks.append((first, len(texts)))
         if "raise" in texts:
             raise ZeroDivisionError("of a source")
-        first = self.marker is not None and "once" in texts and not Path(self.marker).exists()
-        if first:
+        seen = self.marker is not None and "once" in texts and not Path(self.marker).exists()
+        if seen:
             Path(self.marker).touch()
-        if first or (self.marker is not None and "poison" in texts):
+        if seen or (self.marker is not None and "poison" in texts):
             os.kill(os.getpid(), signal.SIGKILL)
         return [{"text": text.upper()} for text in texts]
 
@@ -70,31 +59,6 @@ def rows_in(folder):
                 assert row["id"] not in found
                 found[row["id"]] = row
     return found
-
-
-@dataclass
-class DeadlyWork:
-    """Other work, but the first process that begins with one of some shards is killed."""
-
-    work: Any
-    marker: str
-
-    def __call__(self, item):
-        marker = Path(f"{self.marker}-{Path(item.name).stem}")
-        if marker.name.split("-")[-1] in "13" and not marker.exists():
-            marker.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return self.work(item)
-
-
-@dataclass
-class DeadlyExecutor(LocalExecutor):
-    """Processes of this machine that do deadly work."""
-
-    marker: str = ""
-
-    def run(self, work, items):
-        return super().run(DeadlyWork(work, self.marker), items)
 
 
 def fail(item):

@@ -13,10 +13,10 @@ from cli.tools import sentence
 from regard.data.corpus import Ids
 from regard.errors import ArgumentError, RegardError
 from regard.symbols import SYMBOLS
-from regard.training import RunFolder, encode_run, make_config, new_config, resume_run, start_run
+from regard.training import RunFolder, make_config, new_config, resume_run, start_run
 from regard.training.epochs import MixedPairs, Replay
 from regard.training.setup import check_settings
-from training.tools import SETTINGS, assert_same, last_checkpoint, weights, write_pairs
+from training.tools import SETTINGS, assert_same, begin, last_checkpoint, weights, write_pairs
 
 # whole runs, whose parts are tested with the checks of shapes
 pytestmark = pytest.mark.plain
@@ -87,7 +87,7 @@ def test_network_tokenisers_and_weights_come_along(home, tmp_path):
 def test_a_bundled_model_and_a_step_can_be_started_from(home, tmp_path):
     data = tmp_path / "pairs.tsv"
     data.write_text("".join(f"word{i}\tW ER D\n" for i in "abcdefghijklmnopqrstuvwxyz"))
-    run = train(tmp_path, "g2p", data, start="g2p", encode_processes=1, **ONCE)
+    run = train(tmp_path, "g2p", data, start="g2p", **ONCE)
     assert run.read_config().model == regard.load("g2p", device="cpu").config.model
     of_step = train(tmp_path, "step", home / "pairs.tsv", start=f"{home / 'words'}@3", **ONCE)
     there = RunFolder(home / "words").load(weights=None)
@@ -111,7 +111,7 @@ def test_a_run_without_a_checkpoint_begins_again_from_the_same_model_alone(home,
     shutil.copytree(home / "words", tmp_path / "old")
     config = new_config({"data": str(home / "pairs.tsv"), "start": str(tmp_path / "old"), **ONCE})
     for name in ("same", "other"):
-        encode_run(config, tmp_path / name, quiet=True)
+        begin(config, tmp_path / name)
     run = resume_run(tmp_path / "same", quiet=True)
     assert_same(first_weights(run), weights(home / "words"))
     shutil.rmtree(tmp_path / "old")

@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from regard.training import RunFolder, loop, make_config, resume_run, start_run
 from regard.training.reporting import ConsoleReporter
 from regard.training.schedule import Progress
+from regard.training.setup import prepare
 
 SETTINGS = {
     "size": "tiny",
@@ -48,6 +49,14 @@ def run(data: Path, output: Path, *, accept_loss: bool = False, **settings: obje
         resume_run(output, quiet=True, accept_loss=accept_loss)
     else:
         start_run(make_config({"data": str(data), **SETTINGS, **settings}), output, quiet=True)
+
+
+def begin(config, output: Path) -> None:
+    """Begin a run up to its encoded data, which `resume_run` trains on."""
+    run = RunFolder(output)
+    run.create()
+    run.write_config(config)
+    prepare(config, run, Console(quiet=True))
 
 
 @functools.cache

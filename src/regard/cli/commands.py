@@ -69,7 +69,7 @@ class TrainArgs:
     data: str | None = argument(
         "DATA",
         "Pairs: TSV, JSONL, Parquet, or '-' for stdin; text for a language model; many files as a "
-        "folder, a glob in quotes, URLs or hf:NAME; or a TOML file: settings, or a recipe.",
+        "folder or a glob in quotes; or a TOML file: settings, or a recipe.",
         default=None,
     )
     words: list[str] | None = argument(
@@ -108,29 +108,6 @@ class TrainArgs:
         "--dry-run",
         "Say what would happen (columns, network, steps, time, memory), and train nothing.",
     )
-    quiet: options.Quiet = False
-
-
-@command("train", no_args_is_help=True, cls=options.RayCommand)
-class EncodeArgs:
-    """Encode the data of a run, without training.
-
-    `regard train --resume RUN` trains on them later, on this machine or another.
-    """
-
-    data: str | None = argument(
-        "DATA",
-        "As for `regard train`: mostly a folder, a glob in quotes, URLs or hf:NAME.",
-        default=None,
-    )
-    words: list[str] | None = argument(
-        "KEY=VALUE", "Settings by name, as for `regard train`.", default=None
-    )
-    preset: options.Preset = None
-    output: Path | None = option("The run folder.", "--output", "-o", shown="runs/PRESET")
-    resume: Path | None = option("Go on with the shards that are missing in this folder.")
-    ray: options.Ray = None
-    workers: options.Workers = None
     quiet: options.Quiet = False
 
 
@@ -187,12 +164,8 @@ class PredictArgs:
         "0,2.",
         shown="src, source, input or text; 0 of TSV",
     )
-    id: str | None = option("Column with an id of each row.", "--id", shown="shard and row")
     format: str = option(
         "Format of the shards that -o writes: parquet or jsonl.", default="parquet"
-    )
-    shard_rows: int = option(
-        "Rows of a shard at most; larger ones are cut.", "--rows-per-shard", default=20480, min=1
     )
     chat: options.Chat = False
     allow_pickle: options.AllowPickle = False

@@ -8,7 +8,6 @@ from typing import Any, Final
 from regard.cli.commands import PredictArgs
 from regard.cli.console import note, print_table, progress_bar, result_console
 from regard.cli.input_lines import named_columns
-from regard.data.pairs import column_names
 from regard.errors import RegardError
 from regard.jobs import (
     JobSummary,
@@ -24,8 +23,6 @@ from regard.worker_processes import Executor, LocalExecutor
 
 #: seconds between two lines of progress where stderr is no terminal
 REPORT_S: Final = 30.0
-#: steps of the progress bar
-PARTS: Final = 1000
 #: kinds of errors, and shards that failed, which are named
 NAMED: Final = 3
 
@@ -51,20 +48,12 @@ def run_shards(
     """
     names = tuple(str(run.absolute()) if run.is_dir() else str(run) for run in runs)
     model = ModelSpec(names, args.device, args.precision)
-    (id,) = column_names([args.id] if args.id is not None else None) or (None,)
-    job = JobTask(model, named_columns(args.columns), id, **task)
+    job = JobTask(model, named_columns(args.columns), **task)
     executor = executor_of(args.ray, args.workers, gpus=args.device != "cpu")
     shards = find_shards(inputs)
-    with progress_bar(message("jobs.rows"), PARTS) as advance:
-        summary = run_job(
-            job,
-            shards,
-            output,
-            executor,
-            format=args.format,
-            unit_rows=args.shard_rows,
-            show=_Display(advance),
-        )
+    with progress_bar(message("jobs.column.shards"), len(shards)) as advance:
+        show = _Display(advance)
+        summary = run_job(job, shards, output, executor, format=args.format, show=show)
     print_summary(summary)
     if summary.failed:
         name, reason = next(iter(summary.failed.items()))
@@ -78,47 +67,36 @@ class _Display:
     """Shows progress: a bar in a terminal, and a line now and then elsewhere."""
 
     def __init__(self, advance: Callable[[int], None]) -> None:
-        self._advance, self._shown, self._began = advance, 0, time.monotonic()
-        self._said, self._start = self._began, -1
+        self._advance, self._shown, self._said = advance, 0, time.monotonic()
 
     def __call__(self, summary: JobSummary) -> None:
-        rows = summary.before.rows + summary.now.rows
-        parts = PARTS * rows // max(summary.total, 1)
-        self._advance(parts - self._shown)
-        self._shown, now = parts, time.monotonic()
-        if self._start < 0:
-            self._start, self._began = rows, now
-        if now - self._said < REPORT_S:
-            return
-        self._said = now
-        rate = (rows - self._start) / max(now - self._began, 1e-9)
-        how = {"workers": summary.workers, "restarts": summary.restarts}
-        note(message("jobs.progress", rows=rows, total=summary.total, rate=rate, **how))
+        done, now = summary.before + summary.now, time.monotonic()
+        self._advance(done - self._shown)
+        self._shown = done
+        if now - self._said >= REPORT_S:
+            self._said = now
+            told = {"total": summary.total, "rows": summary.rows, "workers": summary.workers}
+            note(message("jobs.progress", done=done, **told))
 
 
 def print_summary(summary: JobSummary) -> None:
     """Print shards, rows, errors and throughput of a job, and why rows or shards failed."""
-    console = result_console(stderr=True)
-    rows = [
-        [message("jobs.before"), f"{summary.before.shards:,}", f"{summary.before.rows:,}"],
-        [message("jobs.now"), f"{summary.now.shards:,}", f"{summary.now.rows:,}"],
-        [message("jobs.failed"), f"{len(summary.failed):,}", ""],
-    ]
-    for row, counts in zip(rows, (summary.before, summary.now), strict=False):
-        row.append(f"{counts.errors.total():,}")
-    rows[1] += [f"{summary.seconds:.1f}", f"{summary.rate:,.1f}", str(summary.workers)]
-    rows[1].append(str(summary.restarts))
-    columns = ("shards", "rows", "errors", "seconds", "rate", "workers", "restarts")
+    rate = summary.rows / summary.seconds if summary.seconds else 0.0
+    counts = [f"{summary.now:,}", f"{summary.rows:,}", f"{summary.errors.total():,}"]
+    how = [f"{summary.seconds:.1f}", f"{rate:,.1f}", str(summary.workers)]
+    columns = ("shards", "rows", "errors", "seconds", "rate", "workers")
     titles = ["", *(message(f"jobs.column.{name}") for name in columns)]
-    print_table(console, titles, [row + [""] * (len(titles) - len(row)) for row in rows])
+    rows = [
+        [message("jobs.before"), f"{summary.before:,}", *[""] * 5],
+        [message("jobs.now"), *counts, *how],
+        [message("jobs.failed"), f"{len(summary.failed):,}", *[""] * 5],
+    ]
+    print_table(result_console(stderr=True), titles, rows)
     if summary.errors:
         counted = (
             message("bad-lines.count", count=count, kind=translated("bad-line", kind))
             for kind, count in summary.errors.most_common()
         )
         note(message("jobs.errors", kinds=message("check.comma").join(counted)))
-    if summary.damaged:
-        first = message("check.comma").join(summary.damaged[:NAMED])
-        note(message("jobs.damaged", count=len(summary.damaged), names=first))
     for name, reason in list(summary.failed.items())[:NAMED]:
         note(f"{name}: {reason}")

@@ -44,7 +44,7 @@ def predict(args: PredictArgs) -> None:
     if args.output is not None and table is None:
         return _predict_shards(args, args.output)
     fix = "name the folder for the answers with -o"
-    refuse("stand beside -o", fix, ray=args.ray, workers=args.workers, id=args.id)
+    refuse("stand beside -o", fix, ray=args.ray, workers=args.workers)
     if table is not None:
         refuse("be left out where -o names a table", jsonl=args.as_jsonl)
     folders, files = _split(args.runs)

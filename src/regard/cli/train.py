@@ -1,4 +1,4 @@
-"""`regard train`: a model from pairs, texts or a recipe; `regard encode`: its data alone."""
+"""`regard train`: a model from pairs, texts or a recipe."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,7 @@ import typer
 
 from regard import recipes
 from regard.cli import BEGAN
-from regard.cli.commands import EncodeArgs, TrainArgs
+from regard.cli.commands import TrainArgs
 from regard.cli.console import SIGNALLED, refuse
 from regard.data.shards import display_data
 from regard.data.text_files import STDIN
@@ -16,7 +16,6 @@ from regard.errors import ArgumentError
 from regard.training import (
     Config,
     RunFolder,
-    encode_run,
     new_config,
     parse_overrides,
     read_toml,
@@ -86,27 +85,6 @@ def _train_recipe(
         return recipes.resume(recipe, RunFolder(args.resume), changes, **how, **accepted)
     changes = parse_overrides(words[1:]) | options
     return recipes.start(recipe, changes, data=args.data_dir, output=args.output, **how)
-
-
-def encode(args: EncodeArgs) -> None:
-    """Begin a run up to its encoded data."""
-    from regard.cli.jobs import executor_of  # imports what only prediction needs
-
-    asked = args.ray is not None or args.workers is not None
-    executor = executor_of(args.ray, args.workers, gpus=False) if asked else None
-    words = [word for word in (args.data, *(args.words or [])) if word is not None]
-    if args.resume is None:
-        config = _with_data(_gather(words, resuming=False) | given_options(preset=args.preset))
-        place = args.output or _folder_of(config)
-        folder = encode_run(config, place, quiet=args.quiet, executor=executor)
-    else:
-        extra = [word for word in (*words, args.preset, args.output) if word is not None]
-        if extra:
-            raise ArgumentError(
-                "--resume", "be the only argument", repr(str(extra[0])), "the run has its settings"
-            )
-        folder = encode_run(None, args.resume, quiet=args.quiet, executor=executor)
-    typer.echo(str(folder.path))
 
 
 def _folder_of(config: Config) -> Path:

@@ -20,7 +20,6 @@ from regard.data.pairs import (
     parser_for,
     row_cells,
 )
-from regard.data.remote_files import dataset_rows, is_dataset
 from regard.data.table_files import HEAD, Rows, Table, is_blank, open_table
 from regard.data.text_files import (
     ROW_FILES,
@@ -42,8 +41,6 @@ MAX_CHARS: Final = 10_000
 #: kinds of files whose cells are text
 LINES: Final = ("tsv", "csv", "parallel")
 TEXT: Final = Format("text")
-#: the column of a dataset that holds texts
-TEXT_COLUMN: Final = "text"
 #: endings of files that hold no lines of text
 TABLES: Final = tuple(ending for ending in ROW_FILES if ending not in (".tsv", ".txt"))
 
@@ -81,11 +78,12 @@ def open_rows(
         rule = "be left out if the source is no file"
         raise ArgumentError("tgt_file", rule, repr(tgt_file), "leave it out")
     if not isinstance(source, str | os.PathLike):
-        table = _item_table("pairs", source, wanted)
+        wanted.check_unused("format")
+        rows: Rows = iter(enumerate(source, start=1))
+        head = list(itertools.islice(rows, HEAD))
+        table = Table("pairs", "pairs", head, lambda _: itertools.chain(head, rows))
     elif tgt_file is not None:
         return _side_by_side(source, tgt_file, wanted)
-    elif is_dataset(source):
-        table = _item_table(str(source), dataset_rows(str(source)), wanted)
     else:
         table = open_table(source, wanted.format)
     layout = table_layout(table, wanted)
@@ -96,13 +94,6 @@ def open_rows(
     note = " ".join(filter(None, (table.note, layout.note)))
     rest = itertools.islice(rows, int(shape.header), None)
     return OpenedSource(table.name, rest, shape, None, note, layout.columns)
-
-
-def _item_table(name: str, items: Iterable[Any], wanted: ReadOptions) -> Table:
-    wanted.check_unused("format")
-    rows = enumerate(items, start=1)
-    head = list(itertools.islice(rows, HEAD))
-    return Table(name, "pairs", head, lambda _: itertools.chain(head, rows))
 
 
 def _side_by_side(source: PathLike, tgt_file: PathLike, wanted: ReadOptions) -> OpenedSource:
@@ -213,9 +204,8 @@ def read_pairs(
     Text is given as it stands in the file: normalisation is the tokeniser's job.
 
     Args:
-        source: a file (`-` for stdin), a URL, a dataset (`hf:NAME`) or an iterable of tuples
-            (source, target), or of dictionaries with names as in JSON. Files may be compressed as
-            gz, xz, bz2 or zst.
+        source: a file (`-` for stdin), or an iterable of tuples (source, target), or of
+            dictionaries with names as in JSON. Files may be compressed as gz, xz, bz2 or zst.
         tgt_file: the file of the targets, if the source's file has only sources.
         format: `tsv`, `jsonl` or `parquet`, if the name of the file does not say.
         columns: which columns are source, target and, as a third, features: numbers from 0, or
@@ -259,15 +249,21 @@ def read_lines(
     return _checked_lines("lines", enumerate(source, start=1), max_chars, bad)
 
 
+def checked_line(row: Any, max_chars: int) -> str:
+    """Return a source that may be empty; raises BadLine, which the row may be."""
+    if isinstance(row, BadLine):
+        raise row
+    text: str = decode(row) if isinstance(row, bytes) else row
+    check_unicode("source", text)
+    if text != "" and not str(text).isspace():
+        check_text("source", text, max_chars)
+    return text
+
+
 def _checked_lines(name: str, rows: Rows, max_chars: int, bad: BadLines | None) -> Iterator[str]:
     for number, row in rows:
         try:
-            if isinstance(row, BadLine):
-                raise row
-            text = decode(row) if isinstance(row, bytes) else row
-            check_unicode("source", text)
-            if text != "" and not str(text).isspace():
-                check_text("source", text, max_chars)
+            text = checked_line(row, max_chars)
         except BadLine as wrong:
             if bad is None:
                 fix = wrong.fixed_by(PYTHON_HINTS)
@@ -326,9 +322,8 @@ def read_texts(
     """Read texts as pairs with an empty source; empty lines are skipped.
 
     Args:
-        source: a file with one text on each line (`-` for stdin) or its URL, plain or compressed as
-            gz, xz, bz2 or zst; a dataset (`hf:NAME`) with a column `text`; or an iterable of
-            strings.
+        source: a file with one text on each line (`-` for stdin), plain or compressed as gz, xz,
+            bz2 or zst; or an iterable of strings.
         skip_bad: whether to count bad lines and go on; otherwise the first one raises `DataError`.
         on_bad: called with the error of each line that was left out.
         max_chars: the most characters that a line may have.
@@ -356,29 +351,15 @@ def join_lines(lines: Iterable[Pair], count: int) -> Iterator[Pair]:
 
 def _opened(source: PathLike | Iterable[Any]) -> OpenedSource:
     if not isinstance(source, str | os.PathLike):
-        rows = ((i, text) for i, text in enumerate(source, start=1) if not _is_blank_text(text))
+        texts = enumerate(source, start=1)
+        rows = ((i, x) for i, x in texts if not (isinstance(x, str) and not x.strip()))
         return OpenedSource("texts", rows, TEXT)
-    if is_dataset(source):
-        return OpenedSource(str(source), _dataset_texts(str(source)), TEXT)
     name, suffix = display_name(source), format_suffix(source)
     if suffix in TABLES:
         reason = f"texts are read from plain files, one on each line, and this ends in {suffix}"
         raise DataError(name, None, reason, "write the texts alone to a file")
     rows = ((i, raw) for i, raw in numbered_lines(source) if raw.strip())
     return OpenedSource(name, rows, TEXT, note=encoding_note(source))
-
-
-def _dataset_texts(source: str) -> Rows:
-    for number, row in enumerate(dataset_rows(source), start=1):
-        if TEXT_COLUMN not in row:
-            what = f"texts are expected in the column {TEXT_COLUMN}, but it has {', '.join(row)}"
-            raise DataError(source, None, what, "choose a dataset of texts, or rename its column")
-        if not _is_blank_text(row[TEXT_COLUMN]):
-            yield number, row[TEXT_COLUMN]
-
-
-def _is_blank_text(text: Any) -> bool:
-    return isinstance(text, str) and not text.strip()
 
 
 def _checked(row: Any, max_chars: int) -> str:

@@ -13,11 +13,12 @@ import numpy as np
 from torch import Tensor
 
 from regard.data.error_hints import BadLine, shorten
-from regard.data.remote_files import TRANSLATION
 from regard.data.stories import answers_of, join_source, split_conversation
 from regard.data.text_files import decode
 
 FormatKind = Literal["tsv", "csv", "xlsx", "parallel", "jsonl", "parquet", "arrow", "pairs", "text"]
+#: the column of datasets for translation, whose values are dictionaries by language
+TRANSLATION: Final = "translation"
 #: what is encoded or written at once
 CHUNK_PAIRS: Final = 4096
 CHUNK_CHARS: Final = 4_000_000

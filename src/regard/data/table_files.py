@@ -17,8 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from regard.data import lazy_pyarrow as arrow
 from regard.data.error_hints import BadLine, shorten
-from regard.data.pairs import FormatKind, plain_record
-from regard.data.remote_files import TRANSLATION
+from regard.data.pairs import TRANSLATION, FormatKind, plain_record
 from regard.data.stories import MESSAGES, squad_questions
 from regard.data.text_files import (
     STDIN,

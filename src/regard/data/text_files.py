@@ -24,7 +24,6 @@ from typing import IO, Any, Final, NamedTuple
 from regard import safe_read
 from regard.data.error_hints import BadLine
 from regard.data.media_files import MEDIA
-from regard.data.remote_files import is_url, open_url
 from regard.errors import DataError
 from regard.messages import message
 from regard.safe_read import DAMAGE, DECOMPRESSORS, PathLike
@@ -199,7 +198,7 @@ def is_read_once(source: PathLike) -> bool:
 
 @contextmanager
 def open_bytes(source: PathLike) -> Iterator[IO[bytes]]:
-    """Open the bytes of a file or a URL, decompressed if its name or its first bytes say so.
+    """Open the bytes of a file, decompressed if its name or its first bytes say so.
 
     A folder, or a zip of one, is read as the table that `folder_table` makes of it.
     """
@@ -207,7 +206,9 @@ def open_bytes(source: PathLike) -> Iterator[IO[bytes]]:
         yield io.BytesIO(folder_table(folder))
         return
     with ExitStack() as stack:
-        raw = stdin_bytes() if source == STDIN else stack.enter_context(_open(source))
+        raw = stdin_bytes()
+        if source != STDIN:
+            raw = stack.enter_context(safe_read.open_input(source))
         suffix = os.path.splitext(os.fspath(source))[1]
         if suffix.lower() == ARCHIVE and os.path.isfile(source):
             member, _ = archived_table(source)
@@ -326,28 +327,15 @@ def stdin_bytes() -> Any:
     return sys.stdin.buffer
 
 
-def _open(source: PathLike) -> Any:  # streams of URLs have no `mode`, by which types are checked
-    if isinstance(source, str) and is_url(source):
-        return open_url(source)
-    return safe_read.open_input(source)
-
-
-def numbered_lines(
-    source: PathLike, *, first: int = 1, offset: int = 0
-) -> Iterator[tuple[int, bytes]]:
+def numbered_lines(source: PathLike) -> Iterator[tuple[int, bytes]]:
     """Yield line numbers from 1 and lines without their ends; the first one opens the file.
 
     A line longer than `MAX_BYTES` is truncated to one byte more, for `decode` to refuse.
     """
-    name, number = display_name(source), first - 1
+    name, number = display_name(source), 0
     with open_bytes(source) as stream:
         try:
             encoding = _encoding(source, stream)
-            if offset and encoding != UTF8:
-                fix = f"convert it with `iconv -f {encoding} -t UTF-8`"
-                raise DataError(name, first, f"the file is in {encoding}", fix)
-            if offset:
-                stream.seek(offset)
             readline = stream.readline if encoding == UTF8 else _recoded(stream, encoding)
             while raw := readline(MAX_BYTES + 1):
                 number += 1

@@ -1,20 +1,24 @@
 """Jobs over shards of data: `regard predict -o`, on this machine or on a Ray cluster.
 
-Each input shard becomes output shards of the same name, written whole or not at all. An interrupted
-job goes on with those that are missing.
+Each input shard becomes an output shard of the same name, written whole or not at all. An
+interrupted job goes on with those that are missing.
 """
 
 from regard.jobs.ray_executor import RayExecutor, check_cluster
-from regard.jobs.records import InputShard, JobError, JobFolder, find_shards, read_shard
-from regard.jobs.runner import UNIT_ROWS, JobSummary, JobTask, ModelSpec, run_job
+from regard.jobs.runner import (
+    InputShard,
+    JobSummary,
+    JobTask,
+    ModelSpec,
+    find_shards,
+    read_shard,
+    run_job,
+)
 from regard.worker_processes import Executor, LocalExecutor
 
 __all__ = [
-    "UNIT_ROWS",
     "Executor",
     "InputShard",
-    "JobError",
-    "JobFolder",
     "JobSummary",
     "JobTask",
     "LocalExecutor",

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from regard import extras
 from regard.errors import ArgumentError
-from regard.jobs.records import JobError
+from regard.jobs.runner import JobError
 from regard.version import __version__
 from regard.worker_processes import Answer, Work, answer, result_of
 

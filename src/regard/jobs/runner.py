@@ -1,62 +1,118 @@
-"""Run a job: each unit of its input becomes an output shard, by any executor, and once.
+"""Run a job: each input shard becomes an output shard, by any executor, and once.
 
-A worker reads the records of a unit, answers them block by block and writes the shard under a
-temporary name, which is renamed when all of it is on the disk. A job goes on with the units whose
-shards are missing or damaged: there is no other journal.
+A worker reads the rows of a shard, answers them block by block and writes the output under a
+temporary name, which is renamed when all of it is on the disk. So a shard that is there is done,
+and a job goes on with the others: there is no other journal.
 """
 
+import glob
 import hashlib
 import json
+import os
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from regard import api
+from regard import api, safe_read
 from regard.api import bundled_models
-from regard.atomic_files import file_checksum, write_atomic
-from regard.data.pairs import source_column
-from regard.decoding_options import check_least
+from regard.atomic_files import atomic_writer, file_checksum, locked_folder, write_atomic
+from regard.data import lazy_pyarrow as arrow
+from regard.data.error_hints import BadLine, ErrorHints, with_commas
+from regard.data.pair_reader import checked_line, source_rows
+from regard.data.pairs import run_columns
+from regard.data.table_files import not_columns
+from regard.data.text_files import ROW_FILES, format_suffix, measure_file, numbered_lines
 from regard.errors import ArgumentError, DataError, RegardError, describe_memory_error
-from regard.jobs.records import (
-    ROW_COLUMNS,
-    Columns,
-    FinishedShard,
-    InputShard,
-    JobError,
-    JobFolder,
-    JobRecord,
-    OutputRow,
-    RowTypes,
-    WorkUnit,
-    check_format_name,
-    cut_shard,
-    read_records,
-    shard_writer,
-    source_parser,
-)
 from regard.tasks.inputs.text import TextInput
 from regard.training import RunFolder
-from regard.worker_processes import START, Attempt, Executor, attempt
+from regard.version import __version__
+from regard.worker_processes import Executor
+
+FORMAT: Final = 3
+MAX_MANIFEST: Final = 1 << 30
+#: parts of the manifest that stay as they were when the job began, and their names in errors
+FIXED: Final = {"model": "the model", "task": "the options"}
+#: endings of output shards
+FORMATS: Final = ("parquet", "jsonl")
+#: what is written of each row, by its type in Parquet
+TYPES: Final = {"id": "text", "shard": "text", "row": "number", "text": "text", "score": "score"}
+#: how errors of rows name options
+HINTS: Final = ErrorHints(
+    tgt="TGT",
+    targets="put it there",
+    columns=lambda columns: f"--columns {with_commas(columns)}",
+    skip="",
+    longer="shorten it, or raise --max-chars",
+)
+
+Row = Mapping[str, Any]
 
 
-class LoadedTask(NamedTuple):
-    """A task in a worker, with its model.
+class JobError(RegardError):
+    """A job cannot start or go on; what is done stays done."""
+
+
+class InputShard(NamedTuple):
+    """A file of sources.
 
     Attributes:
-        types: of the columns of its rows.
-        block: records that are answered together.
-        records: yields the records of a unit.
-        answer: returns a row for each record; those with an error keep it.
+        name: its path below the folder that holds all inputs of the job.
+        path: where it is.
     """
 
-    types: RowTypes
-    block: int
-    records: Callable[[WorkUnit], Iterator[JobRecord]]
-    answer: Callable[[WorkUnit, Sequence[JobRecord]], list[OutputRow]]
+    name: str
+    path: str
+
+
+class Record(NamedTuple):
+    """A row of a shard: its number from 1, and the source or the error why there is none."""
+
+    row: int
+    source: str = ""
+    error: DataError | None = None
+
+
+def find_shards(inputs: Sequence[str]) -> list[InputShard]:
+    """Return the shards that files, folders and patterns such as `in/*.parquet` name, sorted.
+
+    Of a folder, all files are taken whose endings are known, hidden ones and `_` ones left out.
+    """
+    paths: set[str] = set()
+    for name in inputs:
+        found = _matches(name)
+        if not found:
+            what = "files of sources" if os.path.isdir(name) else "a file, a folder or a pattern"
+            fix = f"check the name; files in folders must end in {', '.join(ROW_FILES)}"
+            raise ArgumentError("INPUT", f"name {what}", repr(name), fix)
+        paths.update(map(os.path.abspath, found))
+    root = os.path.commonpath([os.path.dirname(path) for path in paths])
+    shards = [InputShard(Path(os.path.relpath(p, root)).as_posix(), p) for p in sorted(paths)]
+    outputs = Counter(_output(shard, FORMATS[0]) for shard in shards)
+    for shard in shards:
+        if outputs[output := _output(shard, FORMATS[0])] > 1:
+            rule = f"be the only file that becomes {output}"
+            raise ArgumentError("INPUT", rule, repr(shard.path), "rename it")
+    return shards
+
+
+def _matches(name: str) -> list[str]:
+    if os.path.isdir(name):
+        found = [path for path in Path(name).glob("**/*") if path.is_file()]
+        return [
+            str(path)
+            for path in found
+            if format_suffix(path) in ROW_FILES
+            and not any(part.startswith((".", "_")) for part in path.relative_to(name).parts)
+        ]
+    if os.path.exists(name):
+        return [name]
+    return [path for path in glob.glob(name, recursive=True) if os.path.isfile(path)]
 
 
 @dataclass(frozen=True)
@@ -98,15 +154,13 @@ class JobTask:
     Attributes:
         model: which.
         columns: of source and features; None finds them.
-        id: column of ids.
         max_chars: longest source; that of the run if None.
         batch: rows at a time; see `Model.predict`.
         options: of `Model.predict`.
     """
 
     model: ModelSpec
-    columns: Columns | None = None
-    id: int | str | None = None
+    columns: tuple[int | str, ...] | None = None
     max_chars: int | None = None
     batch: int | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -116,197 +170,188 @@ class JobTask:
 
         The batch size and the device change no answer.
         """
-        own = {"columns": self.columns, "id": self.id, "max_chars": self.max_chars}
-        own["precision"] = self.model.precision
-        return {"task": "predict", **own, **self.options}
+        own = {"columns": self.columns, "max_chars": self.max_chars}
+        return {"task": "predict", **own, "precision": self.model.precision, **self.options}
 
-    def checksum(self) -> str:
-        """Return the checksum of the model."""
-        return self.model.checksum()
-
-    def load(self) -> LoadedTask:
+    def load(self) -> "LoadedTask":
         """Load the model."""
-        model = self.model.load()
-        several = max(self.options.get("nbest", 1), self.options.get("num_samples", 0)) > 1
-        answers = {"alternatives": "answers"} if several else {}
-        types = {**ROW_COLUMNS, "text": "text", "score": "score", **answers, "error": "text"}
-
-        def answer(unit: WorkUnit, block: Sequence[JobRecord]) -> list[OutputRow]:
-            options = dict(self.options)
-            if options.get("seed") is not None:  # each block has a seed of its own
-                place = f"{options['seed']}:{unit.shard.name}:{block[0].row}"
-                options["seed"] = random.Random(place).getrandbits(63)
-
-            def predict(some: Sequence[JobRecord]) -> list[OutputRow]:
-                sources = [record.value for record in some]
-                outputs = model.predict(sources, attention=False, batch=self.batch, **options)
-                return [_predicted(output, several=several) for output in outputs]
-
-            return answer_rows(unit, block, types, predict)
-
-        return LoadedTask(types, model.predictor.window(self.batch), self._sources(model), answer)
-
-    def _sources(self, model: api.Model) -> Callable[[WorkUnit], Iterator[JobRecord]]:
-        limit = model.config.max_chars if self.max_chars is None else self.max_chars
-        known = [source_column(model.config.columns)]
-
-        def records(unit: WorkUnit) -> Iterator[JobRecord]:
-            parser = source_parser(unit.shard, self.columns, self.id, limit, known)
-            return read_records(unit, parser, model.check_source)
-
-        return records
+        return LoadedTask(self, self.model.load())
 
 
-def _predicted(output: api.Output, *, several: bool) -> OutputRow:
-    row = {"text": output.text, "score": output.score}
-    ranked = [{"text": one.text, "score": one.score} for one in output.alternatives]
-    return {**row, "alternatives": ranked} if several else row
+class LoadedTask:
+    """A task in a worker, with its model."""
+
+    def __init__(self, task: JobTask, model: api.Model) -> None:
+        self.task, self.model = task, model
+        self.block = model.predictor.window(task.batch)
+        options = task.options
+        self.several = max(options.get("nbest", 1), options.get("num_samples", 0)) > 1
+
+    def records(self, shard: InputShard) -> Iterator[Record]:
+        """Yield the rows of a shard; those that cannot be used have an error."""
+        task, config = self.task, self.model.config
+        limit = config.max_chars if task.max_chars is None else task.max_chars
+        columns = run_columns(config.columns)
+        if task.columns is not None:  # without a target
+            columns = (*task.columns[:1], *task.columns)  # type: ignore[assignment]
+        yield from read_records(shard, columns, limit, self.model.check_source)
+
+    def answer(self, shard: InputShard, sources: Sequence[str], first: int) -> list[dict[str, Any]]:
+        """Return the columns that are predicted of some sources, the first of which has a number.
+
+        Each block has a seed of its own.
+        """
+        options = dict(self.task.options)
+        if options.get("seed") is not None:
+            place = f"{options['seed']}:{shard.name}:{first}"
+            options["seed"] = random.Random(place).getrandbits(63)
+        outputs = self.model.predict(sources, attention=False, batch=self.task.batch, **options)
+        return [self._row(output) for output in outputs]
+
+    def _row(self, output: api.Output) -> dict[str, Any]:
+        row = {"text": output.text, "score": output.score}
+        ranked = [{"text": one.text, "score": one.score} for one in output.alternatives]
+        return {**row, "alternatives": ranked} if self.several else row
 
 
-def answer_rows(
-    unit: WorkUnit,
-    block: Sequence[JobRecord],
-    types: RowTypes,
-    work: Callable[[Sequence[JobRecord]], list[OutputRow]],
-) -> list[OutputRow]:
-    """Return a row for each record of a block, in order, with all columns.
+def read_records(
+    shard: InputShard, columns: Any, max_chars: int, check: Callable[[str], None]
+) -> Iterator[Record]:
+    """Yield the rows of a shard: lines, or those of a column of a table.
 
-    If the work raises, each half of its records is tried alone, down to the one that it fails on,
-    which gets the error.
+    Args:
+        shard: to read.
+        columns: of the source, the target and features; None finds the source.
+        max_chars: most characters of a source.
+        check: raises DataError for a source that the model cannot take.
     """
-    good = [record for record in block if not record.error]
-    found = dict(zip((record.row for record in good), _bisect(unit, good, work), strict=True))
-    empty = dict.fromkeys(types)
+    is_table = format_suffix(shard.path) in ROW_FILES and format_suffix(shard.path) != ".txt"
+    rows = source_rows(shard.path, columns, HINTS) if is_table else numbered_lines(shard.path)
+    for number, row in rows:
+        try:
+            text = checked_line(row, max_chars)
+            check(text)
+            yield Record(number, text)
+        except (BadLine, DataError) as wrong:
+            fix = wrong.fixed_by(HINTS) if isinstance(wrong, BadLine) else wrong.fix
+            error = DataError(shard.name, number, wrong.reason, fix, kind=wrong.kind or "invalid")
+            yield Record(number, error=error)
+
+
+def answer_rows(task: Any, shard: InputShard, records: Sequence[Record]) -> list[dict[str, Any]]:
+    """Return the columns of each record: what is predicted, or the error.
+
+    If the model raises, each half of the records is tried alone, down to the one that it fails on.
+    """
+    good = [record for record in records if record.error is None]
+    found = dict(zip((record.row for record in good), _bisect(task, shard, good), strict=True))
+    errors = {r.row: {"error": str(r.error), "kind": r.error.kind} for r in records if r.error}
     return [
-        {
-            **empty,
-            "id": record.id,
-            "shard": unit.shard.name,
-            "row": record.row,
-            **found.get(record.row, {}),
-            **({"error": record.error} if record.error else {}),
-        }
-        for record in block
+        {"id": f"{shard.name}:{n}", "shard": shard.name, "row": n, **(errors.get(n) or found[n])}
+        for n in (record.row for record in records)
     ]
 
 
-def _bisect(
-    unit: WorkUnit,
-    records: Sequence[JobRecord],
-    work: Callable[[Sequence[JobRecord]], list[OutputRow]],
-) -> list[OutputRow]:
+def _bisect(task: Any, shard: InputShard, records: Sequence[Record]) -> list[dict[str, Any]]:
     if not records:
         return []
     try:
-        return work(records)
+        answers: list[dict[str, Any]] = task.answer(
+            shard, [record.source for record in records], records[0].row
+        )
+        return answers
     except ArgumentError:  # an option that no source can be answered with
         raise
     except Exception as error:
         if len(records) == 1:
-            return [{"error": str(_failed(unit, records[0], error))}]
+            failed = _failed(shard, records[0].row, error)
+            return [{"error": str(failed), "kind": "model failed"}]
     half = len(records) // 2
-    return [*_bisect(unit, records[:half], work), *_bisect(unit, records[half:], work)]
+    return [*_bisect(task, shard, records[:half]), *_bisect(task, shard, records[half:])]
 
 
-def _failed(unit: WorkUnit, record: JobRecord, error: Exception) -> DataError:
+def _failed(shard: InputShard, row: int, error: Exception) -> DataError:
     """Return the error of a source that raised while it was answered."""
     if isinstance(error, DataError):
-        return DataError(unit.shard.name, record.row, error.reason, error.fix)
+        return DataError(shard.name, row, error.reason, error.fix)
     memory = describe_memory_error(error)
     reason = memory.partition(":")[0] if memory else f"{type(error).__name__}: {error!s:.200}"
-    said = f"the model failed on it ({reason})"
-    return DataError(unit.shard.name, record.row, said, "shorten it, or leave it out")
+    return DataError(
+        shard.name, row, f"the model failed on it ({reason})", "shorten it, or leave it out"
+    )
 
 
-#: rows of an output shard at most: a multiple of a block, so that batches do not depend on it
-UNIT_ROWS: Final = 20_480
-#: deaths of workers that loaded the model, and of workers on one unit, that end an attempt
-MAX_LOAD_DEATHS: Final = 5
-MAX_DEATHS: Final = 40
+@contextmanager
+def shard_writer(path: Path, *, several: bool) -> Iterator[Callable[[Sequence[Row]], None]]:
+    """Yield a function that adds rows to a shard, which appears at `path` when the block ends."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    types = {**TYPES, **({"alternatives": "answers"} if several else {}), "error": "text"}
+    with atomic_writer(path) as file:
+        if path.suffix == ".jsonl":
+
+            def write_lines(rows: Sequence[Row]) -> None:
+                for row in rows:
+                    line = {name: row.get(name) for name in types}
+                    file.write(json.dumps(line, ensure_ascii=True).encode() + b"\n")
+
+            yield write_lines
+            return
+        text, score = arrow.string(), arrow.float64()
+        answers = arrow.list_(arrow.struct([("text", text), ("score", score)]))
+        known = {"text": text, "number": arrow.int64(), "score": score, "answers": answers}
+        schema = arrow.schema([(name, known[kind]) for name, kind in types.items()])
+        with arrow.parquet.ParquetWriter(file, schema) as writer:
+            yield lambda rows: writer.write_table(arrow.Table.from_pylist(list(rows), schema))
 
 
-class Suspects(NamedTuple):
-    """Records of a unit on which workers may have died.
+def read_shard(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the rows of an output shard."""
+    if path.suffix == ".jsonl":
+        with safe_read.open_regular(path) as file:
+            yield from map(json.loads, file)
+        return
+    try:
+        with safe_read.open_regular(path) as file:
+            for batch in arrow.parquet.ParquetFile(file).iter_batches():
+                yield from batch.to_pylist()
+    except arrow.ArrowException as error:
+        raise not_columns(str(path), "parquet", error) from None
 
-    Attributes:
-        alone: places of records that are answered one at a time.
-        skipped: places of records that are left out.
-    """
 
-    alone: set[int]
-    skipped: set[int]
+class FinishedShard(NamedTuple):
+    """An output shard that a worker has written: its name, its rows, and errors by kind."""
 
-    @classmethod
-    def of(cls, deaths: Iterable[int], block: int) -> "Suspects":
-        """Find them by the places at which workers died.
-
-        A block at which workers die twice is answered record by record; a record on which two more
-        die is left out. Workers that are killed from outside die at another place each time.
-        """
-        alone: set[int] = set()
-        skipped: set[int] = set()
-        counts: Counter[int] = Counter()
-        for place in deaths:
-            counts[place] += 1
-            if counts[place] == 2:
-                del counts[place]
-                if place in alone:
-                    skipped.add(place)
-                else:
-                    alone.update(range(place, place + block))
-        return cls(alone, skipped)
-
-    def blocks(
-        self, records: Iterable[JobRecord], size: int, shard: str
-    ) -> Iterator[list[JobRecord]]:
-        """Yield records of a shard in blocks, suspects alone, and skipped ones with an error."""
-        block: list[JobRecord] = []
-        for place, record in enumerate(records):
-            alone = place in self.alone
-            if block and (alone or len(block) == size):
-                yield block
-                block = []
-            if place in self.skipped and not record.error:
-                reason = "workers died each time that they answered it, perhaps for lack of memory"
-                error = DataError(shard, record.row, reason, "shorten it, or leave it out")
-                record = record._replace(error=str(error), kind="worker died")
-            block.append(record)
-            if alone:
-                yield block
-                block = []
-        if block:
-            yield block
+    output: str
+    rows: int
+    errors: Counter[str]
 
 
 @dataclass
-class UnitWork:
-    """The work of a job on one unit, as workers get it.
+class ShardWork:
+    """The work of a job on one shard, as workers get it.
 
     Attributes:
         task: what is done with each row.
         folder: of the output shards.
+        format: of these.
         checksum: of the model.
     """
 
-    task: JobTask
+    task: Any
     folder: Path
+    format: str
     checksum: str
-    _loaded: LoadedTask | None = field(default=None, init=False)
+    _loaded: Any = field(default=None, init=False)
 
-    def __call__(self, unit: WorkUnit) -> FinishedShard | str:
-        """Write the output shard of a unit; returns a sentence if its data cannot be read.
+    def __call__(self, shard: InputShard) -> FinishedShard | str:
+        """Write the output of a shard; returns a sentence if its data cannot be read.
 
-        Raises JobError for what would happen to other units, too.
+        Raises JobError for what would happen to other shards, too.
         """
-        output = self.folder / unit.output
+        output = self.folder / _output(shard, self.format)
         try:
-            with attempt(JobFolder(self.folder).open_folder / unit.output) as tried:
-                if len(tried.deaths) >= MAX_DEATHS:
-                    return (
-                        f"{unit.output}: {MAX_DEATHS} workers died on this shard: check its rows."
-                    )
-                self._load(tried)
-                return self._write(unit, output, tried)
+            self._load()
+            return self._write(shard, output)
         except DataError as error:
             return str(error)
         except OSError as error:
@@ -315,16 +360,11 @@ class UnitWork:
                 f"check that the folder may be written to, and run the same command again."
             ) from None
 
-    def _load(self, tried: Attempt) -> None:
+    def _load(self) -> None:
         if self._loaded is not None:
             return
-        if tried.deaths.count(START) >= MAX_LOAD_DEATHS:
-            raise JobError(
-                f"a worker must get as far as its first source, but {MAX_LOAD_DEATHS} died while "
-                f"they loaded the model: check the memory of the nodes."
-            )
         try:
-            if self.task.checksum() != self.checksum:
+            if self.task.model.checksum() != self.checksum:
                 raise JobError(
                     "all nodes must see the same model, but on one its files differ: keep it on a "
                     "file system that all nodes share."
@@ -335,35 +375,20 @@ class UnitWork:
                 f"the model cannot be read on a node ({error}): keep it where all nodes see it."
             ) from None
 
-    def _write(self, unit: WorkUnit, output: Path, tried: Attempt) -> FinishedShard:
-        assert self._loaded is not None
-        task, started, errors, count = self._loaded, time.monotonic(), Counter[str](), 0
-        suspects = Suspects.of((d for d in tried.deaths if d != START), task.block)
-        with shard_writer(output, task.types) as write:
-            for block in suspects.blocks(task.records(unit), task.block, unit.shard.name):
-                tried.reach(count)
-                rows = task.answer(unit, block)
+    def _write(self, shard: InputShard, output: Path) -> FinishedShard:
+        task, count, errors = self._loaded, 0, Counter[str]()
+        with shard_writer(output, several=task.several) as write:
+            records = task.records(shard)
+            while block := list(islice(records, task.block)):
+                rows = answer_rows(task, shard, block)
                 write(rows)
-                kinds = (one.kind for one, row in zip(block, rows, strict=True) if row["error"])
-                errors.update(kind or "model failed" for kind in kinds)
+                errors.update(row["kind"] for row in rows if "error" in row)
                 count += len(rows)
-        seconds, deaths = time.monotonic() - started, len(tried.deaths)
-        return JobFolder(self.folder).record(unit.output, count, errors, seconds, deaths)
+        return FinishedShard(output.relative_to(self.folder).as_posix(), count, errors)
 
 
-@dataclass
-class ShardCounts:
-    """Shards, rows and errors of a part of a job."""
-
-    shards: int = 0
-    rows: int = 0
-    errors: Counter[str] = field(default_factory=Counter)
-
-    def add(self, shard: FinishedShard) -> None:
-        """Count a finished shard."""
-        self.shards += 1
-        self.rows += shard.rows
-        self.errors.update(shard.errors)
+def _output(shard: InputShard, format: str) -> str:
+    return f"{shard.name.removesuffix('.parquet')}.{format}"
 
 
 @dataclass
@@ -371,127 +396,160 @@ class JobSummary:
     """Outcome of a job, and its state while it runs.
 
     Attributes:
-        total: rows of all units.
+        total: shards of all inputs.
         before: shards that an earlier job had finished.
         now: shards that this one has finished.
+        rows: of the latter.
+        errors: number of their rows with an error, by kind.
         failed: reasons by output shard that is not finished.
-        damaged: finished shards whose content had changed, and which were done again.
-        seconds: from the first worker that was ready to the end.
-        start_seconds: until then.
-        restarts: workers that died and were replaced.
+        seconds: of this job.
         workers: number of workers.
     """
 
     total: int = 0
-    before: ShardCounts = field(default_factory=ShardCounts)
-    now: ShardCounts = field(default_factory=ShardCounts)
+    before: int = 0
+    now: int = 0
+    rows: int = 0
+    errors: Counter[str] = field(default_factory=Counter)
     failed: dict[str, str] = field(default_factory=dict)
-    damaged: list[str] = field(default_factory=list)
     seconds: float = 0.0
-    start_seconds: float = 0.0
-    restarts: int = 0
     workers: int = 0
-
-    @property
-    def rate(self) -> float:
-        """Rows per second of this job."""
-        return self.now.rows / self.seconds if self.seconds else 0.0
-
-    @property
-    def errors(self) -> Counter[str]:
-        """Number of rows with an error, by kind."""
-        return self.before.errors + self.now.errors
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the summary for JSON."""
-        return {
-            **{n: v for n, v in vars(self).items() if n not in ("total", "before", "now")},
-            "shards": {"before": self.before.shards, "now": self.now.shards},
-            "rows": {"before": self.before.rows, "now": self.now.rows},
-            "errors": dict(self.errors),
-            "rows_per_second": self.rate,
-        }
 
 
 def run_job(
-    task: JobTask,
+    task: Any,
     shards: Sequence[InputShard],
     output: str | Path,
     executor: Executor,
     *,
     format: str = "parquet",
-    unit_rows: int = UNIT_ROWS,
     show: Callable[[JobSummary], None] = lambda summary: None,
 ) -> JobSummary:
     """Answer all shards, or those that an earlier job in the same folder has left; resumable.
 
     Args:
-        task: what is done with each row.
+        task: what is done with each row, such as a `JobTask`.
         shards: the inputs.
         output: folder of the output shards, which have the names of the inputs.
         executor: does the work.
         format: of output shards: parquet or jsonl.
-        unit_rows: rows of an output shard at most; a larger input becomes several.
         show: called after each shard.
 
     Raises:
         JobError: if the folder belongs to another job, or the job cannot go on. What is done
             stays done: the same call goes on from there.
     """
-    check_least(1, rows_per_shard=unit_rows)
-    ending, folder, summary = check_format_name(format), JobFolder(Path(output)), JobSummary()
-    with folder.held():
-        cut = {shard.name: cut_shard(shard, unit_rows, ending) for shard in shards}
-        described = {**task.describe(), "format": format, "rows_per_shard": unit_rows}
-        work = UnitWork(task, folder.path.absolute(), task.checksum())
-        inputs = {name: content for name, (content, _) in cut.items()}
-        folder.begin(described, work.checksum, inputs)
-        left = []
-        for unit in (unit for _, units in cut.values() for unit in units):
-            summary.total += unit.rows
-            done = folder.finished(unit.output)
-            if done is not None and folder.is_whole(done):
-                summary.before.add(done)
-                continue
-            left.append(unit)
-            summary.damaged += [unit.output] if done is not None else []
-        folder.sweep()
+    if format not in FORMATS:
+        rule = f"be {' or '.join(FORMATS)}"
+        raise ArgumentError("--format", rule, repr(format), "choose one")
+    folder, summary, began = Path(output), JobSummary(len(shards)), time.monotonic()
+    with _held(folder):
+        work = ShardWork(task, folder.absolute(), format, task.model.checksum())
+        inputs = {shard.name: measure_file(shard.path).checksum for shard in shards}
+        _begin(folder, {**task.describe(), "format": format}, work.checksum, inputs)
+        left = [shard for shard in shards if not (folder / _output(shard, format)).exists()]
+        summary.before = len(shards) - len(left)
+        _sweep(folder)
         try:
-            _work(work, left, folder, executor, summary, show)
+            for number, found in executor.run(work, left) if left else ():
+                summary.workers = executor.at_work
+                if isinstance(found, str):
+                    summary.failed[_output(left[number], format)] = found
+                    continue
+                _count(summary, found, folder)
+                show(summary)
+        except RegardError as error:
+            kept = summary.before + summary.now
+            ending = "finished shard is" if kept == 1 else "finished shards are"
+            raise JobError(f"{str(error).removesuffix('.')}; {kept} {ending} kept.") from None
         finally:
-            folder.sweep()
-        write_atomic(folder.summary_file, json.dumps(summary.as_dict(), indent=1).encode())
+            _sweep(folder)
+    summary.seconds = time.monotonic() - began
     return summary
 
 
-def _work(
-    work: UnitWork,
-    units: Sequence[WorkUnit],
-    folder: JobFolder,
-    executor: Executor,
-    summary: JobSummary,
-    show: Callable[[JobSummary], None],
-) -> None:
-    """Have the units done, and count them; raises JobError if the job cannot go on."""
-    started, ready = time.monotonic(), None
+def _count(summary: JobSummary, found: FinishedShard, folder: Path) -> None:
+    if not (folder / found.output).exists():
+        raise JobError(
+            f"-o must lie on a file system that all nodes share, but {found.output} is "
+            f"not in {folder} although a worker has written it: choose another."
+        )
+    summary.now += 1
+    summary.rows += found.rows
+    summary.errors.update(found.errors)
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """Make the folder and lock it: two jobs would mix their shards."""
     try:
-        for number, found in executor.run(work, units) if units else ():
-            if isinstance(found, str):
-                summary.failed[units[number].output] = found
-                continue
-            if not folder.is_whole(found, content=False):
-                raise JobError(
-                    f"-o must lie on a file system that all nodes share, but {found.output} is "
-                    f"not in {folder.path} although a worker has written it: choose another."
-                )
-            ready = ready or time.monotonic() - found.seconds
-            summary.restarts += found.deaths
-            summary.now.add(found)
-            summary.workers = executor.at_work
-            show(summary)
-    except RegardError as error:
-        kept = summary.before.shards + summary.now.shards
-        shards = "finished shard is" if kept == 1 else "finished shards are"
-        raise JobError(f"{str(error).removesuffix('.')}; {kept} {shards} kept.") from None
-    ready, summary.workers = ready or started, executor.at_work
-    summary.seconds, summary.start_seconds = time.monotonic() - ready, ready - started
+        folder.mkdir(parents=True, exist_ok=True)
+        busy = JobError(
+            f"an output folder must belong to one job at a time, but another one is at work in "
+            f"{folder}: wait for it, or choose another with -o."
+        )
+        with locked_folder(folder, busy):
+            yield
+    except (NotADirectoryError, FileExistsError):
+        raise JobError(
+            f"-o must be a folder for shards, but {folder} is a file: choose another."
+        ) from None
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what killed workers have left."""
+    for path in folder.rglob(".*.part"):
+        path.unlink(missing_ok=True)
+
+
+def _begin(folder: Path, task: Row, model: str, inputs: Mapping[str, str]) -> None:
+    """Write the manifest, or check that the job which began here is the same one.
+
+    Shards may be added later.
+    """
+    asked = {"task": json.loads(json.dumps(task)), "model": model}
+    file = folder / "_job.json"  # readers of Parquet folders ignore it
+    if file.exists():
+        began = safe_read.read_json(file, MAX_MANIFEST, inside=folder)
+        if not isinstance(began, dict) or not isinstance(began.get("inputs"), dict):
+            raise JobError(
+                f"{file} must be the manifest of a job, but it is not: choose another folder with "
+                f"-o."
+            )
+        safe_read.check_format(file, began.get("format"), FORMAT, writer=began.get("regard"))
+        _compare(folder, began, asked, inputs)
+    elif strange := [n for n in sorted(os.listdir(folder)) if not n.startswith((".", "_"))]:
+        raise JobError(
+            f"-o must be a new folder or that of an earlier job, but {folder} has "
+            f"{strange[0]!r} and no manifest: choose another."
+        )
+    record = {"format": FORMAT, "regard": __version__, **asked, "inputs": dict(inputs)}
+    write_atomic(file, json.dumps(record, indent=1).encode())
+
+
+def _compare(folder: Path, began: Row, asked: Row, inputs: Mapping[str, str]) -> None:
+    """Raise JobError unless a job is the one that began in the folder."""
+    reasons = [
+        (name, _difference(began.get(part), asked[part]))
+        for part, name in FIXED.items()
+        if began.get(part) != asked[part]
+    ]
+    for name, content in began["inputs"].items():
+        if name not in inputs:
+            reasons.append(("the inputs", f"{name} is missing among them"))
+        elif inputs[name] != content:
+            reasons.append(("the inputs", f"the content of {name} has changed"))
+    for name, reason in reasons:
+        raise JobError(
+            f"{name} must be as when the job in {folder} began, since answers would mix, but "
+            f"{reason}: use the same, or choose another folder with -o."
+        )
+
+
+def _difference(began: Any, asked: Any) -> str:
+    """Return the first part of two manifests that differs, in words."""
+    if isinstance(began, dict) and isinstance(asked, dict):
+        for name in {**began, **asked}:
+            if began.get(name) != asked.get(name):
+                return f"{name} was {began.get(name)!r:.60} and is {asked.get(name)!r:.60}"
+    return "its weights, settings or tokenisers are others"

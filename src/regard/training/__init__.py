@@ -7,14 +7,13 @@ from regard.training.run_folder import RunError, RunFolder, Saved
 
 if TYPE_CHECKING:
     from regard.training.fine_tuning import new_config
-    from regard.training.run import encode_run, rehearse_run, resume_run, start_run
+    from regard.training.run import rehearse_run, resume_run, start_run
 
 __all__ = [
     "Config",
     "RunError",
     "RunFolder",
     "Saved",
-    "encode_run",
     "make_config",
     "new_config",
     "parse_overrides",
@@ -31,7 +30,7 @@ def __getattr__(name: str) -> Any:
         from regard.training.fine_tuning import new_config
 
         return new_config
-    if name in ("encode_run", "rehearse_run", "resume_run", "start_run"):
+    if name in ("rehearse_run", "resume_run", "start_run"):
         from regard.training import run
 
         return getattr(run, name)

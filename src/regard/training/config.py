@@ -111,7 +111,7 @@ class DataSettings(_Settings):
     data: str | tuple[str, ...] = _fixed(
         "",
         "training pairs: TSV, JSONL, Parquet, '-'; .gz anywhere; or texts; or shards: a folder, a "
-        "glob, a list, URLs, hf:NAME",
+        "glob, a list",
     )
     tgt: str | None = _fixed(None, "target file, if source and target are parallel files")
     dev: str | None = _fixed(None, "dev pairs; default: held out of the data")
@@ -154,10 +154,6 @@ class DataSettings(_Settings):
         None, "examples of what the model knew before, which are mixed into the batches"
     )
     replay_share: float = _fixed(0.2, "share of a pass that replayed examples have", gt=0, lt=1)
-
-    encode_processes: int | None = _setting(
-        None, "processes that encode shards; default: one per core for large data", ge=1
-    )
 
     join_lines: int = _fixed(1, "consecutive lines that a language model reads as one text", ge=1)
 

@@ -25,7 +25,7 @@ from regard.atomic_files import write_atomic
 from regard.data import Corpus, Tokenizer, collate
 from regard.decoding import Hypothesis, force_decode
 from regard.evaluation import metrics
-from regard.messages import message, translated
+from regard.messages import message
 from regard.models import SequenceModel
 from regard.seeing.draw.shapes import pad_left
 from regard.seeing.page.report import render_report
@@ -110,40 +110,6 @@ class _Unbreakable:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
-
-
-@final
-class ShardReporter:
-    """Prints how far work on shards is, now and then.
-
-    Args:
-        console: stderr.
-        quiet: whether to print nothing, as in all processes but the first.
-    """
-
-    def __init__(self, console: Console, *, quiet: bool = False) -> None:
-        self.console, self.quiet = console, quiet
-        self.started: dict[str, float] = {}
-        self.spoke = time.monotonic()
-
-    def __call__(self, what: str, done: int, total: int, pairs: int) -> None:
-        """Print how many shards are done, and the speed.
-
-        Args:
-            what: is done to shards, such as "encoding".
-            done: how many of them.
-            total: number of shards.
-            pairs: of the shards that were done since the start.
-        """
-        now = time.monotonic()
-        seconds = now - self.started.setdefault(what, now)
-        if self.quiet or now - self.spoke <= SILENCE_BEFORE:
-            return
-        self.spoke = now
-        speed = message("train.shard-speed", speed=pairs / seconds) if seconds > 1 else ""
-        left = message("train.shard-count", done=done, total=total, speed=speed)
-        shown = translated("train.shards", what)
-        say(self.console, message("train.of-file", file=shown, text=left))
 
 
 @final

@@ -1,4 +1,4 @@
-"""Start a training run, encode its data alone, or resume it from its verified state."""
+"""Start a training run, or resume it from its verified state."""
 
 import json
 import math
@@ -38,7 +38,6 @@ from regard.training.reporting import (
     ConsoleReporter,
     HtmlReport,
     Recorder,
-    ShardReporter,
     StderrConsole,
     TensorBoardWriter,
     example_traces,
@@ -46,7 +45,6 @@ from regard.training.reporting import (
     say,
     write_card,
 )
-from regard.training.run_data import prepare_data
 from regard.training.run_files import PairSource
 from regard.training.run_folder import RunError, RunFolder, UnusableWeightsError, read_weights
 from regard.training.schedule import (
@@ -60,7 +58,6 @@ from regard.training.schedule import (
     time_is_up,
 )
 from regard.training.setup import PreparedRun, check_settings, prepare
-from regard.worker_processes import Executor
 
 #: characters of examples that are enough for a dry run, about
 REHEARSED: Final = 250_000
@@ -110,8 +107,11 @@ def start_run(
         folder.write_config(config)
         if launch_id():
             write_atomic(folder.launch_file, json.dumps(launch).encode())
-        with _kept_or_discarded(folder, console, is_new=True):
+        try:
             run = prepare(config, folder, console, pairs, began=began)
+        except BaseException:
+            folder.discard()
+            raise
         return _train(run, new_state(), console, quiet)
 
 
@@ -192,66 +192,6 @@ def _is_restart(folder: RunFolder, config: Config) -> bool:
 def _launch(config: Config) -> dict[str, str]:
     settings = config.model_dump()
     return {"launch": launch_id(), "settings": json_checksum(settings)}
-
-
-def encode_run(
-    config: Config | None,
-    output: str | Path,
-    *,
-    console: Console | None = None,
-    quiet: bool = False,
-    executor: Executor | None = None,
-) -> RunFolder:
-    """Begin a run up to its encoded data, which `resume_run` trains on.
-
-    Args:
-        config: the settings; None goes on with a run whose encoding was stopped.
-        output: the run folder.
-        console: where to report; stderr if None.
-        quiet: whether to print nothing.
-        executor: does the work on shards; processes of this machine if None.
-    """
-    folder = RunFolder(output)
-    console = StderrConsole(quiet=quiet) if console is None else console
-    if config is None:
-        settings = folder.read_config()
-        check_settings(settings)
-    else:
-        settings = config = _recognised(config, None, console)
-    folder.check_links()
-    if config is not None:
-        folder.check_new()
-        folder.create()
-    with folder.held(), _kept_or_discarded(folder, console, is_new=config is not None):
-        folder.sweep()
-        if config is not None:
-            folder.write_config(config)
-        watch = ShardReporter(console, quiet=quiet)
-        speak = partial(say, console)
-        data = prepare_data(settings, folder, None, speak, watch=watch, executor=executor)
-    said = message(
-        "train.encoded",
-        train=len(data.train.src_lengths),
-        dev=len(data.dev.corpus.src_lengths),
-        what=translated("train.examples", data.task.input.facts.examples),
-        path=folder.path,
-    )
-    say(console, said)
-    return folder
-
-
-@contextmanager
-def _kept_or_discarded(folder: RunFolder, console: Console, *, is_new: bool) -> Iterator[None]:
-    """Remove a new run that could not begin, unless shards are encoded that it can go on with."""
-    try:
-        yield
-    except BaseException:
-        if any(folder.shards.glob("*.*")):
-            command = f"regard train --resume {folder.path}"
-            say(console, message("train.shards-kept", command=command))
-        elif is_new:
-            folder.discard()
-        raise
 
 
 def resume_run(

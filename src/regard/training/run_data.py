@@ -5,24 +5,25 @@ the files that they were made from.
 """
 
 import itertools
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from regard.data import Corpus, EncodedPairs, Pair, PairReader, load_target
-from regard.data.corpus import DevSet, ShardedCorpus, corpus_problem
+from regard.data.corpus import DevSet, corpus_problem
 from regard.data.encode_corpus import PairEncoder
 from regard.data.error_hints import report_left_out
 from regard.data.pair_reader import save_stdin
-from regard.data.shards import display_data, is_sharded
+from regard.data.shards import display_data, is_sharded, list_shards
 from regard.errors import ArgumentError, DataError
 from regard.messages import message, translated
+from regard.safe_read import MissingFileError
 from regard.tasks import Task, choose_task, load_encoder, open_task
 from regard.training.adapters import adapted_encoders
 from regard.training.checkpoint import has_checkpoint
 from regard.training.config import Config, make_config, with_preset_of
-from regard.training.encode_shards import Watch, encode_shards, held_out_pairs, measure_shards
 from regard.training.fine_tuning import (
     check_input,
     check_replay,
@@ -35,18 +36,16 @@ from regard.training.run_files import (
     CHANGED,
     FIRST_EXAMPLES,
     PARTS,
+    SHARD,
     DataRecord,
     Examples,
     PairSource,
     Say,
-    ShardManifest,
 )
 from regard.training.run_folder import BEFORE, RunFolder
-from regard.worker_processes import Executor
 
 #: examples of a sample at least, and if each is a file or a table
 SAMPLED_FILES: Final = 400
-RecordT = TypeVar("RecordT")
 
 
 class EncodedData(NamedTuple):
@@ -73,8 +72,6 @@ def prepare_data(
     *,
     accept_changed: bool = False,
     sample: int | None = None,
-    watch: Watch = lambda what, done, total, pairs: None,
-    executor: Executor | None = None,
 ) -> EncodedData:
     """Open the encoded examples of a run, or read and encode them.
 
@@ -86,26 +83,15 @@ def prepare_data(
         accept_changed: whether data may have changed since the run began. What a trained run is
             evaluated on stays as it was.
         sample: characters of examples that are enough, about; all if None.
-        watch: is told of the progress of work on shards.
-        executor: does that work; processes of this machine if None.
     """
     if config.data == "-" and pairs is None and not folder.stdin_file.exists():
         save_stdin(folder.stdin_file)  # training reads its data more than once
     examples = Examples(config, folder.stdin_file, pairs, _once(say))
-    before = None
-    data = config.data
-    # a run whose shards are gone has a manifest of them
-    sharded = is_sharded(data) or folder.manifest_file.exists()
-    if pairs is None and sharded:
-        before = _read(folder.manifest_file, ShardManifest.read, say)
-        examples.shards = measure_shards(config, before, watch, say)
-    if executor is not None and examples.shards is None:
-        rule = "be given for data in shards alone"
-        fix = "leave it out, or name a folder or a glob of files"
-        raise ArgumentError("--ray or --workers", rule, repr(display_data(data)), fix)
-    record = _read(folder.sources_file, DataRecord.read, say)
+    record = _read(folder.sources_file, say)
+    if pairs is None:
+        examples.shards = _shards(config, record, say)
     history = DataHistory(folder, examples, record, accept_changed, say)
-    history.compare_files(before)
+    history.compare_files()
     try:
         task = _encoders(examples, folder, history, sample)
         examples.task, examples.encoder = task.type, task.input.encoder
@@ -117,10 +103,7 @@ def prepare_data(
                 what = "the record of the data is missing, so that they may have changed"
                 history.accept(DataError(str(folder.data), None, what, CHANGED))
             history.write_record(examples.dev_share())
-        if examples.shards is not None:
-            found = _encode_shards(task, examples, history, watch, executor)
-        else:
-            found = _encode(task, examples, history)
+        found = _encode(task, examples, history)
         if config.start is None:
             return found
         return found._replace(replay=_replay(task, examples, history), before=_before(task, folder))
@@ -167,19 +150,17 @@ class DataHistory:
         if not self.changed:
             self.record = None
 
-    def compare_files(self, before: ShardManifest | None) -> None:
-        """Compare the files with the record, and shards with those of before."""
+    def compare_files(self) -> None:
+        """Compare the files with the record."""
         record, examples = self.record, self.examples
         if record is None:
             return
-        contents = dict(examples.contents)
+        contents = examples.contents
         for setting in record.files.keys() - contents.keys():
+            if setting.startswith(SHARD):
+                continue
             name = record.files[setting][0]
             self.say(message("train.gone", name=str(examples.stdin) if name == "-" else name))
-        if examples.shards is not None and before is not None:
-            contents.pop("data")
-            if change := before.change(examples.shards):
-                self.accept(change)
         for error in record.changes(contents, examples.stdin):
             self.accept(error)
 
@@ -201,8 +182,6 @@ class DataHistory:
         files, tables = examples.recorded_files(), examples.digests()
         self.record = DataRecord(files, share, sources, tables, dev_is_older=self.changed)
         self.record.write(self.folder.sources_file)
-        if examples.shards is not None:
-            examples.shards.write(self.folder.manifest_file)
 
     @property
     def share(self) -> float:
@@ -228,12 +207,29 @@ def _once(say: Say) -> Say:
     return once
 
 
-def _read(path: Path, read: Callable[[Path], RecordT], say: Say) -> RecordT | None:
+def _shards(config: Config, record: DataRecord | None, say: Say) -> Sequence[str] | None:
+    """Return the files of data in shards, none if they are gone from a run; None for other data."""
+    # a run whose shards are gone has a record of them
+    count = sum(name.startswith(SHARD) for name in record.files) if record is not None else 0
+    if not (count or is_sharded(config.data)):
+        return None
+    try:
+        found = list_shards(config.data)
+    except MissingFileError:
+        found = []
+        if not count:
+            raise
+    if count and not (found := list(filter(os.path.exists, found))):
+        say(message("train.shards-gone", count=count))
+    return found
+
+
+def _read(path: Path, say: Say) -> DataRecord | None:
     """Read a record, if it is there and undamaged; another one is written otherwise."""
     if not path.exists():
         return None
     try:
-        return read(path)
+        return DataRecord.read(path)
     except DataError as error:
         say(message("train.rewritten", file=error.file, reason=error.reason))
         return None
@@ -275,7 +271,7 @@ def _encoders(
     if facts.caches_parsed:
         examples.keep_parsed("train", folder)
     share = examples.dev_share() if history.record is None else history.share
-    pairs = examples.sample(share)
+    pairs = examples.train(share)
     first = next(pairs, None)
     if first is None:
         raise examples.too_few("training")
@@ -367,34 +363,8 @@ def _encode(task: Task, examples: Examples, history: DataHistory) -> EncodedData
     return EncodedData(task, *sides, columns, examples.every)
 
 
-def _encode_shards(
-    task: Task, examples: Examples, history: DataHistory, watch: Watch, executor: Executor | None
-) -> EncodedData:
-    """Open the encoded shards, or encode those that are missing."""
-    share, folder, say = history.share, history.folder, history.say
-    manifest = encode_shards(examples, task, share, folder, watch, executor)
-    if not sum(shard["pairs"] for shard in manifest.encoded):
-        raise examples.too_few("training")
-    dropped = sum(shard["dropped"] for shard in manifest.encoded)
-    paths = [folder.shards / shard["file"] for shard in manifest.encoded if shard["pairs"]]
-    train = ShardedCorpus(paths, dropped)
-
-    def held_out() -> Iterator[Pair]:
-        return examples.dev(share) if examples.config.dev else held_out_pairs(manifest, folder)
-
-    if not history.dev_is_older and next(held_out(), None) is None:
-        raise examples.too_few("dev")
-    dev = _dev_corpus(held_out, task, history)
-    if history.changed:
-        history.write_record(share)
-        manifest.write(folder.manifest_file)
-    say(message("train.shards", count=len(manifest.shards), lines=manifest.content.lines))
-    _report_left_out("train", [train], task, history)
-    return EncodedData(task, train, task.output.dev_set(dev))
-
-
 def _report_left_out(
-    part: str, corpora: Sequence[Corpus | ShardedCorpus], task: Task, history: DataHistory
+    part: str, corpora: Sequence[Corpus], task: Task, history: DataHistory
 ) -> None:
     """Say how many examples are too long; raises DataError if they are many and the run begins."""
     config, dropped = history.examples.config, sum(corpus.dropped for corpus in corpora)

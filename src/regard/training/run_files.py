@@ -20,14 +20,12 @@ from regard.errors import ArgumentError, DataError
 from regard.messages import message
 from regard.tasks import DataPlace, TaskType
 from regard.tasks.inputs.base import read_pair_files
-from regard.tasks.tokenizer_training import TOKENIZER_LINES
 from regard.training.config import Config
 from regard.training.run_folder import RunFolder
 
 KIND: Final = "sources"
-MANIFEST_KIND: Final = "shards"
-#: shards that a message names beside the first
-NAMED: Final = 3
+#: begins the names of shards in a record, which other data have by their setting
+SHARD: Final = "data:"
 #: what to do about data that have changed
 CHANGED: Final = (
     "restore it, start a new run with another -o, or go on with --accept-changed-data, which keeps "
@@ -52,19 +50,11 @@ def _size(content: FileContent) -> str:
     return f"{content.lines:,} lines and {content.bytes:,} bytes"
 
 
-def _shard_change(was: FileContent | None, now: FileContent | None) -> str:
-    if was is None:
-        return "this shard is new, and was not there when the run began"
-    if now is None:
-        return "this shard is missing, and was there when the run began"
-    return difference(was, now)
-
-
 class DataRecord(NamedTuple):
     """The data that a run was encoded from.
 
     Attributes:
-        files: name and content by the setting that names them.
+        files: name and content by the setting that names them, of shards by their name.
         share: of the sources that are held out by hash; 0 if dev pairs have a file.
         sources: fingerprints of what `train` and `dev` were encoded from.
         tables: checksums of the sources if these are frames.
@@ -78,11 +68,17 @@ class DataRecord(NamedTuple):
     dev_is_older: bool = False
 
     def changes(self, contents: Mapping[str, FileContent], stdin: Path) -> Iterator[DataError]:
-        """Yield an error for each file that is there and has changed."""
+        """Yield an error for each file that is there and has changed, and for changed shards."""
         for setting, (name, was) in self.files.items():
             now = contents.get(setting)
             if now is not None and (how := difference(was, now)):
                 yield DataError(str(stdin) if name == "-" else name, None, how, CHANGED)
+        shards = [{n for n in names if n.startswith(SHARD)} for names in (self.files, contents)]
+        for name in sorted(shards[0] ^ shards[1]) if shards[1] else ():
+            how = "this shard is new, and was not there when the run began"
+            if name in self.files:
+                how = "this shard is missing, and was there when the run began"
+            yield DataError(name.removeprefix(SHARD), None, how, CHANGED)
 
     def write(self, path: Path) -> None:
         """Write the record with its checksum."""
@@ -99,77 +95,6 @@ class DataRecord(NamedTuple):
         rows = content.pop("files").items()
         files = {setting: (name, FileContent(*rest)) for setting, (name, *rest) in rows}
         return DataRecord(files, **content)
-
-
-class Shard(NamedTuple):
-    """A shard of the data.
-
-    Attributes:
-        name: as it was listed: a file, a URL, or a range of rows of a dataset.
-        content: its size and checksum, decompressed.
-        stamp: a text that changes when the file does, or "" if the content must be read for that.
-    """
-
-    name: str
-    content: FileContent
-    stamp: str
-
-
-@dataclass(frozen=True)
-class ShardManifest:
-    """The shards of a run in their order, and file and counts of each once all are encoded."""
-
-    shards: tuple[Shard, ...]
-    encoded: tuple[Mapping[str, Any], ...] = ()
-
-    @cached_property
-    def content(self) -> FileContent:
-        """Size and checksum of all shards together; names do not matter."""
-        contents = [shard.content for shard in self.shards]
-        checksum = fingerprint(shards=[content.checksum for content in contents])
-        return FileContent(sum(c.bytes for c in contents), sum(c.lines for c in contents), checksum)
-
-    def change(self, now: "ShardManifest") -> DataError | None:
-        """Return the error that names changed, missing and added shards; None if there are none."""
-        was = {shard.name: shard.content for shard in self.shards}
-        found = {shard.name: shard.content for shard in now.shards}
-        changed = [n for n in {**was, **found} if _shard_change(was.get(n), found.get(n))]
-        if changed:
-            first, *others = changed
-            also = "".join(f"; also {name}" for name in others[:NAMED])
-            what = _shard_change(was.get(first), found.get(first))
-            return DataError(first, None, what + also, CHANGED)
-        for before, name in zip(was, found, strict=True):  # pairs are numbered by their order
-            if name != before:
-                moved = f"the order of shards has changed since the run began: here was {before}"
-                return DataError(name, None, moved, CHANGED)
-        return None
-
-    def write(self, path: Path) -> None:
-        """Write the manifest with its checksum."""
-        shards: list[dict[str, Any]] = [
-            {"name": shard.name, **shard.content._asdict(), "stamp": shard.stamp}
-            for shard in self.shards
-        ]
-        for row, encoded in zip(shards, self.encoded, strict=False):
-            row["encoded"] = dict(encoded)
-        head = {"version": VERSION, "kind": MANIFEST_KIND, "total": self.content._asdict()}
-        write_checksummed(path, {**head, "shards": shards})
-
-    @staticmethod
-    def read(path: Path) -> "ShardManifest":
-        """Read a manifest; raises DataError if it is damaged."""
-        content = read_checksummed(path)
-        if content.get("kind") != MANIFEST_KIND:
-            raise invalid_file(path, "it is not a manifest of shards")
-        rows: list[dict[str, Any]] = content["shards"]
-        shards = (
-            Shard(
-                row["name"], FileContent(row["bytes"], row["lines"], row["checksum"]), row["stamp"]
-            )
-            for row in rows
-        )
-        return ShardManifest(tuple(shards), tuple(r["encoded"] for r in rows if "encoded" in r))
 
 
 #: what examples are for
@@ -193,14 +118,14 @@ class DataFiles:
         stdin: a copy of what was read from stdin.
         pairs: training examples from Python.
         say: announces what was noticed while reading.
-        shards: the training data, if they are shards.
+        shards: the files of the training data, if they are shards.
     """
 
     config: Config
     stdin: Path
     pairs: PairSource | None = None
     say: Say = lambda sentence: None
-    shards: ShardManifest | None = None
+    shards: Sequence[str] | None = None
 
     @cached_property
     def contents(self) -> dict[str, FileContent]:
@@ -209,7 +134,7 @@ class DataFiles:
         for setting in FILE_SETTINGS:
             name = getattr(self.config, setting)
             if setting == "data" and self.shards is not None:
-                found[setting] = self.shards.content
+                found |= {f"{SHARD}{shard}": measure_file(shard) for shard in self.shards}
                 continue
             path = self.stdin if name == "-" else Path(name or "")
             if name and path.exists():
@@ -229,6 +154,7 @@ class DataFiles:
         """Return names and contents of the files that are there, by setting, for the record."""
         names = {setting: getattr(self.config, setting) for setting in FILE_SETTINGS}
         names["data"] = display_data(self.config.data)
+        names |= {f"{SHARD}{shard}": shard for shard in self.shards or ()}
         if self.pairs is not None:
             names |= {"data": None, "tgt": None, "pairs": "pairs"}
         contents = self.contents
@@ -269,8 +195,7 @@ class Examples(DataFiles):
             return read_pair_files(self.config, place, keep_source)
 
         if self.shards is not None and self.pairs is None:
-            names = (shard.name for shard in self.shards.shards)
-            pairs = [self.shard(name, reader) for name in names]
+            pairs = [self.shard(name, reader) for name in self.shards]
         else:
             pairs = [self._read(self.place("train"), reader)]
         return list(itertools.islice(itertools.chain.from_iterable(pairs), count))
@@ -281,7 +206,7 @@ class Examples(DataFiles):
             return self.parsed[part]
         of_train = part != "dev" or self.config.dev is None
         if of_train and self.shards is not None and self.pairs is None:
-            return itertools.chain.from_iterable(self.shard(s.name) for s in self.shards.shards)
+            return itertools.chain.from_iterable(map(self.shard, self.shards))
         return self._read(self.place(part), self.reader)
 
     def shard(self, name: str, reader: Reader | None = None) -> Iterator[Pair]:
@@ -346,22 +271,6 @@ class Examples(DataFiles):
         """Read the training examples; a share of the data is held out if there is no dev file."""
         return (pair for pair in self.all("train") if not self.is_dev(pair, share))
 
-    def sample(self, share: float) -> Iterator[Pair]:
-        """Read the training examples that encoders are learned from.
-
-        Of shards with more lines than tokenisers are trained on, it is the beginning of each: an
-        equal number of examples, so that all together are as many as those lines.
-        """
-        if self.shards is None or self.shards.content.lines <= TOKENIZER_LINES:
-            return self.train(share)
-        count = max(1, TOKENIZER_LINES // len(self.shards.shards))
-        return (
-            pair
-            for shard in self.shards.shards
-            for pair in itertools.islice(self.shard(shard.name), count)
-            if not self.is_dev(pair, share)
-        )
-
     def dev(self, share: float) -> Iterator[Pair]:
         """Read the dev examples."""
         if self.config.dev is not None:
@@ -377,8 +286,6 @@ class Examples(DataFiles):
         """Return the share of sources to hold out; 0 if there is a dev file."""
         if self.config.dev is not None:
             return 0.0
-        if self.shards is not None:  # counting lines takes no second pass over all pairs
-            return dev_share(max(1, self.shards.content.lines // self.config.join_lines))
         if self._names_files:
             return dev_share(self._surveys["train"].pairs)
         return dev_share(sum(1 for _ in self.all("train")))
@@ -402,7 +309,8 @@ class Examples(DataFiles):
         config, options = self.config, self.options(share)
         if self.shards is not None:
             names = [name for name in (config.dev, config.dev_tgt) if name]
-            return fingerprint(*names, shards=self.shards.content.checksum, **options)
+            shards = [self.contents[f"{SHARD}{shard}"].checksum for shard in self.shards]
+            return fingerprint(*names, part=part, shards=shards, **options)
         names = [name for name in (getattr(config, s) for s in FILE_SETTINGS) if name]
         if config.data == "-":
             names[0] = str(self.stdin)

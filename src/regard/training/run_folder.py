@@ -21,7 +21,6 @@ stored so; `read_weights` returns float32, and a model computes as ever.
 import json
 import os
 import re
-import shutil
 import warnings
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -266,7 +265,7 @@ FORMAT: Final = 2
 #: maximum number of bytes of config.json
 MAX_CONFIG: Final = 1 << 20
 #: settings of earlier versions that are not read any more
-GONE: Final = ("bpe_dropout", "deduplicate")
+GONE: Final = ("bpe_dropout", "deduplicate", "encode_processes")
 #: the report of a run, and the log that it is drawn from
 REPORT: Final = ("report.html", "report.jsonl")
 #: the dev set of what a model that a run starts from could do, beside the run's own
@@ -327,8 +326,6 @@ class RunFolder:
         self.stdin_file = self.data / "stdin.tsv"
         self.sources_file = self.data / "sources.json"
         self.launch_file = self.data / "launch.json"
-        self.manifest_file = self.data / "manifest.json"
-        self.shards = self.data / "shards"
         self.metrics = RowLog(self.metrics_file, lambda row: row["step"])
         self.report = RowLog(self.path / REPORT[1], lambda row: row["row"]["step"])
 
@@ -338,8 +335,7 @@ class RunFolder:
         Files there belong to somebody else, and a run writes and removes files.
         """
         home = self.path.resolve()
-        parts = [self.checkpoints, self.best, self.data, self.shards]
-        parts += [self.metrics.path, self.report.path]
+        parts = [self.checkpoints, self.best, self.data, self.metrics.path, self.report.path]
         for part in (*parts, *self._made):
             if part.is_symlink() and not Path(os.path.realpath(part)).is_relative_to(home):
                 raise RunError(
@@ -372,8 +368,7 @@ class RunFolder:
 
     def sweep(self) -> None:
         """Remove temporary files of a killed run."""
-        places = (self.path, self.data, self.shards, self.best, self.checkpoints)
-        for place in places:
+        for place in (self.path, self.data, self.best, self.checkpoints):
             for path in place.glob(".*"):
                 if re.fullmatch(r"\..+\.\d+\.(tmp|part)", path.name) and not path.is_dir():
                     path.unlink(missing_ok=True)
@@ -391,7 +386,6 @@ class RunFolder:
             self.calibration_file,
             self.checkpoints,
             self.best,
-            self.shards,
         ]
         later += [self.path / name for name in (*REPORT, LABELS)]
         taken = [path.name for path in (*self._made, *later) if os.path.lexists(path)]
@@ -413,7 +407,6 @@ class RunFolder:
         """Remove a run that could not begin, so that its folder is free again."""
         for path in self._made:
             path.unlink(missing_ok=True)
-        shutil.rmtree(self.shards, ignore_errors=True)
         for folder in (self.data, self.path):
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
@@ -425,7 +418,7 @@ class RunFolder:
         notes = [path.with_name(f"{path.name}.json") for path in corpora]
         tokenizers = [self.src_tokenizer_file, self.tgt_tokenizer_file]
         read = [self.read_file(part) for part in ("train", "dev")]
-        others = [self.stdin_file, self.sources_file, self.launch_file, self.manifest_file]
+        others = [self.stdin_file, self.sources_file, self.launch_file]
         others += [self.card_file, self.config_file]
         return [*tokenizers, *corpora, *notes, *read, *others]
 

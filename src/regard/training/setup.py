@@ -15,7 +15,7 @@ from rich.console import Console
 
 from regard.data import EncodedPairs
 from regard.data.corpus import DevSet
-from regard.data.shards import check_packages, display_data, is_sharded
+from regard.data.shards import display_data, is_sharded
 from regard.data.text_files import STDIN, is_read_once
 from regard.errors import ArgumentError
 from regard.evaluation import METRICS
@@ -72,7 +72,6 @@ from regard.training.reporting import (
     ConsoleReporter,
     Recorder,
     RunSummary,
-    ShardReporter,
     format_metric,
 )
 from regard.training.reporting import say as say_to
@@ -165,7 +164,6 @@ def prepare(
             say,
             accept_changed=accept_changed_data,
             sample=sample,
-            watch=ShardReporter(console, quiet=not processes.is_first),
         )
     corpus, dev = data.train, data.dev
     facts = _facts(corpus, data.task, fabric)
@@ -555,11 +553,7 @@ def _check_teacher(config: Config) -> None:
 
 def _check_shards(config: Config) -> None:
     """Raise ArgumentError for settings that do not go with data in shards."""
-    data = config.data
-    if not (data and is_sharded(data)):
-        return
-    check_packages(data)
-    if (tgt := config.tgt) is not None:
+    if (tgt := config.tgt) is not None and config.data and is_sharded(config.data):
         fix = "write both sides into one file, as with `paste src.txt tgt.txt`"
         raise ArgumentError("tgt", "be left out with data in shards", repr(tgt), fix)
 
