@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from lightning_fabric import Fabric
 
 from data.tools import make_corpus, make_pairs
 from regard.data import BatchShape, collate
 from regard.models import PRESETS
-from regard.training.distributed import Fabric
 from regard.training.losses import Objective
 from regard.training.optimization import EAGER_BATCHES, CudaGraphGradients
 
