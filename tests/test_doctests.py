@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import regard
-from pretrained import families, media
+from pretrained import families
 from regard import masks
 from test_public_api import NAMES, public_functions
 
@@ -44,8 +44,6 @@ def folder(tmp_path, monkeypatch):
     """The working directory of examples that load models of transformers."""
     hugging = pytest.importorskip("transformers")
     families.save(hugging, tmp_path / "tiny-llama", "llama")
-    media.save(hugging, tmp_path / "tiny-vit", "vit")
-    pytest.importorskip("PIL.Image").fromarray(media.picture()).save(tmp_path / "picture.png")
     monkeypatch.chdir(tmp_path)
 
 

@@ -1,8 +1,8 @@
-"""Preemption points: places in long computations where other work may go first.
+"""Preemption points: places in long computations where work may end early.
 
 Code that runs a model many times calls `preemption_point` between two runs. The call does nothing
 unless somebody up the stack has entered `preemptible`, as the server does to stop work that nobody
-waits for any more and to let short requests pass long ones.
+waits for any more.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -20,28 +20,18 @@ _callback: ContextVar[Callback | None] = ContextVar("regard_preemption", default
 
 
 def preemption_point() -> None:
-    """Call what `preemptible` was given; it may wait, or raise to end the work."""
+    """Call what `preemptible` was given; it may raise to end the work."""
     callback = _callback.get()
     if callback is not None:
         callback()
 
 
-def point_hook(*_: object) -> None:
-    """Be a forward hook of modules that is a preemption point, and nothing else."""
-    preemption_point()
-
-
 def has_hooks(modules: "Iterable[nn.Module]") -> bool:
-    """Return whether calls of modules are hooked, other than by `point_hook`.
+    """Return whether calls of modules are hooked.
 
     Code that computes what a model does without calling its modules asks this first.
     """
-    return any(
-        hook is not point_hook
-        for module in modules
-        for hooks in (module._forward_hooks, module._forward_pre_hooks)
-        for hook in hooks.values()
-    )
+    return any(module._forward_hooks or module._forward_pre_hooks for module in modules)
 
 
 def submodules(model: "nn.Module") -> "list[nn.Module]":
@@ -72,7 +62,7 @@ def is_preemptible() -> bool:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Have no preemption points inside the block, which must neither wait nor end early."""
+    """Have no preemption points inside the block, which must not end early."""
     before = _callback.set(None)
     try:
         yield

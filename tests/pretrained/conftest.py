@@ -1,6 +1,5 @@
 import pytest
 
-import regard
 from pretrained import media
 from pretrained.families import save
 
@@ -23,33 +22,6 @@ def saved(hugging, tmp_path_factory):
         return folders[key]
 
     return folder
-
-
-@pytest.fixture(scope="session")
-def media_folder(hugging, tmp_path_factory):
-    """The folder of a family that reads pictures or sound, written when it is asked for first."""
-    root, folders = tmp_path_factory.mktemp("media"), {}
-
-    def folder(family, how="sdpa", **options):
-        key = (family, how, *sorted(options.items()))
-        if key not in folders:
-            path = root / "-".join(map(str, (family, how, *options.values())))
-            folders[key] = media.save(hugging, path, family, how=how, **options)
-        return folders[key]
-
-    return folder
-
-
-@pytest.fixture(scope="session")
-def media_model(media_folder):
-    """A model by its family, attention and precision; the attention is no part of a folder."""
-
-    def model(family, how="sdpa", precision="32", **options):
-        found = regard.load(media_folder(family, **options), precision=precision, device="cpu")
-        found.module.set_attn_implementation(how)
-        return found
-
-    return model
 
 
 @pytest.fixture(scope="session")

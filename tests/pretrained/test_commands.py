@@ -88,7 +88,6 @@ def test_predict_names_unknown_words_and_skips_bad_lines(saved):
         ("gpt2", ("predict", "MODEL", "--length-penalty", 1), "length_penalty must be left"),
         ("gpt2", ("show", "g2p", "the", "--chat"), "--chat must be left out for a run"),
         ("gpt2", ("predict", "g2p", "--chat"), "--chat must be left out for a run"),
-        ("gpt2", ("predict", "g2p", "--allow-pickle"), "allow_pickle must be left out for a run"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(saved, family, words, match):

@@ -12,7 +12,7 @@ import torch
 import regard
 from pretrained.families import build, build_tokenizer
 from regard.api import load_run
-from regard.errors import ArgumentError, DataError, RegardError
+from regard.errors import DataError, RegardError
 from regard.extras import MissingExtraError
 from regard.pretrained import PretrainedError, folder, is_hub_name, is_pretrained
 
@@ -51,14 +51,13 @@ def pickle_weights(copy):
     file.unlink()
 
 
-def shard(copy, name, pickled=False):
+def shard(copy, name):
     """Let an index say where the weights are."""
     from safetensors.torch import load_file
 
     weights = load_file(copy / "model.safetensors")
     (copy / "model.safetensors").unlink()
-    for own in {"w.bin", name} if pickled else {"w.bin"}:
-        torch.save(weights, copy / own)
+    torch.save(weights, copy / "w.bin")
     index = {"metadata": {}, "weight_map": dict.fromkeys(weights, name)}
     (copy / "model.safetensors.index.json").write_text(json.dumps(index))
 
@@ -124,10 +123,6 @@ DAMAGES = {
     "an adapter": (
         lambda c: (c / "adapter_config.json").write_text('{"base_model_name_or_path": "a/b"}'),
         "must hold a whole model, but it has an adapter",
-    ),
-    "an index of pickles with another name": (
-        lambda c: shard(c, "evil.safetensors", pickled=True),
-        "must hold whole weights that transformers can load",
     ),
     "an index that leads out": (
         lambda c: shard(c, "../out.safetensors"),
@@ -263,27 +258,6 @@ def test_a_text_that_no_tokenizer_should_be_given_is_refused(copy, monkeypatch):
         regard.load(copy)("a" * 21)
 
 
-def test_pickled_weights_are_read_where_they_are_allowed(copy, saved):
-    expected = regard.load(saved("gpt2"))("the cat", max_len=3).text
-    pickle_weights(copy)
-    assert regard.load(copy, allow_pickle=True)("the cat", max_len=3).text == expected
-
-
-class Evil:
-    """Runs code when it is unpickled."""
-
-    def __reduce__(self):
-        return exec, ("import sys; sys.modules['pickle_has_run'] = sys",)
-
-
-def test_even_allowed_weights_are_not_read_by_a_plain_unpickler(copy):
-    pickle_weights(copy)
-    torch.save({"transformer.wte.weight": Evil()}, copy / "pytorch_model.bin")
-    with pytest.raises(PretrainedError, match="must hold whole weights"):
-        regard.load(copy, allow_pickle=True)
-    assert "pickle_has_run" not in sys.modules
-
-
 def test_an_encoder_decoder_without_its_output_layer(hugging, tmp_path):
     build(hugging, "bart", classes="BartModel").save_pretrained(tmp_path)
     build_tokenizer(hugging).save_pretrained(tmp_path)
@@ -293,8 +267,6 @@ def test_an_encoder_decoder_without_its_output_layer(hugging, tmp_path):
 
 def test_a_run_is_no_model_of_transformers_and_the_other_way_round(saved):
     assert type(regard.load("g2p")) is regard.Model
-    with pytest.raises(ArgumentError, match="allow_pickle must be left out for a run"):
-        regard.load("g2p", allow_pickle=True)
     with pytest.raises(RegardError, match="runs must have the same tokens"):
         load_run("g2p", saved("gpt2"))
 
@@ -351,8 +323,6 @@ def test_a_model_of_the_hub_is_fetched_without_code_and_pickles(
     assert options["ignore_patterns"] == ["*/*"]
     assert not any(end in "".join(options["allow_patterns"]) for end in (".py", ".bin", ".pt"))
     assert capsys.readouterr().err.endswith("looking on the Hugging Face hub.\n")
-    folder.fetch("organisation/model", allow_pickle=True)
-    assert "*.bin" in asked[1][1]["allow_patterns"]
 
 
 @pytest.mark.parametrize(

@@ -109,14 +109,14 @@ def test_decoding_stops_before_its_next_step(models):
     with pytest.raises(StopError), preemptible(point):
         model.traces(["abcdefgh"], beam=1)
     assert len(seen) == 4
-    point, seen = stop_after(100)
+    point, seen = stop_after(40)
     with pytest.raises(StopError), preemptible(point):
         model.traces(["abcdefgh"], [" ".join("abcdefgh" * 9)])
-    assert len(seen) == 100
+    assert len(seen) == 40
     assert len(model("abcdefgh", beam=1).tokens) > 4
 
 
-@pytest.mark.parametrize("points", [1, 300, 1300])
+@pytest.mark.parametrize("points", [1, 9, 15])
 def test_a_check_stops_wherever_it_is_and_leaves_the_model_as_it_was(models, points):
     model = models.by_name["tagged"]
     before = model.trace("abc", "c b a")

@@ -40,7 +40,7 @@ def test_a_head_is_switched_off_for_one_request_alone(models):
         # a capture has hooks of both sorts; the switch of a head has one before it alone
         inside = len(projection._forward_pre_hooks) > hooks and not projection._forward_hooks
         seen.extend([1] * inside)
-        if inside and len(seen) == 9 and not others:  # inside of the changed run
+        if inside and len(seen) == 3 and not others:  # inside of the changed run
             with ThreadPoolExecutor(1) as pool:
                 others.append(pool.submit(model.trace, "abcd", max_len=12).result())
 
@@ -49,7 +49,7 @@ def test_a_head_is_switched_off_for_one_request_alone(models):
     alone = model.what_if("abcd", **change, cells=cells, max_len=12)
     with preemptible(point):
         found = model.what_if("abcd", **change, cells=cells, max_len=12)
-    assert len(seen) > 9
+    assert len(seen) > 3
     assert others[0].target.text == expected.target.text
     assert others[0].decoded.log_prob == pytest.approx(expected.decoded.log_prob, abs=1e-4)
     assert found.answers == alone.answers

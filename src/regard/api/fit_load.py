@@ -49,7 +49,6 @@ def load(
     *runs: str | Path,
     device: str = "auto",
     precision: str = "32",
-    allow_pickle: bool = False,
     engine: str = "transformers",
 ) -> Model | PretrainedModel:
     """Load a model: a `Model` of a run, an ensemble of several, or a model of transformers.
@@ -65,8 +64,6 @@ def load(
             where the chip supports it; or "int8" on a CPU, which is faster where the chip has
             instructions for it. Both may change an output if two are almost equally likely, see
             `regard evaluate --precision`. The files of the run stay as they are.
-        allow_pickle: whether the weights of a model of transformers may be read from a pickled
-            file, which can run code that it brings along: only if you trust where it comes from.
         engine: of a model of transformers: "transformers", or "regard" to import it into our own
             layers, as `import_run` does; raises ImportRefusedError for a model that they do not
             compute. Models that read recordings are always imported.
@@ -78,11 +75,8 @@ def load(
     """
     one = _checked(runs[0]) if len(runs) == 1 else None
     of_run = one is None or split_step(one)[1] is not None
-    folder = None if of_run or one is None else find_pretrained(one, allow_pickle=allow_pickle)
+    folder = None if of_run or one is None else find_pretrained(one)
     if folder is None:
-        if allow_pickle:
-            fix = "leave it out: runs have no pickled weights"
-            raise ArgumentError("allow_pickle", "be left out for a run", True, fix)
         return load_run(*runs, device=device, precision=precision)
     check_choice("engine", engine, ENGINES)
     if engine == "regard" or is_heard(folder):
@@ -91,9 +85,7 @@ def load(
         raise ArgumentError(
             "precision", "be 32 or bf16 for a model of transformers", "int8", "use one of them"
         )
-    return PretrainedModel.load(
-        folder, devices.pick(device), _dtype(precision), allow_pickle=allow_pickle
-    )
+    return PretrainedModel.load(folder, devices.pick(device), _dtype(precision))
 
 
 def load_own(run: str | Path, *, device: str = "auto", precision: str = "32") -> Model:
@@ -103,7 +95,7 @@ def load_own(run: str | Path, *, device: str = "auto", precision: str = "32") ->
     return found
 
 
-def find_pretrained(name: str | Path, *, allow_pickle: bool = False) -> Path | None:
+def find_pretrained(name: str | Path) -> Path | None:
     """Return the folder of a model of transformers, fetched from the hub if need be.
 
     None for a run, a bundled model, and what does not exist.
@@ -114,7 +106,7 @@ def find_pretrained(name: str | Path, *, allow_pickle: bool = False) -> Path | N
     asks_hub = is_hub_name(name) and str(name) not in bundled_models.names()
     if path.exists() or not asks_hub or not extras.is_installed("transformers"):
         return None
-    return fetch(str(name), allow_pickle=allow_pickle)
+    return fetch(str(name))
 
 
 def load_run(*runs: str | Path, device: str = "auto", precision: str = "32") -> Model:

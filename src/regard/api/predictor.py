@@ -43,7 +43,7 @@ from regard.models.encoders import Encoder
 from regard.models.int8 import is_int8
 from regard.models.protocol import evaluating, inference, require_sequence_model
 from regard.ops.backend import HAS_NUMBA
-from regard.preemption import is_preemptible, preemptible
+from regard.preemption import has_hooks, is_preemptible, preemptible, submodules
 from regard.pretrained import PromptModel
 from regard.seeing import DecodingInfo, Map, ModelInfo, Text, Trace
 from regard.seeing.attribution.faithfulness import add_methods, add_scores
@@ -638,9 +638,8 @@ def map_batches(
         in_order: never in parallel, as batches that draw from one random generator need.
     """
     threads = min(torch.get_num_threads(), len(batches))
-    hooks = (module._forward_hooks or module._forward_pre_hooks for module in model.modules())
     # settings of this thread that others would not have
-    own = torch.is_autocast_enabled("cpu") or any(map(bool, hooks))
+    own = torch.is_autocast_enabled("cpu") or has_hooks(submodules(model))
     if in_order or device.type != "cpu" or threads < 2 or own:
         return [work(batch) for batch in batches]
     before = torch.get_num_threads()

@@ -168,7 +168,6 @@ class PredictArgs:
         "Format of the shards that -o writes: parquet or jsonl.", default="parquet"
     )
     chat: options.Chat = False
-    allow_pickle: options.AllowPickle = False
     precision: options.Precision = "32"
     device: options.Device = "auto"
 
@@ -262,7 +261,6 @@ class ShowArgs:
     beam: options.Beam = None
     max_len: int | None = option("Most tokens of an answer.", shown="by the source or the model")
     chat: options.Chat = False
-    allow_pickle: options.AllowPickle = False
     precision: options.Precision = "32"
     layers: str | None = option(
         "Layers of a model of transformers to record, as in 0-3,31.", shown="all"

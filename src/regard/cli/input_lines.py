@@ -1,7 +1,6 @@
 """Input of the command line: pairs, texts and sources for a run, laid out like its own data."""
 
 import itertools
-import os
 import re
 import shlex
 from collections import deque
@@ -22,7 +21,7 @@ from regard.data import (
     join_lines,
     read_texts,
 )
-from regard.data.error_hints import BadLine, ErrorHints, with_commas
+from regard.data.error_hints import ErrorHints, with_commas
 from regard.data.media_files import MEDIA, reject_media
 from regard.data.pair_reader import MAX_CHARS, TABLES
 from regard.data.pairs import column_names, run_columns
@@ -113,8 +112,7 @@ def sources_of(model: AnyModel, file: str) -> Iterator[Any]:
 def one_source(model: AnyModel, text: str) -> Any:
     """Return the text itself or, for a run that reads vectors, the only table of a file."""
     if not isinstance(model, api.Model):
-        if model.reads == "text":
-            reject_media(text)
+        reject_media(text)
         return text
     if not model.task.input.facts.is_file:
         model.check_source(text)
@@ -173,25 +171,11 @@ class InputLines:
 
     def _read(self) -> Iterator[Any]:
         files, model = self._files, self._model
-        media = isinstance(model, PretrainedModel) and model.reads != "text"
-        if media and all(map(is_media, files)):
-            return self._media_files()
         rules = (self._max_chars, self.bad, model.check_source)
         if isinstance(model, PretrainedModel):
             return text_sources(SourceFiles(files, self._columns, *rules))
         columns = self._columns or column_names(run_columns(model.config.columns))
         return model.task.input.read(SourceFiles(files, columns, *rules))
-
-    def _media_files(self) -> Iterator[str]:
-        """Yield the names of pictures or recordings; those of unusable files are counted as bad."""
-        for file in self._files:
-            try:
-                self._model.check_source(file)
-            except DataError as error:
-                wrong = BadLine(error.kind, error.reason, error.fix)
-                self.bad.add(file if os.path.exists(file) else error.file, None, wrong)
-                continue
-            yield file
 
     def merge_errors(self, outputs: Iterable[OutputT]) -> Iterator[OutputT | DataError]:
         """Yield the outputs in order, with the error of each skipped line in its place."""

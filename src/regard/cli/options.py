@@ -179,14 +179,6 @@ Device = Annotated[str, Option(help="cpu, cuda, cuda:1 or auto.")]
 Chat = Annotated[
     bool, Option("--chat", help="Put the text in the chat template of a model of transformers.")
 ]
-AllowPickle = Annotated[
-    bool,
-    Option(
-        "--allow-pickle",
-        help="Read weights of a model of transformers from a pickled file, which can run code that "
-        "it brings along: only if you trust where it comes from.",
-    ),
-]
 Precision = Annotated[
     str,
     Option(

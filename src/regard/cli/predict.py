@@ -49,7 +49,7 @@ def predict(args: PredictArgs) -> None:
         refuse("be left out where -o names a table", jsonl=args.as_jsonl)
     folders, files = _split(args.runs)
     how = {"device": args.device, "precision": args.precision}
-    model = api.load(*folders, **how, allow_pickle=args.allow_pickle)
+    model = api.load(*folders, **how)
     lines = InputLines(
         files, model, max_chars=args.max_chars, skip_bad=args.skip_bad, columns=args.columns
     )
@@ -130,7 +130,6 @@ def _predict_shards(args: PredictArgs, output: Path) -> None:
         trace=args.trace,
         chat=args.chat,
         skip_bad=args.skip_bad,
-        allow_pickle=args.allow_pickle,
     )
     options = args.decoding | given_options(beam=args.beam)
     DecodingOptions(**options)  # raises before workers start

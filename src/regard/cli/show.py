@@ -140,10 +140,9 @@ def _new(args: ShowArgs) -> Iterator[TraceAndUnits]:
     options = given_options(beam=args.beam, max_len=args.max_len)
     recording = given_options(layers=numbers("--layers", args.layers))
     how = {"device": args.device, "precision": args.precision}
-    model = api.load(args.run, **how, allow_pickle=args.allow_pickle)
+    model = api.load(args.run, **how)
     if isinstance(model, PretrainedModel):
-        if model.reads == "text":
-            reject_media(args.text)
+        reject_media(args.text)
         texts = sources_of(model, "-") if args.text == "-" else [args.text]
         options |= {"chat": args.chat, **recording}
         made = (model.trace(one, args.target, **options) for one in texts)

@@ -1,7 +1,7 @@
 """Load a folder that `save_pretrained` of transformers wrote, or a model of the Hugging Face hub.
 
-A model from elsewhere is untrusted: weights are read from safetensors, a pickled checkpoint only if
-the caller allows it, and code that comes with a model is never run.
+A model from elsewhere is untrusted: weights are read from safetensors, never from pickles, and code
+that comes with a model is never run.
 """
 
 import os
@@ -19,7 +19,6 @@ from regard.errors import RegardError
 from regard.pretrained.folder_checks import (
     CONFIG,
     PICKLED_WEIGHTS,
-    PROCESSORS,
     PretrainedError,
     StoredWeights,
     check_files,
@@ -38,7 +37,7 @@ VOCABULARIES: Final = (
     *("sentencepiece.bpe.model", "source.spm", "tekken.json", "bpe.codes"),
 )
 #: what is fetched of a model of the hub
-HUB_FILES: Final = ("*.json", "*.safetensors", "*.txt", "*.model", "*.spm", "*.codes", "*.jinja")
+HUB_FILES: Final = ["*.json", "*.safetensors", "*.txt", "*.model", "*.spm", "*.codes", "*.jinja"]
 HUB_NAME: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 #: mappings of transformers that name the classes of models, and the task of each; the first counts
@@ -51,11 +50,6 @@ TASKS: Final = (
     ("MODEL_MAPPING", "feature-extraction"),
     ("MODEL_FOR_TEXT_ENCODING_MAPPING", "feature-extraction"),
 )
-#: the same of models that read pictures
-PICTURE_TASKS: Final = (
-    ("MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING", "image-classification"),
-    ("MODEL_FOR_IMAGE_MAPPING", "image-feature-extraction"),
-)
 #: types of models that read recordings, which only our own layers do
 HEARING: Final = ("whisper",)
 
@@ -65,15 +59,13 @@ class LoadedParts(NamedTuple):
 
     Attributes:
         module: the model.
-        tokenizer: of its texts; None for a model that reads pictures and writes no text.
-        task: one of `TASKS` or `PICTURE_TASKS`.
-        processor: of pictures; None for a model that reads text.
+        tokenizer: of its texts.
+        task: one of `TASKS`.
     """
 
     module: Any
     tokenizer: Any
     task: str
-    processor: Any = None
 
 
 def is_pretrained(folder: str | Path) -> bool:
@@ -107,17 +99,17 @@ def is_hub_name(name: str | Path) -> bool:
     return bool(HUB_NAME.fullmatch(text)) and first != "runs" and not os.path.exists(first)
 
 
-def fetch(name: str, *, allow_pickle: bool = False) -> Path:
+def fetch(name: str) -> Path:
     """Return the folder of a model of the hub, from its cache or fetched."""
     extras.require("transformers", extra="hf", for_="a model of the Hugging Face hub")
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
     print(f"regard: {name} is no folder here: looking on the Hugging Face hub.", file=sys.stderr)
-    patterns = [*HUB_FILES, *(["*.bin"] if allow_pickle else [])]
     with quiet_transformers():
         try:
-            return Path(snapshot_download(name, allow_patterns=patterns, ignore_patterns=["*/*"]))
+            found = snapshot_download(name, allow_patterns=HUB_FILES, ignore_patterns=["*/*"])
+            return Path(found)
         except GatedRepoError:
             reason, fix = "its owner lets only some in", "log in with `hf auth login`"
         except RepositoryNotFoundError:
@@ -131,22 +123,18 @@ def fetch(name: str, *, allow_pickle: bool = False) -> Path:
     )
 
 
-def load_parts(
-    folder: str | Path, device: torch.device, dtype: torch.dtype, *, allow_pickle: bool = False
-) -> LoadedParts:
+def load_parts(folder: str | Path, device: torch.device, dtype: torch.dtype) -> LoadedParts:
     """Load the model and the tokenizer of a folder."""
     path = Path(folder)
     extras.require("transformers", extra="hf", for_=f"the model in {path}")
-    stored = check_files(path, allow_pickle)
+    stored = check_files(path)
     with quiet_transformers():
         config = load_config(path)
         task, kind = _class_of(path, config)
-        processor = _load_processor(path, task)
-        tokenizer = None if task.startswith("image-") else load_tokenizer(path, config)
+        tokenizer = load_tokenizer(path, config)
         module = _load_module(path, kind, config, dtype, stored).to(device).eval()
-        if processor is None:
-            _try_out(path, module)
-    return LoadedParts(module, tokenizer, task, processor)
+        _try_out(path, module)
+    return LoadedParts(module, tokenizer, task)
 
 
 def _try_out(path: Path, module: Any) -> None:
@@ -200,16 +188,15 @@ def _class_of(path: Path, config: Any) -> tuple[str, Any]:
 
     architectures = getattr(config, "architectures", None) or [None]
     name = architectures[0] if isinstance(architectures, list) else architectures
-    for mapping, task in (*PICTURE_TASKS, *TASKS):
+    for mapping, task in TASKS:
         kinds = getattr(transformers, mapping).get(type(config), None) or ()
         for kind in kinds if isinstance(kinds, tuple) else (kinds,):
             if kind.__name__ == name or (name is None and task.endswith("feature-extraction")):
                 _check_has_head(path, kind, task, config)
                 return task, kind
     raise PretrainedError(
-        f"a model must generate, fill masks, classify or encode text, classify pictures or be a "
-        f"Whisper, but {path} is a {name!s:.80}: "
-        f"load it with transformers, and look at it with regard.capture."
+        f"a model must generate, fill masks, classify or encode text, or be a Whisper, but {path} "
+        f"is a {name!s:.80}: load it with transformers, and look at it with regard.capture."
     )
 
 
@@ -242,24 +229,6 @@ def load_tokenizer(path: Path, config: Any) -> Any:
     return guard_tokenizer(found, path, growth)
 
 
-def _load_processor(path: Path, task: str) -> Any:
-    """Return what prepares the pictures of a model; None for one that reads text."""
-    if not task.startswith("image-"):
-        return None
-    what = "an image processor"
-    if not any(map(_exists(path), PROCESSORS)):
-        raise PretrainedError(
-            f"{path} must hold {what}, as in {PROCESSORS[0]}, but it has none: write it with "
-            f"processor.save_pretrained({str(path)!r})."
-        )
-    extras.require("PIL", extra="media", for_=f"the model in {path}")
-    from transformers import AutoImageProcessor
-
-    load: Any = AutoImageProcessor
-    with explained(path, what):
-        return load.from_pretrained(path, trust_remote_code=False, local_files_only=True)
-
-
 def _load_module(
     path: Path, kind: Any, config: Any, dtype: torch.dtype, stored: StoredWeights
 ) -> Any:
@@ -269,7 +238,7 @@ def _load_module(
             config=config,
             dtype=dtype,
             local_files_only=True,
-            use_safetensors=stored.tensors is not None,
+            use_safetensors=True,
             weights_only=True,
             output_loading_info=True,
         )

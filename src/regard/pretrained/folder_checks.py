@@ -45,17 +45,14 @@ class PretrainedError(RegardError):
 
 
 class StoredWeights(NamedTuple):
-    """Number of tensors that a folder has in safetensors, None for pickled ones, and bytes."""
+    """Number of tensors that a folder has in safetensors, and bytes."""
 
-    tensors: int | None
+    tensors: int
     size: int
 
 
-def check_files(path: Path, allow_pickle: bool | None = None) -> StoredWeights:
-    """Raise unless a folder has regular files, safe weights and no code of its own.
-
-    `allow_pickle` is None where nothing can allow pickled weights.
-    """
+def check_files(path: Path) -> StoredWeights:
+    """Raise unless a folder has regular files, safe weights and no code of its own."""
     inside = model_root(path)
     for file in sorted([*path.iterdir(), *path.glob("additional_chat_templates/*")]):
         if not file.is_dir():
@@ -73,19 +70,14 @@ def check_files(path: Path, allow_pickle: bool | None = None) -> StoredWeights:
             f"{path} must hold weights in {SAFE_WEIGHTS[0]}, but it has none: write it with "
             f"model.save_pretrained({str(path)!r})."
         )
-    safe = has[0] in SAFE_WEIGHTS
-    if not safe and not allow_pickle:
-        own = "read them with --allow-pickle (in Python allow_pickle=True)"
-        convert = "load the model with from_pretrained of transformers and save it again"
+    if has[0] in PICKLED_WEIGHTS:
         raise PretrainedError(
             f"weights must be in safetensors, but {path} has only pickled ones, which can run "
-            f"code when they are read: if you trust where they come from, "
-            f"{convert if allow_pickle is None else own}."
+            f"code when they are read: if you trust where they come from, load the model with "
+            f"from_pretrained of transformers and save it again."
         )
-    files = _indexed(path / has[0]) if has[0].endswith(".json") else [path / has[0]]
+    files = stored_files(path)
     size = sum(file.stat().st_size for file in files)
-    if not safe:
-        return StoredWeights(None, size)
     with explained(path, "whole weights"):
         return StoredWeights(sum(map(_stored_tensors, files)), size)
 
@@ -104,18 +96,17 @@ def stored_files(path: Path) -> list[Path]:
 
 def _indexed(index: Path) -> list[Path]:
     """Return the files of weights that an index names, which must lie beside it."""
-    suffix = ".safetensors" if index.name in SAFE_WEIGHTS else ".bin"
     found = safe_read.read_json(index)
     names = found.get("weight_map") if isinstance(found, dict) else None
     if not isinstance(names, dict) or not names:
         raise _refused(index, "it must name the file of each weight (weight_map), but it does not")
     for name in names.values():
         plain = isinstance(name, str) and re.fullmatch(r"[\w.-]+", name) is not None
-        if not plain or not name.endswith(suffix) or not (index.parent / name).is_file():
+        if not plain or not name.endswith(".safetensors") or not (index.parent / name).is_file():
             raise _refused(
                 index,
-                f"each weight must be in a file of the folder that ends in {suffix}, but one is in "
-                f"{name!r:.80}",
+                f"each weight must be in a file of the folder that ends in .safetensors, but one "
+                f"is in {name!r:.80}",
             )
     return [index.parent / name for name in sorted(set(names.values()))]
 
@@ -179,7 +170,7 @@ def sizes_within(path: Path, stored: StoredWeights) -> Iterator[None]:
     take minutes, and weights that are missing would be drawn at random.
     """
     count = elements = 0
-    thread, tensors = threading.get_ident(), stored.tensors or 0
+    thread, tensors = threading.get_ident(), stored.tensors
 
     def note(module: Any, name: str, value: torch.Tensor | None) -> None:
         nonlocal count, elements
@@ -194,12 +185,10 @@ def sizes_within(path: Path, stored: StoredWeights) -> Iterator[None]:
                 f"{safe_read.COPY_AGAIN}."
             )
 
-    hooks = []
-    if stored.tensors is not None:
-        hooks = [
-            torch_modules.register_module_parameter_registration_hook(note),
-            torch_modules.register_module_buffer_registration_hook(note),
-        ]
+    hooks = [
+        torch_modules.register_module_parameter_registration_hook(note),
+        torch_modules.register_module_buffer_registration_hook(note),
+    ]
     try:
         yield
     finally:
@@ -247,10 +236,6 @@ FOLLOWED: Final = (
     *("bos_token_id", "decoder_start_token_id", "pad_token_id", "eos_token_id"),
     *("forced_bos_token_id", "forced_eos_token_id", "bad_words_ids"),
     *("suppress_tokens", "begin_suppress_tokens"),
-    # of Whisper
-    *("is_multilingual", "return_timestamps", "no_timestamps_token_id", "prev_sot_token_id"),
-    *("max_initial_timestamp_index", "alignment_heads", "language", "task"),
-    *("lang_to_id", "task_to_id"),
 )
 #: settings that ask for a search that regard does not show
 OTHER_SEARCHES: Final = (

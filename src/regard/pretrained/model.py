@@ -18,8 +18,7 @@ from regard.errors import ArgumentError, DataError
 from regard.pretrained.folder import LoadedParts, load_parts, quiet_transformers
 from regard.pretrained.generation import generate
 from regard.pretrained.output import PretrainedOutput, Recording
-from regard.pretrained.picture_reader import ImageReader
-from regard.pretrained.text_reader import Reader, TextReader
+from regard.pretrained.text_reader import TextReader
 from regard.seeing.capture.capture_result import MAX_WEIGHTS
 from regard.seeing.trace import ModelInfo, Trace
 
@@ -37,18 +36,14 @@ MAX_HASHED: Final = 1 << 28
 
 
 class PretrainedModel:
-    """A model of transformers: call it with a text or a picture, or with many.
-
-    A picture is the path of a file or an image of Pillow.
+    """A model of transformers: call it with a text, or with many.
 
     Attributes:
         path: its folder.
         module: the model itself.
-        tokenizer: of the texts that it reads or writes; None if there are none.
-        processor: what prepares pictures; None for a model that reads text.
+        tokenizer: of the texts that it reads or writes.
         task: as transformers names it: `text-generation`, `text2text-generation`, `fill-mask`,
-            `text-classification`, `token-classification`, `feature-extraction`,
-            `image-classification` or `image-feature-extraction`.
+            `text-classification`, `token-classification` or `feature-extraction`.
         device: where it is.
         reader: of its sources.
 
@@ -59,15 +54,12 @@ class PretrainedModel:
         >>> out = model("the cat sat", max_len=3)
         >>> out.trace.kinds
         ['decoder-self']
-        >>> regard.load("tiny-vit")("picture.png").trace.kinds
-        ['encoder-self']
     """
 
     def __init__(self, parts: LoadedParts, path: str | Path, device: torch.device) -> None:
-        self.module, self.tokenizer, self.task, self.processor = parts
+        self.module, self.tokenizer, self.task = parts
         self.path, self.device = Path(path), device
-        kind: type[Reader] = TextReader if self.processor is None else ImageReader
-        self.reader = kind(parts, self.path)
+        self.reader = TextReader(parts, self.path)
 
     def __repr__(self) -> str:
         parts = {
@@ -81,15 +73,10 @@ class PretrainedModel:
 
     @staticmethod
     def load(
-        folder: str | Path,
-        device: torch.device,
-        dtype: torch.dtype = torch.float32,
-        *,
-        allow_pickle: bool = False,
+        folder: str | Path, device: torch.device, dtype: torch.dtype = torch.float32
     ) -> "PretrainedModel":
         """Load a folder that `save_pretrained` wrote; see `pretrained.folder`."""
-        parts = load_parts(folder, device, dtype, allow_pickle=allow_pickle)
-        return PretrainedModel(parts, folder, device)
+        return PretrainedModel(load_parts(folder, device, dtype), folder, device)
 
     @cached_property
     def info(self) -> ModelInfo:
@@ -104,28 +91,14 @@ class PretrainedModel:
         return ModelInfo(self.path.resolve().name, self.module.config.model_type, checkpoint)
 
     @property
-    def reads(self) -> str:
-        """Type of its sources: `text` or `picture`."""
-        return self.reader.reads
-
-    @property
     def generates(self) -> bool:
         """True if the model writes text step by step."""
         return self.reader.generates
 
-    @property
-    def texts(self) -> TextReader:
-        """The reader of texts; raises for a model of pictures."""
-        if not isinstance(self.reader, TextReader):
-            rule, value = "read text for this", f"one that reads {self.reads}"
-            raise ArgumentError("the model", rule, value, "see where it looks with .trace")
-        return self.reader
-
     def __call__(self, source: Any, **options: Any) -> Any:
         """Return the output of a source, or of each of several; see `predict`."""
-        if self.reads == "text":
-            reject_media(source)  # here alone: a server must not tell a text from a file's name
-        if isinstance(source, list) or (self.reads == "text" and not isinstance(source, str)):
+        reject_media(source)  # here alone: a server must not tell a text from a file's name
+        if not isinstance(source, str):
             return list(self.predict(source, **options))
         return next(self.predict([source], **options))
 
@@ -143,14 +116,13 @@ class PretrainedModel:
         """Yield an output for each source, in order.
 
         A language model continues a text, an encoder-decoder translates or answers it, a model
-        with masks fills them, and a classifier names the class of a text, of each word or of a
-        picture.
+        with masks fills them, and a classifier names the class of a text or of each word.
 
         Args:
-            sources: texts or pictures.
+            sources: texts.
             attention: whether outputs carry traces; faster without.
             chat: whether a text is a message, to be put in the tokenizer's chat template.
-            batch: texts at a time; pictures are read one at a time.
+            batch: texts at a time.
             layers: numbers of layers to record, or modules, as in `regard.capture`.
             max_weights: number of weights that are kept; default as there.
             options: those of `DecodingOptions` that transformers has: `beam`, `nbest`, `max_len`,
@@ -171,7 +143,7 @@ class PretrainedModel:
                     found = generate(self.module, self.tokenizer, some, **told)
                 else:
                     asked = recording if attention else None
-                    found = [self.reader.answer(some[0], settings, asked)]
+                    found = [self.reader.answer(some[0], asked)]
             yield from map(self._with_info, found)
 
     def _with_info(self, output: PretrainedOutput) -> PretrainedOutput:
@@ -191,7 +163,7 @@ class PretrainedModel:
         """Return the attention of each position while the model reads and writes.
 
         Args:
-            source: a text or a picture.
+            source: a text.
             target: what the model is made to write; its own output if None.
             chat: whether the text is a message, to be put in the tokenizer's chat template.
             options: of `predict`.

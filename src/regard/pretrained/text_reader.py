@@ -1,6 +1,5 @@
 """Texts that a model of transformers reads: to answer in one pass, or to write."""
 
-from abc import ABC, abstractmethod
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, final
@@ -35,21 +34,22 @@ from regard.seeing.trace import DecodingInfo
 WRITTEN_MAPS: Final = {"text2text-generation": ("cross",), "text-generation": ("decoder-self",)}
 
 
-class Reader(ABC):
-    """The part of a model that depends on what it reads: texts or pictures.
+@final
+class TextReader:
+    """Texts, and the answers of a model to them in one pass.
 
     Attributes:
-        generates: whether it writes text step by step.
+        generates: whether the model writes text step by step.
         shown_maps: kinds of maps that the JSON of a prediction holds.
     """
 
-    reads: str
-    generates: bool = False
-    shown_maps: tuple[str, ...] = ("encoder-self",)
-
     def __init__(self, parts: LoadedParts, path: Path) -> None:
-        self.module, self.tokenizer, self.task, self.processor = parts
+        self.module, self.tokenizer, self.task = parts
         self.path = path
+        self.generates = self.task in WRITTEN_MAPS
+        self.shown_maps = WRITTEN_MAPS.get(self.task, ("encoder-self",))
+        #: True for an encoder-decoder; other models continue what they read, or write nothing
+        self.translates = bool(self.module.config.is_encoder_decoder)
 
     def check_predicts(self) -> None:
         """Raise RegardError for a model without an output layer."""
@@ -58,36 +58,6 @@ class Reader(ABC):
                 f"a model must have an output layer to predict, but {self.path} is a "
                 f"{type(self.module).__name__}: see where it looks with `regard show` or .trace."
             )
-
-    @abstractmethod
-    def check(self, source: Any) -> Any:
-        """Raise DataError if this cannot be read."""
-
-    @abstractmethod
-    def answer(
-        self, source: Any, settings: dict[str, Any], recording: Recording | None
-    ) -> PretrainedOutput:
-        """Return the answer to one source; `settings` are those of `generate()`."""
-
-    @abstractmethod
-    def trace(
-        self, source: Any, target: str | None, recording: Recording, *, chat: bool = False
-    ) -> Any:
-        """Return the trace of one pass, in which a model that writes is made to write a target."""
-
-
-@final
-class TextReader(Reader):
-    """Texts, and the answers of a model to them in one pass."""
-
-    reads = "text"
-
-    def __init__(self, parts: LoadedParts, path: Path) -> None:
-        super().__init__(parts, path)
-        self.generates = self.task in WRITTEN_MAPS
-        self.shown_maps = WRITTEN_MAPS.get(self.task, ("encoder-self",))
-        #: True for an encoder-decoder; other models continue what they read, or write nothing
-        self.translates = bool(self.module.config.is_encoder_decoder)
 
     def check(self, source: Any, chat: bool = False) -> TokenizedText:
         """Return a text as tokens; raises for none, and for more than the model has positions."""
@@ -128,9 +98,7 @@ class TextReader(Reader):
             found["labels"] = torch.tensor([self.written(read, target)[0]], device=device)
         return found
 
-    def answer(
-        self, source: Any, settings: dict[str, Any], recording: Recording | None
-    ) -> PretrainedOutput:
+    def answer(self, source: Any, recording: Recording | None) -> PretrainedOutput:
         """Return the answer of a model that reads a text in one pass, and its self-attention."""
         read = self.check(source)
         self.check_answers(read)

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -16,14 +16,9 @@ from regard.serve.limits import Limits
 from regard.serve.logs import Log
 from regard.serve.middleware import Access, GuardMiddleware, as_response
 from regard.serve.request_handler import (
-    ANSWERS,
-    EVENTS,
-    HEALTH,
-    INFO,
-    TRACE,
-    WHAT_IF,
     AnswersRequest,
     CheckRequest,
+    ErrorResponse,
     RequestHandler,
     RunRequest,
     StreamRequest,
@@ -32,6 +27,10 @@ from regard.serve.request_handler import (
 )
 from regard.serve.served_models import Models
 from regard.version import __version__
+
+#: of a stream: `source` with the tokens that rows are of; `token` with token, prob and row, one for
+#: each token; then `done` with the trace; or `error`
+EVENTS: Final[dict[int | str, dict[str, Any]]] = {200: {"content": {"text/event-stream": {}}}}
 
 
 def create_app(models: Models, limits: Limits, access: Access, log: Log) -> FastAPI:
@@ -64,7 +63,7 @@ def create_app(models: Models, limits: Limits, access: Access, log: Log) -> Fast
 
 
 def _add_api(app: FastAPI, handler: RequestHandler) -> None:
-    @app.post("/api/run", responses=TRACE)
+    @app.post("/api/run")
     async def run(body: RunRequest, request: Request) -> Response:
         """Predict a target, and return where each output looked."""
         return await handler.answer(request, body)
@@ -74,29 +73,29 @@ def _add_api(app: FastAPI, handler: RequestHandler) -> None:
         """Predict a target token by token, each with where it looked."""
         return await handler.stream(request, body)
 
-    @app.post("/api/check", responses=TRACE)
+    @app.post("/api/check")
     async def check(body: CheckRequest, request: Request) -> Response:
         """Predict a target, and compare attention with ablation and gradient."""
         return await handler.answer(request, body, "check")
 
-    @app.post("/api/what-if", responses=WHAT_IF)
+    @app.post("/api/what-if")
     async def what_if(body: WhatIfRequest, request: Request) -> Response:
         """Decode again after a change: of tokens, the prefix, heads or cells of maps."""
         return await handler.answer(request, body, "what-if")
 
-    @app.post("/api/answers", responses=ANSWERS)
+    @app.post("/api/answers")
     async def answers(body: AnswersRequest, request: Request) -> Response:
         """Return several answers: the best of a beam search, or samples."""
         return await handler.answer(request, body, "answers")
 
-    @app.get("/healthz", responses=HEALTH)
+    @app.get("/healthz")
     @app.head("/healthz", include_in_schema=False)
     async def healthz() -> dict[str, str]:
         """Report that the server runs and that its models answer."""
         handler.check_health()
         return {"status": "ok"}
 
-    @app.get("/api/info", responses=INFO)
+    @app.get("/api/info")
     async def info() -> Response:
         """List the models, presets, tokenisers, limits and version, and the load."""
         return json_response(handler.info())
@@ -125,6 +124,7 @@ def guarded_app(
     """Return an application without routes, with the middleware and the errors of all of them."""
     app = FastAPI(
         version=__version__,
+        responses={"default": {"model": ErrorResponse}},
         docs_url=None,  # its scripts would come from another site
         redoc_url=None,
         # no text of a request may leave through the framework's own telemetry

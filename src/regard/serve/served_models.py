@@ -8,8 +8,6 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Final, NamedTuple, final
 
-from torch import nn
-
 from regard import api, safe_read
 from regard.api import bundled_models
 from regard.api.bundled_models import BundledCard
@@ -19,7 +17,6 @@ from regard.decoding_options import DEFAULT, given_options
 from regard.errors import ArgumentError
 from regard.messages import LANGUAGES, message, use_language
 from regard.models import PRESETS
-from regard.preemption import point_hook
 from regard.seeing import Trace
 from regard.seeing.attribution.faithfulness import rows_of_methods, rows_of_scores
 from regard.seeing.attribution.interventions import Intervention, WhatIf
@@ -159,7 +156,6 @@ class ServedRun:
         with self._lock:
             if self._model is None:
                 self._model = self._load_model()
-                make_preemptible(self._model.trained)
                 self._model.predictor.compile()
                 self.is_loaded = True
             return self._model
@@ -294,15 +290,6 @@ class ServedRun:
 def default_max_len(length: int) -> int:
     """Return the most tokens that decoding writes for a source of this length."""
     return int(DEFAULT.max_len_ratio * (length + 1) + DEFAULT.max_len_extra)
-
-
-def make_preemptible(module: nn.Module) -> None:
-    """Let other requests go first between the layers of a module.
-
-    One layer of a large model takes as long as a whole prediction of a small one.
-    """
-    for part in module.modules():
-        part.register_forward_pre_hook(point_hook)
 
 
 def _ranked(found: Any) -> list[Json]:

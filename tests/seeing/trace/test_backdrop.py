@@ -9,7 +9,6 @@ import pytest
 
 from regard.errors import ArgumentError
 from regard.seeing import Map, Text, Token, Trace, TraceError, select
-from regard.seeing.draw import terminal
 from regard.seeing.trace import storage
 from regard.seeing.trace.trace import MAX_BYTES, Backdrop, overlaid, png, series, spectrogram
 
@@ -120,15 +119,3 @@ def test_png_files_are_read_by_others():
         with image.open(io.BytesIO(png(pixels))) as found:
             read = np.asarray(found).reshape(pixels.shape)
         assert np.array_equal(read, pixels)
-
-
-def test_the_terminal_draws_a_grid():
-    lines = terminal.matrix(select(picture()), 100).splitlines()
-    where = next(i for i, line in enumerate(lines) if line.startswith("[CLS] looked at"))
-    assert lines[where] == "[CLS] looked at patch 2,4 most, 0.500; 0.03 is not on a patch"
-    assert lines[where + 1 : where + 4] == ["· · · · ·", "· · · ██·", "· · · · ·"]
-    only = terminal.matrix(select(picture()), 100, ascii=True)
-    assert only.isascii()
-    assert "@@" in only
-    without = terminal.matrix(select(picture(), special="hide"), 100)
-    assert "the mean of 15 outputs looked at patch 2,4 most" in without

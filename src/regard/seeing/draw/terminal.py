@@ -11,12 +11,9 @@ from typing import Final
 
 import numpy as np
 from rich.cells import cell_len
-from rich.columns import Columns
-from rich.console import Console
-from rich.text import Text
 
 from regard.messages import message
-from regard.seeing.draw.figure import picture_rows, sentences
+from regard.seeing.draw.figure import sentences
 from regard.seeing.draw.shapes import (
     fit,
     is_right_to_left,
@@ -28,7 +25,6 @@ from regard.seeing.draw.shapes import (
     short_weight,
     wrap,
 )
-from regard.seeing.trace.trace import Backdrop, Weights
 from regard.seeing.trace.view import NEGLIGIBLE, View
 
 #: weights below this are drawn as a dot
@@ -45,8 +41,6 @@ MOST_ROWS: Final = 60
 UNNAMED: Final = 0.1
 ROW_LABEL: Final = 16
 COLUMN_LABEL: Final = 12
-#: cells between grids that stand beside one another
-BETWEEN: Final = 3
 #: cells of the column of hidden mass
 HIDDEN: Final = 8
 
@@ -76,12 +70,6 @@ class Glyphs:
         if weight < FAINT and not strongest:
             return f"{before}  {self.faint} "
         return f"{before}{short_weight(weight)}{self.strongest if strongest else ' '}"
-
-    def patch(self, share: float) -> str:
-        """Return two cells for a patch, by its share of the strongest one."""
-        if share < 0.1:
-            return f"{self.faint} "
-        return self.shades[min(3, int(share * 4))] * 2
 
     def bar(self, weight: float) -> str:
         """Return a bar whose length is proportional to the weight."""
@@ -131,8 +119,6 @@ def matrix(view: View, width: int = 100, ascii: bool = False, color: bool = Fals
         color: whether to write ANSI codes: special tokens dim, the strongest bold.
     """
     glyphs = ASCII_GLYPHS if ascii else BLOCK_GLYPHS
-    if view.backdrop is not None and view.backdrop.kind == "picture":
-        return picture(view, view.backdrop, width, ascii)
     given = view
     if any(map(is_right_to_left, view.columns)):
         view = _from_the_right(view)
@@ -153,56 +139,6 @@ def matrix(view: View, width: int = 100, ascii: bool = False, color: bool = Fals
     heading = _heading(f"{view.caption} · {view.title} · {unit}", width, glyphs)
     legend = wrap("   ".join(_legend(view, glyphs)), "   ", width)
     return "\n".join([*heading, grid.header, *rows, *more, *legend, *_notes(view, ascii)])
-
-
-def picture(view: View, backdrop: Backdrop, width: int = 100, ascii: bool = False) -> str:
-    """Draw the weights of each output as a grid of the picture's patches, side by side.
-
-    Where patches attend to one another, the rows are those that matter to the output. Full ink is
-    the strongest patch of a grid, since the weights of a row may be spread over hundreds.
-    """
-    glyphs = ASCII_GLYPHS if ascii else BLOCK_GLYPHS
-    what = message("show.picture.what")
-    lines = _heading(f"{what} · {view.title}", width, glyphs)
-    found = list(picture_rows(view, backdrop))
-    several = len(found) > 1
-    blocks = [_patch_grid(view, backdrop, glyphs, *row, several) for row in found[:MOST_ROWS]]
-    if ascii:
-        blocks = [[plain_ascii(line) for line in block] for block in blocks]
-    lines += _side_by_side(blocks, width)
-    lines += glyphs.more(len(found) - MOST_ROWS, "outputs")
-    strong, faint = message("show.picture.strongest"), message("show.picture.faint")
-    legend = f"{glyphs.patch(1.0)} {strong}   {glyphs.patch(0.0)} {faint}"
-    more = message("show.picture.more")
-    return "\n".join([*lines, "", legend, *wrap(more, " ", width), *_notes(view, ascii)])
-
-
-def _patch_grid(
-    view: View, backdrop: Backdrop, glyphs: Glyphs, label: str, weights: Weights, several: bool
-) -> list[str]:
-    """Return the lines of one grid: its output, its strongest patch, and its rows of patches."""
-    rows, columns = backdrop.grid
-    cells = weights[backdrop.first :]
-    top, best = float(cells.max(initial=0.0)), int(cells.argmax())
-    beside = 1.0 - float(cells.sum())
-    name = view.columns[backdrop.first + best]
-    if several:
-        said = [label, f"{name} {top:.3f}"]
-    else:
-        values = {"output": label, "name": name, "weight": top, "beside": beside}
-        said = [message("show.picture.most", **values)]
-    shares = (cells / max(top, 1e-9)).reshape(rows, columns)
-    return [printable(line) for line in said] + [
-        "".join(glyphs.patch(float(share)) for share in row).rstrip() or " " for row in shares
-    ]
-
-
-def _side_by_side(blocks: Sequence[Sequence[str]], width: int) -> list[str]:
-    """Return the lines of blocks that stand beside one another, as many as the width holds."""
-    console = Console(width=width, color_system=None)
-    with console.capture() as found:
-        console.print(Columns([Text("\n".join(block)) for block in blocks], padding=(1, BETWEEN)))
-    return [line.rstrip() for line in found.get().splitlines()]
 
 
 def listing(view: View, width: int = 100, ascii: bool = False, color: bool = False) -> str:
