@@ -95,10 +95,6 @@ class TrainArgs:
         "Resume although a part of the run is missing or damaged, and lose what `--resume` alone "
         "reports.",
     )
-    accept_changed_data: bool = flag(
-        "--accept-changed-data",
-        "Resume although the data have changed since the run began. The dev set stays the same.",
-    )
     skip_bad: options.SkipBad = False
     data_dir: Path | None = option(
         "Folder of the public datasets of recipes.", envvar="REGARD_DATA"

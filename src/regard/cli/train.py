@@ -38,7 +38,6 @@ def train(args: TrainArgs) -> None:
         skip_bad=args.skip_bad or None,
     )
     accepted: dict[str, Any] = {"accept_loss": args.accept_loss}
-    accepted["accept_changed_data"] = args.accept_changed_data
     if args.resume is None:
         refuse("be for a run that goes on", "add --resume RUN, or leave it out", **accepted)
     else:

@@ -94,7 +94,6 @@ def resume(
     test: bool = True,
     quiet: bool = False,
     accept_loss: bool = False,
-    accept_changed_data: bool = False,
 ) -> RunFolder:
     """Resume a recipe's run; a finished one is only scored.
 
@@ -105,19 +104,12 @@ def resume(
         test: score the test sets, not dev alone.
         quiet: print nothing.
         accept_loss: as for `resume_run`.
-        accept_changed_data: as for `resume_run`.
     """
     console = StderrConsole(quiet=quiet)
     members = [resolve(member, folder.path.parent) for member in recipe.members]
     _check_overrides(recipe, overrides)
     if not members and (overrides or not folder.finished):
-        folder = resume_run(
-            folder.path,
-            overrides,
-            quiet=quiet,
-            accept_loss=accept_loss,
-            accept_changed_data=accept_changed_data,
-        )
+        folder = resume_run(folder.path, overrides, quiet=quiet, accept_loss=accept_loss)
         recipe = recipe.changed(overrides)
         recipe.write(folder.path / RECIPE_DIR)
         _reset_scores(folder.path, recipe, overrides)

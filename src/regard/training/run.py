@@ -202,7 +202,6 @@ def resume_run(
     console: Console | None = None,
     quiet: bool = False,
     accept_loss: bool = False,
-    accept_changed_data: bool = False,
 ) -> RunFolder:
     """Continue a run from its newest checkpoint; a finished run stays as it is.
 
@@ -214,8 +213,6 @@ def resume_run(
         quiet: whether to print nothing.
         accept_loss: whether to go on if a part of the run is missing or damaged. Without it,
             RunError says what would be lost, and nothing is changed.
-        accept_changed_data: whether to go on if the data have changed since the run began. The dev
-            set stays as it was.
     """
     folder = RunFolder(output)
     console = StderrConsole(quiet=quiet) if console is None else console
@@ -236,14 +233,7 @@ def resume_run(
         if is_first_process():
             folder.create()
             folder.sweep()
-        run = prepare(
-            config,
-            folder,
-            console,
-            pairs,
-            resumed=state.checkpoint is not None,
-            accept_changed_data=accept_changed_data,
-        )
+        run = prepare(config, folder, console, pairs, resumed=state.checkpoint is not None)
         return _train(run, state, console, quiet)
 
 

@@ -70,7 +70,6 @@ def prepare_data(
     pairs: PairSource | None,
     say: Say,
     *,
-    accept_changed: bool = False,
     sample: int | None = None,
 ) -> EncodedData:
     """Open the encoded examples of a run, or read and encode them.
@@ -80,8 +79,6 @@ def prepare_data(
         folder: holds the encoders, the encoded examples and the record.
         pairs: training examples, if they do not come from `config.data`.
         say: announces choices.
-        accept_changed: whether data may have changed since the run began. What a trained run is
-            evaluated on stays as it was.
         sample: characters of examples that are enough, about; all if None.
     """
     if config.data == "-" and pairs is None and not folder.stdin_file.exists():
@@ -90,7 +87,7 @@ def prepare_data(
     record = _read(folder.sources_file, say)
     if pairs is None:
         examples.shards = _shards(config, record, say)
-    history = DataHistory(folder, examples, record, accept_changed, say)
+    history = DataHistory(folder, examples, record, say)
     history.compare_files()
     try:
         task = _encoders(examples, folder, history, sample)
@@ -101,7 +98,7 @@ def prepare_data(
         if history.record is None:
             if history.is_trained:
                 what = "the record of the data is missing, so that they may have changed"
-                history.accept(DataError(str(folder.data), None, what, CHANGED))
+                raise DataError(str(folder.data), None, what, CHANGED)
             history.write_record(examples.dev_share())
         found = _encode(task, examples, history)
         if config.start is None:
@@ -114,44 +111,27 @@ def prepare_data(
 
 @dataclass
 class DataHistory:
-    """The record of a run's data, and what becomes of changes.
+    """The record of a run's data, which must not have changed.
 
     Attributes:
         folder: of the run.
         examples: of the run.
         record: None if the run begins now.
-        accept_changed: whether data may have changed.
-        say: announces accepted changes.
-        changed: whether a trained run goes on with changed data.
+        say: announces data that are gone.
     """
 
     folder: RunFolder
     examples: Examples
     record: DataRecord | None
-    accept_changed: bool
     say: Say
-    changed: bool = False
 
     @property
     def is_trained(self) -> bool:
         """True if something was learned from the encoded data."""
         return has_checkpoint(self.folder.checkpoints)
 
-    def accept(self, error: DataError) -> None:
-        """Go on after a change of the data; raises the error unless it is accepted.
-
-        A run that is not trained begins anew.
-        """
-        if not self.accept_changed:
-            raise error
-        self.changed = self.is_trained
-        what = "kept" if self.changed else "anew"
-        self.say(message(f"train.changed.{what}", file=error.file, reason=error.reason))
-        if not self.changed:
-            self.record = None
-
     def compare_files(self) -> None:
-        """Compare the files with the record."""
+        """Raise DataError if a file is not as the record has it; one that is gone is announced."""
         record, examples = self.record, self.examples
         if record is None:
             return
@@ -161,26 +141,23 @@ class DataHistory:
                 continue
             name = record.files[setting][0]
             self.say(message("train.gone", name=str(examples.stdin) if name == "-" else name))
-        for error in record.changes(contents, examples.stdin):
-            self.accept(error)
+        record.check(contents, examples.stdin)
 
     def compare_tables(self) -> None:
-        """Compare sources that lie in files of their own with the record."""
+        """Raise DataError if sources that lie in files of their own have changed."""
         record, examples = self.record, self.examples
-        if record is None or self.changed or not record.files.keys() <= examples.contents.keys():
+        if record is None or not record.files.keys() <= examples.contents.keys():
             return
         if examples.digests() != record.tables:
             what = "the vectors that it names have changed since the run began"
-            self.accept(DataError(examples.name_of("train"), None, what, CHANGED))
+            raise DataError(examples.name_of("train"), None, what, CHANGED)
 
     def write_record(self, share: float) -> None:
         """Record the data as they are now."""
         examples = self.examples
         sources = {part: examples.fingerprint(part, share) for part in PARTS}
-        if self.changed and self.record is not None:
-            sources["dev"] = self.record.sources["dev"]
         files, tables = examples.recorded_files(), examples.digests()
-        self.record = DataRecord(files, share, sources, tables, dev_is_older=self.changed)
+        self.record = DataRecord(files, share, sources, tables)
         self.record.write(self.folder.sources_file)
 
     @property
@@ -188,11 +165,6 @@ class DataHistory:
         """The share of the sources that is held out."""
         assert self.record is not None
         return self.record.share
-
-    @property
-    def dev_is_older(self) -> bool:
-        """True if the dev set is that from before the data have changed."""
-        return self.changed or (self.record is not None and self.record.dev_is_older)
 
 
 def _once(say: Say) -> Say:
@@ -349,12 +321,10 @@ def _encode(task: Task, examples: Examples, history: DataHistory) -> EncodedData
     """Open the encoded examples, or encode them."""
     share, config = history.share, examples.config
     encoded = all((history.folder.data / f"{part}.arrow").exists() for part in PARTS)
-    if not history.dev_is_older and not encoded and next(examples.dev(share), None) is None:
+    if not encoded and next(examples.dev(share), None) is None:
         raise examples.too_few("dev")
     train = _corpus("train", lambda: examples.train(share), task, history)
-    dev = _dev_corpus(lambda: examples.dev(share), task, history)
-    if history.changed:
-        history.write_record(share)
+    dev = _corpus("dev", lambda: examples.dev(share), task, history)
     parts = [[train, dev]] if config.dev is None else [[train], [dev]]
     for name, corpora in zip(("train", "dev"), parts, strict=False):
         _report_left_out(name, corpora, task, history)
@@ -391,27 +361,11 @@ def _corpus(
     examples, record, say = history.examples, history.record, history.say
     config, name = examples.config, examples.name_of(part)
     assert record is not None
-    source = record.sources[part]
-    if history.changed:
-        source = examples.fingerprint(part, record.share)
     limits = config.max_src_len, config.longest_tgt
     return PairEncoder(*task.encoders, *limits, texts=part == "dev").open_or_build(
         lambda: task.output.usable(pairs(), file=name, skip_bad=config.skip_bad, say=say),
         history.folder.data / f"{part}.arrow",
-        source=source,
+        source=record.sources[part],
         name=name,
         say=say,
     )
-
-
-def _dev_corpus(pairs: Callable[[], Iterator[Pair]], task: Task, history: DataHistory) -> Corpus:
-    """Open or encode the dev examples; those from before the data have changed stay."""
-    if not history.dev_is_older:
-        return _corpus("dev", pairs, task, history)
-    path = history.folder.data / "dev.arrow"
-    problem = corpus_problem(path) if path.exists() else "it is missing"
-    if problem is not None:
-        fix = "restore it from a copy, or start a new run"
-        what = f"{problem}, and the data that it was made from have changed"
-        raise DataError(str(path), None, what, fix)
-    return Corpus(path)

@@ -27,10 +27,7 @@ KIND: Final = "sources"
 #: begins the names of shards in a record, which other data have by their setting
 SHARD: Final = "data:"
 #: what to do about data that have changed
-CHANGED: Final = (
-    "restore it, start a new run with another -o, or go on with --accept-changed-data, which keeps "
-    "the dev set as it was"
-)
+CHANGED: Final = "restore it, or start a new run from this model with --from RUN and another -o"
 
 
 def difference(was: FileContent, now: FileContent) -> str:
@@ -58,27 +55,25 @@ class DataRecord(NamedTuple):
         share: of the sources that are held out by hash; 0 if dev pairs have a file.
         sources: fingerprints of what `train` and `dev` were encoded from.
         tables: checksums of the sources if these are frames.
-        dev_is_older: whether the files have changed since the dev set was encoded.
     """
 
     files: Mapping[str, tuple[str, FileContent]]
     share: float
     sources: Mapping[str, str]
     tables: list[str]
-    dev_is_older: bool = False
 
-    def changes(self, contents: Mapping[str, FileContent], stdin: Path) -> Iterator[DataError]:
-        """Yield an error for each file that is there and has changed, and for changed shards."""
+    def check(self, contents: Mapping[str, FileContent], stdin: Path) -> None:
+        """Raise DataError for a file that is there and has changed, and for changed shards."""
         for setting, (name, was) in self.files.items():
             now = contents.get(setting)
             if now is not None and (how := difference(was, now)):
-                yield DataError(str(stdin) if name == "-" else name, None, how, CHANGED)
+                raise DataError(str(stdin) if name == "-" else name, None, how, CHANGED)
         shards = [{n for n in names if n.startswith(SHARD)} for names in (self.files, contents)]
         for name in sorted(shards[0] ^ shards[1]) if shards[1] else ():
             how = "this shard is new, and was not there when the run began"
             if name in self.files:
                 how = "this shard is missing, and was there when the run began"
-            yield DataError(name.removeprefix(SHARD), None, how, CHANGED)
+            raise DataError(name.removeprefix(SHARD), None, how, CHANGED)
 
     def write(self, path: Path) -> None:
         """Write the record with its checksum."""
@@ -92,6 +87,7 @@ class DataRecord(NamedTuple):
         content: dict[str, Any] = read_checksummed(path)
         if content.pop("version") != VERSION or content.pop("kind") != KIND:
             raise invalid_file(path, "it is not a record of data")
+        content.pop("dev_is_older", None)  # of runs that went on with changed data, once possible
         rows = content.pop("files").items()
         files = {setting: (name, FileContent(*rest)) for setting, (name, *rest) in rows}
         return DataRecord(files, **content)

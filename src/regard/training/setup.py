@@ -125,7 +125,6 @@ def prepare(
     pairs: PairSource | None = None,
     *,
     resumed: bool = False,
-    accept_changed_data: bool = False,
     began: float | None = None,
     sample: int | None = None,
 ) -> PreparedRun:
@@ -137,7 +136,6 @@ def prepare(
         console: where choices are announced.
         pairs: training pairs, if they do not come from `config.data`.
         resumed: whether a checkpoint will restore the weights.
-        accept_changed_data: whether a run may go on with data that have changed since it began.
         began: when its minutes began, by the monotonic clock; now if None.
         sample: characters that are enough for a dry run, whose evaluations are not timed.
     """
@@ -157,14 +155,7 @@ def prepare(
 
     with processes.first_alone():
         # the first process saves stdin: only one may read it
-        data = prepare_data(
-            config,
-            folder,
-            pairs,
-            say,
-            accept_changed=accept_changed_data,
-            sample=sample,
-        )
+        data = prepare_data(config, folder, pairs, say, sample=sample)
     corpus, dev = data.train, data.dev
     facts = _facts(corpus, data.task, fabric)
     given = with_preset_of(cast(Config, data.task.settings), data.task)
