@@ -9,7 +9,7 @@ from cli.tools import done, regard, sentence
 from regard import load
 from regard.api.heads import target_nats
 from regard.data.pairs import draw_sample
-from regard.seeing.attribution.interventions import heads_off, transformer_switches
+from regard.seeing.attribution.interventions import heads_muted, transformer_switches
 from regard.seeing.trace import Trace
 from regard.seeing.trace.head_habits import head_habits
 
@@ -66,7 +66,7 @@ def test_importance_is_the_cost_of_the_targets_without_a_head(transformer, files
         return -sum(model.trace(src, tgt).decoded.log_prob for src, tgt in first)
 
     whole = nats()
-    with heads_off(transformer_switches(model.module)[key]):
+    with heads_muted([transformer_switches(model.module)[key]]):
         without = nats()
     tokens = target_nats(model, *sides)[:, 1].sum()
     assert tokens == 2 * 4

@@ -3,12 +3,11 @@
 PYTHONPATH=tests python -m pretrained.zoo            # write the table of docs/guides/zoo.md anew
 PYTHONPATH=tests python -m pretrained.zoo bert t5    # print the rows of some architectures
 
-Each is captured in six modes and compared with its own `output_attentions=True` under eager
+Each is captured in five modes and compared with its own `output_attentions=True` under eager
 attention, by the rule that kernels are accepted by: with the model in float64 as the reference, the
 error of regard's maps is at most twice that of the model's own in the same precision.
 """
 
-import contextlib
 import copy
 import re
 import sys
@@ -27,7 +26,7 @@ from regard.errors import RegardError
 
 PAGE = Path(__file__).parents[2] / "docs" / "guides" / "zoo.md"
 BEGIN, END = "<!-- zoo -->", "<!-- /zoo -->"
-MODES = ("default", "eager", "float64", "right", "left", "steps")
+MODES = ("default", "eager", "float64", "right", "left")
 #: absolute error of weights that rounding alone explains
 TINY = 1e-5
 #: two texts of equal length, and the real tokens of the second one where it is padded
@@ -155,8 +154,8 @@ class Inputs(NamedTuple):
         return {k: x.to(dtype) if x.is_floating_point() else x for k, x in self.given.items()}
 
 
-def inputs_of(species: Species, model: Any, padding: str | None, *, writes: bool) -> Inputs:
-    """Return the inputs; `writes` leaves out those of a decoder, which `generate` makes itself."""
+def inputs_of(species: Species, model: Any, padding: str | None) -> Inputs:
+    """Return the inputs."""
     draw, length = torch.Generator().manual_seed(5), species.length
     spans = [(0, length)] * 2
     config = model.config
@@ -179,7 +178,7 @@ def inputs_of(species: Species, model: Any, padding: str | None, *, writes: bool
             "mel": ("input_features", 8, 14),
         }[species.reads]
         given = {name: torch.randn(2, *shape, generator=draw)}
-    if config.is_encoder_decoder and not writes:
+    if config.is_encoder_decoder:
         given["decoder_input_ids"] = torch.randint(3, 60, (2, WRITTEN), generator=draw)
     return Inputs(given, spans)
 
@@ -210,51 +209,6 @@ def cut(layers: dict[str, list[Tensor]], species: Species, inputs: Inputs) -> li
                     rows = slice(None)
                 text.setdefault(kind, []).append(weights[..., rows, columns])
     return texts
-
-
-def steps_of(model: Any, species: Species, inputs: Inputs) -> tuple[list[Maps], Tensor]:
-    """Return the attentions of `generate()` with all steps joined, and what was written."""
-    told = {"return_dict_in_generate": True, "output_attentions": True}
-    with torch.no_grad():
-        out = model.generate(**inputs.to(model.dtype), **GENERATE, **told)
-    layers: dict[str, list[Tensor]] = {}
-    if getattr(out, "encoder_attentions", None):
-        layers["encoder-self"] = list(out.encoder_attentions)
-    for key, kind in (
-        ("attentions", "self"),
-        ("decoder_attentions", "decoder-self"),
-        ("cross_attentions", "cross"),
-    ):
-        steps = getattr(out, key, None)
-        for layer in range(len(steps[0]) if steps else 0):
-            layers.setdefault(kind, []).append(joined([step[layer] for step in steps], kind))
-    if "self" in layers:  # texts go on to the end
-        width = layers["self"][0].shape[-1]
-        species = species._replace(length=width)
-        inputs = inputs._replace(spans=[(start, width) for start, _ in inputs.spans])
-    return cut(layers, species, inputs), out.sequences
-
-
-def joined(steps: list[Tensor], kind: str) -> Tensor:
-    """Return steps as one map, with zeros for keys that a step did not have."""
-    rows = sum(step.shape[-2] for step in steps)
-    if kind == "cross":
-        return torch.cat(list(steps), dim=-2)
-    found, seen = steps[0].new_zeros(*steps[0].shape[:2], rows, rows), 0
-    for step in steps:
-        seen += step.shape[-2]
-        own = step[..., : min(step.shape[-1], seen)] if step.shape[-1] > seen else step
-        found[..., seen - step.shape[-2] : seen, seen - own.shape[-1] : seen] = own
-    return found
-
-
-GENERATE = {
-    "max_new_tokens": 4,
-    "min_new_tokens": 4,
-    "do_sample": False,
-    "num_beams": 1,
-    "use_cache": True,
-}
 
 
 def seen_maps(seen: Any, count: int) -> list[Maps]:
@@ -388,9 +342,7 @@ def examine(species: Species, model: Any, mode: str) -> Verdict:
     padding = mode if mode in ("left", "right") else None
     if padding is not None and species.reads != "text":
         return Verdict("none", "it has no padding")
-    if mode == "steps":
-        return examine_steps(species, model)
-    inputs = inputs_of(species, model, padding, writes=False)
+    inputs = inputs_of(species, model, padding)
     rounded = own_maps(eager(model), species, inputs)
     try:
         exact = own_maps(eager(model, torch.float64), species, inputs)
@@ -407,38 +359,6 @@ def examine(species: Species, model: Any, mode: str) -> Verdict:
     if padding is not None:
         label(seen, inputs, [range(WRITTEN)] * 2 if model.config.is_encoder_decoder else None)
     return compare(seen, exact, rounded if mode != "float64" else None)
-
-
-def examine_steps(species: Species, model: Any) -> Verdict:
-    """Capture `generate()`, and compare."""
-    both = model.config.is_encoder_decoder
-    if not model.can_generate():
-        return Verdict("none", "it does not generate")
-    if not kernels_agree(model, inputs_of(species, model, None, writes=False)):
-        return Verdict("none", KERNELS)
-    inputs = inputs_of(species, model, "right" if both else "left", writes=True)
-    try:
-        rounded, written = steps_of(eager(model), species, inputs)
-    except Exception as error:
-        return Verdict("none", f"the model itself: {error}".split("\n")[0])
-    exact = None
-    with contextlib.suppress(RuntimeError):
-        exact, same = steps_of(eager(model, torch.float64), species, inputs)
-        exact = exact if torch.equal(written, same) else None
-    with torch.no_grad(), regard.capture(model) as seen:
-        out = model.generate(**inputs.given, **GENERATE, return_dict_in_generate=True)
-    assert torch.equal(out.sequences, written)
-    if both:
-        if species.reads == "text":
-            label(seen, inputs, written.tolist())
-    else:
-        seen.label(
-            [
-                list(map(str, row[a:]))
-                for row, (a, _) in zip(written.tolist(), inputs.spans, strict=True)
-            ]
-        )
-    return compare(seen, exact, rounded)
 
 
 def row_of(name: str, verdicts: dict[str, Verdict]) -> str:

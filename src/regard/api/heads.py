@@ -1,6 +1,6 @@
 """Attention heads of a model over a corpus: habits, importance by ablation."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -13,7 +13,7 @@ from regard.evaluation import ratio_differences
 from regard.evaluation.metrics import Statistics
 from regard.messages import message
 from regard.seeing import Trace
-from regard.seeing.attribution.interventions import HeadSwitch, heads_off, transformer_switches
+from regard.seeing.attribution.interventions import heads_muted, transformer_switches
 from regard.seeing.page.compare_page import HeadRow
 from regard.seeing.trace.head_habits import HeadHabits, HeadKey, head_habits
 
@@ -99,27 +99,20 @@ def _importance(
     switches = transformer_switches(model.module)
     score = partial(target_nats, model, sources, targets)
     own = {one.key: switches[one.key] for one in habits if one.key in switches}
-    costs = head_importance(own, score)
+    whole = score()
+
+    def without_each() -> Iterator[Statistics]:
+        for switch in own.values():
+            with heads_muted([switch]):
+                yield score()
+
+    found = ratio_differences(whole, without_each())
+    costs = {key: HeadCost(*cost) for key, cost in zip(own, found, strict=True)}
     distinct = len({(id(switch.projection), switch.start) for switch in own.values()})
     notes = [message("heads.note.no-switch")] * (len(own) < len(habits))
     notes += [message("heads.note.shared")] * (distinct < len(own))
     notes += [message("interval.note")] * any(low is None for _, low, _ in costs.values())
     return costs, notes
-
-
-def head_importance(
-    switches: Mapping[HeadKey, HeadSwitch], score: Callable[[], Statistics]
-) -> dict[HeadKey, HeadCost]:
-    """Return what switching off each head costs."""
-    whole = score()
-
-    def scores() -> Iterator[Statistics]:
-        for switch in switches.values():
-            with heads_off(switch):
-                yield score()
-
-    costs = ratio_differences(whole, scores())
-    return {key: HeadCost(*cost) for key, cost in zip(switches, costs, strict=True)}
 
 
 def target_nats(model: Model, sources: Sequence[Any], targets: Sequence[str]) -> Statistics:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
@@ -29,7 +28,7 @@ from regard.pretrained.token_texts import (
     labels,
     written,
 )
-from regard.seeing.capture.capture_result import MAX_WEIGHTS, CaptureResult
+from regard.seeing.capture.capture_result import MAX_WEIGHTS
 from regard.seeing.trace import DecodingInfo, Trace
 
 #: new tokens if neither the caller nor the generation config limits them
@@ -45,10 +44,6 @@ OWN_OPTIONS: Final = (
 RETURNED: Final = {"return_dict_in_generate": True, "output_logits": True, "output_scores": True}
 #: names of tables of positions
 POSITIONS: Final = re.compile(r"(^|\.)(wpe|embed_positions|position_embeddings)$")
-NOT_JOINED: Final = (
-    "the steps of generate() cannot be joined, as where it drafts tokens or has no cache: the "
-    "weights are those of one forward pass over prompt and answer"
-)
 
 
 def generate(
@@ -68,10 +63,9 @@ def generate(
         print(out)
         out.trace.show()
 
-    The weights are those of the steps that wrote the answer: greedy, sampled, or of the winning
-    hypothesis of a beam search. Of a decoder-only model, rows and columns are the positions that it
-    read: prompt and answer, but for the last token, which nothing has read. Of an encoder-decoder,
-    a row is a token that it wrote.
+    The weights are those of one forward pass over prompt and answer. Of a decoder-only model, rows
+    and columns are the positions that it read: prompt and answer, but for the last token, which
+    nothing has read. Of an encoder-decoder, a row is a token that it wrote.
 
     Args:
         model: with `generate()`, decoder-only or encoder-decoder.
@@ -196,7 +190,7 @@ def _check_arguments(model: Any, texts: Sequence[Any], options: dict[str, Any]) 
 
 @dataclass(frozen=True)
 class _Steps:
-    """A call of `generate()`: what it was given, what it returned, and what was recorded.
+    """A call of `generate()`: what it was given, and what it returned.
 
     Attributes:
         model: of transformers.
@@ -204,8 +198,7 @@ class _Steps:
         prompts: what it was given.
         options: of `generate()`.
         found: what it returned.
-        seen: what was recorded; None if nothing was to be.
-        recording: what was to be recorded.
+        recording: what is to be recorded; None for nothing.
     """
 
     model: Any
@@ -213,8 +206,7 @@ class _Steps:
     prompts: Sequence[TokenizedText]
     options: dict[str, Any]
     found: Any
-    seen: CaptureResult | None
-    recording: Recording
+    recording: Recording | None
 
     @staticmethod
     def run(
@@ -224,19 +216,19 @@ class _Steps:
         options: dict[str, Any],
         recording: Recording | None,
     ) -> "_Steps":
-        """Call `generate()` on a padded batch of prompts; nothing is recorded if None."""
+        """Call `generate()` on a padded batch of prompts."""
         pad = pad_id(model, tokenizer)
         rows, left = [one.ids for one in prompts], not model.config.is_encoder_decoder
         ids, mask = padded(rows, pad, model.device, left=left)
         given = {"pad_token_id": pad, **_limit(model, ids.shape[1], options), **options, **RETURNED}
-        block = nullcontext() if recording is None else recording.of(model)
-        with inference(model), block as seen:
+        with inference(model):
             found = model.generate(input_ids=ids, attention_mask=mask, **given)
-        return _Steps(model, tokenizer, prompts, options, found, seen, recording or Recording())
+        return _Steps(model, tokenizer, prompts, options, found, recording)
 
     def outputs(self) -> list[PretrainedOutput]:
         """Return the output of each prompt, with its further sequences as alternatives."""
-        traces = [None] * len(self.new_ids) if self.seen is None else self._traces(self.seen)
+        none = [None] * len(self.new_ids)
+        traces = none if self.recording is None else self._traces(self.recording)
         every = [self._output(i, trace) for i, trace in enumerate(traces)]
         each = len(every) // len(self.prompts)
         return [
@@ -314,8 +306,7 @@ class _Steps:
             info = self._decoding_info(i, sum(scores))
             if self.is_decoder:
                 trace = replace(trace, notes=(prompt_note(len(prompt.ids)), *trace.notes))
-            numbered = self.recording.numbered(trace)
-            trace = named_trace(self.model, numbered, prompt.text, target, info)
+            trace = named_trace(self.model, trace, prompt.text, target, info)
         return PretrainedOutput(
             text=continuation(self.tokenizer, prompt.ids if self.is_decoder else [], new),
             prompt=prompt.text.text,
@@ -328,24 +319,9 @@ class _Steps:
             recorded=trace,
         )
 
-    def _traces(self, seen: CaptureResult) -> list[Trace]:
-        """Return the trace of each sequence, before it has names."""
+    def _traces(self, recording: Recording) -> list[Trace]:
+        """Return the trace of each sequence by one forward pass over all, before it has names."""
         read = [ids[:-1] for ids in self.decoder_ids]
-        try:
-            seen.follow(self.rows)
-            self._label(seen, read)
-            traces: list[Trace] = seen.traces
-        except ArgumentError:
-            if not seen.maps:
-                raise
-            traces = []
-        sizes = [len(trace.target.tokens) for trace in traces]
-        if sizes == list(map(len, read)):
-            return traces
-        return [replace(one, notes=(NOT_JOINED, *one.notes)) for one in self._forced(read)]
-
-    def _forced(self, read: Sequence[Sequence[int]]) -> list[Trace]:
-        """Return traces of one forward pass over all sequences."""
         pad, device = pad_id(self.model, self.tokenizer), self.model.device
         # on the right, where no position depends on the padding
         ids, mask = padded(read, pad, device, left=False)
@@ -354,18 +330,13 @@ class _Steps:
             sources = [self.prompt_of(i).ids for i in range(len(read))]
             given = {"decoder_input_ids": ids, "decoder_attention_mask": mask}
             given["input_ids"], given["attention_mask"] = padded(sources, pad, device, left=False)
-        _, seen = run_once(self.model, self.recording, **given)
-        self._label(seen, read)
-        traces: list[Trace] = seen.traces
-        return traces
-
-    def _label(self, seen: CaptureResult, read: Sequence[Sequence[int]]) -> None:
-        """Name the positions that were read, by which padding is found and cut off."""
-        names = [[str(one) for one in ids] for ids in read]
+        _, seen = run_once(self.model, recording, **given)
+        names = [[str(one) for one in ids] for ids in read]  # by which padding is cut off
         if self.is_decoder:
             seen.label(names)
         else:
             seen.label([self.prompt_of(i).text.labels for i in range(len(read))], names)
+        return [recording.numbered(trace) for trace in seen.traces[: len(read)]]
 
     def _decoding_info(self, i: int, log_prob: float) -> DecodingInfo:
         config = self.options.get("generation_config", self.model.generation_config)

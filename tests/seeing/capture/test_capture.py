@@ -348,6 +348,18 @@ def test_one_query_after_another():
     assert (own.causal, cross.causal) == (True, False)
 
 
+def test_a_cache_that_was_filled_before_the_block():
+    module = nn.ModuleDict({"self_attn": Attends()})
+    module.forward = lambda q, k: module["self_attn"](q, k, k)
+    query, key = normal(BATCH, HEADS, 1, DIM), normal(BATCH, HEADS, KV_LEN, DIM, seed=2)
+    with regard.capture(module, tokens=list("prompts")) as seen:
+        module(query, key)
+    trace = seen.traces[0]
+    assert trace.kinds == ["decoder-self"]
+    assert (trace.source.labels, trace.target.labels) == (list("prompts"), ["s"])
+    close(torch.tensor(trace.maps[0].weights), by_hand(query, key)[0])
+
+
 # regard's own
 
 

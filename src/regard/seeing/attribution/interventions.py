@@ -6,9 +6,9 @@
   wanted weights. Fused kernels never have a softmax to be seen, so inside an attention that is
   edited `F.scaled_dot_product_attention` is written out, and operators of regard run as they are
   defined in `reference.py`.
-- `heads_muted` and `heads_off` switch heads off. The contexts of all heads stand side by side in
-  the input of an attention's output projection: with the slice of one head at zero, by a hook, or
-  with its weights at zero, the head contributes nothing, whatever kernel computes the attention.
+- `heads_muted` switches heads off. The contexts of all heads stand side by side in the input of an
+  attention's output projection: with the slice of one head at zero, the head contributes nothing,
+  whatever kernel computes the attention.
 - `shuffled_attention` lets each weight go to another token's value.
 
 Interventions: change what a model reads, writes or attends to, decode again, and compare.
@@ -297,39 +297,12 @@ class HeadSwitch(NamedTuple):
     start: int
     end: int
 
-    @property
-    def weights(self) -> Tensor:
-        """The weights of the slice, as a view."""
-        weight = self.projection.weight
-        assert isinstance(weight, Tensor)
-        # the Conv1D of transformers has its weights as (inputs, outputs)
-        by_input = weight if _is_transposed(self.projection) else weight.T
-        return by_input[self.start : self.end]
-
-
-@contextmanager
-def heads_off(*heads: HeadSwitch) -> Iterator[None]:
-    """Switch heads off inside the block; the weights are restored after it, bit by bit."""
-    with torch.no_grad():
-        kept = [(head.weights, head.weights.clone()) for head in heads]
-        for weights, _ in kept:
-            weights.zero_()
-    try:
-        yield
-    finally:
-        with torch.no_grad():
-            for weights, own in kept:
-                weights.copy_(own)
-
 
 @contextmanager
 def heads_muted(
     heads: Iterable[HeadSwitch] = (), attentions: Iterable[nn.Module] = ()
 ) -> Iterator[None]:
-    """Switch heads off inside the block for this thread alone, by hooks instead of weights.
-
-    For models that other threads run meanwhile. Each output projection must be called as a module.
-    """
+    """Switch heads off inside the block, for this thread alone."""
 
     def mute(head: HeadSwitch, module: nn.Module, inputs: tuple[Tensor, ...]) -> Any:
         merged = inputs[0].clone()
@@ -361,56 +334,13 @@ def transformer_switches(model: nn.Module) -> dict[HeadKey, HeadSwitch]:
         for kind, attention in own.items():
             if isinstance(attention, MultiHeadAttention):
                 layer = layers[kind] = layers.get(kind, -1) + 1
-                found |= _switches(kind, layer, attention.out_proj, attention.num_heads)
+                heads, projection = attention.num_heads, attention.out_proj
+                size = projection.in_features // heads
+                found |= {
+                    (kind, layer, head): HeadSwitch(projection, head * size, (head + 1) * size)
+                    for head in range(heads)
+                }
     return found
-
-
-def module_switches(
-    root: nn.Module, attentions: Mapping[tuple[str, int], CapturedModule]
-) -> dict[HeadKey, HeadSwitch]:
-    """Return the switch of each head of any model.
-
-    Raises:
-        ArgumentError: for an attention without an output projection.
-    """
-    # by their memory: some maps use a view, the transposed weight
-    owners = {part.weight.data_ptr(): part for part in root.modules() if _inputs(part)}  # type: ignore[operator]
-    found: dict[HeadKey, HeadSwitch] = {}
-    for (kind, layer), (name, heads, weight) in attentions.items():
-        projection = None if weight is None else owners.get(weight.data_ptr())
-        if projection is None:
-            raise ArgumentError(
-                "attention",
-                "have its heads read side by side by one linear module, to switch one off",
-                name or type(root).__name__,
-                "look at its habits alone",
-            )
-        found |= _switches(kind, layer, projection, heads)
-    return found
-
-
-def _switches(
-    kind: str, layer: int, projection: nn.Module, heads: int
-) -> dict[HeadKey, HeadSwitch]:
-    size = _inputs(projection) // heads
-    return {
-        (kind, layer, head): HeadSwitch(projection, head * size, (head + 1) * size)
-        for head in range(heads)
-    }
-
-
-def _is_transposed(module: nn.Module) -> bool:
-    return type(module).__name__ == "Conv1D"
-
-
-def _inputs(module: nn.Module) -> int:
-    """Return the width of the inputs of a linear map; 0 for any other module."""
-    weight = getattr(module, "weight", None)
-    if not isinstance(weight, Tensor) or weight.ndim != 2 or not weight.is_floating_point():
-        return 0
-    if not (isinstance(module, nn.Linear) or _is_transposed(module)):
-        return 0
-    return int(weight.shape[0] if _is_transposed(module) else weight.shape[1])
 
 
 @contextmanager
@@ -597,7 +527,7 @@ def _edited(
         by_map.setdefault((cell.kind, cell.layer), []).append(cell)
     return [
         EditedAttention(root.get_submodule(name), heads, by_map[key], own=key[0] in OWN_KINDS)
-        for key, (name, heads, _) in modules.items()
+        for key, (name, heads) in modules.items()
         if key in by_map
     ]
 

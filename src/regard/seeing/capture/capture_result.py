@@ -1,18 +1,14 @@
 """The result of `capture`: recorded weights, labels of their positions, and traces of them."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any, Final, NamedTuple, cast
 
+import torch
 from torch import Tensor
 
 from regard.errors import ArgumentError
-from regard.seeing.capture.forward_passes import (
-    AttentionCall,
-    BatchReorder,
-    ForwardPass,
-    forward_passes,
-)
 from regard.seeing.trace.trace import (
     EXACT,
     Map,
@@ -21,6 +17,7 @@ from regard.seeing.trace.trace import (
     ModelInfo,
     Text,
     Trace,
+    hides_ahead,
     missing_mass,
 )
 
@@ -31,20 +28,57 @@ SpanTest = Callable[[int, int], bool]
 #: weights that are kept at most, unless another number is given
 MAX_WEIGHTS: Final = 50_000_000
 MASKED: Final = "rows whose keys are all masked are drawn empty: the module spread them evenly"
+#: parts of the names of cross-attention modules
+CROSS_NAMES: Final = ("cross", "encoder_attn", "enc_dec", "encdec", "src_attn", "multihead_attn")
 
 
-class CapturedModule(NamedTuple):
-    """A module that attends.
+@dataclass(frozen=True, eq=False)
+class AttentionCall:
+    """The weights of one call of an attention, or of a call for each query in turn.
 
     Attributes:
-        name: as in `named_modules`.
-        heads: their number.
-        projection: weight of the linear map that reads the heads side by side; None if none does.
+        name: of the calling module, as in `named_modules`.
+        run: number of the call of the captured module, counted from 0.
+        weights: (batch, heads, q_len, kv_len) on the CPU.
+        causal, same, history, future, extra, slots: see `recompute.PendingWeights`.
+        masked: whether rows whose keys were all masked have been set to zero.
     """
 
     name: str
+    run: int
+    weights: Tensor
+    causal: bool = False
+    same: bool | None = None
+    history: bool = False
+    future: bool = False
+    extra: int = 0
+    slots: bool = False
+    masked: bool = False
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Numbers of rows and of columns that are positions."""
+        rows, columns = self.weights.shape[2:]
+        return rows, columns - self.extra
+
+    @property
+    def crosses(self) -> bool:
+        """True if it is cross-attention, as far as can be told."""
+        if self.same is not None or self.slots:
+            return not self.same and not self.slots
+        leaf = ".".join(self.name.lower().split(".")[-2:])
+        if any(part in leaf for part in CROSS_NAMES):
+            return True
+        rows, columns = self.size
+        # more keys than queries may be a cache; fewer are another sequence, as a shortened one
+        return rows > columns or (rows < columns and "self" not in leaf)
+
+
+class CapturedModule(NamedTuple):
+    """A module that attends: its name, as in `named_modules`, and the number of its heads."""
+
+    name: str
     heads: int
-    projection: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -110,7 +144,6 @@ class PositionNames:
         fits: SpanTest,
         *,
         main: bool,
-        spare: bool,
         starts: Sequence[int],
     ) -> RowPositions:
         """Find the real positions of one row, and label them; with numbers by default.
@@ -124,20 +157,15 @@ class PositionNames:
         real: int | None = None
         if self.lengths is not None and len(self.lengths) == batch:
             real = min(size, self.lengths[row])
-        counts = [size] if real is None else [real]
-        if names is not None and own and real is None:
-            counts = [count for count in (len(names), len(names) - spare) if count <= size]
-        for count in counts:
-            start = _start(count, size, fits, starts)
-            if start is not None:
-                break
-        else:
-            count, start = (counts or [size])[0], 0
+        count = size if real is None else real
+        if names is not None and own and real is None and len(names) <= size:
+            count = len(names)
+        start = _start(count, size, fits, starts) or 0
         if names is None:
             return _placed(start, [str(i) for i in range(count)])
         if len(names) == size and (real is not None or count == size):
             return _placed(start, names[start : start + count])
-        if len(names) == count or (spare and len(names) == count + 1):
+        if len(names) == count:
             return _placed(start, names[:count])
         if main:
             rule = f"name the {count} positions of row {row}"
@@ -185,13 +213,8 @@ class CaptureResult:
         self.maps: dict[str, list[Any]] = {}
         self.notes: list[str] = []
         self._model = model
-        self._kept: dict[int, AttentionCall] = {}
-        self._numbers = -1
-        self._projections: dict[str, Tensor | None] = {}
-        self._runs: list[str] = []
+        self._calls: list[AttentionCall] = []
         self._starts: list[tuple[tuple[int, ...], ...]] = []
-        self._reorders: list[BatchReorder] = []
-        self._hypotheses: list[list[int]] | None = None
         self._src = PositionNames("src_tokens")
         self._tgt = PositionNames("tgt_tokens")
 
@@ -204,9 +227,7 @@ class CaptureResult:
         """Label the positions: a list of tokens, or one list for each row of the batch.
 
         Rows with labels of their own are cut to as many positions, so that padding is not drawn: it
-        is on the right, unless the weights show that it is on the left. After decoding, labels are
-        those of the prompt and of the output; the last token may be labelled, but has no row, since
-        the model has not read it.
+        is on the right, unless the weights show that it is on the left.
 
         Args:
             src_tokens: input of the module.
@@ -222,60 +243,27 @@ class CaptureResult:
         if tgt_lengths is not None:
             self._tgt = self._tgt.cut(tgt_lengths)
 
-    def follow(self, hypotheses: Sequence[Sequence[int]]) -> None:
-        """Have one trace for each of these hypotheses, instead of one for each row."""
-        self._hypotheses = [[int(row) for row in rows] for rows in hypotheses]
-
-    def start_run(self, name: str, options: Mapping[str, Any]) -> int:
-        """Add a run by the name of its outermost module, and return its number.
+    def start_run(self, options: Mapping[str, Any]) -> int:
+        """Add a call of the module, and return its number.
 
         Its options may have masks of padding, as models of transformers take them.
         """
-        self._runs.append(name)
         masks = (options.get(key) for key in ("attention_mask", "decoder_attention_mask"))
         self._starts.append(tuple(map(_starts, masks)))
-        return len(self._runs) - 1
+        return len(self._starts) - 1
 
-    def reorder(self, rows: int, indices: Sequence[int]) -> None:
-        """Record that rows of a batch were selected before the next run."""
-        self._reorders.append(BatchReorder(len(self._runs), rows, tuple(indices)))
-
-    def next_number(self) -> int:
-        """Return a number for a call that may be added later than those after it."""
-        self._numbers += 1
-        return self._numbers
-
-    def keep(self, call: AttentionCall, number: int) -> None:
-        """Add a call by its number."""
-        self._kept[number] = call
+    def keep(self, call: AttentionCall) -> None:
+        """Add the weights of a call."""
+        self._calls.append(call)
         self.maps.setdefault(call.name, []).append(call.weights)
 
-    def drop(self, name: str, numbers: Iterable[int]) -> bool:
-        """Remove calls of a module, and return whether there were any."""
-        own = [self._kept.pop(number) for number in numbers if number in self._kept]
-        left = [one for one in self.maps.get(name, ()) if all(one is not x.weights for x in own)]
-        self.maps[name] = left
-        if not left:
-            del self.maps[name]
-        return bool(own)
-
-    def project(self, name: str, weight: Tensor) -> None:
-        """Add the weight of the linear map that reads the heads of an attention side by side."""
-        own = self._projections.setdefault(name, weight)
-        if own is not None and own.data_ptr() != weight.data_ptr():
-            self._projections[name] = None
-
-    def call(self, number: int) -> AttentionCall | None:
-        """Return the call of a number; None if its weights were not kept."""
-        return self._kept.get(number)
-
-    def projection(self, name: str) -> Tensor | None:
-        """Return the weight of the linear map that reads the heads of a module."""
-        return self._projections.get(name)
-
-    @property
-    def _calls(self) -> list[AttentionCall]:
-        return [self._kept[number] for number in sorted(self._kept)]
+    def drop(self, calls: Sequence[AttentionCall]) -> None:
+        """Remove calls of one module."""
+        self._calls = [one for one in self._calls if one not in calls]
+        for name in {call.name for call in calls}:
+            self.maps[name] = [one.weights for one in self._calls if one.name == name]
+            if not self.maps[name]:
+                del self.maps[name]
 
     def note(self, sentence: str) -> None:
         """Add a note, once."""
@@ -284,11 +272,10 @@ class CaptureResult:
 
     @property
     def traces(self) -> list[Trace]:
-        """One trace for each forward pass, see `capture.forward_passes`, and row of its batch.
+        """One trace for each call of the module and row of its batch.
 
-        A call of the module is a pass, and so are all steps of decoding together. Maps of
-        different sizes, as in a model that shortens its input on the way, are further traces of the
-        same row.
+        Maps of different sizes, as in a model that shortens its input on the way, are further
+        traces of the same row.
         """
         if not self._calls:
             raise ArgumentError(
@@ -298,67 +285,106 @@ class CaptureResult:
                 "capture sees regard's attention, nn.MultiheadAttention, nn.Transformer, "
                 "F.scaled_dot_product_attention, and a softmax whose result a matrix product takes",
             )
-        found = forward_passes(self._calls, self._runs, self._reorders, self._hypotheses)
-        batches = {call.weights.shape[0] for part in found for call in part.calls}
+        runs = list(self._runs())
+        batches = {call.weights.shape[0] for calls in runs for call in calls}
         for side in (self._src, self._tgt):
             side.check_rows(batches)
-        return [trace for part in found for trace in self._of_pass(part)]
+        return [trace for calls in runs for trace in self._of_run(calls)]
+
+    def _runs(self) -> Iterator[list[AttentionCall]]:
+        """Yield the calls of each run of the module; see `_joined`."""
+        for _, calls in groupby(self._calls, key=lambda call: call.run):
+            yield _joined([_without_masked_rows(call) for call in calls])
 
     def modules(self) -> dict[tuple[str, int], CapturedModule]:
         """Return the module of each map of the first trace, by kind and layer."""
         if not self._calls:
             return {}
-        group, _ = _split(forward_passes(self._calls, self._runs, self._reorders)[0].calls)
+        group, _ = _split(next(self._runs()))
         two = any(call.crosses for call in group)
         kinds = [_kind(call, two, *_sizes(group))[0] for call in group]
         return {
-            (kind, kinds[:i].count(kind)): CapturedModule(
-                call.name, call.weights.shape[1], self._projections.get(call.name)
-            )
+            (kind, kinds[:i].count(kind)): CapturedModule(call.name, call.weights.shape[1])
             for i, (call, kind) in enumerate(zip(group, kinds, strict=True))
         }
 
-    def _of_pass(self, part: ForwardPass) -> Iterator[Trace]:
-        rest = part.calls
+    def _of_run(self, rest: list[AttentionCall]) -> Iterator[Trace]:
         main = True
         while rest:
             group, rest = _split(rest)
             for row in range(group[0].weights.shape[0]):
-                yield self._trace(group, part, row, main)
+                yield self._trace(group, row, main)
             main = False
 
-    def _trace(self, group: list[AttentionCall], part: ForwardPass, row: int, main: bool) -> Trace:
+    def _trace(self, group: list[AttentionCall], row: int, main: bool) -> Trace:
         """Make the trace of one row of the batch from calls whose sizes fit together."""
         batch = group[0].weights.shape[0]
         tgt_len, src_len = _sizes(group)
         two = any(call.crosses for call in group)
         kinds = [_kind(call, two, tgt_len, src_len) for call in group]
-        stepped = part.steps is not None and len(part.steps) == batch
-        over = tgt_len - min(tgt_len, part.steps[row]) if stepped and part.steps else 0
 
-        def place(positions: PositionNames, side: MapSide, size: int, reads: bool) -> RowPositions:
+        def place(positions: PositionNames, side: MapSide, size: int) -> RowPositions:
             def fits(start: int, end: int) -> bool:
                 found = zip(group, kinds, strict=True)
                 return all(_fits(call, row, kind, side, start, end) for call, kind in found)
 
-            spare = stepped and reads
             masks = [self._starts[call.run][side == "target"] for call in group]
             starts = next(filter(None, masks), ()) if main else ()
             starts = starts[row : row + 1] if len(starts) == batch else starts
-            return positions.place(row, batch, size, fits, main=main, spare=spare, starts=starts)
+            return positions.place(row, batch, size, fits, main=main, starts=starts)
 
-        source = place(self._src, "source", src_len if two else src_len - over, not two)
-        target = source
+        source = target = place(self._src, "source", src_len)
         if two:
-            target = place(self._tgt, "target", tgt_len - over, True)
+            target = place(self._tgt, "target", tgt_len)
         elif tgt_len != src_len:
             target = _last(source, src_len - tgt_len)
-        notes = dict.fromkeys((*self.notes, *part.notes))
+        notes = dict.fromkeys(self.notes)
         cuts = {"source": source.cut, "target": target.cut, "slots": slice(None)}
         model = ModelInfo(self._model)
         maps = _maps(group, kinds, row, cuts, notes)
         notes |= dict.fromkeys(_names(group, [found.kind for found in maps]))
         return Trace(source.text, target.text, tuple(maps), model, notes=tuple(notes))
+
+
+def _joined(calls: list[AttentionCall]) -> list[AttentionCall]:
+    """Join the calls of modules that were called with one query after another."""
+    by_name: dict[str, list[AttentionCall]] = {}
+    for call in calls:
+        by_name.setdefault(call.name, []).append(call)
+    found = []
+    for call in calls:
+        steps, step = by_name[call.name], (*call.weights.shape[:2], 1)
+        if len(steps) == 1 or not all(other.weights.shape[:3] == step for other in steps):
+            found.append(call)
+        elif call is steps[0]:
+            found.append(_join(steps))
+    return found
+
+
+def _join(steps: list[AttentionCall]) -> AttentionCall:
+    """Join calls of one query to one call, with zeros for keys that a query did not have."""
+    first, widths = steps[0], [step.weights.shape[3] for step in steps]
+    joined = torch.zeros(*first.weights.shape[:2], len(steps), max(widths))
+    for t, step in enumerate(steps):
+        joined[:, :, t, : widths[t]] = step.weights[:, :, 0]
+    grows = widths == list(range(1, len(steps) + 1)) and not (first.slots or first.extra)
+    causal, same = (hides_ahead(joined.numpy()), True) if grows else (False, first.same)
+    return replace(first, weights=joined, causal=causal, same=same)
+
+
+def _without_masked_rows(call: AttentionCall) -> AttentionCall:
+    """Set rows to zero whose keys are all masked, in a call under a causal mask.
+
+    These are the rows that have the same weight on all columns, also on later ones.
+    """
+    if not call.causal:
+        return call
+    rows, columns = call.weights.shape[-2:]
+    alike = call.weights.amax(dim=-1) == call.weights.amin(dim=-1)
+    masked = call.weights.triu(1 + columns - rows).any(dim=-1) & alike
+    if not bool(masked.any()):
+        return call
+    return replace(call, weights=call.weights.masked_fill(masked[..., None], 0.0), masked=True)
 
 
 def _maps(

@@ -5,12 +5,10 @@ Nothing here draws random numbers or leaves a gradient. Weights are those before
 Find attention that is written out: a softmax over keys, then a matrix product with values.
 
 The result of each softmax is tracked through dropout, casts and changes of shape; if a matrix
-product then sums values by it, it was attention. The context that an attention returns is tracked
-in the same way, until its heads stand side by side and a linear map reads them.
+product then sums values by it, it was attention.
 """
 
 import inspect
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -51,20 +49,6 @@ MOVES: Final[frozenset[Call]] = frozenset(
         torch.reshape,
         torch.unsqueeze,
         torch.squeeze,
-    }
-)
-#: further functions through which each number of a context stays that of its head
-TURNS: Final[frozenset[Call]] = frozenset(
-    {
-        *(Tensor.transpose, Tensor.permute, Tensor.swapaxes, Tensor.movedim, Tensor.clone),
-        *(torch.transpose, torch.permute, torch.swapaxes, torch.movedim, torch.flatten),
-    }
-)
-#: gates and norms
-SCALINGS: Final[frozenset[Call]] = frozenset(
-    {
-        *(torch.mul, Tensor.mul, Tensor.__mul__, Tensor.__rmul__, F.layer_norm, F.rms_norm),
-        *(Tensor.__truediv__, *DROPOUTS),
     }
 )
 PRODUCTS: Final[frozenset[Call]] = frozenset(
@@ -159,74 +143,6 @@ class SoftmaxTracker:
         return found
 
 
-class Context(NamedTuple):
-    """A context, or what became of it by changes of shape.
-
-    Attributes:
-        source: the attention that computed it, as the caller has it.
-        order: for each number, the row of the weights that it belongs to, counted over their
-            leading axes: batch and heads.
-        size: number of features of a head.
-    """
-
-    source: Any
-    order: Tensor
-    size: int
-
-    @property
-    def heads(self) -> Tensor | None:
-        """The rows of the weights by batch and head, (batch, heads); None if not side by side."""
-        if self.order.ndim < 2 or self.order.shape[-1] % self.size:
-            return None
-        flat = self.order.reshape(-1, self.order.shape[-1])
-        rows = flat[:, :: self.size]
-        if not torch.equal(rows.repeat_interleave(self.size, dim=1), flat):
-            return None
-        rows = torch.unique(rows, dim=0)  # by their first heads, which are in the order of texts
-        return rows if len(rows.unique()) == rows.numel() else None
-
-
-class ContextTracker:
-    """Contexts that attention has returned, until a linear map reads them."""
-
-    def __init__(self) -> None:
-        self._found = WeakTensorKeyDictionary()
-
-    def start(self, call: Call | None, args: Sequence[Any], context: Tensor, source: Any) -> None:
-        """Track the context of an attention: a product, or torch's own attention."""
-        letters = "".join(chr(97 + i) for i in range(context.ndim))
-        lead = letters[:-2]
-        if call is torch.einsum:
-            weights, letters = re.split(",.*->", args[0].replace(" ", "").replace("...", ""))
-            lead = weights[:-2]
-            if len(letters) != context.ndim or not set(lead) <= set(letters):
-                return
-        sizes = dict(zip(letters, context.shape, strict=True))
-        order = torch.arange(math.prod(sizes[one] for one in lead), dtype=torch.int32)
-        kept = "".join(one for one in letters if one in lead)
-        order = torch.einsum(f"{lead}->{kept}", order.view([sizes[one] for one in lead]))
-        order = order.reshape([sizes[one] if one in lead else 1 for one in letters])
-        self._found[context] = Context(source, order.expand(context.shape), context.shape[-1])
-
-    def follow(self, call: Call, args: Sequence[Any], options: Mapping[str, Any], out: Any) -> None:
-        """Track what becomes of a context."""
-        if not isinstance(out, Tensor) or not (known := self.known(*args[:2])):
-            return
-        order = known.order
-        if _moves(call, args) or call in TURNS:
-            if call not in CASTS:
-                order = call(order, *args[1:], **options)
-        elif call not in SCALINGS:
-            return
-        if order.shape == out.shape:
-            self._found[out] = known._replace(order=order)
-
-    def known(self, *tensors: Any) -> Context | None:
-        """Return the context that one of some tensors is; None if none is one."""
-        found = (x for x in tensors if isinstance(x, Tensor) and x in self._found)
-        return next((self._found[x] for x in found), None)
-
-
 def _moves(call: Call, args: Sequence[Any]) -> bool:
     """Return whether a function keeps values or selects some, as without the column of a sink."""
     if call is not Tensor.__getitem__:
@@ -286,7 +202,6 @@ class PendingWeights(NamedTuple):
         future: whether this RNN read from the end, so that its past is what follows.
         extra: number of last columns that are no input.
         slots: whether the columns are slots of an external memory.
-        projection: weight of the linear map that reads the heads side by side, if it is known.
     """
 
     shape: tuple[int, ...]
@@ -297,7 +212,6 @@ class PendingWeights(NamedTuple):
     future: bool = False
     extra: int = 0
     slots: bool = False
-    projection: Tensor | None = None
 
 
 @contextmanager
@@ -415,7 +329,6 @@ def _multi_head(*args: Any, **kwargs: Any) -> PendingWeights:
         causal=hides_ahead(given["attn_mask"], blocked=True),
         same=q is k,
         extra=extra,
-        projection=given["out_proj_weight"],
     )
 
 

@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
@@ -28,13 +27,16 @@ from regard.attention import (
 from regard.errors import ArgumentError
 from regard.layers import ContentMemory
 from regard.models.encoders import SelfAttentiveEncoder
-from regard.ops import dot_product_attention
 from regard.ops.backend import watch
 from regard.preemption import is_preemptible
 from regard.seeing.capture import recompute
-from regard.seeing.capture.capture_result import MAX_WEIGHTS, CaptureResult, Labels
-from regard.seeing.capture.forward_passes import AttentionCall
-from regard.seeing.capture.recompute import PRODUCTS, ContextTracker, PendingWeights, SoftmaxTracker
+from regard.seeing.capture.capture_result import (
+    MAX_WEIGHTS,
+    AttentionCall,
+    CaptureResult,
+    Labels,
+)
+from regard.seeing.capture.recompute import PRODUCTS, PendingWeights, SoftmaxTracker
 from regard.seeing.trace.trace import hides_ahead
 
 NameFilter = Callable[[str], bool]
@@ -47,6 +49,8 @@ BY_OPERATOR: Final = (
     SimpleSelfAttention,
 )
 ATTENTION: Final = re.compile("attention|attn", re.IGNORECASE)
+#: names by which modules know the number of their heads
+HEADS: Final = ("num_heads", "num_attention_heads", "n_heads", "n_head", "heads")
 #: parts of an attention that do not attend themselves, by their names
 PARTS: Final = re.compile(
     "norm|drop|bias|embed|proj|linear|conv|mask|output|residual|gate|scale", re.IGNORECASE
@@ -65,7 +69,8 @@ class Frame:
         asked: whether its caller asked for them too.
         lengths: of the sequences among its arguments.
         sizes: all sizes that a length among its arguments may be.
-        queries: number of queries of each of its calls, by the number of the call.
+        queries: number of queries of each of its calls.
+        calls: those whose weights were kept.
         cached: whether a cache is among its arguments.
         recorded: whether an attention in it was recorded or noted.
     """
@@ -77,7 +82,8 @@ class Frame:
     asked: bool = False
     lengths: frozenset[int] = frozenset()
     sizes: frozenset[int] = frozenset()
-    queries: dict[int, int] = field(default_factory=dict)
+    queries: list[int] = field(default_factory=list)
+    calls: list[AttentionCall] = field(default_factory=list)
     cached: bool = False
     recorded: bool = False
 
@@ -112,28 +118,6 @@ class Hook:
 
 def _no_hook(*_: Any) -> None:
     """Do nothing."""
-
-
-def selected_rows(args: Sequence[Any]) -> Tensor | None:
-    """Return the indices of a selection along the first axis; None for any other selection."""
-    tensor, *rest = args
-    if len(rest) == 2 and rest[0] == 0 and tensor.ndim > 1:
-        indices = rest[1]
-    elif len(rest) == 1 and isinstance(rest[0], Tensor) and tensor.ndim > 2:
-        indices = rest[0]  # tensors of fewer axes are indexed by code that has no states
-    else:
-        return None
-    numbers = indices.ndim == 1 and indices.dtype in (torch.int32, torch.int64)
-    return indices if numbers else None
-
-
-def repeated_rows(
-    tensor: Tensor, repeats: Any = None, dim: int | None = None, **_: Any
-) -> Tensor | None:
-    """Return the row that each row was, if all were repeated equally often along the first axis."""
-    if dim != 0 or not isinstance(repeats, int) or tensor.ndim < 2:
-        return None
-    return torch.arange(len(tensor)).repeat_interleave(repeats)
 
 
 def batch_sizes(args: Any, kwargs: Any) -> frozenset[int]:
@@ -229,19 +213,6 @@ def chosen_names(module: nn.Module, layers: Any) -> NameFilter:
     return lambda name: any(name == one or name.startswith(f"{one}.") or not one for one in chosen)
 
 
-#: functions that repeat rows, as of a source for each of its beams
-REPETITIONS: Final = (torch.repeat_interleave, Tensor.repeat_interleave)
-#: functions that select rows of caches and states
-SELECTIONS: Final = (
-    torch.index_select,
-    Tensor.index_select,
-    Tensor.__getitem__,
-    *REPETITIONS,
-)
-#: functions of linear maps, and the place of the input among their arguments, before the weight
-LINEAR_MAPS: Final = {F.linear: 0, torch.addmm: 1}
-
-
 @contextmanager
 def capture(
     module: nn.Module,
@@ -266,9 +237,9 @@ def capture(
             module(x)
         seen.traces[0]
 
-    Each call of the module has a trace for each row of the batch. All steps of a `generate()` with
-    a cache, and of regard's own decoding, are joined into one; see `seeing.capture.forward_passes`.
-    Only the thread that opens the block is recorded: several threads can each capture their own.
+    Each call of the module has a trace for each row of the batch. To see what was generated, run
+    the module once on prompt and answer, or take `regard.generate`, which does. Only the thread
+    that opens the block is recorded: several threads can each capture their own.
 
     Args:
         module: any module that is not compiled, scripted or a `DataParallel`.
@@ -313,14 +284,6 @@ def _recording(module: nn.Module, recorder: "_Recorder") -> Iterator[None]:
         yield
 
 
-class _Attended(NamedTuple):
-    """A call of attention: its weights, the module that made it, and its number in order."""
-
-    pending: PendingWeights
-    frame: Frame
-    number: int
-
-
 class _Recorder:
     """Tracks which module is running, and records the weights of the attention that it calls."""
 
@@ -329,8 +292,6 @@ class _Recorder:
         self.frames: list[Frame] = []
         self.run = -1
         self.batches, self.written = frozenset[int](), 0
-        self.folded: list[_Attended] = []
-        self.contexts = ContextTracker()
         self.silent = 0
         self.open = True
         self.thread = threading.get_ident()
@@ -346,7 +307,7 @@ class _Recorder:
             if not self._is_here():
                 return None
             if not self.frames:
-                self.run = self.result.start_run(name, kwargs)
+                self.run = self.result.start_run(kwargs)
                 self.batches = batch_sizes(args, kwargs)
                 read = kwargs.get("decoder_input_ids")
                 self.written = read.shape[-1] if isinstance(read, Tensor) else 0
@@ -365,9 +326,6 @@ class _Recorder:
                 self.keep(PendingWeights(weights.shape, lambda: weights))
             self.frames.pop()
             self._drop_pieces(frame)
-            if not self.frames:  # heads that were never put side by side: there is one
-                for found in tuple(self.folded):
-                    self.unfold(found, None)
             if output is not None and not frame.recorded and self.wanted(frame.name):
                 self._note_missed(frame)
             hides = frame.asks and not frame.asked and weights is not None
@@ -433,19 +391,6 @@ class _Recorder:
         self.result.note("what ran while a CUDA graph was being captured is not recorded")
         return True
 
-    def between_runs(self, call: Any, args: Any, kwargs: dict[str, Any]) -> None:
-        """Record a selection of rows of the batch, by which caches and states are reordered."""
-        if call not in SELECTIONS or self.silent or not self.open or self._in_cuda_graph():
-            return
-        try:
-            with recompute.aside():
-                repeats = call in REPETITIONS
-                indices = repeated_rows(*args, **kwargs) if repeats else selected_rows(args)
-                if indices is not None:
-                    self.result.reorder(len(args[0]), indices.tolist())
-        except Exception as error:
-            self.result.note(f"rows were selected between two runs, but cannot be read ({error})")
-
     def operator(self, name: str, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run an operator of regard, and record its weights."""
         with self.silence():
@@ -456,9 +401,7 @@ class _Recorder:
                     name, args, kwargs, output, reads_back=self.reads_back
                 )
                 if pending is not None:
-                    found = self.keep(pending)
-                    if name == dot_product_attention.__name__:
-                        self.contexts.start(None, args, output.context, found)
+                    self.keep(pending)
         return output
 
     @contextmanager
@@ -481,70 +424,54 @@ class _Recorder:
         inside = itertools.pairwise(frame.module for frame in self.frames)
         return any(isinstance(a, SelfAttentiveEncoder) and b is a.back for a, b in inside)
 
-    def attended(self, pending: PendingWeights) -> "_Attended":
-        """Keep the weights of a call once the number of its heads is known."""
+    def attended(self, pending: PendingWeights) -> None:
+        """Keep the weights of a call whose rows are those of the batch; others are noted."""
         self._mark_recorded()
-        found = _Attended(pending, self.frames[-1], self.result.next_number())
-        found.frame.queries[found.number] = pending.shape[-2]
-        if len(pending.shape) == 3:  # heads may be folded into the batch: its context will tell
-            self.folded.append(found)
+        frame, shape = self.frames[-1], pending.shape
+        frame.queries.append(shape[-2])
+        if len(shape) == 3:  # heads may be folded into the batch
+            heads, compute = self._folded_heads(frame.module, shape[0]), pending.compute
+            shape = (shape[0] // heads, heads, *shape[1:])
+            pending = pending._replace(shape=shape, compute=lambda: compute().reshape(shape))
+        rows, queries, where = math.prod(shape[:-3]), shape[-2], frame.name or "the module itself"
+        if rows > 1 and self.batches and rows not in self.batches:
+            why = f"within {rows} windows, blocks or folded heads of a batch of {min(self.batches)}"
+        elif "decoder." in frame.name and queries > self.written > 0 and not queries % self.written:
+            why = f"with {queries} queries for {self.written} tokens of the decoder"
         else:
-            self._keep_rows(found)
-        return found
-
-    def unfold(self, found: "_Attended", heads: Tensor | None) -> None:
-        """Keep weights whose first axis is the batch, or whose heads were folded into it."""
-        if all(one is not found for one in self.folded):
+            self.keep(pending)
             return
-        self.folded = [one for one in self.folded if one is not found]
-        rows, queries, keys = found.pending.shape
-        pending = found.pending
-        if heads is None:
-            shape = (rows, 1, queries, keys)
-        else:
-            shape = (*heads.shape, queries, keys)
-            pending = pending._replace(
-                compute=lambda: found.pending.compute().flatten(0, 1)[heads.long()]
-            )
-        self._keep_rows(found._replace(pending=pending._replace(shape=shape)))
+        if self.wanted(frame.name):
+            self.result.note(f"{where} attends {why}: no map shows its positions")
+
+    def _folded_heads(self, module: nn.Module, rows: int) -> int:
+        """Return the number of heads that are folded into the rows of a batch; 1 if unknown.
+
+        Modules of transformers have the heads of a text side by side (docs/guides/zoo.md); of any
+        other, a batch of one is known.
+        """
+        own = (getattr(module, name, None) for name in HEADS)
+        heads = next((n for n in own if isinstance(n, int) and n > 0), 1)
+        known = rows == heads or type(module).__module__.startswith("transformers.")
+        fits = not rows % heads and (not self.batches or rows // heads in self.batches)
+        return heads if known and fits else 1
 
     def _drop_pieces(self, frame: Frame) -> None:
         """Drop the calls of a module that attends to its sequence piece by piece, and note it."""
-        pieces = set(frame.queries.values())
+        pieces = set(frame.queries)
         if not frame.sizes or len(frame.queries) < 2 or pieces <= {1, *frame.sizes}:
             return
-        self.folded = [one for one in self.folded if one.number not in frame.queries]
-        if self.result.drop(frame.name, frame.queries):
+        if frame.calls:
+            self.result.drop(frame.calls)
             self.result.note(
                 f"{frame.name or 'the module itself'} attends in pieces of "
                 f"{', '.join(map(str, sorted(pieces)))} queries: no map shows its positions"
             )
 
-    def _keep_rows(self, found: "_Attended") -> None:
-        """Keep the weights of a call whose rows are those of the batch; others are noted."""
-        rows, queries = math.prod(found.pending.shape[:-3]), found.pending.shape[-2]
-        name = found.frame.name
-        where = name or "the module itself"
-        if rows > 1 and self.batches and rows not in self.batches:
-            why = f"within {rows} windows, blocks or folded heads of a batch of {min(self.batches)}"
-        elif "decoder." in name and queries > self.written > 0 and not queries % self.written:
-            why = f"with {queries} queries for {self.written} tokens of the decoder"
-        else:
-            self._keep(found)
-            return
-        if self.wanted(name):
-            self.result.note(f"{where} attends {why}: no map shows its positions")
-
-    def keep(self, pending: PendingWeights) -> "_Attended":
-        """Compute and keep the weights of a call of the running module."""
-        self._mark_recorded()
-        found = _Attended(pending, self.frames[-1], self.result.next_number())
-        self._keep(found)
-        return found
-
-    def _keep(self, found: "_Attended") -> None:
+    def keep(self, pending: PendingWeights) -> None:
         """Compute and keep the weights of a call, if they are wanted and there is room."""
-        pending, frame, number = found
+        self._mark_recorded()
+        frame = self.frames[-1]
         if not self.wanted(frame.name):
             return
         where = frame.name or "the module itself"
@@ -563,7 +490,8 @@ class _Recorder:
                 self.result.note(
                     "the module was in training mode: these are the weights before dropout"
                 )
-            self.result.keep(call, number)
+            self.result.keep(call)
+            frame.calls.append(call)
 
     def _call(self, pending: PendingWeights, frame: Frame, where: str) -> AttentionCall:
         """Compute the weights of a call."""
@@ -606,9 +534,7 @@ class _TorchCalls(TorchFunctionMode):
         if torch.compiler.is_compiling():  # which traces this function too
             return func(*args, **kwargs)
         output = func(*args, **kwargs)
-        if not self.recorder.frames:
-            self.recorder.between_runs(func, args, kwargs)
-        elif self.recorder.listens:
+        if self.recorder.listens:
             with self.recorder.guard():
                 self._see(func, args, kwargs, output)
         return output
@@ -616,7 +542,7 @@ class _TorchCalls(TorchFunctionMode):
     def _see(self, func: Any, args: Any, kwargs: dict[str, Any], output: Any) -> None:
         if func in recompute.TORCH_FUNCTIONS:
             pending = recompute.TORCH_FUNCTIONS[func](*args, **kwargs)
-            self._attend(func, args, output, pending)
+            self.recorder.attended(pending)
         elif func in PRODUCTS:
             weights = self.softmaxes.weights_of_product(func, args)
             if weights is not None:
@@ -627,36 +553,6 @@ class _TorchCalls(TorchFunctionMode):
                     causal=None,
                     slots=slots,
                 )
-                self._attend(func, args, output, pending)
-            elif len(args) == 2 and isinstance(args[0], Tensor) and args[1].ndim == 2:
-                # a linear map that is written out; the first argument of einsum is a string
-                self._project(args[0], args[1].T)
-        elif func in LINEAR_MAPS:
-            if len(args) > LINEAR_MAPS[func] + 1:
-                x, weight = args[LINEAR_MAPS[func] :][:2]
-                self._project(x, weight if func is F.linear else weight.T)
+                self.recorder.attended(pending)
         else:
             self.softmaxes.follow(func, args, kwargs, output)
-            self.recorder.contexts.follow(func, args, kwargs, output)
-            context = self.recorder.contexts.known(output) if self.recorder.folded else None
-            if context is not None and context.order.shape[-1] > context.size:
-                self.recorder.unfold(context.source, context.heads)
-
-    def _project(self, x: Tensor, weight: Tensor) -> None:
-        """Note which linear map, (outputs, inputs), reads the heads of an attention."""
-        context = self.recorder.contexts.known(x)
-        if context is None or (heads := context.heads) is None:
-            return
-        self.recorder.unfold(context.source, heads)
-        shape = context.source.pending.shape
-        folded, rows = len(shape) == 3, torch.arange(heads.numel()).view_as(heads)
-        if folded or (heads.shape == shape[:2] and torch.equal(heads, rows.int())):
-            self.recorder.result.project(context.source.frame.name, weight)
-
-    def _attend(self, func: Any, args: Any, output: Any, pending: PendingWeights) -> None:
-        found = self.recorder.attended(pending)
-        context = output[0] if isinstance(output, tuple) else output
-        if pending.projection is not None:
-            self.recorder.result.project(found.frame.name, pending.projection)
-        elif not context.is_nested:
-            self.recorder.contexts.start(func, args, context, found)
