@@ -35,7 +35,7 @@ NAMES = {
         "CLASSIFIERS COPY_PRESETS LABEL_PRESETS LANGUAGE_MODELS PRESETS SPAN_PRESETS "
         "STORY_PRESETS TAG_PRESETS TEXT_PRESETS AnyModel Classifier ClassifierOutput ConvInput "
         "EncoderDecoder InputAdapter JointDecoder LanguageModel Maps Memory ModelOutput "
-        "NumberModel NumberOutput PatchInput ConvStem PictureInput SequenceClassifier "
+        "NumberModel NumberOutput ConvStem PictureInput SequenceClassifier "
         "SequenceModel StepOutput Tagger TextModel TimeConvInput VectorInput with_input"
     ),
     sklearn: "Classifier Regressor",
@@ -128,7 +128,6 @@ SIGNATURES = {
     models.JointDecoder: "(decoder, *, memory_size, weight, search_weight=0.0)",
     layers.SpecAugment: "(*, time_masks=0, time_width=40, band_masks=0, band_width=8, speed=0.0, "
     "warp=0.0)",
-    models.PatchInput: "(channels, patch, dim, *, positions=None, dropout=0.0)",
     models.with_input: "(model, adapter)",
 }
 

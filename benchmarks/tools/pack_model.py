@@ -28,7 +28,7 @@ from benchmarks.harness import ROOT
 from regard import api
 from regard.api.bundled_models import BundledCard, CardScore, CardText, render
 from regard.api.evaluate_pairs import metric_names, score_predictions
-from regard.data import Pair, Tokenizer, join_lines, read_pairs, require_tokenizer
+from regard.data import Pair, Tokenizer, read_pairs, require_tokenizer
 from regard.errors import ArgumentError, DataError, RegardError
 from regard.messages import use_language
 from regard.recipes import RECIPE_DIR, load_saved, result_file
@@ -247,10 +247,8 @@ def _scores(
 
 def perplexity(model: api.Model, name: str, rows: Sequence[RecipeExample]) -> list[CardScore]:
     """Return the perplexity of a language model, per word and per token."""
-    lines = (Pair("", row.references[0], i) for i, row in enumerate(rows, start=1))
-    join = model.config.join_lines
-    found = model.perplexity([pair.tgt for pair in join_lines(lines, join)])
-    how = f"eos:counted|unk:{found.unknown}|tok:{model.tgt_tokenizer.kind}|lines:{join}"
+    found = model.perplexity([row.references[0] for row in rows])
+    how = f"eos:counted|unk:{found.unknown}|tok:{model.tgt_tokenizer.kind}|lines:1"
     units = [("perplexity-per-word", "word", found.per_word), ("perplexity", "token", found.value)]
     scores = []
     for metric, unit, value in units[: 1 if found.words == found.tokens else 2]:

@@ -2,10 +2,8 @@ import gzip
 
 import pytest
 
-from regard.data import Pair, Tokenizer, join_lines, read_texts
-from regard.data.tokenizers import target_ids
+from regard.data import Pair, read_texts
 from regard.errors import DataError
-from regard.symbols import EOS
 
 
 def test_a_line_is_a_target_without_a_source(tmp_path):
@@ -35,20 +33,3 @@ def test_what_is_no_text_is_named(tmp_path, name, content, words):
     with pytest.raises(DataError) as caught:
         list(read_texts(tmp_path / name, max_chars=5))
     assert all(word in str(caught.value) for word in words), str(caught.value)
-
-
-def test_lines_that_follow_each_other_are_joined():
-    lines = [Pair("", letter, number) for number, letter in enumerate("abcde", start=1)]
-    assert list(join_lines(lines, 2)) == [
-        Pair("", "a\nb", 1),
-        Pair("", "c\nd", 3),
-        Pair("", "e", 5),
-    ]
-    assert list(join_lines(lines, 1)) == lines
-
-
-def test_eos_stands_between_the_lines_of_a_text_and_never_inside_the_target_of_a_pair():
-    tokenizer = Tokenizer.train("char", ["ab\n"])
-    a, b, end = (tokenizer.encode(letter)[0] for letter in "ab\n")
-    texts = [Pair("", "ab\nb", 1), Pair("", "a", 2), Pair("x", "a\nb", 3)]
-    assert target_ids(tokenizer, texts) == [[a, b, EOS, b], [a], [a, end, b]]

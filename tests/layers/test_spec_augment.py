@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard.layers import SpecAugment
-from regard.layers.spec_augment import resample, warp_bands
+from regard.layers.spec_augment import resample
 
 BATCH, FRAMES, BANDS = 3, 53, 17
 
@@ -17,7 +17,7 @@ def frames():
 
 def test_nothing_changes_outside_training(frames):
     src, lengths = frames
-    found = SpecAugment(time_masks=2, band_masks=2, speed=0.2, warp=0.2).eval()(src, lengths)
+    found = SpecAugment(time_masks=2, band_masks=2, speed=0.2).eval()(src, lengths)
     assert found.frames is src
     assert found.lengths is lengths
 
@@ -52,28 +52,10 @@ def test_speed_changes_lengths_and_keeps_the_order():
         assert not row[length:].any()
 
 
-def test_warped_bands_lie_where_the_factor_puts_them():
-    line = torch.arange(20.0).expand(3, 4, 20)
-    found = warp_bands(line, torch.tensor([0.9, 1.0, 1.1]))
-    torch.testing.assert_close(found[0, 2], torch.arange(20.0) * 0.9)
-    torch.testing.assert_close(found[1], line[1])
-    torch.testing.assert_close(found[2, 0], (torch.arange(20.0) * 1.1).clamp(max=19))
-
-
-def test_every_source_is_warped_by_a_factor_of_its_own(frames):
-    src, lengths = frames
-    line = torch.arange(1.0, BANDS + 1).expand_as(src)
-    found = SpecAugment(warp=0.2).train()(line, lengths)
-    assert found.lengths is lengths
-    factors = found.frames[:, 0, 10] - 1
-    assert len(set(factors.tolist())) == BATCH
-    assert ((factors - 10).abs() <= 2).all()
-
-
 def test_an_empty_and_a_short_source_stay_finite():
     src = torch.full((2, 5, 3), float("nan"))
     src[1, :1] = 1.0
-    layer = SpecAugment(time_masks=2, band_masks=1, speed=0.5, warp=0.5).train()
+    layer = SpecAugment(time_masks=2, band_masks=1, speed=0.5).train()
     found = layer(src, torch.tensor([0, 1]))
     assert (found.lengths >= 1).all()
     assert found.frames[1].isfinite().all()

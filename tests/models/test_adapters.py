@@ -9,7 +9,6 @@ from regard.layers import SinusoidalPositions, SpecAugment
 from regard.models import (
     PRESETS,
     ConvInput,
-    PatchInput,
     TimeConvInput,
     VectorInput,
     with_input,
@@ -18,12 +17,9 @@ from regard.models import (
 FEATURES, FRAMES, BATCH = 5, 11, 3
 LENGTHS = torch.tensor([7, 11, 1])
 NAMES = ["bahdanau", "self-attentive", "monotonic", "transformer", "conv"]
-PATCH, CHANNELS = 2, 3
 
 every_preset = pytest.mark.parametrize("name", NAMES)
-every_adapter = pytest.mark.parametrize(
-    "adapter", ["vectors", "stacked", "convolved", "timed", "patches"]
-)
+every_adapter = pytest.mark.parametrize("adapter", ["vectors", "stacked", "convolved", "timed"])
 
 
 def width(name):
@@ -33,8 +29,6 @@ def width(name):
 
 def adapt(kind, dim):
     positions = SinusoidalPositions(dim)
-    if kind == "patches":
-        return PatchInput(CHANNELS, PATCH, dim, positions=positions)
     if kind == "timed":
         return TimeConvInput(FEATURES, dim)
     if kind == "convolved":
@@ -48,11 +42,9 @@ def build(name, kind="stacked"):
     return with_input(model, adapt(kind, width(name))).double().eval()
 
 
-def source(kind):
-    """Sources and their lengths; images have 3 by 4 patches."""
+def source():
+    """Sources and their lengths."""
     torch.manual_seed(2)
-    if kind == "patches":
-        return torch.randn(BATCH, CHANNELS, 6, 8).double(), torch.tensor([8, 12, 1])
     return torch.randn(BATCH, FRAMES, FEATURES).double(), LENGTHS
 
 
@@ -63,22 +55,17 @@ def target():
     return tgt
 
 
-def spoil(kind, src, lengths, value):
+def spoil(src, lengths, value):
     """Writes over all that is not real, place by place."""
     dirty = src.clone()
     for row, length in enumerate(lengths.tolist()):
-        if kind != "patches":
-            dirty[row, length:] = value
-            continue
-        for place in range(length, 12):
-            y, x = PATCH * (place // 4), PATCH * (place % 4)
-            dirty[row, :, y : y + PATCH, x : x + PATCH] = value
+        dirty[row, length:] = value
     return dirty
 
 
 def test_convolutions_halve_time_and_bands_rounded_up():
     torch.manual_seed(7)
-    adapter, (src, _) = ConvInput(FEATURES, 7, channels=3).double(), source("vectors")
+    adapter, (src, _) = ConvInput(FEATURES, 7, channels=3).double(), source()
     assert adapter.lengths(torch.tensor([1, 4, 5, 8, 9, 11])).tolist() == [1, 1, 2, 2, 3, 3]
     out = adapter(src, LENGTHS)
     assert out.shape == (BATCH, 3, 7)
@@ -103,7 +90,7 @@ def test_augmentation_changes_sources_in_training_alone():
     augment = SpecAugment(time_masks=1, band_masks=1, speed=0.2)
     model = build("bahdanau").train()
     model.encoder.embedding.augment = augment
-    src, tgt = source("vectors")[0], target()
+    src, tgt = source()[0], target()
     lengths = {tuple(model.encode(src, LENGTHS).lengths.tolist()) for _ in range(20)}
     assert len(lengths) > 1
     model.eval()
@@ -113,7 +100,7 @@ def test_augmentation_changes_sources_in_training_alone():
 
 
 def test_frames_are_joined_in_order_and_the_last_ones_filled_up_with_zeros():
-    adapter, (src, _) = VectorInput(FEATURES, 7, stack=3).double(), source("vectors")
+    adapter, (src, _) = VectorInput(FEATURES, 7, stack=3).double(), source()
     out = adapter(src, LENGTHS)
     assert out.shape == (BATCH, 4, 7)
     frames = list(src[0, :7]) + 2 * [torch.zeros(FEATURES).double()]
@@ -131,25 +118,14 @@ def test_narrow_lengths_count_like_wide_ones():
     assert torch.equal(found, model(src, lengths, tgt).logits)
 
 
-def test_patches_are_cut_row_by_row():
-    adapter, (src, _) = PatchInput(CHANNELS, PATCH, 7).double(), source("patches")
-    out = adapter(src)
-    assert out.shape == (BATCH, 12, 7)
-    assert adapter.grid(src) == (3, 4)
-    for place in range(12):
-        y, x = PATCH * (place // 4), PATCH * (place % 4)
-        pixels = [src[2, c, y + i, x + j] for c in range(3) for i in (0, 1) for j in (0, 1)]
-        torch.testing.assert_close(out[2, place], adapter.project(torch.stack(pixels)))
-
-
 @pytest.mark.sample(4)
 @every_preset
 @every_adapter
 def test_what_padding_holds_changes_no_bit(name, adapter):
-    model, (src, lengths), tgt = build(name, adapter), source(adapter), target()
+    model, (src, lengths), tgt = build(name, adapter), source(), target()
     clean = model(src, lengths, tgt, need_weights=True)
     for value in (9.5, float("nan"), float("inf")):
-        again = model(spoil(adapter, src, lengths, value), lengths, tgt, need_weights=True)
+        again = model(spoil(src, lengths, value), lengths, tgt, need_weights=True)
         assert torch.equal(clean.logits, again.logits)
         for kind, layers in clean.maps.items():
             assert all(map(torch.equal, layers, again.maps[kind]))
@@ -157,8 +133,8 @@ def test_what_padding_holds_changes_no_bit(name, adapter):
 
 @every_preset
 def test_gradients_stay_finite_beside_nan_and_reach_the_adapter(name):
-    model, (src, lengths), tgt = build(name).train(), source("stacked"), target()
-    dirty = spoil("stacked", src, lengths, float("nan")).requires_grad_()
+    model, (src, lengths), tgt = build(name).train(), source(), target()
+    dirty = spoil(src, lengths, float("nan")).requires_grad_()
     model(dirty, lengths, tgt).logits.pow(2).sum().backward()
     without = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()]
     assert without == []
@@ -168,7 +144,7 @@ def test_gradients_stay_finite_beside_nan_and_reach_the_adapter(name):
 
 @every_adapter
 def test_an_empty_source_in_a_batch_is_finite(adapter):
-    model, (src, lengths), tgt = build("bahdanau", adapter), source(adapter), target()
+    model, (src, lengths), tgt = build("bahdanau", adapter), source(), target()
     empty = lengths * torch.tensor([1, 1, 0])
     assert model(src, empty, tgt).logits.isfinite().all()
 
@@ -177,7 +153,7 @@ def test_a_tagger_writes_one_tag_for_each_joined_frame():
     torch.manual_seed(1)
     model = PRESETS["rnn"](1, TGT_VOCAB, dropout=0.0, **RECURRENT)
     model = with_input(model, VectorInput(FEATURES, RECURRENT["embed"], stack=2)).double().eval()
-    src, lengths = source("stacked")
+    src, lengths = source()
     best = model(src, lengths, torch.ones(BATCH, 8, dtype=torch.long)).logits.argmax(-1)
     sure = [int((row == 2).nonzero()[0]) for row in best]
     assert all(end <= length for end, length in zip(sure, [4, 6, 1], strict=True))
@@ -191,19 +167,12 @@ def test_a_tagger_writes_one_tag_for_each_joined_frame():
         (lambda: VectorInput(0, 3), "features must be at least 1"),
         (lambda: VectorInput(2, 3, stack=0), "stack must be at least 1"),
         (lambda: VectorInput(2, 3, dropout=1.5), "dropout must be at least 0 and less than 1"),
-        (lambda: PatchInput(1, 0, 3), "patch must be at least 1"),
         (lambda: VectorInput(2, 3)(torch.zeros(1, 4, 5)), r"\(batch, frames, 2\).*\(1, 4, 5\)"),
         (lambda: VectorInput(2, 3)(torch.zeros(1, 4, 2).double()), "have one dtype"),
         (lambda: VectorInput(2, 3)(torch.zeros(1, 0, 2)), "at least 1 entry on the axis frames"),
-        (lambda: PatchInput(1, 2, 3)(torch.zeros(1, 3, 4, 4)), r"\(batch, 1, height, width\)"),
-        (lambda: PatchInput(1, 3, 3)(torch.zeros(1, 1, 3, 4)), "sides that 3 divides"),
         (
             lambda: VectorInput(2, 3)(torch.zeros(1, 4, 2), torch.tensor([5])),
             "lengths must be at most the 4 frames of a row, but it is 5",
-        ),
-        (
-            lambda: PatchInput(1, 2, 3)(torch.zeros(1, 1, 4, 4), torch.tensor([5])),
-            "lengths must be at most the 4 patches of a row, but it is 5",
         ),
     ],
 )

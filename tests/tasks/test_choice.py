@@ -83,7 +83,6 @@ def test_what_was_recognised_must_suit_the_settings():
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"join_lines": 2}, "join_lines must be 1 for pairs, but it is 2: the preset bahdanau"),
         ({"preset": "lm-rnn", "metric": "bleu"}, "metric must be perplexity or loss for texts"),
         ({"preset": "lm-rnn", "src_tokenizer": "vectors"}, "src_tokenizer must be auto for texts"),
         ({"preset": "lm-rnn", "src_case": "lower"}, "src_case must be keep"),

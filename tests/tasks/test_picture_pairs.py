@@ -61,7 +61,6 @@ def test_few_pictures_in_folders_of_classes_are_for_a_small_classifier(tmp_path)
         ({"patch": 4, "preset": "pointer"}, "be one that reads pictures"),
         ({"patch": 4, "stack": 2}, "be left out where sources are pictures"),
         ({"patch": 4, "src_case": "lower"}, "be left out where sources are pictures"),
-        ({"patch": 4, "join_lines": 2}, "be 1 for pairs"),
         ({"channels": 2}, "channels"),
         ({"stem": "deep"}, "stem"),
     ],

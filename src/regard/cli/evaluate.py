@@ -281,8 +281,7 @@ def _evaluate_texts(model: api.Model, args: EvaluateArgs) -> None:
 
 def _perplexity_rows(found: Perplexity, model: api.Model) -> list[MetricRow]:
     """Return the perplexity per token and, if words are not the tokens, per word."""
-    kind, join = model.tgt_tokenizer.kind, model.config.join_lines
-    how = f"eos:counted|unk:{found.unknown}|tok:{kind}|lines:{join}"
+    how = f"eos:counted|unk:{found.unknown}|tok:{model.tgt_tokenizer.kind}|lines:1"
     low, high = found.interval()
     signature = f"perplexity|per:token|{how}"
     rows = [MetricRow("perplexity", found.value, low, high, signature, found.tokens)]

@@ -18,7 +18,6 @@ from regard.data import (
     BadLines,
     Pair,
     PairReader,
-    join_lines,
     read_texts,
 )
 from regard.data.error_hints import ErrorHints, with_commas
@@ -85,10 +84,10 @@ def metric_words(metrics: str | None) -> list[str]:
 
 
 def texts_for(model: api.Model, file: str, *, skip_bad: bool = False) -> list[str]:
-    """Return the texts of a file, with lines joined as in the training data of the run."""
+    """Return the texts of a file."""
     limit = model.config.max_chars
     reader = read_texts(file, skip_bad=skip_bad, max_chars=limit, advice=OPTIONS)
-    texts = [pair.tgt for pair in join_lines(reader, model.config.join_lines)]
+    texts = [pair.tgt for pair in reader]
     _report_reading(reader)
     return texts
 

@@ -6,7 +6,7 @@ from regard.data.encode_corpus import SourceEncoder, build_corpus, require_token
 from regard.data.error_hints import BadLines
 from regard.data.frame_scaler import FrameScaler, NumberTargets, TargetEncoder, load_target
 from regard.data.frame_tables import base_folder
-from regard.data.pair_reader import PairReader, join_lines, read_lines, read_pairs, read_texts
+from regard.data.pair_reader import PairReader, read_lines, read_pairs, read_texts
 from regard.data.pairs import Pair
 from regard.data.pictures import PictureEncoder
 from regard.data.sounds import LogMel, SoundEncoder
@@ -36,7 +36,6 @@ __all__ = [
     "base_folder",
     "build_corpus",
     "collate",
-    "join_lines",
     "load_target",
     "pad",
     "pad_frames",

@@ -336,19 +336,6 @@ def read_texts(
     return PairReader(_opened(source), parse, BadLines(skip_bad, on_bad, advice))
 
 
-def join_lines(lines: Iterable[Pair], count: int) -> Iterator[Pair]:
-    """Join each `count` consecutive lines to one text.
-
-    A text has the number of its first line. The last one may have fewer lines.
-    """
-    if count == 1:
-        yield from lines
-        return
-    rest = iter(lines)
-    while group := list(itertools.islice(rest, count)):
-        yield group[0]._replace(tgt="\n".join(line.tgt for line in group))
-
-
 def _opened(source: PathLike | Iterable[Any]) -> OpenedSource:
     if not isinstance(source, str | os.PathLike):
         texts = enumerate(source, start=1)

@@ -709,18 +709,5 @@ class BatchEncoder(Protocol):
 
 
 def target_ids(tokenizer: BatchEncoder, pairs: Sequence[Pair]) -> list[list[int]]:
-    """Return ids of targets, without `eos` at their end.
-
-    A text without a source may have several lines: each is tokenised by itself, with `eos` between
-    them.
-    """
-    if all(pair.src for pair in pairs):
-        return tokenizer.encode_batch([pair.tgt for pair in pairs])
-    lines = [[pair.tgt] if pair.src else pair.tgt.split("\n") for pair in pairs]
-    ids = iter(tokenizer.encode_batch([line for several in lines for line in several]))
-    return [_with_ends([next(ids) for _ in several]) for several in lines]
-
-
-def _with_ends(lines: Sequence[list[int]]) -> list[int]:
-    first, *others = lines
-    return [*first, *(token for line in others for token in (EOS, *line))]
+    """Return ids of targets, without `eos` at their end."""
+    return tokenizer.encode_batch([pair.tgt for pair in pairs])

@@ -1,4 +1,4 @@
-"""Augmentation of frames for training: random speed and pitch, and masks over time and bands."""
+"""Augmentation of frames for training: random speed, and masks over time and bands."""
 
 from typing import Final, NamedTuple, final
 
@@ -36,9 +36,6 @@ class SpecAugment(nn.Module):
         band_masks: number of masks over bands, the features of a frame.
         band_width: most bands of one.
         speed: sources become faster or slower by this share at most.
-        warp: bands are stretched or squeezed by this share at most, as vocal tracts of other
-            lengths do with frequencies: perturbation of Jaitly and Hinton (2013),
-            https://www.cs.toronto.edu/~hinton/absps/perturb.pdf.
 
     Examples:
         >>> augment = regard.layers.SpecAugment(time_masks=1, band_masks=1)
@@ -54,13 +51,12 @@ class SpecAugment(nn.Module):
         band_masks: int = 0,
         band_width: int = 8,
         speed: float = 0.0,
-        warp: float = 0.0,
     ) -> None:
         super().__init__()
-        check_share(speed=speed, warp=warp)
+        check_share(speed=speed)
         self.time_masks, self.time_width = time_masks, time_width
         self.band_masks, self.band_width = band_masks, band_width
-        self.speed, self.warp = speed, warp
+        self.speed = speed
 
     def forward(
         self, src: Float[Tensor, "batch frames features"], lengths: Int[Tensor, " batch"]
@@ -69,10 +65,8 @@ class SpecAugment(nn.Module):
         if not self.training:
             return AugmentedFrames(src, lengths)
         if self.speed:
-            factors = _random_factors(src, self.speed)
+            factors = 1 + self.speed * (2 * torch.rand(len(src), device=src.device) - 1)
             src, lengths = resample(src, lengths, factors, longest=1 / (1 - self.speed))
-        if self.warp:
-            src = warp_bands(src, _random_factors(src, self.warp))
         batch, frames, bands = src.shape
         if self.time_masks:
             most = (lengths * LONGEST_MASK).clamp(max=self.time_width)
@@ -128,28 +122,6 @@ def resample(
     places = torch.arange(size, device=src.device) + 0.5
     last = (lengths - 1).clamp(min=0)[:, None]
     at = (places * (lengths / after)[:, None] - 0.5).clamp(min=0).minimum(last)
-    mixed = _interpolate(src, at, last)
-    real = masks.padding(after, size)[:, 0, 0, :, None]
-    return AugmentedFrames(mixed.where(real, 0.0), after)
-
-
-def warp_bands(
-    src: Float[Tensor, "batch frames bands"], factors: Float[Tensor, " batch"]
-) -> Float[Tensor, "batch frames bands"]:
-    """Return frames in which band b is what band `factor * b` was, by linear interpolation.
-
-    Bands beyond the last one are the last one.
-    """
-    # filled on the device: nothing is copied there while a CUDA graph is recorded
-    last = torch.full((1, 1), src.shape[2] - 1, device=src.device)
-    at = (torch.arange(src.shape[2], device=src.device) * factors[:, None]).minimum(last)
-    return _interpolate(src.transpose(1, 2), at, last).transpose(1, 2)
-
-
-def _interpolate(
-    src: Float[Tensor, "batch places features"], at: Float[Tensor, "batch new"], last: Tensor
-) -> Float[Tensor, "batch new features"]:
-    """Return what lies at fractions of places, of which `last` is the last."""
     below = at.floor().long()
     above = torch.minimum(below + 1, last)
     share = (at - below)[..., None].to(src.dtype)
@@ -157,9 +129,6 @@ def _interpolate(
     def taken(index: Tensor) -> Tensor:
         return src.gather(1, index[..., None].expand(-1, -1, src.shape[2]))
 
-    return taken(below).lerp(taken(above), share)
-
-
-def _random_factors(src: Tensor, share: float) -> Tensor:
-    """Return a factor for each source, of at most this share above or below 1."""
-    return 1 + share * (2 * torch.rand(len(src), device=src.device) - 1)
+    mixed = taken(below).lerp(taken(above), share)
+    real = masks.padding(after, size)[:, 0, 0, :, None]
+    return AugmentedFrames(mixed.where(real, 0.0), after)

@@ -269,81 +269,6 @@ def _check_frames(adapter: nn.Module, src: Tensor, features: int, weights: Tenso
         )
 
 
-class PatchGrid(NamedTuple):
-    """The number of patches of an image from top to bottom, and from left to right."""
-
-    rows: int
-    columns: int
-
-
-@final
-class PatchInput(InputAdapter):
-    """Reads images, cut into square patches, row by row (Dosovitskiy et al., 2021).
-
-    https://arxiv.org/abs/2010.11929. Lengths count patches, so that images of one width and
-    different heights can be padded at the bottom.
-
-    Args:
-        channels: 1 for grey images, 3 for coloured ones.
-        patch: side of a patch, in pixels.
-        dim: width of the vectors that the encoder gets.
-        positions: adds positions, for layers that are otherwise blind to order.
-        dropout: probability of dropping a feature.
-
-    Examples:
-        >>> adapter = regard.models.PatchInput(channels=3, patch=4, dim=12)
-        >>> adapter(torch.randn(2, 3, 8, 12)).shape
-        torch.Size([2, 6, 12])
-    """
-
-    def __init__(
-        self,
-        channels: int,
-        patch: int,
-        dim: int,
-        *,
-        positions: PositionalEncoding | None = None,
-        dropout: float = 0.0,
-    ) -> None:
-        super().__init__()
-        check_positive(channels=channels, patch=patch, dim=dim)
-        check_share(dropout=dropout)
-        self.channels, self.patch, self.dim = channels, patch, dim
-        self.project = nn.Linear(channels * patch * patch, dim)
-        self.positions = positions
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(
-        self, src: Float[Tensor, "batch channels height width"], lengths: Lengths = None
-    ) -> Float[Tensor, "batch patches dim"]:
-        """Return one vector for each patch."""
-        self.grid(src)
-        check_float(src=src, weights=self.project.weight)
-        size = self.patch
-        cut = src.unfold(2, size, size).unfold(3, size, size)  # (.., rows, columns, size, size)
-        patches = cut.movedim(1, 3).flatten(3).flatten(1, 2)  # (batch, patches, pixels)
-        x = self.project(_only_real(patches, lengths, "patches"))
-        return _placed(x, self.positions, self.dropout)
-
-    def lengths(self, lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
-        """Return the lengths, which count patches."""
-        return lengths
-
-    def grid(self, src: Float[Tensor, "batch channels height width"]) -> PatchGrid:
-        """Return the layout of patches: `weights.unflatten(-1, grid)` lays weights over images."""
-        check_axes("src", src, "batch channels height width")
-        _, channels, height, width = src.shape
-        if channels != self.channels or height % self.patch or width % self.patch:
-            raise ArgumentError(
-                "src",
-                f"be (batch, {self.channels}, height, width) with sides that {self.patch} divides, "
-                "as PatchInput was made for",
-                f"of shape {tuple(src.shape)}",
-                "cut or pad the images, or make PatchInput for other channels or patches",
-            )
-        return PatchGrid(height // self.patch, width // self.patch)
-
-
 def _only_real(
     x: Float[Tensor, "batch length features"], lengths: Lengths, unit: str
 ) -> Float[Tensor, "batch length features"]:
@@ -380,7 +305,6 @@ class PictureInput(InputAdapter):
         channels: 1 for grey pictures, 3 for coloured ones.
         dim: width of the vectors.
         dropout: probability of dropping a feature.
-        cell_dropout: probability of dropping the vector of a whole patch, but for its position.
         shift: largest shift in pixels, down or up and right or left; the border is repeated.
         flip: whether half of the pictures are mirrored left to right.
         class_token: whether a learned vector stands before the patches, in the place of a first
@@ -404,20 +328,19 @@ class PictureInput(InputAdapter):
         dim: int,
         *,
         dropout: float = 0.0,
-        cell_dropout: float = 0.0,
         shift: int = 0,
         flip: bool = False,
         class_token: bool = False,
     ) -> None:
         super().__init__()
         check_positive(rows=grid[0], columns=grid[1], patch=patch, channels=channels, dim=dim)
-        check_share(dropout=dropout, cell_dropout=cell_dropout)
+        check_share(dropout=dropout)
         self.stem, self.grid, self.patch, self.channels, self.dim = stem, grid, patch, channels, dim
         cells = 1 + grid[0] * grid[1]
         self.positions = LearnedPositions(cells, dim) if class_token else GridPositions(*grid, dim)
         self.class_token = nn.Parameter(torch.zeros(dim)) if class_token else None
         self.dropout = nn.Dropout(dropout)
-        self.cell_dropout, self.shift, self.flip = cell_dropout, shift, flip
+        self.shift, self.flip = shift, flip
 
     def forward(
         self, src: Float[Tensor, "batch patches numbers"], lengths: Lengths = None
@@ -428,8 +351,6 @@ class PictureInput(InputAdapter):
             picture = augmented(picture, self.shift, flip=self.flip)
         cells: Tensor = self.stem(picture)  # (batch, dim, rows, columns)
         x = cells.flatten(2).transpose(1, 2)
-        if self.training and self.cell_dropout:
-            x = x * F.dropout(x.new_ones(*x.shape[:2], 1), self.cell_dropout)
         if self.class_token is not None:
             x = torch.cat([self.class_token.expand(len(x), 1, -1), x], dim=1)
         dropped: Tensor = self.dropout(self.positions(x))

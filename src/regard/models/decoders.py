@@ -36,50 +36,10 @@ from regard.models.embedding import (
     check_unplaced,
 )
 from regard.models.language_model import CausalBody, run_decoder
-from regard.models.protocol import Keep, Maps, Memory, Tgt, select_positions
+from regard.models.protocol import Keep, Maps, Memory, Tgt
 from regard.ops.check import check_equal
 from regard.preemption import in_turn, is_preemptible
 from regard.state import OF_SOURCE, State
-from regard.symbols import PAD
-
-
-@final
-@dataclass(frozen=True)
-class AttentionPenalty:
-    """A loss on the weights of each step, added to that of its token.
-
-    Where a token can be told without a look, such as an article, its attention is free, and goes
-    anywhere. `look_ahead` draws it to where the next token looks, which does not move for it: half
-    of the sum of absolute differences, from 0 to 1. So attention goes to a thing as soon as the
-    thing is spoken of. `entropy` makes weights sharp; its unit is the nat.
-
-    Attributes:
-        look_ahead: weight of the distance to the next token's weights; the last tokens have none.
-        entropy: weight of the entropy.
-    """
-
-    look_ahead: float = 0.0
-    entropy: float = 0.0
-
-    def __call__(
-        self, tokens: Tgt, weights: Float[Tensor, "batch heads tgt_len src_len"]
-    ) -> Float[Tensor, "batch tgt_len"]:
-        """Return the loss of each step.
-
-        Args:
-            tokens: read by the steps, `bos` first and padding last.
-            weights: of the steps.
-        """
-        rows = weights.float().mean(dim=1)  # (batch, tgt_len, src_len)
-        loss = rows.new_zeros(rows.shape[:2])
-        if self.entropy:
-            loss = loss - self.entropy * torch.xlogy(rows, rows.clamp(min=1e-9)).sum(dim=-1)
-        if self.look_ahead and rows.shape[1] > 2:
-            away = 0.5 * (rows[:, :-2] - rows[:, 1:-1].detach()).abs().sum(dim=-1)
-            # the step after the next reads a token, so that the next one writes more than `eos`
-            away = away.where(tokens[:, 2:] != PAD, 0.0)
-            loss = loss + self.look_ahead * torch.nn.functional.pad(away, (0, 2))
-        return loss
 
 
 class DecoderOutput(NamedTuple):
@@ -194,7 +154,6 @@ class RecurrentDecoder(Decoder):
         summary_size: width of the summary that the first state is made from.
         dropout: probability of dropping a feature before the output layer.
         tied: whether the output layer uses the embedding's table, see `OutputLayer`.
-        penalty: a loss on attention weights in training.
     """
 
     def __init__(
@@ -207,12 +166,11 @@ class RecurrentDecoder(Decoder):
         summary_size: int,
         dropout: float = 0.0,
         tied: bool = False,
-        penalty: AttentionPenalty | None = None,
     ) -> None:
         super().__init__()
         check_unplaced(embedding)
         self.embedding, self.stack, self.attention = embedding, stack, attention
-        self.context_size, self.penalty = context_size, penalty
+        self.context_size = context_size
         states = stack.num_layers * stack.hidden_size
         self.bridge = nn.Linear(summary_size, states)
         self.memory_bridge = nn.Linear(summary_size, states) if stack.cell == "lstm" else None
@@ -237,13 +195,10 @@ class RecurrentDecoder(Decoder):
         self, tokens: Tgt, state: State, *, keep: Keep = None, need_weights: bool = False
     ) -> DecoderOutput:
         """Read the tokens, and score the next one after each."""
-        penalty, wanted = None, need_weights or (self.training and self.penalty is not None)
-        read = self.read(tokens, state, need_weights=wanted)
+        read = self.read(tokens, state, need_weights=need_weights)
         logits = self.output(read.features, self.embedding, keep)
-        if self.training and self.penalty is not None and read.weights is not None:
-            penalty = select_positions(self.penalty(tokens, read.weights), keep)
-        maps: Maps = {"cross": (read.weights,)} if need_weights and read.weights is not None else {}
-        return DecoderOutput(logits, read.state, maps, penalty)
+        maps: Maps = {} if read.weights is None else {"cross": (read.weights,)}
+        return DecoderOutput(logits, read.state, maps)
 
     def read(self, tokens: Tgt, state: State, *, need_weights: bool = False) -> RecurrentFeatures:
         """Run one step after another, since each needs the last one's context."""

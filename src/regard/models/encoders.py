@@ -163,7 +163,7 @@ def with_input(model: ModelT, adapter: InputAdapter) -> ModelT:
     Args:
         model: an encoder-decoder, a tagger or a classifier, such as a preset makes, of any source
             vocabulary.
-        adapter: `VectorInput` or `PatchInput`, as wide as the embedding that it replaces; with
+        adapter: `VectorInput` or another, as wide as the embedding that it replaces; with
             positions if that has some.
 
     Examples:
@@ -175,7 +175,7 @@ def with_input(model: ModelT, adapter: InputAdapter) -> ModelT:
     if not isinstance(adapter, InputAdapter):
         raise ArgumentError(
             "adapter",
-            "be an InputAdapter, such as VectorInput(...) or PatchInput(...)",
+            "be an InputAdapter, such as VectorInput(...)",
             f"a {type(adapter).__name__}",
             "make one, or inherit InputAdapter",
         )

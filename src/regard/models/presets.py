@@ -27,7 +27,6 @@ from regard.layers import (
 )
 from regard.models.decoders import (
     AttentionDecoder,
-    AttentionPenalty,
     ConvolutionalDecoder,
     MemoryDecoder,
     ParallelDecoder,
@@ -99,17 +98,12 @@ def bahdanau(parts: Parts) -> EncoderDecoder:
 
 
 @preset(RECURRENT, cell="lstm", tied=TiedOutput)
-def show_attend_tell(
-    parts: Parts, *, summary: bool = True, look_ahead: float = 0.0, entropy: float = 0.0
-) -> EncoderDecoder:
+def show_attend_tell(parts: Parts, *, summary: bool = True) -> EncoderDecoder:
     """Additive attention over patches that do not know one another (after Xu et al., 2015).
 
-    Without `summary` the decoder knows nothing of the source but what it attends to. `look_ahead`
-    and `entropy` weigh losses on its attention, see `AttentionPenalty`.
+    Without `summary` the decoder knows nothing of the source but what it attends to.
     """
-    check_weight(look_ahead=look_ahead, entropy=entropy)
     n = parts.n
-    penalty = AttentionPenalty(look_ahead, entropy) if look_ahead or entropy else None
     embedding = parts.embedding(dim=n.hidden)
     decoder = RecurrentDecoder(
         parts.embedding("tgt"),
@@ -119,7 +113,6 @@ def show_attend_tell(
         summary_size=n.hidden,
         dropout=parts.dropout,
         tied=parts.ties_output,
-        penalty=penalty,
     )
     return EncoderDecoder(PointwiseEncoder(embedding, n.hidden, summary=summary), decoder)
 

@@ -26,7 +26,6 @@ class Settings(Protocol):
     features: bool | None
     skip_bad: bool
     max_chars: int
-    join_lines: int
     preset: str
     model: Any
     task_options: Any

@@ -33,7 +33,7 @@ from regard.tasks.inputs.text import Source, TextInput, unknown_note
 from regard.tasks.outputs.base import NumbersOutput, TaskOutput
 from regard.tasks.outputs.forecast import ForecastOutput
 from regard.tasks.outputs.tokens import TokenOutput
-from regard.tasks.settings import DataPlace, Encoders, Say, Settings, refuse_settings
+from regard.tasks.settings import DataPlace, Encoders, Say, Settings
 from regard.tasks.tokenizer_training import TOKENIZER_LINES, learn_target_tokenizer
 
 
@@ -215,9 +215,6 @@ class TaskType(NamedTuple):
         """Raise ArgumentError if a setting makes no sense for this task."""
         self.input.check_settings(settings)
         self.output.check_settings(settings)
-        if self.input.facts.has_sources:
-            rule, reads = "be 1 for pairs", f"the preset {settings.preset} reads pairs"
-            refuse_settings(settings, {"join_lines": 1}, rule, reads)
 
     def read(self, settings: Settings, place: DataPlace) -> PairReader:
         """Read examples."""

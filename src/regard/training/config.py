@@ -155,8 +155,6 @@ class DataSettings(_Settings):
     )
     replay_share: float = _fixed(0.2, "share of a pass that replayed examples have", gt=0, lt=1)
 
-    join_lines: int = _fixed(1, "consecutive lines that a language model reads as one text", ge=1)
-
 
 class NetworkSettings(_Settings):
     """Settings of the network and of what it reads and writes."""
@@ -199,7 +197,7 @@ class NetworkSettings(_Settings):
         256, "maximum number of source tokens, or frames; longer examples are left out", ge=1
     )
     max_tgt_len: int = _fixed(
-        256, "maximum number of target tokens of a line; longer examples are left out", ge=1
+        256, "maximum number of target tokens; longer examples are left out", ge=1
     )
 
 
@@ -289,11 +287,6 @@ class Config(ProcessSettings, OptimisationSettings, NetworkSettings, DataSetting
     def fixed_on_resume(cls) -> list[str]:
         """Return the settings that may not change when a run is resumed."""
         return [name for name, field in cls.model_fields.items() if field.json_schema_extra]
-
-    @property
-    def longest_tgt(self) -> int:
-        """Maximum number of tokens of a target, without `eos`; joined lines are one target."""
-        return self.max_tgt_len * self.join_lines
 
     @property
     def model_size(self) -> Literal["tiny", "small", "base"]:
@@ -582,8 +575,6 @@ OPTIONS: Final = {
     "score": "score function of attention",
     "slots": "slots of the external memory",
     "summary": "whether the decoder starts from the mean of the source",
-    "look_ahead": "weight of the loss that draws attention to the next look; 0 disables it",
-    "entropy": "weight of the entropy of attention in the loss; 0 disables it",
     "half_width": "half width of the window of local attention, in tokens",
     "dim": "width of the layers",
     "heads": "heads of each attention; they divide dim",

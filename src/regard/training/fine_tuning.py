@@ -35,7 +35,7 @@ Say = Callable[[str], None]
 #: settings that follow from the network and its tokenisers, and may not be others
 FIXED: Final = (
     *("preset", "size", "src_tokenizer", "tgt_tokenizer", "src_case", "stack", "scale_vectors"),
-    *("shared_vocab", "join_lines"),
+    "shared_vocab",
 )
 #: settings that come along unless others are given
 FREE: Final = ("vocab_size", "max_src_len", "max_tgt_len", "label_smoothing", "metric", "beam")
@@ -44,7 +44,7 @@ OF_SOURCE: Final = ("size", "src_tokenizer", "src_case", "stack", "scale_vectors
 #: options of presets that change no weight's meaning
 FREE_OPTIONS: Final = (
     *("dropout", "attention_dropout", "word_dropout", "noise", "linear_start"),
-    *("look_ahead", "entropy", "longest"),
+    "longest",
 )
 #: task options that say what the output is
 OUTPUT_OPTIONS: Final = frozenset({"numbers", "separator"})

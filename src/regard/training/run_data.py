@@ -278,7 +278,7 @@ def _replay(task: Task, examples: Examples, history: DataHistory) -> Corpus | No
     others.task, others.encoder = task.type, task.input.encoder
 
     def build(part: str, pairs: Callable[[float], Iterator[Pair]]) -> Corpus:
-        limits = config.max_src_len, config.longest_tgt
+        limits = config.max_src_len, config.max_tgt_len
         return PairEncoder(*task.encoders, *limits, texts=part == BEFORE).open_or_build(
             lambda: task.output.usable(
                 pairs(others.dev_share()),
@@ -341,7 +341,7 @@ def _report_left_out(
     total = dropped + sum(map(len, corpora))
     what = translated("train.examples", task.input.facts.examples)
     src, tgt = (max(sizes) for sizes in zip(*(corpus.longest for corpus in corpora), strict=True))
-    needed = {"max_src_len": src, "max_tgt_len": -(-tgt // config.join_lines)}
+    needed = {"max_src_len": src, "max_tgt_len": tgt}
     setting = " ".join(f"{name}={most}" for name, most in needed.items() if most)
     report_left_out(
         history.examples.name_of(part),
@@ -361,7 +361,7 @@ def _corpus(
     examples, record, say = history.examples, history.record, history.say
     config, name = examples.config, examples.name_of(part)
     assert record is not None
-    limits = config.max_src_len, config.longest_tgt
+    limits = config.max_src_len, config.max_tgt_len
     return PairEncoder(*task.encoders, *limits, texts=part == "dev").open_or_build(
         lambda: task.output.usable(pairs(), file=name, skip_bad=config.skip_bad, say=say),
         history.folder.data / f"{part}.arrow",

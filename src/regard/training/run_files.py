@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from regard.atomic_files import VERSION, invalid_file, read_checksummed, write_checksummed
-from regard.data import Pair, SourceEncoder, base_folder, join_lines
+from regard.data import Pair, SourceEncoder, base_folder
 from regard.data.corpus import dev_share
 from regard.data.encode_corpus import Survey, survey, write_frame_cache
 from regard.data.error_hints import DEV_SETTING_HINTS, SETTING_HINTS
@@ -246,7 +246,7 @@ class Examples(DataFiles):
             pairs: Iterable[Pair] = rows
             if self.config.features is False:  # the user wants none
                 pairs = (pair._replace(features=()) for pair in rows)
-            yield from join_lines(pairs, self.config.join_lines)
+            yield from pairs
         except DataError as error:
             if error.file != str(self.stdin):
                 raise

@@ -264,8 +264,11 @@ def _quantize(weight: Tensor) -> tuple[Tensor, Tensor]:
 FORMAT: Final = 2
 #: maximum number of bytes of config.json
 MAX_CONFIG: Final = 1 << 20
-#: settings of earlier versions that are not read any more
-GONE: Final = ("bpe_dropout", "deduplicate", "encode_processes")
+#: settings of earlier versions that are not read any more, which changed training alone
+GONE: Final = frozenset(
+    {"bpe_dropout", "deduplicate", "encode_processes", "join_lines"}
+    | {"look_ahead", "entropy", "warp", "cell_dropout"}
+)
 #: the report of a run, and the log that it is drawn from
 REPORT: Final = ("report.html", "report.jsonl")
 #: the dev set of what a model that a run starts from could do, beside the run's own
@@ -603,6 +606,9 @@ def load_imported(folder: ImportedFolder, device: torch.device | str = "cpu") ->
 def _with_old_defaults(settings: Mapping[str, Any], version: int) -> Mapping[str, Any]:
     """Return recorded settings as they are now, with old values of defaults that have changed."""
     settings = {name: value for name, value in settings.items() if name not in GONE}
+    for table in ("model", "task_options"):
+        if isinstance(own := settings.get(table), dict):
+            settings[table] = {name: value for name, value in own.items() if name not in GONE}
     if version < 2 and settings.get("eval_every") is None:
         return {**settings, "eval_every": "epoch"}
     return settings

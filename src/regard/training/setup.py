@@ -49,7 +49,7 @@ from regard.training.distributed import (
     make_fabric,
 )
 from regard.training.epochs import BatchShapes, Epochs, Replay, TrainingBatches
-from regard.training.evaluator import BATCH, DevMetric, Evaluator
+from regard.training.evaluator import DevMetric, Evaluator
 from regard.training.fine_tuning import StartModel, check_start, fill, freeze, open_start
 from regard.training.loop import TrainingParts, train
 from regard.training.losses import NOT_TAUGHT, Objective, load_teachers
@@ -224,7 +224,6 @@ def prepare(
         fabric=fabric,
         decoded=values.eval_pairs,
         max_tgt_len=values.max_tgt_len,
-        batch_size=BATCH // values.join_lines,
     )
     if values.minutes is not None and sample is None:
         evaluator = _within_minutes(evaluator, learner, values.minutes, given.eval_pairs, say)
@@ -419,7 +418,7 @@ def _learner(
     alone = fabric.device.type == "cuda" and processes.count == 1 and values.accumulate == 1
     if values.graphs and alone and precision != "fp16" and not values.recompute:
         limits = (values.max_tokens, values.batch_sentences)
-        shapes = BatchShapes(longest_src, values.longest_tgt + 1, *limits)
+        shapes = BatchShapes(longest_src, values.max_tgt_len + 1, *limits)
     learner = Learner(
         module,
         objective,

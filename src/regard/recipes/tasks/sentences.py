@@ -5,8 +5,7 @@
   model of their English sides. No sentence is in two sets: the files of German and Chinese are
   split already, those of French are split here by groups of pairs that share a sentence.
 - `ptb`: the Penn Treebank with the 10,000 words of Mikolov et al. (2010). Perplexity is per word
-  and per line end; each line is predicted by itself, unless the run's `join_lines` lets the model
-  see the lines before it.
+  and per line end; each line is predicted by itself.
 - `acl-titles`: titles of papers from their abstracts, the ACL Anthology from 2020 to 2024.
 """
 
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from regard.api import Model
-from regard.data import Pair, join_lines, read_lines
+from regard.data import read_lines
 from regard.errors import ArgumentError
 from regard.evaluation.metrics import ROUGE, copied_share
 from regard.recipes.paper_metrics import (
@@ -257,10 +256,8 @@ def evaluate_perplexity(
     model: Model, examples: Sequence[RecipeExample], decoding: Mapping[str, Any]
 ) -> TaskScores:
     """Return the perplexity of all lines together."""
-    lines = (Pair("", example.references[0], i) for i, example in enumerate(examples, start=1))
-    join = model.config.join_lines
-    found = model.perplexity([pair.tgt for pair in join_lines(lines, join)])
-    signature = f"perplexity|per:word|eos:counted|words:{found.words}|lines:{join}"
+    found = model.perplexity([example.references[0] for example in examples])
+    signature = f"perplexity|per:word|eos:counted|words:{found.words}|lines:1"
     value = MetricValue("perplexity", found.per_word, signature, higher_is_better=False)
     return TaskScores([value], [])
 

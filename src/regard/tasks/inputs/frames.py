@@ -68,13 +68,6 @@ class FrameOptions(TaskOptions):
         ge=0,
         le=0.5,
     )
-    warp: float = Field(
-        default=0.0,
-        description="share by which bands are stretched or squeezed at most, in training, as other "
-        "voices would",
-        ge=0,
-        le=0.5,
-    )
     ctc: float = Field(
         default=0.0,
         description="weight of the CTC loss of the encoder, added to that of the decoder; 0 "
@@ -252,7 +245,7 @@ def with_frame_input(model: Any, scaler: FrameScaler, options: FrameOptions) -> 
 
 
 def _augmentation(options: FrameOptions) -> SpecAugment | None:
-    if not (options.time_masks or options.band_masks or options.speed or options.warp):
+    if not (options.time_masks or options.band_masks or options.speed):
         return None
     return SpecAugment(
         time_masks=options.time_masks,
@@ -260,7 +253,6 @@ def _augmentation(options: FrameOptions) -> SpecAugment | None:
         band_masks=options.band_masks,
         band_width=options.band_mask_width,
         speed=options.speed,
-        warp=options.warp,
     )
 
 

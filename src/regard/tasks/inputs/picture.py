@@ -67,9 +67,6 @@ class PictureOptions(TaskOptions):
     shift: int = Field(
         0, description="training pictures are shifted by up to so many pixels", ge=0, le=1024
     )
-    cell_dropout: float = Field(
-        0.0, description="share of patches that are dropped as a whole in training", ge=0, lt=1
-    )
     flip: bool = Field(False, description="half of the training pictures are mirrored")
 
     @property
@@ -181,7 +178,6 @@ class PixelInput(ArrayInput):
             source.channels,
             encoder.input_size,
             dropout=before.dropout.p,
-            cell_dropout=options.cell_dropout,
             shift=options.shift,
             flip=options.flip,
             class_token=source.class_token,

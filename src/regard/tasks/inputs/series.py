@@ -51,7 +51,6 @@ TEXT_ONLY: Final[dict[str, Any]] = {
     "dev_tgt": None,
     "columns": None,
     "features": None,
-    "join_lines": 1,
     "src_tokenizer": "auto",
     "tgt_tokenizer": "auto",
     "src_case": "keep",

@@ -487,17 +487,11 @@ class NoInput(TextInput):
         return is_held_out(pair.tgt, share=share)
 
     @classmethod
-    def fingerprint_options(cls, settings: Settings) -> dict[str, Any]:
-        """Return the lines that are joined to one text."""
-        return {"join_lines": settings.join_lines}
-
-    @classmethod
     def learn(
         cls, settings: Settings, pairs: Iterable[Pair], *, file: str, why: str, say: Say
     ) -> Tokenizer:
         """Learn one tokeniser, for what is given and for what is written."""
-        drawn = draw_sample(pairs, TOKENIZER_LINES)
-        lines = [line for pair in drawn for line in pair.tgt.split("\n")]
+        lines = [pair.tgt for pair in draw_sample(pairs, TOKENIZER_LINES)]
         return learn_tokenizer(settings, "text", settings.tgt_tokenizer, lines, say)
 
     def describe(self) -> InputDescription:
