@@ -52,27 +52,11 @@ def refuses_to_differentiate_again(path: Op, inputs: Mapping[str, Tensor]) -> li
     """What is wrong, in words, unless gradients of gradients raise."""
     leaves = {name: x.detach().requires_grad_() for name, x in inputs.items()}
     total = sum(y.square().sum() for y in path(**leaves))
-    first = torch.autograd.grad(total, list(leaves.values()), create_graph=True)
     try:
-        torch.autograd.grad(sum(g.square().sum() for g in first), list(leaves.values()))
+        torch.autograd.grad(total, list(leaves.values()), create_graph=True)
     except BackendError:
         return []
-    return ["gradients of gradients are returned, without what the kernels owe to them"]
-
-
-def wrong_in_forward_mode(path: Op, definition: Op, inputs: Mapping[str, Tensor]) -> list[str]:
-    """What is wrong with the directional derivatives of a path, in words."""
-
-    def slopes(op: Op) -> tuple[Tensor, ...]:
-        def run(*tensors: Tensor) -> tuple[Tensor, ...]:
-            return tuple(op(**dict(zip(inputs, tensors, strict=True))))
-
-        given = tuple(inputs.values())
-        found: tuple[Tensor, ...] = torch.func.jvp(run, given, given)[1]
-        return found
-
-    pairs = zip(slopes(path), slopes(definition), strict=True)
-    return [] if all(torch.allclose(x, y, atol=1e-5) for x, y in pairs) else ["slopes differ"]
+    return ["gradients have a graph, without what the kernels owe to it"]
 
 
 def accept(path: Op, definition: Op, inputs: Mapping[str, Tensor]) -> None:

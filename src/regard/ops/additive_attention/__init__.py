@@ -8,7 +8,7 @@ from torch import Tensor
 
 from regard import masks
 from regard.masks import Mask
-from regard.ops.additive_attention import reference, torch_path
+from regard.ops.additive_attention import reference
 from regard.ops.backend import OperatorPath, choose, refuse_float64, refuse_triton
 from regard.ops.check import check_axes, check_equal, check_float
 from regard.ops.primitives import AttentionOutput
@@ -32,8 +32,8 @@ def _refuse_triton(
 
 
 PATHS: Final[dict[str, OperatorPath[Callable[..., AttentionOutput]]]] = {
-    "triton": OperatorPath(_run_triton, _refuse_triton, torch_path.additive_attention),
-    "torch": OperatorPath(torch_path.additive_attention),
+    "triton": OperatorPath(_run_triton, _refuse_triton),
+    "torch": OperatorPath(reference.additive_attention),
     "reference": OperatorPath(reference.additive_attention),
 }
 

@@ -2,14 +2,12 @@
 """Additive attention on the GPU without a (batch, q_len, kv_len, hidden) tensor.
 
 Scores, softmax and their gradients are kernels of `triton_kernels.py`; the products with the values
-are torch's. Both directions are operators of torch's dispatcher, so that `torch.compile`, autocast
-and data-parallel training work as with torch's own. Eager calls that nothing records skip the
-dispatcher: small shapes take less time on the GPU than in Python.
+are torch's.
 """
 
 import math
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -17,8 +15,8 @@ from torch import Tensor
 
 from regard.masks import Mask
 from regard.ops.additive_attention import triton_kernels as kernels
+from regard.ops.backend import check_first_order
 from regard.ops.primitives import AttentionOutput
-from regard.ops.register import Operator, is_traced, register
 from regard.ops.triton_launch import aligned, launch, on
 
 
@@ -34,13 +32,7 @@ def additive_attention(
     if torch.is_autocast_enabled(query.device.type):
         dtype = torch.get_autocast_dtype(query.device.type)
         query, key, v, value = (x.to(dtype) for x in (query, key, v, value))
-    if is_traced(query, key, v, value):
-        found = torch.ops.regard.additive_attention(query, key, v, value, mask)
-    elif torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, v, value)):
-        found = _EagerAdditiveAttention.apply(query, key, v, value, mask)
-    else:
-        found = _forward(query, key, v, value, mask)
-    context, weights, _ = found
+    context, weights = _AdditiveAttention.apply(query, key, v, value, mask)
     return AttentionOutput(context, weights[:, None] if need_weights else None)
 
 
@@ -343,75 +335,26 @@ def _with_strides(
     return full, full.data_ptr() % 16 == 0, 0 if len(full) == 1 else b, t, i
 
 
-def _save(ctx: Any, inputs: tuple[Tensor | None, ...], output: tuple[Tensor, ...]) -> None:
-    query, key, v, value, _ = inputs
-    _, weights, size = output
-    ctx.mark_non_differentiable(size)
-    ctx.set_materialize_grads(False)
-    ctx.save_for_backward(query, key, v, value, weights, size)
-
-
-def _differentiate(
-    ctx: Any, d_context: Tensor | None, d_weights: Tensor | None, _: Tensor | None
-) -> tuple[Tensor | None, ...]:
-    query, key, v, value, weights, size = ctx.saved_tensors
-    if d_context is None and d_weights is None:
-        return None, None, None, None, None
-    if d_context is None:
-        d_context = value.new_zeros(*query.shape[:2], value.shape[2])
-    backward = _backward
-    # gradients of these gradients are refused by the operator
-    if torch.is_grad_enabled() or is_traced(d_context, query, key, v, value):
-        backward = torch.ops.regard.additive_attention_backward
-    return *backward(d_context, d_weights, query, key, v, value, weights, size), None
-
-
-class _EagerAdditiveAttention(torch.autograd.Function):
-    """The operator without torch's dispatcher."""
+class _AdditiveAttention(torch.autograd.Function):
+    """The operator, with the gradients of all inputs."""
 
     @staticmethod
-    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
         """Run the kernels and save what the backward pass needs."""
-        output = _forward(*inputs)
-        _save(ctx, inputs, output)
-        return output
+        context, weights, size = _forward(*inputs)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*inputs[:4], weights, size)
+        return context, weights
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> tuple[Tensor | None, ...]:
+    def backward(
+        ctx: Any, d_context: Tensor | None, d_weights: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
         """Return the gradients of all inputs."""
-        return _differentiate(ctx, *grads)
-
-
-def _forward_shapes(
-    query: Tensor, key: Tensor, v: Tensor, value: Tensor, mask: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    B, T = query.shape[:2]
-    return (
-        value.new_empty(B, T, value.shape[2]),
-        query.new_empty(B, T, key.shape[1]),
-        query.new_empty(B, 2, dtype=torch.int32),
-    )
-
-
-def _backward_shapes(
-    d_context: Tensor, d_weights: Tensor | None, *inputs: Tensor
-) -> tuple[Tensor, ...]:
-    return tuple(x.new_empty(x.shape) for x in inputs[:4])
-
-
-LIBRARY: Final = register(
-    Operator(
-        "additive_attention(Tensor query, Tensor key, Tensor v, Tensor value, Tensor? mask)"
-        " -> (Tensor, Tensor, Tensor)",
-        _forward,
-        _forward_shapes,
-    ),
-    Operator(
-        "additive_attention_backward(Tensor d_context, Tensor? d_weights, Tensor query, Tensor key,"
-        " Tensor v, Tensor value, Tensor weights, Tensor size) -> (Tensor, Tensor, Tensor, Tensor)",
-        _backward,
-        _backward_shapes,
-    ),
-    differentiate=_differentiate,
-    save=_save,
-)
+        check_first_order()
+        query, key, v, value, weights, size = ctx.saved_tensors
+        if d_context is None and d_weights is None:
+            return None, None, None, None, None
+        if d_context is None:
+            d_context = value.new_zeros(*query.shape[:2], value.shape[2])
+        return *_backward(d_context, d_weights, query, key, v, value, weights, size), None

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from regard.errors import ArgumentError
 from regard.ops.additive_attention import PATHS as ADDITIVE_PATHS
-from regard.ops.attentive_rnn import reference, torch_path
+from regard.ops.attentive_rnn import reference
 from regard.ops.attentive_rnn.reference import AttentiveOutput, AttentiveState, AttentiveWeights
 from regard.ops.backend import OperatorPath, choose, implementation
 from regard.ops.check import check_axes, check_choice, check_equal, check_float
@@ -47,8 +47,8 @@ def _refuse_triton(
 
 
 PATHS: Final[dict[str, OperatorPath[Callable[..., AttentiveOutput]]]] = {
-    "triton": OperatorPath(_run_triton, _refuse_triton, reference.attentive_rnn),
-    "torch": OperatorPath(torch_path.attentive_rnn, transformable=reference.attentive_rnn),
+    "triton": OperatorPath(_run_triton, _refuse_triton),
+    "torch": OperatorPath(reference.attentive_rnn),
     "reference": OperatorPath(reference.attentive_rnn),
 }
 

@@ -1,10 +1,7 @@
 # mypy: disable-error-code="no-untyped-call"
-"""The attentive recurrence on the GPU: one launch for all steps, one for all steps back.
+"""The attentive recurrence on the GPU: one launch for all steps, one for all steps back."""
 
-Both directions are operators of torch's dispatcher.
-"""
-
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -12,8 +9,8 @@ from torch import Tensor
 
 from regard.ops.attentive_rnn.reference import AttentiveOutput, AttentiveState, AttentiveWeights
 from regard.ops.attentive_rnn.triton_kernels import backward_kernel, forward_kernel
+from regard.ops.backend import check_first_order
 from regard.ops.recurrence.scores import GATES, AdditiveScore, Cell, DotScore, ScoreFunction
-from regard.ops.register import operator_of, register
 from regard.ops.triton_launch import CooperativePlan, aligned, cooperative_plan, on
 
 # Numbers of the keys or of the values that a program holds at once.
@@ -46,7 +43,7 @@ def attentive_rnn(
             query = None if query is None else score.scale * query.float()
             scale = score.scale
         v = score.v.float() if isinstance(score, AdditiveScore) else None
-        hidden, contexts, memory, *_ = torch.ops.regard.attentive_rnn(
+        hidden, contexts, memory = AttentiveKernels.apply(
             inputs.float(),
             start.hidden.float(),
             None if start.memory is None else start.memory.float(),
@@ -69,8 +66,8 @@ def attentive_rnn(
     )
 
 
-class AttentiveForwardArguments(NamedTuple):
-    """Arguments of the forward operator."""
+class AttentiveArguments(NamedTuple):
+    """Arguments of the kernels."""
 
     inputs: Tensor
     hidden: Tensor
@@ -88,18 +85,9 @@ class AttentiveForwardArguments(NamedTuple):
     scale: float
 
 
-class AttentiveBackwardArguments(NamedTuple):
-    """Arguments of the backward operator: gradients, weights, and the tapes of the forward pass."""
+class AttentiveTapes(NamedTuple):
+    """States, the one before the first step in front; and what the backward pass needs."""
 
-    d_hidden: Tensor | None
-    d_contexts: Tensor | None
-    d_memory: Tensor | None
-    context_weight: Tensor
-    hidden_weight: Tensor
-    query: Tensor | None
-    v: Tensor | None
-    key: Tensor
-    value: Tensor
     hidden: Tensor
     contexts: Tensor
     memory: Tensor
@@ -107,11 +95,31 @@ class AttentiveBackwardArguments(NamedTuple):
     queries: Tensor
     scores: Tensor
     stats: Tensor
-    cell: Cell
-    scale: float
 
 
-def _plan(a: AttentiveForwardArguments | AttentiveBackwardArguments) -> CooperativePlan:
+class AttentiveKernels(torch.autograd.Function):
+    """All steps of the recurrence."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """Hidden states, contexts and memories, those before the first step in front."""
+        a = AttentiveArguments(*inputs)
+        tapes = _forward(a)
+        ctx.set_materialize_grads(False)
+        ctx.cell, ctx.scale = a.cell, a.scale
+        ctx.save_for_backward(*a._replace(inputs=a.hidden)[:12], *tapes)  # they are not needed
+        return tapes[:3]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        """Gradients of the inputs, the start, the weights, the keys and the values."""
+        check_first_order()
+        saved = ctx.saved_tensors
+        a = AttentiveArguments._make((*saved[:12], ctx.cell, ctx.scale))
+        return *_backward(a, AttentiveTapes(*saved[12:]), *grads), None, None, None
+
+
+def _plan(a: AttentiveArguments) -> CooperativePlan:
     B, N, S = a.key.shape
     return cooperative_plan(
         a.hidden,
@@ -128,11 +136,21 @@ def _plan(a: AttentiveForwardArguments | AttentiveBackwardArguments) -> Cooperat
     )
 
 
-def _forward(a: AttentiveForwardArguments) -> tuple[Tensor, ...]:
-    """Hidden states, contexts and memories, those before the first step in front; and tapes."""
-    inputs, (B, T, gates) = a.inputs, a.inputs.shape
-    outputs = _forward_shapes(a)
-    states, contexts, memories, saved, queries, scores, stats = outputs
+def _forward(a: AttentiveArguments) -> AttentiveTapes:
+    inputs, (B, T, gates), H, N = a.inputs, a.inputs.shape, a.hidden.shape[1], a.key.shape[1]
+
+    def empty(there: bool, *shape: int) -> Tensor:
+        return inputs.new_empty(shape if there else (0,))
+
+    outputs = states, contexts, memories, saved, queries, scores, stats = AttentiveTapes(
+        empty(True, B, T + 1, H),
+        empty(True, B, T + 1, a.value.shape[2]),
+        empty(a.memory is not None, B, T + 1, H),
+        empty(a.cell != "rnn", B, T, 4 * H),
+        empty(a.query is not None, B, T, a.key.shape[2]),
+        empty(True, B, T, N),
+        empty(True, B, T, 2),
+    )
     states[:, 0], contexts[:, 0] = a.hidden, a.context
     if a.memory is not None:
         memories[:, 0] = a.memory
@@ -148,47 +166,33 @@ def _forward(a: AttentiveForwardArguments) -> tuple[Tensor, ...]:
             scores, stats,
             inputs.new_empty(B * plan.parts * plan.numbers["VP"]),
             inputs.new_empty(2 * B * plan.parts), waits[1:], waits,
-            a.scale, B, T, a.key.shape[1], plan.parts, GATES=GATES[a.cell],
+            a.scale, B, T, N, plan.parts, GATES=GATES[a.cell],
             HAS_QUERY=a.query is not None, ADDITIVE=a.v is not None,
             **plan.numbers, **plan.options,
         )  # fmt: skip
     return outputs
 
 
-def _forward_shapes(a: AttentiveForwardArguments) -> tuple[Tensor, ...]:
-    B, T, H, N = a.inputs.shape[0], a.inputs.shape[1], a.hidden.shape[1], a.key.shape[1]
-
-    def empty(there: bool, *shape: int) -> Tensor:
-        return a.inputs.new_empty(shape if there else (0,))
-
-    return (
-        empty(True, B, T + 1, H),
-        empty(True, B, T + 1, a.value.shape[2]),
-        empty(a.memory is not None, B, T + 1, H),
-        empty(a.cell != "rnn", B, T, 4 * H),
-        empty(a.query is not None, B, T, a.key.shape[2]),
-        empty(True, B, T, N),
-        empty(True, B, T, 2),
-    )
-
-
-def _backward(a: AttentiveBackwardArguments) -> tuple[Tensor, ...]:
-    """Gradients of the inputs, the start, the weights, the keys and the values."""
-    hidden, (B, T, N), S, H = a.hidden, a.scores.shape, a.key.shape[2], a.hidden.shape[2]
+def _backward(
+    a: AttentiveArguments,
+    tapes: AttentiveTapes,
+    d_hidden: Tensor | None,
+    d_contexts: Tensor | None,
+    d_memory: Tensor | None,
+) -> tuple[Tensor | None, ...]:
+    hidden, contexts, memory = tapes[:3]
+    (B, T, N), S, H = tapes.scores.shape, a.key.shape[2], hidden.shape[2]
     d_gates = hidden.new_empty(B, T, GATES[a.cell] * H)
     d_new = hidden.new_empty(B, T, H) if a.cell == "gru" else d_gates
-    d_hidden, d_contexts = (
-        torch.zeros_like(tape) if d is None else d
-        for d, tape in ((a.d_hidden, hidden), (a.d_contexts, a.contexts))
-    )
+    d_hidden = torch.zeros_like(hidden) if d_hidden is None else d_hidden
+    d_contexts = torch.zeros_like(contexts) if d_contexts is None else d_contexts
     d_states, d_seen = d_hidden[:, 1:].contiguous(), d_contexts[:, 1:].contiguous().clone()
-    d_queries, d_scores = hidden.new_empty(B, T, S), torch.empty_like(a.scores)
+    d_queries, d_scores = hidden.new_empty(B, T, S), torch.empty_like(tapes.scores)
     d_key = torch.zeros_like(a.key) if a.v is not None else a.key.new_empty(0)
-    into_hidden, into_context = hidden.new_zeros(B, H), torch.zeros_like(a.contexts[:, 0])
-    into_memory = hidden.new_zeros(B if a.memory.numel() else 0, H)
-    # the compiler gives gradients of all outputs, of empty ones too
-    if a.d_memory is not None and a.d_memory.numel():
-        into_memory += a.d_memory[:, -1]  # the only one that callers see
+    into_hidden, into_context = hidden.new_zeros(B, H), torch.zeros_like(contexts[:, 0])
+    into_memory = hidden.new_zeros(B if a.memory is not None else 0, H)
+    if a.memory is not None and d_memory is not None:
+        into_memory += d_memory[:, -1]  # the only one that callers see
     with on(hidden):
         plan = _plan(a)
         d_v = hidden.new_zeros(B * plan.parts if a.v is not None else 0, plan.numbers["SP"])
@@ -197,9 +201,9 @@ def _backward(a: AttentiveBackwardArguments) -> tuple[Tensor, ...]:
             _transposed(a.context_weight, a.cell),
             a.hidden_weight.T,
             None if a.query is None else a.query.T,
-            *(a.v, a.key, a.value, hidden, a.memory, a.contexts, a.kept),
-            hidden if a.query is None else a.queries,
-            *(a.scores, a.stats),
+            *(a.v, a.key, a.value, hidden, memory, contexts, tapes.kept),
+            hidden if a.query is None else tapes.queries,
+            *(tapes.scores, tapes.stats),
         )
         backward_kernel[plan.grid](
             *(hidden if x is None else aligned(x) for x in given),
@@ -210,24 +214,24 @@ def _backward(a: AttentiveBackwardArguments) -> tuple[Tensor, ...]:
             HAS_QUERY=a.query is not None, ADDITIVE=a.v is not None,
             **plan.numbers, **plan.options,
         )  # fmt: skip
-    none = hidden.new_empty(0)
-    d_inputs = d_gates.clone()
+    d_inputs = d_gates
     if a.cell == "gru":
+        d_inputs = d_gates.clone()
         d_inputs[..., 2 * H :] = d_new
     if a.v is None:
-        queries = a.scale * hidden[:, 1:] if a.query is None else a.queries
+        queries = a.scale * hidden[:, 1:] if a.query is None else tapes.queries
         d_key = d_scores.mT @ queries
-    weights = torch.exp(a.scores - a.stats[..., :1]).mul_(a.stats[..., 1:])
+    weights = torch.exp(tapes.scores - tapes.stats[..., :1]).mul_(tapes.stats[..., 1:])
     return (
         d_inputs,
         into_hidden + d_hidden[:, 0],
-        into_memory,
+        None if a.memory is None else into_memory,
         into_context + d_contexts[:, 0],
-        _product(d_inputs, a.contexts[:, :-1], a.context_weight),
+        _product(d_inputs, contexts[:, :-1], a.context_weight),
         _product(d_gates, hidden[:, :-1], a.hidden_weight),
-        d_gates.sum(dim=(0, 1)),
-        none if a.query is None else _product(d_queries, hidden[:, 1:], a.query),
-        none if a.v is None else d_v.sum(dim=0)[:S].clone(),
+        None if a.bias is None else d_gates.sum(dim=(0, 1)),
+        None if a.query is None else _product(d_queries, hidden[:, 1:], a.query),
+        None if a.v is None else d_v.sum(dim=0)[:S],
         d_key,
         weights.mT @ d_seen,
     )
@@ -245,65 +249,3 @@ def _product(d: Tensor, x: Tensor, weight: Tensor) -> Tensor:
     """The gradient of a matrix, summed over all rows and steps, in the type of the matrix."""
     d, x = d.flatten(0, 1).to(weight.dtype), x.flatten(0, 1).to(weight.dtype)
     return d.T @ x
-
-
-def _backward_shapes(a: AttentiveBackwardArguments) -> tuple[Tensor, ...]:
-    hidden, (B, steps, H), gates = a.hidden, a.hidden.shape, len(a.hidden_weight)
-
-    def alike(x: Tensor | None) -> Tensor:
-        return hidden.new_empty(0) if x is None else torch.empty_like(x)
-
-    return (
-        hidden.new_empty(B, steps - 1, gates),
-        hidden.new_empty(B, H),
-        hidden.new_empty(B if a.memory.numel() else 0, H),
-        hidden.new_empty(B, a.contexts.shape[2]),
-        alike(a.context_weight),
-        alike(a.hidden_weight),
-        hidden.new_empty(gates),
-        alike(a.query),
-        alike(a.v),
-        alike(a.key),
-        alike(a.value),
-    )
-
-
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    a = AttentiveForwardArguments(*inputs)
-    ctx.mark_non_differentiable(*output[3:])
-    ctx.set_materialize_grads(False)
-    ctx.cell, ctx.scale = a.cell, a.scale
-    ctx.given = tuple(x is not None for x in (a.memory, a.bias, a.query, a.v))
-    weights = (a.context_weight, a.hidden_weight, a.query, a.v)
-    ctx.save_for_backward(*weights, a.key, a.value, *output)
-
-
-def _differentiate(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-    found = torch.ops.regard.attentive_rnn_backward(
-        *grads[:3], *ctx.saved_tensors, ctx.cell, ctx.scale
-    )
-    d_inputs, d_hidden, d_memory, d_context, d_cw, d_hw, d_bias, d_query, d_v, *d_key_value = found
-    has_memory, has_bias, has_query, has_v = ctx.given
-    return (
-        d_inputs,
-        d_hidden,
-        d_memory if has_memory else None,
-        d_context,
-        d_cw,
-        d_hw,
-        d_bias if has_bias else None,
-        d_query if has_query else None,
-        d_v if has_v else None,
-        *d_key_value,
-        *(None,) * 3,
-    )
-
-
-LIBRARY: Final = register(
-    operator_of("attentive_rnn", AttentiveForwardArguments, 7, _forward, _forward_shapes),
-    operator_of(
-        "attentive_rnn_backward", AttentiveBackwardArguments, 11, _backward, _backward_shapes
-    ),
-    differentiate=_differentiate,
-    save=_save,
-)

@@ -8,7 +8,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard import masks
-from regard.device import is_transformed
 from regard.errors import ArgumentError
 from regard.masks import Bias, Mask
 from regard.ops.backend import OperatorPath, choose, refuse_float64, refuse_triton
@@ -51,8 +50,6 @@ def _refuse_triton(
         return f"since it holds heads of 1 to {MAX_STEP_WIDTH} features"
     if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
         return "since it has no backward pass"
-    if torch.compiler.is_compiling() or is_transformed():
-        return "since torch can neither compile nor transform it"
     if len({x.dtype for x in tensors}) > 1 or torch.is_autocast_enabled(query.device.type):
         return "since query, key and value must be of one dtype"
     return refuse_float64(*tensors) or refuse_triton(query, "the query")

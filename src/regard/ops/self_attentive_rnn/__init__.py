@@ -70,16 +70,14 @@ def _refuse_cpu(
     reason = reason or refuse_float64(inputs, weight)
     if reason is not None or active_backend() != "auto":
         return reason
-    if torch.compiler.is_compiling():
-        return "since torch.compile unrolls the steps"
     if inputs.shape[1] < CPU_MIN_STEPS:
         return "since torch is as fast for so few steps"
     return None
 
 
 PATHS: Final[dict[str, OperatorPath[Callable[..., SelfAttentiveOutput]]]] = {
-    "triton": OperatorPath(_run_triton, _refuse_triton, reference.self_attentive_rnn),
-    "cpu": OperatorPath(_run_numba, _refuse_cpu, reference.self_attentive_rnn),
+    "triton": OperatorPath(_run_triton, _refuse_triton),
+    "cpu": OperatorPath(_run_numba, _refuse_cpu),
     "torch": OperatorPath(reference.self_attentive_rnn),
     "reference": OperatorPath(reference.self_attentive_rnn),
 }

@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.ops.backend import check_first_order
 from regard.ops.cpu_runtime import array, run_shared
 from regard.ops.recurrence.scores import AdditiveScore, Cell, DotScore, ScoreFunction
-from regard.ops.register import check_first_order
 from regard.ops.self_attentive_rnn import cpu_kernels as kernels
 from regard.ops.self_attentive_rnn import reference
 from regard.ops.self_attentive_rnn.reference import History, RecurrenceOptions, SelfAttentiveOutput

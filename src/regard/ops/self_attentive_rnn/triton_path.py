@@ -2,8 +2,7 @@
 """The self-attentive recurrence on the GPU: one launch for all steps, one for all steps back.
 
 The kernels compute in float32. A product of a query's and a key's matrix is folded into one matrix
-for the query, so that the keys are the hidden states themselves. Both directions are operators of
-torch's dispatcher.
+for the query, so that the keys are the hidden states themselves.
 """
 
 from typing import Any, Final, NamedTuple, Unpack
@@ -13,8 +12,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.ops.backend import check_first_order
 from regard.ops.recurrence.scores import GATES, AdditiveScore, Cell, DotScore, ScoreFunction
-from regard.ops.register import operator_of, register
 from regard.ops.self_attentive_rnn import reference
 from regard.ops.self_attentive_rnn.reference import History, RecurrenceOptions, SelfAttentiveOutput
 from regard.ops.self_attentive_rnn.triton_kernels import backward_kernel, forward_kernel
@@ -49,7 +48,7 @@ def self_attentive_rnn(
     steps = real.sum(dim=(1, 2), dtype=torch.int32)
     with torch.autocast(inputs.device.type, enabled=False):
         folded = _fold(score, query_inputs)
-        hidden, contexts, memory, maps, *_ = torch.ops.regard.self_attentive_rnn(
+        hidden, contexts, memory, maps = SelfAttentiveKernels.apply(
             inputs.float(),
             folded.inputs,
             state.context.float(),
@@ -105,8 +104,8 @@ def _fold(score: DotScore | AdditiveScore, inputs: Tensor | None) -> _FoldedScor
     return _FoldedScore(inputs, score.scale * (K.T if Q is None else K.T @ Q), None, None, 1.0)
 
 
-class SelfAttentiveForwardArguments(NamedTuple):
-    """Arguments of the forward operator; the matrices are those of `_FoldedScore`."""
+class SelfAttentiveArguments(NamedTuple):
+    """Arguments of the kernels; the matrices are those of `_FoldedScore`."""
 
     inputs: Tensor
     query_inputs: Tensor | None
@@ -122,18 +121,9 @@ class SelfAttentiveForwardArguments(NamedTuple):
     need_weights: bool
 
 
-class SelfAttentiveBackwardArguments(NamedTuple):
-    """Arguments of the backward operator: gradients, weights, and the tapes of the forward pass."""
+class SelfAttentiveTapes(NamedTuple):
+    """States, of contexts the one before the first step in front; and what goes back needs."""
 
-    d_hidden: Tensor | None
-    d_contexts: Tensor | None
-    d_memory: Tensor | None
-    d_maps: Tensor | None
-    recurrent: Tensor
-    query: Tensor | None
-    key: Tensor | None
-    v: Tensor | None
-    lengths: Tensor
     hidden: Tensor
     contexts: Tensor
     memory: Tensor
@@ -142,13 +132,32 @@ class SelfAttentiveBackwardArguments(NamedTuple):
     queries: Tensor
     scores: Tensor
     stats: Tensor
-    cell: Cell
-    scale: float
 
 
-def _plan(
-    a: SelfAttentiveForwardArguments | SelfAttentiveBackwardArguments, like: Tensor, direction: str
-) -> CooperativePlan:
+class SelfAttentiveKernels(torch.autograd.Function):
+    """All steps of the recurrence."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Hidden states, contexts (the one before the first in front), memories, and weights."""
+        a = SelfAttentiveArguments(*inputs)
+        tapes = _forward(a)
+        ctx.set_materialize_grads(False)
+        ctx.rest = a[9:]
+        # the inputs of the steps are not needed
+        ctx.save_for_backward(*a._replace(inputs=a.context, query_inputs=None)[:9], *tapes)
+        return *tapes[:3], _maps(a, tapes) if a.need_weights else None
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        """Gradients of the gates' inputs, the queries' inputs, the context, and of all weights."""
+        check_first_order()
+        saved = ctx.saved_tensors  # once: checkpointing recomputes them at the first access
+        a, tapes = SelfAttentiveArguments(*saved[:9], *ctx.rest), SelfAttentiveTapes(*saved[9:])
+        return *_backward(a, tapes, *grads), None, None, None, None
+
+
+def _plan(a: SelfAttentiveArguments, like: Tensor, direction: str) -> CooperativePlan:
     (B, T), H = like.shape[:2], a.recurrent.shape[1]
     several = a.cell == "lstm" or a.v is not None
     plan = cooperative_plan(
@@ -174,19 +183,31 @@ def _plan(
     return plan
 
 
-def _forward(a: SelfAttentiveForwardArguments) -> tuple[Tensor, ...]:
-    """Hidden states, contexts (the one before the first in front), memories, weights; tapes."""
-    B, T, _ = a.inputs.shape
-    outputs = _forward_shapes(a._replace(need_weights=False))
-    hidden, contexts, memory, _, saved, keys, queries, scores, stats = outputs
+def _forward(a: SelfAttentiveArguments) -> SelfAttentiveTapes:
+    (B, T, _), H = a.inputs.shape, a.recurrent.shape[1]
+    S, is_lstm = H if a.key is None else a.key.shape[0], a.cell == "lstm"
+
+    def empty(there: bool, *shape: int) -> Tensor:
+        return a.inputs.new_empty(shape if there else (0,))
+
+    tapes = hidden, contexts, memory, saved, keys, queries, scores, stats = SelfAttentiveTapes(
+        empty(True, B, T, H),
+        empty(True, B, T + 1, H),
+        empty(is_lstm, B, T, H),
+        empty(SAVED[a.cell] > 0, B, T, SAVED[a.cell] * H),
+        empty(a.key is not None, B, T, S),
+        empty(is_lstm or a.query is not None, B, T, S),
+        empty(True, B, T, T),
+        empty(True, B, T, 2),
+    )
     contexts[:, 0] = a.context
     # no step writes the scores of later steps, and for `lstm` none writes the last step's key
     scores.zero_()
-    if a.cell == "lstm" and a.key is not None:
+    if is_lstm and a.key is not None:
         keys[:, -1] = 0.0
     with on(a.inputs):
         plan = _plan(a, a.inputs, "forward")
-        parts = a.inputs.new_empty(B * plan.parts * plan.numbers["HP"] * (1 + (a.cell == "lstm")))
+        parts = a.inputs.new_empty(B * plan.parts * plan.numbers["HP"] * (1 + is_lstm))
         waits = torch.zeros(B + 1, dtype=torch.int32, device=a.inputs.device)
         given = (a.inputs, a.query_inputs, a.recurrent, a.bias, a.query, a.key, a.v, a.lengths)
         forward_kernel[plan.grid](
@@ -198,53 +219,35 @@ def _forward(a: SelfAttentiveForwardArguments) -> tuple[Tensor, ...]:
             HAS_QUERY=a.query is not None, ADDITIVE=a.v is not None,
             **plan.numbers, **plan.options,
         )  # fmt: skip
-    maps = _maps(scores, stats, a.lengths, a.cell) if a.need_weights else scores.new_empty(0)
-    return hidden, contexts, memory, maps, saved, keys, queries, scores, stats
+    return tapes
 
 
-def _maps(scores: Tensor, stats: Tensor, lengths: Tensor, cell: Cell) -> Tensor:
+def _maps(a: SelfAttentiveArguments, tapes: SelfAttentiveTapes) -> Tensor:
     """The weights, (batch, length, length): the softmax of the scores, zero where none is."""
-    length = scores.shape[1]
-    steps = torch.arange(length, device=scores.device)
-    seen = steps < steps[:, None] + (cell != "lstm")
-    seen = seen & (steps < lengths[:, None, None])
-    top, inverse = stats[..., :1], stats[..., 1:]
-    return torch.exp(scores - top).mul_(inverse).where(seen, 0.0)
+    scores, stats = tapes.scores, tapes.stats
+    steps = torch.arange(scores.shape[1], device=scores.device)
+    seen = steps < steps[:, None] + (a.cell != "lstm")
+    seen = seen & (steps < a.lengths[:, None, None])
+    return torch.exp(scores - stats[..., :1]).mul_(stats[..., 1:]).where(seen, 0.0)
 
 
-def _forward_shapes(a: SelfAttentiveForwardArguments) -> tuple[Tensor, ...]:
-    B, T, H = a.inputs.shape[0], a.inputs.shape[1], a.recurrent.shape[1]
-    S, is_lstm = H if a.key is None else a.key.shape[0], a.cell == "lstm"
-
-    def empty(there: bool, *shape: int) -> Tensor:
-        return a.inputs.new_empty(shape if there else (0,))
-
-    return (
-        empty(True, B, T, H),
-        empty(True, B, T + 1, H),
-        empty(is_lstm, B, T, H),
-        empty(a.need_weights, B, T, T),
-        empty(SAVED[a.cell] > 0, B, T, SAVED[a.cell] * H),
-        empty(a.key is not None, B, T, S),
-        empty(is_lstm or a.query is not None, B, T, S),
-        empty(True, B, T, T),
-        empty(True, B, T, 2),
-    )
-
-
-def _backward(a: SelfAttentiveBackwardArguments) -> tuple[Tensor, ...]:
-    """Gradients of the gates' inputs, the queries' inputs, the context, and of all weights."""
-    hidden, (B, T, H), is_lstm = a.hidden, a.hidden.shape, a.cell == "lstm"
+def _backward(
+    a: SelfAttentiveArguments,
+    tapes: SelfAttentiveTapes,
+    d_hidden: Tensor | None,
+    d_contexts: Tensor | None,
+    d_memory: Tensor | None,
+    d_maps: Tensor | None,
+) -> tuple[Tensor | None, ...]:
+    hidden, (B, T, H), is_lstm = tapes.hidden, tapes.hidden.shape, a.cell == "lstm"
     S = H if a.key is None else a.key.shape[0]
 
     def copied(grad: Tensor | None, like: Tensor) -> Tensor:
         return torch.zeros_like(like) if grad is None else grad.contiguous().clone()
 
-    # the compiler gives gradients of all outputs, of empty ones too
-    d_maps = None if a.d_maps is None or not a.d_maps.numel() else a.d_maps
-    d_hidden, d_memory = copied(a.d_hidden, hidden), copied(a.d_memory, a.memory)
-    d_contexts = torch.zeros_like(a.contexts) if a.d_contexts is None else a.d_contexts
-    d_keys = torch.zeros_like(a.keys)
+    d_hidden, d_memory = copied(d_hidden, hidden), copied(d_memory, tapes.memory)
+    d_contexts = torch.zeros_like(tapes.contexts) if d_contexts is None else d_contexts
+    d_keys = torch.zeros_like(tapes.keys)
     d_queries, d_gates = hidden.new_empty(B, T, S), hidden.new_empty(B, T, GATES[a.cell] * H)
     d_new = hidden.new_empty(B, T, H) if a.cell == "gru" else d_gates
     into = hidden.new_zeros(B, H)
@@ -255,10 +258,10 @@ def _backward(a: SelfAttentiveBackwardArguments) -> tuple[Tensor, ...]:
         window = plan.numbers["WINDOW"]
         given = (
             *(None if x is None else x.T for x in (a.recurrent, a.query, a.key)),
-            *(a.v, a.lengths, hidden, a.contexts, a.memory, a.kept),
-            hidden if a.key is None else a.keys,
-            a.queries if a.queries.numel() else hidden,
-            *(a.scores, a.stats),
+            *(a.v, a.lengths, hidden, tapes.contexts, tapes.memory, tapes.kept),
+            hidden if a.key is None else tapes.keys,
+            tapes.queries if tapes.queries.numel() else hidden,
+            *(tapes.scores, tapes.stats),
         )
         backward_kernel[plan.grid](
             *(hidden if x is None else aligned(x) for x in given),
@@ -273,84 +276,24 @@ def _backward(a: SelfAttentiveBackwardArguments) -> tuple[Tensor, ...]:
             ADDITIVE=a.v is not None, HAS_D_MAPS=d_maps is not None,
             **plan.numbers, **plan.options,
         )  # fmt: skip
-    before = a.contexts[:, :-1]
+    before = tapes.contexts[:, :-1]
     if is_lstm:
         into = into.masked_fill(a.lengths[:, None] > 0, 0.0)
         into += d_queries[:, 0] * a.scale if a.query is None else d_queries[:, 0] @ a.query
     d_inputs = torch.cat([d_gates[..., : 2 * H], d_new], dim=-1) if a.cell == "gru" else d_gates
-    none = hidden.new_empty(0)
     queried = before if is_lstm else hidden
     return (
-        d_inputs.clone() if d_inputs is d_gates else d_inputs,
-        d_queries if is_lstm else none,
+        d_inputs,
+        d_queries if is_lstm else None,
         into + d_contexts[:, 0],
-        _product(d_gates, a.kept[..., 5 * H :] if is_lstm else before),
-        d_gates.sum(dim=(0, 1)),
-        none if a.query is None else _product(d_queries, queried),
-        none if a.key is None else _product(d_keys, hidden),
-        none if a.v is None else d_v.sum(dim=0)[:S].clone(),
+        _product(d_gates, tapes.kept[..., 5 * H :] if is_lstm else before),
+        None if a.bias is None else d_gates.sum(dim=(0, 1)),
+        None if a.query is None else _product(d_queries, queried),
+        None if a.key is None else _product(d_keys, hidden),
+        None if a.v is None else d_v.sum(dim=0)[:S],
     )
 
 
 def _product(d: Tensor, x: Tensor) -> Tensor:
     """The gradient of a matrix, summed over all rows and steps."""
     return d.flatten(0, 1).T @ x.flatten(0, 1)
-
-
-def _backward_shapes(a: SelfAttentiveBackwardArguments) -> tuple[Tensor, ...]:
-    hidden, (B, T, H), gates = a.hidden, a.hidden.shape, a.recurrent.shape[0]
-
-    def alike(weight: Tensor | None) -> Tensor:
-        return hidden.new_empty(0 if weight is None else weight.shape)
-
-    return (
-        hidden.new_empty(B, T, gates),
-        torch.empty_like(a.queries) if a.cell == "lstm" else hidden.new_empty(0),
-        hidden.new_empty(B, H),
-        alike(a.recurrent),
-        hidden.new_empty(gates),
-        alike(a.query),
-        alike(a.key),
-        alike(a.v),
-    )
-
-
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    a, (hidden, contexts, memory, _, *tapes) = SelfAttentiveForwardArguments(*inputs), output
-    ctx.mark_non_differentiable(*tapes)
-    ctx.set_materialize_grads(False)
-    ctx.cell, ctx.scale, ctx.has_bias = a.cell, a.scale, a.bias is not None
-    weights = (a.recurrent, a.query, a.key, a.v)
-    ctx.save_for_backward(*weights, a.lengths, hidden, contexts, memory, *tapes)
-
-
-def _differentiate(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-    saved = ctx.saved_tensors  # once: checkpointing recomputes them at the first access
-    _, query, key, v, *_ = saved
-    found = torch.ops.regard.self_attentive_rnn_backward(*grads[:4], *saved, ctx.cell, ctx.scale)
-    d_inputs, d_queries, d_context, d_recurrent, d_bias, d_query, d_key, d_v = found
-    return (
-        d_inputs,
-        d_queries if ctx.cell == "lstm" else None,
-        d_context,
-        d_recurrent,
-        d_bias if ctx.has_bias else None,
-        None if query is None else d_query,
-        None if key is None else d_key,
-        None if v is None else d_v,
-        *(None,) * 4,
-    )
-
-
-LIBRARY: Final = register(
-    operator_of("self_attentive_rnn", SelfAttentiveForwardArguments, 9, _forward, _forward_shapes),
-    operator_of(
-        "self_attentive_rnn_backward",
-        SelfAttentiveBackwardArguments,
-        8,
-        _backward,
-        _backward_shapes,
-    ),
-    differentiate=_differentiate,
-    save=_save,
-)
