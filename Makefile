@@ -31,7 +31,9 @@ help:  ## list what make can do
 install: $(STAMP)  ## make .venv and install regard and its tools into it
 
 demo: $(STAMP)  ## train on the bundled dictionary in two minutes and draw where the model looks
-	$(BIN)/regard demo
+	test -d runs/demo || $(BIN)/regard train src/regard/bundled/cmudict/train.tsv.gz -o runs/demo --minutes 2 \
+		size=small src_case=upper batch_tokens=1536 warmup=200 dropout=0.05 eval_pairs=300 eval_every=500 patience=1000
+	$(BIN)/regard show runs/demo ATTENTION
 
 docs: $(STAMP)  ## the site in build/site/html, with the course; every warning is an error
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'

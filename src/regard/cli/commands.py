@@ -520,23 +520,6 @@ class WatchArgs:
 
 
 @command()
-class DemoArgs:
-    """Train, evaluate and show a model in two minutes.
-
-    It learns the pronouncing dictionary that comes with regard.
-    """
-
-    minutes: float = option("Minutes to train.", default=2.0)
-    preset: str = option(
-        "The model, by name.",
-        *("--preset", "-p"),
-        default="bahdanau",
-        autocompletion=complete_preset,
-    )
-    output: Path = option("The run folder.", "--output", "-o", default=Path("runs/demo"))
-
-
-@command()
 class LabArgs:
     """Run experiments on attention, and write a report."""
 

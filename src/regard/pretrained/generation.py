@@ -1,10 +1,9 @@
 """`regard.generate`: the answer of a language model, and one trace of prompt and answer."""
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,7 +28,7 @@ from regard.pretrained.token_texts import (
     written,
 )
 from regard.seeing.capture.capture_result import MAX_WEIGHTS
-from regard.seeing.trace import DecodingInfo, Trace
+from regard.seeing.trace import DecodingInfo, Text, Trace
 
 #: new tokens if neither the caller nor the generation config limits them
 MAX_NEW_TOKENS: Final = 40
@@ -41,7 +40,7 @@ OWN_OPTIONS: Final = (
     *("return_dict_in_generate", "output_logits", "output_attentions", "output_scores"),
 )
 #: what `generate()` is always asked to return
-RETURNED: Final = {"return_dict_in_generate": True, "output_logits": True, "output_scores": True}
+RETURNED: Final = {"return_dict_in_generate": True, "output_scores": True}
 #: names of tables of positions
 POSITIONS: Final = re.compile(r"(^|\.)(wpe|embed_positions|position_embeddings)$")
 
@@ -63,9 +62,10 @@ def generate(
         print(out)
         out.trace.show()
 
-    The weights are those of one forward pass over prompt and answer. Of a decoder-only model, rows
-    and columns are the positions that it read: prompt and answer, but for the last token, which
-    nothing has read. Of an encoder-decoder, a row is a token that it wrote.
+    Weights and probabilities are those of one forward pass over prompt and answer, which equal
+    those of the steps that wrote it. Of a decoder-only model, rows and columns are the positions
+    that it read: prompt and answer, but for the last token, which nothing has read. Of an
+    encoder-decoder, a row is a token that it wrote.
 
     Args:
         model: with `generate()`, decoder-only or encoder-decoder.
@@ -95,9 +95,29 @@ def generate(
     _check_arguments(model, texts, options)
     encoded = [encode_chat(tokenizer, one) if chat else encode(tokenizer, one) for one in texts]
     check_ids(model, encoded)
-    recording = Recording(layers, max_weights)
-    steps = _Steps.run(model, tokenizer, encoded, options, recording if attention else None)
-    outputs = steps.outputs()
+    recording = Recording(layers, max_weights) if attention else None
+    answers, ranked = _call(model, tokenizer, encoded, options)
+    ends, decoder = _end_ids(model, tokenizer, options), not model.config.is_encoder_decoder
+    found = []
+    again = read_again(model, tokenizer, answers, recording)
+    for i, (one, (trace, scores)) in enumerate(zip(answers, again, strict=True)):
+        output = PretrainedOutput(
+            text=continuation(tokenizer, one.prompt.ids if decoder else [], one.ids),
+            prompt=one.prompt.text.text,
+            continues=decoder,
+            tokens=tuple(labels(tokenizer, one.ids)),
+            token_log_probs=tuple(scores),
+            score=sum(scores) if ranked is None else ranked[i],
+            finished=bool(one.ids) and one.ids[-1] in ends,
+            unknown=one.prompt.unknown(tokenizer.unk_token_id),
+            recorded=trace,
+        )
+        found.append(output)
+    each = len(found) // len(texts)
+    outputs = [
+        replace(found[i], alternatives=tuple(found[i + 1 : i + each]))
+        for i in range(0, len(found), each)
+    ]
     return outputs[0] if isinstance(text, str) else outputs
 
 
@@ -188,160 +208,81 @@ def _check_arguments(model: Any, texts: Sequence[Any], options: dict[str, Any]) 
         )
 
 
-@dataclass(frozen=True)
-class _Steps:
-    """A call of `generate()`: what it was given, and what it returned.
+class WrittenAnswer(NamedTuple):
+    """An answer that was written, or that is to be forced.
 
     Attributes:
-        model: of transformers.
-        tokenizer: its tokenizer.
-        prompts: what it was given.
-        options: of `generate()`.
-        found: what it returned.
-        recording: what is to be recorded; None for nothing.
+        prompt: what it answers.
+        ids: its tokens.
+        read: what the decoder has read in the end: of a decoder-only model, the prompt first.
+        text: the answer; of a decoder-only model, after the prompt.
+        decoded: how it was found.
     """
 
-    model: Any
-    tokenizer: Any
-    prompts: Sequence[TokenizedText]
-    options: dict[str, Any]
-    found: Any
-    recording: Recording | None
+    prompt: TokenizedText
+    ids: Sequence[int]
+    read: Sequence[int]
+    text: Text
+    decoded: DecodingInfo = DecodingInfo()
 
-    @staticmethod
-    def run(
-        model: Any,
-        tokenizer: Any,
-        prompts: Sequence[TokenizedText],
-        options: dict[str, Any],
-        recording: Recording | None,
-    ) -> "_Steps":
-        """Call `generate()` on a padded batch of prompts."""
-        pad = pad_id(model, tokenizer)
-        rows, left = [one.ids for one in prompts], not model.config.is_encoder_decoder
-        ids, mask = padded(rows, pad, model.device, left=left)
-        given = {"pad_token_id": pad, **_limit(model, ids.shape[1], options), **options, **RETURNED}
-        with inference(model):
-            found = model.generate(input_ids=ids, attention_mask=mask, **given)
-        return _Steps(model, tokenizer, prompts, options, found, recording)
 
-    def outputs(self) -> list[PretrainedOutput]:
-        """Return the output of each prompt, with its further sequences as alternatives."""
-        none = [None] * len(self.new_ids)
-        traces = none if self.recording is None else self._traces(self.recording)
-        every = [self._output(i, trace) for i, trace in enumerate(traces)]
-        each = len(every) // len(self.prompts)
-        return [
-            replace(every[i], alternatives=tuple(every[i + 1 : i + each]))
-            for i in range(0, len(every), each)
-        ]
+def read_again(
+    model: Any, tokenizer: Any, answers: Sequence[WrittenAnswer], recording: Recording | None
+) -> Iterator[tuple[Trace | None, list[float]]]:
+    """Yield the trace and the log-probabilities of each answer, by one forward pass over all.
 
-    @property
-    def is_decoder(self) -> bool:
-        """True for a decoder-only model."""
-        return not self.model.config.is_encoder_decoder
+    There are no traces if nothing is to be recorded.
+    """
+    pad, decoder = pad_id(model, tokenizer), not model.config.is_encoder_decoder
+    # on the right, where no position depends on the padding
+    ids, mask = padded([one.read for one in answers], pad, model.device, left=False)
+    given = {"input_ids": ids, "attention_mask": mask}
+    if not decoder:
+        sources = padded([one.prompt.ids for one in answers], pad, model.device, left=False)
+        given = dict(zip(given, sources, strict=True))
+        given |= {"decoder_input_ids": ids, "decoder_attention_mask": mask}
+    output, seen = run_once(model, recording, **given)
+    traces: Sequence[Trace | None] = [None] * len(answers)
+    if seen is not None:
+        # names of the positions, by which padding is found and cut off
+        names = [[str(token) for token in one.read] for one in answers]
+        seen.label(*([names] if decoder else [[one.prompt.text.labels for one in answers], names]))
+        traces = seen.traces[: len(answers)]
+    for one, trace, logits in zip(answers, traces, output.logits, strict=True):
+        # those that choose the first token, and its successors
+        first = len(one.prompt.ids) - 1 if decoder else 0
+        log_probs = logits[first : first + len(one.ids)].float().log_softmax(-1)
+        text, scores = with_probs(tokenizer, one.text, one.ids, log_probs)
+        if trace is not None and recording is not None:
+            if decoder and one.ids:
+                trace = replace(trace, notes=(prompt_note(len(one.prompt.ids)), *trace.notes))
+            info = replace(one.decoded, log_prob=sum(scores) if one.ids else None)
+            trace = named_trace(model, recording.numbered(trace), one.prompt.text, text, info)
+        yield trace, scores
 
-    def prompt_of(self, hypothesis: int) -> TokenizedText:
-        """Return the prompt of a sequence."""
-        return self.prompts[hypothesis * len(self.prompts) // len(self.found.sequences)]
 
-    @cached_property
-    def beams(self) -> list[list[int]] | None:
-        """The row of the batch of each step of each sequence; None unless beams were searched."""
-        found = getattr(self.found, "beam_indices", None)
-        return None if found is None else found.tolist()
-
-    @cached_property
-    def ends(self) -> set[int]:
-        """The ids that end an answer."""
-        return _end_ids(self.model, self.tokenizer, self.options)
-
-    @cached_property
-    def start(self) -> int:
-        """Number of tokens of a sequence that were not generated."""
-        steps = len(self.found.logits) if self.beams is None else len(self.beams[0])
-        return int(self.found.sequences.shape[1]) - steps
-
-    @cached_property
-    def new_ids(self) -> list[list[int]]:
-        """The generated tokens of each sequence, an end-of-sequence token last if there is one."""
-        rows = []
-        for i, row in enumerate(self.found.sequences[:, self.start :].tolist()):
-            if self.beams is not None:
-                count = sum(place >= 0 for place in self.beams[i])
-            else:
-                count = next((j + 1 for j, one in enumerate(row) if one in self.ends), len(row))
-            rows.append(row[:count])
-        return rows
-
-    @cached_property
-    def rows(self) -> list[list[int]]:
-        """The row of the batch that each sequence was in, at each of its steps."""
-        if self.beams is None:
-            return [[i] * len(ids) for i, ids in enumerate(self.new_ids)]
-        return [[row for row in rows if row >= 0] for rows in self.beams]
-
-    @cached_property
-    def decoder_ids(self) -> list[list[int]]:
-        """All tokens that each decoder was given or wrote, without padding."""
-        if self.is_decoder:
-            return [[*self.prompt_of(i).ids, *new] for i, new in enumerate(self.new_ids)]
-        heads = self.found.sequences[:, : self.start].tolist()
-        return [[*head, *new] for head, new in zip(heads, self.new_ids, strict=True)]
-
-    def _output(self, i: int, trace: Trace | None) -> PretrainedOutput:
-        prompt, new = self.prompt_of(i), self.new_ids[i]
-        # of the logits: scores are changed by penalties and forbidden repeats
-        steps = zip(self.found.logits, self.rows[i], strict=False)
-        log_probs = (logits[row].float().log_softmax(-1) for logits, row in steps)
-        ranked = getattr(self.found, "sequences_scores", None)
-        if trace is None:
-            scores = [float(row[one]) for row, one in zip(log_probs, new, strict=True)]
-        else:
-            if self.is_decoder:
-                whole = written(self.tokenizer, new, after=prompt)
-            else:
-                whole = written(self.tokenizer, self.decoder_ids[i][1:])
-            target, scores = with_probs(self.tokenizer, whole, new, log_probs)
-            info = self._decoding_info(i, sum(scores))
-            if self.is_decoder:
-                trace = replace(trace, notes=(prompt_note(len(prompt.ids)), *trace.notes))
-            trace = named_trace(self.model, trace, prompt.text, target, info)
-        return PretrainedOutput(
-            text=continuation(self.tokenizer, prompt.ids if self.is_decoder else [], new),
-            prompt=prompt.text.text,
-            continues=self.is_decoder,
-            tokens=tuple(labels(self.tokenizer, new)),
-            token_log_probs=tuple(scores),
-            score=sum(scores) if ranked is None else float(ranked[i]),
-            finished=bool(new) and new[-1] in self.ends,
-            unknown=prompt.unknown(self.tokenizer.unk_token_id),
-            recorded=trace,
-        )
-
-    def _traces(self, recording: Recording) -> list[Trace]:
-        """Return the trace of each sequence by one forward pass over all, before it has names."""
-        read = [ids[:-1] for ids in self.decoder_ids]
-        pad, device = pad_id(self.model, self.tokenizer), self.model.device
-        # on the right, where no position depends on the padding
-        ids, mask = padded(read, pad, device, left=False)
-        given = {"input_ids": ids, "attention_mask": mask}
-        if not self.is_decoder:
-            sources = [self.prompt_of(i).ids for i in range(len(read))]
-            given = {"decoder_input_ids": ids, "decoder_attention_mask": mask}
-            given["input_ids"], given["attention_mask"] = padded(sources, pad, device, left=False)
-        _, seen = run_once(self.model, recording, **given)
-        names = [[str(one) for one in ids] for ids in read]  # by which padding is cut off
-        if self.is_decoder:
-            seen.label(names)
-        else:
-            seen.label([self.prompt_of(i).text.labels for i in range(len(read))], names)
-        return [recording.numbered(trace) for trace in seen.traces[: len(read)]]
-
-    def _decoding_info(self, i: int, log_prob: float) -> DecodingInfo:
-        config = self.options.get("generation_config", self.model.generation_config)
-        each = len(self.found.sequences) // len(self.prompts)
-        return DecodingInfo(*search_mode(self.options, config), i % each, log_prob)
+def _call(
+    model: Any, tokenizer: Any, prompts: Sequence[TokenizedText], options: dict[str, Any]
+) -> tuple[list[WrittenAnswer], list[float] | None]:
+    """Call `generate()` on a padded batch of prompts; returns answers, and their scores if any."""
+    pad, decoder = pad_id(model, tokenizer), not model.config.is_encoder_decoder
+    ids, mask = padded([one.ids for one in prompts], pad, model.device, left=decoder)
+    given = {"pad_token_id": pad, **_limit(model, ids.shape[1], options), **options, **RETURNED}
+    with inference(model):
+        found = model.generate(input_ids=ids, attention_mask=mask, **given)
+    ends, start = _end_ids(model, tokenizer, options), ids.shape[1] if decoder else 1
+    config = options.get("generation_config", model.generation_config)
+    each = len(found.sequences) // len(prompts)
+    answers = []
+    for i, row in enumerate(found.sequences.tolist()):
+        prompt, head, new = prompts[i // each], row[:start], row[start:]
+        new = new[: next((j + 1 for j, token in enumerate(new) if token in ends), len(new))]
+        read = [*(prompt.ids if decoder else head), *new[:-1]]
+        text = written(tokenizer, new, after=prompt if decoder else None)
+        info = DecodingInfo(*search_mode(options, config), i % each)
+        answers.append(WrittenAnswer(prompt, new, read, text, info))
+    scores = getattr(found, "sequences_scores", None)
+    return answers, None if scores is None else scores.tolist()
 
 
 def search_mode(options: dict[str, Any], config: Any) -> tuple[str, int | None]:

@@ -1,5 +1,6 @@
 """Texts that a model of transformers reads: to answer in one pass, or to write."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, final
@@ -10,16 +11,14 @@ from torch import Tensor
 from regard.data.media_files import reject_media
 from regard.errors import ArgumentError, RegardError
 from regard.pretrained.folder import LoadedParts
-from regard.pretrained.generation import check_ids, pad_id, padded
+from regard.pretrained.generation import WrittenAnswer, check_ids, read_again
 from regard.pretrained.output import (
     PretrainedOutput,
     Recording,
     classes_note,
     classified,
     named_trace,
-    prompt_note,
     run_once,
-    with_probs,
 )
 from regard.pretrained.token_texts import (
     TokenizedText,
@@ -28,7 +27,6 @@ from regard.pretrained.token_texts import (
     joined,
     labels,
 )
-from regard.seeing.trace import DecodingInfo
 
 #: kinds of maps that the JSON of a prediction holds, of models that write
 WRITTEN_MAPS: Final = {"text2text-generation": ("cross",), "text-generation": ("decoder-self",)}
@@ -89,14 +87,10 @@ class TextReader:
         check_ids(self.module, [whole])
         return answer.ids, whole
 
-    def inputs(self, read: TokenizedText, target: str | None = None) -> dict[str, Tensor]:
-        """Return the arguments of one pass, with the labels of an encoder-decoder if given."""
-        pad, device = pad_id(self.module, self.tokenizer), self.module.device
-        ids, mask = padded([read.ids], pad, device, left=False)
-        found = {"input_ids": ids, "attention_mask": mask}
-        if target is not None and self.translates:
-            found["labels"] = torch.tensor([self.written(read, target)[0]], device=device)
-        return found
+    def inputs(self, read: TokenizedText) -> dict[str, Tensor]:
+        """Return the arguments of one pass."""
+        ids = torch.tensor([read.ids], device=self.module.device)
+        return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
     def answer(self, source: Any, recording: Recording | None) -> PretrainedOutput:
         """Return the answer of a model that reads a text in one pass, and its self-attention."""
@@ -139,29 +133,18 @@ class TextReader:
             _, seen = run_once(self.module, recording, **self.inputs(read))
             return named_trace(self.module, recording.first_trace(seen), read.text, read.text)
         ids, whole = self.written(read, target or "")
-        device = self.module.device
-        first = read if self.translates else whole
-        given = {"input_ids": torch.tensor([first.ids], device=device)}
-        if self.translates:
-            given["decoder_input_ids"] = self._shifted(torch.tensor([ids], device=device))
-        output, seen = run_once(self.module, recording, **given)
-        logits = output.logits[0].float()
-        if not self.translates:  # the token after each position; before the first there is nothing
-            logits = logits[len(read.ids) - 1 : -1]
-        named, scores = with_probs(self.tokenizer, whole.text, ids, logits.log_softmax(-1))
-        trace = recording.first_trace(seen)
-        if ids and not self.translates:
-            trace = replace(trace, notes=(prompt_note(len(read.ids)), *trace.notes))
-        info = DecodingInfo(log_prob=sum(scores) if ids else None)
-        return named_trace(self.module, trace, read.text, named, info)
+        reads = self._shifted(ids) if self.translates else whole.ids
+        forced = WrittenAnswer(read, ids, reads, whole.text)
+        ((trace, _),) = read_again(self.module, self.tokenizer, [forced], recording)
+        return trace
 
-    def _shifted(self, ids: Tensor) -> Tensor:
-        """Return targets as a decoder reads them: its start token first, without the last."""
+    def _shifted(self, ids: Sequence[int]) -> list[int]:
+        """Return a target as a decoder reads it: its start token first, without the last."""
         shift = getattr(self.module, "prepare_decoder_input_ids_from_labels", None)
         if shift is not None:
-            return shift(labels=ids)  # type: ignore[no-any-return]
-        first = torch.full_like(ids[:, :1], decoder_start(self.module))
-        return torch.cat([first, ids[:, :-1]], dim=1)
+            found: list[int] = shift(labels=torch.tensor([ids]))[0].tolist()
+            return found
+        return [decoder_start(self.module), *ids[:-1]]
 
 
 def decoder_start(model: Any) -> int:
