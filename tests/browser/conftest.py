@@ -67,7 +67,6 @@ def saved(tmp_path_factory):
     traces = {
         "sentence": lambda: [samples.sentence(), samples.far()],
         "written": lambda: [samples.written()],
-        "spelled": lambda: [samples.spelled()],
         "hostile": lambda: [samples.hostile()],
         "long": lambda: [samples.long()],
         "far": lambda: [samples.far()],

@@ -64,7 +64,7 @@ MEASURED = (
 
 
 def sentence(heads=4, layers=2):
-    """A translation with sub-words, gold links and derived values."""
+    """A translation with sub-words and derived values."""
     source = spanned("the cat sat on the mat .", ["the", "cat", "sat", "on", "the", "ma", "t", "."])
     pieces = ["le", "chat", "s'", "est", "as", "sis", "sur", "le", "tapis", "."]
     probs = [0.97, 0.93, 0.71, 0.88, 0.64, 0.99, 0.91, 0.95, 0.83, 0.99]
@@ -104,7 +104,6 @@ def sentence(heads=4, layers=2):
             },
             "sentences": ["Attention and ablation order the inputs more alike than by chance."],
         },
-        gold=((0, 0, True), (1, 1, True), (4, 2, False), (5, 3, True), (7, 5, True)),
         notes=("made by hand",),
     )
 
@@ -117,12 +116,6 @@ def written():
     scores = np.array([[0, 1, 2, 0], [0, 1, 2, 3]], dtype=np.float32)
     derived = {"ablation": scores, f"relevance versus {HOSTILE[0]}": scores}
     return Trace(read, Text.of(["sat", "down"]), (rows,), derived=derived)
-
-
-def spelled():
-    """The sentence, with gold of tokens: both pieces of `assis` with the first of `mat`."""
-    links = ((4, 5, True), (5, 5, False), (0, 0, False))
-    return replace(sentence(), gold=links, gold_units=("tokens", "tokens"))
 
 
 def hostile():

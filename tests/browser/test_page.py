@@ -222,14 +222,6 @@ def test_saved_figures_have_the_selection_and_all_weights(visit):
     assert json.loads(saved_as(page, "json"))["format"] == "regard-trace"
 
 
-def test_gold_that_counts_tokens_marks_what_each_is_part_of(visit):
-    page = visit("spelled", "#tab=matrix&kind=cross&layer=0&head=0&words=1&gold=1")
-    svg = saved_as(page, "svg").decode()
-    # each mark is two lines, one above the other
-    assert svg.count('stroke-width="3.5"') == 2
-    assert svg.count("stroke-dasharray") == 2
-
-
 def test_the_checks_show_measures_side_by_side(visit):
     page = visit("sentence", "#tab=checks&row=1")
     titles = page.inner_text("table.checks thead")

@@ -10,7 +10,7 @@ import pytest
 from cli.tools import done, regard, sentence
 from forked_python import forked_python
 from regard.messages import set_language
-from regard.seeing import Map, Text, Token, Trace, display
+from regard.seeing import display
 from regard.seeing.trace.storage import from_json, to_json
 from seeing.tools import of_labels, translation
 
@@ -59,40 +59,10 @@ def test_a_saved_trace_is_drawn(saved):
         (["--words"], "unhappy"),
         (["--special", "hide"], "0.07  0.40"),
         (["--ascii"], "## .70<"),
-        (["--gold", "0-0 2p1"], "▓▓*.70◂"),
     ],
 )
 def test_options(saved, options, fragment):
     assert fragment in done(regard("show", saved, *options))
-
-
-@pytest.fixture
-def spelled(tmp_path):
-    """Letters of two words to a word and another."""
-    tokens = [
-        Token("n", (0, 1), 0),
-        Token("o", (1, 2), 0),
-        Token(" ", (2, 3)),
-        Token("a", (3, 4), 1),
-    ]
-    target = Text("NN OO", (Token("NN", (0, 2), 0), Token("OO", (3, 5), 1)))
-    maps = (Map.of("cross", 0, [[[0.7, 0.1, 0.1, 0.1], [0.1, 0.1, 0.1, 0.7]]]),)
-    display.save(Trace(Text("no a", tuple(tokens)), target, maps), tmp_path / "spelled.json")
-    return tmp_path / "spelled.json"
-
-
-@pytest.mark.parametrize(
-    ("options", "links", "units"),
-    [
-        ([], "3-1", ("words", "tokens")),
-        (["--tokens"], "3-1", ("tokens", "tokens")),
-        (["--words"], "1-1", ("words", "words")),
-    ],
-)
-def test_gold_counts_what_align_counts(spelled, options, links, units):
-    asked = ("show", spelled, "--gold", links, *options)
-    assert done(regard(*asked)).count("▓▓*.70◂") == 1
-    assert from_json(json.loads(done(regard(*asked, "--json")))).gold_units == units
 
 
 def test_json_is_the_whole_trace(saved):
@@ -130,7 +100,6 @@ def test_a_file_instead_of_the_map(saved, tmp_path, ending):
         (["--special", "x"], ["special", "dim, hide or show"]),
         (["--view", "x"], ["view", "matrix, list, heads"]),
         (["--list", "--plain"], ["--list and --plain"]),
-        (["--gold", "9-0"], ["gold", "words from 0 to 2", "9-0"]),
         (["-o", "x.gif"], [".svg", "x.gif"]),
         (["text"], ["saved trace"]),
     ],

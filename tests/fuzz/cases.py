@@ -153,7 +153,7 @@ def _write_data(folder: Path) -> None:
     maps = (*maps, Map.of("memory", 0, slots))
     derived = {"ablation": np.ones((3, 4), np.float32)}
     checks = {"tau": 0.5, "sentences": ["it is so"]}
-    trace = Trace(source, target, maps, derived=derived, checks=checks, gold=((0, 0, True),))
+    trace = Trace(source, target, maps, derived=derived, checks=checks)
     (folder / "trace.json").write_text(storage.dumps(trace))
 
 
@@ -423,7 +423,7 @@ OPTIONS = {
     "predict": "--nbest --length-penalty --min-len --temperature --top-k --top-p --seed --prefix "
     "--no-repeat-ngram --batch --precision --device --num-samples --max-chars --trace",
     "evaluate": "--metrics --beam --against --columns --save",
-    "show": "--kind --layer --head --gold --scale --special --view --target -o --line",
+    "show": "--kind --layer --head --scale --special --view --target -o --line",
     "check": "--target --beam -o --device",
     "align": "--gold --layer --head -o --reverse --batch",
     "settings": "--json",

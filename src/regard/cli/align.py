@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -27,18 +26,13 @@ from regard.data import read_lines
 from regard.data.text_files import display_name
 from regard.errors import ArgumentError
 from regard.messages import message, translated
-from regard.seeing import Trace
-from regard.seeing.trace import Text, Unit
 from regard.seeing.trace.view import (
     Gold,
-    Link,
     Links,
     Quality,
-    are_characters,
     check_gold,
     diagonal,
     format_links,
-    parse_links,
     read_gold,
     uniform_quality,
 )
@@ -60,53 +54,6 @@ def read_gold_file(
         found = [NO_GOLD if left else gold for left, gold in zip(bad, found, strict=True)]
     check_gold(display_name(file), found, spread(sizes, bad, (0, 0)))
     return [gold for left, gold in zip(bad, found, strict=True) if not left]
-
-
-def units_of(trace: Trace, words: bool | None) -> Units:
-    """Return the units that a saved trace links: as for its model, but judged by its tokens."""
-    if words is not None:
-        return Units(words, words)
-    return Units(
-        *(not are_characters(side.text, side.tokens) for side in (trace.source, trace.target))
-    )
-
-
-def with_gold(trace: Trace, line: str, units: Units) -> Trace:
-    """Return the trace with the links of a line of Pharaoh format."""
-    try:
-        found = parse_links(line)
-    except ValueError as error:
-        raise ArgumentError("gold", "be links like 0-0 1-2 2p1", repr(line), str(error)) from None
-    links = sorted(found.possible)
-    source, target = map(_unit, units)
-    _check(links, (trace.source, source), (trace.target, target))
-    gold = tuple((t, s, (s, t) in found.sure) for s, t in links)
-    return replace(trace, gold=gold, gold_units=(target, source))
-
-
-def _unit(words: bool) -> Unit:
-    return "words" if words else "tokens"
-
-
-def _check(links: list[Link], *sides: tuple[Text, Unit]) -> None:
-    sizes = [_size(text, unit) for text, unit in sides]
-    for link in links:
-        if any(number >= size for number, size in zip(link, sizes, strict=True)):
-            there = zip(sides, sizes, strict=True)
-            ranges = [f"{unit} from 0 to {size - 1}" for (_, unit), size in there]
-            raise ArgumentError(
-                "gold",
-                f"link {' with '.join(ranges)}",
-                f"{link[0]}-{link[1]}",
-                "count from 0, the source first, as `regard align` does",
-            )
-
-
-def _size(text: Text, unit: Unit) -> int:
-    """Return the number of words or tokens; symbols and features are neither."""
-    if unit == "tokens":
-        return sum(not token.special for token in text.tokens)
-    return max((token.word + 1 for token in text.tokens if token.word is not None), default=0)
 
 
 class AlignmentResult(NamedTuple):

@@ -250,10 +250,6 @@ class ShowArgs:
         "Special tokens like </s>: dim, hide (their weight is printed) or show.", default="dim"
     )
     target: options.Target = None
-    gold: str | None = option(
-        "Source-target links to mark, as in '0-0 1-2 2p1'; they count what `regard align` counts: "
-        "words, but letters of a side that is read by letters."
-    )
     beam: options.Beam = None
     max_len: int | None = option("Most tokens of an answer.", shown="by the source or the model")
     chat: options.Chat = False

@@ -4,8 +4,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Final
 
@@ -13,8 +12,6 @@ import typer
 from rich.console import Console
 
 from regard import api
-from regard.api.word_alignment import Units
-from regard.cli.align import units_of, with_gold
 from regard.cli.commands import ShowArgs
 from regard.cli.console import refuse, result_console
 from regard.cli.input_lines import (
@@ -39,9 +36,6 @@ from regard.seeing.trace.view import heads_view, with_segmented_words
 VIEWS: Final = ("matrix", "list", "heads")
 #: maps that are printed at most
 MAX_MAPS: Final = 16
-#: returns the units of the gold of a trace, for --words, --tokens or neither
-UnitsFor = Callable[[bool | None], Units]
-TraceAndUnits = tuple[Trace, UnitsFor]
 
 
 def show(args: ShowArgs) -> None:
@@ -58,12 +52,9 @@ def show(args: ShowArgs) -> None:
         check_ending(args.output)
     check_segmenter(args.segmenter)
     is_file = args.run.suffix in (".json", ".jsonl") and not args.run.is_dir()
-    found = _saved(args) if is_file else _new(args)
+    traces = _saved(args) if is_file else _new(args)
     if args.segmenter != "auto":
-        found = ((_segmented(trace, args.segmenter), units) for trace, units in found)
-    traces = (trace for trace, _ in found)
-    if args.gold is not None:
-        traces = (with_gold(trace, args.gold, count(args.words)) for trace, count in found)
+        traces = (_segmented(trace, args.segmenter) for trace in traces)
     if args.output is not None:
         alone = list(islice(traces, 2))
         if len(alone) != 1:
@@ -115,7 +106,7 @@ def _form(args: ShowArgs) -> str:
     return chosen[0] if chosen else args.view
 
 
-def _saved(args: ShowArgs) -> Iterator[TraceAndUnits]:
+def _saved(args: ShowArgs) -> Iterator[Any]:
     """Yield the saved trace with this number, or the first."""
     texts = given_options(text=args.text, target=args.target, beam=args.beam, max_len=args.max_len)
     if texts or args.chat or args.layers:
@@ -128,10 +119,10 @@ def _saved(args: ShowArgs) -> Iterator[TraceAndUnits]:
     found = storage.find(args.run, 1 if args.line is None else args.line)
     if args.line is None and found.total > 1:
         typer.echo(message("show.trace-of", total=found.total), err=True)
-    yield found.trace, partial(units_of, found.trace)
+    yield found.trace
 
 
-def _new(args: ShowArgs) -> Iterator[TraceAndUnits]:
+def _new(args: ShowArgs) -> Iterator[Any]:
     """Yield a trace of each source."""
     refuse("be left out for a run", "leave it out, or name a file of traces", line=args.line)
     if args.text is None:
@@ -145,12 +136,10 @@ def _new(args: ShowArgs) -> Iterator[TraceAndUnits]:
         reject_media(args.text)
         texts = sources_of(model, "-") if args.text == "-" else [args.text]
         options |= {"chat": args.chat, **recording}
-        made = (model.trace(one, args.target, **options) for one in texts)
-        yield from ((trace, partial(units_of, trace)) for trace in made)
+        yield from (model.trace(one, args.target, **options) for one in texts)
         return
     refuse("be left out for a run", chat=args.chat, **recording)
-    units, in_file = partial(Units.of, model.task), args.text == "-"
-    in_file = in_file or model.task.input.facts.is_file
+    in_file = args.text == "-" or model.task.input.facts.is_file
     sources = sources_of(model, args.text) if in_file else [one_source(model, args.text)]
     if not model.task.has_sources and (args.target is not None or options):
         raise ArgumentError(
@@ -161,9 +150,9 @@ def _new(args: ShowArgs) -> Iterator[TraceAndUnits]:
         )
     for source in warn_if_bare(model, sources):
         if model.task.has_sources:
-            yield model.trace(source, args.target, **options), units
+            yield model.trace(source, args.target, **options)
         else:
-            yield model.trace("", source), units
+            yield model.trace("", source)
 
 
 def numbers(name: str, given: str | None) -> list[int] | None:

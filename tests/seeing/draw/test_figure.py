@@ -63,13 +63,6 @@ def test_labels_stay_inside_the_figure():
             assert x - 7 * len(element.text) >= 0
 
 
-def test_gold_is_outlined_and_possible_links_are_dashed():
-    linked = translation(gold=((1, 2, True), (0, 1, False)))
-    outlined = [r for r in drawn(select(linked)).iter(f"{SVG}rect") if r.get("fill") == "none"]
-    assert len(outlined) == 2
-    assert sorted(r.get("stroke-dasharray") is not None for r in outlined) == [False, True]
-
-
 def test_a_large_map_is_a_small_file_with_each_weight_in_it():
     size = 512
     labels = [str(i) for i in range(size)]
@@ -99,9 +92,7 @@ def test_beyond_the_most_a_single_peak_survives_and_the_cut_is_said():
 @pytest.mark.slow
 def test_png_and_pdf_are_what_they_say():
     labels = ["今日", "مرحبا", "$x^$", "\x1b", "</s>"]
-    view = replace(
-        select(translation(gold=((1, 2, True), (0, 1, False))), words=False), columns=labels
-    )
+    view = replace(select(translation(), words=False), columns=labels)
     png, pdf = figure.png(view), figure.pdf(view)
     assert png.startswith(b"\x89PNG")
     width, height = struct.unpack(">II", png[16:24])

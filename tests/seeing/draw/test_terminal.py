@@ -1,7 +1,6 @@
 """Maps in the terminal."""
 
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -75,11 +74,6 @@ def test_columns_of_right_to_left_text_run_from_the_right():
     assert lines[-1] == "columns run from right to left, as their text does"
     header = [cell_len(lines[1][: match.end()]) for match in re.finditer(r"\S+", lines[1])]
     assert header == _ends(lines[2])
-    linked = replace(of_labels(source, ["x", "y"]), gold=((0, 0, True),))
-    first = matrix(select(linked), 200).splitlines()[2]
-    cells = re.findall(r".{7}", first.removeprefix("x ").ljust(21))
-    assert ["*" in cell for cell in cells] == [False, False, True]  # that of the first word
-    assert f"\u2068{source[0]}\u2069 ←" in listing(select(of_labels(["b"], source)), 200)
 
 
 def test_a_terminal_that_is_almost_too_narrow_gets_tight_cells():
@@ -91,7 +85,6 @@ def test_a_terminal_that_is_almost_too_narrow_gets_tight_cells():
         "</s>    ·       · ░.06 █.90◂  0.99",
         *lines[6:],
     ]
-    assert "←" in matrix(select(translation(gold=((0, 0, True),))), 36)
 
 
 def test_a_narrow_terminal_gets_a_list_that_fits_and_says_why():
@@ -140,14 +133,6 @@ def test_sentences():
         "the other inputs got 0.04; its probability is 0.90.",
     ]
     assert 'Output 2, "chat", looked mostly at "cat" (0.50)' in plain(view())
-
-
-def test_gold_is_marked():
-    linked = translation(gold=((1, 2, True), (0, 1, False)))
-    lines = matrix(select(linked)).splitlines()
-    assert "▓▓*.50◂" in lines[3]
-    assert "░░?.20" in lines[2]
-    assert "gold" in lines[-1]
 
 
 def test_an_empty_map_is_drawn():

@@ -64,14 +64,13 @@ def test_a_trace_without_maps_and_an_empty_one_have_a_page():
     assert "<svg" in html_page.render([none])
 
 
-def test_a_figure_without_scripts_says_what_it_pools_and_outlines():
+def test_a_figure_without_scripts_says_what_it_pools():
     labels = [str(i) for i in range(300)]
     weights = np.eye(300, dtype=np.float32)[None]
     maps = (Map.of("cross", 0, weights),)
-    trace = Trace(Text.of(labels), Text.of(labels), maps, gold=((1, 2, True),))
+    trace = Trace(Text.of(labels), Text.of(labels), maps)
     page = html_page.render([trace])
     assert '<p class="note">3 outputs to a cell, which shows the strongest</p>' in page
-    assert '<p class="note">outlined: gold links; dashed: possible ones</p>' in page
 
 
 @pytest.mark.parametrize("main", ["main.js", "forecast.js"])

@@ -35,8 +35,6 @@ def whole():
         decoded=DecodingInfo("beam", 5, 1, -1.5),
         derived={"ablation": np.array([[1.5, -2.0], [0.25, 8.0]], dtype=np.float32)},
         checks={"tau": 0.5, "sentences": ["it is so"]},
-        gold=((0, 0, True), (1, 0, False)),
-        gold_units=("words", "tokens"),
         notes=("only the last 512 tokens",),
     )
 
@@ -48,7 +46,7 @@ def through_json(trace):
 def test_all_of_a_trace_comes_back():
     trace = whole()
     again = through_json(trace)
-    for name in ("source", "target", "model", "decoded", "checks", "gold", "gold_units", "notes"):
+    for name in ("source", "target", "model", "decoded", "checks", "notes"):
         assert getattr(again, name) == getattr(trace, name)
     np.testing.assert_array_equal(again.derived["ablation"], trace.derived["ablation"])
     for found, expected in zip(again.maps, trace.maps, strict=True):
@@ -138,8 +136,6 @@ def nans(*shape):
         (lambda c: c["model"].update(colour="red"), UNREAD),
         (lambda c: c["decoded"].update(log_prob=float("nan")), UNREAD),
         (lambda c: c["model"].update(step=-1), UNREAD),
-        (lambda c: c.update(gold=[[float("inf"), 0, True]]), UNREAD),
-        (lambda c: c.update(gold_units=["words", "letters"]), UNREAD),
         (lambda c: c.update(checks={"sentences": 5}), UNREAD),
         (lambda c: c.update(derived={"ablation": storage.pack(nans(4, 5), "float16")}), UNREAD),
     ],

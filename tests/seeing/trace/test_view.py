@@ -63,14 +63,6 @@ def test_history_is_that_of_the_outputs_or_else_of_the_inputs():
         select(Trace(SOURCE, TARGET, (cross,)), kind="history")
 
 
-def test_gold_links_of_tokens_mark_what_each_is_part_of():
-    links = ((1, 2, False), (2, 1, True), (0, 3, False))
-    linked = translation(gold=links, gold_units=("tokens", "tokens"))
-    assert set(select(linked, words=False).gold) == set(links)
-    # tokens 1 and 2 are word 1 on both sides, and one of their links is sure
-    assert set(select(linked, words=True).gold) == {(1, 1, True), (0, 2, False)}
-
-
 def test_all_heads_and_all_layers():
     several = trace([EVEN, SHARP], [RESTING, EVEN])
     assert [(v.layer, v.head) for v in select_all(several, layer="all", head="all")] == [

@@ -114,7 +114,7 @@ class FigureLayout:
         self.title = wrap(printable(view.title), " · ", int(room / TITLE_LETTER))
         self.y = MARGIN + LEADING * (len(self.title) + 2) + GAP + longest
         self.foot = self.y + self.cells_height + GAP + LEADING
-        for note in remarks(view):
+        for note in map(printable, view.notes):
             self.notes += wrap(note, " ", int(room / LETTER), chop=True)
         self.height = self.foot + LEADING * (1 + len(self.notes)) + MARGIN
 
@@ -127,7 +127,6 @@ class FigureLayout:
         yield from self._column_labels()
         yield from self._strip()
         yield from self._cells()
-        yield from self._gold()
         yield from self._rows()
         if self.theme.standalone:
             probs = message("show.figure.p") if self.has_probs else ""
@@ -192,12 +191,6 @@ class FigureLayout:
                 bold = j == int(view.weights[i].argmax())
                 x, y = x + cell / 2, y + cell / 2 + size * 0.35
                 yield TextShape(x, y, short_weight(weight), size, ink(share), "middle", bold)
-
-    def _gold(self) -> Iterator[BoxShape]:
-        cell = self.cell
-        for i, j, sure in self.view.gold:
-            x, y, size = self.x + cell * j + 1.5, self.y + cell * i + 1.5, cell - 3.0
-            yield BoxShape(x, y, size, size, None, self.theme.mark, 2.0, dashed=not sure)
 
     def _pixels(self, label: str) -> float:
         """Return the approximate width of a label."""
@@ -266,7 +259,7 @@ class PictureLayout:
         self.notes: list[str] = []
         left_out = len(found) - len(self.rows)
         said = [f"{left_out} further outputs are not drawn"] * bool(left_out)
-        for note in (*said, *remarks(view)) if theme.standalone else ():
+        for note in (*said, *map(printable, view.notes)) if theme.standalone else ():
             self.notes += wrap(note, " ", int(room / LETTER), chop=True)
         self.height = self.foot + LEADING * (1 + len(self.notes)) + MARGIN
 
@@ -366,13 +359,6 @@ def pdf(view: View) -> bytes:
     return rendered(_layout(view), "pdf")
 
 
-def remarks(view: View) -> Iterator[str]:
-    """Yield the notes under a figure: its legend, and those of the view."""
-    if view.gold:
-        yield message("show.figure.gold")
-    yield from map(printable, view.notes)
-
-
 def pooled(view: View, most: int) -> View:
     """Return a view with short labels and at most `most` rows and columns, by max-pooling."""
     down, across = (ceil(len(side) / most) or 1 for side in (view.rows, view.columns))
@@ -399,7 +385,6 @@ def pooled(view: View, most: int) -> View:
         row_special=view.row_special[::down],
         column_special=view.column_special[::across],
         notes=(*view.notes, *notes),
-        gold=tuple((i // down, j // across, sure) for i, j, sure in view.gold),
     )
 
 

@@ -204,7 +204,7 @@ TEXT: Final = "#1b222c"
 DIM: Final = "#59636f"
 LINE: Final = "#d5dbe3"
 GROUND: Final = "#ffffff"
-#: gold links, in a colour that is distinct from blue for colour-blind readers
+#: forecasts and selections, in a colour that is distinct from blue for colour-blind readers
 MARK: Final = "#c2410c"
 BLACK: Final = "#000000"
 #: share on whose colour black and white have equal contrast
@@ -270,10 +270,8 @@ class BoxShape(NamedTuple):
     y: float
     width: float
     height: float
-    fill: str | None = None
+    fill: str
     stroke: str | None = None
-    line_width: float = 1.0
-    dashed: bool = False
     tooltip: str = ""
 
 
@@ -434,10 +432,8 @@ def _svg_text(shape: TextShape, theme: Theme) -> str:
 
 
 def _svg_box(box: BoxShape, theme: Theme) -> str:
-    stroke = "" if box.stroke is None else f' stroke="{box.stroke}" stroke-width="{box.line_width}"'
-    dashes = ' stroke-dasharray="4 3"' if box.dashed else ""
-    style = f'fill="{box.fill or "none"}"{stroke}{dashes}'
-    return f"<rect {_svg_place(box)} {style}>{_svg_tooltip(box)}</rect>"
+    stroke = "" if box.stroke is None else f' stroke="{box.stroke}" stroke-width="1.0"'
+    return f'<rect {_svg_place(box)} fill="{box.fill}"{stroke}>{_svg_tooltip(box)}</rect>'
 
 
 def _svg_image(image: ImageShape, theme: Theme) -> str:
@@ -551,10 +547,9 @@ def _paint_box(axes: Any, box: BoxShape) -> None:
         (box.x, box.y),
         box.width,
         box.height,
-        facecolor=box.fill or "none",
+        facecolor=box.fill,
         edgecolor=box.stroke or "none",
-        linewidth=box.line_width * POINT,
-        linestyle=(0, (2, 1.5)) if box.dashed else "solid",
+        linewidth=POINT,
     )
     axes.add_patch(patch)
 

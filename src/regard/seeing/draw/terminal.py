@@ -57,16 +57,11 @@ class Glyphs:
     arrow: str
     ellipsis: str
     dot: str
-    sure: str = "*"
-    possible: str = "?"
 
-    def cell(self, weight: float, *, strongest: bool, gold: str, tight: bool) -> str:
-        """Return seven cells: shading, gold link or not, number, mark of the row's strongest.
-
-        They are five if tight, without gold.
-        """
+    def cell(self, weight: float, *, strongest: bool, tight: bool) -> str:
+        """Return seven cells: shading, number, mark of the row's strongest; five if tight."""
         block = self.shades[min(3, int(weight * 4))] if weight >= FAINT else " "
-        before = block if tight else f"{block * 2}{gold}"
+        before = block if tight else f"{block * 2} "
         if weight < FAINT and not strongest:
             return f"{before}  {self.faint} "
         return f"{before}{short_weight(weight)}{self.strongest if strongest else ' '}"
@@ -124,9 +119,10 @@ def matrix(view: View, width: int = 100, ascii: bool = False, color: bool = Fals
         view = _from_the_right(view)
     names = _labels(view.rows[:MOST_ROWS], ROW_LABEL, ascii)
     columns = _labels(view.columns, COLUMN_LABEL, ascii)
-    # gold needs the gap that tight cells do not have
-    sizes = (CELL,) if view.gold else (CELL, TIGHT)
-    grids = [_MatrixLayout(view, names, columns, glyphs, AnsiStyle(color), size) for size in sizes]
+    grids = [
+        _MatrixLayout(view, names, columns, glyphs, AnsiStyle(color), size)
+        for size in (CELL, TIGHT)
+    ]
     grid = next((grid for grid in grids if grid.width <= width), None)
     if grid is None:
         least = min(grid.width for grid in grids)
@@ -208,14 +204,10 @@ class _MatrixLayout:
         view, weights = self.view, self.view.weights[i]
         top = float(weights.max(initial=0.0))
         best = int(weights.argmax()) if top > 0 else -1
-        marks = {
-            j: self.glyphs.sure if sure else self.glyphs.possible for j, sure in _gold(view, i)
-        }
         cells = ""
         for j, room in enumerate(self.widths):
             weight = float(weights[j])
-            gold, tight = marks.get(j, " "), self.cell == TIGHT
-            cell = self.glyphs.cell(weight, strongest=j == best, gold=gold, tight=tight)
+            cell = self.glyphs.cell(weight, strongest=j == best, tight=self.cell == TIGHT)
             special = weight < FAINT or view.row_special[i] or view.column_special[j]
             cell = pad_left(cell, room + 1)
             cells += self.style.bold(cell) if j == best else self.style.dim(cell, special)
@@ -227,19 +219,13 @@ class _MatrixLayout:
 
 def _from_the_right(view: View) -> View:
     """Return the view with its columns reversed, for right-to-left text."""
-    last = len(view.columns) - 1
     return replace(
         view,
         columns=view.columns[::-1],
         weights=view.weights[:, ::-1],
         column_special=view.column_special[::-1],
-        gold=tuple((row, last - column, sure) for row, column, sure in view.gold),
         notes=(*view.notes, message("show.right-to-left")),
     )
-
-
-def _gold(view: View, i: int) -> list[tuple[int, bool]]:
-    return [(column, sure) for row, column, sure in view.gold if row == i]
 
 
 def _labels(labels: Sequence[str], width: int, ascii: bool) -> list[str]:
@@ -260,8 +246,6 @@ def _legend(view: View, glyphs: Glyphs) -> list[str]:
         f"{glyphs.strongest} {message('show.legend.strongest')}",
         *[message("show.legend.hidden")] * view.hides_mass,
         *[message("show.legend.p")] * view.has_probs,
-        *[message("show.legend.gold", sure=glyphs.sure, possible=glyphs.possible)]
-        * bool(view.gold),
     ]
 
 
@@ -278,10 +262,9 @@ def _entries(view: View, i: int, inputs: Sequence[str], room: int, glyphs: Glyph
     room -= cell_len(tail) + cell_len(f"   {rest_name} 0.00")
     text, total = "", float(weights.sum())
     rest = total
-    marks = {j: glyphs.sure if sure else glyphs.possible for j, sure in _gold(view, i)}
     for j in map(int, np.argsort(-weights, kind="stable")):
         weight = float(weights[j])
-        entry = f"{glyphs.bar(weight)} {inputs[j]}{marks.get(j, '')} {weight:.2f}".lstrip()
+        entry = f"{glyphs.bar(weight)} {inputs[j]} {weight:.2f}".lstrip()
         entry = f"   {entry}" if text else entry
         named = rest < NEGLIGIBLE or rest <= UNNAMED * total + 1e-6 or weight < NEGLIGIBLE
         if text and (named or cell_len(text + entry) > room):

@@ -274,7 +274,6 @@ def _difference_view(first: View, second: View) -> View:
         row_special=second.row_special[:rows],
         column_special=second.column_special[:columns],
         notes=(),
-        gold=(),
     )
 
 

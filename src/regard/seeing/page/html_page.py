@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from regard.errors import ArgumentError
 from regard.messages import message, page_catalogues
-from regard.seeing.draw.figure import pooled, remarks
+from regard.seeing.draw.figure import pooled
 from regard.seeing.draw.shapes import PAGE, fit, printable
 from regard.seeing.page.writer import (
     MAIN,
@@ -100,7 +100,7 @@ def _example(trace: Trace) -> dict[str, Any]:
         "texts": _texts_of(trace.source.text, trace.target.text),
         "view": view,
         "links": [] if view is None else list(_strongest_links(view)),
-        "notes": [] if view is None else list(remarks(pooled(view, PAGE.most))),
+        "notes": [] if view is None else [*map(printable, pooled(view, PAGE.most).notes)],
         "best": json.dumps(best),
         "data": embedded(to_json(trace)),
     }

@@ -56,8 +56,6 @@ def to_json(trace: Trace) -> dict[str, Any]:
         "decoded": dict(vars(trace.decoded)),
         "derived": {name: pack(matrix, "float16") for name, matrix in trace.derived.items()},
         "checks": dict(trace.checks),
-        "gold": [list(link) for link in trace.gold],
-        "gold_units": list(trace.gold_units),
         "notes": list(trace.notes),
     }
 
@@ -118,8 +116,6 @@ def from_json(content: Any) -> Trace:
             decoded=file.decoded,
             derived={name: _finite(name, unpack(dict(one))) for name, one in file.derived.items()},
             checks=file.checks,
-            gold=tuple(file.gold),
-            gold_units=file.gold_units,
             notes=tuple(file.notes),
         )
     except (ValidationError, PackedError, ArgumentError) as error:

@@ -198,7 +198,6 @@ MapKind = Literal[
     "hops",
 ]
 MapSide = Literal["source", "target", "read", "slots", "hops"]
-Unit = Literal["words", "tokens"]
 Count = Annotated[int, Interval(ge=0, lt=2**31)]
 Prob = Annotated[float, Interval(ge=0, le=1.001)]
 Weights = npt.NDArray[np.float32]
@@ -443,8 +442,6 @@ class Trace(MapsOfTexts):
         derived: attributions (target tokens, source tokens) by name: `ablation`, `gradient`,
             `rollout`. A row need not sum to 1.
         checks: results of `regard check`, as numbers and sentences.
-        gold: manual alignment links (target, source, sure), counted from 0.
-        gold_units: units that `gold` counts in the target and in the source.
         notes: remarks for the reader, such as "only the last 512 tokens".
         show: return a `Display` of the trace; options are those of `select`.
         save: write html, svg, png, pdf, csv or json, by the ending; see `seeing.display.save`.
@@ -458,9 +455,7 @@ class Trace(MapsOfTexts):
     decoded: DecodingInfo = field(default_factory=DecodingInfo)
     derived: Mapping[str, Weights] = field(default_factory=dict)
     checks: Mapping[str, Any] = field(default_factory=dict)
-    gold: tuple[tuple[int, int, bool], ...] = ()
     notes: tuple[str, ...] = ()
-    gold_units: tuple[Unit, Unit] = ("words", "words")
 
     # bound by `seeing.display`
     show: ClassVar[Callable[..., Any]]

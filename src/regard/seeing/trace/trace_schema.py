@@ -19,7 +19,6 @@ from regard.seeing.trace.trace import (
     MapSide,
     ModelInfo,
     Token,
-    Unit,
 )
 
 #: weights of a trace at most, as of 100 layers of 16 heads over 400 tokens
@@ -116,13 +115,11 @@ class StoredTrace(_StoredRecord):
     decoded: DecodingInfo
     derived: dict[str, StoredArray]
     checks: dict[str, JsonValue]
-    gold: list[tuple[Count, Count, bool]]
-    #: missing in the files of earlier versions
-    gold_units: tuple[Unit, Unit] = Field(
-        ("words", "words"), description="Units that gold links: target, source."
-    )
     notes: list[str]
-    queries: list[JsonValue] = Field([], description="In files of earlier versions; not read.")
+    #: in files of earlier versions; not read
+    gold: list[JsonValue] = []
+    gold_units: list[JsonValue] = []
+    queries: list[JsonValue] = []
 
     @model_validator(mode="after")
     def _check(self) -> "StoredTrace":

@@ -40,7 +40,6 @@ from regard.seeing.trace.trace import (
     Text,
     Token,
     Trace,
-    Unit,
     Weights,
 )
 
@@ -429,7 +428,6 @@ class View:
         row_special: special tokens among the rows, to be drawn dim.
         column_special: special tokens among the columns, to be drawn dim.
         notes: remarks for the reader.
-        gold: manual alignment links (row, column, sure).
         kind: of the map.
         layer: counted from 0.
         head: counted from 0; None for the mean of all.
@@ -446,7 +444,6 @@ class View:
     row_special: list[bool]
     column_special: list[bool]
     notes: tuple[str, ...] = ()
-    gold: tuple[tuple[int, int, bool], ...] = ()
     kind: str = "cross"
     layer: int = 0
     head: int | None = None
@@ -714,7 +711,6 @@ def _view(trace: Trace, pick: _HeadChoice, title: str, words: Merging, special: 
         row_special=[group.special and special == "dim" for group in rows],
         column_special=[group.special and special == "dim" for group in columns],
         notes=tuple(notes),
-        gold=_gold(trace, rows, columns) if pick.found.kind == "cross" else (),
         kind=pick.found.kind,
         layer=pick.found.layer,
         head=pick.head,
@@ -727,23 +723,3 @@ def _unit(*sides: Sequence[Group]) -> str:
     numbers = [[group.word for group in side if group.word is not None] for side in sides]
     whole = all(len(found) == len(set(found)) for found in numbers)
     return message("show.words" if whole and any(numbers) else "show.tokens")
-
-
-def _gold(
-    trace: Trace, rows: Sequence[Group], columns: Sequence[Group]
-) -> tuple[tuple[int, int, bool], ...]:
-    """Return the cells of gold links; a cell with a sure link is sure."""
-    cells: dict[tuple[int, int], bool] = {}
-    below, along = trace.gold_units
-    for target, source, sure in trace.gold:
-        for i in _at(rows, target, below):
-            for j in _at(columns, source, along):
-                cells[i, j] = cells.get((i, j), False) or sure
-    return tuple((i, j, sure) for (i, j), sure in sorted(cells.items()))
-
-
-def _at(side: Sequence[Group], number: int, unit: Unit) -> list[int]:
-    """Return the indices of the groups that hold a word or a token."""
-    if unit == "words":
-        return [i for i, group in enumerate(side) if group.word == number]
-    return [i for i, group in enumerate(side) if group.start <= number < group.end]

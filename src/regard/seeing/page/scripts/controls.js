@@ -42,7 +42,6 @@ export function controls(app) {
     drawn ? wordsOrTokens(app) : null,
     state.tab === "checks" ? null : select(t("page.controls.colours"), SCALES.map((name) => [name, t(`page.scale.${name}`)]), state.scale, (scale) => app.set({ scale })),
     drawn ? mass(app) : null,
-    state.tab === "matrix" ? goldBox(app) : null,
     OVERLAID.includes(state.tab) && layer.heads > 1 ? overlayBox(app) : null,
   ].filter(Boolean);
 }
@@ -79,12 +78,6 @@ function mass(app) {
     },
   });
   return h("label", { class: "field" }, h("span", {}, ...rich("page.controls.mass", { share: output })), slider);
-}
-
-function goldBox(app) {
-  if (!app.trace.gold.length) return null;
-  const box = h("input", { type: "checkbox", checked: app.state.gold, onchange: (e) => app.set({ gold: e.target.checked }) });
-  return h("label", { class: "field check" }, box, " ", t("page.controls.gold"));
 }
 
 function overlayBox(app) {

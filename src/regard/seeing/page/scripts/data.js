@@ -93,9 +93,8 @@ class Layer {
 export class Trace {
   constructor(json) {
     this.json = json;
-    const { source, target, model, decoded, checks, gold, notes } = json;
-    Object.assign(this, { source, target, model, decoded, checks, gold, notes });
-    this.goldUnits = json.gold_units ?? ["words", "words"];
+    const { source, target, model, decoded, checks, notes } = json;
+    Object.assign(this, { source, target, model, decoded, checks, notes });
     this.maps = json.maps.map((map) => new Layer(map));
     this.kinds = [...new Set(this.maps.map((map) => map.kind))];
     this.derived = {};

@@ -76,7 +76,7 @@ function mapFigure(app) {
   const box = { cell, left: 28 + longRow * 7, top: 44 + (small ? longColumn * 5.4 + 12 : 20) };
   const width = Math.max(480, box.left + columns * cell + lean + 16);
   const body = small ? vectorCells(app, box) : [dots(app, box)];
-  const parts = [...body, ...sideLabels(app, box, names), ...goldMarks(app, box), ...selection(app, box)];
+  const parts = [...body, ...sideLabels(app, box, names), ...selection(app, box)];
   const bottom = box.top + rows * cell + 18;
   return frame(app, width, bottom + 26, [...parts, ...legend(app, box.left, bottom, theme)]);
 }
@@ -132,21 +132,6 @@ function sideLabels(app, { cell, left, top }, [rowNames, columnNames]) {
     return label(text, x, y, { ...turn, ...look(c === at.column, view.columns[c].special) });
   });
   return [...rows, ...columns];
-}
-
-function goldMarks(app, { cell, left, top }) {
-  if (!app.state.gold) return [];
-  const { ground, mark } = INKS[app.theme];
-  return app.view.gold.flatMap(({ r, c, sure }) =>
-    // a pale line beneath, so that the mark stands out on a dark cell too
-    [[ground, 3.5], [mark, 2]].map(([stroke, wide]) =>
-      s("rect", {
-        x: round(left + c * cell + 3.5), y: round(top + r * cell + 3.5), stroke, "stroke-width": wide,
-        width: Math.max(1, cell - 8), height: Math.max(1, cell - 8), fill: "none",
-        "stroke-dasharray": sure ? null : "4 3",
-      }),
-    ),
-  );
 }
 
 function selection(app, { cell, left, top }) {

@@ -22,7 +22,7 @@ import { cellSentence, sentence } from "./words.js";
 
 const VIEWS = { text, matrix, heads, checks, picture };
 /** Settings that change the view, and settings that change the controls. */
-const REBUILD = ["trace", "tab", "kind", "layer", "head", "words", "mass", "scale", "gold", "sort", "overlay"];
+const REBUILD = ["trace", "tab", "kind", "layer", "head", "words", "mass", "scale", "sort", "overlay"];
 
 class App {
   constructor(documents, root) {
@@ -184,7 +184,6 @@ class App {
       h("span", { class: "ramp", style: { background: `linear-gradient(to right, ${stops.join()})` } }),
       h("span", {}, end),
       h("span", { class: "dim" }, this.hiddenSentence()),
-      this.view.gold.length && this.state.gold && this.state.tab === "matrix" ? h("span", { class: "dim" }, t("page.legend.gold")) : "",
     );
   }
 
@@ -335,7 +334,6 @@ function fit(trace, state) {
   state.side ??= "row";
   state.mass ??= 0.9;
   state.lock ??= false;
-  state.gold ??= true;
   state.sort ??= "layer";
   // where a row is spread over hundreds of inputs, a scale to 1 would show an empty map
   if (trace.backdrop) state.scale ??= "row";

@@ -90,7 +90,6 @@ export function draw(app) {
   context.font = `${box.font}px ${FONT}`;
   cells(context, app, box);
   labels(context, app, box);
-  if (view.gold.length && state.gold) gold(context, view, box, INKS[theme]);
   marks(context, app, box);
   if (long) drawOverview(app, box);
 }
@@ -188,22 +187,6 @@ function labels(context, app, box) {
 function style(context, box, bold, special, chosen, colours) {
   context.font = `${bold ? "600 " : ""}${box.font}px ${FONT}`;
   context.fillStyle = chosen ? colours.text : special ? colours.dim : colours.text;
-}
-
-function gold(context, view, box, colours) {
-  for (const { r, c, sure } of view.gold) {
-    const [y, x] = [r - box.r0, c - box.c0];
-    if (y < 0 || x < 0 || y >= box.rows || x >= box.columns) continue;
-    const [left, top] = [box.left + x * box.cell, box.top + y * box.cell];
-    context.setLineDash(sure ? [] : [4, 3]);
-    // a pale line beneath, so that the mark stands out on a dark cell too
-    for (const [colour, wide] of [[colours.ground, 4], [colours.mark, 2]]) {
-      context.strokeStyle = colour;
-      context.lineWidth = wide;
-      context.strokeRect(left + 3.5, top + 3.5, box.cell - 8, box.cell - 8);
-    }
-  }
-  context.setLineDash([]);
 }
 
 function marks(context, app, box) {

@@ -16,7 +16,6 @@ const READ = {
   words: (text) => text === "1",
   mass: (text) => (Number(text) >= 0.1 && Number(text) <= 1 ? Number(text) : undefined),
   scale: (text) => (SCALES.includes(text) ? text : undefined),
-  gold: (text) => text === "1",
   overlay: (text) => text === "1",
   sort: (text) => (["layer", "sharp"].includes(text) ? text : undefined),
   text: (text) => text,

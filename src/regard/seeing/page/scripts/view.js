@@ -38,7 +38,6 @@ export function makeView(trace, layer, state, words) {
   view.missing = rows.map((row) => average(row.tokens.map((t) => layer.lacks(state.head, t))));
   view.rowOf = lookup(rows);
   view.columnOf = lookup(columns);
-  view.gold = layer.kind === "cross" ? goldCells(trace, rows, columns) : [];
   view.max = view.weights.reduce((a, b) => Math.max(a, b), 0);
   return drawn(view, state.mass);
 }
@@ -169,24 +168,4 @@ function lookup(found) {
 
 function average(values) {
   return values.reduce((a, b) => a + b, 0) / Math.max(1, values.length);
-}
-
-function goldCells(trace, rows, columns) {
-  const [below, along] = trace.goldUnits;
-  const cells = new Map();
-  for (const [target, source, sure] of trace.gold) {
-    for (const r of linked(rows, target, below)) {
-      for (const c of linked(columns, source, along)) {
-        const key = `${r} ${c}`;
-        cells.set(key, { r, c, sure: sure || Boolean(cells.get(key)?.sure) });
-      }
-    }
-  }
-  return [...cells.values()];
-}
-
-/** Indices of the items that hold a word or a token. */
-function linked(side, number, unit) {
-  const is = (item) => (unit === "words" ? item.word === number : item.tokens.includes(number));
-  return side.flatMap((item, i) => (is(item) ? [i] : []));
 }
