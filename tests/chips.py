@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 
 import pytest
 import torch
@@ -23,14 +22,6 @@ def runs_bf16_lstm() -> bool:
             raise
         return False
     return True
-
-
-@cache
-def saturates_int8() -> bool:
-    """Whether sums of int8 products may saturate, as on x86 without VNNI."""
-    file = Path("/proc/cpuinfo")
-    units = file.read_text() if file.exists() else ""
-    return "avx2" in units and "vnni" not in units
 
 
 @contextmanager

@@ -19,13 +19,12 @@ import safetensors.torch
 import torch
 
 import regard
-from chips import saturates_int8
 from cli.tools import done
 from cli.tools import regard as command
 from export.tools import SOURCES, assert_found, assert_hypotheses, make_run, run_readme
 from regard.data import pad
 from regard.decoding import DecodingOptions, decode
-from regard.export import ExportError, export, graphs
+from regard.export import ExportError, export
 from regard.export.decode import Exported
 from regard.export.graphs import Ports
 from regard.symbols import EOS, UNK
@@ -47,44 +46,21 @@ SEARCHES = [
 
 
 class ExportedRun(NamedTuple):
-    """A run, its folder of 32 bits with attention, what the command said, and the first graphs."""
+    """A run, its folder with attention, and what the command said."""
 
     run: Path
     folder: Path
     said: str
-    graphs: Path
-    ports: Ports
-
-    def write_graphs(self, model, inputs, folder, *, attention):
-        """Copy the graphs instead of tracing the model again, which takes seconds."""
-        for name in ("encoder.onnx", "step.onnx"):
-            shutil.copyfile(self.graphs / name, folder / name)
-        return self.ports
 
 
 def export_run(home, preset):
-    """Export a run by the command, and keep the graphs as they were traced."""
+    """Export a run by the command."""
     run = make_run(home / "run", preset, features=["V", "PST"])
-    kept, ports = home / "graphs", []
-    kept.mkdir()
-
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)
-        patch.setattr(graphs, "write_graphs", wrapped(graphs.write_graphs, kept, ports))
         result = command("export", run, "--attention")
     assert done(result) == "run-onnx\n"
-    return ExportedRun(run, home / "run-onnx", result.stderr, kept, ports[0])
-
-
-def wrapped(write, kept, ports):
-    """The function that writes graphs, which keeps a copy of them."""
-
-    def write_graphs(model, inputs, folder, *, attention):
-        ports.append(write(model, inputs, folder, attention=attention))
-        shutil.copytree(folder, kept, dirs_exist_ok=True)
-        return ports[0]
-
-    return write_graphs
+    return ExportedRun(run, home / "run-onnx", result.stderr)
 
 
 @pytest.fixture(scope="module")
@@ -114,9 +90,8 @@ def assert_searches_are_those_of_the_model(model, exported, count=40):
 @pytest.mark.slow
 def test_an_exported_folder_is_the_model(bahdanau):
     assert "differ from the model's by" in bahdanau.said
-    assert "predictions for 100 of 100 random sources are equal (beam 5)" in bahdanau.said
     home = bahdanau.run.parent
-    assert sorted(path.name for path in home.iterdir()) == ["graphs", "run", "run-onnx"]
+    assert sorted(path.name for path in home.iterdir()) == ["run", "run-onnx"]
     model, exported = regard.load(bahdanau.run, device="cpu"), Exported(bahdanau.folder)
     assert_searches_are_those_of_the_model(model, exported)
     assert_manifest_names_what_the_graphs_have(bahdanau.folder)
@@ -219,39 +194,6 @@ def test_what_goes_wrong_in_the_program_is_one_sentence(bahdanau, tmp_path):
     assert said(bahdanau.folder, PYTHONPATH=str(tmp_path / "none")) == (
         "decode.py needs onnxruntime, which is not installed: pip install onnxruntime"
     )
-
-
-@pytest.fixture(scope="module")
-def int8(bahdanau, tmp_path_factory):
-    """What `regard export --precision int8` says, and its folder."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(graphs, "write_graphs", bahdanau.write_graphs)
-        patch.chdir(tmp_path_factory.mktemp("int8"))
-        check = Path("check.txt")
-        check.write_text("".join(f"{text}\n" for text in many_sources()))
-        words = ("--precision", "int8", "--check", check, "--json")
-        result = command("export", bahdanau.run, *words)
-        found = json.loads(done(result))
-        assert found["path"] == "run-onnx-int8"
-        return found, result.stderr, Path(found["path"]).absolute()
-
-
-@pytest.mark.slow
-def test_int8_states_the_share_of_equal_predictions(bahdanau, int8):
-    found, said, folder = int8
-    model, exported = regard.load(bahdanau.run, device="cpu"), Exported(folder)
-    texts = many_sources()
-    rows = model.source_ids(texts)
-    expected = [out.tokens for out in model(texts)]
-    answers = [model.tgt_tokenizer.tokens(several[0].tokens) for several in exported.search(rows)]
-    equal = sum(one == own for one, own in zip(answers, expected, strict=True))
-    assert (found["sources"], found["equal_predictions"]) == (len(texts), equal)
-    assert len(texts) / 2 < equal
-    assert f"predictions for {equal} of {len(texts)} sources are equal (beam 5)" in said
-    assert 1e-4 < found["difference"] < (2 if saturates_int8() else 1)
-    readme = (folder / "README.md").read_text()
-    assert f"{equal} of\n{len(texts)} predictions" in readme
-    assert "weights in int8" in readme
 
 
 @pytest.mark.long

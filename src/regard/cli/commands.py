@@ -459,14 +459,7 @@ class ExportArgs:
         default="onnx",
     )
     output: Path | None = option("A new folder.", "-o", "--output", shown="NAME-FORMAT")
-    precision: str = option(
-        "Precision of the weights (onnx): 32, or int8: smaller, faster, less exact.", default="32"
-    )
     attention: bool = flag("--attention", "Export the attention weights of each step, too (onnx).")
-    check: Path | None = option(
-        "Sources, one on each line, whose predictions are compared with the model's (onnx).",
-        shown="random ones",
-    )
     as_json: options.Json = False
 
 

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from regard import extras, safe_read
+from regard import extras
 from regard.api import bundled_models
 from regard.cli.commands import ExportArgs, ImportArgs, ServeArgs, WatchArgs
 from regard.cli.console import note, print_json
 from regard.errors import ArgumentError
 from regard.export import ExportResult
 from regard.export import export as export_run
-from regard.export.folder import refuse_onnx_options
+from regard.export.folder import refuse_attention
 from regard.messages import message
 from regard.training.imported_run import import_run, write_transformers
 
@@ -30,26 +30,17 @@ PACKAGES: Final = ("fastapi", "uvicorn", "httptools")
 def export(args: ExportArgs) -> None:
     """Write a model as files that run without torch and regard, or for transformers."""
     if args.to == "transformers":
-        refuse_onnx_options(args.to, args.precision, args.attention, args.check)
+        if args.attention:
+            refuse_attention(args.to)
         typer.echo(str(write_transformers(bundled_models.find(args.run), args.output)))
         return
-    sources = None if args.check is None else safe_read.read_text(args.check).splitlines()
-    written = export_run(
-        args.run,
-        args.output,
-        to=args.to,
-        precision=args.precision,
-        attention=args.attention,
-        check=sources,
-    )
-    verified = written.manifest["verified"]
-    source = written.manifest["tokenizers"]["source"]
-    compared = _comparison(verified, random=sources is None)
-    command = _trial(written, source)
+    written = export_run(args.run, args.output, to=args.to, attention=args.attention)
+    named = "export.numbers" if "numbers" in written.manifest else "export.log-probabilities"
+    compared = message(named, difference=written.difference)
+    command = _trial(written, written.manifest["tokenizers"]["source"])
     typer.echo(message("export.try", comparison=compared, command=command), err=True)
     if args.as_json:
-        predictions = {name: n for name, n in verified.items() if name != "largest_difference"}
-        print_json({"path": str(written.path), "difference": written.difference, **predictions})
+        print_json({"path": str(written.path), "difference": written.difference})
     else:
         typer.echo(str(written.path))
 
@@ -60,22 +51,6 @@ def import_(args: ImportArgs) -> None:
         args.folder, args.output, source_language=args.src_lang, target_language=args.tgt_lang
     )
     typer.echo(str(run))
-
-
-def _comparison(verified: dict[str, Any], *, random: bool) -> str:
-    """Return a sentence on how far an exported model is from the run."""
-    most = verified["largest_difference"]
-    if "compared" in verified:
-        return message("export.numbers", difference=most, count=verified["compared"])
-    equal = ""
-    if "sources" in verified:
-        equal = message(
-            "export.equal-random" if random else "export.equal",
-            count=verified["equal_predictions"],
-            total=verified["sources"],
-            beam=verified["beam"],
-        )
-    return message("export.log-probabilities", difference=most, equal=equal)
 
 
 def _trial(written: ExportResult, source: dict[str, Any]) -> str:

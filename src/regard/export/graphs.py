@@ -16,7 +16,6 @@ import numpy as np
 import onnx
 import torch
 from onnx import helper, numpy_helper
-from onnxruntime.quantization import QuantType, quantize_dynamic
 from torch import Tensor, nn
 
 from regard import ops
@@ -33,53 +32,22 @@ from regard.tasks import NumbersOutput
 from regard.tasks.inputs.graph_inputs import GraphInputs
 from regard.training import Saved
 
-GRAPHS: Final = ("encoder.onnx", "step.onnx")
-#: operators whose weights become int8. Tables of embeddings, which are looked up, stay as they are,
-#: and onnxruntime has no int8 operators for GRU and RNN.
-QUANTIZED: Final = ("MatMul", "LSTM")
-
 
 def simplify(folder: Path) -> None:
-    """Rewrite nodes of both graphs that onnxruntime is slow at; results are the same."""
-    for name in GRAPHS:
+    """Compute `x @ v`, as additive attention does, as `v @ x.T`, which is several times faster."""
+    for name in ("encoder.onnx", "step.onnx"):
         model = onnx.load(folder / name)
-        vectors = _vectors(model.graph)
-        for graph in _with_subgraphs(model.graph):
+        graphs = _with_subgraphs(model.graph)
+        vectors = {
+            weight.name: numpy_helper.to_array(weight)
+            for graph in graphs
+            for weight in graph.initializer
+            if len(weight.dims) == 1
+        }
+        for graph in graphs:
             _transpose_products_by_vector(graph, vectors)
-        _squeeze_selections(model.graph)
-        _drop_unused_weights(model.graph)
+        _drop_unused_weights(graphs)
         onnx.save(model, folder / name)
-
-
-def quantize(folder: Path) -> None:
-    """Replace the weights of both graphs by int8 ones, with a scale for each output channel.
-
-    Activations are quantised as they come, a matrix at a time. It needs graphs that are not
-    simplified yet.
-    """
-    for name in GRAPHS:
-        model = onnx.load(folder / name)
-        _forget_shapes(model.graph)
-        root = logging.getLogger()
-        before = root.level
-        root.setLevel(logging.ERROR)  # it recommends steps that need another package
-        try:
-            quantize_dynamic(
-                model,
-                folder / name,
-                op_types_to_quantize=list(QUANTIZED),
-                per_channel=True,
-                weight_type=QuantType.QInt8,
-                nodes_to_exclude=_products_by_vector(model.graph),
-            )
-        finally:
-            root.setLevel(before)
-
-
-def _forget_shapes(graph: Any) -> None:
-    """Remove recorded shapes, which are wrong once the quantiser has transposed a weight."""
-    for inner in _with_subgraphs(graph):
-        del inner.value_info[:]
 
 
 def _with_subgraphs(graph: Any) -> list[Any]:
@@ -88,31 +56,10 @@ def _with_subgraphs(graph: Any) -> list[Any]:
     return [graph, *(own for one in inner for own in _with_subgraphs(one))]
 
 
-def _vectors(graph: Any) -> dict[str, np.ndarray]:
-    """Return the weights of a graph that are vectors."""
-    return {
-        weight.name: numpy_helper.to_array(weight)
-        for inner in _with_subgraphs(graph)
-        for weight in inner.initializer
-        if len(weight.dims) == 1
-    }
-
-
-def _products_by_vector(graph: Any) -> list[str]:
-    """Return the names of the matrix products by a vector."""
-    vectors = _vectors(graph)
-    return [node.name for node in graph.node if _is_product(node, vectors)]
-
-
-def _is_product(node: Any, vectors: dict[str, np.ndarray]) -> bool:
-    return node.op_type == "MatMul" and node.input[1] in vectors
-
-
 def _transpose_products_by_vector(graph: Any, vectors: dict[str, np.ndarray]) -> None:
-    """Compute `x @ v`, as additive attention does, as `v @ x.T`, which is several times faster."""
     nodes = []
     for node in graph.node:
-        if not _is_product(node, vectors):
+        if node.op_type != "MatMul" or node.input[1] not in vectors:
             nodes.append(node)
             continue
         (x, v), (y,) = node.input, node.output
@@ -128,36 +75,8 @@ def _transpose_products_by_vector(graph: Any, vectors: dict[str, np.ndarray]) ->
     _replace(graph.node, nodes)
 
 
-def _squeeze_selections(graph: Any) -> None:
-    """Select the only entry of an axis by `Squeeze`, which does not copy, instead of `Gather`."""
-    zeros = {
-        weight.name
-        for weight in graph.initializer
-        if not weight.dims and numpy_helper.to_array(weight) == 0
-    }
-    ones = {
-        (value.name, axis)
-        for value in (*graph.value_info, *graph.input)
-        for axis, size in enumerate(value.type.tensor_type.shape.dim)
-        if size.dim_value == 1
-    }
-    nodes = []
-    for node in graph.node:
-        axis = {part.name: part.i for part in node.attribute}.get("axis", 0)
-        selects = node.op_type == "Gather" and node.input[1] in zeros
-        if not selects or (node.input[0], axis) not in ones:
-            nodes.append(node)
-            continue
-        axes = numpy_helper.from_array(np.array([axis]), f"{node.output[0]}.axes")
-        graph.initializer.append(axes)
-        inputs = [node.input[0], axes.name]
-        nodes.append(helper.make_node("Squeeze", inputs, list(node.output), name=node.name))
-    _replace(graph.node, nodes)
-
-
-def _drop_unused_weights(graph: Any) -> None:
+def _drop_unused_weights(graphs: list[Any]) -> None:
     """Remove weights that no node reads any more, of which onnxruntime would warn."""
-    graphs = _with_subgraphs(graph)
     used = {name for inner in graphs for node in inner.node for name in node.input}
     used |= {output.name for inner in graphs for output in inner.output}
     for inner in graphs:
@@ -501,18 +420,6 @@ BATCHES: Final = ((6,), (1, 1), (9, 2, 17, 5))
 LENGTHS: Final = (11, 7, 3)
 
 
-class NumberCheck(NamedTuple):
-    """Result of a comparison of a graph with its model.
-
-    Attributes:
-        largest_difference: of a number, in deviations of the training data.
-        compared: how many sources were compared.
-    """
-
-    largest_difference: float
-    compared: int
-
-
 def _numbers(saved: Saved) -> NumbersOutput:
     assert saved.task.numbers is not None
     return saved.task.numbers
@@ -543,8 +450,11 @@ def write_number_graph(saved: Saved, folder: Path) -> dict[str, Any]:
     }
 
 
-def verify_numbers(saved: Saved, folder: Path) -> NumberCheck:
-    """Compare the graph with the model on random sources; raises ExportError if they differ."""
+def verify_numbers(saved: Saved, folder: Path) -> float:
+    """Return the largest difference of a number, in deviations of the training data.
+
+    Raises ExportError if the graph differs from the model on random sources.
+    """
     exported, inputs = ExportedNumbers(folder), saved.task.input.graph_inputs()
     graph, chance = _numbers(saved).graph(saved.model), torch.Generator().manual_seed(2)
     scale, differences = np.array(graph.scale)[:, None], []
@@ -562,4 +472,4 @@ def verify_numbers(saved: Saved, folder: Path) -> NumberCheck:
             f"largest difference is {worst:.2g}, so that nothing was kept: report it with the "
             f"versions of torch, onnx and onnxruntime."
         )
-    return NumberCheck(worst, sum(map(len, BATCHES)))
+    return worst
