@@ -42,7 +42,10 @@ def test_a_line_for_each_pair(spaced, files):
         links = [tuple(map(int, link.split("-"))) for link in line.split()]
         assert all(i < source and j < target for i, j in links)
         assert len({j for _, j in links}) == len(links)
-    assert result.stderr == "read from mean of all layers, no shift\n"
+    assert result.stderr == "read from statistics of these pairs and of 21 training pairs\n"
+    looked = regard("align", spaced, files[0], "--by", "attention")
+    done(looked)
+    assert looked.stderr == "read from mean of all layers, no shift\n"
 
 
 def test_gold_finds_the_best_head_and_names_it(spaced, files):
@@ -53,12 +56,15 @@ def test_gold_finds_the_best_head_and_names_it(spaced, files):
     assert "AER, shift +1" in said
     assert "uniform" in said
     assert "diagonal" in said
-    assert "the best of 21 on these 3 pairs themselves" in said  # (2 x (2 + mean) + mean) x 3
+    # (2 x (2 + mean) + mean) x 3, and statistics
+    assert "the best of 22 on these 3 pairs themselves" in said
+    assert "statistics " in said
     assert said.count("best ") + said.count("best\n") >= 1
 
 
 def test_json_has_every_rate(spaced, files):
-    found = json.loads(done(regard("align", spaced, files[0], "--gold", files[1], "--json")))
+    by = ["--by", "attention", "--json"]
+    found = json.loads(done(regard("align", spaced, files[0], "--gold", files[1], *by)))
     assert found["pairs"] == len(found["alignments"]) == 3
     tried = found["tried"]
     assert len(tried) == 21
@@ -78,6 +84,7 @@ def test_the_choice_can_be_made(spaced, files):
     assert chosen("--layer", 1, "--head", 0, "--shift", -1) == (1, 0, -1)
     assert chosen("--layer", 1) == (1, None, 0)
     assert chosen("--layer", "mean") == (None, None, 0)
+    assert chosen("--by", "attention") == (None, None, 0)
     assert chosen("--gold", files[1], "--head", 1)[1] == 1
     assert chosen("--gold", files[1], "--shift", 0)[2] == 0
 
@@ -124,6 +131,7 @@ BAD_USAGE = {
     "a head of all layers": (["--head", 1], ["the layer a number where the head is one"]),
     "layer in words": (["--layer", "top"], ["--layer", "auto, mean or a number", "'top'"]),
     "shift of two": (["--shift", 2], ["--shift", "auto, 0, 1 or -1", "'2'"]),
+    "no way": (["--by", "hand"], ["--by", "'hand'"]),
     "batch": (["--batch", 0], ["--batch", "regard align --help"]),
 }
 

@@ -35,7 +35,7 @@ from regard.api.tables import (
     table_like,
     table_sources,
 )
-from regard.api.word_alignment import align_by_mean
+from regard.api.word_alignment import align_best
 from regard.data import Pair, Tokenizer, require_tokenizer
 from regard.decoding import Ensemble
 from regard.decoding_options import check_least
@@ -464,7 +464,7 @@ class Model:
             skip_bad: as there.
         """
         how = {"tgt_file": tgt_file, "columns": columns, "skip_bad": skip_bad}
-        return align_by_mean(self.predictor, pairs, words, **how)
+        return align_best(self.predictor, pairs, words, **how)
 
     def save(self, folder: str | Path) -> Path:
         """Copy the run to a folder, for `regard.load` and the command line; returns its path.

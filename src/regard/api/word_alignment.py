@@ -1,4 +1,4 @@
-"""Word alignments of many pairs, from the attention of a model that is made to write the target."""
+"""Word alignments of many pairs, from the attention of a model or from the words of its data."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeVar
@@ -7,16 +7,21 @@ import numpy as np
 
 from regard.api.evaluate_pairs import known_pairs, read_for
 from regard.api.predictor import Predictor
-from regard.data import Pair, require_tokenizer, source_ids
+from regard.data import Corpus, Pair, require_tokenizer, source_ids
+from regard.data.corpus import corpus_problem
 from regard.data.lookup_codecs import words_of
+from regard.data.word_aligner import align_texts, unit_links
 from regard.decoding import force_decode
 from regard.errors import ArgumentError, RegardError
 from regard.messages import message
 from regard.seeing.trace import Weights
 from regard.seeing.trace.view import Links, merge_units, shift_rows, strongest
 from regard.tasks import Task
+from regard.training.run_folder import RunFolder
 
 SHIFTS: Final = (0, 1, -1)
+#: training pairs that statistics are made of at most
+MAX_TRAINING_PAIRS: Final = 200_000
 T = TypeVar("T")
 
 
@@ -33,6 +38,12 @@ class HeadChoice(NamedTuple):
     head: int | None
     shift: int
 
+    @property
+    def labels(self) -> tuple[str, str]:
+        """The layer and the head, as a table shows them."""
+        layer, head = ("mean" if number is None else str(number) for number in self[:2])
+        return layer, head
+
     def __str__(self) -> str:
         if self.layer is None:
             where = message("align.choice.all-layers")
@@ -44,6 +55,28 @@ class HeadChoice(NamedTuple):
             return message("align.choice.no-shift", where=where)
         return message("align.choice.shift", where=where, shift=self.shift)
 
+
+class StatisticsChoice(NamedTuple):
+    """Links without attention, by the statistics of texts: see `regard.data.word_aligner`.
+
+    Attributes:
+        pairs: number of training pairs that were counted besides the pairs themselves.
+        shift: 0, as nothing is shifted.
+    """
+
+    pairs: int
+    shift: int = 0
+
+    @property
+    def labels(self) -> tuple[str, str]:
+        """The method, as a table shows it."""
+        return message("align.statistics"), ""
+
+    def __str__(self) -> str:
+        return message("align.choice.statistics", pairs=self.pairs)
+
+
+Choice = HeadChoice | StatisticsChoice
 
 #: a layer or head by number, the mean of all, or None for the best
 Selector = int | Literal["mean"] | None
@@ -164,19 +197,63 @@ def align(
     return found
 
 
-def align_by_mean(
+def align_by_statistics(
+    predictor: Predictor,
+    pairs: Sequence[Pair],
+    *,
+    units: Units,
+    done: Callable[[float], None] = lambda pairs: None,
+) -> tuple[StatisticsChoice, list[Links]]:
+    """Return the links of each pair by the statistics of these pairs and of the training data."""
+    known = training_texts(predictor)
+    share = len(pairs) / (len(pairs) + len(known))
+    texts = [*((pair.src, pair.tgt) for pair in pairs), *known]
+    found = align_texts(texts, lambda count: done(share * count))
+    source = require_tokenizer(predictor.task.input.encoder, "an alignment")
+    sides = ((source, units.source), (predictor.task.target, units.target))
+    links = []
+    for pair, own in zip(pairs, found, strict=False):
+        spans = (
+            words_of(text) if words else tokenizer.spans(text)
+            for text, (tokenizer, words) in zip((pair.src, pair.tgt), sides, strict=True)
+        )
+        links.append(unit_links(own, *spans))
+    return StatisticsChoice(len(known)), links
+
+
+def training_texts(predictor: Predictor) -> list[tuple[str, str]]:
+    """Return the training pairs that a run keeps, as text; none if it keeps none."""
+    path = RunFolder(predictor.paths[0]).data / "train.arrow"
+    if corpus_problem(path) is not None:
+        return []
+    corpus, source = Corpus(path), require_tokenizer(predictor.task.input.encoder, "an alignment")
+    rows = range(min(len(corpus), MAX_TRAINING_PAIRS))
+    target = predictor.task.target
+    return [(source.decode(corpus.src(i)), target.decode(corpus.tgt(i))) for i in rows]
+
+
+def align_best(
     predictor: Predictor, source: Any, words: bool | None, **reading: Any
 ) -> list[Links]:
-    """Return the links of each pair by the mean of all heads; none for a bad line left out."""
+    """Return the links of each pair by the best that the run has; none for a bad line left out."""
     check_can_align(predictor)
     bad: list[int] = []
     reader = read_for(
         predictor, source, on_bad=lambda error: bad.append(error.line or 0), forced=True, **reading
     )
-    pairs, mean = known_pairs(predictor.task, reader), HeadChoice(None, None, 0)
+    pairs = known_pairs(predictor.task, reader)
     units = Units.of(predictor.task, words)
-    found = align(predictor, pairs, lambda heads: [mean], units=units)[mean]
+    if by_statistics(predictor, units):
+        found = align_by_statistics(predictor, pairs, units=units)[1]
+    else:
+        mean = HeadChoice(None, None, 0)
+        found = align(predictor, pairs, lambda heads: [mean], units=units)[mean]
     return spread(found, left_out(pairs, bad), frozenset())
+
+
+def by_statistics(predictor: Predictor, units: Units) -> bool:
+    """Return whether links are best made from statistics: those of words, with training data."""
+    return all(units) and (RunFolder(predictor.paths[0]).data / "train.arrow").exists()
 
 
 def unit_counts(task: Task, pairs: Sequence[Pair], units: Units) -> list[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""`regard align`: word alignments from attention, and their error rates against gold."""
+"""`regard align`: word alignments by attention or statistics, and their error rates."""
 
 import sys
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from regard import api
 from regard.api import word_alignment
 from regard.api.word_alignment import (
     AlignOptions,
-    HeadChoice,
+    Choice,
     Selector,
     Units,
     left_out,
@@ -22,7 +22,7 @@ from regard.atomic_files import atomic_output
 from regard.cli.commands import AlignArgs
 from regard.cli.console import print_json, print_table, progress_bar, result_console
 from regard.cli.input_lines import pairs_for
-from regard.data import read_lines
+from regard.data import Pair, read_lines
 from regard.data.text_files import display_name
 from regard.errors import ArgumentError
 from regard.messages import message, translated
@@ -62,16 +62,16 @@ class AlignmentResult(NamedTuple):
     Attributes:
         sizes: numbers of source and target words of each pair.
         golds: gold links of each pair, if there are any.
-        chosen: the attention that links are read from: the best by the gold, or the only one.
+        chosen: what links are made from: the best by the gold, or the only one.
         links: of each pair.
-        tried: the quality of each layer, head and shift, if there is gold.
+        tried: the quality of each layer, head and shift, and of statistics, if there is gold.
     """
 
     sizes: list[tuple[int, int]]
     golds: Sequence[Gold] | None
-    chosen: HeadChoice
+    chosen: Choice
     links: list[Links]
-    tried: dict[HeadChoice, Quality]
+    tried: dict[Choice, Quality]
 
     def baselines(self) -> dict[str, Quality]:
         """Return the quality of alignments without a model."""
@@ -82,7 +82,7 @@ class AlignmentResult(NamedTuple):
 
 
 def align(args: AlignArgs) -> None:
-    """Align the words of pairs by attention: Pharaoh format on stdout, error rates on stderr."""
+    """Align the words of pairs: Pharaoh format on stdout, error rates on stderr."""
     options = AlignOptions(
         _selector("layer", args.layer), _selector("head", args.head), _shift(args.shift)
     )
@@ -93,18 +93,46 @@ def align(args: AlignArgs) -> None:
     lines, units = left_out(pairs, bad), Units.of(model.task, args.words)
     sizes = word_alignment.unit_counts(model.task, pairs, units)
     golds = None if args.gold is None else read_gold_file(args.gold, args.gold_first, sizes, lines)
-    choices = (options if golds is not None else options.without_gold()).choices
-    with progress_bar(message("align.progress", model=model.path), len(pairs)) as done:
-        found = word_alignment.align(
-            model.predictor, pairs, choices, units=units, batch=args.batch, done=done
-        )
-    tried: dict[HeadChoice, Quality] = {}
+    found = _found(args, model, pairs, units, options, tries_all=golds is not None)
+    tried: dict[Choice, Quality] = {}
     chosen = next(iter(found))
     if golds is not None:
         tried = {choice: Quality.of(links, golds) for choice, links in found.items()}
         chosen = min(tried, key=lambda choice: tried[choice].aer)
     result = AlignmentResult(sizes, golds, chosen, found[chosen], tried)
     return _write(result, lines, args.output, as_json=args.as_json)
+
+
+def _found(
+    args: AlignArgs,
+    model: api.Model,
+    pairs: Sequence[Pair],
+    units: Units,
+    options: AlignOptions,
+    *,
+    tries_all: bool,
+) -> dict[Choice, list[Links]]:
+    """Return the links of each pair by each way to make them."""
+    found: dict[Choice, list[Links]] = {}
+    by, predictor = args.by, model.predictor
+    if by == "auto" and options != AlignOptions(None, None, None):
+        by = "attention"
+    if by == "auto" and not word_alignment.by_statistics(predictor, units):
+        by = "attention"
+    ways = 2 if by == "auto" and tries_all else 1
+    with progress_bar(message("align.progress", model=model.path), ways * len(pairs)) as done:
+        if by != "attention":
+            chosen, links = word_alignment.align_by_statistics(
+                predictor, pairs, units=units, done=done
+            )
+            found[chosen] = links
+        if by == "attention" or ways > 1:
+            choices = (options if tries_all else options.without_gold()).choices
+            looked = word_alignment.align(
+                predictor, pairs, choices, units=units, batch=args.batch, done=done
+            )
+            found.update((choice, links) for choice, links in looked.items())
+    return found
 
 
 def _selector(name: str, word: str) -> Selector:
@@ -157,10 +185,10 @@ def _print_tried(console: Console, result: AlignmentResult) -> None:
     """Print the error rate of each head in one column per shift, then the best in a sentence."""
     shifts = list(dict.fromkeys(choice.shift for choice in result.tried))
     rows = []
-    for layer_and_head, same in groupby(result.tried, key=lambda choice: choice[:2]):
+    for labels, same in groupby(result.tried, key=lambda choice: choice.labels):
         found = list(same)
-        labels = ("mean" if number is None else str(number) for number in layer_and_head)
         cells = [f"{100 * result.tried[choice].aer:.1f}" for choice in found]
+        cells += [""] * (len(shifts) - len(cells))
         rows.append([*labels, *cells, message("align.best") if result.chosen in found else ""])
     titles = [message("table.layer"), message("table.head")]
     titles += [message("align.aer-shift", shift=n) if n else message("align.aer") for n in shifts]

@@ -6,7 +6,7 @@ implemented by the function of its name in another module, which is imported whe
 
 from dataclasses import MISSING
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from typer import Option
@@ -384,7 +384,7 @@ class WhatIfArgs:
 
 @command(no_args_is_help=True)
 class AlignArgs:
-    """Align the words of pairs by attention.
+    """Align the words of pairs by attention, or by statistics of the pairs and the training data.
 
     Alignments go to stdout in Pharaoh format, error rates to stderr.
     """
@@ -400,6 +400,11 @@ class AlignArgs:
         "are tabs."
     )
     gold_first: options.GoldFirst = 0
+    by: Literal["auto", "attention", "statistics"] = option(
+        "What links are made from; auto is statistics for words if the run has its training data, "
+        "the best by the gold, or attention if a layer, head or shift is chosen.",
+        default="auto",
+    )
     layer: str = option(
         "A number from 0, mean, or auto: the best by the gold, or mean.", default="auto"
     )
