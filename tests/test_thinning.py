@@ -1,11 +1,9 @@
-import json
 from itertools import product
 from types import SimpleNamespace
 
 import pytest
 
-import thinning
-from thinning import may_take, spread, thin
+from thinning import may_take, thin
 
 SIZES, KINDS, SIGNS = (2, 3, 7), ("even", "odd", "any"), (1, -1)
 
@@ -42,26 +40,6 @@ def test_a_pairwise_test_runs_for_every_pair_of_values():
     assert {(p["kind"], p["size"]) for p in found} == set(product(KINDS, SIZES[:2]))
     assert {(p["kind"], p["sign"]) for p in found} == set(product(KINDS, SIGNS))
     assert len(found) < 12
-
-
-def test_a_sample_is_spread_over_the_sets_and_differs_between_tests():
-    assert all(len(spread(name, 41, 14)) == 14 for name in ("one", "two", "three"))
-    everything = set().union(*(spread(f"test_{i}", 41, 14) for i in range(20)))
-    assert everything == set(range(41))
-    assert spread("one", 2, 14) == {0, 1}
-
-
-@pytest.mark.parametrize(("slow", "few"), [("test_other", 1), ("test_x", 0)])
-def test_a_sampled_test_runs_for_as_many_sets_as_it_says_and_never_for_long_ones(
-    tmp_path, monkeypatch, slow, few
-):
-    items = [Item(pytest.mark.sample(3), number=number) for number in range(9)]
-    for item in items[:4]:
-        item.add_marker(pytest.mark.long)
-    assert len(chosen(items)) == 3
-    (tmp_path / "tests.json").write_text(json.dumps({"not_quick": [f"tests/test_x.py::{slow}"]}))
-    monkeypatch.setattr(thinning, "RECORD", tmp_path / "tests.json")
-    assert len(chosen(items, few=True)) == few
 
 
 def test_a_file_is_left_out_if_no_test_of_it_can_be_taken():

@@ -71,6 +71,7 @@ def test_show_does_without(loaded, module):
     assert module not in loaded
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_dry_run_does_without_what_takes_longest(tmp_path):
     pairs = tmp_path / "pairs.tsv"
@@ -107,6 +108,7 @@ print(*({NEVER!r} & set(sys.modules)))
     assert done.stdout == "\n"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "offers"),

@@ -132,13 +132,6 @@ def test_settings_from_toml(pairs, in_folder):
     assert (config.seed, config.model) == (5, {"hidden": 32})
 
 
-def test_broken_toml(in_folder):
-    (in_folder / "run.toml").write_text('size = "tiny"\ndata = \n')
-    said = sentence(regard("train", "run.toml"), 1)
-    assert "run.toml" in said
-    assert "line 2" in said
-
-
 def test_a_run_is_not_overwritten(pairs, run):
     before = (run / "model.safetensors").read_bytes()
     said = sentence(regard("train", pairs, "-o", run, *BRIEF), 1)

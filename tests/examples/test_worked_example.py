@@ -46,37 +46,6 @@ def test_the_right_numbers_without_torch():
     assert of("context", "right") == pytest.approx(CONTEXT, abs=1e-12)
 
 
-def test_each_stage_from_the_printed_one_before_it():
-    assert of("score", "follows") == pytest.approx([float(s) for s in SCORES], abs=1e-12)
-    scaled = [score / math.sqrt(3) for score in PRINTED["score"]]
-    assert of("scaled score", "follows") == pytest.approx(scaled, abs=1e-12)
-    weights = softmax(PRINTED["scaled score"])
-    assert of("weight", "follows") == pytest.approx(weights, abs=1e-12)
-    exact = [Fraction(weight).limit_denominator(100) for weight in PRINTED["weight"]]
-    assert mix(exact) == [Fraction(154, 100), Fraction(164, 100), Fraction(174, 100)]
-    assert of("context", "follows") == pytest.approx([1.54, 1.64, 1.74], abs=1e-12)
-
-
-def test_verdicts():
-    assert of("score", "verdict") == [RIGHT, WRONG, WRONG, WRONG]
-    assert of("scaled score", "verdict") == [RIGHT, CARRIED, CARRIED, CARRIED]
-    assert of("weight", "verdict") == [WRONG] * 4
-    assert of("context", "verdict") == [WRONG] * 3
-
-
-@pytest.mark.parametrize(
-    ("printed", "follows", "right", "verdict"),
-    [
-        (0.50, 0.5049, 0.4951, RIGHT),
-        (0.50, 0.5049, 0.5051, CARRIED),
-        (0.50, 0.5051, 0.5049, WRONG),
-        (0.50, 0.4949, 0.6, WRONG),
-    ],
-)
-def test_a_number_is_judged_at_two_digits(printed, follows, right, verdict):
-    assert example.PrintedNumber("score", 1, printed, follows, right).verdict == verdict
-
-
 def test_the_page_holds_what_the_script_prints(capsys):
     main(["--markdown"])
     printed = capsys.readouterr().out

@@ -178,28 +178,3 @@ def test_going_on_from_the_end_is_one_long_run(cell):
     second = run("reference", cell, "scaled", rest, mask)
     torch.testing.assert_close(second.hidden, whole.hidden[:, 2:], rtol=0, atol=1e-12)
     torch.testing.assert_close(second.end.context, whole.end.context, rtol=0, atol=1e-12)
-
-
-def test_a_score_of_ones_own_runs_by_the_definition():
-    class Half:
-        def query(self, state):
-            return state / 2
-
-        def key(self, hidden):
-            return hidden
-
-        def scores(self, query, keys):
-            return (keys @ query[:, :, None]).squeeze(-1)
-
-    tensors, mask = tensors_of("gru", "dot"), mask_of("none")
-    right = run("reference", "gru", "dot", tensors | {"key": tensors["key"] / 2}, mask)
-    found = attentive_rnn(
-        tensors["inputs"],
-        AttentiveState(tensors["hidden"], None, tensors["context"]),
-        AttentiveWeights(*(tensors[n] for n in ("context_weight", "hidden_weight", "bias"))),
-        Half(),
-        tensors["key"],
-        tensors["value"],
-        mask,
-    )
-    torch.testing.assert_close(found.hidden, right.hidden, rtol=0, atol=1e-12)

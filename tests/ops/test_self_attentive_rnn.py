@@ -270,22 +270,6 @@ def test_rule_for_layouts(backend, device, cell, layout):
     keep_the_rule(backend, cell, "scaled", tensors, "padding")
 
 
-@every_cell
-@pytest.mark.parametrize(("backend", "device"), [("reference", "cpu"), *where(*BACKENDS)])
-def test_a_row_of_padding_alone_has_zero_gradients(backend, device, cell):
-    tensors = tensors_of(cell, "additive", dtype=torch.float32, device=device)
-    tensors = {name: x.requires_grad_() for name, x in tensors.items()}
-    with torch.autograd.set_detect_anomaly(True):
-        outputs = by(backend, cell, "additive", lengths=torch.tensor([0, 2], device=device))(
-            **tensors
-        )
-        sum(y.square().sum() for y in outputs).backward()
-    assert all(x.grad.isfinite().all() for x in tensors.values())
-    assert (tensors["inputs"].grad[0] == 0).all()
-    assert (tensors["inputs"].grad[1, 2:] == 0).all()
-    assert (tensors["inputs"].grad[1, 0] != 0).any()
-
-
 @pytest.mark.long
 @pytest.mark.sample(1)
 @pytest.mark.compile

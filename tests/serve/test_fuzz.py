@@ -30,7 +30,7 @@ NAMES = (
     REJECTION,
     "unsupported_method",
 )
-EXAMPLES = 25
+EXAMPLES = 12
 
 
 class Printed:

@@ -6,7 +6,6 @@ import pytest
 
 from cli.tools import done, regard
 from sounds import spoken, write_jsonl, write_npy
-from training.tools import assert_same, last_checkpoint, weights
 
 pytestmark = pytest.mark.system
 
@@ -29,16 +28,3 @@ def test_it_learns_to_write_what_it_hears(tmp_path):
     assert answers.splitlines() == every.splitlines()[:2]
     same = sum(a == b for a, b in zip(every.splitlines(), right, strict=True)) / len(right)
     assert same == metrics["exact"]
-
-
-def test_a_run_that_goes_on_is_the_run_that_never_stopped(tmp_path):
-    train = write_npy(tmp_path / "train.tsv", spoken(300))
-    settings = ("stack=2", "schedule=constant", "eval_every=10", "save_every=10", *SMALL)
-    whole, half = tmp_path / "whole", tmp_path / "half"
-    done(regard("train", train, "-o", whole, "steps=20", *settings))
-    done(regard("train", train, "-o", half, "steps=10", *settings))
-    done(regard("train", "--resume", half, "steps=20"))
-    assert_same(weights(whole), weights(half))
-    assert_same(last_checkpoint(whole), last_checkpoint(half))
-    rows = [json.loads(line) for line in (half / "metrics.jsonl").read_text().splitlines()]
-    assert [row["step"] for row in rows] == [10, 20]

@@ -244,19 +244,6 @@ def test_it_stands_beside_the_model(tmp_path, capsys):
     assert "simple way" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("settings", [{}, {"numbers": True}])
-def test_a_network_that_nobody_named_is_as_good_as_its_baseline(settings, tmp_path, capsys):
-    pairs = [(text, str(len(label)) if settings else label) for text, label in reviews(300)]
-    model = regard.fit(
-        pairs, output=tmp_path / "run", size="tiny", steps=2, report=False, device="cpu", **settings
-    )
-    said = capsys.readouterr().err
-    assert model.config.model["ngrams"] == 2
-    assert "n-grams have" in said
-    assert "worse than" not in said
-    assert "n-grams of up to 2 tokens" in model("the film was great").trace.notes[-1]
-
-
 def test_only_tokens_have_ngrams(tmp_path):
     rows = [([[0.1 * i, 0.2]] * 3, "ab"[i % 2]) for i in range(60)]
     with pytest.raises(ArgumentError, match="ngrams must be 0 for"):

@@ -69,11 +69,6 @@ def test_frames_have_labels(preset, tmp_path):
     assert model(pairs[0][0]).text in ("a", "b")
 
 
-def test_sides_that_share_a_vocabulary_have_no_labels(tmp_path):
-    model = fit(tmp_path, reviews(), "bahdanau", shared_vocab=True)
-    assert model.tgt_tokenizer.kind != "label"
-
-
 def test_one_label_alone_teaches_nothing(tmp_path):
     pairs = [(f"word {i}", "same") for i in range(50)]
     for settings in ({"preset": "classifier-rnn"}, {"preset": "rnn-dot", "tgt_tokenizer": "label"}):

@@ -1,15 +1,11 @@
 """Numbers as targets: of texts and of tables of vectors."""
 
-import json
-
 import numpy as np
 import pytest
-import torch
 
 import regard
 from regard.errors import ArgumentError, DataError
 from regard.training import make_config
-from regard.training.run import resume_run
 from regard.training.setup import check_settings
 
 TINY = {"embed": 8, "hidden": 8, "layers": 1}
@@ -64,21 +60,6 @@ def test_vectors_have_numbers_as_well(tmp_path):
     assert len(found.as_json()["attention"]) == -(-len(tables[0]) // 2)
 
 
-def test_a_run_goes_on_as_if_it_had_not_stopped(tmp_path):
-    def fit(name, steps):
-        output = tmp_path / name
-        settings = {"steps": steps, "lr": 1e-3, "schedule": "inverse-sqrt", "warmup": 2}
-        settings |= {"average": 1, "eval_every": 2}
-        regard.fit(rated(), "classifier-rnn", output=output, **settings, **TINY, **QUICK)
-        return output
-
-    whole, part = fit("whole", 4), fit("part", 2)
-    resume_run(part, {"steps": 4}, pairs=rated(), quiet=True)
-    weights = [regard.load(run).trained.state_dict() for run in (whole, part)]
-    for name, tensor in weights[0].items():
-        assert torch.equal(tensor, weights[1][name]), name
-
-
 @pytest.mark.parametrize("target", ["three", "nan", "inf", "", "1_0"])
 def test_a_target_that_is_no_number_is_named(target, tmp_path):
     file = tmp_path / "pairs.tsv"
@@ -102,11 +83,3 @@ def test_settings_of_texts_are_refused(settings, named):
     config = make_config({"data": "-", "numbers": True, **settings})
     with pytest.raises(ArgumentError, match=named):
         check_settings(config)
-
-
-def test_numbers_are_printed_alone_or_as_json(trained):
-    (found,) = trained.predict(["the good film"])
-    assert found.printed(as_json=False) == f"{found.value:.6g}\n"
-    line = json.loads(found.printed(as_json=True))
-    assert line["number"] == found.value
-    assert len(line["attention"]) == len(line["src_tokens"])

@@ -15,7 +15,7 @@ from cli.tools import done, regard, sentence
 from regard.data.series import recognise_series
 from regard.errors import ArgumentError, DataError
 from regard.tasks.inputs.series import SeriesInput
-from regard.training import RunFolder, loop, make_config, resume_run, start_run
+from regard.training import RunFolder, make_config, start_run
 
 SIZES = {"horizon": 5, "look_back": 13, "patch_len": 5, "stride": 3}
 TINY = {"dim": 8, "heads": 2, "feed_forward": 8, "layers": 1, "device": "cpu"}
@@ -181,41 +181,6 @@ def test_evaluation_counts_unseen_windows_beside_the_baselines(run, data):
     assert found["scores"][1]["mae"] == pytest.approx(np.mean(np.abs(errors)), rel=1e-5)
 
 
-def test_a_killed_run_ends_as_one_that_was_not(run, data, tmp_path, monkeypatch):
-    step = loop._step
-
-    def deadly(parts, progress):
-        if progress.step == 8:
-            raise RuntimeError("killed")
-        return step(parts, progress)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(loop, "_step", deadly)
-        with pytest.raises(RuntimeError, match="killed"):
-            start_run(make_config({"data": str(data), **BRIEF}), tmp_path / "run", quiet=True)
-    resume_run(tmp_path / "run", quiet=True)
-    for name in ("model.safetensors", "calibration.safetensors"):
-        assert (tmp_path / "run" / name).read_bytes() == (run / name).read_bytes()
-
-
-def test_data_that_have_changed_are_noticed(data, tmp_path):
-    copy = tmp_path / "copy.csv"
-    copy.write_text(data.read_text())
-    start_run(make_config({"data": str(copy), **BRIEF, "steps": 2}), tmp_path / "run", quiet=True)
-    copy.write_text(data.read_text().replace("5.", "6.", 1))
-    with pytest.raises(DataError, match="it has changed since the run began"):
-        resume_run(tmp_path / "run", {"steps": 3}, quiet=True)
-
-
-def test_a_run_goes_on_without_its_file(data, tmp_path):
-    copy = tmp_path / "copy.csv"
-    copy.write_text(data.read_text())
-    start_run(make_config({"data": str(copy), **BRIEF, "steps": 2}), tmp_path / "run", quiet=True)
-    copy.unlink()
-    resume_run(tmp_path / "run", {"steps": 3, "patience": 9}, quiet=True)
-    assert RunFolder(tmp_path / "run").read_metrics()[-1]["step"] == 3
-
-
 @pytest.mark.sample(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("preset", ["bahdanau", "self-attentive", "rnn"])
@@ -377,15 +342,6 @@ def test_a_forecaster_that_goes_step_by_step_is_not_exported(data, tmp_path):
     said = sentence(regard("export", tmp_path / "run", "-o", tmp_path / "graph"), 1)
     assert "the preset rnn writes one after another: export a run of transformer" in said
     assert not (tmp_path / "graph").exists()
-
-
-def test_a_forecast_is_a_line_of_json(run, data):
-    (line,) = done(regard("predict", run, data, "--jsonl")).splitlines()
-    found = json.loads(line)
-    rows = rows_of(done(regard("predict", run, data)))
-    assert found["times"] == [row["date"] for row in rows]
-    assert np.allclose(np.array(found["point"])[:, 0], [float(row["load"]) for row in rows])
-    assert np.array(found["quantiles"]).shape == (5, 2, 2)
 
 
 @pytest.mark.parametrize(

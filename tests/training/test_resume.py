@@ -75,6 +75,7 @@ def assert_same_run(a, b):
     assert_same(last_checkpoint(a), last_checkpoint(b))
 
 
+@pytest.mark.long
 def test_killed_at_random_moments(data, timed, tmp_path):
     whole, seconds = timed
     draw, output, kills, tries = random.Random(7), tmp_path / "run", 0, 0

@@ -99,6 +99,7 @@ def test_shards_train_like_one_process(whole_run, sharded_run):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_two_processes_without_shards_equal_one(pairs, tmp_path):
     extra = {"accumulate": 2, "shared_vocab": True, "tied": "all", "ema": 0.9, "rdrop": 1.0}
     train(1, pairs, tmp_path / "one", **SMALL, **extra)

@@ -131,15 +131,6 @@ def test_changed_missing_and_new_shards_are_named(run, folder):
     assert refused(run).startswith(f"{folder}/1.tsv: it has changed since the run began (")
 
 
-def test_a_run_goes_on_when_its_shards_are_gone(run, folder):
-    for path in folder.iterdir():
-        path.unlink()
-    folder.rmdir()
-    with pytest.raises(DataError):
-        encode(folder, run.path.with_name("other"))
-    assert "goes on with what it has encoded" in go_on(run)
-
-
 @pytest.mark.parametrize(
     ("settings", "says"),
     [

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
-from safetensors.torch import load_file
 
 from regard.data.corpus import Ids
 from regard.errors import ArgumentError, DataError
 from regard.models import PRESETS
-from regard.training import RunFolder, make_config, resume_run, start_run
+from regard.training import RunFolder, make_config
 from regard.training.pretrained_embeddings import start_from_counts
 from regard.training.setup import check_settings, prepare
 from training.tools import SETTINGS
@@ -137,23 +136,6 @@ def test_a_file_without_any_of_the_tokens_is_refused(make, tmp_path):
         DataError, match=r"other\.txt: there is no vector for any of the source tok"
     ):
         make(src_vectors=str(file), vocab_size=10)
-
-
-@pytest.mark.slow
-def test_a_run_goes_on_without_the_file_as_if_it_had_not_stopped(colours, vectors, tmp_path):
-    given = {"data": str(colours), **BRIEF, "src_vectors": vectors, "vectors_rate": 0.1}
-    given |= {"steps": 8, "save_every": 2, "schedule": "constant"}
-    whole = start_run(make_config(given), tmp_path / "whole", quiet=True)
-    start_run(make_config({**given, "steps": 4}), tmp_path / "halves", quiet=True)
-    with open(vectors, "w") as file:
-        file.write("nothing of use")
-    halves = resume_run(tmp_path / "halves", {"steps": 8}, quiet=True)
-    newest = [max(run.checkpoints.glob("*.safetensors")) for run in (whole, halves)]
-    first, second = (load_file(path) for path in newest)
-    assert newest[0].name == newest[1].name
-    assert [name for name in first if not torch.equal(first[name], second[name])] == []
-    with pytest.raises(ArgumentError, match="src_vectors must stay"):
-        resume_run(tmp_path / "halves", {"src_vectors": "other.txt"}, quiet=True)
 
 
 def test_embeddings_start_from_the_tokens_that_occur_together():
