@@ -48,7 +48,8 @@ SIGNATURES = {
     regard.capture: ("(module, layers=None, *, max_weights=50000000, tokens=None, lengths=None)"),
     regard.show: "(weights, src=None, tgt=None, *, layer='auto', head='auto', special='dim')",
     regard.fit: (
-        "(pairs, y=None, preset=None, *, target=None, source=None, output=None, quiet=False, "
+        "(pairs, y=None, preset=None, *, target=None, source=None, output=None, search=None, "
+        "quiet=False, "
         "**settings)"
     ),
     regard.Model.score: "(self, data, y=None)",

@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence, Set
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -166,6 +167,7 @@ def fit(
     target: str | None = None,
     source: str | Sequence[str] | None = None,
     output: str | Path | None = None,
+    search: int | None = None,
     quiet: bool = False,
     **settings: Any,
 ) -> Model:
@@ -186,6 +188,8 @@ def fit(
         source: that of the sources; two are a passage and a question. Columns that are not named
             are chosen as those of files are.
         output: the run folder; a temporary one if None, which `Model.save` copies.
+        search: trials of a search for rate, dropout, smoothing, width and batch: the first has the
+            settings as they are, the best is returned, and `minutes` are those of all.
         quiet: whether to show nothing.
         settings: those of `regard.training.Config`, and sizes of the preset: `steps=2000`, ...
 
@@ -201,7 +205,9 @@ def fit(
     # imports libraries that only training needs
     from regard.training import new_config, start_run
     from regard.training.reporting import StderrConsole, say
+    from regard.training.search import start_search
 
+    begin = start_run if search is None else partial(start_search, trials=search)
     if isinstance(y, str):
         y, preset = None, y
     if preset is not None:
@@ -209,13 +215,13 @@ def fit(
     folder = Path(tempfile.mkdtemp(prefix="regard-")) / "run" if output is None else Path(output)
     device = str(settings.get("device", "auto"))
     if isinstance(pairs, str | Path):
-        start_run(new_config({"data": str(pairs), **settings}), folder, quiet=quiet)
+        begin(new_config({"data": str(pairs), **settings}), folder, quiet=quiet)
         return load_run(folder, device=device)
     rows, columns, targets = _examples(pairs, y, source, target, settings)
     if columns is not None and (source is None) != (target is None):
         told = {"src": columns[0], "tgt": columns[1], "option": f"source={columns[0]!r}"}
         say(StderrConsole(quiet=quiet), message("data.chosen", file="table", **told))
-    start_run(new_config(settings), folder, pairs=rows, quiet=quiet)
+    begin(new_config(settings), folder, pairs=rows, quiet=quiet)
     model = load_run(folder, device=device)
     if model.task.labels:
         model.label_values = write_labels(folder, targets)

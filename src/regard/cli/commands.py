@@ -89,6 +89,11 @@ class TrainArgs:
     )
     dev: str | None = option("Dev pairs.", shown="some of the data, by hash")
     minutes: float | None = option("Most minutes to train.", shown="no limit")
+    search: int | None = option(
+        "Train so many models, with other rates, sizes and regularisation, and keep the best; the "
+        "minutes are those of all.",
+        shown="nothing",
+    )
     resume: Path | None = option("Resume the run in this folder.", autocompletion=complete_run)
     accept_loss: bool = flag(
         "--accept-loss",

@@ -20,10 +20,10 @@ from regard.training import (
     parse_overrides,
     read_toml,
     rehearse_run,
-    resume_run,
     start_run,
 )
 from regard.training.distributed import is_first_process
+from regard.training.search import resume_training, start_search
 
 
 def train(args: TrainArgs) -> None:
@@ -44,6 +44,7 @@ def train(args: TrainArgs) -> None:
         refuse("be left out when a run goes on", "the run stays in its folder", output=args.output)
         fix = "the run has the weights of its own checkpoint"
         refuse("be left out when a run goes on", fix, **{"from": args.start})
+        refuse("be left out when a run goes on", "the table of a search has it", search=args.search)
     if args.resume is not None:  # by its recipe if it was made by one
         recipe = recipes.load_saved(args.resume / recipes.RECIPE_DIR)
     else:
@@ -57,13 +58,18 @@ def train(args: TrainArgs) -> None:
         refuse("be for a recipe", no_test=args.no_test)
         settings = _gather(words, args.resume is not None) | options
         if args.resume is not None:
-            folder = resume_run(args.resume, settings, quiet=args.quiet, **accepted)
+            folder = resume_training(args.resume, settings, quiet=args.quiet, **accepted)
         else:
             config = _with_data(settings)
             place = args.output or _folder_of(config)
+            how: dict[str, Any] = {"quiet": args.quiet, "began": BEGAN.get()}
             if args.dry_run:
+                refuse("be left out where nothing is trained", search=args.search)
                 return rehearse_run(config, place)
-            folder = start_run(config, place, quiet=args.quiet, began=BEGAN.get())
+            if args.search is None:
+                folder = start_run(config, place, **how)
+            else:
+                folder = start_search(config, place, args.search, **how)
     if folder.stopped_by is not None:  # the user has been told how to go on
         raise typer.Exit(SIGNALLED + folder.stopped_by)
     if is_first_process():
@@ -83,7 +89,9 @@ def _train_recipe(
         changes = parse_overrides(words) | options
         return recipes.resume(recipe, RunFolder(args.resume), changes, **how, **accepted)
     changes = parse_overrides(words[1:]) | options
-    return recipes.start(recipe, changes, data=args.data_dir, output=args.output, **how)
+    return recipes.start(
+        recipe, changes, data=args.data_dir, output=args.output, search=args.search, **how
+    )
 
 
 def _folder_of(config: Config) -> Path:

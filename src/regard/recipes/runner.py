@@ -18,10 +18,11 @@ from regard.recipes import result_file, task_data
 from regard.recipes.recipe import Recipe
 from regard.recipes.task_data import DEV, RecipeExample, TaskData
 from regard.recipes.tasks import TASKS
-from regard.training import RunError, RunFolder, make_config, resume_run, start_run
+from regard.training import RunError, RunFolder, make_config, start_run
 from regard.training.config import check_model
 from regard.training.pretrained_embeddings import check_vectors
 from regard.training.reporting import StderrConsole, say
+from regard.training.search import best_settings, is_open, resume_training, start_search
 
 #: folder of runs, each named after its recipe and seed
 RUNS_DIR: Final = Path("runs") / "recipes"
@@ -37,6 +38,7 @@ def start(
     *,
     data: Path | None,
     output: Path | None = None,
+    search: int | None = None,
     test: bool = True,
     quiet: bool = False,
 ) -> RunFolder:
@@ -47,6 +49,7 @@ def start(
         overrides: settings that replace its own.
         data: folder of public datasets; None for bundled data.
         output: run folder; default `runs/recipes/NAME-SEED`.
+        search: trials of a search for other settings.
         test: score the test sets, not dev alone.
         quiet: print nothing.
     """
@@ -55,6 +58,9 @@ def start(
     folder = RunFolder(output or RUNS_DIR / f"{recipe.name}-{recipe.seed}")
     console = StderrConsole(quiet=quiet)
     _check_new(folder)
+    if recipe.members and search is not None:
+        rule = "be left out of a recipe that trains nothing"
+        raise ArgumentError("search", rule, search, "search for the settings of its members")
     if not recipe.members:  # fail before anything is read
         config = make_config(_placed(recipe.settings, data))
         check_model(config)
@@ -79,9 +85,14 @@ def start(
         settings |= _placed(recipe.settings, data)
         if recipe.distil == "tokens":
             settings["teacher"] = [str(path) for path in teacher]
-        folder = start_run(make_config(settings), folder.path, quiet=quiet)
+        if search is None:
+            folder = start_run(make_config(settings), folder.path, quiet=quiet)
+        else:
+            folder = start_search(make_config(settings), folder.path, search, quiet=quiet)
         if not folder.finished:
             return folder
+        if search is not None:
+            recipe = _changed(recipe, folder, best_settings(folder))
     score(folder, recipe, members or [folder.path], test=test, console=console)
     return folder
 
@@ -108,11 +119,10 @@ def resume(
     console = StderrConsole(quiet=quiet)
     members = [resolve(member, folder.path.parent) for member in recipe.members]
     _check_overrides(recipe, overrides)
-    if not members and (overrides or not folder.finished):
-        folder = resume_run(folder.path, overrides, quiet=quiet, accept_loss=accept_loss)
-        recipe = recipe.changed(overrides)
-        recipe.write(folder.path / RECIPE_DIR)
-        _reset_scores(folder.path, recipe, overrides)
+    searching = is_open(folder)
+    if not members and (overrides or not folder.finished or searching):
+        folder = resume_training(folder.path, overrides, quiet=quiet, accept_loss=accept_loss)
+        recipe = _changed(recipe, folder, best_settings(folder) if searching else overrides)
         if not folder.finished:
             return folder
     score(folder, recipe, members or [folder.path], test=test, console=console)
@@ -249,13 +259,16 @@ def _check_overrides(recipe: Recipe, overrides: Mapping[str, Any]) -> None:
         )
 
 
-def _reset_scores(folder: Path, recipe: Recipe, overrides: Mapping[str, Any]) -> None:
-    """Remove the scores of a model that was trained further, and update its settings."""
-    result = result_file.read(folder)
+def _changed(recipe: Recipe, folder: RunFolder, settings: Mapping[str, Any]) -> Recipe:
+    """Return the recipe with the settings that a model was trained with, and remove its scores."""
+    recipe = recipe.changed(settings)
+    recipe.write(folder.path / RECIPE_DIR)
+    result = result_file.read(folder.path)
     if result is not None:
-        more = result_file.arguments(overrides)
+        more = result_file.arguments(settings)
         told = {"settings": dict(recipe.settings), "command": " ".join([result["command"], *more])}
-        result_file.write(folder, {**result, **told, "scores": {}})
+        result_file.write(folder.path, {**result, **told, "scores": {}})
+    return recipe
 
 
 def _check_teacher(prepared: TaskData, teacher: Sequence[Path]) -> None:

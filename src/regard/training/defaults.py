@@ -215,12 +215,17 @@ def fill_settings(config: Config, facts: Facts) -> Config:
         passed = ONE_PASS_RATES if facts.examples >= ONE_PASS else {}
         chosen["lr"] = (TINY_RATES if tiny else passed).get(config.preset)
     if config.lr is None and config.start is not None:
-        chosen["lr"] = STARTED_RATE * PEAK_RATES.get(config.preset, PEAK_RATE)
+        chosen["lr"] = STARTED_RATE * peak_rate(config)
     if config.batch_tokens is None and config.batch_sentences is None:
         chosen["batch_tokens"] = _batch_tokens(facts, TEXT_TOKENS if tiny else BATCH_TOKENS)
     if config.eval_pairs is None and facts.has_sources:
         chosen["eval_pairs"] = _decoded(config, facts)
     return config.model_copy(update=chosen)
+
+
+def peak_rate(config: Config) -> float:
+    """Return the peak learning rate of filled settings."""
+    return config.lr or PEAK_RATES.get(config.preset, PEAK_RATE)
 
 
 def _size(config: Config, facts: Facts) -> str:

@@ -4,7 +4,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -59,6 +59,9 @@ from regard.training.schedule import (
 )
 from regard.training.setup import PreparedRun, check_settings, prepare
 
+#: returns a recorder of the evaluations of a run that is prepared
+Watch = Callable[[PreparedRun], Recorder]
+
 #: characters of examples that are enough for a dry run, about
 REHEARSED: Final = 250_000
 #: weights, gradients and the two moments of AdamW
@@ -75,6 +78,7 @@ def start_run(
     console: Console | None = None,
     quiet: bool = False,
     began: float | None = None,
+    watch: Watch | None = None,
 ) -> RunFolder:
     """Train a model in a new folder, or go on if torchrun has restarted this run.
 
@@ -85,10 +89,11 @@ def start_run(
         console: where to report; stderr if None.
         quiet: whether to print nothing.
         began: when the minutes of the run began, by the monotonic clock; now if None.
+        watch: returns a recorder of the evaluations of the prepared run.
     """
     folder = RunFolder(output)
     if _is_restart(folder, config):
-        return resume_run(output, pairs=pairs, console=console, quiet=quiet)
+        return resume_run(output, pairs=pairs, console=console, quiet=quiet, watch=watch)
     console = StderrConsole(quiet=quiet) if console is None else console
     began, launch = time.monotonic() if began is None else began, _launch(config)
     device = config.device
@@ -112,7 +117,7 @@ def start_run(
         except BaseException:
             folder.discard()
             raise
-        return _train(run, new_state(), console, quiet)
+        return _train(run, new_state(), console, quiet, watch)
 
 
 def rehearse_run(config: Config, output: str | Path, console: Console | None = None) -> None:
@@ -202,6 +207,7 @@ def resume_run(
     console: Console | None = None,
     quiet: bool = False,
     accept_loss: bool = False,
+    watch: Watch | None = None,
 ) -> RunFolder:
     """Continue a run from its newest checkpoint; a finished run stays as it is.
 
@@ -213,6 +219,7 @@ def resume_run(
         quiet: whether to print nothing.
         accept_loss: whether to go on if a part of the run is missing or damaged. Without it,
             RunError says what would be lost, and nothing is changed.
+        watch: as for `start_run`.
     """
     folder = RunFolder(output)
     console = StderrConsole(quiet=quiet) if console is None else console
@@ -234,7 +241,7 @@ def resume_run(
             folder.create()
             folder.sweep()
         run = prepare(config, folder, console, pairs, resumed=state.checkpoint is not None)
-        return _train(run, state, console, quiet)
+        return _train(run, state, console, quiet, watch)
 
 
 def _resumed_config(before: Config, settings: Mapping[str, Any]) -> Config:
@@ -297,7 +304,13 @@ def _number(value: int | float) -> str:
     return str(value) if isinstance(value, int) else f"{value:g}"
 
 
-def _train(run: PreparedRun, state: "RunState", console: Console, quiet: bool) -> RunFolder:
+def _train(
+    run: PreparedRun,
+    state: "RunState",
+    console: Console,
+    quiet: bool,
+    watch: Watch | None = None,
+) -> RunFolder:
     """Train a prepared run to its end, from a state."""
     folder, progress = run.folder, state.progress
     processes, dev = run.learner.processes, run.evaluator.dev
@@ -326,6 +339,8 @@ def _train(run: PreparedRun, state: "RunState", console: Console, quiet: bool) -
             traces = partial(example_traces, run.evaluator)
             heading = run.summary.heading()
             recorders.append(HtmlReport(folder.path, progress.step, heading, traces))
+        if watch is not None:
+            recorders.append(watch(run))
     progress.setup_seconds += processes.of_first(run.setup_seconds)
     if state.checkpoint is None:
         progress.baseline = run.baseline_score

@@ -383,15 +383,8 @@ class RunFolder:
                 f"the output folder must be new, but {self.path} holds a run: go on with `regard "
                 f"train --resume {self.path}`, or choose another with -o."
             )
-        later = [
-            self.metrics_file,
-            self.model_file,
-            self.calibration_file,
-            self.checkpoints,
-            self.best,
-        ]
-        later += [self.path / name for name in (*REPORT, LABELS)]
-        taken = [path.name for path in (*self._made, *later) if os.path.lexists(path)]
+        files = (*self._made, *self.learned, self.path / LABELS)
+        taken = [path.name for path in files if os.path.lexists(path)]
         if taken:
             raise RunError(
                 f"the output folder must have no other files of a run's names, but {self.path} has "
@@ -413,6 +406,13 @@ class RunFolder:
         for folder in (self.data, self.path):
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
+
+    @property
+    def learned(self) -> list[Path]:
+        """Files and folders that a run makes once it trains, and the card, which is the last."""
+        files = [self.metrics_file, self.model_file, self.calibration_file]
+        others = [self.path / name for name in (*REPORT, "tensorboard")]
+        return [*files, self.checkpoints, self.best, *others, self.card_file]
 
     @property
     def _made(self) -> list[Path]:

@@ -29,13 +29,12 @@ from regard.training.adapters import build_network, halve_frozen
 from regard.training.checkpoint import BestWeights, Checkpoints
 from regard.training.config import Config, check_model, with_preset_of
 from regard.training.defaults import (
-    PEAK_RATE,
-    PEAK_RATES,
     Facts,
     describe_defaults,
     evaluation_interval,
     evaluation_limits,
     fill_settings,
+    peak_rate,
     starts_from_counts,
     steps_limit,
     timed_batch_tokens,
@@ -262,7 +261,6 @@ def prepare(
         count, total = evaluator.scored
         say(message("train.scored", metric=metric, count=count, total=total))
     simple = _baseline_score(evaluator, baseline if values.baseline else None, fitted_in, say)
-    peak = values.lr or PEAK_RATES.get(values.preset, PEAK_RATE)
     schedule = "cosine" if values.schedule == "auto" else values.schedule
     best = BestWeights(folder, module, kept=values.average)
     return PreparedRun(
@@ -271,7 +269,7 @@ def prepare(
         learner=learner,
         batches=batches,
         budget=budget,
-        learning_rate=LearningRate(schedule, peak, values.warmup, budget),
+        learning_rate=LearningRate(schedule, peak_rate(values), values.warmup, budget),
         intervals=Intervals(
             eval_every=interval,
             minutes=values.minutes if values.eval_every is None else None,

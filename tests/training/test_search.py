@@ -1,0 +1,137 @@
+"""Searches for settings: killed and resumed as never killed, the defaults first, and the rungs."""
+
+import multiprocessing
+import os
+import signal
+
+import pytest
+
+from regard.training import RunFolder, make_config
+from regard.training.search import (
+    best_settings,
+    falls_behind,
+    full_runs,
+    is_open,
+    read_trials,
+    resume_training,
+    scaled,
+    start_search,
+)
+from training.tools import SETTINGS, assert_same, import_all, weights, write_pairs
+
+BRIEF = {**SETTINGS, "hidden": 8, "embed": 4, "steps": 8, "eval_every": 2, "save_every": 1}
+TRIALS = 4
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_pairs(tmp_path_factory.mktemp("data") / "pairs.tsv", count=60)
+
+
+@pytest.fixture(scope="module")
+def searched(data, tmp_path_factory):
+    """A search that nothing interrupts."""
+    pytest.importorskip("optuna")
+    output = tmp_path_factory.mktemp("search") / "run"
+    search(data, output)
+    return RunFolder(output)
+
+
+def search(data, output):
+    if RunFolder(output).started:
+        resume_training(output, quiet=True)
+    else:
+        start_search(make_config({"data": str(data), **BRIEF}), output, TRIALS, quiet=True)
+
+
+def timeless(folder):
+    return [{**row, "seconds": 0} for row in read_trials(folder)]
+
+
+def test_the_first_trial_has_the_defaults_and_the_best_becomes_the_run(searched):
+    rows = read_trials(searched)
+    assert len(rows) == TRIALS
+    expected = {"lr": 3e-3, "dropout": 0.2, "hidden": 8, "embed": 4, "batch_sentences": 16}
+    assert rows[0]["settings"] == {**expected, "label_smoothing": 0.1}
+    (best,) = [row for row in rows if row["state"] == "best"]
+    assert best["score"] == min(
+        row["score"] for row in rows if row["state"] in ("best", "complete")
+    )
+    assert best_settings(searched) == best["settings"]
+    config = searched.read_config()
+    assert (config.lr, config.model["hidden"]) == (
+        best["settings"]["lr"],
+        best["settings"]["hidden"],
+    )
+    assert min(row["dev_per"] for row in searched.read_metrics()) == best["score"]
+    assert searched.finished
+    assert not is_open(searched)
+    searched.load()
+    assert "<svg" in (searched.path / "search" / "trials.svg").read_text()
+    assert sorted(os.listdir(searched.path / "search")) == ["trials.jsonl", "trials.svg"]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("default_signals")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
+@pytest.mark.parametrize("killed_at", [3, 17, 29, 47, 61])
+def test_a_search_that_is_killed_and_resumed_has_the_same_trials(
+    killed_at, searched, data, tmp_path, monkeypatch
+):
+    """SIGKILL comes before one of the renames by which all files are written and moved."""
+    import_all()
+    output, replace, count = tmp_path / "run", os.replace, []
+
+    def deadly(source, target):
+        count.append(1)
+        if len(count) == killed_at + 12 and RunFolder(output).started:
+            os.kill(os.getpid(), signal.SIGKILL)
+        replace(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", deadly)
+        process = multiprocessing.get_context("fork").Process(target=search, args=(data, output))
+        process.start()
+        process.join(300)
+    assert process.exitcode == -signal.SIGKILL
+    search(data, output)
+    assert timeless(RunFolder(output)) == timeless(searched)
+    assert_same(weights(output), weights(searched.path))
+    assert sorted(os.listdir(output / "search")) == ["trials.jsonl", "trials.svg"]
+
+
+def test_pruned_trials_are_told(data, tmp_path, capfd, monkeypatch):
+    pytest.importorskip("optuna")
+    monkeypatch.setattr("regard.training.search.falls_behind", lambda rows, curve, sign: True)
+    start_search(make_config({"data": str(data), **BRIEF}), tmp_path / "run", 2)
+    first, second, best = capfd.readouterr().err.splitlines()
+    assert first.startswith("trial 1 of 2: dev per ")
+    assert second.startswith("trial 2 of 2: stopped at 25% of its budget with dev per ")
+    assert best.startswith("the best is trial 1, ")
+    assert [row["state"] for row in read_trials(RunFolder(tmp_path / "run"))] == ["best", "pruned"]
+
+
+def test_the_worse_half_at_a_rung_falls_behind():
+    rows = [{"curve": [[0.2, 5, score, 1.0]]} for score in (0.5, 0.7, 0.6)] + [{"trial": 4}]
+    assert not falls_behind(rows, [[0.2, 5, 0.61, 1.0]], 1)
+    assert falls_behind(rows, [[0.2, 5, 0.59, 1.0]], 1)
+    assert not falls_behind(rows, [[0.2, 5, 0.59, 1.0]], -1)
+    assert not falls_behind(rows, [[0.2, 5, 0.6, 0.9]], 1)  # of equal scores, the loss decides
+    assert falls_behind(rows, [[0.2, 5, 0.6, 1.0]], 1)
+    assert falls_behind(rows, [[0.2, 5, float("nan"), 1.0]], 1)
+    assert not falls_behind(rows, [[0.1, 3, 0.1, 1.0]], 1)  # no rung yet
+    assert not falls_behind(rows, [[0.2, 5, 0.7, 1.0], [0.22, 6, 0.1, 1.0]], 1)  # between two
+    assert not falls_behind([], [[0.2, 5, 0.1, 1.0]], 1)
+
+
+def test_all_trials_take_the_minutes_of_the_search():
+    assert full_runs(1) == pytest.approx(1)
+    # two at the first rung, 1.5 after it, which count as two
+    assert full_runs(2) == pytest.approx(2 * 0.2 + 1.5 * 0.1 + 1.5 * 0.2 + 1.5 * 0.5)
+    assert full_runs(20) < 10
+
+
+def test_widths_are_scaled_together():
+    defaults = {"lr": 0.1, "hidden": 8, "embed": 6, "batch_tokens": 10}
+    chosen = {"lr": 0.2, "width": 0.5, "batch": 2.0}
+    assert scaled(defaults, chosen) == {"lr": 0.2, "hidden": 4, "embed": 3, "batch_tokens": 20}
