@@ -15,6 +15,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final, final
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +32,9 @@ EAGER_CALLS: Final = 1
 MAX_GRAPHS: Final = 256
 #: Share of a GPU's memory that must be free before another graph is recorded.
 FREE_SHARE: Final = 0.1
+#: Share of it that the graphs of all models may keep. Beyond it, models that have searched least
+#: recently lose theirs.
+KEPT_SHARE: Final = 0.25
 #: Smallest size of a slot in bytes, and the alignment of what is packed.
 ALIGNMENT: Final = 512
 
@@ -60,6 +64,38 @@ class _Recording:
     results: Any
     flat: list[Tensor]
     following: dict[Hashable, "_Recording"] = field(default_factory=dict)
+
+
+@final
+class _KeptMemory:
+    """Bytes that the graphs of each model of this process keep, the last used one at the end."""
+
+    def __init__(self) -> None:
+        self._bytes: WeakKeyDictionary[DecodingGraphs, int] = WeakKeyDictionary()
+        self._lock = threading.Lock()
+
+    def add(self, graphs: "DecodingGraphs", more: int = 0) -> None:
+        """Note that a model searches, or that it keeps more."""
+        with self._lock:
+            self._bytes[graphs] = self._bytes.pop(graphs, 0) + more
+
+    def forget(self, graphs: "DecodingGraphs") -> None:
+        """Note that a model keeps nothing any more."""
+        with self._lock:
+            self._bytes.pop(graphs, None)
+
+    def is_too_much(self) -> bool:
+        """Return whether all models together keep more than their share."""
+        return sum(self._bytes.values()) > KEPT_SHARE * torch.cuda.mem_get_info()[1]
+
+    def drop_oldest(self, but: "DecodingGraphs") -> bool:
+        """Clear the graphs that were not used for longest; False if no others are idle."""
+        with self._lock:
+            others = [graphs for graphs, size in self._bytes.items() if size and graphs is not but]
+        return any(graphs.clear_if_idle() for graphs in others)
+
+
+_kept: Final = _KeptMemory()
 
 
 @final
@@ -134,10 +170,22 @@ class DecodingGraphs:
             self.clear()
             self._fingerprint = fingerprint
             self._stream = _capture_stream(src.device)
+        _kept.add(self)
+        return True
+
+    def clear_if_idle(self) -> bool:
+        """Drop all graphs unless a search uses them, and return whether they are gone."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            self.clear()
+        finally:
+            self._lock.release()
         return True
 
     def clear(self) -> None:
         """Drop all graphs and give their memory back."""
+        _kept.forget(self)
         self._pool = None  # one whose graphs are all gone cannot be used again
         self._last = None
         self._recordings.clear()
@@ -198,19 +246,22 @@ class DecodingGraphs:
     def _worth_recording(self, full: Hashable) -> bool:
         if not self.records or self._seen[full] <= EAGER_CALLS:
             return False
-        if len(self._recordings) >= MAX_GRAPHS:
+        while (scarce := _is_memory_scarce()) and _kept.drop_oldest(but=self):
+            pass
+        if len(self._recordings) >= MAX_GRAPHS or _kept.is_too_much():
             self.clear()
             return False
-        free, total = torch.cuda.mem_get_info()
-        reserved = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-        return free + reserved >= FREE_SHARE * total
+        return not scarce
 
     def _record(self, function: Function, state: Any, inputs: Any) -> _Recording | None:
         """Record a call; None if that failed, after which nothing is recorded any more."""
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
+        held = set(self._slots)
         placed, given = self._fill_tree(state), self._fill_tree(inputs)
+        grown = sum(self._slots[key].numel() for key in self._slots.keys() - held)
         graph, now = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+        before = torch.cuda.memory_reserved()
         self._stream.wait_stream(now)
         try:
             with (
@@ -236,6 +287,8 @@ class DecodingGraphs:
             warnings.warn(f"decoding is not replayed from CUDA graphs: {reason}", stacklevel=2)
             return None
         now.wait_stream(self._stream)
+        # what is recorded has memory of its own
+        _kept.add(self, grown + torch.cuda.memory_reserved() - before)
         slots, inputs = _flatten(placed)[0], _flatten(given)[0]
         return _Recording(graph, slots, inputs, after, results, flat)
 
@@ -273,6 +326,12 @@ class DecodingGraphs:
         slots = {name: self._slot(name, leaf) for name, leaf in leaves.items()}
         self._fill(leaves, slots)
         return map_leaves(tree, lambda name, leaf, _: slots.get(name, leaf))
+
+
+def _is_memory_scarce() -> bool:
+    free, total = torch.cuda.mem_get_info()
+    unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+    return free + unused < FREE_SHARE * total or _kept.is_too_much()
 
 
 @cache

@@ -1,0 +1,72 @@
+"""Recorded graphs of all models share a bounded part of a GPU's memory."""
+
+import pytest
+import torch
+from torch import nn
+
+from regard.decoding import DecodingGraphs, graphs
+
+TOTAL = 1000
+
+
+@pytest.fixture
+def kept(monkeypatch):
+    """Recordings as they are kept, on a GPU with `TOTAL` bytes of which all are free."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (TOTAL, TOTAL))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 0)
+    monkeypatch.setattr(graphs, "_kept", graphs._KeptMemory())
+    return graphs._kept
+
+
+def recorded(kept, size):
+    found = DecodingGraphs(nn.Linear(1, 1))
+    found._recordings["search"] = object()
+    kept.add(found, size)
+    return found
+
+
+def wants_to_record(found):
+    found._seen["another"] = graphs.EAGER_CALLS + 1
+    return found._worth_recording("another")
+
+
+def test_models_that_searched_least_recently_lose_their_graphs_first(kept):
+    limit = int(TOTAL * graphs.KEPT_SHARE)
+    first, second, third = (recorded(kept, limit // 2 - 1) for _ in range(3))
+    assert kept.is_too_much()
+    kept.add(first)  # it searches again
+    assert wants_to_record(third)
+    assert [bool(one._recordings) for one in (first, second, third)] == [True, False, True]
+    assert not kept.is_too_much()
+
+
+def test_a_model_that_searches_keeps_its_graphs(kept):
+    limit = int(TOTAL * graphs.KEPT_SHARE)
+    busy, idle, third = (recorded(kept, limit // 2 - 1) for _ in range(3))
+    with busy._lock:
+        assert wants_to_record(third)
+    assert [bool(one._recordings) for one in (busy, idle, third)] == [True, False, True]
+
+
+def test_one_model_alone_begins_anew(kept):
+    alone = recorded(kept, int(TOTAL * graphs.KEPT_SHARE) + 1)
+    assert not wants_to_record(alone)
+    assert not alone._recordings
+    assert not kept.is_too_much()
+    assert wants_to_record(alone)
+
+
+def test_memory_that_others_have_is_not_waited_for(kept, monkeypatch):
+    old, new = recorded(kept, 1), recorded(kept, 1)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (0, TOTAL))
+    assert not wants_to_record(new)
+    assert not old._recordings
+    assert new._recordings  # what it has is replayed further
+
+
+def test_models_that_are_gone_keep_nothing(kept):
+    found = recorded(kept, TOTAL)
+    assert kept.is_too_much()
+    del found
+    assert not kept.is_too_much()
