@@ -102,6 +102,7 @@ SCORERS = ("additive", "dot", "general", "concat", "scaled", "simple")
 REFUSALS = [(name, *refusal) for name in CASES for refusal in refusals(name)]
 
 
+@pytest.mark.sample(40)
 @pytest.mark.parametrize(
     ("name", "call", "thing", "rule"), REFUSALS, ids=[f"{row[0]}-{row[2]}" for row in REFUSALS]
 )

@@ -4,9 +4,7 @@ import csv
 import gzip
 import io
 import json
-import re
 import zipfile
-from pathlib import Path
 from xml.sax.saxutils import escape
 
 import pyarrow
@@ -392,29 +390,6 @@ def test_a_workbook_or_a_zip_cannot_fill_the_memory(tmp_path, monkeypatch):
     file.write_bytes(far)
     with pytest.raises(DataError, match="at most 2,000 bytes, but it has more once decompressed"):
         read_pairs(file)
-
-
-#: the table of docs/guides/train.md: what people have, and a file of the table above that shows it
-SHOWN = {
-    "CSV and TSV, with or without names, any delimiter": "csv, pipes",
-    "UTF-16, Latin-1 (cp1252), GB18030, Shift-JIS": "csv in gb18030",
-    "several columns of unknown names": "csv of unknown names, ids, dates and constants",
-    "several labels in a cell, `a;b`": "csv, several labels in a cell",
-    "premise, hypothesis and label": "csv, premise and hypothesis",
-    "JSON: an array, columns, `to_json` of pandas": "json of pandas",
-    "JSONL, `translation` of datasets": "jsonl of translations",
-    "SQuAD, also 2.0": "SQuAD 2",
-    "Parquet, Arrow, Feather": "feather",
-    "Excel (.xlsx)": "xlsx of several sheets",
-    "a zip": "zip with a readme",
-}
-
-
-def test_the_guide_lists_these_files():
-    guide = (Path(__file__).parents[2] / "docs/guides/train.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (.*?) \| (.*?) \|$", guide.split("## Files")[1].split("## ")[0], re.M)
-    assert [file for file, _ in rows[1:]] == [*SHOWN]
-    assert {*SHOWN.values()} <= FILES.keys()
 
 
 def test_bad_rows_of_csv_can_be_left_out(tmp_path):

@@ -2,13 +2,11 @@
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from torch import nn
 
 import regard.layers
-from chips import bf16_autocast
 from layers.cases import CASES, build, inputs
-from layers.tools import close, gradients, same_bits, weighted_sum
+from layers.tools import close, gradients, weighted_sum
 from regard.layers import SpecAugment
 
 each = pytest.mark.parametrize("name", CASES)
@@ -28,45 +26,10 @@ def test_every_layer_has_a_case():
 
 
 @each
-def test_every_parameter_gets_a_gradient(name):
-    module, tensors = build(name), [x.requires_grad_() for x in inputs(name)]
-    named = dict(module.named_parameters())
-    leaves = [*tensors, *named.values()]
-    grads = gradients(weighted_sum(*run(name, module, tensors)), *leaves)
-    for leaf, grad in zip([*["input"] * len(tensors), *named], grads, strict=True):
-        assert grad.isfinite().all()
-        # what all keys have in common changes no weight
-        assert grad.any() or leaf.endswith("key_proj.bias")
-
-
-@each
-def test_autocast_is_near_float32(name):
-    module = build(name, torch.float32)
-    tensors = [x.requires_grad_() for x in inputs(name, torch.float32)]
-    expected = run(name, module, tensors)
-    with bf16_autocast():
-        actual = run(name, module, tensors)
-    for one, other in zip(actual, expected, strict=True):
-        close(one.float(), other, 0.15)
-        assert (one.float() - other).norm() <= 0.05 * other.norm()
-    for grad in gradients(weighted_sum(*actual), *tensors, *module.parameters()):
-        assert grad.isfinite().all()
-
-
-@each
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_the_type_of_the_weights_is_kept(name, dtype):
     module, tensors = build(name, dtype), inputs(name, dtype)
     assert {t.dtype for t in run(name, module, tensors)} == {dtype}
-
-
-@each
-def test_state_dicts_go_through_safetensors(name, tmp_path):
-    module, tensors = build(name), inputs(name)
-    save_file(module.state_dict(), tmp_path / "layer.safetensors")
-    other = build(name)
-    other.load_state_dict(load_file(tmp_path / "layer.safetensors"))
-    same_bits(run(name, other, tensors), run(name, module, tensors))
 
 
 @each

@@ -142,18 +142,3 @@ def test_autocast_may_mix_types(backend, device):
     with torch.autocast(device, torch.bfloat16), use_backend(backend):
         context = additive_attention(**tensors).context
     torch.testing.assert_close(context.float(), expected, rtol=0, atol=0.05)
-
-
-@pytest.mark.long
-@pytest.mark.compile
-@pytest.mark.parametrize(("backend", "device"), where("torch"))
-def test_compiles_without_graph_breaks(backend, device):
-    tensors = inputs(device=device)
-    mask = mask_of("padding", BATCH, 1, Q_LEN, KV_LEN, device)
-
-    def op(**tensors):
-        with use_backend(backend):
-            return [*additive_attention(**tensors, mask=mask, need_weights=True)]
-
-    compiled = torch.compile(op, backend="aot_eager", fullgraph=True)
-    accept(compiled, by("reference", mask, True), tensors)

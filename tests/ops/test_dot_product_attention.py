@@ -199,16 +199,3 @@ def test_very_low_scores_have_finite_gradients(backend, device, kind, q_len, kv_
         assert context.isfinite().all()
         for grad in torch.autograd.grad(context.square().sum(), list(tensors.values())):
             assert grad.isfinite().all()
-
-
-@pytest.mark.long
-@pytest.mark.compile
-@pytest.mark.parametrize("need_weights", [False, True])
-def test_compiles_without_graph_breaks(need_weights):
-    tensors, mask = inputs(), mask_of("padding", BATCH, HEADS, Q_LEN, KV_LEN)
-
-    def op(**tensors):
-        output = dot_product_attention(**tensors, mask=mask, causal=True, need_weights=need_weights)
-        return [y for y in output if y is not None]
-
-    accept(torch.compile(op, backend="aot_eager", fullgraph=True), op, tensors)

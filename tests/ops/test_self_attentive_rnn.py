@@ -1,5 +1,3 @@
-import sys
-
 import pytest
 import torch
 from torch import nn
@@ -268,30 +266,3 @@ def test_rule_for_layouts(backend, device, cell, layout):
     tensors = {name: LAYOUTS[layout](x) for name, x in tensors.items()}
     assert not tensors["inputs"].is_contiguous()
     keep_the_rule(backend, cell, "scaled", tensors, "padding")
-
-
-@pytest.mark.long
-@pytest.mark.sample(1)
-@pytest.mark.compile
-@pytest.mark.parametrize(("cell", "score"), [("rnn", "dot"), ("lstm", "additive")])
-def test_compiles_without_graph_breaks(cell, score, monkeypatch):
-    # as few steps as the compiler takes little time for are enough for the CPU's kernels
-    monkeypatch.setattr(sys.modules["regard.ops.self_attentive_rnn"], "CPU_MIN_STEPS", 3)
-    tensors, lengths = tensors_of(cell, score, 3, torch.float32), torch.tensor([2, 3])
-    weights = {"query_weight", "key_weight", "v"} & tensors.keys()
-
-    def op(inputs, recurrent_weight, recurrent_bias, query_inputs=None, **weights):
-        output = self_attentive_rnn(
-            inputs,
-            recurrent_weight,
-            AdditiveScore(**weights) if weights else DotScore(),
-            cell=cell,
-            recurrent_bias=recurrent_bias,
-            query_inputs=query_inputs,
-            lengths=lengths,
-            need_weights=True,
-        )
-        return [output.hidden, output.context, output.weights]
-
-    assert bool(weights) == (score == "additive")
-    accept(torch.compile(op, backend="aot_eager", fullgraph=True), op, tensors)

@@ -115,18 +115,6 @@ def test_it_learns_what_features_say(tmp_path):
 
 
 @pytest.mark.long
-def test_without_features_it_cannot(tmp_path):
-    """The same task with its tags left out: at most one of the two can be right."""
-    both = [
-        row
-        for word in dict.fromkeys(words(2500, seed=2))
-        if word != word[::-1]
-        for row in ((word, word, "V;PRS"), (word, word[::-1], "V;PST"))
-    ]
-    assert exact_match(tmp_path, both, "steps=300", "features=false") <= 0.6
-
-
-@pytest.mark.long
 def test_what_can_copy_learns_to_sooner(tmp_path):
     """Words of 40 symbols in orders that were never seen, with an ending; few words to learn from.
     A model that must write every symbol by itself does not get there."""

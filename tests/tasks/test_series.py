@@ -212,16 +212,6 @@ def test_exogenous_columns_are_read_and_not_forecast(data, tmp_path):
     assert not np.allclose(model(warmer).point, found.point)
 
 
-@pytest.mark.slow
-def test_a_trained_model_beats_repeating_the_last_value(data, tmp_path):
-    settings = {**BRIEF, "steps": 120, "eval_every": 40}
-    run = start_run(make_config({"data": str(data), **settings}), tmp_path / "run", quiet=True)
-    found = json.loads(done(regard("evaluate", run.path, data, "--device", "cpu", "--json")))
-    mse = {row["model"]: row["mse"] for row in found["scores"]}
-    assert mse["transformer"] < 0.25 * mse["repeat last value"]
-    assert found["scores"][0]["coverage"] > 0.6
-
-
 @pytest.mark.sample(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", ["html", "svg", "png", "csv", "json"])
