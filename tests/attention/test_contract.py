@@ -36,12 +36,13 @@ def empty_context(attention):
     return out_proj.bias
 
 
+@pytest.mark.sample(6)
 @each
 def test_gradcheck(name):
     assert gradcheck(build(CASES[name]), *inputs(CASES[name]), mask=holes())
 
 
-@pytest.mark.pairwise
+@pytest.mark.sample(19)
 @each
 @pytest.mark.parametrize("backend", BACKENDS)
 @with_and_without
@@ -69,7 +70,7 @@ def test_a_query_without_keys_gets_nothing_and_gives_no_gradient(name, backend, 
         assert tensor.grad.isfinite().all()
 
 
-@pytest.mark.pairwise
+@pytest.mark.sample(19)
 @each
 @pytest.mark.parametrize("backend", BACKENDS)
 @with_and_without
@@ -185,7 +186,7 @@ def test_only_mechanisms_that_use_past_weights_ask_for_them(name):
     assert torch.equal(contexts[0], contexts[1]) == (not attention.needs_past_weights)
 
 
-@pytest.mark.pairwise
+@pytest.mark.sample(19)
 @each
 @pytest.mark.parametrize("masked", [False, True])
 @with_and_without

@@ -61,6 +61,7 @@ def our_mask(key_padding_mask=None, attn_mask=None):
     return mask
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("kind", MASKS)
 @pytest.mark.parametrize("sizes", [(DIM, DIM), (KEY, VALUE)])
 @pytest.mark.parametrize("bias", [True, False])

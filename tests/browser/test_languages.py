@@ -1,5 +1,7 @@
 """The page in Chinese: the switch, what it leaves in English, and what the server is told."""
 
+import pytest
+
 from browser.test_live import again, event, live  # noqa: F401
 from browser.test_page import until, until_here
 
@@ -75,6 +77,7 @@ def test_the_live_page_speaks_and_asks_in_the_language_of_the_reader(live):  # n
     assert live.wrong == []
 
 
+@pytest.mark.long
 def test_a_refusal_and_a_length_reach_the_reader_and_the_server(live):  # noqa: F811
     again(live, MODEL)
     live.wait_for_selector(".texts")
@@ -91,6 +94,7 @@ def test_a_refusal_and_a_length_reach_the_reader_and_the_server(live):  # noqa: 
     until(live, "document.querySelector('.status').textContent === '文本太长：少写一些。'")
 
 
+@pytest.mark.long
 def test_the_link_opens_the_same_text(live):  # noqa: F811
     again(live, MODEL)
     live.wait_for_selector(".texts")

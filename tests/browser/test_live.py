@@ -153,6 +153,7 @@ def test_the_page_begins_with_an_example_and_says_what_the_model_reads(live):
     assert live.wrong == []
 
 
+@pytest.mark.long
 def test_frames_are_pasted_as_rows_of_numbers(live):
     vectors = {"tokenizer": "vectors", "numbers": 2, "stack": 1}
     model = {"name": "speech", "beam": 1, "source": vectors, "example": [[0.5, 1], [2, -3]]}
@@ -250,6 +251,7 @@ def test_a_forecast_is_drawn_and_a_trace_takes_its_place(live):
     assert live.wrong == []
 
 
+@pytest.mark.long
 def test_a_picture_is_opened_as_one_after_a_text(live):
     source = {"tokenizer": "picture", "files": [".png"]}
     models = [

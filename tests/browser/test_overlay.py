@@ -1,6 +1,7 @@
 """All heads of a layer by colour, in a real browser."""
 
 import numpy as np
+import pytest
 
 from browser import samples
 from browser.test_page import said, saved_as, stage, state, until
@@ -41,6 +42,7 @@ def test_each_head_has_a_colour_and_a_button_that_shows_it_alone(visit):
     assert page.wrong == []
 
 
+@pytest.mark.long
 def test_colours_in_a_figure_are_those_of_the_strongest_heads(visit):
     page = visit("pictured", "#tab=matrix&overlay=1&scale=row")
     drawn = saved_as(page, "svg").decode()

@@ -98,6 +98,7 @@ def test_tokens_stand_in_bdi_and_right_to_left_text_runs_so(visit):
     assert int(state(page)["column"]) == where + 1
 
 
+@pytest.mark.long
 def test_a_long_page_is_small_quick_and_has_few_nodes(visit, saved):
     assert saved("long").stat().st_size <= 8_000_000
     page = visit("long", "#tab=text")
@@ -259,6 +260,7 @@ def test_words_and_characters_are_told_apart_as_in_the_terminal(visit, name):
         assert drawn == [printable(label) for label in labels]
 
 
+@pytest.mark.long
 def test_both_texts_of_a_long_map_are_in_sight_at_what_is_chosen(visit):
     page = visit("long", "#tab=text&row=300", width=320)
     for side in ("row", "column"):
@@ -277,6 +279,7 @@ def test_both_texts_of_a_long_map_are_in_sight_at_what_is_chosen(visit):
     assert page.locator(".curves path").count() > 0
 
 
+@pytest.mark.long
 def test_no_line_ends_inside_the_label_of_frames(visit):
     page = visit("frames", "#tab=text", width=320)
     lines = "n => n.map(x => [x.textContent, x.getClientRects().length])"
@@ -288,6 +291,7 @@ def test_no_line_ends_inside_the_label_of_frames(visit):
     assert page.locator(".block.column .line").bounding_box()["height"] > 80  # there are lines
 
 
+@pytest.mark.long
 def test_curves_to_right_to_left_text_are_short(visit):
     """Both texts are short: what runs from the right begins no page away from the other."""
     page = visit("from_the_right", "#tab=text")
@@ -309,6 +313,7 @@ OPENS = {
 }  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("case", OPENS)
 def test_a_page_opens_on_the_first_row_that_says_something(open_window, tmp_path, case):

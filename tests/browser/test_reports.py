@@ -68,6 +68,7 @@ def test_a_click_on_a_head_shows_its_examples(visit):
     assert shown(visit("#head-cross-1-0")) == ["head-cross-1-0"]
 
 
+@pytest.mark.long
 def test_heads_without_scripts_can_all_be_opened(visit):
     page = visit(script=False)
     assert page.locator("section.head").count() == 6

@@ -68,6 +68,7 @@ def test_a_new_evaluation_appears_while_the_page_is_open(watched):
     assert page.wrong == []
 
 
+@pytest.mark.long
 def test_a_run_that_is_gone_is_said_and_comes_back(watched, tmp_path):
     page = watched()
     shutil.move(page.run, tmp_path / "elsewhere")

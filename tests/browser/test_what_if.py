@@ -47,6 +47,7 @@ def asked(live):  # noqa: F811
     return live
 
 
+@pytest.mark.long
 def test_other_answers_are_listed_and_looked_at(asked):
     asked.click("text=Other answers")
     asked.fill(".fields input >> nth=1", "2")
@@ -108,6 +109,7 @@ def test_tokens_are_replaced_heads_switched_off_and_a_prefix_forced(asked):
     assert question["heads_off"][0]["kind"] == "cross"
 
 
+@pytest.mark.long
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(("width", "scheme"), SCREENS)
 def test_axe_finds_nothing_in_the_panel(asked, accessible, scheme, width):

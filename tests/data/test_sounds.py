@@ -146,6 +146,7 @@ def content(rate, samples=400, **options):
     return file.getvalue()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("sent", "reason"),
     [

@@ -31,6 +31,7 @@ def tokenizer(request):
     return train(request.param)
 
 
+@pytest.mark.sample(20)
 @pytest.mark.parametrize("text", SENTENCES)
 def test_round_trip(tokenizer, text):
     ids = tokenizer.encode(text)

@@ -26,6 +26,7 @@ def start(options):
     return BeamState.start(ROWS, Constraints.of(options, LENGTHS), options)
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("vocab", [23, 131, 641])
 @pytest.mark.parametrize(
@@ -71,6 +72,7 @@ def test_other_searches_are_refused(more):
     assert refuse_kernel(start(options), options) is not None
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("vocab", [3, 23, 64, 65, 641])
 def test_alternatives_are_those_of_torch(vocab, ties):

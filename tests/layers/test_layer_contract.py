@@ -25,6 +25,7 @@ def test_every_layer_has_a_case():
     assert layers - {SpecAugment} == {type(case.make()) for case in CASES.values()}
 
 
+@pytest.mark.sample(12)
 @each
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_the_type_of_the_weights_is_kept(name, dtype):
@@ -32,6 +33,7 @@ def test_the_type_of_the_weights_is_kept(name, dtype):
     assert {t.dtype for t in run(name, module, tensors)} == {dtype}
 
 
+@pytest.mark.sample(8)
 @each
 def test_input_need_not_be_contiguous(name):
     module, tensors = build(name), inputs(name)

@@ -80,6 +80,7 @@ def packed(theirs, x, state, lengths=LENGTHS):
     )
 
 
+@pytest.mark.sample(10)
 @each_cell
 @each_shape
 @pytest.mark.parametrize("bias", [True, False])
@@ -94,6 +95,7 @@ def test_equals_torch(cell, layers, both_ways, bias):
     close(tensors(output, last), tensors(expected, our_state(expected_last)))
 
 
+@pytest.mark.sample(10)
 @each_cell
 @each_shape
 @pytest.mark.parametrize("bias", [True, False])

@@ -83,6 +83,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("family", [*families.DECODERS, *OTHERS])
 def test_logits_are_those_of_each_row_alone(family, tmp_path, monkeypatch):
     monkeypatch.setattr(families, "FAMILIES", {**families.FAMILIES, **OTHERS})
@@ -221,6 +222,7 @@ def test_frozen_weights_in_half_precision_change_the_loss_by_rounding(run, home,
         assert ours["dev_loss"] == pytest.approx(theirs["dev_loss"], rel=0.03)
 
 
+@pytest.mark.long
 def test_it_resumes_exactly(home, tmp_path):
     whole = train(home, tmp_path / "whole")
     train(home, tmp_path / "parts", steps=3)

@@ -67,6 +67,7 @@ def test_what_is_said_of_wrong_settings(case):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.sample(20)
 @pytest.mark.parametrize("size", ["tiny", "small", "base"])
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_can_be_made(preset, size):

@@ -306,11 +306,11 @@ def test_replayed_examples_have_their_share_and_a_run_resumes_exactly(home, tmp_
         "schedule": "constant",
         "batch_sentences": 16,
     }
-    whole = train(tmp_path, "whole", new, **chosen, **BRIEF | {"steps": 30})
+    whole = train(tmp_path, "whole", new, **chosen, **BRIEF | {"steps": 16})
     total, old = map(sum, zip(*seen, strict=True))
     assert abs(old / total - 0.25) < 0.03
-    train(tmp_path, "parts", new, **chosen, **BRIEF | {"steps": 15})
-    resumed = resume_run(tmp_path / "parts", {"steps": 30}, quiet=True)
+    train(tmp_path, "parts", new, **chosen, **BRIEF | {"steps": 8})
+    resumed = resume_run(tmp_path / "parts", {"steps": 16}, quiet=True)
     assert_same(last_checkpoint(resumed.path), last_checkpoint(whole.path))
 
 

@@ -157,6 +157,7 @@ def stopped(data, tmp_path_factory):
     return output
 
 
+@pytest.mark.long
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("damage", ["cut", "flip", "flip the record", "no record"])
 def test_a_damaged_checkpoint_is_noticed_and_the_one_before_is_used(
@@ -185,6 +186,7 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_is_used(
     assert_same_run(whole, output)
 
 
+@pytest.mark.long
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_saves_and_the_run_goes_on(data, whole, tmp_path, number, monkeypatch):
