@@ -38,10 +38,10 @@ def test_shards_are_answered_as_lines_are(run, shards, tmp_path, plain_steps):
     assert "done before  2" in again.stderr
 
 
-def test_several_answers_and_json_lines(run, shards, tmp_path):
+def test_several_answers(run, shards, tmp_path):
     folder, _ = shards
     out = tmp_path / "out"
-    options = ("--nbest", 2, "--format", "jsonl", "--columns", "text")
+    options = ("--nbest", 2, "--columns", "text")
     done(regard("predict", run, folder / "*.jsonl", "-o", out, *options))
     rows = rows_in(out)
     assert list(rows) == [f"b.jsonl:{i + 1}" for i in range(20)]
@@ -56,7 +56,6 @@ def test_what_shards_exclude(run, tagged, shards, tmp_path):
     for options, reason in (
         ((*out, "--prefix", "a"), "--prefix must be left out where -o names a folder"),
         (("--workers", 2), "--workers must stand beside -o"),
-        ((*out, "--format", "csv"), "--format must be parquet or jsonl"),
         ((*out, "--nbest", 9), "nbest must be at most beam"),
         (("--ray",), "--ray must stand beside -o"),
         ((*out, "--ray", "ray://head:1"), "--ray must be HOST:PORT or auto"),

@@ -28,13 +28,12 @@ def run(inputs, out, task=None, executor=None, **options):
     return run_job(task or ShoutTask(), shards, out, executor or LocalExecutor(), **options)
 
 
-@pytest.mark.parametrize("format", ["parquet", "jsonl"])
-def test_each_row_is_answered_once(inputs, tmp_path, format):
+def test_each_row_is_answered_once(inputs, tmp_path):
     out = tmp_path / "out"
-    found = run(inputs, out, format=format)
+    found = run(inputs, out)
     assert (found.now, found.rows, found.errors.total()) == (2, 40, 0)
     names = sorted(path.name for path in out.iterdir() if path.name[0] not in "._")
-    assert names == [f"a.txt.{format}", f"b.txt.{format}"]
+    assert names == ["a.txt.parquet", "b.txt.parquet"]
     expected = [(f"a.txt:{i + 1}", LINES[i].upper()) for i in range(25)]
     expected += [(f"b.txt:{i + 1}", LINES[25 + i].upper()) for i in range(15)]
     assert [(id, row["text"]) for id, row in rows_in(out).items()] == expected
@@ -101,18 +100,17 @@ def test_an_interrupted_job_goes_on_where_it_was(inputs, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("task", "options", "reason"),
+    ("task", "reason"),
     [
-        (ShoutTask(model="m2"), {}, r"the model must be as when the job in .* began"),
-        (ShoutTask(loud=2), {}, r"the options must be as .* loud was None and is 2"),
-        (ShoutTask(), {"format": "jsonl"}, r"format was 'parquet' and is 'jsonl'"),
+        (ShoutTask(model="m2"), r"the model must be as when the job in .* began"),
+        (ShoutTask(loud=2), r"the options must be as .* loud was None and is 2"),
     ],
 )
-def test_another_model_or_other_options_are_refused(inputs, tmp_path, task, options, reason):
+def test_another_model_or_other_options_are_refused(inputs, tmp_path, task, reason):
     run(inputs, tmp_path / "out")
     whole = rows_in(tmp_path / "out")
     with pytest.raises(JobError, match=reason):
-        run(inputs, tmp_path / "out", task, **options)
+        run(inputs, tmp_path / "out", task)
     assert rows_in(tmp_path / "out") == whole
 
 

@@ -115,16 +115,6 @@ def test_compiles_as_one_graph(name):
     compiled_equals_eager(name, fullgraph=True, backend="aot_eager")
 
 
-@pytest.mark.long
-@pytest.mark.compile
-# torch silences this one where it shows warnings, which is too late where they are errors
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("name", ["RNNStack rnn", "RNNStack gru", "RNNStack lstm"])
-def test_rnn_stacks_compile_around_their_kernel(name):
-    compiled_equals_eager(name, backend="aot_eager")
-
-
 # the C++ compiler takes most of a minute; attention goes through it in `make test`
 @pytest.mark.compile
 @pytest.mark.long

@@ -165,9 +165,6 @@ class PredictArgs:
         "0,2.",
         shown="src, source, input or text; 0 of TSV",
     )
-    format: str = option(
-        "Format of the shards that -o writes: parquet or jsonl.", default="parquet"
-    )
     chat: options.Chat = False
     precision: options.Precision = "32"
     device: options.Device = "auto"

@@ -53,7 +53,7 @@ def run_shards(
     shards = find_shards(inputs)
     with progress_bar(message("jobs.column.shards"), len(shards)) as advance:
         show = _Display(advance)
-        summary = run_job(job, shards, output, executor, format=args.format, show=show)
+        summary = run_job(job, shards, output, executor, show=show)
     print_summary(summary)
     if summary.failed:
         name, reason = next(iter(summary.failed.items()))

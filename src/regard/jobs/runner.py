@@ -38,10 +38,6 @@ FORMAT: Final = 3
 MAX_MANIFEST: Final = 1 << 30
 #: parts of the manifest that stay as they were when the job began, and their names in errors
 FIXED: Final = {"model": "the model", "task": "the options"}
-#: endings of output shards
-FORMATS: Final = ("parquet", "jsonl")
-#: what is written of each row, by its type in Parquet
-TYPES: Final = {"id": "text", "shard": "text", "row": "number", "text": "text", "score": "score"}
 #: how errors of rows name options
 HINTS: Final = ErrorHints(
     tgt="TGT",
@@ -93,9 +89,9 @@ def find_shards(inputs: Sequence[str]) -> list[InputShard]:
         paths.update(map(os.path.abspath, found))
     root = os.path.commonpath([os.path.dirname(path) for path in paths])
     shards = [InputShard(Path(os.path.relpath(p, root)).as_posix(), p) for p in sorted(paths)]
-    outputs = Counter(_output(shard, FORMATS[0]) for shard in shards)
+    outputs = Counter(map(_output, shards))
     for shard in shards:
-        if outputs[output := _output(shard, FORMATS[0])] > 1:
+        if outputs[output := _output(shard)] > 1:
             rule = f"be the only file that becomes {output}"
             raise ArgumentError("INPUT", rule, repr(shard.path), "rename it")
     return shards
@@ -241,10 +237,10 @@ def read_records(
 def answer_rows(task: Any, shard: InputShard, records: Sequence[Record]) -> list[dict[str, Any]]:
     """Return the columns of each record: what is predicted, or the error.
 
-    If the model raises, each half of the records is tried alone, down to the one that it fails on.
+    If the model raises, each record is tried alone.
     """
     good = [record for record in records if record.error is None]
-    found = dict(zip((record.row for record in good), _bisect(task, shard, good), strict=True))
+    found = dict(zip((record.row for record in good), _answered(task, shard, good), strict=True))
     errors = {r.row: {"error": str(r.error), "kind": r.error.kind} for r in records if r.error}
     return [
         {"id": f"{shard.name}:{n}", "shard": shard.name, "row": n, **(errors.get(n) or found[n])}
@@ -252,22 +248,19 @@ def answer_rows(task: Any, shard: InputShard, records: Sequence[Record]) -> list
     ]
 
 
-def _bisect(task: Any, shard: InputShard, records: Sequence[Record]) -> list[dict[str, Any]]:
+def _answered(task: Any, shard: InputShard, records: Sequence[Record]) -> list[dict[str, Any]]:
     if not records:
         return []
     try:
-        answers: list[dict[str, Any]] = task.answer(
-            shard, [record.source for record in records], records[0].row
-        )
+        sources = [record.source for record in records]
+        answers: list[dict[str, Any]] = task.answer(shard, sources, records[0].row)
         return answers
     except ArgumentError:  # an option that no source can be answered with
         raise
     except Exception as error:
-        if len(records) == 1:
-            failed = _failed(shard, records[0].row, error)
-            return [{"error": str(failed), "kind": "model failed"}]
-    half = len(records) // 2
-    return [*_bisect(task, shard, records[:half]), *_bisect(task, shard, records[half:])]
+        if len(records) > 1:
+            return [row for record in records for row in _answered(task, shard, [record])]
+        return [{"error": str(_failed(shard, records[0].row, error)), "kind": "model failed"}]
 
 
 def _failed(shard: InputShard, row: int, error: Exception) -> DataError:
@@ -285,31 +278,19 @@ def _failed(shard: InputShard, row: int, error: Exception) -> DataError:
 def shard_writer(path: Path, *, several: bool) -> Iterator[Callable[[Sequence[Row]], None]]:
     """Yield a function that adds rows to a shard, which appears at `path` when the block ends."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    types = {**TYPES, **({"alternatives": "answers"} if several else {}), "error": "text"}
-    with atomic_writer(path) as file:
-        if path.suffix == ".jsonl":
-
-            def write_lines(rows: Sequence[Row]) -> None:
-                for row in rows:
-                    line = {name: row.get(name) for name in types}
-                    file.write(json.dumps(line, ensure_ascii=True).encode() + b"\n")
-
-            yield write_lines
-            return
-        text, score = arrow.string(), arrow.float64()
+    text, score = arrow.string(), arrow.float64()
+    columns = [("id", text), ("shard", text), ("row", arrow.int64()), ("text", text)]
+    columns += [("score", score)]
+    if several:
         answers = arrow.list_(arrow.struct([("text", text), ("score", score)]))
-        known = {"text": text, "number": arrow.int64(), "score": score, "answers": answers}
-        schema = arrow.schema([(name, known[kind]) for name, kind in types.items()])
-        with arrow.parquet.ParquetWriter(file, schema) as writer:
-            yield lambda rows: writer.write_table(arrow.Table.from_pylist(list(rows), schema))
+        columns += [("alternatives", answers)]
+    schema = arrow.schema([*columns, ("error", text)])
+    with atomic_writer(path) as file, arrow.parquet.ParquetWriter(file, schema) as writer:
+        yield lambda rows: writer.write_table(arrow.Table.from_pylist(list(rows), schema))
 
 
 def read_shard(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the rows of an output shard."""
-    if path.suffix == ".jsonl":
-        with safe_read.open_regular(path) as file:
-            yield from map(json.loads, file)
-        return
     try:
         with safe_read.open_regular(path) as file:
             for batch in arrow.parquet.ParquetFile(file).iter_batches():
@@ -333,13 +314,11 @@ class ShardWork:
     Attributes:
         task: what is done with each row.
         folder: of the output shards.
-        format: of these.
         checksum: of the model.
     """
 
     task: Any
     folder: Path
-    format: str
     checksum: str
     _loaded: Any = field(default=None, init=False)
 
@@ -348,7 +327,7 @@ class ShardWork:
 
         Raises JobError for what would happen to other shards, too.
         """
-        output = self.folder / _output(shard, self.format)
+        output = self.folder / _output(shard)
         try:
             self._load()
             return self._write(shard, output)
@@ -387,8 +366,8 @@ class ShardWork:
         return FinishedShard(output.relative_to(self.folder).as_posix(), count, errors)
 
 
-def _output(shard: InputShard, format: str) -> str:
-    return f"{shard.name.removesuffix('.parquet')}.{format}"
+def _output(shard: InputShard) -> str:
+    return f"{shard.name.removesuffix('.parquet')}.parquet"
 
 
 @dataclass
@@ -422,7 +401,6 @@ def run_job(
     output: str | Path,
     executor: Executor,
     *,
-    format: str = "parquet",
     show: Callable[[JobSummary], None] = lambda summary: None,
 ) -> JobSummary:
     """Answer all shards, or those that an earlier job in the same folder has left; resumable.
@@ -432,29 +410,25 @@ def run_job(
         shards: the inputs.
         output: folder of the output shards, which have the names of the inputs.
         executor: does the work.
-        format: of output shards: parquet or jsonl.
         show: called after each shard.
 
     Raises:
         JobError: if the folder belongs to another job, or the job cannot go on. What is done
             stays done: the same call goes on from there.
     """
-    if format not in FORMATS:
-        rule = f"be {' or '.join(FORMATS)}"
-        raise ArgumentError("--format", rule, repr(format), "choose one")
     folder, summary, began = Path(output), JobSummary(len(shards)), time.monotonic()
     with _held(folder):
-        work = ShardWork(task, folder.absolute(), format, task.model.checksum())
+        work = ShardWork(task, folder.absolute(), task.model.checksum())
         inputs = {shard.name: measure_file(shard.path).checksum for shard in shards}
-        _begin(folder, {**task.describe(), "format": format}, work.checksum, inputs)
-        left = [shard for shard in shards if not (folder / _output(shard, format)).exists()]
+        _begin(folder, {**task.describe(), "format": "parquet"}, work.checksum, inputs)
+        left = [shard for shard in shards if not (folder / _output(shard)).exists()]
         summary.before = len(shards) - len(left)
         _sweep(folder)
         try:
             for number, found in executor.run(work, left) if left else ():
                 summary.workers = executor.at_work
                 if isinstance(found, str):
-                    summary.failed[_output(left[number], format)] = found
+                    summary.failed[_output(left[number])] = found
                     continue
                 _count(summary, found, folder)
                 show(summary)

@@ -9,10 +9,7 @@ Cheng et al., 2016, "Long Short-Term Memory-Networks for Machine Reading",
 https://arxiv.org/abs/1601.06733.
 """
 
-import sys
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Final, NamedTuple, cast, final
 
 import torch
@@ -250,8 +247,7 @@ class RNNStack(nn.Module):
         hidden = state.hidden[:, row]
         memory = None if state.memory is None else state.memory[:, row]
         ordered = x if direction == 0 else _reverse(x, padding)
-        call = _uncompiled_run_layer() if "torch._dynamo" in sys.modules else _run_layer
-        run = call(module, ordered, hidden, memory, padding)
+        run = _run_layer(module, ordered, hidden, memory, padding)
         return run if direction == 0 else run._replace(output=_reverse(run.output, padding))
 
 
@@ -271,14 +267,6 @@ class _Padding(NamedTuple):
 def _reverse(x: Tensor, padding: _Padding | None) -> Tensor:
     """Each sequence reversed, its padding left in place."""
     return x.flip(1) if padding is None else reverse(x, padding.mirror)
-
-
-@cache
-def _uncompiled_run_layer() -> Callable[..., _LayerRun]:
-    """`_run_layer`, excluded from torch.compile, which would unroll the loop over time that cuDNN
-    and the CPU kernels run as one call. A decorator would import it, which takes long."""
-    disable: Callable[..., Callable[..., _LayerRun]] = torch.compiler.disable
-    return disable(_run_layer)
 
 
 def _run_layer(

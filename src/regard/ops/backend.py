@@ -190,7 +190,7 @@ def choose(
     op: str, paths: Mapping[str, OperatorPath[ImplementationT]], *args: object, **kwargs: object
 ) -> ImplementationT:
     """The implementation of `op` for these arguments, passed through the watchers."""
-    run = implementation(op, paths, *args, **kwargs)
+    run = _implementation(op, paths, *args, **kwargs)
     if torch.compiler.is_compiling():  # which cannot trace a ContextVar
         return run
     for watcher in _watchers.get():
@@ -198,13 +198,9 @@ def choose(
     return run
 
 
-def implementation(
+def _implementation(
     op: str, paths: Mapping[str, OperatorPath[ImplementationT]], *args: object, **kwargs: object
 ) -> ImplementationT:
-    """The implementation of `op` for these arguments, hidden from the watchers.
-
-    For operators that call another one.
-    """
     if _active == "auto":
         for path in paths.values():
             if path.refuses(*args, **kwargs) is None:

@@ -12,14 +12,13 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.errors import ArgumentError
-from regard.ops.additive_attention import PATHS as ADDITIVE_PATHS
 from regard.ops.attentive_rnn import reference
 from regard.ops.attentive_rnn.reference import AttentiveOutput, AttentiveState, AttentiveWeights
-from regard.ops.backend import OperatorPath, choose, implementation
+from regard.ops.backend import OperatorPath, choose
 from regard.ops.check import check_axes, check_choice, check_equal, check_float
-from regard.ops.primitives import masked_softmax, scaled_product
+from regard.ops.primitives import masked_softmax
 from regard.ops.recurrence import refuse_triton_recurrence
-from regard.ops.recurrence.scores import GATES, AdditiveScore, Cell, DotScore, ScoreFunction
+from regard.ops.recurrence.scores import GATES, Cell, ScoreFunction
 
 __all__ = ["AttentiveOutput", "AttentiveState", "AttentiveWeights", "attentive_rnn"]
 
@@ -120,27 +119,16 @@ def attentive_rnn(
     out = choose("attentive_rnn", PATHS, *args, cell=cell)(*args, cell=cell)
     if not need_weights:
         return out
-    return out._replace(weights=attention_weights(score, out.hidden, key, value, mask))
+    return out._replace(weights=attention_weights(score, out.hidden, key, mask))
 
 
 def attention_weights(
     score: ScoreFunction,
     hidden: Float[Tensor, "batch length hidden"],
     key: Float[Tensor, "batch kv_len score_dim"],
-    value: Float[Tensor, "batch kv_len v_dim"],
     mask: Bool[Tensor, "batch kv_len"],
 ) -> Float[Tensor, "batch 1 length kv_len"]:
-    """Attention weights of all steps at once, recomputed from their hidden states."""
-    query = score.query(hidden.flatten(0, 1)).view(*hidden.shape[:2], -1)
-    allowed = mask[:, None, None]
-    if isinstance(score, AdditiveScore):
-        args = (query, key, score.v, value, allowed, True)
-        weights = implementation("additive_attention", ADDITIVE_PATHS, *args)(*args).weights
-    elif isinstance(score, DotScore):
-        # not by the operator, which has no path of its own for every backend of this one
-        weights = masked_softmax(scaled_product(query, key.mT, score.scale)[:, None], allowed)
-    else:
-        rows = [score.scores(one, key) for one in query.unbind(dim=1)]
-        weights = masked_softmax(torch.stack(rows, dim=1)[:, None], allowed)
-    assert weights is not None
-    return weights
+    """Attention weights of all steps, recomputed from their hidden states."""
+    steps = hidden.unbind(dim=1)
+    scores = torch.stack([score.scores(score.query(state), key) for state in steps], dim=1)
+    return masked_softmax(scores[:, None], mask[:, None, None])

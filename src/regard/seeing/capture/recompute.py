@@ -23,6 +23,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from regard import ops
 from regard.layers.rnn import in_source_order, mirrored, real_steps
 from regard.ops.additive_attention import additive_attention
+from regard.ops.attentive_rnn import attention_weights
 from regard.ops.backend import unwatched
 from regard.ops.dot_product_attention import dot_product_attention
 from regard.ops.self_attentive_rnn import self_attentive_rnn
@@ -351,10 +352,7 @@ def _self_attentive_shape(given: Arguments) -> Shape:
 
 
 def _attentive_weights(given: Arguments, output: Any) -> Tensor:
-    """Recompute the scores from the hidden states of all steps."""
-    score, key, mask = given["score"], given["key"], given["mask"]
-    rows = [score.scores(score.query(hidden), key) for hidden in output.hidden.unbind(dim=1)]
-    return ops.masked_softmax(torch.stack(rows, dim=1)[:, None], mask[:, None, None])
+    return attention_weights(given["score"], output.hidden, given["key"], given["mask"])
 
 
 def _one_head(query: Tensor, key: Tensor) -> Shape:
