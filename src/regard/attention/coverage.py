@@ -3,17 +3,15 @@
 from typing import ClassVar, final
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.interface import Attention, Past, Projected, attend_stepwise, projected
-from regard.masks import Mask
+from regard.attention.interface import Past, ProjectedCall, ProjectingAttention
 from regard.ops import AttentionOutput
-from regard.ops.check import check_positive, check_width
+from regard.ops.check import check_positive
 
 
 @final
-class CoverageAttention(Attention):
+class CoverageAttention(ProjectingAttention):
     """Additive attention that also sees how much weight each key got before.
 
     `v . tanh(W query + U key_i + w_c c_i + b)`, where c_i is the sum of the weights that key i got
@@ -42,27 +40,9 @@ class CoverageAttention(Attention):
         self.coverage_proj = nn.Linear(1, hidden_size, bias=False)
         self.v = nn.Parameter(torch.empty(hidden_size).uniform_(-1, 1) * hidden_size**-0.5)
 
-    def project_keys(self, key: Float[Tensor, "batch kv_len key_size"]) -> Projected:
-        """`U key`."""
-        check_width("key", key, self.key_size)
-        return Projected(self.key_proj(key))
-
-    def forward(
-        self,
-        query: Float[Tensor, "batch q_len query_size"],
-        key: Float[Tensor, "batch kv_len key_size"] | Projected,
-        value: Float[Tensor, "batch kv_len value_size"],
-        mask: Mask | None = None,
-        *,
-        past: Past | None = None,
-        need_weights: bool = True,
-    ) -> AttentionOutput:
-        """See `Attention.forward`. The sum of earlier weights comes from `past`."""
-        check_width("query", query, self.query_size)
-        queries, keys = self.query_proj(query), projected(self, key)
-        return attend_stepwise(
-            queries, keys, self._covered_keys, self.v, value, mask, past, need_weights
-        )
+    def attend(self, call: ProjectedCall) -> AttentionOutput:
+        """See `ProjectingAttention`. The sum of earlier weights comes from `past`."""
+        return call.stepwise(self.v, self._covered_keys)
 
     def _covered_keys(self, keys: Tensor, past: Past) -> Tensor:
         """`U key_i + w_c c_i`."""

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -133,62 +133,105 @@ def projected(attention: Attention | Scorer, key: Tensor | Projected) -> Tensor:
     return key.tensor if isinstance(key, Projected) else attention.project_keys(key).tensor
 
 
-def single_head(
-    query: Float[Tensor, "batch q_len dim"],
-    key: Float[Tensor, "batch kv_len dim"],
-    value: Float[Tensor, "batch kv_len value_size"],
-    mask: Mask | None,
-    *,
-    scale: float,
-    need_weights: bool,
-) -> AttentionOutput:
-    """Dot-product attention for mechanisms that have no heads."""
-    check_width("value", value, None)
-    context, weights = ops.dot_product_attention(
-        query[:, None], key[:, None], value[:, None], mask, scale, need_weights=need_weights
-    )
-    return AttentionOutput(context.squeeze(1), weights)
+class ProjectedCall(NamedTuple):
+    """Arguments of a mechanism with one head, whose queries and keys are projected."""
 
+    queries: Float[Tensor, "batch q_len hidden"]
+    keys: Float[Tensor, "batch kv_len hidden"]
+    value: Float[Tensor, "batch kv_len value_size"]
+    mask: Mask | None
+    past: Past | None
+    need_weights: bool
 
-def attend_stepwise(
-    queries: Float[Tensor, "batch q_len hidden"],
-    keys: Float[Tensor, "batch kv_len hidden"],
-    keys_at: Callable[[Tensor, Past], Tensor],
-    v: Float[Tensor, " hidden"],
-    value: Float[Tensor, "batch kv_len v_dim"],
-    mask: Mask | None,
-    past: Past | None,
-    need_weights: bool,
-) -> AttentionOutput:
-    """Contexts and weights of all queries, each of which sees the weights of those before it.
-
-    Args:
-        queries: projected.
-        keys: projected, without what depends on the past.
-        keys_at: from these keys and the past of a step to the keys of that step.
-        v: weights of the features.
-        value: vectors that are mixed.
-        mask: True where a query may attend.
-        past: steps before the first query; None if there are none.
-        need_weights: whether to return the weights.
-    """
-    batch, q_len = queries.shape[:2]
-    check_width("value", value, None)
-    check_equal("agree in batch", query=batch, key=keys.shape[0], value=value.shape[0])
-    if mask is not None:
-        masks.check(mask, batch, 1, q_len, keys.shape[1])
-    if past is None:
-        past = Past(torch.zeros(batch, dtype=torch.long, device=queries.device), None)
-    contexts, maps = [], []
-    for t in range(q_len):
-        row = mask if mask is None or mask.shape[2] == 1 else mask[:, :, t : t + 1]
-        context, weights = ops.additive_attention(
-            queries[:, t : t + 1], keys_at(keys, past), v, value, row, need_weights=True
+    def dot_product(self, scale: float) -> AttentionOutput:
+        """Attend by products of queries and keys."""
+        check_width("value", self.value, None)
+        query, key, value = (part[:, None] for part in (self.queries, self.keys, self.value))
+        context, weights = ops.dot_product_attention(
+            query, key, value, self.mask, scale, need_weights=self.need_weights
         )
-        assert weights is not None
-        past = past.after(weights)
-        contexts.append(context)
-        maps.append(weights)
-    return AttentionOutput(
-        torch.cat(contexts, dim=1), torch.cat(maps, dim=2) if need_weights else None
-    )
+        return AttentionOutput(context.squeeze(1), weights)
+
+    def additive(self, v: Float[Tensor, " hidden"]) -> AttentionOutput:
+        """Attend by a small network with these weights of the features."""
+        return ops.additive_attention(
+            self.queries, self.keys, v, self.value, self.mask, self.need_weights
+        )
+
+    def stepwise(
+        self, v: Float[Tensor, " hidden"], keys_at: Callable[[Tensor, Past], Tensor]
+    ) -> AttentionOutput:
+        """Like `additive`, of queries each of which sees the weights of those before it.
+
+        `keys_at` returns the keys of a step, from these and from the past of the step.
+        """
+        batch, q_len = self.queries.shape[:2]
+        check_width("value", self.value, None)
+        check_equal(
+            "agree in batch", query=batch, key=self.keys.shape[0], value=self.value.shape[0]
+        )
+        if self.mask is not None:
+            masks.check(self.mask, batch, 1, q_len, self.keys.shape[1])
+        past, contexts, maps = self.past, [], []
+        if past is None:
+            past = Past(torch.zeros(batch, dtype=torch.long, device=self.queries.device), None)
+        for t in range(q_len):
+            step, mask = slice(t, t + 1), self.mask
+            row = mask if mask is None or mask.shape[2] == 1 else mask[:, :, step]
+            keys = keys_at(self.keys, past)
+            context, weights = ops.additive_attention(
+                self.queries[:, step], keys, v, self.value, row, need_weights=True
+            )
+            assert weights is not None
+            past = past.after(weights)
+            contexts.append(context)
+            maps.append(weights)
+        weights = torch.cat(maps, dim=2) if self.need_weights else None
+        return AttentionOutput(torch.cat(contexts, dim=1), weights)
+
+
+class ProjectingAttention(Attention):
+    """A mechanism with one head, whose queries and keys are projected first.
+
+    Attributes:
+        query_size: width of the queries.
+        key_size: width of the keys.
+        query_proj: of the queries, which stay as they are if it is None.
+        key_proj: of the keys, likewise.
+    """
+
+    query_size: int
+    key_size: int
+    query_proj: nn.Linear | None
+    key_proj: nn.Linear | None
+
+    def project_keys(self, key: Float[Tensor, "batch kv_len key_size"]) -> Projected:
+        """See `Attention`."""
+        check_width("key", key, self.key_size)
+        return Projected(key if self.key_proj is None else self.key_proj(key))
+
+    def project_queries(
+        self, query: Float[Tensor, "batch q_len query_size"]
+    ) -> Float[Tensor, "batch q_len hidden"]:
+        """The part of the score that no key changes."""
+        check_width("query", query, self.query_size)
+        return query if self.query_proj is None else cast(Tensor, self.query_proj(query))
+
+    def forward(
+        self,
+        query: Float[Tensor, "batch q_len query_size"],
+        key: Float[Tensor, "batch kv_len key_size"] | Projected,
+        value: Float[Tensor, "batch kv_len value_size"],
+        mask: Mask | None = None,
+        *,
+        past: Past | None = None,
+        need_weights: bool = True,
+    ) -> AttentionOutput:
+        """See `Attention.forward`."""
+        queries = self.project_queries(query)
+        keys = projected(self, key)
+        return self.attend(ProjectedCall(queries, keys, value, mask, past, need_weights))
+
+    @abstractmethod
+    def attend(self, call: ProjectedCall) -> AttentionOutput:
+        """The context of each query, and its weights."""

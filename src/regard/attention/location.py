@@ -3,18 +3,16 @@
 from typing import ClassVar, final
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.interface import Attention, Past, Projected, attend_stepwise, projected
+from regard.attention.interface import Past, ProjectedCall, ProjectingAttention
 from regard.errors import ArgumentError
-from regard.masks import Mask
 from regard.ops import AttentionOutput
-from regard.ops.check import check_positive, check_width
+from regard.ops.check import check_positive
 
 
 @final
-class LocationAwareAttention(Attention):
+class LocationAwareAttention(ProjectingAttention):
     """Additive attention that also sees the weights of the step before.
 
     `v . tanh(W query + V key_i + U f_i + b)`, where f is the last step's weights under a
@@ -59,27 +57,9 @@ class LocationAwareAttention(Attention):
         self.location_proj = nn.Linear(channels, hidden_size, bias=False)
         self.v = nn.Parameter(torch.empty(hidden_size).uniform_(-1, 1) * hidden_size**-0.5)
 
-    def project_keys(self, key: Float[Tensor, "batch kv_len key_size"]) -> Projected:
-        """`V key`."""
-        check_width("key", key, self.key_size)
-        return Projected(self.key_proj(key))
-
-    def forward(
-        self,
-        query: Float[Tensor, "batch q_len query_size"],
-        key: Float[Tensor, "batch kv_len key_size"] | Projected,
-        value: Float[Tensor, "batch kv_len value_size"],
-        mask: Mask | None = None,
-        *,
-        past: Past | None = None,
-        need_weights: bool = True,
-    ) -> AttentionOutput:
-        """See `Attention.forward`. The last step's weights come from `past`."""
-        check_width("query", query, self.query_size)
-        queries, keys = self.query_proj(query), projected(self, key)
-        return attend_stepwise(
-            queries, keys, self._located_keys, self.v, value, mask, past, need_weights
-        )
+    def attend(self, call: ProjectedCall) -> AttentionOutput:
+        """See `ProjectingAttention`. The last step's weights come from `past`."""
+        return call.stepwise(self.v, self._located_keys)
 
     def _located_keys(self, keys: Tensor, past: Past) -> Tensor:
         """`V key_i + U f_i`."""

@@ -6,15 +6,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention.additive import AdditiveAttention
-from regard.attention.interface import Attention, Past, Projected, projected, single_head
+from regard.attention.interface import Projected, ProjectedCall, ProjectingAttention, projected
 from regard.errors import ArgumentError
-from regard.masks import Mask
 from regard.ops import AttentionOutput, DotScore, ScoreFunction
-from regard.ops.check import check_choice, check_positive, check_width
+from regard.ops.check import check_choice, check_positive
 
 
 @final
-class MultiplicativeAttention(Attention):
+class MultiplicativeAttention(ProjectingAttention):
     """Scores each key by its product with the query.
 
     Args:
@@ -50,6 +49,7 @@ class MultiplicativeAttention(Attention):
                 "use the score 'general', which maps one width to the other",
             )
         self.query_size, self.key_size = query_size, key_size
+        self.query_proj = None
         self.key_proj = nn.Linear(key_size, query_size, bias=False) if score == "general" else None
         # W [query; key] is W_q query + W_k key: concat is additive attention under another name
         self.concat = (
@@ -62,10 +62,9 @@ class MultiplicativeAttention(Attention):
 
     def project_keys(self, key: Float[Tensor, "batch kv_len key_size"]) -> Projected:
         """`W key`, or the keys themselves for `dot`."""
-        check_width("key", key, self.key_size)
         if self.concat is not None:
             return self.concat.project_keys(key)
-        return Projected(key if self.key_proj is None else self.key_proj(key))
+        return super().project_keys(key)
 
     def scores(
         self,
@@ -75,8 +74,7 @@ class MultiplicativeAttention(Attention):
         """Scores of all queries against all keys."""
         if self.concat is not None:
             return self.concat.scores(query, key)
-        check_width("query", query, self.query_size)
-        return (query @ projected(self, key).mT)[:, None]
+        return (self.project_queries(query) @ projected(self, key).mT)[:, None]
 
     def as_score(self) -> ScoreFunction:
         """The score function for one query at a time."""
@@ -84,23 +82,8 @@ class MultiplicativeAttention(Attention):
             return self.concat.as_score()
         return DotScore(key_weight=None if self.key_proj is None else self.key_proj.weight)
 
-    def forward(
-        self,
-        query: Float[Tensor, "batch q_len query_size"],
-        key: Float[Tensor, "batch kv_len key_size"] | Projected,
-        value: Float[Tensor, "batch kv_len value_size"],
-        mask: Mask | None = None,
-        *,
-        past: Past | None = None,
-        need_weights: bool = True,
-    ) -> AttentionOutput:
-        """See `Attention.forward`."""
-        if self.concat is not None:
-            output: AttentionOutput = self.concat(
-                query, key, value, mask, need_weights=need_weights
-            )
-            return output
-        check_width("query", query, self.query_size)
-        return single_head(
-            query, projected(self, key), value, mask, scale=1.0, need_weights=need_weights
-        )
+    def attend(self, call: ProjectedCall) -> AttentionOutput:
+        """See `ProjectingAttention`."""
+        if self.concat is None:
+            return call.dot_product(1.0)
+        return self.concat.attend(call._replace(queries=self.concat.project_queries(call.queries)))

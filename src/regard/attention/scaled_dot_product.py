@@ -8,7 +8,14 @@ from typing import final
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.interface import Attention, Past, Projected, projected, single_head
+from regard.attention.interface import (
+    Attention,
+    Past,
+    Projected,
+    ProjectedCall,
+    ProjectingAttention,
+    projected,
+)
 from regard.masks import Mask
 from regard.ops import AttentionOutput, DotScore
 from regard.ops.check import check_equal, check_positive, check_width
@@ -69,18 +76,12 @@ class SimpleSelfAttention(Attention):
         check_width("query", query, None)
         keys = query if key is None else projected(self, key)
         check_equal("agree in width", query=query.shape[2], key=keys.shape[2])
-        return single_head(
-            query,
-            keys,
-            keys if value is None else value,
-            mask,
-            scale=self.scale,
-            need_weights=need_weights,
-        )
+        values = keys if value is None else value
+        return ProjectedCall(query, keys, values, mask, past, need_weights).dot_product(self.scale)
 
 
 @final
-class ScaledDotProductAttention(Attention):
+class ScaledDotProductAttention(ProjectingAttention):
     """`softmax((W_q query) . (W_k key) / sqrt(d_k))`; the values are mixed as they are.
 
     Args:
@@ -95,6 +96,9 @@ class ScaledDotProductAttention(Attention):
         torch.Size([2, 3, 7])
     """
 
+    query_proj: nn.Linear
+    key_proj: nn.Linear
+
     def __init__(self, query_size: int, key_size: int, hidden_size: int) -> None:
         super().__init__()
         check_positive(query_size=query_size, key_size=key_size, hidden_size=hidden_size)
@@ -103,42 +107,19 @@ class ScaledDotProductAttention(Attention):
         self.query_proj = nn.Linear(query_size, hidden_size, bias=False)
         self.key_proj = nn.Linear(key_size, hidden_size, bias=False)
 
-    def project_keys(self, key: Float[Tensor, "batch kv_len key_size"]) -> Projected:
-        """`W_k key`."""
-        check_width("key", key, self.key_size)
-        return Projected(self.key_proj(key))
-
     def scores(
         self,
         query: Float[Tensor, "batch q_len query_size"],
         key: Float[Tensor, "batch kv_len key_size"] | Projected,
     ) -> Float[Tensor, "batch 1 q_len kv_len"]:
         """Scores of all queries against all keys."""
-        check_width("query", query, self.query_size)
-        queries: Tensor = self.query_proj(query) * self.scale
+        queries: Tensor = self.project_queries(query) * self.scale
         return (queries @ projected(self, key).mT)[:, None]
 
     def as_score(self) -> DotScore:
         """The score function for one query at a time."""
         return DotScore(self.scale, self.query_proj.weight, self.key_proj.weight)
 
-    def forward(
-        self,
-        query: Float[Tensor, "batch q_len query_size"],
-        key: Float[Tensor, "batch kv_len key_size"] | Projected,
-        value: Float[Tensor, "batch kv_len value_size"],
-        mask: Mask | None = None,
-        *,
-        past: Past | None = None,
-        need_weights: bool = True,
-    ) -> AttentionOutput:
-        """See `Attention.forward`."""
-        check_width("query", query, self.query_size)
-        return single_head(
-            self.query_proj(query),
-            projected(self, key),
-            value,
-            mask,
-            scale=self.scale,
-            need_weights=need_weights,
-        )
+    def attend(self, call: ProjectedCall) -> AttentionOutput:
+        """See `ProjectingAttention`."""
+        return call.dot_product(self.scale)
