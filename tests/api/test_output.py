@@ -15,9 +15,9 @@ from regard.decoding import Hypothesis
 from regard.errors import ArgumentError
 from regard.models import TEXT_PRESETS
 from regard.symbols import UNK
-from regard.tasks import open_task
 from regard.tasks.inputs.text import TextInput, split_features, text_given, text_written
-from regard.training import RunFolder, make_config
+from regard.training import make_config
+from untrained import write_run
 
 SOURCES = ["abc", "hgfedcba", "d", "hahaha"]
 TARGETS = ["a b c", "H E D", "b f g"]
@@ -40,19 +40,10 @@ OWN_KINDS = {
 def run_folder(path, variant, features=()):
     """A run that was never trained, with weights so large that its answers differ."""
     preset, changes = VARIANTS[variant]
-    config = make_config({"preset": preset, **SIZES.get(preset, RECURRENT), **changes})
-    folder = RunFolder(path)
-    folder.create()
-    folder.write_config(config)
     tgt = Tokenizer.train("space", TARGETS)
-    one = config.preset in TEXT_PRESETS or config.shared_vocab
+    one = preset in TEXT_PRESETS or changes.get("shared_vocab")
     src = tgt if one else Tokenizer.train("char", SOURCES, features=features)
-    src.save(folder.src_tokenizer_file)
-    tgt.save(folder.tgt_tokenizer_file)
-    torch.manual_seed(4)
-    model = open_task(config, src, tgt).build_model()
-    folder.write_model({k: 3 * w if w.ndim > 1 else w for k, w in model.state_dict().items()})
-    return path
+    return write_run(path, src, tgt, preset, **{**SIZES.get(preset, RECURRENT), **changes})
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,7 @@ from regard.data import Tokenizer
 from regard.errors import RegardError
 from regard.models.encoders import Encoder
 from regard.seeing.attribution.interventions import Intervention, intervened
-from regard.tasks import open_task
-from regard.training import RunFolder, make_config
+from untrained import write_run
 
 SIZES = {"embed": 6, "hidden": 10}
 LAYERS = {"dim": 12, "heads": 3, "feed_forward": 19, "layers": 2}
@@ -41,20 +40,11 @@ def models(tmp_path_factory):
 
     def model(preset):
         if preset not in built:
-            config = make_config({"preset": preset, "beam": 1, **PRESETS[preset]})
-            folder = RunFolder(root / preset)
-            folder.create()
-            folder.write_config(config)
             tgt = Tokenizer.train("space", ["a b c d e f g h"])
             language = preset.startswith("lm-")
             src = tgt if language else Tokenizer.train("char", ["abcdefgh"], features=["V"])
-            src.save(folder.src_tokenizer_file)
-            tgt.save(folder.tgt_tokenizer_file)
-            torch.manual_seed(4)
-            made = open_task(config, src, tgt).build_model()
-            wide = {k: 3 * w if w.ndim > 1 else w for k, w in made.state_dict().items()}
-            folder.write_model(wide)
-            built[preset] = regard.load(folder.path, device="cpu")
+            path = write_run(root / preset, src, tgt, preset, beam=1, **PRESETS[preset])
+            built[preset] = regard.load(path, device="cpu")
         return built[preset]
 
     return model

@@ -13,22 +13,15 @@ from regard.data import Tokenizer
 from regard.recipes import RECIPE_DIR, result_file
 from regard.recipes.recipe import Recipe
 from regard.recipes.task_data import RecipeExample, write_evaluation
-from regard.tasks import open_task
-from regard.training import RunFolder, make_config
+from untrained import write_run
 
 PLACE = "/home/me/a.tsv"
 
 
 def run_folder(path, settings, src, tgt, rows):
     """A run of a recipe that has learned nothing, with a test set."""
-    folder = RunFolder(path)
-    folder.create()
-    config = make_config({"size": "tiny", "data": PLACE, "beam": 2, **settings})
-    folder.write_config(config)
-    src.save(folder.src_tokenizer_file)
-    tgt.save(folder.tgt_tokenizer_file)
-    torch.manual_seed(2)
-    folder.write_model(open_task(config, src, tgt).build_model().state_dict())
+    given = {"preset": "bahdanau", "size": "tiny", "data": PLACE, "beam": 2, **settings}
+    write_run(path, src, tgt, **given, scale=1, seed=2)
     recipe = Recipe("g2p", "cmudict", settings=settings)
     recipe.write(path / RECIPE_DIR)
     write_evaluation(path / RECIPE_DIR, "dev", rows[:1])

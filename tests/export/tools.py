@@ -6,13 +6,11 @@ import subprocess
 import sys
 
 import numpy as np
-import torch
 
 from regard.data import FrameScaler, Tokenizer
 from regard.models import TEXT_PRESETS
 from regard.models.presets import COPY_PRESETS
-from regard.tasks import open_task
-from regard.training import RunFolder, make_config
+from untrained import write_run
 
 SOURCES = ["abc", "hgfedcba", "d", "hahaha"]
 TARGETS = ["a b c", "H E D", "b f g"]
@@ -33,22 +31,11 @@ FRAMES = FrameScaler(5, 1, (0.0, 40.0, -3.0, 1e6, 0.5), (1.0, 30.0, 0.1, 0.5, 1.
 def make_run(path, preset="bahdanau", features=(), seed=4, src=None, sizes=None):
     """Its weights are so large that answers differ."""
     sizes = sizes or SIZES.get(preset, {"embed": 6, "hidden": 10, "layers": 1})
-    config = make_config({"preset": preset, **sizes})
-    folder = RunFolder(path)
-    folder.create()
-    folder.write_config(config)
     src = src or Tokenizer.train("char", SOURCES, case="lower", features=features)
     tgt = Tokenizer.train("space", TARGETS)
-    src = tgt if config.preset in TEXT_PRESETS else src
-    tgt = src if config.preset in COPY_PRESETS else tgt
-    src.save(folder.src_tokenizer_file)
-    tgt.save(folder.tgt_tokenizer_file)
-    torch.manual_seed(seed)
-    model = open_task(config, src, tgt).build_model()
-    factor = FACTORS.get(preset, 3)
-    weights = model.state_dict().items()
-    folder.write_model({name: w * factor if w.ndim > 1 else w for name, w in weights})
-    return path
+    src = tgt if preset in TEXT_PRESETS else src
+    tgt = src if preset in COPY_PRESETS else tgt
+    return write_run(path, src, tgt, preset, scale=FACTORS.get(preset, 3), seed=seed, **sizes)
 
 
 def assert_found(exported, sources, found, more_than=0, **options):

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import soundfile
-import torch
 from PIL import Image
 from pyarrow import parquet
 
@@ -27,8 +26,8 @@ from regard.data import FrameScaler, LogMel, PictureEncoder, SoundEncoder, Token
 from regard.seeing import Map, Text, Trace
 from regard.seeing.trace import storage
 from regard.seeing.trace.trace import series
-from regard.tasks import open_task
 from regard.training import RunFolder, make_config, start_run
+from untrained import write_run
 
 WORDS = ("abc", "bcad", "dab", "a b c", "cab d", "abc, abd.", "dcba")
 SIZES = {
@@ -63,17 +62,11 @@ class Case(NamedTuple):
 
 def make_bases(folder: Path) -> None:
     """Write the files that cases start from, none of which takes long to make."""
-    torch.manual_seed(0)
     for preset, (sizes, src_kind, tgt_kind, features) in RUNS.items():
         src, tgt = (_side(kind, features) for kind in (src_kind, tgt_kind))
         options = SIZES[sizes]
-        config = make_config({"preset": preset, "data": "pairs.tsv", "beam": 2, **options})
         run = RunFolder(folder / preset)
-        run.create()
-        run.write_config(config)
-        src.save(run.src_tokenizer_file)
-        tgt.save(run.tgt_tokenizer_file)
-        run.write_model(open_task(config, src, tgt).build_model().state_dict())
+        write_run(run.path, src, tgt, preset, scale=1, data="pairs.tsv", beam=2, **options)
         run.append_metrics({"step": 3, "dev_loss": 1.5, "seconds": 1.0})
         shutil.rmtree(run.data)
     _write_media(folder / "media")
@@ -94,13 +87,8 @@ def _side(kind: str, features: tuple[str, ...]) -> Tokenizer | FrameScaler:
 
 
 def _media_run(path: Path, src: PictureEncoder | SoundEncoder) -> None:
-    config = make_config({"preset": "bahdanau", "beam": 2, "stack": 4, **SIZES["recurrent"]})
-    run, tgt = RunFolder(path), Tokenizer.train("char", WORDS)
-    run.create()
-    run.write_config(config)
-    src.save(run.src_tokenizer_file)
-    tgt.save(run.tgt_tokenizer_file)
-    run.write_model(open_task(config, src, tgt).build_model().state_dict())
+    sizes = {"beam": 2, "stack": 4, **SIZES["recurrent"]}
+    write_run(path, src, Tokenizer.train("char", WORDS), "bahdanau", scale=1, **sizes)
 
 
 def _write_media(folder: Path) -> None:

@@ -70,7 +70,7 @@ def test_a_planted_fault_is_found(tmp_path, monkeypatch, fault, said):
     monkeypatch.setattr("fuzz.runner.make_bases", lambda folder: None)
     case = ("planted", ["check", "run", "abc"], "")
     monkeypatch.setattr("fuzz.runner.make_case", lambda *given: Case(*case))
-    monkeypatch.setattr(api, "load", lambda *runs, **options: getattr(Breaks, fault)())
+    monkeypatch.setattr(api, "load_own", lambda *runs, **options: getattr(Breaks, fault)())
     verdicts = list(run_cases([1, 2], 0, 1, tmp_path))
     assert [verdict.number for verdict in verdicts] == [1, 2]
     assert all(said in verdict.problem for verdict in verdicts), verdicts

@@ -6,7 +6,6 @@ from contextlib import ExitStack
 
 import httpx2
 import pytest
-import torch
 from starlette.testclient import TestClient
 
 from regard.data import Tokenizer
@@ -16,8 +15,7 @@ from regard.serve.logs import Log
 from regard.serve.middleware import Access
 from regard.serve.served_models import Models
 from regard.serve.server import bind, server_of, url_of
-from regard.tasks import open_task
-from regard.training import RunFolder, make_config
+from untrained import write_run
 
 LETTERS = ["abcdefgh", "hgfe dcba"]
 SIZES = {"embed": 6, "hidden": 10, "layers": 1}
@@ -26,18 +24,9 @@ SMALL = {"transformer": {"dim": 12, "heads": 3, "feed_forward": 19, "layers": 2}
 
 def run_folder(path, preset, features=()):
     """A run with weights so large that its answers differ."""
-    config = make_config({"preset": preset, "beam": 3, **SMALL.get(preset, SIZES)})
-    folder = RunFolder(path)
-    folder.create()
-    folder.write_config(config)
     src = Tokenizer.train("char", LETTERS, features=features)
     tgt = Tokenizer.train("space", [" ".join("abcdefgh")])
-    src.save(folder.src_tokenizer_file)
-    tgt.save(folder.tgt_tokenizer_file)
-    torch.manual_seed(4)
-    model = open_task(config, src, tgt).build_model()
-    folder.write_model({k: 3 * w if w.ndim > 1 else w for k, w in model.state_dict().items()})
-    return path
+    return write_run(path, src, tgt, preset, beam=3, **SMALL.get(preset, SIZES))
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from pictures import bomb, drawn, png_bytes
@@ -14,27 +13,18 @@ from regard.data import PictureEncoder, Tokenizer
 from regard.data.media_files import read_picture
 from regard.seeing.trace.storage import from_json
 from regard.serve.served_models import Models
-from regard.tasks import open_task
-from regard.training import RunFolder, make_config
 from serve.conftest import SIZES, Live, client_of, until
 from serve.test_app import events
 from serve.test_http_errors import error
 from serve.test_live import post
+from untrained import write_run
 
 
 def picture_run(path):
     """A run that reads pictures of 10 x 6 pixels."""
-    config = make_config({"preset": "show-attend-tell", "beam": 2, **SIZES})
-    folder = RunFolder(path)
-    folder.create()
-    folder.write_config(config)
     src = PictureEncoder(6, 10, 3, 2, (90.0, 90.0, 90.0), (50.0, 50.0, 50.0))
     tgt = Tokenizer.train("space", [" ".join("abcdefgh")])
-    src.save(folder.src_tokenizer_file)
-    tgt.save(folder.tgt_tokenizer_file)
-    torch.manual_seed(4)
-    folder.write_model(open_task(config, src, tgt).build_model().state_dict())
-    return path
+    return write_run(path, src, tgt, "show-attend-tell", scale=1, beam=2, **SIZES)
 
 
 @pytest.fixture(scope="session")

@@ -2,32 +2,23 @@
 
 import numpy as np
 import pytest
-import torch
 
 from regard.data import FrameScaler, Tokenizer
 from regard.seeing.trace.storage import from_json
 from regard.serve.served_models import Models
-from regard.tasks import open_task
-from regard.training import RunFolder, make_config
 from serve.conftest import SIZES, client_of
 from serve.test_app import events
 from serve.test_http_errors import error
+from untrained import write_run
 
 
 @pytest.fixture(scope="session")
 def vectors(tmp_path_factory):
     """A model that reads frames of three numbers."""
     path = tmp_path_factory.mktemp("vectors") / "speech"
-    config = make_config({"preset": "luong", "beam": 2, "stack": 2, **SIZES})
-    folder = RunFolder(path)
-    folder.create()
-    folder.write_config(config)
     src = FrameScaler(3, 2, (0.0, 1.0, 0.0), (1.0, 2.0, 1.0))
     tgt = Tokenizer.train("space", [" ".join("abcdefgh")])
-    src.save(folder.src_tokenizer_file)
-    tgt.save(folder.tgt_tokenizer_file)
-    torch.manual_seed(4)
-    folder.write_model(open_task(config, src, tgt).build_model().state_dict())
+    write_run(path, src, tgt, "luong", scale=1, beam=2, stack=2, **SIZES)
     return Models.load([path], device="cpu")
 
 

@@ -6,35 +6,25 @@ import io
 import numpy as np
 import pytest
 import soundfile
-import torch
 
 from regard.data import FrameScaler, LogMel, SoundEncoder, Tokenizer
 from regard.seeing.trace.storage import from_json
 from regard.serve.served_models import Models
-from regard.tasks import open_task
-from regard.training import RunFolder, make_config
 from serve.conftest import SIZES, client_of
 from serve.test_app import events
 from serve.test_http_errors import error
 from sounds import RATE, tones
+from untrained import write_run
 
 
 def sound_run(path):
     """A run that reads recordings of up to 2 seconds."""
     options = {"ctc": 0.3, "ctc_search": 0.3, "rate": RATE, "bands": 9, "max_seconds": 2}
-    config = make_config({"preset": "location", "beam": 2, "stack": 4, **options, **SIZES})
-    folder = RunFolder(path)
-    folder.create()
-    folder.write_config(config)
     mel = LogMel(RATE, 9)
     tables = [mel(samples) for samples, _ in tones(3)]
     src = SoundEncoder.of(FrameScaler.measure(tables, stack=4), mel, 2.0)
     tgt = Tokenizer.train("space", [" ".join("abcdefgh")])
-    src.save(folder.src_tokenizer_file)
-    tgt.save(folder.tgt_tokenizer_file)
-    torch.manual_seed(4)
-    folder.write_model(open_task(config, src, tgt).build_model().state_dict())
-    return path
+    return write_run(path, src, tgt, "location", scale=1, beam=2, stack=4, **options, **SIZES)
 
 
 @pytest.fixture(scope="module")
