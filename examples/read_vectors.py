@@ -1,4 +1,4 @@
-"""Train on vectors and images in place of tokens, and show what each output attended to.
+"""Train on vectors in place of tokens, and show what each output attended to.
 
 Sounds are made up: each has a spectrum of 13 numbers, lasts for 3 to 7 frames, grows louder and
 fades, and lies in noise. `bahdanau` reads the frames, two joined into one, and writes which sounds
@@ -6,10 +6,7 @@ they were. Nobody tells it where a sound begins. Beside it stands what needs no 
 frame by the nearest spectrum, and write down what stands there at least twice in a row. (That
 cannot tell a sound that comes twice from one.)
 
-Images are the 8x8 digits of the lab, in patches of 2x2 pixels, for a Transformer that names them.
-
-    python examples/read_vectors.py             sounds
-    python examples/read_vectors.py images      digits
+    python examples/read_vectors.py
 """
 
 import argparse
@@ -27,14 +24,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 from regard.decoding import DecodingOptions, Hypothesis, decode
 from regard.errors import RegardError
-from regard.lab.datasets import CLASSES, digits
-from regard.layers import LearnedPositions
 from regard.models import (
-    CLASSIFIERS,
     PRESETS,
-    Classifier,
     EncoderDecoder,
-    PatchInput,
     VectorInput,
     with_input,
 )
@@ -160,22 +152,8 @@ def ink(share: float) -> str:
     return INK[0] if share < 0.05 else INK[min(4, 1 + int(4 * share))]
 
 
-def build_viewer() -> Classifier:
-    """Build a classifier whose encoder reads 16 patches of grey images."""
-    model = CLASSIFIERS["transformer"](1, CLASSES, "tiny", dropout=0.0)
-    return with_input(model, PatchInput(1, 2, 128, positions=LearnedPositions(16, 128)))
-
-
-def view(model: Classifier, images: Tensor, labels: Tensor, steps: int) -> None:
-    """Train on a set of images (count, side, side)."""
-    for _ in _training(model, steps, 1e-3):
-        rows = torch.randint(len(images), (64,))
-        F.cross_entropy(model(images[rows, None], None).logits, labels[rows]).backward()
-
-
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", nargs="?", choices=("sounds", "images"), default="sounds")
     parser.add_argument("--steps", type=int, default=400, help="training steps (400)")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
@@ -183,7 +161,7 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error(f"--steps must be at least 2, but it is {options.steps}")
     torch.manual_seed(options.seed)
     began = time.monotonic()
-    (hear if options.what == "sounds" else look)(options.steps)
+    hear(options.steps)
     print(f"{time.monotonic() - began:.0f} s")
 
 
@@ -199,28 +177,6 @@ def hear(steps: int) -> None:
         f"an output gives {own_share(found, heard):.0%} of its attention to frames of its own sound"
     )
     draw(found[0], heard)
-
-
-@torch.no_grad()
-def look(steps: int) -> None:
-    """Train on digits, and draw the attention over the first test image."""
-    model, images = build_viewer(), digits(None)
-    with torch.enable_grad():
-        view(model, images.train, images.train_labels, steps)
-    out = model.eval()(images.test[:, None], None, need_weights=True)
-    right = (out.logits.argmax(dim=1) == images.test_labels).float().mean()
-    print(f"transformer: {right:.1%} of {len(images.test)} test images right")
-    adapter = model.encoder.embedding
-    assert isinstance(adapter, PatchInput)
-    assert out.weights is not None
-    grid = out.weights[0, 0, 0].unflatten(-1, adapter.grid(images.test[:, None]))
-    print(
-        f"a {int(images.test_labels[0])}: its pixels, and how much of the attention each patch got"
-    )
-    for row, pixels in enumerate(images.test[0].tolist()):
-        dots = "".join(2 * INK[round(4 * value)] for value in pixels)
-        shares = "".join(f"{w:5.0%}" for w in grid[row // 2].tolist()) if row % 2 == 0 else ""
-        print(f"|{dots}| {shares}".rstrip())
 
 
 if __name__ == "__main__":

@@ -16,11 +16,3 @@ def test_it_learns_to_hear(monkeypatch):
     print(f"{right:.1%} right, {example.own_share(found, heard):.0%} of attention to its own sound")
     assert right >= 0.7
     assert example.own_share(found, heard) >= 0.6
-
-
-@pytest.mark.long
-@pytest.mark.slow
-def test_it_learns_to_see(capsys):
-    example.main(["images", "--steps", "60"])
-    first, *_ = capsys.readouterr().out.splitlines()
-    assert float(first.split()[1].rstrip("%")) >= 50  # a tenth by chance

@@ -2,13 +2,13 @@
 import torch
 
 from regard.attention import MultiHeadAttention
-from regard.models import PatchInput, VectorInput
+from regard.models import VectorInput
 
 torch.manual_seed(0)
 attention = MultiHeadAttention(32, num_heads=4)
 sequences = {
     "9 words": torch.nn.Embedding(100, 32)(torch.randint(100, (1, 9))),
-    "a picture of 28 x 28": PatchInput(1, 7, 32)(torch.rand(1, 1, 28, 28)),
+    "a picture of 28 x 28": torch.nn.Conv2d(1, 32, 7, 7)(torch.rand(1, 1, 28, 28)).flatten(2).mT,
     "50 frames of sound": VectorInput(80, 32)(torch.randn(1, 50, 80)),
 }
 for name, x in sequences.items():
