@@ -37,7 +37,7 @@ from regard.safe_read import explain
 from regard.symbols import SYMBOLS
 from regard.training import RunError, RunFolder
 from regard.training.config import Config
-from regard.training.run_folder import quantize_rows
+from regard.training.run_folder import SCALES
 from regard.version import __version__
 
 BUNDLED: Final = ROOT / "src" / "regard" / "bundled"
@@ -50,6 +50,10 @@ CELL: Final = 80
 #: sources that are timed, each as often, of which the fastest counts
 TIMED: Final = 40
 REPEATS: Final = 3
+#: weights of a matrix from which on it is quantised, and columns, so that scales take little space
+LEAST_WEIGHTS: Final = 1 << 12
+LEAST_COLUMNS: Final = 16
+LARGEST: Final = 127
 #: sources that are predicted at a time when a model is scored
 BATCH: Final = 128
 
@@ -423,6 +427,26 @@ def without_places(config: Config) -> Config:
     own = ("data", "tgt", "dev", "dev_tgt", "device", "threads", "src_vectors", "tgt_vectors")
     own += ("teacher", "teacher_weight")
     return config.model_copy(update={name: Config.model_fields[name].default for name in own})
+
+
+def quantize_rows(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return tensors to store: large matrices in int8 with a scale for each row, others in float16.
+
+    Every axis of a tensor but the first is part of a row. Integers stay as they are.
+    """
+    found: dict[str, Tensor] = {}
+    for name, weight in weights.items():
+        if not weight.is_floating_point():
+            found[name] = weight
+        elif weight.dim() < 2 or weight.numel() < max(LEAST_WEIGHTS, LEAST_COLUMNS * len(weight)):
+            found[name] = weight.to(torch.float16)
+        else:
+            rows = weight.detach().float().flatten(1)
+            scales = (rows.abs().amax(dim=1) / LARGEST).clamp(min=torch.finfo(torch.float32).tiny)
+            levels = (rows / scales[:, None]).round().clamp(-LARGEST, LARGEST)
+            found[name] = levels.to(torch.int8).view(weight.shape)
+            found[name + SCALES] = scales
+    return found
 
 
 def halved(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -6,8 +6,8 @@ from regard.data import word_vectors
 from regard.data.word_vectors import segment_words, unspaced_language
 
 
-def words(text, segmenter="auto"):
-    return [text[slice(*span)] for span in segment_words(text, segmenter)]
+def words(text):
+    return [text[slice(*span)] for span in segment_words(text)]
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,11 @@ def test_changes_of_files(tmp_path):
     assert "it had 1 lines and 10 bytes, and now has 2 lines and 20 bytes" in difference(A, B)
     assert "and now has 5 pairs" in difference(A, FileContent(0, 5, "x"))
     record = DataRecord({"data": ("a.tsv", A), "dev": ("-", B)}, 0.1, {"train": "x"}, [])
-    assert list(record.changes({"data": A}, tmp_path)) == []
-    found = record.changes({"data": B, "dev": A}, tmp_path)
-    assert [error.file for error in found] == ["a.tsv", str(tmp_path)]
+    record.check({"data": A}, tmp_path)
+    for contents, file in (({"data": B}, "a.tsv"), ({"data": A, "dev": A}, str(tmp_path))):
+        with pytest.raises(DataError) as caught:
+            record.check(contents, tmp_path)
+        assert caught.value.file == file
     record.write(tmp_path / "record.json")
     assert DataRecord.read(tmp_path / "record.json") == record
 

@@ -41,9 +41,7 @@ def test_sources_come_once_with_all_their_targets(task):
     assert len(found.corpus) == 6
 
 
-@pytest.mark.parametrize("chunk", [1, 1 << 16])
-def test_what_is_the_same_token_for_token_is_seen(task, tmp_path, monkeypatch, chunk):
-    monkeypatch.setattr(corpora, "CHUNK", chunk)
+def test_what_is_the_same_token_for_token_is_seen(task, tmp_path):
     train = tmp_path / "train.tsv"
     lines = ["go\twent\tV;PST", "be\twas\tV;PST", "do\tdid\tV;PST", "ab\tab\tV;PRS"]
     train.write_text("".join(f"{line}\n" for line in lines * 3))

@@ -4,11 +4,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from benchmarks.tools.pack_model import quantize_rows
 from regard.training.run_folder import (
     SCALES,
     UnusableWeightsError,
     dequantize_rows,
-    quantize_rows,
     read_shapes,
     read_weights,
 )

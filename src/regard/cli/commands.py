@@ -243,11 +243,6 @@ class ShowArgs:
     layer: str = option("Number from 0, all, or auto for the sharpest.", default="auto")
     head: str = option("Number from 0, mean, all, or auto for the sharpest.", default="auto")
     words: bool | None = option("Merge subwords to words.", "--words/--tokens", shown="auto")
-    segmenter: str = option(
-        "Words of a script without spaces: jieba (Chinese), budoux (Japanese), pythainlp (Thai), "
-        "or auto by the script.",
-        default="auto",
-    )
     special: str = option(
         "Special tokens like </s>: dim, hide (their weight is printed) or show.", default="dim"
     )

@@ -20,18 +20,17 @@ from regard.cli.input_lines import (
     warn_if_bare,
 )
 from regard.data.media_files import reject_media
-from regard.data.word_vectors import check_segmenter
 from regard.decoding_options import given_options
 from regard.errors import ArgumentError
 from regard.messages import message
 from regard.pretrained import PretrainedModel
-from regard.seeing import Trace, View, select_all
+from regard.seeing import View, select_all
 from regard.seeing.draw import terminal
 from regard.seeing.draw.forecast import ForecastView
 from regard.seeing.draw.shapes import check_ending
 from regard.seeing.draw.terminal import ASCII_GLYPHS, BLOCK_GLYPHS, supports_blocks
 from regard.seeing.trace import storage
-from regard.seeing.trace.view import heads_view, with_segmented_words
+from regard.seeing.trace.view import heads_view
 
 VIEWS: Final = ("matrix", "list", "heads")
 #: maps that are printed at most
@@ -50,11 +49,8 @@ def show(args: ShowArgs) -> None:
     }
     if args.output is not None:
         check_ending(args.output)
-    check_segmenter(args.segmenter)
     is_file = args.run.suffix in (".json", ".jsonl") and not args.run.is_dir()
     traces = _saved(args) if is_file else _new(args)
-    if args.segmenter != "auto":
-        traces = (_segmented(trace, args.segmenter) for trace in traces)
     if args.output is not None:
         alone = list(islice(traces, 2))
         if len(alone) != 1:
@@ -86,13 +82,6 @@ def drawn(trace: Any, form: str, choice: dict[str, Any], ascii: bool = False) ->
     maps = [_one(view, form, ascii, console) for view in views[:MAX_MAPS]]
     glyphs = ASCII_GLYPHS if ascii else BLOCK_GLYPHS
     return "\n\n".join([*maps, *glyphs.more(len(views) - MAX_MAPS, "maps")])
-
-
-def _segmented(trace: Any, segmenter: str) -> Trace:
-    """Return a trace with the words that a segmenter finds."""
-    if isinstance(trace, Trace):
-        return with_segmented_words(trace, segmenter)
-    raise ArgumentError("--segmenter", "be auto for a forecast", repr(segmenter), "leave it out")
 
 
 def _form(args: ShowArgs) -> str:

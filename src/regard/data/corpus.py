@@ -14,12 +14,12 @@ import operator
 import unicodedata
 import zlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, SupportsIndex, cast, runtime_checkable
 
 import numpy as np
-from jaxtyping import Bool, Float32, Int, Int32, Int64, Integer, UInt64
+from jaxtyping import Bool, Float32, Int, Int32, Int64, Integer
 
 from regard import safe_read
 from regard.atomic_files import atomic_output, json_checksum
@@ -415,40 +415,19 @@ class DevSet(NamedTuple):
         )
 
 
-#: training sources that are looked at together, so that memory is bounded
-CHUNK: Final = 1 << 16
-
-
 def overlapping_sources(train: EncodedPairs, dev: DevSet) -> int:
     """Count the distinct dev sources that occur in the training pairs, token by token.
 
-    A source with unknown tokens counts as new, since its text may be. Sources are compared by
-    64-bit hashes, which collide once in 2**64 cases.
+    A source with unknown tokens counts as new, since its text may be.
     """
-    lengths = dev.corpus.src_lengths[dev.rows]
-    seen = 0
-    for length in np.unique(lengths).tolist():
-        asked = _ids(dev.corpus, dev.rows[lengths == length], length)
-        wanted = _sums(asked[~(asked == UNK).any(axis=1)])
-        found = np.zeros(len(wanted), bool)
-        rows = np.flatnonzero(train.src_lengths == length)
-        for first in range(0, len(rows), CHUNK):
-            found |= np.isin(wanted, _sums(_ids(train, rows[first : first + CHUNK], length)))
-        seen += int(found.sum())
-    return seen
+    wanted = {ids.tobytes() for ids in _sources(dev.corpus, dev.rows) if UNK not in ids}
+    rows = np.flatnonzero(np.isin(train.src_lengths, dev.corpus.src_lengths[dev.rows]))
+    return len({ids.tobytes() for ids in _sources(train, rows)} & wanted)
 
 
-def _ids(
-    corpus: EncodedPairs, rows: Int[np.ndarray, " rows"], length: int
-) -> Int64[np.ndarray, "rows length"]:
-    """Return the tokens of sources that all have one length."""
-    ids, _ = cast(Ids, corpus.gather("src", rows)).padded(length)
-    return ids
-
-
-def _sums(ids: Int64[np.ndarray, "rows length"]) -> UInt64[np.ndarray, " rows"]:
-    """Hash sources of one length: the sum of ids, each times a number of its position."""
-    places = np.random.default_rng(0).integers(1 << 63, size=ids.shape[1], dtype=np.uint64)
-    places = 2 * places + 1  # odd, so that two ids in one place never come to the same
-    sums: UInt64[np.ndarray, " rows"] = (ids.astype(np.uint64) * places).sum(axis=1)
-    return sums
+def _sources(
+    corpus: EncodedPairs, rows: Int[np.ndarray, " rows"]
+) -> Iterator[Integer[np.ndarray, " src_len"]]:
+    starts, lengths, ids = cast(Ids, corpus.gather("src", rows))
+    for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
+        yield ids[start : start + length]

@@ -15,7 +15,7 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from itertools import islice
@@ -428,25 +428,9 @@ def measure_file(source: PathLike) -> FileContent:
     return FileContent(size, lines, digest.hexdigest())
 
 
-def fingerprint(*sources: PathLike | Iterable[Any], **options: Any) -> str:
-    """Return a checksum of the content of sources and of options.
-
-    Names and dates of files do not matter.
-    """
-    digest = hashlib.blake2b(digest_size=16)
-    for source in sources:
-        digest.update(_content(source))
-    digest.update(json.dumps(options, sort_keys=True).encode())
-    return digest.hexdigest()
-
-
-def _content(source: PathLike | Iterable[Any]) -> bytes:
-    if isinstance(source, str | os.PathLike):
-        return bytes.fromhex(measure_file(source).checksum)
-    digest = hashlib.blake2b(digest_size=16)
-    for item in source:
-        digest.update(json.dumps(item, ensure_ascii=True).encode() + b"\n")
-    return digest.digest()
+def fingerprint(**values: Any) -> str:
+    """Return a checksum of values, which JSON can hold."""
+    return hashlib.blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 def _blocks(source: PathLike) -> Iterator[bytes]:

@@ -26,7 +26,7 @@ from jaxtyping import Float32
 
 from regard.data.lookup_codecs import Span, words_of
 from regard.data.text_files import display_name, numbered_lines
-from regard.errors import ArgumentError, DataError, RegardError
+from regard.errors import DataError, RegardError
 from regard.extras import require
 from regard.safe_read import PathLike, has_plain_digits, parse_number
 
@@ -47,10 +47,8 @@ def split_characters(text: str) -> str:
     return _KIND.sub(r" \g<0> ", text)
 
 
-#: languages of the segmenters, each of which is a package
-SEGMENTERS: Final[dict[str, Unspaced]] = {"jieba": "zh", "budoux": "ja", "pythainlp": "th"}
-#: segmenters that `auto` takes
-BY_LANGUAGE: Final = {language: name for name, language in SEGMENTERS.items()}
+#: segmenters by language, each of which is a package
+SEGMENTERS: Final[dict[Unspaced, str]] = {"zh": "jieba", "ja": "budoux", "th": "pythainlp"}
 
 
 def unspaced_language(texts: Iterable[str]) -> Unspaced | None:
@@ -75,50 +73,37 @@ def is_unspaced(text: str) -> bool:
     return _KIND.search(text) is not None and _SPACED.search(text) is None
 
 
-def segment_words(text: str, segmenter: str = "auto") -> list[Span]:
-    """Return the spans of the words of a text.
+def segment_words(text: str) -> list[Span]:
+    """Return the spans of the words of a text of any script.
 
-    Args:
-        text: of any script.
-        segmenter: a key of `SEGMENTERS` for runs of its script; `auto` chooses by the script.
-            Raises MissingExtraError if it is not installed.
+    Raises MissingExtraError if the segmenter of its script is not installed.
     """
-    check_segmenter(segmenter)
     if not is_unspaced(text):
         return words_of(text)
     east = "ja" if re.search(f"[{_KANA}]", text) else "zh"
     return [
         span
         for start, end in words_of(text)
-        for span in _pieces(text, start, end, segmenter, cast(Unspaced, east))
+        for span in _pieces(text, start, end, cast(Unspaced, east))
     ]
 
 
-def check_segmenter(segmenter: str) -> None:
-    """Raise ArgumentError for an unknown segmenter."""
-    if segmenter != "auto" and segmenter not in SEGMENTERS:
-        rule = f"be auto or one of {', '.join(SEGMENTERS)}"
-        raise ArgumentError("segmenter", rule, repr(segmenter), "choose one")
-
-
-def _pieces(text: str, start: int, end: int, segmenter: str, east: Unspaced) -> Iterator[Span]:
+def _pieces(text: str, start: int, end: int, east: Unspaced) -> Iterator[Span]:
     """Yield the spans of the words between two spaces."""
     place = start
     for run in _RUN.finditer(text, start, end):
         if run.start() > place:
             yield place, run.start()
         place = run.start()
-        language = "th" if run.lastgroup == "th" else east
-        given = SEGMENTERS.get(segmenter)
-        named = given is not None and (given == "th") == (language == "th")
-        for word in _split(segmenter if named else BY_LANGUAGE[language], run.group()):
+        for word in _split("th" if run.lastgroup == "th" else east, run.group()):
             yield place, place + len(word)
             place += len(word)
     if place < end:
         yield place, end
 
 
-def _split(name: str, run: str) -> list[str]:
+def _split(language: Unspaced, run: str) -> list[str]:
+    name = SEGMENTERS[language]
     words = [word for word in _made(name)(run) if word]
     if "".join(words) != run:
         raise RegardError(
@@ -130,8 +115,8 @@ def _split(name: str, run: str) -> list[str]:
 
 @cache
 def _made(name: str) -> Callable[[str], list[str]]:
-    languages = {"zh": "Chinese", "ja": "Japanese", "th": "Thai"}
-    require(name, extra="cjk", for_=f"splitting {languages[SEGMENTERS[name]]} into words")
+    languages = {"jieba": "Chinese", "budoux": "Japanese", "pythainlp": "Thai"}
+    require(name, extra="cjk", for_=f"splitting {languages[name]} into words")
     if name == "jieba":
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of its own source

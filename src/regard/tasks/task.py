@@ -220,10 +220,6 @@ class TaskType(NamedTuple):
         """Read examples."""
         return self.input.read_examples(settings, place, self.output.check_pair)
 
-    def fingerprint_options(self, settings: Settings) -> dict[str, Any]:
-        """Return settings beyond those of all tasks that change the encoded examples."""
-        return {**self.input.fingerprint_options(settings), **self.output.fingerprint_options()}
-
     def learn(
         self, settings: Settings, pairs: Iterable[Pair], *, file: str, why: str, say: Say
     ) -> Encoders:

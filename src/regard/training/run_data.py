@@ -17,6 +17,7 @@ from regard.data.encode_corpus import PairEncoder
 from regard.data.error_hints import report_left_out
 from regard.data.pair_reader import save_stdin
 from regard.data.shards import display_data, is_sharded, list_shards
+from regard.data.text_files import fingerprint
 from regard.errors import ArgumentError, DataError
 from regard.messages import message, translated
 from regard.safe_read import MissingFileError
@@ -154,9 +155,9 @@ class DataHistory:
 
     def write_record(self, share: float) -> None:
         """Record the data as they are now."""
-        examples = self.examples
-        sources = {part: examples.fingerprint(part, share) for part in PARTS}
-        files, tables = examples.recorded_files(), examples.digests()
+        files, tables = self.examples.recorded_files(), self.examples.digests()
+        data = {"files": {s: content for s, (_, content) in files.items()}, "tables": tables}
+        sources = {part: fingerprint(part=part, share=share, **data) for part in PARTS}
         self.record = DataRecord(files, share, sources, tables)
         self.record.write(self.folder.sources_file)
 

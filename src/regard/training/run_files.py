@@ -53,7 +53,8 @@ class DataRecord(NamedTuple):
     Attributes:
         files: name and content by the setting that names them, of shards by their name.
         share: of the sources that are held out by hash; 0 if dev pairs have a file.
-        sources: fingerprints of what `train` and `dev` were encoded from.
+        sources: fingerprints of what `train` and `dev` were encoded from. Settings that select
+            examples are no part of them, since they stay as they are.
         tables: checksums of the sources if these are frames.
     """
 
@@ -106,8 +107,8 @@ Reader = Callable[[DataPlace], PairReader]
 
 
 @dataclass(eq=False)
-class DataFiles:
-    """The files of a run's data.
+class Examples:
+    """The examples of a run; each pass reads them anew.
 
     Attributes:
         config: names the files.
@@ -115,6 +116,11 @@ class DataFiles:
         pairs: training examples from Python.
         say: announces what was noticed while reading.
         shards: the files of the training data, if they are shards.
+        task: how they are read; None until it is known.
+        encoder: of the sources, once it is learned.
+        parsed: examples by part that are kept until they are encoded, on disk or in memory.
+        every: of how many examples one is read.
+        columns_read: those of the training data, once these were read.
     """
 
     config: Config
@@ -122,6 +128,11 @@ class DataFiles:
     pairs: PairSource | None = None
     say: Say = lambda sentence: None
     shards: Sequence[str] | None = None
+    task: TaskType | None = None
+    encoder: SourceEncoder | None = None
+    parsed: dict[str, Iterable[Pair]] = field(default_factory=dict)
+    every: int = 1
+    columns_read: Sequence[Any] | None = None
 
     @cached_property
     def contents(self) -> dict[str, FileContent]:
@@ -135,16 +146,10 @@ class DataFiles:
             path = self.stdin if name == "-" else Path(name or "")
             if name and path.exists():
                 found[setting] = measure_file(path)
-        if self.pairs is not None and self.pairs_checksum is not None:
-            found["pairs"] = FileContent(0, len(self.pairs), self.pairs_checksum)
+        if self.pairs is not None:
+            checksum = fingerprint(pairs=list(map(value_fingerprint, self.pairs)))
+            found["pairs"] = FileContent(0, len(self.pairs), checksum)
         return found
-
-    @cached_property
-    def pairs_checksum(self) -> str | None:
-        """The checksum of examples from Python."""
-        if self.pairs is None:
-            return None
-        return fingerprint(pairs=list(map(value_fingerprint, self.pairs)))
 
     def recorded_files(self) -> dict[str, tuple[str, FileContent]]:
         """Return names and contents of the files that are there, by setting, for the record."""
@@ -164,25 +169,6 @@ class DataFiles:
 
     def _display(self, source: str) -> str:
         return "stdin" if source in ("-", str(self.stdin)) else source
-
-
-@dataclass(eq=False)
-class Examples(DataFiles):
-    """The examples of a run; each pass reads them anew.
-
-    Attributes:
-        task: how they are read; None until it is known.
-        encoder: of the sources, once it is learned.
-        parsed: examples by part that are kept until they are encoded, on disk or in memory.
-        every: of how many examples one is read.
-        columns_read: those of the training data, once these were read.
-    """
-
-    task: TaskType | None = None
-    encoder: SourceEncoder | None = None
-    parsed: dict[str, Iterable[Pair]] = field(default_factory=dict)
-    every: int = 1
-    columns_read: Sequence[Any] | None = None
 
     def first(self, count: int = FIRST_EXAMPLES) -> list[Pair]:
         """Read the first training pairs, their sources as they stand in the file."""
@@ -299,36 +285,6 @@ class Examples(DataFiles):
     def _surveys(self) -> dict[str, Survey]:
         parts = PARTS[: 1 if self.config.dev is None else 2]
         return {part: survey(self.all(part)) for part in parts}
-
-    def fingerprint(self, part: str, share: float) -> str:
-        """Return the fingerprint of what a part is encoded from."""
-        config, options = self.config, self.options(share)
-        if self.shards is not None:
-            names = [name for name in (config.dev, config.dev_tgt) if name]
-            shards = [self.contents[f"{SHARD}{shard}"].checksum for shard in self.shards]
-            return fingerprint(*names, part=part, shards=shards, **options)
-        names = [name for name in (getattr(config, s) for s in FILE_SETTINGS) if name]
-        if config.data == "-":
-            names[0] = str(self.stdin)
-        return fingerprint(
-            *([] if self.pairs is not None else names),
-            part=part,
-            **options,
-            **({"tables": self.digests()} if self._names_files else {}),
-            pairs=self.pairs_checksum,
-        )
-
-    def options(self, share: float) -> dict[str, Any]:
-        """Return the options that select examples."""
-        config = self.config
-        assert self.task is not None
-        return {
-            "share": share,
-            "columns": config.columns,
-            "features": config.features,
-            "skip_bad": config.skip_bad,
-            **self.task.fingerprint_options(config),
-        }
 
     def keep_parsed(self, part: str, folder: RunFolder) -> None:
         """Parse the examples of a part, so that later passes find them parsed on disk."""

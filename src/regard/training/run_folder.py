@@ -64,12 +64,8 @@ HEAD: Final = re.compile(rb'.{8}\{"__metadata__":\{"checksum":"([0-9a-f]{8})"\}'
 #: placeholder of the checksum while it is computed
 BLANK: Final = b"0" * 8
 
-#: weights of a matrix from which on it is quantised, and columns, so that scales take little space
-LEAST_WEIGHTS: Final = 1 << 12
-LEAST_COLUMNS: Final = 16
 #: end of the name of the scales of a matrix; no parameter of a module can be called so
 SCALES: Final = ":scales"
-LARGEST: Final = 127
 
 
 class UnusableWeightsError(ValueError):
@@ -195,28 +191,6 @@ def _first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)[:200].rstrip(". ")
 
 
-def quantize_rows(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return tensors to store: large matrices in int8 with their scales, all others in float16.
-
-    Every axis of a tensor but the first is part of a row. Integers stay as they are.
-    """
-    found: dict[str, Tensor] = {}
-    for name, weight in weights.items():
-        if not weight.is_floating_point():
-            found[name] = weight
-        elif is_quantized(weight):
-            found[name], found[name + SCALES] = _quantize(weight)
-        else:
-            found[name] = weight.to(torch.float16)
-    return found
-
-
-def is_quantized(weight: Tensor) -> bool:
-    """Return whether a tensor is large enough to be stored in int8."""
-    large = weight.dim() >= 2 and weight.numel() >= LEAST_WEIGHTS
-    return large and weight.numel() // len(weight) >= LEAST_COLUMNS
-
-
 def dequantize_rows(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the weights of stored tensors: float32 for each in int8, all others as they are.
 
@@ -251,13 +225,6 @@ def weight_shapes(
         if name.removesuffix(SCALES) not in int8:
             raise ValueError(f"{name!r:.80} are scales of no tensor in int8")
     return found
-
-
-def _quantize(weight: Tensor) -> tuple[Tensor, Tensor]:
-    rows = weight.detach().float().flatten(1)
-    scales = (rows.abs().amax(dim=1) / LARGEST).clamp(min=torch.finfo(torch.float32).tiny)
-    levels = (rows / scales[:, None]).round().clamp(-LARGEST, LARGEST)
-    return levels.to(torch.int8).view(weight.shape), scales
 
 
 #: format of config.json; 2 since some settings follow from the data

@@ -1,11 +1,9 @@
 """Sub-words to words."""
 
 import numpy as np
-import pytest
 
 from regard import extras
 from regard.data import word_vectors
-from regard.extras import MissingExtraError
 from regard.seeing import Map, Text, Token, Trace
 from regard.seeing.trace.view import groups, merge, with_segmented_words
 from seeing.tools import TARGET, translation
@@ -86,5 +84,3 @@ def test_without_a_segmenter_tokens_stay_and_a_note_says_how_to_install_one(monk
     found = with_segmented_words(chinese())
     assert labels(found, "source") == ["我喜", "欢", "猫", "。", "</s>"]
     assert found.notes[-1].endswith("run `pip install 'regard[cjk]'`")
-    with pytest.raises(MissingExtraError, match="jieba"):
-        with_segmented_words(chinese(), "jieba")

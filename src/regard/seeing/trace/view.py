@@ -271,7 +271,7 @@ class MergedMap:
     columns: tuple[Group, ...]
 
 
-def segment_text(text: Text, segmenter: str = "auto") -> Text:
+def segment_text(text: Text) -> Text:
     """Return a text whose tokens are numbered by the words of a script without spaces.
 
     A token is part of the word in which it begins. Texts of other scripts, and tokens that are not
@@ -279,20 +279,18 @@ def segment_text(text: Text, segmenter: str = "auto") -> Text:
     """
     if text.backdrop is not None or not is_unspaced(text.text):
         return text
-    return _numbered(text, segment_words(text.text, segmenter))
+    return _numbered(text, segment_words(text.text))
 
 
-def with_segmented_words(trace: Trace, segmenter: str = "auto") -> Trace:
+def with_segmented_words(trace: Trace) -> Trace:
     """Return a trace with the words of scripts without spaces, see `segment_text`.
 
-    If `auto` finds no segmenter installed, each token counts as a word, and a note gives the
-    command that installs one.
+    If no segmenter is installed, each token counts as a word, and a note gives the command that
+    installs one.
     """
     try:
-        source, target = (segment_text(text, segmenter) for text in (trace.source, trace.target))
+        source, target = (segment_text(text) for text in (trace.source, trace.target))
     except MissingExtraError as missing:
-        if segmenter != "auto":
-            raise
         source, target = (
             _numbered(text, [span for token in text.tokens if (span := token.span) is not None])
             if is_unspaced(text.text)

@@ -183,11 +183,6 @@ class InputChoice(ABC):
         # letters in another case are the same source to a model that converts them to one
         return is_held_out(CASES[settings.src_case](pair.src), share=share)
 
-    @classmethod
-    def fingerprint_options(cls, settings: Settings) -> dict[str, Any]:
-        """Return its own settings that change the encoded examples."""
-        return {}
-
 
 class TaskInput(InputChoice):
     """Sources of a model, as a caller gives them and as the model reads them.

@@ -121,12 +121,6 @@ class PixelInput(ArrayInput):
             raise ArgumentError("patch", f"divide both sides of picture_size, {size}", patch, fix)
 
     @classmethod
-    def fingerprint_options(cls, settings: Settings) -> dict[str, Any]:
-        """Return its settings."""
-        names = PictureOptions.model_fields
-        return {name: value for name, value in settings.task_options.items() if name in names}
-
-    @classmethod
     def reader(cls, settings: Settings, place: DataPlace) -> SourceTransform:
         """Return a reader of pictures, which are all brought to one size."""
         if isinstance(place.encoder, PictureEncoder):

@@ -241,11 +241,6 @@ class SeriesInput(TaskInput):
         return stretch.part == "dev"
 
     @classmethod
-    def fingerprint_options(cls, settings: Settings) -> dict[str, Any]:
-        """Return its settings."""
-        return dict(settings.task_options)
-
-    @classmethod
     def learn(
         cls, settings: Settings, pairs: Iterable[Pair], *, file: str, why: str, say: Say
     ) -> SourceEncoder:

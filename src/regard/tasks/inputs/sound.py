@@ -87,13 +87,6 @@ class SoundInput(FrameInput):
         SoundOptions.of(settings).mel.check()
 
     @classmethod
-    def fingerprint_options(cls, settings: Settings) -> dict[str, Any]:
-        """Return the settings of the frames; the others are of the model."""
-        options = SoundOptions.of(settings)
-        mel = {name: value for name, value in vars(options.mel).items() if value}
-        return {"mel": mel, "max_seconds": options.max_seconds}
-
-    @classmethod
     def reader(cls, settings: Settings, place: DataPlace) -> SourceTransform:
         """Return a reader of recordings."""
         if isinstance(place.encoder, SoundEncoder):

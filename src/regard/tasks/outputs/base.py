@@ -68,11 +68,6 @@ class OutputChoice(ABC):
         """Return a pair whose target is usable; raises BadLine for another."""
         return pair
 
-    @classmethod
-    def fingerprint_options(cls) -> dict[str, Any]:
-        """Return its own settings that change the encoded examples."""
-        return {}
-
 
 class TaskOutput(OutputChoice):
     """Targets of a model.

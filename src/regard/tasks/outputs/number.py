@@ -156,11 +156,6 @@ class ValueOutput(NumbersOutput):
         """Return a pair whose target is a number; raises BadLine for another."""
         return pair._replace(tgt=plain_number(pair.tgt))
 
-    @classmethod
-    def fingerprint_options(cls) -> dict[str, Any]:
-        """Return that targets are numbers."""
-        return {"numbers": True}
-
     @property
     def size(self) -> int:
         """1: the classifier of the preset has one output, which is the number."""
