@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from benchmarks.tools import architecture
-from source_trees import Package
 from source_trees import package as parsed_package
 
 SOURCES = Path(__file__).parents[1] / "src"
@@ -178,20 +177,6 @@ def test_docstrings_begin_with_what_a_reader_would_search_for(package):
 
 def test_the_drawing_is_up_to_date(package):
     assert architecture.draw(package) == architecture.DRAWING.read_text(encoding="utf-8")
-
-
-def test_a_circle_a_repeated_class_and_a_vague_docstring_are_found(tmp_path):
-    folder = tmp_path / "src" / "fake"
-    folder.mkdir(parents=True)
-    (folder / "__init__.py").write_text("")
-    (folder / "a.py").write_text("from fake import b\nclass Same: ...\n")
-    (folder / "b.py").write_text("from fake.c import x\nclass Same: ...\nclass _Own: ...\n")
-    (folder / "c.py").write_text('def f():\n    """Whether so."""\n    from .a import y\n')
-    (folder / "d.py").write_text('"""Return whether so."""\nfrom fake import a\nclass _Own: ...\n')
-    found = Package(tmp_path)
-    assert found.circles() == [["fake.a", "fake.b", "fake.c"]]
-    assert found.repeated_classes() == {"Same": ["fake.a", "fake.b"]}
-    assert found.vague_docstrings() == ["fake.c.f"]
 
 
 def full_name(node, imported):

@@ -246,14 +246,3 @@ def test_the_chinese_readme_has_the_same_code_links_and_sections():
     assert headings[0] == headings[1]
     assert "](README.zh.md)" in english.split("\n\n")[1]
     assert "](README.md)" in chinese.split("\n\n")[1]
-
-
-def test_a_broken_block_is_seen_on_its_line():
-    (block,) = code("page.md", "one\n\n```python\nx = 1\nunknown\n```\n")
-    with pytest.raises(NameError) as caught:
-        exec(block, {})
-    assert caught.traceback[-1].lineno + 1 == 5
-
-
-def test_a_page_with_code_is_read():
-    assert any(list(code(page, page.read_text(encoding="utf-8"))) for page in PAGES)
