@@ -77,16 +77,16 @@ def test_json_has_every_rate(spaced, files):
 
 
 def test_the_choice_can_be_made(spaced, files):
-    def chosen(*args):
-        found = json.loads(done(regard("align", spaced, files[0], "--json", *args)))
+    def chosen(by, *args):
+        found = json.loads(done(regard("align", spaced, files[0], "--json", "--by", by, *args)))
         return tuple(found["chosen"].values())
 
-    assert chosen("--layer", 1, "--head", 0, "--shift", -1) == (1, 0, -1)
-    assert chosen("--layer", 1) == (1, None, 0)
-    assert chosen("--layer", "mean") == (None, None, 0)
-    assert chosen("--by", "attention") == (None, None, 0)
-    assert chosen("--gold", files[1], "--head", 1)[1] == 1
-    assert chosen("--gold", files[1], "--shift", 0)[2] == 0
+    assert chosen("1:0-1") == (1, 0, -1)
+    assert chosen("1") == (1, None, 0)
+    assert chosen("mean+1") == (None, None, 1)
+    assert chosen("attention") == (None, None, 0)
+    assert chosen("statistics") == (21, 0)
+    assert chosen("0:1", "--gold", files[1]) == (0, 1, 0)
 
 
 def test_letters_are_linked_where_a_side_is_read_by_letters(run, tmp_path):
@@ -126,12 +126,10 @@ def test_bad_gold(spaced, files, case):
 
 
 BAD_USAGE = {
-    "no layer": (["--layer", 7], ["layer", "from 0 to 1", "7"]),
-    "no head": (["--head", 5, "--layer", 0], ["head", "from 0 to 1", "5"]),
-    "a head of all layers": (["--head", 1], ["the layer a number where the head is one"]),
-    "layer in words": (["--layer", "top"], ["--layer", "auto, mean or a number", "'top'"]),
-    "shift of two": (["--shift", 2], ["--shift", "auto, 0, 1 or -1", "'2'"]),
-    "no way": (["--by", "hand"], ["--by", "'hand'"]),
+    "no layer": (["--by", "7"], ["--by", "layer from 0 to 1", "7:0"]),
+    "no head": (["--by", "1:5"], ["--by", "head from 0 to 1", "1:5"]),
+    "layer in words": (["--by", "top"], ["--by", "auto, statistics", "'top'"]),
+    "shift of two": (["--by", "1+2"], ["--by", "1:0+1", "'1+2'"]),
     "batch": (["--batch", 0], ["--batch", "regard align --help"]),
 }
 
@@ -174,7 +172,7 @@ def test_empty_lines_at_the_end_have_no_place(spaced, files):
 
 
 def test_gold_of_a_bad_pair_is_not_asked_for(spaced, files, tmp_path):
-    words = ["--layer", "0", "--head", "0", "--json"]
+    words = ["--by", "0:0", "--json"]
     one = json.loads(done(regard("align", spaced, files[0], "--gold", files[1], *words)))
     (tmp_path / "mixed").write_text(f"{PAIRS[0]}\nno tab\n{PAIRS[1]}\n{PAIRS[2]}\n")
     (tmp_path / "more").write_text(f"{GOLD[0]}\n0-0 7-7\n{GOLD[1]}\n{GOLD[2]}\n")

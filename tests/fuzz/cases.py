@@ -413,7 +413,7 @@ OPTIONS = {
     "evaluate": "--metrics --beam --against --columns --save",
     "show": "--kind --layer --head --scale --special --view --target -o --line",
     "check": "--target --beam -o --device",
-    "align": "--gold --layer --head -o --reverse --batch",
+    "align": "--gold --by -o --batch",
     "settings": "--json",
     "models": "--json",
     "presets": "--json",

@@ -1,7 +1,8 @@
 """Word alignments of many pairs, from the attention of a model or from the words of its data."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -17,9 +18,13 @@ from regard.messages import message
 from regard.seeing.trace import Weights
 from regard.seeing.trace.view import Links, merge_units, shift_rows, strongest
 from regard.tasks import Task
+from regard.training.config import Config
+from regard.training.guided_attention import guided_head
 from regard.training.run_folder import RunFolder
 
 SHIFTS: Final = (0, 1, -1)
+#: the mean of all layers, or a layer, a head and a shift
+HEAD: Final = re.compile(r"(?:mean|(\d{1,4})(?::(\d{1,4}))?)([+-]1)?", re.ASCII)
 #: training pairs that statistics are made of at most
 MAX_TRAINING_PAIRS: Final = 200_000
 T = TypeVar("T")
@@ -55,6 +60,34 @@ class HeadChoice(NamedTuple):
             return message("align.choice.no-shift", where=where)
         return message("align.choice.shift", where=where, shift=self.shift)
 
+    @staticmethod
+    def parse(word: str) -> "HeadChoice":
+        """Return the choice that `mean`, `1`, `1:0` or `1:0+1` names: layer, head and shift."""
+        match = HEAD.fullmatch(word)
+        if match is None:
+            rule = "be auto, statistics, attention, mean, or a layer and head, as 1, 1:0 or 1:0+1"
+            raise ArgumentError("--by", rule, repr(word), "choose one")
+        layer, head = (None if number is None else int(number) for number in match.groups()[:2])
+        return HeadChoice(layer, head, int(match[3] or 0))
+
+    def check(self, heads: Sequence[int]) -> "HeadChoice":
+        """Return the choice if a model has it, given the number of heads of each layer."""
+        layer, head = self.layer or 0, self.head or 0
+        if layer < len(heads) and head < heads[layer]:
+            return self
+        rule = f"name a layer from 0 to {len(heads) - 1}, and a head from 0 to {max(heads) - 1}"
+        raise ArgumentError("--by", rule, f"{layer}:{head}", "choose others")
+
+
+def head_choices(heads: Sequence[int]) -> list[HeadChoice]:
+    """Return all choices: every head, the mean of each layer and that of all, by each shift."""
+    places: list[tuple[int | None, int | None]] = []
+    for layer, total in enumerate(heads):
+        places += [(layer, head) for head in range(total)]
+        places += [(layer, None)] if total > 1 else []
+    places += [(None, None)] if len(heads) > 1 else []
+    return [HeadChoice(layer, head, shift) for layer, head in places for shift in SHIFTS]
+
 
 class StatisticsChoice(NamedTuple):
     """Links without attention, by the statistics of texts: see `regard.data.word_aligner`.
@@ -77,62 +110,6 @@ class StatisticsChoice(NamedTuple):
 
 
 Choice = HeadChoice | StatisticsChoice
-
-#: a layer or head by number, the mean of all, or None for the best
-Selector = int | Literal["mean"] | None
-
-
-class AlignOptions(NamedTuple):
-    """The attention that alignments are read from, as a user asks for it.
-
-    Attributes:
-        layer: number, or the mean of all layers; None where the gold decides.
-        head: number, or the mean of all heads; None as for the layer.
-        shift: 0, 1 or -1; None as for the layer.
-    """
-
-    layer: Selector
-    head: Selector
-    shift: int | None
-
-    def without_gold(self) -> "AlignOptions":
-        """Return the options with defaults for what only gold can decide: the mean, no shift."""
-        return self._replace(
-            layer="mean" if self.layer is None else self.layer,
-            head="mean" if self.head is None else self.head,
-            shift=self.shift or 0,
-        )
-
-    def choices(self, heads: Sequence[int]) -> list[HeadChoice]:
-        """Return the candidates that match the options, given the number of heads per layer.
-
-        They are every head, the mean of each layer's heads, and the mean of all, by each shift.
-        """
-        places: list[tuple[int | None, int | None]] = []
-        for layer, total in enumerate(heads):
-            places += [(layer, head) for head in range(total)]
-            places += [(layer, None)] if total > 1 else []
-        places += [(None, None)] if len(heads) > 1 else []
-        shifts = SHIFTS if self.shift is None else [self.shift]
-        every = [HeadChoice(layer, head, shift) for layer, head in places for shift in shifts]
-        found = [choice for choice in every if self._matches(choice, heads)]
-        if found:
-            return found
-        layers, most = len(heads) - 1, max(heads) - 1
-        raise ArgumentError(
-            "layer and head",
-            f"be mean or numbers from 0 to {layers} and from 0 to {most}, the layer a number where "
-            f"the head is one",
-            f"{self.layer} and {self.head}",
-            "choose with --layer and --head",
-        )
-
-    def _matches(self, choice: HeadChoice, heads: Sequence[int]) -> bool:
-        is_mean = choice.layer is None or len(heads) == 1
-        if not (self.layer in (None, choice.layer) or (self.layer == "mean" and is_mean)):
-            return False
-        is_mean = choice.head is None or heads[choice.layer or 0] == 1
-        return self.head in (None, choice.head) or (self.head == "mean" and is_mean)
 
 
 class Units(NamedTuple):
@@ -232,6 +209,51 @@ def training_texts(predictor: Predictor) -> list[tuple[str, str]]:
     return [(source.decode(corpus.src(i)), target.decode(corpus.tgt(i))) for i in rows]
 
 
+def align_by(
+    predictor: Predictor,
+    pairs: Sequence[Pair],
+    units: Units,
+    by: str = "auto",
+    *,
+    tries_all: bool = False,
+    batch: int = 32,
+    done: Callable[[float], None] = lambda pairs: None,
+) -> dict[Choice, list[Links]]:
+    """Return the links of each pair by each way that was asked for, the preferred one first.
+
+    Args:
+        predictor: of the model.
+        pairs: to align.
+        units: what is linked.
+        by: `statistics`; `attention`; layer and head, see `HeadChoice.parse`; or `auto`: of a
+            guided run, attention, and else statistics for words if there is training data.
+        tries_all: whether `auto` and `attention` mean all of their ways.
+        batch: pairs at a time.
+        done: told how many pairs are done; those of both ways count.
+    """
+    guided = cast(Config, predictor.task.settings).guide is not None
+    known = (RunFolder(predictor.paths[0]).data / "train.arrow").exists()
+    counts = by == "statistics" or (by == "auto" and all(units) and known)
+    if by == "auto" and not tries_all:
+        counts = counts and not guided
+    found: dict[Choice, list[Links]] = {}
+    if counts:
+        chosen, links = align_by_statistics(predictor, pairs, units=units, done=done)
+        found[chosen] = links
+    if not counts or (by == "auto" and tries_all):
+
+        def choose(heads: Sequence[int]) -> Sequence[HeadChoice]:
+            if by not in ("auto", "attention"):
+                return [HeadChoice.parse(by).check(heads)]
+            if tries_all:
+                return head_choices(heads)
+            return [HeadChoice(*guided_head(heads)) if guided else HeadChoice(None, None, 0)]
+
+        looked = align(predictor, pairs, choose, units=units, batch=batch, done=done)
+        found.update((choice, links) for choice, links in looked.items())
+    return found
+
+
 def align_best(
     predictor: Predictor, source: Any, words: bool | None, **reading: Any
 ) -> list[Links]:
@@ -242,18 +264,8 @@ def align_best(
         predictor, source, on_bad=lambda error: bad.append(error.line or 0), forced=True, **reading
     )
     pairs = known_pairs(predictor.task, reader)
-    units = Units.of(predictor.task, words)
-    if by_statistics(predictor, units):
-        found = align_by_statistics(predictor, pairs, units=units)[1]
-    else:
-        mean = HeadChoice(None, None, 0)
-        found = align(predictor, pairs, lambda heads: [mean], units=units)[mean]
+    (found,) = align_by(predictor, pairs, Units.of(predictor.task, words)).values()
     return spread(found, left_out(pairs, bad), frozenset())
-
-
-def by_statistics(predictor: Predictor, units: Units) -> bool:
-    """Return whether links are best made from statistics: those of words, with training data."""
-    return all(units) and (RunFolder(predictor.paths[0]).data / "train.arrow").exists()
 
 
 def unit_counts(task: Task, pairs: Sequence[Pair], units: Units) -> list[tuple[int, int]]:

@@ -11,9 +11,8 @@ from rich.console import Console
 from regard import api
 from regard.api import word_alignment
 from regard.api.word_alignment import (
-    AlignOptions,
     Choice,
-    Selector,
+    HeadChoice,
     Units,
     left_out,
     spread,
@@ -22,9 +21,8 @@ from regard.atomic_files import atomic_output
 from regard.cli.commands import AlignArgs
 from regard.cli.console import print_json, print_table, progress_bar, result_console
 from regard.cli.input_lines import pairs_for
-from regard.data import Pair, read_lines
+from regard.data import read_lines
 from regard.data.text_files import display_name
-from regard.errors import ArgumentError
 from regard.messages import message, translated
 from regard.seeing.trace.view import (
     Gold,
@@ -83,9 +81,8 @@ class AlignmentResult(NamedTuple):
 
 def align(args: AlignArgs) -> None:
     """Align the words of pairs: Pharaoh format on stdout, error rates on stderr."""
-    options = AlignOptions(
-        _selector("layer", args.layer), _selector("head", args.head), _shift(args.shift)
-    )
+    if args.by not in ("auto", "statistics", "attention"):
+        HeadChoice.parse(args.by)  # before a model is loaded
     model = api.load_run(args.run, device=args.device)
     word_alignment.check_can_align(model.predictor)
     bad: list[int] = []
@@ -93,7 +90,16 @@ def align(args: AlignArgs) -> None:
     lines, units = left_out(pairs, bad), Units.of(model.task, args.words)
     sizes = word_alignment.unit_counts(model.task, pairs, units)
     golds = None if args.gold is None else read_gold_file(args.gold, args.gold_first, sizes, lines)
-    found = _found(args, model, pairs, units, options, tries_all=golds is not None)
+    with progress_bar(message("align.progress", model=model.path), len(pairs)) as done:
+        found = word_alignment.align_by(
+            model.predictor,
+            pairs,
+            units,
+            args.by,
+            tries_all=golds is not None,
+            batch=args.batch,
+            done=done,
+        )
     tried: dict[Choice, Quality] = {}
     chosen = next(iter(found))
     if golds is not None:
@@ -101,56 +107,6 @@ def align(args: AlignArgs) -> None:
         chosen = min(tried, key=lambda choice: tried[choice].aer)
     result = AlignmentResult(sizes, golds, chosen, found[chosen], tried)
     return _write(result, lines, args.output, as_json=args.as_json)
-
-
-def _found(
-    args: AlignArgs,
-    model: api.Model,
-    pairs: Sequence[Pair],
-    units: Units,
-    options: AlignOptions,
-    *,
-    tries_all: bool,
-) -> dict[Choice, list[Links]]:
-    """Return the links of each pair by each way to make them."""
-    found: dict[Choice, list[Links]] = {}
-    by, predictor = args.by, model.predictor
-    if by == "auto" and options != AlignOptions(None, None, None):
-        by = "attention"
-    if by == "auto" and not word_alignment.by_statistics(predictor, units):
-        by = "attention"
-    ways = 2 if by == "auto" and tries_all else 1
-    with progress_bar(message("align.progress", model=model.path), ways * len(pairs)) as done:
-        if by != "attention":
-            chosen, links = word_alignment.align_by_statistics(
-                predictor, pairs, units=units, done=done
-            )
-            found[chosen] = links
-        if by == "attention" or ways > 1:
-            choices = (options if tries_all else options.without_gold()).choices
-            looked = word_alignment.align(
-                predictor, pairs, choices, units=units, batch=args.batch, done=done
-            )
-            found.update((choice, links) for choice, links in looked.items())
-    return found
-
-
-def _selector(name: str, word: str) -> Selector:
-    if word == "auto":
-        return None
-    if word == "mean":
-        return "mean"
-    if word.isdecimal() and word.isascii():
-        return int(word)
-    raise ArgumentError(f"--{name}", "be auto, mean or a number from 0", repr(word), "choose one")
-
-
-def _shift(word: str) -> int | None:
-    if word == "auto":
-        return None
-    if word.removeprefix("+") in ("0", "1", "-1"):
-        return int(word)
-    raise ArgumentError("--shift", "be auto, 0, 1 or -1", repr(word), "choose one")
 
 
 def _write(result: AlignmentResult, bad: list[bool], output: Path | None, *, as_json: bool) -> None:

@@ -6,7 +6,7 @@ implemented by the function of its name in another module, which is imported whe
 
 from dataclasses import MISSING
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 from typer import Option
@@ -397,20 +397,10 @@ class AlignArgs:
         "are tabs."
     )
     gold_first: options.GoldFirst = 0
-    by: Literal["auto", "attention", "statistics"] = option(
-        "What links are made from; auto is statistics for words if the run has its training data, "
-        "the best by the gold, or attention if a layer, head or shift is chosen.",
-        default="auto",
-    )
-    layer: str = option(
-        "A number from 0, mean, or auto: the best by the gold, or mean.", default="auto"
-    )
-    head: str = option(
-        "A number from 0, mean, or auto: the best by the gold, or mean.", default="auto"
-    )
-    shift: str = option(
-        "0, 1 or -1: align an output by the step after or before it; auto: the best by the gold, "
-        "or 0.",
+    by: str = option(
+        "What links are made from: statistics, attention, or a layer and head, as mean, 1, 1:0 or "
+        "1:0+1, which aligns an output by the step after it. auto is the guided head, or "
+        "statistics for words if the run has its training data, or the mean; the best by the gold.",
         default="auto",
     )
     words: bool | None = option(

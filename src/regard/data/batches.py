@@ -8,14 +8,14 @@ and in every version of numpy.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Final, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
 import torch
 from jaxtyping import Float32, Int, Int64, Integer, UInt64
 from torch import Tensor
 
-from regard.data.corpus import EncodedPairs, FrameRows
+from regard.data.corpus import EncodedPairs, FrameRows, Ids
 from regard.data.frame_tables import FrameArray
 from regard.errors import ArgumentError
 from regard.symbols import BOS, EOS, PAD
@@ -155,6 +155,7 @@ class Batch(NamedTuple):
         tgt_lengths: number of real ids of each row of both.
         tgt_places: flat indices of real ids in both; all indices if the batch has a fixed shape.
         rows: the numbers of the pairs in the corpus.
+        links: share of each source token in the links of each target token; None without links.
     """
 
     src: Int64[Tensor, "batch src_len"] | Float32[Tensor, "batch src_len features"]
@@ -164,6 +165,7 @@ class Batch(NamedTuple):
     tgt_lengths: Int64[Tensor, " batch"]
     tgt_places: Int64[Tensor, " tokens"]
     rows: Int[np.ndarray, " batch"]
+    links: Float32[Tensor, "batch tgt_len src_len"] | None = None
 
     @property
     def tokens(self) -> int:
@@ -173,8 +175,12 @@ class Batch(NamedTuple):
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> "Batch":
         """Copy the tensors of the batch to a device."""
         pinned = non_blocking and torch.device(device).type == "cuda"
-        parts = (part.pin_memory() if pinned else part for part in self[:-1])
-        return Batch._make((*(part.to(device, non_blocking=pinned) for part in parts), self.rows))
+        tensors: dict[str, Any] = {
+            n: part for n, part in self._asdict().items() if isinstance(part, Tensor)
+        }
+        held = {n: part.pin_memory() if pinned else part for n, part in tensors.items()}
+        moved = {n: part.to(device, non_blocking=pinned) for n, part in held.items()}
+        return self._replace(**moved)
 
 
 @runtime_checkable
@@ -213,7 +219,22 @@ def collate(
         places = np.flatnonzero(tgt_out != PAD)
     else:
         sides, places = _filled(sides, shape.rows - batch), np.arange(shape.rows * shape.tgt_len)
-    return Batch._make((*map(torch.from_numpy, (*sides, places)), rows))
+    shares = None
+    if (links := getattr(corpus, "links", None)) is not None:
+        shares = _link_shares(links, rows, (*sides[2].shape, sides[0].shape[1]))
+    return Batch._make((*map(torch.from_numpy, (*sides, places)), rows, shares))
+
+
+def _link_shares(
+    links: EncodedPairs, rows: Int[np.ndarray, " batch"], shape: tuple[int, ...]
+) -> Float32[Tensor, "batch tgt_len src_len"]:
+    """Return the share of each source token in the links of each target token; 0 without any."""
+    source, target = (cast(Ids, links.gather(side, rows)) for side in ("src", "tgt"))
+    places = [side.padded(0)[0] for side in (source, target)]
+    real = np.arange(places[0].shape[1]) < source.lengths[:, None]
+    linked = np.zeros(shape, np.float32)
+    linked[np.nonzero(real)[0], places[1][real], places[0][real]] = 1.0
+    return torch.from_numpy(linked / np.maximum(linked.sum(axis=2, keepdims=True), 1.0))
 
 
 def number_batch(
@@ -225,7 +246,7 @@ def number_batch(
     right[len(rows) :] = np.nan
     sizes = (np.full(count, steps, np.int64), np.arange(count * steps))
     parts = map(np.ascontiguousarray, (src, lengths, numbers, right, *sizes))
-    return Batch._make((*map(torch.from_numpy, parts), rows))
+    return Batch._make((*map(torch.from_numpy, parts), rows, None))
 
 
 def _filled(sides: list[np.ndarray], more: int) -> list[np.ndarray]:

@@ -120,7 +120,10 @@ class Corpus:
         dropped: number of pairs that were left out because they are too long.
         longest: most tokens, or frames, of sources and targets that were too long; 0 if none was.
         fingerprint: of the data, encoders and limits that the ids were made from.
+        links: places of linked source and target tokens of each pair, if attention is guided.
     """
+
+    links: "Corpus | None" = None
 
     def __init__(self, path: Path) -> None:
         """Open a file that `corpus_problem` has found undamaged."""

@@ -227,6 +227,10 @@ class OptimisationSettings(_Settings):
     teacher_weight: float = _setting(
         0.5, "share of the loss that follows the teacher, not the targets", gt=0, le=1
     )
+    guide: Literal["words"] | None = _fixed(
+        None, "what a head of the cross-attention learns besides: alignments of words by statistics"
+    )
+    guide_weight: float = _setting(0.05, "weight of the loss of guide", gt=0)
     ema: float = _fixed(
         0.0, "decay of the exponential moving average of the weights; 0 disables it", ge=0, lt=1
     )

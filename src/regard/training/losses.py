@@ -39,6 +39,7 @@ from regard.ops.backend import HAS_TRITON, INTERPRETED, active_backend
 from regard.symbols import PAD
 from regard.tasks import Encoders
 from regard.training.config import Config
+from regard.training.guided_attention import guide_loss
 from regard.training.run_folder import RunFolder
 
 #: presets that write no tokens one after another
@@ -322,6 +323,7 @@ class Objective(nn.Module):
         rdrop: the weight alpha of `rdrop_loss`; 0 disables R-Drop.
         teachers: models whose distributions are learned, without R-Drop.
         class_weights: weight of each token of the vocabulary while training; 1 if None.
+        guide_weight: weight of `guide_loss` while training.
     """
 
     class_weights: Tensor | None
@@ -333,10 +335,12 @@ class Objective(nn.Module):
         rdrop: float = 0.0,
         teachers: Teachers | None = None,
         class_weights: Float[Tensor, " vocab"] | None = None,
+        guide_weight: float = 0.0,
     ) -> None:
         super().__init__()
         self.register_buffer("class_weights", class_weights, persistent=False)
         self.model, self.smoothing, self.rdrop, self.teachers = model, smoothing, rdrop, teachers
+        self.guide_weight = guide_weight
 
     def forward(
         self,
@@ -345,6 +349,7 @@ class Objective(nn.Module):
         tgt_in: Int[Tensor, "batch tgt_len"],
         tgt_out: Int[Tensor, "batch tgt_len"],
         keep: Int[Tensor, " kept"] | None = None,
+        links: Float[Tensor, "batch tgt_len src_len"] | None = None,
         *,
         padded: bool = False,
     ) -> Float[Tensor, ""]:
@@ -357,6 +362,7 @@ class Objective(nn.Module):
             tgt_out: target tokens.
             keep: flat positions of `tgt_out` that are not padding, as a batch has them; computing
                 them here synchronises the device.
+            links: share of each source token in the links of each target token.
             padded: whether `keep` may include padding, which is then masked.
         """
         if keep is None:
@@ -364,7 +370,7 @@ class Objective(nn.Module):
         gold = select_positions(tgt_out, keep)
         real = gold != PAD if padded else None
         if not self.rdrop:
-            out = self.model(src, lengths, tgt_in, keep=keep)
+            out = self.model(src, lengths, tgt_in, keep=keep, need_weights=links is not None)
             learned = self._weighted(_learned(real, out.certain), gold)
             # only while training: the loss of dev is that of the targets
             if self.teachers is not None and self.training:
@@ -373,7 +379,8 @@ class Objective(nn.Module):
                 loss = distillation_loss(out.logits, gold, taught, *options)
             else:
                 loss = cross_entropy(out.logits, gold, self.smoothing, learned)
-            return _with_penalty(loss, out, real, passes=1)
+            loss = _with_penalty(loss, out, real, passes=1)
+            return loss if links is None else loss + self.guide_weight * guide_loss(out, links)
         # one pass over the batch twice: each row gets dropout of its own
         src, lengths, tgt_in = (torch.cat([x, x]) for x in (src, lengths, tgt_in))
         keep = torch.cat([keep, keep + tgt_out.numel()])

@@ -546,4 +546,5 @@ def _try_batch(objective: FabricModule, batch: Batch, fabric: Fabric) -> None:
 
 
 def _objective_inputs(batch: Batch) -> tuple[Tensor, ...]:
-    return (batch.src, batch.src_lengths, batch.tgt_in, batch.tgt_out, batch.tgt_places)
+    inputs = (batch.src, batch.src_lengths, batch.tgt_in, batch.tgt_out, batch.tgt_places)
+    return inputs if batch.links is None else (*inputs, batch.links)

@@ -32,6 +32,7 @@ from regard.training.fine_tuning import (
     open_start,
     start_encoders,
 )
+from regard.training.guided_attention import open_links
 from regard.training.losses import teacher_encoders
 from regard.training.run_files import (
     CHANGED,
@@ -330,6 +331,9 @@ def _encode(task: Task, examples: Examples, history: DataHistory) -> EncodedData
     for name, corpora in zip(("train", "dev"), parts, strict=False):
         _report_left_out(name, corpora, task, history)
     columns = config.columns if history.is_trained else examples.columns()
+    if config.guide is not None:
+        history.say(message("train.guide", count=len(train)))
+        train.links = open_links(history.folder.data / "links.arrow", train, task)
     sides = (task.output.train_set(train), task.output.dev_set(dev))
     return EncodedData(task, *sides, columns, examples.every)
 

@@ -384,7 +384,9 @@ class RunFolder:
     @property
     def _made(self) -> list[Path]:
         """Files that a run makes before its first step, and the card."""
-        corpora = [self.data / f"{part}.arrow" for part in ("train", "dev", "replay", BEFORE)]
+        corpora = [
+            self.data / f"{part}.arrow" for part in ("train", "dev", "replay", "links", BEFORE)
+        ]
         notes = [path.with_name(f"{path.name}.json") for path in corpora]
         tokenizers = [self.src_tokenizer_file, self.tgt_tokenizer_file]
         read = [self.read_file(part) for part in ("train", "dev")]

@@ -20,7 +20,7 @@ from regard.data.text_files import STDIN, is_read_once
 from regard.errors import ArgumentError
 from regard.evaluation import METRICS
 from regard.messages import message, translated, use_language
-from regard.models import COPY_PRESETS, AnyModel, SequenceModel
+from regard.models import COPY_PRESETS, TEXT_PRESETS, AnyModel, SequenceModel
 from regard.tasks import Task, open_task
 from regard.tasks import check_settings as check_task_settings
 from regard.tasks.baselines import Baseline, fit_baseline
@@ -396,6 +396,7 @@ def _learner(
             values.rdrop,
             teachers,
             task.output.class_weights(data.train),
+            values.guide_weight,
         )
         if task.numbers is None
         else task.numbers.objective(module)
@@ -414,6 +415,7 @@ def _learner(
     # a graph needs the whole batch on one GPU, and no checkpointing; fp16 decides on the host
     # whether to take a step
     alone = fabric.device.type == "cuda" and processes.count == 1 and values.accumulate == 1
+    alone = alone and values.guide is None
     if values.graphs and alone and precision != "fp16" and not values.recompute:
         limits = (values.max_tokens, values.batch_sentences)
         shapes = BatchShapes(longest_src, values.max_tgt_len + 1, *limits)
@@ -503,6 +505,7 @@ def check_settings(config: Config) -> None:
     check_task_settings(config)
     _check_teacher(config)
     check_start(config)
+    _check_guide(config)
     shared_tokenizer_kind(config)
     if config.model.get("tied") == "all" and not config.shared_vocab:
         rule = "be 'all' only where source and target have one vocabulary"
@@ -537,6 +540,18 @@ def _check_teacher(config: Config) -> None:
         rule = "be given to presets that write tokens"
         fix = "leave it out, or choose bahdanau or another preset"
         raise ArgumentError("teacher", rule, f"given to {preset}", fix)
+
+
+def _check_guide(config: Config) -> None:
+    """Raise ArgumentError for settings that do not go with a guide."""
+    if config.guide is None:
+        return
+    if (preset := config.preset) in {*NOT_TAUGHT, *TEXT_PRESETS} or config.adapter is not None:
+        rule, fix = "be given to presets that write tokens of a source", "leave it out"
+        raise ArgumentError("guide", rule, f"given to {preset}", fix)
+    for name in ("rdrop", "replay"):
+        if getattr(config, name):
+            raise ArgumentError(name, "be left out where a guide is given", "given", "leave it out")
 
 
 def _check_shards(config: Config) -> None:
