@@ -152,7 +152,7 @@ def check_options(words):
 def run(command, folder):
     """Run a command in this process, a `train` of it for a step."""
     words = [SHORTER.get(word, word) for word in command.words]
-    if words[0] in ("train", "encode") and "--resume" not in words:
+    if words[0] == "train" and "--resume" not in words:
         # the next of several ways to say it has the folder for itself
         named = words[words.index("-o") + 1] if "-o" in words else "nothing"
         shutil.rmtree(folder / named, ignore_errors=True)
@@ -214,7 +214,7 @@ def test_pages_have_commands_of_many_verbs_with_options_that_exist():
         check_options(list(words))
     ran = [words for words in found if reason_not_to_run(words) is None]
     assert {"train", "predict", "show", "evaluate", "align", "lab"} <= {words[0] for words in ran}
-    assert {"serve", "watch", "export", "encode"} <= {words[0] for words in found}
+    assert {"serve", "watch", "export"} <= {words[0] for words in found}
     assert len(ran) > len(found) / 2
     for word in NOT_RUN:  # none of the exceptions is left over
         assert any(words[0] == word or any(w.startswith(word) for w in words) for words in found)
