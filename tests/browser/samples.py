@@ -114,7 +114,7 @@ def written():
     map_ = Map.of("decoder-self", 0, peaked(4, 4, causal=True))
     rows = replace(map_, weights=map_.weights[:, 2:], rows="target", columns="source")
     scores = np.array([[0, 1, 2, 0], [0, 1, 2, 3]], dtype=np.float32)
-    derived = {"ablation": scores, f"relevance versus {HOSTILE[0]}": scores}
+    derived = {"ablation": scores, f"gradient versus {HOSTILE[0]}": scores}
     return Trace(read, Text.of(["sat", "down"]), (rows,), derived=derived)
 
 

@@ -267,7 +267,7 @@ def trace(rng: random.Random, bases: Path, folder: Path, outside: Path) -> Case:
             value = mutate(value, rng)
         lines = [dumps(value)] if not several else [content, dumps(value), content]
         path.write_bytes(b"\n".join(lines))
-    forms = ([], ["--list"], ["--plain"], ["--json"], ["--view", "heads"], ["--special", "hide"])
+    forms = ([], ["--list"], ["--plain"], ["--json"], ["--special", "hide"])
     written = [["-o", str(folder / f"out.{ending}")] for ending in ("html", "csv", "svg", "json")]
     line = ["--line", str(rng.choice((0, 1, 2, 3, -1, 10**9)))] if several else []
     return Case(f"trace, {kind}", ["show", str(path), *rng.choice((*forms, *written)), *line], "")
@@ -411,7 +411,7 @@ OPTIONS = {
     "predict": "--nbest --length-penalty --min-len --temperature --top-k --top-p --seed --prefix "
     "--no-repeat-ngram --batch --precision --device --num-samples --max-chars --trace",
     "evaluate": "--metrics --beam --against --columns --save",
-    "show": "--kind --layer --head --scale --special --view --target -o --line",
+    "show": "--kind --layer --head --scale --special --target -o --line",
     "check": "--target --beam -o --device",
     "align": "--gold --by -o --batch",
     "settings": "--json",

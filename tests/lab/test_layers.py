@@ -1,11 +1,9 @@
 import pytest
 import torch
-from torch import nn
 
 from regard import ops
-from regard.errors import ArgumentError
 from regard.lab import layers
-from regard.lab.layers import FAMILIES, GRU, LSTM, SELF_ATTENTIVE_LSTM, Family
+from regard.lab.layers import FAMILIES, GRU, LSTM, SELF_ATTENTIVE_LSTM
 from regard.lab.small_models import seeded
 
 EVERY = (*FAMILIES, GRU, LSTM, SELF_ATTENTIVE_LSTM)
@@ -25,27 +23,3 @@ def test_the_definition_and_the_fast_path_agree_and_so_do_their_gradients(family
     assert fast.shape == x.shape
     torch.testing.assert_close(fast, slow)
     torch.testing.assert_close(fast_gradient, slow_gradient)
-
-
-class Own(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.width = width
-
-
-def not_a_module(width):
-    return width
-
-
-def test_a_family_of_a_readers_own():
-    assert layers.build(Family("mine", Own), 3).width == 3
-
-
-def test_a_family_without_a_name_is_refused():
-    with pytest.raises(ArgumentError, match=r"at the top of a module.*<lambda>"):
-        Family("mine", lambda width: nn.Identity())
-
-
-def test_what_is_no_module_is_refused():
-    with pytest.raises(ArgumentError, match="mine must build a torch module, but it is int"):
-        layers.build(Family("mine", not_a_module), 3)

@@ -16,7 +16,7 @@ from regard.api.bundled_models import render
 from regard.data import read_pairs
 from regard.evaluation import score
 from regard.messages import LANGUAGES
-from regard.seeing import select_all
+from regard.seeing import select
 from regard.seeing.draw import terminal
 
 pytestmark = [
@@ -94,7 +94,7 @@ def test_each_draws_its_first_example(name):
         assert trace.target.text
     else:
         trace = model.trace("", example)
-    drawn = terminal.matrix(select_all(trace)[0], 200, False, False)
+    drawn = terminal.matrix(select(trace), 200, False, False)
     assert len(drawn.splitlines()) > 3
 
 

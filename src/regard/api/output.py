@@ -205,7 +205,7 @@ class Output:
         return self.trace_maker()
 
     def save(self, path: str | Path, **options: Any) -> None:
-        """Write html, svg, png, pdf, csv or json, by the ending; see `regard.seeing.save`."""
+        """Write html, svg, png, pdf or json, by the ending; see `regard.seeing.save`."""
         self.trace.save(path, **options)
 
     def _repr_html_(self) -> str | None:

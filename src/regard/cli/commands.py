@@ -228,10 +228,9 @@ class ShowArgs:
         default=None,
     )
     output: Path | None = option(
-        "Write a file: .html, .svg, .png, .pdf, .csv or .json.", "-o", "--output", metavar="FILE"
+        "Write a file: .html, .svg, .png, .pdf or .json.", "-o", "--output", metavar="FILE"
     )
-    view: str = option("matrix, list or heads.", default="matrix")
-    as_list: bool = flag("--list", "Short for --view list.")
+    as_list: bool = flag("--list", "Print the inputs of each output, strongest first.")
     plain: bool = flag("--plain", "Describe the maps in sentences.")
     as_json: bool = flag("--json", "Print the trace as JSON.")
     kind: str = option(
@@ -240,8 +239,8 @@ class ShowArgs:
         "any.",
         default="auto",
     )
-    layer: str = option("Number from 0, all, or auto for the sharpest.", default="auto")
-    head: str = option("Number from 0, mean, all, or auto for the sharpest.", default="auto")
+    layer: str = option("Number from 0, or auto for the sharpest.", default="auto")
+    head: str = option("Number from 0, mean, or auto for the sharpest.", default="auto")
     words: bool | None = option("Merge subwords to words.", "--words/--tokens", shown="auto")
     special: str = option(
         "Special tokens like </s>: dim, hide (their weight is printed) or show.", default="dim"
@@ -268,7 +267,7 @@ class CheckArgs:
     target: options.Target = None
     methods: str | None = option(
         "Attribution methods to compare, each with its faithfulness: ablation, gradient, "
-        "input-gradient, integrated-gradients, relevance, attention, rollout, norms.",
+        "integrated-gradients, attention, rollout.",
         metavar="all|NAME,...",
         shown="none; all for a language model",
     )
@@ -277,8 +276,7 @@ class CheckArgs:
     )
     beam: options.Beam = None
     output: Path | None = option(
-        "Also write the trace: .html or .json with the results, or .svg, .png, .pdf or .csv with "
-        "the map.",
+        "Also write the trace: .html or .json with the results, .svg, .png or .pdf with the map.",
         *("-o", "--output"),
         metavar="FILE",
     )

@@ -6,7 +6,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any, Final
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -24,17 +24,12 @@ from regard.decoding_options import given_options
 from regard.errors import ArgumentError
 from regard.messages import message
 from regard.pretrained import PretrainedModel
-from regard.seeing import View, select_all
+from regard.seeing import View, select
 from regard.seeing.draw import terminal
 from regard.seeing.draw.forecast import ForecastView
 from regard.seeing.draw.shapes import check_ending
-from regard.seeing.draw.terminal import ASCII_GLYPHS, BLOCK_GLYPHS, supports_blocks
+from regard.seeing.draw.terminal import supports_blocks
 from regard.seeing.trace import storage
-from regard.seeing.trace.view import heads_view
-
-VIEWS: Final = ("matrix", "list", "heads")
-#: maps that are printed at most
-MAX_MAPS: Final = 16
 
 
 def show(args: ShowArgs) -> None:
@@ -76,23 +71,16 @@ def drawn(trace: Any, form: str, choice: dict[str, Any], ascii: bool = False) ->
     if form == "json":
         return json.dumps(storage.to_json(trace), ensure_ascii=False)
     console = result_console()
-    if form == "heads":
-        return terminal.matrix(heads_view(trace, choice["kind"]), _width(console), ascii)
-    views = select_all(trace, **choice)
-    maps = [_one(view, form, ascii, console) for view in views[:MAX_MAPS]]
-    glyphs = ASCII_GLYPHS if ascii else BLOCK_GLYPHS
-    return "\n\n".join([*maps, *glyphs.more(len(views) - MAX_MAPS, "maps")])
+    return _one(select(trace, **choice), form, ascii, console)
 
 
 def _form(args: ShowArgs) -> str:
-    if args.view not in VIEWS:
-        raise ArgumentError("view", f"be one of {', '.join(VIEWS)}", repr(args.view), "choose one")
     forms = {"list": args.as_list, "plain": args.plain, "json": args.as_json}
     chosen = [name for name, on in forms.items() if on]
     if len(chosen) > 1:
         options = " and ".join(f"--{name}" for name in chosen)
         raise ArgumentError("the form", "be one of --list, --plain, --json", options, "choose one")
-    return chosen[0] if chosen else args.view
+    return chosen[0] if chosen else "matrix"
 
 
 def _saved(args: ShowArgs) -> Iterator[Any]:

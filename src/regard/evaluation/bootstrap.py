@@ -14,14 +14,12 @@ from typing import Final
 import numpy as np
 from jaxtyping import Float
 
-from regard.errors import ArgumentError
 from regard.evaluation.metrics import (
     PLAIN_TEXT,
     Normalizer,
     References,
     Statistics,
     Sums,
-    bleu_tokenize,
     compared,
     find_metric,
     ratio,
@@ -51,29 +49,20 @@ def by_length(
     predictions: Sequence[str],
     references: References,
     *,
-    buckets: int | Sequence[int] = 6,
-    tokenize: str = "auto",
+    buckets: int = 6,
     normalizer: Normalizer = PLAIN_TEXT,
 ) -> list[LengthRow]:
     """Return metrics of sources of like lengths, shortest first; no row is empty.
 
     Metrics, texts and options are those of `score`. `src_lengths` may be in any unit. `buckets` is
-    the number of rows, of about as many sources each, or the largest length of each row but the
-    last.
+    the number of rows, of about as many sources each; fewer if many lengths are equal.
     """
     texts = compared(predictions, references, normalizer)
-    if len(src_lengths) != len(predictions):
-        raise ArgumentError(
-            "src_lengths",
-            f"have a length for each of the {len(predictions)} predictions",
-            f"a list of {len(src_lengths)}",
-            "count the tokens of each source",
-        )
     lengths = np.asarray(src_lengths)
-    tokenize = bleu_tokenize(tokenize, texts.references)
-    metrics = {name: find_metric(name, tokenize) for name in names}
+    metrics = {name: find_metric(name, texts.references) for name in names}
     measured = {name: metric.measure(*texts) for name, metric in metrics.items()}
-    edges = _edges(lengths, buckets) if isinstance(buckets, int) else np.sort(buckets)
+    shares = np.arange(1, buckets) / buckets
+    edges = np.unique(np.quantile(lengths, shares, method="inverted_cdf"))
     # a source as long as an edge belongs below it
     bucket = np.searchsorted(edges, lengths, side="left")
     rows = []
@@ -86,14 +75,6 @@ def by_length(
         here = lengths[inside]
         rows.append(LengthRow(int(here.min()), int(here.max()), int(inside.sum()), values))
     return rows
-
-
-def _edges(lengths: np.ndarray, buckets: int) -> np.ndarray:
-    """Return lengths that split the sources into about equal buckets; fewer if many are equal."""
-    if buckets < 1:
-        raise ArgumentError("buckets", "be at least 1", buckets, "6 give a short table")
-    shares = np.arange(1, buckets) / buckets
-    return np.unique(np.quantile(lengths, shares, method="inverted_cdf"))
 
 
 #: sentences, texts or other units that an interval or a test needs
@@ -154,7 +135,7 @@ def confidence_interval(
 ) -> ConfidenceInterval:
     """Return the interval that holds the score of 95% of all resamples; arguments as of `score`."""
     texts = compared(predictions, references, normalizer)
-    metric = find_metric(name, bleu_tokenize("auto", texts.references))
+    metric = find_metric(name, texts.references)
     statistics = metric.measure(*texts)
     if metric.values is ratio and _is_share(statistics):
         low, high = _wilson(statistics)
@@ -203,7 +184,7 @@ def paired_bootstrap(
     every sentence, and resamples of sentences that all favour one system show no spread.
     """
     texts = [compared(system, references, normalizer) for system in (first, second)]
-    metric = find_metric(name, bleu_tokenize("auto", texts[0].references))
+    metric = find_metric(name, texts[0].references)
     both = np.concatenate([metric.measure(*system) for system in texts], axis=1)
     columns = both.shape[1] // 2
 

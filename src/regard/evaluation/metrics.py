@@ -433,13 +433,14 @@ def score(
     predictions: Sequence[str],
     references: References,
     *,
-    tokenize: str = "auto",
     normalizer: Normalizer = PLAIN_TEXT,
 ) -> MetricScore:
     """Return the value of a metric over a corpus.
 
     Where a prediction has several references, it is right if it equals any, error rates count
-    against the nearest one, and bleu, chrf and ter take them all as sacrebleu does.
+    against the nearest one, and bleu, chrf and ter take them all as sacrebleu does. Words of bleu
+    are found as sacrebleu's `13a` does, but `zh` for Chinese references, and `char` for Japanese
+    and Thai ones; bleu-13a, bleu-zh and bleu-char name theirs. The signature states it.
 
     Args:
         name: bleu, chrf, ter, wer, cer, per, exact; em or f1 of answers; rouge-1, rouge-2 or
@@ -447,31 +448,20 @@ def score(
             the share of words that are not right: 1 - exact.
         predictions: one text for each source; phonemes are separated by spaces.
         references: one text for each source, or a list of them.
-        tokenize: how bleu finds words, as sacrebleu's option of that name; others do not use it.
-            `auto` is `13a`, but `zh` for Chinese references, and `char` for Japanese and Thai ones;
-            the metrics bleu-13a, bleu-zh and bleu-char name theirs. The signature states it.
         normalizer: brings predictions and references to one form before they are compared, and is
             named in the signature. By default Unicode's composed form with single spaces; pass the
             target tokeniser to compare texts as it writes them.
     """
     texts = compared(predictions, references, normalizer)
-    metric = find_metric(name, bleu_tokenize(tokenize, texts.references))
+    metric = find_metric(name, texts.references)
     sums = metric.measure(*texts).sum(axis=0, keepdims=True)
     value = float(metric.values(sums)[0])
     signature = f"{_signature(name, metric, texts.references)}|norm:{normalizer.normal_form}"
     return MetricScore(name, value, signature, metric.higher_is_better)
 
 
-def bleu_tokenize(tokenize: str, references: list[list[str]]) -> str:
-    """Return the tokeniser of bleu; `auto` is chosen by the script of the references."""
-    if tokenize != "auto":
-        return tokenize
-    language = unspaced_language(text for several in references for text in several)
-    return "13a" if language is None else UNSPACED[language]
-
-
-def find_metric(name: str, tokenize: str = "13a") -> Metric:
-    """Return the metric of texts of this name."""
+def find_metric(name: str, references: list[list[str]]) -> Metric:
+    """Return the metric of texts of this name; the words of bleu are those of the references."""
     known = text_metrics()
     if name not in known:
         near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
@@ -481,14 +471,10 @@ def find_metric(name: str, tokenize: str = "13a") -> Metric:
             repr(name),
             f"did you mean {near[0]}" if near else "choose one of them",
         )
-    if tokenize not in BLEU.TOKENIZERS:
-        raise ArgumentError(
-            "tokenize",
-            f"be auto or one of {', '.join(BLEU.TOKENIZERS)}",
-            repr(tokenize),
-            "choose one",
-        )
-    return _bleu(tokenize) if name == "bleu" else METRICS[name]
+    if name == "bleu":
+        language = unspaced_language(text for several in references for text in several)
+        return _bleu("13a" if language is None else UNSPACED[language])
+    return METRICS[name]
 
 
 def _signature(name: str, metric: Metric, references: list[list[str]]) -> str:

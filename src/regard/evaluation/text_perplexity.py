@@ -29,8 +29,8 @@ class Perplexity:
     Attributes:
         nats: negative log-probability of all texts together.
         texts: their number.
-        tokens: number of tokens, with one line end for each line.
-        words: number of words between spaces, with line ends as well.
+        tokens: number of tokens, with the end of each text.
+        words: number of words between spaces, with these ends as well.
         unknown: number of tokens that are not in the vocabulary. They are one token to the model,
             so that a smaller vocabulary has a smaller perplexity.
         each: nats, tokens and words of each text.
@@ -71,14 +71,14 @@ def _exp(mean: float) -> float:
 
 
 def perplexity(model: SequenceModel, tokenizer: Tokenizer, texts: Sequence[str]) -> Perplexity:
-    """Return the perplexity of texts of one line or several, without dropout."""
+    """Return the perplexity of texts, without dropout."""
     if not texts:
         raise ArgumentError("texts", "be one or more", "an empty list", "there is nothing to score")
     ids = target_ids(tokenizer, [Pair("", text, 0) for text in texts])
     device = next(model.parameters()).device
     each = np.zeros((len(ids), 3))
     each[:, 1] = [len(row) + 1 for row in ids]
-    each[:, 2] = [sum(len(line.split()) + 1 for line in text.split("\n")) for text in texts]
+    each[:, 2] = [len(text.split()) + 1 for text in texts]
     with torch.no_grad(), evaluating(model):
         for rows in _batches(ids):
             each[rows, 0] = _nats(model, [ids[i] for i in rows], device)

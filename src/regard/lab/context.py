@@ -17,8 +17,6 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from regard.errors import ArgumentError
-
 CONFIDENCE: Final = 0.95
 #: with fewer sizes there are too few degrees of freedom to tell a bend from noise
 MIN_SIZES: Final = 5
@@ -71,7 +69,7 @@ class PowerLaw:
 
 def interval(values: Numbers) -> MeanInterval:
     """Return the mean of `values` with Student's interval, of width zero for a single value."""
-    (numbers,) = _columns(1, values=values)
+    numbers = np.asarray(values, dtype=np.float64)
     mean = float(numbers.mean())
     if len(numbers) == 1:
         return MeanInterval(mean, mean, mean)
@@ -102,8 +100,8 @@ def percent(share: MeanInterval) -> str:
 
 def slope(x: Numbers, y: Numbers) -> MeanInterval:
     """Return the slope of the least-squares line with its interval."""
-    coefficients, reach = _least_squares(*_columns(3, x=x, y=y), degree=1)
-    return MeanInterval(coefficients[0], coefficients[0] - reach[0], coefficients[0] + reach[0])
+    (found, *_) = _least_squares(np.asarray(x, np.float64), np.asarray(y, np.float64), degree=1)
+    return found
 
 
 def power_law(x: Numbers, y: Numbers) -> PowerLaw:
@@ -116,22 +114,17 @@ def power_law(x: Numbers, y: Numbers) -> PowerLaw:
     """
     if len(x) < MIN_SIZES:
         return PowerLaw(MeanInterval(math.nan, math.nan, math.nan), math.nan, "too few sizes")
-    xs, ys = _columns(MIN_SIZES, x=x, y=y)
-    for name, values in (("x", xs), ("y", ys)):
-        if values.min() <= 0:
-            raise ArgumentError(
-                name, "be positive", f"{values.min():g} at its least", "leave such points out"
-            )
-    logs_x, logs_y = np.log(xs), np.log(ys)
-    (exponent, _), (reach, _) = _least_squares(logs_x, logs_y, degree=1)
-    (square, linear, _), (square_reach, *_) = _least_squares(logs_x, logs_y, degree=2)
-    first, last = (linear + 2 * square * float(end) for end in (logs_x.min(), logs_x.max()))
-    reason = ""
-    if abs(square) > square_reach and abs(last - first) > MAX_BEND:
+    logs_x, logs_y = np.log(np.asarray(x, np.float64)), np.log(np.asarray(y, np.float64))
+    logs_x -= logs_x.mean()  # far from zero, a parabola would lose precision
+    (exponent, _) = _least_squares(logs_x, logs_y, degree=1)
+    (square, linear, _) = _least_squares(logs_x, logs_y, degree=2)
+    first, last = (linear.mean + 2 * square.mean * float(x) for x in (logs_x[0], logs_x[-1]))
+    reason, reach = "", exponent.high - exponent.mean
+    if not square.low <= 0 <= square.high and abs(last - first) > MAX_BEND:
         reason = f"its slope goes from {first:.2f} to {last:.2f}"
     elif reach > MAX_HALF_WIDTH:
-        reason = f"the points scatter, {exponent:.2f} give or take {reach:.2f}"
-    return PowerLaw(MeanInterval(exponent, exponent - reach, exponent + reach), last, reason)
+        reason = f"the points scatter, {exponent.mean:.2f} give or take {reach:.2f}"
+    return PowerLaw(exponent, last, reason)
 
 
 def crossing(x: Numbers, rising: Numbers, other: Numbers) -> float | None:
@@ -139,8 +132,8 @@ def crossing(x: Numbers, rising: Numbers, other: Numbers) -> float | None:
 
     None if it never does within the points; the first `x` if it always is. `x` ascends.
     """
-    xs, ups, downs = _columns(1, x=x, y=rising, other=other)
-    xs, gap = np.log(xs), np.log(ups) - np.log(downs)
+    xs, ups, downs = np.log(np.array([x, rising, other], dtype=np.float64))
+    gap = ups - downs
     below = np.flatnonzero(gap <= 0)
     if not len(below):
         return float(math.exp(xs[0]))
@@ -156,35 +149,11 @@ def student_t(freedom: int) -> float:
     return float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
 
 
-def _least_squares(x: Points, y: Points, *, degree: int) -> tuple[list[float], list[float]]:
-    """Fit a polynomial; return its coefficients, highest power first, and their half-widths."""
-    centre = float(x.mean())  # far from zero, a parabola would lose precision
-    design = np.vander(x - centre, degree + 1)
-    coefficients, _, rank, _ = np.linalg.lstsq(design, y, rcond=None)
-    if rank <= degree:
-        raise ArgumentError(
-            "x", f"hold more than {degree} different values", sorted(set(x.tolist())), "vary it"
-        )
-    freedom = len(x) - degree - 1
-    residuals = y - design @ coefficients
-    variance = float(residuals @ residuals) / freedom
-    errors = np.sqrt(variance * np.diag(np.linalg.inv(design.T @ design)))
-    shifted = np.poly1d(coefficients)(np.poly1d([1.0, -centre])).coeffs
-    whole = np.concatenate([np.zeros(degree + 1 - len(shifted)), shifted])
-    return [float(c) for c in whole], [float(e) * student_t(freedom) for e in errors]
-
-
-def _columns(at_least: int, **columns: Numbers) -> list[Points]:
-    """Return columns of finite numbers, all as long as the first; raises for others."""
-    arrays = [np.asarray(values, dtype=np.float64) for values in columns.values()]
-    for name, numbers in zip(columns, arrays, strict=True):
-        if numbers.ndim != 1 or len(numbers) < at_least or len(numbers) != len(arrays[0]):
-            rule = f"hold at least {at_least} numbers, one per x"
-            raise ArgumentError(name, rule, list(np.shape(numbers)), "measure more")
-        if not np.isfinite(numbers).all():
-            fix = "leave out what could not be measured"
-            raise ArgumentError(name, "be finite", list(columns[name]), fix)
-    return arrays
+def _least_squares(x: Points, y: Points, *, degree: int) -> list[MeanInterval]:
+    """Fit a polynomial, and return its coefficients, highest power first."""
+    found, covariance = np.polyfit(x, y, degree, cov=True)
+    reach = np.sqrt(np.diag(covariance)) * student_t(len(x) - degree - 1)
+    return [MeanInterval(*map(float, (c, c - r, c + r))) for c, r in zip(found, reach, strict=True)]
 
 
 T = TypeVar("T")

@@ -20,7 +20,6 @@ from regard.attention import (
     ShawRelativePositions,
     SimpleSelfAttention,
 )
-from regard.errors import ArgumentError
 from regard.layers import (
     ConvEncoder,
     LayerOptions,
@@ -59,16 +58,6 @@ class Family:
     build: Callable[..., nn.Module]
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
-    def __post_init__(self) -> None:
-        name = getattr(self.build, "__qualname__", "")
-        if not name.isidentifier():
-            raise ArgumentError(
-                "build",
-                "be a function or class at the top of a module",
-                name or repr(self.build),
-                "define it there with a name",
-            )
-
     def with_options(self, **options: Any) -> "Family":
         """Return the family with further keyword arguments of `build`."""
         return replace(self, options={**self.options, **options})
@@ -76,12 +65,7 @@ class Family:
 
 def build(family: Family, width: int, **options: Any) -> nn.Module:
     """Build the layer of a width."""
-    module = family.build(width, **family.options, **options)
-    if not isinstance(module, nn.Module):
-        raise ArgumentError(
-            family.name, "build a torch module", type(module).__name__, "return an nn.Module"
-        )
-    return module
+    return family.build(width, **family.options, **options)
 
 
 @final

@@ -97,7 +97,7 @@ class PretrainedOutput:
         return self.recorded
 
     def save(self, path: str | Path, **options: Any) -> None:
-        """Write html, svg, png, pdf, csv or json, by the ending; see `regard.seeing.save`."""
+        """Write html, svg, png, pdf or json, by the ending; see `regard.seeing.save`."""
         self.trace.save(path, **options)
 
     def _repr_html_(self) -> str | None:

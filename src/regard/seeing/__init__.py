@@ -2,7 +2,7 @@
 
 from regard.seeing.display import save
 from regard.seeing.trace.trace import DecodingInfo, Map, ModelInfo, Text, Token, Trace, TraceError
-from regard.seeing.trace.view import View, select, select_all
+from regard.seeing.trace.view import View, select
 
 __all__ = [
     "DecodingInfo",
@@ -15,5 +15,4 @@ __all__ = [
     "View",
     "save",
     "select",
-    "select_all",
 ]

@@ -5,7 +5,7 @@ The only place that knows every surface: importing `regard.seeing` gives `Trace`
 """
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from shutil import get_terminal_size
@@ -15,7 +15,7 @@ import numpy as np
 
 from regard.errors import ArgumentError
 from regard.seeing.draw import figure, terminal
-from regard.seeing.draw.shapes import csv_lines, printable, write_by_ending
+from regard.seeing.draw.shapes import printable, write_by_ending
 from regard.seeing.page import html_page
 from regard.seeing.page.writer import template
 from regard.seeing.trace import storage
@@ -28,15 +28,10 @@ from regard.seeing.trace.trace import (
     Weights,
     hides_ahead,
 )
-from regard.seeing.trace.view import View, select, select_all
+from regard.seeing.trace.view import View, select
 
-CSV_COLUMNS: Final = (
-    *("kind", "layer", "head", "row", "output", "probability", "column", "input", "weight"),
-    "hidden",
-)
-#: cells of a table and figures in a notebook at most; more would slow it down
+#: cells of a table in a notebook at most; more would slow it down
 MOST_CELLS: Final = 2500
-MOST_VIEWS: Final = 12
 #: accepted shapes, for error messages
 SHAPES: Final = (
     "[q, k], [heads, q, k], [layers, heads, q, k], [1, heads, q, k] for a batch of one, "
@@ -51,7 +46,7 @@ Labels = str | Sequence[str]
 
 
 class Display:
-    """Selected maps of a trace: printed as text, or a figure in a notebook.
+    """A map of a trace: printed as text, or a figure in a notebook.
 
     Args:
         trace: to show.
@@ -63,10 +58,9 @@ class Display:
         self.options = options
 
     def __str__(self) -> str:
-        views = select_all(self.trace, **self.options)
-        width = get_terminal_size().columns
         ascii = not terminal.supports_blocks(sys.stdout.encoding)
-        return "\n\n".join(terminal.matrix(view, width, ascii=ascii) for view in views)
+        view = select(self.trace, **self.options)
+        return terminal.matrix(view, get_terminal_size().columns, ascii=ascii)
 
     __repr__ = __str__
 
@@ -74,7 +68,7 @@ class Display:
         return notebook_html(self.trace, **self.options)
 
     def save(self, path: str | Path, **options: Any) -> None:
-        """Write html, svg, png, pdf, csv or json, by the ending; see `seeing.display.save`."""
+        """Write html, svg, png, pdf or json, by the ending; see `seeing.display.save`."""
         save(self.trace, path, **{**self.options, **options})
 
 
@@ -85,7 +79,7 @@ def save(
     title: str | None = None,
     **chosen: Any,
 ) -> None:
-    """Write html, svg, png, pdf, csv or json.
+    """Write html, svg, png, pdf or json.
 
     A page (html) and a trace (json) hold all maps and ignore the options of the view.
 
@@ -93,8 +87,7 @@ def save(
         trace: to write.
         path: the file; its ending chooses the format.
         title: of a page.
-        chosen: kind, layer, head, words and special, as for `select`; for csv, layer and head may
-            be `all`.
+        chosen: kind, layer, head, words and special, as for `select`.
     """
 
     def view() -> View:
@@ -107,39 +100,22 @@ def save(
             "svg": lambda: figure.svg(view()),
             "png": lambda: figure.png(view()),
             "pdf": lambda: figure.pdf(view()),
-            "csv": lambda: csv_lines(CSV_COLUMNS, _cells(select_all(trace, **chosen))),
             "json": lambda: storage.dumps(trace),
         },
     )
 
 
-def _cells(views: Iterable[View]) -> Iterator[tuple[Any, ...]]:
-    """Yield a line of a csv file for each cell, with exact weights.
-
-    Rows, columns, layers and heads are counted from 0; the mean of all heads is `mean`. Tokens are
-    not altered, so a spreadsheet may take one for a formula. `hidden` is the mass of the row
-    outside the columns.
-    """
-    for view in views:
-        head = "mean" if view.head is None else view.head
-        for i, (output, prob) in enumerate(zip(view.rows, view.probs, strict=True)):
-            start = (view.kind, view.layer, head, i, output, "" if prob is None else prob)
-            for j, label in enumerate(view.columns):
-                # numpy writes the fewest digits that give the same number again
-                yield (*start, j, label, str(view.weights[i, j]), str(view.hidden[i]))
-
-
 def notebook_html(trace: Trace, **options: Any) -> str:
-    """Return figures of the selected views, each with its numbers in a table that can be opened.
+    """Return the figure of a view, with its numbers in a table that can be opened.
 
     Neither needs scripts, so they also show in notebooks that are not trusted.
     """
-    views = select_all(trace, **options)
+    view = select(trace, **options)
     return template("notebook.html").render(
         text=printable(trace.target.text) if trace.target.text else "",
-        figures=[(view, figure.svg(view)) for view in views[:MOST_VIEWS]],
+        view=view,
+        svg=figure.svg(view),
         most_cells=MOST_CELLS,
-        more=len(views) - MOST_VIEWS,
     )
 
 
@@ -169,8 +145,8 @@ def show(
         src: a label for each column; a string is split at its spaces, or into its characters.
             Default: numbers.
         tgt: a label for each row. Default: those of `src` if the map is square, else numbers.
-        layer: counted from 0, `all`, or `auto` for the one with the sharpest rows.
-        head: counted from 0, `mean`, `all`, or `auto` for the one with the sharpest rows.
+        layer: counted from 0, or `auto` for the one with the sharpest rows.
+        head: counted from 0, `mean`, or `auto` for the one with the sharpest rows.
         special: treatment of labels like `</s>`: `dim`, `hide` or `show`.
 
     Returns:

@@ -17,7 +17,7 @@ from regard.data import EncodedPairs, collate
 from regard.data.batches import Batch
 from regard.data.corpus import DevSet
 from regard.decoding import DecodingOptions, decode
-from regard.evaluation.metrics import Normalizer, bleu_tokenize, compared, find_metric
+from regard.evaluation.metrics import Normalizer, compared, find_metric
 from regard.messages import message
 from regard.models import AnyModel, ModelOutput, SequenceModel
 from regard.symbols import PAD
@@ -278,7 +278,7 @@ def score_with_error(
     The error is at least what one sentence counts: that all of a sample are right says no more.
     """
     texts = compared(outputs, references, normalizer)
-    metric = find_metric(name, bleu_tokenize("auto", texts.references))
+    metric = find_metric(name, texts.references)
     rows = metric.measure(*texts)
     whole, count = rows.sum(axis=0, keepdims=True), len(rows)
     without = metric.values(whole - rows)

@@ -1,7 +1,6 @@
 """What `regard.capture` shows is exact, or a note says why it is not there."""
 
 import copy
-import pickle
 import threading
 
 import pytest
@@ -12,7 +11,7 @@ from torch import nn
 import regard
 from regard import ops
 from regard.attention import AdditiveAttention, MultiHeadAttention
-from seeing.tools import close, hooks_of, normal
+from seeing.tools import close, normal
 
 BATCH, Q_LEN, KV_LEN, DIM, HEADS = 3, 5, 7, 6, 2
 
@@ -183,18 +182,13 @@ def test_an_attention_by_the_name_of_its_module_is_noted(name):
 # copies
 
 
-@pytest.mark.parametrize("how", ["deepcopy", "pickle"])
-def test_a_copy_made_inside_the_block_is_not_recorded(how):
+def test_a_copy_made_inside_the_block_is_not_recorded():
     module, x = nn.MultiheadAttention(DIM, HEADS, batch_first=True).eval(), normal(2, Q_LEN, DIM)
     with regard.capture(module) as seen:
-        other = copy.deepcopy(module) if how == "deepcopy" else pickle.loads(pickle.dumps(module))
-        inside = other(x, x, x)[0]
+        copy.deepcopy(module)(x, x, x)
         assert seen.maps == {}
-        expected = module(x, x, x)[0]
-    assert torch.equal(inside, expected)
-    assert torch.equal(other(x, x, x)[0], expected)
+        module(x, x, x)
     assert len(seen.maps[""]) == 1
-    assert not hooks_of(module)
 
 
 # threads

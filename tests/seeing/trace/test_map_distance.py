@@ -56,7 +56,7 @@ def test_words_are_compared_where_tokens_differ():
 
 def test_maps_that_do_not_fit_have_one_sentence():
     here, there = of_labels("abc", "xyz"), of_labels("abcd", "xyz")
-    assert trace_distance(here, there, by_position=True) == (
+    assert trace_distance(here, there) == (
         [],
         ["cross: the tokens of the two differ, so these maps are not compared"],
     )
@@ -72,6 +72,11 @@ def test_by_position_compares_other_tokens_of_the_same_number():
     assert trace_distance(here, there).heads == []
     (found,) = trace_distance(here, there, by_position=True).heads
     assert found.distance == 0
+    longer = of_labels("abde", "xyz")
+    common = trace_distance(here, longer, by_position=True)
+    weights = [trace.maps[0].weights[..., :3] for trace in (here, longer)]
+    assert common.heads[0].distance == pytest.approx(row_distances(*weights).mean())
+    assert common.notes == ["cross: 3 x 3 and 3 x 4; compared is what both have"]
 
 
 def test_more_layers_and_heads_are_left_out_and_said():

@@ -5,7 +5,7 @@ import pytest
 
 import shapes
 from regard.errors import ArgumentError
-from regard.seeing import Map, Text, Token, Trace, select, select_all
+from regard.seeing import Map, Text, Token, Trace, select
 from seeing.tools import translation
 
 SOURCE = Text("a b", (Token("a", word=0), Token("b", word=1), Token("</s>", special=True)))
@@ -63,19 +63,6 @@ def test_history_is_that_of_the_outputs_or_else_of_the_inputs():
         select(Trace(SOURCE, TARGET, (cross,)), kind="history")
 
 
-def test_all_heads_and_all_layers():
-    several = trace([EVEN, SHARP], [RESTING, EVEN])
-    assert [(v.layer, v.head) for v in select_all(several, layer="all", head="all")] == [
-        (0, 0),
-        (0, 1),
-        (1, 0),
-        (1, 1),
-    ]
-    assert [(v.layer, v.head) for v in select_all(several, head="all")] == [(0, 0), (0, 1)]
-    assert [(v.layer, v.head) for v in select_all(several, layer="all")] == [(0, 1), (1, 1)]
-    assert [(v.layer, v.head) for v in select_all(several)] == [(0, 1)]
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -83,7 +70,6 @@ def test_all_heads_and_all_layers():
         ({"layer": 2}, "one of 0, 1, counted from 0, but it is 2"),
         ({"head": 3}, "a number from 0 to 1, but it is 3"),
         ({"head": "best"}, "'best'"),
-        ({"head": "all"}, "one map here"),
         ({"special": "drop"}, "dim, hide or show, but it is 'drop'"),
     ],
 )

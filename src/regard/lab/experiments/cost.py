@@ -20,6 +20,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
+from graphlib import TopologicalSorter
 from itertools import product
 from typing import Any, Final, NamedTuple
 
@@ -31,7 +32,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard import ops
-from regard.errors import ArgumentError
 from regard.lab.context import (
     MIN_SIZES,
     ExperimentContext,
@@ -143,20 +143,14 @@ def _is_product(node: Node) -> bool:
 
 def _leaves_first(output: Tensor) -> list[Node]:
     """Return all nodes that an output depends on in topological order, leaves first."""
-    order: list[Node] = []
-    seen: set[Node] = set()
-    waiting = [(output.grad_fn, False)]
+    graph: dict[Node, list[Node]] = {}
+    waiting = [output.grad_fn]
     while waiting:
-        node, done = waiting.pop()
-        if node is None or (node in seen and not done):
-            continue
-        if done:
-            order.append(node)
-            continue
-        seen.add(node)
-        waiting.append((node, True))
-        waiting.extend((below, False) for below, _ in node.next_functions)
-    return order
+        node = waiting.pop()
+        if node is not None and node not in graph:
+            graph[node] = [below for below, _ in node.next_functions if below is not None]
+            waiting += graph[node]
+    return list(TopologicalSorter(graph).static_order())
 
 
 LayerSize = dict[str, int]
@@ -288,17 +282,8 @@ def _layer(
     options = {name: value for name, value in size.items() if name not in ("length", "width")}
     layer = seeded(SEED, build, family, size["width"], **options).to(device)
     generator = torch.Generator().manual_seed(SEED)
-    x = torch.randn(batch, size["length"], size["width"], generator=generator).to(device)
-    with torch.no_grad():
-        shape = layer(x[:, :1]).shape
-    if shape != x[:, :1].shape:
-        raise ArgumentError(
-            family.name,
-            "return vectors of the shape it takes, (batch, length, width)",
-            f"{tuple(shape)} for {tuple(x[:, :1].shape)}",
-            "project them back to the width",
-        )
-    return layer, x
+    x = torch.randn(batch, size["length"], size["width"], generator=generator)
+    return layer, x.to(device)
 
 
 class CostCurve(NamedTuple):

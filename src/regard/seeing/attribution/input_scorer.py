@@ -19,14 +19,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from regard.attention import MultiHeadAttention
 from regard.data.frame_tables import FrameArray
 from regard.errors import ArgumentError, RegardError
-from regard.layers import TransformerDecoderLayer, TransformerEncoderLayer
 from regard.messages import message
 from regard.models.adapters import InputAdapter
 from regard.models.embedding import TokenEmbedding
-from regard.models.encoders import Encoder
 from regard.models.protocol import Maps, SequenceModel, evaluating
 from regard.ops.primitives import log_softmax
 from regard.preemption import in_turn, is_preemptible, preemptible
@@ -113,34 +110,6 @@ def _put_frames(stack: int, table: FrameArray, change: Mapping[int, int]) -> Fra
 Array = npt.NDArray[Any]
 
 
-#: values (kv_heads, keys, head_dim) of one attention, and its output projection (dim, heads *
-#: head_dim)
-Values = tuple[Tensor, Tensor]
-
-
-def value_norms(
-    weights: Float[np.ndarray, "heads queries keys"], values: Values
-) -> Float[np.ndarray, "queries keys"]:
-    """Return `|| sum_h a_hij f_h(x_j) ||` of each query i and key j (Kobayashi et al., 2020).
-
-    A large weight on a short vector carries little. With `f_h(x_j) = W_h v_hj`, the value of key j
-    in head h after its part of the output projection, query i gets the vector `sum_h a_hij
-    f_h(x_j)` from key j (https://aclanthology.org/2020.emnlp-main.574).
-
-    The squared norm is a quadratic form in the weights of the heads, `sum_hg a_hij a_gij
-    (f_h(x_j) . f_g(x_j))`: no vector is made for each pair of a query and a key.
-    """
-    value, matrix = (part.detach().double().cpu() for part in values)
-    heads = len(weights)
-    value = value.repeat_interleave(heads // len(value), dim=0)  # shared by groups of queries
-    parts = matrix.reshape(len(matrix), heads, -1)  # (dim, heads, head_dim)
-    value = torch.einsum("dhk,hjk->hjd", parts, value)
-    products = torch.einsum("hjd,gjd->jhg", value, value).numpy()
-    squares = np.einsum("hij,jhg,gij->ij", weights, products, weights, optimize=True)
-    norms: Array = np.sqrt(np.maximum(squares, 0.0))
-    return norms
-
-
 #: modules, each with a hook
 Hooks = Iterable[tuple[nn.Module, Callable[..., Any]]]
 
@@ -160,38 +129,6 @@ def hooked(before: Hooks = (), after: Hooks = (), *, always: bool = False) -> It
             handle = module.register_forward_hook(own(call), always_call=always)
             stack.callback(handle.remove)
         yield
-
-
-@contextmanager
-def record_values(model: nn.Module) -> Iterator[dict[str, list[Values]]]:
-    """Record the values of the multi-head attentions of regard's Transformers, by kind of map.
-
-    Attentions whose values depend on the distance, as with `ShawRelativePositions`, are left out.
-    """
-    found: dict[str, list[Values]] = {}
-
-    def keep(kind: str, part: MultiHeadAttention, *call: Any) -> None:
-        value: Tensor = call[2][0]  # a hook gets the module, its inputs and its output
-        split = value.reshape(len(value), part.num_kv_heads, -1).transpose(0, 1)
-        found.setdefault(kind, []).append((split, part.out_proj.weight))
-
-    attentions = _attentions(model)
-    with hooked(after=((part.value_proj, partial(keep, kind, part)) for kind, part in attentions)):
-        yield found
-
-
-def _attentions(model: nn.Module) -> Iterator[tuple[str, MultiHeadAttention]]:
-    for layer in model.modules():
-        if isinstance(layer, TransformerEncoderLayer):
-            parts = [("encoder-self", layer.attention)]
-        elif isinstance(layer, TransformerDecoderLayer):
-            parts = [("decoder-self", layer.attention)]
-            parts += [("cross", layer.cross)] if layer.cross is not None else []
-        else:
-            continue
-        for kind, part in parts:
-            if part.position_bias is None or not part.position_bias.mixes:
-                yield kind, part
 
 
 #: a replacement for each of some positions
@@ -223,25 +160,21 @@ class Question(NamedTuple):
 
 @dataclass(frozen=True)
 class AttentionRecord:
-    """Attention weights of one forward pass, and the norms of what they carry.
+    """Attention weights of one forward pass.
 
     Attributes:
         cross: (heads, outputs, inputs) of each layer that attends from outputs to inputs.
         own: (heads, inputs, inputs) of each layer of self-attention over the inputs.
         rows: for each output, the row of `own` that it is predicted from, or several, which are
             averaged; empty if `cross` is not.
-        cross_norms: (outputs, inputs) of each layer, see `value_norms`; None if unknown.
-        own_norms: (inputs, inputs) of each layer; None if unknown.
     """
 
     cross: Sequence[Array]
     own: Sequence[Array]
     rows: Sequence[int | Sequence[int]]
-    cross_norms: Sequence[Array] | None = None
-    own_norms: Sequence[Array] | None = None
 
     def at_outputs(self, layer: Float[np.ndarray, "*heads inputs inputs"]) -> Array:
-        """Return the rows of `own` or its norms that each output is predicted from."""
+        """Return the rows of a layer of `own` that each output is predicted from."""
         found = [layer[..., np.atleast_1d(rows), :].mean(axis=-2) for rows in self.rows]
         return np.stack(found, axis=-2)
 
@@ -265,23 +198,15 @@ def values(
     return log_probs[:, outputs, tokens] - contrasted * log_probs[:, outputs, versus]
 
 
-def row_logits(
-    logits: Float[Tensor, "questions outputs vocab"], questions: Sequence[Question]
-) -> Float[Tensor, " questions"]:
-    """Return the logit of the token, less that of `versus`, of question q in row q."""
-    outputs, tokens, versus, contrasted = _columns(logits, questions)
-    rows = torch.arange(len(questions), device=logits.device)
-    return logits[rows, outputs, tokens] - contrasted * logits[rows, outputs, versus]
-
-
 def row_values(
     logits: Float[Tensor, "questions outputs vocab"], questions: Sequence[Question]
 ) -> Float[Tensor, " questions"]:
     """Return what question q asks about, see `values`, in row q."""
-    outputs, _, _, contrasted = _columns(logits, questions)
+    outputs, tokens, versus, contrasted = _columns(logits, questions)
     rows = torch.arange(len(questions), device=logits.device)
     total = logits[rows, outputs].logsumexp(dim=-1)
-    return row_logits(logits, questions) - (1 - contrasted) * total
+    found = logits[rows, outputs, tokens] - contrasted * logits[rows, outputs, versus]
+    return found - (1 - contrasted) * total
 
 
 def _columns(logits: Tensor, questions: Sequence[Question]) -> tuple[Tensor, ...]:
@@ -331,16 +256,14 @@ class InputScorer(ABC):
     def _run(self, batch: Tensor, *, need_weights: bool = False) -> tuple[Tensor, Maps]:
         """Return the logits of the outputs and the maps."""
 
-    def _layers(self) -> tuple[dict[str, list[Array]], dict[str, list[Values]]]:
-        """Return the weights and the values of each layer, by kind of map."""
-        batch = self._batch([self.source])
-        with evaluating(self.model), torch.no_grad(), record_values(self.model) as values:
-            maps = self._run(batch, need_weights=True)[1]
-        arrays = {
+    def _layers(self) -> dict[str, list[Array]]:
+        """Return the weights of each layer, by kind of map."""
+        with evaluating(self.model), torch.no_grad():
+            maps = self._run(self._batch([self.source]), need_weights=True)[1]
+        return {
             kind: [layer[0].double().cpu().numpy() for layer in layers]
             for kind, layers in maps.items()
         }
-        return arrays, values
 
     def _batch(self, sources: Sequence[Source]) -> Tensor:
         weight = next(self.model.parameters())
@@ -351,10 +274,6 @@ class InputScorer(ABC):
         """Return the outputs of embeddings or adapters; those of an ensemble side by side."""
         return self._collect(lambda module, batch, output, first: output)
 
-    def origin(self) -> Float[Tensor, "inputs dim"]:
-        """Return positional encodings; zeros for frames."""
-        return self._collect(lambda module, batch, output, _: output - _token_part(module, batch))
-
     def baseline(self) -> Float[Tensor, "inputs dim"]:
         """Return the mean vector of the replacements; of frames, the mean over the source."""
 
@@ -363,7 +282,8 @@ class InputScorer(ABC):
                 return output.mean(dim=1, keepdim=True).expand_as(output)
             means = mean_vectors(module.table.weight * module.scale, self.replacements.others)
             own = means[first : first + output.shape[1]]
-            return output - _token_part(module, batch) + own
+            moved: Tensor = output - module.table(batch) * module.scale + own
+            return moved
 
         return self._collect(mean)
 
@@ -440,29 +360,13 @@ class SourceScorer(InputScorer):
         return out.logits, out.maps
 
     def attention(self) -> AttentionRecord:
-        """Return cross-attention and the encoder's self-attention; a tagger has the latter alone.
-
-        Values are those of multi-head attention with their projections, or else the outputs of the
-        encoder, which all other mechanisms of regard mix as they are.
-        """
-        maps, recorded = self._layers()
+        """Return cross-attention and the encoder's self-attention, which taggers alone have."""
+        maps = self._layers()
         cross, own = maps.get("cross", []), maps.get("encoder-self", [])
         if not cross and not own:
             raise MethodUnavailableError(message("check.why.no-attention"))
-        cross_norms = _norms(cross, recorded.get("cross", []))
-        parts = list(self.model.modules())
-        encoders = [part for part in parts if isinstance(part, Encoder)]
-        kinds = TransformerEncoderLayer | TransformerDecoderLayer
-        mixes = len(encoders) == 1 and not any(isinstance(part, kinds) for part in parts)
-        if cross and cross_norms is None and mixes:
-            batch = self._batch([self.source])
-            lengths = torch.full((1,), batch.shape[1], device=batch.device)
-            with evaluating(self.model), torch.no_grad():
-                memory = self.model.encode(batch, lengths).output[0].double().cpu().numpy()
-            cross_norms = [heads.mean(axis=0) * np.linalg.norm(memory, axis=-1) for heads in cross]
-        own_norms = _norms(own, recorded.get("encoder-self", []))
         rows = [] if cross else [min(t, self.inputs - 1) for t in range(len(self.written))]
-        return AttentionRecord(cross, own, rows, cross_norms, own_norms)
+        return AttentionRecord(cross, own, rows)
 
 
 @final
@@ -492,12 +396,11 @@ class PrefixScorer(InputScorer):
 
     def attention(self) -> AttentionRecord:
         """Return self-attention; of a self-attentive RNN, that to its history."""
-        maps, recorded = self._layers()
+        maps = self._layers()
         own = maps.get("decoder-self") or maps.get("decoder-history")
         if not own:
             raise MethodUnavailableError(message("check.why.no-attention"))
-        rows = range(self.first, self.inputs)
-        return AttentionRecord([], own, rows, None, _norms(own, recorded.get("decoder-self", [])))
+        return AttentionRecord([], own, range(self.first, self.inputs))
 
 
 def mean_vectors(
@@ -510,23 +413,6 @@ def mean_vectors(
         if key not in means:
             means[key] = table[torch.tensor(list(key), device=table.device)].mean(dim=0)
     return torch.stack([means[key] for key in keys])
-
-
-def _norms(layers: Sequence[Array], values: Sequence[Values]) -> list[Array] | None:
-    """Return the norms of each layer; None unless the values of all are known."""
-    if not layers or len(layers) != len(values):
-        return None
-    return [value_norms(heads, value) for heads, value in zip(layers, values, strict=True)]
-
-
-def _token_part(module: nn.Module, batch: Tensor) -> Tensor:
-    """Return the share of the token in the output of an embedding; that of frames is all."""
-    if isinstance(module, TokenEmbedding):
-        part: Tensor = module.table(batch) * module.scale
-        return part
-    lengths = torch.full((len(batch),), batch.shape[1], device=batch.device)
-    whole: Tensor = module(batch, lengths)
-    return whole
 
 
 @contextmanager

@@ -56,7 +56,7 @@ from regard.seeing.capture.capture_result import CapturedModule
 from regard.seeing.capture.recompute import SOFTMAXES, sdpa_scores
 from regard.seeing.draw.shapes import write_by_ending
 from regard.seeing.page.compare_page import render_what_if
-from regard.seeing.trace.head_habits import HeadKey, TraceDistance, common_distance, common_weights
+from regard.seeing.trace.head_habits import HeadKey, TraceDistance, common_weights, trace_distance
 from regard.seeing.trace.storage import to_json
 from regard.seeing.trace.trace import Text, Trace, Weights
 
@@ -610,9 +610,8 @@ class WhatIf:
         made = replace(change, cells=tuple(cell for cell in change.cells if cell not in missed))
         said = made.sentences(before.source if read is None else read)
         texts = (before.target.text, after.target.text) if answers is None else answers
-        return WhatIf(
-            tuple(said), texts, traces, common_distance(before, after), (*notes, *remarks)
-        )
+        distance = trace_distance(before, after, by_position=True)
+        return WhatIf(tuple(said), texts, traces, distance, (*notes, *remarks))
 
     def __repr__(self) -> str:
         return f"WhatIf({'; '.join(self.changes)}: {self.answers[0]!r} -> {self.answers[1]!r})"
@@ -626,7 +625,7 @@ class WhatIf:
         if pair[0] is None or pair[1] is None:
             rule = f"be a map of both traces: {', '.join(self.traces[0].kinds)}"
             raise ArgumentError("kind and layer", rule, f"{kind} {layer}", "choose one")
-        first, second = common_weights(pair[0], pair[1])
+        first, second = common_weights(pair[0].weights, pair[1].weights)
         if head == "mean":
             mean: Weights = (second - first).mean(axis=0)
             return mean

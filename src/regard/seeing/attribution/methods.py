@@ -4,192 +4,29 @@ A weight says where a model looked, an attribution what mattered to it. Every me
 `InputScorer`, which is a model with one input and its outputs, and questions about outputs; it
 returns one score per input for each question. `METHODS` is the table of them. None is right by
 definition: `faithfulness` measures which one to trust on a model.
-
-AttnLRP: layer-wise relevance propagation through attention, as rules of differentiation.
-
-Achtibat et al. (2024, https://arxiv.org/abs/2402.05602) derive how relevance goes back through a
-Transformer. Where a rule passes on the relevance `R = y g` of an output y, with g its gradient, it
-can be written as another gradient g, so that all of it is one backward pass and a product with the
-input at the end (section 3.3 and appendix A.2 of the paper):
-
-- a linear layer, a sum and a softmax have their own gradients;
-- an activation `y = f(x)` passes on what it gets: its slope is `f(x) / x`;
-- a product of two factors that depend on the input, as in attention, gives each of them half;
-- layer normalisation passes on what it gets: its standard deviation counts as a constant.
-
-The rules replace torch's functions while the model runs, so that they hold for any module that
-calls these functions, `F.scaled_dot_product_attention` included.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
-from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+from torch import Tensor
 
 from regard.errors import ArgumentError
-from regard.layers import ContentMemory, GatedConvolution, RNNStack, SelfAttentiveRNN
 from regard.messages import message
 from regard.models.protocol import evaluating
-from regard.preemption import in_turn, preemptible
+from regard.preemption import in_turn
 from regard.seeing.attribution.input_scorer import (
     Array,
     AttentionRecord,
     InputScorer,
     MethodUnavailableError,
     Question,
-    row_logits,
     row_values,
     values,
 )
-
-#: layers for which the paper has no rule
-WITHOUT_RULE: Final = (
-    nn.RNNBase,
-    nn.RNNCellBase,
-    RNNStack,
-    SelfAttentiveRNN,
-    ContentMemory,
-    GatedConvolution,
-)
-
-
-def check_layers(model: nn.Module) -> None:
-    """Raise MethodUnavailableError if a layer of the model has no rule."""
-    for module in model.modules():
-        if isinstance(module, WITHOUT_RULE):
-            kind = type(module).__name__
-            raise MethodUnavailableError(message("check.why.only-transformers", layer=kind))
-
-
-@contextmanager
-def relevance_rules(model: nn.Module) -> Iterator[None]:
-    """Let gradients of the model follow the rules inside the block; values are unchanged.
-
-    Parameters require no gradient meanwhile: then a tensor requires one if it depends on the input.
-    """
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    try:
-        for parameter in trained:
-            parameter.requires_grad_(False)
-        with _Rules():
-            yield
-    finally:
-        for parameter in trained:
-            parameter.requires_grad_(True)
-
-
-class _Rules(TorchFunctionMode):
-    def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        rule = RULES.get(func)
-        if rule is None or not torch.is_grad_enabled():
-            return func(*args, **(kwargs or {}))
-        return rule(func, *args, **(kwargs or {}))
-
-
-def _part(x: Any, share: float) -> Any:
-    """Return `x` with a share of its gradient."""
-    return share * x + ((1 - share) * x).detach()
-
-
-def _activation(func: Callable[..., Tensor], x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    kwargs.pop("inplace", None)
-    return _with_slope(x, func(x, *args, **kwargs))
-
-
-def _with_slope(x: Tensor, y: Tensor) -> Tensor:
-    """Return `y` with the slope `y / x`; where x is 0, so is y, and no relevance arrives."""
-    slope = torch.where(x == 0, 0.0, y / torch.where(x == 0, 1.0, x)).detach()
-    linear = slope * x
-    return linear + (y - linear).detach()
-
-
-def _depends_on_input(x: Any) -> bool:
-    return isinstance(x, Tensor) and x.requires_grad
-
-
-def _product(func: Callable[..., Tensor], a: Any, b: Any, *args: Any, **kwargs: Any) -> Tensor:
-    """Give half of the relevance to each factor if both depend on the input."""
-    if _depends_on_input(a) and _depends_on_input(b):
-        a, b = _part(a, 0.5), _part(b, 0.5)
-    return func(a, b, *args, **kwargs)
-
-
-def _attention(
-    func: Callable[..., Tensor],
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *args: Any,
-    **kwargs: Any,
-) -> Tensor:
-    """Weights and values share the relevance, then queries and keys that of the weights."""
-    ours = [_depends_on_input(part) for part in (query, key, value)]
-    of_weights = 0.5 if ours[2] else 1.0
-    of_each = of_weights / 2 if ours[0] and ours[1] else of_weights
-    of_value = 0.5 if ours[0] or ours[1] else 1.0
-    return func(_part(query, of_each), _part(key, of_each), _part(value, of_value), *args, **kwargs)
-
-
-def _layer_norm(
-    func: Callable[..., Tensor],
-    x: Tensor,
-    shape: Any,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
-    axes = tuple(range(-len(shape), 0))
-    centred = x - x.mean(dim=axes, keepdim=True)
-    deviation = (centred.pow(2).mean(dim=axes, keepdim=True) + eps).sqrt().detach()
-    scaled = centred / deviation
-    scaled = scaled if weight is None else scaled * weight
-    return scaled if bias is None else scaled + bias
-
-
-def _rms_norm(
-    func: Callable[..., Tensor],
-    x: Tensor,
-    shape: Any,
-    weight: Tensor | None = None,
-    eps: float | None = None,
-) -> Tensor:
-    axes = tuple(range(-len(shape), 0))
-    least = torch.finfo(x.dtype).eps if eps is None else eps
-    scaled = x / (x.pow(2).mean(dim=axes, keepdim=True) + least).sqrt().detach()
-    return scaled if weight is None else scaled * weight
-
-
-def _constant(func: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
-    """Treat the result as a constant: the deviation of a norm that is written out."""
-    return func(*args, **kwargs).detach()
-
-
-ACTIVATIONS: Final = (
-    *(F.relu, torch.relu, Tensor.relu, F.tanh, torch.tanh, Tensor.tanh),
-    *(F.gelu, F.silu, F.elu, F.leaky_relu, F.mish, F.relu6, F.hardswish),
-)
-PRODUCTS: Final = (
-    *(torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.bmm, Tensor.bmm),
-    *(torch.mul, Tensor.mul, Tensor.__mul__, Tensor.__rmul__),
-)
-#: rules by the function that they replace; each takes the function and its arguments
-RULES: Final[dict[Callable[..., Any], Callable[..., Tensor]]] = {
-    **dict.fromkeys(ACTIVATIONS, _activation),
-    **dict.fromkeys(PRODUCTS, _product),
-    **dict.fromkeys((torch.rsqrt, Tensor.rsqrt), _constant),
-    F.scaled_dot_product_attention: _attention,
-    F.layer_norm: _layer_norm,
-    F.rms_norm: _rms_norm,
-}
-
 
 Scores = Float[np.ndarray, "questions inputs"]
 Questions = Sequence[Question]
@@ -240,21 +77,6 @@ def gradient(scorer: InputScorer, questions: Questions) -> Scores:
     2016, https://arxiv.org/abs/1506.01066). Gradients of parameters are not touched.
     """
     found: Array = np.linalg.norm(vector_gradients(scorer, questions, scorer.vectors()), axis=-1)
-    return found
-
-
-def input_gradient(scorer: InputScorer, questions: Questions) -> Scores:
-    """Return gradient times input: the norm of `e_i * d log p(y_t | x) / d e_i`, number by number.
-
-    Each product is the effect of setting one number of a token's vector to zero if the model were
-    linear (Denil et al., 2014, https://arxiv.org/abs/1412.6815). Their norm is taken and not their
-    sum, which tells little behind layer normalisation: a gradient through it is orthogonal to its
-    input (Ali et al., 2022, https://arxiv.org/abs/2202.07304). Positional encodings are not part
-    of the vector.
-    """
-    vectors = scorer.vectors()
-    effects = vector_gradients(scorer, questions, vectors) * _array(vectors - scorer.origin())
-    found: Array = np.linalg.norm(effects, axis=-1)
     return found
 
 
@@ -311,21 +133,6 @@ def _say_incomplete(scorer: InputScorer, questions: Questions, scores: Scores) -
     )
 
 
-def relevance(scorer: InputScorer, questions: Questions) -> Scores:
-    """Return the relevance that AttnLRP propagates from the logit of a token to each input.
-
-    Layer-wise relevance propagation for Transformers (Achtibat et al., 2024,
-    https://arxiv.org/abs/2402.05602), as gradient times input under changed rules of
-    differentiation: see `seeing.attribution.relevance`.
-    """
-    check_layers(scorer.model)
-    vectors = scorer.vectors()
-    # hooks and gradients of the parameters are changed for all threads: no other work is let in
-    with preemptible(lambda: None), relevance_rules(scorer.model):
-        slopes = vector_gradients(scorer, questions, vectors, value=row_logits)
-    return _times(slopes, vectors - scorer.origin())
-
-
 def attention(scorer: InputScorer, questions: Questions) -> Scores:
     """Return the mean attention weight over all layers and heads."""
     found = scorer.attention()
@@ -357,22 +164,6 @@ def attention_rollout(found: AttentionRecord) -> Float[np.ndarray, "outputs inpu
     return followed
 
 
-def norms(scorer: InputScorer, questions: Questions) -> Scores:
-    """Return the norms of what attention carries, as shares of a row, mean over layers.
-
-    See `seeing.attribution.input_scorer` for the norms (Kobayashi et al., 2020).
-    """
-    found = scorer.attention()
-    layers = found.cross_norms if found.cross else found.own_norms
-    if layers is None:
-        raise MethodUnavailableError(message("check.why.no-values"))
-    rows = layers if found.cross else [found.at_outputs(layer) for layer in layers]
-    sums = [np.maximum(row.sum(axis=1, keepdims=True), 1e-300) for row in rows]
-    return _of_outputs(
-        np.mean([row / total for row, total in zip(rows, sums, strict=True)], axis=0), questions
-    )
-
-
 class Method(NamedTuple):
     """An attribution method.
 
@@ -395,17 +186,14 @@ class Method(NamedTuple):
 METHODS: Final[dict[str, Method]] = {
     "ablation": Method(ablation, True, rows=lambda inputs, _: 1 + DRAWS * inputs),
     "gradient": Method(gradient, True),
-    "input-gradient": Method(input_gradient, True),
     "integrated-gradients": Method(
         integrated_gradients,
         True,
         _say_incomplete,
         lambda _, outputs: 4 + 3 * sum(PATH_POINTS) * outputs,
     ),
-    "relevance": Method(relevance, True),
     "attention": Method(attention, False, rows=lambda *_: 2),
     "rollout": Method(rollout, False, rows=lambda *_: 2),
-    "norms": Method(norms, False, rows=lambda *_: 2),
 }
 
 
@@ -481,7 +269,6 @@ def vector_gradients(
     scorer: InputScorer,
     questions: Questions,
     vectors: Float[Tensor, "inputs dim"] | Float[Tensor, "questions inputs dim"],
-    value: Callable[[Tensor, Questions], Tensor] = row_values,
 ) -> Float[np.ndarray, "questions inputs dim"]:
     """Return the gradient of each question's value at some vectors of the inputs.
 
@@ -494,7 +281,7 @@ def vector_gradients(
             some = questions[start : start + size]
             rows = vectors[start : start + size] if vectors.ndim == 3 else vectors
             leaves = rows.detach().clone().expand(len(some), -1, -1).clone().requires_grad_()
-            chosen = value(scorer.logits(leaves), some).sum()
+            chosen = row_values(scorer.logits(leaves), some).sum()
             (slopes,) = torch.autograd.grad(chosen, leaves)
             found.append(_array(slopes))
     return np.concatenate(found)

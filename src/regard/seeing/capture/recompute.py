@@ -27,6 +27,7 @@ from regard.ops.attentive_rnn import attention_weights
 from regard.ops.backend import unwatched
 from regard.ops.dot_product_attention import dot_product_attention
 from regard.ops.self_attentive_rnn import self_attentive_rnn
+from regard.seeing.trace.trace import hides_ahead
 
 Call = Callable[..., Any]
 
@@ -234,23 +235,19 @@ def check_plain(**tensors: Any) -> None:
             raise TypeError(f"the {name} is a {type(tensor).__name__}, which is no plain tensor")
 
 
-def hides_ahead(mask: Tensor | None, *, blocked: bool = False) -> bool:
-    """Return whether a square mask hides all later positions.
-
-    Rows that are masked altogether, or not at all, do not count: they may be padding.
+def masks_ahead(mask: Tensor | None, *, blocked: bool = False) -> bool:
+    """Return whether a square mask hides all later positions, see `hides_ahead`.
 
     Args:
         mask: boolean, or float to be added.
         blocked: whether True means that a position is hidden, as in torch's modules.
     """
-    if mask is None or mask.ndim < 2 or mask.shape[-1] != mask.shape[-2] or mask.shape[-1] < 2:
+    if mask is None or mask.ndim < 2 or mask.shape[-1] != mask.shape[-2]:
         return False
     check_plain(mask=mask)
     allowed = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min
     allowed = ~allowed if blocked and mask.dtype == torch.bool else allowed
-    alike = allowed.all(dim=-1) | ~allowed.any(dim=-1)
-    ahead = allowed.triu(1).any(dim=-1)
-    return not bool((ahead & ~alike).any()) and not bool(alike[..., :-1].all())
+    return hides_ahead(allowed.cpu().numpy())
 
 
 def four_axes(tensor: Tensor) -> Tensor:
@@ -276,7 +273,7 @@ def _sdpa(
     if query.is_nested:
         raise TypeError("the query is a nested tensor, whose rows have no common length")
     shape = _sdpa_shape(query, key)
-    causal = shape[2] == shape[3] and (bool(is_causal) or hides_ahead(attn_mask))
+    causal = shape[2] == shape[3] and (bool(is_causal) or masks_ahead(attn_mask))
     given = (query, key, attn_mask, is_causal, scale, enable_gqa)
     sizes = (shape[0], *shape[2:]) if query.ndim == 3 else shape
     return PendingWeights(sizes, partial(_sdpa_weights, *given), causal)
@@ -327,7 +324,7 @@ def _multi_head(*args: Any, **kwargs: Any) -> PendingWeights:
     return PendingWeights(
         (batch, given["num_heads"], q.shape[0], k.shape[0] + extra),
         compute,
-        causal=hides_ahead(given["attn_mask"], blocked=True),
+        causal=masks_ahead(given["attn_mask"], blocked=True),
         same=q is k,
         extra=extra,
     )
@@ -400,7 +397,7 @@ def from_operator(
     shape = _RECIPES[name].shape(given)
     history = name == "self_attentive_rnn"
     future = history and reads_back
-    causal = history or given.get("causal") or hides_ahead(given.get("mask"))
+    causal = history or given.get("causal") or masks_ahead(given.get("mask"))
     same = True if history or given.get("causal") else None
     if name in ("attentive_rnn", "monotonic_alignment"):
         same = False

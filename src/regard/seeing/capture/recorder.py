@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final
 
 import torch
@@ -95,29 +94,6 @@ class Frame:
             return True
         other = kind.__module__.startswith("torch.nn.") or PARTS.search(f"{leaf} {kind.__name__}")
         return bool(ATTENTION.search(leaf)) and not other
-
-
-class Hook:
-    """A hook on one module, which does nothing in copies of the module."""
-
-    def __init__(self, module: nn.Module, call: Callable[..., Any]) -> None:
-        self.module, self.call = module, call
-
-    def __call__(self, part: nn.Module, *args: Any) -> Any:
-        """Call it, unless the module is a copy or is being compiled."""
-        if part is not self.module or torch.compiler.is_compiling():
-            return None
-        return self.call(part, *args)
-
-    def __deepcopy__(self, memo: Any) -> Callable[..., None]:
-        return _no_hook
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return partial, (_no_hook,)
-
-
-def _no_hook(*_: Any) -> None:
-    """Do nothing."""
 
 
 def batch_sizes(args: Any, kwargs: Any) -> frozenset[int]:
@@ -304,7 +280,7 @@ class _Recorder:
         """Register hooks that track when a module starts and ends, until the stack is closed."""
 
         def before(part: nn.Module, args: Any, kwargs: Any) -> Any:
-            if not self._is_here():
+            if part is not module or not self._is_here():  # a copy has the hooks, too
                 return None
             if not self.frames:
                 self.run = self.result.start_run(kwargs)
@@ -316,7 +292,7 @@ class _Recorder:
             return (args, {**kwargs, "need_weights": True}) if frame.asks else None
 
         def after(part: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
-            if not self._is_here():
+            if part is not module or not self._is_here():
                 return None
             if not self.frames or self.frames[-1].module is not part:
                 return None  # another hook failed before ours
@@ -331,13 +307,15 @@ class _Recorder:
             hides = frame.asks and not frame.asked and weights is not None
             return output._replace(weights=None) if hides else None
 
-        first = module.register_forward_pre_hook(Hook(module, before), with_kwargs=True)
+        first = module.register_forward_pre_hook(before, with_kwargs=True)
         stack.callback(first.remove)
-        last = module.register_forward_hook(Hook(module, after), with_kwargs=True, always_call=True)
+        last = module.register_forward_hook(after, with_kwargs=True, always_call=True)
         stack.callback(last.remove)
 
     def _is_here(self) -> bool:
         """Return whether a module runs in the thread of the block; note it if not."""
+        if torch.compiler.is_compiling():
+            return False
         if threading.get_ident() == self.thread:
             return self.open
         if self.open and not is_preemptible():  # threads of a server take turns

@@ -26,7 +26,6 @@ from regard.seeing.draw.shapes import (
     Shape,
     TextShape,
     Theme,
-    csv_lines,
     fit,
     pad_left,
     printable,
@@ -153,10 +152,6 @@ class ForecastView:
             rows=self._rows(),
         )
 
-    def csv(self) -> str:
-        """Return the forecast as CSV."""
-        return "".join(csv_lines(["time", *self._columns()], self._rows()))
-
     def as_json(self) -> dict[str, Any]:
         """Return all numbers by name."""
         found = {"series": list(self.names), **vars(self)}
@@ -168,7 +163,7 @@ class ForecastView:
         return found
 
     def save(self, path: str | os.PathLike[str], **options: Any) -> None:
-        """Write html, svg, png, pdf, csv or json, by the ending."""
+        """Write html, svg, png, pdf or json, by the ending."""
         write_by_ending(
             os.fspath(path),
             {
@@ -176,7 +171,6 @@ class ForecastView:
                 "svg": self.svg,
                 "png": lambda: self.raster("png"),
                 "pdf": lambda: self.raster("pdf"),
-                "csv": self.csv,
                 "json": lambda: json.dumps(self.as_json()) + "\n",
             },
         )

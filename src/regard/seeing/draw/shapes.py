@@ -11,7 +11,6 @@ A token is untrusted data: it may hold a newline, an escape sequence, or nothing
 """
 
 import base64
-import csv
 import io
 import math
 import unicodedata
@@ -20,7 +19,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 from xml.sax.saxutils import escape, quoteattr
@@ -159,9 +157,7 @@ def isolate_direction(text: str) -> str:
 
 
 #: formats of traces and forecasts
-ENDINGS: Final = ("html", "svg", "png", "pdf", "csv", "json")
-#: text, bytes, or a text in parts
-Content = str | bytes | Iterable[str]
+ENDINGS: Final = ("html", "svg", "png", "pdf", "json")
 
 
 def check_ending(path: str | Path, endings: Iterable[str] = ENDINGS) -> str:
@@ -173,30 +169,15 @@ def check_ending(path: str | Path, endings: Iterable[str] = ENDINGS) -> str:
     return ending
 
 
-def write_by_ending(path: str | Path, makers: Mapping[str, Callable[[], Content]]) -> None:
+def write_by_ending(path: str | Path, makers: Mapping[str, Callable[[], str | bytes]]) -> None:
     """Write a file, made by the maker of its ending."""
     content = makers[check_ending(path, makers)]()
-    if isinstance(content, bytes):
-        parts: Iterable[bytes] = [content]
-    else:
+    if isinstance(content, str):
         # a lone surrogate, by which a shell passes on a byte that is no text, becomes `\udcff`,
         # which JSON reads as the same surrogate
-        texts = [content] if isinstance(content, str) else content
-        parts = (text.encode("utf-8", "backslashreplace") for text in texts)
+        content = content.encode("utf-8", "backslashreplace")
     with atomic_output(path) as file:
-        for part in parts:
-            file.write(part)
-
-
-def csv_lines(header: Sequence[Any], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
-    """Yield the lines of a table as CSV."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    for row in chain([header], rows):
-        writer.writerow(row)
-        yield file.getvalue()
-        file.seek(0)
-        file.truncate()
+        file.write(content)
 
 
 STOPS: Final = ("#f4f7fb", "#d3e2f4", "#a3c4e8", "#6a9dd6", "#3873b8", "#184e92", "#08306b")

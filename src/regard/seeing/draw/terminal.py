@@ -71,9 +71,9 @@ class Glyphs:
         halves = round(min(1.0, max(0.0, weight)) * BAR * 2)
         return self.full * (halves // 2) + self.half * (halves % 2)
 
-    def more(self, count: int, what: str) -> list[str]:
-        """Return a line that says how many `outputs` or `maps` are left out, if any."""
-        return [f"{self.ellipsis} {message(f'show.more.{what}', count=count)}"] * (count > 0)
+    def more(self, count: int) -> list[str]:
+        """Return a line that says how many outputs are left out, if any."""
+        return [f"{self.ellipsis} {message('show.more.outputs', count=count)}"] * (count > 0)
 
 
 BLOCK_GLYPHS: Final = Glyphs("░▒▓█", "·", "◂", "█", "▌", "←", "…", "·")
@@ -129,7 +129,7 @@ def matrix(view: View, width: int = 100, ascii: bool = False, color: bool = Fals
         said = message("show.as-list", least=least, width=width)
         listed = replace(given, notes=(*given.notes, said))
         return listing(listed, width, ascii, color)
-    more = glyphs.more(len(view.rows) - MOST_ROWS, "outputs")
+    more = glyphs.more(len(view.rows) - MOST_ROWS)
     rows = [grid.row(i) for i in range(len(names))]
     unit = message("show.scale")
     heading = _heading(f"{view.caption} · {view.title} · {unit}", width, glyphs)
@@ -152,7 +152,7 @@ def listing(view: View, width: int = 100, ascii: bool = False, color: bool = Fal
     legend = [message("show.list.rest")]
     legend += [message("show.legend.hidden")] * view.hides_mass
     legend += [message("show.list.p")] * view.has_probs
-    more = glyphs.more(len(view.rows) - MOST_ROWS, "outputs")
+    more = glyphs.more(len(view.rows) - MOST_ROWS)
     return "\n".join([*lines, *more, *wrap("   ".join(legend), "   ", width), *_notes(view, ascii)])
 
 

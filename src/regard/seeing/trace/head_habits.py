@@ -100,7 +100,8 @@ def trace_distance(first: Trace, second: Trace, *, by_position: bool = False) ->
     Args:
         first: a trace,
         second: and another, of the same texts.
-        by_position: whether maps of the same size fit, too, as for two inputs of one model.
+        by_position: whether maps of other tokens are compared over the rows and columns that both
+            have, as for two inputs of one model.
     """
     heads: list[HeadDistance] = []
     notes: list[str] = []
@@ -111,9 +112,13 @@ def trace_distance(first: Trace, second: Trace, *, by_position: bool = False) ->
             notes.append(message("compare.one-has", kind=kind))
             continue
         fits = _fit((first, here[both[0]]), (second, there[both[0]]), by_position)
-        if fits is None:
+        if fits is None and not by_position:
             notes.append(message("compare.tokens-differ", kind=kind))
             continue
+        if fits is None:
+            (a, b), (c, d) = (maps[both[0]].weights.shape[1:] for maps in (here, there))
+            notes.append(f"{kind}: {a} x {b} and {c} x {d}; compared is what both have")
+            fits = False
         if _heads(here.values()) != _heads(there.values()):
             notes.append(
                 f"{kind}: one has {_heads(here.values())} and the other {_heads(there.values())}; "
@@ -121,8 +126,7 @@ def trace_distance(first: Trace, second: Trace, *, by_position: bool = False) ->
             )
         for layer in both:
             pair = (merge(first, here[layer], words=fits), merge(second, there[layer], words=fits))
-            count = min(len(one.weights) for one in pair)
-            weights = pair[0].weights[:count], pair[1].weights[:count]
+            weights = common_weights(pair[0].weights, pair[1].weights)
             labels = [group.label for group in pair[0].rows]
             heads += _distances(kind, layer, weights, labels, fits)
     return TraceDistance(sorted(heads, key=lambda one: -one.distance), notes)
@@ -152,6 +156,12 @@ def _heads(maps: Iterable[Map]) -> str:
     return f"{len(found)} layer{'s' * (len(found) != 1)} of {heads} heads"
 
 
+def common_weights(first: Weights, second: Weights) -> tuple[Weights, Weights]:
+    """Return the heads, rows and columns that two maps both have."""
+    cut = tuple(slice(min(sizes)) for sizes in zip(first.shape, second.shape, strict=True))
+    return first[cut], second[cut]
+
+
 def _distances(
     kind: str, layer: int, weights: tuple[Weights, Weights], labels: Sequence[str], words: Merging
 ) -> Iterator[HeadDistance]:
@@ -160,31 +170,6 @@ def _distances(
         if len(rows):
             worst = labels[int(rows.argmax())]
             yield HeadDistance(kind, layer, head, float(rows.mean()), worst, words)
-
-
-def common_weights(first: Map, second: Map) -> tuple[Weights, Weights]:
-    """Return the weights of the heads, rows and columns that two maps both have."""
-    size = tuple(map(min, first.weights.shape, second.weights.shape))
-    here, there = (one.weights[: size[0], : size[1], : size[2]] for one in (first, second))
-    return here, there
-
-
-def common_distance(before: Trace, after: Trace) -> TraceDistance:
-    """Compare the maps of two traces over the rows and columns that both have, by position."""
-    heads: list[HeadDistance] = []
-    notes: list[str] = []
-    for first in before.maps:
-        second = next((m for m in after.of_kind(first.kind) if m.layer == first.layer), None)
-        if second is None:
-            continue
-        sizes = first.weights.shape[1:], second.weights.shape[1:]
-        if sizes[0] != sizes[1]:
-            (a, b), (c, d) = sizes
-            note = f"{first.kind}: {a} x {b} and {c} x {d}; compared is what both have"
-            notes += [note] if note not in notes else []
-        labels, weights = before.labels(first.rows), common_weights(first, second)
-        heads += _distances(first.kind, first.layer, weights, labels, False)
-    return TraceDistance(sorted(heads, key=lambda one: -one.distance), notes)
 
 
 Mask = npt.NDArray[np.bool_]

@@ -387,50 +387,8 @@ class DecodingInfo:
     log_prob: float | None = None
 
 
-class MapsOfTexts:
-    """Maps between a source and a target, all of one type; what traces of all lengths share."""
-
-    source: Text
-    target: Text
-    maps: tuple[Any, ...]
-
-    def labels(self, side: MapSide) -> list[str]:
-        """Return the labels along a side of a map."""
-        return [token.text for token in self.tokens(side)]
-
-    def tokens(self, side: MapSide) -> tuple[Token, ...]:
-        """Return the tokens along a side of a map."""
-        if side == "read":
-            return (Token("<s>", special=True), *self.target.tokens[:-1])
-        if side == "slots":
-            return tuple(Token(f"slot {i + 1}") for i in range(self._longest("columns", side)))
-        if side == "hops":
-            names = [f"hop {i + 1}" for i in range(self._longest("rows", side))]
-            # after the last hop is the answer
-            answer = f" → {self.target.text}" if self.target.text else ""
-            names[-1:] = [name + answer for name in names[-1:]]
-            return tuple(map(Token, names))
-        return (self.source if side == "source" else self.target).tokens
-
-    def _longest(self, axis: str, side: MapSide) -> int:
-        """Return the size of the largest map of a side; invalid shapes are left to the checks."""
-        place = 1 if axis == "rows" else 2
-        shapes = [one.shape for one in self.maps if getattr(one, axis) == side]
-        return max((shape[place] for shape in shapes if len(shape) == 3), default=0)
-
-    def of_kind(self, kind: str) -> Iterator[Any]:
-        """Iterate over the maps of one kind, lowest layer first."""
-        return iter(sorted((m for m in self.maps if m.kind == kind), key=lambda m: m.layer))
-
-    @property
-    def kinds(self) -> list[str]:
-        """Kinds of the maps, in the order of `KINDS`."""
-        present = {found.kind for found in self.maps}
-        return [kind for kind in KINDS if kind in present]
-
-
 @dataclass(frozen=True)
-class Trace(MapsOfTexts):
+class Trace:
     """One source, one target, and the attention maps between them.
 
     Attributes:
@@ -444,7 +402,7 @@ class Trace(MapsOfTexts):
         checks: results of `regard check`, as numbers and sentences.
         notes: remarks for the reader, such as "only the last 512 tokens".
         show: return a `Display` of the trace; options are those of `select`.
-        save: write html, svg, png, pdf, csv or json, by the ending; see `seeing.display.save`.
+        save: write html, svg, png, pdf or json, by the ending; see `seeing.display.save`.
         load: read a trace that was saved as json; see `seeing.trace.storage.load`.
     """
 
@@ -486,6 +444,40 @@ class Trace(MapsOfTexts):
         parts += [f"model={self.model.name!r}"] * bool(self.model.name)
         parts += [f"notes={len(self.notes)}"] * bool(self.notes)
         return f"Trace({', '.join(parts)})"
+
+    def labels(self, side: MapSide) -> list[str]:
+        """Return the labels along a side of a map."""
+        return [token.text for token in self.tokens(side)]
+
+    def tokens(self, side: MapSide) -> tuple[Token, ...]:
+        """Return the tokens along a side of a map."""
+        if side == "read":
+            return (Token("<s>", special=True), *self.target.tokens[:-1])
+        if side == "slots":
+            return tuple(Token(f"slot {i + 1}") for i in range(self._longest("columns", side)))
+        if side == "hops":
+            names = [f"hop {i + 1}" for i in range(self._longest("rows", side))]
+            # after the last hop is the answer
+            answer = f" → {self.target.text}" if self.target.text else ""
+            names[-1:] = [name + answer for name in names[-1:]]
+            return tuple(map(Token, names))
+        return (self.source if side == "source" else self.target).tokens
+
+    def _longest(self, axis: str, side: MapSide) -> int:
+        """Return the size of the largest map of a side; invalid shapes are left to the checks."""
+        place = 1 if axis == "rows" else 2
+        shapes = [one.shape for one in self.maps if getattr(one, axis) == side]
+        return max((shape[place] for shape in shapes if len(shape) == 3), default=0)
+
+    def of_kind(self, kind: str) -> Iterator[Map]:
+        """Iterate over the maps of one kind, lowest layer first."""
+        return iter(sorted((m for m in self.maps if m.kind == kind), key=lambda m: m.layer))
+
+    @property
+    def kinds(self) -> list[str]:
+        """Kinds of the maps, in the order of `KINDS`."""
+        present = {found.kind for found in self.maps}
+        return [kind for kind in KINDS if kind in present]
 
 
 def _check_map(trace: Trace, found: Map) -> None:

@@ -36,7 +36,6 @@ from regard.seeing.trace.trace import (
     Backdrop,
     Map,
     MapSide,
-    MapsOfTexts,
     Text,
     Token,
     Trace,
@@ -430,7 +429,6 @@ class View:
         layer: counted from 0.
         head: counted from 0; None for the mean of all.
         backdrop: what the inputs look like; None for text.
-        what: a phrase about what rows and cells are; empty for a map of attention.
     """
 
     title: str
@@ -446,7 +444,6 @@ class View:
     layer: int = 0
     head: int | None = None
     backdrop: Backdrop | None = None
-    what: str = ""
 
     def __repr__(self) -> str:
         return f"View({self.title!r}, weights={self.weights.shape})"
@@ -454,7 +451,7 @@ class View:
     @property
     def caption(self) -> str:
         """A sentence about rows and cells."""
-        return self.what or message(f"show.caption.{ROWS.get(self.kind, 'output')}")
+        return message(f"show.caption.{ROWS.get(self.kind, 'output')}")
 
     @property
     def row_name(self) -> str:
@@ -511,41 +508,13 @@ def select(
         special: `hide` leaves special tokens out; their mass is kept in `View.hidden`, and no
             weight is renormalised. `dim` and `show` keep them.
     """
-    if "all" in (layer, head):
-        raise ArgumentError(
-            "layer and head", "name one map here", "'all'", "choose one, or save all as html"
-        )
-    (view,) = select_all(trace, kind=kind, layer=layer, head=head, words=words, special=special)
-    return view
-
-
-def select_all(
-    trace: Trace,
-    *,
-    kind: str = "auto",
-    layer: int | str = "auto",
-    head: int | str = "auto",
-    words: Merging = "auto",
-    special: Special = "dim",
-) -> list[View]:
-    """Return a view of each selected map: `layer` or `head`, or both, may be `all`."""
     if special not in SPECIAL:
         raise ArgumentError("special", "be dim, hide or show", repr(special), "choose one")
     maps = list(trace.of_kind(chosen_kind(trace, kind)))
-    chosen = _layers(maps, "auto" if layer == "all" else layer)
-    if head == "all" and layer == "auto":
-        chosen = [_sharpest(trace, _picks(chosen, "auto")).found]
-    if head == "all":
-        picks = [(_HeadChoice(found, i), "") for found in chosen for i in range(found.heads)]
-    else:
-        parts = [[found] for found in chosen] if layer == "all" else [chosen]
-        groups = [_picks(part, head) for part in parts]
-        sharpest = message("show.title.sharpest")
-        picks = [(_sharpest(trace, one), sharpest * (len(one) > 1)) for one in groups]
-    return [
-        _view(trace, pick, _title(maps, pick, layer, head, reason), words, special)
-        for pick, reason in picks
-    ]
+    picks = _picks(_layers(maps, layer), head)
+    pick = _sharpest(trace, picks)
+    reason = message("show.title.sharpest") * (len(picks) > 1)
+    return _view(trace, pick, _title(maps, pick, layer, head, reason), words, special)
 
 
 def _picks(maps: Sequence[Map], head: int | str) -> list[_HeadChoice]:
@@ -561,7 +530,7 @@ def _picks(maps: Sequence[Map], head: int | str) -> list[_HeadChoice]:
     if not found:
         most = max(one.heads for one in maps)
         numbers = "0" if most == 1 else f"a number from 0 to {most - 1}"
-        rule = f"be auto, mean, all, or {numbers}"
+        rule = f"be auto, mean, or {numbers}"
         raise ArgumentError("head", rule, repr(head), "choose one")
     return found
 
@@ -580,34 +549,7 @@ def sharpness(trace: Trace, found: Map, weights: Weights) -> float:
     return float(kept.max(axis=1).mean()) if kept.size else 0.0
 
 
-def heads_view(trace: Trace, kind: str = "auto") -> View:
-    """Return the sharpness of all heads of a kind: a row for each layer, a column for each head."""
-    maps = list(trace.of_kind(chosen_kind(trace, kind)))
-    rows, count = len(maps), max(found.heads for found in maps)
-    values = np.zeros((rows, count), dtype=np.float32)
-    for i, found in enumerate(maps):
-        values[i, : found.heads] = [sharpness(trace, found, one) for one in found.weights]
-    best, head = (int(place) for place in np.unravel_index(values.argmax(), values.shape))
-    return View(
-        title=kind_title(maps[0].kind),
-        rows=[message("show.heads.layer", layer=found.layer) for found in maps],
-        columns=[message("show.heads.head", head=head) for head in range(count)],
-        weights=values,
-        hidden=np.zeros(rows, dtype=np.float32),
-        probs=[None] * rows,
-        row_special=[False] * rows,
-        column_special=[False] * count,
-        notes=(message("show.heads.sharpest", layer=maps[best].layer, head=head),),
-        what=message("show.heads.what"),
-    )
-
-
-def chosen_maps(trace: MapsOfTexts, kind: str, layer: int | str) -> list[Any]:
-    """Return the maps of a kind and a layer, lowest layer first; `auto` is all layers."""
-    return _layers(list(trace.of_kind(chosen_kind(trace, kind))), layer)
-
-
-def chosen_kind(trace: MapsOfTexts, kind: str = "auto") -> str:
+def chosen_kind(trace: Trace, kind: str = "auto") -> str:
     """Resolve `auto` to hops, cross-attention or the first kind, and `history` to one of two.
 
     Raises ArgumentError if the trace has no map of the kind.
@@ -641,14 +583,14 @@ def real_places(tokens: Sequence[Token]) -> list[int]:
     return real or list(range(len(tokens)))
 
 
-def _layers(maps: Sequence[Any], layer: int | str) -> list[Any]:
+def _layers(maps: Sequence[Map], layer: int | str) -> list[Map]:
     if layer == "auto":
         return list(maps)
     chosen = [found for found in maps if found.layer == _number(layer)]
     if not chosen:
         there = ", ".join(str(found.layer) for found in maps)
         raise ArgumentError(
-            "layer", f"be auto, all, or one of {there}, counted from 0", repr(layer), "choose one"
+            "layer", f"be auto, or one of {there}, counted from 0", repr(layer), "choose one"
         )
     return chosen
 
