@@ -53,7 +53,7 @@ def model(tmp_path_factory):
     return regard.load(path)
 
 
-@pytest.mark.sample(14)
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_map_of_a_beam_hypothesis_is_that_of_forcing_it(variant, tmp_path):
     model = regard.load(run_folder(tmp_path / "run", variant))

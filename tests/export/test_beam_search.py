@@ -115,6 +115,7 @@ OPTIONS = [
 ]
 
 
+@pytest.mark.sample(11)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("coarse", [False, True], ids=["distinct", "ties"])
 @pytest.mark.parametrize("vocab", [7, 331])  # searched whole, and by blocks

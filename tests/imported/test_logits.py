@@ -41,6 +41,7 @@ def columns(folder):
     return [list(ids) for ids in zip(*pairs, strict=True)]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("family", LANGUAGE)
 def test_language_models(imported, family):
     theirs, saved, folder = imported(family)

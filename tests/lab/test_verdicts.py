@@ -266,7 +266,7 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.sample(16)
+@pytest.mark.sample(10)
 @pytest.mark.parametrize(("name", "change", "claim", "verdict"), CASES)
 def test_another_outcome_changes_the_verdict(name, change, claim, verdict):
     data = saved(name)

@@ -197,7 +197,7 @@ DAMAGES = {
 }
 
 
-@pytest.mark.sample(18)
+@pytest.mark.sample(11)
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_folder_that_cannot_be_used_is_refused_in_one_sentence(copy, damage):
     spoil, match = DAMAGES[damage]

@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "recipes").glob("*.toml"))
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_recipe_of_the_repository_is_whole(path):
     recipe = read(path)

@@ -219,23 +219,13 @@ def test_a_missing_file_is_named_and_where_it_comes_from(tmp_path):
         prepare("multi30k", tmp_path, tgt="de")
 
 
-#: lines of the files, and words, sentences and trees as the papers count them
-COUNTS = {
-    "cmudict-bahdanau": (104_167, {"dev": 2670, "test": 12_000}),
-    "sigmorphon2021-low": (8000, {"dev": 1000, "test": 1000}),
-    "multi30k-en-de-transformer": (29_000, {"dev": 1014, "test": 1000, "test2017": 1000}),
-    "ptb-lstm": (42_068, {"dev": 3370, "test": 3761}),
-    "sst2-self-attentive": (None, {"dev": 872, "test": 1821}),
-}
-
-
 @pytest.mark.long
 @pytest.mark.slow
 def test_the_bundled_dictionary_is_that_of_the_papers():
     found = TASKS["cmudict"].prepare(HOME)
-    train, judged = COUNTS["cmudict-bahdanau"]
-    assert len(found.train) == train
-    assert {name: len(examples) for name, examples in found.evaluation.items()} == judged
+    assert len(found.train) == 104_167
+    counts = {name: len(examples) for name, examples in found.evaluation.items()}
+    assert counts == {"dev": 2670, "test": 12_000}
 
 
 @pytest.mark.parametrize("task", ["an4", "multi30k", "ptb", "sst", "tatoeba"])
