@@ -6,7 +6,6 @@ import pytest
 import torch
 
 import regard
-from regard.decoding import Hypothesis
 from regard.errors import ArgumentError, DataError
 from regard.training import RunError, RunFolder
 
@@ -65,24 +64,6 @@ def test_each_batch_draws_answers_of_its_own(model):
     assert len(set(draws(1, 1))) > together / 2
     assert draws(1, 4) == draws(1, 4) != draws(2, 4)
     assert draws(1, 4)[:4] != draws(1, 4)[4:8]
-
-
-def test_unknown_words_are_replaced(model, monkeypatch):
-    """An answer of two words and an unknown one, which looked at the second letter most."""
-    known = model.tgt_tokenizer.encode("a b")
-    look = torch.tensor([[0.9, 0.05, 0.05], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8], [0.2, 0.2, 0.6]])
-    hypothesis = Hypothesis(
-        tokens=[known[0], 3, known[1]],
-        score=-1.0,
-        log_prob=-1.0,
-        token_log_probs=[-0.25] * 4,
-        attention={"cross": (look[None],)},
-    )
-    monkeypatch.setattr("regard.api.predictor.decode", lambda *args, **options: [[hypothesis]])
-    assert model("xé").text == "a b"
-    assert model("xé", replace_unk=True).text == "a é b"
-    (out,) = model.predict(["xh"], replace_unk=True, attention=False)
-    assert (out.text, out.maps) == ("a h b", {})
 
 
 def test_a_saved_model_is_a_run_like_any_other(model, tmp_path):

@@ -37,6 +37,4 @@ def test_the_package_is_checked(pytestconfig):
     if not pytestconfig.getoption("jaxtyping_packages"):
         pytest.skip("needs --jaxtyping-packages=regard,beartype.beartype")
     with wrong:
-        masks.document(torch.zeros(2, 3, dtype=torch.long), torch.zeros(3, 2, dtype=torch.long))
-    with wrong:
         masks.padding(torch.tensor([2, 3]), "3")

@@ -86,110 +86,6 @@ def window(
     return ((queries - keys).abs() < size)[None, None]
 
 
-def chunk(
-    q_len: int, kv_len: int | None = None, *, size: int, device: torch.device | None = None
-) -> Bool[Tensor, "1 1 q_len kv_len"]:
-    """Cuts the sequence into chunks of `size` keys; a query sees the keys of its own chunk.
-
-    Examples:
-        >>> regard.masks.chunk(4, size=2)[0, 0]
-        tensor([[ True,  True, False, False],
-                [ True,  True, False, False],
-                [False, False,  True,  True],
-                [False, False,  True,  True]])
-    """
-    _require_size("size", size)
-    queries, keys = _positions(q_len, kv_len, device)
-    same = queries.div(size, rounding_mode="floor") == keys.div(size, rounding_mode="floor")
-    return same[None, None]
-
-
-def document(
-    query_ids: Int[Tensor, "batch q_len"], key_ids: Int[Tensor, "batch kv_len"] | None = None
-) -> Bool[Tensor, "batch 1 q_len kv_len"]:
-    """Lets a query see the keys with its own document number, for sequences packed into one row.
-
-    Examples:
-        >>> regard.masks.document(torch.tensor([[0, 0, 1]]))[0, 0]
-        tensor([[ True,  True, False],
-                [ True,  True, False],
-                [False, False,  True]])
-    """
-    if key_ids is None:
-        key_ids = query_ids
-    for name, ids in (("query_ids", query_ids), ("key_ids", key_ids)):
-        if ids.ndim != 2:
-            raise ArgumentError(
-                name,
-                "have shape (batch, length)",
-                tuple(ids.shape),
-                "give every token the number of its document",
-            )
-    return (query_ids[:, :, None] == key_ids[:, None, :])[:, None]
-
-
-def from_torch(
-    key_padding_mask: Tensor | None = None,
-    attn_mask: Tensor | None = None,
-    *,
-    num_heads: int = 1,
-) -> Bool[Tensor, "#batch #heads #q_len kv_len"] | None:
-    """The mask that is equivalent to both masks of `nn.MultiheadAttention`.
-
-    Torch's boolean masks are True where attention is forbidden; its float masks are added to the
-    scores, and are masks only if they hold nothing but 0 and -inf.
-
-    Args:
-        key_padding_mask: (batch, kv_len).
-        attn_mask: (q_len, kv_len) or (batch * num_heads, q_len, kv_len).
-        num_heads: number of heads of an `attn_mask` with three axes.
-
-    Examples:
-        >>> regard.masks.from_torch(torch.tensor([[False, False, True]]))[0, 0, 0]
-        tensor([ True,  True, False])
-    """
-    mask = None
-    if key_padding_mask is not None:
-        mask = _allowed("key_padding_mask", key_padding_mask)[:, None, None, :]
-    if attn_mask is not None:
-        allowed = _allowed("attn_mask", attn_mask)
-        if allowed.ndim == 3 and allowed.shape[0] % num_heads:
-            raise ArgumentError(
-                "attn_mask",
-                f"have batch * num_heads (num_heads = {num_heads}) rows on its first axis",
-                allowed.shape[0],
-                "pass the num_heads of the module that the mask was made for",
-            )
-        shape = (1, 1) if allowed.ndim == 2 else (-1, num_heads)
-        allowed = allowed.reshape(*shape, *allowed.shape[-2:])
-        mask = allowed if mask is None else mask & allowed
-    return mask
-
-
-def to_torch(
-    mask: Bool[Tensor, "#batch #heads #q_len kv_len"],
-    *,
-    batch: int,
-    num_heads: int,
-    q_len: int | None = None,
-) -> Bool[Tensor, "batch_heads q_len kv_len"]:
-    """The `attn_mask` with which `nn.MultiheadAttention` forbids what `mask` does not allow.
-
-    Args:
-        mask: True where a query may attend.
-        batch: number of rows, since torch does not broadcast that axis,
-        num_heads: nor this one,
-        q_len: nor the queries; needed for a mask that has one row for all of them, as padding.
-
-    Examples:
-        >>> regard.masks.to_torch(regard.masks.causal(2), batch=1, num_heads=1)
-        tensor([[[False,  True],
-                 [False, False]]])
-    """
-    full = mask.expand(batch, num_heads, q_len or mask.shape[2], mask.shape[3])
-    return ~full.flatten(0, 1)
-
-
 def per_row(mask: Tensor | None, batch: int) -> Tensor | None:
     """The mask with a row of its own for each sequence, so that states can be reordered.
 
@@ -250,26 +146,6 @@ def _positions(
     queries = torch.arange(kv_len - q_len, kv_len, device=device)
     keys = torch.arange(kv_len, device=device)
     return queries[:, None], keys
-
-
-def _allowed(name: str, torch_mask: Tensor) -> Bool[Tensor, "..."]:
-    if torch_mask.dtype == torch.bool:
-        return ~torch_mask
-    if not torch_mask.is_floating_point():
-        raise ArgumentError(
-            name,
-            "be boolean or float, as torch has it",
-            torch_mask.dtype,
-            "convert it with .bool()",
-        )
-    if not ((torch_mask == 0) | (torch_mask == float("-inf"))).all():
-        raise ArgumentError(
-            name,
-            "hold only 0 and -inf to be read as a mask",
-            "a float tensor with other values",
-            "it is a bias: pass it as `bias`",
-        )
-    return torch_mask == 0
 
 
 def _require_size(name: str, value: int) -> None:

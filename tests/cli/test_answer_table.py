@@ -25,13 +25,8 @@ def rows_of(path):
         return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     if path.suffix == ".parquet":
         return pq.read_table(path).to_pylist()
-    if path.suffix == ".xlsx":
-        sheet = pytest.importorskip("openpyxl").load_workbook(path).active
-        assert sheet["A3"].data_type == "s"  # no formula
-        names, *rows = sheet.values
-    else:
-        with path.open(newline="", encoding="utf-8") as file:
-            names, *rows = csv.reader(file, delimiter="\t" if path.suffix == ".tsv" else ",")
+    with path.open(newline="", encoding="utf-8") as file:
+        names, *rows = csv.reader(file, delimiter="\t" if path.suffix == ".tsv" else ",")
     found = [dict(zip(names, row, strict=True)) for row in rows]
     for row in found:
         row["confidence"] = float(row["confidence"])
@@ -41,10 +36,8 @@ def rows_of(path):
 
 @pytest.mark.sample(3)
 @pytest.mark.slow
-@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet", "xlsx"])
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet"])
 def test_each_format_has_the_same_rows(words, tmp_path, suffix):
-    if suffix == "xlsx":
-        pytest.importorskip("openpyxl")
     path = tmp_path / f"answers.{suffix}"
     result = regard("predict", "g2p", words, "--nbest", 3, "-o", path, "--device", "cpu")
     assert done(result) == ""
@@ -72,10 +65,7 @@ def test_labels_of_integers_have_alternatives_and_a_bad_line_an_empty_row(tmp_pa
     assert second == {"source": None, "answer": None}
 
 
-def test_what_cannot_be_written_is_refused_in_a_sentence(words, tmp_path, monkeypatch):
-    monkeypatch.setattr("regard.extras.is_installed", lambda name: name != "openpyxl")
-    said = sentence(regard("predict", "g2p", words, "-o", tmp_path / "a.xlsx"), 1)
-    assert "pip install 'regard[excel]'" in said
+def test_what_cannot_be_written_is_refused_in_a_sentence(words, tmp_path):
     said = sentence(regard("predict", "g2p", words, "-o", tmp_path / "a.csv", "--jsonl"), 2)
     assert "--jsonl" in said
     said = sentence(regard("predict", "g2p", words, "-o", tmp_path / "a.csv", "--workers", 2), 2)

@@ -60,15 +60,6 @@ def test_by_length_adds_up(run, answered):
     assert all(row["shortest"] <= row["longest"] for row in rows)
 
 
-def test_against_another_run(run, sister, answered):
-    _, found = measured(run, answered[0], "--beam", 1, "--against", sister, "--metrics", "cer")
-    alone, _ = measured(sister, answered[0], "--beam", 1, "--metrics", "cer")
-    assert found["against"]["first"] == found["metrics"][0]["value"]
-    assert found["against"]["second"] == alone["cer"]["value"]
-    out = done(regard("evaluate", run, answered[0], "--beam", 1, "--against", sister))
-    assert "better in" in out
-
-
 USAGE = {
     "no such metric": (["--metrics", "bleu,foo"], ["metric", "chrf", "'foo'"]),
     "one column": (["--columns", "0"], ["columns"]),

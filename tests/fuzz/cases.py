@@ -410,7 +410,7 @@ VALUES = ("0", "-1", "1", "2", "9" * 21, "1e400", "nan", "", "x", "a b", "\udcff
 OPTIONS = {
     "predict": "--nbest --length-penalty --min-len --temperature --top-k --top-p --seed --prefix "
     "--no-repeat-ngram --batch --precision --device --num-samples --max-chars --trace",
-    "evaluate": "--metrics --beam --against --columns --save",
+    "evaluate": "--metrics --beam --columns --save",
     "show": "--kind --layer --head --scale --special --target -o --line",
     "check": "--target --beam -o --device",
     "align": "--gold --by -o --batch",

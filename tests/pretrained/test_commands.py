@@ -84,7 +84,6 @@ def test_predict_names_unknown_words_and_skips_bad_lines(saved):
         ("gpt2", ("show", "MODEL"), "TEXT must be given"),
         ("gpt2", ("show", "MODEL", "the", "--chat"), "for a tokenizer without a chat template"),
         ("gpt2", ("predict", "MODEL", "--prefix", "x"), "--prefix must be left out for a model of"),
-        ("gpt2", ("predict", "MODEL", "--replace-unk"), "--replace-unk must be left out"),
         ("gpt2", ("predict", "MODEL", "--length-penalty", 1), "length_penalty must be left"),
         ("gpt2", ("show", "g2p", "the", "--chat"), "--chat must be left out for a run"),
         ("gpt2", ("predict", "g2p", "--chat"), "--chat must be left out for a run"),

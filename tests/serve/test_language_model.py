@@ -6,7 +6,6 @@ from regard.data import Tokenizer
 from regard.seeing.trace.storage import from_json
 from regard.serve.served_models import Models
 from serve.conftest import client_of
-from serve.test_http_errors import error
 from untrained import write_run
 
 
@@ -26,10 +25,3 @@ def test_a_check_compares_the_methods_that_are_asked_for(models):
     assert found.derived.keys() == {"attention", "ablation"}
     assert found.source.labels[:3] == ["<s>", "one", "two"]
     assert len(found.target.tokens) <= 6
-
-
-def test_a_check_of_all_methods_is_bounded_by_the_work_that_is_allowed(models):
-    with client_of(models, tokens=6, work=20_000) as client:
-        assert client.post("/api/run", json={"text": "one two"}).status_code == 200
-        told = error(client.post("/api/check", json={"text": "one two"}), 413, "too_much_work")
-        assert "20,000 tokens of work" in told["message"]

@@ -16,7 +16,6 @@ from regard.data.text_files import is_read_once
 from regard.errors import ArgumentError, DataError
 from regard.evaluation import (
     ClassReport,
-    Comparison,
     LengthRow,
     confidence_interval,
     score,
@@ -162,14 +161,12 @@ class EvaluationResult(NamedTuple):
         pairs: how many.
         rows: the metrics.
         lengths: the main one by length of the source, if asked for.
-        against: comparison with a second model, if asked for.
         classes: results by class, if targets are labels or tags.
     """
 
     pairs: int
     rows: list[MetricRow]
     lengths: list[LengthRow]
-    against: Comparison | None
     classes: ClassReport | None = None
 
     def __repr__(self) -> str:
@@ -206,4 +203,4 @@ def score_predictions(
         found = score(name, predictions, references, normalizer=target)
         interval = confidence_interval(name, predictions, references, normalizer=target)
         rows.append(MetricRow(name, found.value, interval.low, interval.high, found.signature))
-    return EvaluationResult(len(pairs), rows, [], None)
+    return EvaluationResult(len(pairs), rows, [])

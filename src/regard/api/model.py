@@ -176,7 +176,6 @@ class Model:
         *,
         attention: bool = True,
         kinds: Collection[str] | None = None,
-        replace_unk: bool = False,
         batch: int | None = None,
         **options: Any,
     ) -> Any:
@@ -193,7 +192,6 @@ class Model:
                 language model, the beginnings of its outputs.
             attention: whether outputs carry attention maps; those of a table have none.
             kinds: the maps that they carry then; all that the model has if None.
-            replace_unk: whether unknown words become the source word with the most attention.
             batch: sources at a time; None is 32 on a CPU, or 64 if each core has so many then, and
                 on a GPU as many tokens as suit its memory. More are read ahead, to batch like
                 lengths together; with 1 each is answered before the next is read.
@@ -201,7 +199,7 @@ class Model:
         """
         table = is_table(texts) and not self.task.input.is_one(texts)
         sources = table_sources(self.task, texts) if table else texts
-        how = {"attention": attention and not table, "kinds": kinds, "replace_unk": replace_unk}
+        how = {"attention": attention and not table, "kinds": kinds}
         found = self._outputs(sources, batch, how, options)
         if not table:
             return found
@@ -214,9 +212,6 @@ class Model:
     ) -> Iterator[Output]:
         self.task.input.check_several(texts)
         settings = decoding_options(self.task, self.config.beam, options)
-        if how["replace_unk"] and not self.task.has_sources:
-            fix = "it has no source to copy"
-            raise ArgumentError("replace_unk", "be left out for a language model", True, fix)
         request = PredictRequest(settings, **{**how, "kinds": check_kinds(how["kinds"])})
         if batch is not None:
             check_least(1, batch=batch)

@@ -59,7 +59,7 @@ from regard.seeing.capture.capture_result import CapturedModule
 from regard.seeing.trace import KINDS
 from regard.seeing.trace.view import with_segmented_words
 from regard.symbols import BOS, EOS, SYMBOLS, UNK
-from regard.tasks import Source, Task, TextInput
+from regard.tasks import Source, Task
 from regard.tasks.inputs.text import text_given, text_written
 
 #: beams of all sources of a request, or weights of a model, for which compiled kernels are worth
@@ -91,13 +91,11 @@ class PredictRequest:
         options: of decoding.
         attention: whether outputs carry maps.
         kinds: which maps.
-        replace_unk: whether unknown words become source words.
     """
 
     options: DecodingOptions
     attention: bool
     kinds: Collection[str]
-    replace_unk: bool
 
     def select(self, indices: Sequence[int]) -> "PredictRequest":
         """Return the request for some of the sources; a single prefix is that of each."""
@@ -132,11 +130,6 @@ class PredictRequest:
     def shown_kinds(self) -> Collection[str]:
         """The maps that outputs carry."""
         return self.kinds if self.attention else ()
-
-    @property
-    def needed_kinds(self) -> Collection[str]:
-        """The maps that decoding must keep."""
-        return {*self.shown_kinds, "cross"} if self.replace_unk else self.shown_kinds
 
 
 @final
@@ -269,7 +262,7 @@ class Predictor:
         order = sorted(range(len(sources)), key=lambda i: len(encoded[i]))
         cuts = self._cuts([len(encoded[i]) for i in order], batch)
         batches = [order[start:end] for start, end in itertools.pairwise(cuts)]
-        needs_maps = bool(request.needed_kinds)
+        needs_maps = bool(request.shown_kinds)
         module = self._searched(request.options, most, needs_maps=needs_maps)
 
         with ThreadPoolExecutor(1) as pool:
@@ -312,7 +305,7 @@ class Predictor:
         self, module: SequenceModel, rows: list[Any], request: PredictRequest
     ) -> list[list[Hypothesis]]:
         src, lengths = self.batch(rows)
-        options, kinds = self.task.prefixed(request.options, rows), request.needed_kinds
+        options, kinds = self.task.prefixed(request.options, rows), request.shown_kinds
         return decode(
             module,
             src,
@@ -346,14 +339,9 @@ class Predictor:
         parts = zip(sources, rows, found, probabilities, strict=True)
         for source, row, hypotheses, of_labels in parts:
             src_tokens, unknown = task.input.labels(row), task.input.unknown(source, row)
+            unk = task.unknown_words(source)
             ranked = []
             for rank, one in enumerate(hypotheses):
-                if request.replace_unk:
-                    unk = self._replaced(one, source, row)
-                    shown = {k: m for k, m in one.attention.items() if k in request.shown_kinds}
-                    one = replace(one, attention=shown)
-                else:
-                    unk = task.unknown_words(source)
                 maker = partial(self.trace_of, source, row, one, options, rank, unk)
                 ranked.append(
                     Output(
@@ -373,14 +361,6 @@ class Predictor:
             best, *others = ranked
             outputs.append(replace(best, alternatives=tuple(others)) if others else best)
         return outputs
-
-    def _replaced(self, found: Hypothesis, source: Any, row: Any) -> list[str]:
-        """Return the source word with the largest attention weight for each unknown output."""
-        read = self.task.input
-        if not isinstance(read, TextInput):
-            rule = f"be left out where sources are {read.facts.several}"
-            raise ArgumentError("replace_unk", rule, True, "they have no words")
-        return read.replaced(self.task.target, found, source, row)
 
     def _written(self, found: Hypothesis, unk: Sequence[str]) -> Text:
         """Return an output as traces hold it."""

@@ -112,7 +112,7 @@ class TrainArgs:
     quiet: options.Quiet = False
 
 
-@command(no_args_is_help=True, cls=options.RayCommand)
+@command(no_args_is_help=True)
 class PredictArgs:
     """Predict a target for each line of a file.
 
@@ -132,9 +132,6 @@ class PredictArgs:
     decoding: Annotated[dict[str, Any], DecodingOptions]
     beam: options.Beam = None
     prefix: str | None = option("Text that every prediction begins with.")
-    replace_unk: bool = flag(
-        "--replace-unk", "Replace <unk> by the source word with the most attention."
-    )
     as_jsonl: bool = option(
         "Print a JSON object per source, with scores, tokens and attention.",
         *("--jsonl", "--json"),
@@ -154,7 +151,7 @@ class PredictArgs:
     )
     output: Path | None = option(
         "Write one table with source, answer, confidence and alternatives: .csv, .tsv, .jsonl, "
-        ".parquet or .xlsx. Or answer shards of sources into this folder, a shard for each; the "
+        "or .parquet. Or answer shards of sources into this folder, a shard for each; the "
         "same command goes on where an interrupted one was.",
         *("-o", "--output"),
     )
@@ -196,11 +193,6 @@ class EvaluateArgs:
     )
     beam: options.Beam = None
     lengths: bool = flag("--by-length", "Also print scores by length of the source.")
-    against: Path | None = option(
-        "A second run, in 32 bits, compared by a paired bootstrap; the same one, to see what "
-        "another precision loses.",
-        autocompletion=complete_run,
-    )
     columns: options.Columns = None
     skip_bad: options.SkipBad = False
     save: Path | None = option("Write the predictions here, one per line.")
@@ -471,9 +463,6 @@ class ServeArgs:
     host: options.Host = "127.0.0.1"
     port: int = option("Port to listen at; 0 takes any.", default=8000)
     allow_host: options.AllowHost = None
-    allow_origin: list[str] | None = option(
-        "A site whose pages may send requests; * for any.", metavar="URL"
-    )
     token: options.Token = None
     no_token: options.NoToken = False
     log_text: bool = flag("--log-text", "Print the texts of requests, which may be private.")

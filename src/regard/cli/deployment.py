@@ -73,7 +73,7 @@ def serve(args: ServeArgs) -> None:
     from regard.serve.served_models import Models
 
     limits, log = Limits(**args.limits), Log(note, args.log_text)
-    access = _access(args, args.allow_origin)
+    access = _access(args)
 
     def make() -> "tuple[str, FastAPI]":
         how = {"device": args.device, "precision": args.precision}
@@ -93,14 +93,14 @@ def watch(args: WatchArgs) -> None:
 
     limits, log = Limits(), Log(note)
     watcher = RunWatcher(bundled_models.find(args.run))
-    page = create_watch_app(watcher, limits, _access(args, None), log)
+    page = create_watch_app(watcher, limits, _access(args), log)
     _listen(args, log, lambda: (str(args.run), page))
 
 
-def _access(args: ServeArgs | WatchArgs, origins: list[str] | None) -> "Access":
+def _access(args: ServeArgs | WatchArgs) -> "Access":
     from regard.serve.middleware import Access
 
-    return Access((args.host, *(args.allow_host or ())), tuple(origins or ()), args.token)
+    return Access((args.host, *(args.allow_host or ())), args.token)
 
 
 def _listen(

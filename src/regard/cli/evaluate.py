@@ -29,8 +29,7 @@ from regard.cli.console import (
 )
 from regard.cli.input_lines import metric_words, pairs_for, texts_for
 from regard.data import Pair
-from regard.evaluation import ClassReport, Perplexity, by_length, format_metric, paired_bootstrap
-from regard.evaluation.bootstrap import MIN_UNITS
+from regard.evaluation import ClassReport, Perplexity, by_length, format_metric
 from regard.messages import interval_text, message, translated, use_language
 from regard.tasks import ScoreTable
 
@@ -53,8 +52,6 @@ def evaluate(args: EvaluateArgs) -> None:
             table = numbers.scores(model.trained, args.file, model.device, advance)
     if table is not None:
         return _print_scores(table, as_json=args.as_json)
-    other = args.against
-    second = None if other is None else api.load_run(other, device=args.device)
     names = metric_names(model.task.tokens.metrics(), metric_words(args.metrics))
     save = args.save
     with nullcontext() if save is None else incremental_output(save, CHOOSE_SAVE) as write:
@@ -71,10 +68,6 @@ def evaluate(args: EvaluateArgs) -> None:
         sizes = list(map(model.task.source_size, pairs))
         rows = by_length(names[:1], sizes, predictions, references, normalizer=normalizer)
         result = result._replace(lengths=rows)
-    if second is not None:
-        texts = predictions, _predict(second, pairs, args.beam)
-        comparison = paired_bootstrap(names[0], *texts, references, normalizer=normalizer)
-        result = result._replace(against=comparison)
     if args.as_json:
         return _print_json(result, args.precision, notes)
     return _print_result(result, notes, model.task.unit, args)
@@ -138,7 +131,6 @@ def _print_json(result: EvaluationResult, precision: str, notes: list[str]) -> N
             "precision": precision,
             "metrics": [_as_object(row) for row in result.rows],
             "by_length": [asdict(row) for row in result.lengths],
-            "against": None if result.against is None else asdict(result.against),
             **by_class,
             "notes": notes,
         }
@@ -164,17 +156,6 @@ def _print_result(
         ]
         titles = [translated("evaluate.unit", unit), message("train.examples.pairs"), name]
         print_table(console, titles, by_length)
-    if result.against is not None:
-        found = result.against
-        untested = found.p_value is None
-        said = message(
-            "evaluate.against-few" if untested else "evaluate.against",
-            name=name,
-            first=format_metric(name, found.first),
-            second=format_metric(name, found.second),
-            **({"least": MIN_UNITS} if untested else {"wins": found.wins, "p": found.p_value}),
-        )
-        console.print(said, highlight=False)
     for sentence in notes:
         console.print(sentence, highlight=False)
     if result.classes is not None:
@@ -246,7 +227,6 @@ def _evaluate_texts(model: api.Model, args: EvaluateArgs) -> None:
         metrics=None if args.metrics == "perplexity" else args.metrics,
         beam=args.beam,
         by_length=args.lengths,
-        against=args.against,
         columns=args.columns,
         save=args.save,
     )

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from importlib import import_module
 from inspect import Parameter, Signature
-from itertools import zip_longest
 from keyword import iskeyword
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar, get_args, get_origin
@@ -199,9 +198,9 @@ Quiet = Annotated[bool, Option("--quiet", "-q", help="Print only errors.")]
 Ray = Annotated[
     str | None,
     Option(
-        metavar="[ADDRESS]",
-        help="Work on a Ray cluster: HOST:PORT, auto for the one on this machine; without an "
-        "address, one that starts and ends with the job.",
+        metavar="ADDRESS",
+        help="Work on a Ray cluster: HOST:PORT, auto for the one on this machine, or local for one "
+        "that starts and ends with the job.",
     ),
 ]
 Workers = Annotated[
@@ -234,30 +233,9 @@ Target = Annotated[
     Option(help="Text that the model is forced to write.", show_default="its own prediction"),
 ]
 
-#: what `--ray` may be followed by
-RAY_ADDRESS: Final = re.compile(r"auto|local|\w+://.*|[^/]+:\d+|\[[^/]+\]:\d+")
-
 
 class Command(TranslatedCommand, TyperCommand):
     """A command."""
-
-
-class RayCommand(Command):
-    """A command whose option `--ray` may stand alone, or before an address."""
-
-    def make_parser(self, ctx: Any) -> Any:
-        """Return a parser that takes `local` as the address of a `--ray` that has none."""
-        parser: Any = super().make_parser(ctx)
-        parse = parser.parse_args
-        parser.parse_args = lambda args: parse(list(_with_addresses(args)))
-        return parser
-
-
-def _with_addresses(args: list[str]) -> Iterator[str]:
-    for word, after in zip_longest(args, args[1:], fillvalue=""):
-        yield word
-        if word == "--ray" and not RAY_ADDRESS.fullmatch(after):
-            yield "local"
 
 
 def command(module: str = "", **settings: Any) -> Callable[[ClassT], ClassT]:

@@ -8,11 +8,11 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import typer
 
-from regard import api, extras
+from regard import api
 from regard.api import bundled_models
 from regard.api.tables import answer_row
 from regard.atomic_files import atomic_output, incremental_output
@@ -33,7 +33,7 @@ from regard.tasks.inputs.text import name_some
 
 AnyOutput = api.Output | PretrainedOutput
 #: endings of files that are tables
-SUFFIXES: Final = (".csv", ".tsv", ".jsonl", ".parquet", ".xlsx")
+SUFFIXES: Final = (".csv", ".tsv", ".jsonl", ".parquet")
 #: further labels of a row, which have probabilities without being asked for
 LABELS: Final = 3
 
@@ -104,8 +104,7 @@ def _outputs(
     options = args.decoding | given_options(beam=args.beam)
     options |= {"attention": args.as_jsonl or args.trace is not None}
     if isinstance(model, PretrainedModel):
-        rule = "be left out for a model of transformers"
-        refuse(rule, prefix=args.prefix, replace_unk=args.replace_unk)
+        refuse("be left out for a model of transformers", prefix=args.prefix)
         found = model.predict(sources, chat=args.chat, batch=batch or api.BATCH, **options)
         return found, model.reader.shown_maps
     refuse("be left out for a run", chat=args.chat)
@@ -113,7 +112,6 @@ def _outputs(
     outputs = model.predict(
         warn_if_bare(model, sources),
         kinds=None if args.trace is not None else maps,
-        replace_unk=args.replace_unk,
         batch=batch,
         prefix=None if args.prefix is None else [_prefix_ids(model, args.prefix)],
         **options,
@@ -138,7 +136,6 @@ def _predict_shards(args: PredictArgs, output: Path) -> None:
     if not inputs or args.runs[: len(runs)] != runs:
         fix = "name a file, a folder or a quoted pattern after the runs, as in 'in/*.txt'"
         raise ArgumentError("INPUT", "follow the runs where -o is given", "missing", fix)
-    options["replace_unk"] = args.replace_unk
     run_shards(
         args, runs, inputs, output, options=options, batch=args.batch, max_chars=args.max_chars
     )
@@ -282,11 +279,8 @@ def _split(words: list[Path]) -> tuple[list[Path], list[str]]:
 
 
 def _is_table_file(path: Path) -> bool:
-    """Return whether a file is a table by its ending; raises if the writer is not installed."""
-    found = path.suffix.lower() in SUFFIXES and not path.is_dir()
-    if found and path.suffix.lower() == ".xlsx":
-        extras.require("openpyxl", extra="excel", for_=f"-o {path}")
-    return found
+    """Return whether a file is a table by its ending."""
+    return path.suffix.lower() in SUFFIXES and not path.is_dir()
 
 
 def _answer_rows(model: Any, source: Any, output: Any, others: int) -> list[dict[str, Any]]:
@@ -314,8 +308,6 @@ def _write_table(path: Path, rows: Sequence[dict[str, Any]]) -> None:
             file.writelines(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
         elif suffix == ".parquet":
             arrow.parquet.write_table(arrow.Table.from_pylist(list(rows)), file)
-        elif suffix == ".xlsx":
-            _write_workbook(file, cells)
         else:
             text = io.TextIOWrapper(file, "utf-8", newline="", write_through=True)
             csv.writer(text, delimiter="\t" if suffix == ".tsv" else ",").writerows(cells)
@@ -324,20 +316,3 @@ def _write_table(path: Path, rows: Sequence[dict[str, Any]]) -> None:
 
 def _cell(value: Any) -> Any:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
-
-
-def _write_workbook(file: IO[bytes], rows: Sequence[Sequence[Any]]) -> None:
-    from openpyxl import Workbook
-    from openpyxl.cell import WriteOnlyCell
-    from openpyxl.cell.cell import ILLEGAL_CHARACTERS_RE
-
-    book = Workbook(write_only=True)
-    sheet = book.create_sheet("answers")
-    for row in rows:
-        cells = [WriteOnlyCell(sheet) for _ in row]
-        for cell, value in zip(cells, row, strict=True):
-            cell.value = ILLEGAL_CHARACTERS_RE.sub("", value) if isinstance(value, str) else value
-            if cell.data_type == "f":
-                cell.data_type = "s"  # a text that begins with = is no formula
-        sheet.append(cells)
-    book.save(file)

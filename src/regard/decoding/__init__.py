@@ -4,7 +4,7 @@ from regard.decoding.candidates import Candidates, select
 from regard.decoding.ensemble import Ensemble
 from regard.decoding.graphs import DecodingGraphs
 from regard.decoding.search import decode, force_decode, stream
-from regard.decoding.search_history import Hypothesis, replace_unknown
+from regard.decoding.search_history import Hypothesis
 from regard.decoding.search_steps import Streamed
 from regard.decoding_options import DecodingOptions
 
@@ -17,7 +17,6 @@ __all__ = [
     "Streamed",
     "decode",
     "force_decode",
-    "replace_unknown",
     "select",
     "stream",
 ]

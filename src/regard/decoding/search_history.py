@@ -23,11 +23,10 @@ from torch import Tensor
 
 from regard.decoding.candidates import select
 from regard.decoding_options import DecodingOptions
-from regard.errors import ArgumentError, RegardError
+from regard.errors import RegardError
 from regard.models.protocol import Maps, is_encoder_map
 from regard.ops.primitives import log_softmax
 from regard.state import State
-from regard.symbols import SYMBOLS, UNK
 
 Number = TypeVar("Number", float, Tensor)
 
@@ -141,53 +140,6 @@ def _trim(
         return weights[:, :src_len, :src_len].clone()
     columns = {"cross": src_len, "memory": None}  # all slots of a memory are real
     return weights[:, :tgt_len, : columns.get(kind, tgt_len)].clone()
-
-
-def replace_unknown(
-    tokens: Sequence[str],
-    attention: Mapping[str, tuple[Tensor, ...]],
-    src_tokens: Sequence[str],
-    *,
-    unk: str = SYMBOLS[UNK],
-    dictionary: Mapping[str, str] | None = None,
-) -> list[str]:
-    """Replace each unknown word of a target by the source word with the most attention.
-
-    Luong et al. (2015), https://arxiv.org/abs/1410.8206, do so with alignments; here they come from
-    the attention itself.
-
-    Args:
-        tokens: the words of a hypothesis.
-        attention: of that hypothesis; the last layer of `cross` counts, mean over its heads.
-        src_tokens: the words of its source. The map may be wider, if the model read an end symbol.
-        unk: how an unknown word is written.
-        dictionary: translations of source words; a word that is not in it is copied.
-    """
-    unknown = [place for place, token in enumerate(tokens) if token == unk]
-    if not unknown or not src_tokens:
-        return list(tokens)
-    weights = last_cross_attention(attention)
-    if weights is None:
-        raise ArgumentError(
-            "attention",
-            "have a map `cross` to replace unknown words by",
-            f"of the kinds {sorted(attention)}",
-            "decode with need_weights=True and a preset that attends",
-        )
-    rows, columns = weights.shape
-    if rows < len(tokens) or columns < len(src_tokens):
-        raise ArgumentError(
-            "attention",
-            f"have a row for each of {len(tokens)} tokens and a column for each of "
-            f"{len(src_tokens)} source tokens",
-            f"of {rows} rows and {columns} columns",
-            "pass the words of the same source and hypothesis",
-        )
-    replaced, most = list(tokens), weights[:, : len(src_tokens)].argmax(dim=1).tolist()
-    for place in unknown:
-        word = src_tokens[most[place]]
-        replaced[place] = word if dictionary is None else dictionary.get(word, word)
-    return replaced
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,10 @@ class Cost(NamedTuple):
     Attributes:
         source: tokens of the source.
         target: tokens of the target, times the beam width.
-        work: tokens that the model reads and writes, over all passes.
     """
 
     source: int
     target: int
-    work: int
 
 
 def _limit(default: Any, option: str, about: str, *, least: int = 1) -> Any:
@@ -41,11 +39,6 @@ class Limits:
     chars: int = _limit(2000, "--max-chars", "Most characters of a text.")
     file_bytes: int = _limit(8 << 20, "--max-file-bytes", "Most bytes of a picture or a recording.")
     tokens: int = _limit(512, "--max-tokens", "Most tokens of a source or a prediction.")
-    work: int = _limit(
-        12_000_000,
-        "--max-work",
-        "Most tokens that a model reads and writes for one request, over all passes.",
-    )
     seconds: float = _limit(30.0, "--timeout", "Most seconds of a request, waiting included.")
     read_seconds: float = _limit(
         10.0, "--read-timeout", "Most seconds in which the body of a request must arrive."
@@ -95,17 +88,6 @@ class Limits:
     def check_file(self, content: bytes) -> None:
         """Raise if a file is too large."""
         _check_size("file", len(content), self.file_bytes, "bytes", "--max-file-bytes")
-
-    def check_work(self, cost: Cost) -> None:
-        """Raise if a request takes too much work."""
-        if cost.work > self.work:
-            raise ServeError(
-                413,
-                "too_much_work",
-                f"a request may take {self.work:,} tokens of work, but this one takes about "
-                f"{cost.work:,}",
-                "shorten the text or the target, or start the server with a larger --max-work",
-            )
 
     def check_beam(self, beam: int | None) -> None:
         """Raise if a beam is too wide."""

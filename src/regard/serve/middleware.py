@@ -48,13 +48,10 @@ class Access:
     Attributes:
         hosts: allowed values of the Host header, beside the names of the machine itself; `*` for
             any.
-        origins: other sites whose pages may send requests, such as `http://localhost:3000`; `*` for
-            any.
         token: token that all requests must carry; None to disable it.
     """
 
     hosts: Sequence[str] = ()
-    origins: Sequence[str] = ()
     token: str | None = None
 
     def has_token(self, headers: Headers) -> bool:
@@ -86,14 +83,7 @@ class Access:
 
     def allows_request_from(self, origin: str | None, host: str | None) -> bool:
         """Return whether a page of this origin may send requests; programs have no origin."""
-        own = (None, f"http://{host}", f"https://{host}")
-        return origin in own or self.lists_origin(origin)
-
-    def lists_origin(self, origin: str | None) -> bool:
-        """Return whether the origin is on the allow list."""
-        # browsers send origins in lower case and without the slash that users copy
-        sites = (site.rstrip("/").lower() for site in self.origins)
-        return origin is not None and ("*" in self.origins or origin in sites)
+        return origin in (None, f"http://{host}", f"https://{host}")
 
 
 def _same(given: str, expected: str) -> bool:
@@ -113,8 +103,7 @@ def _bracketed(host: str) -> str:
 class GuardMiddleware:
     """Checks host, origin, token, media type and size; adds headers; turns exceptions into JSON.
 
-    Starlette's TrustedHostMiddleware and CORSMiddleware cover a part of this, but answer in plain
-    text, and let requests of other origins pass.
+    Starlette's TrustedHostMiddleware covers a part of this, but answers in plain text.
     """
 
     def __init__(
@@ -146,14 +135,14 @@ class GuardMiddleware:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                self._add_headers(message, headers.get("origin"))
+                answered = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    answered.setdefault(name, value)
             await send(message)
 
         try:
-            refused = self._preflight(scope, headers)
-            if refused is None:
-                self._check(scope, headers)
-                refused = self._check_token(scope, headers)
+            self._check(scope, headers)
+            refused = self._check_token(scope, headers)
             if refused is None:
                 replayed = _replayed(await self._read(scope, headers, receive), receive)
                 await self.app(scope, replayed, guarded)
@@ -187,7 +176,7 @@ class GuardMiddleware:
                 403,
                 "cross_origin",
                 "pages of other sites may not ask, but this request comes from one",
-                "start the server with --allow-origin",
+                "ask from a program, or let a proxy answer for both sites",
             )
 
     def _check_token(self, scope: Scope, headers: Headers) -> Response | None:
@@ -215,22 +204,6 @@ class GuardMiddleware:
             "send the header Authorization: Bearer TOKEN, or open /?token=TOKEN in a browser",
             headers={"WWW-Authenticate": "Bearer"},
         )
-
-    def _preflight(self, scope: Scope, headers: Headers) -> Response | None:
-        """Return the response to a CORS preflight of an allowed origin, or None."""
-        wanted = headers.get("access-control-request-method")
-        if scope["method"] != "OPTIONS" or wanted is None:
-            return None
-        if not self.access.lists_origin(headers.get("origin")):
-            return None
-        self._check(scope, headers)
-        allowed = {
-            "Access-Control-Allow-Methods": "GET, POST",
-            "Access-Control-Allow-Headers": "content-type"
-            + (", authorization" if self.access.token is not None else ""),
-            "Access-Control-Max-Age": "600",
-        }
-        return Response(status_code=204, headers=allowed)
 
     async def _read(self, scope: Scope, headers: Headers, receive: Receive) -> bytes:
         """Return the body; raises if it is slow, too large, or not JSON."""
@@ -278,15 +251,6 @@ class GuardMiddleware:
                 "shorten the text, or start the server with a larger --max-chars or --max-tokens",
                 headers={"Connection": "close"},
             )
-
-    def _add_headers(self, message: Message, origin: str | None) -> None:
-        headers = MutableHeaders(scope=message)
-        for name, value in HEADERS.items():
-            headers.setdefault(name, value)
-        if origin is not None and self.access.lists_origin(origin):
-            headers["Access-Control-Allow-Origin"] = origin
-            headers["Cross-Origin-Resource-Policy"] = "cross-origin"
-            headers["Vary"] = "Origin"
 
 
 def language_of(headers: Headers) -> str | None:

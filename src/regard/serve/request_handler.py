@@ -361,7 +361,6 @@ class RequestHandler:
         if verb not in ("run", "stream"):
             key = replace(key, only=object())
         bound = model.cost(key, length, forced)
-        self.limits.check_work(bound)
         labels = model.model.source_labels(source) if verb == "stream" else []
         return PreparedRequest(key, item, bound, labels)
 

@@ -18,9 +18,7 @@ from regard.errors import ArgumentError
 from regard.messages import LANGUAGES, message, use_language
 from regard.models import PRESETS
 from regard.seeing import Trace
-from regard.seeing.attribution.faithfulness import rows_of_methods, rows_of_scores
 from regard.seeing.attribution.interventions import Intervention, WhatIf
-from regard.seeing.attribution.methods import QUICK_METHODS
 from regard.seeing.draw.forecast import NARROW, ForecastView
 from regard.seeing.draw.shapes import PAGE
 from regard.seeing.trace.storage import to_json
@@ -29,8 +27,6 @@ from regard.serve.limits import Cost, Limits
 from regard.serve.scheduler import CancelledWorkError, released
 from regard.symbols import EOS, SYMBOLS
 from regard.tasks import Task
-from regard.tasks.outputs.forecast import SEGMENTS
-from regard.tasks.outputs.number import TRIED
 from regard.training import RunFolder
 from regard.training.config import Config
 from regard.version import __version__
@@ -39,8 +35,6 @@ Json = dict[str, Any]
 
 #: bytes of a model card at most
 CARD_BYTES: Final = 1 << 24
-#: methods of a check that names none, for models that are checked by methods alone
-ALL_METHODS = "all"
 #: options of a request that are for models that write tokens
 TOKEN_OPTIONS: Final = ("target", "kinds", "methods", "versus", "max_len", "beam")
 
@@ -217,27 +211,13 @@ class ServedRun:
     def cost(self, key: BatchKey, length: int, forced: int | None) -> Cost:
         """Return an upper bound of the tokens that a request takes."""
         if self.task.numbers is not None:
-            passes = 1 + max(SEGMENTS, TRIED * length) if key.verb == "check" else 1
-            return Cost(length, 1, 2 * length * passes)
-        source = length + 1
+            return Cost(length, 1)
         if forced is None:
             target, beam = key.max_len or default_max_len(length), key.beam or self.beam
         else:
             target, beam = forced + 1, 1
         beam = max(beam, dict(key.search).get("num_samples", 0))
-        work = source + beam * target
-        if key.verb == "what-if":  # once more, and a pass that finds the modules
-            work = 2 * work + source + target
-        if key.verb == "check":
-            work += self._check_passes(key, source, target) * (source + target)
-        return Cost(source, beam * target, work)
-
-    def _check_passes(self, key: BatchKey, source: int, target: int) -> int:
-        if not self.model.task.has_sources:  # whose inputs are all that it has read
-            return rows_of_methods(key.methods or ALL_METHODS, source + target, target)
-        passes = 1 + rows_of_scores(QUICK_METHODS, source, target)
-        methods = ALL_METHODS if key.methods is None and key.versus is not None else key.methods
-        return passes + (rows_of_methods(methods, source, target) if methods else 0)
+        return Cost(length + 1, beam * target)
 
     def traces(
         self, sources: Sequence[Any], targets: Sequence[str] | None, key: BatchKey

@@ -28,11 +28,9 @@ from regard.errors import ArgumentError
 from regard.messages import interval_text, message
 from regard.seeing.attribution.input_scorer import Array, InputScorer, Question
 from regard.seeing.attribution.methods import (
-    METHODS,
     QUICK_METHODS,
     Scores,
     attribute,
-    method_names,
     method_title,
 )
 from regard.seeing.trace.trace import Trace, Weights
@@ -299,20 +297,6 @@ def _matrices(
         matrix[[question.output for question in asked]] = rows
         found[name] = matrix
     return found
-
-
-def rows_of_methods(methods: str, inputs: int, outputs: int) -> int:
-    """Return an upper bound of the rows that `add_methods` runs, a backward pass counted as two."""
-    names, rows = method_names(methods), rows_of_scores(methods, inputs, outputs)
-    sets = 2 * (INTERVALS + 2 + len(SHARES) + 1)
-    few = min(outputs, MIN_UNITS - 1) * (len(names) + 1) * FEW_DRAWS  # `versus` may leave so many
-    many = min(outputs, MAX_JUDGED) * (len(names) + RANDOM_ORDERS) * DRAWS
-    return rows + max(few, many) * sets
-
-
-def rows_of_scores(methods: str, inputs: int, outputs: int) -> int:
-    """Return an upper bound of the rows that `add_scores` runs, as `rows_of_methods` does."""
-    return sum(METHODS[name].rows(inputs, outputs) for name in method_names(methods))
 
 
 def as_numbers(measures: Measures) -> dict[str, float | None]:

@@ -172,28 +172,20 @@ class Method(NamedTuple):
         contrasts: whether it can compare two tokens; methods that read attention weights cannot,
             since these do not depend on which token is asked about.
         note: takes the scores too; returns a remark about them, or None.
-        rows: returns the most rows that it runs, given the number of inputs and of outputs; a
-            backward pass counts as two.
     """
 
     score: Callable[[InputScorer, Questions], Scores]
     contrasts: bool
     note: Callable[[InputScorer, Questions, Scores], str | None] = lambda *_: None
-    rows: Callable[[int, int], int] = lambda inputs, outputs: 3 * outputs
 
 
 #: methods by name
 METHODS: Final[dict[str, Method]] = {
-    "ablation": Method(ablation, True, rows=lambda inputs, _: 1 + DRAWS * inputs),
+    "ablation": Method(ablation, True),
     "gradient": Method(gradient, True),
-    "integrated-gradients": Method(
-        integrated_gradients,
-        True,
-        _say_incomplete,
-        lambda _, outputs: 4 + 3 * sum(PATH_POINTS) * outputs,
-    ),
-    "attention": Method(attention, False, rows=lambda *_: 2),
-    "rollout": Method(rollout, False, rows=lambda *_: 2),
+    "integrated-gradients": Method(integrated_gradients, True, _say_incomplete),
+    "attention": Method(attention, False),
+    "rollout": Method(rollout, False),
 }
 
 

@@ -20,11 +20,10 @@ from regard.data import (
 )
 from regard.data.corpus import is_held_out
 from regard.data.error_hints import BadLine, shorten
-from regard.data.lookup_codecs import KINDS, WORD_START, Span, words_at
+from regard.data.lookup_codecs import KINDS, Span, words_at
 from regard.data.pair_reader import SourceTransform, read_sources, require_text
 from regard.data.pairs import draw_sample, parse_features
 from regard.data.text_files import display_name
-from regard.decoding import Hypothesis, replace_unknown
 from regard.errors import ArgumentError, DataError
 from regard.messages import message
 from regard.models import SPAN_PRESETS, STORY_PRESETS, TEXT_PRESETS
@@ -113,23 +112,6 @@ def unknown_in(source: Text) -> tuple[str, ...]:
     """Return the parts of a source that became unk, in order."""
     spans = (token.span for token in source.tokens if token.text == SYMBOLS[UNK])
     return tuple(source.text[slice(*span)] for span in spans if span is not None)
-
-
-def words_of(tokenizer: Tokenizer, source: Text) -> list[str]:
-    """Return the text of each token of a source, for use in an output; features are left out.
-
-    The displayed form of tokens shows spaces, which an output does not need.
-    """
-    words = []
-    for token in source.tokens:
-        if token.special or token.span is None:
-            continue
-        there = source.text[slice(*token.span)]
-        as_drawn = token.text != SYMBOLS[UNK] and not there.isspace()
-        words.append(token.text if as_drawn else there)
-    if tokenizer.kind in SUBWORDS:
-        return [word.removeprefix(WORD_START) for word in words]
-    return words
 
 
 def unknown_note(tokenizer: Tokenizer, source: Text) -> tuple[str, ...]:
@@ -347,16 +329,6 @@ class TextInput(LineInput):
             return range(len(SYMBOLS), first_feature)
 
         return token_replacements(row, [others(token) for token in row])
-
-    def replaced(
-        self, tgt: Tokenizer, found: Hypothesis, source: str | Source, row: list[int]
-    ) -> list[str]:
-        """Return the source word with the largest attention weight for each unknown output."""
-        given = words_of(self.tokenizer, self.text(source, row)) if UNK in found.tokens else []
-        if not given:
-            return []
-        words = replace_unknown(tgt.tokens(found.tokens), found.attention, given)
-        return [word for word, i in zip(words, found.tokens, strict=True) if i == UNK]
 
     def of_pair(self, pair: Pair) -> Any:
         """Return the text with its features beside it."""
