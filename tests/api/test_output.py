@@ -10,13 +10,10 @@ import torch
 import regard
 from models.cases import RECURRENT, SIZES, VARIANTS
 from regard.api.predictor import token_cuts
-from regard.data import Tokenizer, source_ids
-from regard.decoding import Hypothesis
+from regard.data import Tokenizer
 from regard.errors import ArgumentError
 from regard.models import TEXT_PRESETS
-from regard.symbols import UNK
-from regard.tasks.inputs.text import TextInput, split_features, text_given, text_written
-from regard.training import make_config
+from regard.tasks.inputs.text import text_given, text_written
 from untrained import write_run
 
 SOURCES = ["abc", "hgfedcba", "d", "hahaha"]
@@ -141,35 +138,6 @@ def test_a_written_text_has_the_spans_and_words_of_a_given_one(kind, text):
 def test_a_source_that_the_model_does_not_know_is_noted(model, text, said):
     notes = model.trace(text, target="a b").notes
     assert [note for note in notes if "unknown" in note] == ([] if said is None else [said])
-
-
-CHARS = Tokenizer.train("char", ["abc de"], features=["V"])
-PARTS = Tokenizer.train("bpe", ["hello world"] * 9, vocab_size=60)
-
-
-@pytest.mark.parametrize(
-    ("src", "text", "looked_at", "word"),
-    [
-        (CHARS, "ab c", 0, "a"),
-        (CHARS, "ab c", 2, " "),
-        (CHARS, "aXc", 1, "X"),
-        (CHARS, "ab\tV", 2, "b"),  # after the feature, which is no word, it looked at this
-        (CHARS, "\tV", 0, None),
-        (PARTS, "hello world", 1, "world"),
-    ],
-)
-def test_what_stands_for_an_unknown_word_is_text_and_not_how_it_is_drawn(
-    src, text, looked_at, word
-):
-    plain, features = split_features(text)
-    (ids,) = source_ids(src, [plain], [features])
-    weights = torch.zeros(1, 2, len(ids))
-    weights[..., 1 % len(ids)] = 0.25
-    weights[..., looked_at] = 0.75
-    found = Hypothesis([UNK], 0.0, 0.0, [0.0, 0.0], {"cross": (weights,)})
-    tgt = Tokenizer.train("space", TARGETS)
-    replaced = TextInput(src, make_config({"data": "x.tsv"})).replaced(tgt, found, text, ids)
-    assert replaced == ([] if word is None else [word])
 
 
 @pytest.mark.parametrize("batch", [2, 5])

@@ -76,7 +76,6 @@ def test_bad_usage(run, answered, case):
 
 FAILURES = {
     "bad line": (["bad.tsv"], ["bad.tsv, line 2", "no tab"]),
-    "no second run": (["good.tsv", "--against", "missing"], ["missing must be a run folder"]),
     "unwritable": (["good.tsv", "--save", "good.tsv/x"], ["good.tsv/x", "--save"]),
 }
 

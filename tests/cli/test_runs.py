@@ -19,12 +19,15 @@ def listed(folder, *words):
     return json.loads(done(regard("runs", folder, "--json", *words)))
 
 
-def test_a_stopped_run_can_be_resumed_and_has_the_best_of_its_checkpoint(copy):
-    figure = listed(copy)[0]["best"].partition(", greedy ")[2]
+def test_a_stopped_run_can_be_resumed_and_has_the_score_of_its_last_evaluation(copy):
+    row = json.loads((copy / "metrics.jsonl").read_text().splitlines()[-1])
+    name = [name for name in row if name.startswith("dev_")][1]
+    score = f"{name.replace('_', ' ')} {row[name]:.4f}"
+    assert listed(copy)[0]["score"] == score
     (copy / "README.md").unlink()
     (found,) = listed(copy)
     assert (found["state"], found["detail"]) == ("can be resumed", "from step 30")
-    assert found["best"] == f"dev score {figure}"
+    assert found["score"] == score
     assert "can be resumed from step 30" in done(regard("runs", copy))
 
 
@@ -34,7 +37,7 @@ def test_a_run_without_an_evaluation_can_be_resumed(copy):
     shutil.rmtree(copy / "checkpoints")
     (found,) = listed(copy)
     assert (found["state"], found["detail"]) == ("can be resumed", "from step 0")
-    assert found["best"] is found["weights"] is None
+    assert found["score"] is found["weights"] is None
 
 
 def test_only_runs_are_listed(copy, tmp_path):

@@ -2,12 +2,10 @@
 
 import os
 import shutil
-import threading
 
 import pytest
 
 from api.bundled import card
-from regard import api
 from regard.api import bundled_models
 from regard.errors import DataError, RegardError
 from regard.preemption import preemptible
@@ -17,54 +15,18 @@ from regard.training import RunError
 from serve.conftest import client_of
 
 
-@pytest.fixture
-def bundled(folders, tmp_path, monkeypatch):
-    """A package with three models; returns the names of those that are loaded, as they are."""
+def test_all_bundled_models_are_served_if_none_is_named(folders, tmp_path, monkeypatch):
     for folder, name in zip(folders, ("g2p", "abc", "xyz"), strict=True):
         shutil.copytree(folder, tmp_path / name)
     card("abc").write(tmp_path / "abc")
-    loaded, load = [], api.load_run
-
-    def spied(folder, **options):
-        loaded.append(folder.name)
-        return load(folder, **options)
-
     monkeypatch.setattr(bundled_models, "HOME", tmp_path)
-    monkeypatch.setattr(api, "load_run", spied)
-    return loaded
-
-
-def test_all_bundled_models_are_served_and_loaded_when_they_are_first_used(bundled):
-    models = Models.load_bundled("cpu")
+    models = Models.load((), "cpu")
     assert models.names == ["g2p", "abc", "xyz"]
-    assert bundled == ["g2p"]
     info = models.page_info(Limits())["models"]
     assert [model["name"] for model in info] == models.names
-    assert bundled == ["g2p"]  # a page needs no weights
-    assert models.find(None)[0] == "g2p"
-    for _ in range(2):
-        _, model = models.find("xyz")
-        assert model.source_length("abc") == 3
-    assert bundled == ["g2p", "xyz"]
-
-
-def test_a_request_loads_its_model_in_a_thread_of_its_own(bundled, monkeypatch):
-    models = Models.load_bundled("cpu")
-    threads, load = [], api.load_run
-
-    def spied(folder, **options):
-        threads.append(threading.current_thread().name)
-        return load(folder, **options)
-
-    monkeypatch.setattr(api, "load_run", spied)
     with client_of(models) as client:
-        for model in ("xyz", "abc", "xyz"):
+        for model in ("xyz", "abc"):
             assert client.post("/api/run", json={"text": "abc", "model": model}).status_code == 200
-        assert client.post("/api/stream", json={"text": "abc", "model": "abc"}).status_code == 200
-    assert bundled == ["g2p", "xyz", "abc"]
-    # neither the main thread nor that of the event loop
-    assert len(threads) == 2
-    assert all(name.startswith("asyncio_") for name in threads)
 
 
 class StopError(Exception):

@@ -26,6 +26,7 @@ from regard.api.output import (
     with_alternatives,
     with_probs,
 )
+from regard.data.pairs import chunks_of
 from regard.decoding import (
     DecodingGraphs,
     DecodingOptions,
@@ -96,21 +97,6 @@ class PredictRequest:
     options: DecodingOptions
     attention: bool
     kinds: Collection[str]
-
-    def select(self, indices: Sequence[int]) -> "PredictRequest":
-        """Return the request for some of the sources; a single prefix is that of each."""
-        prefix = self.options.prefix
-        if prefix is None or len(prefix) == 1:
-            return self
-        if indices and max(indices) >= len(prefix):
-            raise _wrong_count(len(prefix), f"{max(indices) + 1} sources or more")
-        return replace(self, options=replace(self.options, prefix=[prefix[i] for i in indices]))
-
-    def check_total(self, sources: int) -> None:
-        """Raises if there are more prefixes than sources."""
-        given = len(self.options.prefix or ())
-        if given > max(sources, 1):
-            raise _wrong_count(given, f"{sources} source{'s' * (sources != 1)}")
 
     def seeded(self, seed: int | None) -> "PredictRequest":
         """Return the request with another random seed."""
@@ -227,10 +213,16 @@ class Predictor:
         self, sources: Iterable[Any], request: PredictRequest, batch: int | None
     ) -> Iterator[Output]:
         """Yield an output for each source, in order; see `Model.predict`."""
+
+        def checked() -> Iterator[Any]:
+            for source in sources:
+                self.check_source(source)
+                yield source
+
         seeds, most = request.seeds(), 0
-        for chunk, part in in_chunks(sources, self.check_source, self.window(batch), request):
+        for chunk in chunks_of(checked(), self.window(batch)):
             most = max(most, len(chunk))  # the last chunk runs as those before it
-            yield from self._predict_chunk(chunk, part, batch, seeds, most)
+            yield from self._predict_chunk(chunk, request, batch, seeds, most)
 
     def window(self, batch: int | None) -> int:
         """Return how many sources are sorted together, to cut them into batches."""
@@ -270,7 +262,7 @@ class Predictor:
             def run(part: tuple[list[int], int | None]) -> Callable[[], list[Output]]:
                 indices, seed = part
                 rows = [encoded[i] for i in indices]
-                found = self._decode(module, rows, request.select(indices).seeded(seed))
+                found = self._decode(module, rows, request.seeded(seed))
                 given, shares = [sources[i] for i in indices], self._probabilities(module, rows)
                 make = partial(self._outputs, given, rows, found, shares, request)
                 # objects are made while the next batch runs, if there is one
@@ -632,29 +624,6 @@ def map_batches(
         torch.set_num_threads(before)
 
 
-def in_chunks(
-    sources: Iterable[Any], check: Callable[[Any], None], most: int, request: PredictRequest
-) -> Iterator[tuple[list[Any], PredictRequest]]:
-    """Split sources into chunks of at most `most`, to sort by length, each with its request.
-
-    The error of an unusable source is raised after the chunk of all sources before it.
-    """
-    chunk: list[Any] = []
-    before = 0
-    try:
-        for source in sources:
-            check(source)
-            chunk.append(source)
-            if len(chunk) == most:
-                yield chunk, request.select(range(before, before + most))
-                before, chunk = before + most, []
-    except DataError:
-        yield chunk, request.select(range(before, before + len(chunk)))
-        raise
-    request.check_total(before + len(chunk))
-    yield chunk, request.select(range(before, before + len(chunk)))
-
-
 def check_kinds(kinds: Collection[str] | None) -> Collection[str]:
     """Return the kinds of maps; all if None. Raises for a kind that does not exist."""
     if kinds is None:
@@ -676,6 +645,9 @@ def decoding_options(task: Task, beam: int, options: dict[str, Any]) -> Decoding
         raise ArgumentError(
             "prefix", "be left out for a language model", "given", "it goes on with each text"
         )
+    if len(options.get("prefix") or ()) > 1:
+        rule = "be one list of tokens, with which all targets begin"
+        raise ArgumentError("prefix", rule, f"{len(options['prefix'])} lists", "call for each")
     one, usual = {}, {}
     if task.numbers is None:
         one, usual = task.tokens.decoding(), task.target.decoding
@@ -690,15 +662,6 @@ def decoding_options(task: Task, beam: int, options: dict[str, Any]) -> Decoding
         raise ArgumentError(
             "option", f"be one of {', '.join(known)}", repr(wrong[0]), f"perhaps {close!r} is meant"
         ) from None
-
-
-def _wrong_count(given: int, sources: str) -> ArgumentError:
-    return ArgumentError(
-        "prefix",
-        "be one, or one for each source",
-        f"{given} for {sources}",
-        "give as many as there are sources, empty lists among them",
-    )
 
 
 def run_what_if(

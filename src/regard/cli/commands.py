@@ -525,7 +525,7 @@ class LabArgs:
 class RunsArgs:
     """List run folders, the last changed first.
 
-    Each with its preset, size, data, best figure, and whether it is finished or can be resumed.
+    Each with its preset, size, data, last dev score, and whether it is finished or can be resumed.
     Whether its files are whole is verified when a run is loaded or resumed, not here.
     """
 

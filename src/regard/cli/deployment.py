@@ -77,7 +77,7 @@ def serve(args: ServeArgs) -> None:
 
     def make() -> "tuple[str, FastAPI]":
         how = {"device": args.device, "precision": args.precision}
-        models = Models.load(args.runs, **how) if args.runs else Models.load_bundled(**how)
+        models = Models.load(args.runs or (), **how)
         names = message("check.comma").join(models.names)
         return names, create_app(models, limits, access, log)
 

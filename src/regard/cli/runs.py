@@ -20,11 +20,9 @@ from regard.messages import message, use_language
 
 #: folders that are opened at most
 MOST_FOLDERS: Final = 20_000
-#: bytes of config.json, of a model card and of the header of a file of weights, at most
+#: bytes of config.json, of metrics and of the header of a file of weights, at most
 MOST_BYTES: Final = 1 << 22
 CHECKPOINT: Final = re.compile(r"step-(\d+)\.json")
-#: a row of the table of two columns that a model card begins with
-CARD_ROW: Final = re.compile(r"^\| ([^|\s][^|]*) \| ([^|]+) \|$", re.MULTILINE)
 
 FINISHED: Final = "finished"
 RESUMABLE: Final = "can be resumed"
@@ -39,7 +37,7 @@ class RunListing(NamedTuple):
         size: of the preset.
         weights: number of weights; None if no model was written yet.
         data: file of the training data; "-" is stdin, "" was given in Python.
-        best: the best figure with its name; None before the first evaluation.
+        score: the dev score of the last evaluation with its name; None before the first.
         state: `finished` or `can be resumed`.
         detail: the step to resume from.
         changed: time of the last change of the settings, the metrics or the model card.
@@ -50,7 +48,7 @@ class RunListing(NamedTuple):
     size: str
     weights: int | None
     data: str
-    best: str | None
+    score: str | None
     state: str
     detail: str
     changed: datetime
@@ -71,7 +69,7 @@ def runs(args: RunsArgs) -> None:
         return print_json([r._asdict() | {"path": str(r.path), "changed": t} for r, t in rows])
     if not found:
         return note(message("runs.none", folder=args.folder))
-    names = ("run", "preset", "size", "weights", "data", "best", "changed", "state")
+    names = ("run", "preset", "size", "weights", "data", "score", "changed", "state")
     titles = [message(f"runs.column.{name}") for name in names]
     return print_table(result_console(), titles, [_row(run) for run in found])
 
@@ -106,14 +104,13 @@ def describe_run(path: Path) -> RunListing | None:
     times = [(path / name).stat().st_mtime for name in names if (path / name).exists()]
     changed = datetime.fromtimestamp(max(times)).astimezone()
     weights = _count_weights(path / "model.safetensors")
+    score = _last_score(path)
     if (path / "README.md").exists():
-        card = _card(path)
-        data, best = data or card.get("data", ""), _best_of_card(card)
-        return RunListing(path, preset, size, weights, data, best, FINISHED, "", changed)
+        return RunListing(path, preset, size, weights, data, score, FINISHED, "", changed)
     files = (path / "checkpoints").glob("step-*.json")
     step = max((int(m[1]) for file in files if (m := CHECKPOINT.fullmatch(file.name))), default=0)
-    best, detail = _best_of_checkpoint(path, step), message("runs.from-step", step=step)
-    return RunListing(path, preset, size, weights, data, best, RESUMABLE, detail, changed)
+    detail = message("runs.from-step", step=step)
+    return RunListing(path, preset, size, weights, data, score, RESUMABLE, detail, changed)
 
 
 def _json(file: Path) -> Any:
@@ -136,31 +133,15 @@ def _count_weights(file: Path) -> int | None:
         return None
 
 
-def _card(path: Path) -> dict[str, str]:
-    """Return the facts on the model card; none if it cannot be read."""
+def _last_score(path: Path) -> str | None:
+    """Return the dev score of the last evaluation; None before the first, or if unreadable."""
     try:
-        text = safe_read.read_bytes(path / "README.md", MOST_BYTES, inside=path)
-    except (RegardError, OSError):
-        return {}
-    return dict(CARD_ROW.findall(text.decode(errors="replace")))
-
-
-def _best_of_card(card: dict[str, str]) -> str | None:
-    """Return the last dev score on the card with its name, or the score of a bundled model."""
-    scores = {name: value for name, value in card.items() if name.partition("dev ")[1]}
-    if not scores:
-        return card.get("score")
-    name, value = list(scores.items())[-1]
-    return f"{name.removeprefix('best ')} {value}"
-
-
-def _best_of_checkpoint(path: Path, step: int) -> str | None:
-    """Return the best dev score in a checkpoint, or None before the first evaluation."""
-    found = _json(path / "checkpoints" / f"step-{step:08d}.json")
-    try:
-        score, step, *_ = found["record"]["numbers"]["progress"]["best"][0]
-        return message("runs.best", metric=message("runs.dev-score"), score=score, step=step)
-    except (IndexError, KeyError, TypeError, ValueError):
+        text = safe_read.read_text(path / "metrics.jsonl", MOST_BYTES, inside=path)
+        row = safe_read.parse_json(text.splitlines()[-1])
+        # the loss comes first, then the metric of the data
+        name = [name for name in row if name.startswith("dev_")][:2][-1]
+        return f"{name.replace('_', ' ')} {row[name]:.4f}"
+    except (RegardError, OSError, ValueError, IndexError, TypeError):
         return None
 
 
@@ -173,7 +154,7 @@ def _row(run: RunListing) -> list[str]:
         run.size,
         "" if run.weights is None else f"{run.weights:,}",
         named.get(run.data, run.data),
-        run.best or "",
+        run.score or "",
         f"{run.changed:%Y-%m-%d %H:%M}",
         state,
     ]

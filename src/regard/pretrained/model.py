@@ -13,8 +13,9 @@ import torch
 
 from regard import safe_read
 from regard.data.media_files import reject_media
+from regard.data.pairs import chunks_of
 from regard.decoding_options import DEFAULT, DecodingOptions, check_least
-from regard.errors import ArgumentError, DataError
+from regard.errors import ArgumentError
 from regard.pretrained.folder import LoadedParts, load_parts, quiet_transformers
 from regard.pretrained.generation import generate
 from regard.pretrained.output import PretrainedOutput, Recording
@@ -135,7 +136,7 @@ class PretrainedModel:
         settings, seed = self._settings(chat, None, options)
         draws = random.Random(seed)
         together = self.generates
-        for some in _in_batches(sources, batch if together else 1):
+        for some in chunks_of(sources, batch if together else 1):
             own = None if seed is None else draws.getrandbits(63)
             with seeded(own, self.device), quiet_transformers():
                 if together:
@@ -238,23 +239,6 @@ class PretrainedModel:
     def check_source(self, source: Any) -> None:
         """Raise DataError for what the model cannot read, as an empty or too long text."""
         self.reader.check(source)
-
-
-def _in_batches(texts: Iterable[str], size: int) -> Iterator[list[str]]:
-    """Yield lists of texts; the error of an unusable one is raised after all before it."""
-    rest, some = iter(texts), list[str]()
-    try:
-        for text in rest:
-            some.append(text)
-            if len(some) == size:
-                yield some
-                some = []
-    except DataError:
-        if some:
-            yield some
-        raise
-    if some:
-        yield some
 
 
 @contextmanager

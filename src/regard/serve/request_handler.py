@@ -308,8 +308,6 @@ class RequestHandler:
         _, model = self.models.find(body.model)
         self._check_size(model, body)
         stack.enter_context(self._admit())
-        if not model.is_loaded:  # in a thread, so that other requests do not wait for it
-            await asyncio.to_thread(lambda: model.model)
         language = language_of(request.headers)
         prepared = await asyncio.to_thread(self._check, verb, body, language)
         source = prepared.item.source

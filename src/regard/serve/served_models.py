@@ -3,9 +3,7 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from threading import Lock
 from typing import Any, Final, NamedTuple, final
 
 from regard import api, safe_read
@@ -26,9 +24,7 @@ from regard.serve.http_errors import ServeError
 from regard.serve.limits import Cost, Limits
 from regard.serve.scheduler import CancelledWorkError, released
 from regard.symbols import EOS, SYMBOLS
-from regard.tasks import Task
 from regard.training import RunFolder
-from regard.training.config import Config
 from regard.version import __version__
 
 Json = dict[str, Any]
@@ -108,7 +104,7 @@ Answer = Trace | ForecastView
 
 @final
 class ServedRun:
-    """A run folder with its sources, and what `/api/info` says; the model is loaded by first use.
+    """A run with its sources, and what `/api/info` says.
 
     A model that predicts numbers has no tokens: nothing can be forced, limited or sampled, and a
     stream has its end alone.
@@ -117,15 +113,12 @@ class ServedRun:
     DataError for those that a stranger has made links or pipes of.
     """
 
-    def __init__(
-        self, path: Path, config: Config, task: Task, load: Callable[[], api.Model]
-    ) -> None:
-        self.path, self.config, self.task = path, config, task
+    def __init__(self, model: api.Model) -> None:
+        self.model, self.path, self.config, self.task = model, model.path, model.config, model.task
+        model.predictor.compile()
+        path, task = self.path, self.task
         self.field = task.input.facts.request_field
         self.frame_size = task.input.encoder.frame_size if self.field == "frames" else 0
-        self._load_model, self._lock = load, Lock()
-        self._model: api.Model | None = None
-        self.is_loaded = False
         folder = RunFolder(path)
         folder.check_links()
         self._card = BundledCard.read(path)
@@ -138,21 +131,6 @@ class ServedRun:
                 readme = safe_read.read_bytes(file, CARD_BYTES, inside=path)
             text = readme.decode("utf-8", "replace")
             self._examples = task.input.examples(text, folder.data / "dev.arrow")
-
-    @staticmethod
-    def of(model: Any) -> "ServedRun":
-        """Return a loaded model as a server uses it."""
-        return ServedRun(model.path, model.config, model.task, lambda: model)
-
-    @property
-    def model(self) -> api.Model:
-        """The model; loads it if it is not yet."""
-        with self._lock:
-            if self._model is None:
-                self._model = self._load_model()
-                self._model.predictor.compile()
-                self.is_loaded = True
-            return self._model
 
     @property
     def beam(self) -> int:
@@ -300,29 +278,14 @@ class Models:
         device: str = "auto",
         precision: str = "32",
     ) -> "Models":
-        """Load runs, and models of transformers in our own layers; each has its folder's name."""
-        models = [
-            api.load(run, device=device, precision=precision, engine="regard") for run in runs
-        ]
-        return Models(dict(zip(names(runs), map(ServedRun.of, models), strict=True)))
+        """Load runs, and models of transformers in our own layers; each has its folder's name.
 
-    @staticmethod
-    def load_bundled(device: str = "auto", precision: str = "32") -> "Models":
-        """Load the default model; other bundled models are loaded when they are first used."""
-
-        def load(folder: Path) -> api.Model:
-            return api.load_run(folder, device=device, precision=precision)
-
-        default = bundled_models.default()
-        home = bundled_models.HOME
-        served = {default: ServedRun.of(load(home / default))}
-        others = (name for name in bundled_models.names() if name != default)
-        for name in others:  # whose settings and tokenisers are read now
-            folder = RunFolder(home / name)
-            config = folder.read_config()
-            later = partial(load, folder.path)
-            served[name] = ServedRun(folder.path, config, folder.read_task(config), later)
-        return Models(served)
+        All bundled models, the default first, if none is named.
+        """
+        default = None if runs else bundled_models.default()
+        runs = runs or [Path(name) for name in sorted(bundled_models.names(), key=default.__ne__)]
+        models = [api.load_own(run, device=device, precision=precision) for run in runs]
+        return Models(dict(zip(names(runs), map(ServedRun, models), strict=True)))
 
     @property
     def by_name(self) -> dict[str, api.Model]:
