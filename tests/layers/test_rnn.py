@@ -6,7 +6,6 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from layers.tools import (
     away_from_zero,
     close,
-    gradients_as_torch,
     load_from_torch,
     same_bits,
     spoilt,
@@ -117,23 +116,6 @@ def test_a_row_without_steps_keeps_its_state(cell, dtype):
     empty = (LENGTHS == 0).nonzero()[:, 0]
     assert not output[empty].any()
     same_bits(states(last.reorder(empty)), states(state.reorder(empty)))
-
-
-@each_cell
-@each_shape
-def test_gradients_equal_those_of_packed_sequences(cell, layers, both_ways):
-    theirs, ours = pair(cell, layers, both_ways)
-    x, state = inputs(ours)
-
-    def backward(run):
-        leaves = [t.clone().requires_grad_() for t in tensors(x, state)]
-        start = RecurrentState(leaves[1], leaves[2] if cell == "lstm" else None)
-        weighted_sum(*tensors(*run(leaves[0], start))).backward()
-        return [leaf.grad for leaf in leaves]
-
-    actual = backward(lambda x, start: ours(x, LENGTHS, start))
-    close(actual, backward(lambda x, start: packed(theirs, x, start)))
-    close(gradients_as_torch(ours), {name: p.grad for name, p in theirs.named_parameters()})
 
 
 @each_cell

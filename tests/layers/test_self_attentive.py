@@ -7,7 +7,6 @@ from regard import ops
 from regard.attention import (
     AdditiveAttention,
     MultiplicativeAttention,
-    Projected,
     ScaledDotProductAttention,
 )
 from regard.layers import SelfAttentiveRNN
@@ -102,43 +101,6 @@ def test_steps_equal_the_whole_sequence(cell, scorer, grad):
             close(step.weights, whole.weights[..., t : t + 1, : t + 1])
             state = step.state
     close(tensors(step)[3:], tensors(whole)[3:])
-
-
-class Nearest:
-    """A user's own scorer, no module of ours: the nearer, the higher. It is its own score."""
-
-    def project_keys(self, key):
-        return Projected(self.key(key))
-
-    def scores(self, query, key):
-        return -(query[:, None] - key).square().sum(-1)
-
-    def as_score(self):
-        return self
-
-    def query(self, state):
-        return state
-
-    def key(self, hidden):
-        return hidden
-
-
-@each_cell
-@each_mode
-def test_takes_a_users_own_scorer(cell, grad):
-    layer = SelfAttentiveRNN(INPUT, HIDDEN, cell=cell, attention=Nearest())
-    away_from_zero(layer).double()
-    x = inputs()
-    with torch.set_grad_enabled(grad):
-        whole, state = layer(x, need_weights=True), None
-        for t, x_t in enumerate(x.unbind(1)):
-            step = layer.step(x_t, state)
-            state = step.state
-            close(step.hidden, whole.hidden[:, t])
-    hidden, t = whole.hidden, LENGTH - 1
-    if cell != "lstm":
-        distances = (hidden[:, t, None] - hidden).square().sum(-1)
-        close(whole.weights[:, 0, t], torch.softmax(-distances, dim=-1))
 
 
 @pytest.mark.sample(7)

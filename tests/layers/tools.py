@@ -73,12 +73,3 @@ def load_from_torch(ours, theirs):
         names[name] = weights[other] if third is None else weights[other].chunk(3)[third]
     ours.load_state_dict(names)
     return ours.to(next(iter(weights.values())).dtype).train(theirs.training)
-
-
-def gradients_as_torch(ours):
-    """The gradients of our parameters under the names of torch's."""
-    found = {}
-    for name, parameter in ours.named_parameters():
-        other, _ = torch_name(name, hasattr(ours, "start"))
-        found.setdefault(other, []).append(parameter.grad)
-    return {name: torch.cat(thirds) for name, thirds in found.items()}
