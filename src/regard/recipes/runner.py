@@ -1,6 +1,5 @@
 """Run a recipe: prepare its data, train, score; or resume one that was stopped."""
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -20,6 +19,7 @@ from regard.recipes.task_data import DEV, RecipeExample, TaskData
 from regard.recipes.tasks import TASKS
 from regard.training import RunError, RunFolder, make_config, start_run
 from regard.training.config import check_model
+from regard.training.distributed import check_alone
 from regard.training.pretrained_embeddings import check_vectors
 from regard.training.reporting import StderrConsole, say
 from regard.training.search import best_settings, is_open, resume_training, start_search
@@ -54,7 +54,7 @@ def start(
         quiet: print nothing.
     """
     recipe = recipe.changed(overrides)
-    _check_alone()
+    check_alone("a recipe")
     folder = RunFolder(output or RUNS_DIR / f"{recipe.name}-{recipe.seed}")
     console = StderrConsole(quiet=quiet)
     _check_new(folder)
@@ -279,14 +279,4 @@ def _check_teacher(prepared: TaskData, teacher: Sequence[Path]) -> None:
             "name runs if there are unlabelled examples",
             f"missing for {len(prepared.unlabelled):,} of them",
             'give it, as in recipe.teacher=["g2p:1"]',
-        )
-
-
-def _check_alone() -> None:
-    if int(os.environ.get("WORLD_SIZE", 1)) > 1:
-        raise ArgumentError(
-            "a recipe",
-            "run in one process",
-            f"in {os.environ['WORLD_SIZE']}",
-            "run it without torchrun",
         )

@@ -275,6 +275,13 @@ class Processes:
         return getattr(self.fabric._precision, "scaler", None)
 
 
+def check_alone(what: str) -> None:
+    """Raise ArgumentError if torchrun has started this process beside others."""
+    if (count := int(os.environ.get("WORLD_SIZE", 1))) > 1:
+        fix = "run it without torchrun"
+        raise ArgumentError(what, "run in one process", f"in {count}", fix)
+
+
 def is_first_process() -> bool:
     """Return whether this process owns the run folder; torchrun numbers the others from 1."""
     return int(os.environ.get("RANK", 0)) == 0

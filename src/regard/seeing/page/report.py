@@ -93,6 +93,31 @@ def _body(
     }
 
 
+def render_trials(trials: Sequence[Mapping[str, Any]], title: str) -> str:
+    """Return a page with the trials of a search: the score over each setting, and a table."""
+    metric, names = trials[0]["metric"], ["trial", *trials[0]["settings"]]
+    rows = [{**row.get("settings", {}), **row} for row in trials]
+    charts = []
+    for name in names:
+        curves = []
+        for state in ("complete", "pruned"):
+            kept = [row for row in rows if row["state"] == state]
+            points = [(float(row[name]), float(row["score"])) for row in kept]
+            curves.append(Curve(state, points, breaks=[x for x, _ in points]))
+        charts.append(chart(f"{metric}, {name}", curves, name))
+    return render_page(
+        "report.html",
+        title,
+        facts={},
+        charts=[each for each in charts if each is not None],
+        examples=[],
+        columns=[*names, "state", "score", "seconds"],
+        rows=rows,
+        history=len(rows),
+        format_cell=format_cell,
+    )
+
+
 class Curve(NamedTuple):
     """A named series of points (x, y); it is interrupted after each x of `breaks`."""
 
@@ -101,10 +126,10 @@ class Curve(NamedTuple):
     breaks: Sequence[float] = ()
 
 
-def chart(title: str, curves: Sequence[Curve]) -> dict[str, Any] | None:
+def chart(title: str, curves: Sequence[Curve], x_name: str = "") -> dict[str, Any] | None:
     """Return curves in pixels, as the template of the report draws them.
 
-    None if none of them has a finite point.
+    None if none of them has a finite point. Without an `x_name`, they are over steps.
     """
     kept = [curve._replace(points=_finite(curve.points)) for curve in curves]
     kept = [curve for curve in kept if curve.points]
@@ -136,6 +161,7 @@ def chart(title: str, curves: Sequence[Curve]) -> dict[str, Any] | None:
         )
     return {
         "title": title,
+        "x_name": x_name or message("train.column.step"),
         "curves": placed,
         "x_ticks": [(x_at(tick), short_number(tick)) for tick in x_axis.ticks],
         "y_ticks": [(y_at(tick), short_number(tick)) for tick in y_axis.ticks],
