@@ -1,6 +1,5 @@
 """Word alignments of many pairs, from the attention of a model or from the words of its data."""
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
@@ -14,7 +13,6 @@ from regard.data.lookup_codecs import words_of
 from regard.data.word_aligner import align_texts, unit_links
 from regard.decoding import force_decode
 from regard.errors import ArgumentError, RegardError
-from regard.messages import message
 from regard.seeing.trace import Weights
 from regard.seeing.trace.view import Links, merge_units, shift_rows, strongest
 from regard.tasks import Task
@@ -22,94 +20,23 @@ from regard.training.config import Config
 from regard.training.guided_attention import guided_head
 from regard.training.run_folder import RunFolder
 
-SHIFTS: Final = (0, 1, -1)
-#: the mean of all layers, or a layer, a head and a shift
-HEAD: Final = re.compile(r"(?:mean|(\d{1,4})(?::(\d{1,4}))?)([+-]1)?", re.ASCII)
+#: shifts of names of heads: +1 aligns an output by the row of the step after it
+SHIFTS: Final = ("", "+1", "-1")
 #: training pairs that statistics are made of at most
 MAX_TRAINING_PAIRS: Final = 200_000
 T = TypeVar("T")
 
 
-class HeadChoice(NamedTuple):
-    """The attention that alignments are read from.
+def head_names(heads: Sequence[int]) -> list[str]:
+    """Return the names of all maps, given the heads of each layer.
 
-    Attributes:
-        layer: counted from 0; None for the mean of all.
-        head: counted from 0; None for the mean of all.
-        shift: output t is aligned by the row of step t + shift.
+    The mean of all layers is `mean`, that of layer 1 is `1`, and its first head is `1:0`, each by
+    each shift, as `1:0+1`.
     """
-
-    layer: int | None
-    head: int | None
-    shift: int
-
-    @property
-    def labels(self) -> tuple[str, str]:
-        """The layer and the head, as a table shows them."""
-        layer, head = ("mean" if number is None else str(number) for number in self[:2])
-        return layer, head
-
-    def __str__(self) -> str:
-        if self.layer is None:
-            where = message("align.choice.all-layers")
-        elif self.head is None:
-            where = message("align.choice.all-heads", layer=self.layer)
-        else:
-            where = message("align.choice.head", layer=self.layer, head=self.head)
-        if not self.shift:
-            return message("align.choice.no-shift", where=where)
-        return message("align.choice.shift", where=where, shift=self.shift)
-
-    @staticmethod
-    def parse(word: str) -> "HeadChoice":
-        """Return the choice that `mean`, `1`, `1:0` or `1:0+1` names: layer, head and shift."""
-        match = HEAD.fullmatch(word)
-        if match is None:
-            rule = "be auto, statistics, attention, mean, or a layer and head, as 1, 1:0 or 1:0+1"
-            raise ArgumentError("--by", rule, repr(word), "choose one")
-        layer, head = (None if number is None else int(number) for number in match.groups()[:2])
-        return HeadChoice(layer, head, int(match[3] or 0))
-
-    def check(self, heads: Sequence[int]) -> "HeadChoice":
-        """Return the choice if a model has it, given the number of heads of each layer."""
-        layer, head = self.layer or 0, self.head or 0
-        if layer < len(heads) and head < heads[layer]:
-            return self
-        rule = f"name a layer from 0 to {len(heads) - 1}, and a head from 0 to {max(heads) - 1}"
-        raise ArgumentError("--by", rule, f"{layer}:{head}", "choose others")
-
-
-def head_choices(heads: Sequence[int]) -> list[HeadChoice]:
-    """Return all choices: every head, the mean of each layer and that of all, by each shift."""
-    places: list[tuple[int | None, int | None]] = []
-    for layer, total in enumerate(heads):
-        places += [(layer, head) for head in range(total)]
-        places += [(layer, None)] if total > 1 else []
-    places += [(None, None)] if len(heads) > 1 else []
-    return [HeadChoice(layer, head, shift) for layer, head in places for shift in SHIFTS]
-
-
-class StatisticsChoice(NamedTuple):
-    """Links without attention, by the statistics of texts: see `regard.data.word_aligner`.
-
-    Attributes:
-        pairs: number of training pairs that were counted besides the pairs themselves.
-        shift: 0, as nothing is shifted.
-    """
-
-    pairs: int
-    shift: int = 0
-
-    @property
-    def labels(self) -> tuple[str, str]:
-        """The method, as a table shows it."""
-        return message("align.statistics"), ""
-
-    def __str__(self) -> str:
-        return message("align.choice.statistics", pairs=self.pairs)
-
-
-Choice = HeadChoice | StatisticsChoice
+    layers = [str(layer) for layer in range(len(heads))]
+    places = ["mean", *layers]
+    places += [f"{layer}:{head}" for layer in layers for head in range(heads[int(layer)])]
+    return [place + shift for place in places for shift in SHIFTS]
 
 
 class Units(NamedTuple):
@@ -151,26 +78,25 @@ def check_can_align(predictor: Predictor) -> None:
     require_tokenizer(predictor.task.input.encoder, "an alignment")
 
 
-def align(
+def align_by_attention(
     predictor: Predictor,
     pairs: Sequence[Pair],
-    choose: Callable[[Sequence[int]], Sequence[HeadChoice]],
+    choose: Callable[[Sequence[int]], Sequence[str]],
     *,
     units: Units,
     batch: int = 32,
-    done: Callable[[int], None] = lambda pairs: None,
-) -> dict[HeadChoice, list[Links]]:
-    """Return the links of each pair, for each choice of attention."""
+    done: Callable[[float], None] = lambda pairs: None,
+) -> dict[str, list[Links]]:
+    """Return the links of each pair by each map that is chosen, given the heads of each layer."""
     sides = [_sides(predictor.task, pair, units)[0] for pair in pairs]
-    found: dict[HeadChoice, list[Links]] = {}
+    found: dict[str, list[Links]] = {}
     for i, maps in _cross_attention(predictor, pairs, batch, done):
         if not found:
-            choices = choose([len(layer) for layer in maps])
-            found = {choice: [frozenset()] * len(pairs) for choice in choices}
+            names = choose([len(layer) for layer in maps])
+            found = {name: [frozenset()] * len(pairs) for name in names}
         source, target = sides[i]
-        for choice in found:
-            weights = shift_rows(_chosen(maps, choice), choice.shift)
-            found[choice][i] = strongest(merge_units(weights, target, source)[0])
+        for name in found:
+            found[name][i] = strongest(merge_units(_map_of(maps, name), target, source)[0])
     return found
 
 
@@ -180,7 +106,7 @@ def align_by_statistics(
     *,
     units: Units,
     done: Callable[[float], None] = lambda pairs: None,
-) -> tuple[StatisticsChoice, list[Links]]:
+) -> list[Links]:
     """Return the links of each pair by the statistics of these pairs and of the training data."""
     known = training_texts(predictor)
     share = len(pairs) / (len(pairs) + len(known))
@@ -195,7 +121,7 @@ def align_by_statistics(
             for text, (tokenizer, words) in zip((pair.src, pair.tgt), sides, strict=True)
         )
         links.append(unit_links(own, *spans))
-    return StatisticsChoice(len(known)), links
+    return links
 
 
 def training_texts(predictor: Predictor) -> list[tuple[str, str]]:
@@ -209,7 +135,7 @@ def training_texts(predictor: Predictor) -> list[tuple[str, str]]:
     return [(source.decode(corpus.src(i)), target.decode(corpus.tgt(i))) for i in rows]
 
 
-def align_by(
+def align(
     predictor: Predictor,
     pairs: Sequence[Pair],
     units: Units,
@@ -218,39 +144,36 @@ def align_by(
     tries_all: bool = False,
     batch: int = 32,
     done: Callable[[float], None] = lambda pairs: None,
-) -> dict[Choice, list[Links]]:
-    """Return the links of each pair by each way that was asked for, the preferred one first.
+) -> dict[str, list[Links]]:
+    """Return the links of each pair, by the name of what they are made from.
 
     Args:
         predictor: of the model.
         pairs: to align.
         units: what is linked.
-        by: `statistics`; `attention`; layer and head, see `HeadChoice.parse`; or `auto`: of a
-            guided run, attention, and else statistics for words if there is training data.
-        tries_all: whether `auto` and `attention` mean all of their ways.
+        by: `statistics`, `attention`, one of `head_names`, or `auto`: the guided head, or else
+            statistics for words if the run has its training data, or else the mean.
+        tries_all: whether `auto` and `attention` mean all that they may be.
         batch: pairs at a time.
         done: told how many pairs are done; those of both ways count.
     """
     guided = cast(Config, predictor.task.settings).guide is not None
     known = (RunFolder(predictor.paths[0]).data / "train.arrow").exists()
-    counts = by == "statistics" or (by == "auto" and all(units) and known)
-    if by == "auto" and not tries_all:
-        counts = counts and not guided
-    found: dict[Choice, list[Links]] = {}
-    if counts:
-        chosen, links = align_by_statistics(predictor, pairs, units=units, done=done)
-        found[chosen] = links
-    if not counts or (by == "auto" and tries_all):
 
-        def choose(heads: Sequence[int]) -> Sequence[HeadChoice]:
-            if by not in ("auto", "attention"):
-                return [HeadChoice.parse(by).check(heads)]
-            if tries_all:
-                return head_choices(heads)
-            return [HeadChoice(*guided_head(heads)) if guided else HeadChoice(None, None, 0)]
+    def choose(heads: Sequence[int]) -> list[str]:
+        names = head_names(heads)
+        if by in ("auto", "attention"):
+            return names if tries_all else [guided_head(heads) if guided else "mean"]
+        if by not in names:
+            rule = f"be auto, statistics, attention, or one of {', '.join(names)}"
+            raise ArgumentError("--by", rule, repr(by), "choose one")
+        return [by]
 
-        looked = align(predictor, pairs, choose, units=units, batch=batch, done=done)
-        found.update((choice, links) for choice, links in looked.items())
+    found: dict[str, list[Links]] = {}
+    if (by == "auto" and all(units) and known and (tries_all or not guided)) or by == "statistics":
+        found["statistics"] = align_by_statistics(predictor, pairs, units=units, done=done)
+    if not found or (by == "auto" and tries_all):
+        found |= align_by_attention(predictor, pairs, choose, units=units, batch=batch, done=done)
     return found
 
 
@@ -264,7 +187,7 @@ def align_best(
         predictor, source, on_bad=lambda error: bad.append(error.line or 0), forced=True, **reading
     )
     pairs = known_pairs(predictor.task, reader)
-    (found,) = align_by(predictor, pairs, Units.of(predictor.task, words)).values()
+    (found,) = align(predictor, pairs, Units.of(predictor.task, words)).values()
     return spread(found, left_out(pairs, bad), frozenset())
 
 
@@ -273,13 +196,16 @@ def unit_counts(task: Task, pairs: Sequence[Pair], units: Units) -> list[tuple[i
     return [_sides(task, pair, units)[1] for pair in pairs]
 
 
-def _chosen(maps: Sequence[Weights], choice: HeadChoice) -> Weights:
-    """Return the map of a choice, with an axis of one head."""
-    if choice.layer is not None and choice.head is not None:
-        return maps[choice.layer][choice.head : choice.head + 1]
-    layers = maps if choice.layer is None else [maps[choice.layer]]
-    mean: Weights = np.mean([layer.mean(axis=0) for layer in layers], axis=0)
-    return mean[None]
+def _map_of(maps: Sequence[Weights], name: str) -> Weights:
+    """Return the map of a name, with an axis of one head, in which each output has its row."""
+    place, shift = (name[:-2], int(name[-2:])) if name[-2:-1] in ("+", "-") else (name, 0)
+    layer, _, head = place.partition(":")
+    if layer == "mean":
+        found: Weights = np.mean([layer.mean(axis=0) for layer in maps], axis=0)[None]
+    else:
+        found = maps[int(layer)]
+        found = found[int(head)][None] if head else found.mean(axis=0, keepdims=True)
+    return shift_rows(found, shift)
 
 
 def _sides(

@@ -78,9 +78,7 @@ class TranslationTable:
     """
 
     def __init__(
-        self,
-        words: tuple[Int[np.ndarray, " entries"], Int[np.ndarray, " entries"]],
-        prior: Float[np.ndarray, " entries"],
+        self, words: Sequence[Int[np.ndarray, " entries"]], prior: Float[np.ndarray, " entries"]
     ) -> None:
         self.words, self.prior = words, prior
         self.counts = np.ones(len(prior))
@@ -105,13 +103,11 @@ def align_texts(
     found: list[SpanLinks] = []
     for portion in _portions(texts):
         spans = [(word_spans(source), word_spans(target)) for source, target in portion]
-        source, target = (
-            [
-                [pair[side][a:b].lower() for a, b in own[side]]
-                for pair, own in zip(portion, spans, strict=True)
-            ]
-            for side in (0, 1)
-        )
+        words = [
+            [[text[a:b].lower() for a, b in own] for text, own in zip(*pair, strict=True)]
+            for pair in zip(portion, spans, strict=True)
+        ]
+        source, target = ([pair[side] for pair in words] for side in (0, 1))
         links = align_sentences(source, target, done)
         for (left, right), own in zip(spans, links, strict=True):
             found.append([(left[i], right[j]) for i, j in sorted(own)])
@@ -192,11 +188,9 @@ def _prepared(source: Sentences, target: Sentences) -> tuple[list[Block], list[T
             shapes[-(-len(e) // ROUND) * ROUND, -(-len(f) // ROUND) * ROUND].append(row)
     blocks = []
     for (wide, tall), rows in shapes.items():
-        for first in range(0, len(rows), max(1, BLOCK // (wide * tall))):
-            some = np.array(rows[first : first + max(1, BLOCK // (wide * tall))])
-            sizes = [
-                np.array([len(side[row]) for row in some])[:, None] for side in (source, target)
-            ]
+        most = max(1, BLOCK // (wide * tall))
+        for some in (np.array(rows[first : first + most]) for first in range(0, len(rows), most)):
+            sizes = [np.array([[len(side[row])] for row in some]) for side in (source, target)]
             real = (np.arange(wide) < sizes[0], np.arange(tall) < sizes[1])
             blocks.append(Block(some, real, []))
     return blocks, [_table(blocks, source, target, stem) for stem in (None, STEM)]
@@ -220,16 +214,13 @@ def _table(
     for block, key, part in zip(blocks, keys, parts, strict=True):
         block.cells.append(part.reshape(key.shape))
     words = unique & 0xFFFFFFFF, unique >> 32
+    # short words look alike by chance
     heads = [
-        np.array([_head(word, side) for word in numbers]) for side, numbers in enumerate(known)
+        np.array([w[:STEM] if len(w) >= STEM or w.isdigit() else none for w in numbers])
+        for numbers, none in zip(known, "<>", strict=True)
     ]
     alike = heads[0][words[0]] == heads[1][words[1]]
     return TranslationTable(words, SMOOTHING + COGNATES * alike)
-
-
-def _head(word: str, side: int) -> str:
-    """Return what words of both sides that look alike share; a short word shares nothing."""
-    return word[:STEM] if len(word) >= STEM or word.isdigit() else "<>"[side]
 
 
 def _count(

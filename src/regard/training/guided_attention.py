@@ -34,13 +34,10 @@ ROWS: Final = 1 << 16
 LINKS: Final = 1
 
 
-def guided_head(heads: Sequence[int]) -> tuple[int, int, int]:
-    """Return the layer and head that are guided, given the heads of each layer, and their shift.
-
-    Output t is aligned by the row of step t + shift.
-    """
+def guided_head(heads: Sequence[int]) -> str:
+    """Return the name of the guided head, as in `regard align --by`, given the heads of layers."""
     layer = max(0, len(heads) - 2)
-    return layer, 0, int(heads[layer] > 1)
+    return f"{layer}:0{'+1' if heads[layer] > 1 else ''}"
 
 
 def guide_loss(
@@ -55,9 +52,9 @@ def guide_loss(
             "given to another",
             "leave it out, or choose bahdanau, transformer or another preset",
         )
-    layer, head, shift = guided_head([weights.shape[1] for weights in maps])
-    log = (maps[layer][:, head].float() + TINY).log()
-    return -(links.roll(shift, dims=1) * log).sum()
+    weights = maps[max(0, len(maps) - 2)]
+    log = (weights[:, 0].float() + TINY).log()
+    return -((links.roll(1, dims=1) if weights.shape[1] > 1 else links) * log).sum()
 
 
 def open_links(path: Path, corpus: Corpus, task: Task) -> Corpus:

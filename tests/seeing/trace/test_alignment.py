@@ -17,7 +17,6 @@ from regard.seeing.trace.view import (
     read_gold,
     shift_rows,
     strongest,
-    uniform_quality,
 )
 
 
@@ -70,13 +69,6 @@ def test_error_rates_are_of_the_whole_file_and_not_the_mean_of_its_pairs():
     assert Quality.of([one, two], golds).aer == 0.0
     empty = Quality.of([frozenset()], [Gold(frozenset(), frozenset())])
     assert (empty.aer, empty.precision, empty.recall) == (0.0, 0.0, 0.0)
-
-
-def test_uniform_is_the_expected_error_of_random_links():
-    # two target words, four source words: each link is right with probability 1/4
-    gold = [Gold(links("0-0 3-1"), links("0-0 3-1"))]
-    found = uniform_quality(gold, [(4, 2)])
-    assert found.aer == pytest.approx(1 - (0.5 + 0.5) / 4)
 
 
 def test_the_diagonal():

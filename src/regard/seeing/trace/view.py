@@ -217,17 +217,6 @@ class Quality:
         return 1 - (self.hit_sure + self.hit_possible) / total if total else 0.0
 
 
-def uniform_quality(gold: Sequence[Gold], sizes: Sequence[tuple[int, int]]) -> Quality:
-    """Return the expected quality of linking each target word with a random source word."""
-    real = [(one, source, target) for one, (source, target) in zip(gold, sizes, strict=True)]
-    return Quality(
-        links=float(sum(target for _, source, target in real if source)),
-        sure=sum(len(one.sure) for one in gold),
-        hit_sure=sum((len(one.sure) / source for one, source, _ in real if source), 0.0),
-        hit_possible=sum((len(one.possible) / source for one, source, _ in real if source), 0.0),
-    )
-
-
 def diagonal(source: int, target: int) -> Links:
     """Link each target word with the source word at the same relative position."""
     if not source:
