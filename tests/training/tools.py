@@ -42,11 +42,11 @@ def write_pairs(path: Path, count: int = 200, seed: int = 1) -> Path:
     return path
 
 
-def run(data: Path, output: Path, *, accept_loss: bool = False, **settings: object) -> None:
+def run(data: Path, output: Path, **settings: object) -> None:
     """Starts a run, or goes on with it if it has begun."""
     torch.set_num_threads(1)
     if RunFolder(output).started:
-        resume_run(output, quiet=True, accept_loss=accept_loss)
+        resume_run(output, quiet=True)
     else:
         start_run(make_config({"data": str(data), **SETTINGS, **settings}), output, quiet=True)
 

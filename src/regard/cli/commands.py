@@ -95,11 +95,6 @@ class TrainArgs:
         shown="nothing",
     )
     resume: Path | None = option("Resume the run in this folder.", autocompletion=complete_run)
-    accept_loss: bool = flag(
-        "--accept-loss",
-        "Resume although a part of the run is missing or damaged, and lose what `--resume` alone "
-        "reports.",
-    )
     skip_bad: options.SkipBad = False
     data_dir: Path | None = option(
         "Folder of the public datasets of recipes.", envvar="REGARD_DATA"

@@ -37,15 +37,12 @@ def train(args: TrainArgs) -> None:
         minutes=args.minutes,
         skip_bad=args.skip_bad or None,
     )
-    accepted: dict[str, Any] = {"accept_loss": args.accept_loss}
-    if args.resume is None:
-        refuse("be for a run that goes on", "add --resume RUN, or leave it out", **accepted)
-    else:
+    if args.resume is not None:
         refuse("be left out when a run goes on", "the run stays in its folder", output=args.output)
         fix = "the run has the weights of its own checkpoint"
         refuse("be left out when a run goes on", fix, **{"from": args.start})
         refuse("be left out when a run goes on", "the table of a search has it", search=args.search)
-    if args.resume is not None:  # by its recipe if it was made by one
+        # by its recipe if it was made by one
         recipe = recipes.load_saved(args.resume / recipes.RECIPE_DIR)
     else:
         path = recipes.find(words[0]) if words else None
@@ -53,12 +50,12 @@ def train(args: TrainArgs) -> None:
     if recipe is not None or args.resume is not None:
         refuse("be for a new run on your own data", dry_run=args.dry_run)
     if recipe is not None:
-        folder = _train_recipe(recipe, words, options, args, accepted)
+        folder = _train_recipe(recipe, words, options, args)
     else:
         refuse("be for a recipe", no_test=args.no_test)
         settings = _gather(words, args.resume is not None) | options
         if args.resume is not None:
-            folder = resume_training(args.resume, settings, quiet=args.quiet, **accepted)
+            folder = resume_training(args.resume, settings, quiet=args.quiet)
         else:
             config = _with_data(settings)
             place = args.output or _folder_of(config)
@@ -78,16 +75,12 @@ def train(args: TrainArgs) -> None:
 
 
 def _train_recipe(
-    recipe: "recipes.Recipe",
-    words: list[str],
-    options: dict[str, Any],
-    args: TrainArgs,
-    accepted: dict[str, Any],
+    recipe: "recipes.Recipe", words: list[str], options: dict[str, Any], args: TrainArgs
 ) -> RunFolder:
     how = {"test": not args.no_test, "quiet": args.quiet}
     if args.resume is not None:
         changes = parse_overrides(words) | options
-        return recipes.resume(recipe, RunFolder(args.resume), changes, **how, **accepted)
+        return recipes.resume(recipe, RunFolder(args.resume), changes, **how)
     changes = parse_overrides(words[1:]) | options
     return recipes.start(
         recipe, changes, data=args.data_dir, output=args.output, search=args.search, **how

@@ -31,7 +31,7 @@ from regard.data.series_windows import SeriesScaler
 from regard.data.sounds import SoundEncoder
 from regard.data.story_encoder import StoryEncoder
 from regard.data.text_files import fingerprint
-from regard.data.tokenizers import Tokenizer, target_ids
+from regard.data.tokenizers import Tokenizer
 from regard.errors import DataError, RegardError
 from regard.messages import message
 from regard.safe_read import PathLike, map_bytes
@@ -202,7 +202,7 @@ class PairEncoder:
     def encode(self, pairs: Sequence[Pair]) -> Any:
         """Return a record batch of pairs, without those that are too long."""
         sources: Sequence[Any] = self._src.encode_sources(pairs)
-        targets = target_ids(self._tgt, pairs)
+        targets = self._tgt.encode_batch([pair.tgt for pair in pairs])
         kept = []
         for i, pair in enumerate(pairs):
             fits = (

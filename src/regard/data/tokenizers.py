@@ -17,9 +17,7 @@ from typing import (
     Final,
     Literal,
     NamedTuple,
-    Protocol,
     SupportsIndex,
-    runtime_checkable,
 )
 
 from pydantic import (
@@ -697,17 +695,3 @@ def source_ids(
     for row in rows:
         row.append(tokenizer.end)
     return rows
-
-
-@runtime_checkable
-class BatchEncoder(Protocol):
-    """Encodes targets: a tokeniser, or the scale of numbers."""
-
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each text."""
-        ...
-
-
-def target_ids(tokenizer: BatchEncoder, pairs: Sequence[Pair]) -> list[list[int]]:
-    """Return ids of targets, without `eos` at their end."""
-    return tokenizer.encode_batch([pair.tgt for pair in pairs])

@@ -11,8 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.data import Pair, Tokenizer, pad
-from regard.data.tokenizers import target_ids
+from regard.data import Tokenizer, pad
 from regard.errors import ArgumentError
 from regard.evaluation.bootstrap import Ends, ratio_interval
 from regard.models.protocol import SequenceModel, evaluating
@@ -74,7 +73,7 @@ def perplexity(model: SequenceModel, tokenizer: Tokenizer, texts: Sequence[str])
     """Return the perplexity of texts, without dropout."""
     if not texts:
         raise ArgumentError("texts", "be one or more", "an empty list", "there is nothing to score")
-    ids = target_ids(tokenizer, [Pair("", text, 0) for text in texts])
+    ids = tokenizer.encode_batch(texts)
     device = next(model.parameters()).device
     each = np.zeros((len(ids), 3))
     each[:, 1] = [len(row) + 1 for row in ids]

@@ -104,7 +104,6 @@ def resume(
     *,
     test: bool = True,
     quiet: bool = False,
-    accept_loss: bool = False,
 ) -> RunFolder:
     """Resume a recipe's run; a finished one is only scored.
 
@@ -114,14 +113,13 @@ def resume(
         overrides: settings that replace its own.
         test: score the test sets, not dev alone.
         quiet: print nothing.
-        accept_loss: as for `resume_run`.
     """
     console = StderrConsole(quiet=quiet)
     members = [resolve(member, folder.path.parent) for member in recipe.members]
     _check_overrides(recipe, overrides)
     searching = is_open(folder)
     if not members and (overrides or not folder.finished or searching):
-        folder = resume_training(folder.path, overrides, quiet=quiet, accept_loss=accept_loss)
+        folder = resume_training(folder.path, overrides, quiet=quiet)
         recipe = _changed(recipe, folder, best_settings(folder) if searching else overrides)
         if not folder.finished:
             return folder

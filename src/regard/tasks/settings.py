@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
@@ -14,41 +14,8 @@ Say = Callable[[str], None]
 Advance = Callable[[float], None]
 
 
-@runtime_checkable
-class Settings(Protocol):
-    """The settings of a run that depend on its data; `regard.training.Config` has them."""
-
-    data: str | tuple[str, ...]
-    tgt: str | None
-    dev: str | None
-    dev_tgt: str | None
-    columns: tuple[str, ...] | None
-    features: bool | None
-    skip_bad: bool
-    max_chars: int
-    preset: str
-    model: Any
-    task_options: Any
-    src_tokenizer: Any
-    tgt_tokenizer: Any
-    src_case: Any
-    stack: int
-    scale_vectors: bool
-    shared_vocab: bool
-    vocab_size: int
-    src_vectors: str | None
-    tgt_vectors: str | None
-    metric: Any
-
-    @property
-    def model_fields_set(self) -> set[str]:
-        """Settings that were given, and not left to their defaults."""
-        ...
-
-    @property
-    def model_size(self) -> Any:
-        """The row of the preset's sizes."""
-        ...
+#: the settings of a run, `regard.training.Config`, which stands above this room
+Settings = Any
 
 
 class TaskOptions(BaseModel):

@@ -206,10 +206,11 @@ def resume_run(
     pairs: PairSource | None = None,
     console: Console | None = None,
     quiet: bool = False,
-    accept_loss: bool = False,
     watch: Watch | None = None,
 ) -> RunFolder:
-    """Continue a run from its newest checkpoint; a finished run stays as it is.
+    """Continue a run from its newest valid checkpoint; a finished run stays as it is.
+
+    Raises RunError, and changes nothing, if a part is missing that no other one holds.
 
     Args:
         output: the run folder.
@@ -217,8 +218,6 @@ def resume_run(
         pairs: the training pairs, if they came from Python and not from a file.
         console: where to report; stderr if None.
         quiet: whether to print nothing.
-        accept_loss: whether to go on if a part of the run is missing or damaged. Without it,
-            RunError says what would be lost, and nothing is changed.
         watch: as for `start_run`.
     """
     folder = RunFolder(output)
@@ -236,7 +235,8 @@ def resume_run(
             if not quiet and is_first_process():
                 _say_finished(folder, config, state, console)
             return folder
-        state.check(accept_loss=accept_loss)
+        if state.lost is not None:
+            raise state.lost
         if is_first_process():
             folder.create()
             folder.sweep()
@@ -270,8 +270,7 @@ def _check_tensorboard(config: Config) -> None:
 
 def _say_finished(folder: RunFolder, config: Config, state: "RunState", console: Console) -> None:
     """Say that a run is finished, and which parts of it are damaged."""
-    faults = (f"{what}; nothing was changed." for what, _ in state.damage)
-    for sentence in (*state.notes, *faults):
+    for sentence in (*state.notes, *([] if state.lost is None else [str(state.lost)])):
         say(console, sentence)
     say(console, message("train.finished", path=folder.path))
     if state.checkpoint is not None:
@@ -314,7 +313,7 @@ def _train(
     """Train a prepared run to its end, from a state."""
     folder, progress = run.folder, state.progress
     processes, dev = run.learner.processes, run.evaluator.dev
-    notes = [*state.notes, *(f"{what}, and {lost}." for what, lost in state.damage)]
+    notes = list(state.notes)
     if state.checkpoint is not None:
         notes += run.checkpoints.restore(state.checkpoint)
     reporter = ConsoleReporter(
@@ -503,13 +502,6 @@ def describe_candidates(
     )
 
 
-class Damage(NamedTuple):
-    """A part of a run that is missing or damaged, and what is lost by going on without it."""
-
-    what: str
-    lost: str
-
-
 class RunState(NamedTuple):
     """The saved state of a run, verified as a whole before anything is written.
 
@@ -518,7 +510,7 @@ class RunState(NamedTuple):
         progress: of that checkpoint; of its best evaluations, those with valid weights.
         seals: length and checksum of each log at that point, by file name.
         notes: a sentence for each fault that costs nothing.
-        damage: parts that are missing or damaged, and what is lost by going on without them.
+        lost: the error of a part that is missing or damaged, and that nothing else holds.
         unusable: damaged checkpoints newer than `checkpoint`, and damaged files of best/.
         model_problem: why model.safetensors cannot be used, or None.
         model_source: the file of best/ to restore it from, if there is one.
@@ -528,104 +520,83 @@ class RunState(NamedTuple):
     progress: Progress
     seals: Mapping[str, Any]
     notes: list[str]
-    damage: list[Damage]
+    lost: RunError | None
     unusable: list[Path]
     model_problem: str | None
     model_source: Path | None
 
-    def check(self, *, accept_loss: bool) -> None:
-        """Raise RunError if resuming would lose something and the user has not accepted that."""
-        if self.damage and not accept_loss:
-            found = "; ".join(what for what, _ in self.damage)
-            lost = ", and ".join(dict.fromkeys(lost for _, lost in self.damage))
-            raise RunError(
-                f"a run must be whole to go on, but {found}: restore that from a copy, or go on "
-                f"with --accept-loss, and {lost}."
-            )
-
 
 def new_state() -> RunState:
     """Return the state of a run that begins."""
-    return RunState(None, Progress(), {}, [], [], [], None, None)
+    return RunState(None, Progress(), {}, [], None, [], None, None)
 
 
 def read_state(folder: RunFolder) -> RunState:
     """Read the state of a run, and verify its checkpoints, logs, best weights and model."""
     found = load_checkpoint(folder.checkpoints)
-    notes, rows = list(found.complaints), folder.metrics.rows()
-    damage: list[Damage] = []
+    notes, lost = list(found.complaints), None
+    unusable = [folder.checkpoints / f"{name}.safetensors" for name in found.damaged]
     progress, seals = Progress(), {}
     if found.checkpoint is None:  # which a run saves before its first step
-        made = [path.name for path in (folder.model_file, folder.card_file) if path.exists()]
-        made += ["best"] if folder.best.exists() and any(folder.best.iterdir()) else []
-        made += [f"{len(rows)} row{'s' * (len(rows) != 1)} of metrics.jsonl"] if rows else []
+        made = (folder.model_file, folder.card_file, *folder.best.glob("*"))
         what = f"{folder.checkpoints} has no checkpoint"
         if found.damaged:
             names = ", ".join(found.damaged)
             what = f"all checkpoints in {folder.checkpoints} are damaged ({names})"
-        if made or found.damaged:
-            replaced = ", ".join(made) or "all that it has learned"
-            damage.append(Damage(what, f"it trains from step 0 and replaces {replaced}"))
+        if found.damaged or folder.metrics.rows() or any(path.exists() for path in made):
+            lost = _incomplete(what)
     else:
         numbers = found.checkpoint.numbers
         progress, seals = progress_of(numbers["progress"]), numbers.get("logs", {})
-        later = [str(row["step"]) for row in rows if row["step"] > progress.evaluated]
-        if found.damaged and later:
-            what = f"the newest checkpoint in {folder.checkpoints}, {found.damaged[0]}, is damaged"
-            steps = ", ".join(later)
-            lost = (
-                f"it trains again from step {progress.step} and makes the evaluations of {steps} "
-                "anew"
-            )
-            damage.append(Damage(what, lost))
         for log in (folder.metrics, folder.report):
             if (fault := log.problem(seals.get(log.path.name))) is not None:
-                lost = f"rows of {log.path.name} that cannot be read are dropped"
-                damage.append(Damage(f"{log.path} is damaged: {fault}", lost))
-        files, learned = (
-            (folder.src_tokenizer_file, folder.tgt_tokenizer_file),
-            "tokenisers are learned again from the data",
-        )
-        damage += [Damage(f"{file} is missing", learned) for file in files if not file.exists()]
-    problem = _problem(folder.model_file)
-    source, lost_weights, unusable = _best(folder, progress, model_is_whole=problem is None)
-    damage += lost_weights
-    unusable += [folder.checkpoints / f"{name}.safetensors" for name in found.damaged]
-    if problem is not None and (progress.best or folder.model_file.exists() or folder.finished):
+                fault = f"{log.path} is damaged: {fault}; what cannot be read is left out."
+                notes.append(fault)
+        files = (folder.src_tokenizer_file, folder.tgt_tokenizer_file)
+        again = "is missing, and is learned again from the data."
+        notes += [f"{file} {again}" for file in files if not file.exists()]
+    problem, had_best = _problem(folder.model_file), bool(progress.best)
+    source, forgotten = _best(folder, progress, model_is_whole=problem is None)
+    notes += forgotten.values()
+    unusable += forgotten
+    if problem is not None and (had_best or folder.model_file.exists() or folder.finished):
         said = f"{folder.model_file} {problem}"
         if source is not None:
             notes.append(f"{said}, and is written again from {source}.")
-        elif progress.best or folder.finished:
-            damage.append(Damage(said, "the best weights so far are gone"))
+        elif had_best or folder.finished:
+            lost = lost or _incomplete(f"{said}, and the best weights so far are gone")
         else:
             notes.append(f"{said}, and is written again at the next evaluation.")
-    return RunState(found.checkpoint, progress, seals, notes, damage, unusable, problem, source)
+    return RunState(found.checkpoint, progress, seals, notes, lost, unusable, problem, source)
+
+
+def _incomplete(what: str) -> RunError:
+    return RunError(
+        f"a run must be whole to go on, but {what}: restore that from a copy, or start a new run "
+        f"from this one with --from RUN@STEP."
+    )
 
 
 def _best(
     folder: RunFolder, progress: Progress, *, model_is_whole: bool
-) -> tuple[Path | None, list[Damage], list[Path]]:
-    """Verify the weights of the best evaluations, and forget evaluations without weights.
+) -> tuple[Path | None, dict[Path, str]]:
+    """Forget evaluations whose weights are gone.
 
     Returns:
-        the file of the best evaluation, if it is valid; the damage; the damaged files.
+        the file of the best evaluation, if it is valid; a sentence for each file that is not.
     """
-    damage, source, kept, unusable = [], None, [], []
+    source, kept, gone = None, [], {}
     for place, found in enumerate(progress.best):
         path = tensor_file(folder.best, found.step)
         problem = _problem(path)
         if problem is not None:
-            lost = f"the weights of step {found.step}, with dev score {found.score:.4g}, are gone"
-            damage.append(Damage(f"{path} {problem}", lost))
-            unusable.append(path)
+            gone[path] = f"{path} {problem}, and is left out at the end."
         elif place == 0:
             source = path
         if problem is None or (place == 0 and model_is_whole):  # the model has the best weights
             kept.append(found)
-    if progress.best and not kept:
-        progress.evaluated, progress.stale = -1, 0
     progress.best = kept
-    return source, damage, unusable
+    return source, gone
 
 
 def _problem(path: Path) -> str | None:

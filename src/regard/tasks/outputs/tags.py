@@ -6,7 +6,6 @@ from typing import ClassVar, Final
 
 from regard.data import Pair, TargetEncoder
 from regard.data.error_hints import SETTING_HINTS, BadLine, BadLines
-from regard.data.tokenizers import target_ids
 from regard.errors import ArgumentError, DataError
 from regard.evaluation import ClassReport, confusion
 from regard.evaluation.classification import are_span_tags, span_rows, unknown_classes
@@ -61,7 +60,7 @@ class TagOutput(TokenOutput):
         bad, good, rest = BadLines(skip_bad, advice=SETTING_HINTS), 0, iter(pairs)
         while chunk := list(itertools.islice(rest, CHUNK)):
             reads = self.input.rows([self.input.of_pair(pair) for pair in chunk])
-            writes = target_ids(self.tokenizer, chunk)
+            writes = self.tokenizer.encode_batch([pair.tgt for pair in chunk])
             for pair, read, written in zip(
                 chunk, map(self.input.length, reads), writes, strict=True
             ):
