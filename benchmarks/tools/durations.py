@@ -37,17 +37,24 @@ NOT_QUICK = 0.2
 
 def seconds_so_far() -> float:
     """Return the processor's seconds of this process and of all that it has started."""
-    processes = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with suppress(OSError, IndexError):
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                processes[int(entry.name)] = (int(fields[1]), sum(map(int, fields[11:15])))
-    mine, found = os.getpid(), {os.getpid()}
-    while more := {p for p, (parent, _) in processes.items() if parent in found} - found:
-        found |= more
-    own = os.times()
-    return sum(own[:4]) + sum(processes[p][1] for p in found - {mine}) / TICK
+    seconds = sum(os.times()[:4])
+    started = children(os.getpid())
+    while started:
+        pid = started.pop()
+        with suppress(OSError, IndexError):  # it may end meanwhile
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            seconds += sum(map(int, fields[11:15])) / TICK
+            started += children(pid)
+    return seconds
+
+
+def children(pid: int) -> list[str]:
+    """Return the processes that a process has started and not yet waited for."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(OSError):  # of a thread that ends meanwhile
+            found += (task / "children").read_text().split()
+    return found
 
 
 class Durations:

@@ -57,6 +57,7 @@ def test_attention_learns_to_reverse(preset, cell):
     assert result.exact >= 0.97
 
 
+@pytest.mark.long
 def test_word_by_word_learns_an_aligned_task():
     result = learn("rnn", next_symbol)
     print(f"rnn, aligned: {result}")
