@@ -1,12 +1,14 @@
-"""Beam search with the graphs of this folder: `echo text | python decode.py --beam 5`.
+"""Answers by the graphs of this folder: `echo text | python decode.py`.
 
 Where sources are vectors, a line is the name of a .npy file, or a table as JSON has it; where they
 are pictures, the name of a file; where they are stories, a story and a question with a tab between.
+Where the model forecasts, the file is a CSV file with a header, and the answer is the next rows.
 
 It needs numpy and onnxruntime; and what else manifest.json names.
 """
 
 import argparse
+import csv
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, replace
@@ -34,30 +36,84 @@ BATCH = 32
 READ_AHEAD = 32
 
 
-class Exported:
-    """The model of a folder.
+class ExportedGraphs:
+    """The graphs of a folder, and its sources.
 
     Args:
         folder: that `regard export --to onnx` wrote.
-        threads: of each step; all cores if 0.
+        threads: of each call of a graph; all cores if 0.
+        names: of the graphs.
     """
 
-    def __init__(self, folder: str | Path, threads: int = 0) -> None:
+    def __init__(self, folder: str | Path, threads: int, *names: str) -> None:
         folder = Path(folder)
-        manifest = text_codec.read_manifest(folder, "encoder.onnx", "step.onnx")
-        self.symbols, self.limits = manifest["symbols"], manifest["limits"]
-        #: those of the run
-        self.options = beams.SearchOptions(**manifest["search"])
-        self.source = text_codec.source_codec(folder, manifest)
-        self.target = text_codec.TokenCodec(folder / "tokenizer.tgt.json", manifest)
+        self.manifest = text_codec.read_manifest(folder, *names)
+        self.limits = self.manifest["limits"]
+        self.source = text_codec.source_codec(folder, self.manifest)
         settings = onnxruntime.SessionOptions()
         settings.intra_op_num_threads = threads
-        self.encoder, self.step = (
+        self.graphs = [
             onnxruntime.InferenceSession(
                 folder / name, settings, providers=["CPUExecutionProvider"]
             )
-            for name in ("encoder.onnx", "step.onnx")
-        )
+            for name in names
+        ]
+
+    def positions(self, rows: list[Any]) -> np.ndarray:
+        """Return the number of vectors that the model makes of each source."""
+        return np.array([self.source.positions(len(row)) for row in rows])
+
+    def check_positions(self, rows: list[Any]) -> None:
+        """Raise for a source that is longer than the positions that the model has learned."""
+        most = self.limits["positions"]
+        if most is not None and (longest := max(self.positions(rows), default=0)) > most:
+            raise ValueError(
+                f"a source must have at most {most} tokens, for which the model has positions, but "
+                f"one has {longest}: split it."
+            )
+
+    def padded(self, rows: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+        """Return sources as one array, and their lengths."""
+        lengths = np.array([len(row) for row in rows], np.int64)
+        shape = (len(rows), lengths.max(), *np.asarray(rows[0]).shape[1:])
+        src = np.full(shape, self.manifest["symbols"]["pad"], self.source.dtype)
+        for i, row in enumerate(rows):
+            src[i, : len(row)] = row
+        return src, lengths
+
+
+class ExportedNumbers(ExportedGraphs):
+    """The model of a folder that predicts numbers, or forecasts."""
+
+    def __init__(self, folder: str | Path, threads: int = 0) -> None:
+        super().__init__(folder, threads, "model.onnx")
+        self.forecasts = self.manifest["tokenizers"]["source"]["kind"] == "series"
+
+    def __call__(self, sources: list[Any]) -> np.ndarray:
+        """Return the numbers of sources, (sources, steps, targets, estimates).
+
+        The first estimate is the number itself, and the others are the quantiles.
+        """
+        return self.run([self.source.encode(source) for source in sources])
+
+    def run(self, rows: list[Any]) -> np.ndarray:
+        """Return the numbers of encoded sources, computed as one batch."""
+        self.check_positions(rows)
+        given = dict(zip(("src", "lengths"), self.padded(rows), strict=True))
+        inputs = {port.name: given[port.name] for port in self.graphs[0].get_inputs()}
+        return np.asarray(self.graphs[0].run(["numbers"], inputs)[0])
+
+
+class Exported(ExportedGraphs):
+    """The model of a folder that writes tokens."""
+
+    def __init__(self, folder: str | Path, threads: int = 0) -> None:
+        super().__init__(folder, threads, "encoder.onnx", "step.onnx")
+        self.symbols = self.manifest["symbols"]
+        #: those of the run
+        self.options = beams.SearchOptions(**self.manifest["search"])
+        self.target = text_codec.TokenCodec(Path(folder) / "tokenizer.tgt.json", self.manifest)
+        self.encoder, self.step = self.graphs
         self.memory_names = [port.name for port in self.encoder.get_outputs()]
         self.step_names = [port.name for port in self.step.get_outputs()]
 
@@ -79,12 +135,7 @@ class Exported:
         if batch < 1:
             raise ValueError(f"batch must be at least 1, but it is {batch}: choose a larger one.")
         chosen = replace(self.options, **options)
-        longest, most = max(self.positions(rows), default=0), self.limits["positions"]
-        if most is not None and longest > most:
-            raise ValueError(
-                f"a source must have at most {most} tokens, for which the model has positions, but "
-                f"one has {longest}: split it."
-            )
+        self.check_positions(rows)
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
         found: list[list[beams.BeamHypothesis]] = [[] for _ in rows]
         for start in range(0, len(order), batch):
@@ -97,12 +148,7 @@ class Exported:
         self, rows: list[Any], options: beams.SearchOptions
     ) -> list[list[beams.BeamHypothesis]]:
         """Return the hypotheses of one batch."""
-        lengths = np.array([len(row) for row in rows])
-        like = np.asarray(rows[0])
-        src = np.full((len(rows), lengths.max(), *like.shape[1:]), self.symbols["pad"], like.dtype)
-        for i, row in enumerate(rows):
-            src[i, : len(row)] = row
-        state = self.first(src, lengths)
+        state = self.first(*self.padded(rows))
         shape = (len(rows), 1)
 
         def step(
@@ -123,10 +169,6 @@ class Exported:
             ]
             for several, length in zip(found, self.positions(rows).tolist(), strict=True)
         ]
-
-    def positions(self, rows: list[Any]) -> np.ndarray:
-        """Return the number of vectors that the model makes of each source."""
-        return np.array([self.source.positions(len(row)) for row in rows])
 
     def target_limits(self, rows: list[Any], max_len: int | None = None) -> beams.TargetLimits:
         """Return the lengths of the targets, and the tokens that they never have."""
@@ -211,8 +253,26 @@ def predict_lines(
         target.flush()
 
 
+def predict_numbers(
+    model: ExportedNumbers, lines: Iterator[str], target: IO[str], batch: int
+) -> None:
+    """Write the number of each line; or the rows after those of a CSV file, with quantiles."""
+    if not model.forecasts:
+        while rows := list(islice(lines, batch)):
+            target.writelines(f"{number:.6g}\n" for number in model(rows)[:, 0, 0, 0])
+            target.flush()
+        return
+    (found,), numbers = model([list(lines)]), model.manifest["numbers"]
+    writer = csv.writer(target, lineterminator="\n")
+    levels = [f"_{level:g}" for level in numbers["levels"]]
+    own = [f"{name}{level}" for name in numbers["names"] for level in ("", *levels)]
+    writer.writerow(["step", *own])
+    for step, row in enumerate(found, start=1):
+        writer.writerow([step, *(f"{number:.8g}" for number in row.ravel())])
+
+
 def main() -> None:
-    """Predict a line for each line of a file."""
+    """Answer each line of a file, or forecast the rows after those of a CSV file."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("file", nargs="?", default="-", help="a source on each line; stdin if -")
     parser.add_argument("--beam", type=int, help="beam width; 1 is greedy search")
@@ -223,11 +283,16 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=0, help="all cores if 0")
     given = vars(parser.parse_args())
     file, batch, threads = given.pop("file"), given.pop("batch"), given.pop("threads")
-    model = Exported(Path(__file__).parent, threads)
-    own = {name: value for name, value in given.items() if value is not None}
     typed = file == "-" and sys.stdin.isatty()
     size = batch if batch is not None else 1 if typed else BATCH
-    lines = text_codec.opened_lines(file)
+    if size < 1:
+        raise ValueError(f"batch must be at least 1, but it is {size}: choose a larger one.")
+    own = {name: value for name, value in given.items() if value is not None}
+    folder, lines = Path(__file__).parent, text_codec.opened_lines(file)
+    if (folder / "model.onnx").exists():
+        predict_numbers(ExportedNumbers(folder, threads), lines, sys.stdout, size)
+        return
+    model = Exported(folder, threads)
     predict_lines(model, lines, sys.stdout.buffer, size, replace(model.options, **own))
 
 

@@ -116,24 +116,24 @@ class Program(NamedTuple):
     """A program that predicts without regard.
 
     Attributes:
+        file: its name.
         readme: the template of the README of its folder.
         weights: files that it reads.
         modules: that it imports.
     """
 
+    file: str
     readme: str
     weights: tuple[str, ...]
     modules: tuple[ModuleType, ...] = (text_codec, lookup_codecs, symbols)
 
 
+SEARCH: Final = (beam_search, text_codec, lookup_codecs, symbols)
+#: by format; `numbers` are those of onnx
 PROGRAMS: Final = {
-    "decode.py": Program(
-        "README.onnx.md.jinja",
-        ("encoder.onnx", "step.onnx"),
-        (beam_search, text_codec, lookup_codecs, symbols),
-    ),
-    "predict.py": Program("README.numbers.md.jinja", ("model.onnx",)),
-    "translate.py": Program("README.ctranslate2.md.jinja", ("model.bin",)),
+    "onnx": Program("decode.py", "README.onnx.md.jinja", ("encoder.onnx", "step.onnx"), SEARCH),
+    "numbers": Program("decode.py", "README.numbers.md.jinja", ("model.onnx",), SEARCH),
+    "ctranslate2": Program("translate.py", "README.ctranslate2.md.jinja", ("model.bin",)),
 }
 #: version of manifest.json
 VERSION: Final = 2
@@ -218,7 +218,7 @@ def _write_numbers(saved: Saved, run: Path, folder: Path) -> dict[str, Any]:
     from regard.export.graphs import verify_numbers, write_number_graph
 
     described = write_number_graph(saved, folder)
-    manifest = _manifest(saved, run, folder, "onnx", "predict.py") | described
+    manifest = _manifest(saved, run, folder, "numbers") | described
     _write_manifest(manifest, folder)
     with readable_errors():
         manifest["verified"] = {"largest_difference": verify_numbers(saved, folder)}
@@ -233,7 +233,7 @@ def _write_onnx(saved: Saved, run: Path, folder: Path, attention: bool) -> dict[
     ports = write_graphs(saved.sequence_model, inputs, folder, attention=attention)
     simplify(folder)
     manifest = {
-        **_manifest(saved, run, folder, "onnx", "decode.py"),
+        **_manifest(saved, run, folder, "onnx"),
         "search": _search(saved),
         **ports.graphs(inputs, saved.text_target.vocab_size),
     }
@@ -247,7 +247,7 @@ def _write_ctranslate2(saved: Saved, run: Path, folder: Path) -> dict[str, Any]:
     from regard.export.ctranslate2_model import MAX_POSITIONS, verify, write_model
 
     write_model(saved, run, folder)
-    manifest = _manifest(saved, run, folder, "ctranslate2", "translate.py")
+    manifest = _manifest(saved, run, folder, "ctranslate2")
     manifest["search"] = _search(saved)
     manifest["limits"]["positions"] = min(
         manifest["limits"]["positions"] or MAX_POSITIONS, MAX_POSITIONS
@@ -266,17 +266,18 @@ def _search(saved: Saved) -> dict[str, Any]:
     return {"beam": saved.config.beam, "length_penalty": DecodingOptions().length_penalty}
 
 
-def _manifest(saved: Saved, run: Path, folder: Path, to: str, program: str) -> dict[str, Any]:
+def _manifest(saved: Saved, run: Path, folder: Path, kind: str) -> dict[str, Any]:
     """Write the tokenizers, and the program that predicts; returns what is known of the folder."""
     options, codec = DecodingOptions(), saved.task.input.facts.codec
+    program, to = PROGRAMS[kind], kind if kind in FORMATS else "onnx"
     target, own = saved.tgt_tokenizer, saved.task.input.describe().manifest
     saved.src_tokenizer.save(folder / "tokenizer.src.json")
     target.save(folder / "tokenizer.tgt.json")
-    modules = (str(module.__file__) for module in PROGRAMS[program].modules)
-    code = (str(Path(__file__).with_name(program)), *modules, inspect.getfile(codec))
+    modules = (str(module.__file__) for module in program.modules)
+    code = (str(Path(__file__).with_name(program.file)), *modules, inspect.getfile(codec))
     for file in map(Path, dict.fromkeys(code)):
         shutil.copyfile(file, folder / file.name)
-    weights = (safe_read.read_bytes(folder / name, None) for name in PROGRAMS[program].weights)
+    weights = (safe_read.read_bytes(folder / name, None) for name in program.weights)
     subwords = {own.get("tokenizer", own["kind"]), target.kind} & {"bpe", "unigram"}
     made = {name: version(name) for name in ("torch", *FORMATS[to])}
     runtime = ["numpy", "onnxruntime"] if to == "onnx" else ["ctranslate2"]
@@ -286,7 +287,7 @@ def _manifest(saved: Saved, run: Path, folder: Path, to: str, program: str) -> d
         "name": run.resolve().name,
         "preset": saved.config.preset,
         "made_by": {"regard": __version__, **made},
-        "program": program,
+        "program": program.file,
         "sha256": hashlib.sha256(b"".join(weights)).hexdigest(),
         "needs": [*runtime, *(["tokenizers"] if subwords else []), *own.pop("needs", ())],
         "symbols": {"pad": PAD, "bos": BOS, "eos": EOS, "unk": UNK},
@@ -304,7 +305,11 @@ def _manifest(saved: Saved, run: Path, folder: Path, to: str, program: str) -> d
 
 
 def _readme(manifest: dict[str, Any]) -> str:
-    text = safe_read.read_text(Path(__file__).with_name(PROGRAMS[manifest["program"]].readme))
+    text = safe_read.read_text(
+        Path(__file__).with_name(
+            PROGRAMS["numbers" if "numbers" in manifest else manifest["format"]].readme
+        )
+    )
     template = Template(
         text, trim_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined
     )

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from regard import ops
 from regard.errors import ExportError
-from regard.export.predict import ExportedNumbers
+from regard.export.decode import ExportedNumbers
 from regard.export.traceable import exportable, first_state, plain_decoder
 from regard.models import SequenceModel
 from regard.models.protocol import StepOutput, inference
