@@ -81,7 +81,7 @@ CASES = {
     "additive": Case(lambda: AdditiveAttention(QUERY, KEY, HIDDEN)),
     "dot": Case(lambda: MultiplicativeAttention(QUERY, QUERY, "dot"), key_size=QUERY),
     "general": Case(lambda: MultiplicativeAttention(QUERY, KEY, "general")),
-    "concat": Case(lambda: MultiplicativeAttention(QUERY, KEY, "concat", hidden_size=HIDDEN)),
+    "concat": Case(lambda: MultiplicativeAttention(QUERY, KEY, "concat")),
     "scaled": Case(lambda: ScaledDotProductAttention(QUERY, KEY, HIDDEN)),
     "simple": Case(lambda: SimpleSelfAttention(scale=0.5), key_size=QUERY),
     "local-m": Case(local_m, along_source=True),
@@ -95,13 +95,6 @@ CASES = {
     "alibi": Case(lambda: multi_head(position_bias=ALiBi(HEADS)), DIM, KEY, HEADS, from_query=True),
     "shaw": Case(
         lambda: multi_head(position_bias=ShawRelativePositions(HEAD_DIM, 2)),
-        DIM,
-        KEY,
-        HEADS,
-        from_query=True,
-    ),
-    "shaw with values": Case(
-        lambda: multi_head(position_bias=ShawRelativePositions(HEAD_DIM, 2, values=True)),
         DIM,
         KEY,
         HEADS,

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from attention.cases import BATCH, HIDDEN, KEY, KV_LEN, Q_LEN, QUERY, VALUE
+from attention.cases import BATCH, KEY, KV_LEN, Q_LEN, QUERY, VALUE
 from ops.messages import refuses
 from regard.attention import MultiplicativeAttention
 
@@ -17,7 +17,7 @@ def tensors(key_size):
 
 
 def test_concat_is_one_matrix_on_query_and_key_side_by_side():
-    attention = MultiplicativeAttention(QUERY, KEY, "concat", hidden_size=HIDDEN).double()
+    attention = MultiplicativeAttention(QUERY, KEY, "concat").double()
     query, key, value = tensors(KEY)
     additive = attention.concat
     W = torch.cat([additive.query_proj.weight, additive.key_proj.weight], dim=1)

@@ -1,4 +1,3 @@
-import pytest
 import torch
 
 from attention.cases import BATCH, HEAD_DIM, HEADS, KV_LEN, Q_LEN
@@ -23,9 +22,3 @@ def test_a_bias_of_ones_own():
     torch.testing.assert_close(weights, expected.expand(BATCH, HEADS, Q_LEN, KV_LEN))
     fused = attention(query, key, key, need_weights=False).context
     torch.testing.assert_close(fused, context)
-
-
-def test_nothing_is_mixed_unless_said_so():
-    assert not FarIsBetter().mixes
-    with pytest.raises(NotImplementedError, match="FarIsBetter adds nothing"):
-        FarIsBetter().mix(torch.ones(1, HEADS, Q_LEN, KV_LEN))

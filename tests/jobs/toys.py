@@ -4,8 +4,9 @@ import os
 import signal
 from pathlib import Path
 
+from pyarrow import parquet
+
 from regard.errors import DataError
-from regard.jobs import read_shard
 from regard.jobs.runner import read_records
 
 
@@ -55,7 +56,7 @@ def rows_in(folder):
     found = {}
     for path in sorted(Path(folder).rglob("*.*")):
         if path.is_file() and not path.relative_to(folder).as_posix().startswith((".", "_")):
-            for row in read_shard(path):
+            for row in parquet.read_table(path).to_pylist():
                 assert row["id"] not in found
                 found[row["id"]] = row
     return found

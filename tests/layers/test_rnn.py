@@ -31,7 +31,6 @@ def pair(cell, layers=1, both_ways=False, **kwargs):
     away_from_zero(theirs)
     ours = RNNStack(
         INPUT, HIDDEN, cell=cell, num_layers=layers, bidirectional=both_ways,
-        bias=kwargs.get("bias", True),
     )  # fmt: skip
     return theirs, load_from_torch(ours.double(), theirs)
 
@@ -82,9 +81,8 @@ def packed(theirs, x, state, lengths=LENGTHS):
 @pytest.mark.sample(10)
 @each_cell
 @each_shape
-@pytest.mark.parametrize("bias", [True, False])
-def test_equals_torch(cell, layers, both_ways, bias):
-    theirs, ours = pair(cell, layers, both_ways, bias=bias)
+def test_equals_torch(cell, layers, both_ways):
+    theirs, ours = pair(cell, layers, both_ways)
     x, state = inputs(ours)
     output, last = ours(x)
     expected, expected_last = theirs(x)
@@ -97,9 +95,8 @@ def test_equals_torch(cell, layers, both_ways, bias):
 @pytest.mark.sample(10)
 @each_cell
 @each_shape
-@pytest.mark.parametrize("bias", [True, False])
-def test_lengths_equal_packed_sequences(cell, layers, both_ways, bias):
-    theirs, ours = pair(cell, layers, both_ways, bias=bias)
+def test_lengths_equal_packed_sequences(cell, layers, both_ways):
+    theirs, ours = pair(cell, layers, both_ways)
     x, state = inputs(ours)
     close(tensors(*ours(x, LENGTHS, state)), tensors(*packed(theirs, x, state)))
     zero = ours.init_state(BATCH, x)
@@ -119,9 +116,8 @@ def test_a_row_without_steps_keeps_its_state(cell, dtype):
 
 
 @each_cell
-@pytest.mark.parametrize("bias", [True, False])
-def test_steps_equal_forward(cell, bias):
-    _, ours = pair(cell, 3, bias=bias)
+def test_steps_equal_forward(cell):
+    _, ours = pair(cell, 3)
     x, state = inputs(ours)
     expected = ours(x, None, state)
     outputs = []

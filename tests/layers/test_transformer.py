@@ -35,11 +35,6 @@ STACKS = {
     "rotary": (4 * DIM, 4, LayerOptions(rotation=RotaryPositions(DIM))),
     "alibi": (DIM, HEADS, LayerOptions(position_bias=lambda: ALiBi(HEADS))),
     "shaw": (DIM, HEADS, LayerOptions(position_bias=lambda: ShawRelativePositions(13, 2))),
-    "shaw with values": (
-        DIM,
-        HEADS,
-        LayerOptions(position_bias=lambda: ShawRelativePositions(13, 2, values=True)),
-    ),
     "all together": (
         4 * 14,
         4,

@@ -178,10 +178,9 @@ class MultiHeadAttention(Attention):
             queries = query.tensor
         else:
             queries = self.project_queries(query, start=keys.shape[2] - query.shape[1]).tensor
-        mixes = False
         if self.position_bias is not None:
             own = self.position_bias(queries, keys.shape[2])
-            bias, mixes = own if bias is None else own + bias, self.position_bias.mixes
+            bias = own if bias is None else own + bias
         if self.window is not None and keys.shape[2] > self.window:
             near = masks.window(
                 queries.shape[2], keys.shape[2], size=self.window, device=queries.device
@@ -193,14 +192,12 @@ class MultiHeadAttention(Attention):
             values,
             mask,
             causal=causal,
-            need_weights=need_weights or mixes,
+            need_weights=need_weights,
             bias=bias,
             dropout=self.dropout if self.training else 0.0,
         )
-        if self.position_bias is not None and mixes and weights is not None:
-            context = context + self.position_bias.mix(weights)
         merged = context.transpose(1, 2).flatten(2)  # (batch, q_len, dim)
-        return AttentionOutput(self.out_proj(merged), weights if need_weights else None)
+        return AttentionOutput(self.out_proj(merged), weights)
 
 
 def _is_plain(module: nn.Module) -> bool:

@@ -20,8 +20,7 @@ class MultiplicativeAttention(ProjectingAttention):
         query_size: width of the queries.
         key_size: width of the keys.
         score: `dot`, `query . key`, for equal widths; `general`, `query . W key`; or `concat`,
-            `v . tanh(W [query; key])`, which the paper lists beside them.
-        hidden_size: width of the hidden layer of `concat`; that of the queries if None.
+            `v . tanh(W [query; key])`, which the paper lists beside them, as wide as the query.
 
     Examples:
         >>> attention = regard.attention.MultiplicativeAttention(query_size=5, key_size=7)
@@ -35,8 +34,6 @@ class MultiplicativeAttention(ProjectingAttention):
         query_size: int,
         key_size: int,
         score: Literal["dot", "general", "concat"] = "general",
-        *,
-        hidden_size: int | None = None,
     ) -> None:
         super().__init__()
         check_positive(query_size=query_size, key_size=key_size)
@@ -53,11 +50,7 @@ class MultiplicativeAttention(ProjectingAttention):
         self.key_proj = nn.Linear(key_size, query_size, bias=False) if score == "general" else None
         # W [query; key] is W_q query + W_k key: concat is additive attention under another name
         self.concat = (
-            AdditiveAttention(
-                query_size, key_size, query_size if hidden_size is None else hidden_size
-            )
-            if score == "concat"
-            else None
+            AdditiveAttention(query_size, key_size, query_size) if score == "concat" else None
         )
 
     def project_keys(self, key: Float[Tensor, "batch kv_len key_size"]) -> Projected:

@@ -23,20 +23,9 @@ class PositionBias(nn.Module, ABC):
         True
     """
 
-    @property
-    def mixes(self) -> bool:
-        """True if `mix` adds to the contexts, which requires the weights."""
-        return False
-
     @abstractmethod
     def forward(self, query: Float[Tensor, "batch heads q_len head_dim"], kv_len: int) -> Bias:
         """The bias to add to the scaled scores."""
-
-    def mix(
-        self, weights: Float[Tensor, "batch heads q_len kv_len"]
-    ) -> Float[Tensor, "batch heads q_len head_dim"]:
-        """The vectors to add to the contexts, if `mixes`."""
-        raise NotImplementedError(f"{type(self).__name__} adds nothing to the contexts")
 
 
 @final
@@ -76,15 +65,14 @@ class ALiBi(PositionBias):
 class ShawRelativePositions(PositionBias):
     """Relative position representations (Shaw et al., 2018, https://arxiv.org/abs/1803.02155).
 
-    A learned vector for each distance is added to the keys and, on request, to the values:
-    `e_ij = q_i . (k_j + a^K_ij) / sqrt(d)` and `z_i = sum_j w_ij (v_j + a^V_ij)`, eq. 3 and 4.
-    Heads share the vectors. Distances beyond `max_distance` count as `max_distance`.
+    A learned vector for each distance is added to the keys, eq. 4:
+    `e_ij = q_i . (k_j + a^K_ij) / sqrt(d)`. Heads share the vectors. Distances beyond
+    `max_distance` count as `max_distance`. Those of eq. 3, which are added to the values, are left
+    out: the paper found no gain in them.
 
     Args:
         head_dim: width of a head.
         max_distance: the largest distance with a vector of its own (k in the paper).
-        values: whether distances also have a vector that is added to the values. It needs the
-            weights, so that the fused kernels cannot be used; the paper found no gain in it.
 
     Examples:
         >>> positions = regard.attention.ShawRelativePositions(head_dim=4, max_distance=2)
@@ -94,20 +82,12 @@ class ShawRelativePositions(PositionBias):
         torch.Size([2, 5, 12])
     """
 
-    def __init__(self, head_dim: int, max_distance: int, *, values: bool = False) -> None:
+    def __init__(self, head_dim: int, max_distance: int) -> None:
         super().__init__()
         check_positive(head_dim=head_dim, max_distance=max_distance)
         self.max_distance = max_distance
         count = 2 * max_distance + 1
         self.key_table = nn.Parameter(torch.randn(count, head_dim) * head_dim**-0.5)
-        self.value_table = (
-            nn.Parameter(torch.randn(count, head_dim) * head_dim**-0.5) if values else None
-        )
-
-    @property
-    def mixes(self) -> bool:
-        """True if values have position vectors too."""
-        return self.value_table is not None
 
     def forward(
         self, query: Float[Tensor, "batch heads q_len head_dim"], kv_len: int
@@ -120,17 +100,6 @@ class ShawRelativePositions(PositionBias):
         )  # (batch, heads, q_len, distances)
         rows = self._rows(query.shape[2], kv_len, query.device)
         return by_distance.gather(-1, rows.expand(*query.shape[:3], kv_len))
-
-    def mix(
-        self, weights: Float[Tensor, "batch heads q_len kv_len"]
-    ) -> Float[Tensor, "batch heads q_len head_dim"]:
-        """`sum_j w_ij a^V_ij`, by adding up the weights of each distance first."""
-        assert self.value_table is not None
-        rows = self._rows(weights.shape[2], weights.shape[3], weights.device)
-        by_distance = weights.new_zeros(*weights.shape[:3], len(self.value_table))
-        by_distance = by_distance.scatter_add(-1, rows.expand_as(weights), weights)
-        mixed: Tensor = by_distance @ self.value_table.to(weights.dtype)
-        return mixed
 
     def _rows(self, q_len: int, kv_len: int, device: torch.device) -> Int[Tensor, "q_len kv_len"]:
         """The row of the tables for each pair of query and key."""

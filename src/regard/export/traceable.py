@@ -95,8 +95,6 @@ class NodeStack(nn.Module):
         return torch.cat([parts[place] for place in self.node.gates])
 
     def _biases(self, side: nn.RNNBase) -> Tensor:
-        if not side.bias:
-            return torch.zeros(2 * len(self.node.gates) * self.hidden_size)
         both = (cast(Tensor, side.bias_ih_l0), cast(Tensor, side.bias_hh_l0))
         return torch.cat([self._ordered(rows) for rows in both])
 

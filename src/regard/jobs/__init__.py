@@ -11,7 +11,6 @@ from regard.jobs.runner import (
     JobTask,
     ModelSpec,
     find_shards,
-    read_shard,
     run_job,
 )
 from regard.worker_processes import Executor, LocalExecutor
@@ -26,6 +25,5 @@ __all__ = [
     "RayExecutor",
     "check_cluster",
     "find_shards",
-    "read_shard",
     "run_job",
 ]

@@ -26,7 +26,6 @@ from regard.data import lazy_pyarrow as arrow
 from regard.data.error_hints import BadLine, ErrorHints, with_commas
 from regard.data.pair_reader import checked_line, source_rows
 from regard.data.pairs import run_columns
-from regard.data.table_files import not_columns
 from regard.data.text_files import ROW_FILES, format_suffix, measure_file, numbered_lines
 from regard.errors import ArgumentError, DataError, RegardError, describe_memory_error
 from regard.tasks.inputs.text import TextInput
@@ -287,16 +286,6 @@ def shard_writer(path: Path, *, several: bool) -> Iterator[Callable[[Sequence[Ro
     schema = arrow.schema([*columns, ("error", text)])
     with atomic_writer(path) as file, arrow.parquet.ParquetWriter(file, schema) as writer:
         yield lambda rows: writer.write_table(arrow.Table.from_pylist(list(rows), schema))
-
-
-def read_shard(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of an output shard."""
-    try:
-        with safe_read.open_regular(path) as file:
-            for batch in arrow.parquet.ParquetFile(file).iter_batches():
-                yield from batch.to_pylist()
-    except arrow.ArrowException as error:
-        raise not_columns(str(path), "parquet", error) from None
 
 
 class FinishedShard(NamedTuple):

@@ -128,7 +128,6 @@ class RNNStack(nn.Module):
         num_layers: number of layers.
         bidirectional: whether a second set of layers reads each sequence from its own end.
         dropout: probability of dropping a feature between layers.
-        bias: whether the gates have biases.
 
     Examples:
         >>> stack = regard.layers.RNNStack(5, 7, cell="gru", bidirectional=True)
@@ -145,7 +144,6 @@ class RNNStack(nn.Module):
         num_layers: int = 1,
         bidirectional: bool = False,
         dropout: float = 0.0,
-        bias: bool = True,
     ) -> None:
         super().__init__()
         check_positive(input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
@@ -156,9 +154,7 @@ class RNNStack(nn.Module):
 
         def layers() -> nn.ModuleList:
             sizes = [input_size] + [self.output_size] * (num_layers - 1)
-            return nn.ModuleList(
-                CELLS[cell](size, hidden_size, bias=bias, batch_first=True) for size in sizes
-            )
+            return nn.ModuleList(CELLS[cell](size, hidden_size, batch_first=True) for size in sizes)
 
         self.ahead = layers()
         self.back = layers() if bidirectional else None

@@ -111,10 +111,8 @@ class RecurrentSteps:
         layer, width = cast(nn.RNNBase, decoder.stack.ahead[0]), decoder.embedding.dim
         read = cast(Tensor, layer.weight_ih_l0).detach()
         known = torch.cat([attention.query_proj.weight.detach(), _of(layer, "weight_hh_l0")])
-        bias = bias_in = None
-        if layer.bias:
-            bias = F.pad(_of(layer, "bias_hh_l0"), (self.query_size, 0))
-            bias_in = _of(layer, "bias_ih_l0")
+        bias = F.pad(_of(layer, "bias_hh_l0"), (self.query_size, 0))
+        bias_in = _of(layer, "bias_ih_l0")
         self.known = product(known, bias, int8=int8)
         self.from_token = product(read[:, :width], bias_in, int8=int8)
         self.from_context = product(read[:, width:], None, int8=int8)
