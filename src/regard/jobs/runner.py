@@ -5,7 +5,6 @@ temporary name, which is renamed when all of it is on the disk. So a shard that 
 and a job goes on with the others: there is no other journal.
 """
 
-import glob
 import hashlib
 import json
 import os
@@ -26,6 +25,7 @@ from regard.data import lazy_pyarrow as arrow
 from regard.data.error_hints import BadLine, ErrorHints, with_commas
 from regard.data.pair_reader import checked_line, source_rows
 from regard.data.pairs import run_columns
+from regard.data.shards import list_shards
 from regard.data.text_files import ROW_FILES, format_suffix, measure_file, numbered_lines
 from regard.errors import ArgumentError, DataError, RegardError, describe_memory_error
 from regard.tasks.inputs.text import TextInput
@@ -74,40 +74,20 @@ class Record(NamedTuple):
 
 
 def find_shards(inputs: Sequence[str]) -> list[InputShard]:
-    """Return the shards that files, folders and patterns such as `in/*.parquet` name, sorted.
-
-    Of a folder, all files are taken whose endings are known, hidden ones and `_` ones left out.
-    """
-    paths: set[str] = set()
-    for name in inputs:
-        found = _matches(name)
-        if not found:
-            what = "files of sources" if os.path.isdir(name) else "a file, a folder or a pattern"
-            fix = f"check the name; files in folders must end in {', '.join(ROW_FILES)}"
-            raise ArgumentError("INPUT", f"name {what}", repr(name), fix)
-        paths.update(map(os.path.abspath, found))
+    """Return the shards that files, folders and patterns such as `in/*.parquet` name, sorted."""
+    paths = sorted(map(os.path.abspath, list_shards(inputs)))
+    for path in paths:
+        if not os.path.exists(path):
+            rule = "name a file, a folder or a pattern"
+            raise ArgumentError("INPUT", rule, repr(path), "check the name")
     root = os.path.commonpath([os.path.dirname(path) for path in paths])
-    shards = [InputShard(Path(os.path.relpath(p, root)).as_posix(), p) for p in sorted(paths)]
+    shards = [InputShard(Path(os.path.relpath(p, root)).as_posix(), p) for p in paths]
     outputs = Counter(map(_output, shards))
     for shard in shards:
         if outputs[output := _output(shard)] > 1:
             rule = f"be the only file that becomes {output}"
             raise ArgumentError("INPUT", rule, repr(shard.path), "rename it")
     return shards
-
-
-def _matches(name: str) -> list[str]:
-    if os.path.isdir(name):
-        found = [path for path in Path(name).glob("**/*") if path.is_file()]
-        return [
-            str(path)
-            for path in found
-            if format_suffix(path) in ROW_FILES
-            and not any(part.startswith((".", "_")) for part in path.relative_to(name).parts)
-        ]
-    if os.path.exists(name):
-        return [name]
-    return [path for path in glob.glob(name, recursive=True) if os.path.isfile(path)]
 
 
 @dataclass(frozen=True)
