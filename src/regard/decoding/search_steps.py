@@ -61,15 +61,11 @@ def extend_by_kernel(
     (rows, width), vocab = beams.tokens.shape, out.logits.shape[1]
     logits = out.logits.float().contiguous().view(rows, width, vocab)
     plan = SearchPlan.of(options)
-    count = plan.best
     # arrays, since tensors take five times as long to make
     tokens, parents = np.empty((2, rows, plan.beams), np.int64)
     scores, log_probs = np.empty((2, rows, plan.beams), np.float32)
     over = np.empty((rows, plan.beams), np.bool_)
     ended, places = beams.finished.scores.numpy().copy(), beams.finished.places.numpy().copy()
-    floats = np.empty(2 * count + -(-vocab // beam_kernels.BLOCK), np.float32)
-    found = np.empty((2, count), np.int64)
-    penalty = length_penalty(float(step + 1), options)
     beam_kernels.extend(
         logits.numpy(),
         beams.scores.numpy(),
@@ -79,12 +75,8 @@ def extend_by_kernel(
         step,
         beams.constraints.min_len,
         UNK not in beams.constraints.never,
-        np.full((rows, 1), penalty, np.float32),
-        floats[2 * count :],
-        floats[:count],
-        floats[count : 2 * count],
-        found[0],
-        found[1],
+        length_penalty(float(step + 1), options),
+        plan.best,
         ended,
         places,
         tokens,
@@ -111,8 +103,7 @@ def alternatives_by_kernel(logits: Float[Tensor, "rows vocab"], count: int) -> A
     rows, vocab = logits.shape
     tokens = np.empty((rows, min(count, vocab)), np.int64)
     log_probs = np.empty(tokens.shape, np.float32)
-    maxima = np.empty(-(-vocab // beam_kernels.BLOCK), np.float32)
-    beam_kernels.likeliest(logits.numpy(), maxima, tokens, log_probs)
+    beam_kernels.likeliest(logits.numpy(), tokens, log_probs)
     return Alternatives(torch.from_numpy(tokens), torch.from_numpy(log_probs))
 
 

@@ -10,10 +10,10 @@ import math
 from typing import Final
 
 import numpy as np
-from numba import boolean, float64, int64
+from numba import boolean, float32, float64, int64
 
 from regard.ops.cpu_math import LARGEST, LEAST, exponential, f32
-from regard.ops.cpu_runtime import batch, kernel, part, row, rows
+from regard.ops.cpu_runtime import batch, kernel, part, rows
 from regard.symbols import EOS
 
 BLOCK: Final = 64  # tokens whose maximum stands for all of them
@@ -78,14 +78,14 @@ def keep_ending(scores, places, score, log_prob, last, step, beam, cut):
         places[i, 0], places[i, 1], places[i, 2] = step, beam, cut
 
 
-@kernel(rows, row, id_rows, rows)
-def likeliest(logits, maxima, tokens, log_probs):
+@kernel(rows, id_rows, rows)
+def likeliest(logits, tokens, log_probs):
     """The likeliest tokens of each row of logits, best first, and their log-probabilities.
 
-    `maxima`, (blocks,), is scratch; the others are written, as many as they have room for. The
-    lower token comes first among equals.
+    Both are written, as many as they have room for; the lower token comes first among equals.
     """
     V, count = logits.shape[1], tokens.shape[1]
+    maxima = np.empty(-(-V // BLOCK), np.float32)
     for r in range(len(logits)):
         x, found, best = logits[r], tokens[r], log_probs[r]
         most = block_maxima(x, maxima)
@@ -107,28 +107,26 @@ def likeliest(logits, maxima, tokens, log_probs):
 
 
 @kernel(
-    batch, rows, flags, wide, ids, int64, int64, boolean, rows,
-    row, row, row, ids, ids,
+    batch, rows, flags, wide, ids, int64, int64, boolean, float32, int64,
     batch, id_batch, id_rows, rows, flags, id_rows, rows,
 )  # fmt: skip
 def extend(
-    logits, scores, over, longest, limits, step, min_len, unknown, penalties,
-    maxima, best, terms, found, place,
+    logits, scores, over, longest, limits, step, min_len, unknown, penalty, count,
     ended, places, next_tokens, next_scores, next_over, parents, log_probs,
 ):  # fmt: skip
     """Extend each row of beams by one token.
 
     `logits` are (rows, beams, vocab); `scores`, `over`, `longest` and `limits` those of
     `BeamState`. `step` is the number of tokens so far: with fewer than `min_len` none ends.
-    `unknown` is whether `unk` is allowed, `penalties`, (rows, 1), those of the length of a
-    hypothesis that ends now. `maxima`, (blocks,), and `best`, `terms`, `found` and `place`,
-    (candidates,), are scratch. `ended` and `places` are of `FinishedHypotheses` and change in
-    place; the rest, (rows, new beams), is written.
+    `unknown` is whether `unk` is allowed, `penalty` that of the length of a hypothesis that ends
+    now, `count` the number of candidates. `ended` and `places` are of `FinishedHypotheses` and
+    change in place; the rest, (rows, new beams), is written.
     """
-    beams, V = logits.shape[1], logits.shape[2]
-    count, width = len(best), next_tokens.shape[1]
+    (beams, V), width = logits.shape[1:], next_tokens.shape[1]
+    maxima = np.empty(-(-V // BLOCK), np.float32)
+    best, terms = np.empty(count, np.float32), np.empty(count, np.float32)
+    found, place = np.empty(count, np.int64), np.empty(count, np.int64)
     for r in range(len(logits)):
-        by = penalties[r, 0]
         best[:], terms[:] = LEAST, LEAST
         found[:], place[:] = 0, 0
         cut = int64(0)
@@ -161,7 +159,7 @@ def extend(
                         if x[j] > x[EOS]:
                             cut = int64(1)
                 keep_ending(
-                    ended[r], places[r], best[i] / by, best[i], terms[i], step,
+                    ended[r], places[r], best[i] / penalty, best[i], terms[i], step,
                     r * beams + place[i], cut,
                 )  # fmt: skip
         i = 0
