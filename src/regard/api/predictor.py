@@ -26,7 +26,7 @@ from regard.api.output import (
     with_alternatives,
     with_probs,
 )
-from regard.data.pairs import chunks_of
+from regard.data.batches import chunks_of
 from regard.decoding import (
     DecodingGraphs,
     DecodingOptions,

@@ -5,10 +5,10 @@ The random numbers are the raw output of a Philox counter, which is the same on 
 and in every version of numpy.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Final, NamedTuple, Protocol, cast, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 import torch
@@ -17,13 +17,14 @@ from torch import Tensor
 
 from regard.data.corpus import EncodedPairs, FrameRows, Ids
 from regard.data.frame_tables import FrameArray
-from regard.errors import ArgumentError
+from regard.errors import ArgumentError, DataError
 from regard.symbols import BOS, EOS, PAD
 
 # longer sequences than this are sorted as if they were as long
 LONGEST: Final = (1 << 20) - 1
 
 DrawBits = Callable[[int], UInt64[np.ndarray, " count"]]
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,3 +281,20 @@ def pad_frames(
     rows = FrameRows(np.cumsum(sizes) - sizes, lengths, numbers, tables[0].shape[1])
     padded, real = rows.padded(0)
     return torch.from_numpy(padded), torch.from_numpy(real)
+
+
+def chunks_of(sources: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """Yield lists of sources; the error of an unusable one is raised after all before it."""
+    chunk: list[Item] = []
+    try:
+        for source in sources:
+            chunk.append(source)
+            if len(chunk) == size:
+                yield chunk
+                chunk = []
+    except DataError:
+        if chunk:
+            yield chunk
+        raise
+    if chunk:
+        yield chunk

@@ -15,7 +15,6 @@ from torch import Tensor
 from regard.data.error_hints import BadLine, shorten
 from regard.data.stories import answers_of, join_source, split_conversation
 from regard.data.text_files import decode
-from regard.errors import DataError
 
 FormatKind = Literal["tsv", "csv", "xlsx", "parallel", "jsonl", "parquet", "arrow", "pairs", "text"]
 #: the column of datasets for translation, whose values are dictionaries by language
@@ -85,23 +84,6 @@ def in_chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
         if len(chunk) == CHUNK_PAIRS or chars >= CHUNK_CHARS:
             yield chunk
             chunk, chars = [], 0
-    if chunk:
-        yield chunk
-
-
-def chunks_of(sources: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """Yield lists of sources; the error of an unusable one is raised after all before it."""
-    chunk: list[Item] = []
-    try:
-        for source in sources:
-            chunk.append(source)
-            if len(chunk) == size:
-                yield chunk
-                chunk = []
-    except DataError:
-        if chunk:
-            yield chunk
-        raise
     if chunk:
         yield chunk
 

@@ -12,8 +12,8 @@ from typing import Any, Final
 import torch
 
 from regard import safe_read
+from regard.data.batches import chunks_of
 from regard.data.media_files import reject_media
-from regard.data.pairs import chunks_of
 from regard.decoding_options import DEFAULT, DecodingOptions, check_least
 from regard.errors import ArgumentError
 from regard.pretrained.folder import LoadedParts, load_parts, quiet_transformers

@@ -187,9 +187,10 @@ def _refuse(name: str, theirs: Any, ours: Any, start: StartModel) -> None:
 def check_start(config: Config) -> None:
     """Raise ArgumentError for settings that do not go with starting from a model, or without."""
     for name in ("src_vectors", "tgt_vectors"):
-        if config.start is not None and getattr(config, name) is not None:
+        file = getattr(config, name)
+        if config.start is not None and file is not None:
             rule = "be left out where a run starts from a model, which has embeddings"
-            raise ArgumentError(name, rule, repr(getattr(config, name)), "leave one of them out")
+            raise ArgumentError(name, rule, repr(file), "leave one of them out")
     if config.start is None:
         given = {"freeze": ",".join(config.freeze)}
         given |= {name: getattr(config, name) for name in ("replay", "adapter")}
@@ -197,10 +198,11 @@ def check_start(config: Config) -> None:
             if value:
                 rule = "be left out where a run starts from nothing"
                 raise ArgumentError(name, rule, repr(value), "add --from MODEL")
-    if config.replay is None and config.replay_share != Config.model_fields["replay_share"].default:
+    share = config.replay_share
+    if config.replay is None and share != Config.model_fields["replay_share"].default:
         rule = "be left out where nothing is replayed"
         fix = "name older examples with replay=FILE"
-        raise ArgumentError("replay_share", rule, f"{config.replay_share:g}", fix)
+        raise ArgumentError("replay_share", rule, f"{share:g}", fix)
 
 
 def check_input(start: StartModel, config: Config, first: Callable[[], Sequence[Pair]]) -> None:

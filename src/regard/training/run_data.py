@@ -88,7 +88,7 @@ def prepare_data(
     examples = Examples(config, folder.stdin_file, pairs, _once(say))
     record = _read(folder.sources_file, say)
     if pairs is None:
-        examples.shards = _shards(config, record, say)
+        examples.shards = _shards(config.data, record, say)
     history = DataHistory(folder, examples, record, say)
     history.compare_files()
     try:
@@ -181,14 +181,14 @@ def _once(say: Say) -> Say:
     return once
 
 
-def _shards(config: Config, record: DataRecord | None, say: Say) -> Sequence[str] | None:
+def _shards(data: str | Sequence[str], record: DataRecord | None, say: Say) -> Sequence[str] | None:
     """Return the files of data in shards, none if they are gone from a run; None for other data."""
     # a run whose shards are gone has a record of them
     count = sum(name.startswith(SHARD) for name in record.files) if record is not None else 0
-    if not (count or is_sharded(config.data)):
+    if not (count or is_sharded(data)):
         return None
     try:
-        found = list_shards(config.data)
+        found = list_shards(data)
     except MissingFileError:
         found = []
         if not count:

@@ -556,7 +556,8 @@ def _check_guide(config: Config) -> None:
 
 def _check_shards(config: Config) -> None:
     """Raise ArgumentError for settings that do not go with data in shards."""
-    if (tgt := config.tgt) is not None and config.data and is_sharded(config.data):
+    data, tgt = config.data, config.tgt
+    if data and tgt is not None and is_sharded(data):
         fix = "write both sides into one file, as with `paste src.txt tgt.txt`"
         raise ArgumentError("tgt", "be left out with data in shards", repr(tgt), fix)
 
