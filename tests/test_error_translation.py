@@ -91,8 +91,7 @@ SENTENCES = {
     ("shw",): "没有命令 'shw'，是不是想写 'show'：请参见 `regard --help`。",
     ("show", "g2p", "a", "b"): "多余的参数（b）：由几个词组成的 TEXT 请放在引号里，或者参见 "
     "`regard show --help`。",
-    ("compare", "g2p"): "B 必须给出，但现在没有给出：例如 `regard compare A B pairs.tsv` 或 "
-    "`regard compare A --inputs TEXT TEXT`。",
+    ("compare", "g2p"): "缺少参数 'B'：请参见 `regard compare --help`。",
     ("export", "g2p", "-o", "."): "-o 必须是新文件夹，但现在是 .，它已存在：请另选一个。",
     ("runs", "missing"): "FOLDER 必须是文件夹，但现在是 missing：请给出存放训练的文件夹。",
     ("serve", "g2p", "--port", "99999"): "--port 必须在 0 到 65535 之间，但现在是 99999："
@@ -128,8 +127,8 @@ def test_the_rules_of_chinese_sentences(chinese):
         return error_sentence(ArgumentError("x", rule, value, "leave it out"))
 
     assert shown("be given", "missing") == "x 必须给出，但现在没有给出：请省略它。"
-    assert shown("be left out with --inputs", 3) == (
-        "x 与 --inputs 同用时必须省略，但现在是 3：请省略它。"
+    assert shown("be left out with data in shards", 3) == (
+        "x 对分片数据必须省略，但现在是 3：请省略它。"
     )
     assert shown("be a folder", Path("missing")) == "x 必须是文件夹，但现在是 missing：请省略它。"
     file = shown("be a folder", "the file a.txt")

@@ -86,17 +86,6 @@ def test_a_page(run, sister, texts, tmp_path):
     assert "must end in .html" in sentence(regard("compare", run, run, "a", "-o", "c.pdf"), 2)
 
 
-def test_two_inputs_of_one_model(run):
-    found = compared(run, "--inputs", "abcd", "abce")
-    model = package.load(run)
-    assert found["names"] == ["abcd", "abce"]
-    (example,) = found["examples"]
-    assert example["answers"] == [model("abcd").text, model("abce").text]
-    sizes = {len(model(text).tokens) for text in ("abcd", "abce")}
-    assert bool(found["heads"]) == (len(sizes) == 1)
-    assert "B must be left out" in sentence(regard("compare", run, run, "--inputs", "a", "b"), 2)
-
-
 def test_two_checkpoints_of_a_run(run, tmp_path):
     """A step has the weights of its best evaluation, or those of its checkpoint."""
     copy = shutil.copytree(run, tmp_path / "run")

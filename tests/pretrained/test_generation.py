@@ -338,60 +338,11 @@ def test_random_numbers_go_on_as_before_a_seeded_draw(saved):
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_masks_are_filled(saved):
+def test_an_encoder_predicts_nothing(saved):
     model = regard.load(saved("bert"))
-    found = model("the <mask> sat")
-    with torch.no_grad():
-        logits = model.module(input_ids=prompt_ids(model.tokenizer, "the <mask> sat")).logits[0, 3]
-    (best,) = model.tokenizer.convert_ids_to_tokens([int(logits.argmax())])
-    assert found.tokens == (best,)
-    assert found.score == pytest.approx(float(logits.log_softmax(-1).max()), abs=1e-5)
-    assert found.trace.kinds == ["encoder-self"]
-    with pytest.raises(ArgumentError, match="text must have a <mask> for the model to fill"):
-        model("the cat sat")
-    for options in ({"beam": 5}, {"chat": True}):
-        with pytest.raises(ArgumentError, match="must be left out for a BertForMaskedLM"):
-            model("the <mask> sat", **options)
+    with pytest.raises(regard.errors.RegardError, match="must write text to predict"):
+        model("the <mask> sat")
     with pytest.raises(ArgumentError, match="target must be left out"):
         model.trace("the", "cat")
-
-
-def test_classes_of_texts_and_of_tokens(saved):
     model = regard.load(saved("bert", classes="BertForSequenceClassification"))
-    assert model.task == "text-classification"
-    found = model("the cat sat")
-    assert found.text in ("LABEL_0", "LABEL_1")
-    assert math.exp(found.score) >= 0.5
-    model = regard.load(saved("bert", classes="BertForTokenClassification"))
-    assert len(model("the cat sat").text.split()) == 3
-    model = regard.load(saved("bert", classes="BertModel"))
     assert model.trace("the cat").kinds == ["encoder-self"]
-    with pytest.raises(regard.errors.RegardError, match="must have an output layer to predict"):
-        model("the cat")
-
-
-def test_a_regression_answers_its_number(saved):
-    model = regard.load(saved("bert", classes="BertForSequenceClassification", num_labels=1))
-    found = model("the cat sat")
-    with torch.no_grad():
-        logits = model.module(input_ids=prompt_ids(model.tokenizer, "the cat sat")).logits
-    assert found.text == f"{float(logits):.6g}"
-    assert found.score == pytest.approx(float(logits))
-    assert (found.log_prob, found.probabilities, found.tokens) == (None, {}, ())
-    assert found.trace.notes[0] == f"the number that it predicts: {found.text}"
-
-
-def test_labels_that_do_not_exclude_each_other_have_probabilities_of_their_own(saved):
-    options = {"classes": "BertForSequenceClassification", "num_labels": 3}
-    model = regard.load(saved("bert", **options, problem_type="multi_label_classification"))
-    with torch.no_grad():
-        model.module.classifier.bias += torch.tensor([1.0, -1.0, 0.5])
-        logits = model.module(input_ids=prompt_ids(model.tokenizer, "the cat sat")).logits[0]
-    found = model("the cat sat")
-    probs = {f"LABEL_{i}": prob for i, prob in enumerate(logits.sigmoid().tolist())}
-    assert found.probabilities == pytest.approx(probs)
-    assert set(found.tokens) == {name for name, prob in probs.items() if prob > 0.5}
-    assert len(found.tokens) == 2
-    assert found.text.startswith(f"{found.tokens[0]} {probs[found.tokens[0]]:.2f}, ")
-    whole = math.prod(prob if prob > 0.5 else 1 - prob for prob in probs.values())
-    assert math.exp(found.log_prob) == pytest.approx(whole, rel=1e-4)

@@ -141,27 +141,6 @@ def _answers(model: Model, sources: Sequence[Any], beam: int | None) -> list[str
     return [output.text for output in model.predict(sources, attention=False, **options)]
 
 
-def compare_inputs(
-    model: Model, first: Any, second: Any, *, beam: int | None = None
-) -> ModelComparison:
-    """Compare what a model does with two inputs; maps of the same size are compared by position."""
-    options: dict[str, Any] = {} if beam is None else {"beam": beam}
-    if model.task.has_sources:
-        traces = model.trace(first, **options), model.trace(second, **options)
-    else:
-        traces = model.trace("", first), model.trace("", second)
-    distance = trace_distance(*traces, by_position=True)
-    answers = traces[0].target.text, traces[1].target.text
-    source = " | ".join(trace.source.text for trace in traces)
-    example = ComparedExample(1, source, None, answers, distance, traces)
-    heads = [
-        HeadChange(one.kind, one.layer, one.head, one.distance, one.distance, 1)
-        for one in distance.heads
-    ]
-    forced = "each wrote its own answer"
-    return ModelComparison([], None, heads, [example], forced, distance.notes)
-
-
 def _check_comparable(first: Model, second: Model, sources: Sequence[Any]) -> None:
     if not sources:
         raise ArgumentError("texts", "be one or more", "none", "there is nothing to compare")

@@ -301,7 +301,7 @@ class HeadsArgs:
 
 @command(no_args_is_help=True)
 class CompareArgs:
-    """Compare two runs, checkpoints, models or inputs.
+    """Compare two runs, checkpoints or models.
 
     Answers side by side, scores with paired intervals if FILE has targets, and attention maps on
     one colour scale, those that differ most first. For their maps both are made to write the
@@ -314,16 +314,12 @@ class CompareArgs:
         "its best or last checkpoints.",
         autocompletion=complete_run,
     )
-    second: str | None = argument("B", "Another.", default=None, autocompletion=complete_run)
-    file: str | None = argument(
+    second: str = argument("B", "Another.", autocompletion=complete_run)
+    file: str = argument(
         "FILE",
         "Pairs; or a .txt file with a text on each line, stdin if '-'; or a text itself.",
-        default=None,
     )
     tgt: options.Targets = None
-    inputs: tuple[str, str] | None = option(
-        "Compare what A does with two inputs; B and FILE are left out.", metavar="TEXT TEXT"
-    )
     metrics: str | None = option("Comma-separated, as for `regard evaluate`.", shown="by target")
     beam: options.Beam = None
     columns: options.Columns = None

@@ -14,7 +14,6 @@ from regard import api
 from regard.api.compare import (
     ComparedExample,
     ModelComparison,
-    compare_inputs,
     compare_models,
 )
 from regard.cli.commands import CompareArgs
@@ -23,12 +22,10 @@ from regard.cli.console import (
     print_json,
     print_table,
     progress_bar,
-    refuse,
     result_console,
     save_page,
 )
-from regard.cli.input_lines import metric_words, one_source, read_examples
-from regard.errors import ArgumentError
+from regard.cli.input_lines import metric_words, read_examples
 from regard.evaluation import format_metric
 from regard.messages import interval_text, message, translated
 from regard.seeing import Trace, select
@@ -48,32 +45,18 @@ SAME: Final = 1e-3
 
 
 def compare(args: CompareArgs) -> None:
-    """Compare answers, scores and attention maps of two models, or of two inputs of one."""
-    if args.inputs is not None:
-        names, found = args.inputs, _compare_inputs(args, args.inputs)
-    elif args.second is None or args.file is None:
-        lacks = "B" if args.second is None else "FILE"
-        fix = "as in `regard compare A B pairs.tsv`, or `regard compare A --inputs TEXT TEXT`"
-        raise ArgumentError(lacks, "be given", "missing", fix)
-    else:
-        names = args.first, args.second
-        first, second = (api.load_own(run, device=args.device) for run in names)
-        examples = read_examples(first, args.file, args)
-        with progress_bar(message("compare.comparing"), len(examples.sources)) as done:
-            texts, metric = (examples.sources, examples.references), metric_words(args.metrics)
-            found = compare_models(first, second, *texts, metric=metric, beam=args.beam, done=done)
+    """Compare answers, scores and attention maps of two models."""
+    names = args.first, args.second
+    first, second = (api.load_own(run, device=args.device) for run in names)
+    examples = read_examples(first, args.file, args)
+    with progress_bar(message("compare.comparing"), len(examples.sources)) as done:
+        texts, metric = (examples.sources, examples.references), metric_words(args.metrics)
+        found = compare_models(first, second, *texts, metric=metric, beam=args.beam, done=done)
     if args.output is not None:
         save_page(args.output, _page(names, found))
     if args.as_json:
         return print_json(_as_object(names, found))
     return _print(names, found, result_console())
-
-
-def _compare_inputs(args: CompareArgs, inputs: tuple[str, str]) -> ModelComparison:
-    fix = "name one model, and two texts after --inputs"
-    refuse("be left out with --inputs", fix, B=args.second)
-    model = api.load_own(args.first, device=args.device)
-    return compare_inputs(model, *(one_source(model, text) for text in inputs), beam=args.beam)
 
 
 def _print(names: tuple[str, str], found: ModelComparison, console: Console) -> None:

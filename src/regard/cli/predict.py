@@ -106,7 +106,7 @@ def _outputs(
     if isinstance(model, PretrainedModel):
         refuse("be left out for a model of transformers", prefix=args.prefix)
         found = model.predict(sources, chat=args.chat, batch=batch or api.BATCH, **options)
-        return found, model.reader.shown_maps
+        return found, model.shown_maps
     refuse("be left out for a run", chat=args.chat)
     maps = model.task.input.facts.maps
     outputs = model.predict(

@@ -15,11 +15,11 @@ from regard import safe_read
 from regard.data.batches import chunks_of
 from regard.data.media_files import reject_media
 from regard.decoding_options import DEFAULT, DecodingOptions, check_least
-from regard.errors import ArgumentError
+from regard.errors import ArgumentError, RegardError
 from regard.pretrained.folder import LoadedParts, load_parts, quiet_transformers
-from regard.pretrained.generation import generate
-from regard.pretrained.output import PretrainedOutput, Recording
-from regard.pretrained.text_reader import TextReader
+from regard.pretrained.generation import WrittenAnswer, check_ids, generate, read_again
+from regard.pretrained.output import PretrainedOutput, Recording, named_trace, run_once
+from regard.pretrained.token_texts import TokenizedText, encode, encode_chat, joined
 from regard.seeing.capture.capture_result import MAX_WEIGHTS
 from regard.seeing.trace import ModelInfo, Trace
 
@@ -30,6 +30,8 @@ NAMES: Final = {
     "min_len": "min_new_tokens",
     "no_repeat_ngram": "no_repeat_ngram_size",
 }
+#: kinds of maps that the JSON of a prediction holds, of models that write
+WRITTEN_MAPS: Final = {"text2text-generation": ("cross",), "text-generation": ("decoder-self",)}
 #: options of regard's own search, which transformers does not have or defines otherwise
 FOREIGN: Final = ("length_penalty", "forbid_unknown", "prefix")
 #: weights files that are hashed; larger ones would take longer to read than the model to answer
@@ -46,7 +48,8 @@ class PretrainedModel:
         task: as transformers names it: `text-generation`, `text2text-generation`, `fill-mask`,
             `text-classification`, `token-classification` or `feature-extraction`.
         device: where it is.
-        reader: of its sources.
+        generates: whether it writes text step by step; others are seen, and predict nothing.
+        shown_maps: kinds of maps that the JSON of a prediction holds.
 
     Examples:
         >>> model = regard.load("tiny-llama")  # a folder that `save_pretrained` wrote
@@ -60,7 +63,9 @@ class PretrainedModel:
     def __init__(self, parts: LoadedParts, path: str | Path, device: torch.device) -> None:
         self.module, self.tokenizer, self.task = parts
         self.path, self.device = Path(path), device
-        self.reader = TextReader(parts, self.path)
+        self.shown_maps = WRITTEN_MAPS.get(self.task, ())
+        self.generates = self.task in WRITTEN_MAPS
+        self._translates = bool(self.module.config.is_encoder_decoder)
 
     def __repr__(self) -> str:
         parts = {
@@ -91,11 +96,6 @@ class PretrainedModel:
             checkpoint = digest.hexdigest()
         return ModelInfo(self.path.resolve().name, self.module.config.model_type, checkpoint)
 
-    @property
-    def generates(self) -> bool:
-        """True if the model writes text step by step."""
-        return self.reader.generates
-
     def __call__(self, source: Any, **options: Any) -> Any:
         """Return the output of a source, or of each of several; see `predict`."""
         reject_media(source)  # here alone: a server must not tell a text from a file's name
@@ -116,8 +116,7 @@ class PretrainedModel:
     ) -> Iterator[PretrainedOutput]:
         """Yield an output for each source, in order.
 
-        A language model continues a text, an encoder-decoder translates or answers it, a model
-        with masks fills them, and a classifier names the class of a text or of each word.
+        A language model continues a text, and an encoder-decoder translates or answers it.
 
         Args:
             sources: texts.
@@ -131,20 +130,18 @@ class PretrainedModel:
                 `seed`.
         """
         check_least(1, batch=batch)
-        self.reader.check_predicts()
-        recording = Recording(layers, max_weights)
+        if not self.generates:
+            raise RegardError(
+                f"a model must write text to predict, but {self.path} is a "
+                f"{type(self.module).__name__}: see where it looks with `regard show` or .trace."
+            )
         settings, seed = self._settings(chat, None, options)
         draws = random.Random(seed)
-        together = self.generates
-        for some in chunks_of(sources, batch if together else 1):
+        told = {"chat": chat, "attention": attention, "layers": layers, "max_weights": max_weights}
+        for some in chunks_of(sources, batch):
             own = None if seed is None else draws.getrandbits(63)
             with seeded(own, self.device), quiet_transformers():
-                if together:
-                    told = {"chat": chat, "attention": attention, **vars(recording), **settings}
-                    found = generate(self.module, self.tokenizer, some, **told)
-                else:
-                    asked = recording if attention else None
-                    found = [self.reader.answer(some[0], asked)]
+                found = generate(self.module, self.tokenizer, some, **told, **settings)
             yield from map(self._with_info, found)
 
     def _with_info(self, output: PretrainedOutput) -> PretrainedOutput:
@@ -179,8 +176,34 @@ class PretrainedModel:
         recording = Recording(**{name: options.pop(name) for name in fields if name in options})
         self._settings(chat, target, options)
         with quiet_transformers():
-            trace = self.reader.trace(source, target, recording, chat=chat)
+            trace = self._trace(self._read(source, chat), target or "", recording)
         return replace(trace, model=self.info)
+
+    def _trace(self, read: TokenizedText, target: str, recording: Recording) -> Any:
+        """Return the trace of one pass, in which a model that writes is made to write a target."""
+        if not self.generates:
+            ids = torch.tensor([read.ids], device=self.module.device)
+            mask = torch.ones_like(ids)
+            _, seen = run_once(self.module, recording, input_ids=ids, attention_mask=mask)
+            found = recording.numbered(seen.traces[0])
+            return named_trace(self.module, found, read.text, read.text)
+        both = self._translates
+        answer = encode(self.tokenizer, target, special=both, target=both)
+        whole = answer if both else joined(self.tokenizer, read, answer.ids)
+        check_ids(self.module, [whole])
+        reads = _shifted(self.module, answer.ids) if both else whole.ids
+        forced = WrittenAnswer(read, answer.ids, reads, whole.text)
+        ((trace, _),) = read_again(self.module, self.tokenizer, [forced], recording)
+        return trace
+
+    def _read(self, source: Any, chat: bool = False) -> TokenizedText:
+        """Return a text as tokens; raises for none, and for more than the model has positions."""
+        if not isinstance(source, str):
+            reject_media(source)
+            raise ArgumentError("text", "be a string", repr(source), "pass a text")
+        found = encode_chat(self.tokenizer, source) if chat else encode(self.tokenizer, source)
+        check_ids(self.module, [found])
+        return found
 
     def traces(
         self, sources: Sequence[Any], targets: Sequence[str] | None = None, **options: Any
@@ -238,7 +261,18 @@ class PretrainedModel:
 
     def check_source(self, source: Any) -> None:
         """Raise DataError for what the model cannot read, as an empty or too long text."""
-        self.reader.check(source)
+        self._read(source)
+
+
+def _shifted(model: Any, ids: Sequence[int]) -> list[int]:
+    """Return a target as a decoder reads it: its start token first, without the last."""
+    shift = getattr(model, "prepare_decoder_input_ids_from_labels", None)
+    if shift is not None:
+        found: list[int] = shift(labels=torch.tensor([ids]))[0].tolist()
+        return found
+    configs = (getattr(model, "generation_config", None), model.config)
+    starts = (getattr(config, "decoder_start_token_id", None) for config in configs)
+    return [next((one for one in starts if isinstance(one, int)), 0), *ids[:-1]]
 
 
 @contextmanager

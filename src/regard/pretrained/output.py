@@ -3,12 +3,11 @@
 import math
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-import torch.nn.functional as F
 from torch import Tensor
 
 from regard.errors import ArgumentError
@@ -38,7 +37,6 @@ class PretrainedOutput:
         unknown: parts of the prompt that the tokenizer has no token for.
         recorded: the trace; None if attention was not asked for.
         notes: changes that were made to the input, as sentences for its user.
-        probabilities: of all classes, likeliest first; none if the model has no classes.
     """
 
     text: str = ""
@@ -52,7 +50,6 @@ class PretrainedOutput:
     unknown: tuple[str, ...] = ()
     recorded: Trace | None = None
     notes: tuple[str, ...] = ()
-    probabilities: dict[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return self.text
@@ -65,11 +62,9 @@ class PretrainedOutput:
         return f"PretrainedOutput({', '.join(parts)})"
 
     @property
-    def log_prob(self) -> float | None:
-        """The log-probability of the answer; None for the number of a regression."""
-        if self.probabilities:
-            return self.score
-        return math.fsum(self.token_log_probs) if self.tokens else None
+    def log_prob(self) -> float:
+        """The log-probability of the answer."""
+        return math.fsum(self.token_log_probs)
 
     @property
     def src_tokens(self) -> list[str]:
@@ -144,10 +139,6 @@ class Recording:
             layers = lambda name: _layer_number(name) in numbers  # noqa: E731
         return capture(model, layers, max_weights=self.max_weights)
 
-    def first_trace(self, seen: CaptureResult) -> Any:
-        """Return the first trace, whose layers have the numbers that they have in the model."""
-        return self.numbered(seen.traces[0])
-
     def numbered(self, trace: Any) -> Any:
         """Return a trace whose layers are counted as in the model, not as in the choice."""
         numbers = self.numbers
@@ -173,51 +164,6 @@ def run_once(model: Any, recording: Recording | None, **inputs: Any) -> tuple[An
     block = nullcontext() if recording is None else recording.of(model)
     with inference(model), block as seen:
         return model(**inputs), seen
-
-
-def head_scale(config: Any) -> Literal["softmax", "sigmoid", "none"]:
-    """Return how a classifier turns logits into probabilities; those of a regression are numbers.
-
-    It is the scale that the losses of transformers choose.
-    """
-    problem = getattr(config, "problem_type", None)
-    if problem == "multi_label_classification":
-        return "sigmoid"
-    return "none" if problem == "regression" or config.num_labels == 1 else "softmax"
-
-
-def classified(config: Any, logits: Tensor) -> PretrainedOutput:
-    """Return the answer of a classifier, given its logits (classes,).
-
-    A head of classes answers the likeliest, a head of independent labels the probability of each,
-    and a regression its numbers, which have no probability.
-    """
-    names = [str(config.id2label.get(i, i)) for i in range(len(logits))]
-    scale = head_scale(config)
-    if scale == "none":
-        named = zip(names, logits.tolist(), strict=True)
-        text = ", ".join(f"{name} {x:.6g}" if len(names) > 1 else f"{x:.6g}" for name, x in named)
-        return PretrainedOutput(text, score=float(logits[0]))
-    log_probs = logits.log_softmax(-1) if scale == "softmax" else F.logsigmoid(logits)
-    order = log_probs.argsort(descending=True, stable=True).tolist()
-    chosen = order[:1] if scale == "softmax" else [i for i in order if float(logits[i]) > 0]
-    tokens, scores = (tuple(one[i] for i in chosen) for one in (names, log_probs.tolist()))
-    probabilities = {names[i]: float(log_probs[i].exp()) for i in order}
-    score, shown = sum(scores), tokens
-    if scale == "sigmoid":  # labels that are left out count, too
-        score += sum(float(F.logsigmoid(-logits[i])) for i in order if i not in chosen)
-        shown = tuple(f"{name} {prob:.2f}" for name, prob in probabilities.items())
-    return PretrainedOutput(
-        ", ".join(shown), "", False, tokens, scores, score, probabilities=probabilities
-    )
-
-
-def classes_note(found: PretrainedOutput) -> str:
-    """Return the note of a trace on the likeliest classes, or on the number of a regression."""
-    if not found.probabilities:
-        return f"the number that it predicts: {found.text}"
-    likeliest = list(found.probabilities.items())[:ALTERNATIVES]
-    return f"class and probability: {', '.join(f'{name} {p:.2f}' for name, p in likeliest)}"
 
 
 def prompt_note(count: int) -> str:
