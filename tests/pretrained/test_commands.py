@@ -79,7 +79,6 @@ def test_predict_names_unknown_words_and_skips_bad_lines(saved):
         ("bert", ("show", "MODEL", "the", "--max-len", 5), "max_len must be left out"),
         ("bert", ("show", "MODEL", "the", "--target", "x"), "target must be left out"),
         ("bert", ("show", "MODEL", "the", "--chat"), "chat must be left out"),
-        ("bert", ("predict", "MODEL", "--num-samples", 2), "num_samples must be left out"),
         ("gpt2", ("show", "MODEL", "the", "--line", 2), "--line must be left out for a run"),
         ("gpt2", ("show", "MODEL"), "TEXT must be given"),
         ("gpt2", ("show", "MODEL", "the", "--chat"), "for a tokenizer without a chat template"),
