@@ -10,8 +10,8 @@ from regard import load
 from regard.api.heads import target_nats
 from regard.data.pairs import draw_sample
 from regard.seeing.attribution.interventions import heads_muted, transformer_switches
-from regard.seeing.trace import Trace
 from regard.seeing.trace.head_habits import head_habits
+from regard.seeing.trace.trace import Trace
 
 #: a source and a target that `run_folder` knows
 PAIRS = "abc\ta b c\nhgf\tH E D\nd\tb f g\nbad\ta b H\ncab\tc a b\n"

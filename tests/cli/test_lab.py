@@ -3,7 +3,7 @@ import json
 import pytest
 
 from cli.tools import done, regard, sentence
-from lab.tools import fail, install
+from lab.tools import install, stop
 
 
 @pytest.fixture(autouse=True)
@@ -33,15 +33,16 @@ def test_list_names_the_questions_and_runs_nothing(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_verdicts_as_json(tmp_path, monkeypatch):
-    install(monkeypatch, one={}, two={"measure": fail})
+def test_an_interrupt_keeps_what_is_finished_and_begins_nothing_more(tmp_path, monkeypatch):
+    install(monkeypatch, one={}, two={"measure": stop}, three={})
     result = lab(tmp_path, "--json")
-    assert result.exit_code == 1
+    assert result.exit_code == 130
     found = json.loads(result.stdout)
     assert [(one["experiment"], one["verdict"]) for one in found["claims"]] == [("one", "holds")]
-    assert list(found["failed"]) == ["two"]
     assert found["report"] == str(tmp_path / "out" / "report.md")
-    assert "its traceback is in" in result.stderr
+    assert "two: stopped" in result.stderr
+    assert "three" not in result.stderr
+    assert "name the others to go on" in result.stderr
 
 
 def test_an_unknown_name_is_bad_usage_and_writes_nothing(tmp_path):

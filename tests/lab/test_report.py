@@ -4,18 +4,13 @@ import shutil
 import pytest
 import torch
 
-from lab.tools import DRAWN, fail, install
+from lab.tools import DRAWN, install
 from regard.lab import Claim, ExperimentContext, report, runner
 
 
-class Silent:
-    def on_start(self, name): ...
-    def on_piece(self, name, label): ...
-    def on_end(self, name, status): ...
-
-
 def measured(folder, *names, seeds=(0, 1)):
-    runner.run(names, ExperimentContext(torch.device("cpu"), seeds=seeds), folder, Silent())
+    for name in names:
+        runner.measure(name, ExperimentContext(torch.device("cpu"), seeds=seeds), folder)
     return report.write(folder)
 
 
@@ -53,24 +48,6 @@ def test_markdown_has_the_table_and_its_figures(folder):
         "regard lab two --quick --seeds 2 --device cpu",
     ):
         assert said in text, said
-
-
-def test_one_that_failed_is_in_the_report(monkeypatch, tmp_path):
-    install(monkeypatch, one={"measure": fail}, two={})
-    one, two = measured(tmp_path, "one", "two")
-    assert one.failure == "one failed (ValueError: the wire is cut)"
-    assert (one.result, two.failure) == (None, "")
-    said = "one failed (ValueError: the wire is cut): its traceback is in one.log."
-    text = (tmp_path / "report.md").read_text()
-    assert said in text
-    assert "0 do not hold. Failed: one." in text
-
-
-def test_a_failure_leaves_the_earlier_result_and_says_so(monkeypatch, folder):
-    install(monkeypatch, one={"measure": fail})
-    (one,) = measured(folder, "one")
-    assert one.claims
-    assert "from an earlier run" in (folder / "report.md").read_text()
 
 
 def test_an_empty_folder_has_an_empty_report(monkeypatch, tmp_path):

@@ -43,10 +43,6 @@ BASE = {"measure": measure, "judge": judge, "draw": draw_nothing, "tabulate": ta
 DRAWN = {"draw": draw}
 
 
-def fail(*_):
-    raise ValueError("the wire is cut.\nand more")
-
-
 def stop(*_):
     raise KeyboardInterrupt
 

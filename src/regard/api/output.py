@@ -17,7 +17,7 @@ from regard.data import Tokenizer
 from regard.decoding import DecodingOptions, Hypothesis
 from regard.errors import ArgumentError
 from regard.seeing import DecodingInfo, Map, ModelInfo, Text, Token, Trace
-from regard.seeing.trace import KINDS, SIDES, MapKind, brief
+from regard.seeing.trace.trace import KINDS, SIDES, MapKind, brief
 from regard.symbols import BOS, EOS, PAD, SYMBOLS
 from regard.training import RunFolder
 

@@ -57,7 +57,7 @@ from regard.seeing.attribution.interventions import (
     transformer_switches,
 )
 from regard.seeing.capture.capture_result import CapturedModule
-from regard.seeing.trace import KINDS
+from regard.seeing.trace.trace import KINDS
 from regard.seeing.trace.view import with_segmented_words
 from regard.symbols import BOS, EOS, SYMBOLS, UNK
 from regard.tasks import Source, Task

@@ -13,7 +13,7 @@ from regard.data.lookup_codecs import words_of
 from regard.data.word_aligner import align_texts, unit_links
 from regard.decoding import force_decode
 from regard.errors import ArgumentError, RegardError
-from regard.seeing.trace import Weights
+from regard.seeing.trace.trace import Weights
 from regard.seeing.trace.view import Links, merge_units, shift_rows, strongest
 from regard.tasks import Task
 from regard.training.config import Config

@@ -18,7 +18,7 @@ from regard.seeing import Trace
 from regard.seeing.attribution.methods import METHODS, method_title
 from regard.seeing.draw.forecast import ForecastView
 from regard.seeing.draw.shapes import check_ending, number_duplicates, printable
-from regard.seeing.trace import Weights
+from regard.seeing.trace.trace import Weights
 
 #: inputs that are named for each output
 MAX_NAMED: Final = 3

@@ -222,8 +222,7 @@ class ShowArgs:
     as_json: bool = flag("--json", "Print the trace as JSON.")
     kind: str = option(
         "cross, encoder-self, decoder-self, encoder-history, encoder-future, decoder-history, "
-        "memory, hops; history is the decoder's, or else the encoder's; auto is hops or cross if "
-        "any.",
+        "memory, hops; auto is hops or cross if any.",
         default="auto",
     )
     layer: str = option("Number from 0, or auto for the sharpest.", default="auto")

@@ -11,7 +11,7 @@ from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElaps
 from regard import device as devices
 from regard import extras
 from regard.cli.commands import LabArgs
-from regard.cli.console import FAILED, INTERRUPTED, print_json, print_table, result_console
+from regard.cli.console import INTERRUPTED, print_json, print_table, result_console
 from regard.errors import ArgumentError
 from regard.lab import ExperimentContext, runner
 from regard.lab.context import worker_pool
@@ -47,42 +47,43 @@ def lab(args: LabArgs) -> None:
         seeds=tuple(range(count)),
         data=args.data,
     )
-    with _ProgressReporter(Console(stderr=True)) as observer, worker_pool(where, args.jobs) as pool:
-        outcome = runner.run(chosen, replace(context, pool=pool), args.output, observer)
-    return _conclude(outcome, args.output, args.as_json)
+    done: list[str] = []
+    with _ProgressReporter(Console(stderr=True)) as progress, worker_pool(where, args.jobs) as pool:
+        try:
+            for name in chosen:
+                progress.start(name)
+                told = replace(context, pool=pool, on_piece=progress.piece)
+                seconds = runner.measure(name, told, args.output)
+                progress.end(message("lab.done", seconds=seconds))
+                done.append(name)
+        except KeyboardInterrupt:
+            progress.end(message("lab.stopped"))
+    _conclude(done, args.output, args.as_json)
+    if len(done) < len(chosen):
+        say(Console(stderr=True), message("lab.kept"))
+        raise typer.Exit(INTERRUPTED)
+    return None
 
 
-def _conclude(outcome: runner.RunOutcome, folder: Path, as_json: bool) -> None:
-    """Write the report, print the verdicts, and exit with the code that they call for."""
+def _conclude(done: list[str], folder: Path, as_json: bool) -> None:
+    """Write the report, and print the verdicts."""
     from regard.lab import report
 
-    notes = Console(stderr=True)
     sections = report.write(folder)
-    shown = [part for part in sections if part.experiment.name in outcome.done]
+    shown = [part for part in sections if part.experiment.name in done]
     claims = [(part.experiment.name, claim) for part in shown for claim in part.claims]
-    tried = {*outcome.done, *outcome.failed}
-    failures = {part.experiment.name: part.failure for part in sections if part.failure}
-    failures = {name: said for name, said in failures.items() if name in tried}
     page = str(folder / report.FILE)
     if as_json:
         found = [
             {"experiment": name, "verdict": one.verdict, "document": one.source, "claim": one.text}
             for name, one in claims
         ]
-        print_json({"claims": found, "failed": failures, "report": page})
-    else:
-        if claims:
-            rows = [(translated("lab.verdict", c.verdict), c.source, c.text) for _, c in claims]
-            titles = [message(f"lab.{name}") for name in ("verdict", "document", "claim")]
-            print_table(result_console(), titles, rows)
-        typer.echo(message("lab.report", path=page))
-    for name, said in failures.items():
-        say(notes, message("lab.traceback", failure=said, path=runner.log_path(folder, name)))
-    if outcome.interrupted:
-        say(notes, message("lab.kept"))
-        raise typer.Exit(INTERRUPTED)
-    if failures:
-        raise typer.Exit(FAILED)
+        return print_json({"claims": found, "report": page})
+    if claims:
+        rows = [(translated("lab.verdict", c.verdict), c.source, c.text) for _, c in claims]
+        titles = [message(f"lab.{name}") for name in ("verdict", "document", "claim")]
+        print_table(result_console(), titles, rows)
+    return typer.echo(message("lab.report", path=page))
 
 
 class _ProgressReporter:
@@ -99,7 +100,8 @@ class _ProgressReporter:
             console=console,
             disable=not console.is_terminal,
         )
-        self._tasks: dict[str, TaskID] = {}
+        self._task = TaskID(0)
+        self._name = ""
 
     def __enter__(self) -> "_ProgressReporter":
         self._progress.start()
@@ -108,16 +110,18 @@ class _ProgressReporter:
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
-    def on_start(self, name: str) -> None:
-        self._tasks[name] = self._progress.add_task(name, total=None, last="")
+    def start(self, name: str) -> None:
+        """Add the line of an experiment."""
+        self._task, self._name = self._progress.add_task(name, total=None, last=""), name
 
-    def on_piece(self, name: str, label: str) -> None:
-        self._progress.update(self._tasks[name], advance=1, last=label)
+    def piece(self, label: str) -> None:
+        """Count a finished piece of it."""
+        self._progress.update(self._task, advance=1, last=label)
 
-    def on_end(self, name: str, status: str) -> None:
-        task = self._tasks[name]
-        pieces = self._progress.tasks[task].completed
-        self._progress.update(task, total=pieces, last=status)
-        self._progress.stop_task(task)
+    def end(self, status: str) -> None:
+        """End its line."""
+        pieces = self._progress.tasks[self._task].completed
+        self._progress.update(self._task, total=pieces, last=status)
+        self._progress.stop_task(self._task)
         if not self._console.is_terminal:
-            say(self._console, f"{name}: {status}")
+            say(self._console, f"{self._name}: {status}")

@@ -2,9 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final, NamedTuple, get_args
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -13,7 +12,6 @@ from regard.atomic_files import atomic_output
 from regard.lab import plots, runner
 from regard.lab.experiment import Claim, Experiment, ReportTable, Verdict
 from regard.lab.runner import ExperimentResult
-from regard.safe_read import read_bytes
 
 TITLE: Final = "What the documents say about attention, measured"
 FILE: Final = "report.md"
@@ -22,31 +20,14 @@ CLAIM_COLUMNS: Final = ("claim", "document", "verdict", "measured")
 VERDICTS: Final[tuple[Verdict, ...]] = get_args(Verdict)
 
 
-@dataclass(frozen=True)
-class ReportSection:
-    """The section of an experiment.
-
-    Attributes:
-        experiment: the experiment.
-        result: its result, or None if it failed before there was one.
-        claims: its claims with their verdicts.
-        plots: captions of its plots, by the names of their files.
-        tables: its tables.
-        failure: why there is nothing, or nothing new; empty if all went well.
-    """
+class ReportSection(NamedTuple):
+    """The section of an experiment, with captions of its plots by the names of their files."""
 
     experiment: Experiment
-    result: ExperimentResult | None
-    claims: Sequence[Claim] = ()
-    plots: Mapping[str, str] = field(default_factory=dict)
-    tables: Sequence[ReportTable] = ()
-    failure: str = ""
-
-    @property
-    def explanation(self) -> str:
-        """The failure, the file with its traceback, and the origin of what is shown anyway."""
-        earlier = " What stands here is from an earlier run." if self.claims else ""
-        return f"{self.failure}: its traceback is in {self.experiment.name}.log.{earlier}"
+    result: ExperimentResult
+    claims: Sequence[Claim]
+    plots: Mapping[str, str]
+    tables: Sequence[ReportTable]
 
 
 def write(folder: Path) -> list[ReportSection]:
@@ -58,7 +39,8 @@ def write(folder: Path) -> list[ReportSection]:
         for claim in part.claims
     ]
     values = {
-        "title": TITLE, "summary": summarise(sections), "sections": sections,
+        "title": TITLE, "sections": sections,
+        "summary": count_verdicts(claim for part in sections for claim in part.claims),
         "claim_columns": CLAIM_COLUMNS, "claim_rows": claim_rows, "figures": FIGURES_DIR,
     }  # fmt: skip
     text = _environment().get_template(FILE).render(values).rstrip("\n") + "\n"
@@ -68,22 +50,14 @@ def write(folder: Path) -> list[ReportSection]:
 
 
 def section(folder: Path, name: str) -> ReportSection | None:
-    """Return the section of an experiment, or None if the folder has nothing of it."""
-    log = runner.log_path(folder, name)
-    result, failure = runner.load(folder, name), ""
-    if log.is_file():
-        lines = read_bytes(log).decode(errors="replace").splitlines()
-        failure = next(iter(lines), "failed")
+    """Return the section of an experiment, or None if the folder has no result of it."""
+    result = runner.load(folder, name)
     if result is None:
-        return ReportSection(runner.find(name), None, failure=failure) if failure else None
-    experiment = runner.find(name)
-    try:
-        claims, tables = experiment.judge(result.data), experiment.tabulate(result.data)
-        saved = _save_plots(experiment, result, folder / FIGURES_DIR)
-        return ReportSection(experiment, result, claims, saved, tables, failure)
-    except Exception as error:  # data of another version, or a bug in the experiment
-        failure = runner.log_failure(error, folder, name)
-        return ReportSection(experiment, result, failure=failure)
+        return None
+    experiment, data = runner.find(name), result.data
+    saved = _save_plots(experiment, result, folder / FIGURES_DIR)
+    claims, tables = experiment.judge(data), experiment.tabulate(data)
+    return ReportSection(experiment, result, claims, saved, tables)
 
 
 def _save_plots(experiment: Experiment, result: ExperimentResult, folder: Path) -> dict[str, str]:
@@ -107,13 +81,6 @@ def count_verdicts(claims: Iterable[Claim]) -> str:
 
     total = counts.total()
     return f"{total} claim{'s' * (total != 1)}: {', '.join(map(phrase, VERDICTS))}."
-
-
-def summarise(sections: Sequence[ReportSection]) -> str:
-    """Return the number of claims with each verdict, and the experiments that failed."""
-    summary = count_verdicts(claim for section in sections for claim in section.claims)
-    failed = [section.experiment.name for section in sections if section.failure]
-    return summary + (f" Failed: {', '.join(failed)}." if failed else "")
 
 
 def provenance(result: ExperimentResult) -> list[tuple[str, str]]:

@@ -5,14 +5,12 @@ import json
 import os
 import platform
 import time
-import traceback
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from difflib import get_close_matches
-from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -22,7 +20,6 @@ from regard.atomic_files import atomic_output
 from regard.errors import ArgumentError
 from regard.lab.context import ExperimentContext, device_name, to_json_types
 from regard.lab.experiment import Data, Experiment, describe
-from regard.messages import message
 from regard.version import __version__
 
 RESULTS_DIR: Final = "results"
@@ -30,35 +27,6 @@ RESULTS_DIR: Final = "results"
 MAX_SUGGESTIONS: Final = 3
 #: lowest similarity of a suggestion, from 0 to 1
 MIN_SIMILARITY: Final = 0.5
-
-
-@runtime_checkable
-class RunObserver(Protocol):
-    """Receives the progress of a run."""
-
-    def on_start(self, name: str) -> None:
-        """Called when an experiment starts."""
-
-    def on_piece(self, name: str, label: str) -> None:
-        """Called when a piece of it is finished."""
-
-    def on_end(self, name: str, status: str) -> None:
-        """Called when it has finished or failed."""
-
-
-@dataclass(frozen=True)
-class RunOutcome:
-    """Outcome of a run of several experiments.
-
-    Attributes:
-        done: names of the experiments that were measured.
-        failed: one sentence for each that failed.
-        interrupted: whether the user stopped the run.
-    """
-
-    done: Sequence[str]
-    failed: dict[str, str]
-    interrupted: bool
 
 
 @dataclass(frozen=True)
@@ -98,59 +66,13 @@ def find(name: str) -> Experiment:
     return describe(name, importlib.import_module(lab.EXPERIMENTS[name]))
 
 
-def run(
-    names: Sequence[str], context: ExperimentContext, folder: Path, observer: RunObserver
-) -> RunOutcome:
-    """Measure experiments and save their results; a failure does not stop the others.
-
-    Args:
-        names: experiments, in the order of running.
-        context: settings of the run.
-        folder: receives the results, and the traceback of an experiment that fails.
-        observer: receives the progress.
-    """
-    done: list[str] = []
-    failed: dict[str, str] = {}
-    for name in names:
-        observer.on_start(name)
-        try:
-            status = _measure(name, context, folder, observer)
-            done.append(name)
-        except KeyboardInterrupt:
-            observer.on_end(name, message("lab.stopped"))
-            return RunOutcome(done, failed, interrupted=True)
-        except Exception as error:
-            failed[name] = log_failure(error, folder, name)
-            status = message("lab.failed")
-        observer.on_end(name, status)
-    return RunOutcome(done, failed, interrupted=False)
-
-
-def _measure(name: str, context: ExperimentContext, folder: Path, observer: RunObserver) -> str:
-    """Measure one experiment, save its result and return its status."""
+def measure(name: str, context: ExperimentContext, folder: Path) -> float:
+    """Measure an experiment, save its result, and return the seconds that it took."""
     start = time.perf_counter()
-    watched = replace(context, on_piece=partial(observer.on_piece, name))
-    data = to_json_types(find(name).measure(watched))
+    data = to_json_types(find(name).measure(context))
     seconds = time.perf_counter() - start
-    facts = _facts(context, name, seconds=seconds)
-    save(ExperimentResult(name, data, facts), folder)
-    log_path(folder, name).unlink(missing_ok=True)
-    return message("lab.done", seconds=seconds)
-
-
-def log_path(folder: Path, name: str) -> Path:
-    """Return the path of the traceback of a failed experiment."""
-    return folder / f"{name}.log"
-
-
-def log_failure(error: Exception, folder: Path, name: str) -> str:
-    """Write the traceback to the log of an experiment and return a sentence about the failure."""
-    first = next(iter(str(error).splitlines()), "").rstrip(".")
-    reason = f"{type(error).__name__}: {first}" if first else type(error).__name__
-    sentence = f"{name} failed ({reason})"
-    trace = "".join(traceback.format_exception(error))
-    log_path(folder, name).write_text(f"{sentence}\n\n{trace}", encoding="utf-8")
-    return sentence
+    save(ExperimentResult(name, data, _facts(context, name, seconds=seconds)), folder)
+    return seconds
 
 
 def save(result: ExperimentResult, folder: Path) -> None:
@@ -185,7 +107,7 @@ def _facts(context: ExperimentContext, name: str, *, seconds: float) -> dict[str
         "mode": mode,
         "seeds": list(context.seeds),
         "device": device_name(context.device),
-        "machine": f"{_processor()}, {os.cpu_count()} cores, {platform.system()}",
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}",
         "threads": torch.get_num_threads(),
         "versions": {
             "regard": __version__,
@@ -193,28 +115,7 @@ def _facts(context: ExperimentContext, name: str, *, seconds: float) -> dict[str
             "torch": torch.__version__,
             "numpy": np.__version__,
         },
-        "commit": _commit(),
+        "commit": checkout.given() or checkout.git("rev-parse", "HEAD"),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round(seconds, 2),
     }
-
-
-def _processor() -> str:
-    """Return the processor's name from Linux, or else from Python."""
-    try:
-        with safe_read.open_regular("/proc/cpuinfo") as file:  # whose size is said to be 0
-            lines = file.read(1 << 20).decode().splitlines()
-    except (OSError, ValueError):
-        lines = []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
-
-
-def _commit() -> str | None:
-    """Return the commit of this code if it is in a git tree; `+` marks uncommitted changes."""
-    if (commit := checkout.given()) is not None:
-        return commit
-    commit = checkout.git("rev-parse", "HEAD")
-    package = str(checkout.HERE.parent)
-    changed = checkout.git("status", "--porcelain", "--untracked-files=no", "--", package)
-    return f"{commit}+" if commit and changed else commit

@@ -28,7 +28,7 @@ from regard.pretrained.token_texts import (
     written,
 )
 from regard.seeing.capture.capture_result import MAX_WEIGHTS
-from regard.seeing.trace import DecodingInfo, Text, Trace
+from regard.seeing.trace.trace import DecodingInfo, Text, Trace
 
 #: new tokens if neither the caller nor the generation config limits them
 MAX_NEW_TOKENS: Final = 40

@@ -21,7 +21,7 @@ from regard.pretrained.generation import WrittenAnswer, check_ids, generate, rea
 from regard.pretrained.output import PretrainedOutput, Recording, named_trace, run_once
 from regard.pretrained.token_texts import TokenizedText, encode, encode_chat, joined
 from regard.seeing.capture.capture_result import MAX_WEIGHTS
-from regard.seeing.trace import ModelInfo, Trace
+from regard.seeing.trace.trace import ModelInfo, Trace
 
 BATCH: Final = 8
 #: names of decoding options in transformers

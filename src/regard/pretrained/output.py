@@ -14,7 +14,7 @@ from regard.errors import ArgumentError
 from regard.models.protocol import inference
 from regard.pretrained.token_texts import labels
 from regard.seeing.capture.capture_result import MAX_WEIGHTS, CaptureResult
-from regard.seeing.trace import DecodingInfo, ModelInfo, Text, Trace, brief
+from regard.seeing.trace.trace import DecodingInfo, ModelInfo, Text, Trace, brief
 from regard.seeing.trace.view import with_segmented_words
 
 #: candidates that are named beside each token

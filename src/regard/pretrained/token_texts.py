@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from regard.errors import ArgumentError
-from regard.seeing.trace import Text, Token
+from regard.seeing.trace.trace import Text, Token
 
 Span = tuple[int, int]
 

@@ -20,7 +20,7 @@ from regard.decoding_options import DecodingOptions
 from regard.messages import use_language
 from regard.seeing.attribution.interventions import AttentionCell, Intervention
 from regard.seeing.attribution.methods import method_names
-from regard.seeing.trace import MapKind
+from regard.seeing.trace.trace import MapKind
 from regard.serve import http_errors
 from regard.serve.http_errors import ServeError, dumps
 from regard.serve.limits import Cost, Limits, busy

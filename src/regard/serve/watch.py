@@ -23,7 +23,7 @@ from regard.seeing.page.report import (
     render_watch,
     short_number,
 )
-from regard.seeing.trace import Trace
+from regard.seeing.trace.trace import Trace
 from regard.serve import pages
 from regard.serve.app import guarded_app
 from regard.serve.http_errors import ServeError

@@ -29,8 +29,8 @@ from regard.messages import message
 from regard.models import SequenceModel
 from regard.seeing.draw.shapes import pad_left
 from regard.seeing.page.report import render_report
-from regard.seeing.trace import KINDS, SIDES, Map, Text, Trace, TraceError
 from regard.seeing.trace.storage import from_json, to_json
+from regard.seeing.trace.trace import KINDS, SIDES, Map, Text, Trace, TraceError
 from regard.symbols import EOS, SYMBOLS
 from regard.tasks.inputs.text import text_of_ids
 from regard.training.checkpoint import Candidate

@@ -85,7 +85,15 @@ def test_many_series_are_cut(view):
         simple=None,
     )
     assert "and 8 more series" in many.svg()
-    assert "and 8 more series" in many.text()
+
+
+def test_the_terminal_has_the_numbers(view):
+    title, header, *rows = view.text(200).splitlines()
+    assert title == view.title
+    assert header.split("  ")[-1] == "temperature 0.9"
+    assert [row.split() for row in rows] == list(view._rows())
+    assert {len(row) for row in rows} == {len(header)}
+    assert all(len(line) <= 40 for line in view.text(40, ascii=True).splitlines())
 
 
 def test_files(view, tmp_path):

@@ -51,18 +51,6 @@ def test_hiding_special_tokens_changes_no_weight():
     assert whole.hidden.max() < 1e-6
 
 
-def test_history_is_that_of_the_outputs_or_else_of_the_inputs():
-    own = Map.of("encoder-history", 0, [[[1.0, 0, 0], [0, 1.0, 0], [0, 0, 1.0]]])
-    square = np.eye(len(TARGET.tokens), dtype=np.float32)
-    written = Map.of("decoder-history", 0, [square])
-    cross = Map.of("cross", 0, [SHARP])
-    assert select(Trace(SOURCE, TARGET, (cross, own)), kind="history").kind == "encoder-history"
-    both = Trace(SOURCE, TARGET, (cross, own, written))
-    assert select(both, kind="history").kind == "decoder-history"
-    with pytest.raises(ArgumentError, match="the trace has: cross, but it is 'history'"):
-        select(Trace(SOURCE, TARGET, (cross,)), kind="history")
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [

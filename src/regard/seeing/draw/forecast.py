@@ -1,14 +1,14 @@
 """Pictures of a forecast: history, forecast with its band, and attention over the history.
 
-One panel for each series, all along one axis of time: in the terminal, as SVG, PNG or PDF, and as a
-page that follows the reader's light or dark theme.
+One panel for each series, all along one axis of time: as SVG, PNG or PDF, and as a page that
+follows the reader's light or dark theme. The terminal has the numbers.
 """
 
 import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from jaxtyping import Float
@@ -28,6 +28,7 @@ from regard.seeing.draw.shapes import (
     Theme,
     fit,
     pad_left,
+    plain_ascii,
     printable,
     rendered,
     to_svg,
@@ -53,9 +54,6 @@ STRIP: Final = 14.0
 MOST_ROWS: Final = 24
 #: columns of attention at most; more are joined, each showing their largest
 MOST_COLUMNS: Final = 400
-#: lines of a panel in the terminal, and columns at the left
-LINES: Final = 9
-MARGIN: Final = 11
 
 
 @dataclass(frozen=True)
@@ -176,8 +174,12 @@ class ForecastView:
         )
 
     def text(self, width: int = 80, *, ascii: bool = False) -> str:
-        """Return the figure as text of at most so many columns."""
-        return "\n".join(_lines(self, max(width, 40), ASCII if ascii else BLOCKS))
+        """Return the numbers as a table, in lines of at most so many columns."""
+        table = [["time", *self._columns()], *self._rows()]
+        sizes = [max(map(cell_len, column)) for column in zip(*table, strict=True)]
+        lines = ["  ".join(map(pad_left, cells, sizes)) for cells in table]
+        fitted = (fit(line, width, ellipsis="...") for line in (printable(self.title), *lines))
+        return "\n".join(map(plain_ascii, fitted) if ascii else fitted)
 
     def __str__(self) -> str:
         return self.text()
@@ -324,79 +326,3 @@ def _pooled(
             weights = np.maximum.reduceat(weights, starts, axis=axis)
     top = float(weights.max(initial=0.0))
     return weights / top if top > 0 else weights
-
-
-class PanelGlyphs(NamedTuple):
-    """Characters of a panel in the terminal; `shades` go from no attention to the most."""
-
-    history: str
-    simple: str
-    point: str
-    band: str
-    now: str
-    shades: str
-    ellipsis: str
-
-
-BLOCKS: Final = PanelGlyphs("•", "╌", "●", "░", "│", " ░▒▓█", "…")
-ASCII: Final = PanelGlyphs(".", "-", "o", ":", "|", " .:*#", "...")
-
-
-def _lines(view: ForecastView, width: int, glyphs: PanelGlyphs) -> Iterator[str]:
-    for line in (view.title, view.legend):
-        yield fit(line, width, ellipsis=glyphs.ellipsis)
-    for place in range(_panels(view)):
-        yield ""
-        yield fit(printable(view.names[place]), width, ellipsis=glyphs.ellipsis)
-        yield from _text_panel(view, place, width, glyphs)
-    if len(view.names) > MOST_PANELS:
-        yield message("forecast.more", count=len(view.names) - MOST_PANELS)
-
-
-def _text_panel(view: ForecastView, place: int, width: int, glyphs: PanelGlyphs) -> Iterator[str]:
-    history, point = view.history[:, place], view.point[:, place]
-    simple = point if view.simple is None else view.simple[:, place]
-    low = high = point
-    if view.quantiles.shape[2] > 1:
-        low, high = view.quantiles[:, place, 0], view.quantiles[:, place, -1]
-    columns = min(width - MARGIN, len(history) + len(point))
-    # the forecast gets its share of the columns, and a third at least
-    ahead = min(len(point), max(columns // 3, columns * len(point) // (len(history) + len(point))))
-    back = columns - ahead
-    old = _resampled(history, back)
-    plain, new, bottom, top = (_resampled(each, ahead) for each in (simple, point, low, high))
-    least = float(min(old.min(), bottom.min(), plain.min()))
-    most = float(max(old.max(), top.max(), plain.max()))
-    span = most - least or 1.0
-
-    def line(values: np.ndarray) -> np.ndarray:
-        placed: np.ndarray = ((most - values) / span * (LINES - 1)).round().astype(int)
-        return placed
-
-    cells = np.full((LINES, columns), " ")
-    cells[line(old), np.arange(back)] = glyphs.history
-    for i, (first, last) in enumerate(zip(line(top), line(bottom), strict=True)):
-        cells[first : last + 1, back + i] = glyphs.band
-    cells[line(plain), back + np.arange(ahead)] = glyphs.simple
-    cells[line(new), back + np.arange(ahead)] = glyphs.point
-    for i, row in enumerate(cells):
-        label = f"{most - i / (LINES - 1) * span:.4g}" if i in (0, LINES // 2, LINES - 1) else ""
-        before, after = "".join(row[:back]), "".join(row[back:])
-        yield f"{label:>{MARGIN - 2}} {before}{glyphs.now}{after}".rstrip()
-    for what, every in view.strips:
-        weights = every[place].max(axis=0)
-        starts = np.linspace(0, len(weights), back, endpoint=False).astype(int)
-        shares = np.maximum.reduceat(weights, starts)
-        level = (shares / (shares.max() or 1.0) * (len(glyphs.shades) - 1)).round().astype(int)
-        shown = "".join(glyphs.shades[i] for i in level)
-        yield f"{pad_left(what, MARGIN - 2)} {shown}{glyphs.now}"
-    first, now, last = view.history_times[0], view.history_times[-1], view.times[-1]
-    room = columns + 1 - len(first) - len(last)
-    middle = f"{now:^{room}}" if room > len(now) + 1 else " " * max(1, room)
-    yield f"{'':>{MARGIN - 1}}{first}{middle}{last}"
-
-
-def _resampled(values: np.ndarray, count: int) -> np.ndarray:
-    """Return values at evenly spaced places."""
-    places = np.linspace(0, len(values) - 1, count).round().astype(int)
-    return np.asarray(values[places])

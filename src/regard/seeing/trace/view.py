@@ -396,8 +396,6 @@ ROWS: Final = {"hops": "hop"}
 
 #: kinds that `auto` means if there are any, in order of preference
 PREFERRED: Final = ("hops", "cross")
-#: kinds that `history` may mean, in order of preference
-HISTORIES: Final = ("decoder-history", "encoder-history")
 
 
 @dataclass(frozen=True, eq=False)
@@ -490,7 +488,7 @@ def select(
     Args:
         trace: what to look at.
         kind: of the map; `auto` is that of the hops or cross-attention if there is any, else the
-            first kind; `history` is the decoder's, or else the encoder's.
+            first kind.
         layer: counted from 0; `auto` is the one with the sharpest rows.
         head: counted from 0, or `mean`; `auto` is the one with the sharpest rows.
         words: whether to merge sub-words; `auto` does, except for tokens of single characters.
@@ -539,7 +537,7 @@ def sharpness(trace: Trace, found: Map, weights: Weights) -> float:
 
 
 def chosen_kind(trace: Trace, kind: str = "auto") -> str:
-    """Resolve `auto` to hops, cross-attention or the first kind, and `history` to one of two.
+    """Resolve `auto` to hops, cross-attention or the first kind.
 
     Raises ArgumentError if the trace has no map of the kind.
     """
@@ -553,9 +551,8 @@ def chosen_kind(trace: Trace, kind: str = "auto") -> str:
         )
     if kind == "auto":
         return next((name for name in PREFERRED if name in kinds), kinds[0])
-    for candidate in HISTORIES if kind == "history" else (kind,):
-        if candidate in kinds:
-            return candidate
+    if kind in kinds:
+        return kind
     raise ArgumentError(
         "kind", f"be auto, or one that the trace has: {', '.join(kinds)}", repr(kind), "choose"
     )
