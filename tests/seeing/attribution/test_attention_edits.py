@@ -35,8 +35,8 @@ def cell(row, column, weight, head=0, kind="cross", layer=0):
     return AttentionCell(kind, layer, head, row, column, weight)
 
 
-def edited(module, heads, *cells, own=False):
-    return edited_attention([EditedAttention(module, heads, cells, own)])
+def edited(module, *cells, own=False):
+    return edited_attention([EditedAttention(module, cells, own)])
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])
@@ -53,7 +53,7 @@ def test_multi_head_attention_mixes_the_values_by_the_weights_that_are_set():
     query, key = torch.randn(2, 5, 12), torch.randn(2, 7, 12)
     with torch.no_grad():
         plain = module(query, key, key)
-        with edited(module, 3, cell(4, 2, 0.8, head=1)):
+        with edited(module, cell(4, 2, 0.8, head=1)):
             found = module(query, key, key)
         weights = plain.weights.numpy().copy()
         for row in weights:
@@ -71,9 +71,9 @@ def test_a_step_with_a_cache_is_the_row_that_it_would_be_all_at_once():
     module = MultiHeadAttention(12, 3).eval()
     x, target = torch.randn(1, 6, 12), cell(4, 2, 0.8, head=None, kind="decoder-self")
     with torch.no_grad():
-        with edited(module, 3, target, own=True):
+        with edited(module, target, own=True):
             whole = module(x, x, x, causal(6, 6)).context
-        with edited(module, 3, target, own=True):
+        with edited(module, target, own=True):
             for _ in range(2):  # a second decoding counts from its beginning
                 steps = [
                     module(x[:, t : t + 1], x[:, : t + 1], x[:, : t + 1]).context for t in range(6)
@@ -85,7 +85,7 @@ def test_rows_of_cross_attention_are_counted_from_the_run_of_the_encoder():
     torch.manual_seed(1)
     module, encoder = AdditiveAttention(5, 7, 11).eval(), nn.Identity()
     query, key, value = torch.randn(1, 3, 5), torch.randn(1, 4, 7), torch.randn(1, 4, 13)
-    target = EditedAttention(module, 1, [cell(1, 3, 0.6)], own=False)
+    target = EditedAttention(module, [cell(1, 3, 0.6)], own=False)
     with torch.no_grad(), edited_attention([target], [encoder]):
         for _ in range(2):
             encoder(key)
@@ -100,7 +100,7 @@ def test_additive_attention_mixes_the_values_by_the_weights_that_are_set():
     query, key, value = torch.randn(1, 3, 5), torch.randn(1, 4, 7), torch.randn(1, 4, 13)
     with torch.no_grad():
         weights = module(query, key, value).weights[0, 0].numpy().copy()
-        with edited(module, 1, cell(1, 3, 0.6)):
+        with edited(module, cell(1, 3, 0.6)):
             found = module(query, key, value)
     weights[1] = moved(weights[1], 3, 0.6)
     torch.testing.assert_close(found.context[0], torch.from_numpy(weights) @ value[0], **CLOSE)
@@ -127,7 +127,7 @@ def test_a_self_attentive_rnn_goes_on_from_the_weights_that_are_set():
     # so many steps that another kernel would run them
     module, x = SelfAttentiveRNN(5, 7).eval(), torch.randn(1, 19, 5)
     with torch.no_grad():
-        with edited(module, 1, cell(17, 1, 0.9, kind="encoder-history"), own=True):
+        with edited(module, cell(17, 1, 0.9, kind="encoder-history"), own=True):
             found = module(x).context[:, -1]
         expected = recurrence(module, x, 17, 1, 0.9)
         plain = module(x).context[:, -1]
@@ -139,41 +139,12 @@ def test_rows_of_an_lstmn_are_counted_though_it_does_not_attend_to_itself():
     torch.manual_seed(1)
     module, x = SelfAttentiveRNN(5, 7, cell="lstm").eval(), torch.randn(1, 6, 5)
     with torch.no_grad():
-        with edited(module, 1, cell(3, 1, 0.9, kind="encoder-history"), own=True):
+        with edited(module, cell(3, 1, 0.9, kind="encoder-history"), own=True):
             both = [module(x, need_weights=True).weights[0, 0] for _ in range(2)]
         plain = module(x, need_weights=True).weights[0, 0]
     for found in both:
         assert found[3, 1] == near(0.9)
         torch.testing.assert_close(found[:3], plain[:3], **CLOSE)
-
-
-class Sdpa(nn.Module):
-    """Attention of torch's function, with keys shared by two heads each."""
-
-    def forward(self, query, key, value, **options):
-        return F.scaled_dot_product_attention(query, key, value, **options)
-
-
-@pytest.mark.parametrize("masked", ["causal", "boolean", "added"])
-def test_a_fused_kernel_is_written_out(masked):
-    torch.manual_seed(1)
-    query, key, value = torch.randn(2, 4, 5, 3), torch.randn(2, 2, 5, 3), torch.randn(2, 2, 5, 3)
-    allowed = torch.ones(5, 5, dtype=torch.bool).tril()
-    added = torch.zeros(5, 5).masked_fill(~allowed, torch.finfo(torch.float32).min)
-    options = {
-        "causal": {"is_causal": True},
-        "boolean": {"attn_mask": allowed},
-        "added": {"attn_mask": added},
-    }[masked]
-    module = Sdpa()
-    with edited(module, 4, cell(3, 1, 0.7, head=2)):
-        found = module(query, key, value, enable_gqa=True, **options)
-    wide = key.repeat_interleave(2, dim=1), value.repeat_interleave(2, dim=1)
-    scores = (query @ wide[0].mT * 3**-0.5).masked_fill(~allowed, float("-inf"))
-    weights = scores.softmax(dim=-1).numpy().copy()
-    for row in weights:
-        row[2, 3] = moved(row[2, 3], 1, 0.7)
-    torch.testing.assert_close(found, torch.from_numpy(weights) @ wide[1], **CLOSE)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +158,7 @@ def test_a_fused_kernel_is_written_out(masked):
 )
 def test_a_cell_that_cannot_be_set_is_refused(cells, words):
     module, x = MultiHeadAttention(12, 3).eval(), torch.randn(1, 5, 12)
-    with edited(module, 3, *cells, own=True), pytest.raises(ArgumentError, match=words):
+    with edited(module, *cells, own=True), pytest.raises(ArgumentError, match=words):
         module(x, x, x, causal(5, 5))
     assert not module._forward_hooks
     F.softmax(torch.zeros(1, 1, 1), dim=-1)  # no mode is left behind

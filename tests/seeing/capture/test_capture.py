@@ -306,12 +306,12 @@ def test_what_is_too_much_is_left_out_and_said():
     assert seen.notes[0] in seen.traces[0].notes
 
 
-# names and lengths
+# names
 
 
 def test_padding_that_no_mask_hides_is_said():
     module, x = nn.MultiheadAttention(DIM, HEADS, batch_first=True).eval(), normal(2, Q_LEN, DIM)
-    with regard.capture(module, lengths=[5, 3]) as seen:
+    with regard.capture(module, tokens=[list("abcde"), list("abc")]) as seen:
         module(x, x, x)
     whole, cut = seen.traces
     assert whole.maps[0].missing is None
@@ -443,7 +443,6 @@ REFUSED = {
     "no weights": (GPT, {"max_weights": 0}, "max_weights must be at least 1"),
     "no layers": (GPT, {"layers": []}, "layers must name a module or more"),
     "layers by number": (GPT, {"layers": 3}, "layers must be names of modules"),
-    "negative length": (GPT, {"lengths": [3, -1]}, "lengths must be whole numbers from 0"),
     "no tokens": (GPT, {"tokens": []}, "tokens must be a list of strings"),
 }
 
@@ -456,10 +455,9 @@ def test_what_is_refused(case):
         pass
 
 
-@pytest.mark.parametrize("options", [{"lengths": [5, 5]}, {"tokens": [["a"], ["b"]]}])
-def test_fewer_rows_than_the_batch_has(options):
+def test_fewer_rows_than_the_batch_has():
     module = GPT().eval()
-    with regard.capture(module, **options) as seen:
+    with regard.capture(module, tokens=[["a"], ["b"]]) as seen:
         module(normal(BATCH, Q_LEN, DIM))
     with pytest.raises(ArgumentError, match="as many as the rows of a batch, 3, but it is 2"):
         _ = seen.traces

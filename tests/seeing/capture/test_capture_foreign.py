@@ -95,7 +95,7 @@ def test_the_transformer_of_torch(kind, batch_first):
     args = (src, tgt) if batch_first else (src.transpose(0, 1), tgt.transpose(0, 1))
     with torch.no_grad():
         plain = model(*args, **given)  # the encoder takes its fast path
-        with regard.capture(model, lengths=SRC_LENGTHS) as seen:
+        with regard.capture(model) as seen:
             out = model(*args, **given)
     # with gradients, where torch does not nest its tensors
     with inputs_of(model, nn.MultiheadAttention) as caught:

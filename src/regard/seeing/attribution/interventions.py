@@ -1,11 +1,10 @@
 """Interventions on attention while a model runs, in the thread of a block alone.
 
-- `edited_attention` sets weights by hand, for any model whose attention is a softmax. A cell of a
-  map is given a weight, and the other cells of its row share the rest in proportion to what they
-  had: the scores of the row are replaced, just before their softmax, by the logarithms of the
-  wanted weights. Fused kernels never have a softmax to be seen, so inside an attention that is
-  edited `F.scaled_dot_product_attention` is written out, and operators of regard run as they are
-  defined in `reference.py`.
+- `edited_attention` sets weights by hand, where attention is a softmax. A cell of a map is given a
+  weight, and the other cells of its row share the rest in proportion to what they had: the scores
+  of the row are replaced, just before their softmax, by the logarithms of the wanted weights. Fused
+  kernels never have a softmax to be seen, so inside an attention that is edited operators run as
+  they are defined in `reference.py`.
 - `heads_muted` switches heads off. The contexts of all heads stand side by side in the input of an
   attention's output projection: with the slice of one head at zero, the head contributes nothing,
   whatever kernel computes the attention.
@@ -28,8 +27,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
@@ -53,7 +51,6 @@ from regard.ops.self_attentive_rnn import PATHS as SELF_ATTENTIVE
 from regard.preemption import is_preemptible, preemptible
 from regard.seeing.attribution.input_scorer import hooked
 from regard.seeing.capture.capture_result import CapturedModule
-from regard.seeing.capture.recompute import SOFTMAXES, sdpa_scores
 from regard.seeing.draw.shapes import write_by_ending
 from regard.seeing.page.compare_page import render_what_if
 from regard.seeing.trace.head_habits import HeadKey, TraceDistance, common_weights, trace_distance
@@ -111,19 +108,17 @@ class EditedAttention:
 
     Attributes:
         module: the attention.
-        heads: number of its heads.
         cells: to be set, all of this attention.
         own: whether its queries and keys are one sequence.
         seen: queries so far in this decoding.
     """
 
     module: nn.Module
-    heads: int
     cells: Sequence[AttentionCell]
     own: bool
     seen: int = 0
 
-    def edit(self, scores: Float[Tensor, "*batch q_len kv_len"]) -> Tensor:
+    def edit(self, scores: Float[Tensor, "batch heads q_len kv_len"]) -> Tensor:
         """Return scores whose softmax has the wanted weights; all queries count as seen."""
         queries, keys = scores.shape[-2:]
         if self.own and keys == queries - self._lag:
@@ -131,9 +126,8 @@ class EditedAttention:
         first, self.seen = self.seen, self.seen + queries
         # a cache with a window has forgotten its first keys
         forgotten = max(0, self.seen - self._lag - keys) if self.own else 0
-        found = None
+        found = scores.clone()
         for row in {cell.row for cell in self.cells if first <= cell.row < self.seen}:
-            found = self._by_head(scores).clone() if found is None else found
             cells = [cell for cell in self.cells if cell.row == row]
             for head in range(found.shape[1]):
                 wanted = {
@@ -145,24 +139,12 @@ class EditedAttention:
                     place = found[:, head, row - first]
                     _check_columns(cells[0], wanted, place)
                     place.copy_(edited_scores(place, wanted))
-        return scores if found is None else found.reshape(scores.shape)
+        return found
 
     @property
     def _lag(self) -> int:
         """1 if a query does not attend to itself, as in an LSTMN, else 0."""
         return int(isinstance(self.module, SelfAttentiveRNN) and self.module.cell == "lstm")
-
-    def _by_head(self, scores: Tensor) -> Float[Tensor, "batch heads q_len kv_len"]:
-        """Return scores with an axis of heads; some libraries put heads beside the batch."""
-        if scores.ndim == 4 and scores.shape[1] == self.heads:
-            return scores
-        if scores.ndim == 3 and len(scores) % self.heads == 0:
-            return scores.view(-1, self.heads, *scores.shape[1:])
-        raise RegardError(
-            f"the scores of an attention must be (batch, {self.heads} heads, queries, keys) to be "
-            f"set by hand, but those of {type(self.module).__name__} are {tuple(scores.shape)}: "
-            f"switch heads off instead."
-        )
 
 
 def edited_scores(
@@ -174,10 +156,9 @@ def edited_scores(
     Columns that are masked stay so.
     """
     wide = scores.double()
-    masked = _is_masked(scores)
     places = torch.tensor(list(cells), device=scores.device)
     given = torch.tensor(list(cells.values()), device=scores.device, dtype=wide.dtype)
-    others = ~masked
+    others = ~scores.isneginf()
     others[..., places] = False
     share = wide.masked_fill(~others, float("-inf")).softmax(dim=-1)
     # in half precision a score may be so small that all others have none
@@ -188,27 +169,22 @@ def edited_scores(
     return weights.log().to(scores.dtype)
 
 
-def _is_masked(scores: Tensor) -> Bool[Tensor, "*batch columns"]:
-    """Return which scores are minus infinity, or the lowest numbers, which some libraries add."""
-    return scores <= torch.finfo(scores.dtype).min / 2
-
-
 def _check_columns(cell: AttentionCell, wanted: Mapping[int, float], scores: Tensor) -> None:
     columns = scores.shape[-1]
     where = f"{cell.kind}, layer {cell.layer}, row {cell.row}"
     for column in wanted:
-        if not 0 <= column < columns or bool(_is_masked(scores)[..., column].all()):
+        if not 0 <= column < columns or bool(scores[..., column].isneginf().all()):
             rule = f"be one that row {cell.row} can attend to ({cell.kind}, layer {cell.layer})"
             fix = f"choose one of the {columns}; in a causal map, none after the row"
             raise ArgumentError("column", rule, cell.column, fix)
-    total, free = sum(wanted.values()), int((~_is_masked(scores)).sum(dim=-1).min()) - len(wanted)
+    total, free = sum(wanted.values()), int((~scores.isneginf()).sum(dim=-1).min()) - len(wanted)
     if total > ONE or (not free and total < 2 - ONE):
         rule = f"sum to {'at most ' * bool(free)}1 in a row ({where})"
         raise ArgumentError("weights", rule, f"{total:g}", "lower them" if free else "set it to 1")
 
 
 class _Softmaxes(TorchFunctionMode):
-    """Edits the scores of each softmax, and writes fused attention out."""
+    """Edits the scores of each softmax over keys."""
 
     def __init__(self, target: EditedAttention) -> None:
         super().__init__()
@@ -217,39 +193,10 @@ class _Softmaxes(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        kwargs = kwargs or {}
-        if func is F.scaled_dot_product_attention:
-            return self._attend(*args, **kwargs)
-        if func in SOFTMAXES:
-            scores = args[0] if args else kwargs["input"]
-            dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
-            if scores.ndim >= 3 and dim in (-1, scores.ndim - 1):
-                rest = {name: value for name, value in kwargs.items() if name != "input"}
-                return func(self._edited(scores), *args[1:], **rest)
-        return func(*args, **kwargs)
-
-    def _edited(self, scores: Tensor) -> Tensor:
-        with torch._C.DisableTorchFunction(), torch.no_grad():
-            return self.target.edit(scores)
-
-    def _attend(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attn_mask: Tensor | None = None,
-        dropout_p: float = 0.0,
-        is_causal: bool = False,
-        scale: float | None = None,
-        enable_gqa: bool = False,
-    ) -> Tensor:
-        """Write `F.scaled_dot_product_attention` out, without dropout."""
-        scores, allowed = sdpa_scores(query, key, attn_mask, is_causal, scale, enable_gqa)
-        scores = scores.masked_fill(~allowed, float("-inf"))
-        if enable_gqa:
-            value = value.repeat_interleave(query.shape[-3] // value.shape[-3], dim=-3)
-        weights = torch.softmax(self._edited(scores), dim=-1)
-        return weights.to(value.dtype) @ value
+        if func is Tensor.softmax and args[0].ndim == 4:
+            with torch._C.DisableTorchFunction(), torch.no_grad():
+                args = (self.target.edit(args[0]), *args[1:])
+        return func(*args, **(kwargs or {}))
 
 
 @contextmanager
@@ -526,8 +473,8 @@ def _edited(
             raise ArgumentError("cells", rule, value, "replace a token or force a prefix instead")
         by_map.setdefault((cell.kind, cell.layer), []).append(cell)
     return [
-        EditedAttention(root.get_submodule(name), heads, by_map[key], own=key[0] in OWN_KINDS)
-        for key, (name, heads) in modules.items()
+        EditedAttention(root.get_submodule(name), by_map[key], own=key[0] in OWN_KINDS)
+        for key, (name, _) in modules.items()
         if key in by_map
     ]
 

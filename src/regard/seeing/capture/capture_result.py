@@ -97,19 +97,17 @@ class RowPositions:
 
 @dataclass(frozen=True)
 class PositionNames:
-    """Labels and lengths of the positions of one side.
+    """Labels of the positions of one side.
 
     Attributes:
         argument: name of the labels in error messages.
         names: labels of all rows, or
         rows: labels of each row.
-        lengths: number of real positions of each row.
     """
 
     argument: str
     names: tuple[str, ...] | None = None
     rows: tuple[tuple[str, ...], ...] | None = None
-    lengths: tuple[int, ...] | None = None
 
     def named(self, tokens: Labels) -> "PositionNames":
         """Return a copy with labels; rows that have their own are cut to them."""
@@ -122,19 +120,12 @@ class PositionNames:
         rows = tuple(tuple(map(str, part)) for part in parts)
         return replace(self, names=None, rows=rows)
 
-    def cut(self, lengths: Sequence[int]) -> "PositionNames":
-        """Return a copy with the number of real positions of each row."""
-        if not all(isinstance(length, int) and length >= 0 for length in lengths):
-            raise ArgumentError("lengths", "be whole numbers from 0", repr(lengths), "count tokens")
-        return replace(self, lengths=tuple(lengths))
-
     def check_rows(self, batches: set[int]) -> None:
-        """Raise if labels or lengths of each row fit no recorded batch."""
-        for name, given in ((self.argument, self.rows), ("lengths", self.lengths)):
-            if given is not None and len(given) not in batches:
-                sizes = " or ".join(map(str, sorted(batches)))
-                rule = f"be as many as the rows of a batch, {sizes}"
-                raise ArgumentError(name, rule, len(given), "give one for each row")
+        """Raise if labels of each row fit no recorded batch."""
+        if self.rows is not None and len(self.rows) not in batches:
+            sizes = " or ".join(map(str, sorted(batches)))
+            rule = f"be as many as the rows of a batch, {sizes}"
+            raise ArgumentError(self.argument, rule, len(self.rows), "give one for each row")
 
     def place(
         self,
@@ -152,25 +143,18 @@ class PositionNames:
         Without one it is assumed on the right, unless the weights fit only elsewhere, as with
         padding on the left.
         """
-        own = self.rows is not None and len(self.rows) == batch
-        names = self.rows[row] if own and self.rows is not None else self.names
-        real: int | None = None
-        if self.lengths is not None and len(self.lengths) == batch:
-            real = min(size, self.lengths[row])
-        count = size if real is None else real
-        if names is not None and own and real is None and len(names) <= size:
-            count = len(names)
-        start = _start(count, size, fits, starts) or 0
-        if names is None:
-            return _placed(start, [str(i) for i in range(count)])
-        if len(names) == size and (real is not None or count == size):
-            return _placed(start, names[start : start + count])
-        if len(names) == count:
-            return _placed(start, names[:count])
-        if main:
+        names: Sequence[str] | None = self.names
+        count = size
+        if self.rows is not None and len(self.rows) == batch:
+            names = self.rows[row]
+            count = min(size, len(names))
+        if names is None or (len(names) != count and not main):
+            names, count = [str(i) for i in range(size)], size
+        if len(names) != count:
             rule = f"name the {count} positions of row {row}"
             raise ArgumentError(self.argument, rule, f"{len(names)} tokens", "name them all")
-        return _placed(0, [str(i) for i in range(size if real is None else real)])
+        start = _start(count, size, fits, starts) or 0
+        return RowPositions(start, start + count, Text.of(names))
 
 
 def _starts(mask: Any) -> tuple[int, ...]:
@@ -194,10 +178,6 @@ def _start(count: int, size: int, fits: SpanTest, starts: Sequence[int]) -> int 
         return size - count
     tried = [0] if 0 in starts else [] if starts else [0, size - count, *range(1, size - count)]
     return next((start for start in tried if fits(start, start + count)), None)
-
-
-def _placed(start: int, names: Sequence[str]) -> RowPositions:
-    return RowPositions(start, start + len(names), Text.of(names))
 
 
 class CaptureResult:
@@ -236,12 +216,6 @@ class CaptureResult:
         self._src = self._src.named(src_tokens)
         if tgt_tokens is not None:
             self._tgt = self._tgt.named(tgt_tokens)
-
-    def cut(self, src_lengths: Sequence[int], tgt_lengths: Sequence[int] | None = None) -> None:
-        """Set the number of real positions of each row; the others are not drawn."""
-        self._src = self._src.cut(src_lengths)
-        if tgt_lengths is not None:
-            self._tgt = self._tgt.cut(tgt_lengths)
 
     def start_run(self, options: Mapping[str, Any]) -> int:
         """Add a call of the module, and return its number.
@@ -450,7 +424,7 @@ def _beyond(call: AttentionCall, outside: Tensor) -> Iterator[str]:
     if most > EXACT and call.extra:
         yield "some of the weight is on keys that are no input (bias_k or add_zero_attn)"
     elif most > EXACT:
-        yield f"rows have up to {most:.2f} of their weight beyond `lengths`: no mask hides padding"
+        yield f"rows have up to {most:.2f} of their weight beyond their end: no mask hides padding"
 
 
 def _split(calls: list[AttentionCall]) -> tuple[list[AttentionCall], list[AttentionCall]]:

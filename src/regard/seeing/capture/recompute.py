@@ -165,28 +165,6 @@ def _of_einsum(args: Sequence[Any]) -> Sequence[Any]:
     return args[1:] if summed in values and summed not in output else ()
 
 
-def sdpa_scores(
-    q: Tensor,
-    k: Tensor,
-    mask: Tensor | None = None,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> tuple[Tensor, Tensor]:
-    """Return the scores of `F.scaled_dot_product_attention`, and which keys are allowed."""
-    if enable_gqa:
-        k = k.repeat_interleave(q.shape[-3] // k.shape[-3], dim=-3)
-    scores = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
-    allowed = torch.ones_like(scores, dtype=torch.bool)
-    if is_causal:  # torch aligns it at the top left
-        allowed = allowed.tril()
-    if mask is not None and mask.dtype == torch.bool:
-        allowed = allowed & mask
-    elif mask is not None:
-        scores, allowed = scores + mask, allowed & (mask != float("-inf"))
-    return scores, allowed
-
-
 Shape = tuple[int, int, int, int]
 Arguments = Mapping[str, Any]
 
@@ -296,8 +274,17 @@ def _sdpa_weights(
 ) -> Tensor:
     """Return `softmax(q k^T * scale)` over allowed keys; zeros for queries without any."""
     check_plain(query=q, key=k, mask=mask)
-    wide = mask if mask is None or mask.dtype == torch.bool else _wide(mask)
-    scores, allowed = sdpa_scores(_wide(q), _wide(k), wide, is_causal, scale, enable_gqa)
+    q, k = _wide(q), _wide(k)
+    if enable_gqa:
+        k = k.repeat_interleave(q.shape[-3] // k.shape[-3], dim=-3)
+    scores = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
+    allowed = torch.ones_like(scores, dtype=torch.bool)
+    if is_causal:  # torch aligns it at the top left
+        allowed = allowed.tril()
+    if mask is not None and mask.dtype == torch.bool:
+        allowed = allowed & mask
+    elif mask is not None:
+        scores, allowed = scores + _wide(mask), allowed & (mask != float("-inf"))
     return ops.masked_softmax(four_axes(scores), four_axes(allowed))
 
 

@@ -196,7 +196,6 @@ def capture(
     *,
     max_weights: int = MAX_WEIGHTS,
     tokens: Labels | None = None,
-    lengths: Sequence[int] | Tensor | None = None,
 ) -> Iterator[CaptureResult]:
     """Record the attention weights of a module while it runs inside the block.
 
@@ -223,7 +222,6 @@ def capture(
             predicate of a name. Default: all.
         max_weights: number of weights that are kept; later ones are left out, with a note.
         tokens: labels of the positions, as in `CaptureResult.label`.
-        lengths: number of real positions of each row; the rest is cut off in traces.
 
     Examples:
         >>> layer = torch.nn.TransformerEncoderLayer(12, 3, 24, batch_first=True).eval()
@@ -239,8 +237,6 @@ def capture(
     if max_weights < 1:
         raise ArgumentError("max_weights", "be at least 1", max_weights, f"try {MAX_WEIGHTS}")
     result = CaptureResult(type(module).__name__)
-    if lengths is not None:
-        result.cut(lengths.tolist() if isinstance(lengths, Tensor) else lengths)
     if tokens is not None:
         result.label(tokens)
     with _recording(module, _Recorder(result, wanted, max_weights)):
