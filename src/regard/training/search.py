@@ -15,6 +15,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -49,8 +50,8 @@ RATE_FACTOR: Final = 4.0
 RANDOM_SHARE: Final = 0.25
 
 
-class _PrunedError(Exception):
-    """A trial is in the worse half at a rung, or the minutes of the search are over."""
+class _EndedError(Exception):
+    """A prepared run is not trained, or not any further."""
 
 
 def start_search(
@@ -77,11 +78,11 @@ def start_search(
     folder.check_links()
     folder.check_new()
     if config.minutes is not None:
-        config = make_config({"minutes": config.minutes / full_runs(trials)}, config)
-    states = ["running", *["waiting"] * (trials - 1)]
-    rows: list[LogRow] = [{"trial": n, "state": state} for n, state in enumerate(states, 1)]
+        config = make_config({"minutes": round(config.minutes / full_runs(trials), 4)}, config)
+    rows: list[LogRow] = [{"trial": n, "state": "waiting"} for n in range(1, trials + 1)]
     search = _Search(folder, rows, quiet, pairs=pairs)
     search.table.parent.mkdir(parents=True, exist_ok=True)
+    search.write()
     try:
         return search.run(partial(start_run, config, folder.path, began=began, pairs=pairs))
     except BaseException:
@@ -223,19 +224,21 @@ class _Search:
         return 1 if METRICS[self.rows[0]["metric"]].higher_is_better else -1
 
     def run(self, begin: Callable[..., RunFolder] | None = None) -> RunFolder:
-        """Train the trials that are left, the first by `begin`; the best becomes the run."""
+        """Prepare the data, by `begin` if they are new, train the trials, and keep the best one."""
         home = RunFolder(self.table.parent)
         with home.held():
             home.sweep()
+            if "settings" not in self.rows[0]:
+                with suppress(_EndedError):
+                    (begin or self.go_on)(quiet=self.console.quiet, watch=self._describe)
             for row in self.rows:
-                if row["state"] in ("waiting", "running") and not self._train(row, begin):
+                if row["state"] in ("waiting", "running") and not self._train(row):
                     return self.folder
             if not _best(self.rows):
                 self._make_room()
                 page = render_trials(self.rows, self.folder.path.resolve().name)
-                write_atomic(
-                    self.table.with_suffix(".html"), page.encode(errors="backslashreplace")
-                )
+                content = page.encode(errors="backslashreplace")  # names need not be valid text
+                write_atomic(self.table.with_suffix(".html"), content)
                 self._end(self._leader(), "best")
             kept = RunFolder(self.table.parent / f"trial-{_best(self.rows)['trial']}")
             if kept.started:
@@ -244,47 +247,49 @@ class _Search:
             shutil.rmtree(kept.path, ignore_errors=True)
         return self.folder
 
-    def _train(self, row: LogRow, begin: Callable[..., RunFolder] | None) -> bool:
+    def _describe(self, run: PreparedRun) -> Recorder:
+        """Record the defaults of a prepared run, and end it: no trial reads the data itself."""
+        settings = searched(run.config, smoothed=run.evaluator.task.numbers is None)
+        self.rows[0] |= {"settings": settings, "metric": run.evaluator.metric.name}
+        self.rows[0]["seconds"] = round(run.setup_seconds, 3)
+        self.write()
+        raise _EndedError
+
+    def _train(self, row: LogRow) -> bool:
         """Train a trial to its end; returns False if a signal has stopped it."""
-        number, state = row["trial"], "complete"
-        quiet = self.console.quiet or number > 1  # the first one tells about the data
+        before, state = self.rows[: row["trial"] - 1], "complete"
         if row["state"] == "waiting":
-            if self._time_is_up():
+            if before and self._time_is_up():
                 return self._end(row, "skipped")
             self._make_room()
-            config, before = self.folder.read_config(), self.rows[: number - 1]
-            row["settings"] = propose(before, len(self.rows), config.seed, self.sign)
-            # the first trial has said how well a baseline does
+            config = self.folder.read_config()
+            if before:
+                row["settings"] = propose(before, len(self.rows), config.seed, self.sign)
+            # how well a baseline does has been said
             self.folder.write_config(make_config({**row["settings"], "baseline": False}, config))
             row["state"] = "running"
-        self._write()
+            self.write()
         began = time.monotonic() - row.get("seconds", 0.0)
-        go_on = self.go_on if begin is None or number > 1 else begin
         try:
-            if number > 1:
-                check_model(self.folder.read_config())
-            run = go_on(quiet=quiet, watch=partial(self._watch, row, began))
+            check_model(self.folder.read_config())
+            run = self.go_on(quiet=True, watch=partial(self._watch, row, began))
             self.folder.stopped_by = run.stopped_by
-        except _PrunedError:
+        except _EndedError:
             state = "pruned"
         except (ArgumentError, torch.OutOfMemoryError) as error:
-            if number == 1:
+            if not before:
                 raise
             state, row["reason"] = "failed", str(error).splitlines()[0][:200]
         row["seconds"] = round(time.monotonic() - began, 3)
         if self.folder.stopped_by is None:
             return self._end(row, state)
-        self._write()
-        if quiet:
-            command = f"regard train --resume {self.folder.path}"
-            say(self.console, message("train.stopped", command=command))
+        self.write()
+        command = f"regard train --resume {self.folder.path}"
+        say(self.console, message("train.stopped", command=command))
         return False
 
     def _watch(self, row: LogRow, began: float, run: PreparedRun) -> Recorder:
         """Return what records the evaluations of a trial, and ends it if it falls behind."""
-        if row["trial"] == 1:
-            settings = searched(run.config, smoothed=run.evaluator.task.numbers is None)
-            row |= {"settings": settings, "metric": run.evaluator.metric.name}
 
         def record(progress: Progress, result: Evaluation, rate: float) -> None:
             share, loss = run.budget.spent(progress), result.metrics.get("loss", math.nan)
@@ -292,11 +297,11 @@ class _Search:
             row["curve"] = [*curve, [round(share, 4), progress.step, result.score, loss]]
             row["score"] = self.sign * _rank(row["curve"], self.sign)[0]
             row["seconds"] = round(time.monotonic() - began, 3)
-            self._write()
+            self.write()
             before = self.rows[: row["trial"] - 1]
             behind = self._time_is_up() or falls_behind(before, row["curve"], self.sign)
             if before and share < 1 and behind:
-                raise _PrunedError
+                raise _EndedError
 
         return record
 
@@ -310,13 +315,14 @@ class _Search:
         seconds = sum(row.get("seconds", 0.0) for row in self.rows)
         return bool(seconds >= 60 * minutes * full_runs(len(self.rows)))
 
-    def _write(self) -> None:
+    def write(self) -> None:
+        """Write the table."""
         write_atomic(self.table, "".join(f"{json.dumps(row)}\n" for row in self.rows).encode())
 
     def _end(self, row: LogRow, state: str) -> bool:
         """Record how a trial has ended, and say a line about it."""
         row["state"], metric = state, self.rows[0]["metric"]
-        self._write()
+        self.write()
         scores = [each.get("score", math.nan) for each in (row, self.rows[0])]
         score, first = (f"{metric} {format_metric(metric, each)}" for each in scores)
         told = {**row, "score": score, "first": first, "path": self.table}
