@@ -55,11 +55,9 @@ def refused(folder):
 
 
 def test_fewer_lines_are_refused(run, file):
-    before = file.stat().st_size
     write(file, WORDS[:60])
     said = refused(run)
-    assert said.startswith(f"{file}: it has changed since the run began (it had 300 lines and ")
-    assert f"{before:,} bytes, and now has 60 lines and {file.stat().st_size:,} bytes)" in said
+    assert said.startswith(f"{file}: it has changed since the run began: restore it, or start")
     assert "--from RUN" in said
 
 
@@ -87,7 +85,7 @@ def test_pairs_from_python(tmp_path):
     pairs = [(word, word[::-1]) for word in WORDS]
     run = start_run(make_config(BRIEF), tmp_path / "run", pairs=pairs, quiet=True)
     assert "pairs is gone" in go_on(run), "they are not needed again"
-    with pytest.raises(DataError, match="it had 300 pairs, and now has 200 pairs"):
+    with pytest.raises(DataError, match="pairs: it has changed since the run began"):
         resume_run(run.path, {"steps": 6}, pairs=pairs[:200], quiet=True)
     resume_run(run.path, {"steps": 6}, pairs=pairs, quiet=True)
 
@@ -117,4 +115,4 @@ def test_a_run_that_was_not_trained_yet(file, tmp_path, monkeypatch):
     monkeypatch.undo()
     run = RunFolder(tmp_path / "run")
     write(file, WORDS[:60])
-    assert "it had 300 lines" in refused(run)
+    assert "it has changed" in refused(run)

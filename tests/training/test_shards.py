@@ -128,7 +128,7 @@ def test_changed_missing_and_new_shards_are_named(run, folder):
     assert refused(run).startswith(f"{folder}/8.tsv: this shard is new")
     (folder / "8.tsv").unlink()
     (folder / "1.tsv").write_text(lines([*WORDS[60:119], "hhhh"]))
-    assert refused(run).startswith(f"{folder}/1.tsv: it has changed since the run began (")
+    assert refused(run).startswith(f"{folder}/1.tsv: it has changed since the run began:")
 
 
 @pytest.mark.parametrize(

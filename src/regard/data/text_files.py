@@ -411,32 +411,18 @@ def decode(raw: bytes) -> str:
 BLOCK = 1 << 20
 
 
-class FileContent(NamedTuple):
-    """Size and checksum of what a file holds, decompressed."""
-
-    bytes: int
-    lines: int
-    checksum: str
-
-
-def measure_file(source: PathLike) -> FileContent:
-    """Return the size and the checksum of a file."""
-    digest, size, lines = hashlib.blake2b(digest_size=16), 0, 0
-    for block in _blocks(source):
-        digest.update(block)
-        size, lines = size + len(block), lines + block.count(b"\n")
-    return FileContent(size, lines, digest.hexdigest())
+def data_checksum(source: PathLike) -> str:
+    """Return the checksum of what a file holds, decompressed."""
+    digest = hashlib.blake2b(digest_size=16)
+    with open_bytes(source) as stream:
+        try:
+            while block := stream.read(BLOCK):
+                digest.update(block)
+        except DAMAGE as error:
+            raise damaged_file(display_name(source), None, error) from None
+    return digest.hexdigest()
 
 
 def fingerprint(**values: Any) -> str:
     """Return a checksum of values, which JSON can hold."""
     return hashlib.blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=16).hexdigest()
-
-
-def _blocks(source: PathLike) -> Iterator[bytes]:
-    with open_bytes(source) as stream:
-        try:
-            while block := stream.read(BLOCK):
-                yield block
-        except DAMAGE as error:
-            raise damaged_file(display_name(source), None, error) from None

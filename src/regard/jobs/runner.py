@@ -26,7 +26,7 @@ from regard.data.error_hints import BadLine, ErrorHints, with_commas
 from regard.data.pair_reader import checked_line, source_rows
 from regard.data.pairs import run_columns
 from regard.data.shards import list_shards
-from regard.data.text_files import ROW_FILES, format_suffix, measure_file, numbered_lines
+from regard.data.text_files import ROW_FILES, data_checksum, format_suffix, numbered_lines
 from regard.errors import ArgumentError, DataError, RegardError, describe_memory_error
 from regard.tasks.inputs.text import TextInput
 from regard.training import RunFolder
@@ -388,7 +388,7 @@ def run_job(
     folder, summary, began = Path(output), JobSummary(len(shards)), time.monotonic()
     with _held(folder):
         work = ShardWork(task, folder.absolute(), task.model.checksum())
-        inputs = {shard.name: measure_file(shard.path).checksum for shard in shards}
+        inputs = {shard.name: data_checksum(shard.path) for shard in shards}
         _begin(folder, {**task.describe(), "format": "parquet"}, work.checksum, inputs)
         left = [shard for shard in shards if not (folder / _output(shard)).exists()]
         summary.before = len(shards) - len(left)

@@ -23,10 +23,9 @@ from regard.models.language_model import CausalBody, RecurrentBody
 from regard.models.preset_parts import (
     RECURRENT,
     TRANSFORMER,
+    Parts,
     RecurrentSize,
     TransformerSize,
-    recurrent_stack,
-    self_attentive_body,
     sizes,
 )
 from regard.models.protocol import Lengths, Maps, NumberModel, NumberOutput
@@ -414,10 +413,8 @@ def build_forecaster(
     elif preset == "bahdanau":
         network = AttentiveNetwork(horizon, n, cell=own["cell"], dropout=dropout, **read)
     else:
-        body: CausalBody
-        if preset == "self-attentive":
-            body = self_attentive_body(n, own["cell"], dropout)
-        else:
-            body = RecurrentBody(recurrent_stack(n, own["cell"], dropout))
+        parts = Parts(1, 1, n, dropout, 0.0, own["cell"])
+        attentive = preset == "self-attentive"
+        body = parts.self_attentive_body() if attentive else RecurrentBody(parts.stack())
         network = StepwiseNetwork(horizon, body, n.embed, dropout=dropout, **read)
     return Forecaster(network, targets=targets, scale=scale, offset=horizon if offset else 0)

@@ -3,7 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import Parameter
 from typing import Any, Final, Literal, NamedTuple, TypeVar, cast, get_args, get_type_hints
 
@@ -257,11 +257,17 @@ class Parts:
 
     def stack(self, inputs: int | None = None) -> RNNStack:
         """RNN layers over embeddings, or over vectors of another width."""
-        return recurrent_stack(self.n, self.cell, self.dropout, inputs)
+        n, width = self.n, self.n.embed if inputs is None else inputs
+        return RNNStack(width, n.hidden, cell=self.cell, num_layers=n.layers, dropout=self.dropout)
 
     def self_attentive_body(self) -> SelfAttentiveBody:
         """A stack of self-attentive RNNs."""
-        return self_attentive_body(self.n, self.cell, self.dropout)
+        n = self.n
+        layers = [
+            SelfAttentiveRNN(width, n.hidden, cell=self.cell)
+            for width in [n.embed] + [2 * n.hidden] * (n.layers - 1)
+        ]
+        return SelfAttentiveBody(layers, dropout=self.dropout)
 
     def bidirectional_encoder(self, layers: int | None = None) -> RecurrentEncoder:
         """A bidirectional RNN; each direction has half of the width."""
@@ -280,8 +286,8 @@ class Parts:
         embedding = self.embedding()
         if not bidirectional:
             return SelfAttentiveEncoder(embedding, self.self_attentive_body())
-        half = self.n._replace(hidden=self.n.hidden // 2)
-        ahead, back = (self_attentive_body(half, self.cell, self.dropout) for _ in range(2))
+        half = replace(self, n=self.n._replace(hidden=self.n.hidden // 2))
+        ahead, back = (half.self_attentive_body() for _ in range(2))
         return SelfAttentiveEncoder(embedding, ahead, back)
 
     def transformer_encoder(self, layers: int | None = None) -> AttentionEncoder:
@@ -421,19 +427,3 @@ def preset(
         return made
 
     return decorate
-
-
-def recurrent_stack(
-    n: RecurrentSize, cell: Cell, dropout: float, inputs: int | None = None
-) -> RNNStack:
-    """RNN layers in one direction, over embeddings or over vectors of another width."""
-    width = n.embed if inputs is None else inputs
-    return RNNStack(width, n.hidden, cell=cell, num_layers=n.layers, dropout=dropout)
-
-
-def self_attentive_body(n: RecurrentSize, cell: Cell, dropout: float) -> SelfAttentiveBody:
-    """A stack of self-attentive RNNs."""
-    inputs = [n.embed] + [2 * n.hidden] * (n.layers - 1)
-    return SelfAttentiveBody(
-        [SelfAttentiveRNN(width, n.hidden, cell=cell) for width in inputs], dropout=dropout
-    )

@@ -157,7 +157,7 @@ class DataHistory:
     def write_record(self, share: float) -> None:
         """Record the data as they are now."""
         files, tables = self.examples.recorded_files(), self.examples.digests()
-        data = {"files": {s: content for s, (_, content) in files.items()}, "tables": tables}
+        data = {"files": {s: checksum for s, (_, checksum) in files.items()}, "tables": tables}
         sources = {part: fingerprint(part=part, share=share, **data) for part in PARTS}
         self.record = DataRecord(files, share, sources, tables)
         self.record.write(self.folder.sources_file)

@@ -15,7 +15,7 @@ from regard.data.error_hints import DEV_SETTING_HINTS, SETTING_HINTS
 from regard.data.frame_tables import value_fingerprint
 from regard.data.pair_reader import PairReader, keep_source
 from regard.data.shards import display_data
-from regard.data.text_files import FileContent, fingerprint, measure_file
+from regard.data.text_files import data_checksum, fingerprint
 from regard.errors import ArgumentError, DataError
 from regard.messages import message
 from regard.tasks import DataPlace, TaskType
@@ -30,44 +30,27 @@ SHARD: Final = "data:"
 CHANGED: Final = "restore it, or start a new run from this model with --from RUN and another -o"
 
 
-def difference(was: FileContent, now: FileContent) -> str:
-    """Say how the content of a file differs from what it was; "" if it does not."""
-    if now.checksum == was.checksum:
-        return ""
-    if _size(now) == _size(was):
-        how = f"it has {_size(was)} as before, and other content"
-    else:
-        how = f"it had {_size(was)}, and now has {_size(now)}"
-    return f"it has changed since the run began ({how})"
-
-
-def _size(content: FileContent) -> str:
-    if not content.bytes:
-        return f"{content.lines:,} pairs"
-    return f"{content.lines:,} lines and {content.bytes:,} bytes"
-
-
 class DataRecord(NamedTuple):
     """The data that a run was encoded from.
 
     Attributes:
-        files: name and content by the setting that names them, of shards by their name.
+        files: name and checksum by the setting that names them, of shards by their name.
         share: of the sources that are held out by hash; 0 if dev pairs have a file.
         sources: fingerprints of what `train` and `dev` were encoded from. Settings that select
             examples are no part of them, since they stay as they are.
         tables: checksums of the sources if these are frames.
     """
 
-    files: Mapping[str, tuple[str, FileContent]]
+    files: Mapping[str, tuple[str, str]]
     share: float
     sources: Mapping[str, str]
     tables: list[str]
 
-    def check(self, contents: Mapping[str, FileContent], stdin: Path) -> None:
+    def check(self, contents: Mapping[str, str], stdin: Path) -> None:
         """Raise DataError for a file that is there and has changed, and for changed shards."""
         for setting, (name, was) in self.files.items():
-            now = contents.get(setting)
-            if now is not None and (how := difference(was, now)):
+            if contents.get(setting, was) != was:
+                how = "it has changed since the run began"
                 raise DataError(str(stdin) if name == "-" else name, None, how, CHANGED)
         shards = [{n for n in names if n.startswith(SHARD)} for names in (self.files, contents)]
         for name in sorted(shards[0] ^ shards[1]) if shards[1] else ():
@@ -78,9 +61,7 @@ class DataRecord(NamedTuple):
 
     def write(self, path: Path) -> None:
         """Write the record with its checksum."""
-        files = {setting: [name, *content] for setting, (name, content) in self.files.items()}
-        head = {"version": VERSION, "kind": KIND}
-        write_checksummed(path, {**head, **self._asdict(), "files": files})
+        write_checksummed(path, {"version": VERSION, "kind": KIND, **self._asdict()})
 
     @staticmethod
     def read(path: Path) -> "DataRecord":
@@ -90,7 +71,8 @@ class DataRecord(NamedTuple):
             raise invalid_file(path, "it is not a record of data")
         content.pop("dev_is_older", None)  # of runs that went on with changed data, once possible
         rows = content.pop("files").items()
-        files = {setting: (name, FileContent(*rest)) for setting, (name, *rest) in rows}
+        # records of earlier versions have the size before the checksum
+        files = {setting: (name, rest[-1]) for setting, (name, *rest) in rows}
         return DataRecord(files, **content)
 
 
@@ -135,24 +117,23 @@ class Examples:
     columns_read: Sequence[Any] | None = None
 
     @cached_property
-    def contents(self) -> dict[str, FileContent]:
-        """Sizes and checksums of the files that are there, by setting."""
-        found: dict[str, FileContent] = {}
+    def contents(self) -> dict[str, str]:
+        """Checksums of the files that are there, by setting."""
+        found: dict[str, str] = {}
         for setting in FILE_SETTINGS:
             name = getattr(self.config, setting)
             if setting == "data" and self.shards is not None:
-                found |= {f"{SHARD}{shard}": measure_file(shard) for shard in self.shards}
+                found |= {f"{SHARD}{shard}": data_checksum(shard) for shard in self.shards}
                 continue
             path = self.stdin if name == "-" else Path(name or "")
             if name and path.exists():
-                found[setting] = measure_file(path)
+                found[setting] = data_checksum(path)
         if self.pairs is not None:
-            checksum = fingerprint(pairs=list(map(value_fingerprint, self.pairs)))
-            found["pairs"] = FileContent(0, len(self.pairs), checksum)
+            found["pairs"] = fingerprint(pairs=list(map(value_fingerprint, self.pairs)))
         return found
 
-    def recorded_files(self) -> dict[str, tuple[str, FileContent]]:
-        """Return names and contents of the files that are there, by setting, for the record."""
+    def recorded_files(self) -> dict[str, tuple[str, str]]:
+        """Return names and checksums of the files that are there, by setting, for the record."""
         names = {setting: getattr(self.config, setting) for setting in FILE_SETTINGS}
         names["data"] = display_data(self.config.data)
         names |= {f"{SHARD}{shard}": shard for shard in self.shards or ()}
