@@ -60,7 +60,7 @@ def left_out(pairs: Sequence[Pair], bad: Sequence[int]) -> list[bool]:
     return [is_bad for _, is_bad in lines]
 
 
-def spread(found: Sequence[T], bad: Sequence[bool], empty: T) -> list[T]:
+def fill_gaps(found: Sequence[T], bad: Sequence[bool], empty: T) -> list[T]:
     """Return the values of pairs by the lines of their file, with `empty` for each bad line."""
     rest = iter(found)
     return [empty if is_bad else next(rest) for is_bad in bad]
@@ -188,7 +188,7 @@ def align_best(
     )
     pairs = known_pairs(predictor.task, reader)
     (found,) = align(predictor, pairs, Units.of(predictor.task, words)).values()
-    return spread(found, left_out(pairs, bad), frozenset())
+    return fill_gaps(found, left_out(pairs, bad), frozenset())
 
 
 def unit_counts(task: Task, pairs: Sequence[Pair], units: Units) -> list[tuple[int, int]]:

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from regard import api
 from regard.api import word_alignment
-from regard.api.word_alignment import Units, left_out, spread
+from regard.api.word_alignment import Units, fill_gaps, left_out
 from regard.atomic_files import atomic_output
 from regard.cli.commands import AlignArgs
 from regard.cli.console import print_json, print_table, progress_bar, result_console
@@ -42,7 +42,7 @@ def read_gold_file(
     found = read_gold(display_name(file), lines, first=first)
     if len(found) == len(bad):
         found = [NO_GOLD if left else gold for left, gold in zip(bad, found, strict=True)]
-    check_gold(display_name(file), found, spread(sizes, bad, (0, 0)))
+    check_gold(display_name(file), found, fill_gaps(sizes, bad, (0, 0)))
     return [gold for left, gold in zip(bad, found, strict=True) if not left]
 
 
@@ -70,7 +70,7 @@ def align(args: AlignArgs) -> None:
         tried = {name: Quality.of(links, golds) for name, links in found.items()}
         chosen = min(tried, key=lambda name: tried[name].aer)
         tried["diagonal"] = Quality.of([diagonal(*size) for size in sizes], golds)
-    links = spread([format_links(links) for links in found[chosen]], lines, "")
+    links = fill_gaps([format_links(links) for links in found[chosen]], lines, "")
     text = "".join(line + "\n" for line in links)
     if args.output is not None:
         with atomic_output(args.output) as file:
