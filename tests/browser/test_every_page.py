@@ -23,7 +23,6 @@ from regard.seeing.page.compare_page import (
 )
 from regard.seeing.page.report import render_report
 from regard.seeing.trace.head_habits import head_habits, trace_distance
-from regard.serve import pages as served
 from seeing.tools import HOSTILE, of_labels
 
 LABELS = [*HOSTILE[:3], *"aba"]
@@ -105,7 +104,6 @@ PAGES = {
     "report of labels": lambda: report(labelled()),
     "forecast": forecast,
     "notebook": notebook,
-    "token": lambda: served.ask_for_token(wrong=True).body.decode(),
 }
 
 

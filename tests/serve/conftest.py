@@ -45,13 +45,13 @@ def models(folders):
     return Models.load(folders, device="cpu")
 
 
-def client_of(models, access=None, log_text=False, tokens=40, **limits):
+def client_of(models, access=None, tokens=40, **limits):
     """A client of an application in this process, to be entered; `lines` has what it printed.
 
     Answers are short, since these models do not know when to end.
     """
     lines = []
-    log = Log(lines.append, log_text)
+    log = Log(lines.append)
     app = create_app(models, Limits(tokens=tokens, **limits), access or Access(), log)
     client = TestClient(app, base_url="http://localhost")
     client.lines = lines

@@ -120,10 +120,8 @@ def test_without_the_token_nothing_is_answered(serve):
         answer = client.post("/api/run", json={"text": "a"}, headers={"authorization": given})
         error(answer, 401, "unauthorized")
     assert client.get("/healthz").status_code == 200
-    asked = client.get("/")
-    assert asked.status_code == 401
-    assert '<input type="password" name="token"' in asked.text
-    assert "form-action 'self'" in asked.headers["content-security-policy"]
+    told = error(client.get("/"), 401, "unauthorized")
+    assert "/?token=TOKEN" in told["hint"]
 
 
 def test_a_program_sends_the_token_and_a_browser_gets_a_cookie_for_it(serve):
@@ -131,9 +129,7 @@ def test_a_program_sends_the_token_and_a_browser_gets_a_cookie_for_it(serve):
     for given in ("Bearer s3cret", "bearer s3cret"):
         answer = client.post("/api/run", json={"text": "a"}, headers={"authorization": given})
         assert answer.status_code == 200
-    wrong = client.get("/?token=wrong")
-    assert wrong.status_code == 401
-    assert "not the token" in wrong.text
+    error(client.get("/?token=wrong"), 401, "unauthorized")
     opened = client.get("/?token=s3cret", follow_redirects=False)
     assert (opened.status_code, opened.headers["location"]) == (303, "/")
     cookie = opened.headers["set-cookie"].lower()
@@ -194,15 +190,11 @@ def test_every_answer_has_headers_that_keep_it_safe(client):
 
 
 @pytest.mark.slow
-def test_nothing_is_printed_unless_asked_for(serve):
-    quiet, loud = serve(), serve(log_text=True)
-    for client in (quiet, loud):
-        client.post("/api/run", json={"text": "a\nb\x1b"})
-        client.post("/api/stream", json={"text": "my text"})
-    assert quiet.lines == []
-    assert loud.lines[0].startswith("/api/run looking ")
-    assert loud.lines[0].endswith('"a\\nb\\u001b"')
-    assert '"my text"' in loud.lines[1]
+def test_no_text_is_printed(client):
+    before = list(client.lines)
+    client.post("/api/run", json={"text": "a\nb\x1b"})
+    client.post("/api/stream", json={"text": "my text"})
+    assert client.lines == before
 
 
 def test_a_client_is_answered_in_its_language(client):

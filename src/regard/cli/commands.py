@@ -455,7 +455,6 @@ class ServeArgs:
     allow_host: options.AllowHost = None
     token: options.Token = None
     no_token: options.NoToken = False
-    log_text: bool = flag("--log-text", "Print the texts of requests, which may be private.")
     device: options.Device = "auto"
     precision: options.Precision = "32"
     limits: Annotated[dict[str, Any], Limits]

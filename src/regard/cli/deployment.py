@@ -72,7 +72,7 @@ def serve(args: ServeArgs) -> None:
     from regard.serve.logs import Log
     from regard.serve.served_models import Models
 
-    limits, log = Limits(**args.limits), Log(note, args.log_text)
+    limits, log = Limits(**args.limits), Log(note)
     access = _access(args)
 
     def make() -> "tuple[str, FastAPI]":

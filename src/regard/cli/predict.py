@@ -65,7 +65,6 @@ def predict(args: PredictArgs) -> None:
     several = args.decoding["num_samples"] or args.decoding["nbest"]
     rows: list[dict[str, Any]] = []
     unknown: Counter[str] = Counter()
-    notes: dict[str, None] = {}
     with _trace_writer(args.trace) as write_traces:
         merged: Iterator[AnyOutput | DataError] = lines.merge_errors(outputs)
         for number, answer in enumerate(merged, start=1):
@@ -73,7 +72,6 @@ def predict(args: PredictArgs) -> None:
             if not isinstance(answer, DataError):
                 write_traces(answer)
                 unknown.update(answer.unknown)
-                notes.update(dict.fromkeys(getattr(answer, "notes", ())))
                 source = read.popleft()
             if table is not None:
                 rows += _answer_rows(model, source, answer, several - 1 or LABELS)
@@ -87,8 +85,6 @@ def predict(args: PredictArgs) -> None:
     if table is not None:
         _write_table(table, rows)
         note(message("predict.table", path=table, count=len(rows)))
-    for sentence in notes:
-        note(message("sentence", text=sentence))
     if unknown:
         names = name_some(name for name, _ in unknown.most_common())
         note(message("predict.unknown", names=names))

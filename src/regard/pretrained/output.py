@@ -36,7 +36,6 @@ class PretrainedOutput:
         alternatives: further answers, best first.
         unknown: parts of the prompt that the tokenizer has no token for.
         recorded: the trace; None if attention was not asked for.
-        notes: changes that were made to the input, as sentences for its user.
     """
 
     text: str = ""
@@ -49,7 +48,6 @@ class PretrainedOutput:
     alternatives: tuple["PretrainedOutput", ...] = ()
     unknown: tuple[str, ...] = ()
     recorded: Trace | None = None
-    notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return self.text

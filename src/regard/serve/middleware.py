@@ -14,7 +14,6 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from regard.messages import LANGUAGES, use_language
-from regard.serve import pages
 from regard.serve.http_errors import (
     INTERNAL,
     ServeError,
@@ -180,10 +179,7 @@ class GuardMiddleware:
             )
 
     def _check_token(self, scope: Scope, headers: Headers) -> Response | None:
-        """Raise unless a request carries the token; return a page for a browser at `/`.
-
-        `/?token=TOKEN` sets a cookie, and `/` without a cookie asks for the token.
-        """
+        """Raise unless a request carries the token; `/?token=TOKEN` sets a cookie."""
         path, asked = scope["path"], parse_qs(scope["query_string"].decode("latin-1"))
         given = asked.get("token", [""])[0]
         if self.access.token is None or path in PUBLIC_PATHS:
@@ -194,8 +190,6 @@ class GuardMiddleware:
             return found
         if self.access.has_token(headers):
             return None
-        if path == "/" and scope["method"] in SAFE_METHODS:
-            return pages.ask_for_token(wrong=bool(given))
         raise ServeError(
             401,
             "unauthorized",

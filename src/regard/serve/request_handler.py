@@ -301,7 +301,7 @@ class RequestHandler:
     async def _prepare(
         self, stack: ExitStack, request: Request, verb: str, body: SourceRequest
     ) -> PreparedRequest:
-        """Admit a request, check it against the limits and the model, and log it.
+        """Admit a request, and check it against the limits and the model.
 
         It is counted until the stack is closed.
         """
@@ -309,11 +309,7 @@ class RequestHandler:
         self._check_size(model, body)
         stack.enter_context(self._admit())
         language = language_of(request.headers)
-        prepared = await asyncio.to_thread(self._check, verb, body, language)
-        source = prepared.item.source
-        text = source if isinstance(source, str) else f"{prepared.cost.source} positions"
-        stack.enter_context(self.log.timed(request.url.path, prepared.key.model, text))
-        return prepared
+        return await asyncio.to_thread(self._check, verb, body, language)
 
     def _check(self, verb: str, body: SourceRequest, language: str | None) -> PreparedRequest:
         """Read what a client has sent and check it against the limits, outside the event loop."""

@@ -408,14 +408,7 @@ def _traces(model: ServedRun, items: Sequence[WorkItem], key: BatchKey) -> list[
 
 
 def names(runs: Sequence[Path]) -> list[str]:
-    """Return the names of folders, with as much of their paths as makes them unique."""
-    whole = [Path(os.path.abspath(run)).parts for run in runs]
-    names: list[str] = []
-    for i, parts in enumerate(whole):
-        others = [other for j, other in enumerate(whole) if j != i]
-        depth = next(
-            (d for d in range(1, len(parts)) if all(parts[-d:] != o[-d:] for o in others)), None
-        )
-        name = "/".join(parts[-(depth or 1) :])
-        names.append(name if depth else f"{name} {i + 1}")
-    return names
+    """Return the names of folders; of those that share one, their paths."""
+    short = [Path(os.path.abspath(run)).name for run in runs]
+    found = [n if short.count(n) == 1 else str(run) for n, run in zip(short, runs, strict=True)]
+    return [n if found.count(n) == 1 else f"{n} {i}" for i, n in enumerate(found, start=1)]
