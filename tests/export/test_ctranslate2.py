@@ -88,8 +88,6 @@ def test_what_the_engine_cannot_run_is_refused(tmp_path):
     frames = make_run(tmp_path / "frames", "transformer", src=FRAMES)
     with pytest.raises(ExportError, match="that reads text"):
         export(frames, tmp_path / "out", to="ctranslate2")
-    told = sentence(command("export", run, "--to", "ctranslate2", "--attention"), 2)
-    assert "--attention must be left out for ctranslate2" in told
     assert not (tmp_path / "out").exists()
 
 

@@ -46,7 +46,7 @@ SEARCHES = [
 
 
 class ExportedRun(NamedTuple):
-    """A run, its folder with attention, and what the command said."""
+    """A run, its folder, and what the command said."""
 
     run: Path
     folder: Path
@@ -58,7 +58,7 @@ def export_run(home, preset):
     run = make_run(home / "run", preset, features=["V", "PST"])
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)
-        result = command("export", run, "--attention")
+        result = command("export", run)
     assert done(result) == "run-onnx\n"
     return ExportedRun(run, home / "run-onnx", result.stderr)
 
@@ -227,7 +227,7 @@ def test_graphs_that_do_not_run_are_reported(tmp_path, monkeypatch):
     assert not (tmp_path / "exported").exists()
 
 
-def write_uniform_graphs(model, given, folder, *, attention):
+def write_uniform_graphs(model, given, folder):
     """Graphs that find all 12 target tokens equally likely."""
     ids, scores = onnx.TensorProto.INT64, onnx.TensorProto.FLOAT
     save_graph(
@@ -256,7 +256,7 @@ def save_graph(path, nodes, inputs, outputs):
     onnx.save(onnx.helper.make_model(graph, ir_version=10, opset_imports=[OPSET]), path)
 
 
-def write_no_graphs(model, given, folder, *, attention):
+def write_no_graphs(model, given, folder):
     """Graphs of an operator that does not exist."""
     ids = onnx.TensorProto.INT64
     for name in ("encoder.onnx", "step.onnx"):

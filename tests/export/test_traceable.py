@@ -35,7 +35,7 @@ def test_steps_from_the_first_state_of_the_graphs_are_those_of_the_model(variant
 @pytest.mark.parametrize("variant", EXPORTED)
 def test_every_axis_that_changes_has_a_name(variant):
     own = build(variant).eval()
-    small, large = (TracedExample.of(own, sizes, TOKENS, True) for sizes in (SMALL, LARGE))
+    small, large = (TracedExample.of(own, sizes, TOKENS) for sizes in (SMALL, LARGE))
     ports = compare(small, large)
     for port in (*ports.memory, *ports.state, *ports.attention):
         assert port.shape[0] == "batch"

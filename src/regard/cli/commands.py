@@ -431,7 +431,6 @@ class ExportArgs:
         default="onnx",
     )
     output: Path | None = option("A new folder.", "-o", "--output", shown="NAME-FORMAT")
-    attention: bool = flag("--attention", "Export the attention weights of each step, too (onnx).")
     as_json: options.Json = False
 
 

@@ -13,7 +13,6 @@ from regard.cli.console import note, print_json
 from regard.errors import ArgumentError
 from regard.export import ExportResult
 from regard.export import export as export_run
-from regard.export.folder import refuse_attention
 from regard.messages import message
 from regard.training.imported_run import import_run, write_transformers
 
@@ -30,11 +29,9 @@ PACKAGES: Final = ("fastapi", "uvicorn", "httptools")
 def export(args: ExportArgs) -> None:
     """Write a model as files that run without torch and regard, or for transformers."""
     if args.to == "transformers":
-        if args.attention:
-            refuse_attention(args.to)
         typer.echo(str(write_transformers(bundled_models.find(args.run), args.output)))
         return
-    written = export_run(args.run, args.output, to=args.to, attention=args.attention)
+    written = export_run(args.run, args.output, to=args.to)
     named = "export.numbers" if "numbers" in written.manifest else "export.log-probabilities"
     compared = message(named, difference=written.difference)
     command = _trial(written, written.manifest["tokenizers"]["source"])

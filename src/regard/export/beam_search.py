@@ -157,26 +157,13 @@ class StepCandidates(NamedTuple):
 def select(log_probs: np.ndarray, scores: np.ndarray, k: int) -> StepCandidates:
     """Return the k best extensions of all hypotheses of a row; fewer if there are fewer.
 
-    Ties go to the lower hypothesis and then to the lower token.
+    Ties go to the lower hypothesis and then to the lower token. The k best tokens are in the k
+    blocks with the largest maxima, so that a large vocabulary is neither copied nor sorted.
 
     Args:
         log_probs: of each token after each hypothesis, (rows, beams, vocab).
         scores: of the hypotheses so far, (rows, beams); -inf for one that is not extended.
         k: number of candidates.
-    """
-    vocab = log_probs.shape[2]
-    if vocab > 4 * BLOCK:
-        return _select_by_blocks(log_probs, scores, k)
-    totals = (log_probs + scores[..., None]).reshape(len(scores), -1)
-    index = top(totals, k)
-    own = _along_rows(log_probs.reshape(totals.shape), index)
-    return StepCandidates(index // vocab, index % vocab, own, _along_rows(totals, index))
-
-
-def _select_by_blocks(log_probs: np.ndarray, scores: np.ndarray, k: int) -> StepCandidates:
-    """Like `select`: the k best tokens are in the k blocks with the largest maxima.
-
-    So a large vocabulary is read once, and neither copied nor sorted.
     """
     rows, _, vocab = log_probs.shape
     starts = np.arange(0, vocab, BLOCK)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from regard import ops
 from regard.attention import MultiHeadAttention
-from regard.decoding import DecodingOptions, Hypothesis, decode
+from regard.decoding import DecodingOptions, decode
 from regard.errors import ExportError
 from regard.export.translate import Translator
 from regard.layers.transformer import (
@@ -179,7 +179,14 @@ def verify(saved: Saved, folder: Path) -> float:
     together = [ids for ids, _ in engine.search(rows, beam=1)]
     alone = [engine.search([row], beam=1)[0][0] for row in rows]
     expected = [one.tokens for one in found]
-    worst = _largest_difference(engine, rows, found)
+    targets = [list(map(str, one.tokens)) for one in found]
+    sources = [list(map(str, row)) for row in rows]
+    scored = engine.engine.score_batch(sources, targets, max_input_length=0)
+    worst = max(
+        float(abs(own - theirs))
+        for one, result in zip(found, scored, strict=True)
+        for own, theirs in zip(one.token_log_probs, result.log_probs, strict=True)
+    )
     other = sum(ids != own for ids, own in zip(together + alone, expected * 2, strict=True))
     if other or not worst <= TOLERANCE:  # NaN fails too
         raise ExportError(
@@ -189,17 +196,3 @@ def verify(saved: Saved, folder: Path) -> float:
             f"versions of torch and ctranslate2."
         )
     return worst
-
-
-def _largest_difference(
-    engine: Translator, rows: list[list[int]], found: Sequence[Hypothesis]
-) -> float:
-    """Return the largest difference of the log-probabilities of found tokens."""
-    sources = [list(map(str, row)) for row in rows]
-    targets = [list(map(str, one.tokens)) for one in found]
-    scored = engine.engine.score_batch(sources, targets, max_input_length=0)
-    return max(
-        float(abs(own - theirs))
-        for one, result in zip(found, scored, strict=True)
-        for own, theirs in zip(one.token_log_probs, result.log_probs, strict=True)
-    )

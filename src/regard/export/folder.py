@@ -152,20 +152,13 @@ class ExportResult(NamedTuple):
         return self.path / str(self.manifest["program"])
 
 
-def export(
-    run: str | Path,
-    output: str | Path | None = None,
-    *,
-    to: str = "onnx",
-    attention: bool = False,
-) -> ExportResult:
+def export(run: str | Path, output: str | Path | None = None, *, to: str = "onnx") -> ExportResult:
     """Export a run as a folder with tokenizers and a program that predicts without regard.
 
     Args:
         run: a run folder, or the name of a bundled model.
         output: a new folder; `NAME-FORMAT` if None.
         to: the format: `onnx`, or `ctranslate2` for the preset `transformer`.
-        attention: export the attention weights of each step, too; of onnx only.
     """
     if to not in FORMATS:
         raise ArgumentError("--to", f"be one of {', '.join(FORMATS)}", repr(to), "leave it out")
@@ -186,12 +179,9 @@ def export(
             f"transformers: `regard export {found} --to transformers` writes it merged."
         )
     predicts_numbers = isinstance(saved.model, NumberModel)
-    for option, given in {"--to": to != "onnx", "--attention": attention}.items():
-        if predicts_numbers and given:
-            rule = "be left out for a run that predicts numbers"
-            raise ArgumentError(option, rule, "given", "leave it out")
-    if attention and to != "onnx":
-        refuse_attention(to)
+    if predicts_numbers and to != "onnx":
+        rule = "be left out for a run that predicts numbers"
+        raise ArgumentError("--to", rule, to, "leave it out")
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as name:
         folder = Path(name) / path.name
@@ -199,18 +189,13 @@ def export(
         if predicts_numbers:
             manifest = _write_numbers(saved, found, folder)
         elif to == "onnx":
-            manifest = _write_onnx(saved, found, folder, attention)
+            manifest = _write_onnx(saved, found, folder)
         else:
             manifest = _write_ctranslate2(saved, found, folder)
         _write_manifest(manifest, folder)
         (folder / "README.md").write_text(_readme(manifest), encoding="utf-8")
         folder.rename(path)
     return ExportResult(path, manifest["verified"]["largest_difference"], manifest)
-
-
-def refuse_attention(to: str) -> None:
-    """Raise for attention weights, which other formats than onnx do not return."""
-    raise ArgumentError("--attention", f"be left out for {to}", "given", "export to onnx for it")
 
 
 def _write_numbers(saved: Saved, run: Path, folder: Path) -> dict[str, Any]:
@@ -225,12 +210,12 @@ def _write_numbers(saved: Saved, run: Path, folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def _write_onnx(saved: Saved, run: Path, folder: Path, attention: bool) -> dict[str, Any]:
+def _write_onnx(saved: Saved, run: Path, folder: Path) -> dict[str, Any]:
     """Write all files and compare the graphs with the model; returns the manifest."""
     from regard.export.graphs import simplify, write_graphs  # not above: the extra may be missing
 
     inputs = saved.task.input.graph_inputs()
-    ports = write_graphs(saved.sequence_model, inputs, folder, attention=attention)
+    ports = write_graphs(saved.sequence_model, inputs, folder)
     simplify(folder)
     manifest = {
         **_manifest(saved, run, folder, "onnx"),

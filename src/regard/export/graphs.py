@@ -178,9 +178,7 @@ class TracedExample(NamedTuple):
     step: StepOutput
 
     @staticmethod
-    def of(
-        model: SequenceModel, sizes: dict[str, int], inputs: GraphInputs, attention: bool
-    ) -> "TracedExample":
+    def of(model: SequenceModel, sizes: dict[str, int], inputs: GraphInputs) -> "TracedExample":
         """Run a model on random sources for some steps."""
         rows, length = sizes["batch"], sizes["source"]
         positions = (torch.arange(rows) % length + 1).flip(0)
@@ -192,7 +190,7 @@ class TracedExample(NamedTuple):
         tokens = torch.full((rows,), BOS)
         for _ in range(sizes["steps"]):
             state = model.step(tokens, state).state
-        last = model.step(tokens, state, need_weights=attention)
+        last = model.step(tokens, state, need_weights=True)
         return TracedExample(src, lengths, first_state(model, memory), state, last)
 
     def tensors(self) -> dict[str, Tensor]:
@@ -231,36 +229,26 @@ class StepGraph(nn.Module):
     """Graph from tokens, memory and state to log-probabilities, state and attention."""
 
     def __init__(
-        self, model: SequenceModel, like: State, names: list[str], changed: list[str], look: bool
+        self, model: SequenceModel, like: State, names: list[str], changed: list[str]
     ) -> None:
         super().__init__()
-        self.model, self.like, self.look = model, like, look
-        self.names, self.changed = names, changed
+        self.model, self.like, self.names, self.changed = model, like, names, changed
 
     def forward(self, tokens: Tensor, tensors: list[Tensor]) -> tuple[Tensor, ...]:
         """Run one step."""
         state = unflatten(self.like, dict(zip(self.names, tensors, strict=True)))
-        out = self.model.step(tokens, state, need_weights=self.look)
+        out = self.model.step(tokens, state, need_weights=True)
         after = flatten(out.state, tokens.shape[0])
-        looked = _cross_attention(out).values() if self.look else ()
-        return log_softmax(out.logits), *(after[name] for name in self.changed), *looked
+        states = (after[name] for name in self.changed)
+        return log_softmax(out.logits), *states, *_cross_attention(out).values()
 
 
-def write_graphs(
-    model: SequenceModel, inputs: GraphInputs, folder: Path, *, attention: bool
-) -> Ports:
-    """Write `encoder.onnx` and `step.onnx`.
-
-    Args:
-        model: the model, which is not changed.
-        inputs: the sources of the model.
-        folder: the folder to write to.
-        attention: whether a step returns its attention weights.
-    """
+def write_graphs(model: SequenceModel, inputs: GraphInputs, folder: Path) -> Ports:
+    """Write `encoder.onnx` and `step.onnx`; the model is not changed."""
     model = plain_decoder(model)
     with torch.no_grad(), ops.use_backend("reference"), silenced():
-        small = TracedExample.of(model, SMALL, inputs, attention)
-        large = TracedExample.of(model, LARGE, inputs, attention)
+        small = TracedExample.of(model, SMALL, inputs)
+        large = TracedExample.of(model, LARGE, inputs)
         ports = compare(small, large)
         traced = exportable(model)
         inputs.prepare(traced)
@@ -329,7 +317,7 @@ def _write_step(model: SequenceModel, example: TracedExample, ports: Ports, path
     inputs, tensors = [*ports.memory, *ports.state], example.tensors()
     parts, changed = [port.part for port in inputs], [port.part for port in ports.state]
     write_graph(
-        StepGraph(model, example.before, parts, changed, bool(ports.attention)),
+        StepGraph(model, example.before, parts, changed),
         (torch.full_like(example.lengths, BOS), [tensors[part] for part in parts]),
         ({0: "batch"}, [dynamic_axes(port.shape) for port in inputs]),
         ["tokens", *(port.name for port in inputs)],

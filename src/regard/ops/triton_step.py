@@ -149,16 +149,9 @@ def scores(
     return out
 
 
-class NormalSum(NamedTuple):
-    """A sum of vectors, and the sum after a norm."""
-
-    total: Tensor
-    normal: Tensor
-
-
 def normal_sum(
     x: Float[Tensor, "rows dim"], addend: Float[Tensor, "rows dim"] | None, norm: StepNorm
-) -> NormalSum:
+) -> tuple[Float[Tensor, "rows dim"], Float[Tensor, "rows dim"]]:
     """Return `x + addend`, or `x` if there is none, before a norm and after it."""
     (rows, dim), x = x.shape, x.contiguous()
     total = x if addend is None else torch.empty_like(x)
@@ -179,7 +172,7 @@ def normal_sum(
             CENTRED=norm.has_mean,
             num_warps=4 if dim <= 2048 else 8,
         )
-    return NormalSum(total, normal)
+    return total, normal
 
 
 @triton.jit
