@@ -22,8 +22,8 @@ from regard.device import can_read_values
 from regard.errors import ArgumentError
 from regard.ops import History, SelfAttentiveOutput
 from regard.ops.check import check_axes, check_choice, check_equal, check_positive, check_width
-from regard.ops.recurrence.scores import Cell
-from regard.ops.self_attentive_rnn import GATES, empty_history
+from regard.ops.recurrence.scores import GATES, Cell
+from regard.ops.self_attentive_rnn.reference import empty_history
 from regard.state import State
 
 

@@ -6,24 +6,15 @@ Examples:
 """
 
 from regard.ops.additive_attention import additive_attention
-from regard.ops.attentive_rnn import (
-    AttentiveOutput,
-    AttentiveState,
-    AttentiveWeights,
-    attentive_rnn,
-)
+from regard.ops.attentive_rnn import attentive_rnn
+from regard.ops.attentive_rnn.reference import AttentiveOutput, AttentiveState, AttentiveWeights
 from regard.ops.backend import BACKENDS, active_backend, use_backend
 from regard.ops.dot_product_attention import dot_product_attention
 from regard.ops.monotonic_alignment import monotonic_alignment
 from regard.ops.primitives import AttentionOutput, masked_softmax
-from regard.ops.self_attentive_rnn import (
-    AdditiveScore,
-    DotScore,
-    History,
-    ScoreFunction,
-    SelfAttentiveOutput,
-    self_attentive_rnn,
-)
+from regard.ops.recurrence.scores import AdditiveScore, DotScore, ScoreFunction
+from regard.ops.self_attentive_rnn import self_attentive_rnn
+from regard.ops.self_attentive_rnn.reference import History, SelfAttentiveOutput
 
 __all__ = [
     "BACKENDS",

@@ -20,8 +20,6 @@ from regard.ops.primitives import masked_softmax
 from regard.ops.recurrence import refuse_triton_recurrence
 from regard.ops.recurrence.scores import GATES, Cell, ScoreFunction
 
-__all__ = ["AttentiveOutput", "AttentiveState", "AttentiveWeights", "attentive_rnn"]
-
 MAX_WIDTH: Final = 4096  # of keys and values: a GPU program holds some rows of them
 
 

@@ -15,7 +15,7 @@ from regard.errors import ArgumentError
 from regard.ops.backend import OperatorPath, active_backend, choose, refuse_float64, refuse_numba
 from regard.ops.check import check_axes, check_choice, check_equal, check_float
 from regard.ops.recurrence import refuse_score, refuse_triton_recurrence
-from regard.ops.recurrence.scores import GATES, AdditiveScore, Cell, DotScore, ScoreFunction
+from regard.ops.recurrence.scores import GATES, Cell, ScoreFunction
 from regard.ops.self_attentive_rnn import reference
 from regard.ops.self_attentive_rnn.reference import (
     History,
@@ -23,18 +23,6 @@ from regard.ops.self_attentive_rnn.reference import (
     SelfAttentiveOutput,
     empty_history,
 )
-
-__all__ = [
-    "GATES",
-    "AdditiveScore",
-    "Cell",
-    "DotScore",
-    "History",
-    "ScoreFunction",
-    "SelfAttentiveOutput",
-    "empty_history",
-    "self_attentive_rnn",
-]
 
 #: steps of a call from which on `auto` chooses the CPU kernels
 CPU_MIN_STEPS: Final = 16
