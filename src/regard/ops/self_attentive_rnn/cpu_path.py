@@ -72,27 +72,6 @@ class RecurrentWeights(NamedTuple):
     v: Tensor | None
 
 
-class StepTensors(NamedTuple):
-    """Tensor arguments of all steps: inputs, the history, and the fields of `RecurrentWeights`."""
-
-    inputs: Tensor
-    query_inputs: Tensor | None
-    context: Tensor
-    hidden: Tensor
-    keys: Tensor
-    memory: Tensor | None
-    recurrent: Tensor
-    bias: Tensor | None
-    query: Tensor | None
-    key: Tensor | None
-    v: Tensor | None
-
-    @property
-    def weights(self) -> RecurrentWeights:
-        """The weights alone."""
-        return RecurrentWeights(*self[6:])
-
-
 class SelfAttentiveCpuFunction(torch.autograd.Function):
     """All steps of the recurrence.
 
@@ -102,7 +81,7 @@ class SelfAttentiveCpuFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, cell: Cell, scale: float, real: Tensor, *tensors: Tensor | None
+        ctx: Any, cell: Cell, scale: float, real: Tensor, *tensors: Any
     ) -> tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor]:
         """Tapes of hidden states, keys and memories; contexts; weights, (batch, length, steps).
 
@@ -111,10 +90,10 @@ class SelfAttentiveCpuFunction(torch.autograd.Function):
             cell: "rnn", "gru" or "lstm".
             scale: of a score that is a product.
             real: False at padding, (batch, steps).
-            tensors: the fields of `StepTensors`.
+            tensors: inputs, those of queries, context and tapes of the history, weights.
         """
-        x = StepTensors(*tensors)  # type: ignore[arg-type]
-        inputs, query_inputs, context, hidden, keys, memory = x[:6]
+        inputs, query_inputs, context, hidden, keys, memory, *weights = tensors
+        w = RecurrentWeights(*weights)
         (B, L), H, S = inputs.shape[:2], hidden.shape[2], keys.shape[2]
         new = inputs.new_empty
         tapes = kernels.KernelTapes(
@@ -129,10 +108,10 @@ class SelfAttentiveCpuFunction(torch.autograd.Function):
             gates=new(B, L, SAVED[cell] * H),
             queries=new(B, L, S),
         )
-        _run(kernels.forward, scale, _transposed(x.weights), tapes)
+        _run(kernels.forward, scale, _transposed(w), tapes)
         ctx.cell, ctx.scale = cell, scale
         unused = new(0, 0, 0)
-        ctx.save_for_backward(*tapes._replace(inputs=unused, query_inputs=unused), *x.weights)
+        ctx.save_for_backward(*tapes._replace(inputs=unused, query_inputs=unused), *w)
         known = None if memory is None else tapes.memory
         return tapes.hidden, tapes.keys, known, tapes.contexts[:, 1:].clone(), tapes.maps
 
