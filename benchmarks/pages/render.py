@@ -33,6 +33,7 @@ TABLES: Final[dict[str, Callable[..., str]]] = {
     "toolkits": lambda *reports: tables.toolkits(reports),
     "prediction": tables.prediction,
     "precision": tables.precision,
+    "word-alignment": tables.word_alignment,
     "export": tables.export,
     "fine-tuning": tables.fine_tuning,
     "models": tables.models,

@@ -257,6 +257,13 @@ def precision(result: Record) -> str:
     return flat(records, columns | {"BLEU": "{bleu:.2f}", "chrF": "{chrf:.2f}"}, left=2)
 
 
+def word_alignment(result: Record) -> str:
+    """Return error rates of word alignments by the number of pairs that were counted."""
+    columns = {"links by": "{what}", "training pairs": "{pairs:,}", "AER": "{aer:.1%}"}
+    columns |= {"precision": "{precision:.1%}", "recall": "{recall:.1%}"}
+    return flat(result["records"], columns)
+
+
 def fine_tuning(result: Record) -> str:
     """Return the test scores of fine-tuned models beside others, means over seeds."""
     scored = [record for record in result["records"] if "test" in record]

@@ -56,6 +56,18 @@ def test_a_head_of_the_layer_before_the_last_learns_words_that_it_has_read():
         guide_loss(ModelOutput(torch.zeros(0), {}), links)
 
 
+@pytest.mark.parametrize("preset", ["bahdanau", "luong", "gnmt", "conv", "transformer"])
+def test_the_guide_reaches_what_the_weights_are_made_from(preset):
+    model = regard.models.PRESETS[preset](13, 13, size="tiny")
+    src, tgt = torch.tensor([[5, 6, 7, 2], [8, 9, 2, 0]]), torch.tensor([[1, 5, 6], [1, 7, 0]])
+    links = torch.zeros(2, 3, 4)
+    links[:, 0, 1] = 1.0
+    guide_loss(model(src, torch.tensor([4, 3]), tgt, need_weights=True), links).backward()
+    learned = {name.split(".")[0] for name, p in model.named_parameters() if p.grad is not None}
+    assert {"encoder", "decoder"} <= learned
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     path = tmp_path_factory.mktemp("guide") / "pairs.tsv"

@@ -176,11 +176,11 @@ class Batch(NamedTuple):
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> "Batch":
         """Copy the tensors of the batch to a device."""
         pinned = non_blocking and torch.device(device).type == "cuda"
-        tensors: dict[str, Any] = {
-            n: part for n, part in self._asdict().items() if isinstance(part, Tensor)
+        moved: dict[str, Any] = {
+            name: (part.pin_memory() if pinned else part).to(device, non_blocking=pinned)
+            for name, part in self._asdict().items()
+            if isinstance(part, Tensor)
         }
-        held = {n: part.pin_memory() if pinned else part for n, part in tensors.items()}
-        moved = {n: part.to(device, non_blocking=pinned) for n, part in held.items()}
         return self._replace(**moved)
 
 

@@ -266,18 +266,11 @@ def near_diagonal(
     source: Bool[np.ndarray, "pairs src"],
     target: Bool[np.ndarray, "pairs tgt"],
 ) -> Posteriors:
-    """Return the posteriors of links of which each depends on its place alone.
-
-    Args:
-        words: probability of each target word given each source word; 0 at padding.
-        none: probability of each target word given none.
-        source: True at words.
-        target: True at words.
-    """
+    """Return the posteriors of links that depend on their own place alone; see `along_jumps`."""
+    sizes = (real.sum(axis=1, keepdims=True, dtype=np.float32) for real in (source, target))
     i, j = (
-        (np.arange(real.shape[1], dtype=np.float32) + 0.5)
-        / real.sum(axis=1, dtype=np.float32)[:, None]
-        for real in (source, target)
+        (np.arange(words.shape[k], dtype=np.float32) + 0.5) / n
+        for k, n in zip((2, 1), sizes, strict=True)
     )
     near = np.exp(-TENSION * np.abs(j[:, :, None] - i[:, None, :])) * source[:, None, :]
     near *= (1 - NULL) / near.sum(axis=2, keepdims=True)
