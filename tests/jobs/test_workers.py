@@ -72,13 +72,14 @@ def test_each_row_is_answered_once_though_workers_die(tmp_path, executor, monkey
 
 
 @pytest.mark.slow
-def test_a_shard_that_kills_each_worker_ends_the_job(tmp_path):
+def test_a_shard_that_kills_each_worker_ends_the_job(tmp_path, monkeypatch):
     (tmp_path / "in").mkdir()
     for name in ("poison", "fine"):
         (tmp_path / "in" / f"{name}.txt").write_text(f"{name}\n")
-    words = [tmp_path / "in", tmp_path / "marker", tmp_path / "out", "LocalExecutor(2)"]
-    done = subprocess.run([sys.executable, "-c", PROGRAM, *words], capture_output=True, text=True)
-    assert "JobError: a worker must finish each item, but 4 died on" in done.stderr
+    monkeypatch.setattr(sys, "executable", forked_python())
+    task, shards = ShoutTask(str(tmp_path / "marker")), find_shards([str(tmp_path / "in")])
+    with pytest.raises(JobError, match="a worker must finish each item, but 4 died on"):
+        run_job(task, shards, tmp_path / "out", LocalExecutor(2))
 
 
 @pytest.mark.long
