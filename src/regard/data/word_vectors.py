@@ -132,7 +132,6 @@ def _made(name: str) -> Callable[[str], list[str]]:
     return cast(Callable[[str], list[str]], word_tokenize)
 
 
-ZIP: Final = b"PK\x03\x04"
 FORM: Final = "a line must be a word and its numbers, with spaces between them"
 
 
@@ -176,64 +175,40 @@ class WordVectorFile:
         for number, line in _lines(self.source):
             if line.count(b" ") == self.width:
                 word, _, numbers = line.partition(b" ")
-                yield number, word, numbers
-            else:
-                yield number, *self._cut(number, line)
-
-    def _cut(self, number: int, line: bytes) -> tuple[bytes, bytes]:
-        """Split a line into word and numbers; some words contain spaces, like `. . .`."""
-        word, *numbers = line.rsplit(None, self.width)
-        more = word.split()[1:]
-        if all(map(_is_number, more)) and not all(map(bytes.isdigit, more)):  # as in `route 66`
-            numbers = [*more, *numbers]
-        if len(numbers) != self.width:
-            reason = (
-                f"there must be {self.width} numbers after the word, as in the first line, but "
-                f"there are {len(numbers)}"
-            )
-            raise self._bad(number, line, reason)
-        return word, b" ".join(numbers)
+            else:  # some words contain spaces, like `. . .`
+                word, *fields = line.rsplit(None, self.width)
+                more, numbers = word.split()[1:], b" ".join(fields)
+                # words that are numbers are whole ones, as in `route 66`
+                named = not all(map(_is_number, more)) or all(map(bytes.isdigit, more))
+                if not named or len(fields) != self.width:
+                    self._parsed(number, line)  # which raises: the word is no number
+            yield number, word, numbers
 
     def _parsed(self, number: int, numbers: bytes) -> Float32[np.ndarray, " width"]:
-        fields = numbers.split()
         try:
             if not has_plain_digits(numbers):  # once for all, since lines are many
                 raise ValueError
-            wide = np.array(list(map(float, fields)))
+            with np.errstate(over="ignore"):
+                vector = np.array(list(map(float, numbers.split()))).astype(np.float32)
+            if len(vector) != self.width or not np.isfinite(vector).all():
+                raise ValueError
         except ValueError:
-            wrong = next(field for field in fields if not _is_number(field))
-            shown = repr(wrong.decode("utf-8", "replace")[:40])
-            raise self._bad(number, numbers, f"{FORM}, but {shown} is no number") from None
-        with np.errstate(over="ignore"):
-            vector = wide.astype(np.float32)
-        if len(vector) != self.width:
-            raise self._bad(number, numbers, f"{FORM}, but here are two spaces")
-        if not np.isfinite(vector).all():
-            wrong = fields[int(np.flatnonzero(~np.isfinite(vector))[0])]
-            reason = f"numbers must be finite in 32 bits, but {wrong.decode()} is not"
-            raise self._bad(number, numbers, reason)
+            reason = f"{FORM}, {self.width} finite ones as in the first line, but this one is not"
+            fix = "mend or delete the line, or save the vectors as text"
+            raise DataError(self.name, number, reason, fix) from None
         return vector
-
-    def _bad(self, number: int, line: bytes, reason: str) -> DataError:
-        if _is_text(line):
-            return DataError(self.name, number, reason, "mend or delete the line")
-        fix = "save the vectors as text, not in a binary form"
-        return DataError(self.name, number, f"{FORM}, but this is no UTF-8 text", fix)
 
 
 def open_word_vectors(source: PathLike) -> WordVectorFile:
     """Open a file of word vectors; raises DataError unless the first vector is valid."""
     _, first = next(numbered_lines(source), (0, b""))
-    if first.startswith(ZIP):
-        reason, fix = "this is a zip archive", "unpack it, and name one of the files in it"
-        raise DataError(display_name(source), None, reason, fix)
-    number, line = next(_lines(source), (0, b""))
+    _, line = next(_lines(source), (0, b""))
     width = int(first.split()[1]) if _is_header(first) else len(line.split()) - 1
     if width < 1 or not line:
         fix = f"name a file of word vectors, where {FORM}"
         raise DataError(display_name(source), None, "there are no vectors in it", fix)
     file = WordVectorFile(source, width)
-    _, numbers = file._cut(number, line)
+    number, _, numbers = next(file._rows())
     file._parsed(number, numbers)
     return file
 
@@ -258,10 +233,3 @@ def _is_number(field: bytes) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _is_text(line: bytes) -> bool:
-    try:
-        return "\0" not in line.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
