@@ -1,4 +1,4 @@
-"""Decoding vectors and images is decoding."""
+"""Decoding vectors is decoding."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ OPTIONS = DecodingOptions(max_len=STEPS, min_len=1)
 #: every preset over joined frames, and two of them over the others
 CASES = [(name, "stacked") for name in NAMES]
 CASES += [
-    (name, adapter) for name in ("luong", "transformer") for adapter in ("vectors", "patches")
+    (name, adapter) for name in ("luong", "transformer") for adapter in ("vectors", "convolved")
 ]
 
 every_preset = pytest.mark.parametrize("name", NAMES)
@@ -32,10 +32,10 @@ def model_of(name, adapter="stacked"):
 
 @every_preset
 def test_order_and_padding_change_nothing(name):
-    model, (src, lengths) = model_of(name), source("stacked")
+    model, (src, lengths) = model_of(name), source()
     options = DecodingOptions(beam=3, nbest=2, max_len=STEPS)
     found = decode(model, src, lengths, options)
-    wide = torch.nn.functional.pad(spoil("stacked", src, lengths, float("nan")), (0, 0, 0, 5))
+    wide = torch.nn.functional.pad(spoil(src, lengths, float("nan")), (0, 0, 0, 5))
     order = torch.tensor([2, 0, 1])
     again = decode(model, wide[order], lengths[order], options)
     for i, row in zip(order.tolist(), again, strict=True):
@@ -44,7 +44,7 @@ def test_order_and_padding_change_nothing(name):
 
 
 def test_an_ensemble_reads_vectors_if_all_make_the_same_lengths():
-    model, (src, lengths) = model_of("bahdanau"), source("stacked")
+    model, (src, lengths) = model_of("bahdanau"), source()
     one, two = greedy(model, src, lengths, OPTIONS), model_of("bahdanau")
     joined = greedy(Ensemble([model, two]), src, lengths, OPTIONS)
     assert [row[0].tokens for row in joined] == [row[0].tokens for row in one]
@@ -56,7 +56,7 @@ def test_an_ensemble_reads_vectors_if_all_make_the_same_lengths():
 @pytest.mark.gpu
 @pytest.mark.parametrize(("name", "adapter"), CASES)
 def test_targets_on_a_gpu_are_those_of_the_cpu(name, adapter):
-    model, (src, lengths) = model_of(name, adapter), source(adapter)
+    model, (src, lengths) = model_of(name, adapter), source()
     options = DecodingOptions(beam=3, max_len=STEPS)
     there = decode(model, src, lengths, options)
     here = decode(model.cuda(), src.cuda(), lengths.cuda(), options)
