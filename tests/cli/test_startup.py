@@ -91,6 +91,7 @@ def test_help_loads_nothing_heavy(words):
     assert not loaded & NEVER
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_help_of_no_command_needs_more_than_its_options():
     """In one process, since each takes a while to start."""

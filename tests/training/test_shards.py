@@ -82,6 +82,7 @@ def test_shards_give_the_batches_of_one_file(folder, tmp_path):
     assert a.evaluator.dev.sources == b.evaluator.dev.sources
 
 
+@pytest.mark.long
 def test_a_resumed_run_on_shards_is_exact(folder, tmp_path):
     settings = {"eval_every": 3, "schedule": "constant"}  # which does not depend on the end
     whole = start_run(config(folder, steps=6, **settings), tmp_path / "whole", quiet=True)
