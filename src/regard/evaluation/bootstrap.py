@@ -130,7 +130,6 @@ def confidence_interval(
     predictions: Sequence[str],
     references: References,
     *,
-    seed: int = 1,
     normalizer: Normalizer = PLAIN_TEXT,
 ) -> ConfidenceInterval:
     """Return the interval that holds the score of 95% of all resamples; arguments as of `score`."""
@@ -140,7 +139,7 @@ def confidence_interval(
     if metric.values is ratio and _is_share(statistics):
         low, high = _wilson(statistics)
     else:
-        low, high = _ends(metric.values(_resampled(statistics, seed)), len(statistics))
+        low, high = _ends(metric.values(_resampled(statistics)), len(statistics))
     whole = float(metric.values(statistics.sum(axis=0, keepdims=True))[0])
     return ConfidenceInterval(name, whole, low, high)
 
@@ -172,7 +171,6 @@ def paired_bootstrap(
     second: Sequence[str],
     references: References,
     *,
-    seed: int = 1,
     normalizer: Normalizer = PLAIN_TEXT,
 ) -> Comparison:
     """Compare two systems on the same resamples.
@@ -191,7 +189,7 @@ def paired_bootstrap(
     def values(sums: Sums) -> TwoValues:
         return metric.values(sums[:, :columns]), metric.values(sums[:, columns:])
 
-    return _compared(name, both, values, 1.0 if metric.higher_is_better else -1.0, seed)
+    return _compared(name, both, values, 1.0 if metric.higher_is_better else -1.0)
 
 
 def paired_perplexity(name: str, first: Statistics, second: Statistics) -> Comparison:
@@ -213,7 +211,7 @@ def perplexities(
 
 
 def _compared(
-    name: str, both: Statistics, values: Callable[[Sums], TwoValues], sign: float, seed: int = 1
+    name: str, both: Statistics, values: Callable[[Sums], TwoValues], sign: float
 ) -> Comparison:
     """Return the comparison of two systems by their values on all texts and on resamples.
 
@@ -221,7 +219,7 @@ def _compared(
     values are better, else -1.
     """
     (here,), (there,) = values(both.sum(axis=0)[None])
-    one, other = values(_resampled(both, seed))
+    one, other = values(_resampled(both))
     gain = sign * (one - other)
     as_far = np.abs(gain - gain.mean()) >= abs(here - there)
     differ = int((np.subtract(*np.hsplit(both, 2)) != 0).any(axis=1).sum())
@@ -233,14 +231,14 @@ def _compared(
     return Comparison(name, float(here), float(there), wins, float(p_value), low, high)
 
 
-def _resampled(statistics: Statistics, seed: int = 1) -> Sums:
+def _resampled(statistics: Statistics) -> Sums:
     """Return sums over resamples of all sentences."""
-    return np.concatenate([w @ statistics for w in _weights(len(statistics), seed)])
+    return np.concatenate([w @ statistics for w in _weights(len(statistics))])
 
 
-def _weights(sentences: int, seed: int) -> Iterator[Float[np.ndarray, "some sentences"]]:
+def _weights(sentences: int) -> Iterator[Float[np.ndarray, "some sentences"]]:
     """Yield how often each sentence is drawn, some resamples at a time."""
-    draw = np.random.default_rng(seed)
+    draw = np.random.default_rng(1)
     at_a_time = max(1, DRAWS // sentences)
     for start in range(0, SAMPLES, at_a_time):
         some = min(at_a_time, SAMPLES - start)

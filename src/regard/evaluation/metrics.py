@@ -218,7 +218,6 @@ Sums = Float[np.ndarray, "samples columns"]
 Values = Float[np.ndarray, " samples"]
 
 ORDERS: Final = 4  # of n-grams in BLEU
-BETA: Final = 2  # of chrF: recall weighs twice as much as precision
 
 
 def streams(references: list[list[str]]) -> list[list[str | None]]:
@@ -237,39 +236,18 @@ def sacrebleu_statistics(
     return np.asarray(rows, dtype=np.float64)
 
 
-def bleu_values(sums: Sums) -> Values:
-    """Return BLEU, 0 to 100, from rows (system length, reference length, 4 matches, 4 totals).
+def sacrebleu_values(metric: BLEU | CHRF, sums: Sums) -> Values:
+    """Return the scores of sacrebleu, 0 to 100, of sums of its statistics.
 
-    Papineni et al. (2002), https://aclanthology.org/P02-1040, with the smoothing that sacrebleu
-    calls "exp": the first order without a match counts as half a match, the next as a quarter.
+    BLEU of what is all right is 100 even without a 4-gram, which sacrebleu asks for.
     """
+    found = [metric._compute_score_from_stats(row).score for row in sums.tolist()]
+    values = np.array(found, dtype=np.float64)
+    if isinstance(metric, CHRF):
+        return values
     lengths, correct, total = np.split(sums, [2, 2 + ORDERS], axis=1)
-    missing = correct == 0
-    halves = 0.5 ** np.cumsum(missing, axis=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        precision = np.where(missing, halves, correct) / total
-        log_brevity = np.minimum(0.0, 1.0 - lengths[:, 1] / lengths[:, 0])
-        values = 100.0 * np.exp(log_brevity + np.log(precision).mean(axis=1))
-    # what has no match at all, or no 4-gram, scores 0, but what is all right is so without 4-grams
-    values = np.where((correct > 0).any(axis=1) & (total > 0).all(axis=1), values, 0.0)
     perfect = (correct == total).all(axis=1) & (lengths[:, 0] == lengths[:, 1])
     return np.where(perfect, 100.0, values)
-
-
-def chrf_values(sums: Sums) -> Values:
-    """Return chrF, 0 to 100, from (n-grams of the system, of the reference, in both) of each order.
-
-    Popović (2015), https://aclanthology.org/W15-3049.
-    """
-    system, reference, both = sums.reshape(len(sums), -1, 3).transpose(2, 0, 1)
-    there = (system > 0) & (reference > 0)
-    orders = np.maximum(there.sum(axis=1), 1)
-    precision = np.divide(both, system, out=np.zeros_like(both), where=there).sum(axis=1) / orders
-    recall = np.divide(both, reference, out=np.zeros_like(both), where=there).sum(axis=1) / orders
-    top = (1 + BETA**2) * precision * recall
-    bottom = BETA**2 * precision + recall
-    values: Values = np.divide(top, bottom, out=np.zeros_like(top), where=bottom > 0)
-    return 100.0 * values
 
 
 def word_edits(predictions: Sequence[str], references: list[list[str]]) -> Statistics:
@@ -364,14 +342,16 @@ class Metric(NamedTuple):
     library: BLEU | CHRF | TER | str | None = None
 
 
-def _bleu(tokenize: str) -> Metric:
-    library = BLEU(tokenize=tokenize, force=True)
+def _sacrebleu(meaning: str, library: BLEU | CHRF | TER) -> Metric:
     measure = partial(sacrebleu_statistics, library)
-    return Metric("n-grams of words", measure, bleu_values, share=False, library=library)
+    if isinstance(library, TER):
+        return Metric(meaning, measure, higher_is_better=False, library=library)
+    values = partial(sacrebleu_values, library)
+    return Metric(meaning, measure, values, share=False, library=library)
 
 
-def _sacrebleu(meaning: str, library: CHRF | TER, **rest: Any) -> Metric:
-    return Metric(meaning, partial(sacrebleu_statistics, library), library=library, **rest)
+def _bleu(tokenize: str) -> Metric:
+    return _sacrebleu("n-grams of words", BLEU(tokenize=tokenize, force=True))
 
 
 def _edits(meaning: str, measure: Callable[..., Statistics]) -> Metric:
@@ -384,8 +364,8 @@ def _edits(meaning: str, measure: Callable[..., Statistics]) -> Metric:
 #: edit, too, to move some words elsewhere. `em` and `f1` of answers are those of SQuAD.
 METRICS: Final[dict[str, Metric]] = {
     "bleu": _bleu("13a"),
-    "chrf": _sacrebleu("n-grams of characters", CHRF(), values=chrf_values, share=False),
-    "ter": _sacrebleu("edits and moves of words", TER(), higher_is_better=False),
+    "chrf": _sacrebleu("n-grams of characters", CHRF()),
+    "ter": _sacrebleu("edits and moves of words", TER()),
     "wer": _edits("edits of words", word_edits),
     "cer": _edits("edits of characters", character_edits),
     "per": _edits("edits of symbols", word_edits),

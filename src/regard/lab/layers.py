@@ -1,7 +1,8 @@
 """Layers that experiments compare, each a module over (batch, length, width).
 
-A layer runs its definition under `ops.use_backend("reference")` and its fastest path otherwise. To
-compare one of your own, wrap it in a `Family`.
+Attention runs its definition under `ops.use_backend("reference")` and its fastest path otherwise;
+convolutions and plain recurrences are torch's in both. To compare one of your own, wrap it in a
+`Family`.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,7 +32,6 @@ from regard.layers import (
     TransformerEncoder,
 )
 from regard.layers.conv import HALF, GatedConvolution
-from regard.ops.backend import active_backend
 from regard.ops.check import check_choice
 from regard.ops.recurrence.scores import Cell
 
@@ -78,26 +78,8 @@ class ConvolutionLayer(nn.Module):
 
     def forward(self, x: Float[Tensor, "batch length width"]) -> Tensor:
         """Apply the convolutions in turn."""
-        if active_backend() != "reference":
-            result: Tensor = self.encoder(x)
-            return result
-        for layer in self.encoder.layers:
-            assert isinstance(layer, GatedConvolution)
-            x = (x + _convolve(layer.conv, x, self.encoder.reach)) * HALF
-        return x
-
-
-def _convolve(conv: nn.Conv1d, x: Tensor, reach: int) -> Tensor:
-    """The definition: one matrix product with the shifted sequence per place in the kernel."""
-    padded, length = F.pad(x, (0, 0, reach, reach)), x.shape[1]
-    products = [
-        padded[:, place : place + length] @ conv.weight[:, :, place].T
-        for place in range(conv.weight.shape[2])
-    ]
-    total = products[0] if conv.bias is None else products[0] + conv.bias
-    for product in products[1:]:
-        total = total + product
-    return F.glu(total, dim=-1)
+        result: Tensor = self.encoder(x)
+        return result
 
 
 @final
@@ -124,15 +106,9 @@ class RecurrentLayer(nn.Module):
         self.stack = RNNStack(width, width, cell=cell)
 
     def forward(self, x: Float[Tensor, "batch length width"]) -> Tensor:
-        """Run all steps with torch's kernel, or one by one in the definition."""
-        if active_backend() != "reference":
-            result: Tensor = self.stack(x).output
-            return result
-        state, outputs = self.stack.init_state(len(x), x), []
-        for vectors in x.unbind(1):
-            output, state = self.stack.step(vectors, state)
-            outputs.append(output)
-        return torch.stack(outputs, dim=1)
+        """Run all steps."""
+        result: Tensor = self.stack(x).output
+        return result
 
 
 @final

@@ -22,11 +22,11 @@ from regard.seeing.attribution.methods import attention_rollout
 SRC, TGT = [5, 9, 4, 11, 2], [6, 4, 12]
 
 
-def ablation(model, src, tgt, others, **options):
+def ablation(model, src, tgt, others):
     if not isinstance(others, Replacements):
         others = token_replacements(src, others)
     scorer = SourceScorer(model, src, tgt, others)
-    return attribution.ablation(scorer, scorer.questions(), **options)
+    return attribution.ablation(scorer, scorer.questions())
 
 
 def source_scorer(model, src, tgt):

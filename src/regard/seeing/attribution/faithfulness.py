@@ -183,7 +183,7 @@ def _removed_values(
     ]
 
 
-def summarize(texts: Sequence[Measured], *, seed: int = 0) -> dict[str, Measures]:
+def summarize(texts: Sequence[Measured]) -> dict[str, Measures]:
     """Return the mean and the 95% interval of each measure by method, most faithful first.
 
     The interval is that of bootstrap resamples of the texts; of one text, of its outputs. Fewer
@@ -191,11 +191,10 @@ def summarize(texts: Sequence[Measured], *, seed: int = 0) -> dict[str, Measures
 
     Args:
         texts: measures of each text; all must have the same methods.
-        seed: of the resamples.
     """
     rows = {name: _of_units([text[name] for text in texts]) for name in texts[0]}
     count = len(next(iter(rows.values())))
-    chosen = np.random.default_rng(seed).integers(count, size=(RESAMPLES, count))
+    chosen = np.random.default_rng(0).integers(count, size=(RESAMPLES, count))
     found = {}
     for name, table in rows.items():
         low, high = np.quantile(table[chosen].mean(axis=1), [0.025, 0.975], axis=0)

@@ -291,14 +291,14 @@ def transformer_switches(model: nn.Module) -> dict[HeadKey, HeadSwitch]:
 
 
 @contextmanager
-def shuffled_attention(model: nn.Module, seed: int = 0) -> Iterator[None]:
+def shuffled_attention(model: nn.Module) -> Iterator[None]:
     """Apply each attention weight to the value of another token inside the block.
 
     Permuting values is the same as permuting all rows of weights alike, for any mechanism and any
     number of heads. Each source has its own permutation, in which no real token keeps its place,
     unless it is the only one. Other threads that run the model meanwhile are not affected.
     """
-    rng = torch.Generator().manual_seed(seed)
+    rng = torch.Generator().manual_seed(0)
 
     def mix(module: nn.Module, inputs: object, memory: Memory) -> Memory:
         keys = memory.output if memory.keys is None else memory.keys
@@ -546,7 +546,6 @@ class WhatIf:
     def of(
         change: Intervention,
         traces: tuple[Trace, Trace],
-        answers: tuple[str, str] | None = None,
         notes: Sequence[str] = (),
         read: Text | None = None,
     ) -> "WhatIf":
@@ -556,7 +555,7 @@ class WhatIf:
         remarks = [f"{cell}: the map has no such cell, so nothing was set" for cell in missed]
         made = replace(change, cells=tuple(cell for cell in change.cells if cell not in missed))
         said = made.sentences(before.source if read is None else read)
-        texts = (before.target.text, after.target.text) if answers is None else answers
+        texts = before.target.text, after.target.text
         distance = trace_distance(before, after, by_position=True)
         return WhatIf(tuple(said), texts, traces, distance, (*notes, *remarks))
 

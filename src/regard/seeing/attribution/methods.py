@@ -39,9 +39,7 @@ PATH_POINTS: Final = (16, 32, 64, 128, 256)
 COMPLETENESS: Final = 0.01
 
 
-def ablation(
-    scorer: InputScorer, questions: Questions, *, draws: int = DRAWS, seed: int = 0
-) -> Scores:
+def ablation(scorer: InputScorer, questions: Questions) -> Scores:
     """Return the cost of each output, in nats, if an input is unknown.
 
     `log p(y_t | x) - log mean_z p(y_t | x with z in the place of x_i)`, where z are the
@@ -51,8 +49,8 @@ def ablation(
     counts would be charged for that. `unk` would be a vector that training has hardly seen. A
     difference of two logits is averaged as it is.
     """
-    rng = np.random.default_rng(seed)
-    chosen = [_draw(rng, ids, draws) for ids in scorer.replacements.others]
+    rng = np.random.default_rng(0)
+    chosen = [_draw(rng, ids, DRAWS) for ids in scorer.replacements.others]
     changes = [{i: z} for i, ids in enumerate(chosen) for z in ids]
     found = scorer.replaced([{}, *changes], questions)
     starts = np.cumsum([0, *map(len, chosen[:-1])])

@@ -66,11 +66,9 @@ class Frame:
         same: whether its queries and keys are one sequence; None if unknown.
         asks: whether we ask it for its weights.
         asked: whether its caller asked for them too.
-        lengths: of the sequences among its arguments.
         sizes: all sizes that a length among its arguments may be.
         queries: number of queries of each of its calls.
         calls: those whose weights were kept.
-        cached: whether a cache is among its arguments.
         recorded: whether an attention in it was recorded or noted.
     """
 
@@ -79,11 +77,9 @@ class Frame:
     same: bool | None = None
     asks: bool = False
     asked: bool = False
-    lengths: frozenset[int] = frozenset()
     sizes: frozenset[int] = frozenset()
     queries: list[int] = field(default_factory=list)
     calls: list[AttentionCall] = field(default_factory=list)
-    cached: bool = False
     recorded: bool = False
 
     @property
@@ -117,17 +113,8 @@ def _lengths(x: Any) -> tuple[int, ...]:
 def frame_of(name: str, module: nn.Module, args: Any, kwargs: Any) -> Frame:
     """Return the frame of a module that is called with some arguments."""
     if not isinstance(module, Attention):
-        lengths = frozenset(
-            x.shape[-2]
-            for x in (*args, *kwargs.values())
-            if isinstance(x, Tensor) and not x.is_nested and x.ndim >= 3 and x.is_floating_point()
-        )
-        cached = any(
-            value is not None and ("past" in key or "cache" in key) and not isinstance(value, bool)
-            for key, value in kwargs.items()
-        )
         sizes = frozenset(n for x in (*args, *kwargs.values()) for n in _lengths(x))
-        return Frame(name, module, lengths=lengths, sizes=sizes, cached=cached)
+        return Frame(name, module, sizes=sizes)
     given = {**dict(zip(("query", "key"), args, strict=False)), **kwargs}
     query, key = given.get("query"), given.get("key")
     # a decoder projects the keys of its source beforehand; its own cache it reads causally
@@ -475,10 +462,7 @@ class _Recorder:
             self.result.note(f"some weights of {where} are NaN, and are left out")
         if causal is None:
             causal = weights.shape[2] == weights.shape[3] and hides_ahead(weights.numpy())
-        queries, keys = weights.shape[2:]
         same = frame.same if pending.same is None else pending.same
-        if same is None and frame.cached and keys > queries and keys not in frame.lengths:
-            same = True
         return AttentionCall(
             *(frame.name, self.run, weights, causal, same),
             *(pending.history, pending.future, pending.extra, pending.slots),

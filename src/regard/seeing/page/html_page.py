@@ -37,32 +37,19 @@ def render(traces: Sequence[Trace], *, title: str | None = None) -> str:
     return render_page("page.html", name, script=script, **_constants(examples))
 
 
-def render_live(
-    info: Mapping[str, Any],
-    traces: Sequence[Trace] = (),
-    *,
-    title: str | None = None,
-    chosen_by_reader: bool = True,
-) -> str:
+def render_live(info: Mapping[str, Any]) -> str:
     """Return the page that asks its server and loads its modules from `page/`.
 
     Args:
         info: response of `/api/info`: `models`, each with a `name`, and `limits`.
-        traces: to show before anything is typed.
-        title: of the page.
-        chosen_by_reader: whether a browser's language goes before that of this process.
     """
-    data = _constants(list(map(_example, traces)))
-    data |= {"title_key": "" if title else "page.live.title", "chosen_by_reader": chosen_by_reader}
-    name, asked = title or message("page.live.title"), embedded(dict(info))
-    return render_page("page.html", name, live=True, info=asked, main=MAIN, **data)
+    name, asked = message("page.live.title"), embedded(dict(info))
+    return render_page("page.html", name, live=True, info=asked, main=MAIN, **_constants([]))
 
 
 def _constants(examples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {
         "examples": examples,
-        "title_key": "",
-        "chosen_by_reader": False,
         "messages": embedded(page_catalogues(), ascii=False),
         "most_static": MOST_STATIC,
         "most_links": MOST_LINKS,
