@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -71,20 +72,28 @@ def test_the_first_trial_has_the_defaults_and_the_best_becomes_the_run(searched)
     assert sorted(os.listdir(searched.path / "search")) == ["trials.html", "trials.jsonl"]
 
 
+#: renames, by which all files are written and moved, before which a search is killed
+KILLS = {
+    "in a trial": lambda source, target: target.match("checkpoints/step-00000004.json"),
+    "while a run is kept": lambda source, target: target.match("search/trial-*/checkpoints"),
+    "while the best is moved": lambda source, target: (
+        source.match("search/trial-*/best") and target.match("run/best")
+    ),
+}
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("default_signals")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
-@pytest.mark.parametrize("killed_at", [3, 29, 61])
+@pytest.mark.parametrize("when", KILLS)
 def test_a_search_that_is_killed_and_resumed_has_the_same_trials(
-    killed_at, searched, data, tmp_path, monkeypatch
+    when, searched, data, tmp_path, monkeypatch
 ):
-    """SIGKILL comes before one of the renames by which all files are written and moved."""
     import_all()
-    output, replace, count = tmp_path / "run", os.replace, []
+    output, replace = tmp_path / "run", os.replace
 
     def deadly(source, target):
-        count.append(1)
-        if len(count) == killed_at + 12 and RunFolder(output).started:
+        if KILLS[when](Path(source), Path(target)):
             os.kill(os.getpid(), signal.SIGKILL)
         replace(source, target)
 

@@ -293,6 +293,7 @@ class RunFolder:
         self.checkpoints = self.path / "checkpoints"
         self.best = self.path / "best"
         self.data = self.path / "data"
+        self.search = self.path / "search"
         self.stdin_file = self.data / "stdin.tsv"
         self.sources_file = self.data / "sources.json"
         self.launch_file = self.data / "launch.json"
@@ -305,8 +306,8 @@ class RunFolder:
         Files there belong to somebody else, and a run writes and removes files.
         """
         home = self.path.resolve()
-        parts = [self.checkpoints, self.best, self.data, self.metrics.path, self.report.path]
-        for part in (*parts, *self._made):
+        folders = [self.checkpoints, self.best, self.data, self.search]
+        for part in (*folders, self.metrics.path, self.report.path, *self._made):
             if part.is_symlink() and not Path(os.path.realpath(part)).is_relative_to(home):
                 raise RunError(
                     f"all parts of a run must be in its folder, but {part} is a link to "

@@ -75,19 +75,18 @@ def start_search(
         raise ArgumentError("search", rule, trials, "leave one of them out")
     check_alone("a search")
     folder = RunFolder(output)
-    folder.check_links()
     folder.check_new()
     if config.minutes is not None:
         config = make_config({"minutes": round(config.minutes / full_runs(trials), 4)}, config)
     rows: list[LogRow] = [{"trial": n, "state": "waiting"} for n in range(1, trials + 1)]
     search = _Search(folder, rows, quiet, pairs=pairs)
-    search.table.parent.mkdir(parents=True, exist_ok=True)
+    folder.search.mkdir(parents=True, exist_ok=True)
     search.write()
     try:
         return search.run(partial(start_run, config, folder.path, began=began, pairs=pairs))
     except BaseException:
         if not folder.started:
-            shutil.rmtree(search.table.parent)
+            shutil.rmtree(folder.search)
             folder.discard()
         raise
 
@@ -107,13 +106,13 @@ def resume_training(
 
 def read_trials(folder: RunFolder) -> list[LogRow]:
     """Return the rows of the table of trials; none if there was no search."""
-    return RowLog(folder.path / "search" / "trials.jsonl", lambda row: row["trial"]).rows()
+    return RowLog(folder.search / "trials.jsonl", lambda row: row["trial"]).rows()
 
 
 def is_open(folder: RunFolder) -> bool:
     """Return whether a search in this folder has not ended."""
     rows = read_trials(folder) if folder.started else []
-    return bool(rows) and (not _best(rows) or any((folder.path / "search").glob("trial-*")))
+    return bool(rows) and (not _best(rows) or any(folder.search.glob("trial-*")))
 
 
 def best_settings(folder: RunFolder) -> dict[str, Any]:
@@ -213,10 +212,11 @@ class _Search:
     """A search at work in a folder: the rows of its trials, and how each is resumed."""
 
     def __init__(self, folder: RunFolder, rows: list[LogRow], quiet: bool, **how: Any) -> None:
+        folder.check_links()
         extras.require("optuna", extra="search", for_="`regard train --search`")
         self.folder, self.rows, self.console = folder, rows, StderrConsole(quiet=quiet)
         self.go_on = partial(resume_run, folder.path, **how)
-        self.table = folder.path / "search" / "trials.jsonl"
+        self.table = folder.search / "trials.jsonl"
 
     @property
     def sign(self) -> int:
@@ -225,7 +225,7 @@ class _Search:
 
     def run(self, begin: Callable[..., RunFolder] | None = None) -> RunFolder:
         """Prepare the data, by `begin` if they are new, train the trials, and keep the best one."""
-        home = RunFolder(self.table.parent)
+        home = RunFolder(self.folder.search)
         with home.held():
             home.sweep()
             if "settings" not in self.rows[0]:
@@ -240,7 +240,7 @@ class _Search:
                 content = page.encode(errors="backslashreplace")  # names need not be valid text
                 write_atomic(self.table.with_suffix(".html"), content)
                 self._end(self._leader(), "best")
-            kept = RunFolder(self.table.parent / f"trial-{_best(self.rows)['trial']}")
+            kept = RunFolder(self.folder.search / f"trial-{_best(self.rows)['trial']}")
             if kept.started:
                 os.replace(kept.config_file, self.folder.config_file)
             _move(kept, self.folder)
@@ -337,11 +337,11 @@ class _Search:
         if self.folder.finished:  # so that it is complete
             last = [row for row in self.rows if row["state"] == "complete"][-1]
             if last is self._leader():
-                kept = RunFolder(self.table.parent / f"trial-{last['trial']}")
+                kept = RunFolder(self.folder.search / f"trial-{last['trial']}")
                 kept.path.mkdir(exist_ok=True)
                 kept.write_config(self.folder.read_config())
                 _move(self.folder, kept)
-                for other in set(self.table.parent.glob("trial-*")) - {kept.path}:
+                for other in set(self.folder.search.glob("trial-*")) - {kept.path}:
                     shutil.rmtree(other)
         for path in filter(os.path.lexists, self.folder.learned):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
