@@ -29,7 +29,7 @@ def test_rows_by_loops(corpus, data):
     assert batch.tgt_in.shape[1] == batch.tgt_lengths.max()
     said = [token for row in batch.tgt_out.tolist() for token in row if token != PAD]
     assert batch.tgt_out.flatten()[batch.tgt_places].tolist() == said
-    assert {part.dtype for part in batch[:-1]} == {torch.int64}
+    assert {part.dtype for part in batch[:-2]} == {torch.int64}
     assert batch.rows.tolist() == rows.tolist()
 
 
