@@ -26,15 +26,15 @@ def test_shards_are_answered_as_lines_are(run, shards, tmp_path, plain_steps):
     folder, sources = shards
     result = regard("predict", run, folder, "-o", tmp_path / "out")
     assert done(result) == ""
-    assert "done now" in result.stderr
-    assert "90" in result.stderr
+    assert "2 answered now, 0 before, 0 failed" in result.stderr
+    assert "90 rows, 0 with errors" in result.stderr
     rows = rows_in(tmp_path / "out")
     (tmp_path / "all.txt").write_text("".join(f"{word}\n" for word in sources))
     lines = done(regard("predict", run, tmp_path / "all.txt")).splitlines()
     assert [row["text"] for row in rows.values()] == lines
     assert list(rows)[69:71] == ["a.txt:70", "b.jsonl:1"]
     again = regard("predict", run, folder, "-o", tmp_path / "out")
-    assert "done before  2" in again.stderr
+    assert "0 answered now, 2 before" in again.stderr
 
 
 def test_several_answers(run, shards, tmp_path):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from regard.cli.commands import PredictArgs
-from regard.cli.console import note, print_table, progress_bar, result_console
+from regard.cli.console import note, progress_bar
 from regard.cli.input_lines import named_columns
 from regard.errors import RegardError
 from regard.jobs import (
@@ -51,7 +51,7 @@ def run_shards(
     job = JobTask(model, named_columns(args.columns), **task)
     executor = executor_of(args.ray, args.workers, gpus=args.device != "cpu")
     shards = find_shards(inputs)
-    with progress_bar(message("jobs.column.shards"), len(shards)) as advance:
+    with progress_bar(message("jobs.shards"), len(shards)) as advance:
         show = _Display(advance)
         summary = run_job(job, shards, output, executor, show=show)
     print_summary(summary)
@@ -80,18 +80,11 @@ class _Display:
 
 
 def print_summary(summary: JobSummary) -> None:
-    """Print shards, rows, errors and throughput of a job, and why rows or shards failed."""
+    """Print shards, rows and throughput of a job, and why rows or shards failed."""
     rate = summary.rows / summary.seconds if summary.seconds else 0.0
-    counts = [f"{summary.now:,}", f"{summary.rows:,}", f"{summary.errors.total():,}"]
-    how = [f"{summary.seconds:.1f}", f"{rate:,.1f}", str(summary.workers)]
-    columns = ("shards", "rows", "errors", "seconds", "rate", "workers")
-    titles = ["", *(message(f"jobs.column.{name}") for name in columns)]
-    rows = [
-        [message("jobs.before"), f"{summary.before:,}", *[""] * 5],
-        [message("jobs.now"), *counts, *how],
-        [message("jobs.failed"), f"{len(summary.failed):,}", *[""] * 5],
-    ]
-    print_table(result_console(stderr=True), titles, rows)
+    counts = {"now": summary.now, "before": summary.before, "failed": len(summary.failed)}
+    counts |= {"rows": summary.rows, "errors": summary.errors.total(), "workers": summary.workers}
+    note(message("jobs.summary", **counts, seconds=summary.seconds, rate=rate))
     if summary.errors:
         counted = (
             message("bad-lines.count", count=count, kind=translated("bad-line", kind))
