@@ -79,7 +79,7 @@ def draw_lines(
     for place, (label, values) in enumerate(lines.items()):
         bands = [_band(value, bounds) for value in values]
         mean, low, high = zip(*bands, strict=True)
-        colour, marker = colour_of(place), MARKERS[place % len(MARKERS)]
+        colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
         at = x[: len(bands)]
         axes.plot(at, mean, color=colour, marker=marker, label=label, zorder=3)
         axes.fill_between(at, low, high, color=colour, alpha=BAND_ALPHA, linewidth=0)
@@ -114,29 +114,16 @@ def legend(axes: Axes, *, below: bool = False, columns: int | None = None) -> No
         )  # fmt: skip
 
 
-def colour_of(place: int) -> str:
-    """Return the colour of the line at a place, starting again after the last colour."""
-    return COLOURS[place % len(COLOURS)]
-
-
 def save(figure: Figure, folder: Path, stem: str) -> None:
-    """Write a figure as `stem.svg`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{stem}.svg").write_text(_with_background(_svg(figure, stem)), encoding="utf-8")
-
-
-def _svg(figure: Figure, salt: str) -> str:
-    """Return the SVG of a figure, deterministic, with text as text and no background."""
+    """Write a figure as `stem.svg`, deterministic, with text as text on a ground of its own."""
     for box in (*figure.legends, *(axes.get_legend() for axes in figure.axes)):
         if box is not None:
             box.set_frame_on(False)
     nameless = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     file = io.StringIO()
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": salt}):
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": stem}):
         figure.savefig(file, format="svg", metadata=nameless, facecolor="none")
-    return file.getvalue()
-
-
-def _with_background(drawn: str) -> str:
     ground = f'<rect width="100%" height="100%" fill="{GROUND}"/>'
-    return re.sub(r"(<svg.*?>)", rf"\1{ground}", drawn, count=1, flags=re.DOTALL)
+    drawn = re.sub(r"(<svg.*?>)", rf"\1{ground}", file.getvalue(), count=1, flags=re.DOTALL)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{stem}.svg").write_text(drawn, encoding="utf-8")

@@ -99,9 +99,9 @@ class AnsiStyle:
         """Return dim text."""
         return f"\x1b[2m{text}\x1b[0m" if self.color and when else text
 
-    def bold(self, text: str, when: bool = True) -> str:
+    def bold(self, text: str) -> str:
         """Return bold text."""
-        return f"\x1b[1m{text}\x1b[0m" if self.color and when else text
+        return f"\x1b[1m{text}\x1b[0m" if self.color else text
 
 
 def matrix(view: View, width: int = 100, ascii: bool = False, color: bool = False) -> str:

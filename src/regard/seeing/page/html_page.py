@@ -62,12 +62,8 @@ def _title(traces: Sequence[Trace]) -> str:
         if not first.model.name:
             return message("page.examples", count=len(traces))
         return message("page.examples-of", count=len(traces), model=first.model.name)
-    return title_of(first.source.text, first.target.text)
-
-
-def title_of(source: str, target: str) -> str:
-    """Return the title of a page of one trace."""
-    return " → ".join(fit(printable(text), 40) for text in _texts_of(source, target))
+    texts = _texts_of(first.source.text, first.target.text)
+    return " → ".join(fit(printable(text), 40) for text in texts)
 
 
 def _texts_of(source: str, target: str) -> list[str]:

@@ -45,23 +45,15 @@ def render_page(name: str, title: str, *, script: str = "", live: bool = False, 
         live: whether it may ask the server that it comes from, and load its modules.
         data: for the template.
     """
-    return template(name).render(page_parts(title, script, live=live), **data)
-
-
-def page_parts(title: str, script: str = "", *, live: bool = False) -> dict[str, Any]:
-    """Return what every template is filled with; a live page may ask the server it comes from."""
     allowed = ["'self'"] * live + [script_hash(script)] * bool(script)
     scripts = f"script-src {' '.join(allowed)}; " if allowed else ""
     asks = "; connect-src 'self'" if live else ""
-    return {
-        "title": title,
-        "policy": f"default-src 'none'; style-src 'unsafe-inline'; {scripts}img-src data: blob:; "
-        f"base-uri 'none'; form-action 'none'{asks}",
-        "script": script,
-        "live": live,
-        "style": text_of("style.css"),
-        "version": __version__,
-    }
+    policy = (
+        f"default-src 'none'; style-src 'unsafe-inline'; {scripts}img-src data: blob:; "
+        f"base-uri 'none'; form-action 'none'{asks}"
+    )
+    own = {"title": title, "policy": policy, "script": script, "live": live}
+    return template(name).render(own, style=text_of("style.css"), version=__version__, **data)
 
 
 @cache
