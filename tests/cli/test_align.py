@@ -60,8 +60,8 @@ def test_json_has_every_rate(spaced, files):
     found = json.loads(done(regard("align", spaced, files[0], "--gold", files[1], "--json")))
     assert found["pairs"] == len(found["alignments"]) == 3
     diagonal = found["tried"].pop("diagonal")
-    # the mean, 2 layers and 2 x 2 heads by 3 shifts, and statistics
-    assert len(found["tried"]) == 22
+    # the mean, 2 layers and 2 x 2 heads, each also by the next step, and statistics
+    assert len(found["tried"]) == 15
     assert found["chosen"] == min(found["tried"], key=lambda name: found["tried"][name]["aer"])
     # 0-0 1-1, 0-0 1-1 2-2, 0-0: 1-1 of the second pair and 0-0 of the third are right
     assert diagonal["aer"] == pytest.approx(1 - 4 / 11)
@@ -71,7 +71,7 @@ def test_the_choice_can_be_made(spaced, files):
     def made(by, *args):
         return json.loads(done(regard("align", spaced, files[0], "--json", "--by", by, *args)))
 
-    for by in ("1:0-1", "1", "mean+1", "statistics"):
+    for by in ("1:0+1", "1", "mean+1", "statistics"):
         assert made(by)["chosen"] == by
     assert made("attention")["chosen"] == "mean"
     assert [*made("0:1", "--gold", files[1])["tried"]] == ["0:1", "diagonal"]
@@ -116,7 +116,7 @@ def test_bad_gold(spaced, files, case):
 
 
 BAD_USAGE = {
-    "no layer": (["--by", "7"], ["--by", "auto, statistics, attention", "1:1-1", "'7'"]),
+    "no layer": (["--by", "7"], ["--by", "auto, statistics, attention", "1:1+1", "'7'"]),
     "no head": (["--by", "1:5"], ["--by", "'1:5'"]),
     "shift of two": (["--by", "1+2"], ["--by", "'1+2'"]),
     "batch": (["--batch", 0], ["--batch", "regard align --help"]),

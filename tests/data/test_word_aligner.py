@@ -86,6 +86,21 @@ def test_posteriors_are_those_of_all_alignments():
     np.testing.assert_allclose(again, moved, rtol=1e-4)
 
 
+def test_counts_are_products_of_both_directions():
+    (block,), tables = word_aligner._prepared([["a", "b"]], [["x"]])
+    forward, backward = np.zeros((2, 1, *block.cells[0].shape[1:]), np.float32)[:, :, 1:, 1:]
+    forward[0, 0, :2], backward[0, 0, :2] = (0.5, 0.2), (0.4, 0.6)
+    word_aligner._count(block, tables, forward, backward)
+    # words have numbers in their order, and 0 is none: what one direction leaves is not linked
+    words = zip(*(side.tolist() for side in tables[0].words), strict=True)
+    found = dict(zip(words, tables[0].counts, strict=True))
+    assert found[1, 1] == pytest.approx(0.5 * 0.4)
+    assert found[2, 1] == pytest.approx(0.2 * 0.6)
+    assert found[0, 1] == pytest.approx(1 - 0.5 - 0.2)
+    assert found[1, 0] == pytest.approx(1 - 0.4)
+    assert found[0, 0] == 0
+
+
 def test_texts_are_cut_to_words_marks_and_characters():
     text = "L'âge, 我们 x"
     assert [text[a:b] for a, b in word_spans(text)] == ["L", "'", "âge", ",", "我", "们", "x"]

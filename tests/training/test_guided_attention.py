@@ -6,6 +6,7 @@ import torch
 
 import regard
 from data.test_word_aligner import toy, translated
+from regard.api.word_alignment import _map_of, head_names
 from regard.data import Corpus, collate
 from regard.errors import ArgumentError
 from regard.models import ModelOutput
@@ -128,3 +129,18 @@ def test_labels_and_models_without_attention_have_no_guide(data, tmp_path):
     brief = {"data": str(data), "guide": "words", "steps": 1, "size": "tiny", "device": "cpu"}
     with pytest.raises(ArgumentError, match="guide must be given to models that attend"):
         start_run(make_config({**brief, "preset": "seq2seq"}), tmp_path / "s", quiet=True)
+
+
+def test_maps_have_the_names_that_align_takes():
+    found = maps(2, HEADS).maps["cross"]
+    heads = [layer[0].numpy() for layer in found]
+    names = head_names([HEADS, HEADS])
+    assert {"mean", "1", "1:2", "1:2+1", "mean+1"} <= {*names}
+    assert len({*names}) == 2 * (1 + 2 + 2 * HEADS)
+    np.testing.assert_array_equal(_map_of(heads, "1:2")[0], heads[1][2])
+    np.testing.assert_allclose(_map_of(heads, "0")[0], heads[0].mean(axis=0))
+    mean = np.stack(heads).mean(axis=(0, 1))
+    np.testing.assert_allclose(_map_of(heads, "mean")[0], mean, rtol=1e-5)
+    after = _map_of(heads, "1:2+1")[0]
+    np.testing.assert_array_equal(after[:-1], heads[1][2][1:])
+    assert not after[-1].any()

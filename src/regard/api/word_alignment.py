@@ -14,14 +14,14 @@ from regard.data.word_aligner import align_texts, unit_links
 from regard.decoding import force_decode
 from regard.errors import ArgumentError, RegardError
 from regard.seeing.trace.trace import Weights
-from regard.seeing.trace.view import Links, merge_units, shift_rows, strongest
+from regard.seeing.trace.view import Links, merge_units, strongest
 from regard.tasks import Task
 from regard.training.config import Config
 from regard.training.guided_attention import guided_head
 from regard.training.run_folder import RunFolder
 
-#: shifts of names of heads: +1 aligns an output by the row of the step after it
-SHIFTS: Final = ("", "+1", "-1")
+#: at the end of a name: an output is aligned by the row of the step after it
+NEXT: Final = "+1"
 #: training pairs that statistics are made of at most
 MAX_TRAINING_PAIRS: Final = 200_000
 T = TypeVar("T")
@@ -30,13 +30,13 @@ T = TypeVar("T")
 def head_names(heads: Sequence[int]) -> list[str]:
     """Return the names of all maps, given the heads of each layer.
 
-    The mean of all layers is `mean`, that of layer 1 is `1`, and its first head is `1:0`, each by
-    each shift, as `1:0+1`.
+    The mean of all layers is `mean`, that of layer 1 is `1`, and its first head is `1:0`, each also
+    by the next step, as `1:0+1`.
     """
     layers = [str(layer) for layer in range(len(heads))]
     places = ["mean", *layers]
     places += [f"{layer}:{head}" for layer in layers for head in range(heads[int(layer)])]
-    return [place + shift for place in places for shift in SHIFTS]
+    return [place + shift for place in places for shift in ("", NEXT)]
 
 
 class Units(NamedTuple):
@@ -198,14 +198,14 @@ def unit_counts(task: Task, pairs: Sequence[Pair], units: Units) -> list[tuple[i
 
 def _map_of(maps: Sequence[Weights], name: str) -> Weights:
     """Return the map of a name, with an axis of one head, in which each output has its row."""
-    place, shift = (name[:-2], int(name[-2:])) if name[-2:-1] in ("+", "-") else (name, 0)
+    place = name.removesuffix(NEXT)
     layer, _, head = place.partition(":")
     if layer == "mean":
         found: Weights = np.mean([layer.mean(axis=0) for layer in maps], axis=0)[None]
     else:
         found = maps[int(layer)]
         found = found[int(head)][None] if head else found.mean(axis=0, keepdims=True)
-    return shift_rows(found, shift)
+    return found if place == name else np.pad(found[:, 1:], ((0, 0), (0, 1), (0, 0)))
 
 
 def _sides(

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.atomic_files import atomic_output
-from regard.data import Corpus, Tokenizer, require_tokenizer
+from regard.data import Corpus, require_tokenizer
 from regard.data import lazy_pyarrow as arrow
 from regard.data.corpus import FINGERPRINT, corpus_problem, crc32_of_file, write_note
 from regard.data.encode_corpus import id_lists
@@ -62,9 +62,6 @@ def open_links(path: Path, corpus: Corpus, task: Task) -> Corpus:
 
     Link k of a pair joins the source token with number `src[k]` and the target token `tgt[k]`.
     """
-    if not isinstance(task.target, Tokenizer) or task.labels:
-        rule, fix = "be given to runs that write words", "leave it out"
-        raise ArgumentError("guide", rule, "given to one with labels", fix)
     sides = require_tokenizer(task.input.encoder, "guide=words"), task.target
     key = fingerprint(links=LINKS, corpus=corpus.fingerprint)
     if path.exists() and corpus_problem(path) is None and Corpus(path).fingerprint == key:

@@ -15,7 +15,6 @@ from regard.seeing.trace.view import (
     merge_units,
     parse_links,
     read_gold,
-    shift_rows,
     strongest,
 )
 
@@ -90,13 +89,6 @@ def test_columns_of_a_word_are_summed_and_rows_averaged():
     np.testing.assert_allclose(merged, [[[0.2, 0.3, 0.5]]], atol=1e-6)
     lone = merge_units(np.ones((1, 1, 1), np.float32), [1], [1])
     np.testing.assert_array_equal(lone, [[[0, 0, 0], [0, 1, 0]]])
-
-
-def test_a_shift_takes_the_row_of_another_step():
-    weights = np.eye(3, dtype=np.float32)[None]
-    np.testing.assert_array_equal(shift_rows(weights, 1)[0], [[0, 1, 0], [0, 0, 1], [0, 0, 0]])
-    np.testing.assert_array_equal(shift_rows(weights, -1)[0], [[0, 0, 0], [1, 0, 0], [0, 1, 0]])
-    np.testing.assert_array_equal(shift_rows(weights, 0), weights)
 
 
 def test_gold_of_the_hansards_is_read_as_it_is_published():

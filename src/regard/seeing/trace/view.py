@@ -150,16 +150,6 @@ def merge_units(
     return (to_rows @ weights @ to_columns).astype(np.float32)
 
 
-def shift_rows(weights: Weights, shift: int) -> Weights:
-    """Give output t the row of step t + shift; rows from outside the map are zero."""
-    moved = np.zeros_like(weights)
-    if shift >= 0:
-        moved[..., : weights.shape[-2] - shift, :] = weights[..., shift:, :]
-    else:
-        moved[..., -shift:, :] = weights[..., :shift, :]
-    return moved
-
-
 def strongest(weights: Weights) -> Links:
     """Link each target word with its strongest source word, unless no word is stronger.
 
