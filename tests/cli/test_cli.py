@@ -6,7 +6,7 @@ import torch
 
 from cli.tools import done, regard, sentence
 from regard import __version__
-from regard.cli import app, info
+from regard.cli import app
 from regard.models import PRESETS
 
 VERBS = [one.callback.__name__.replace("_", "-") for one in app.registered_commands]
@@ -20,30 +20,6 @@ def test_presets_as_json():
     found = json.loads(done(regard("presets", "--json")))
     assert [preset["name"] for preset in found] == list(PRESETS)
     assert all(len(preset["description"]) > 10 for preset in found)
-
-
-def test_doctor_names_torch_and_the_paths():
-    out = done(regard("doctor"))
-    for word in ("torch", "cuda", "additive_attention", "reference"):
-        assert word in out
-    found = json.loads(done(regard("doctor", "--json")))
-    assert found["regard"] == __version__
-
-
-@pytest.mark.parametrize(
-    ("numba", "says"),
-    [
-        (True, "cpu, torch, reference; triton needs a GPU"),
-        (
-            False,
-            "torch, reference; triton needs a GPU; cpu needs numba (pip install 'regard[cpu]')",
-        ),
-    ],
-)
-def test_doctor_tells_what_can_run_from_what_cannot(monkeypatch, numba, says):
-    monkeypatch.setattr(info, "is_installed", lambda name: numba)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert dict(info.report())["self_attentive_rnn"] == says
 
 
 @pytest.mark.parametrize("verb", ["train", "predict", "evaluate"])
@@ -65,11 +41,11 @@ def test_help_fits_80_columns(verb, monkeypatch):
 
 
 def test_a_full_disk(monkeypatch):
-    def full():
+    def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("regard.cli.info.report", full)
-    assert "No space left on device" in sentence(regard("doctor"), 1)
+    monkeypatch.setattr("regard.cli.info.print_table", full)
+    assert "No space left on device" in sentence(regard("presets"), 1)
 
 
 def test_a_file_that_cannot_be_opened_says_what_to_do(monkeypatch, tmp_path):
@@ -77,8 +53,8 @@ def test_a_file_that_cannot_be_opened_says_what_to_do(monkeypatch, tmp_path):
         tmp_path / "no" / "x": f"its folder must exist, make {tmp_path / 'no'} first.",
         tmp_path / "x": "check its name.",
     }.items():
-        monkeypatch.setattr("regard.cli.info.report", path.read_text)
-        said = sentence(regard("doctor"), 1)
+        monkeypatch.setattr("regard.cli.info.print_table", lambda *_, path=path: path.read_text())
+        said = sentence(regard("presets"), 1)
         assert said.startswith(f"{path}: it cannot be read or written (No such file")
         assert said.endswith(fix)
 
@@ -117,7 +93,7 @@ def too_large_to_fork():
     ],
 )
 def test_too_little_memory_is_told_with_what_to_lower(monkeypatch, allocate, says):
-    monkeypatch.setattr("regard.cli.info.report", allocate)
-    said = sentence(regard("doctor"), 1)
+    monkeypatch.setattr("regard.cli.info.print_table", lambda *_: allocate())
+    said = sentence(regard("presets"), 1)
     assert said.startswith(says)
     assert "batch_tokens" in said

@@ -560,10 +560,3 @@ class PresetsArgs:
     """List the presets: each is a model by name."""
 
     as_json: options.Json = False
-
-
-@command("info")
-class DoctorArgs:
-    """Print versions, devices and backends of this machine."""
-
-    as_json: options.Json = False

@@ -1,26 +1,15 @@
-"""Commands that list what there is: `regard models`, `presets`, `settings` and `doctor`."""
+"""Commands that list what there is: `regard models`, `presets` and `settings`."""
 
-import platform
 import sys
-from collections.abc import Iterable
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
-
-import torch
 
 from regard.api import bundled_models
 from regard.api.bundled_models import licence, megabytes, render
-from regard.cli.commands import DoctorArgs, ModelsArgs, PresetsArgs, SettingsArgs
+from regard.cli.commands import ModelsArgs, PresetsArgs, SettingsArgs
 from regard.cli.console import note, print_json, print_table, result_console
 from regard.errors import ArgumentError
-from regard.extras import install_command, is_installed
 from regard.messages import help_text, message, use_language
 from regard.models import PRESETS
-from regard.ops.additive_attention import PATHS as ADDITIVE
-from regard.ops.attentive_rnn import PATHS as ATTENTIVE
-from regard.ops.dot_product_attention import PATHS as DOT_PRODUCT
-from regard.ops.monotonic_alignment import PATHS as MONOTONIC
-from regard.ops.self_attentive_rnn import PATHS as SELF_ATTENTIVE
 from regard.training.config import (
     SettingRow,
     check_preset,
@@ -28,7 +17,6 @@ from regard.training.config import (
     preset_settings,
     task_settings,
 )
-from regard.version import __version__
 
 #: titles of the groups of settings, by the first setting of each
 GROUPS: Final = {
@@ -38,14 +26,6 @@ GROUPS: Final = {
     "batch_tokens": "steps",
     "steps": "limits",
     "seed": "use",
-}
-
-OPERATORS: Final[dict[str, Iterable[str]]] = {
-    "additive_attention": ADDITIVE,
-    "dot_product_attention": DOT_PRODUCT,
-    "attentive_rnn": ATTENTIVE,
-    "self_attentive_rnn": SELF_ATTENTIVE,
-    "monotonic_alignment": MONOTONIC,
 }
 
 
@@ -131,54 +111,3 @@ def _grouped_settings(preset: str) -> dict[str, list[SettingRow]]:
         group.append(row._replace(default=preset) if row.name == "preset" else row)
     of_kinds = {f"data: {kind}": rows for kind, rows in task_settings().items()}
     return found | of_kinds | {preset: preset_settings(preset)}
-
-
-def doctor(args: DoctorArgs) -> None:
-    """Print versions, devices and backends."""
-    with use_language("en" if args.as_json else None):
-        rows = report()
-    if args.as_json:
-        return print_json(dict(rows))
-    return print_table(result_console(), ("name", "found"), rows, header=False)
-
-
-def report() -> list[tuple[str, str]]:
-    """Return versions, devices and backends by name, in the order of printing."""
-    chip = torch.backends.cpu.get_cpu_capability()
-    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    return [
-        ("regard", __version__),
-        ("python", platform.python_version()),
-        ("torch", torch.__version__),
-        ("triton", _installed("triton")),
-        ("numba", _installed("numba")),
-        ("cpu", message("doctor.threads", count=torch.get_num_threads(), capability=chip)),
-        ("cuda", _comma(*gpus) or message("doctor.none")),
-        *((name, _usable(paths)) for name, paths in OPERATORS.items()),
-    ]
-
-
-def _comma(*words: str) -> str:
-    return message("check.comma").join(words)
-
-
-def _usable(paths: Iterable[str]) -> str:
-    """Return the backends that can run here, then why others cannot."""
-    lacks: dict[str, str] = {}
-    if not torch.cuda.is_available():
-        lacks["triton"] = message("doctor.needs-gpu")
-    elif not is_installed("triton"):
-        lacks["triton"] = message("doctor.needs", package="triton")
-    if not is_installed("numba"):
-        command = install_command("cpu")
-        lacks["cpu"] = message("doctor.needs-command", package="numba", command=command)
-    able = [name for name in paths if name not in lacks]
-    found = [_comma(*able), *(f"{n} {lacks[n]}" for n in paths if n in lacks)]
-    return message("show.plain.semicolon").join(found)
-
-
-def _installed(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return message("doctor.not-installed")
