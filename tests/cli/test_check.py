@@ -35,6 +35,14 @@ def test_methods_come_after_what_was_there_before(run):
     assert set(plain[7:]) <= set(more)
 
 
+def test_few_outputs_have_no_intervals(run):
+    words = ("check", run, "ab", "--target", "a", "--methods", "attention", "--json")
+    found = from_json(json.loads(done(regard(*words)))).checks
+    assert found["faithfulness"]["attention"]["gain"] is not None
+    assert found["faithfulness"]["attention"]["gain_low"] is None
+    assert any("fewer than 5" in sentence for sentence in found["sentences"])
+
+
 def test_a_contrast_leaves_out_the_output_that_is_the_other_token(run):
     words = ("check", run, "abc", "--target", "cba", "--versus", "b", "--json")
     found = from_json(json.loads(done(regard(*words))))

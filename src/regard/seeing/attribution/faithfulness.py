@@ -41,8 +41,6 @@ SHARES: Final = (0.01, 0.05, 0.1, 0.2, 0.5)
 INTERVALS: Final = 10
 #: random replacements of the inputs that are taken away
 DRAWS: Final = 4
-#: the same, one at a time, where outputs are too few for an interval
-FEW_DRAWS: Final = 16
 #: texts, outputs or draws that an interval needs, as in `evaluation.bootstrap`
 MIN_UNITS: Final = 5
 #: random orders that methods are compared with
@@ -80,8 +78,6 @@ def measure(
     questions: Sequence[Question],
     scores: Mapping[str, Scores],
     *,
-    draws: int = DRAWS,
-    random_orders: int = RANDOM_ORDERS,
     seed: int = 0,
 ) -> dict[str, Float[np.ndarray, "questions measures"]]:
     """Return the measures of each method for each question; `random` is the mean of random orders.
@@ -90,8 +86,6 @@ def measure(
         scorer: the model with its input.
         questions: about its outputs.
         scores: by the name of the method, as `attribute` returns them.
-        draws: random replacements of the inputs that are taken away.
-        random_orders: number of random orders.
         seed: of replacements and random orders; each text of a corpus needs its own, or else chance
             would favour the same positions in all of them.
     """
@@ -99,7 +93,7 @@ def measure(
     others = scorer.replacements.others
     drawn = [
         {i: ids[int(rng.integers(len(ids)))] for i, ids in enumerate(others) if len(ids) > 1}
-        for _ in range(draws)
+        for _ in range(DRAWS)
     ]
     removable = scorer.visible() & np.array([len(ids) > 1 for ids in others])
     curves: dict[tuple[int, str], list[_Curves]] = {}
@@ -107,7 +101,7 @@ def measure(
         places = rng.permutation(np.flatnonzero(removable[question.output]))  # order of ties
         for name, rows in scores.items():
             curves[q, name] = [_Curves(places[np.argsort(-rows[q, places], kind="stable")])]
-        curves[q, RANDOM] = [_Curves(rng.permutation(places)) for _ in range(random_orders)]
+        curves[q, RANDOM] = [_Curves(rng.permutation(places)) for _ in range(RANDOM_ORDERS)]
     known = _removed_values(scorer, questions, drawn, curves)
     return {
         name: np.array(
@@ -256,16 +250,7 @@ def add_methods(
     derived = _matrices(trace, asked, found.scores)
     judged = sorted({round(i) for i in np.linspace(0, len(asked) - 1, min(len(asked), MAX_JUDGED))})
     part = {name: scores[judged] for name, scores in found.scores.items()}
-    questions = [asked[q] for q in judged]
-    few = len(questions) < MIN_UNITS
-    if few:  # draws of the replacements stand for texts
-        drawn = (
-            measure(scorer, questions, part, draws=1, random_orders=1, seed=i)
-            for i in range(FEW_DRAWS)
-        )
-        summary = summarize(list(drawn))
-    else:
-        summary = summarize([measure(scorer, questions, part)])
+    summary = summarize([measure(scorer, [asked[q] for q in judged], part)])
     checks = {
         "methods": list(found.scores),
         "unavailable_methods": found.unavailable,
@@ -275,8 +260,8 @@ def add_methods(
     sentences = [*trace.checks.get("sentences", []), *_sentences(summary)]
     sentences += [*_unavailable(found.unavailable)]
     sentences += [f"{note[0].upper()}{note[1:]}." for note in found.notes]
-    if few and not all(math.isnan(found.gain.low) for found in summary.values()):
-        sentences.append(message("check.over-draws", count=FEW_DRAWS, least=MIN_UNITS))
+    if len(judged) < MIN_UNITS:
+        sentences.append(message("interval.note"))
     if len(judged) < len(asked):
         sentences.append(message("check.some-outputs", count=len(judged), total=len(asked)))
     return replace(
