@@ -54,6 +54,7 @@ def test_the_first_trial_has_the_defaults_and_the_best_becomes_the_run(searched)
     assert len(rows) == TRIALS
     expected = {"lr": 3e-3, "dropout": 0.2, "hidden": 8, "embed": 4, "batch_sentences": 16}
     assert rows[0]["settings"] == {**expected, "label_smoothing": 0.1}
+    assert [step for _, step, _, _ in rows[0]["curve"]] == [2, 4, 6, 8]
     (best,) = [row for row in rows if row["state"] == "best"]
     assert best["score"] == min(
         row["score"] for row in rows if row["state"] in ("best", "complete")
@@ -72,13 +73,11 @@ def test_the_first_trial_has_the_defaults_and_the_best_becomes_the_run(searched)
     assert sorted(os.listdir(searched.path / "search")) == ["trials.html", "trials.jsonl"]
 
 
-#: renames, by which all files are written and moved, before which a search is killed
+#: targets and sources of renames, by which files are written and moved, before which it is killed
 KILLS = {
-    "in a trial": lambda source, target: target.match("checkpoints/step-00000004.json"),
-    "while a run is kept": lambda source, target: target.match("search/trial-*/checkpoints"),
-    "while the best is moved": lambda source, target: (
-        source.match("search/trial-*/best") and target.match("run/best")
-    ),
+    "in a trial": ("checkpoints/step-00000006.json", ""),
+    "while the best is kept": ("search/trial-{best}/checkpoints", ""),
+    "while the best is moved": ("run/checkpoints", "search/trial-{best}/checkpoints"),
 }
 
 
@@ -91,9 +90,11 @@ def test_a_search_that_is_killed_and_resumed_has_the_same_trials(
 ):
     import_all()
     output, replace = tmp_path / "run", os.replace
+    (best,) = [row["trial"] for row in read_trials(searched) if row["state"] == "best"]
+    to, of = (pattern.format(best=best) for pattern in KILLS[when])
 
     def deadly(source, target):
-        if KILLS[when](Path(source), Path(target)):
+        if Path(target).match(to) and (not of or Path(source).match(of)):
             os.kill(os.getpid(), signal.SIGKILL)
         replace(source, target)
 

@@ -136,15 +136,15 @@ def full_runs(trials: int) -> float:
 
 
 def falls_behind(rows: Sequence[LogRow], curve: Sequence[Sequence[float]], sign: int) -> bool:
-    """Return whether the last evaluation of a trial is in the worse half at a rung.
+    """Return whether a trial is in the worse half of itself and earlier `rows` at a rung.
 
-    Those of earlier `rows` are compared, at the first evaluation at or after the rung. `sign` is 1
-    if a higher score is better, else -1.
+    The first evaluations at or after the rung are compared. `sign` is 1 if a higher score is
+    better, else -1.
     """
     curves = (curve, *(row.get("curve", ()) for row in rows))
     for rung in RUNGS:
         own, *others = (next((p for p in points if p[0] >= rung), None) for points in curves)
-        if own is curve[-1]:
+        if own is not None:
             ranks = [_rank([other], sign) for other in others if other is not None]
             if sum(rank >= _rank([own], sign) for rank in ranks) >= (len(ranks) + 2) // 2:
                 return True
