@@ -46,7 +46,7 @@ SHOWN = {("console.py", "_say")}
 #: files whose sentences are for logs alone
 LOGS = ("serve/logs.py", "__main__.py", "lab/experiments/word_by_word.py")
 #: values that are words of the code
-CODE = ("bidirectional", "false", "keep", "true")
+CODE = ("bidirectional", "false", "keep", "onnx", "true")
 #: sentences of errors with parts, and words and short phrases that placeholders stand for
 OURS = (
     *(
