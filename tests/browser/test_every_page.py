@@ -35,7 +35,7 @@ HISTORY = [
 
 def heads():
     trace = of_labels(LABELS, "xyz", heads=3, layers=2)
-    rows = [HeadRow(one, (0.1, 0.05, 0.2), 0.4) for one in head_habits([trace])]
+    rows = [HeadRow(one, (0.1, 0.05, 0.2)) for one in head_habits([trace])]
     return render_heads(f"Heads of {HOSTILE[0]}", {"model": "m"}, rows, [trace, trace])
 
 

@@ -241,7 +241,7 @@ def test_inputs_that_were_not_read_yet_are_not_listed(visit):
     page = visit("written", "#tab=checks&row=1")
     assert page.locator("table.checks tbody th").count() == 4
     titles = page.inner_text("table.checks thead")
-    assert "AttnLRP versus </script>" in titles
+    assert "gradient versus </script>" in titles
 
 
 def test_without_javascript_the_figure_and_the_table_are_there(visit):
