@@ -8,8 +8,8 @@ are compared by the share of mutants that are caught.
 
 First the tests of the mutated packages run once under `coverage`, which records the lines that
 each one reaches. Each mutant is then judged in a fork of a process that has the heavy libraries
-loaded, so that it costs seconds. Files of GPU kernels are left out: no CPU reaches them. Compiled
-functions, whose lines `coverage` does not see, are reached by the tests that reach a call of them.
+loaded, so that it costs seconds. Files of GPU kernels are left out, which no CPU reaches, and
+functions that numba compiles, whose lines `coverage` does not see: the operators' rule holds them.
 """
 
 import argparse
@@ -41,8 +41,6 @@ MARKS = "not plain and not compile and not system and not browser and not long a
 MOST_TESTS = 40
 #: CPU seconds, and seconds by the clock, after which a mutant that hangs counts as caught
 CPU_LIMIT, LIMIT = 60, 300
-#: the same for a mutant of a compiled function: kernels are compiled anew
-COMPILED_CPU_LIMIT, COMPILED_LIMIT = 240, 500
 #: decorators of functions that numba compiles
 COMPILERS = {"kernel", "part", "part_in_order", "inlined", "njit"}
 #: what tests import that no mutant changes, plugins of pytest apart: loaded before the forks
@@ -198,70 +196,15 @@ def lines_at_import(source: str) -> set[int]:
     return set(range(1, source.count("\n") + 2)) - inside
 
 
-def compiled_functions(source: str) -> Iterator[ast.FunctionDef]:
-    """Yield the functions of a file that numba compiles."""
+def compiled_lines(source: str) -> set[int]:
+    """Return the lines of the functions of a file that numba compiles."""
+    found: set[int] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef):
-            names = [inner.id for d in node.decorator_list for inner in ast.walk(d)
-                     if isinstance(inner, ast.Name)]  # fmt: skip
-            if COMPILERS & set(names):
-                yield node
-
-
-class CompiledCode:
-    """The functions that numba compiles, and the lines of Python at which they are called.
-
-    Args:
-        sources: all files of the package.
-    """
-
-    def __init__(self, sources: dict[str, str]) -> None:
-        self._lines: dict[tuple[str, int], tuple[str, str]] = {}
-        functions: set[tuple[str, str]] = set()
-        for file, source in sources.items():
-            for function in compiled_functions(source):
-                functions.add((file, function.name))
-                for line in range(function.body[0].lineno, (function.end_lineno or 0) + 1):
-                    self._lines[file, line] = (file, function.name)
-        self._calls: dict[tuple[str, str], set[tuple[str, int]]] = defaultdict(set)
-        for file, source in sources.items():
-            for name, line in references(file, source):
-                if name in functions:
-                    self._calls[name].add((file, line))
-
-    def __contains__(self, place: tuple[str, int]) -> bool:
-        return place in self._lines
-
-    def calls(self, place: tuple[str, int]) -> set[tuple[str, int]]:
-        """Return the lines of Python that call the function of a line, or what calls it."""
-        found: set[tuple[str, int]] = set()
-        seen, left = set(), [self._lines[place]]
-        while left:
-            function = left.pop()
-            seen.add(function)
-            for call in self._calls[function]:
-                if call not in self._lines:
-                    found.add(call)
-                elif (caller := self._lines[call]) not in seen:
-                    left.append(caller)
-        return found
-
-
-def references(file: str, source: str) -> Iterator[tuple[tuple[str, str], int]]:
-    """Yield the functions that a file names, as the file they are in and their name, and lines."""
-    tree, imported = ast.parse(source), dict[str, tuple[str, str]]()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            for alias in node.names:
-                imported[alias.asname or alias.name] = node.module.replace(".", "/"), alias.name
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name):
-            module, name = imported.get(node.id, (file.removesuffix(".py"), node.id))
-            yield (f"{module}.py", name), node.lineno
-        elif isinstance(node, ast.Attribute):
-            of = node.value.id if isinstance(node.value, ast.Name) else None
-            if of in imported:
-                yield ("/".join(imported[of]) + ".py", node.attr), node.lineno
+            inner = (part for decorator in node.decorator_list for part in ast.walk(decorator))
+            if COMPILERS & {name.id for name in inner if isinstance(name, ast.Name)}:
+                found |= set(range(node.body[0].lineno, (node.end_lineno or 0) + 1))
+    return found
 
 
 def is_measured(path: Path) -> bool:
@@ -361,26 +304,22 @@ class Judge:
             text=True,
         )
 
-    def verdict(self, source: str, mutant: Mutant, tests: list[str], *, compiled: bool) -> str:
-        """Return `caught` or `survived` for one mutant.
-
-        A kernel in numba's cache would not notice a change of what it calls: a mutant of compiled
-        code has a cache of its own.
-        """
+    def verdict(self, source: str, mutant: Mutant, tests: list[str]) -> str:
+        """Return `caught` or `survived` for one mutant."""
         path = self.checkout.folder / "src" / mutant.file
         changed = mutate(source, mutant)
         assert changed is not None
         _write(path, changed)
         try:
-            return self.run(tests, compiled=compiled)
+            return self.run(tests)
         finally:
             _write(path, source)
 
-    def run(self, tests: list[str], *, compiled: bool = False) -> str:
+    def run(self, tests: list[str]) -> str:
         """Return `survived` if the tests pass on the copy as it is, else `caught`."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        print(json.dumps([compiled, *tests]), file=self.process.stdin, flush=True)
+        print(json.dumps(tests), file=self.process.stdin, flush=True)
         return self.process.stdout.readline().strip()
 
 
@@ -393,25 +332,20 @@ def judge_forever(options: list[str]) -> None:
     os.dup2(silence, 1)
     os.dup2(silence, 2)
     for line in sys.stdin:
-        compiled, *tests = json.loads(line)
-        cpu_limit, limit = (COMPILED_CPU_LIMIT, COMPILED_LIMIT) if compiled else (CPU_LIMIT, LIMIT)
-        with tempfile.TemporaryDirectory() as cache:
-            child = os.fork()
-            if child == 0:
-                os.setsid()
-                resource.setrlimit(resource.RLIMIT_CPU, (cpu_limit, cpu_limit))
-                if compiled:  # numba is not loaded yet
-                    os.environ["NUMBA_CACHE_DIR"] = cache
-                code = 1
-                with contextlib.suppress(BaseException):
-                    args = ["-x", "-q", "-p", "no:cacheprovider", *options, *tests]
-                    code = int(importlib.import_module("pytest").main(args))
-                os._exit(code)
-            end, status = time.monotonic() + limit, (0, 1)
-            while (status := os.waitpid(child, os.WNOHANG))[0] == 0:
-                time.sleep(0.02)
-                if time.monotonic() > end:
-                    os.killpg(child, signal.SIGKILL)
+        child = os.fork()
+        if child == 0:
+            os.setsid()
+            resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT, CPU_LIMIT))
+            code = 1
+            with contextlib.suppress(BaseException):
+                args = ["-x", "-q", "-p", "no:cacheprovider", *options, *json.loads(line)]
+                code = int(importlib.import_module("pytest").main(args))
+            os._exit(code)
+        end, status = time.monotonic() + LIMIT, (0, 1)
+        while (status := os.waitpid(child, os.WNOHANG))[0] == 0:
+            time.sleep(0.02)
+            if time.monotonic() > end:
+                os.killpg(child, signal.SIGKILL)
         os.write(answers, b"survived\n" if status[1] == 0 else b"caught\n")
 
 
@@ -432,18 +366,14 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
             list(pool.map(Checkout.compile_kernels, copies))
         by_line, by_file = reach(copies[0], arguments)
         sources, candidates, at_import = {}, [], {}
-        compiled = CompiledCode(
-            {
-                str(path.relative_to(repo / "src")): path.read_text(encoding="utf-8")
-                for path in sorted((repo / "src").rglob("*.py"))
-            }
-        )
         for package in arguments.packages:
             for path in sorted((repo / "src" / "regard" / package).rglob("*.py")):
                 if is_measured(path):
                     file = str(path.relative_to(repo / "src"))
                     sources[file] = path.read_text(encoding="utf-8")
-                    candidates += list(mutants_of(file, sources[file]))
+                    compiled = compiled_lines(sources[file])
+                    found = mutants_of(file, sources[file])
+                    candidates += [mutant for mutant in found if mutant.line not in compiled]
                     at_import[file] = lines_at_import(sources[file])
         random.Random(arguments.seed).shuffle(candidates)
         chosen: list[Mutant] = []
@@ -455,12 +385,9 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
             free.put(Judge(copy, arguments.pytest))
 
         def work(mutant: Mutant) -> str:
-            place = (mutant.file, mutant.line)
-            reaching = by_line.get(place, [])
+            reaching = by_line.get((mutant.file, mutant.line), [])
             if mutant.line in at_import[mutant.file]:
                 reaching = by_file[mutant.file]
-            elif place in compiled:
-                reaching = list({test for call in compiled.calls(place) for test in by_line[call]})
             names = [name for _, name in sorted(reaching)[:MOST_TESTS]]
             if not names:
                 return "not reached"
@@ -468,9 +395,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
             try:
                 if time.time() - began > arguments.seconds:
                     return "no time"
-                return judge.verdict(
-                    sources[mutant.file], mutant, names, compiled=place in compiled
-                )
+                return judge.verdict(sources[mutant.file], mutant, names)
             finally:
                 free.put(judge)
 
