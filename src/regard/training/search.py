@@ -48,6 +48,8 @@ LARGEST: Final = {"dropout": 0.5, "label_smoothing": 0.2}
 RATE_FACTOR: Final = 4.0
 #: share of the trials that are drawn at random, before others are proposed
 RANDOM_SHARE: Final = 0.25
+#: share of the budget, step, score and loss of an evaluation
+Point = Sequence[int | float]
 
 
 class _EndedError(Exception):
@@ -135,7 +137,7 @@ def full_runs(trials: int) -> float:
     return runs
 
 
-def falls_behind(rows: Sequence[LogRow], curve: Sequence[Sequence[float]], sign: int) -> bool:
+def falls_behind(rows: Sequence[LogRow], curve: Sequence[Point], sign: int) -> bool:
     """Return whether a trial is in the worse half of itself and earlier `rows` at a rung.
 
     The first evaluations at or after the rung are compared. `sign` is 1 if a higher score is
@@ -151,7 +153,7 @@ def falls_behind(rows: Sequence[LogRow], curve: Sequence[Sequence[float]], sign:
     return False
 
 
-def _rank(curve: Sequence[Sequence[float]], sign: int) -> list[float]:
+def _rank(curve: Sequence[Point], sign: int) -> list[float]:
     """Return what is larger for a better best evaluation: its score, and of equal ones its loss."""
     pairs = ((sign * score, -loss) for _, _, score, loss in curve)
     return max([-math.inf if math.isnan(value) else value for value in pair] for pair in pairs)
