@@ -111,6 +111,19 @@ def test_weights_are_before_dropout(backend):
         torch.testing.assert_close(context[kept], 2 * exact[kept])
 
 
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_path_drops_what_the_definition_drops(kind, causal):
+    tensors = inputs(KV_LEN, KV_LEN, heads=4, kv_heads=2)
+    mask = mask_of(kind, BATCH, 4, KV_LEN, KV_LEN)
+    found = []
+    for backend in ("reference", "torch"):
+        torch.manual_seed(2)
+        found += by(backend, mask, causal=causal, scale=0.3, dropout=0.4)(**tensors)
+    torch.testing.assert_close(found[1], found[0])
+    assert not torch.equal(found[0], by("reference", mask, causal=causal, scale=0.3)(**tensors)[0])
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", MASKS)
 @pytest.mark.parametrize(("backend", "device"), where(*BACKENDS))

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from regard import masks
 from regard.attention import MultiplicativeAttention, Projected
 from regard.errors import ArgumentError
+from regard.layers.dropout import Dropout
 from regard.masks import Mask
 from regard.ops.check import check_equal, check_positive, check_width
 from regard.state import OF_SOURCE, State
@@ -36,7 +37,7 @@ class GatedConvolution(nn.Module):
         super().__init__()
         check_positive(dim=dim, kernel_size=kernel_size)
         self.conv = nn.Conv1d(dim, 2 * dim, kernel_size)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         # keeps the variance of the outputs near that of the inputs, as in section 3.5 of the paper
         nn.init.normal_(self.conv.weight, std=math.sqrt(4 * (1 - dropout) / (kernel_size * dim)))
         nn.init.zeros_(cast(Tensor, self.conv.bias))

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from regard import ops
 from regard.attention import MultiHeadAttention, PositionBias
+from regard.layers.dropout import Dropout
 from regard.layers.positions import RotaryPositions
 from regard.layers.transformer import (
     FeedForward,
@@ -46,7 +47,7 @@ class Vectors(NamedTuple):
 #: Modules that may stand in a decoder whose steps kernels take.
 _KNOWN: Final = {
     *(TransformerDecoder, TransformerDecoderLayer, Residual, FeedForward, RotaryPositions),
-    *(nn.ModuleList, nn.Linear, nn.LayerNorm, nn.RMSNorm, nn.Dropout, nn.Embedding),
+    *(nn.ModuleList, nn.Linear, nn.LayerNorm, nn.RMSNorm, Dropout, nn.Embedding),
 }
 
 

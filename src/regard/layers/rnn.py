@@ -20,6 +20,7 @@ from regard import masks, ops
 from regard.attention import AdditiveAttention, ScaledDotProductAttention, Scorer
 from regard.device import can_read_values
 from regard.errors import ArgumentError
+from regard.layers.dropout import Dropout
 from regard.ops import History, SelfAttentiveOutput
 from regard.ops.check import check_axes, check_choice, check_equal, check_positive, check_width
 from regard.ops.recurrence.scores import GATES, Cell
@@ -158,7 +159,7 @@ class RNNStack(nn.Module):
 
         self.ahead = layers()
         self.back = layers() if bidirectional else None
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def init_state(self, batch: int, like: Tensor) -> RecurrentState:
         """The zero state, on the device and of the type of `like`."""

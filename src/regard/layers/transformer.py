@@ -19,6 +19,7 @@ from regard import masks
 from regard.attention import MultiHeadAttention, PositionBias, Projected
 from regard.attention.multi_head import Rotation
 from regard.errors import ArgumentError
+from regard.layers.dropout import Dropout
 from regard.masks import Bias, Mask
 from regard.ops.check import check_choice, check_equal, check_positive, check_share, check_width
 from regard.state import OF_SOURCE, State
@@ -61,7 +62,7 @@ class FeedForward(nn.Module):
         self.gate = nn.Linear(dim, hidden, bias) if gated else None
         self.inner = nn.Linear(dim, hidden, bias)
         self.outer = nn.Linear(hidden, dim, bias)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.activation = activation
 
     def forward(self, x: Float[Tensor, "batch length dim"]) -> Float[Tensor, "batch length dim"]:
@@ -81,7 +82,7 @@ class Residual(nn.Module):
         super().__init__()
         self.norm = norm
         self.norm_first = norm_first
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def before(self, x: Tensor) -> Tensor:
         """The input of the block."""

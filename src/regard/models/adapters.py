@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.errors import ArgumentError
-from regard.layers import GridPositions, LearnedPositions, SinusoidalPositions, SpecAugment
+from regard.layers import Dropout, GridPositions, LearnedPositions, SinusoidalPositions, SpecAugment
 from regard.models.embedding import PositionalEncoding
 from regard.models.protocol import (
     Lengths,
@@ -121,7 +121,7 @@ class VectorInput(InputAdapter):
         self.features, self.dim, self.stack = features, dim, stack
         self.project = nn.Linear(stack * features, dim)
         self.positions = positions
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.augment = augment
 
     def forward(
@@ -184,7 +184,7 @@ class ConvInput(InputAdapter):
         bands = functools.reduce(lambda count, _: (count + 1) // 2, range(layers), features)
         self.project = nn.Linear(channels * bands, dim)
         self.positions = positions
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.augment = augment
 
     def forward(
@@ -234,7 +234,7 @@ class TimeConvInput(InputAdapter):
         self.first = nn.Conv1d(features, dim, 3, padding=1)
         self.second = nn.Conv1d(dim, dim, 3, stride=2, padding=1)
         self.positions = SinusoidalPositions(dim, "whisper")
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.augment = augment
 
     def forward(
@@ -279,7 +279,7 @@ def _only_real(
     return x.where(masks.padding(lengths, x.shape[1])[:, 0, 0, :, None], 0.0)
 
 
-def _placed(x: Tensor, positions: PositionalEncoding | None, dropout: nn.Dropout) -> Tensor:
+def _placed(x: Tensor, positions: PositionalEncoding | None, dropout: Dropout) -> Tensor:
     dropped: Tensor = dropout(x if positions is None else positions(x))
     return dropped
 
@@ -339,7 +339,7 @@ class PictureInput(InputAdapter):
         cells = 1 + grid[0] * grid[1]
         self.positions = LearnedPositions(cells, dim) if class_token else GridPositions(*grid, dim)
         self.class_token = nn.Parameter(torch.zeros(dim)) if class_token else None
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.shift, self.flip = shift, flip
 
     def forward(

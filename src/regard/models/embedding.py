@@ -7,7 +7,9 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard import ops
 from regard.errors import ArgumentError
+from regard.layers import Dropout
 from regard.models.protocol import Keep, check_tokens, select_positions
 from regard.ops.backend import refuse_step
 from regard.ops.check import check_axes, check_positive, check_share
@@ -64,7 +66,7 @@ class TokenEmbedding(nn.Module):
         self.table = nn.Embedding(vocab, dim)
         nn.init.normal_(self.table.weight, std=dim**-0.5)
         self.positions, self.norm, self.projection = positions, norm, projection
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(
         self, tokens: Int[Tensor, "batch length"], *, start: int = 0
@@ -74,7 +76,7 @@ class TokenEmbedding(nn.Module):
         check_tokens(self.name, tokens, self.vocab)
         x: Tensor = self.vectors(tokens)
         if self.training and self.word_dropout:
-            x = x * F.dropout(x.new_ones(*tokens.shape, 1), self.word_dropout)
+            x = x * ops.dropout(x.new_ones(*tokens.shape, 1), self.word_dropout)
         if self.positions is not None:
             x = self.positions(x, start=start)
         x = self.dropout(x if self.norm is None else self.norm(x))
@@ -155,7 +157,7 @@ class OutputLayer(nn.Module):
         learns_bias: bool = True,
     ) -> None:
         super().__init__()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         if tied:
             self.register_parameter("weight", None)
             self.bias = nn.Parameter(torch.zeros(embedding.vocab))

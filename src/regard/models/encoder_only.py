@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.attention import AdditiveAttention
+from regard.layers import Dropout
 from regard.models.encoders import Encoder
 from regard.models.protocol import (
     Keep,
@@ -152,7 +153,7 @@ class Tagger(SequenceModel):
         super().__init__()
         check_positive(tgt_vocab=tgt_vocab)
         self.encoder = encoder
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.output = nn.Linear(encoder.output_size, tgt_vocab)
 
     def start(self, memory: Memory) -> State:
@@ -252,7 +253,7 @@ class Classifier(nn.Module):
         self.encoder = encoder
         self.query = nn.Parameter(torch.randn(1, 1, dim) * dim**-0.5)
         self.pooling = AdditiveAttention(dim, dim, hidden_size)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.output = nn.Linear(dim, classes)
         self.bag = bag
 

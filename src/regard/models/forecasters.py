@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from regard import ops
 from regard.attention import AdditiveAttention
 from regard.errors import ArgumentError
-from regard.layers import LayerOptions, RNNStack, TransformerEncoder
+from regard.layers import Dropout, LayerOptions, RNNStack, TransformerEncoder
 from regard.models.language_model import CausalBody, RecurrentBody
 from regard.models.preset_parts import (
     RECURRENT,
@@ -170,7 +170,7 @@ class PatchNetwork(ForecastNetwork):
         self.patches = patch_count(look_back, patch, stride)
         self.project = nn.Linear(patch * features, n.dim)
         self.positions = nn.Parameter(torch.empty(self.patches, n.dim).uniform_(-0.02, 0.02))
-        self.dropout = nn.Dropout(options.dropout)
+        self.dropout = Dropout(options.dropout)
         self.encoder = TransformerEncoder(n.dim, n.heads, n.feed_forward, n.layers, options)
         self.head = nn.Linear(self.patches * n.dim, horizon * estimates)
         self.skip = nn.Linear(look_back, horizon * estimates, bias=False) if skip else None
@@ -242,7 +242,7 @@ class AttentiveNetwork(ForecastNetwork):
         self.bridge = nn.Linear(n.hidden, n.hidden)
         self.attention = AdditiveAttention(n.hidden, n.hidden, n.hidden)
         self.decoder = RNNStack(n.embed + n.hidden, n.hidden, cell=cell)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.head = nn.Linear(2 * n.hidden, estimates)
 
     def forward(
@@ -307,7 +307,7 @@ class StepwiseNetwork(ForecastNetwork):
         super().__init__()
         self.horizon, self.body = horizon, body
         self.project = nn.Linear(features, embed)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.head = nn.Linear(body.output_size, estimates)
 
     def forward(

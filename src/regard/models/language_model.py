@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.layers import RecurrentState, RNNStack, SelfAttentiveRNN
+from regard.layers import Dropout, RecurrentState, RNNStack, SelfAttentiveRNN
 from regard.layers.transformer import (
     TransformerDecoder,
     TransformerDecoderOutput,
@@ -104,7 +104,7 @@ class SelfAttentiveBody(CausalBody):
         super().__init__()
         check_positive(layers=len(layers))
         self.layers = nn.ModuleList(layers)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.output_size = 2 * layers[-1].hidden_size
         # the first step of the lstm cell attends to nothing, so a context would have no effect
         starts_from_context = all(layer.cell != "lstm" for layer in layers)

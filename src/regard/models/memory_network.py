@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.errors import ArgumentError
-from regard.layers import LayerOptions, TransformerEncoderLayer
+from regard.layers import Dropout, LayerOptions, TransformerEncoderLayer
 from regard.models.adapters import InputAdapter, read_source
 from regard.models.encoder_only import AnswerModel
 from regard.models.encoders import Encoder
@@ -254,7 +254,7 @@ class MemoryNetwork(AnswerModel):
         super().__init__()
         check_positive(tgt_vocab=tgt_vocab)
         self.encoder, self.reader = encoder, reader
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.output = nn.Linear(reader.dim, tgt_vocab)
 
     def encode(self, src: Src, lengths: Lengths, *, need_weights: bool = False) -> Memory:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from regard import ops
 from regard.attention import Projected, Scorer
 from regard.errors import ArgumentError
+from regard.layers import Dropout
 from regard.models.decoders import Decoder, DecoderOutput
 from regard.models.embedding import OutputLayer, TokenEmbedding, check_unplaced
 from regard.models.language_model import CausalBody
@@ -78,7 +79,7 @@ class MonotonicDecoder(Decoder):
         super().__init__()
         check_unplaced(embedding)
         self.embedding, self.body, self.attention = embedding, body, attention
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         # W [s_t; h_i] in two halves, so that no pair is made before they are added
         self.body_proj = nn.Linear(body.output_size, hidden_size)
         self.memory_proj = nn.Linear(memory_size, hidden_size, bias=False)

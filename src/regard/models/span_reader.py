@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.errors import ArgumentError
-from regard.layers import RNNStack
+from regard.layers import Dropout, RNNStack
 from regard.models.adapters import read_source
 from regard.models.decoders import Decoder, DecoderOutput
 from regard.models.embedding import TokenEmbedding
@@ -69,7 +69,7 @@ class ReaderEncoder(Encoder):
         if folded is not None:
             check_equal("agree in tokens", folded=len(folded), vocab=vocab)
         self.embedding, self.mark = embedding, vocab - 1
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.align = nn.Linear(dim, dim)
         self.input_size = dim
         first = 2 * dim + MATCHES + 1

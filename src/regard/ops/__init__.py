@@ -11,7 +11,7 @@ from regard.ops.attentive_rnn.reference import AttentiveOutput, AttentiveState, 
 from regard.ops.backend import BACKENDS, active_backend, use_backend
 from regard.ops.dot_product_attention import dot_product_attention
 from regard.ops.monotonic_alignment import monotonic_alignment
-from regard.ops.primitives import AttentionOutput, masked_softmax
+from regard.ops.primitives import AttentionOutput, dropout, masked_softmax
 from regard.ops.recurrence.scores import AdditiveScore, DotScore, ScoreFunction
 from regard.ops.self_attentive_rnn import self_attentive_rnn
 from regard.ops.self_attentive_rnn.reference import History, SelfAttentiveOutput
@@ -31,6 +31,7 @@ __all__ = [
     "additive_attention",
     "attentive_rnn",
     "dot_product_attention",
+    "dropout",
     "masked_softmax",
     "monotonic_alignment",
     "self_attentive_rnn",

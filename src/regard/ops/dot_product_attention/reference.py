@@ -1,11 +1,11 @@
 """Scaled dot-product attention, written to be read: the fast paths are tested against this."""
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from regard import masks
 from regard.masks import Bias, Mask
+from regard.ops import primitives
 from regard.ops.primitives import AttentionOutput, masked_softmax, scaled_product
 
 
@@ -34,5 +34,5 @@ def dot_product_attention(
         order = masks.causal(query.shape[2], key.shape[2], device=query.device)
         mask = order if mask is None else mask & order
     weights = masked_softmax(scores, mask)
-    kept = torch.nn.functional.dropout(weights, dropout) if dropout else weights
+    kept = primitives.dropout(weights, dropout) if dropout else weights
     return AttentionOutput(kept.to(value.dtype) @ value, weights if need_weights else None)

@@ -12,6 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from regard import masks
 from regard.device import is_forward_mode
 from regard.masks import Bias, Mask
+from regard.ops import primitives
 from regard.ops.dot_product_attention import reference
 from regard.ops.primitives import AttentionOutput
 
@@ -46,7 +47,8 @@ def dot_product_attention(
         )
     q_len, kv_len = query.shape[2], key.shape[2]
     # torch aligns is_causal at the top left, which is our bottom right for square maps alone
-    is_causal = causal and mask is None and bias is None and q_len == kv_len
+    plainly = dropout > 0 and query.device.type == "cpu" and not _is_half(query)
+    is_causal = causal and mask is None and bias is None and q_len == kv_len and not plainly
     if causal and not is_causal:
         order = masks.causal(q_len, kv_len, device=query.device)
         mask = order if mask is None else mask & order
@@ -55,20 +57,50 @@ def dot_product_attention(
         attn_mask = mask | sees_none
     if bias is not None:
         attn_mask = _biased(bias.to(query.dtype), attn_mask)
-    with _kernels(query, attn_mask, is_causal):
-        context = F.scaled_dot_product_attention(
-            query,
-            key,
-            value,
-            attn_mask,
-            dropout_p=dropout,
-            is_causal=is_causal,
-            scale=scale,
-            enable_gqa=query.shape[1] != key.shape[1],
-        )
+    if plainly:
+        context = _with_dropout(query, key, value, attn_mask, scale, dropout)
+    else:
+        with _kernels(query, attn_mask, is_causal):
+            context = F.scaled_dot_product_attention(
+                query,
+                key,
+                value,
+                attn_mask,
+                dropout_p=dropout,
+                is_causal=is_causal,
+                scale=scale,
+                enable_gqa=query.shape[1] != key.shape[1],
+            )
     if sees_none is not None:
         context = context.masked_fill(sees_none, 0.0)
     return AttentionOutput(context, None)
+
+
+def _with_dropout(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None,
+    scale: float | None,
+    dropout: float,
+) -> Tensor:
+    """Attend on a CPU, where torch does not fuse dropout, and draws its numbers slowly."""
+    group = query.shape[1] // key.shape[1]
+    if group > 1:
+        key, value = key.repeat_interleave(group, dim=1), value.repeat_interleave(group, dim=1)
+    scores = query * (query.shape[-1] ** -0.5 if scale is None else scale) @ key.mT
+    if attn_mask is not None:
+        bias = attn_mask
+        if attn_mask.dtype == torch.bool:  # has few numbers: most masks are of keys alone
+            bias = scores.new_zeros(attn_mask.shape).masked_fill_(~attn_mask, float("-inf"))
+        scores = scores + bias
+    return primitives.dropout(scores.softmax(dim=-1), dropout) @ value
+
+
+def _is_half(query: Tensor) -> bool:
+    return query.dtype in (torch.bfloat16, torch.float16) or (
+        torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") != torch.float32
+    )
 
 
 def _definition_is_faster(query: Tensor, key: Tensor) -> bool:
@@ -81,10 +113,7 @@ def _definition_is_faster(query: Tensor, key: Tensor) -> bool:
     trains = torch.is_grad_enabled() and query.requires_grad
     if query.device.type == "cuda":
         return query.shape[2] <= FEW and not trains
-    half = query.dtype in (torch.bfloat16, torch.float16) or (
-        torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") != torch.float32
-    )
-    return query.device.type == "cpu" and half and trains and key.shape[2] <= SHORT
+    return query.device.type == "cpu" and _is_half(query) and trains and key.shape[2] <= SHORT
 
 
 def _rows_without_keys(mask: Tensor | None) -> Tensor | None:
