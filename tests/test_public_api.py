@@ -13,7 +13,7 @@ NAMES = {
     ops: (
         "BACKENDS AdditiveScore AttentionOutput AttentiveOutput AttentiveState AttentiveWeights "
         "DotScore History ScoreFunction SelfAttentiveOutput active_backend additive_attention "
-        "attentive_rnn dot_product_attention masked_softmax monotonic_alignment "
+        "attentive_rnn dot_product_attention dropout masked_softmax monotonic_alignment "
         "self_attentive_rnn use_backend"
     ),
     attention: (

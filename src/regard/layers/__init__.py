@@ -8,7 +8,6 @@ Example:
 
 from regard.layers.content_memory import ContentMemory, ContentMemoryOutput
 from regard.layers.conv import ConvDecoder, ConvEncoder, ConvState, GatedConvolution
-from regard.layers.dropout import Dropout
 from regard.layers.positions import (
     GridPositions,
     LearnedPositions,
@@ -33,7 +32,6 @@ __all__ = [
     "ConvDecoder",
     "ConvEncoder",
     "ConvState",
-    "Dropout",
     "FeedForward",
     "GatedConvolution",
     "GridPositions",

@@ -12,7 +12,7 @@ class Dropout(nn.Dropout):
     """`torch.nn.Dropout`, whose random numbers are drawn by `ops.dropout`.
 
     Examples:
-        >>> regard.layers.Dropout(0.5).eval()(torch.ones(2))
+        >>> regard.layers.dropout.Dropout(0.5).eval()(torch.ones(2))
         tensor([1., 1.])
     """
 

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.errors import ArgumentError
-from regard.layers import Dropout, GridPositions, LearnedPositions, SinusoidalPositions, SpecAugment
+from regard.layers import GridPositions, LearnedPositions, SinusoidalPositions, SpecAugment
+from regard.layers.dropout import Dropout
 from regard.models.embedding import PositionalEncoding
 from regard.models.protocol import (
     Lengths,

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from regard import ops
 from regard.errors import ArgumentError
-from regard.layers import Dropout
+from regard.layers.dropout import Dropout
 from regard.models.protocol import Keep, check_tokens, select_positions
 from regard.ops.backend import refuse_step
 from regard.ops.check import check_axes, check_positive, check_share

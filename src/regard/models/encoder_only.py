@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.attention import AdditiveAttention
-from regard.layers import Dropout
+from regard.layers.dropout import Dropout
 from regard.models.encoders import Encoder
 from regard.models.protocol import (
     Keep,

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from regard import ops
 from regard.attention import AdditiveAttention
 from regard.errors import ArgumentError
-from regard.layers import Dropout, LayerOptions, RNNStack, TransformerEncoder
+from regard.layers import LayerOptions, RNNStack, TransformerEncoder
+from regard.layers.dropout import Dropout
 from regard.models.language_model import CausalBody, RecurrentBody
 from regard.models.preset_parts import (
     RECURRENT,

@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.layers import Dropout, RecurrentState, RNNStack, SelfAttentiveRNN
+from regard.layers import RecurrentState, RNNStack, SelfAttentiveRNN
+from regard.layers.dropout import Dropout
 from regard.layers.transformer import (
     TransformerDecoder,
     TransformerDecoderOutput,

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.errors import ArgumentError
-from regard.layers import Dropout, LayerOptions, TransformerEncoderLayer
+from regard.layers import LayerOptions, TransformerEncoderLayer
+from regard.layers.dropout import Dropout
 from regard.models.adapters import InputAdapter, read_source
 from regard.models.encoder_only import AnswerModel
 from regard.models.encoders import Encoder

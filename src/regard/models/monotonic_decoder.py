@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from regard import ops
 from regard.attention import Projected, Scorer
 from regard.errors import ArgumentError
-from regard.layers import Dropout
+from regard.layers.dropout import Dropout
 from regard.models.decoders import Decoder, DecoderOutput
 from regard.models.embedding import OutputLayer, TokenEmbedding, check_unplaced
 from regard.models.language_model import CausalBody

@@ -22,7 +22,8 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.errors import ArgumentError
-from regard.layers import Dropout, RNNStack
+from regard.layers import RNNStack
+from regard.layers.dropout import Dropout
 from regard.models.adapters import read_source
 from regard.models.decoders import Decoder, DecoderOutput
 from regard.models.embedding import TokenEmbedding
