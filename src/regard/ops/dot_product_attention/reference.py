@@ -24,9 +24,7 @@ def dot_product_attention(
     """`softmax(query_t . key_i * scale + bias_ti)` over the keys i, and the values mixed by it."""
     if scale is None:
         scale = query.shape[-1] ** -0.5
-    group = query.shape[1] // key.shape[1]  # this many heads share one head of keys and values
-    if group > 1:
-        key, value = key.repeat_interleave(group, dim=1), value.repeat_interleave(group, dim=1)
+    key, value = for_each_head(query, key, value)
     scores = scaled_product(query, key.mT, scale)  # (batch, heads, q_len, kv_len)
     if bias is not None:
         scores = scores + bias.to(scores.dtype)
@@ -36,3 +34,11 @@ def dot_product_attention(
     weights = masked_softmax(scores, mask)
     kept = primitives.dropout(weights, dropout) if dropout else weights
     return AttentionOutput(kept.to(value.dtype) @ value, weights if need_weights else None)
+
+
+def for_each_head(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """Return keys and values with as many heads as the queries, several of which share one."""
+    group = query.shape[1] // key.shape[1]
+    if group == 1:
+        return key, value
+    return key.repeat_interleave(group, dim=1), value.repeat_interleave(group, dim=1)

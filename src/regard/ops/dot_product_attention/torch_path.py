@@ -85,9 +85,7 @@ def _with_dropout(
     dropout: float,
 ) -> Tensor:
     """Attend on a CPU, where torch does not fuse dropout, and draws its numbers slowly."""
-    group = query.shape[1] // key.shape[1]
-    if group > 1:
-        key, value = key.repeat_interleave(group, dim=1), value.repeat_interleave(group, dim=1)
+    key, value = reference.for_each_head(query, key, value)
     scores = query * (query.shape[-1] ** -0.5 if scale is None else scale) @ key.mT
     if attn_mask is not None:
         bias = attn_mask
