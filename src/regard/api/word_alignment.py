@@ -17,7 +17,7 @@ from regard.seeing.trace.trace import Weights
 from regard.seeing.trace.view import Links, merge_units, strongest
 from regard.tasks import Task
 from regard.training.config import Config
-from regard.training.guided_attention import guided_head
+from regard.training.guided_attention import corpus_texts, guided_head
 from regard.training.run_folder import RunFolder
 
 #: at the end of a name: an output is aligned by the row of the step after it
@@ -129,10 +129,8 @@ def training_texts(predictor: Predictor) -> list[tuple[str, str]]:
     path = RunFolder(predictor.paths[0]).data / "train.arrow"
     if corpus_problem(path) is not None:
         return []
-    corpus, source = Corpus(path), require_tokenizer(predictor.task.input.encoder, "an alignment")
-    rows = range(min(len(corpus), MAX_TRAINING_PAIRS))
-    target = predictor.task.target
-    return [(source.decode(corpus.src(i)), target.decode(corpus.tgt(i))) for i in rows]
+    source = require_tokenizer(predictor.task.input.encoder, "an alignment")
+    return corpus_texts(Corpus(path), source, predictor.task.target, MAX_TRAINING_PAIRS)
 
 
 def align(

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.atomic_files import atomic_output
-from regard.data import Corpus, require_tokenizer
+from regard.data import Corpus, Tokenizer, require_tokenizer
 from regard.data import lazy_pyarrow as arrow
 from regard.data.corpus import FINGERPRINT, corpus_problem, crc32_of_file, write_note
 from regard.data.encode_corpus import id_lists
@@ -57,6 +57,14 @@ def guide_loss(
     return -((links.roll(1, dims=1) if weights.shape[1] > 1 else links) * log).sum()
 
 
+def corpus_texts(
+    corpus: Corpus, source: Tokenizer, target: Tokenizer, most: int
+) -> list[tuple[str, str]]:
+    """Return the first pairs of a corpus as text."""
+    rows = range(min(len(corpus), most))
+    return [(source.decode(corpus.src(row)), target.decode(corpus.tgt(row))) for row in rows]
+
+
 def open_links(path: Path, corpus: Corpus, task: Task) -> Corpus:
     """Return the links of tokens of each pair of a corpus, which are estimated once.
 
@@ -66,10 +74,7 @@ def open_links(path: Path, corpus: Corpus, task: Task) -> Corpus:
     key = fingerprint(links=LINKS, corpus=corpus.fingerprint)
     if path.exists() and corpus_problem(path) is None and Corpus(path).fingerprint == key:
         return Corpus(path)
-    texts = [
-        (sides[0].decode(corpus.src(row)), sides[1].decode(corpus.tgt(row)))
-        for row in range(len(corpus))
-    ]
+    texts = corpus_texts(corpus, *sides, len(corpus))
     found = []
     for row, (pair, spans) in enumerate(zip(texts, align_texts(texts), strict=True)):
         units = [side.spans(text) for side, text in zip(sides, pair, strict=True)]
