@@ -102,6 +102,20 @@ def test_replayed_steps_are_those_that_are_taken_one_by_one(preset, precision, t
     check_replays(slow, fast, batches, precision)
 
 
+@pytest.mark.parametrize(
+    ("preset", "rdrop"), [("transformer", 0.0), ("transformer", 1.0), ("bahdanau", 0.0)]
+)
+def test_steps_with_a_guide_are_replayed(preset, rdrop, tmp_path):
+    corpus = make_corpus(tmp_path / "c.arrow", make_pairs(90))
+    batches = [collate(corpus, np.arange(i, i + 30), SHAPE) for i in (0, 30, 60)]
+    rng = torch.Generator().manual_seed(5)
+    shape = SHAPE.rows, SHAPE.tgt_len, SHAPE.src_len
+    batches = [batch._replace(links=torch.rand(shape, generator=rng)) for batch in batches]
+    slow, fast = (recorded(preset, "32-true", rdrop, dropout=0.0) for _ in range(2))
+    slow.model.guide_weight = fast.model.guide_weight = 0.5
+    check_replays(slow, fast, batches, "32-true")
+
+
 @pytest.mark.parametrize("preset", ["transformer", "bahdanau"])
 def test_a_replay_drops_what_the_step_itself_would_have_dropped(preset, tmp_path):
     # so that a run which goes on, and records anew, is the run that was never stopped

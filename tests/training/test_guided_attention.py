@@ -12,6 +12,7 @@ from regard.errors import ArgumentError
 from regard.models import ModelOutput
 from regard.training import make_config, resume_run, start_run
 from regard.training.guided_attention import TINY, guide_loss
+from regard.training.losses import Objective
 from regard.training.setup import check_settings
 from training.tools import assert_same, weights
 
@@ -69,6 +70,18 @@ def test_the_guide_reaches_what_the_weights_are_made_from(preset):
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
 
 
+@pytest.mark.parametrize("rdrop", [0.0, 2.0])
+def test_the_guide_is_added_to_the_loss_of_a_pass_or_of_two(rdrop):
+    torch.manual_seed(1)
+    model = regard.models.PRESETS["transformer"](13, 13, size="tiny", dropout=0.0).double()
+    src, tgt = torch.tensor([[5, 6, 7, 2], [8, 9, 2, 0]]), torch.tensor([[1, 5, 6], [1, 7, 0]])
+    batch = src, torch.tensor([4, 3]), tgt, torch.tensor([[5, 6, 2], [7, 2, 0]])
+    links = torch.rand(2, 3, 4, dtype=torch.float64)
+    objective = Objective(model, 0.1, rdrop, guide_weight=0.3)
+    guide = guide_loss(model(*batch[:3], need_weights=True), links)
+    torch.testing.assert_close(objective(*batch, links=links), objective(*batch) + 0.3 * guide)
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     path = tmp_path_factory.mktemp("guide") / "pairs.tsv"
@@ -116,7 +129,7 @@ def test_a_guided_run_links_words_and_resumes_exactly(data, tmp_path):
     ("more", "reason"),
     [
         ({"preset": "lm-transformer"}, "guide must be given to presets that write tokens"),
-        ({"rdrop": 1.0}, "rdrop must be left out where a guide is given"),
+        ({"replay": "old.tsv", "start": "g2p"}, "replay must be left out where a guide is given"),
     ],
 )
 def test_settings_that_do_not_go_with_a_guide(data, more, reason):

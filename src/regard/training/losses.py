@@ -384,11 +384,14 @@ class Objective(nn.Module):
         # one pass over the batch twice: each row gets dropout of its own
         src, lengths, tgt_in = (torch.cat([x, x]) for x in (src, lengths, tgt_in))
         keep = torch.cat([keep, keep + tgt_out.numel()])
-        out = self.model(src, lengths, tgt_in, keep=keep)
+        out = self.model(src, lengths, tgt_in, keep=keep, need_weights=links is not None)
         certain = None if out.certain is None else out.certain[: len(gold)]
         learned = self._weighted(_learned(real, certain), gold)
         loss = rdrop_loss(out.logits, gold, self.smoothing, self.rdrop, learned)
-        return _with_penalty(loss, out, real, passes=2)
+        loss = _with_penalty(loss, out, real, passes=2)
+        if links is None:
+            return loss
+        return loss + self.guide_weight / 2 * guide_loss(out, torch.cat([links, links]))
 
     def _weighted(self, learned: Tensor | None, gold: Tensor) -> Tensor | None:
         """Return how much each target counts; the loss of dev has no weights."""

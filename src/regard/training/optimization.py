@@ -198,25 +198,23 @@ class CudaGraphGradients:
             scale: factor on its summed loss.
         """
         shape = BatchShape(len(batch.src), batch.src.shape[1], batch.tgt_in.shape[1])
-        sides = [
-            side.pin_memory()
-            for side in (batch.src, batch.src_lengths, batch.tgt_in, batch.tgt_out)
-        ]
+        given = _objective_inputs(batch)
         self.seen[shape] += 1
         recording = self.recordings.get(shape)
         if recording is None:
-            every = (*sides, batch.tgt_places.pin_memory())
-            moved = [side.to(self.fabric.device, non_blocking=True) for side in every]
-            inputs = (*moved, torch.full((), scale, device=self.fabric.device))
+            device = self.fabric.device
+            moved = [side.pin_memory().to(device, non_blocking=True) for side in given]
+            inputs = (*moved, torch.full((), scale, device=device))
             if not self._worth_recording(shape) or not self._record(shape, inputs):
                 loss = self._compute(inputs)
                 self._assign_gradients()
                 return loss
             recording = self.recordings[shape]
         else:
-            *held, _, factor = recording.inputs  # all batches of a shape keep the same places
-            for there, side in zip(held, sides, strict=True):
-                there.copy_(side, non_blocking=True)
+            *held, factor = recording.inputs
+            for there, side in zip(held, given, strict=True):
+                if side is not batch.tgt_places:  # which all batches of a shape share
+                    there.copy_(side.pin_memory(), non_blocking=True)
             factor.fill_(scale)
         recording.graph.replay()
         self._assign_gradients()

@@ -415,7 +415,6 @@ def _learner(
     # a graph needs the whole batch on one GPU, and no checkpointing; fp16 decides on the host
     # whether to take a step
     alone = fabric.device.type == "cuda" and processes.count == 1 and values.accumulate == 1
-    alone = alone and values.guide is None
     if values.graphs and alone and precision != "fp16" and not values.recompute:
         limits = (values.max_tokens, values.batch_sentences)
         shapes = BatchShapes(longest_src, values.max_tgt_len + 1, *limits)
@@ -549,9 +548,8 @@ def _check_guide(config: Config) -> None:
     if (preset := config.preset) in {*NOT_TAUGHT, *TEXT_PRESETS} or config.adapter is not None:
         rule, fix = "be given to presets that write tokens of a source", "leave it out"
         raise ArgumentError("guide", rule, f"given to {preset}", fix)
-    for name in ("rdrop", "replay"):
-        if getattr(config, name):
-            raise ArgumentError(name, "be left out where a guide is given", "given", "leave it out")
+    if config.replay:
+        raise ArgumentError("replay", "be left out where a guide is given", "given", "leave it out")
 
 
 def _check_shards(config: Config) -> None:
