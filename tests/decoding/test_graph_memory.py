@@ -65,6 +65,21 @@ def test_memory_that_others_have_is_not_waited_for(kept, monkeypatch):
     assert new._recordings  # what it has is replayed further
 
 
+def test_memory_that_only_the_cache_has_is_given_back_first(kept, monkeypatch):
+    free = [TOTAL // 100]
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free[0], TOTAL))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: free.append(free.pop() + TOTAL // 5))
+    model = recorded(kept, 1)
+    assert not wants_to_record(model)  # nothing is cached
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: TOTAL // 5)
+    assert wants_to_record(model)
+    before = free[0]
+    model.clear()  # so that other pools can have what its graphs had
+    assert free[0] > before
+    model.clear()
+    assert free[0] == before + TOTAL // 5
+
+
 def test_models_that_are_gone_keep_nothing(kept):
     found = recorded(kept, TOTAL)
     assert kept.is_too_much()

@@ -186,11 +186,14 @@ class DecodingGraphs:
     def clear(self) -> None:
         """Drop all graphs and give their memory back."""
         _kept.forget(self)
+        kept = bool(self._recordings or self._slots)
         self._pool = None  # one whose graphs are all gone cannot be used again
         self._last = None
         self._recordings.clear()
         self._slots.clear()
         self._seen.clear()
+        if kept and self._needs_gpu:
+            torch.cuda.empty_cache()  # no other pool, and no eager call, can use theirs
 
     def __call__(
         self, key: Hashable, function: Function, state: Any, inputs: Any = ()
@@ -281,7 +284,6 @@ class DecodingGraphs:
             torch.cuda.synchronize()
             self.records = False
             self.clear()
-            torch.cuda.empty_cache()
             reset_cuda_generator()
             reason = str(error).partition("\n")[0]
             warnings.warn(f"decoding is not replayed from CUDA graphs: {reason}", stacklevel=2)
@@ -331,7 +333,10 @@ class DecodingGraphs:
 def _is_memory_scarce() -> bool:
     free, total = torch.cuda.mem_get_info()
     unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-    return free + unused < FREE_SHARE * total or _kept.is_too_much()
+    if free < FREE_SHARE * total <= free + unused:
+        torch.cuda.empty_cache()  # what eager calls keep, or models that are gone
+        free, _ = torch.cuda.mem_get_info()
+    return free < FREE_SHARE * total or _kept.is_too_much()
 
 
 @cache
