@@ -121,6 +121,19 @@ def test_pruned_trials_are_told(data, tmp_path, capfd, monkeypatch):
     assert [row["state"] for row in read_trials(RunFolder(tmp_path / "run"))] == ["best", "pruned"]
 
 
+def test_the_last_trial_has_the_minutes_that_are_left(data, tmp_path, monkeypatch):
+    pytest.importorskip("optuna")
+    left = iter([8.0, 2.0, 0.9])
+    monkeypatch.setattr("regard.training.search._Search._minutes_left", lambda search: next(left))
+    monkeypatch.setattr("regard.training.search.full_runs", lambda trials: 2)
+    monkeypatch.setattr("regard.training.search.falls_behind", lambda rows, curve, sign: False)
+    config = make_config({"data": str(data), **BRIEF, "minutes": 8.0})
+    start_search(config, tmp_path / "run", 3)
+    rows = read_trials(RunFolder(tmp_path / "run"))
+    assert [row.get("settings", {}).get("minutes") for row in rows] == [4.0, 2.0, None]
+    assert rows[2]["state"] == "skipped"
+
+
 def test_the_worse_half_at_a_rung_falls_behind():
     rows = [{"curve": [[0.2, 5, score, 1.0]]} for score in (0.5, 0.7, 0.6)] + [{"trial": 4}]
     assert not falls_behind(rows, [[0.2, 5, 0.61, 1.0]], 1)

@@ -41,6 +41,8 @@ from regard.training.setup import PreparedRun
 
 #: shares of the budget at which the worse half of the trials ends
 RUNGS: Final = (0.125, 0.25, 0.5)
+#: share of a trial's minutes that must be left for another one
+LEAST_SHARE: Final = 0.25
 #: settings that are halved or doubled, as far as a run has them
 SIZES: Final = ("hidden", "embed", "dim", "feed_forward", "batch_tokens", "batch_sentences")
 #: largest shares, unless the default is larger, and largest factor of the learning rate
@@ -261,12 +263,15 @@ class _Search:
         """Train a trial to its end; returns False if a signal has stopped it."""
         before, state = self.rows[: row["trial"] - 1], "complete"
         if row["state"] == "waiting":
-            if before and self._time_is_up():
+            left = self._minutes_left()
+            if before and left < LEAST_SHARE * self.rows[0]["settings"].get("minutes", 0.0):
                 return self._end(row, "skipped")
             self._make_room()
             config = self.folder.read_config()
             if before:
                 row["settings"] = propose(before, len(self.rows), config.seed, self.sign)
+                if row["settings"].get("minutes", 0.0) > left:
+                    row["settings"]["minutes"] = round(left, 4)
             # how well a baseline does has been said
             self.folder.write_config(make_config({**row["settings"], "baseline": False}, config))
             row["state"] = "running"
@@ -301,8 +306,7 @@ class _Search:
             row["seconds"] = round(time.monotonic() - began, 3)
             self.write()
             before = self.rows[: row["trial"] - 1]
-            behind = self._time_is_up() or falls_behind(before, row["curve"], self.sign)
-            if before and share < 1 and behind:
+            if before and share < 1 and falls_behind(before, row["curve"], self.sign):
                 raise _EndedError
 
         return record
@@ -312,10 +316,10 @@ class _Search:
         complete = [row for row in self.rows if row["state"] == "complete"]
         return max(complete, key=lambda row: _rank(row["curve"], self.sign))
 
-    def _time_is_up(self) -> bool:
-        minutes = self.rows[0]["settings"].get("minutes", math.inf)
-        seconds = sum(row.get("seconds", 0.0) for row in self.rows)
-        return bool(seconds >= 60 * minutes * full_runs(len(self.rows)))
+    def _minutes_left(self) -> float:
+        minutes: float = self.rows[0]["settings"].get("minutes", math.inf)
+        seconds: float = sum(row.get("seconds", 0.0) for row in self.rows)
+        return minutes * full_runs(len(self.rows)) - seconds / 60
 
     def write(self) -> None:
         """Write the table."""
