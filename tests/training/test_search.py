@@ -84,6 +84,7 @@ KILLS = {
 @pytest.mark.slow
 @pytest.mark.usefixtures("default_signals")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("when", KILLS)
 def test_a_search_that_is_killed_and_resumed_has_the_same_trials(
     when, searched, data, tmp_path, monkeypatch
