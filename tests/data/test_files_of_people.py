@@ -297,8 +297,8 @@ FILES = {
     "xlsx, damaged": ("x.xlsx", b"<html>", "the file must be a zip, but it cannot be read"),
     "zip of one csv": ("x.zip", zipped(x_dot_csv=delimited(ROWS, HEADER)), ROWS, "x.csv is read"),
     "zip with a readme": (
-        "x.zip", zipped(README_dot_txt="read me", a__train_dot_xlsx=workbook([HEADER, *ROWS]),
-                        __MACOSX____x_dot_csv=b"junk"), ROWS, "a/train.xlsx is read"),
+        "x.zip", zipped(README_dot_txt="read me", a__x_dot_xlsx=workbook([HEADER, *ROWS]),
+                        **{"_MACOSX/x.csv": b"junk"}), ROWS, "a/x.xlsx is read"),
     "zip of training and test": (
         "x.zip", zipped(train_dot_jsonl=objects(ROWS, *HEADER), test_dot_jsonl="{}"), ROWS),
     "zip of two tables": (
@@ -379,12 +379,16 @@ def test_a_workbook_or_a_zip_cannot_fill_the_memory(tmp_path, monkeypatch):
     with zipfile.ZipFile(io.BytesIO(far)) as book:
         files = {name: book.read(name) for name in book.namelist()}
     sheet = files["xl/worksheets/s1.xml"]
-    for wrong in (sheet.replace(b'r="B2"', b'r="XFD1048576"'), sheet.replace(b' r="', b' q="')):
+    for wrong, cells in (
+        (sheet.replace(b'r="B2"', b'r="XFD1048576"'), f"{(2**20 + 20_000) * (2**14 + 20_000):,}"),
+        (sheet.replace(b' r="', b' q="'), ""),
+    ):
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as book:
             for name in files:
                 book.writestr(name, files[name])
             book.writestr("xl/worksheets/s2.xml", wrong + b"<row/><c/>" * 10_000)
-        with pytest.raises(DataError, match="a sheet must have at most 16,777,216 cells"):
+        said = f"a sheet must have at most 16,777,216 cells, but it has {cells}"
+        with pytest.raises(DataError, match=said):
             read_pairs(file)
     monkeypatch.setattr("regard.data.table_files.MAX_XML", 2000)
     file.write_bytes(far)

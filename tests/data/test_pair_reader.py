@@ -181,7 +181,7 @@ def test_marks_of_other_encodings_are_read(write, stdin):
         assert f"is not UTF-8 and is read as {encoding.lower()}" in reader.note
 
 
-@pytest.mark.parametrize(("src", "tgt"), [(b"a\nb\nc\n", b"x\n"), (b"a\n", b"x\ny\nz\n")])
+@pytest.mark.parametrize(("src", "tgt"), [(b"a\nb\nc\n", b"x\n"), (b"", b"x\ny\nz\n")])
 def test_parallel_files_of_different_lengths(write, src, tgt):
     left, right = src.count(b"\n"), tgt.count(b"\n")
     path, tgt_file = write(src, "src.txt"), write(tgt, "tgt.txt")

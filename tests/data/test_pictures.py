@@ -43,6 +43,8 @@ def test_another_size_is_resized_and_the_first_decides_if_nobody_does():
     free = PictureReader(Path())
     assert free.parse(drawn("red", "left", height=8, width=16)).shape == (8, 48)
     assert free.parse(drawn("red", "left", height=31, width=17)).shape == (8, 48)
+    large = drawn("red", "left", height=96, width=128)  # the longer side becomes 64
+    assert PictureReader(Path()).parse(large).shape == (48, 64 * 3)
 
 
 def test_odd_formats_are_read_as_a_person_sees_them(tmp_path):

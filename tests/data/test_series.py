@@ -75,9 +75,11 @@ def test_parquet_and_python(tmp_path):
             "date,a\n2020-01-01,1\n2020-01-02,1\n2020-01-03,1\n2020-01-03 09:00,1",
             "less than a step",
         ),
+        ("a,b\n" + 5 * "1,2\n", "line 6: the table has more than 10 cells"),
     ],
 )
-def test_files_that_are_no_series_are_refused(tmp_path, content, said):
+def test_files_that_are_no_series_are_refused(tmp_path, monkeypatch, content, said):
+    monkeypatch.setattr("regard.data.series.MOST_CELLS", 10)
     (tmp_path / "x.csv").write_text(content)
     with pytest.raises(DataError, match=said):
         read_series(tmp_path / "x.csv")

@@ -11,7 +11,7 @@ import pytest
 from regard.seeing import Map, Text, Trace, select
 from regard.seeing.draw import figure
 from regard.seeing.draw.figure import FigureLayout
-from regard.seeing.draw.shapes import MOST
+from regard.seeing.draw.shapes import MOST, STOPS, colour
 from seeing.tools import HOSTILE, of_labels, translation
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -36,6 +36,9 @@ def test_every_cell_is_there_and_says_its_weight():
     assert len(found) == 3 * 4
     assert "chat ← unhappy: 0.400" in found
     assert "le ← the: 0.700" in found
+    shares = (-1, 0, 1 / 12, 1 / 6, 2)  # the first two of seven colours, and half way between
+    stops = [STOPS[0], STOPS[0], "#e4ecf8", STOPS[1], STOPS[6]]
+    assert list(map(colour, shares)) == stops
 
 
 def test_hostile_tokens_stay_text():
