@@ -208,7 +208,7 @@ def test_an_answer_without_attention(models, tokenizer, tmp_path):
     assert model.training
     model.eval()
     assert found.text == regard.generate(model, tokenizer, TEXTS[0], **LIMITS).text
-    assert (found.recorded, found.maps, found.src_tokens) == (None, {}, [])
+    assert (found.trace_maker, found.maps, found.src_tokens) == (None, {}, [])
     assert found._repr_html_() is None
     with pytest.raises(ArgumentError, match="attention must be True"):
         found.save(tmp_path / "x.html")

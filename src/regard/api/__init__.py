@@ -2,8 +2,8 @@
 
 from regard.api.fit_load import fit, load, load_own, load_run
 from regard.api.model import Model
-from regard.api.output import Output
 from regard.api.predictor import BATCH
+from regard.seeing.trace.output import Output
 from regard.tasks.inputs.text import Source
 
 __all__ = ["BATCH", "Model", "Output", "Source", "fit", "load", "load_own", "load_run"]

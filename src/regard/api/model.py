@@ -20,7 +20,6 @@ from regard.api.evaluate_pairs import (
     references_of,
     score_predictions,
 )
-from regard.api.output import Output
 from regard.api.predictor import (
     Predictor,
     PredictRequest,
@@ -52,6 +51,7 @@ from regard.seeing.attribution.interventions import (
     check_seeded,
 )
 from regard.seeing.attribution.methods import method_names
+from regard.seeing.trace.output import Output
 from regard.seeing.trace.view import Links
 from regard.tasks import ScoreTable
 from regard.tasks.inputs.base import is_table

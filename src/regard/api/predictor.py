@@ -18,8 +18,6 @@ from torch import Tensor, nn
 from regard.api.output import (
     ALTERNATIVES_ASKED,
     CUT_OFF,
-    LabelProbabilities,
-    Output,
     decoding_info,
     model_info,
     trimmed_maps,
@@ -57,6 +55,7 @@ from regard.seeing.attribution.interventions import (
     transformer_switches,
 )
 from regard.seeing.capture.capture_result import CapturedModule
+from regard.seeing.trace.output import LabelProbabilities, Output
 from regard.seeing.trace.trace import KINDS
 from regard.seeing.trace.view import with_segmented_words
 from regard.symbols import BOS, EOS, SYMBOLS, UNK

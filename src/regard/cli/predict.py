@@ -25,13 +25,12 @@ from regard.data.frame_tables import SUFFIX
 from regard.decoding_options import DecodingOptions, given_options
 from regard.errors import ArgumentError, DataError
 from regard.messages import message
-from regard.pretrained import PretrainedModel, PretrainedOutput, is_pretrained
+from regard.pretrained import PretrainedModel, is_pretrained
 from regard.seeing.trace import storage
 from regard.symbols import UNK
 from regard.tasks import Forecast, NumberPrediction
 from regard.tasks.inputs.text import name_some
 
-AnyOutput = api.Output | PretrainedOutput
 #: endings of files that are tables
 SUFFIXES: Final = (".csv", ".tsv", ".jsonl", ".parquet")
 #: further labels of a row, which have probabilities without being asked for
@@ -66,7 +65,7 @@ def predict(args: PredictArgs) -> None:
     rows: list[dict[str, Any]] = []
     unknown: Counter[str] = Counter()
     with _trace_writer(args.trace) as write_traces:
-        merged: Iterator[AnyOutput | DataError] = lines.merge_errors(outputs)
+        merged: Iterator[api.Output | DataError] = lines.merge_errors(outputs)
         for number, answer in enumerate(merged, start=1):
             source = None
             if not isinstance(answer, DataError):
@@ -95,7 +94,7 @@ def predict(args: PredictArgs) -> None:
 
 def _outputs(
     model: Any, sources: Iterator[Any], batch: int | None, args: PredictArgs
-) -> tuple[Iterator[AnyOutput], Collection[str]]:
+) -> tuple[Iterator[api.Output], Collection[str]]:
     """Return the outputs of a model, and the kinds of maps that JSON has of them."""
     options = args.decoding | given_options(beam=args.beam)
     options |= {"attention": args.as_jsonl or args.trace is not None}
@@ -161,7 +160,7 @@ def _prefix_ids(model: api.Model, prefix: str) -> list[int]:
     return ids
 
 
-def _text(number: int, output: AnyOutput | DataError, several: bool, chat: bool) -> str:
+def _text(number: int, output: api.Output | DataError, several: bool, chat: bool) -> str:
     """Return the lines of a source: its prediction, or a row for each of several.
 
     Columns of a row are the number of the source, the rank, the score and the text, separated by
@@ -178,25 +177,22 @@ def _text(number: int, output: AnyOutput | DataError, several: bool, chat: bool)
     )
 
 
-def _shown_text(output: AnyOutput, chat: bool) -> str:
+def _shown_text(output: api.Output, chat: bool) -> str:
     """Return the output; that of a language model with what it continues, but for a chat.
 
     Several labels have the probability of each beside them.
     """
-    if isinstance(output, PretrainedOutput) and not chat:
-        return output.whole_text
-    shares = getattr(output, "probabilities", None)
-    if shares is None or getattr(shares, "exclusive", True):
-        return output.text
+    shares = output.probabilities
+    if shares.exclusive:
+        return output.text if chat else output.whole_text
     return ", ".join(f"{label} {shares[label]:.2f}" for label in output.tokens)
 
 
-def _json(output: AnyOutput | DataError, maps: Collection[str]) -> str:
+def _json(output: api.Output | DataError, maps: Collection[str]) -> str:
     """Return the line of a source as a JSON object."""
     if isinstance(output, DataError):
         return json.dumps({"text": "", "error": str(output)}) + "\n"
-    of_labels = getattr(output, "probabilities", None) or {}
-    shares = {label: round(share, 6) for label, share in of_labels.items()}
+    shares = {label: round(share, 6) for label, share in output.probabilities.items()}
     found = {
         **_as_object(output, maps),
         "src_tokens": output.src_tokens,
@@ -206,7 +202,7 @@ def _json(output: AnyOutput | DataError, maps: Collection[str]) -> str:
     return json.dumps(found, ensure_ascii=False) + "\n"
 
 
-def _as_object(output: AnyOutput, maps: Collection[str]) -> dict[str, object]:
+def _as_object(output: api.Output, maps: Collection[str]) -> dict[str, object]:
     return {
         "text": output.text,
         "score": output.score,
@@ -225,7 +221,7 @@ def _as_object(output: AnyOutput, maps: Collection[str]) -> dict[str, object]:
 
 
 @contextmanager
-def _trace_writer(path: Path | None) -> Iterator[Callable[[AnyOutput], None]]:
+def _trace_writer(path: Path | None) -> Iterator[Callable[[api.Output], None]]:
     """Yield a function that writes the traces of an output; it does nothing if there is no path."""
     if path is None:
         yield lambda output: None
@@ -234,7 +230,7 @@ def _trace_writer(path: Path | None) -> Iterator[Callable[[AnyOutput], None]]:
     try:
         with incremental_output(path) as write:
 
-            def write_traces(output: AnyOutput) -> None:
+            def write_traces(output: api.Output) -> None:
                 nonlocal written
                 for one in (output, *output.alternatives):
                     line = storage.dumps(one.trace) + "\n"

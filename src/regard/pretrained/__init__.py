@@ -4,13 +4,11 @@ from regard.pretrained.folder import fetch, is_hub_name, is_pretrained
 from regard.pretrained.folder_checks import PretrainedError
 from regard.pretrained.generation import generate
 from regard.pretrained.model import PretrainedModel
-from regard.pretrained.output import PretrainedOutput
 from regard.pretrained.wrapped import PromptModel
 
 __all__ = [
     "PretrainedError",
     "PretrainedModel",
-    "PretrainedOutput",
     "PromptModel",
     "fetch",
     "generate",

@@ -1,8 +1,10 @@
 """`regard.generate`: the answer of a language model, and one trace of prompt and answer."""
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -12,7 +14,6 @@ from regard import extras
 from regard.errors import ArgumentError, DataError
 from regard.models.protocol import inference
 from regard.pretrained.output import (
-    PretrainedOutput,
     Recording,
     named_trace,
     prompt_note,
@@ -28,6 +29,7 @@ from regard.pretrained.token_texts import (
     written,
 )
 from regard.seeing.capture.capture_result import MAX_WEIGHTS
+from regard.seeing.trace.output import Output
 from regard.seeing.trace.trace import DecodingInfo, Text, Trace
 
 #: new tokens if neither the caller nor the generation config limits them
@@ -79,7 +81,7 @@ def generate(
         options: of `model.generate`: `max_new_tokens`, `num_beams`, `do_sample`, ...
 
     Returns:
-        A `PretrainedOutput`, or a list of them for several texts. Further sequences, as of
+        An `Output`, or a list of them for several texts. Further sequences, as of
         `num_return_sequences`, are its `alternatives`.
 
     Examples:
@@ -101,16 +103,20 @@ def generate(
     found = []
     again = read_again(model, tokenizer, answers, recording)
     for i, (one, (trace, scores)) in enumerate(zip(answers, again, strict=True)):
-        output = PretrainedOutput(
+        maps = {} if trace is None else {kind: trace.of_kind(kind) for kind in trace.kinds}
+        output = Output(
             text=continuation(tokenizer, one.prompt.ids if decoder else [], one.ids),
-            prompt=one.prompt.text.text,
-            continues=decoder,
-            tokens=tuple(labels(tokenizer, one.ids)),
-            token_log_probs=tuple(scores),
             score=sum(scores) if ranked is None else ranked[i],
+            log_prob=math.fsum(scores),
+            tokens=labels(tokenizer, one.ids),
+            src_tokens=[] if trace is None else trace.source.labels,
+            token_log_probs=scores,
+            maps={kind: tuple(own.weights for own in every) for kind, every in maps.items()},
             finished=bool(one.ids) and one.ids[-1] in ends,
             unknown=one.prompt.unknown(tokenizer.unk_token_id),
-            recorded=trace,
+            trace_maker=None if trace is None else partial(replace, trace),
+            prompt=one.prompt.text.text,
+            continues=decoder,
         )
         found.append(output)
     each = len(found) // len(texts)

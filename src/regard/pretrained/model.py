@@ -5,7 +5,7 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,9 +18,10 @@ from regard.decoding_options import DEFAULT, DecodingOptions, check_least
 from regard.errors import ArgumentError, RegardError
 from regard.pretrained.folder import LoadedParts, load_parts, quiet_transformers
 from regard.pretrained.generation import WrittenAnswer, check_ids, generate, read_again
-from regard.pretrained.output import PretrainedOutput, Recording, named_trace, run_once
+from regard.pretrained.output import Recording, named_trace, run_once
 from regard.pretrained.token_texts import TokenizedText, encode, encode_chat, joined
 from regard.seeing.capture.capture_result import MAX_WEIGHTS
+from regard.seeing.trace.output import Output
 from regard.seeing.trace.trace import ModelInfo, Trace
 
 BATCH: Final = 8
@@ -113,7 +114,7 @@ class PretrainedModel:
         layers: Any = None,
         max_weights: int = MAX_WEIGHTS,
         **options: Any,
-    ) -> Iterator[PretrainedOutput]:
+    ) -> Iterator[Output]:
         """Yield an output for each source, in order.
 
         A language model continues a text, and an encoder-decoder translates or answers it.
@@ -144,11 +145,13 @@ class PretrainedModel:
                 found = generate(self.module, self.tokenizer, some, **told, **settings)
             yield from map(self._with_info, found)
 
-    def _with_info(self, output: PretrainedOutput) -> PretrainedOutput:
+    def _with_info(self, output: Output) -> Output:
         """Return an output whose traces name this model."""
-        trace = None if output.recorded is None else replace(output.recorded, model=self.info)
         others = tuple(map(self._with_info, output.alternatives))
-        return replace(output, recorded=trace, alternatives=others)
+        if output.trace_maker is None:
+            return replace(output, alternatives=others)
+        maker = partial(replace, output.trace, model=self.info)
+        return replace(output, trace_maker=maker, alternatives=others)
 
     def trace(
         self,

@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,89 +13,11 @@ from regard.errors import ArgumentError
 from regard.models.protocol import inference
 from regard.pretrained.token_texts import labels
 from regard.seeing.capture.capture_result import MAX_WEIGHTS, CaptureResult
-from regard.seeing.trace.trace import DecodingInfo, ModelInfo, Text, Trace, brief
+from regard.seeing.trace.trace import DecodingInfo, ModelInfo, Text, Trace
 from regard.seeing.trace.view import with_segmented_words
 
 #: candidates that are named beside each token
 ALTERNATIVES: Final = 3
-
-
-@dataclass(frozen=True)
-class PretrainedOutput:
-    """The answer of a model of transformers, and the attention of each of its tokens.
-
-    Attributes:
-        text: the answer, without the prompt.
-        prompt: what the model has read; the rendered template of a chat.
-        continues: whether the answer continues the prompt, as that of a decoder-only model.
-        tokens: of the answer, special ones among them.
-        token_log_probs: of these tokens.
-        score: what the answer was ranked by.
-        finished: False if the length limit cut the answer off.
-        alternatives: further answers, best first.
-        unknown: parts of the prompt that the tokenizer has no token for.
-        recorded: the trace; None if attention was not asked for.
-    """
-
-    text: str = ""
-    prompt: str = ""
-    continues: bool = False
-    tokens: tuple[str, ...] = ()
-    token_log_probs: tuple[float, ...] = ()
-    score: float = 0.0
-    finished: bool = True
-    alternatives: tuple["PretrainedOutput", ...] = ()
-    unknown: tuple[str, ...] = ()
-    recorded: Trace | None = None
-
-    def __str__(self) -> str:
-        return self.text
-
-    def __repr__(self) -> str:
-        parts = [brief(self.text), f"prompt={brief(self.prompt)}", f"score={self.score:.4g}"]
-        parts += [] if self.recorded is None else [f"maps={self.recorded.kinds}"]
-        parts += [f"alternatives={len(self.alternatives)}"] * bool(self.alternatives)
-        parts += ["finished=False"] * (not self.finished)
-        return f"PretrainedOutput({', '.join(parts)})"
-
-    @property
-    def log_prob(self) -> float:
-        """The log-probability of the answer."""
-        return math.fsum(self.token_log_probs)
-
-    @property
-    def src_tokens(self) -> list[str]:
-        """The tokens of the source of the trace; none if there is no trace."""
-        return [] if self.recorded is None else self.recorded.source.labels
-
-    @property
-    def maps(self) -> dict[str, tuple[Any, ...]]:
-        """Weights by kind, (heads, rows, columns) per layer."""
-        trace = self.recorded
-        if trace is None:
-            return {}
-        return {kind: tuple(one.weights for one in trace.of_kind(kind)) for kind in trace.kinds}
-
-    @property
-    def whole_text(self) -> str:
-        """The prompt and the answer where the answer continues it; else the answer."""
-        return self.prompt + self.text if self.continues else self.text
-
-    @cached_property
-    def trace(self) -> Any:
-        """Tokens, probabilities and maps of prompt and answer, to draw and to save."""
-        if self.recorded is None:
-            raise ArgumentError("attention", "be True for a trace", False, "leave it out")
-        return self.recorded
-
-    def save(self, path: str | Path, **options: Any) -> None:
-        """Write html, svg, png, pdf or json, by the ending; see `regard.seeing.save`."""
-        self.trace.save(path, **options)
-
-    def _repr_html_(self) -> str | None:
-        """Return the figure for a notebook; None, which shows the text, if there is no trace."""
-        html = getattr(self.recorded, "_repr_html_", None)
-        return None if html is None else html()
 
 
 @dataclass(frozen=True)
