@@ -49,8 +49,15 @@ def test_a_model_that_searches_keeps_its_graphs(kept):
     assert [bool(one._recordings) for one in (busy, idle, third)] == [True, False, True]
 
 
-def test_one_model_alone_begins_anew(kept):
-    alone = recorded(kept, int(TOTAL * graphs.KEPT_SHARE) + 1)
+@pytest.mark.parametrize("full", ["of memory", "of graphs"])
+def test_one_model_alone_begins_anew_once_its_graphs_are_of_little_use(kept, full, monkeypatch):
+    monkeypatch.setattr(graphs, "MAX_GRAPHS", 3)
+    alone = recorded(kept, int(TOTAL * graphs.KEPT_SHARE) + 1 if full == "of memory" else 1)
+    alone._recordings |= {i: object() for i in range(0 if full == "of memory" else 2)}
+    alone._replays = 5
+    for _ in range(4):
+        assert not wants_to_record(alone)
+        assert alone._recordings  # they are used more often than one is missed
     assert not wants_to_record(alone)
     assert not alone._recordings
     assert not kept.is_too_much()

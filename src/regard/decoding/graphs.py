@@ -28,7 +28,9 @@ from regard.state import map_leaves
 #: Calls of a kind and shape that run eagerly before it is recorded: the first one compiles kernels
 #: and lets libraries choose theirs, and a shape that does not recur is not worth recording.
 EAGER_CALLS: Final = 1
-#: Most graphs at a time; each takes some memory of the host. When there are more, all are dropped.
+#: Most graphs at a time; each takes some memory of the host. What finds no room runs eagerly; when
+#: that happens more often than replays, and so often at least, shapes have changed, and all graphs
+#: are dropped: to record one takes as long as several eager calls.
 MAX_GRAPHS: Final = 256
 #: Share of a GPU's memory that must be free before another graph is recorded.
 FREE_SHARE: Final = 0.1
@@ -125,6 +127,7 @@ class DecodingGraphs:
         self._pool: Any = None
         self._stream: Any = None
         self._seen: Counter[Hashable] = Counter()
+        self._replays = self._misses = 0  # calls that were replayed, and that found no room
         self._recordings: dict[Hashable, _Recording] = {}
         self._slots: dict[tuple[str, int], Tensor] = {}
         self._last: _Recording | None = None  # whose state is in the slots
@@ -192,6 +195,7 @@ class DecodingGraphs:
         self._recordings.clear()
         self._slots.clear()
         self._seen.clear()
+        self._replays = self._misses = 0
         if kept and self._needs_gpu:
             torch.cuda.empty_cache()  # no other pool, and no eager call, can use theirs
 
@@ -224,6 +228,7 @@ class DecodingGraphs:
         for name, slot in recording.inputs.items():
             slot.copy_(given[name], non_blocking=True)
         recording.graph.replay()
+        self._replays += 1
         self._last = recording
         flat = [together.clone() for together in recording.flat]
         return recording.state, _unpack(recording.results, flat)
@@ -251,10 +256,12 @@ class DecodingGraphs:
             return False
         while (scarce := _is_memory_scarce()) and _kept.drop_oldest(but=self):
             pass
-        if len(self._recordings) >= MAX_GRAPHS or _kept.is_too_much():
+        if len(self._recordings) < MAX_GRAPHS and not scarce:
+            return True
+        self._misses += 1
+        if self._misses >= max(MAX_GRAPHS, self._replays):
             self.clear()
-            return False
-        return not scarce
+        return False
 
     def _record(self, function: Function, state: Any, inputs: Any) -> _Recording | None:
         """Record a call; None if that failed, after which nothing is recorded any more."""
