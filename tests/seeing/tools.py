@@ -95,3 +95,28 @@ def pairwise(*axes):
         marks = pytest.mark.long if sum(indices) % 2 else ()
         cases.append(pytest.param(*values, marks=marks))
     return cases
+
+
+def assert_tidy(root):
+    """Raise unless texts, boxes and the lines of a grid stand beside one another in the picture."""
+    boxes = []
+    for element in root.iter():
+        x, y, wide, high = (float(element.get(n, 0)) for n in ("x", "y", "width", "height"))
+        if element.tag.endswith(("rect", "image")) and element.get("y") != "0.0":  # not the ground
+            boxes.append((x, y, x + wide - 0.1, y + high))
+        elif element.tag.endswith("text"):
+            size = float(element.get("font-size"))
+            wide = 0.55 * size * len("".join(element.itertext()))
+            x -= wide * (element.get("text-anchor") == "end")
+            boxes.append((x, y - 0.7 * size, x + wide, y))
+        elif element.tag.endswith("polyline"):
+            (left, top), *_, (right, bottom) = (
+                map(float, point.split(",")) for point in element.get("points").split()
+            )
+            boxes += [(left, top, right, top)] * (top == bottom)
+    assert len(boxes) > 10
+    for i, (left, top, right, bottom) in enumerate(boxes):
+        assert 0 <= left < right <= float(root.get("width"))
+        assert 0 <= top <= bottom <= float(root.get("height"))
+        for other in boxes[:i]:
+            assert left > other[2] or other[0] > right or top > other[3] or other[1] > bottom

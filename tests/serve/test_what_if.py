@@ -81,9 +81,10 @@ def test_what_a_change_makes_of_a_source_has_the_limits_and_the_price_of_a_sourc
     assert client.post("/api/run", json={"text": "a" * 60, "max_len": 2}).status_code == 200
     told = error(client.post("/api/what-if", json=many), 413, "too_long")
     assert "at most 600 tokens, but it has 1800" in told["message"]
-    prefix = {"text": "abc", "prefix": "a " * 601}
-    told = error(client.post("/api/what-if", json=prefix), 413, "too_long")
-    assert "prefix must have at most 600 tokens, but it has 601" in told["message"]
+    for prefix, size in (("a " * 601, "600 tokens, but it has 601"), ("a" * 2001, "2000 char")):
+        asked = {"text": "abc", "prefix": prefix}
+        told = error(client.post("/api/what-if", json=asked), 413, "too_long")
+        assert f"prefix must have at most {size}" in told["message"]
 
 
 def test_several_answers_of_a_search_and_samples(client, models):

@@ -174,16 +174,16 @@ def test_texts_are_copied_or_answered_as_the_nearest(tmp_path):
 
 def test_the_window_of_the_question_has_the_answer(tmp_path):
     draw = random.Random(1)
-    names, places = ["Mary", "John", "Anna"], ["hall", "garden", "office", "kitchen"]
+    names, whose = ["Mary", "John", "Anna"], ["the", "a", "her"]
     rows = []
     for _ in range(80):
-        moves = [(name, draw.choice(places)) for name in draw.sample(names, 3)]
-        text = " ".join(f"{name} is in the {place} now." for name, place in moves)
+        moves = [(name, f"in {draw.choice(whose)} garden") for name in draw.sample(names, 3)]
+        text = " ".join(f"{name} is {place} now." for name, place in moves)
         name, place = draw.choice(moves)
         rows.append({"story": text, "question": f"Where is {name} now?", "answer": place})
     data, found = fitted(tmp_path, rows, preset="span", src_tokenizer="word")
-    assert len(found.outputs) == len(data.dev.sources)
-    assert set(found.outputs) - {""}
+    both = zip(found.outputs, data.dev.references, strict=True)
+    assert sum(several == [out] for out, several in both) > 0.8 * len(found.outputs)
 
 
 def coloured(count=60):

@@ -10,6 +10,7 @@ from cli.tools import done, sentence
 from cli.tools import regard as command
 from regard.data import Pair, Story, StoryEncoder, Tokenizer
 from regard.data.story_encoder import MARKS
+from regard.data.tokenizers import is_unspaced
 from regard.errors import ArgumentError, DataError
 from regard.models.embedding import TokenEmbedding
 from regard.seeing.trace.storage import from_json
@@ -114,6 +115,7 @@ def test_show_labels_rows_by_hops_and_columns_by_sentences(memory_run, tmp_path)
     text = done(command("show", memory_run, ASKED))
     answer = regard.load(memory_run)(ASKED).text
     assert "each row is a hop" in text
+    assert "unknown to the model" not in text
     assert f"hop 3 → {answer}" in text
     assert "Where is" in text
     for name in ("a.html", "a.svg", "a.json"):
@@ -279,6 +281,7 @@ def test_spans_of_a_script_without_spaces_are_characters():
         config, pairs, file="a", why="", say=said.append
     )
     assert encoders.target.kind == "char"
+    assert not is_unspaced(["艾达 Ada"])  # two of five letters
     assert "the script has no spaces, and answers must be whole tokens" in said[-1]
     task = open_task(config, *encoders)
     assert list(task.output.usable(pairs, file="a", skip_bad=False, say=said.append)) == pairs

@@ -19,7 +19,7 @@ def test_changes_of_files(tmp_path):
     assert DataRecord.read(tmp_path / "record.json") == record
 
 
-@pytest.mark.parametrize(("long", "said"), [(1, ""), (4, "Warning"), (20, "refused")])
+@pytest.mark.parametrize(("long", "said"), [(1, ""), (10, "Warning"), (20, "refused")])
 def test_many_examples_that_are_too_long_are_a_warning_or_an_error(tmp_path, long, said):
     pairs = [(f"{i:03} " + "ab " * (9 if i < long else 1), "x y") for i in range(100)]
     config = make_config({"max_src_len": 12, "src_tokenizer": "char", "tgt_tokenizer": "char"})

@@ -12,7 +12,8 @@ from regard.seeing import Map, Text, Trace, select
 from regard.seeing.draw import figure
 from regard.seeing.draw.figure import FigureLayout
 from regard.seeing.draw.shapes import MOST, STOPS, colour
-from seeing.tools import HOSTILE, of_labels, translation
+from seeing.tools import HOSTILE, assert_tidy, of_labels, translation
+from seeing.trace.test_backdrop import picture
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -64,6 +65,10 @@ def test_labels_stay_inside_the_figure():
         assert 0 <= y <= height
         if element.get("text-anchor") == "end":
             assert x - 7 * len(element.text) >= 0
+
+
+def test_the_strongest_patches_are_named_below_their_pictures():
+    assert_tidy(drawn(select(picture())))
 
 
 def test_a_large_map_is_a_small_file_with_each_weight_in_it():

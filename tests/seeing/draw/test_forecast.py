@@ -10,6 +10,7 @@ import pytest
 from regard.errors import ArgumentError
 from regard.seeing.draw.forecast import NARROW, WIDTH, ForecastView
 from regard.seeing.draw.shapes import PAGE
+from seeing.tools import assert_tidy
 
 
 @pytest.fixture
@@ -65,28 +66,7 @@ def test_times_are_named_along_the_axis_without_overlap(view, width):
 
 @pytest.mark.parametrize("width", [WIDTH, NARROW])
 def test_nothing_overlaps_or_leaves_the_picture(view, width):
-    root = ElementTree.fromstring(view.svg(PAGE, width))
-    boxes = []
-    for element in root.iter():
-        x, y, wide, high = (float(element.get(n, 0)) for n in ("x", "y", "width", "height"))
-        if element.tag.endswith("rect"):
-            boxes.append((x, y, x + wide - 0.1, y + high))
-        elif element.tag.endswith("text"):
-            size = float(element.get("font-size"))
-            wide = 0.55 * size * len("".join(element.itertext()))
-            x -= wide * (element.get("text-anchor") == "end")
-            boxes.append((x, y - 0.7 * size, x + wide, y))
-        elif element.tag.endswith("polyline"):  # lines of the grid
-            (left, top), *_, (right, bottom) = (
-                map(float, point.split(",")) for point in element.get("points").split()
-            )
-            boxes += [(left, top, right, top)] * (top == bottom)
-    assert len(boxes) > 30
-    for i, (left, top, right, bottom) in enumerate(boxes):
-        assert 0 <= left < right <= width
-        assert 0 <= top <= bottom <= float(root.get("height"))
-        for other in boxes[:i]:
-            assert left > other[2] or other[0] > right or top > other[3] or other[1] > bottom
+    assert_tidy(ElementTree.fromstring(view.svg(PAGE, width)))
 
 
 def test_a_page_follows_the_theme_and_loads_nothing(view):
