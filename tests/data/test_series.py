@@ -211,7 +211,7 @@ def test_windows_lie_in_their_stretches():
 
 def scaler(**changes):
     made = SeriesScaler(
-        ("a", "b", "c"), 2, (1.0, 2.0, 3.0), (2.0, 4.0, 8.0), "date", TimeStep("months", 3), 4, 5, 6
+        ("a", "b", "c"), 2, (1.0, 2.0, 3.0), (2.0, 4.0, 8.0), "date", TimeStep("months", 1), 4, 5, 6
     )
     return made.__class__(**{**made.__dict__, **changes})
 

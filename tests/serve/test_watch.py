@@ -67,6 +67,7 @@ def test_a_run_is_followed_from_before_its_first_evaluation_to_its_end(client, r
     assert second["html"].count("<svg xmlns") == 4  # two examples at two evaluations
     state = {"step": 20, "epoch": 1, "metric": "dev per", "score": "0.25", "finished": False}
     assert second["state"] | {"age": 0.0} == state | {"note": "", "age": 0.0}
+    assert 0 <= second["state"]["age"] < 600
     assert progress(client, second["version"])["html"] is None
     (run / "README.md").write_text("# done\n")
     third = progress(client, second["version"])

@@ -107,6 +107,7 @@ def test_labels_with_signs_in_them_survive_a_file(tmp_path):
     assert tokenizer.normalize('["ü", "a, b", "ü"]') == "a, b\nü"
     text = '["ü", "a, b"]'
     assert [text[slice(*span)] for span in tokenizer.spans(text)] == ["ü", "a, b"]
+    assert LabelSetCodec.train(["a;b"], ";").spans("a;b") == [(0, 1), (2, 3)]
 
 
 def fit(tmp_path, pairs, steps=60, **settings):

@@ -106,6 +106,7 @@ def test_columns_without_numbers_are_left_out_and_few_gaps_filled(tmp_path):
     found = SeriesInput.choose_options(config, config.data, said.append)
     assert found["targets"] == ("a", "b")
     assert found["gaps"] == "fill"
+    assert found["look_back"] == 12  # of 70 rows for training, up to a quarter
     assert said == [f"{config.data}: the columns sky hold no numbers, and are left out."]
 
 
@@ -338,6 +339,7 @@ def test_a_forecaster_that_goes_step_by_step_is_not_exported(data, tmp_path):
         ({"preset": "conv"}, "preset must be one of transformer, bahdanau, self-attentive, rnn"),
         ({"quantiles": "0.9,0.1"}, "quantiles must"),
         ({"split": "1,2"}, "split must"),
+        ({"split": "0.7,0.3,0.5"}, "split must be three shares"),
         ({"horizon": 10**9}, "horizon must"),
         ({"exogenous": "load", "targets": "load"}, "exogenous must not be forecast as well"),
         ({"tgt_tokenizer": "word"}, "tgt_tokenizer must be left out for series"),
