@@ -330,7 +330,7 @@ def test_columns(write):
     assert list(read_pairs(path, columns=("fr", "de"))) == [Pair("maison", "Haus", 2)]
     assert list(read_pairs(path, columns=(0, 2, 1)))[1].features == ("Haus",)
     assert list(read_pairs(path, columns=(0, 1)))[1] == Pair("house", "Haus", 2)
-    assert next(read_pairs(write(b"go\twent\tV;PST\n"))).features == ("V", "PST")
+    assert next(read_pairs(write(b"go\twent\tV;PST\n", "tags.tsv"))).features == ("V", "PST")
     assert "has 3 columns, and column 5 is asked for" in sentence(path, columns=(0, 4))
     assert "there is no column 'es' among 'en', 'de', 'fr'" in sentence(path, columns=("en", "es"))
 
