@@ -176,8 +176,7 @@ def mutate(source: str, mutant: Mutant) -> str | None:
     """Return the source with the change, or None if it is then no Python."""
     lines = source.encode().splitlines(keepends=True)
     row = lines[mutant.line - 1]
-    changed = row[: mutant.start] + mutant.new.encode() + row[mutant.end :]
-    lines[mutant.line - 1] = changed
+    lines[mutant.line - 1] = row[: mutant.start] + mutant.new.encode() + row[mutant.end :]
     text = b"".join(lines).decode()
     try:
         compile(text, mutant.file, "exec")
@@ -218,8 +217,9 @@ class Checkout:
     def __init__(self, repo: Path, folder: Path) -> None:
         self.folder = folder
         shutil.copytree(repo / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
-        for name in ("tests", "recipes", "README.md", "pyproject.toml", "benchmarks", "docs"):
-            (folder / name).symlink_to(repo / name)
+        for path in repo.iterdir():
+            if path.name != "src" and not path.name.startswith("."):
+                (folder / path.name).symlink_to(path)
 
     def environment(self, **more: str) -> dict[str, str]:
         """Return the environment of a test run of this copy."""
@@ -268,7 +268,7 @@ def reach(checkout: Checkout, arguments: argparse.Namespace) -> Reached:
     out.mkdir()
     (checkout.folder / "mutation_plugin.py").write_text(PLUGIN)
     done = checkout.pytest(
-        *(f"tests/{package}" for package in arguments.packages),
+        *(arguments.tests or [f"tests/{package}" for package in arguments.packages]),
         *("-m", arguments.marks, "-n", str(arguments.workers), "-p", "mutation_plugin"),
         *arguments.pytest,
         timeout=arguments.seconds,
@@ -424,7 +424,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         "left": [
             {**mutant._asdict(), "verdict": verdict}
             for mutant, verdict in zip(chosen, verdicts, strict=True)
-            if verdict not in ("caught",)
+            if verdict != "caught"
         ],
     }
 
@@ -440,14 +440,14 @@ def main() -> int:
     parser.add_argument("--repo", type=Path, default=Path(__file__).resolve().parents[2])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--packages", nargs="*", default=PACKAGES)
+    parser.add_argument("--tests", nargs="*", help="their folders, if not those of the packages")
     parser.add_argument("--marks", default=MARKS, help="expression of pytest's marks")
     parser.add_argument("--mutants", type=int, default=200)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=3600, help="time for all of it")
     parser.add_argument("--pytest", type=shlex.split, default=[], help="more options of pytest")
-    arguments = parser.parse_args()
-    result = run(arguments)
+    result = run(arguments := parser.parse_args())
     arguments.out.write_text(json.dumps(result, indent=1) + "\n")
     print({name: value for name, value in result.items() if name != "left"})
     return 0

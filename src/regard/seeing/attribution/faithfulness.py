@@ -135,7 +135,7 @@ class _Curves:
 
     def sets(self) -> set[frozenset[int]]:
         """Return all sets that `measures` needs."""
-        counts = {*self.steps, *self.tops, 0}
+        counts = {*self.steps, *self.tops}
         return {f(count) for count in counts for f in (self.without_top, self.only_top)}
 
     def measures(self, known: Mapping[frozenset[int], float]) -> list[float]:
