@@ -112,9 +112,10 @@ def test_a_trace_gets_scores_measures_and_sentences():
     numbers = found.checks["faithfulness"]
     assert set(numbers) == {"ablation", "random"}
     assert numbers["ablation"]["gain_low"] is None  # any draw of the replacements is the same
-    said = found.checks["sentences"][0]
+    said, doubt = found.checks["sentences"][:2]
     assert said.startswith("Most faithful here: ablation, with a gain of 0.")
     assert "(no interval)" in said
+    assert doubt == "Not clearly better than a random order: ablation."
     named = add_methods(Trace(source, target), scorer(), "ablation", (3, "z"))
     assert set(named.derived) == {"ablation versus z"}
     assert named.checks["versus"] == "z"
