@@ -37,7 +37,7 @@ def test_every_cell_is_there_and_says_its_weight():
     assert len(found) == 3 * 4
     assert "chat ← unhappy: 0.400" in found
     assert "le ← the: 0.700" in found
-    shares = (-1, 0, 1 / 12, 1 / 6, 2)  # the first two of seven colours, and half way between
+    shares = (-1.0, 0.0, 1 / 12, 1 / 6, 2.0)  # the first two of seven colours, and half way between
     stops = [STOPS[0], STOPS[0], "#e4ecf8", STOPS[1], STOPS[6]]
     assert list(map(colour, shares)) == stops
 
