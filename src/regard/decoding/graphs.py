@@ -189,14 +189,14 @@ class DecodingGraphs:
     def clear(self) -> None:
         """Drop all graphs and give their memory back."""
         _kept.forget(self)
-        kept = bool(self._recordings or self._slots)
+        had_some = bool(self._recordings or self._slots)
         self._pool = None  # one whose graphs are all gone cannot be used again
         self._last = None
         self._recordings.clear()
         self._slots.clear()
         self._seen.clear()
         self._replays = self._misses = 0
-        if kept and self._needs_gpu:
+        if had_some and self._needs_gpu:
             torch.cuda.empty_cache()  # no other pool, and no eager call, can use theirs
 
     def __call__(
@@ -254,10 +254,11 @@ class DecodingGraphs:
     def _worth_recording(self, full: Hashable) -> bool:
         if not self.records or self._seen[full] <= EAGER_CALLS:
             return False
-        while (scarce := _is_memory_scarce()) and _kept.drop_oldest(but=self):
-            pass
-        if len(self._recordings) < MAX_GRAPHS and not scarce:
-            return True
+        if len(self._recordings) < MAX_GRAPHS:  # else nothing is asked: calls without room are many
+            while (scarce := _is_memory_scarce()) and _kept.drop_oldest(but=self):
+                pass
+            if not scarce:
+                return True
         self._misses += 1
         if self._misses >= max(MAX_GRAPHS, self._replays):
             self.clear()
@@ -338,12 +339,14 @@ class DecodingGraphs:
 
 
 def _is_memory_scarce() -> bool:
+    if _kept.is_too_much():  # whatever is given back
+        return True
     free, total = torch.cuda.mem_get_info()
     unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
     if free < FREE_SHARE * total <= free + unused:
         torch.cuda.empty_cache()  # what eager calls keep, or models that are gone
         free, _ = torch.cuda.mem_get_info()
-    return free < FREE_SHARE * total or _kept.is_too_much()
+    return free < FREE_SHARE * total
 
 
 @cache
