@@ -1,4 +1,4 @@
-"""Answers of models of transformers: what they hold, and how a recorded trace gets its texts."""
+"""Record a pass of a model of transformers, and give its trace texts and probabilities."""
 
 import math
 from collections.abc import Iterable, Sequence

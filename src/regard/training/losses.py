@@ -379,8 +379,7 @@ class Objective(nn.Module):
                 loss = distillation_loss(out.logits, gold, taught, *options)
             else:
                 loss = cross_entropy(out.logits, gold, self.smoothing, learned)
-            loss = _with_penalty(loss, out, real, passes=1)
-            return loss if links is None else loss + self.guide_weight * guide_loss(out, links)
+            return self._with_guide(_with_penalty(loss, out, real, passes=1), out, links, passes=1)
         # one pass over the batch twice: each row gets dropout of its own
         src, lengths, tgt_in = (torch.cat([x, x]) for x in (src, lengths, tgt_in))
         keep = torch.cat([keep, keep + tgt_out.numel()])
@@ -388,10 +387,15 @@ class Objective(nn.Module):
         certain = None if out.certain is None else out.certain[: len(gold)]
         learned = self._weighted(_learned(real, certain), gold)
         loss = rdrop_loss(out.logits, gold, self.smoothing, self.rdrop, learned)
-        loss = _with_penalty(loss, out, real, passes=2)
+        return self._with_guide(_with_penalty(loss, out, real, passes=2), out, links, passes=2)
+
+    def _with_guide(
+        self, loss: Tensor, out: ModelOutput, links: Tensor | None, *, passes: int
+    ) -> Tensor:
+        """Add the loss of the guide, which is the mean of so many passes over the batch."""
         if links is None:
             return loss
-        return loss + self.guide_weight / 2 * guide_loss(out, torch.cat([links, links]))
+        return loss + self.guide_weight / passes * guide_loss(out, links.repeat(passes, 1, 1))
 
     def _weighted(self, learned: Tensor | None, gold: Tensor) -> Tensor | None:
         """Return how much each target counts; the loss of dev has no weights."""

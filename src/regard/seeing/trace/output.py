@@ -57,8 +57,9 @@ class Output:
         tokens: its tokens; the last row of the maps belongs to `</s>`, which is not among them.
         src_tokens: the tokens of the source, `</s>` last.
         token_log_probs: log-probabilities of the tokens, `</s>` last.
-        maps: weights by kind, a tensor (heads, rows, columns) per layer; empty if not asked for.
-            They are cut from those of the batch when they are read.
+        maps: weights by kind, a tensor (heads, rows, columns) per layer, or an array if
+            transformers runs the model; empty if not asked for. Our own are cut from those of the
+            batch when they are read.
         alternatives: further outputs, best first.
         finished: False if the length limit cut the output off.
         unknown: parts of the source that the model has no token for.
