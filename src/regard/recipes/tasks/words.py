@@ -12,7 +12,7 @@ symbols that are appended to its letters.
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Final, Literal
@@ -46,20 +46,39 @@ MIN_LETTERS: Final = 3
 FIRST_SYLLABLE, LAST_SYLLABLE = "가", "힣"
 SPACE: Final = "␣"
 COPY: Final = "COPY"
+#: languages of `sigmorphon` by the names that `inflection` has for them
+INFLECTED: Final = {
+    "armenian": "arm_e",
+    "bulgarian": "bul",
+    "dutch": "dut",
+    "french": "fre",
+    "georgian": "geo",
+    "hungarian": "hun",
+    "icelandic": "ice",
+    "italian": "ita",
+    "latvian": "lav",
+    "romanian": "rum",
+    "serbo-croatian": "hbs_latn",
+    "welsh": "wel_sw",
+}
 #: files of names by the code of the script's language, which begins a source
 SCRIPTS: Final = {"ar": "arabic", "ja": "katakana"}
 CHARACTERS: Final = {"src_tokenizer": "char", "tgt_tokenizer": "char", "metric": "exact"}
 
 
 def prepare_cmudict(
-    folder: Path, *, dev_words: int = 2670, words: str = "", most_words: int = 200_000
+    folder: Path,
+    *,
+    dev_words: int = 2670,
+    words: str | Sequence[str] = (),
+    most_words: int = 200_000,
 ) -> TaskData:
     """Read words with all their pronunciations; dev words are those with the smallest hashes.
 
     Args:
         folder: the public datasets.
         dev_words: number of words to hold out.
-        words: a file in the folder whose lines begin with a word, such as word vectors. Words that
+        words: files in the folder whose lines begin with a word, such as word vectors. Words that
             are in none of training, dev and test become unlabelled examples for a teacher.
         most_words: largest number of those, from the first on.
     """
@@ -78,17 +97,19 @@ def prepare_cmudict(
         for word, *several in rows(find_file(folder, DICTIONARY, "test.multiref.tsv"), 2)
     ]
     known = {*said, *(example.src for example in sets["test"])}
-    list_ = find_file(folder, *Path(words).parts) if words else None
+    names = [words] if isinstance(words, str) else words
+    lists = [find_file(folder, *Path(name).parts) for name in names]
     return task_data(
         sets,
         {"src_tokenizer": "char", "tgt_tokenizer": "space", "metric": "per"},
-        unlabelled=_unlabelled(list_, known, most_words) if list_ else (),
+        unlabelled=_unlabelled(lists, known, most_words),
     )
 
 
-def _unlabelled(path: Path, known: Collection[str], most: int) -> list[RecipeExample]:
-    """Return the words of a list that are not known, each once, in its order."""
-    first = (line.split(maxsplit=1)[0].upper() for line in read_lines(path) if line.strip())
+def _unlabelled(paths: Iterable[Path], known: Collection[str], most: int) -> list[RecipeExample]:
+    """Return the words of some lists that are not known, each once, in their order."""
+    lines = (line for path in paths for line in read_lines(path) if line.strip())
+    first = (line.split(maxsplit=1)[0].upper() for line in lines)
     found = dict.fromkeys(
         word
         for word in first
@@ -102,6 +123,7 @@ def prepare_sigmorphon(
     *,
     part: Literal["low", "medium"],
     hangul: Literal["syllables", "letters"] = "syllables",
+    inflected: bool = False,
 ) -> TaskData:
     """Read all languages of a part.
 
@@ -110,6 +132,8 @@ def prepare_sigmorphon(
         part: 800 or 8,000 words of each language.
         hangul: read Korean by syllable or by letter. By letter, spaces separate the symbols of all
             sources.
+        inflected: words of `inflection` that are in none of training, dev and test become
+            unlabelled examples for a teacher, in the languages that both tasks have.
     """
     sets = {
         name: [
@@ -122,7 +146,32 @@ def prepare_sigmorphon(
     }
     symbols = {"src_tokenizer": "char" if hangul == "syllables" else "space"}
     settings = {**symbols, "tgt_tokenizer": "space", "features": True, "metric": "per"}
-    return task_data(sets, settings)
+    more = _inflected(folder, sets, hangul) if inflected else ()
+    return task_data(sets, settings, unlabelled=more)
+
+
+def _inflected(
+    folder: Path, sets: Mapping[str, Iterable[RecipeExample]], hangul: str
+) -> list[RecipeExample]:
+    """Return words of `inflection` that the sets lack, written in letters that training has."""
+    known = {(e.group, e.src) for examples in sets.values() for e in examples}
+    letters = {(e.group, letter) for e in sets["train"] for letter in e.src}
+    languages = {language for language, _ in letters}
+    found: dict[tuple[str, str], None] = {}
+    for file in ("train-medium", "dev", "test"):
+        path = find_file(folder, "inflection_2017_task1", f"{file}.tsv")
+        for name, lemma, form, *_ in rows(path, 4):
+            language = INFLECTED.get(name, "")
+            if language in languages:
+                spelled = (_spelled(word.lower(), hangul) for word in (lemma, form))
+                found.update(dict.fromkeys((language, word) for word in spelled))
+    return [
+        RecipeExample(word, (), (language,), language)
+        for language, word in found
+        if (language, word) not in known
+        and len(word) >= MIN_LETTERS
+        and letters.issuperset((language, letter) for letter in word)
+    ]
 
 
 def _spelled(word: str, hangul: str) -> str:
