@@ -34,7 +34,9 @@ def test_scores_by_hand():
     # 2 in (0, 3): (0.1 * 2 + 0.1 * 1) / 2; 0 in (1, 3): (0.9 * 1 + 0.1 * 3) / 2
     assert found["quantile loss"] == pytest.approx((0.15 + 0.6) / 2)
     assert found["coverage"] == 0.5
-    assert np.isnan(ForecastSums().scores()["coverage"])
+    alone = ForecastSums((0.9,))  # one quantile has nothing on its other side
+    alone.add(point, right, torch.ones(1, 2, 1, 1))
+    assert np.isnan([alone.scores()["coverage"], ForecastSums().scores()["coverage"]]).all()
 
 
 def test_the_quantile_loss_is_least_at_the_quantile():

@@ -8,13 +8,16 @@ from datetime import datetime, timedelta
 
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import load_file
 
 import regard as package
 from cli.tools import done, regard, sentence
 from regard.data.series import recognise_series
 from regard.errors import ArgumentError, DataError
+from regard.models import NumberOutput
 from regard.tasks.inputs.series import SeriesInput
+from regard.tasks.outputs.forecast import _rank_correlation
 from regard.training import RunFolder, make_config, start_run
 
 SIZES = {"horizon": 5, "look_back": 13, "patch_len": 5, "stride": 3}
@@ -215,7 +218,7 @@ def test_exogenous_columns_are_read_and_not_forecast(data, tmp_path):
 
 @pytest.mark.sample(3)
 @pytest.mark.slow
-@pytest.mark.parametrize("ending", ["html", "svg", "png", "csv", "json"])
+@pytest.mark.parametrize("ending", ["html", "svg", "png", "json"])
 def test_a_forecast_is_drawn(run, data, tmp_path, ending):
     file = tmp_path / f"picture.{ending}"
     done(regard("show", run, data, "-o", file, "--device", "cpu"))
@@ -241,6 +244,27 @@ def test_a_straight_line_does_not_matter_where_the_history_is_one(run):
     view = model.check(line)
     inner = np.s_[:, 1:-1]  # the ends have one neighbour alone
     assert np.abs(view.mattered[inner]).max() < 1e-4
+
+
+def test_the_median_may_be_on_either_side_of_the_forecast(run):
+    output = package.load(run, device="cpu").task.output
+    output.options = output.options.model_copy(update={"quantiles": (0.1, 0.5, 0.9)})
+    output._offsets = None
+    numbers = torch.tensor([1.0, 2.0, 0.0, 0.5]).expand(1, 5, 2, 4)  # the point is the mean
+    found = output.estimates(lambda *_, **__: NumberOutput(numbers, torch.ones(1, 2), {}), None)
+    assert found.quantiles[0, 0, 0].tolist() == [0.0, 1.0, 1.0]
+
+
+def test_a_season_is_not_longer_than_what_is_read(data, tmp_path):
+    config = make_config({"data": str(data), **BRIEF, "period": 14})
+    with pytest.raises(ArgumentError, match="period must be at most look_back, 13, but it is 14"):
+        start_run(config, tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_equals_share_a_rank():
+    found = _rank_correlation(np.arange(5.0), np.array([0.0, 0.0, 0.0, 0.0, 5.0]))
+    assert found == pytest.approx(0.5**0.5)  # as scipy.stats.spearmanr has it
 
 
 def cell(row, column, text):

@@ -34,7 +34,6 @@ def repeat_last(history: History, steps: int, targets: int) -> Future:
 
 def seasonal_naive(history: History, steps: int, targets: int, period: int) -> Future:
     """Forecast the last season of each series, again and again."""
-    period = min(period, history.shape[1])
     season = history[:, -period:, :targets]
     return season[:, torch.arange(steps, device=history.device) % period]
 
@@ -177,14 +176,13 @@ class ForecastSums:
             self.covered += int(inside.sum())
 
     def scores(self) -> dict[str, float]:
-        """Return the scores by name; NaN where there are no quantiles."""
-        has = bool(self.count and len(self.levels))
-        total = max(1, self.count)
+        """Return the scores by name; NaN without quantiles, or without two to lie between."""
+        total, levels = max(1, self.count), len(self.levels) if self.count else 0
         return {
             "mse": self.squares / total,
             "mae": self.errors / total,
-            "quantile loss": self.pinball / total if has else float("nan"),
-            "coverage": self.covered / total if has else float("nan"),
+            "quantile loss": self.pinball / total if levels else float("nan"),
+            "coverage": self.covered / total if levels > 1 else float("nan"),
         }
 
 

@@ -249,11 +249,13 @@ class SeriesInput(TaskInput):
         stretch: Stretch = next(iter(pairs)).frames
         table, targets = stretch.table, len(stretch.table.columns) - len(options.exogenous)
         mean, scale = measure_columns(table.values)
-        for name in (
-            n for n, v in zip(table.columns, table.values.T, strict=True) if np.ptp(v) == 0
-        ):
-            say(message("train.constant-column", file=file, name=repr(name)))
+        for name, column in zip(table.columns, table.values.T, strict=True):
+            if np.ptp(column) == 0:
+                say(message("train.constant-column", file=file, name=repr(name)))
         period = options.period
+        if period is not None and period > options.rows_read:
+            rule, fix = f"be at most look_back, {options.rows_read}", "lower it, or raise look_back"
+            raise ArgumentError("period", rule, period, fix)
         if period is None:
             longest = min(options.rows_read, LONGEST_SEASON)
             known = (table.values[:, :targets] - mean[:targets]) / scale[:targets]

@@ -251,7 +251,7 @@ class ForecastOutput(NumbersOutput):
             sums.add(numbers[..., 0], future, numbers[..., 1:] if numbers.shape[-1] > 1 else None)
         found = sums.scores()
         metrics = {name: found[name] for name in ("mse", "mae")}
-        if levels:
+        if len(levels) > 1:
             metrics |= {"coverage": found["coverage"]}
         extra = found["quantile loss"] if levels else 0.0
         return DevScores({"loss": found[self.options.loss] + extra, **metrics})
@@ -296,10 +296,10 @@ class ForecastOutput(NumbersOutput):
         if self._offsets is not None:
             quantiles = quantiles + self._offsets.to(quantiles) * out.scale[:, None, :, None]
         point, level = numbers[..., 0], torch.tensor(self.options.quantiles, device=numbers.device)
-        # a band holds its forecast, whatever the offsets are
-        quantiles = torch.where(
-            level < 0.5, quantiles.minimum(point[..., None]), quantiles.maximum(point[..., None])
-        )
+        # a band holds its forecast, whatever the offsets are; the median may be on either side
+        bound, none = point[..., None], torch.inf
+        low, high = bound.where(level > 0.5, -none), bound.where(level < 0.5, none)
+        quantiles = quantiles.clamp(low, high)
         return Estimates(point, quantiles.sort(dim=-1).values, out.maps)
 
     def graph(self, model: AnyModel) -> NumberGraph:
@@ -563,10 +563,10 @@ def _describe_change(
 
 
 def _rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
-    """Return Spearman's correlation; 0 if one of both is constant."""
+    """Return Spearman's correlation, in which equals share a rank; 0 if one of both is constant."""
     if np.ptp(a) == 0 or np.ptp(b) == 0:
         return 0.0
-    first, second = (np.argsort(np.argsort(values)).astype(float) for values in (a, b))
+    first, second = ((x[:, None] > x).sum(1) - (x[:, None] < x).sum(1) for x in (a, b))
     return float(np.corrcoef(first, second)[0, 1])
 
 
