@@ -10,12 +10,15 @@ import torch.nn.functional as F
 
 import regard
 from regard.api.tables import answer_row
+from regard.cli.console import result_console
+from regard.cli.evaluate import _print_classes
 from regard.data import Tokenizer
 from regard.data.frame_scaler import load_target
 from regard.data.lookup_codecs import LabelSetCodec
 from regard.data.tokenizers import find_separator
 from regard.decoding import DecodingOptions, decode
 from regard.errors import ArgumentError, DataError
+from regard.evaluation.classification import ClassReport, Confusion, class_row
 from regard.models import CLASSIFIERS, LABEL_PRESETS
 from regard.models.encoder_only import LabelSetClassifier
 from regard.symbols import BOS, EOS, PAD, SYMBOLS
@@ -108,6 +111,15 @@ def test_labels_with_signs_in_them_survive_a_file(tmp_path):
     text = '["ü", "a, b"]'
     assert [text[slice(*span)] for span in tokenizer.spans(text)] == ["ü", "a, b"]
     assert LabelSetCodec.train(["a;b"], ";").spans("a;b") == [(0, 1), (2, 3)]
+    assert LabelSetCodec.train(['["a"]', "[]"], "json").pieces[FIRST:] == ["a"]
+    assert (tokenizer.encode("[]"), tokenizer.normalize("[]")) == ([], "")  # no label is none
+
+
+@pytest.mark.parametrize("right", [1, 2])
+def test_a_label_that_is_missing_alone_is_a_mistake(right, capsys):
+    row = class_row("war", right, right, 2)
+    _print_classes(ClassReport("label", [row], Confusion(("war",), {})), result_console())
+    assert ("no mistakes" in capsys.readouterr().out) == (right == 2)
 
 
 def fit(tmp_path, pairs, steps=60, **settings):

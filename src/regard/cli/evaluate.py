@@ -187,7 +187,9 @@ def _print_classes(report: ClassReport, console: Console) -> None:
     mistakes = report.confusion.mistakes()
     rows = [[f"{n:,}", one_line(gold), one_line(found)] for gold, found, n in mistakes]
     if not rows:
-        return console.print(message("evaluate.no-mistakes"), highlight=False)
+        # a label that is missing from several, with none in its place, is taken for no other
+        right = all(row.f1 == 1 for row in report.rows)
+        return console.print(message("evaluate.no-mistakes"), highlight=False) if right else None
     unit = "label" if report.unit == "label" else "tag"
     titles = [message("evaluate.mistakes"), translated("evaluate.class", unit)]
     print_table(console, [*titles, message("evaluate.taken-for")], rows[:MOST_MISTAKES])

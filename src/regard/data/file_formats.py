@@ -24,7 +24,8 @@ FEATURES_KEY: Final = "features"
 #: joins the names of two columns that make up the source: a story and a question
 JOINED: Final = "+"
 TAGS: Final = re.compile(r"[^\s;]+(;[^\s;]+)*")
-#: a cell that CSV quotes, as tab-separated files do not
+#: a cell in quotes, and one that CSV quotes, as tab-separated files do not
+IN_QUOTES: Final = re.compile(r'".+"')
 QUOTED: Final = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')
 KEYS: Final = (("src", "tgt"), ("source", "target"), ("input", "output"))
 #: names of columns in public datasets, in lower case; one source and one target are recognised
@@ -136,7 +137,14 @@ def table_layout(table: Table, wanted: ReadOptions) -> TableLayout:
     if table.has_records:
         return _records_layout(table, wanted)
     if table.kind != "pairs":
-        return _cells_layout(table, wanted)
+        layout = _cells_layout(table, wanted)
+        rows = table.head_cells
+        quoted = all(map(IN_QUOTES.fullmatch, rows[0] if rows else [""]))
+        quoted = quoted or any(QUOTED.fullmatch(cell) for row in rows for cell in row)
+        if table.kind != "tsv" or not quoted:
+            return layout
+        warning = message("data.quoted", file=table.name)
+        return layout._replace(note=" ".join(filter(None, (layout.note, warning))))
     if not isinstance(wanted.columns, RunColumns):
         wanted.check_unused("columns")
     shape = Format("pairs", features=2 if wanted.features else None, references=wanted.references)
@@ -163,10 +171,8 @@ def _cells_layout(table: Table, wanted: ReadOptions) -> TableLayout:
         return _header_layout(name, kind, rows, wanted, tagged=tagged)
     choice = None if tagged or wanted.references else choose_by_content(None, rows)
     if choice is None:
-        quoted = kind == "tsv" and any(QUOTED.fullmatch(cell) for row in rows for cell in row)
-        note = message("data.quoted", file=name) if quoted else ""
         exact = Format(kind, features=2 if tagged else None, exact=True)
-        return TableLayout(Format(kind, references=True) if wanted.references else exact, note)
+        return TableLayout(Format(kind, references=True) if wanted.references else exact)
     shown = [message("data.column", number=place + 1) for place in choice]
     others = [str(place) for place in range(len(first)) if place not in choice]
     note = _chosen_note(name, shown, others, advice)

@@ -279,7 +279,8 @@ class LabelSetCodec(Codec):
 
 def split_labels(text: str, separator: str) -> list[str]:
     """Return the different labels that a text names."""
-    parts = (json_list(text) or [text]) if separator == "json" else text.split(separator)
+    listed = json_list(text) if separator == "json" else text.split(separator)
+    parts = [text] if listed is None else listed
     return [label for label in dict.fromkeys(map(collapse_spaces, parts)) if label]
 
 
