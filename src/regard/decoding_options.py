@@ -49,6 +49,7 @@ class DecodingOptions:
         prefix: tokens that a target begins with, a list for each source.
         forced: number of first tokens of the prefix whose probability counts as 1.
         forced_end: whether that of an `eos` which the limit forces does.
+        counted_end: whether such an `eos` counts towards the length.
         ends: further tokens that end a target, as the likeliest of which `eos` counts.
         suppressed: tokens that are never written.
         suppressed_first: tokens that may not be the first after the forced ones.
@@ -84,6 +85,7 @@ class DecodingOptions:
     prefix: Sequence[Sequence[int]] | None = None
     forced: int = _option(0, min=0)
     forced_end: bool = False
+    counted_end: bool = True
     ends: tuple[int, ...] = ()
     suppressed: tuple[int, ...] = ()
     suppressed_first: tuple[int, ...] = ()

@@ -112,7 +112,11 @@ OPTIONS = [
     {"beam": 3, "nbest": 2, "max_len": 4, "length_penalty": 2.0},
     {"beam": 29, "nbest": 7},  # wider than a small vocabulary
     {"beam": 2, "max_len": 0},
-]
+    {"beam": 4, "nbest": 2, "max_len": 6, "early_stopping": "heuristic", "no_repeat_ngram": 2,
+     "forced_end": True, "counted_end": False, "length_base": 0, "length_penalty": 1.0},
+    {"beam": 3, "min_len": 5, "max_len": 8, "early_stopping": "full", "forced_end": True,
+     "length_base": -3, "no_repeat_ngram": 1},
+]  # fmt: skip
 
 
 @pytest.mark.sample(11)

@@ -33,7 +33,8 @@ def own_answers(family, saved, folder, texts, new=12, **options):
         told = {**saved.task.target.decoding, **options}
         if family in SOUNDS and told["min_len"]:  # after language, task and no times
             told["min_len"] += 3
-        told["max_len"] = first + new - told.get("forced_end", False)
+        ends = told.get("forced_end", False) and told.get("counted_end", True)
+        told["max_len"] = first + new - ends
         asked = saved.task.prefixed(DecodingOptions(**told), some)
         src, lengths = saved.task.input.batch(some)
         src = src.double() if src.is_floating_point() else src

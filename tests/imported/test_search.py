@@ -10,7 +10,7 @@ pytestmark = pytest.mark.slow
 
 #: options of beam search as regard and as transformers call them
 BEAMS = (
-    ({}, {}),
+    ({"counted_end": False}, {"forced_eos_token_id": None}),
     ({"early_stopping": "full"}, {"early_stopping": True}),
     ({"early_stopping": "never", "length_penalty": 0.6},) * 2,
     ({"no_repeat_ngram": 2, "min_len": 5}, {"no_repeat_ngram_size": 2, "min_new_tokens": 5}),

@@ -5,7 +5,7 @@ model sees rows * beams tokens at a step.
 """
 
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -144,7 +144,10 @@ def extend_by_definition(
     first = torch.arange(0, rows * width, width, device=candidates.parents.device)[:, None]
     # a hypothesis ends where its `eos` is among the best candidates
     parents, tokens, last, log_prob = (part[:, : plan.beams] for part in candidates)
-    score = log_prob / length_penalty(float(step + 1), options)
+    length: Any = float(step + 1)
+    if not options.counted_end and step >= beams.constraints.shortest:
+        length = length - (beams.constraints.limits <= step).to(log_prob.dtype)[:, None]
+    score = log_prob / length_penalty(length, options)
     score = score.masked_fill(tokens != EOS, float("-inf"))
     was_cut = torch.zeros_like(parents) if cut is None else cut.gather(1, parents).long()
     finished = beams.finished.add(

@@ -68,8 +68,7 @@ def length_penalty(length: Number, options: DecodingOptions) -> Number:
     """Return lp(Y) of targets with `length` tokens, `eos` counted; 1 for the shortest."""
     base = options.length_base
     counted: Any = base + length
-    if base < 0:
-        counted = counted.clamp(min=1) if isinstance(counted, Tensor) else max(counted, 1)
+    counted = counted.clamp(min=1) if isinstance(counted, Tensor) else max(counted, 1)
     penalty: Number = (counted / max(base + 1, 1)) ** options.length_penalty
     return penalty
 

@@ -1,9 +1,8 @@
 """Beam search in numpy: the search of `regard predict`, for a model that is given as a function.
 
 A row is a source, its beams are its live hypotheses. A hypothesis that ends leaves its beam to
-another one, and a row leaves the batch when none of its live hypotheses can win any more. No tokens
-are copied during the search: a step records the parent of each beam, and at the end hypotheses are
-traced back.
+another one, and a row leaves the batch when none of its live hypotheses can win any more. A step
+records the parent of each beam, and at the end hypotheses are traced back.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,12 +32,26 @@ class SearchOptions:
         max_len: most tokens of a target, eos not counted; by length of the source if None.
         length_penalty: alpha of Wu et al. (2016), https://arxiv.org/abs/1609.08144, eq. 14: the
             score is `log_prob / ((5 + n) / 6) ** alpha` with n tokens, eos counted.
+        length_base: what is added to lengths: 5, as there; of imported models 0 or less.
+        early_stopping: when the search of a source ends: "never" before no live hypothesis can win,
+            "heuristic" once `beam` have ended and none is as likely for its present length, "full"
+            once `beam` have ended.
+        no_repeat_ngram: length of the n-grams that may not repeat; 0 allows all.
+        min_len: fewest tokens of a target; ignored where no other token is allowed.
+        forced_end: whether the probability of an eos that the limit forces counts as 1.
+        counted_end: whether such an eos counts towards the length.
     """
 
     beam: int = 5
     nbest: int = 1
     max_len: int | None = None
     length_penalty: float = 0.6
+    length_base: int = 5
+    early_stopping: str = "never"
+    no_repeat_ngram: int = 0
+    min_len: int = 0
+    forced_end: bool = False
+    counted_end: bool = True
 
     def __post_init__(self) -> None:
         _check("beam", self.beam >= 1, "be at least 1", self.beam, "1 is greedy search")
@@ -86,39 +99,57 @@ class TargetLimits(NamedTuple):
         exact = None if self.exact is None else self.exact[rows]
         return self._replace(most=self.most[rows], exact=exact)
 
-    def allow(self, log_probs: np.ndarray, step: int) -> np.ndarray | None:
+    def allow(
+        self, log_probs: np.ndarray, history: np.ndarray, options: SearchOptions
+    ) -> np.ndarray | None:
         """Set tokens that are not allowed to -inf, in place.
 
         Args:
-            log_probs: of the token after `step` others, (rows, beams, vocab).
-            step: number of tokens so far.
+            log_probs: of the next token, (rows, beams, vocab).
+            history: the tokens so far, (rows, beams, steps).
+            options: of the search.
 
         Returns:
             Where `most` forbids a likelier token, (rows, beams); None if no row is at its limit.
         """
+        step = history.shape[2]
         for token in self.ends:
             log_probs[..., self.eos] = np.maximum(log_probs[..., self.eos], log_probs[..., token])
         first = self.never_first if step == len(self.prefix) else ()
+        end = log_probs[..., self.eos].copy()
         log_probs[..., [*self.never, *self.ends, *first]] = -np.inf
         if step < len(self.prefix):
             log_probs[:] = -np.inf
             log_probs[..., self.prefix[step]] = 0.0
             return None
+        if options.no_repeat_ngram:
+            _forbid_repeats(log_probs, history, options.no_repeat_ngram)
+        if self.exact is not None:
+            log_probs[self.exact > step, :, self.eos] = -np.inf
+        elif step < options.min_len:
+            log_probs[..., self.eos] = -np.inf
+            log_probs[..., self.eos] = np.where(log_probs.max(axis=2) == -np.inf, end, -np.inf)
         at_limit = self.most <= step
         if not at_limit.any():
-            if self.exact is not None:
-                log_probs[self.exact > step, :, self.eos] = -np.inf
             return None
-        end = log_probs[..., self.eos].copy()
         if self.exact is None:
             wants_more = log_probs.max(axis=2) > end
         else:
             wants_more = np.broadcast_to((self.exact > step)[:, None], end.shape)
-            log_probs[self.exact > step, :, self.eos] = -np.inf
         log_probs[at_limit] = -np.inf
-        log_probs[at_limit, :, self.eos] = end[at_limit]
+        log_probs[at_limit, :, self.eos] = 0.0 if options.forced_end else end[at_limit]
         cut: np.ndarray = wants_more & at_limit[:, None]
         return cut
+
+
+def _forbid_repeats(log_probs: np.ndarray, history: np.ndarray, n: int) -> None:
+    """Forbid each token that would complete an n-gram for the second time."""
+    step = history.shape[2]
+    if step >= n:
+        grams = np.lib.stride_tricks.sliding_window_view(history, n, axis=2)
+        newest = history[..., None, step - n + 1 :]  # the n - 1 tokens that the next one follows
+        row, beam, gram = np.nonzero((grams[..., :-1] == newest).all(axis=3))
+        log_probs[row, beam, grams[row, beam, gram, -1]] = -np.inf
 
 
 @dataclass(frozen=True)
@@ -234,11 +265,13 @@ def beam_search(
 ) -> list[list[BeamHypothesis]]:
     """Return the hypotheses of each row, best first.
 
-    A hypothesis ends when its eos is among the best `beam` candidates. A row is done when `nbest`
-    of its hypotheses have ended and no live one can score better.
+    A hypothesis ends when its eos is among the best `beam` candidates. When a row is done depends
+    on `early_stopping`.
     """
-    rows, beam = len(limits.most), options.beam
-    penalty = ((6 + np.arange(limits.most.max() + 1)) / 6) ** options.length_penalty
+    rows, beam, base = len(limits.most), options.beam, options.length_base + 1
+    lengths = np.maximum(base + np.arange(limits.most.max() + 1), 1)
+    penalty = (lengths / max(base, 1)) ** options.length_penalty
+    kept = options.nbest if options.early_stopping == "never" else beam
     longest = penalty[limits.most][:, None]
     source: np.ndarray = np.arange(rows)  # of each row that is still searched
     ended: list[list[Ending]] = [[] for _ in range(rows)]
@@ -248,6 +281,7 @@ def beam_search(
     scores: np.ndarray = np.zeros((rows, 1), np.float32)
     moves: list[BeamMove] = []
     looked: list[list[np.ndarray]] = []
+    history: np.ndarray = np.zeros((rows, 1, 0), int)
     for number in range(len(penalty)):
         log_probs, weights = step(move.tokens, move.parents if moves else None)
         looked.append(weights)
@@ -257,25 +291,33 @@ def beam_search(
             raise ValueError(
                 "the model must give log-probabilities, but they are NaN: train it again."
             )
-        cut = limits.allow(log_probs, number)
+        cut = limits.allow(log_probs, history, options)
         # each hypothesis has one eos at most, so enough others go on; a beam of 1 is greedy
         found = select(log_probs, scores, 2 * beam if beam > 1 else 1)
         first = np.arange(0, width * len(source), width)[:, None]
         ends = (found.tokens == limits.eos) & (found.scores > -np.inf)
         for i, j in np.argwhere(ends[:, :beam]).tolist():  # eos is among the best of a row
             parent, score = int(found.parents[i, j]), found.scores[i, j]
-            numbers = (float(score / np.float32(penalty[number])), float(score))
+            short = not options.counted_end and limits.most[i] <= number
+            lp = np.float32(penalty[max(number - short, 0)])
+            numbers = (float(score / lp), float(score))
             was_cut = cut is not None and bool(cut[i, parent])
             last, place = float(found.log_probs[i, j]), int(first[i, 0]) + parent
             several = ended[source[i]]
             several.append(Ending(*numbers, last, number, place, was_cut))
             several.sort(key=lambda one: -one.score)  # stable: among equals the first to end
-            del several[options.nbest :]
-            if len(several) == options.nbest:
+            del several[kept:]
+            if len(several) == kept:
                 worst[i] = several[-1].score
         live = _continuations(found, beam, limits.eos)
         # a hypothesis never gets likelier, and the longest one is divided by most
         over = live.scores / longest <= worst
+        if options.early_stopping == "full":
+            over = np.broadcast_to(worst > -np.inf, over.shape)
+        elif options.early_stopping == "heuristic":
+            present = live.scores[:, :1] / np.float32(penalty[number])
+            over = np.broadcast_to(present <= worst, over.shape)
+        history = np.concatenate([_along_rows(history, live.parents), live.tokens[..., None]], 2)
         scores = np.where(over, np.float32(-np.inf), live.scores)
         move = BeamMove(first + live.parents, live.tokens, live.log_probs)
         done = over.all(axis=1)
@@ -284,10 +326,10 @@ def beam_search(
             if not len(stay):
                 break
             source, scores = source[stay], scores[stay]
-            longest, worst = longest[stay], worst[stay]
+            longest, worst, history = longest[stay], worst[stay], history[stay]
             limits, move = limits.select(stay), BeamMove(*(part[stay] for part in move))
         moves.append(move)
-    return _read(ended, moves, looked)
+    return _read([several[: options.nbest] for several in ended], moves, looked)
 
 
 def _continuations(found: StepCandidates, width: int, eos: int) -> StepCandidates:

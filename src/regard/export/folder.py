@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
@@ -248,7 +249,9 @@ def _write_manifest(manifest: dict[str, Any], folder: Path) -> None:
 
 
 def _search(saved: Saved) -> dict[str, Any]:
-    return {"beam": saved.config.beam, "length_penalty": DecodingOptions().length_penalty}
+    found = {"beam": saved.config.beam, "length_penalty": DecodingOptions().length_penalty}
+    names = {field.name for field in fields(beam_search.SearchOptions)}
+    return found | {n: v for n, v in saved.text_target.decoding.items() if n in names}
 
 
 def _manifest(saved: Saved, run: Path, folder: Path, kind: str) -> dict[str, Any]:
@@ -263,7 +266,7 @@ def _manifest(saved: Saved, run: Path, folder: Path, kind: str) -> dict[str, Any
     for file in map(Path, dict.fromkeys(code)):
         shutil.copyfile(file, folder / file.name)
     weights = (safe_read.read_bytes(folder / name, None) for name in program.weights)
-    subwords = {own.get("tokenizer", own["kind"]), target.kind} & {"bpe", "unigram"}
+    subwords = {own.get("tokenizer", own["kind"]), target.kind} & {"bpe", "unigram", "imported"}
     made = {name: version(name) for name in ("torch", *FORMATS[to])}
     runtime = ["numpy", "onnxruntime"] if to == "onnx" else ["ctranslate2"]
     return {

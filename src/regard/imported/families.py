@@ -353,17 +353,14 @@ def _drop_key_biases(weights: Weights, config: Any) -> Weights:
 
 
 def _t5(config: Any) -> Options:
-    kind = config.feed_forward_proj.removeprefix("gated-")
-    gated = config.feed_forward_proj.startswith("gated-")
-    own = config.dense_act_fn if kind == "gelu" and gated else kind
     sizes = "dim=d_model heads=num_heads head_dim=d_kv feed_forward=d_ff"
     sizes += " layers=num_decoder_layers encoder_layers=num_layers dropout=dropout_rate"
     places = "buckets=relative_attention_num_buckets max_distance=relative_attention_max_distance"
     return {
         **_options_of(config, f"{sizes} {places} eps=layer_norm_epsilon"),
         "norm": "rms",
-        "activation": activation(own),
-        "gated": gated,
+        "activation": activation(config.dense_act_fn),
+        "gated": config.is_gated_act,
         "bias": False,
         "positions": "relative",
         "embed_scale": 1.0,
@@ -380,11 +377,10 @@ def _scale_t5(weights: Weights, config: Any, *, back: bool = False) -> Weights:
     one, other = (".wi.", ".wi_1.")
     if back:
         by, one, other = {name: 1 / factor for name, factor in by.items()}, other, one
-    plain = not config.feed_forward_proj.startswith("gated-")
     found = {}
     for name, weight in weights.items():
         factor = next((factor for end, factor in by.items() if name.endswith(end)), None)
-        new = name.replace(one, other) if plain else name
+        new = name if config.is_gated_act else name.replace(one, other)
         found[new] = weight if factor is None else weight * factor
     return found
 

@@ -250,9 +250,11 @@ class ImportedFolder:
         names = {"suppressed": "suppress_tokens", "suppressed_first": "begin_suppress_tokens"}
         for own, name in names.items():
             found[own] = [ids[n] for n in self.generation.get(name) or () if n in ids]
-        found["forced_end"] = self.generation.get("forced_eos_token_id") is not None
+        # a text that reaches the limit ends there, in a token that it forces, or without one
+        found["counted_end"] = self.generation.get("forced_eos_token_id") is not None
+        found["forced_end"] = True
         if most > 0:
-            found["max_len"] = most - found["forced_end"]
+            found["max_len"] = most - found["counted_end"]
         return found
 
     def _number(self, name: str, default: float) -> Any:
