@@ -1,7 +1,7 @@
 import pytest
 
 from regard.evaluation import score
-from regard.evaluation.classification import confusion
+from regard.evaluation.classification import confusion, set_report
 
 # cat: 2 of 3 found, 1 wrong guess; dog: 1 of 2 found, 1 wrong guess; cow: 1 of 1
 GOLD = ["cat", "cat", "cat", "dog", "dog", "cow"]
@@ -18,6 +18,13 @@ def test_a_row_of_the_confusion_is_a_class_of_the_references():
     assert cat == ("cat", pytest.approx(2 / 3), pytest.approx(2 / 3), pytest.approx(2 / 3), 3, 3)
     assert dog == ("dog", 0.5, 0.5, 0.5, 2, 2)
     assert cow == ("cow", 1.0, 1.0, 1.0, 1, 1)
+
+
+def test_a_set_of_labels_is_compared_with_the_reference_that_it_equals():
+    found = set_report(["b", "a\nc"], [["a", "b"], ["a"]])
+    assert [(row.label, row.support, row.predicted, row.recall) for row in found.rows] == [
+        ("a", 1, 1, 1.0), ("b", 1, 1, 1.0), ("c", 0, 1, 0.0)
+    ]  # fmt: skip
 
 
 def test_macro_f1_is_the_mean_over_classes():

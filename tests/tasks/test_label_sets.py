@@ -16,7 +16,7 @@ from regard.data import Tokenizer
 from regard.data.frame_scaler import load_target
 from regard.data.lookup_codecs import LabelSetCodec
 from regard.data.tokenizers import find_separator
-from regard.decoding import DecodingOptions, decode
+from regard.decoding import DecodingOptions, decode, force_decode
 from regard.errors import ArgumentError, DataError
 from regard.evaluation.classification import ClassReport, Confusion, class_row
 from regard.models import CLASSIFIERS, LABEL_PRESETS
@@ -72,15 +72,18 @@ def test_a_search_finds_the_labels_above_the_threshold(threshold):
     torch.manual_seed(3)
     model = make_model()
     model.threshold.fill_(threshold)
-    shares = torch.sigmoid(model.classifier(SRC, LENGTHS).logits[:, FIRST:])
+    shares = torch.sigmoid(model.classifier(SRC, LENGTHS).logits[:, FIRST:]).detach()
     found = decode(model, SRC, LENGTHS, DecodingOptions(beam=1, max_len=LABELS))
     for row, (best,) in zip(shares, found, strict=True):
         order = [i for i in row.argsort(descending=True).tolist() if row[i] > threshold]
         assert best.tokens == [FIRST + i for i in order]
         assert 0 < len(order) < LABELS
-        if threshold == 0.5:  # a token's probability is that of its label
-            probs = np.exp(best.token_log_probs[: len(order)])
-            assert probs == pytest.approx(row[order].detach().numpy(), rel=1e-5)
+        # probabilities are those of labels, whatever the threshold is; at the end, of no others
+        rest = torch.tensor([share for i, share in enumerate(row) if i not in order])
+        probs = [*row[order].tolist(), float((1 - rest).prod())]
+        assert np.exp(best.token_log_probs) == pytest.approx(probs, rel=1e-4)
+    forced = force_decode(model, SRC, LENGTHS, [best.tokens for (best,) in found])
+    assert [h.log_prob for h in forced] == pytest.approx([h.log_prob for (h,) in found], rel=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ evaluation of these tasks reads them: a span begins wherever the type changes.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -135,6 +135,22 @@ def gold_classes(predictions: Sequence[str], references: Sequence[Sequence[str]]
     return [predicted if predicted in several else several[0] for predicted, several in pairs]
 
 
+def label_set(text: str) -> set[str]:
+    """Return the labels of a normalised text: one, or one of each line."""
+    return {*text.split("\n")} - {""}
+
+
+def compared_sets(
+    predictions: Sequence[str],
+    references: Sequence[Sequence[str]],
+    read: Callable[[str], set[Any]] = label_set,
+) -> Iterator[tuple[set[Any], set[Any]]]:
+    """Yield the items of each prediction, and of the reference that it is compared with."""
+    for pair in zip(predictions, gold_classes(predictions, references), strict=True):
+        found, gold = map(read, pair)
+        yield found, gold
+
+
 def class_counts(
     predictions: Sequence[str], references: list[list[str]]
 ) -> Float[np.ndarray, "sentences columns"]:
@@ -150,10 +166,7 @@ def class_counts(
         )
     place = {label: i for i, label in enumerate(classes)}
     counts = np.zeros((len(predictions), 3, len(classes)))
-    for row, (predicted, gold) in enumerate(
-        zip(predictions, gold_classes(predictions, references), strict=True)
-    ):
-        wanted, found = label_set(gold), label_set(predicted)
+    for row, (found, wanted) in enumerate(compared_sets(predictions, references)):
         for block, labels in enumerate((wanted & found, found, wanted)):
             # a class without any reference has no F1
             counts[row, block, [place[label] for label in labels if label in place]] = 1
@@ -161,17 +174,26 @@ def class_counts(
 
 
 def set_counts(
-    predictions: Sequence[str], references: list[list[str]]
+    predictions: Sequence[str],
+    references: list[list[str]],
+    read: Callable[[str], set[Any]] = label_set,
 ) -> Float[np.ndarray, "sentences 3"]:
-    """Return how many labels of each example are right, predicted, and of the reference."""
-    pairs = zip(predictions, gold_classes(predictions, references), strict=True)
-    sets = ((label_set(predicted), label_set(gold)) for predicted, gold in pairs)
+    """Return how many items of each example are right, predicted, and of the reference."""
+    sets = compared_sets(predictions, references, read)
     return np.array([[len(own & gold), len(own), len(gold)] for own, gold in sets], np.float64)
 
 
-def label_set(text: str) -> set[str]:
-    """Return the labels of a normalised text: one, or one of each line."""
-    return {*text.split("\n")} - {""}
+def set_report(predictions: Sequence[str], references: list[list[str]]) -> ClassReport:
+    """Return results by label; a label that is missing is confused with those in excess."""
+    support, predicted, confused = Counter[str](), Counter[str](), Counter[tuple[str, str]]()
+    for own, wanted in compared_sets(predictions, references):
+        support.update(wanted)
+        predicted.update(own)
+        confused.update((label, label) for label in own & wanted)
+        confused.update((missing, extra) for missing in wanted - own for extra in own - wanted)
+    labels = sorted(support | predicted, key=lambda label: (-support[label], label))
+    rows = [class_row(one, confused[one, one], predicted[one], support[one]) for one in labels]
+    return ClassReport("label", rows, Confusion(tuple(labels), confused))
 
 
 def macro_f1(sums: Float[np.ndarray, "samples columns"]) -> Float[np.ndarray, " samples"]:
@@ -243,20 +265,15 @@ def spans(tags: Sequence[str]) -> list[Span]:
     return found
 
 
-def span_counts(
-    predictions: Sequence[str], references: list[list[str]]
-) -> Float[np.ndarray, "sentences 3"]:
-    """Return the number of right, predicted and true spans of each sequence of tags."""
-    rows = []
-    for predicted, gold in _pairs(predictions, references):
-        rows.append((len(predicted & gold), len(predicted), len(gold)))
-    return np.array(rows, dtype=np.float64).reshape(len(predictions), 3)
+def span_set(text: str) -> set[Span]:
+    """Return the spans of tags that spaces separate."""
+    return {*spans(text.split())}
 
 
 def span_rows(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> list[ClassRow]:
     """Return the results of each type of span, those with most spans first."""
     right, predicted, gold = Counter[str](), Counter[str](), Counter[str]()
-    for found, true in _pairs(predictions, references):
+    for found, true in compared_sets(predictions, references, span_set):
         right.update(span.type for span in found & true)
         predicted.update(span.type for span in found)
         gold.update(span.type for span in true)
@@ -269,18 +286,8 @@ def tag_matches(
 ) -> Float[np.ndarray, "sentences 2"]:
     """Return the number of right tags of each sequence, and of all; a missing tag is wrong."""
     rows = []
-    for prediction, several in zip(predictions, references, strict=True):
-        found = prediction.split()
-        gold = (prediction if prediction in several else several[0]).split()
-        right = sum(a == b for a, b in zip(found, gold, strict=False))
-        rows.append((right, max(len(found), len(gold))))
-    return np.array(rows, dtype=np.float64).reshape(len(predictions), 2)
-
-
-def _pairs(
-    predictions: Sequence[str], references: Sequence[Sequence[str]]
-) -> Iterable[tuple[set[Span], set[Span]]]:
-    """Yield the spans of each prediction, and of the reference that it is compared with."""
-    for prediction, several in zip(predictions, references, strict=True):
-        gold = prediction if prediction in several else several[0]
-        yield set(spans(prediction.split())), set(spans(gold.split()))
+    for prediction, right in zip(predictions, gold_classes(predictions, references), strict=True):
+        found, gold = prediction.split(), right.split()
+        hits = sum(a == b for a, b in zip(found, gold, strict=False))
+        rows.append((hits, max(len(found), len(gold))))
+    return np.array(rows, dtype=np.float64)

@@ -38,7 +38,7 @@ from regard.evaluation.classification import (
     macro_f1,
     micro_f1,
     set_counts,
-    span_counts,
+    span_set,
     tag_matches,
 )
 
@@ -381,7 +381,9 @@ METRICS: Final[dict[str, Metric]] = {
         for name in ROUGE
     },
     "tag-accuracy": Metric("tags that are right", tag_matches),
-    "span-f1": Metric("F1 of the spans that tags mark", span_counts, micro_f1),
+    "span-f1": Metric(
+        "F1 of the spans that tags mark", partial(set_counts, read=span_set), micro_f1
+    ),
     **{f"bleu-{tok}": _bleu(tok) for tok in ("13a", "zh", "char")},
     "loss": Metric("what training minimises", higher_is_better=False, share=False),
     "perplexity": Metric("per token of a text", higher_is_better=False, share=False),

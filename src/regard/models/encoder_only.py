@@ -422,6 +422,12 @@ class LabelSetState(State):
     written: Bool[Tensor, "batch tgt_vocab"]
 
 
+def _logit_of_none(logits: Float[Tensor, "batch classes"]) -> Float[Tensor, "batch 1"]:
+    """Return the logit of the probability that none of some labels holds."""
+    none = F.logsigmoid(-logits).sum(dim=1, keepdim=True).clamp(max=-1e-30)
+    return none - torch.log(-torch.expm1(none))
+
+
 @final
 class LabelSetClassifier(SequenceModel):
     """Writes each label above a threshold, the likeliest first, then `eos`.
@@ -453,14 +459,22 @@ class LabelSetClassifier(SequenceModel):
     def step(
         self, tokens: Int[Tensor, " batch"], state: State, *, need_weights: bool = False
     ) -> StepOutput:
-        """Score the likeliest label that is not written yet, and `eos` instead of it."""
+        """Score the likeliest label that is not written yet if it is above the threshold, or `eos`.
+
+        The other one has the rest of the probability; `pad`, which is never written, if that is
+        the larger part.
+        """
         check_axes("tokens", tokens, "batch")
         state = cast(LabelSetState, state)
         written = state.written.scatter(1, tokens[:, None], True)
-        best = state.logits.masked_fill(written, -CERTAIN).max(dim=1, keepdim=True)
-        only_eos = torch.arange(written.shape[1], device=written.device) == EOS
-        logits = torch.where(only_eos, 0.0, -CERTAIN).to(best.values).expand(written.shape)
-        logits = logits.scatter(1, best.indices, best.values - self.threshold.logit())
+        others = state.logits.masked_fill(written, -CERTAIN)
+        best = others.max(dim=1, keepdim=True)
+        names, eos = best.values > self.threshold.logit(), torch.full_like(best.indices, EOS)
+        own = torch.where(names, best.values, _logit_of_none(others))
+        rest, pad = torch.where(own > 0, 0.0, -CERTAIN / 2), torch.where(own > 0, -CERTAIN, 0.0)
+        logits = torch.full_like(others, -CERTAIN).scatter(1, torch.full_like(eos, PAD), pad)
+        logits = logits.scatter(1, torch.where(names, eos, best.indices), rest)
+        logits = logits.scatter(1, torch.where(names, best.indices, eos), own)
         maps: Maps = {"cross": (state.weights,)} if need_weights else {}
         return StepOutput(logits, replace(state, written=written), maps)
 
@@ -473,8 +487,7 @@ class LabelSetClassifier(SequenceModel):
         others = scores.masked_fill(
             torch.zeros_like(scores, dtype=torch.bool).scatter(1, tgt, True), -CERTAIN
         )
-        none = F.logsigmoid(-others).sum(dim=1, keepdim=True).clamp(max=-1e-30)
-        ends = none - torch.log(-torch.expm1(none))  # the logit of their probability
+        ends = _logit_of_none(others)
         after = F.pad(tgt[:, 1:], (0, 1))
         is_label = after >= UNK
         place = torch.where(is_label, after, others.argmax(dim=1, keepdim=True))

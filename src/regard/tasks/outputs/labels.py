@@ -1,7 +1,6 @@
 """Several labels for a source, such as the genres of a film: each holds or not, by itself."""
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -15,7 +14,8 @@ from regard.data import EncodedPairs, TargetEncoder, Tokenizer
 from regard.data.lookup_codecs import LabelSetCodec
 from regard.errors import ArgumentError, DataError
 from regard.evaluation import ClassReport, confusion
-from regard.evaluation.classification import Confusion, class_row, label_set, unknown_classes
+from regard.evaluation.classification import set_report, unknown_classes
+from regard.evaluation.metrics import compared
 from regard.messages import message
 from regard.models import (
     LABEL_PRESETS,
@@ -117,9 +117,8 @@ class LabelOutput(TokenOutput):
         self, predictions: Sequence[str], references: Sequence[Sequence[str]]
     ) -> ClassReport:
         """Return results by label."""
-        normalize = self.tokenizer.normalize
-        gold = [[normalize(text) for text in several] for several in references]
-        found = confusion([normalize(text) for text in predictions], gold)
+        texts, gold = compared(predictions, references, self.tokenizer)
+        found = confusion(texts, gold)
         return ClassReport("label", found.rows(), found, unknown_classes(gold, self.labels))
 
 
@@ -221,15 +220,4 @@ class LabelSetOutput(LabelOutput):
         self, predictions: Sequence[str], references: Sequence[Sequence[str]]
     ) -> ClassReport:
         """Return results by label; a label that is missing is confused with those in excess."""
-        found = [label_set(self.tokenizer.normalize(text)) for text in predictions]
-        gold = [label_set(self.tokenizer.normalize(several[0])) for several in references]
-        right: Counter[str] = Counter()
-        confused: Counter[tuple[str, str]] = Counter()
-        for own, wanted in zip(found, gold, strict=True):
-            right.update(own & wanted)
-            confused.update((label, label) for label in own & wanted)
-            confused.update((missing, extra) for missing in wanted - own for extra in own - wanted)
-        support, predicted = (Counter(x for one in side for x in one) for side in (gold, found))
-        labels = sorted({*support, *predicted}, key=lambda label: (-support[label], label))
-        rows = [class_row(one, right[one], predicted[one], support[one]) for one in labels]
-        return ClassReport("label", rows, Confusion(tuple(labels), confused))
+        return set_report(*compared(predictions, references, self.tokenizer))
