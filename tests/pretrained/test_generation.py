@@ -3,6 +3,7 @@
 What is expected comes from `output_attentions` of transformers with eager attention.
 """
 
+import copy
 import math
 
 import numpy as np
@@ -115,20 +116,21 @@ def test_weights_and_answers_are_those_of_transformers(models, tokenizer, family
     assert first == "the first 7 tokens are the prompt" or first.startswith("layers of")
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
-    ("family", "mode"),
+    ("family", "options"),
     [
-        ("gpt2", "greedy"),
-        ("llama", "beam"),
-        ("mistral", "greedy"),
-        ("bart", "greedy"),
-        ("t5", "beam"),
+        ("gpt2", {"max_length": 12, "min_length": 10}),
+        ("llama", {**LIMITS, **MODES["beam"]}),
+        ("mistral", {"repetition_penalty": 3.0}),
+        ("bart", LIMITS),
+        ("t5", {**LIMITS, **MODES["beam"]}),
     ],
 )
-def test_a_batch_has_the_answers_and_traces_of_each_text_alone(models, tokenizer, family, mode):
+def test_a_batch_has_the_answers_and_traces_of_each_text_alone(models, tokenizer, family, options):
     # two texts are shorter, one of them by a single token
-    model, options = models(family), {**LIMITS, **MODES[mode]}
+    model, tokenizer = models(family), copy.deepcopy(tokenizer)
+    tokenizer.pad_token = None  # a prompt is padded with what ends it
     texts = [*TEXTS, "the cat sat on mat"]
     together = regard.generate(model, tokenizer, texts, **options)
     for text, found in zip(texts, together, strict=True):
@@ -230,6 +232,7 @@ def test_layers_and_weights_can_be_limited(models, tokenizer):
         (["the", None], {}, "but it is None"),
         ("the", {"input_ids": 1}, "input_ids must be left out, since regard.generate sets it"),
         ("the", {"max_new_tokens": 60}, "max_new_tokens must be at most 49"),
+        (["the", "the cat"], {"max_length": 3}, "max_length must be above 3, the tokens of the te"),
     ],
 )
 def test_arguments_that_cannot_be(models, tokenizer, text, options, match):

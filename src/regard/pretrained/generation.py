@@ -41,6 +41,8 @@ OWN_OPTIONS: Final = (
     *("inputs", "input_ids", "attention_mask", "decoder_input_ids", "inputs_embeds", "streamer"),
     *("return_dict_in_generate", "output_logits", "output_attentions", "output_scores"),
 )
+#: those by which tokens that were read are less likely, those of the padding among them
+PENALTIES: Final = ("repetition_penalty", "encoder_repetition_penalty")
 #: what `generate()` is always asked to return
 RETURNED: Final = {"return_dict_in_generate": True, "output_scores": True}
 #: names of tables of positions
@@ -270,10 +272,33 @@ def read_again(
 def _call(
     model: Any, tokenizer: Any, prompts: Sequence[TokenizedText], options: dict[str, Any]
 ) -> tuple[list[WrittenAnswer], list[float] | None]:
-    """Call `generate()` on a padded batch of prompts; returns answers, and their scores if any."""
+    """Call `generate()` on padded batches of prompts; returns answers, and their scores if any.
+
+    Prompts of a batch may have equally many new tokens, and are not padded if padding is penalised
+    as a repeated token, so that no answer depends on the others.
+    """
+    config = options.get("generation_config", model.generation_config)
+    penalties = (options.get(name, getattr(config, name, None)) for name in PENALTIES)
+    penalised = any(one not in (None, 1.0) for one in penalties)
+    limits = [(_limits(model, n, options), n * penalised) for n in (len(p.ids) for p in prompts)]
+    found: list[tuple[list[WrittenAnswer], list[float] | None]] = [([], None)] * len(prompts)
+    for limit in [one for i, one in enumerate(limits) if one not in limits[:i]]:
+        places = [i for i, one in enumerate(limits) if one == limit]
+        some = _call_batch(model, tokenizer, [prompts[i] for i in places], options | limit[0])
+        for i, one in zip(places, some, strict=True):
+            found[i] = one
+    answers = [one for several, _ in found for one in several]
+    scores = [score for _, several in found for score in several or ()]
+    return answers, scores or None
+
+
+def _call_batch(
+    model: Any, tokenizer: Any, prompts: Sequence[TokenizedText], options: dict[str, Any]
+) -> Iterator[tuple[list[WrittenAnswer], list[float] | None]]:
+    """Yield the answers to each prompt of a padded batch, and their scores if any."""
     pad, decoder = pad_id(model, tokenizer), not model.config.is_encoder_decoder
     ids, mask = padded([one.ids for one in prompts], pad, model.device, left=decoder)
-    given = {"pad_token_id": pad, **_limit(model, ids.shape[1], options), **options, **RETURNED}
+    given = {"pad_token_id": pad, **options, **RETURNED}
     with inference(model):
         found = model.generate(input_ids=ids, attention_mask=mask, **given)
     ends, start = _end_ids(model, tokenizer, options), ids.shape[1] if decoder else 1
@@ -288,7 +313,8 @@ def _call(
         info = DecodingInfo(*search_mode(options, config), i % each)
         answers.append(WrittenAnswer(prompt, new, read, text, info))
     scores = getattr(found, "sequences_scores", None)
-    return answers, None if scores is None else scores.tolist()
+    for i in range(0, len(answers), each):
+        yield answers[i : i + each], None if scores is None else scores[i : i + each].tolist()
 
 
 def search_mode(options: dict[str, Any], config: Any) -> tuple[str, int | None]:
@@ -299,21 +325,34 @@ def search_mode(options: dict[str, Any], config: Any) -> tuple[str, int | None]:
     return ("beam" if beams > 1 else "greedy"), beams
 
 
-def _limit(model: Any, width: int, options: dict[str, Any]) -> dict[str, int]:
-    """Return the number of new tokens if nobody has set one, as far as there are positions.
+def _limits(model: Any, length: int, options: dict[str, Any]) -> dict[str, int]:
+    """Return limits of new tokens after a prompt of this length.
 
-    Raises ArgumentError if more are asked for than the model has positions.
+    They are those that are given, which may count a decoder-only model's prompt, or else as many as
+    there are positions. Raises ArgumentError for more than that, and for a prompt that has none.
     """
     config = options.get("generation_config", model.generation_config)
-    room = _room(model, width)
+    room = _room(model, length)
     asked = options.get("max_new_tokens")
     if room is not None and asked is not None and asked > room:
         rule = f"be at most {room}, for which the model has positions"
         raise ArgumentError("max_new_tokens", rule, asked, "lower it, or shorten the text")
-    limits = (options.get("max_length"), asked, config.max_new_tokens)
-    if any(one is not None for one in limits) or config.max_length not in (None, LIBRARY_LENGTH):
-        return {}
-    return {"max_new_tokens": MAX_NEW_TOKENS if room is None else min(MAX_NEW_TOKENS, room)}
+    told = {name: options.get(name, getattr(config, name)) for name in ("max_length", "min_length")}
+    most, least = told.values()
+    whole = most not in (None, LIBRARY_LENGTH) or "max_length" in options
+    found = {}
+    if asked is None and config.max_new_tokens is None:
+        if not whole:
+            found["max_new_tokens"] = MAX_NEW_TOKENS if room is None else min(MAX_NEW_TOKENS, room)
+        elif not model.config.is_encoder_decoder:
+            found["max_new_tokens"] = most - length
+            if most <= length:
+                rule = f"be above {length}, the tokens of the text"
+                raise ArgumentError("max_length", rule, most, "give max_new_tokens (--max-len)")
+    if least and not model.config.is_encoder_decoder:
+        fewest = options.get("min_new_tokens", config.min_new_tokens)
+        found["min_new_tokens"] = max(least - length, 0) if fewest is None else fewest
+    return found
 
 
 def _room(model: Any, width: int) -> int | None:
