@@ -15,7 +15,7 @@ from pyarrow.feather import write_feather
 from regard.api.evaluate_pairs import check_pairs
 from regard.data import BadLines, read_pairs
 from regard.data.pair_reader import read_sources
-from regard.data.pairs import run_columns
+from regard.data.pairs import column_names, run_columns
 from regard.errors import DataError
 
 TEXTS = ["a fine film", "dull, and long", 'he said "no"', "über; naïve", "not\nfor me", "so so"]
@@ -353,12 +353,45 @@ def test_what_may_be_meant_otherwise_is_noted(tmp_path, name):
     assert (said in left) if "quote" in name else left == ""
 
 
-@pytest.mark.parametrize("name", ["x.csv", "x.jsonl", "x.parquet", "x.xlsx"])
+SOURCES = {
+    "sentences": ("x.jsonl", b'{"story": ["A b.", "C d."], "question": "Q?"}', "A b. | C d.\tQ?"),
+    "a tab in a passage": ("x.csv", b'question,context\nQ?,"a\tb"', "a b\tQ?"),
+    "a list of features": ("x.jsonl", b'{"src": "a", "features": ["V", "3"]}', "a\tV;3"),
+    "a column of features": ("x.csv", b"tgt,src,tags\nb,a,V;3", "a\tV;3"),
+    "tabs below names": ("x.tsv", b"src\tform\na\tV;3", "a\tV;3"),
+    "tabs": ("x.tsv", b"a\tV;3", "a\tV;3"),
+    "fewer columns than the run's": ("x.csv", b"a", "a"),
+    "no story": ("x.jsonl", b'{"story": null, "question": "Q?"}', "line 1: the story is empty"),
+    "a bad row": ("x.csv", b"text\nbad", "line 2: it is bad"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_sources_are_those_of_pairs(tmp_path, name):
+    file, content, expected = SOURCES[name]
+    (tmp_path / file).write_bytes(content + b"\n")
+
+    def check(text):
+        if text == "bad":
+            raise DataError("x", 9, "it is bad", "mend it")
+
+    bad, columns = (
+        BadLines(skip=True),
+        column_names(run_columns("10")) if name.startswith("fewer") else None,
+    )
+    rules = {"max_chars": 99, "bad": bad, "check": check, "features": True}
+    found = list(read_sources(tmp_path / file, columns, **rules))
+    found += [str(error).partition(f"{file}, ")[2][: len(expected)] for error in bad.first]
+    assert found == [expected]
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.tsv", "x.jsonl", "x.parquet", "x.xlsx"])
 def test_other_files_are_read_by_the_columns_of_a_run_in_any_order(tmp_path, name):
     rows = [(n, "web", t) for t, n in PLAIN]
     names = ("Urteil", "Quelle", "Satz")
     content = {
         "x.csv": delimited(rows, names),
+        "x.tsv": lines(rows, *names),
         "x.jsonl": objects(rows, *names).encode(),
         "x.parquet": table(**dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))),
         "x.xlsx": workbook([names, *rows]),

@@ -15,12 +15,12 @@ import numpy as np
 from regard import safe_read
 from regard.atomic_files import write_atomic
 from regard.data import read_pairs
-from regard.data.error_hints import PYTHON_HINTS
+from regard.data.error_hints import PYTHON_HINTS, BadLine
 from regard.data.file_formats import JOINED, TARGET_NAMES, ReadOptions, source_columns
-from regard.data.pairs import column_names, run_columns
+from regard.data.pairs import column_names, joined_source, run_columns
 from regard.data.table_files import HEAD
 from regard.data.tokenizers import FEW_LABELS
-from regard.errors import ArgumentError
+from regard.errors import ArgumentError, DataError
 from regard.tasks import Task
 from regard.tasks.inputs.base import TABLE_ROWS, is_table
 from regard.training.run_folder import LABELS
@@ -63,9 +63,15 @@ def table_sources(task: Task, table: Any) -> list[Any]:
     names = list(rows[0]) if rows else []
     wanted = ReadOptions(columns=column_names(run_columns(task.settings.columns)))
     own = wanted.columns_for(names, by_name=True)
-    places = source_columns("table", names, own, named=True, advice=COLUMN_HINTS) if rows else []
-    chosen = [[row[names[place]] for place in places] for row in rows]
-    return ["\t".join(map(str, parts)) if parts[1:] else parts[0] for parts in chosen]
+    features = bool(task.input.feature_names)
+    if not rows:
+        return []
+    places, question = source_columns("table", names, own, COLUMN_HINTS, features=features)
+    parts = [[row[names[place]] for place in places] for row in rows]
+    try:
+        return [joined_source(some, has_question=question) for some in parts]
+    except BadLine as bad:
+        raise DataError("table", None, bad.reason, bad.fixed_by(COLUMN_HINTS)) from None
 
 
 def pair_with(columns: Sequence[str] | None, sources: Any, targets: Any) -> list[Any]:

@@ -22,7 +22,7 @@ from regard.data import (
 )
 from regard.data.error_hints import ErrorHints, with_commas
 from regard.data.media_files import MEDIA, reject_media
-from regard.data.pair_reader import MAX_CHARS, TABLES
+from regard.data.pair_reader import MAX_CHARS, SOURCE_TABLES
 from regard.data.pairs import column_names, run_columns
 from regard.data.text_files import display_name, format_suffix
 from regard.errors import ArgumentError, DataError
@@ -151,8 +151,8 @@ class InputLines:
         words = [] if columns is None else [word.strip() for word in columns.split(",")]
         # as those of pairs, whose target is not read here
         self._columns = column_names([*words[:1], *words]) if words else None
-        if words and not any(format_suffix(file) in TABLES for file in files):
-            rule = f"be for files that end in {', '.join(TABLES)}"
+        if words and not any(format_suffix(file) in SOURCE_TABLES for file in files):
+            rule = f"be for files that end in {', '.join(SOURCE_TABLES)}"
             raise ArgumentError("--columns", rule, repr(columns), "leave it out")
         if max_chars is not None and max_chars < 1:
             raise ArgumentError("--max-chars", "be at least 1", max_chars, "choose a larger number")

@@ -94,7 +94,9 @@ class ReadOptions:
             return self.columns
         words = [column for column in _flat(self.columns) if isinstance(column, str)]
         known = {name.strip() for name in names}
-        fits = (not words and not by_name) or any(word.strip() in known for word in words)
+        fits = any(word.strip() in known for word in words)
+        if not words and not by_name:
+            fits = all(type(c) is int and c < len(names) for c in _flat(self.columns[:1]))
         return self.columns if fits else None
 
     def check(self) -> None:
@@ -252,10 +254,20 @@ def _cell(value: Any) -> str:
     return json.dumps(value) if labels or isinstance(value, bool | int | float) else ""
 
 
+class SourceColumns(NamedTuple):
+    """The places of the columns that make up a source: the second is its question or features."""
+
+    places: list[int]
+    has_question: bool = False
+
+
 def source_rows_layout(
-    table: Table, columns: Columns | None, advice: ErrorHints
-) -> tuple[Cells, list[int], bool]:
-    """Return columns, the places of those that make up the source, and whether names come first."""
+    table: Table, columns: Columns | None, advice: ErrorHints, *, features: bool
+) -> tuple[Cells, SourceColumns, bool]:
+    """Return names of columns, those that make up the source, and whether the names come first.
+
+    The source has no place if a row of cells is one: there are no names, and none was asked for.
+    """
     wanted = ReadOptions(columns=columns, advice=advice)
     if table.has_records:
         first = next(iter(_records(table).values()), {})
@@ -265,12 +277,15 @@ def source_rows_layout(
         names = [cell.strip() for cell in rows[0]] if rows else []
         by_name = any(isinstance(column, str) for column in wanted.columns_for(names) or ())
         named = by_name or has_header(rows, sources=True)
+    asked = columns is not None and not isinstance(columns, RunColumns)
+    if table.kind == "tsv" and not asked and not (named and names[1:]):
+        return names, SourceColumns([]), False
     if not names:
-        return names, [0], False
+        return names, SourceColumns([0]), False
     by_name = table.has_records and table.names is None
     own = wanted.columns_for(names, by_name=by_name)
-    places = source_columns(table.name, names, own, named=named, advice=advice)
-    return names, places, named and not table.has_records
+    chosen = source_columns(table.name, names, own, advice, named=named, features=features)
+    return names, chosen, named and not table.has_records
 
 
 class Roles(NamedTuple):
@@ -325,22 +340,30 @@ def _left_out(names: Sequence[str]) -> str:
 
 
 def source_columns(
-    file: str, first: Cells, columns: Columns | None, *, named: bool, advice: ErrorHints
-) -> list[int]:
-    """Return the places of the source, and of its features or question, in a table of sources."""
+    file: str,
+    first: Cells,
+    columns: Columns | None,
+    advice: ErrorHints,
+    *,
+    named: bool = True,
+    features: bool = False,
+) -> SourceColumns:
+    """Return the columns of the source in a table of sources, with its question or features."""
     lower = [name.strip().lower() for name in first]
     if columns is not None:
-        wanted = [*_flat(columns[:1]), *columns[2:3]]
-        return _places(file, 1, first, wanted, advice)
+        wanted = _flat(columns[:1])
+        places = _places(file, None, first, [*wanted, *columns[2:3]], advice)
+        return SourceColumns(places, len(wanted) > 1)
     targets = (ANSWER_NAMES[0], PAIR_LABELS[0])
-    asked = question_columns([*first, *targets]) if named else None
-    if asked:
-        return [first.index(asked[0]), first.index(asked[1])]
-    if named and (chosen := choose_columns(first)):
-        return [first.index(chosen[0])]
+    if named and (asked := question_columns([*first, *targets])):
+        return SourceColumns([first.index(asked[0]), first.index(asked[1])], has_question=True)
     known = [i for i, name in enumerate(lower) if named and name in SOURCE_NAMES.split()]
+    used = known
+    if named and (chosen := choose_columns(first)):
+        known, used = [first.index(chosen[0])], [first.index(name) for name in chosen]
     if len(known) == 1 or len(first) == 1 or (not named and len(first) == 2):
-        return known or [0]
+        rest = [i for i in range(len(first)) if i not in used] if features and named else []
+        return SourceColumns([*(known or [0]), *(rest if len(rest) == 1 else [])])
     reason = f"its columns are {', '.join(first)}, and which is the source is not clear"
     raise DataError(file, 1, reason, f"name it, as in {advice.columns(first[:1])}")
 

@@ -15,6 +15,7 @@ from regard.data.pairs import (
     Parser,
     check_text,
     check_unicode,
+    joined_source,
     json_object,
     other_width,
     parser_for,
@@ -28,6 +29,7 @@ from regard.data.text_files import (
     display_name,
     encoding_note,
     format_suffix,
+    is_read_once,
     numbered_lines,
     stdin_bytes,
 )
@@ -41,8 +43,9 @@ MAX_CHARS: Final = 10_000
 #: kinds of files whose cells are text
 LINES: Final = ("tsv", "csv", "parallel")
 TEXT: Final = Format("text")
-#: endings of files that hold no lines of text
-TABLES: Final = tuple(ending for ending in ROW_FILES if ending not in (".tsv", ".txt"))
+#: endings of files of rows, and of those that hold no lines of text
+SOURCE_TABLES: Final = tuple(ending for ending in ROW_FILES if ending != ".txt")
+TABLES: Final = tuple(ending for ending in SOURCE_TABLES if ending != ".tsv")
 
 
 def keep_source(pair: Pair) -> Pair:
@@ -229,12 +232,7 @@ def read_pairs(
     return PairReader(opened, lambda number, row: sources(parse(number, row)), bad)
 
 
-def read_lines(
-    source: PathLike | Iterable[str],
-    *,
-    max_chars: int = MAX_CHARS,
-    bad: BadLines | None = None,
-) -> Iterator[str]:
+def read_lines(source: PathLike | Iterable[str], *, max_chars: int = MAX_CHARS) -> Iterator[str]:
     """Read lines to predict from; empty lines are allowed.
 
     Lines are checked like sources of pairs. The first bad one raises DataError.
@@ -242,8 +240,8 @@ def read_lines(
     Args:
         source: a file, or lines.
         max_chars: the most characters of a line.
-        bad: counts bad lines, and says how errors write options; with it, they can be left out.
     """
+    bad = BadLines(advice=PYTHON_HINTS._replace(skip=""))
     if isinstance(source, str | os.PathLike):
         return _checked_lines(display_name(source), numbered_lines(source), max_chars, bad)
     return _checked_lines("lines", enumerate(source, start=1), max_chars, bad)
@@ -260,36 +258,60 @@ def checked_line(row: Any, max_chars: int) -> str:
     return text
 
 
-def _checked_lines(name: str, rows: Rows, max_chars: int, bad: BadLines | None) -> Iterator[str]:
+def _checked_lines(
+    name: str, rows: Rows, max_chars: int, bad: BadLines, check: Callable[[str], object] = bool
+) -> Iterator[str]:
     for number, row in rows:
         try:
             text = checked_line(row, max_chars)
+            check(text)
+        except DataError as error:
+            bad.add(name, number, BadLine(error.kind, error.reason, error.fix))
         except BadLine as wrong:
-            if bad is None:
-                fix = wrong.fixed_by(PYTHON_HINTS)
-                raise DataError(name, number, wrong.reason, fix, kind=wrong.kind) from None
             bad.add(name, number, wrong)
-            continue
-        yield text
+        else:
+            yield text
 
 
 def read_sources(
-    source: PathLike, columns: Columns | None, *, max_chars: int, bad: BadLines
+    source: PathLike,
+    columns: Columns | None,
+    *,
+    max_chars: int,
+    bad: BadLines,
+    check: Callable[[str], object] = bool,
+    features: bool = False,
 ) -> Iterator[str]:
-    """Read sources without targets: lines, or a column of CSV, JSON or Parquet.
+    """Read sources without targets: lines, or a column of a table.
 
-    A tab separates a story from its question, and a text from its features.
+    A tab separates a story from its question, and a text from its features. `check` raises
+    DataError for a source that a model cannot take.
     """
-    if format_suffix(source) not in TABLES:
-        return read_lines(source, max_chars=max_chars, bad=bad)
-    rows = source_rows(source, columns, bad.advice)
-    return _checked_lines(display_name(source), rows, max_chars, bad)
+    rows = source_rows(source, columns, bad.advice, features=features)
+    return _checked_lines(display_name(source), rows, max_chars, bad, check)
 
 
-def source_rows(source: PathLike, columns: Columns | None, advice: ErrorHints) -> Rows:
-    """Yield the numbered sources of a table; one that cannot be read is a BadLine."""
+def source_rows(
+    source: PathLike, columns: Columns | None, advice: ErrorHints, *, features: bool = False
+) -> Rows:
+    """Yield the numbered sources of a file; one that cannot be read is a BadLine.
+
+    They are a column of a table, with its question or, if a model has `features`, with these; of a
+    file of lines, and of tab-separated ones without names, the lines.
+    """
+    if format_suffix(source) not in SOURCE_TABLES or is_read_once(source):
+        yield from numbered_lines(source)
+        return
     table = open_table(source)
-    names, places, header = source_rows_layout(table, columns, advice)
+    if format_suffix(source) == ".tsv" and table.kind != "tsv":  # texts with commas
+        yield from numbered_lines(source)
+        return
+    names, (places, question), header = source_rows_layout(
+        table, columns, advice, features=features
+    )
+    if not places:
+        yield from numbered_lines(source)
+        return
     chosen = [names[place] for place in places if names]
     for number, row in itertools.islice(table.rows(chosen), int(header), None):
         try:
@@ -300,7 +322,7 @@ def source_rows(source: PathLike, columns: Columns | None, advice: ErrorHints) -
                 if len(cells) != len(names):
                     raise other_width(cells, len(names))
                 parts = [cells[place] for place in places]
-            yield number, "\t".join(map(str, parts)) if parts[1:] else parts[0]
+            yield number, joined_source(parts, has_question=question)
         except BadLine as bad:
             yield number, bad
 

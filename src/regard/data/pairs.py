@@ -378,6 +378,15 @@ def _features(value: Any) -> tuple[str, ...]:
     raise BadLine("not a string", reason, "write them as V;PST;3;SG")
 
 
+def joined_source(parts: Sequence[Any], *, has_question: bool) -> Any:
+    """Return a source as models are asked: with its question, or its features, after a tab."""
+    src, *more = parts
+    if has_question:
+        return join_source(src, more[0])
+    features = _features(more[0]) if more and isinstance(src, str) else ()
+    return src if not features else src.replace("\t", " ") + "\t" + ";".join(features)
+
+
 def _parallel(files: tuple[str, str], max_chars: int) -> Parser:
     """Return the parser of rows of two raw lines; errors name the file of their side."""
 

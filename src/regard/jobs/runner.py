@@ -26,7 +26,7 @@ from regard.data.error_hints import BadLine, ErrorHints, with_commas
 from regard.data.pair_reader import checked_line, source_rows
 from regard.data.pairs import run_columns
 from regard.data.shards import list_shards
-from regard.data.text_files import ROW_FILES, data_checksum, format_suffix, numbered_lines
+from regard.data.text_files import data_checksum
 from regard.errors import ArgumentError, DataError, RegardError, describe_memory_error
 from regard.tasks.inputs.text import TextInput
 from regard.training import RunFolder
@@ -169,7 +169,8 @@ class LoadedTask:
         columns = run_columns(config.columns)
         if task.columns is not None:  # without a target
             columns = (*task.columns[:1], *task.columns)  # type: ignore[assignment]
-        yield from read_records(shard, columns, limit, self.model.check_source)
+        features = bool(self.model.features)
+        yield from read_records(shard, columns, limit, self.model.check_source, features=features)
 
     def answer(self, shard: InputShard, sources: Sequence[str], first: int) -> list[dict[str, Any]]:
         """Return the columns that are predicted of some sources, the first of which has a number.
@@ -190,7 +191,12 @@ class LoadedTask:
 
 
 def read_records(
-    shard: InputShard, columns: Any, max_chars: int, check: Callable[[str], None]
+    shard: InputShard,
+    columns: Any,
+    max_chars: int,
+    check: Callable[[str], None],
+    *,
+    features: bool = False,
 ) -> Iterator[Record]:
     """Yield the rows of a shard: lines, or those of a column of a table.
 
@@ -199,10 +205,9 @@ def read_records(
         columns: of the source, the target and features; None finds the source.
         max_chars: most characters of a source.
         check: raises DataError for a source that the model cannot take.
+        features: whether sources may have some.
     """
-    is_table = format_suffix(shard.path) in ROW_FILES and format_suffix(shard.path) != ".txt"
-    rows = source_rows(shard.path, columns, HINTS) if is_table else numbered_lines(shard.path)
-    for number, row in rows:
+    for number, row in source_rows(shard.path, columns, HINTS, features=features):
         try:
             text = checked_line(row, max_chars)
             check(text)

@@ -19,11 +19,10 @@ from regard.data import (
     source_ids,
 )
 from regard.data.corpus import is_held_out
-from regard.data.error_hints import BadLine, shorten
+from regard.data.error_hints import shorten
 from regard.data.lookup_codecs import KINDS, Span, words_at
 from regard.data.pair_reader import SourceTransform, read_sources, require_text
 from regard.data.pairs import draw_sample, parse_features
-from regard.data.text_files import display_name
 from regard.errors import ArgumentError, DataError
 from regard.messages import message
 from regard.models import SPAN_PRESETS, STORY_PRESETS, TEXT_PRESETS
@@ -181,7 +180,7 @@ class LineInput(TaskInput):
 
     def read(self, given: SourceFiles) -> Iterator[str]:
         """Read one source per line of one file, or of some of its columns."""
-        return text_sources(given)
+        return text_sources(given, features=bool(self.feature_names))
 
     def examples(self, card: str, dev: Path) -> list[Any]:
         """Return the first short sources that the model card shows, each once."""
@@ -355,21 +354,13 @@ def refuse_file(source: Any) -> None:
         raise ArgumentError("file", "be left out for this model", "given", "send text")
 
 
-def text_sources(given: SourceFiles) -> Iterator[str]:
-    """Yield one text per line of one file, or those of a column of CSV, JSON or Parquet."""
+def text_sources(given: SourceFiles, *, features: bool = False) -> Iterator[str]:
+    """Return one text per line of one file, or those of a column of CSV, JSON or Parquet."""
     (file, *others), columns, max_chars, bad, check = given
     if others:
         raise ArgumentError("FILE", "be one for a model that reads text", file, "join the files")
-    good = 0
-    for line in read_sources(file, columns, max_chars=max_chars, bad=bad):
-        try:
-            check(line)
-        except DataError as error:
-            wrong = BadLine(error.kind, error.reason, error.fix)
-            bad.add(display_name(file), good + bad.total + 1, wrong)
-            continue
-        good += 1
-        yield line
+    rules: dict[str, Any] = {"max_chars": max_chars, "bad": bad, "check": check}
+    return read_sources(file, columns, **rules, features=features)
 
 
 def describe_tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
