@@ -21,7 +21,7 @@ from benchmarks.pages.recipes import device, recipe_of
 from regard.recipes import Recipe
 
 #: settings that may differ between runs of one recipe
-FREE: Final = ("seed", "device", "threads", "report", "save_every")
+FREE: Final = ("seed", "device", "threads", "report", "baseline", "save_every")
 #: settings that may also differ on a CPU: budget and evaluation interval
 BUDGET: Final = ("minutes", "steps", "epochs", "patience", "eval_every")
 #: former fixed defaults that now depend on the data: recipes set them, earlier results did not

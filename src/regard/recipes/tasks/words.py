@@ -12,7 +12,7 @@ symbols that are appended to its letters.
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Final, Literal
@@ -67,18 +67,14 @@ CHARACTERS: Final = {"src_tokenizer": "char", "tgt_tokenizer": "char", "metric":
 
 
 def prepare_cmudict(
-    folder: Path,
-    *,
-    dev_words: int = 2670,
-    words: str | Sequence[str] = (),
-    most_words: int = 200_000,
+    folder: Path, *, dev_words: int = 2670, words: str = "", most_words: int = 200_000
 ) -> TaskData:
     """Read words with all their pronunciations; dev words are those with the smallest hashes.
 
     Args:
         folder: the public datasets.
         dev_words: number of words to hold out.
-        words: files in the folder whose lines begin with a word, such as word vectors. Words that
+        words: a file in the folder whose lines begin with a word, such as word vectors. Words that
             are in none of training, dev and test become unlabelled examples for a teacher.
         most_words: largest number of those, from the first on.
     """
@@ -97,19 +93,17 @@ def prepare_cmudict(
         for word, *several in rows(find_file(folder, DICTIONARY, "test.multiref.tsv"), 2)
     ]
     known = {*said, *(example.src for example in sets["test"])}
-    names = [words] if isinstance(words, str) else words
-    lists = [find_file(folder, *Path(name).parts) for name in names]
+    list_ = find_file(folder, *Path(words).parts) if words else None
     return task_data(
         sets,
         {"src_tokenizer": "char", "tgt_tokenizer": "space", "metric": "per"},
-        unlabelled=_unlabelled(lists, known, most_words),
+        unlabelled=_unlabelled(list_, known, most_words) if list_ else (),
     )
 
 
-def _unlabelled(paths: Iterable[Path], known: Collection[str], most: int) -> list[RecipeExample]:
-    """Return the words of some lists that are not known, each once, in their order."""
-    lines = (line for path in paths for line in read_lines(path) if line.strip())
-    first = (line.split(maxsplit=1)[0].upper() for line in lines)
+def _unlabelled(path: Path, known: Collection[str], most: int) -> list[RecipeExample]:
+    """Return the words of a list that are not known, each once, in its order."""
+    first = (line.split(maxsplit=1)[0].upper() for line in read_lines(path) if line.strip())
     found = dict.fromkeys(
         word
         for word in first
