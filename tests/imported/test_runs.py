@@ -114,7 +114,8 @@ def test_recordings_are_heard_in_their_language(folders, tmp_path):
     suppressed = model.tgt_tokenizer.tokens([ids.index(7), ids.index(9)])
     assert len(written) > 9
     assert not written & {*suppressed}
-    trace = model.trace(heard[0], beam=1, max_len=9)
+    trace = model.check(heard[0], beam=1, max_len=9)
+    assert trace.checks["greedy_text"] == model(heard[0], beam=1, max_len=9).text
     assert len(trace.source.tokens) == 50
     assert trace.source.backdrop.kind == "spectrogram"
     for language, said in (("xx", "as en, fr, but it is 'xx'"), ("en", "or en to translate it")):

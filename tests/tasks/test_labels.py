@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 import regard
+from regard.api.heads import target_nats
 from regard.errors import ArgumentError, DataError
 from regard.models import LABEL_PRESETS, SequenceClassifier
 from regard.tasks.tokenizer_training import learn_target_tokenizer
@@ -52,6 +53,7 @@ def test_every_preset_writes_labels(preset, tmp_path, capsys):
         assert {one.text for one in both} == set(WORDS)
         assert sum(np.exp(one.log_prob) for one in both) == pytest.approx(1, abs=1e-6)
         assert found.token_log_probs[1] == 0  # the end is certain
+        assert target_nats(model, ["a film"], ["bad"])[0, 1] == 1
 
 
 def test_a_setting_refuses_labels(tmp_path, capsys):

@@ -127,7 +127,8 @@ def target_nats(model: Model, sources: Sequence[Any], targets: Sequence[str]) ->
             predictor.module, *predictor.batch(rows[part]), ids[part], need_weights=False
         )
         nats += [-hypothesis.log_prob for hypothesis in found]
-    return np.array([nats, [len(target) + 1 for target in ids]], dtype=np.float64).T
+    counted = predictor.task.output.counted  # an end that is certain cannot be wrong
+    return np.array([nats, [(len(target) + 1) / counted for target in ids]], np.float64).T
 
 
 def _traces(

@@ -34,6 +34,7 @@ from regard.decoding import (
     stream,
 )
 from regard.decoding.search_steps import Streamed, padded_length
+from regard.decoding_options import given_options
 from regard.errors import ArgumentError, DataError, RegardError
 from regard.messages import message
 from regard.models import AnyModel, SequenceModel
@@ -551,8 +552,8 @@ class Predictor:
         return replace(found, checks={**found.checks, **more, "sentences": sentences})
 
     def _greedy_text(self, row: Any, max_len: int | None) -> str:
-        src, lengths = self.batch([row])
-        best = decode(self.module, src, lengths, DecodingOptions(beam=1, max_len=max_len))
+        options = decoding_options(self.task, 1, given_options(beam=1, max_len=max_len))
+        best = decode(self.module, *self.batch([row]), self.task.prefixed(options, [row]))
         return self.task.target.decode(best[0][0].tokens)
 
 
