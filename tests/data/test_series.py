@@ -26,10 +26,6 @@ def csv(path, *lines):
     return path
 
 
-def seconds(text):
-    return int(np.datetime64(text, "s").astype(int))
-
-
 def test_a_table_with_times(tmp_path):
     lines = ["day,a,b", *(f"{day},{i},{i / 2}" for i, day in enumerate(DAYS))]
     table = read_series(csv(tmp_path / "x.csv", *lines))
@@ -86,15 +82,17 @@ def test_files_that_are_no_series_are_refused(tmp_path, monkeypatch, content, sa
 
 
 def test_months_end_and_weekends_are_no_gaps():
-    months = read_series({"date": ["2023-11-30", "2023-12-30", "2024-01-30"], "a": [1, 2, 3]})
+    ends = ["2023-09-30", "2023-10-31", "2023-11-30", "2024-01-31"]
+    months = read_series({"date": ends, "a": [1, 2, 3, 5]}, gaps="fill")
     assert months.step == TimeStep("months", 1)
-    assert time_labels(months.step.after(seconds("2024-01-15"), 3), months.step) == [
-        "2024-02-15", "2024-03-15", "2024-04-15",
-    ]  # fmt: skip
+    assert months.labels() == [*ends[:3], "2023-12-31", ends[3]]
+    assert months.values.ravel().tolist() == [1, 2, 3, 4, 5]
+    ahead = time_labels(months.step.after(months.times, 2), months.step)
+    assert ahead == ["2024-02-29", "2024-03-31"]
     friday = ["2024-02-01", "2024-02-02", "2024-02-05", "2024-02-06"]
     weekdays = read_series({"date": friday, "a": [1, 2, 3, 4]})
     assert weekdays.step == TimeStep("weekdays", 1)
-    ahead = weekdays.step.after(int(weekdays.times[1]), 2)
+    ahead = weekdays.step.after(weekdays.times[:2], 2)
     assert time_labels(ahead, weekdays.step) == ["2024-02-05", "2024-02-06"]
 
 

@@ -514,8 +514,8 @@ class _Builder:
                 raise DataError(table.name, None, reason, "leave it out")
             values[:, i] = np.interp(grid, places[real], column[real])
             filled += count - int(np.isin(grid, places[real]).sum())
-        first = int(table.times[0])
-        times = np.concatenate([[first], table.step.after(first, count - 1)])
+        after = table.step.after(table.times[::-1], count - 1)  # of the first row
+        times = np.concatenate([table.times[:1], after])
         return replace(table, times=times, values=values, filled=filled)
 
 

@@ -54,13 +54,15 @@ class TimeStep(NamedTuple):
     unit: Literal["rows", "seconds", "months", "weekdays"]
     size: int
 
-    def after(self, last: int, steps: int) -> Int64[np.ndarray, " steps"]:
-        """Return the times of the next steps."""
+    def after(self, times: Int64[np.ndarray, " rows"], steps: int) -> Int64[np.ndarray, " steps"]:
+        """Return the times of the next steps; months that are shorter have their last day."""
         ahead: Any = np.arange(1, steps + 1)
+        last = int(times[-1])
         if self.unit == "months":
-            month = _months(np.array([last]))[0]
-            day = np.array([last]).astype("datetime64[s]") - _month_start(np.array([month]))
-            return np.asarray(_month_start(month + self.size * ahead) + day, np.int64)
+            found = _months(times)[-1] + self.size * ahead
+            longest = (times - _month_start(_months(times))).max()
+            end = _month_start(found + 1) - DAY + last % DAY
+            return np.asarray(np.minimum(_month_start(found) + longest, end), np.int64)
         if self.unit == "weekdays":
             days = np.array(last // DAY, "datetime64[D]")
             return np.busday_offset(days, ahead * self.size).astype(np.int64) * DAY + last % DAY
@@ -96,7 +98,7 @@ def _months(times: np.ndarray) -> np.ndarray:
 
 
 def _month_start(months: np.ndarray) -> np.ndarray:
-    return np.asarray(months).astype("datetime64[M]").astype("datetime64[s]")
+    return months.astype("datetime64[M]").astype("datetime64[s]").astype(np.int64)
 
 
 ROWS: Final = TimeStep("rows", 1)
@@ -203,10 +205,14 @@ def step_of(times: Int64[np.ndarray, " rows"]) -> TimeStep:
         return TimeStep("seconds", DAY)
     apart, counts = np.unique(np.diff(times), return_counts=True)
     usual = int(apart[counts.argmax()])
-    months = np.diff(_months(times))
-    # months are 28 to 31 days long, and years 365 or 366
-    if usual >= 28 * DAY and months.min() == months.max() and len(apart) > 1:
-        return TimeStep("months", int(months[0]))
+    # months are 28 to 31 days long, and years 365 or 366; some may be missing
+    months = _months(times)
+    day, rest = (
+        (times - start) // DAY for start in (_month_start(months), _month_start(months + 1))
+    )
+    regular, same = np.ptp(np.diff(months)) == 0, ((day == day.max()) | (rest == -1)).all()
+    if usual >= 28 * DAY and len(apart) > 1 and (regular or same):
+        return TimeStep("months", int(np.bincount(np.diff(months)).argmax()))
     days = (times // DAY).astype("datetime64[D]")
     if usual == DAY and len(apart) > 1 and np.is_busday(days).all():
         return TimeStep("weekdays", 1)

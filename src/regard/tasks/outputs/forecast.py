@@ -339,7 +339,7 @@ class ForecastOutput(NumbersOutput):
         with inference(model):
             found = self.estimates(model, history, need_weights=need_weights)
         steps = self.options.horizon
-        times = table.step.after(int(table.times[-1]), steps)
+        times = table.step.after(table.times, steps)
         quantiles = found.quantiles[0].cpu().numpy()
         return Forecast(
             table=table,
