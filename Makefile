@@ -87,7 +87,10 @@ others: $(STAMP)  ## plain, compiled and system in one call, since each takes a 
 	$(PYTEST) -m $(OTHERS)
 
 long: $(STAMP)  ## what `make test` leaves out, since something like it runs there
-	$(PYTEST) -m long
+	$(PYTEST) -m "long and not browser"
+# one driver of browsers in a process, and none beside tests that run loops of their own
+	$(PYTEST) -m "long and browser" tests/browser
+	$(PYTEST) -m "long and browser" tests/documentation
 
 browser: WORKERS := 1
 browser: $(STAMP)  ## the page in a real Chromium, which is installed where it can be

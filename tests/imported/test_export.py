@@ -86,7 +86,7 @@ def test_a_trained_run_is_written_back_with_its_outputs(folders, family, tmp_pat
     texts = sentences(60)
     rows = {"bert": [(t, t[:1]) for t in texts], "bart": [(t, t) for t in texts]}
     pairs = rows.get(family, rows["bart"] if family == "t5" else [(t,) for t in texts])
-    how = {"steps": 3, "quiet": True, "eval_every": 3, "lr": 1e-2, "label_smoothing": 0.1}
+    how = {"steps": 20, "quiet": True, "eval_every": 20, "lr": 1e-2, "label_smoothing": 0.1}
     how |= {"label_smoothing": 0.0} if family == "gemma" else {}
     model = regard.fit(pairs, start=str(path), output=tmp_path / "run", **how)
     assert done(

@@ -263,7 +263,7 @@ def build(family, dtype=torch.float64, **sizes):
     import transformers
 
     kind, own, *_ = ZOO[family]
-    torch.manual_seed(2)
+    torch.manual_seed(5 if family == "bart" else 2)  # with 2, its texts never end
     made = getattr(transformers, kind)
     config = made.config_class(**{**({} if family in PICTURES else IDS), **own, **sizes})
     config._attn_implementation = "eager"

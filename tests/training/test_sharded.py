@@ -27,6 +27,7 @@ BRIEF = {
     "report": False,
 }
 SMALL = {"preset": "bahdanau", "hidden": 16, "embed": 8}
+CHARS = {"max_src_len": 30, "max_tgt_len": 30}
 SMALL_TRANSFORMER = {
     "preset": "transformer",
     "dim": 24,
@@ -115,7 +116,7 @@ def test_two_processes_without_shards_equal_one(pairs, tmp_path):
     ("processes", "extra"),
     [
         (2, {**SMALL_TRANSFORMER, "accumulate": 2, "recompute": True, "ema": 0.9, "rdrop": 1.0}),
-        (4, {**SMALL, "shared_vocab": True, "tied": "all", "src_tokenizer": "char"}),
+        (4, {**SMALL, "shared_vocab": True, "tied": "all", "src_tokenizer": "char", **CHARS}),
         (4, {**SMALL, "preset": "self-attentive", "ema": 0.9}),
         (4, {**SMALL_TRANSFORMER, "tied": "output"}),
     ],
