@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from regard.data.corpus import sampling_order
 from regard.evaluation.metrics import PLAIN_TEXT
 from regard.training.evaluator import Evaluation, score_with_error
+from regard.training.reporting import write_card
 from regard.training.schedule import Progress
 
 
@@ -85,5 +86,7 @@ def test_the_last_model_is_taken_if_it_is_better_on_more_of_the_dev_set(make_tas
         ("best", 0.25, False),
         ("last", 0.2, True),
     ]
+    write_card(task.folder, task.summary, progress, found)
+    assert "| best dev per, greedy | 0.2500 at step 1 |" in task.folder.card_file.read_text()
     written = load_file(task.folder.model_file)
     assert any((tensor == 2.0).all() for tensor in written.values())

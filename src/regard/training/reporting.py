@@ -461,10 +461,11 @@ def write_card(
     forgotten: str | None = None,
 ) -> None:
     """Write README.md: what the model is, how well it does, how to use and to reproduce it."""
-    best, step, _ = progress.best[0]
+    scores = {each.name: each.found for each in candidates}  # of more dev examples, perhaps
+    best, step, _ = scores.get("best", progress.best[0])
     tokens = "\n".join(f"| {name} | {value} |" for name, value in summary.tokens.items())
     metric = summary.metric
-    if metric not in ("loss", "perplexity"):
+    if metric in metrics.text_metrics():
         metric = f"{metric}, greedy"
     names = {
         "average": f"the average of the {len(progress.best)} best",
