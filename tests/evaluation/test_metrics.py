@@ -61,48 +61,36 @@ def test_bleu_counts_words_of_the_script_and_states_how(references, tokenize):
     assert (named.value == found.value) == (tokenize == "char")
 
 
-@pytest.mark.parametrize("tokenize", ["13a", "zh", "char"])
-def test_bleu_is_sacrebleus(tokenize):
-    metric, name = sacrebleu.BLEU(tokenize=tokenize), f"bleu-{tokenize}"
-    one = score(name, SYSTEM, GOLD)
-    assert one.value == pytest.approx(metric.corpus_score(SYSTEM, [GOLD]).score, abs=1e-9)
+@pytest.mark.parametrize(
+    ("name", "metric", "unit"),
+    [
+        *((f"bleu-{words}", sacrebleu.BLEU(tokenize=words), 1) for words in ("13a", "zh", "char")),
+        ("chrf", sacrebleu.CHRF(), 1),
+        ("ter", sacrebleu.TER(), 100),  # a share
+    ],
+)
+def test_values_are_sacrebleus(name, metric, unit):
+    one, several = score(name, SYSTEM, GOLD), score(name, SYSTEM, SEVERAL)
+    expected = metric.corpus_score(SYSTEM, [GOLD]).score / unit
+    assert one.value == pytest.approx(expected, abs=1e-9)
     assert one.signature == f"{name}|{metric.get_signature().format()}|norm:nfc+spaces"
-    assert f"tok:{tokenize}|" in one.signature
-    several = score(name, SYSTEM, SEVERAL)
-    expected = metric.corpus_score(SYSTEM, streams(SEVERAL)).score
+    expected = metric.corpus_score(SYSTEM, streams(SEVERAL)).score / unit
     assert several.value == pytest.approx(expected, abs=1e-9)
-    assert several.value > one.value
+    assert several.higher_is_better == (several.value > one.value)
     assert "nrefs:var|" in several.signature
 
 
-def test_chrf_is_sacrebleus():
-    metric = sacrebleu.CHRF()
-    one = score("chrf", SYSTEM, GOLD)
-    assert one.value == pytest.approx(metric.corpus_score(SYSTEM, [GOLD]).score, abs=1e-9)
-    assert one.signature == f"chrf|{metric.get_signature().format()}|norm:nfc+spaces"
-    expected = metric.corpus_score(SYSTEM, streams(SEVERAL)).score
-    assert score("chrf", SYSTEM, SEVERAL).value == pytest.approx(expected, abs=1e-9)
-
-
-def test_ter_is_sacrebleus_as_a_share():
-    metric = sacrebleu.TER()
-    one = score("ter", SYSTEM, GOLD)
-    assert one.value == pytest.approx(metric.corpus_score(SYSTEM, [GOLD]).score / 100, abs=1e-9)
-    assert one.signature == f"ter|{metric.get_signature().format()}|norm:nfc+spaces"
-    # by hand: "today" moves to the front, which is one edit of eight words, and two for wer
+def test_a_word_that_moves_is_one_edit_for_ter():
+    # "today" moves to the front, which is one edit of eight words, and two for wer
     assert score("ter", SYSTEM[4:], GOLD[4:]).value == pytest.approx(1 / 8)
     assert score("wer", SYSTEM[4:], GOLD[4:]).value == pytest.approx(2 / 8)
-    expected = metric.corpus_score(SYSTEM, streams(SEVERAL)).score / 100
-    assert score("ter", SYSTEM, SEVERAL).value == pytest.approx(expected, abs=1e-9)
 
 
-@pytest.mark.parametrize("name", ["wer", "per"])
-def test_word_edits_are_jiwers(name):
-    assert score(name, SYSTEM, GOLD).value == pytest.approx(jiwer.wer(GOLD, SYSTEM))
-
-
-def test_character_edits_are_jiwers():
-    assert score("cer", SYSTEM, GOLD).value == pytest.approx(jiwer.cer(GOLD, SYSTEM))
+@pytest.mark.parametrize(
+    ("name", "rate"), [("wer", jiwer.wer), ("per", jiwer.wer), ("cer", jiwer.cer)]
+)
+def test_edits_are_jiwers(name, rate):
+    assert score(name, SYSTEM, GOLD).value == pytest.approx(rate(GOLD, SYSTEM))
 
 
 def test_errors_count_against_the_nearest_reference():
@@ -122,6 +110,7 @@ def test_errors_count_against_the_nearest_reference():
         (lambda: score("blue", SYSTEM, GOLD), ["metric must", "bleu, chrf", "'blue'", "mean bleu"]),
         (lambda: score("Per", SYSTEM, GOLD), ["metric must", "'Per'", "mean per"]),
         (lambda: score("xyzzy", SYSTEM, GOLD), ["metric must", "'xyzzy'", "choose one"]),
+        (lambda: by_length(["pre"], [1] * 5, SYSTEM, GOLD), ["metric must", "'pre'", "mean per"]),
         (lambda: score("bleu", SYSTEM, GOLD[:3]), ["as many", "5 predictions and 3 references"]),
         (lambda: score("bleu", [], []), ["predictions must", "one or more", "empty list"]),
         (

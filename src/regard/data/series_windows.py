@@ -426,12 +426,10 @@ def find_period(values: Float[np.ndarray, "rows columns"], step: TimeStep, longe
     }[step.unit]
     rows = len(values)
     lags = [lag for lag in {*known, _spectral_peak(values)} if 2 <= lag <= min(longest, rows // 2)]
-    differ = {lag: float(np.abs(values[lag:] - values[:-lag]).mean()) for lag in (1, *lags)}
-    # the step before is nearest in a slow series, whatever its season: leave that comparison out
-    seasons = {lag: value for lag, value in differ.items() if lag > 1}
+    seasons = {lag: float(np.abs(values[lag:] - values[:-lag]).mean()) for lag in lags}
     typical = float(np.abs(values - np.median(values, axis=0)).mean())
     best = min(seasons, key=lambda lag: (seasons[lag], lag), default=1)
-    return best if best > 1 and seasons[best] < typical else 1
+    return best if seasons.get(best, typical) < typical else 1
 
 
 def _spectral_peak(values: Float[np.ndarray, "rows columns"]) -> int:

@@ -8,7 +8,7 @@ the steps, and the value is added again.
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -157,7 +157,6 @@ class ForecastSums:
     errors: float = 0.0
     pinball: float = 0.0
     covered: int = 0
-    by_target: list[float] = field(default_factory=list)
 
     def add(
         self, point: Future, future: Future, quantiles: Float[Tensor, "*shape levels"] | None = None
@@ -167,9 +166,6 @@ class ForecastSums:
         self.count += error.numel()
         self.squares += float((error**2).sum())
         self.errors += float(error.abs().sum())
-        own = (error**2).sum(dim=(0, 1)).tolist()
-        before = self.by_target or [0.0] * len(own)
-        self.by_target = [a + b for a, b in zip(before, own, strict=True)]
         if quantiles is not None and len(self.levels):
             self.pinball += float(pinball(quantiles, future, self.levels).double().sum())
             inside = (quantiles[..., 0] <= future) & (future <= quantiles[..., -1])

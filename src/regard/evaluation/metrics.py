@@ -108,11 +108,7 @@ def rouge_values(
             return 1.0
         return float(scorer.score(reference, prediction)[kind].fmeasure)
 
-    best = [
-        max(value(prediction, reference) for reference in several)
-        for prediction, several in zip(predictions, references, strict=True)
-    ]
-    return np.stack([np.array(best, dtype=np.float64), np.ones(len(best))], axis=1)
+    return best_answers(value, predictions, references)
 
 
 class Words:
@@ -264,8 +260,7 @@ def character_edits(predictions: Sequence[str], references: list[list[str]]) -> 
 
 def exact_matches(predictions: Sequence[str], references: list[list[str]]) -> Statistics:
     """Return 1 for each prediction that is one of its references, else 0; and 1."""
-    right = [p in several for p, several in zip(predictions, references, strict=True)]
-    return np.stack([np.array(right, dtype=np.float64), np.ones(len(right))], axis=1)
+    return best_answers(lambda one, other: float(one == other), predictions, references)
 
 
 def ratio(sums: Sums) -> Values:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ from regard.models.encoder_only import LabelSetClassifier, LabelSetState
 from regard.ops.primitives import log_softmax
 from regard.symbols import BOS, SYMBOLS, UNK
 from regard.tasks.inputs.base import TaskInput
+from regard.tasks.outputs.number import NOT_TOKENS
 from regard.tasks.outputs.tokens import TokenOutput
 from regard.tasks.settings import Say, Settings, TaskOptions, refuse_settings
 from regard.tasks.tokenizer_training import check_label_settings
@@ -123,13 +124,7 @@ class LabelOutput(TokenOutput):
 
 
 #: settings that make no sense for labels that do not exclude each other, with their defaults
-UNUSED: dict[str, Any] = {
-    "tgt_tokenizer": "auto",
-    "shared_vocab": False,
-    "tgt_vectors": None,
-    "label_smoothing": 0.0,
-    "rdrop": 0.0,
-}
+UNUSED: Final[dict[str, Any]] = {**NOT_TOKENS, "label_smoothing": 0.0}
 
 
 class LabelSetOptions(LabelOptions):

@@ -49,8 +49,8 @@ TRIED: Final = 16
 NAMED: Final = 5
 #: a number with a decimal comma that may also part thousands
 THOUSANDS: Final = re.compile(r"[-+]?[1-9][0-9]{0,2},[0-9]{3}", re.ASCII)
-#: settings that numbers have no use for, with their defaults
-UNUSED: Final[dict[str, Any]] = {
+#: settings of targets that are cut into tokens, with their defaults
+NOT_TOKENS: Final[dict[str, Any]] = {
     "tgt_tokenizer": "auto",
     "shared_vocab": False,
     "tgt_vectors": None,
@@ -131,7 +131,7 @@ class ValueOutput(NumbersOutput):
                 settings.preset,
                 "choose one of them",
             )
-        refuse_settings(settings, UNUSED, "be left out where targets are numbers")
+        refuse_settings(settings, NOT_TOKENS, "be left out where targets are numbers")
         if settings.metric not in ("auto", "loss", "mse", "mae"):
             rule = "be mse, mae or loss where targets are numbers"
             raise ArgumentError("metric", rule, settings.metric, "leave it out")
