@@ -139,6 +139,7 @@ def test_a_model_learns_to_name_several_labels(join, tmp_path, capsys):
     assert "name several labels, of which each is predicted by itself" in said
     assert "TF-IDF, logistic regression and naive Bayes, reaches dev micro-f1 100.00%" in said
     assert "are named: dev micro-f1" in said
+    assert model.task.output.counted == 1  # the end says that no other label holds
     found = model.evaluate(films(100, seed=1, join=join))
     assert [row.name for row in found.rows] == ["micro-f1", "macro-f1", "subset-accuracy"]
     assert found.rows[0].value > 0.95

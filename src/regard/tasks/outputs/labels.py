@@ -150,7 +150,7 @@ class LabelSetOutput(LabelOutput):
 
     def __init__(self, encoder: TargetEncoder, source: Any, settings: Settings) -> None:
         super().__init__(encoder, source, settings)
-        self.end_is_certain = False
+        self.end_is_certain, self.counted = False, 1
 
     @classmethod
     def is_possible(cls, settings: Settings) -> bool:
