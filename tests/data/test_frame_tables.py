@@ -233,6 +233,14 @@ def test_a_folder_is_read_file_by_file(tmp_path):
     (tmp_path / "a/notes.txt").write_text("no source\n")
     found = list(read_frame_sources(tmp_path, reader, bad=BadLines()))
     assert found == [str(tmp_path / name) for name in ("3.npy", "a/1.npy", "b/2.npy")]
-    (tmp_path / "x.csv").write_text("label,file\nx,3.npy\ny,b/2.npy\n")
-    listed = list(read_frame_sources(tmp_path / "x.csv", reader, bad=BadLines()))
-    assert listed == [str(tmp_path / name) for name in ("3.npy", "b/2.npy")]
+    rows = [{"label": "x", "image": "3.npy"}, {"label": "y", "image": "b/2.npy"}]
+    tables = {
+        "x.csv": "label,file\nx,3.npy\ny,b/2.npy\n",
+        "x.jsonl": "".join(json.dumps(row) + "\n" for row in rows),
+        "x.json": json.dumps(rows),
+        "x.txt": "".join(json.dumps(row) + "\n" for row in rows),
+    }
+    for name, text in tables.items():
+        (tmp_path / name).write_text(text)
+        listed = list(read_frame_sources(tmp_path / name, reader, bad=BadLines()))
+        assert listed == [str(tmp_path / name) for name in ("3.npy", "b/2.npy")]

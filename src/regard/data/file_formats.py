@@ -254,17 +254,10 @@ def _cell(value: Any) -> str:
     return json.dumps(value) if labels or isinstance(value, bool | int | float) else ""
 
 
-class SourceColumns(NamedTuple):
-    """The places of the columns that make up a source: the second is its question or features."""
-
-    places: list[int]
-    has_question: bool = False
-
-
 def source_rows_layout(
-    table: Table, columns: Columns | None, advice: ErrorHints, *, features: bool
-) -> tuple[Cells, SourceColumns, bool]:
-    """Return names of columns, those that make up the source, and whether the names come first.
+    table: Table, columns: Columns | None, advice: ErrorHints, features: bool
+) -> tuple[Cells, tuple[list[int], bool], bool]:
+    """Return names of columns, `source_columns`, and whether the names come first.
 
     The source has no place if a row of cells is one: there are no names, and none was asked for.
     """
@@ -279,11 +272,10 @@ def source_rows_layout(
         named = by_name or has_header(rows, sources=True)
     asked = columns is not None and not isinstance(columns, RunColumns)
     if table.kind == "tsv" and not asked and not (named and names[1:]):
-        return names, SourceColumns([]), False
+        return names, ([], False), False
     if not names:
-        return names, SourceColumns([0]), False
-    by_name = table.has_records and table.names is None
-    own = wanted.columns_for(names, by_name=by_name)
+        return names, ([0], False), False
+    own = wanted.columns_for(names, by_name=table.has_records and table.names is None)
     chosen = source_columns(table.name, names, own, advice, named=named, features=features)
     return names, chosen, named and not table.has_records
 
@@ -347,23 +339,22 @@ def source_columns(
     *,
     named: bool = True,
     features: bool = False,
-) -> SourceColumns:
-    """Return the columns of the source in a table of sources, with its question or features."""
+) -> tuple[list[int], bool]:
+    """Return the places of the source, and of its question or features, and whether it is one."""
     lower = [name.strip().lower() for name in first]
     if columns is not None:
         wanted = _flat(columns[:1])
-        places = _places(file, None, first, [*wanted, *columns[2:3]], advice)
-        return SourceColumns(places, len(wanted) > 1)
+        return _places(file, None, first, [*wanted, *columns[2:3]], advice), len(wanted) > 1
     targets = (ANSWER_NAMES[0], PAIR_LABELS[0])
     if named and (asked := question_columns([*first, *targets])):
-        return SourceColumns([first.index(asked[0]), first.index(asked[1])], has_question=True)
+        return [first.index(asked[0]), first.index(asked[1])], True
     known = [i for i, name in enumerate(lower) if named and name in SOURCE_NAMES.split()]
     used = known
     if named and (chosen := choose_columns(first)):
         known, used = [first.index(chosen[0])], [first.index(name) for name in chosen]
     if len(known) == 1 or len(first) == 1 or (not named and len(first) == 2):
         rest = [i for i in range(len(first)) if i not in used] if features and named else []
-        return SourceColumns([*(known or [0]), *(rest if len(rest) == 1 else [])])
+        return [*(known or [0]), *(rest if len(rest) == 1 else [])], False
     reason = f"its columns are {', '.join(first)}, and which is the source is not clear"
     raise DataError(file, 1, reason, f"name it, as in {advice.columns(first[:1])}")
 

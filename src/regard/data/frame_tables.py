@@ -15,17 +15,18 @@ from jaxtyping import Float32
 from torch import Tensor
 
 from regard import safe_read
-from regard.data.error_hints import PYTHON_HINTS, BadLine, BadLines, Columns, shorten
-from regard.data.file_formats import KEYS
+from regard.data.error_hints import BadLine, BadLines, Columns, ErrorHints, shorten
+from regard.data.file_formats import KEYS, SOURCE_NAMES
 from regard.data.pair_reader import source_rows
 from regard.data.pairs import Pair, json_record
-from regard.data.table_files import COLUMN_FILES, SHEETS
+from regard.data.table_files import JSON_SUFFIXES, Rows
 from regard.data.text_files import (
     CLASS_FILES,
     STDIN,
     decode,
     display_name,
     format_suffix,
+    is_read_once,
     media_folder,
     numbered_lines,
 )
@@ -292,7 +293,7 @@ def read_frame_sources(
     if format_suffix(file) in reader.suffixes:
         yield from _alone(Path(file), reader, bad)
         return
-    for number, value in _values(file, columns):
+    for number, value in _values(file, columns, bad.advice):
         try:
             if isinstance(value, BadLine):
                 raise value
@@ -316,10 +317,13 @@ def _alone(file: Path, reader: TableReader, bad: BadLines) -> Iterator[str]:
     yield str(file)
 
 
-def _values(file: PathLike, columns: Columns | None) -> Iterator[tuple[int, Any]]:
-    if format_suffix(file) in (".csv", *SHEETS, *COLUMN_FILES):
-        return source_rows(file, columns, PYTHON_HINTS)
-    return numbered_lines(file)
+def _values(file: PathLike, columns: Columns | None, advice: ErrorHints) -> Rows:
+    if (suffix := format_suffix(file)) in JSON_SUFFIXES and not is_read_once(file):
+        start = next(numbered_lines(file), (1, b""))[1].strip()
+        whole = start == b"[" or start.startswith((b"[{", b"{") if suffix == ".json" else b"[{")
+        if not whole:  # a source on each line, in any form
+            return numbered_lines(file)
+    return source_rows(file, columns, advice)
 
 
 def _of_line(text: str, names: Sequence[str]) -> Any:
@@ -336,7 +340,7 @@ def _of_line(text: str, names: Sequence[str]) -> Any:
     if not line.startswith("{"):
         return line
     record: Mapping[str, Any] = json_record(line)
-    found = [name for name in names if name in record]
+    found = [name for name in (*names, *SOURCE_NAMES.split()) if name in record]
     if not found:
         raise BadLine(
             "missing key",

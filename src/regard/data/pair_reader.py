@@ -299,16 +299,11 @@ def source_rows(
     They are a column of a table, with its question or, if a model has `features`, with these; of a
     file of lines, and of tab-separated ones without names, the lines.
     """
-    if format_suffix(source) not in SOURCE_TABLES or is_read_once(source):
-        yield from numbered_lines(source)
-        return
-    table = open_table(source)
-    if format_suffix(source) == ".tsv" and table.kind != "tsv":  # texts with commas
-        yield from numbered_lines(source)
-        return
-    names, (places, question), header = source_rows_layout(
-        table, columns, advice, features=features
-    )
+    suffix, places = format_suffix(source), list[int]()
+    is_table = suffix in SOURCE_TABLES and not is_read_once(source)
+    # a .tsv without tabs has texts, whatever they look like
+    if is_table and ((table := open_table(source)).kind == "tsv" or suffix != ".tsv"):
+        names, (places, asks), header = source_rows_layout(table, columns, advice, features)
     if not places:
         yield from numbered_lines(source)
         return
@@ -322,7 +317,7 @@ def source_rows(
                 if len(cells) != len(names):
                     raise other_width(cells, len(names))
                 parts = [cells[place] for place in places]
-            yield number, joined_source(parts, has_question=question)
+            yield number, joined_source(parts, has_question=asks)
         except BadLine as bad:
             yield number, bad
 
