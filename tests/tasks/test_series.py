@@ -177,6 +177,7 @@ def test_evaluation_counts_unseen_windows_beside_the_baselines(run, data):
     assert [row["model"] for row in found["scores"]] == [
         "transformer", "repeat last value", "seasonal naive (6)", "linear",
     ]  # fmt: skip
+    assert found["scores"][1]["coverage"] is None  # NaN is no JSON
     model = package.load(run, device="cpu")
     values = np.loadtxt(data, delimiter=",", skiprows=1, usecols=(1, 2))
     scaled = (values - model.task.input.encoder.mean) / model.task.input.encoder.scale

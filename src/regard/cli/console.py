@@ -180,8 +180,9 @@ def print_table(
 
 
 def print_json(value: Any) -> None:
-    """Print one value as JSON, and nothing else, in ASCII, which every stdout takes."""
-    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+    """Print one value as JSON, and nothing else, in ASCII, which every stdout takes; NaN is null."""
+    finite = json.loads(json.dumps(value), parse_constant=lambda _: None)
+    sys.stdout.write(json.dumps(finite, indent=2) + "\n")
 
 
 def one_line(text: str) -> str:
