@@ -180,7 +180,7 @@ def print_table(
 
 
 def print_json(value: Any) -> None:
-    """Print one value as JSON, and nothing else, in ASCII, which every stdout takes; NaN is null."""
+    """Print one value as JSON in ASCII, which every stdout takes, and nothing else; NaN is null."""
     finite = json.loads(json.dumps(value), parse_constant=lambda _: None)
     sys.stdout.write(json.dumps(finite, indent=2) + "\n")
 
