@@ -1,6 +1,7 @@
 """A run that starts from the network, the tokenisers and the weights of another."""
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -381,6 +382,9 @@ def test_a_run_says_what_it_has_forgotten(home, tmp_path, said):
     words = said()
     assert f"on the dev set of {home / 'labels'}, accuracy was {best:.2%} before and is " in words
     assert "On the dev set of" in run.card_file.read_text()
+    start_run(make_config({**dict(config), "lr": 1e-9, "eval_pairs": 1}), tmp_path / "same")
+    first, final = re.search(r"data it was (\S+) and is (\S+)\.", said()).groups()
+    assert first == final  # of the same examples, though more are scored at the end
 
 
 def test_what_cannot_be_measured_is_said_and_replay_measures_it(home, tmp_path, said):

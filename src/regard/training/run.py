@@ -440,7 +440,9 @@ def _finish(run: PreparedRun, progress: Progress, reporter: ConsoleReporter) -> 
         reporter.note(describe_baseline(simple, final.score, metric))
     forgotten = None
     if run.config.start is not None:
-        forgotten = describe_forgetting(run, progress, final.score)
+        # the first score is of the examples that evaluations read
+        same = final if evaluator is run.evaluator else progress.best[0]
+        forgotten = describe_forgetting(run, progress, same.score)
         reporter.note(forgotten)
     save_adapter(run.learner.module, run.folder.path)
     calibration = run.evaluator.calibrate(run.batches.epochs.corpus)
