@@ -155,3 +155,13 @@ def test_perfect_answers_are_right_however_references_are_spelled(kind, name):
         assert same.first == same.second == pytest.approx(right)
         (row,) = by_length([name], [1] * 3, answers, references, buckets=1, normalizer=form)
         assert row.values[name] == pytest.approx(right)
+
+
+def test_rows_by_length_are_the_scores_of_their_sources():
+    rows = by_length(["bleu", "per", "exact"], [6, 5, 2, 2, 9], SYSTEM, SEVERAL, buckets=2)
+    short, long = rows
+    assert [(r.shortest, r.longest, r.count) for r in rows] == [(2, 5, 3), (6, 9, 2)]
+    for row, places in ((short, [1, 2, 3]), (long, [0, 4])):
+        system, gold = [SYSTEM[i] for i in places], [SEVERAL[i] for i in places]
+        for name, value in row.values.items():
+            assert value == pytest.approx(score(name, system, gold).value)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from regard.data import Tokenizer, pad
 from regard.errors import ArgumentError
-from regard.evaluation.bootstrap import Ends, ratio_interval
+from regard.evaluation.bootstrap import MAX_NATS, Ends, ratio_interval
 from regard.models.protocol import SequenceModel, evaluating
 from regard.symbols import BOS, EOS, PAD, UNK
 
@@ -59,14 +59,12 @@ class Perplexity:
     def interval(self, *, per_word: bool = False) -> Ends:
         """Return the 95% confidence interval, by resampling the texts; None twice of a few."""
         low, high = ratio_interval(self.each[:, [0, 2 if per_word else 1]])
-        return (None, None) if low is None or high is None else (_exp(low), _exp(high))
+        if low is None or high is None:
+            return None, None
+        return math.exp(min(low, MAX_NATS)), math.exp(min(high, MAX_NATS))
 
     def _per(self, count: int) -> float:
-        return _exp(self.nats / max(1, count))
-
-
-def _exp(mean: float) -> float:
-    return math.exp(mean) if mean < 700 else math.inf
+        return math.exp(min(self.nats / max(1, count), MAX_NATS))
 
 
 def perplexity(model: SequenceModel, tokenizer: Tokenizer, texts: Sequence[str]) -> Perplexity:

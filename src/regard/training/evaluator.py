@@ -17,6 +17,7 @@ from regard.data import EncodedPairs, collate
 from regard.data.batches import Batch
 from regard.data.corpus import DevSet
 from regard.decoding import DecodingOptions, decode
+from regard.evaluation.bootstrap import MAX_NATS
 from regard.evaluation.metrics import Normalizer, compared, find_metric
 from regard.messages import message
 from regard.models import AnyModel, ModelOutput, SequenceModel
@@ -35,8 +36,6 @@ EXTRA: Final = 10
 #: dev sources by which the time of an evaluation is measured on a CPU; a GPU takes as long for few
 #: as for a batch
 PROBE: Final = 32
-#: limit of the nats per token of a diverging run, so that their exponential is finite
-MAX_NATS: Final = 700.0
 
 
 class DevMetric(NamedTuple):

@@ -25,6 +25,7 @@ from regard.atomic_files import write_atomic
 from regard.data import Corpus, Tokenizer, collate
 from regard.decoding import Hypothesis, force_decode
 from regard.evaluation import metrics
+from regard.evaluation.bootstrap import MAX_NATS
 from regard.messages import message
 from regard.models import SequenceModel
 from regard.seeing.draw.shapes import pad_left
@@ -35,7 +36,6 @@ from regard.symbols import EOS, SYMBOLS
 from regard.tasks.inputs.text import text_of_ids
 from regard.training.checkpoint import Candidate
 from regard.training.evaluator import (
-    MAX_NATS,
     AttentionHealth,
     Evaluation,
     Evaluator,

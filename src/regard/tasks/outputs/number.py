@@ -294,8 +294,7 @@ class ValueOutput(NumbersOutput):
 
     def _decode(self, scaled: np.ndarray) -> np.ndarray:
         """Return numbers in the unit of the targets."""
-        decoded: np.ndarray = scaled.astype(np.float64) * self.encoder.scale[0]
-        return decoded + float(self.encoder.mean[0])
+        return np.asarray(scaled.astype(np.float64) * self.encoder.scale[0] + self.encoder.mean[0])
 
     def _values(
         self, model: AnyModel, rows: Sequence[Any], device: torch.device, *, maps: bool = False
