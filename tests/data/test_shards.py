@@ -35,6 +35,7 @@ def test_a_glob_and_a_list_name_shards(tmp_path):
     assert is_sharded(both[1])
     assert list_shards(both) == [str(folder / n) for n in ("y/3.tsv", "x/1.tsv", "x/2.tsv")]
     assert len(list_shards(str(folder / "**" / "*.tsv"))) == 4
+    assert len(list_shards(str(make(tmp_path / "z", "1.xlsx", "2.arrow", "3.feather")))) == 3
     assert [display_data([*"abcd"[:n]]) for n in (2, 4)] == ["a, b", "a, b and 2 more"]
 
 

@@ -1,6 +1,7 @@
 """Jobs: every row once, resumed jobs, refused ones, and inputs of every format."""
 
 import json
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -9,7 +10,8 @@ import pytest
 from jobs.toys import ShoutTask, rows_in
 from regard.errors import ArgumentError
 from regard.jobs import LocalExecutor, find_shards, run_job
-from regard.jobs.runner import JobError
+from regard.jobs.runner import JobError, LoadedTask
+from regard.tasks import NumberPrediction
 
 LINES = [f"w{i}" for i in range(40)]
 
@@ -51,6 +53,11 @@ def test_bad_sources_become_rows_with_an_error(tmp_path):
         "a.txt, line 4: the model failed on it (ZeroDivisionError: of a source)" in rows[3]["error"]
     )
     assert found.errors == {"invalid UTF-8": 1, "too long": 1, "model failed": 1}
+
+
+def test_a_number_is_whole_and_has_no_score():
+    row = LoadedTask._row(SimpleNamespace(several=False), NumberPrediction(1e12 + 0.25, None))
+    assert row == {"text": "1000000000000.25", "score": None}
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.jsonl", "a.csv", "a.tsv"])

@@ -5,12 +5,10 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from regard.data.text_files import CLASS_FILES, TRANSCRIPTS, format_suffix, is_folder
+from regard.data.text_files import CLASS_FILES, ROW_FILES, TRANSCRIPTS, format_suffix, is_folder
 from regard.errors import ArgumentError, DataError
 from regard.safe_read import MissingFileError
 
-#: endings of shards in a folder, before those of compression
-ENDINGS: Final = (".tsv", ".csv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet")
 GLOB_SIGNS: Final = "*?["
 
 #: the setting `data`: a file, or shards
@@ -65,7 +63,7 @@ def _expand(entry: str) -> list[str]:
         return [entry]
     if found:
         return found
-    fix = f"correct it; data files end in {', '.join(ENDINGS)}, or those with .gz and the like"
+    fix = f"correct it; data files end in {', '.join(ROW_FILES)}, or those with .gz and the like"
     raise MissingFileError(entry, None, what, fix)
 
 
@@ -90,4 +88,4 @@ def _folder_files(folder: str) -> list[str]:
 def _data_files(names: Iterable[str]) -> list[str]:
     """Return the files with a known ending, without those that are hidden or of a writer's own."""
     shown = (name for name in names if not os.path.basename(name).startswith((".", "_")))
-    return [name for name in shown if format_suffix(name) in ENDINGS]
+    return [name for name in shown if format_suffix(name) in ROW_FILES]

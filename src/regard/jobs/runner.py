@@ -185,7 +185,8 @@ class LoadedTask:
         return [self._row(output) for output in outputs]
 
     def _row(self, output: api.Output) -> dict[str, Any]:
-        row = {"text": output.text, "score": output.score}
+        score = getattr(output, "score", None)  # a number has none
+        row = {"text": f"{getattr(output, 'value', output.text)}", "score": score}
         ranked = [{"text": one.text, "score": one.score} for one in output.alternatives]
         return {**row, "alternatives": ranked} if self.several else row
 
