@@ -124,6 +124,7 @@ def squad(answers, **more):
 
 
 with_id = [(str(i), *row) for i, row in enumerate(ROWS)]
+MANY = [(f"{text} {i}", label) for i, (text, label) in enumerate(PLAIN * 2)]
 HEADER = ("text", "label")
 TEXT_COLUMN, LABEL_COLUMN = zip(*ROWS, strict=True)
 GERMAN = [(f"Ein schöner Film für Groß und Klein {i}", ("gut", "übel")[i % 2]) for i in range(7)]
@@ -161,10 +162,10 @@ FILES = {
     "tsv in latin-1": ("x.tsv", lines(FRENCH).decode().encode("cp1252"), FRENCH, "read as cp1252"),
     "tsv with nul": ("x.tsv", b"a\tb\nc\0\td\n", "line 2: there is a NUL byte"),
     "tsv with a long word": ("x.tsv", lines([(WORD, "x")]), [(WORD, "x")]),
-    "tsv, label first": (
-        "x.tsv", lines([(n, f"{t} {i}") for i, (t, n) in enumerate(PLAIN * 2)]),
-        [(f"{t} {i}", n) for i, (t, n) in enumerate(PLAIN * 2)],
-        "the source is column 2 and the target is column 1"),
+    "tsv, label first": ("x.tsv", lines([row[::-1] for row in MANY]), MANY,
+                         "the source is column 2 and the target is column 1"),
+    "tsv, label first, other names": ("x.tsv", lines([r[::-1] for r in MANY], "Urteil", "Satz"),
+                                      MANY, "the source is Satz and the target is Urteil"),
     "tsv, header alone": ("x.tsv", b"text\tlabel\n", "there are no pairs in it"),
     "empty file": ("x.csv", b"", "there are no pairs in it"),
     "txt with semicolons": ("x.txt", delimited(PLAIN, HEADER, delimiter="|"), PLAIN),

@@ -460,7 +460,8 @@ def has_header(rows: Sequence[Cells], *, sources: bool = False) -> bool:
         numbers = len(below) > 2 and all(map(NUMBER.fullmatch, below))
         if numbers and named and cell not in ("", "na", "nan", "null", "none"):
             return True
-    places = range(len(first)) if named and len(first) > 2 else [-1]
+    first_is_target = named and len(first) == 2 and _labels_first(others)
+    places = range(len(first)) if named and len(first) > 2 else [0 if first_is_target else -1]
     comes_again = (min(Counter(row[i] for row in others).values(), default=0) > 1 for i in places)
     return len(others) >= ENOUGH_ROWS and any(comes_again)
 
