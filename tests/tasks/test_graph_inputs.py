@@ -3,12 +3,14 @@
 import numpy as np
 import pytest
 import torch
+from PIL import ExifTags, Image
 
 import regard
 from cli.tools import done
 from cli.tools import regard as command
 from pictures import drawn
 from regard.data import PictureEncoder, StoryEncoder, Tokenizer
+from regard.data.media_files import read_picture
 from regard.data.story_encoder import MARKS
 from regard.data.text_codec import PictureCodec, StoryCodec
 from regard.models import ConvStem, PictureInput
@@ -45,6 +47,11 @@ def test_a_program_cuts_pictures_as_the_encoder_does(tmp_path):
     assert np.allclose(PictureInputs(PICTURES).as_read(cut)[0], expected, atol=1e-5)
     np.save(tmp_path / "one.npy", picture)
     assert np.array_equal(codec.encode(tmp_path / "one.npy"), cut[0])
+    file, exif = tmp_path / "turned and transparent.png", Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    Image.fromarray(np.dstack([picture, picture[..., :1]]).swapaxes(0, 1)).save(file, exif=exif)
+    read = np.asarray(read_picture(file).image)
+    assert np.array_equal(codec.encode(file), codec.encode(read))
     with pytest.raises(ValueError, match=r"must be \(6, 10, 3\), height, width and channels"):
         codec.encode(picture[:, :4])
 

@@ -369,7 +369,7 @@ TOYS = {
     "several labels of stories": Toy(
         "story to labels",
         _tsv("visited", _visited, _HEADER),
-        ("separator=,", "preset=classifier-rnn", "src_tokenizer=word", *RECURRENT),
+        ("separator=,", "preset=classifier-self-attentive", "src_tokenizer=word", *RECURRENT),
         _ASKED,
     ),
     "several labels of vectors": Toy(

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from regard import extras, safe_read
+from regard.data.text_codec import rgb_of
 from regard.errors import DataError
 
 #: pixels of a picture at most: those of Pillow, which warns of more
@@ -122,12 +123,12 @@ def read_picture(source: Any, *, max_pixels: int | None = None) -> Picture:
         name = _path_of(source, "picture", "an image of Pillow", SAVE_AGAIN)
     try:
         if isinstance(source, Image.Image):
-            return Picture(name, _to_rgb(source))
+            return Picture(name, rgb_of(source))
         opened = io.BytesIO(source) if content else safe_read.open_regular(name)
         with opened as file, Image.open(file, formats=PICTURE_FORMATS) as image:
             if image.width * image.height > most or max(image.size) > MAX_SIDE:
                 raise _too_many_pixels(name, f"{image.width} x {image.height}", most)
-            return Picture(name, _to_rgb(image))
+            return Picture(name, rgb_of(image))
     except UnidentifiedImageError:
         empty = not source if content else os.path.getsize(name) == 0
         what = "is empty" if empty else "is of no format that it knows"
@@ -148,27 +149,6 @@ def _too_many_pixels(name: str, found: str, most: int) -> DataError:
         f"has {found}"
     )
     return DataError(name, None, reason, "make it smaller", kind="too large")
-
-
-def _to_rgb(image: Any) -> Any:
-    """Return an image in RGB, upright, on white where it is transparent."""
-    from PIL import Image, ImageOps
-
-    image = ImageOps.exif_transpose(image)
-    if image.mode.startswith("I"):  # wider than the 8 bits of the others
-        levels = np.asarray(image, dtype=np.int32).clip(0, 65535)
-        image = Image.fromarray((levels * 255 // 65535).astype(np.uint8))
-    elif image.mode == "F":
-        levels = np.asarray(image, dtype=np.float32)
-        if not np.isfinite(levels).all():
-            raise ValueError("a level is no finite number")
-        top = max(float(levels.max(initial=0.0)), 1e-9)
-        image = Image.fromarray((levels / top * 255).clip(0, 255).astype(np.uint8))
-    if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
-        image = image.convert("RGBA")
-        white = Image.new("RGBA", image.size, "white")
-        image = Image.alpha_composite(white, image)
-    return image.convert("RGB")
 
 
 def read_sound(source: Any, rate: int, *, most: float) -> Sound:

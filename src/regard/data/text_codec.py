@@ -95,7 +95,12 @@ class VectorSource:
         """Return the array of a table: an array, lists, JSON, or the name of a .npy file."""
         if isinstance(source, str | Path):
             text = str(source).strip()
-            source = json.loads(text) if text.startswith("[") else np.load(text)
+            try:
+                source = json.loads(text) if text.startswith("[") else np.load(text)
+            except ValueError:
+                raise ValueError(
+                    f"{text[:60]} must be a .npy file or JSON, but is neither"
+                ) from None
         table = np.asarray(source, np.float32)
         table = table[:, None] if table.ndim == 1 else table
         if table.ndim != 2 or table.shape[1] != self.features or not len(table):
@@ -148,7 +153,7 @@ class PictureCodec:
             # for others, such as EPS, Pillow would run a program on the content
             formats = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
             with Image.open(name, formats=formats) as image:
-                read = image.convert("RGB")
+                read = rgb_of(image)
         except UnidentifiedImageError:
             raise ValueError(f"{name} must be a picture or a .npy file, but it is not") from None
         height, width = self.size
@@ -158,6 +163,27 @@ class PictureCodec:
     def positions(self, length: int) -> int:
         """Return the number of vectors that the model makes of so many patches: as many."""
         return length
+
+
+def rgb_of(image: Any) -> Any:
+    """Return an image in RGB, upright, on white where it is transparent."""
+    from PIL import Image, ImageOps
+
+    image = ImageOps.exif_transpose(image)
+    if image.mode.startswith("I"):  # wider than the 8 bits of the others
+        levels = np.asarray(image, dtype=np.int32).clip(0, 65535)
+        image = Image.fromarray((levels * 255 // 65535).astype(np.uint8))
+    elif image.mode == "F":
+        levels = np.asarray(image, dtype=np.float32)
+        if not np.isfinite(levels).all():
+            raise ValueError("a level is no finite number")
+        top = max(float(levels.max(initial=0.0)), 1e-9)
+        image = Image.fromarray((levels / top * 255).clip(0, 255).astype(np.uint8))
+    if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
+        image = image.convert("RGBA")
+        white = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(white, image)
+    return image.convert("RGB")
 
 
 class SeriesRows:

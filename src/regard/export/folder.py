@@ -251,7 +251,8 @@ def _write_manifest(manifest: dict[str, Any], folder: Path) -> None:
 def _search(saved: Saved) -> dict[str, Any]:
     found = {"beam": saved.config.beam, "length_penalty": DecodingOptions().length_penalty}
     names = {field.name for field in fields(beam_search.SearchOptions)}
-    return found | {n: v for n, v in saved.text_target.decoding.items() if n in names}
+    own = saved.text_target.decoding | saved.task.tokens.decoding()
+    return found | {name: value for name, value in own.items() if name in names}
 
 
 def _manifest(saved: Saved, run: Path, folder: Path, kind: str) -> dict[str, Any]:

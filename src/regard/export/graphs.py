@@ -44,9 +44,9 @@ def simplify(folder: Path) -> None:
             for weight in graph.initializer
             if len(weight.dims) == 1
         }
-        for graph in graphs:
+        for graph in reversed(graphs):  # the inner ones first, of which the others make copies
             _transpose_products_by_vector(graph, vectors)
-        _drop_unused_weights(graphs)
+        _drop_unused_weights(_with_subgraphs(model.graph))
         onnx.save(model, folder / name)
 
 

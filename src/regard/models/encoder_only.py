@@ -425,7 +425,8 @@ class LabelSetState(State):
 def _logit_of_none(logits: Float[Tensor, "batch classes"]) -> Float[Tensor, "batch 1"]:
     """Return the logit of the probability that none of some labels holds."""
     none = F.logsigmoid(-logits).sum(dim=1, keepdim=True).clamp(max=-1e-30)
-    return none - torch.log(-torch.expm1(none))
+    half = torch.tanh(-none / 2)  # ONNX has no expm1, and exp(x) - 1 is 0 where x is small
+    return none - torch.log(2 * half / (1 + half))
 
 
 @final

@@ -29,7 +29,7 @@ from regard.recipes.tasks.base import (
     rows,
     task_data,
 )
-from regard.safe_read import DAMAGE
+from regard.safe_read import DAMAGE, open_regular
 from regard.seeing.trace.trace import png
 
 FOLDER: Final = "shapes_captions"
@@ -67,7 +67,7 @@ def prepare(folder: Path) -> TaskData:
 def _pictures(path: Path, count: int) -> np.ndarray:
     """Return the pictures of a set, (count, height, width, 3) bytes."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with open_regular(path) as content, np.load(content, allow_pickle=False) as file:
             found: np.ndarray = file["images"]
     except (*DAMAGE, KeyError):
         found = np.zeros(0)
