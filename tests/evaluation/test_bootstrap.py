@@ -2,16 +2,8 @@ import numpy as np
 import pytest
 
 from evaluation.test_metrics import GOLD, NAMES, SEVERAL, SYSTEM
-from regard.evaluation import (
-    confidence_interval,
-    paired_bootstrap,
-    paired_perplexity,
-    score,
-)
-from regard.evaluation.bootstrap import (
-    ratio_differences,
-    ratio_interval,
-)
+from regard.evaluation import confidence_interval, paired_bootstrap, paired_perplexity, score
+from regard.evaluation.bootstrap import ratio_differences, ratio_interval
 
 RIGHT, WRONG = "a", "b"
 

@@ -16,8 +16,9 @@ from cli.tools import done, regard, sentence
 from regard.data.series import recognise_series
 from regard.errors import ArgumentError, DataError
 from regard.models import NumberOutput
-from regard.tasks.inputs.series import SeriesInput
-from regard.tasks.outputs.forecast import _rank_correlation
+from regard.models.forecasters import patch_count
+from regard.tasks.inputs.series import SeriesInput, SeriesOptions
+from regard.tasks.outputs.forecast import _rank_correlation, over_time
 from regard.training import RunFolder, make_config, start_run
 
 SIZES = {"horizon": 5, "look_back": 13, "patch_len": 5, "stride": 3}
@@ -261,6 +262,14 @@ def test_a_season_is_not_longer_than_what_is_read(data, tmp_path):
     with pytest.raises(ArgumentError, match="period must be at most look_back, 13, but it is 14"):
         start_run(config, tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("patch_len", "stride"), [(5, 3), (1, 1), (2, 4)])
+def test_attention_over_time_sums_to_1(patch_len, stride):
+    options = SeriesOptions(look_back=12, patch_len=patch_len, stride=stride)
+    count = patch_count(12, patch_len, stride)
+    found = over_time({"encoder-self": (torch.rand(1, 1, count, count).softmax(-1),)}, options)
+    assert found.sum() == pytest.approx(1)
 
 
 def test_equals_share_a_rank():

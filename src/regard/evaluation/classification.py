@@ -201,14 +201,12 @@ def macro_f1(sums: Float[np.ndarray, "samples columns"]) -> Float[np.ndarray, " 
     right, predicted, gold = sums.reshape(len(sums), 3, -1).transpose(1, 0, 2)
     f1 = precision_recall_f1(right, predicted, gold)[2]
     there = (predicted + gold) > 0
-    values: Float[np.ndarray, " samples"] = f1.sum(axis=1) / np.maximum(there.sum(axis=1), 1)
-    return values
+    return np.asarray(f1.sum(axis=1) / np.maximum(there.sum(axis=1), 1))
 
 
 def micro_f1(sums: Float[np.ndarray, "samples 3"]) -> Float[np.ndarray, " samples"]:
     """Return F1 from rows (right, predicted, gold)."""
-    values: Float[np.ndarray, " samples"] = precision_recall_f1(*sums.T)[2]
-    return values
+    return precision_recall_f1(*sums.T)[2]
 
 
 def precision_recall_f1(

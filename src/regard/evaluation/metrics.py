@@ -266,8 +266,7 @@ def exact_matches(predictions: Sequence[str], references: list[list[str]]) -> St
 def ratio(sums: Sums) -> Values:
     """Return the first column divided by the second; the first itself if the second is 0."""
     first, second = sums.T
-    values: Values = first / np.where(second == 0, 1.0, second)
-    return values
+    return np.asarray(first / np.where(second == 0, 1.0, second))
 
 
 def _pairs(predictions: Sequence[str], references: list[list[str]]) -> tuple[list[str], list[str]]:

@@ -529,8 +529,9 @@ def over_time(
     received = weights.mean(dim=1)  # (targets, patches)
     rows = torch.zeros(len(received), read)
     for i in range(received.shape[1]):
-        own = rows[:, i * options.stride : i * options.stride + options.patch_len]
-        own += received[:, i : i + 1] / own.shape[1]  # the end of the last patch is a repetition
+        start = min(i * options.stride, read - 1)  # the last patch repeats the last row
+        own = rows[:, start : start + options.patch_len]
+        own += received[:, i : i + 1] / own.shape[1]
     return rows[:, None].numpy()
 
 
