@@ -9,6 +9,7 @@ import pytest
 import regard as package
 from api.test_tables import GOOD, SMALL, TEXTS
 from cli.tools import done, regard, sentence
+from regard.cli.predict import _write_table
 
 WORDS = ["attention", "=cat", "regard"]
 
@@ -51,6 +52,14 @@ def test_each_format_has_the_same_rows(words, tmp_path, suffix):
     for row, out in zip(shares, expected, strict=True):
         assert [one["confidence"] for one in row] == sorted(o["confidence"] for o in row)[::-1]
         assert [one["answer"] for one in row] == [out.text, *(o.text for o in out.alternatives)]
+
+
+def test_rows_may_lack_columns_and_differ_in_type(tmp_path):
+    bad = {"source": None, "answer": None}
+    rows = [bad, *({"source": "a", "answer": one, "confidence": 0.5} for one in (1, "b"))]
+    _write_table(tmp_path / "x.parquet", rows)
+    texts = [{**row, "answer": f"{row['answer']}"} for row in rows[1:]]
+    assert rows_of(tmp_path / "x.parquet") == [{**bad, "confidence": None}, *texts]
 
 
 @pytest.mark.slow

@@ -293,17 +293,26 @@ def _answer_rows(model: Any, source: Any, output: Any, others: int) -> list[dict
 def _write_table(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     """Write rows to a file, in the format of its ending; lists are JSON in cells of text."""
     suffix = path.suffix.lower()
-    names = list(dict.fromkeys(name for row in rows for name in row))
+    names = list(dict.fromkeys(name for row in rows for name in row)) or ["source", "answer"]
     cells = [names, *([_cell(row.get(name)) for name in names] for row in rows)]
     with atomic_output(path) as file:
         if suffix == ".jsonl":
             file.writelines(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
         elif suffix == ".parquet":
-            arrow.parquet.write_table(arrow.Table.from_pylist(list(rows)), file)
+            columns = {name: _column([row.get(name) for row in rows]) for name in names}
+            arrow.parquet.write_table(arrow.table(columns), file)
         else:
             text = io.TextIOWrapper(file, "utf-8", newline="", write_through=True)
             csv.writer(text, delimiter="\t" if suffix == ".tsv" else ",").writerows(cells)
             text.detach()
+
+
+def _column(values: list[Any]) -> Any:
+    """Return a column of Arrow; of values of several types, such as labels, their texts."""
+    try:
+        return arrow.array(values)
+    except arrow.ArrowException:
+        return arrow.array([None if value is None else f"{_cell(value)}" for value in values])
 
 
 def _cell(value: Any) -> Any:
