@@ -39,7 +39,7 @@ ANSWER = 6
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bases")
-    families.save(transformers, folder / "base", "llama")
+    families.save(transformers, folder / "base", "llama", tie_word_embeddings=True)
     lines = [json.dumps({"messages": chat}) for chat in CHATS]
     (folder / "chats.jsonl").write_text("\n".join(lines))
     return folder

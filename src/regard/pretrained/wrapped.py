@@ -71,8 +71,9 @@ class PromptModel(SequenceModel):
 
     @property
     def frozen(self) -> set[str]:
-        """Names of weights that are not trained: they stay in the folder that they come from."""
-        names = {name for name, weight in self.named_parameters() if not weight.requires_grad}
+        """Names of weights that are not trained, which stay in their folder, and of second ones."""
+        first, every = dict(self.named_parameters()), self.named_parameters(remove_duplicate=False)
+        names = {name for name, w in every if not w.requires_grad or name not in first}
         return names | {name for name, _ in self.named_buffers()} if names else names
 
     def load_state_dict(
