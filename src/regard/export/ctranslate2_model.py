@@ -161,7 +161,7 @@ def _array(values: Tensor) -> Any:
     return values.detach().float().contiguous().numpy()
 
 
-def verify(saved: Saved, folder: Path) -> float:
+def verify_engine(saved: Saved, folder: Path) -> float:
     """Return the largest difference of a log-probability.
 
     Greedy search of both must find the same tokens, for all sources at once, of which some are

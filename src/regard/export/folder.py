@@ -5,7 +5,7 @@ import inspect
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from importlib.metadata import version
@@ -50,7 +50,7 @@ def verify(saved: Saved, folder: Path) -> float:
     """
     model, inputs = saved.sequence_model, saved.task.input.graph_inputs()
     chance = torch.Generator().manual_seed(1)
-    with readable_errors(), inference(model), ops.use_backend("reference"):
+    with inference(model), ops.use_backend("reference"):
         exported = Exported(folder)
         batches = [_differences(model, exported, inputs, n, chance) for n in BATCHES]
         worst = float(np.max([one for batch in batches for one in batch]))
@@ -187,59 +187,40 @@ def export(run: str | Path, output: str | Path | None = None, *, to: str = "onnx
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as name:
         folder = Path(name) / path.name
         folder.mkdir()
-        if predicts_numbers:
-            manifest = _write_numbers(saved, found, folder)
-        elif to == "onnx":
-            manifest = _write_onnx(saved, found, folder)
-        else:
-            manifest = _write_ctranslate2(saved, found, folder)
+        manifest = _write(saved, found, folder, "numbers" if predicts_numbers else to)
         _write_manifest(manifest, folder)
         (folder / "README.md").write_text(_readme(manifest), encoding="utf-8")
         folder.rename(path)
     return ExportResult(path, manifest["verified"]["largest_difference"], manifest)
 
 
-def _write_numbers(saved: Saved, run: Path, folder: Path) -> dict[str, Any]:
-    """Write the graph of a model of numbers and compare it with the model; see `_write_onnx`."""
-    from regard.export.graphs import verify_numbers, write_number_graph
+def _write(saved: Saved, run: Path, folder: Path, kind: str) -> dict[str, Any]:
+    """Write all files and compare them with the model; returns the manifest."""
+    compare: Callable[[Saved, Path], float] = verify
+    if kind == "ctranslate2":  # not imported above: an extra may be missing
+        from regard.export.ctranslate2_model import MAX_POSITIONS, verify_engine, write_model
 
-    described = write_number_graph(saved, folder)
-    manifest = _manifest(saved, run, folder, "numbers") | described
+        write_model(saved, run, folder)
+        compare, described = verify_engine, {"search": _search(saved)}
+    elif kind == "numbers":
+        from regard.export.graphs import verify_numbers, write_number_graph
+
+        compare, described = verify_numbers, write_number_graph(saved, folder)
+    else:
+        from regard.export.graphs import simplify, write_graphs
+
+        inputs = saved.task.input.graph_inputs()
+        ports = write_graphs(saved.sequence_model, inputs, folder)
+        simplify(folder)
+        graphs = ports.graphs(inputs, saved.text_target.vocab_size)
+        described = {"search": _search(saved), **graphs}
+    manifest = _manifest(saved, run, folder, kind) | described
+    if kind == "ctranslate2":
+        limits = manifest["limits"]
+        limits["positions"] = min(limits["positions"] or MAX_POSITIONS, MAX_POSITIONS)
     _write_manifest(manifest, folder)
     with readable_errors():
-        manifest["verified"] = {"largest_difference": verify_numbers(saved, folder)}
-    return manifest
-
-
-def _write_onnx(saved: Saved, run: Path, folder: Path) -> dict[str, Any]:
-    """Write all files and compare the graphs with the model; returns the manifest."""
-    from regard.export.graphs import simplify, write_graphs  # not above: the extra may be missing
-
-    inputs = saved.task.input.graph_inputs()
-    ports = write_graphs(saved.sequence_model, inputs, folder)
-    simplify(folder)
-    manifest = {
-        **_manifest(saved, run, folder, "onnx"),
-        "search": _search(saved),
-        **ports.graphs(inputs, saved.text_target.vocab_size),
-    }
-    _write_manifest(manifest, folder)
-    manifest["verified"] = {"largest_difference": verify(saved, folder)}
-    return manifest
-
-
-def _write_ctranslate2(saved: Saved, run: Path, folder: Path) -> dict[str, Any]:
-    """Write all files and compare the engine with the model; returns the manifest."""
-    from regard.export.ctranslate2_model import MAX_POSITIONS, verify, write_model
-
-    write_model(saved, run, folder)
-    manifest = _manifest(saved, run, folder, "ctranslate2")
-    manifest["search"] = _search(saved)
-    manifest["limits"]["positions"] = min(
-        manifest["limits"]["positions"] or MAX_POSITIONS, MAX_POSITIONS
-    )
-    _write_manifest(manifest, folder)
-    manifest["verified"] = {"largest_difference": verify(saved, folder)}
+        manifest["verified"] = {"largest_difference": compare(saved, folder)}
     return manifest
 
 
