@@ -87,8 +87,8 @@ class DotScore(NamedTuple):
         """Project the query."""
         return state if self.query_weight is None else F.linear(state, self.query_weight)
 
-    def key(self, hidden: Float[Tensor, "batch hidden"]) -> Float[Tensor, "batch score_dim"]:
-        """Project a key."""
+    def key(self, hidden: Float[Tensor, "*batch hidden"]) -> Float[Tensor, "*batch score_dim"]:
+        """Project a key, or several."""
         return hidden if self.key_weight is None else F.linear(hidden, self.key_weight)
 
     def scores(
@@ -116,8 +116,8 @@ class AdditiveScore(NamedTuple):
         """Project the query."""
         return F.linear(state, self.query_weight)
 
-    def key(self, hidden: Float[Tensor, "batch hidden"]) -> Float[Tensor, "batch score_dim"]:
-        """Project a key."""
+    def key(self, hidden: Float[Tensor, "*batch hidden"]) -> Float[Tensor, "*batch score_dim"]:
+        """Project a key, or several."""
         return F.linear(hidden, self.key_weight)
 
     def scores(
