@@ -22,13 +22,9 @@ def lines(tmp_path, *records):
 
 
 def test_the_last_message_is_the_target(tmp_path):
-    reader = read_pairs(lines(tmp_path, {"id": 1, "messages": TURNS}))
-    (pair,) = reader
+    (pair,) = read_pairs(lines(tmp_path, {"id": 1, "messages": TURNS}))
     assert pair.src == "user: Hi | assistant: Hello there | user: Who are you?"
     assert pair.tgt == "A model."
-    assert str(reader.format).endswith(
-        "conversations from 'messages', the last message is the target"
-    )
     assert next(read_pairs([{"messages": TURNS}])).src == pair.src
 
 

@@ -14,9 +14,10 @@ from pyarrow.feather import write_feather
 
 from regard.api.evaluate_pairs import check_pairs
 from regard.data import BadLines, read_pairs
-from regard.data.pair_reader import read_sources
 from regard.data.pairs import column_names, run_columns
 from regard.errors import DataError
+from regard.tasks.inputs.text import text_sources
+from regard.tasks.settings import SourceFiles
 
 TEXTS = ["a fine film", "dull, and long", 'he said "no"', "über; naïve", "not\nfor me", "so so"]
 ROWS = [(f"{text} {i}", ("good", "bad")[i % 2]) for i, text in enumerate(TEXTS * 2)]
@@ -363,6 +364,7 @@ SOURCES = {
     "tabs": ("x.tsv", b"a\tV;3", "a\tV;3"),
     "fewer columns than the run's": ("x.csv", b"a", "a"),
     "no story": ("x.jsonl", b'{"story": null, "question": "Q?"}', "line 1: the story is empty"),
+    "no key": ("x.jsonl", b"{}", "line 1: the source side is empty"),
     "a bad row": ("x.csv", b"text\nbad", "line 2: it is bad"),
 }  # fmt: skip
 
@@ -380,8 +382,8 @@ def test_sources_are_those_of_pairs(tmp_path, name):
         BadLines(skip=True),
         column_names(run_columns("10")) if name.startswith("fewer") else None,
     )
-    rules = {"max_chars": 99, "bad": bad, "check": check, "features": True}
-    found = list(read_sources(tmp_path / file, columns, **rules))
+    given = SourceFiles([tmp_path / file], columns, 99, bad, check)
+    found = list(text_sources(given, features=True))
     found += [str(error).partition(f"{file}, ")[2][: len(expected)] for error in bad.first]
     assert found == [expected]
 
@@ -401,7 +403,7 @@ def test_other_files_are_read_by_the_columns_of_a_run_in_any_order(tmp_path, nam
     columns = run_columns(("Satz", "Urteil"))
     assert [pair[:2] for pair in read_pairs(tmp_path / name, columns=columns)] == PLAIN
     without = run_columns(("Satz", "Note"))  # to predict, no target is needed
-    texts = read_sources(tmp_path / name, without, max_chars=99, bad=BadLines())
+    texts = text_sources(SourceFiles([tmp_path / name], without, 99, BadLines(), bool))
     assert list(texts) == [text for text, _ in PLAIN]
     with pytest.raises(DataError, match=r"there is no (column|key) 'Note'"):
         list(read_pairs(tmp_path / name, columns=without))

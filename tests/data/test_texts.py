@@ -9,9 +9,7 @@ from regard.errors import DataError
 def test_a_line_is_a_target_without_a_source(tmp_path):
     path = tmp_path / "text.txt"
     path.write_text("a b\n\n  \nc\n", encoding="utf-8")
-    reader = read_texts(path)
-    assert list(reader) == [Pair("", "a b", 1), Pair("", "c", 4)]
-    assert str(reader.format) == "one text per line"
+    assert list(read_texts(path)) == [Pair("", "a b", 1), Pair("", "c", 4)]
     with gzip.open(tmp_path / "text.gz", "wt") as file:
         file.write("a b\n")
     assert [pair.tgt for pair in read_texts(tmp_path / "text.gz")] == ["a b"]

@@ -24,7 +24,7 @@ from regard.data.error_hints import ErrorHints, with_commas
 from regard.data.media_files import MEDIA, reject_media
 from regard.data.pair_reader import MAX_CHARS, SOURCE_TABLES
 from regard.data.pairs import column_names, run_columns
-from regard.data.text_files import display_name, format_suffix
+from regard.data.text_files import ROW_FILES, display_name, format_suffix
 from regard.errors import ArgumentError, DataError
 from regard.messages import message
 from regard.pretrained import PretrainedModel
@@ -215,11 +215,6 @@ def warn_of_features(model: api.Model, text: str) -> None:
     note(message("predict.features", text=f"{text!r:.40}", example=example, names=names))
 
 
-#: endings of files with a text on each line, and of other files of data
-TEXT_ENDINGS: Final = (".txt",)
-PAIR_ENDINGS: Final = (".tsv", ".csv", ".jsonl", ".json", ".parquet", ".npy", ".gz")
-
-
 class ExampleFile(NamedTuple):
     """Sources of a model and, if they come from pairs, their targets.
 
@@ -245,11 +240,11 @@ class ExampleFile(NamedTuple):
 def read_examples(model: api.Model, file: str, args: CompareArgs | HeadsArgs) -> ExampleFile:
     """Read a file by its ending (.txt: texts; others: pairs), stdin as texts, or a text itself."""
     ending = Path(file).suffix.lower()
-    is_file = Path(file).is_file() or ending in (*TEXT_ENDINGS, *PAIR_ENDINGS)
+    is_file = Path(file).is_file() or ending in (*ROW_FILES, ".npy", ".gz")
     if not model.task.has_sources:
         texts = texts_for(model, file, skip_bad=args.skip_bad) if is_file or file == "-" else [file]
         return ExampleFile(texts)
-    if args.tgt is None and (file == "-" or ending in TEXT_ENDINGS):
+    if args.tgt is None and (file == "-" or ending == ".txt"):
         return ExampleFile(list(sources_of(model, file)))
     if not is_file and args.tgt is None:
         return ExampleFile([one_source(model, file)])

@@ -142,7 +142,7 @@ class PairReader(Iterator[Pair]):
     """An iterator over the pairs of a source.
 
     Attributes:
-        format: the format of the source; print it.
+        format: the format of the source.
         bad: lines skipped so far; print it at the end.
         note: a warning about the source, or "".
         columns: those of source and target by which other files must be read; () if names say so.
@@ -243,8 +243,8 @@ def read_lines(source: PathLike | Iterable[str], *, max_chars: int = MAX_CHARS) 
     """
     bad = BadLines(advice=PYTHON_HINTS._replace(skip=""))
     if isinstance(source, str | os.PathLike):
-        return _checked_lines(display_name(source), numbered_lines(source), max_chars, bad)
-    return _checked_lines("lines", enumerate(source, start=1), max_chars, bad)
+        return checked_lines(display_name(source), numbered_lines(source), max_chars, bad)
+    return checked_lines("lines", enumerate(source, start=1), max_chars, bad)
 
 
 def checked_line(row: Any, max_chars: int) -> str:
@@ -258,9 +258,10 @@ def checked_line(row: Any, max_chars: int) -> str:
     return text
 
 
-def _checked_lines(
+def checked_lines(
     name: str, rows: Rows, max_chars: int, bad: BadLines, check: Callable[[str], object] = bool
 ) -> Iterator[str]:
+    """Yield the texts of rows; bad ones, and those for which `check` raises, are added to `bad`."""
     for number, row in rows:
         try:
             text = checked_line(row, max_chars)
@@ -273,31 +274,13 @@ def _checked_lines(
             yield text
 
 
-def read_sources(
-    source: PathLike,
-    columns: Columns | None,
-    *,
-    max_chars: int,
-    bad: BadLines,
-    check: Callable[[str], object] = bool,
-    features: bool = False,
-) -> Iterator[str]:
-    """Read sources without targets: lines, or a column of a table.
-
-    A tab separates a story from its question, and a text from its features. `check` raises
-    DataError for a source that a model cannot take.
-    """
-    rows = source_rows(source, columns, bad.advice, features=features)
-    return _checked_lines(display_name(source), rows, max_chars, bad, check)
-
-
 def source_rows(
     source: PathLike, columns: Columns | None, advice: ErrorHints, *, features: bool = False
 ) -> Rows:
     """Yield the numbered sources of a file; one that cannot be read is a BadLine.
 
-    They are a column of a table, with its question or, if a model has `features`, with these; of a
-    file of lines, and of tab-separated ones without names, the lines.
+    They are a column of a table, after a tab its question or, if a model has `features`, these; of
+    a file of lines, and of tab-separated ones without names, the lines.
     """
     suffix, places = format_suffix(source), list[int]()
     is_table = suffix in SOURCE_TABLES and not is_read_once(source)
@@ -332,7 +315,6 @@ def read_texts(
     source: PathLike | Iterable[Any],
     *,
     skip_bad: bool = False,
-    on_bad: Callable[[DataError], None] | None = None,
     max_chars: int = MAX_CHARS,
     advice: ErrorHints = PYTHON_HINTS,
 ) -> PairReader:
@@ -342,7 +324,6 @@ def read_texts(
         source: a file with one text on each line (`-` for stdin), plain or compressed as gz, xz,
             bz2 or zst; or an iterable of strings.
         skip_bad: whether to count bad lines and go on; otherwise the first one raises `DataError`.
-        on_bad: called with the error of each line that was left out.
         max_chars: the most characters that a line may have.
         advice: how errors write the options that mend them.
     """
@@ -350,7 +331,7 @@ def read_texts(
     def parse(number: int, row: Any) -> Pair:
         return Pair("", _checked(row, max_chars), number)
 
-    return PairReader(_opened(source), parse, BadLines(skip_bad, on_bad, advice))
+    return PairReader(_opened(source), parse, BadLines(skip_bad, advice=advice))
 
 
 def _opened(source: PathLike | Iterable[Any]) -> OpenedSource:

@@ -90,7 +90,7 @@ def in_chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
 
 @dataclass(frozen=True)
 class Format:
-    """The layout of a source. Its string describes it in one line.
+    """The layout of a source.
 
     Attributes:
         kind: what sort of source it is.
@@ -111,34 +111,6 @@ class Format:
     exact: bool = False
     header: bool = False
     width: int = 0
-
-    def __str__(self) -> str:
-        words = {
-            "tsv": "tab-separated columns",
-            "csv": "comma-separated columns",
-            "xlsx": "a sheet of a workbook",
-            "parallel": "two parallel files",
-            "jsonl": "one JSON object per line",
-            "parquet": "a Parquet table",
-            "arrow": "an Arrow table",
-            "pairs": "pairs of strings",
-            "text": "one text per line",
-        }
-        if self.kind in ("parallel", "text"):
-            return words[self.kind]
-        src, tgt = (_place(column) for column in self.columns)
-        if self.columns[0] == self.columns[1]:
-            return f"{words[self.kind]}, conversations from {src}, the last message is the target"
-        if self.question is not None:
-            src += f" and {_place(self.question)}"
-        text = f"{words[self.kind]}, source from {src}, target from {tgt}"
-        if self.features is not None:
-            text += f", features from {_place(self.features)}"
-        return text + (", the others being further references" if self.references else "")
-
-
-def _place(column: int | str) -> str:
-    return f"column {column + 1}" if isinstance(column, int) else repr(column)
 
 
 Parser = Callable[[int, Any], Pair]
@@ -380,7 +352,7 @@ def _features(value: Any) -> tuple[str, ...]:
 
 def joined_source(parts: Sequence[Any], *, has_question: bool) -> Any:
     """Return a source as models are asked: with its question, or its features, after a tab."""
-    src, *more = parts
+    src, *more = parts or [None]  # of an object without any key
     if has_question:
         return join_source(src, more[0])
     features = _features(more[0]) if more and isinstance(src, str) else ()

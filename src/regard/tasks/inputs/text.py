@@ -21,8 +21,9 @@ from regard.data import (
 from regard.data.corpus import is_held_out
 from regard.data.error_hints import shorten
 from regard.data.lookup_codecs import KINDS, Span, words_at
-from regard.data.pair_reader import SourceTransform, read_sources, require_text
+from regard.data.pair_reader import SourceTransform, checked_lines, require_text, source_rows
 from regard.data.pairs import draw_sample, parse_features
+from regard.data.text_files import display_name
 from regard.errors import ArgumentError, DataError
 from regard.messages import message
 from regard.models import SPAN_PRESETS, STORY_PRESETS, TEXT_PRESETS
@@ -356,11 +357,11 @@ def refuse_file(source: Any) -> None:
 
 def text_sources(given: SourceFiles, *, features: bool = False) -> Iterator[str]:
     """Return one text per line of one file, or those of a column of CSV, JSON or Parquet."""
-    (file, *others), columns, max_chars, bad, check = given
+    file, *others = given.files
     if others:
         raise ArgumentError("FILE", "be one for a model that reads text", file, "join the files")
-    rules: dict[str, Any] = {"max_chars": max_chars, "bad": bad, "check": check}
-    return read_sources(file, columns, **rules, features=features)
+    rows = source_rows(file, given.columns, given.bad.advice, features=features)
+    return checked_lines(display_name(file), rows, given.max_chars, given.bad, given.check)
 
 
 def describe_tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
