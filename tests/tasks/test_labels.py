@@ -69,6 +69,8 @@ def test_frames_have_labels(preset, tmp_path):
     model = fit(tmp_path, pairs, preset)
     assert isinstance(model.module, SequenceClassifier)
     assert model(pairs[0][0]).text in ("a", "b")
+    with pytest.raises(ArgumentError, match=r"target must be one of [ab], [ab], but it is ''"):
+        model.check(pairs[0][0], "")
 
 
 def test_one_label_alone_teaches_nothing(tmp_path):

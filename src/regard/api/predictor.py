@@ -197,6 +197,9 @@ class Predictor:
         if not isinstance(target, str):
             raise ArgumentError("target", "be a string", repr(target), "convert it to one")
         ids = self.task.target.encode(target)
+        if len(ids) < self.task.tokens.decoding().get("min_len", 0):
+            rule = f"be one of {', '.join(self.task.labels[:8])}"
+            raise ArgumentError("target", rule, repr(target), "choose one")
         most = self.module.tgt_positions
         if most is not None and len(ids) >= most:
             raise _too_long("target", len(ids), most - 1)
